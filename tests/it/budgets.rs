@@ -423,7 +423,7 @@ fn operators_set_budgets_on_a_terminal_and_they_outlive_the_process() {
         "--expires-in-days",
         "5",
     ]);
-    assert!(ok && said.contains("it works for 5 days"), "{said}");
+    assert!(ok && said.contains("it expires in 5 days"), "{said}");
     let (listed, ..) = weir(&["key", "list", "--user", "carol"]);
     assert!(
         listed.contains("50 credits a day") && listed.contains("demo"),
@@ -442,7 +442,7 @@ fn operators_set_budgets_on_a_terminal_and_they_outlive_the_process() {
     assert!(ok, "{wrong}");
     assert_eq!(
         said,
-        "carol may spend 0.001 credits a day, 9 credits in all.\n"
+        "carol may spend 0.001 credits a day, 9 credits in total.\n"
     );
     let (_, said, ok) = weir(&[
         "user",

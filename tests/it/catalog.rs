@@ -41,8 +41,8 @@ async fn reload(served: &Served, outcome: &str, count: usize) {
     .await;
 }
 
-const TAKEN_UP: &str = "the configuration of the catalog is taken up";
-const NOT_TAKEN_UP: &str = "the configuration is not taken up, and the one before stays in force";
+const TAKEN_UP: &str = "reloaded the configuration of the catalog";
+const NOT_TAKEN_UP: &str = "the new configuration is invalid, and the previous one stays active";
 
 fn listing(folder: &Path) -> Value {
     let printed = succeed(folder, &["catalog", "--json"]);
@@ -95,7 +95,7 @@ async fn a_changed_catalog_is_taken_up_while_requests_end_as_they_began() {
     reload(&served, TAKEN_UP, 1).await;
     served
         .logged(|line| {
-            line.contains("come into force with the next one") && line.contains("audit_days")
+            line.contains("take effect at the next start") && line.contains("audit_days")
         })
         .await;
     assert_eq!(ids(&listing(served.folder())), ["m", "new"]);
@@ -185,7 +185,7 @@ async fn what_tools_may_do_is_taken_up_too() {
         assert_eq!(call["status"], status, "{call}");
     }
     assert_eq!(page.count(), 1);
-    assert!(!served.log().contains("come into force with the next one"));
+    assert!(!served.log().contains("take effect at the next start"));
     // One that does not fit changes nothing of either.
     let bad =
         toml("[tools.http_get]\ncredentials = [\"none\"]\n").replace("[models.m]", "[models.n]");

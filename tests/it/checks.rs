@@ -57,7 +57,7 @@ fn what_check_refuses_serve_refuses_in_the_same_words() {
             "`tools.crm_lookup.credentials` names \"crm\", and there is no `credentials.crm`",
         ),
         ("listen = \"no.such.name.invalid:80\"\n".to_owned(), "`listen` is no.such.name.invalid:80: "),
-        ("listen = \"localhost\"\n".to_owned(), "it is an address or a name, and a port"),
+        ("listen = \"localhost\"\n".to_owned(), "must be an address or a name, and a port"),
     ] {
         let folder = folder(&toml);
         std::fs::write(folder.path().join("pepper"), "short").expect("the folder can be written");
@@ -83,10 +83,7 @@ fn check_asks_the_running_gateway_for_its_plugins() {
     let folder = folder.path();
     let _running = Running::start(folder);
     let refused = fail(folder, &["check", "--strict"]);
-    assert!(
-        refused.contains("providers that are left out: 1"),
-        "{refused}"
-    );
+    assert!(refused.contains("providers left out: 1"), "{refused}");
     std::fs::write(folder.join("acme.wasm"), guests::answering("aa")).expect("a file");
     let install = [
         "plugin",
@@ -112,20 +109,20 @@ fn what_lacks_a_credential_or_an_adapter_is_left_out_by_both_and_refused_when_st
     ));
     let folder = folder.path();
     let told = succeed(folder, &["check"]);
-    let missing = "there is no adapter \"acme\"; the provider comes in when one is installed";
+    let missing = "the adapter \"acme\" is not installed; the provider becomes available after";
     assert!(
         told.contains(&format!("provider p is left out: {missing}")),
         "{told}"
     );
-    assert!(told.contains("and with it: m"), "{told}");
+    assert!(told.contains("and its models: m"), "{told}");
     assert!(told.contains("OPENAI_API_KEY is not set"), "{told}");
     let gap = "credential crm is missing: the environment variable NO_SUCH_TOKEN is not set";
     assert!(told.contains(gap), "{told}");
-    assert!(told.contains("tools.crm_lookup waits for a tool"), "{told}");
+    assert!(told.contains("tools.crm_lookup has no tool yet"), "{told}");
     assert!(told.contains("0 models can be served"), "{told}");
     let strict = fail(folder, &["check", "--strict"]);
     assert!(
-        strict.contains("providers that are left out: 4; credentials that are missing: 1"),
+        strict.contains("providers left out: 4; missing credentials: 1"),
         "{strict}"
     );
     let log = Running::start(folder).stop();
@@ -198,7 +195,7 @@ async fn a_probe_names_whatever_it_reaches_for_with_what_came_of_it() {
         ),
         (
             format!("provider p {}: ", upstream.base_url()),
-            "reached; it answers ",
+            "reached; it responds with ",
         ),
     ] {
         let line = told.lines().find(|line| line.starts_with(&what));
@@ -208,7 +205,7 @@ async fn a_probe_names_whatever_it_reaches_for_with_what_came_of_it() {
         );
     }
     assert!(
-        text(&output.stderr).contains("cannot be reached, or does not fit: 4"),
+        text(&output.stderr).contains("unreachable or unsuitable: 4"),
         "{output:?}"
     );
 }

@@ -351,7 +351,7 @@ fn a_port_that_is_taken_is_told_of_at_once() {
 async fn in_development_an_unknown_model_names_the_variable_that_would_bring_it() {
     let served = Served::start(&[]);
     let client = served.client();
-    let remedy = "Set the environment variable OPENAI_API_KEY and start weir again";
+    let remedy = "Set the environment variable OPENAI_API_KEY and restart weir";
     for path in ["/chat", "/v1/chat/completions", "/v1/messages"] {
         let mut chat = tests::chat("gpt-5", "Hello");
         chat["max_tokens"] = 10.into();
@@ -516,7 +516,8 @@ fn check_says_what_is_wrong_and_where() {
     let elsewhere = check("[providers.a]\nadapter = \"acme\"\nbase_url = \"http://x\"\n");
     assert!(elsewhere.status.success(), "{}", text(&elsewhere.stderr));
     assert!(
-        text(&elsewhere.stdout).contains("provider a is left out: there is no adapter \"acme\""),
+        text(&elsewhere.stdout)
+            .contains("provider a is left out: the adapter \"acme\" is not installed"),
         "{}",
         text(&elsewhere.stdout)
     );
@@ -535,11 +536,11 @@ fn check_says_what_is_wrong_and_where() {
         "providers.b.base_url: ",
         "providers.b.options.speed: ",
         "providers.c.base_url: is missing",
-        "providers.d.credential: the adapter \"demo\" takes none",
-        "models.\"gpt-5\".max_output_tokens: is more than context_window (it is built in, ",
+        "providers.d.credential: the adapter \"demo\" uses no credential",
+        "models.\"gpt-5\".max_output_tokens: is more than context_window (the entry is built in, ",
         "models.\"m\".default_output_tokens: is more than max_output_tokens",
         "models.\"m\".max_output_tokens: is more than context_window",
-        "models.\"m\".upstreams[0].provider: there is no provider \"x\"",
+        "models.\"m\".upstreams[0].provider: the provider \"x\" does not exist",
     ] {
         assert!(complaint.contains(part), "{part:?} is not in: {complaint}");
     }
@@ -590,7 +591,7 @@ fn check_says_what_is_wrong_and_where() {
         (
             "[identity.service]\nissuer = \"https://id.example\"\naudience = \"api\"\n\
              allowed_emails = [\"a@b.example\"]\n",
-            "`identity.service` is set, and development mode",
+            "`identity.service` is set, which is unusual in development mode",
         ),
         ("internal_listen = \"0.0.0.0:1\"\n", "`internal_listen`"),
         (
@@ -825,7 +826,7 @@ fn operators_change_plans_and_credits_and_look_into_the_ledger() {
     };
     let nowhere = run(folder.path(), &["ledger", "verify"]);
     assert!(
-        text(&nowhere.stderr).contains("there is no database"),
+        text(&nowhere.stderr).contains("does not exist"),
         "{nowhere:?}"
     );
     succeed(&["key", "create", "--user", "alice", "--offline"]);
@@ -834,16 +835,16 @@ fn operators_change_plans_and_credits_and_look_into_the_ledger() {
     let added = succeed(&["user", "top-up", "--user", "alice", "--credits", "0.5"]);
     assert_eq!(added, "alice has 0.5 credits more.\n");
     let sound = succeed(&["ledger", "verify"]);
-    assert!(sound.starts_with("The ledger is sound; "), "{sound}");
+    assert!(sound.starts_with("The ledger is consistent; "), "{sound}");
     let archived = succeed(&["ledger", "archive", "--before", "2020-01"]);
     assert!(
-        archived.starts_with("0 entries from before 2020-01 are in "),
+        archived.starts_with("Moved 0 entries from before 2020-01 to "),
         "{archived}"
     );
     for (arguments, message) in [
         (
             ["user", "top-up", "--user", "bob", "--credits", "1"],
-            "There is no user bob",
+            "User bob does not exist",
         ),
         (
             ["user", "top-up", "--user", "alice", "--credits", "0"],
@@ -891,12 +892,12 @@ fn an_operator_makes_and_unmakes_an_administrator() {
     let unknown = user(&["grant-admin", "--subject", "al"]);
     assert!(!unknown.status.success());
     assert!(
-        text(&unknown.stderr).contains("users appear with their first request"),
+        text(&unknown.stderr).contains("weir creates users at their first request"),
         "{}",
         text(&unknown.stderr)
     );
     let unknown = user(&["grant-admin", "--user", "usr_0"]);
-    assert!(text(&unknown.stderr).contains("There is no user usr_0"));
+    assert!(text(&unknown.stderr).contains("User usr_0 does not exist"));
     assert!(!user(&["grant-admin"]).status.success());
 
     curl(
@@ -1043,12 +1044,12 @@ fn a_swarm_runs_from_the_command_line_without_setup() {
     assert!(content.contains("Trends"), "{content}");
     let mut lines = lines.lines();
     for expected in [
-        "Trend Researcher: begins on demo",
+        "Trend Researcher: starts on demo",
         "Trend Researcher: http_get http://127.0.0.1:",
         "Trend Researcher: completed after 2 iterations",
-        "Blog Writer: begins on demo",
+        "Blog Writer: starts on demo",
         "Blog Writer: completed",
-        "Editor: begins on demo",
+        "Editor: starts on demo",
         "Editor: completed",
     ] {
         let line = lines.next().unwrap_or_default();
@@ -1077,7 +1078,7 @@ fn a_swarm_runs_from_the_command_line_without_setup() {
     for (arguments, expected) in [
         (
             ["run", "--template", "Nothing"],
-            "there is no template \"Nothing\"; there are: Content Pipeline, ",
+            "the template \"Nothing\" does not exist; choose one of: Content Pipeline, ",
         ),
         (
             ["run", "swarm.json", "--context=x"],
@@ -1214,7 +1215,7 @@ fn operators_swap_the_demo_adapter_from_the_command_line() {
     let folder = served.folder.path().to_owned();
     let output = run(&folder, &["plugin", "list", "--url", "http://127.0.0.1:1"]);
     assert!(
-        text(&output.stderr).contains("no gateway answers"),
+        text(&output.stderr).contains("no gateway responds"),
         "{output:?}"
     );
     served.stop();

@@ -639,7 +639,7 @@ async fn a_key_made_there_works_within_its_limits_until_it_is_revoked_there() {
         assert_eq!(answer.status, 400, "{field}: {}", answer.text());
         let html = page(&answer);
         assert!(html.contains("class=\"error\""), "{field}: {html}");
-        assert!(html.contains("You have no key yet."), "{html}");
+        assert!(html.contains("You have no keys yet."), "{html}");
         assert!(html.contains("value=\"&#60;b&#62;laptop"), "{html}");
     }
     let answer = alice.post("/console/keys", &fields).await;
@@ -742,19 +742,19 @@ async fn usage_and_requests_are_the_apis_and_nobody_elses() {
     assert!(!html.contains(&path), "{html}");
     let html = alice.page("/console/usage").await;
     assert!(
-        html.contains("<svg") && html.contains("In person"),
+        html.contains("<svg") && html.contains("Signed in"),
         "{html}"
     );
     for (wrong, field) in [
-        ("/console/requests?key=key_0", "There is no such key here"),
-        ("/console/requests?from=x", "It is a day"),
+        ("/console/requests?key=key_0", "The key does not exist"),
+        ("/console/requests?from=x", "must be a day"),
         (
             "/console/usage?from=2026-02-02&to=2026-02-01",
-            "It is before",
+            " is before ",
         ),
         (
             "/console/usage?from=2020-01-01&to=2026-02-01",
-            "days at most",
+            "covers at most",
         ),
     ] {
         let answer = alice.get(wrong).await;

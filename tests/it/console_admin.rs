@@ -288,7 +288,7 @@ async fn lockouts_are_cleared_and_events_of_payments_retried_there() {
     assert_eq!(location(&answer), path);
     let html = root.page(path).await;
     assert!(
-        html.contains("There is none.") && html.contains("let in again"),
+        html.contains("No address is locked out.") && html.contains("is ended"),
         "{html}"
     );
 
@@ -320,7 +320,7 @@ async fn lockouts_are_cleared_and_events_of_payments_retried_there() {
     let before = balance().await;
     let answer = root.post(&format!("{path}/{event_id}/retry"), &[]).await;
     assert_eq!(location(&answer), path);
-    assert!(root.page(path).await.contains("applied once more"));
+    assert!(root.page(path).await.contains("applied again"));
     let event = audited(&gateway, "payment_event.retried").await;
     assert!(event["reason"].to_string().contains(&event_id), "{event}");
     assert_eq!(balance().await, before);
@@ -349,7 +349,7 @@ async fn lockouts_are_cleared_and_events_of_payments_retried_there() {
     let tried = attempts().await;
     let answer = root.post(&format!("{path}/{event_id}/retry"), &[]).await;
     assert_eq!(location(&answer), path);
-    assert!(root.page(path).await.contains("applied once more"));
+    assert!(root.page(path).await.contains("applied again"));
     patiently(async {
         while attempts().await == tried {
             tokio::time::sleep(Duration::from_millis(10)).await;

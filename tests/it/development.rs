@@ -171,10 +171,10 @@ fn only_development_mode_watches_a_folder_that_is_there() {
         let said = text(&output.stderr);
         assert!(said.contains(why), "{said}");
     };
-    refused(&["--watch-plugins", "nowhere"], "nowhere is no folder");
+    refused(&["--watch-plugins", "nowhere"], "nowhere is not a folder");
     fs::write(folder.path().join("weir.toml"), "dev = false\n").expect("a file");
     refused(
         &["--watch-plugins", "."],
-        "--watch-plugins is for development mode",
+        "--watch-plugins requires development mode",
     );
 }

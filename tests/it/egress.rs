@@ -132,7 +132,7 @@ fn a_check_prints_each_disagreement_and_fails_and_names_a_line_that_is_no_case()
     let output = check("-", &format!("{sound}\n\n{wrong}\n"));
     let said = text(&output.stdout);
     assert!(
-        said.starts_with("wrong: the file says allow; the guard says block at ip"),
+        said.starts_with("wrong: expected allow; the guard decided block at ip"),
         "{said}"
     );
     assert!(said.ends_with("\n2 cases, 1 disagreements\n"), "{said}");

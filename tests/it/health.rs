@@ -243,7 +243,7 @@ async fn a_signal_ends_readiness_first_and_a_second_one_everything() {
         "{events:?}"
     );
     let (log, ended_well) = served.ended();
-    assert!(ended_well && log.contains("stopping at once"), "{log}");
+    assert!(ended_well && log.contains("stopping immediately"), "{log}");
 }
 
 #[tokio::test]
@@ -254,7 +254,7 @@ async fn one_signal_is_enough_to_stop_once_the_delay_is_over() {
     served.logged(|line| line.contains("a second signal")).await;
     assert_eq!(client.get("/health").await.status, 200);
     let (log, ended_well) = served.ended();
-    assert!(ended_well && !log.contains("stopping at once"), "{log}");
+    assert!(ended_well && !log.contains("stopping immediately"), "{log}");
 }
 
 /// A provider and a model of this name, for the command.

@@ -690,7 +690,7 @@ async fn the_committer_ends_when_the_database_is_closed() {
             }
         }
     });
-    assert!(trouble.await.ends_with("only a new start mends that"));
+    assert!(trouble.await.ends_with("only a restart helps"));
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -548,7 +548,7 @@ async fn commands_show_what_a_tool_has_become_and_approve_it() {
     until("serves").await;
     for (tool, why) in [
         ("docs.search", "has not changed"),
-        ("docs.none", "was ever seen"),
+        ("docs.none", "ever offered the tool"),
         ("docs", "NAME.TOOL"),
     ] {
         let (said, is_done) = weir(&["mcp", "approve", tool]);

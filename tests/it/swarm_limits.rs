@@ -387,5 +387,5 @@ fn operators_cancel_swarms_by_the_command_line_without_a_key() {
         text(&unknown.stderr)
     );
     let shown = weir(&["swarm", "show", "--operator", "nope"]);
-    assert!(text(&shown.stderr).contains("--operator is for list and cancel"));
+    assert!(text(&shown.stderr).contains("--operator works only for list and cancel"));
 }

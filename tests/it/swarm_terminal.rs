@@ -226,7 +226,7 @@ async fn a_run_goes_on_behind_the_event_at_which_its_stream_was_cut() {
     let lines: Vec<_> = lines.lines().collect();
     assert_eq!(
         lines[..2],
-        ["scout: begins on demo", "scout: http_get http://a/: 200"]
+        ["scout: starts on demo", "scout: http_get http://a/: 200"]
     );
     assert_eq!(text(&output.stdout), "Rain.\n");
     let asked = stand_in.requests();

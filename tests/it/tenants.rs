@@ -436,7 +436,7 @@ async fn an_answer_is_about_its_caller_and_charged_to_them() {
         assert!(
             error["message"]
                 .as_str()
-                .is_some_and(|text| text.starts_with("There is no such key"))
+                .is_some_and(|text| text.starts_with("The key does not exist"))
         );
     }
     for path in ["/api-keys", "/usage/me"] {

@@ -207,7 +207,7 @@ async fn files_that_do_not_fit_are_not_taken_up_and_the_log_says_so() {
     assert!(connect(ONE).await.is_ok());
     // One's certificate with the other's key.
     place(serving.folder.path(), KEYS[1].0, KEYS[0].1);
-    let line = serving.logged("is not taken up").await;
+    let line = serving.logged("are invalid").await;
     assert!(
         line.contains("ERROR") && line.contains("is not the key of"),
         "{line}"
@@ -217,7 +217,7 @@ async fn files_that_do_not_fit_are_not_taken_up_and_the_log_says_so() {
     serving.logged("`tls.key`: reading").await;
     assert!(connect(ONE).await.is_ok());
     place(serving.folder.path(), KEYS[1].0, KEYS[1].1);
-    serving.logged("new connections are shown").await;
+    serving.logged("reloaded the certificate").await;
     assert!(connect(TWO).await.is_ok() && connect(ONE).await.is_err());
 }
 
@@ -249,5 +249,5 @@ fn neither_serve_nor_check_takes_a_certificate_that_does_not_fit() {
     let sound = run(folder, &["check"]);
     assert!(sound.status.success(), "{}", text(&sound.stderr));
     fs::write(folder.join("weir.toml"), table(folder)).expect("a file");
-    refusals("`tls` is set, and development mode");
+    refusals("`tls` is set, but development mode");
 }

@@ -536,7 +536,7 @@ async fn a_voucher_is_redeemed_on_the_consoles_page() {
         (
             "00000-00000-00000-00000-00000",
             404,
-            "There is no voucher with this code",
+            "No voucher has this code",
         ),
     ] {
         let answer = alice.post(path, &[("code", wrong)]).await;

@@ -1,8 +1,8 @@
-//! Tables as CSV (RFC 4180), written as they are read.
+//! CSV tables (RFC 4180), written while they are read.
 //!
-//! **Invariant:** all exports of a node together read through one connection of the database at a time: one reads a piece,
-//! then another one's turn comes. A client that takes its time holds no turn.
-//! **Invariant:** what is complete ends as such. If the database fails midway, the connection is aborted.
+//! **Invariant:** all exports of a node together use one database connection at a time: an export reads one piece, then
+//! the next export has its turn. A slow client holds no turn.
+//! **Invariant:** only a complete table ends normally. If the database fails midway, weir aborts the connection.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -16,10 +16,10 @@ use weir_errors::ApiError;
 
 use crate::shares::{Share, Shares};
 
-/// Exports of a node that are under way at once; each waits for its turn to read.
+/// Maximum concurrent exports of a node; each waits for its turn to read.
 const MAX_EXPORTS: usize = 16;
 
-/// The same of one account, so that nobody has all places.
+/// Maximum concurrent exports of one account, so that no account takes all places.
 const MAX_EXPORTS_OF_ACCOUNT: u32 = 2;
 
 /// The exports of a node. Cheap to clone.
@@ -27,11 +27,11 @@ const MAX_EXPORTS_OF_ACCOUNT: u32 = 2;
 pub struct Exports {
     places: Arc<Semaphore>,
     by_account: Arc<Shares>,
-    /// Whoever has it may read.
+    /// The mutex whose holder may read.
     turn: Arc<Mutex<()>>,
 }
 
-/// A place among the exports of a node. Given back when dropped.
+/// A place among the exports of a node. Dropping it returns the place.
 pub struct ExportPlace {
     turn: Arc<Mutex<()>>,
     _place: OwnedSemaphorePermit,
@@ -49,16 +49,16 @@ impl Default for Exports {
 }
 
 impl Exports {
-    /// Takes a place for an export of an account's.
+    /// Takes a place for an export of an account.
     ///
     /// # Errors
     ///
-    /// 429 `TOO_MANY_AT_ONCE` if the account has too many under way, 503 `OVERLOADED` if the node has.
+    /// 429 `TOO_MANY_AT_ONCE` if the account has too many exports in progress, 503 `OVERLOADED` if the node has.
     pub fn begin(&self, account: &str) -> Result<ExportPlace, ApiError> {
         let share = self.by_account.take_one(account, MAX_EXPORTS_OF_ACCOUNT);
         let share = share.ok_or_else(|| {
             ApiError::too_many_at_once(format!(
-                "{MAX_EXPORTS_OF_ACCOUNT} exports of this account are under way; try again when one has ended."
+                "{MAX_EXPORTS_OF_ACCOUNT} exports of this account are in progress; try again when one has ended."
             ))
         })?;
         let place = self.places.clone().try_acquire_owned();
@@ -70,7 +70,7 @@ impl Exports {
     }
 }
 
-/// Whether a client wants CSV rather than JSON.
+/// Returns whether a client prefers CSV over JSON.
 pub fn is_wanted(headers: &HeaderMap) -> bool {
     headers
         .get_all(header::ACCEPT)
@@ -79,12 +79,12 @@ pub fn is_wanted(headers: &HeaderMap) -> bool {
         .any(|accept| accept.contains("text/csv"))
 }
 
-/// A table as a file to be saved, in pieces of whole lines as they are read. The place is given back with the last one, or
-/// when the client is gone.
+/// Returns a table as a file attachment, in pieces of complete lines as they are read. The place is returned after the
+/// last piece, or when the client disconnects.
 ///
 /// # Errors
 ///
-/// The database's, of the first piece.
+/// The database's error in the first piece.
 pub async fn attachment(
     place: ExportPlace,
     file: &str,
@@ -98,12 +98,12 @@ pub async fn attachment(
             pieces.next().await?
         };
         if let Err(error) = &piece {
-            tracing::error!(%error, "reading a table");
+            tracing::error!(%error, "cannot read a table");
         }
         Some((piece, (pieces, place)))
     });
     let mut pieces = Box::pin(pieces);
-    // What fails at once has an answer that says so.
+    // An immediate failure gets an error response.
     let first = match pieces.next().await {
         Some(Err(error)) => return Err(ApiError::of_database(&error, "reading a table")),
         Some(Ok(first)) => first,
@@ -113,7 +113,7 @@ pub async fn attachment(
     Ok(file_of(file, Body::from_stream(first.chain(pieces))))
 }
 
-/// A table that was read already as a file to be saved.
+/// Returns a complete table as a file attachment.
 pub fn whole(file: &str, headings: &str, lines: &str) -> Response {
     file_of(file, Body::from([headings, lines].concat()))
 }
@@ -140,8 +140,8 @@ pub fn line<'a>(lines: &mut String, cells: impl IntoIterator<Item = &'a str>) {
     lines.push_str("\r\n");
 }
 
-/// Adds a cell. It may be a text that somebody else has chosen: a spreadsheet must not take it for a formula. A number
-/// below zero is none.
+/// Adds a cell. Another user may have chosen its text: a spreadsheet must not execute it as a formula. A negative
+/// number is not a formula.
 pub fn cell(lines: &mut String, text: &str) {
     let is_number = text.strip_prefix('-').is_some_and(|digits| {
         !digits.is_empty()
@@ -183,7 +183,7 @@ mod tests {
             let place = exports.begin(account)?;
             attachment(place, "x.csv", "n\r\n", pieces).await
         };
-        // Its first piece is read, and then nobody asks for more.
+        // The first piece of this export is read, and no further one.
         let unread = export("slow").await;
         let all = ["a", "a", "b", "c"].map(async |account| {
             let response = export(account).await?;

@@ -12,10 +12,10 @@
 //! - [`swarm`], [`tasks`] and [`tools`]: agents, their schedules and their tools. [`mcp`]: tools over the Model Context Protocol.
 //! - [`payments`] and [`vouchers`]: plans and credits.
 //! - [`admin`]: the API for administrators. [`openapi`]: the API's document. [`console`]: web pages.
-//! - [`metrics`]: figures for Prometheus. [`weir_telemetry`]: log and traces.
+//! - [`metrics`]: metrics for Prometheus. [`weir_telemetry`]: log and traces.
 //! - [`cli`]: the commands.
 //!
-//! `host/README.md` lists the crates, and where to make each kind of change.
+//! `host/README.md` lists the crates, and the place of each kind of change.
 
 pub mod admin;
 pub mod admission;

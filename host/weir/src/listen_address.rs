@@ -8,22 +8,22 @@ use anyhow::Context;
 use serde::Deserialize;
 use tokio::net::TcpListener;
 
-/// Where to listen: an address or a name, and a port, e.g. `127.0.0.1:8080` or `localhost:8080`.
+/// The address to listen on: an address or a name, and a port, e.g. `127.0.0.1:8080` or `localhost:8080`.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "String")]
 pub struct ListenAddress(String);
 
 impl ListenAddress {
-    /// The addresses that a name stands for; one that is an address already is looked up nowhere.
+    /// Resolves the name; an IP address needs no resolution.
     pub fn resolve(&self) -> std::io::Result<Vec<SocketAddr>> {
         Ok(self.0.to_socket_addrs()?.collect())
     }
 
-    /// Listens at the first of them that can be listened at; the error says which could not.
+    /// Listens on the first address that is available; the error names each address that failed.
     pub async fn bind(&self) -> anyhow::Result<TcpListener> {
         TcpListener::bind(&*self.0)
             .await
-            .with_context(|| format!("listening on {self}"))
+            .with_context(|| format!("cannot listen on {self}"))
     }
 }
 
@@ -49,7 +49,7 @@ impl FromStr for ListenAddress {
         match is_named || text.parse::<SocketAddr>().is_ok() {
             true => Ok(Self(text.to_owned())),
             false => Err(
-                "it is an address or a name, and a port: 127.0.0.1:8080, [::1]:8080, localhost:8080",
+                "the value must be an address or a name, and a port: 127.0.0.1:8080, [::1]:8080, localhost:8080",
             ),
         }
     }
@@ -69,7 +69,7 @@ impl fmt::Display for ListenAddress {
     }
 }
 
-/// The address at which this machine itself reaches a listener.
+/// Returns the address at which this machine itself reaches a listener.
 pub fn reachable(address: SocketAddr) -> SocketAddr {
     let ip = match address {
         _ if !address.ip().is_unspecified() => address.ip(),

@@ -6,24 +6,24 @@ use weir_storage::{Cache, Database};
 use crate::audit::Audit;
 use crate::csv_export::Exports;
 
-/// What is known of users, and what operators change about them: as much of a gateway as a command has while none runs.
-/// Cheap to clone.
+/// Users and operators' changes of them: the part of a gateway that a command has while no gateway runs. Cheap to
+/// clone.
 #[derive(Clone)]
 pub struct Core {
-    /// The database: what must last.
+    /// The database: all durable data.
     pub database: Database,
-    /// The cache: key checks, rates and lockouts.
+    /// The cache: verified keys, rate limits and lockouts.
     pub cache: Cache,
     /// The queue of security events.
     pub audit: Audit,
-    /// The clock, which tests set.
+    /// The clock, which tests control.
     pub clock: Clock,
-    /// The CSV exports in progress.
+    /// CSV exports in progress.
     pub exports: Exports,
 }
 
 impl Core {
-    /// Writes what is to be written yet, and closes the database.
+    /// Writes pending data, and closes the database.
     pub async fn close(&self) {
         self.audit.flush().await;
         self.database.close().await;

@@ -1,4 +1,4 @@
-//! What handlers may take of a request's body: JSON text, a form, or a component.
+//! Bodies for handlers: JSON text, a form, or a component.
 
 use std::sync::Arc;
 
@@ -14,44 +14,44 @@ use crate::limits::settings::BodyLimits;
 use weir_ledger::AccountId;
 use weir_sandbox::limits::COMPONENT_BYTES;
 
-/// The bounds of request bodies, and the room that all bodies share. Cheap to clone.
+/// The limits of request bodies, and their shared memory. Cheap to clone.
 #[derive(Clone)]
 pub struct BodyReader {
-    /// The room for bodies.
+    /// The memory for bodies.
     pub admission: Arc<Admission>,
     /// The limits of a body's size and time.
     pub limits: BodyLimits,
 }
 
-/// The body of a request that says it is JSON, within the limits of size and time.
+/// The body of a request with a JSON content type, within the limits of size and time.
 pub struct JsonBody {
-    /// The text, whole.
+    /// The complete text.
     pub bytes: Bytes,
-    /// Its share of the room for bodies; kept for as long as a copy of the body is.
+    /// The body's share of the memory for bodies; held as long as a copy of the body exists.
     pub room: HeldRoom,
 }
 
-/// The body of a request that says it is a form or JSON, within the limits of size and time.
+/// The body of a request with a form or JSON content type, within the limits of size and time.
 pub struct FormOrJsonBody {
-    /// All of it.
+    /// The complete body.
     pub bytes: Bytes,
-    /// What sets a form's parts apart; none for JSON.
+    /// The boundary of a form's parts; none for JSON.
     pub boundary: Option<String>,
-    /// Its share of the room for bodies; kept for as long as a copy of the body is.
+    /// The body's share of the memory for bodies; held as long as a copy of the body exists.
     pub room: HeldRoom,
 }
 
-/// The body of a request that says it is a page's form, within the limits of size and time.
+/// The body of a page's form, within the limits of size and time.
 pub struct UrlEncodedBody(pub Bytes);
 
-/// Bytes of the largest form of a page.
+/// Maximum bytes of a page's form.
 const FORM_BYTES: usize = 64 << 10;
 
 /// A WebAssembly component as a request's body, within the limits of a component's size and a body's time.
 pub struct ComponentBody {
-    /// The component, whole.
+    /// The complete component.
     pub bytes: Bytes,
-    /// Its share of the room for bodies.
+    /// The body's share of the memory for bodies.
     pub room: HeldRoom,
 }
 
@@ -120,7 +120,7 @@ where
 }
 
 impl JsonBody {
-    /// Reads a body of at most so many bytes.
+    /// Reads a body of at most `limit` bytes.
     pub async fn read(
         request: Request,
         reader: &BodyReader,
@@ -130,7 +130,7 @@ impl JsonBody {
         Self::read_in(room, request, reader, limit).await
     }
 
-    /// The same in this room.
+    /// Does the same within this memory.
     pub async fn read_in(
         room: BodyRoom<'_>,
         request: Request,
@@ -139,7 +139,7 @@ impl JsonBody {
     ) -> Result<Self, ApiError> {
         let headers = request.headers();
         let content_type = headers.get(header::CONTENT_TYPE).map(HeaderValue::as_bytes);
-        // No body at all needs no type; what needs a body finds it empty.
+        // A request without a body needs no content type; a handler that requires a body finds it empty.
         let bodiless = content_type.is_none() && request.body().is_end_stream();
         if !bodiless && !is_json(content_type) {
             return Err(ApiError::new(
@@ -180,14 +180,13 @@ where
     }
 }
 
-/// The room that there is for a request's body.
+/// Returns the memory for a request's body.
 fn room_of<'a>(request: &Request, reader: &'a BodyReader) -> BodyRoom<'a> {
     let account = request.extensions().get::<AccountId>();
     reader.admission.body_room(account)
 }
 
-/// Reads a body of at most so many bytes, in the time that it may take. What is refused is left unread: the connection sees
-/// to it.
+/// Reads a body within the limit of bytes and time. A rejected body stays unread; the connection handles it.
 async fn read(
     request: Request,
     reader: &BodyReader,
@@ -220,7 +219,8 @@ async fn read(
             if length > limit {
                 return Err(too_large(limit));
             }
-            // As it arrives: who says that much will come, and has it come slowly, must not keep room from others.
+            // Memory is reserved as the bytes arrive: a client that announces a large body and sends it slowly must not
+            // take memory from others.
             room.grow_to(length).await?;
             bytes.extend_from_slice(&data);
         }
@@ -237,20 +237,20 @@ async fn read(
 }
 
 fn broke_off() -> ApiError {
-    ApiError::new(ErrorCode::InvalidRequest, "The body broke off.")
+    ApiError::new(ErrorCode::InvalidRequest, "The body is incomplete.")
 }
 
 fn is_json(content_type: Option<&[u8]>) -> bool {
     essence(content_type.unwrap_or_default()).eq_ignore_ascii_case(b"application/json")
 }
 
-/// A content type without its parameters.
+/// Returns a content type without its parameters.
 fn essence(content_type: &[u8]) -> &[u8] {
     let mut parts = content_type.split(|&byte| byte == b';');
     parts.next().unwrap_or_default().trim_ascii()
 }
 
-/// The first of the load steps, before there is anything to load.
+/// The size limit is the first load step, before any loading.
 fn component_too_large(limit: usize) -> ApiError {
     ApiError::new(
         ErrorCode::PluginRefused,

@@ -1,4 +1,4 @@
-//! Every route on one page.
+//! All routes on one page.
 
 use axum::Router;
 use axum::extract::{FromRef, FromRequestParts, Request, State};
@@ -20,10 +20,10 @@ use crate::{
     recordings, sessions, swarm, tasks, tools, vouchers,
 };
 
-/// Where the gateway behind an admin socket keeps what lasts, for commands to say; passwords masked.
+/// The header with the database behind an admin socket, for commands to show; passwords masked.
 pub const DATABASE: HeaderName = HeaderName::from_static("x-weir-database");
 
-/// The routes of the public service.
+/// Returns the routes of the public service.
 pub fn public(app: App) -> Router {
     let routes = Router::new()
         .route("/chat", post(inference::routes::create_chat_completion))
@@ -85,7 +85,7 @@ pub fn public(app: App) -> Router {
         true => routes.merge(development_routes()),
         false => routes,
     };
-    // Not for the public where there is another place.
+    // The metrics are on the internal listener if one exists.
     let routes = match app.config.internal_listen {
         Some(_) => routes.merge(document_route(Surface::Public)),
         None => routes
@@ -95,7 +95,7 @@ pub fn public(app: App) -> Router {
     finish(routes, app)
 }
 
-/// The routes for other services, on a port of its own.
+/// Returns the routes for services, on their own port.
 pub fn internal(app: App) -> Router {
     let routes = Router::new().route(
         "/internal/agent/code",
@@ -105,7 +105,7 @@ pub fn internal(app: App) -> Router {
     finish(routes.merge(document_route(Surface::Internal)), app)
 }
 
-/// The routes of an executor, for other services, on a port of its own.
+/// Returns an executor's routes for services, on their own port.
 pub fn executor(app: App) -> Router {
     let routes = Router::new()
         .route("/internal/agent/swarm", post(swarm::routes::run_swarm))
@@ -116,7 +116,7 @@ pub fn executor(app: App) -> Router {
     finish(routes.merge(document_route(Surface::Executor)), app)
 }
 
-/// The routes for whoever may open the admin socket.
+/// Returns the routes of the admin socket.
 pub fn local(app: App) -> Router {
     let routes = admin_routes()
         .merge(recording_routes())
@@ -140,7 +140,7 @@ async fn name_database(State(app): State<App>, request: Request, next: Next) -> 
     response
 }
 
-/// The routes for a command while no gateway runs. Errors are left as extensions of their responses.
+/// Returns the routes for a command while no gateway runs. Errors stay as extensions of their responses.
 pub fn without_gateway(core: Core) -> Router {
     user_and_key_routes().with_state(core)
 }
@@ -149,7 +149,7 @@ fn metrics_route() -> Router<App> {
     Router::new().route("/metrics", get(monitoring::metrics::get_metrics))
 }
 
-/// What a listener's routes are, for programs.
+/// Returns the route of a listener's OpenAPI document.
 fn document_route(surface: Surface) -> Router<App> {
     Router::new().route(
         "/openapi.json",
@@ -157,7 +157,7 @@ fn document_route(surface: Surface) -> Router<App> {
     )
 }
 
-/// Where users are sent to pay.
+/// Returns the routes of payments.
 fn payment_routes() -> Router<App> {
     Router::new()
         .route("/billing/checkout", post(payments::routes::create_checkout))
@@ -165,7 +165,7 @@ fn payment_routes() -> Router<App> {
         .route("/billing/portal", post(payments::routes::create_portal))
 }
 
-/// The pages of the processor of payments that development mode has.
+/// Returns the pages of development mode's payment processor.
 fn development_routes() -> Router<App> {
     Router::new()
         .route("/dev/payments/{page}", get(local::routes::show_page))
@@ -187,14 +187,14 @@ fn development_routes() -> Router<App> {
         )
 }
 
-/// What users reach of their sessions.
+/// Returns the users' routes of sessions.
 fn session_routes() -> Router<App> {
     Router::new()
         .route("/session/{id}/history", get(sessions::routes::show_history))
         .route("/session/{id}", delete(sessions::routes::delete_session))
 }
 
-/// What users reach of their swarms.
+/// Returns the users' routes of swarms.
 fn swarm_routes() -> Router<App> {
     Router::new()
         .route(
@@ -216,7 +216,7 @@ fn swarm_routes() -> Router<App> {
         )
 }
 
-/// What users reach of their tasks, and the web app's functions for them.
+/// Returns the users' routes of tasks, and the web app's functions for them.
 fn task_routes() -> Router<App> {
     Router::new()
         .route(
@@ -243,7 +243,7 @@ fn task_routes() -> Router<App> {
         )
 }
 
-/// What administrators reach.
+/// Returns the administrators' routes.
 fn admin_routes() -> Router<App> {
     Router::new()
         .route("/admin/usage", get(admin::routes::get_platform_usage))
@@ -274,7 +274,7 @@ fn admin_routes() -> Router<App> {
         .merge(user_and_key_routes())
 }
 
-/// What administrators do to users and keys, and what they read of it: with a gateway or without.
+/// Returns the administrators' routes of users, keys and their records: with a gateway or without.
 fn user_and_key_routes<S>() -> Router<S>
 where
     S: Clone + Send + Sync + 'static,
@@ -332,8 +332,7 @@ where
         )
 }
 
-/// What operators reach, administrators and other services, on either port.
-/// What is recorded of slots.
+/// Returns the routes of recordings, for administrators and services, on either port.
 fn recording_routes() -> Router<App> {
     Router::new()
         .route(
@@ -356,7 +355,7 @@ fn recording_routes() -> Router<App> {
         )
 }
 
-/// What operators decide of other servers' tools.
+/// Returns the operators' routes of remote MCP tools.
 fn remote_tool_routes() -> Router<App> {
     Router::new()
         .route("/admin/mcp/tools", get(tools::remote::routes::list_tools))
@@ -407,16 +406,15 @@ fn finish(routes: Router<App>, app: App) -> Router {
 async fn unknown_route(uri: Uri) -> ApiError {
     let message = match vendors_path(uri.path()) {
         Some(path) => format!(
-            "There is nothing at this path; you may mean {path}. The base URL of OpenAI's SDKs ends in /v1, that of Anthropic's \
-             before it."
+            "This path does not exist; you may mean {path}. The base URL for OpenAI's SDKs ends in /v1, the one for Anthropic's \
+             SDKs does not."
         ),
-        None => "There is nothing at this path.".to_owned(),
+        None => "This path does not exist.".to_owned(),
     };
     ApiError::new(ErrorCode::NotFound, message)
 }
 
-/// Where a vendor's endpoint is that was looked for without `/v1`, or with two of it, as with a base URL that lacks it or
-/// a path that repeats it.
+/// Returns the vendor's endpoint for a path with a missing or a repeated `/v1`, from an incorrect base URL.
 fn vendors_path(path: &str) -> Option<&'static str> {
     let path = path.strip_prefix("/v1").unwrap_or(path);
     let path = path.strip_prefix("/v1").unwrap_or(path);
@@ -435,6 +433,6 @@ fn vendors_path(path: &str) -> Option<&'static str> {
 async fn wrong_method() -> ApiError {
     ApiError::new(
         ErrorCode::MethodNotAllowed,
-        "This path does not take that method; the Allow header lists those it takes.",
+        "This path does not support the method; the Allow header lists the supported methods.",
     )
 }

@@ -1,4 +1,4 @@
-//! Small bodies of requests under `/admin`.
+//! Small request bodies under `/admin`.
 
 use std::time::Duration;
 
@@ -9,13 +9,13 @@ use weir_errors::{ApiError, ErrorCode};
 
 use crate::json::from_json;
 
-/// Bytes of a body.
+/// Maximum bytes of a body.
 const BODY_BYTES: usize = 64 << 10;
 
-/// How long a body may take.
+/// Time limit for a body.
 const BODY_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// A body that is JSON, as `T` reads it.
+/// A JSON body, parsed as `T`.
 pub struct SmallBody<T>(pub T);
 
 impl<S: Sync, T: DeserializeOwned> FromRequest<S> for SmallBody<T> {
@@ -28,7 +28,7 @@ impl<S: Sync, T: DeserializeOwned> FromRequest<S> for SmallBody<T> {
             Ok(Err(_)) => {
                 return Err(ApiError::new(
                     ErrorCode::PayloadTooLarge,
-                    format!("The body broke off, or has more than {BODY_BYTES} bytes."),
+                    format!("The body is incomplete, or has more than {BODY_BYTES} bytes."),
                 ));
             }
             Err(_) => {

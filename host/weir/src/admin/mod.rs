@@ -1,22 +1,22 @@
-//! What administrators are shown and what they change: the platform's usage, what each model costs and earns, users and
-//! their keys, security events.
+//! The administrators' API: the platform's usage, the cost and revenue of each model, users and their keys, security
+//! events.
 //!
-//! - [`users`], [`keys`] and [`events`]: endpoints that need no more than a [`Core`](crate::node::Core), so that commands have them while no
+//! - [`users`], [`keys`] and [`events`]: endpoints that need only a [`Core`](crate::node::Core), so that commands can call them while no
 //!   gateway runs.
 //! - [`report`]: the figures, as plain functions of sums by day, model and provider; [`store`]: those sums.
-//! - [`routes`]: the endpoints of reports. A handler that takes an [`AdminCaller`](crate::identity::admin::AdminCaller) is open to administrators only: web users
-//!   whose record has the role, which `weir user grant-admin` gives, and whoever may open the admin socket.
+//! - [`routes`]: the endpoints of reports. Only administrators may call a handler that takes an [`AdminCaller`](crate::identity::admin::AdminCaller): web
+//!   users with the admin role, which `weir user grant-admin` grants, and processes that may open the admin socket.
 //!
-//! A report is about a calendar month in UTC, whatever the billing cycles of accounts are: a charge counts on
-//! the day that it was settled.
+//! A report covers a calendar month in UTC, independent of the accounts' billing cycles: a charge counts on the day of
+//! its settlement.
 //!
-//! - [`gateway`]: what the admin socket alone tells and makes: where the gateway is reached, and links to the console.
-//! - [`user_usage`]: what a user has used, as [`crate::billing::history`] has it for themselves.
+//! - [`gateway`]: endpoints at the admin socket only: the gateway's address, and links to the console.
+//! - [`user_usage`]: a user's usage, as [`crate::billing::history`] returns it to the user.
 //!
 //! **Invariant:** a report reads sums, never entries, and names no user.
-//! **Invariant:** each figure is rounded once, from exact sums; none is made of another that was rounded.
+//! **Invariant:** each figure is rounded once, from exact sums, never from a rounded figure.
 //!
-//! To add a figure, add it to [`report`], and what it is made of to [`store`].
+//! To add a figure, add it to [`report`], and its sums to [`store`].
 
 pub mod events;
 pub mod gateway;

@@ -1,5 +1,5 @@
-//! `GET /models`: the catalog as clients see it; `GET /admin/catalog`, as operators do. A dialect's own list is with the
-//! dialect.
+//! `GET /models`: the catalog for clients; `GET /admin/catalog`: the catalog for operators. Each dialect has its own
+//! list of models.
 
 use axum::Json;
 use axum::extract::State;
@@ -11,7 +11,7 @@ use crate::identity::admin::AdminCaller;
 use crate::identity::{Caller, limits};
 use crate::openapi::bodies::ModelList;
 
-/// `GET /models`: every model that the caller may use, with its limits, prices and capabilities.
+/// `GET /models`: lists the models that the caller may use, with their limits, prices and capabilities.
 #[utoipa::path(
     get, path = "/models", tag = "models", security(("user" = [])),
     responses((status = 200, body = ModelList)),
@@ -26,7 +26,7 @@ pub async fn list_models(State(app): State<App>, caller: Caller) -> Json<Value> 
     Json(json!({ "models": models }))
 }
 
-/// `GET /admin/catalog`: the catalog in force as operators see it.
+/// `GET /admin/catalog`: returns the active catalog in the operators' view.
 #[utoipa::path(
     get, path = "/admin/catalog", tag = "administration", security(("admin" = [])),
     responses((status = 200, body = CatalogListing)),

@@ -1,4 +1,4 @@
-//! The first page: what is left, and what was used.
+//! The first page: the balance, and recent usage.
 
 use std::collections::BTreeMap;
 
@@ -18,7 +18,7 @@ use crate::billing::history::{Asked, RequestItem, UsageItem, UsageLabel};
 use crate::billing::usage::{self, Summary};
 use crate::query::ListQuery;
 
-/// Requests that are shown.
+/// Requests on the page.
 const REQUESTS: u32 = 8;
 
 /// Days of the chart.
@@ -68,7 +68,7 @@ pub(super) async fn show_overview(
     })
 }
 
-/// A chart of days, those without usage included.
+/// Makes a chart of days, including days without usage.
 pub(super) fn by_day(first: &str, last: &str, usage: &[UsageItem]) -> Bars {
     let known: BTreeMap<_, _> = usage
         .iter()

@@ -10,18 +10,18 @@ use crate::audit::Actor;
 use crate::context::RequestContext;
 use crate::node::Core;
 
-/// The peer of a request that came in at the admin socket: a process of this machine that may open it.
+/// The peer of a request at the admin socket: a process of this machine that may open the socket.
 #[derive(Debug, Clone, Copy)]
 pub struct LocalPeer {
-    /// The user whom it runs as.
+    /// The process's user.
     pub uid: u32,
 }
 
-/// An administrator: a web user with the admin role, or whoever may open the admin socket. Anybody else is refused: keys
-/// and strangers with 401, others with 403.
+/// An administrator: a web user with the admin role, or a process that may open the admin socket. The extractor rejects
+/// keys and anonymous requests with 401, and other callers with 403.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AdminCaller {
-    /// The administrator as the records name them: `user:usr_…` or `local:UID`.
+    /// The administrator's name in the audit log: `user:usr_…` or `local:UID`.
     pub actor: Actor,
 }
 
@@ -36,7 +36,7 @@ impl FromRequestParts<App> for AdminCaller {
         if !admin {
             return Err(ApiError::new(
                 ErrorCode::Forbidden,
-                "This is for administrators.",
+                "Only administrators may do this.",
             ));
         }
         let actor = Actor::user(&user_id);
@@ -44,7 +44,7 @@ impl FromRequestParts<App> for AdminCaller {
     }
 }
 
-/// Of a command while no gateway runs, which alone has a [`Core`] and nothing else.
+/// Extracts the caller for a command while no gateway runs; such a command has only a [`Core`].
 impl FromRequestParts<Core> for AdminCaller {
     type Rejection = ApiError;
 

@@ -23,7 +23,7 @@ pub struct TimeoutSettings {
     pub total_ms: NonZeroU64,
 }
 
-/// Bounds on one request's body.
+/// Limits of one request's body.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct BodyLimits {

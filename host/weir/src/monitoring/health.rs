@@ -1,4 +1,4 @@
-//! `GET /health` and `GET /health/ready`: open to all, for load balancers.
+//! `GET /health` and `GET /health/ready`: open to all clients, for load balancers.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use weir_plugins::slots::InSlot;
 use crate::app::App;
 use crate::openapi::bodies::{Health, Readiness};
 
-/// `GET /health`: the process answers.
+/// `GET /health`: the process responds.
 #[utoipa::path(
     get, path = "/health", tag = "service",
     responses((status = 200, body = Health)),
@@ -20,13 +20,13 @@ pub async fn get_health() -> Json<Value> {
     Json(json!({ "status": "ok" }))
 }
 
-/// `GET /health/ready`: requests can be served. 503 while the gateway stops, a store is away, nothing can be charged, the
-/// clock is wrong, or what is activated in a slot does not load here.
+/// `GET /health/ready`: the gateway can serve requests. It returns 503 while the gateway stops, a store is unavailable,
+/// the ledger cannot charge, the clock is wrong, or a slot's active component does not load on this node.
 #[utoipa::path(
     get, path = "/health/ready", tag = "service",
     responses(
         (status = 200, body = Readiness),
-        (status = 503, description = "`NOT_READY`: it stops, or something that it needs is away."),
+        (status = 503, description = "`NOT_READY`: the gateway stops, or one of its dependencies is unavailable."),
     ),
 )]
 pub async fn get_readiness(State(app): State<App>) -> Result<Json<Value>, ApiError> {
@@ -37,23 +37,23 @@ pub async fn get_readiness(State(app): State<App>) -> Result<Json<Value>, ApiErr
         return Err(not_ready("The gateway is stopping."));
     }
     if !app.database.is_reachable().await {
-        return Err(not_ready("The database does not answer."));
+        return Err(not_ready("The database does not respond."));
     }
     if let Some(trouble) = app.ledger.trouble() {
-        let message = format!("The ledger can charge nothing: {trouble}.");
+        let message = format!("The ledger cannot charge: {trouble}.");
         return Err(not_ready(&message));
     }
     if let Some(trouble) = app.ledger.clock_trouble() {
-        let message = format!("The time is wrong: {trouble}. Have it set by NTP.");
+        let message = format!("The clock is wrong: {trouble}. Synchronise it with NTP.");
         return Err(not_ready(&message));
     }
     if app.cache.ping().await.is_err() {
-        return Err(not_ready("The cache does not answer."));
+        return Err(not_ready("The cache does not respond."));
     }
     if let Some(why) = app.plugins.not_loaded().first() {
         return Err(not_ready(why));
     }
-    // Plugins are loaded before the gateway listens; their number is here for people.
+    // Plugins are loaded before the gateway listens; their number is for people.
     Ok(Json(
         json!({ "status": "ready", "adapters": app.plugins.serving().values().filter_map(InSlot::active).count() }),
     ))

@@ -11,7 +11,7 @@ use crate::payments::inbox;
 
 const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// `GET /metrics`: all figures in the text format of OpenMetrics.
+/// `GET /metrics`: all metrics in the text format of OpenMetrics.
 #[utoipa::path(
     get, path = "/metrics", tag = "service",
     responses(
@@ -22,9 +22,9 @@ pub async fn get_metrics(State(app): State<App>) -> Result<Response, ApiError> {
     Ok(([(header::CONTENT_TYPE, CONTENT_TYPE)], text(&app).await?).into_response())
 }
 
-/// All figures as of now.
+/// Returns all current metrics.
 pub(crate) async fn text(app: &App) -> Result<String, ApiError> {
-    // Whoever looks while the database is away wants the other figures all the more.
+    // The remaining metrics matter even more while the database is unavailable.
     if let Ok(holds) = app.ledger.open_holds().await {
         app.metrics.open_holds(holds);
     }

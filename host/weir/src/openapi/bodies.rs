@@ -1,5 +1,5 @@
-//! Bodies that are written without a type of their own, for the document alone. That answers look like this is checked by
-//! `tests/run --api`.
+//! Bodies without a Rust type of their own, only for the document. `tests/run --api` validates the responses against
+//! them.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -13,42 +13,42 @@ use crate::swarm::record::{AgentResult, Record};
 use crate::swarm::request::BodyAgent;
 use crate::swarm::templates::Template;
 
-/// A swarm as a service asks for it: as a user does, with who pays.
+/// A service's request for a swarm: a user's request, plus the user who pays.
 #[derive(ToSchema)]
 pub struct ServiceSwarmRequest {
     /// The user who pays.
     #[schema(min_length = 1, max_length = 256)]
     pub user_id: String,
-    /// The plan whose bounds apply.
+    /// The plan, which sets the limits.
     pub plan: PaidPlan,
-    /// As the service names the pipeline.
+    /// The service's name of the pipeline.
     #[schema(min_length = 1, max_length = 256)]
     pub swarm_id: String,
-    /// The agents, as of `POST /swarms`.
+    /// The agents, as in `POST /swarms`.
     #[schema(min_items = 1, max_items = 10)]
     pub agents: Vec<BodyAgent>,
 }
 
-/// A swarm with what became of its agents.
+/// A swarm with its agents' results.
 #[derive(Serialize, ToSchema)]
 pub struct SwarmInFull {
     /// The swarm.
     #[serde(flatten)]
     pub record: Record,
-    /// Those of its agents that have ended, in order.
+    /// The results of finished agents, in order.
     pub agents: Vec<AgentResult>,
 }
 
-/// Some of the caller's swarms.
+/// A page of the caller's swarms.
 #[derive(Serialize, ToSchema)]
 pub struct SwarmList {
-    /// The last one first.
+    /// Swarms, newest first.
     pub swarms: Vec<Record>,
-    /// The `before` of the next part; null if this is the last.
+    /// The `before` of the next page; null on the last page.
     pub next: Option<String>,
 }
 
-/// A task: a swarm as `POST /swarms` takes it, with a name and a schedule. Its `swarm_id` is the name unless set.
+/// A task: a swarm in the format of `POST /swarms`, with a name and a schedule. Its `swarm_id` is the name unless set.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(example = json!({
@@ -57,18 +57,18 @@ pub struct SwarmList {
     "agents": [{ "name": "writer", "system_prompt": "You write.", "task_prompt": "Write a report.", "tools": [] }],
 }))]
 pub struct TaskDefinition {
-    /// What its owner calls it.
+    /// The owner's name of the task.
     #[schema(
         min_length = 1,
         max_length = 256,
         pattern = r"^[^\u0000-\u001f\u007f-\u009f]*$"
     )]
     pub name: String,
-    /// When it is started by itself; never, unless set.
+    /// The schedule; without it only requests start the task.
     pub schedule: Option<TaskSchedule>,
-    /// Whether the schedule is not to fire.
+    /// Whether the schedule is paused.
     pub paused: Option<bool>,
-    /// What the pipeline is called; as the task unless set.
+    /// The pipeline's name; the task's name unless set.
     #[schema(
         nullable = false,
         min_length = 1,
@@ -76,53 +76,53 @@ pub struct TaskDefinition {
         pattern = r"^[^\u0000-\u001f\u007f-\u009f]*$"
     )]
     pub swarm_id: Option<String>,
-    /// The most that each run may cost; 2,000 unless set.
+    /// Maximum credits of each run; 2,000 unless set.
     #[schema(minimum = 1)]
     pub max_total_credits: Option<f64>,
-    /// What the first agent is told besides.
+    /// Additional context for the first agent.
     pub context: Option<String>,
-    /// The agents, as of `POST /swarms`.
+    /// The agents, as in `POST /swarms`.
     #[schema(min_items = 1, max_items = 10)]
     pub agents: Vec<BodyAgent>,
 }
 
-/// A task as its owner wrote it, with what became of it.
+/// A task as its owner wrote it, with its state.
 #[derive(Serialize, ToSchema)]
 pub struct TaskItem {
-    /// Its id.
+    /// The task's id.
     #[schema(pattern = "^task_[0-9a-f]{32}$")]
     pub task_id: String,
-    /// What its owner calls it.
+    /// The owner's name of the task.
     pub name: String,
-    /// The API key that it was last defined with, whose models, budgets and expiry hold for its runs; null if it was defined
-    /// in person.
+    /// The API key that last defined the task: its models, budgets and expiry apply to the runs; null if a signed-in
+    /// user defined it.
     pub key_id: Option<String>,
-    /// When it is started by itself.
+    /// The schedule.
     pub schedule: Option<TaskSchedule>,
-    /// Whether the schedule is not to fire.
+    /// Whether the schedule is paused.
     pub paused: bool,
-    /// When it is started next.
+    /// The time of the next scheduled start.
     pub next_fire_at: Option<String>,
-    /// When it was defined.
+    /// The time of the definition.
     pub created_at: String,
-    /// When it was changed.
+    /// The time of the last change.
     pub updated_at: String,
-    /// Its last start.
+    /// The last start.
     pub last_run: Option<TaskRun>,
-    /// Its last ten starts; not in lists.
+    /// The last ten starts; not in lists.
     #[schema(nullable = false)]
     pub runs: Option<Vec<TaskRun>>,
-    /// What its agents' tools prove themselves with; not in lists, and without the secrets.
+    /// The credentials of its agents' tools; not in lists, and without the secrets.
     #[schema(nullable = false, value_type = Option<Vec<Object>>)]
     pub credentials: Option<Vec<Value>>,
 }
 
-/// When a task is started by itself.
+/// A task's schedule.
 #[derive(Serialize, Deserialize, ToSchema)]
 pub struct TaskSchedule {
     /// Minute, hour, day of the month, month and day of the week.
     pub cron: String,
-    /// A name of IANA's, such as `Europe/Berlin`; `UTC` unless set.
+    /// An IANA time zone, such as `Europe/Berlin`; `UTC` unless set.
     #[serde(default)]
     pub time_zone: String,
 }
@@ -130,89 +130,89 @@ pub struct TaskSchedule {
 /// A start of a task.
 #[derive(Serialize, ToSchema)]
 pub struct TaskRun {
-    /// What has started it: `schedule`, `queue` or `manual`.
+    /// The trigger: `schedule`, `queue` or `manual`.
     pub trigger_type: String,
-    /// The moment of its schedule that it was for.
+    /// The scheduled time of this start.
     pub scheduled_for: Option<String>,
-    /// When it was started.
+    /// The time of the start.
     pub started_at: String,
     /// The swarm.
     pub execution_id: Option<String>,
     /// The swarm's status, `starting` or `refused`.
     pub status: Option<String>,
-    /// What the swarm has cost so far.
+    /// The swarm's cost so far, in credits.
     pub total_credits: Option<f64>,
-    /// Why it was refused.
+    /// The reason why weir refused the start.
     #[schema(value_type = Option<Object>)]
     pub error: Option<Value>,
 }
 
-/// Some of the caller's tasks.
+/// A page of the caller's tasks.
 #[derive(Serialize, ToSchema)]
 pub struct TaskList {
-    /// The last one first.
+    /// Tasks, newest first.
     pub tasks: Vec<TaskItem>,
-    /// The `before` of the next part; null if this is the last.
+    /// The `before` of the next page; null on the last page.
     pub next: Option<String>,
 }
 
-/// What was used: of the current cycle or, where a `group` is asked for, of some days.
+/// Usage: of the current cycle or, with a `group`, of some days.
 #[derive(Serialize, ToSchema)]
 #[serde(untagged)]
 pub enum UsageAnswer {
-    /// Of the current cycle.
+    /// Usage of the current cycle.
     Cycle(Summary),
-    /// Of some days.
+    /// Usage of some days.
     Days(UsageReport),
 }
 
 /// The models that the caller may use.
 #[derive(Serialize, ToSchema)]
 pub struct ModelList<'a> {
-    /// By id.
+    /// Models, by id.
     pub models: Vec<ModelItem<'a>>,
 }
 
-/// Swarms that are ready to be asked for.
+/// Templates for swarms.
 #[derive(Serialize, ToSchema)]
 pub struct TemplateList {
-    /// The pipelines.
+    /// The templates.
     pub templates: Vec<Template>,
 }
 
-/// A credential that is kept; its secret is not shown.
+/// A stored credential, without its secret.
 #[derive(Serialize, ToSchema)]
 pub struct CredentialItem {
     /// The task's id.
     pub task_id: String,
-    /// Its name.
+    /// The credential's name.
     pub name: String,
-    /// The origin that it is sent to alone.
+    /// The only origin to which weir sends the credential.
     pub origin: String,
-    /// The methods that it is sent with.
+    /// The methods with which weir sends the credential.
     pub methods: Vec<String>,
-    /// What paths must begin with.
+    /// The required prefix of the path.
     pub path: String,
-    /// The header that it is sent in.
+    /// The header that carries the credential.
     pub header: String,
-    /// What stands before it there.
+    /// The text before the credential in the header.
     pub prefix: Option<String>,
-    /// When it was kept.
+    /// The time of storage.
     pub created_at: String,
 }
 
-/// The process answers.
+/// The process responds.
 #[derive(Serialize, ToSchema)]
 pub struct Health {
     /// `ok`.
     pub status: String,
 }
 
-/// Requests can be served.
+/// The gateway is ready to serve requests.
 #[derive(Serialize, ToSchema)]
 pub struct Readiness {
     /// `ready`.
     pub status: String,
-    /// Slots of adapters that serve.
+    /// Slots with an active adapter.
     pub adapters: u64,
 }

@@ -6,7 +6,7 @@ pub mod vendors;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// A subscription, or the free plan of those who have none.
+/// A subscription, or the free plan of users without one.
 #[derive(Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Plan {
@@ -18,7 +18,7 @@ pub enum Plan {
     Pro,
 }
 
-/// A plan that is paid for.
+/// A paid plan.
 #[derive(Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum PaidPlan {
@@ -28,7 +28,7 @@ pub enum PaidPlan {
     Pro,
 }
 
-/// Credits that are bought once.
+/// Credits for a one-time purchase.
 #[derive(Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Tier {
@@ -40,7 +40,7 @@ pub enum Tier {
     Large,
 }
 
-/// The time that a budget is for: of the calendar, in UTC.
+/// A budget's calendar window, in UTC.
 #[derive(Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Window {
@@ -48,23 +48,23 @@ pub enum Window {
     Hour,
     /// A day.
     Day,
-    /// From Monday to Sunday.
+    /// A week from Monday to Sunday.
     Week,
-    /// A month of the calendar.
+    /// A calendar month.
     Month,
-    /// All time from when it was set.
+    /// The budget's lifetime.
     Total,
 }
 
-/// How much may be spent in a window.
+/// The maximum spending in a window.
 #[derive(Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(example = json!({ "credits": 50, "window": "day" }))]
 pub struct Budget {
-    /// The most, with at most 6 decimals.
+    /// The maximum, with at most 6 decimals.
     #[schema(exclusive_minimum = 0, maximum = 1_000_000_000, multiple_of = 0.000001)]
     pub credits: f64,
-    /// The time that it is for.
+    /// The window.
     pub window: Window,
 }
 
@@ -72,26 +72,26 @@ pub struct Budget {
 #[derive(Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Pool {
-    /// The plan's, which lapse with their period.
+    /// The plan's credits, which expire with the plan's period.
     Plan,
-    /// The bought ones.
+    /// Bought credits.
     TopUp,
 }
 
-/// A method that a credential is sent with.
+/// An HTTP method with which a credential may be sent.
 #[derive(Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "UPPERCASE")]
 pub enum Method {
-    /// Reads.
+    /// `GET`.
     Get,
-    /// The head of what `GET` reads.
+    /// `HEAD`.
     Head,
-    /// Makes.
+    /// `POST`.
     Post,
-    /// Puts in place.
+    /// `PUT`.
     Put,
-    /// Changes.
+    /// `PATCH`.
     Patch,
-    /// Takes away.
+    /// `DELETE`.
     Delete,
 }

@@ -1,34 +1,34 @@
-//! Parameters that several endpoints take.
+//! Parameters of several endpoints.
 
 use serde::Deserialize;
 use utoipa::IntoParams;
 
-/// Of a list.
+/// The limit of a list.
 #[derive(Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub struct Limit {
-    /// Items at most.
+    /// Maximum number of items.
     #[param(nullable = false, minimum = 1, maximum = 1000, default = 100)]
     pub limit: Option<u32>,
 }
 
-/// Of a list in the order of its ids.
+/// The page of a list in the order of its ids.
 #[derive(Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub struct PageAfter {
-    /// Items at most.
+    /// Maximum number of items.
     #[param(nullable = false, minimum = 1, maximum = 1000, default = 100)]
     pub limit: Option<u32>,
-    /// The `next` of the part before.
+    /// The `next` of the previous page.
     #[param(nullable = false)]
     pub after: Option<String>,
 }
 
-/// Of requests that must not be served twice.
+/// The idempotency key of requests that must not be served twice.
 #[derive(Deserialize, IntoParams)]
 #[into_params(parameter_in = Header)]
 pub struct Idempotency {
-    /// What names the request: sent again under the same key, it is answered as before and charged once.
+    /// A name for the request: a repeated request with the same key gets the same response and is charged once.
     #[param(
         rename = "Idempotency-Key",
         nullable = false,
@@ -39,7 +39,7 @@ pub struct Idempotency {
     pub key: Option<String>,
 }
 
-/// Of a report on a calendar month.
+/// The month of a report.
 #[derive(Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub struct CalendarMonth {
@@ -52,7 +52,7 @@ pub struct CalendarMonth {
     pub period: Option<String>,
 }
 
-/// Of a report on some days.
+/// The days of a report.
 #[derive(Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub struct Days {

@@ -1,64 +1,65 @@
-//! Vendors' dialects, loosely: the fields that weir looks at itself. All others go to the provider as they are, and what
-//! they mean is in the vendor's own documents.
+//! Vendors' dialects, described loosely: only the fields that weir itself reads. All other fields go to the provider
+//! unchanged; the vendor's own documents describe them.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
 
-/// A request in OpenAI's Chat Completions. Other fields of OpenAI's go to the provider.
+/// A request in OpenAI's Chat Completions. weir forwards OpenAI's other fields to the provider.
 #[derive(Serialize, Deserialize, ToSchema)]
 #[schema(example = json!({ "model": "demo", "messages": [{ "role": "user", "content": "Hello, weir!" }] }))]
 pub struct ChatCompletionRequest {
     /// The id of a model, as `GET /models` lists them.
     #[schema(min_length = 1, max_length = 256)]
     pub model: String,
-    /// What was said so far.
+    /// The conversation so far.
     #[schema(min_items = 1)]
     pub messages: Vec<ChatMessage>,
-    /// Whether the answer comes in pieces, as server-sent events.
+    /// Whether weir streams the response as server-sent events.
     pub stream: Option<bool>,
-    /// The most tokens of the answer.
+    /// Maximum tokens of the response.
     #[schema(minimum = 1, maximum = 4_294_967_295_i64)]
     pub max_completion_tokens: Option<i64>,
-    /// How much is left to chance.
+    /// The sampling temperature.
     #[schema(minimum = 0, maximum = 2)]
     pub temperature: Option<f64>,
 }
 
-/// A request of another service's, in OpenAI's Chat Completions, for the user who pays.
+/// A service's request in OpenAI's Chat Completions, for the user who pays.
 #[derive(Serialize, Deserialize, ToSchema)]
 #[schema(example = json!({ "user_id": "usr_0", "model": "demo", "messages": [{ "role": "user", "content": "Hello, weir!" }] }))]
 pub struct AgentCompletionRequest {
-    /// The user who pays; unless set, the `execution_id` says it.
+    /// The user who pays; default: the user of the `execution_id`.
     #[schema(min_length = 1, max_length = 256)]
     pub user_id: Option<String>,
-    /// The task that it is for.
+    /// The task behind the request.
     #[schema(min_length = 1, max_length = 256)]
     pub task_id: Option<String>,
-    /// The swarm that it is for, whose user, task and budget it draws on.
+    /// The swarm behind the request; the request uses its user, task and budget.
     pub execution_id: Option<String>,
     /// The id of a model, as `GET /models` lists them.
     #[schema(min_length = 1, max_length = 256)]
     pub model: String,
-    /// What was said so far.
+    /// The conversation so far.
     #[schema(min_items = 1)]
     pub messages: Vec<ChatMessage>,
 }
 
-/// A message. `assistant` ones may have `tool_calls`, and `tool` ones have the `tool_call_id` that they answer.
+/// A message. `assistant` messages may have `tool_calls`, and `tool` messages have the `tool_call_id` to which they
+/// respond.
 #[derive(Serialize, Deserialize, ToSchema)]
 pub struct ChatMessage {
-    /// Who says it.
+    /// The author's role.
     pub role: ChatRole,
-    /// A text; parts of texts, images and files are taken, too.
+    /// A text; parts with texts, images and files are also valid.
     pub content: String,
 }
 
-/// Who says something.
+/// The author's role.
 #[derive(Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum ChatRole {
-    /// Whoever runs the app; `developer` says the same.
+    /// The operator of the app; `developer` is equivalent.
     System,
     /// The user.
     User,
@@ -66,100 +67,100 @@ pub enum ChatRole {
     Assistant,
 }
 
-/// What a model has answered, in Chat Completions.
+/// A model's response in Chat Completions.
 #[derive(Serialize, Deserialize, ToSchema)]
 pub struct ChatCompletion {
-    /// The answer's id.
+    /// The response's id.
     pub id: String,
     /// `chat.completion`.
     pub object: String,
-    /// When it was made, in seconds since 1970.
+    /// The time of the response, in seconds since 1970.
     pub created: i64,
-    /// The model that was asked for.
+    /// The requested model.
     pub model: String,
-    /// The answer: one choice.
+    /// The response, as one choice.
     #[schema(value_type = Vec<Object>, min_items = 1)]
     pub choices: Vec<Value>,
-    /// The tokens that it came to.
+    /// The token usage.
     #[schema(value_type = Object)]
     pub usage: Value,
 }
 
-/// A request in OpenAI's Responses. Other fields of OpenAI's go to the provider.
+/// A request in OpenAI's Responses. weir forwards OpenAI's other fields to the provider.
 #[derive(Serialize, Deserialize, ToSchema)]
 #[schema(example = json!({ "model": "demo", "input": "Hello, weir!" }))]
 pub struct ResponsesRequest {
     /// The id of a model.
     #[schema(min_length = 1, max_length = 256)]
     pub model: String,
-    /// A text; lists of items are taken, too.
+    /// A text; lists of items are also valid.
     #[schema(min_length = 1)]
     pub input: String,
-    /// What stands before it.
+    /// The system instructions.
     pub instructions: Option<String>,
-    /// Whether the answer comes in pieces, as server-sent events.
+    /// Whether weir streams the response as server-sent events.
     pub stream: Option<bool>,
 }
 
-/// What a model has answered, in Responses.
+/// A model's response in Responses.
 #[derive(Serialize, Deserialize, ToSchema)]
 pub struct ResponsesAnswer {
-    /// The answer's id, which the next request may name as `previous_response_id`.
+    /// The response's id, for `previous_response_id` in the next request.
     pub id: String,
     /// `response`.
     pub object: String,
     /// `completed` or `incomplete`.
     pub status: String,
-    /// The model that was asked for.
+    /// The requested model.
     pub model: String,
-    /// What it has answered, item by item.
+    /// The response's items.
     #[schema(value_type = Vec<Object>)]
     pub output: Vec<Value>,
 }
 
-/// A request in Anthropic's Messages. Other fields of Anthropic's go to the provider.
+/// A request in Anthropic's Messages. weir forwards Anthropic's other fields to the provider.
 #[derive(Serialize, Deserialize, ToSchema)]
 #[schema(example = json!({ "model": "demo", "max_tokens": 100, "messages": [{ "role": "user", "content": "Hello, weir!" }] }))]
 pub struct MessagesRequest {
     /// The id of a model.
     #[schema(min_length = 1, max_length = 256)]
     pub model: String,
-    /// The most tokens of the answer.
+    /// Maximum tokens of the response.
     #[schema(minimum = 1, maximum = 4_294_967_295_i64)]
     pub max_tokens: i64,
-    /// What was said so far.
+    /// The conversation so far.
     #[schema(min_items = 1)]
     pub messages: Vec<AnthropicMessage>,
-    /// What stands before it.
+    /// The system prompt.
     pub system: Option<String>,
-    /// Whether the answer comes in pieces, as server-sent events.
+    /// Whether weir streams the response as server-sent events.
     pub stream: Option<bool>,
 }
 
-/// A message in Anthropic's Messages whose tokens are to be counted.
+/// A request in Anthropic's Messages to count tokens.
 #[derive(Serialize, Deserialize, ToSchema)]
 #[schema(example = json!({ "model": "demo", "messages": [{ "role": "user", "content": "Hello, weir!" }] }))]
 pub struct CountTokensRequest {
     /// The id of a model.
     #[schema(min_length = 1, max_length = 256)]
     pub model: String,
-    /// What was said so far.
+    /// The conversation so far.
     #[schema(min_items = 1)]
     pub messages: Vec<AnthropicMessage>,
-    /// What stands before it.
+    /// The system prompt.
     pub system: Option<String>,
 }
 
-/// A message of Anthropic's.
+/// A message in Anthropic's format.
 #[derive(Serialize, Deserialize, ToSchema)]
 pub struct AnthropicMessage {
-    /// Who says it: `user` or `assistant`.
+    /// The author's role: `user` or `assistant`.
     pub role: AnthropicRole,
-    /// A text; blocks are taken, too.
+    /// A text; blocks are also valid.
     pub content: String,
 }
 
-/// Who says something.
+/// The author's role.
 #[derive(Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum AnthropicRole {
@@ -169,116 +170,116 @@ pub enum AnthropicRole {
     Assistant,
 }
 
-/// What a model has answered, in Messages.
+/// A model's response in Messages.
 #[derive(Serialize, Deserialize, ToSchema)]
 pub struct MessagesAnswer {
-    /// The answer's id.
+    /// The response's id.
     pub id: String,
     /// `message`.
     #[serde(rename = "type")]
     pub kind: String,
     /// `assistant`.
     pub role: String,
-    /// The model that was asked for.
+    /// The requested model.
     pub model: String,
-    /// What it has answered, block by block.
+    /// The response's blocks.
     #[schema(value_type = Vec<Object>)]
     pub content: Vec<Value>,
-    /// The tokens that it came to.
+    /// The token usage.
     #[schema(value_type = Object)]
     pub usage: Value,
 }
 
-/// The tokens of a message's input.
+/// The tokens of a request's input.
 #[derive(Serialize, Deserialize, ToSchema)]
 pub struct TokenCount {
-    /// By weir's own estimate.
+    /// weir's own estimate.
     pub input_tokens: i64,
 }
 
-/// A request in OpenAI's Images. Other fields of OpenAI's go to the provider.
+/// A request in OpenAI's Images. weir forwards OpenAI's other fields to the provider.
 #[derive(Serialize, Deserialize, ToSchema)]
 #[schema(example = json!({ "model": "demo-image", "prompt": "A weir at dawn." }))]
 pub struct ImageRequest {
     /// The id of a model that makes images.
     #[schema(min_length = 1, max_length = 256)]
     pub model: String,
-    /// What is to be seen.
+    /// The description of the image.
     #[schema(min_length = 1)]
     pub prompt: String,
-    /// How many images; what the model allows.
+    /// Number of images, up to the model's limit.
     #[schema(minimum = 1, maximum = 10)]
     pub n: Option<i64>,
-    /// Whether previews come first, as server-sent events.
+    /// Whether weir streams previews as server-sent events.
     pub stream: Option<bool>,
 }
 
-/// The same with images to begin with.
+/// A request that edits images.
 #[derive(Serialize, Deserialize, ToSchema)]
 pub struct ImageEditRequest {
     /// The id of a model that makes images.
     #[schema(min_length = 1, max_length = 256)]
     pub model: String,
-    /// What is to be seen.
+    /// The description of the image.
     #[schema(min_length = 1)]
     pub prompt: String,
-    /// The images: each an object with an `image_url`, which may be a data URL.
+    /// The source images: each an object with an `image_url`, which may be a data URL.
     #[schema(min_items = 1, max_items = 16)]
     pub images: Vec<ImageReference>,
 }
 
-/// An image that is elsewhere, or in a data URL.
+/// An image at a URL, or in a data URL.
 #[derive(Serialize, Deserialize, ToSchema)]
 pub struct ImageReference {
-    /// Where it is.
+    /// The image's URL.
     pub image_url: String,
 }
 
-/// The same as a form.
+/// A request that edits images, as a form.
 #[derive(Serialize, Deserialize, ToSchema)]
 pub struct ImageEditForm {
     /// The id of a model that makes images.
     pub model: String,
-    /// What is to be seen.
+    /// The description of the image.
     pub prompt: String,
-    /// The image to begin with.
+    /// The source image.
     #[schema(value_type = String, format = Binary)]
     pub image: Vec<u8>,
 }
 
-/// Images that were made.
+/// Generated images.
 #[derive(Serialize, Deserialize, ToSchema)]
 pub struct ImagesAnswer {
-    /// When they were, in seconds since 1970.
+    /// The time of generation, in seconds since 1970.
     pub created: i64,
     /// The images, each in `b64_json`.
     #[schema(value_type = Vec<Object>)]
     pub data: Vec<Value>,
 }
 
-/// Models as OpenAI's SDKs and Anthropic's read them.
+/// Models, in a format for OpenAI's and Anthropic's SDKs.
 #[derive(Serialize, Deserialize, ToSchema)]
 pub struct VendorModelList {
     /// `list`.
     pub object: String,
     /// The models.
     pub data: Vec<VendorModel>,
-    /// Whether there are more.
+    /// Whether more models follow.
     pub has_more: bool,
-    /// The first one's id.
+    /// The first model's id.
     pub first_id: Option<String>,
-    /// The last one's id.
+    /// The last model's id.
     pub last_id: Option<String>,
 }
 
-/// A model as OpenAI's SDKs and Anthropic's read it.
+/// A model, in a format for OpenAI's and Anthropic's SDKs.
 #[derive(Serialize, Deserialize, ToSchema)]
 pub struct VendorModel {
-    /// Its id.
+    /// The model's id.
     pub id: String,
     /// `model`.
     pub object: String,
-    /// When the gateway began to serve it, in seconds since 1970.
+    /// The time from which the gateway serves the model, in seconds since 1970.
     pub created: i64,
     /// The provider.
     pub owned_by: String,
@@ -290,22 +291,22 @@ pub struct VendorModel {
     pub max_tokens: i64,
 }
 
-/// An error in OpenAI's words.
+/// An error in OpenAI's format.
 #[derive(Serialize, Deserialize, ToSchema)]
 pub struct OpenAiError {
-    /// What is wrong.
+    /// The error.
     pub error: OpenAiErrorBody,
 }
 
-/// What is wrong, in OpenAI's words.
+/// The error, in OpenAI's terms.
 #[derive(Serialize, Deserialize, ToSchema)]
 pub struct OpenAiErrorBody {
-    /// For people.
+    /// The message, for people.
     pub message: String,
-    /// OpenAI's word for this class of error.
+    /// OpenAI's class of the error.
     #[serde(rename = "type")]
     pub kind: String,
-    /// The path of the field that is wrong.
+    /// The path of the invalid field.
     pub param: Option<String>,
     /// OpenAI's code, if it has one.
     pub code: Option<String>,
@@ -315,44 +316,44 @@ pub struct OpenAiErrorBody {
     pub request_id: String,
 }
 
-/// An error in Anthropic's words.
+/// An error in Anthropic's format.
 #[derive(Serialize, Deserialize, ToSchema)]
 pub struct AnthropicError {
     /// `error`.
     #[serde(rename = "type")]
     pub kind: String,
-    /// What is wrong: `type`, `message`, and weir's own code as `weir_code`.
+    /// The error: `type`, `message`, and weir's own code as `weir_code`.
     #[schema(value_type = Object)]
     pub error: Value,
     /// The request's id.
     pub request_id: String,
 }
 
-/// One of the events of an answer that comes in pieces.
+/// An event of a streamed response.
 #[derive(Serialize, Deserialize, ToSchema)]
 pub struct ServerSentEvent {
-    /// Its number, where a client can come back for what is behind it.
+    /// The event's number, in streams that a client can resume.
     #[schema(nullable = false)]
     pub id: Option<String>,
-    /// Its kind.
+    /// The event's kind.
     #[schema(nullable = false)]
     pub event: Option<String>,
-    /// What it says: JSON, or `[DONE]`.
+    /// The event's data: JSON, or `[DONE]`.
     pub data: String,
 }
 
-/// A message of the Model Context Protocol, revision 2026-07-28, or of those before it from 2025-03-26 on.
+/// A message of the Model Context Protocol, revision 2026-07-28, or an earlier one since 2025-03-26.
 #[derive(Serialize, Deserialize, ToSchema)]
 #[schema(example = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {} }))]
 pub struct McpMessage {
     /// `2.0`.
     #[schema(pattern = "^2\\.0$")]
     pub jsonrpc: String,
-    /// The response has the same; a notification has none.
+    /// The message's id, which the response repeats; a notification has none.
     pub id: Option<McpId>,
     /// `server/discover`, `tools/list`, `tools/call`; `initialize` and `ping` for older clients.
     pub method: String,
-    /// What the method takes.
+    /// The method's parameters.
     #[schema(value_type = Option<Object>)]
     pub params: Option<Value>,
 }
@@ -367,30 +368,30 @@ pub enum McpId {
     Text(String),
 }
 
-/// An answer of the Model Context Protocol.
+/// A response of the Model Context Protocol.
 #[derive(Serialize, Deserialize, ToSchema)]
 pub struct McpAnswer {
     /// `2.0`.
     pub jsonrpc: String,
-    /// The request's.
+    /// The request's id.
     pub id: Value,
-    /// What the method answers.
+    /// The method's result.
     #[schema(value_type = Option<Object>)]
     pub result: Option<Value>,
-    /// Why it does not, where an older client asks.
+    /// The error, in a response to an older client.
     #[schema(value_type = Option<Object>)]
     pub error: Option<Value>,
 }
 
-/// An error in the words of the Model Context Protocol.
+/// An error of the Model Context Protocol.
 #[derive(Serialize, Deserialize, ToSchema)]
 pub struct McpError {
     /// `2.0`.
     pub jsonrpc: String,
-    /// The request's; null where it could not be read.
+    /// The request's id; null if it could not be read.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub id: Option<Value>,
-    /// Its code, a message, and more of it.
+    /// The error's code, message and details.
     #[schema(value_type = Object)]
     pub error: Value,
 }

@@ -1,11 +1,11 @@
-//! What clients' connections and requests' bodies may take: a part of `[limits]`.
+//! Limits of clients' connections and of request bodies: a part of `[limits]`.
 
 use std::num::{NonZeroU32, NonZeroU64};
 use std::time::Duration;
 
 use serde::Deserialize;
 
-/// Bounds on connections.
+/// Limits of connections.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ConnectionLimits {

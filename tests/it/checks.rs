@@ -258,7 +258,7 @@ fn a_database_that_is_down_is_said_to_refuse_connections() {
         free_port()
     );
     let folder = folder(&toml);
-    let line = first_line(folder.path(), "the database does not answer");
+    let line = first_line(folder.path(), "the database does not respond");
     assert!(line.contains("Connection refused"), "{line}");
 }
 

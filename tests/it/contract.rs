@@ -731,7 +731,7 @@ async fn a_component_that_refuses_an_option_is_not_activated_and_no_request_is_t
         (
             &guests::wat_guest("configures-much"),
             "any",
-            "it keeps 65537 bytes of its options, more than 65536",
+            "the component's configuration has 65537 bytes, more than 65536",
         ),
     ] {
         let gateway = greeter(option).start().await;

@@ -710,7 +710,7 @@ async fn options_that_a_filter_does_not_take_stop_the_start() {
     for (settings, what) in [
         (
             "options = { loudness = \"1\" }",
-            "filters[0].options.loudness: is not one that it has",
+            "filters[0].options.loudness: is unknown to it",
         ),
         (
             "options = { about = \"nonsense\" }",

@@ -580,7 +580,7 @@ async fn a_node_on_which_a_canary_does_not_load_is_ready_and_serves_all_with_wha
     assert_eq!(canary["digest"], *digest);
     assert_eq!(canary["served"], false);
     let why = canary["not_loaded"].as_str().expect("a reason");
-    assert!(why.contains("it says something else of itself"), "{why}");
+    assert!(why.contains("its description differs"), "{why}");
 }
 
 #[tokio::test]

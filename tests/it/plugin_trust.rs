@@ -124,7 +124,7 @@ async fn what_nobody_vouches_for_is_refused_on_every_node_and_changes_nothing() 
             "plugins.publishers.elsewhere.slots",
         ),
         (&changed, Some(good.clone()), invalid, "for other bytes"),
-        (&component, Some(forged), invalid, "does not hold"),
+        (&component, Some(forged), invalid, "its signature is invalid"),
         (
             &component,
             Some(signed(&acme, "greeter", "0.2.0", &component)),
@@ -397,11 +397,11 @@ async fn a_node_without_the_key_does_not_serve_what_it_signed_until_it_is_signed
     // Whoever can write to the database vouches for nothing.
     let mut second = second;
     for (signature, why) in [
-        (None, "it carries no signature"),
+        (None, "the component has no signature"),
         (Some("{}"), "cannot be read"),
         (
             Some(&*kept.replace("greeter", "demo")),
-            "no configured publisher's",
+            "no configured publisher has",
         ),
     ] {
         replace_signature(&second, signature).await;

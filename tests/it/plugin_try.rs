@@ -257,7 +257,7 @@ fn an_option_that_the_adapter_does_not_have_is_refused() {
     let desk = Desk::with_openai(true);
     let said = text(&desk.try_with(&["--option", "wrong=1"]).stderr);
     assert!(
-        said.contains("the option \"wrong\" is not one") && said.contains("output-limit-field"),
+        said.contains("the option \"wrong\" is unknown") && said.contains("output-limit-field"),
         "{said}"
     );
 }

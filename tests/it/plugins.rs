@@ -789,7 +789,7 @@ async fn a_node_that_cannot_load_what_is_activated_is_not_ready_and_serves_nothi
     let ready = gateway.stranger().get("/health/ready").await;
     let error = ready.error(503, "NOT_READY");
     let why = error["message"].as_str().expect("a text");
-    for part in ["greeter", &*digest, "it says something else of itself"] {
+    for part in ["greeter", &*digest, "its description differs"] {
         assert!(why.contains(part), "{why}");
     }
     let before = charges_and_open_holds(&gateway).await;

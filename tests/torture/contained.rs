@@ -49,7 +49,7 @@ fn kinds() -> [(&'static str, Vec<Assault>); 20] {
     let fails = |command: Value| Ask(command, 502, "ADAPTER_FAILED");
     let deep = || format!("{}{}", "[".repeat(DEEP), "]".repeat(DEEP));
     let budget = "used up its processor time";
-    let nonsense = "returned nonsense";
+    let nonsense = "returned an unreadable result";
     let too_much = "too much data";
     let everywhere = |behave: &str| {
         ["begin", "next"]

@@ -1,4 +1,4 @@
-//! `weir plugin try` as an adapter's author runs it.
+//! `weir plugin try` from an adapter author's view.
 
 use std::fs;
 use std::io::Write;
@@ -55,14 +55,14 @@ impl Desk {
         run(self.path(), &[&given, more].concat())
     }
 
-    /// The lines of a trial that ends well.
+    /// Returns the lines of a trial that succeeds.
     fn lines(&self, more: &[&str]) -> Vec<Value> {
         let output = self.try_with(more);
         assert!(output.status.success(), "{output:?}");
         lines(&output)
     }
 
-    /// The last line of a trial that ends badly.
+    /// Returns the last line of a trial that fails.
     fn end(&self, more: &[&str]) -> Value {
         let output = self.try_with(more);
         assert_eq!(output.status.code(), Some(1), "{output:?}");
@@ -82,12 +82,12 @@ fn event(event: Value) -> Value {
     json!({ "event": event })
 }
 
-/// The first block, a text, begins.
+/// The beginning of the first block, a text.
 fn begun() -> Value {
     event(json!({ "block-start": { "index": 0, "block": "text" } }))
 }
 
-/// The first block goes on.
+/// A fragment of the first block.
 fn fragment(text: &str) -> Value {
     event(json!({ "text": { "index": 0, "text": text } }))
 }

@@ -56,7 +56,7 @@ pub fn boot_id() -> String {
     prefixed("boot_")
 }
 
-/// An id for a charge that a user has prepared.
+/// An id for an automatic charge that a user has authorized beforehand.
 pub fn charge_id() -> String {
     prefixed("chg_")
 }

@@ -507,7 +507,7 @@ async fn a_canary_in_quarantine_is_over_and_its_slot_goes_on_with_what_serves_th
     assert_eq!(listed[1]["kind"], "canary_ended");
     assert_eq!(
         listed[1]["detail"],
-        "it is put into quarantine: 5 traps within a minute"
+        "the canary is put into quarantine: 5 traps within a minute"
     );
     let metrics = gateway.stranger().get("/metrics").await.text();
     let figure = format!("weir_plugin_quarantines_total{{slot=\"greeter\",digest=\"{digest}\"}} 1");

@@ -124,7 +124,12 @@ async fn what_nobody_vouches_for_is_refused_on_every_node_and_changes_nothing() 
             "plugins.publishers.elsewhere.slots",
         ),
         (&changed, Some(good.clone()), invalid, "for other bytes"),
-        (&component, Some(forged), invalid, "its signature is invalid"),
+        (
+            &component,
+            Some(forged),
+            invalid,
+            "its signature is invalid",
+        ),
         (
             &component,
             Some(signed(&acme, "greeter", "0.2.0", &component)),

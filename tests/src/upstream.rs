@@ -1,6 +1,6 @@
 //! `Upstream`: a model provider whose bytes a test scripts.
 //!
-//! It speaks HTTP/1.1 by hand over a real socket, because a server library would repair the faults under test: bytes
+//! The provider speaks HTTP/1.1 by hand over a real socket, because a server library would repair the faults under test: bytes
 //! cut anywhere, responses that never come or never end, connections reset in the middle. It records its requests,
 //! and violations of HTTP's rules.
 //!

@@ -2,7 +2,7 @@
 //!
 //! **Invariant:** a call ends within its wall-clock limit, regardless of the guest. Epochs stop a guest that
 //! computes; the clock stops a guest that waits in a host call. Time in which the guest waits for other components'
-//! guests, a thread or memory extends the limit. That wait has a limit of its own ([`MOST_WAITING`]), and is not the
+//! guests, a thread or memory extends the limit. The wait has a limit of its own ([`MOST_WAITING`]), and is not the
 //! guest's fault.
 //! **Invariant:** after an error from here the guest is never called again; its drop frees everything.
 

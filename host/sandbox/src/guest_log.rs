@@ -49,9 +49,9 @@ impl GuestLog {
     pub(crate) fn give_up(&self, error: &dyn Display, last_words: &str) {
         let plugin = &*self.plugin;
         match last_words {
-            "" => tracing::warn!(target: "weir::guest", plugin, %error, "a guest is given up"),
+            "" => tracing::warn!(target: "weir::guest", plugin, %error, "a guest is stopped"),
             words => {
-                tracing::warn!(target: "weir::guest", plugin, %error, "a guest is given up; its last words: {words}");
+                tracing::warn!(target: "weir::guest", plugin, %error, "a guest is stopped; its last words: {words}");
             }
         }
     }

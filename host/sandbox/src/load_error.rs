@@ -30,7 +30,7 @@ pub enum LoadError {
     Compile(CompileError),
     /// The component has imports that plugins do not get.
     #[error(
-        "imports: the component imports what plugins are not given: {}; they may import: {}", .refused.join(", "),
+        "imports: the component has imports that plugins do not get: {}; permitted imports: {}", .refused.join(", "),
         .allowed.join(", ")
     )]
     Imports {

@@ -74,7 +74,7 @@ pub async fn own_code(
 ) -> Result<Code, LoadError> {
     match arrived_code(engine, compiler, cache, own).await {
         Err(LoadError::Compile(error)) => {
-            tracing::warn!(%error, "a plugin of weir's own is compiled without a child");
+            tracing::warn!(%error, "a bundled plugin is compiled without a child process");
             compile_here(engine, cache.map(Arc::as_ref), &own.bytes, own.digest)
         }
         code => code,

@@ -155,12 +155,12 @@ impl ExportFigures {
     pub fn register(&self, registry: &mut Registry) {
         registry.register(
             "trace_spans_exported",
-            "Spans that a collector has taken",
+            "Spans that a collector has accepted",
             self.exported.clone(),
         );
         registry.register(
             "trace_spans_dropped",
-            "Spans that were not exported, by why",
+            "Spans that were not exported, by reason",
             self.dropped.clone(),
         );
     }
@@ -242,7 +242,7 @@ impl Sending {
             self.told_at = Some(Instant::now());
             tracing::warn!(
                 why,
-                "the collector of traces does not take spans; they are dropped and counted"
+                "the collector of traces does not accept spans; they are dropped and counted"
             );
         }
     }

@@ -260,7 +260,7 @@ impl Breakers {
     pub fn register(&self, registry: &mut Registry) {
         registry.register(
             "upstream_breaker_open",
-            "Whether an upstream is left alone since it has failed, by provider and model there",
+            "Open circuit breakers of upstreams (1 = open), by provider and model there",
             self.0.open.clone(),
         );
     }
@@ -328,11 +328,11 @@ impl Breakers {
             Change::Opened(pause) => {
                 gauge.set(1);
                 let seconds = pause.as_secs();
-                tracing::warn!(upstream = key, seconds, by, "an upstream is left alone");
+                tracing::warn!(upstream = key, seconds, by, "an upstream's breaker opens");
             }
             Change::Closed => {
                 gauge.set(0);
-                tracing::info!(upstream = key, by, "an upstream is asked as before");
+                tracing::info!(upstream = key, by, "an upstream's breaker closes");
             }
         }
     }

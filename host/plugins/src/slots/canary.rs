@@ -123,7 +123,7 @@ impl Plugins {
             let mut synced = plugins.lock_synced();
             synced.canaries_brought.remove(&row.number);
             if let Err(error) = &brought {
-                tracing::warn!(slot, %error, "bringing a canary into service");
+                tracing::warn!(slot, %error, "starting a canary");
                 // The next poll retries.
                 synced.state = None;
             }
@@ -170,7 +170,7 @@ impl Plugins {
             Err(error) => {
                 tracing::error!(
                     slot, digest = %row.digest, %error,
-                    "the slot's canary does not load here: all are served with what is active"
+                    "the slot's canary does not load here: the active component serves all accounts"
                 );
                 let not_loaded = NotLoaded {
                     why: error.to_string(),

@@ -77,7 +77,7 @@ impl Plugins {
     }
 }
 
-/// Whether no node of another binary can share the database: the processes of a SQLite file run on one machine.
+/// Returns whether only one binary can use the database: the processes of a SQLite file run on one machine.
 fn is_alone(database: &Database) -> bool {
     database.dialect() == SqlDialect::Sqlite
 }
@@ -98,7 +98,7 @@ async fn wait(
     question: &str,
 ) -> Result<(), OperationError> {
     if let Err(error) = cache.announce().await {
-        tracing::warn!(%error, "telling other nodes that they are asked");
+        tracing::warn!(%error, "announcing a question to other nodes");
     }
     let until = Instant::now() + PATIENCE;
     loop {

@@ -102,7 +102,7 @@ impl Plugins {
     /// Begins an era: the database was set back, and this node's knowledge of it is void. A canary's number may
     /// belong to another canary by now.
     fn begin_era(&self) -> u64 {
-        tracing::warn!("the database was set back: slots follow it from its earlier state on");
+        tracing::warn!("the database was set back: slots follow its earlier state");
         let mut synced = self.lock_synced();
         synced.era += 1;
         synced.canaries_failed.clear();
@@ -178,7 +178,7 @@ impl Plugins {
         Some(tokio::spawn(async move {
             let brought = plugins.bring(&database, &key.0, target, &wanted).await;
             if let Err(error) = &brought {
-                tracing::warn!(slot = key.0, %error, "bringing a component into service");
+                tracing::warn!(slot = key.0, %error, "activating a component");
             }
             let mut synced = plugins.lock_synced();
             synced.being_brought.remove(&key);
@@ -197,10 +197,7 @@ impl Plugins {
         wanted: &Wanted,
     ) -> sqlx::Result<()> {
         let Target::Component(target) = target else {
-            tracing::warn!(
-                slot,
-                "the slot refuses requests: nothing sound is left to serve with"
-            );
+            tracing::warn!(slot, "the slot refuses requests: it has no sound component");
             self.swap(slot, None, wanted.moment());
             return Ok(());
         };
@@ -239,10 +236,10 @@ impl Plugins {
     pub(super) async fn after_change(&self, database: &Database, cache: &Cache, slot: &str) {
         // Other nodes can load while this node does.
         if let Err(error) = cache.announce().await {
-            tracing::warn!(%error, "telling other nodes that a slot has changed");
+            tracing::warn!(%error, "announcing a slot's change to other nodes");
         }
         if let Err(error) = self.sync_slot(database, slot).await {
-            tracing::warn!(slot, %error, "looking at what the slot serves with");
+            tracing::warn!(slot, %error, "polling the slot's wanted component");
         }
     }
 
@@ -340,7 +337,7 @@ async fn follow(
             Err(error) => {
                 let why = error.to_string();
                 if why != last_failure {
-                    tracing::warn!(%error, "looking at what slots serve with");
+                    tracing::warn!(%error, "polling the wanted components of slots");
                     last_failure = why;
                 }
             }

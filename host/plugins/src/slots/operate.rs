@@ -302,7 +302,7 @@ impl Plugins {
             Some(Quarantined::LastSound { is_news: true }) => tracing::error!(
                 slot,
                 %digest,
-                "a plugin should be in quarantine, but nothing else is sound in its slot: {suspicion}"
+                "a quarantine is withheld, since the slot has no other sound component: {suspicion}"
             ),
             Some(Quarantined::LastSound { is_news: false }) => return outcome,
             None => {}

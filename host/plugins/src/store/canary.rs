@@ -58,7 +58,7 @@ pub(crate) async fn start_canary(
     }
     end_quarantine(&mut transaction, change.slot, digest).await?;
     if let Some(other) = other {
-        let why = "another canary is begun in its place";
+        let why = "another canary replaces it";
         end(&mut transaction, number, change, other, why).await?;
         number = raise_generation(&mut transaction).await?;
     }

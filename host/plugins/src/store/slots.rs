@@ -111,7 +111,7 @@ pub(crate) async fn roll_back(
             number,
             change,
             canary,
-            "it is rolled back",
+            "the canary is rolled back",
         )
         .await?;
         transaction.commit().await?;
@@ -197,8 +197,8 @@ pub(crate) async fn quarantine(
     }
     if let Some(canary) = before.canary {
         let why = match is_canary {
-            true => format!("it is put into quarantine: {detail}"),
-            false => "what serves the others is put into quarantine".to_owned(),
+            true => format!("the canary is put into quarantine: {detail}"),
+            false => "the active component is put into quarantine".to_owned(),
         };
         canary::end(&mut transaction, number, change, canary, &why).await?;
         number = raise_generation(&mut transaction).await?;

@@ -140,10 +140,7 @@ fn connect_options(url: &SecretUrl) -> anyhow::Result<AnyConnectOptions> {
         .into_owned()
         .partition(|(name, _)| PARAMETERS.contains(&&**name) || name.starts_with("options["));
     for (name, _) in unknown {
-        tracing::warn!(
-            parameter = name,
-            "`database_url`: this parameter is not understood"
-        );
+        tracing::warn!(parameter = name, "`database_url`: unknown parameter");
     }
     parsed.set_query(None);
     if !known.is_empty() {

@@ -209,7 +209,7 @@ async fn move_log(pool: &AnyPool) -> sqlx::Result<(i64, i64)> {
 /// Another process uses a SQLite file.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "another weir is serving from {}, or a command is at work there; stop it, or give this one its own `data_dir`",
+    "another weir is serving from {}, or a command uses that file; stop it, or give this gateway its own `data_dir`",
     .0.display()
 )]
 pub struct InUse(PathBuf);

@@ -309,7 +309,7 @@ fn a_guest_that_misbehaves_is_cut_and_named() {
         (json!({ "behave": "spin" }), "processor time"),
         (json!({ "behave": "panic" }), "trapped"),
         (json!({ "behave": "grow", "in": "begin" }), "memory"),
-        (json!({ "behave": "utf8" }), "nonsense"),
+        (json!({ "behave": "utf8" }), "unreadable result"),
         (
             json!({ "behave": "never-done", "wait": 5 }),
             "64 other steps",

@@ -1,17 +1,17 @@
-//! The adapters that weir brings beside `openai` and `demo`, each on a scripted upstream of its dialect.
+//! The bundled adapters besides `openai` and `demo`, each on a scripted upstream of its dialect.
 
 use serde_json::{Value, json};
 use tests::gateway::UPSTREAM_CREDENTIAL;
 use tests::{Gateway, Reply, Upstream};
 
-/// A provider's API, as far as one answer goes.
+/// The parts of a provider's API that one response uses.
 pub(crate) struct Provider {
     pub(crate) adapter: &'static str,
     path: &'static str,
     stream_path: &'static str,
     /// The header that has the credential.
     credential: &'static str,
-    /// Where in the request the picture is.
+    /// The path of the picture in the request.
     picture: &'static str,
     pub(crate) whole: fn() -> Reply,
     pub(crate) stream: fn() -> Reply,
@@ -122,7 +122,7 @@ pub(crate) const PROVIDERS: [Provider; 3] = [
     },
 ];
 
-/// A question with a picture, to a model that may call a tool.
+/// A request with a picture and a tool.
 fn question() -> Value {
     json!({
         "model": "scripted",

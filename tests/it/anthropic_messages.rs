@@ -1,4 +1,4 @@
-//! Anthropic's Messages, as a client speaks it, before upstreams that speak it too and before others.
+//! Anthropic's Messages dialect of clients, with upstreams of the same dialect and of others.
 
 use serde_json::{Value, json};
 use tests::gateway::UPSTREAM_CREDENTIAL;
@@ -9,7 +9,7 @@ use crate::adapters::PROVIDERS;
 /// The adapters of upstreams of the client's own dialect, and of another.
 pub(crate) const ADAPTERS: [&str; 2] = ["anthropic", "openai"];
 
-/// A question with these fields beside.
+/// A request with these additional fields.
 fn asked(fields: &Value) -> Value {
     let mut body = json!({
         "model": "scripted", "max_tokens": 100,
@@ -22,7 +22,7 @@ fn asked(fields: &Value) -> Value {
     body
 }
 
-/// A message of Anthropic's, whole.
+/// A non-streamed message of Anthropic's.
 fn message(content: &Value, stop: &Value, usage: &Value) -> Reply {
     let mut message = json!({
         "id": "msg_up", "type": "message", "role": "assistant", "model": "claude",
@@ -34,13 +34,13 @@ fn message(content: &Value, stop: &Value, usage: &Value) -> Reply {
     Reply::json(200, &message)
 }
 
-/// A completion of OpenAI's, whole.
+/// A non-streamed completion of OpenAI's.
 fn completion(message: &Value, finish_reason: &str, usage: &Value) -> Reply {
     let choice = json!({ "index": 0, "message": message, "finish_reason": finish_reason });
     Reply::json(200, &json!({ "choices": [choice], "usage": usage }))
 }
 
-/// Thinking, text and two calls at once, as each upstream writes them.
+/// Thinking, text and two concurrent calls in each upstream's dialect.
 pub(crate) fn rich(adapter: &str) -> Reply {
     match adapter {
         "anthropic" => message(
@@ -73,7 +73,7 @@ pub(crate) fn rich(adapter: &str) -> Reply {
     }
 }
 
-/// The same in events, the two calls of the other dialect's interleaved.
+/// The response of [`rich`] in events, with the two calls interleaved in the other dialect.
 pub(crate) fn rich_stream(adapter: &str) -> Reply {
     match adapter {
         "anthropic" => Reply::events([
@@ -109,7 +109,7 @@ pub(crate) fn rich_stream(adapter: &str) -> Reply {
     }
 }
 
-/// A text, as each upstream writes it.
+/// A text in each upstream's dialect.
 pub(crate) fn said(adapter: &str, text: &str) -> Reply {
     match adapter {
         "anthropic" => message(
@@ -121,7 +121,7 @@ pub(crate) fn said(adapter: &str, text: &str) -> Reply {
     }
 }
 
-/// The same in pieces.
+/// A text in pieces, in each upstream's dialect.
 pub(crate) fn said_stream<const PIECES: usize>(adapter: &str, texts: [&str; PIECES]) -> Reply {
     if adapter != "anthropic" {
         return Reply::chat_stream(texts);
@@ -144,10 +144,10 @@ pub(crate) fn said_stream<const PIECES: usize>(adapter: &str, texts: [&str; PIEC
     Reply::events(begin.into_iter().chain(pieces).chain(end))
 }
 
-/// How a stream of Anthropic's begins.
+/// The beginning of a stream of Anthropic's.
 const BEGUN: &str = r#"{"type":"message_start","message":{"id":"m","content":[],"usage":{"input_tokens":12,"output_tokens":1}}}"#;
 
-/// A stream that fails behind its first text.
+/// A stream that fails after its first text.
 pub(crate) fn broken_stream(adapter: &str) -> Reply {
     match adapter {
         "anthropic" => Reply::events([
@@ -162,7 +162,7 @@ pub(crate) fn broken_stream(adapter: &str) -> Reply {
     }
 }
 
-/// What a client reads of that answer, whoever gave it, but for what only one of them can sign or count.
+/// The client's view of that response from any upstream, except parts that only one of them can sign or count.
 fn rich_content(adapter: &str) -> Value {
     let signature = if adapter == "anthropic" { "c2ln" } else { "" };
     json!([
@@ -273,7 +273,7 @@ async fn a_stream_has_anthropics_events_in_anthropics_order() {
             name => name.to_owned(),
         };
         let mut names: Vec<_> = events.iter().map(of_block).collect();
-        // A text may come in more or fewer pieces.
+        // The number of pieces of a text may differ.
         names.dedup();
         let signature: &[&str] = if adapter == "anthropic" {
             &["signature_delta"]
@@ -297,7 +297,7 @@ async fn a_stream_has_anthropics_events_in_anthropics_order() {
             &["content_block_stop", "message_delta", "message_stop"],
         ];
         assert_eq!(names, expected.concat(), "{adapter}");
-        // What began is what ends, before another begins.
+        // A block ends before another begins.
         let indexes: Vec<_> = events
             .iter()
             .filter_map(|(_, data)| data["index"].as_u64())
@@ -330,13 +330,13 @@ async fn a_stream_has_anthropics_events_in_anthropics_order() {
             (&start["content"], &start["stop_reason"]),
             (&json!([]), &Value::Null)
         );
-        // What is known of the input by then.
+        // The input count known by then.
         let known = if adapter == "anthropic" { 5 } else { 0 };
         assert_eq!(start["usage"]["input_tokens"], known);
     }
 }
 
-/// Everything that the dialect has, to an upstream that speaks it: what goes out is what came in.
+/// A request with every field of the dialect reaches an upstream of that dialect unchanged.
 #[tokio::test]
 async fn an_upstream_of_the_same_dialect_is_sent_what_the_client_wrote() {
     let upstream = Upstream::start().await;
@@ -422,7 +422,7 @@ async fn an_upstream_of_the_same_dialect_is_sent_what_the_client_wrote() {
         sent.as_object().map(|sent| sent.len()),
         expected.as_object().map(|all| all.len())
     );
-    // Not even a number is written anew.
+    // Even numbers keep their spelling.
     let text = std::str::from_utf8(&request.body).expect("UTF-8");
     assert!(text.contains(r#""input":{"at":1.0}"#), "{text}");
 }
@@ -529,7 +529,7 @@ async fn an_upstream_of_another_dialect_is_told_what_it_can_be_and_the_client_wh
             "messages[0]",
         ),
         (
-            // What says the system and what tools gave are messages of their own upstream.
+            // The system prompt and tool results are separate messages upstream.
             json!({ "system": "s", "messages": [
                 { "role": "user", "content": "look" },
                 { "role": "assistant", "content": [{ "type": "tool_use", "id": "c", "name": "look", "input": {} }] },
@@ -555,7 +555,7 @@ async fn an_upstream_of_another_dialect_is_told_what_it_can_be_and_the_client_wh
     assert_eq!(upstream.count(), 1);
 }
 
-/// What an answer holds goes back to the model as it was, with the results of its calls.
+/// The content of a response returns to the model unchanged, with the results of its calls.
 #[tokio::test]
 async fn an_answer_that_is_sent_back_with_results_reaches_its_provider_whole() {
     for adapter in ADAPTERS {
@@ -579,7 +579,7 @@ async fn an_answer_that_is_sent_back_with_results_reaches_its_provider_whole() {
         match adapter {
             "anthropic" => {
                 let mut expected = again["messages"].clone();
-                // Whose it is, is between weir and its client.
+                // The mark of the signing provider is between weir and its client.
                 let thinking = expected[1]["content"][0].as_object_mut().expect("a block");
                 thinking.remove("provider");
                 assert_eq!(sent["messages"], expected);
@@ -599,7 +599,7 @@ async fn an_answer_that_is_sent_back_with_results_reaches_its_provider_whole() {
     }
 }
 
-/// Another provider would refuse what it has not signed.
+/// A provider would refuse reasoning that another one has signed.
 #[tokio::test]
 async fn reasoning_that_another_provider_has_signed_is_left_out_by_name() {
     let upstream = Upstream::start().await;
@@ -800,7 +800,7 @@ async fn errors_have_anthropics_envelope_and_types() {
     let answer = ask(json!({ "system": "x".repeat(20_000) })).await;
     check(&answer, 413, "PAYLOAD_TOO_LARGE", "request_too_large", "");
 
-    // The words of an upstream of the same dialect, which agents act on, are the client's to read.
+    // Error texts of an upstream of the same dialect reach the client, since agents react to them.
     let long = "prompt is too long: 210000 tokens > 200000 maximum";
     refused(400, "invalid_request_error", long);
     let answer = ask(json!({})).await;
@@ -816,7 +816,7 @@ async fn errors_have_anthropics_envelope_and_types() {
     refused(400, "invalid_request_error", why);
     let answer = ask(json!({})).await;
     assert_eq!(answer.error(400, "UPSTREAM_REJECTED")["message"], why);
-    // What concerns the gateway's own account is not.
+    // Errors about the gateway's own account do not.
     refused(401, "authentication_error", "invalid x-api-key");
     let answer = ask(json!({})).await;
     check(&answer, 502, "UPSTREAM_ERROR", "api_error", "");
@@ -884,7 +884,7 @@ async fn a_stream_that_fails_ends_with_anthropics_error_and_nothing_else() {
     }
 }
 
-/// Clients give up a connection that is silent for long; a ping is an event of the dialect, and says nothing.
+/// Clients close a connection that is silent for long; a ping is an event of the dialect without content.
 #[tokio::test]
 async fn a_silent_stream_is_kept_alive_by_pings() {
     let upstream = Upstream::start().await;
@@ -951,7 +951,7 @@ async fn tokens_are_counted_by_weir_alone_and_for_nothing() {
         many.expect("a count") >= few.expect("a count") + 400,
         "{many:?}"
     );
-    // Who counts wants to know how much too long it is.
+    // A client that counts tokens needs the number even beyond the limit.
     let long = count(json!({ "model": "small", "tools": [], "system": "word ".repeat(400) })).await;
     assert!(
         long.json()["input_tokens"]
@@ -982,7 +982,7 @@ async fn tokens_are_counted_by_weir_alone_and_for_nothing() {
     assert_eq!(before["available_credits"], after["available_credits"]);
 }
 
-/// Both headers may be there, as coding agents send them, if they hold the same key.
+/// Both headers are allowed, as coding agents send them, if they contain the same key.
 #[tokio::test]
 async fn a_key_comes_in_either_header_or_in_both() {
     let upstream = Upstream::start().await;
@@ -1002,10 +1002,11 @@ async fn a_key_comes_in_either_header_or_in_both() {
     }
 }
 
-/// A request of Claude Code's, as its documentation and its requests have it, in the midst of a conversation.
+/// A request of Claude Code in the middle of a conversation, as its documentation and its requests show it.
 const CLAUDE_CODE: &str = include_str!("anthropic_messages/claude_code.json");
 
-/// What coding agents always send is served by each adapter, streamed: what one cannot be told is advisory.
+/// Each adapter serves the fields that coding agents always send, streamed: a field without an equivalent is
+/// advisory.
 #[tokio::test]
 async fn a_coding_agents_request_is_served_by_each_adapter() {
     let request: Value = serde_json::from_str(CLAUDE_CODE).expect("JSON");
@@ -1047,7 +1048,7 @@ async fn a_coding_agents_request_is_served_by_each_adapter() {
         let sent = upstream.next_request().await.json();
         if adapter == "anthropic" {
             assert_eq!(ignored, None);
-            // The same said shorter: what is no error is not said to be none, and a text need not stand in a list.
+            // A shorter spelling: `is_error` may be absent, and a text need not be in a list.
             let results = &mut body["messages"][2]["content"];
             results[0]
                 .as_object_mut()

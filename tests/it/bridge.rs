@@ -1,7 +1,7 @@
-//! What was built for an earlier version of the contract goes on serving.
+//! Components built for an earlier version of the contract continue to serve.
 //!
-//! `tests/bridge` keeps components as they were built then, and `wit/since-vX.Y.Z` the contract that they were built for.
-//! All guests that are written by hand (`tests/hostile/*.wat`) are of the oldest one, too.
+//! `tests/bridge` keeps components in their original builds, and `wit/since-vX.Y.Z` their versions of the contract.
+//! All hand-written guests (`tests/hostile/*.wat`) are of the oldest version, too.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -20,7 +20,7 @@ fn frozen(name: &str) -> Vec<u8> {
     fs::read(&file).unwrap_or_else(|error| panic!("{}: {error}", file.display()))
 }
 
-/// A file of a version of the contract, without the line that says which version it is.
+/// A file of a version of the contract, without the line of its version.
 fn contract(folder: &str, name: &str) -> String {
     let file = repository().join("wit").join(folder).join(name);
     let text =
@@ -86,8 +86,8 @@ fn a_tool_of_0_2_0_reaches_the_outside_through_todays_host() {
     );
 }
 
-/// Records and variants of WIT are closed: whatever changes in one of these breaks every component that was built before.
-/// A change needs another version, and a bridge from the frozen one; see `wit/README.md`.
+/// Records and variants of WIT are closed: any change of them breaks every earlier component. A change needs another
+/// version, and a bridge from the frozen one; see `wit/README.md`.
 #[test]
 fn what_0_2_0_says_is_said_in_the_same_words_today() {
     for name in ["chat.wit", "adapter.wit", "tool.wit"] {

@@ -1,4 +1,4 @@
-//! What is sound to `weir check` is sound to `weir serve`, and the other way round.
+//! `weir check` and `weir serve` accept the same configurations.
 
 use std::io::{BufRead, BufReader};
 use std::net::TcpListener;
@@ -14,7 +14,7 @@ use crate::operate::{Running, fail, folder, succeed};
 const MODEL: &str = "[models.m]\ncontext_window = 1000\nmax_output_tokens = 100\ndefault_output_tokens = 100\n\
                      upstreams = [{ provider = \"p\" }]\nprice = { input = 1, output = 2 }\n";
 
-/// A port that nobody listens at.
+/// Returns a port without a listener.
 fn free_port() -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     listener.local_addr().expect("an address").port()
@@ -61,7 +61,7 @@ fn what_check_refuses_serve_refuses_in_the_same_words() {
     ] {
         let folder = folder(&toml);
         std::fs::write(folder.path().join("pepper"), "short").expect("the folder can be written");
-        // It listens before it reads secrets, at a port of its own.
+        // The gateway listens on its own port before it reads secrets.
         let serve: &[&str] = match toml.starts_with("listen") {
             true => &["serve"],
             false => &["serve", "--listen", "127.0.0.1:0"],
@@ -73,7 +73,7 @@ fn what_check_refuses_serve_refuses_in_the_same_words() {
     }
 }
 
-/// What an operator has installed in the gateway that runs is not missing.
+/// Components that an operator has installed in the running gateway do not count as missing.
 #[test]
 fn check_asks_the_running_gateway_for_its_plugins() {
     let folder = folder(&format!(
@@ -224,7 +224,7 @@ fn check_asks_for_upgrades_to_be_invoiced_at_once() {
     );
 }
 
-/// The first line of a gateway's log that says this.
+/// Returns the first line of a gateway's log that contains this.
 fn first_line(folder: &Path, part: &str) -> String {
     let mut child = weir(folder)
         .arg("serve")
@@ -255,7 +255,7 @@ fn a_database_that_is_down_is_said_to_refuse_connections() {
         free_port()
     );
     let folder = folder(&toml);
-    let line = first_line(folder.path(), "the database does not answer");
+    let line = first_line(folder.path(), "the database does not respond");
     assert!(line.contains("Connection refused"), "{line}");
 }
 

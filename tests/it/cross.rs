@@ -1,11 +1,11 @@
-//! Each dialect of clients with each adapter: whoever answers, and in whose words, a client is told the same.
+//! Each dialect of clients with each adapter: a client gets the same response through all of them.
 
 use serde_json::{Value, json};
 use tests::scenario::{ADAPTERS, Scenario, USED};
 use tests::speaker::{End, Speaker, Told};
 use tests::{Gateway, Upstream};
 
-/// What every client is told of an exchange, whoever answers.
+/// The client's view of an exchange, for every adapter.
 fn expected(scenario: Scenario) -> Told {
     let told = |text: &str, end: End| Told {
         text: text.to_owned(),
@@ -35,7 +35,7 @@ fn expected(scenario: Scenario) -> Told {
     }
 }
 
-/// The words of a refusal stand where the dialect has a place for them, which is the text in some.
+/// Moves the text of a refusal to the place of the dialect, which is the message's text in some.
 fn without_words_of_refusal(mut told: Told) -> Told {
     if told.end == End::Declined {
         told.text.clear();
@@ -96,7 +96,7 @@ async fn an_error_inside_a_stream_is_told_as_one_in_each_dialect_by_each_adapter
     }
 }
 
-/// It answers by itself, so that it is the dialects that are compared.
+/// The demo model responds by itself, so the comparison covers only the dialects.
 #[tokio::test]
 async fn the_demo_says_the_same_in_each_dialect() {
     let gateway = Gateway::start().await;

@@ -1,4 +1,5 @@
-//! The table in `host/docs/api.md` of what each client dialect can ask of each adapter, compared with real requests.
+//! The table in `host/docs/api.md` with the features of each client dialect and each adapter, compared with real
+//! requests.
 
 use std::path::Path;
 
@@ -8,14 +9,13 @@ use tests::{Gateway, Reply, Upstream};
 use crate::adapters::PROVIDERS;
 use crate::anthropic_messages::said;
 
-/// Where the clients of a dialect ask.
+/// The request path of each dialect.
 const PATHS: [&str; 3] = ["/v1/chat/completions", "/v1/messages", "/v1/responses"];
 
-/// A signature of the provider's, as a client of Responses carries it.
+/// A signature of the provider, as a client of Responses sends it.
 const PROOF: &str = "weir.eyJwcm92aWRlciI6InNjcmlwdGVkIiwic2lnbmF0dXJlIjoiYzJsbiJ9";
 
-/// Something that a client may ask for, as fields of a request: in Chat Completions, in Messages and in Responses, where
-/// they have it.
+/// A feature of requests, as fields in Chat Completions, in Messages and in Responses, if they have it.
 struct Feature {
     name: &'static str,
     fields: [Option<Value>; 3],
@@ -229,7 +229,7 @@ fn features() -> Vec<Feature> {
     ]
 }
 
-/// What an adapter's upstream answers.
+/// The response of an adapter's upstream.
 fn answer(adapter: &str) -> Reply {
     match PROVIDERS
         .iter()
@@ -240,7 +240,7 @@ fn answer(adapter: &str) -> Reply {
     }
 }
 
-/// What becomes of a feature: it is served, without what its upstream cannot be told, or refused.
+/// Returns the outcome of a feature: served, served without fields that its upstream does not support, or refused.
 async fn outcome(gateway: &Gateway, path: &str, fields: Option<&Value>) -> String {
     let Some(fields) = fields else {
         return "–".to_owned();
@@ -256,7 +256,7 @@ async fn outcome(gateway: &Gateway, path: &str, fields: Option<&Value>) -> Strin
     }
     let answer = gateway.client().post(path, &body).await;
     if answer.status != 200 {
-        // By the adapter, or by the dialect for all of them.
+        // By the adapter, or by the dialect for all adapters.
         assert_eq!(answer.status, 400, "{}", answer.text());
         assert_eq!(answer.json()["error"]["type"], "invalid_request_error");
         return "refused".to_owned();

@@ -1,11 +1,11 @@
-//! Names of fields that differ in case from those that weir or an adapter owns: servers in Go would read them as the same
-//! field, so weir refuses them, whatever the dialect and the adapter.
+//! Field names that differ in case from names of weir or an adapter: servers in Go would read them as the same field,
+//! so weir refuses them in every dialect and with every adapter.
 
 use serde_json::{Value, json};
 use tests::ledger::random::Random;
 use tests::{Gateway, Reply, Upstream};
 
-/// Fields that adapters own or price and a dialect need not declare: of a body, in any dialect.
+/// Fields of bodies that adapters own or price and a dialect need not declare, in any dialect.
 const ADAPTERS_OWN: [&str; 9] = [
     "fallbacks",
     "inference_geo",
@@ -18,7 +18,7 @@ const ADAPTERS_OWN: [&str; 9] = [
     "user",
 ];
 
-/// Where names are the client's own, in any of the requests below: maps, schemas and arguments.
+/// Places of the client's own names in any of the requests below: maps, schemas and arguments.
 const FREE: [&str; 6] = [
     "/metadata",
     "/tools/0/function/parameters",
@@ -28,7 +28,7 @@ const FREE: [&str; 6] = [
     "/messages/1/content/0/input",
 ];
 
-/// A request of each dialect that has as many of its objects as fit together.
+/// A request of each dialect with as many of its objects as fit together.
 fn requests() -> [(&'static str, Value); 4] {
     let schema = json!({ "type": "object", "properties": { "Model": { "type": "string" } } });
     let chat = json!({
@@ -77,7 +77,7 @@ fn requests() -> [(&'static str, Value); 4] {
     ]
 }
 
-/// The objects of a request, as JSON pointers, but for those whose names are the client's own.
+/// Returns the objects of a request, as JSON pointers, except those with the client's own names.
 fn objects(value: &Value, at: &str, found: &mut Vec<String>) {
     if FREE.contains(&at) {
         return;
@@ -98,7 +98,7 @@ fn objects(value: &Value, at: &str, found: &mut Vec<String>) {
     }
 }
 
-/// The name with other letters in capitals, or in characters that Go takes for the same letters.
+/// Returns the name with other letters in capitals, or in characters that Go considers equal.
 fn other_case(name: &str, random: &mut Random) -> String {
     loop {
         let varied: String = name
@@ -116,7 +116,7 @@ fn other_case(name: &str, random: &mut Random) -> String {
     }
 }
 
-/// Where a field stands, as errors name it: they repeat no characters beyond ASCII.
+/// Returns the path of a field in errors, which repeat only ASCII.
 fn path(object: &str, name: &str) -> String {
     let name = if name.is_ascii() { name } else { "…" };
     let mut path = String::new();
@@ -142,7 +142,7 @@ async fn a_name_that_differs_in_case_from_a_field_of_weirs_is_refused_wherever_i
     let seed = rand_seed();
     let mut random = Random::new(seed);
     for (endpoint, request) in requests() {
-        // Names of the client's own are left alone.
+        // The client's own names pass.
         let served = client.post(endpoint, &request).await;
         assert_eq!(served.status, 200, "{endpoint}: {}", served.text());
         let count = upstream.count();
@@ -183,7 +183,7 @@ async fn a_name_that_differs_in_case_from_a_field_of_weirs_is_refused_wherever_i
     }
 }
 
-/// Another one each time: a failure names it.
+/// Returns another seed each time: a failure names it.
 fn rand_seed() -> u64 {
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
     now.expect("after 1970").as_nanos() as u64
@@ -204,7 +204,7 @@ async fn the_other_spelling_of_a_limit_is_refused_by_its_name() {
         let error = answer.error(400, "INVALID_REQUEST");
         assert_eq!(error["param"], path("", name), "{error}");
     }
-    // What nobody owns is for the adapter to judge, in any case.
+    // The adapter judges unowned fields, in any case.
     let mut request = tests::chat("demo", "x");
     request["Frobnicate"] = json!(1);
     let answer = gateway.client().post("/chat", &request).await;

@@ -1,4 +1,4 @@
-//! A key can do nothing, and have nothing done, that its own limits forbid: by no endpoint, task, swarm or tool.
+//! The limits of a key hold for every endpoint, task, swarm and tool.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -32,8 +32,7 @@ fn with_two_models<'a>(
     }
 }
 
-/// Starts a task as a queue's message does.
-/// A task starts at most once in each.
+/// Starts a task as a queue's message does. A task starts at most once in each minute.
 const MINUTE: Duration = Duration::from_secs(60);
 
 async fn start(gateway: &Gateway, task_id: &str, message_id: &str) -> Answer {
@@ -48,7 +47,7 @@ async fn revoke(gateway: &Gateway, key_id: &str) {
     assert_eq!(revoked.status, 204, "{}", revoked.text());
 }
 
-/// Has a key use one model only, until a moment.
+/// Limits a key to one model, until a moment.
 async fn narrow(gateway: &Gateway, key_id: &str, model: &str, until: Millis) {
     let models = [model.to_owned()];
     let limited = store::limit_key(&gateway.app().database, key_id, &models, until);
@@ -97,7 +96,7 @@ async fn a_task_keeps_the_key_that_defined_it_and_each_start_checks_that_keys_li
             is_settled(&gateway).await;
             assert_eq!(shown(&gateway, &key_id).await["budgets"][0]["used"], 0.028);
 
-            // Whoever's task a key replaces has the key's limits from then on; a key without limits frees it.
+            // A key that replaces a task puts it under its own limits; a key without limits frees it.
             let free = define(&gateway.client(), &elsewhere).await;
             let free_path = format!("{TASKS}/{free}");
             assert_eq!(
@@ -106,7 +105,7 @@ async fn a_task_keeps_the_key_that_defined_it_and_each_start_checks_that_keys_li
             );
             assert_eq!(show(&client, &free).await["key_id"], json!(key_id));
 
-            // The models that a key has at the start count, not those that it had.
+            // The key's models at the start count, not the earlier ones.
             let now = gateway.app().clock.now();
             narrow(&gateway, &key_id, "forbidden", now.plus_days(2)).await;
             clock.advance(MINUTE);
@@ -259,7 +258,7 @@ async fn a_swarms_call_uses_the_models_that_its_key_has_at_that_moment() {
     assert_eq!(forbidden.count(), 0);
 }
 
-/// What a key may send to an endpoint: every body names the model.
+/// Returns a key's request body for an endpoint: every body names the model.
 fn body_of(endpoint: &str, model: &str, url: &str) -> Option<Value> {
     let message = json!([{ "role": "user", "content": "Hello" }]);
     Some(match endpoint {
@@ -295,7 +294,7 @@ fn body_of(endpoint: &str, model: &str, url: &str) -> Option<Value> {
     })
 }
 
-/// Multipart, with the model and an image of one byte.
+/// A multipart body with the model and an image of one byte.
 fn image_edit(model: &str) -> (&'static str, Bytes) {
     let part = |head: &str, value: &str| {
         format!("--x\r\ncontent-disposition: form-data; {head}\r\n\r\n{value}\r\n")
@@ -310,7 +309,7 @@ fn image_edit(model: &str) -> (&'static str, Bytes) {
     ("multipart/form-data; boundary=x", body.into())
 }
 
-/// Every operation that takes an API key, by the document: its method and path, and whether it takes a body.
+/// Returns every operation of the document that takes an API key: its method and path, and whether it takes a body.
 async fn operations_for_keys(gateway: &Gateway) -> Vec<(String, String, bool)> {
     let document = gateway.stranger().get("/openapi.json").await.json();
     let paths = document["paths"].as_object().expect("paths");
@@ -332,25 +331,25 @@ async fn operations_for_keys(gateway: &Gateway) -> Vec<(String, String, bool)> {
     found
 }
 
-/// What the sweeps of one key find.
+/// The resources of one key's sweep.
 struct Sweep<'a> {
     gateway: &'a Gateway,
-    /// What paths name.
+    /// The ids in paths.
     task_id: &'a str,
     execution_id: &'a str,
     request_id: &'a str,
-    /// Where a tool's call would go.
+    /// The destination of a tool's call.
     url: &'a str,
 }
 
 impl Sweep<'_> {
-    /// Sends a request of a key to each operation that takes one, and returns the answers by operation.
+    /// Sends a key's request to each operation that takes one, and returns the responses by operation.
     async fn send(&self, client: &Client, model: &str) -> Vec<(String, Answer)> {
         let mut answers = Vec::new();
         let mut unknown = BTreeSet::new();
         for (method, path, takes_body) in operations_for_keys(self.gateway).await {
             let endpoint = format!("{method} {path}");
-            // What others of the sweep name stays.
+            // Resources that later requests of the sweep need stay.
             let (task_id, execution_id) = match &*method {
                 "DELETE" => ("nothing", "nothing"),
                 _ => (self.task_id, self.execution_id),
@@ -387,8 +386,8 @@ impl Sweep<'_> {
     }
 }
 
-/// The property, over all operations of the document that take a key: what a key's limits forbid happens neither in the
-/// request nor later, by what the request has left behind.
+/// The property, over all operations of the document that take a key: a key's limits hold in the request and later,
+/// for everything that the request has left behind.
 #[tokio::test(flavor = "multi_thread")]
 async fn no_endpoint_does_or_leaves_behind_what_a_keys_limits_forbid() {
     let (allowed, forbidden, target) = (
@@ -424,7 +423,7 @@ async fn no_endpoint_does_or_leaves_behind_what_a_keys_limits_forbid() {
     };
     let app = gateway.app();
 
-    // A model that it may not use: refused wherever a body names one, and used by nothing that is left behind.
+    // A forbidden model: refused in every body that names one, and used by no later run.
     let (restricted_id, restricted) = key(
         &gateway,
         json!({ "models": ["scripted"], "budget_credits": 50 }),
@@ -454,7 +453,7 @@ async fn no_endpoint_does_or_leaves_behind_what_a_keys_limits_forbid() {
     run_all_tasks(&gateway).await;
     assert_eq!(forbidden.count(), 0);
 
-    // A budget that is used up: nothing is asked of a model or by a tool, now or later.
+    // A used-up budget: no request to a model or by a tool, now or later.
     let task_id = define(&owner, &definition("the owner's second")).await;
     let sweep = Sweep {
         task_id: &task_id,
@@ -480,7 +479,7 @@ async fn no_endpoint_does_or_leaves_behind_what_a_keys_limits_forbid() {
         let text = answer.text();
         let costs = body_of(&endpoint, "x", "").is_some() || endpoint == "POST /v1/images/edits";
         let is_free = endpoint.contains("count_tokens") || endpoint.contains("/tasks");
-        // `scripted` makes no images.
+        // `scripted` generates no images.
         let is_image = endpoint.contains("/images/");
         if costs && !is_free && !is_image {
             assert_eq!(answer.status, 429, "{endpoint}: {text}");
@@ -497,7 +496,7 @@ async fn no_endpoint_does_or_leaves_behind_what_a_keys_limits_forbid() {
         before
     );
 
-    // Keys that were revoked or have expired, and those of a disabled user: refused everywhere.
+    // Revoked and expired keys, and those of a disabled user: refused on every path.
     let (revoked_id, revoked) = key(&gateway, json!({})).await;
     assert_eq!(revoked.get("/models").await.status, 200);
     revoke(&gateway, &revoked_id).await;
@@ -554,7 +553,7 @@ async fn no_endpoint_does_or_leaves_behind_what_a_keys_limits_forbid() {
     assert_eq!(budget["used"], 0, "{budget}");
 }
 
-/// Starts all tasks that there are, and waits for what comes of it.
+/// Starts all tasks, and waits for their runs.
 async fn run_all_tasks(gateway: &Gateway) {
     let owner = gateway.client();
     let tasks = owner.get(TASKS).await.json();

@@ -1,4 +1,4 @@
-//! OpenAI's Responses, as a client speaks it, before upstreams of every dialect.
+//! OpenAI's Responses dialect of clients, with upstreams of every dialect.
 
 use serde_json::{Value, json};
 use tests::{Answer, Client, EventStream, Gate, Gateway, Reply, Upstream, chat};
@@ -9,7 +9,7 @@ use crate::sessions::{lines, sent};
 
 pub(crate) const PATH: &str = "/v1/responses";
 
-/// Every adapter, with an answer of reasoning, text and calls, whole and streamed.
+/// Every adapter, with a response of reasoning, text and calls, non-streamed and streamed.
 fn providers() -> Vec<(&'static str, Reply, Reply)> {
     let others = PROVIDERS
         .iter()
@@ -18,7 +18,7 @@ fn providers() -> Vec<(&'static str, Reply, Reply)> {
     others.chain([own]).collect()
 }
 
-/// A question with these fields beside.
+/// A request with these additional fields.
 fn asked(fields: &Value) -> Value {
     let mut body = json!({
         "model": "scripted", "input": "Hello",
@@ -36,7 +36,7 @@ async fn ask(client: &Client, fields: Value) -> Answer {
     answer
 }
 
-/// The events of a stream, which are numbered, and named by their types.
+/// Returns the events of a stream, which are numbered, and named by their types.
 async fn events(stream: EventStream) -> Vec<Value> {
     let events = stream.rest().await;
     let events = events
@@ -67,7 +67,7 @@ fn last(events: &[Value]) -> &Value {
     events.last().expect("an event")
 }
 
-/// All text of an answer.
+/// Returns all text of a response.
 fn text(response: &Value) -> String {
     let items = response["output"].as_array().expect("items").iter();
     let parts = items
@@ -76,13 +76,13 @@ fn text(response: &Value) -> String {
     parts.filter_map(|part| part["text"].as_str()).collect()
 }
 
-/// The items of an answer of this type.
+/// Returns the items of this type in a response.
 fn items<'a>(response: &'a Value, kind: &str) -> Vec<&'a Value> {
     let items = response["output"].as_array().expect("items").iter();
     items.filter(|item| item["type"] == kind).collect()
 }
 
-/// The fields that the schema demands of an event, or of an item or part within it, beside its `type`.
+/// Checks the required fields of an event, or of an item or part within it, besides its `type`.
 fn check_fields(event: &Value) {
     const OF_PART: &[&str] = &["item_id", "output_index", "content_index"];
     const OF_SUMMARY: &[&str] = &["item_id", "output_index", "summary_index"];
@@ -125,7 +125,7 @@ fn check_fields(event: &Value) {
     assert_eq!(fields.len(), known, "{event}");
 }
 
-/// The same of an item of the output.
+/// Checks the required fields of an item of the output.
 fn check_item(item: &Value) {
     let fields: &[&str] = match item["type"].as_str().expect("a type") {
         "message" => &["id", "status", "role", "content"],
@@ -152,7 +152,7 @@ fn check_item(item: &Value) {
     }
 }
 
-/// The same of an answer: a type for each field, null where it may be that.
+/// Checks a response: a type for each field, or null if permitted.
 fn check_response(response: &Value) {
     let is = |value: &Value, kind: &str| match kind {
         "string" => value.is_string(),
@@ -286,7 +286,7 @@ async fn a_stream_has_openais_events_in_order_and_ends_with_the_whole_answer() {
         assert_eq!(stream.headers["content-type"], "text/event-stream");
         let events = events(stream).await;
         let mut names = kinds(&events);
-        // A text may come in more or fewer pieces.
+        // The number of pieces of a text may differ.
         names.dedup();
         let item = |events: &[&'static str]| {
             let all = [
@@ -313,7 +313,7 @@ async fn a_stream_has_openais_events_in_order_and_ends_with_the_whole_answer() {
             "response.output_text.done",
             "response.content_part.done",
         ]));
-        // Two calls at once, whose pieces are mixed.
+        // Two concurrent calls, whose pieces are interleaved.
         let calls = if adapter == "openai" { 2 } else { 1 };
         for _ in 0..calls {
             expected.extend(&call);
@@ -325,7 +325,7 @@ async fn a_stream_has_openais_events_in_order_and_ends_with_the_whole_answer() {
         let response = &last(&events)["response"];
         assert_eq!(response["usage"], whole["usage"], "{adapter}");
         assert_eq!(text(response), "Hi there", "{adapter}");
-        // What was done one by one is what the answer has in the end.
+        // The finished items equal the items of the final response.
         let done = events
             .iter()
             .filter(|event| event["type"] == "response.output_item.done");
@@ -346,7 +346,7 @@ async fn a_stream_has_openais_events_in_order_and_ends_with_the_whole_answer() {
 
 const CODEX: &str = include_str!("openai_responses/codex.json");
 
-/// What Codex always sends is served by each adapter: what one cannot be told is advisory.
+/// Each adapter serves the fields that Codex always sends: a field without an equivalent is advisory.
 #[tokio::test]
 async fn a_coding_agents_request_is_served_by_each_adapter() {
     let mut body: Value = serde_json::from_str(CODEX).expect("JSON");
@@ -362,7 +362,7 @@ async fn a_coding_agents_request_is_served_by_each_adapter() {
         let stream = client.stream(PATH, &body).await;
         assert_eq!(stream.status, 200, "{adapter}");
         let ignored = stream.headers["x-weir-ignored"].to_str().expect("ASCII");
-        // Nobody here has sealed it, and nobody is told who asks.
+        // No provider here has sealed it, and no provider learns the end user.
         for name in ["reasoning", "client_metadata"] {
             assert!(
                 ignored.split(", ").any(|ignored| ignored == name),
@@ -399,7 +399,7 @@ async fn a_coding_agents_request_is_served_by_each_adapter() {
         let sent_again = upstream.next_request().await.json();
         let tools = &sent_again["tools"];
         match adapter {
-            // It has such tools itself.
+            // OpenAI has such tools itself.
             "openai" => {
                 assert_eq!(tools[2]["custom"]["name"], "apply_patch");
                 assert_eq!(tools[2]["custom"]["format"]["grammar"]["syntax"], "lark");
@@ -427,7 +427,7 @@ async fn a_coding_agents_request_is_served_by_each_adapter() {
     }
 }
 
-/// What a model writes into the function that stands for a tool of free text is the text.
+/// The model's argument of the function that replaces a free-text tool becomes the text.
 #[tokio::test]
 async fn a_custom_tool_is_called_with_free_text_by_each_adapter() {
     let patch = "*** Begin \"Patch\"\n";
@@ -506,7 +506,7 @@ async fn a_custom_tool_is_called_with_free_text_by_each_adapter() {
     }
 }
 
-/// Signatures of reasoning and of calls survive clients that send items back as they got them, and know nothing of either.
+/// Signatures of reasoning and of calls survive clients that return items unchanged, and know nothing of either.
 #[tokio::test]
 async fn what_only_its_provider_can_read_comes_back_to_it_and_to_no_other() {
     let gemini = Reply::json(
@@ -536,7 +536,7 @@ async fn what_only_its_provider_can_read_comes_back_to_it_and_to_no_other() {
         let answer = ask(&client, json!({})).await.json();
         upstream.next_request().await;
         let mut input = vec![json!({ "role": "user", "content": "Hello" })];
-        // As typed clients do: fields that they do not know are lost, ids of items, too.
+        // As typed clients do: unknown fields are lost, including ids of items.
         for item in answer["output"].as_array().expect("items") {
             let mut item = item.clone();
             item.as_object_mut().expect("an item").remove("id");
@@ -708,7 +708,7 @@ async fn errors_have_openais_envelope_and_codes() {
         Value::Null,
     );
 
-    // What comes before the answer is no stream.
+    // An error before the response is no stream.
     upstream.will(Reply::error(400, "no such thing"));
     let mut streamed = asked(&json!({ "max_output_tokens": 10 }));
     streamed["stream"] = json!(true);
@@ -828,7 +828,7 @@ async fn a_conversation_goes_on_from_any_of_its_answers() {
         sent(&upstream).await,
         lines(&[("system", "Be brief."), ("user", "one")])
     );
-    // Instructions are for one answer alone.
+    // Instructions apply to one response alone.
     let second = say("two", "", Some(&first)).await;
     let both = [("user", "one"), ("assistant", "re one"), ("user", "two")];
     assert_eq!(sent(&upstream).await, lines(&both));
@@ -839,12 +839,12 @@ async fn a_conversation_goes_on_from_any_of_its_answers() {
         &[("assistant", "re two"), ("user", "three")],
     ];
     assert_eq!(sent(&upstream).await, lines(&all.concat()));
-    // Another way on from the first.
+    // Another continuation of the first.
     say("other", "", Some(&first)).await;
     let other = [("user", "one"), ("assistant", "re one"), ("user", "other")];
     assert_eq!(sent(&upstream).await, lines(&other));
 
-    // A stream's answer, by its id.
+    // A streamed response, by its id.
     upstream.will_stream(["re ", "stream"]);
     let stream = client
         .stream(PATH, &asked(&json!({ "input": "four" })))
@@ -859,7 +859,7 @@ async fn a_conversation_goes_on_from_any_of_its_answers() {
     ];
     assert_eq!(sent(&upstream).await, lines(&streamed));
 
-    // It is a session of its user's, which can be read and forgotten.
+    // It is a session of its user, which can be read and deleted.
     let history = client
         .get(&format!("/session/{first}/history"))
         .await
@@ -912,12 +912,12 @@ async fn an_answer_is_gone_on_with_by_its_user_alone_and_only_if_it_was_kept() {
         );
     }
     assert_eq!(upstream.count(), asked_before);
-    // One that is not kept itself may go on with one that is.
+    // A response without storage may continue a stored one.
     let body = json!({ "previous_response_id": id(&kept), "store": false });
     ask(&client, body).await;
 }
 
-/// Results of calls go to the answer that made them, with what proves its calls.
+/// Results of calls continue the response with the calls, including their signatures.
 #[tokio::test]
 async fn a_call_is_answered_by_the_id_of_the_answer_that_made_it() {
     let upstream = Upstream::start().await;
@@ -940,7 +940,7 @@ async fn a_call_is_answered_by_the_id_of_the_answer_that_made_it() {
     assert_eq!(sent["messages"][2]["content"][1]["content"], "two");
 }
 
-/// As Vercel's SDK does unless it is told that nothing is kept.
+/// As Vercel's SDK does unless storage is off.
 #[tokio::test]
 async fn items_of_kept_answers_may_stand_by_their_ids() {
     let upstream = Upstream::start().await;
@@ -977,7 +977,7 @@ async fn items_of_kept_answers_may_stand_by_their_ids() {
             { "type": "tool_use", "id": "t2", "name": "look", "input": {} },
         ])
     );
-    // What was referred to is kept with the next answer.
+    // Referenced items are stored with the next response.
     let history = format!(
         "/session/{}/history",
         second.json()["id"].as_str().expect("an id")
@@ -985,7 +985,7 @@ async fn items_of_kept_answers_may_stand_by_their_ids() {
     let history = client.get(&history).await.json();
     assert_eq!(history["messages"][1]["content"], "Hi there", "{history}");
 
-    // Nothing of another's, and nothing that was not kept.
+    // Neither another user's items, nor unstored ones.
     let unkept = ask(&client, json!({ "store": false })).await.json();
     let made = gateway
         .web("mallory")
@@ -1004,8 +1004,8 @@ async fn items_of_kept_answers_may_stand_by_their_ids() {
     assert_eq!(upstream.count(), 3);
 }
 
-/// The cases of the Open Responses compliance suite that apply: each is served by the demo and by a provider, and its answer and its
-/// events have all that the schema demands.
+/// The applicable cases of the Open Responses compliance suite: the demo and a provider serve each, and its response
+/// and its events satisfy the schema.
 #[tokio::test]
 async fn open_responses_cases_are_complied_with() {
     let upstream = Upstream::start().await;

@@ -1,4 +1,4 @@
-//! `GET /openapi.json`: what the document says of each listener is what this listener has.
+//! `GET /openapi.json`: the document of each listener equals the listener's routes.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,7 +8,7 @@ use serde_json::Value;
 use tests::{Client, Gateway};
 use weir::identity::dev_issuer::DevAudience;
 
-/// What is no part of the API: pages that people look at, and what the admin socket alone has.
+/// Paths outside of the API: pages for people, and paths of the admin socket alone.
 const PAGES: [&str; 2] = ["/dev/", "/local/"];
 
 /// Paths and the methods of each.
@@ -42,7 +42,7 @@ fn operations(document: &Value) -> impl Iterator<Item = (String, &Value)> {
     })
 }
 
-/// The methods that a listener itself says it takes at each of these paths.
+/// Returns the methods that a listener itself reports for each of these paths.
 async fn served(client: &Client, paths: &BTreeSet<String>) -> Routes {
     let mut routes = Routes::new();
     for path in paths {
@@ -51,7 +51,7 @@ async fn served(client: &Client, paths: &BTreeSet<String>) -> Routes {
             false => part,
         });
         let named = named.collect::<Vec<_>>().join("/");
-        // No route takes it.
+        // No route takes this method.
         let answer = client.send(Method::PATCH, &named, None, Bytes::new()).await;
         if answer.status == 404 {
             answer.error(404, "NOT_FOUND");
@@ -66,7 +66,7 @@ async fn served(client: &Client, paths: &BTreeSet<String>) -> Routes {
     routes
 }
 
-/// All paths of the router's page, whichever listener has them.
+/// Returns all paths of the router's page, on any listener.
 fn paths_of_router() -> BTreeSet<String> {
     let router = include_str!("../../host/weir/src/router.rs");
     let routes = router.split(".route(").skip(1);
@@ -204,13 +204,13 @@ async fn whatever_the_document_refers_to_is_in_it() {
             }
         }
     }
-    // All of them lead somewhere: none is left out for a name that is mistyped.
+    // All links have a target: a mistyped name would be missing.
     let table = include_str!("../../host/weir/src/openapi/links.rs");
     let (_, rows) = table.split_once("const LINKS").expect("the table");
     assert_eq!(links, rows.matches("link(").count());
 }
 
-/// Bodies whose unknown fields are refused say so.
+/// The schemas of bodies say that unknown fields are refused.
 #[tokio::test]
 async fn bodies_that_are_checked_are_described_as_strictly() {
     let gateway = Gateway::start().await;

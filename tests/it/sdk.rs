@@ -1,5 +1,6 @@
-//! OpenAI's and Anthropic's own Python SDKs, with nothing set but `base_url` and `api_key`; and theirs for JavaScript,
-//! Vercel's and LangChain, which `tests/run --sdks` installs. And Stripe's, which ask a processor for what weir asks it for.
+//! OpenAI's and Anthropic's own Python SDKs, with only `base_url` and `api_key` set; and their JavaScript SDKs,
+//! Vercel's and LangChain, which `tests/run --sdks` installs. Also Stripe's SDKs, which make weir's calls to a
+//! processor.
 
 use std::path::Path;
 use std::process::Command;
@@ -69,7 +70,7 @@ async fn the_anthropic_sdk_chats_streams_calls_tools_counts_and_knows_its_errors
             .will(anthropic_messages::said(adapter, "You said: żółw"))
             .will(anthropic_messages::rich_stream(adapter))
             .will(anthropic_messages::said(adapter, "You said: żółw"));
-        // As often as weir asks.
+        // As often as weir retries.
         for _ in 0..2 {
             upstream.will(Reply::error(529, "overloaded"));
         }
@@ -89,7 +90,7 @@ async fn the_openai_sdk_makes_and_edits_images() {
     run("openai_images.py", &arguments).await;
 }
 
-/// Has a script ask a processor through Stripe's client for what weir's asks it for, and compares the calls.
+/// Makes a script perform weir's calls to a processor through Stripe's client, and compares the calls.
 async fn compare_with_stripes(script: &str) {
     let [ours, theirs] = [Processor::start().await, Processor::start().await];
     for processor in [&ours, &theirs] {
@@ -119,7 +120,7 @@ async fn the_stripe_client_for_javascript_asks_for_the_same_in_the_same_words() 
     compare_with_stripes("node/stripe.mjs").await;
 }
 
-/// Whose user has few credits, with a model that takes little and one that nobody can pay.
+/// A gateway whose user has few credits, with a cheap model and one that no balance pays.
 async fn limited(adapter: &str, upstream: &Upstream) -> Gateway {
     Gateway::builder()
         .provider("scripted", adapter, Some(upstream))
@@ -140,8 +141,8 @@ fn model(name: &str, window: u32, output: u32, price: u32) -> String {
     )
 }
 
-/// Text, a stream, a tool's round trip, parallel calls in a stream, a picture, an answer by a schema, and a provider that
-/// is overloaded: what each script asks for, in this order.
+/// The script of each SDK, in this order: text, a stream, a tool's round trip, parallel calls in a stream, a picture,
+/// a response by a schema, and an overloaded provider.
 fn course(adapter: &str) -> Vec<Reply> {
     let whole = |scenario: Scenario| scenario.reply(adapter, false).expect("an answer");
     let streamed = |scenario: Scenario| scenario.reply(adapter, true).expect("an answer");
@@ -154,12 +155,12 @@ fn course(adapter: &str) -> Vec<Reply> {
         whole(Scenario::Text),
         whole(Scenario::Structured),
     ];
-    // As often as weir asks.
+    // As often as weir retries.
     replies.resize(replies.len() + 2, Reply::error(529, "overloaded"));
     replies
 }
 
-/// Runs a script on a gateway before an upstream of each kind, and checks what came through to that.
+/// Runs a script on a gateway with an upstream of each kind, and checks the upstream's requests.
 async fn run_course(script: &str, more: &[&str]) {
     for adapter in ["openai", "anthropic"] {
         let upstream = Upstream::start().await;
@@ -212,13 +213,13 @@ async fn langchain_is_served_by_each_of_its_providers() {
     }
 }
 
-/// Runs a script of `tests/sdk`, which complains if anything is not as it expects.
+/// Runs a script of `tests/sdk`, which fails on any deviation.
 pub(crate) async fn run(script: &str, arguments: &[&str]) {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"))
         .parent()
         .expect("the workspace");
     let (interpreter, folder, name) = match script.split_once('/') {
-        // Where their packages are.
+        // The folder of their packages.
         Some(("node", name)) => (
             "target/oidc/node_modules/.bin/node",
             "target/sdk-node",

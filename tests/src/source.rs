@@ -10,7 +10,7 @@ pub fn root() -> &'static Path {
         .expect("the workspace")
 }
 
-/// The files below a folder whose names end so, sorted; `ending` has no dot.
+/// Returns the files below a folder with this ending, sorted; `ending` has no dot.
 pub fn files(folder: &Path, ending: &str) -> Vec<PathBuf> {
     let mut found = Vec::new();
     let mut folders = vec![folder.to_owned()];

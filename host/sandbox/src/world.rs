@@ -1,4 +1,4 @@
-//! What a kind of plugin is: its imports, its exports, and what it must be able to do.
+//! The kinds of plugins: imports, exports and required abilities.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,41 +16,41 @@ use crate::slow_lane::Lane;
 
 /// A kind of plugin: a world of the contract, with the bindings that wasmtime generates for it.
 pub trait World: Sized + Send + Sync + 'static {
-    /// What its imports need during a piece of work, such as a policy; `()` where they need nothing.
+    /// The state of its imports during a piece of work, such as a policy; `()` if they need none.
     type Host: Send + 'static;
     /// A component whose types have been checked: the `…Pre` of the bindings.
     type Prepared: Clone + Send + Sync + 'static;
     /// Its exports in one instance.
     type Exports: Send + Sync + 'static;
-    /// What a component is that has passed every load step.
+    /// A component that has passed every load step.
     type Plugin: Send;
 
-    /// For people, e.g. `weir:plugin/provider@0.2`.
+    /// The name for people, e.g. `weir:plugin/provider@0.2`.
     const NAME: &'static str;
-    /// The interface that it exports, without its version, e.g. `weir:plugin/adapter`.
+    /// The exported interface without its version, e.g. `weir:plugin/adapter`.
     const EXPORT: &'static str;
-    /// What it may import beside WASI, by what the names begin with.
+    /// Prefixes of its allowed imports besides WASI.
     const IMPORTS: &'static [&'static str];
 
-    /// Gives it what it imports beside WASI.
+    /// Links its imports besides WASI.
     fn link(linker: &mut Linker<Guest<Self::Host>>) -> wasmtime::Result<()>;
 
     /// Checks a component's types.
     fn prepare(component: InstancePre<Guest<Self::Host>>) -> wasmtime::Result<Self::Prepared>;
 
-    /// Makes an instance.
+    /// Creates an instance.
     fn instantiate(
         component: &Self::Prepared,
         store: &mut Store<Guest<Self::Host>>,
     ) -> impl Future<Output = wasmtime::Result<Self::Exports>> + Send;
 
-    /// The last load steps: asks a component what it is, and has it do what it must be able to do.
+    /// Runs the last load steps: reads the component's description, and runs the self-test.
     fn admit(
         program: Program<Self>,
     ) -> impl Future<Output = Result<Self::Plugin, LoadError>> + Send;
 }
 
-/// Where components of a world are loaded and run. Cheap to clone.
+/// A sandbox in which components of a world are loaded and run. Cheap to clone.
 pub struct Sandbox<W: World> {
     engine: Engine,
     linker: Arc<Linker<Guest<W::Host>>>,
@@ -66,7 +66,7 @@ impl<W: World> Clone for Sandbox<W> {
 }
 
 impl<W: World> Sandbox<W> {
-    /// Links what the world imports, for an engine that other worlds may share.
+    /// Links the world's imports, for an engine that other worlds may share.
     pub fn new(engine: &Engine) -> anyhow::Result<Self> {
         let linker = engine.linker().and_then(|mut linker| {
             W::link(&mut linker)?;
@@ -79,7 +79,7 @@ impl<W: World> Sandbox<W> {
         })
     }
 
-    /// What it runs on.
+    /// Returns its engine.
     pub fn engine(&self) -> &Engine {
         &self.engine
     }
@@ -89,7 +89,7 @@ impl<W: World> Sandbox<W> {
     }
 }
 
-/// Code that can be instantiated, and under which limits.
+/// Code that can be instantiated, and its limits.
 pub struct Program<W: World> {
     name: Arc<str>,
     digest: Digest,
@@ -120,22 +120,22 @@ impl<W: World> Program<W> {
         }
     }
 
-    /// What it was loaded as, e.g. the name of its slot.
+    /// The name under which it was loaded, e.g. the name of its slot.
     pub fn name(&self) -> &Arc<str> {
         &self.name
     }
 
-    /// Which code it is.
+    /// The digest of its code.
     pub fn digest(&self) -> Digest {
         self.digest
     }
 
-    /// The version of the contract that it was built for, e.g. `0.2.0`.
+    /// The version of the contract for which it was built, e.g. `0.2.0`.
     pub fn contract(&self) -> &str {
         &self.contract
     }
 
-    /// Makes a fresh instance for one piece of work.
+    /// Creates a fresh instance for one piece of work.
     pub(crate) async fn start(&self, host: W::Host) -> Result<Instance<W>, GuestError> {
         let Engine {
             memory, listener, ..
@@ -170,12 +170,12 @@ pub(crate) struct Instance<W: World> {
 }
 
 impl<W: World> Instance<W> {
-    /// Has calls end after so long, by the clock, instead of what the limits say.
+    /// Sets the wall-clock limit of calls in place of the configured one.
     pub(crate) fn set_call_timeout(&mut self, timeout: Duration) {
         self.call_timeout = timeout;
     }
 
-    /// Bytes of memories and tables that it has.
+    /// Bytes of its memories and tables.
     pub(crate) fn memory_bytes(&self) -> u64 {
         self.store.data().allowance.used_bytes()
     }
@@ -188,7 +188,7 @@ impl<W: World> Instance<W> {
         self.call_with(0, call).await
     }
 
-    /// The same for a call that hands over so many bytes: they lengthen the processor time.
+    /// Calls an export with input of this many bytes, which extends the processor time.
     pub(crate) async fn call_with<T>(
         &mut self,
         handed_bytes: usize,

@@ -21,36 +21,36 @@ pub use crate::destination::BaseUrl;
 use weir_sandbox::adapter::bindings::adapter::Setting;
 use weir_storage::secrets::Secret;
 
-/// Somebody who answers requests, e.g. a model provider.
+/// A server of requests, e.g. a model provider.
 #[derive(Debug)]
 pub struct Upstream {
-    /// Its name under `providers`.
+    /// The name under `providers`.
     pub name: String,
     /// The slot of the adapter that speaks its dialect.
     pub adapter: String,
-    /// Where it is; none for an adapter that answers by itself.
+    /// The base URL; `None` for an adapter that responds by itself.
     pub base: Option<BaseUrl>,
-    /// What proves to it who calls.
+    /// The credential that authenticates weir to it.
     pub credential: Option<Secret>,
     /// Settings for the adapter.
     pub options: Vec<Setting>,
-    /// How long it may take.
+    /// Time limits.
     pub timeouts: UpstreamTimeouts,
 }
 
-/// How long an upstream may take.
+/// Time limits of an upstream.
 #[derive(Debug, Clone, Copy)]
 pub struct UpstreamTimeouts {
-    /// From the request to the head of a streamed answer.
+    /// From the request to the headers of a streamed response.
     pub first_byte: Duration,
-    /// From the request to the first of a streamed answer, where another upstream could be asked instead.
+    /// From the request to the first token of a streamed response, if there is an upstream to fall back to.
     pub first_token: Duration,
-    /// Between two pieces of an answer.
+    /// Between two pieces of a response.
     pub idle: Duration,
 }
 
 impl UpstreamTimeouts {
-    /// All in milliseconds.
+    /// Creates the limits from milliseconds.
     pub fn from_millis(
         first_byte_ms: NonZeroU64,
         first_token_ms: NonZeroU64,

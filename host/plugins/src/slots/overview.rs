@@ -1,4 +1,4 @@
-//! Slots as operators see them: what serves, what else could, and what each component has done.
+//! Slots as operators see them: active components, candidates, and the counters of each.
 
 use std::collections::BTreeMap;
 
@@ -17,18 +17,18 @@ use crate::{Kind, store};
 pub(crate) struct Overview {
     pub slot: String,
     pub kind: Kind,
-    /// What all nodes are to serve with.
+    /// The component that all nodes should serve with.
     pub active: Option<Digest>,
-    /// What this one does.
+    /// The component of this node.
     pub serving: Option<Digest>,
-    /// What it would go back to.
+    /// The component that a rollback would activate.
     pub previous: Option<Digest>,
     pub canary: Option<CanaryOverview>,
     pub policy: SlotPolicy,
     pub candidates: Vec<SlotCandidate>,
 }
 
-/// A component that a slot could serve with.
+/// A component that could serve in a slot.
 pub(crate) struct SlotCandidate {
     pub digest: Digest,
     pub name: String,
@@ -39,7 +39,7 @@ pub(crate) struct SlotCandidate {
     pub counts: Counts,
 }
 
-/// Where a component comes from.
+/// The source of a component.
 pub(crate) enum Origin {
     Bundled,
     Installed {
@@ -50,7 +50,7 @@ pub(crate) enum Origin {
     },
 }
 
-/// What a component is to its slot.
+/// The state of a component in its slot.
 pub(crate) enum Standing {
     Active,
     Canary,
@@ -60,13 +60,13 @@ pub(crate) enum Standing {
 }
 
 impl Plugins {
-    /// All slots with their components and figures.
+    /// Returns all slots with their components and figures.
     pub async fn items(&self, database: &Database) -> sqlx::Result<Vec<SlotItem>> {
         let slots = self.overview(database).await?;
         Ok(slots.into_iter().map(SlotItem::of).collect())
     }
 
-    /// The latest events of one slot or of all slots, newest first, at most `limit`.
+    /// Returns the latest events of one slot or of all slots, newest first, at most `limit`.
     pub async fn events(
         &self,
         database: &Database,
@@ -77,11 +77,11 @@ impl Plugins {
         Ok(events.into_iter().map(EventItem::of).collect())
     }
 
-    /// All slots, all that could serve in them, and what each has done until now.
+    /// Returns all slots with their candidates and current counters.
     async fn overview(&self, database: &Database) -> sqlx::Result<Vec<Overview>> {
         let wanted = self.wanted(database).await?;
         let mut counts = store::counts(database).await?;
-        // What this node has not written yet. A look must not write: one that is given up would lose it.
+        // Counts that this node has not written yet. A read must not write: a cancelled one would lose them.
         for ((slot, digest), counters) in self.lock_counters().iter() {
             let sums = counts.entry((slot.to_string(), *digest)).or_default();
             sums.add(&counters.peek());
@@ -92,7 +92,7 @@ impl Plugins {
             let bundled = self.bundled_digest(slot);
             slots.entry(slot.to_owned()).or_insert_with(|| Overview {
                 slot: slot.to_owned(),
-                // A slot that all was removed from by now; the next look does not have it.
+                // All components of the slot were removed meanwhile; the next read omits it.
                 kind: self.kind_of(slot, &wanted).unwrap_or(Kind::Adapter),
                 active: wanted.active(slot, bundled),
                 serving: serving.get(slot).and_then(digest_of),
@@ -138,7 +138,7 @@ impl Plugins {
             (row.slot, candidate)
         });
         for (slot, mut candidate) in bundled.chain(installed) {
-            // One may have come since; and an upgrade may have brought what was installed before.
+            // A component may have been installed since, or an upgrade may have bundled an installed one.
             let Some(overview) = slots.get_mut(&slot) else {
                 continue;
             };

@@ -1,5 +1,5 @@
-//! What an adapter says of itself: checked once, when it is loaded, and kept as text beside its bytes, so that every node
-//! can tell whether it says the same there.
+//! An adapter's description: checked once, at load, and stored as text beside its bytes, so that every node can
+//! compare it with the description that it reads.
 
 use http::header::{self, HeaderName};
 use serde_json::{Value, json};
@@ -8,19 +8,19 @@ use super::bindings::adapter::{CredentialSlot, Description};
 use super::http_rules;
 use crate::printable::printable;
 
-/// The capability of those that serve chat requests.
+/// The capability to serve chat requests.
 pub const CHAT: &str = "chat";
 
-/// The capability of those that make images.
+/// The capability to generate images.
 pub const IMAGES: &str = "images";
 
-/// The most entries of each of a description's lists.
+/// Maximum number of entries in each list of a description.
 const MAX_ENTRIES: usize = 64;
 
-/// Bytes of the longest name in a description.
+/// Maximum length of a name in a description, in bytes.
 const MAX_NAME_BYTES: usize = 64;
 
-/// Response headers that no adapter is shown, whatever it asks for.
+/// Response headers that no adapter may read.
 const HIDDEN: [HeaderName; 6] = [
     header::SET_COOKIE,
     header::WWW_AUTHENTICATE,
@@ -30,7 +30,7 @@ const HIDDEN: [HeaderName; 6] = [
     header::CONTENT_ENCODING,
 ];
 
-/// Checks that a description makes sense and asks for nothing that is the host's.
+/// Checks that a description is well-formed and claims nothing reserved to the host.
 pub(super) fn check(description: &Description) -> Result<(), String> {
     let Description {
         name,
@@ -67,7 +67,9 @@ pub(super) fn check(description: &Description) -> Result<(), String> {
         .iter()
         .any(|named| matches!(&**named, CHAT | IMAGES))
     {
-        return Err(format!("it serves neither {CHAT} nor {IMAGES}"));
+        return Err(format!(
+            "its capabilities include neither {CHAT} nor {IMAGES}"
+        ));
     }
     for name in request_headers {
         let parsed = HeaderName::from_lowercase(name.as_bytes());
@@ -97,7 +99,7 @@ fn is_word(text: &str) -> bool {
 
 fn is_readable(pattern: &str) -> bool {
     let stem = pattern.strip_suffix('*').unwrap_or(pattern);
-    // A pattern for everything would be none.
+    // A pattern that matches every header would be no filter.
     let is_legal = HeaderName::from_lowercase(stem.as_bytes()).is_ok();
     is_legal && !HIDDEN.iter().any(|hidden| matches(pattern, hidden))
 }
@@ -121,7 +123,7 @@ fn check_credential(slot: &CredentialSlot) -> Result<(), String> {
     }
 }
 
-/// Whether a header is one that a description asks for by name or by how it begins.
+/// Returns whether a description names a header, in full or by its prefix.
 pub fn asks_for(description: &Description, name: &HeaderName) -> bool {
     let patterns = &description.response_headers;
     patterns.iter().any(|pattern| matches(pattern, name))
@@ -134,7 +136,7 @@ fn matches(pattern: &str, name: &HeaderName) -> bool {
     }
 }
 
-/// A description as it is kept: the same text for the same description.
+/// Returns a description as it is stored: equal descriptions have equal texts.
 pub fn to_json(description: &Description) -> Value {
     let credential = match &description.credential {
         CredentialSlot::Bearer => json!("bearer"),

@@ -1,17 +1,17 @@
-//! What a filter says of itself: checked once, when it is loaded, and kept as text beside its bytes, so that every node can
-//! tell whether it says the same there.
+//! A filter's description: checked once, at load, and stored as text beside its bytes, so that every node can compare
+//! it with the description that it reads.
 
 use serde_json::{Value, json};
 
 use super::bindings::filter::Description;
 
-/// The most options.
+/// Maximum number of options.
 const MAX_OPTIONS: usize = 64;
 
-/// Bytes of the longest name, version and option.
+/// Maximum length of a name, a version and an option, in bytes.
 const MAX_WORD_BYTES: usize = 64;
 
-/// Checks that a description makes sense.
+/// Checks that a description is well-formed.
 pub(super) fn check(description: &Description) -> Result<(), String> {
     let Description {
         name,
@@ -37,7 +37,7 @@ fn is_word(text: &str) -> bool {
     (1..=MAX_WORD_BYTES).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_graphic())
 }
 
-/// A description as it is kept: the same text for the same description.
+/// Returns a description as it is stored: equal descriptions have equal texts.
 pub fn to_json(description: &Description) -> Value {
     json!({
         "name": description.name,

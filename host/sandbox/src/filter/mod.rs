@@ -1,8 +1,8 @@
-//! Filters: what looks at a request before it is routed, and at its answer before the client has it.
+//! Filters: plugins that inspect a request before its routing, and its response before the client gets it.
 //!
-//! A filter does no I/O, like an adapter. Each request has a guest of its own, which lives on as [`Watching`] where the
-//! filter wants to see the answer, and is dropped at once where it does not. What a filter says of itself, and how that is
-//! checked, is in [`description`].
+//! A filter does no I/O, like an adapter. Each request has a guest of its own. The guest lives on as [`Watching`] if
+//! the filter inspects the response, and is dropped at once otherwise. A filter's description and the check of it are
+//! in [`description`].
 
 pub mod bindings;
 pub mod description;
@@ -70,46 +70,46 @@ impl World for FilterWorld {
     }
 }
 
-/// A component that has passed every load step and can look at requests.
+/// A component that has passed every load step and can inspect requests.
 pub struct Filter {
-    /// What it says of itself.
+    /// The filter's description.
     pub description: Description,
     program: Program<FilterWorld>,
 }
 
-/// What a filter makes of a request.
+/// A filter's verdict on a request.
 pub struct Verdict {
-    /// What is asked instead, if anything else is.
+    /// The changed request, if the filter changes it.
     pub change: Option<Task>,
-    /// The upstreams that may serve it, by index, as the guest gave them.
+    /// The upstreams that may serve the request, by index, as the guest gave them.
     pub upstreams: Vec<u32>,
-    /// As the guest gave them.
+    /// The guest's annotations.
     pub annotations: Vec<Annotation>,
-    /// Watches the answer, if it wants to.
+    /// The filter's watch on the response, if it wants one.
     pub watching: Option<Watching>,
 }
 
 impl Filter {
-    /// What it was loaded as, e.g. the slot `redact-pii`.
+    /// The name under which it was loaded, e.g. the slot `redact-pii`.
     pub fn name(&self) -> &Arc<str> {
         self.program.name()
     }
 
-    /// Which code it is.
+    /// The digest of its code.
     pub fn digest(&self) -> Digest {
         self.program.digest()
     }
 
-    /// The version of the contract that it was built for, e.g. `0.2.1`.
+    /// The version of the contract for which it was built, e.g. `0.2.1`.
     pub fn contract(&self) -> &str {
         self.program.contract()
     }
 
-    /// Has it read an operator's options, once; what it returns goes with each request.
+    /// Lets the filter parse an operator's options, once; each request carries the result.
     ///
     /// # Errors
     ///
-    /// [`ConfigureError::Refused`] names the option that it does not know or take.
+    /// [`ConfigureError::Refused`] names an unknown or invalid option.
     pub async fn configure(&self, options: &[Setting]) -> Result<Vec<u8>, ConfigureError> {
         configuration::check_names(&self.description.options, options)?;
         let mut instance = self.program.start(()).await?;
@@ -122,12 +122,12 @@ impl Filter {
         configuration::check_made(configured.map_err(|refused| (refused.name, refused.why)))
     }
 
-    /// Has it look at a request of so many bytes, more or less, in a fresh instance. The configuration is what
-    /// [`Filter::configure`] returned.
+    /// Inspects a request of about this many bytes in a fresh instance. The configuration is the result of
+    /// [`Filter::configure`].
     ///
     /// # Errors
     ///
-    /// Why the guest was given up. That it refuses the request is a result.
+    /// Returns the reason that the guest was stopped. A refusal of the request is a result.
     pub async fn screen(
         &self,
         request: &Request,
@@ -149,11 +149,11 @@ impl Filter {
         }))
     }
 
-    /// Looks at a stock request: a component that cannot do this would fail every one.
+    /// Inspects a stock request: a component that fails it would fail every request.
     async fn test_itself(&self) -> Result<(), String> {
         let configuration = match self.configure(&[]).await {
             Ok(configuration) => configuration,
-            // It needs settings, which only its operator has.
+            // The filter needs settings, which only its operator has.
             Err(ConfigureError::Refused { .. }) => return Ok(()),
             Err(error) => return Err(error.to_string()),
         };
@@ -162,14 +162,14 @@ impl Filter {
     }
 }
 
-/// A filter's guest that watches an answer.
+/// A filter's guest that inspects a response.
 pub struct Watching {
     instance: Instance<FilterWorld>,
     handle: ResourceAny,
 }
 
 impl Watching {
-    /// Shows it the next events, which have so many bytes, more or less.
+    /// Passes the next events, of about this many bytes.
     pub async fn events(&mut self, events: &[Event], bytes: usize) -> Result<Screened, GuestError> {
         let handle = self.handle;
         let screened = self.instance.call_with(bytes, async |exports, store| {
@@ -179,7 +179,7 @@ impl Watching {
         screened.await
     }
 
-    /// Tells it that the answer begins anew.
+    /// Reports that the response begins anew.
     pub async fn restart(&mut self) -> Result<(), GuestError> {
         let handle = self.handle;
         let restarted = self.instance.call(async |exports, store| {

@@ -1,17 +1,17 @@
-//! What a tool says of itself: checked once, when it is loaded, and kept as text beside its bytes, so that every node can
-//! tell whether it says the same there.
+//! A tool's description: checked once, at load, and stored as text beside its bytes, so that every node can compare
+//! it with the description that it reads.
 
 use serde_json::{Value, json};
 
 use super::bindings::tool::Description;
 
-/// Bytes of the longest name and version.
+/// Maximum length of a name and a version, in bytes.
 const MAX_NAME_BYTES: usize = 64;
 
-/// Bytes of what a model is told at most: with every call, at somebody's cost.
+/// Maximum length of the description for a model, in bytes: every call carries it, and somebody pays for it.
 const MAX_DESCRIPTION_BYTES: usize = 4 << 10;
 
-/// Checks that a description makes sense, but for its schema.
+/// Checks that a description is well-formed, except for its schema.
 pub(super) fn check(description: &Description) -> Result<(), String> {
     let Description {
         name,
@@ -46,7 +46,7 @@ fn is_of_name(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"-_".contains(&byte)
 }
 
-/// A description as it is kept: the same text for the same description.
+/// Returns a description as it is stored: equal descriptions have equal texts.
 pub fn to_json(description: &Description) -> Value {
     json!({
         "name": description.name,

@@ -1,8 +1,8 @@
-//! Tools: what an agent's model can call, each call in a guest of its own.
+//! Tools: functions that an agent's model can call, each call in a guest of its own.
 //!
-//! A tool reaches the outside through [`Outbound`] alone, which whoever has it called hands over with the call: the sandbox
-//! knows nothing of policies, credentials or HTTP. What a tool says of itself, and how that is checked, is in
-//! [`description`]; what its arguments may be, in [`schema`].
+//! A tool reaches the outside through [`Outbound`] alone, which the caller passes with the call: the sandbox knows
+//! nothing of policies, credentials or HTTP. A tool's description and the check of it are in [`description`]; the
+//! schema of its arguments is in [`schema`].
 
 pub mod bindings;
 pub mod description;
@@ -24,26 +24,26 @@ use crate::guest::{Guest, GuestError};
 use crate::load_error::LoadError;
 use crate::world::{Program, World};
 
-/// The outside, as one call of a tool may reach it.
+/// The outside that one call of a tool may reach.
 pub trait Outbound: Send + Sync {
-    /// Carries out a request, or says why not. Dropped where the call's time is up.
+    /// Performs a request, or returns the reason of its failure. Dropped at the end of the call's time.
     fn fetch(&self, request: outbound::Request) -> Fetching<'_>;
 }
 
-/// A request of a tool's under way.
+/// A tool's request under way.
 pub type Fetching<'a> =
     Pin<Box<dyn Future<Output = Result<outbound::Response, outbound::Failure>> + Send + 'a>>;
 
-/// What a guest's requests go through.
+/// The channel of a guest's requests.
 pub struct Outside(Box<dyn Outbound>);
 
-/// The outside of a tool that is only loaded.
+/// The outside of a tool that is only being loaded.
 struct Nowhere;
 
 impl Outbound for Nowhere {
     fn fetch(&self, _: outbound::Request) -> Fetching<'_> {
         Box::pin(async {
-            let why = "a tool reaches nothing while it is loaded";
+            let why = "a tool cannot send requests while it is being loaded";
             Err(outbound::Failure::Blocked(why.to_owned()))
         })
     }
@@ -108,19 +108,19 @@ impl outbound::Host for Guest<Outside> {
 
 /// A component that has passed every load step and can be called.
 pub struct Tool {
-    /// What it says of itself.
+    /// The tool's description.
     pub description: Description,
-    /// What its arguments may be, as it says.
+    /// The schema of its arguments.
     pub schema: Schema,
     program: Program<ToolWorld>,
 }
 
-/// Why a call has no result.
+/// The reason that a call has no result.
 #[derive(Debug, Clone, PartialEq)]
 pub enum ToolError {
-    /// The guest was given up.
+    /// The guest was stopped.
     Guest(GuestError),
-    /// The tool says what went wrong.
+    /// The tool reports a failure.
     Failure(Failure),
 }
 
@@ -131,27 +131,27 @@ impl From<GuestError> for ToolError {
 }
 
 impl Tool {
-    /// What it was loaded as, e.g. the slot `http_get`.
+    /// The name under which it was loaded, e.g. the slot `http_get`.
     pub fn name(&self) -> &Arc<str> {
         self.program.name()
     }
 
-    /// Which code it is.
+    /// The digest of its code.
     pub fn digest(&self) -> Digest {
         self.program.digest()
     }
 
-    /// The version of the contract that it was built for, e.g. `0.2.0`.
+    /// The version of the contract for which it was built, e.g. `0.2.0`.
     pub fn contract(&self) -> &str {
         self.program.contract()
     }
 
-    /// Calls it once, in a fresh instance, for so long by the clock, waiting for the outside included. Returns its text for
-    /// the model.
+    /// Calls the tool once, in a fresh instance, within this wall-clock time, including its requests. Returns its
+    /// text for the model.
     ///
     /// # Errors
     ///
-    /// What it says went wrong, or why it was given up.
+    /// Returns the tool's failure, or the reason that its guest was stopped.
     pub async fn call(
         &self,
         arguments: &str,

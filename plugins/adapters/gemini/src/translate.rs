@@ -2,13 +2,13 @@
 //!
 //! The base URL ends where the models begin: `https://generativelanguage.googleapis.com/v1beta`.
 //!
-//! **Invariant:** an answer that is streamed and one that is not yield the same blocks, and each
-//! ends with exactly one finish event, after all usage.
-//! **Invariant:** nothing is dropped that changes what is asked or what it costs; such a field is
-//! refused by name. What else is left out is named as ignored.
+//! **Invariant:** a streamed response and a non-streamed one yield the same blocks, and each ends with exactly one
+//! finish event, after all usage.
+//! **Invariant:** a field that changes the question or its cost is never dropped, but refused by name. Any other
+//! omitted field is named as ignored.
 //!
-//! To say something new to the upstream, edit `request`, or `images`; to read something new, `answer`; to
-//! tell another refusal apart, `refusal`.
+//! To send a new field to the upstream, edit `request`, or `images`; to read a new field, `answer`; to classify
+//! another error, `refusal`.
 
 mod answer;
 mod images;
@@ -23,13 +23,13 @@ use weir_sdk::adapter::{
 use weir_sdk::response::{self, Guess, Looks, Refused, Whole};
 use weir_sdk::sse::Sse;
 
-/// What this dialect is called.
+/// The name of this dialect.
 const DIALECT: &str = "gemini-generate-content";
 
-/// What each path begins with; the model and the method follow.
+/// Prefix of each path; the model and the method follow.
 const PATH: &str = "/models/";
 
-/// One answer.
+/// One response.
 #[derive(Debug)]
 pub struct Gemini {
     asked_for_stream: bool,
@@ -38,10 +38,10 @@ pub struct Gemini {
     answer: Answer,
 }
 
-/// What the response turned out to be.
+/// The kind of the response.
 #[derive(Debug)]
 enum Response {
-    /// An answer, or (from servers that do not know `alt=sse`) a list of its chunks.
+    /// A non-streamed response, or (from servers without `alt=sse`) a list of its chunks.
     Whole(Whole),
     Stream(Sse),
     Refused(Refused),
@@ -58,7 +58,7 @@ impl Exchange for Gemini {
             capabilities: words(&["chat", "images"]),
             options: Vec::new(),
             request_headers: words(&["content-type"]),
-            // What every adapter gets is enough.
+            // The headers that every adapter gets are enough.
             response_headers: Vec::new(),
             path_prefixes: words(&[PATH]),
         }
@@ -122,7 +122,7 @@ impl Exchange for Gemini {
             _ => {}
         }
         let mut rest = Vec::with_capacity(bytes.len());
-        // Where an image is none, what came before it is read all the same.
+        // Content before an invalid image is still read.
         let lifted = self.answer.lift(bytes, &mut rest, events);
         match &mut self.response {
             Response::Whole(whole) => whole.push(&rest)?,

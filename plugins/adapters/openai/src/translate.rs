@@ -1,24 +1,27 @@
 //! Chat Completions and Images, in and out, as plain functions from bytes to bytes.
 //!
-//! What differs between the servers that speak this dialect is an option of the upstream:
+//! Options of the upstream cover the differences between servers of this dialect:
 //!
 //! | option | values | |
 //! |---|---|---|
-//! | `output-limit-field` | `max_completion_tokens` (default), `max_tokens` | what the server calls the output limit |
-//! | `stream-usage` | `true` (default), `false` | whether to ask for usage in a stream; for servers that refuse `stream_options` |
-//! | `reasoning-field` | `none` (default), `reasoning_content`, `reasoning`, `reasoning_details` | where an assistant message carries its reasoning back; the last one with its proofs, as OpenRouter has it |
-//! | `end-user-field` | `user` (default), `safety_identifier`, `none` | where the id of the end user goes; for servers that refuse fields they do not know |
-//! | `pass-fields` | names, separated by commas | fields to let through beside those that `request` always does |
+//! | `output-limit-field` | `max_completion_tokens` (default), `max_tokens` | the server's name of the output limit |
+//! | `stream-usage` | `true` (default), `false` | whether to request usage in a stream; for servers that refuse
+//! `stream_options` |
+//! | `reasoning-field` | `none` (default), `reasoning_content`, `reasoning`, `reasoning_details` | the field in which
+//! an assistant message sends its reasoning back; the last one with its proofs, as OpenRouter does |
+//! | `end-user-field` | `user` (default), `safety_identifier`, `none` | the field for the end user's id; for servers
+//! that refuse unknown fields |
+//! | `pass-fields` | names, separated by commas | fields to pass beside those that `request` always passes |
 //!
 //! The base URL ends where the dialect begins: `https://api.openai.com/v1`.
 //!
-//! **Invariant:** an answer that is streamed and one that is not yield the same blocks, and each
-//! ends with exactly one finish event, after all usage.
-//! **Invariant:** nothing is dropped that changes what is answered; such a field is refused by name.
-//! What else is left out is named as ignored.
+//! **Invariant:** a streamed response and a non-streamed one yield the same blocks, and each ends with exactly one
+//! finish event, after all usage.
+//! **Invariant:** a field that changes the response is never dropped, but refused by name. Any other omitted field is
+//! named as ignored.
 //!
-//! To say something new to the upstream, edit `request`; to read something new, `answer`; of images,
-//! both are in `images`; to tell another refusal apart, `refusal`; to add an option, `options`.
+//! To send a new field to the upstream, edit `request`; to read a new field, `answer`; for images, both are in
+//! `images`; to classify another error, `refusal`; to add an option, `options`.
 
 mod answer;
 mod images;
@@ -37,14 +40,14 @@ use weir_sdk::failure::{self, MAX_ERROR_BODY_BYTES};
 use weir_sdk::response::{Guess, Looks};
 use weir_sdk::sse::{Sse, SseEvent};
 
-/// What this dialect is called, here and by clients that speak it themselves.
+/// The name of this dialect, here and in clients that speak it.
 const DIALECT: &str = "openai-chat";
 
-/// Where chat completions are asked for.
+/// The request path of chat completions.
 const PATH: &str = "/chat/completions";
 
-/// The most that is taken of an answer that is not streamed: 30 times what a model writes in
-/// 32,000 tokens, and little enough to be parsed within a guest's memory.
+/// Maximum size of a non-streamed response, in bytes: 30 times a model's output of 32,000 tokens, and small enough to
+/// be parsed within a guest's memory.
 const MAX_ANSWER_BYTES: usize = 4 * 1024 * 1024;
 
 /// One chat completion, or images.
@@ -56,14 +59,14 @@ pub struct OpenAi {
     reader: Reader,
 }
 
-/// What reads an answer.
+/// The reader of a response.
 #[derive(Debug)]
 enum Reader {
     Chat(Answer),
     Images(Images),
 }
 
-/// What the response turned out to be.
+/// The kind of the response.
 #[derive(Debug)]
 enum Response {
     Whole(Vec<u8>),
@@ -84,7 +87,7 @@ impl Exchange for OpenAi {
             capabilities: vec!["chat".to_owned(), "images".to_owned()],
             options: options::NAMES.map(str::to_owned).to_vec(),
             request_headers: vec!["content-type".to_owned()],
-            // What every adapter gets is enough.
+            // The headers that every adapter gets are enough.
             response_headers: Vec::new(),
             path_prefixes: vec![PATH.to_owned(), images::PATHS.to_owned()],
         }
@@ -134,7 +137,7 @@ impl Exchange for OpenAi {
         } else if content_type.contains("event-stream") {
             Response::Stream(Sse::default())
         } else if content_type.contains("html") {
-            // A login page, or that of a proxy in between.
+            // A login page, or a proxy's page.
             return Err(Failure::malformed(
                 "the upstream answered with HTML; is its base URL right?",
             ));
@@ -158,7 +161,7 @@ impl Exchange for OpenAi {
             _ => {}
         }
         let mut rest = Vec::new();
-        // Where an image is none, what came before it is read all the same.
+        // Content before an invalid image is still read.
         let (bytes, lifted) = match &mut self.reader {
             Reader::Images(images) => {
                 let lifted = images.lift(bytes, &mut rest, events);

@@ -1,7 +1,7 @@
-//! An answer in this dialect, whole or in events, as the contract's events.
+//! A response in this dialect, non-streamed or as events, as the contract's events.
 //!
-//! The two differ in shape only: each block of a whole answer is read as one that begins with all of
-//! its content and ends.
+//! The two differ only in form: a block of a non-streamed response is read as a block that begins with all of its
+//! content and ends.
 
 mod blocks;
 mod usage;
@@ -19,18 +19,17 @@ use blocks::Open;
 use usage::Counted;
 use wire::{Message, Stop, StreamEvent};
 
-/// The most blocks that are open at once. Each is searched for by every delta; the upstream writes
-/// one after the other.
+/// Maximum open blocks. Every delta searches all of them; the upstream writes one after the other.
 const MAX_OPEN_BLOCKS: usize = 64;
 
-/// What of the answer has been read.
+/// The parsed part of the response.
 #[derive(Debug)]
 pub(super) struct Answer {
     /// The names of the tools that take free text.
     custom_tools: Vec<String>,
     is_started: bool,
     blocks: Blocks,
-    /// Those that have not ended, by the upstream's number.
+    /// The open blocks, by the upstream's number.
     open: Vec<(u64, Open)>,
     usage: Counted,
     finish: Option<FinishReason>,
@@ -91,7 +90,7 @@ impl Answer {
                 self.end(|known| known == index, events)
             }
             "message_delta" => {
-                // What it brings can have no start behind it.
+                // Its content can have no start behind it.
                 self.is_started = true;
                 self.usage.add(read.usage, events);
                 if let Some(delta) = read.delta {
@@ -101,12 +100,12 @@ impl Answer {
                 Ok(())
             }
             "message_stop" => self.conclude(events),
-            // `ping`, and what newer versions bring.
+            // `ping`, and the events of newer versions.
             _ => Ok(()),
         }
     }
 
-    /// Reads an answer that is not streamed.
+    /// Reads a non-streamed response.
     pub(super) fn read_whole(
         &mut self,
         body: &str,
@@ -120,17 +119,17 @@ impl Answer {
         if message.content.is_none() {
             return Err(Failure::malformed("the answer has no content"));
         }
-        // Every answer says why it ended; a server that does not means this.
+        // Every response gives a reason for its end; a server without one means this.
         self.finish = Some(FinishReason::Stop);
         self.read_message(message, events)
     }
 
-    /// Emits what is still open, then the finish event. Does so once.
+    /// Ends all open blocks, then emits the finish event. Does so once.
     ///
     /// # Errors
     ///
-    /// [`FailureKind::Malformed`](weir_sdk::adapter::FailureKind::Malformed) for a stream that was
-    /// cut: it gave no reason for its end.
+    /// [`FailureKind::Malformed`](weir_sdk::adapter::FailureKind::Malformed) for a truncated stream: it gave no
+    /// reason for its end.
     pub(super) fn conclude(&mut self, events: &mut Vec<Event>) -> Result<(), Failure> {
         if self.concluded {
             return Ok(());
@@ -197,7 +196,7 @@ impl Answer {
         Ok(())
     }
 
-    /// Takes why the answer ended, where that is said yet.
+    /// Notes the reason for the end, if there is one yet.
     fn stop(&mut self, stop: Stop, events: &mut Vec<Event>) {
         let Some(reason) = stop.stop_reason.filter(|reason| !reason.is_empty()) else {
             return;

@@ -1,7 +1,7 @@
-//! An answer in this dialect, whole or in chunks, as the contract's events.
+//! A response in this dialect, non-streamed or in chunks, as the contract's events.
 //!
-//! The two have one shape: a stream's chunks are answers that add up. Text and reasoning are runs;
-//! calls come whole, except from servers that write their arguments piece by piece.
+//! The two have one form: a stream's chunks are responses that add up. Text and reasoning are runs; calls are
+//! complete, except from servers that write their arguments piece by piece.
 
 mod calls;
 mod sources;
@@ -23,7 +23,7 @@ use wire::{Candidate, Chunk, Part};
 
 pub(super) use calls::MADE_UP_ID;
 
-/// Where an answer has images: in each chunk, and where a server puts it into an envelope.
+/// Paths of images in a response: in each chunk, and in the envelope of some servers.
 const IMAGES: &[&[&str]] = &[
     &["candidates", "content", "parts", "inlineData", "data"],
     &[
@@ -36,23 +36,23 @@ const IMAGES: &[&[&str]] = &[
     ],
 ];
 
-/// What of the answer has been read.
+/// The parsed part of the response.
 #[derive(Debug)]
 pub(super) struct Answer {
     lifter: Lifter,
     is_started: bool,
     blocks: Blocks,
-    /// The open run that has its signature: another belongs to another.
+    /// The open run that has its signature: another signature belongs to another run.
     signed: Option<u32>,
     calls: Calls,
     sources: Sources,
     usage: Counted,
-    /// The upstream's word; the last one stands, since some servers say it in each chunk.
+    /// The upstream's reason; the last one stands, since some servers write it in each chunk.
     finish: Option<String>,
     finish_message: Option<String>,
     is_blocked: bool,
     has_calls: bool,
-    /// An image was asked for: an answer without one is none.
+    /// The request asked for an image: a response without one is invalid.
     wants_image: bool,
     concluded: bool,
 }
@@ -76,7 +76,7 @@ impl Answer {
         }
     }
 
-    /// Takes images out of the next bytes.
+    /// Extracts images from the next bytes.
     pub(super) fn lift(
         &mut self,
         bytes: &[u8],
@@ -100,7 +100,7 @@ impl Answer {
         if chunk.error.is_some() {
             return Err(refusal::from_error(data));
         }
-        // Some servers put each chunk into an envelope.
+        // Some servers wrap each chunk in an envelope.
         if let Some(inner) = chunk.response {
             let inner: Chunk<'_> =
                 serde_json::from_str(inner.get()).map_err(|error| unreadable(&error))?;
@@ -109,7 +109,7 @@ impl Answer {
         self.read(chunk, events)
     }
 
-    /// Reads an answer that is not streamed, or a stream that is a list.
+    /// Reads a non-streamed response, or a stream that is a list.
     pub(super) fn read_whole(
         &mut self,
         body: &str,
@@ -128,12 +128,12 @@ impl Answer {
         Ok(())
     }
 
-    /// Emits what is still open, then the finish event. Does so once.
+    /// Ends all open blocks, then emits the finish event. Does so once.
     ///
     /// # Errors
     ///
-    /// [`FailureKind::Malformed`] for an answer that was cut, which gave no reason for its end, and
-    /// another kind for one that ended so that it is none.
+    /// [`FailureKind::Malformed`] for a truncated response, which gave no reason for its end, and another kind for an
+    /// end that makes the response invalid.
     pub(super) fn conclude(&mut self, events: &mut Vec<Event>) -> Result<(), Failure> {
         if self.concluded {
             return Ok(());
@@ -156,7 +156,7 @@ impl Answer {
         self.has_calls |= self.calls.conclude(&mut self.blocks, events);
         self.concluded = true;
         events.push(Event::Finish(match finish {
-            // The upstream has no word of its own for this.
+            // The upstream has no reason of its own for this.
             FinishReason::Stop if self.has_calls => FinishReason::ToolCalls,
             finish => finish,
         }));
@@ -219,7 +219,7 @@ impl Answer {
             };
             self.say(block, text, signature, events);
         } else if let Some(blob) = part.inline_data {
-            // An image that it tried out while thinking is no part of the answer.
+            // A trial image in the model's reasoning is no part of the response.
             if !is_thought {
                 let media = self.lifter.image(
                     blob.data.trim(),
@@ -244,7 +244,7 @@ impl Answer {
         Ok(())
     }
 
-    /// Adds to the run of this kind. A signature belongs to all of a run, which has one at most.
+    /// Adds to the run of this kind. A signature belongs to a complete run, which has at most one.
     fn say(
         &mut self,
         block: Block,
@@ -274,13 +274,13 @@ impl Answer {
     }
 }
 
-/// Whether a reason is one, and not the word for none.
+/// Returns whether the text is a reason, and not the placeholder for none.
 fn is_said(reason: &str) -> bool {
     !reason.is_empty() && !reason.ends_with("_UNSPECIFIED")
 }
 
-/// What a reason to finish means. Of some that is that there is no answer: the model wrote what
-/// can't be read, or made no image. Another attempt may go better.
+/// Maps a finish reason. Some reasons mean that there is no response: the model wrote unreadable output, or made no
+/// image. A retry may succeed.
 fn finish_of(reason: &str, message: Option<String>) -> Result<FinishReason, Failure> {
     let failure = |kind| {
         let text = message
@@ -301,9 +301,9 @@ fn finish_of(reason: &str, message: Option<String>) -> Result<FinishReason, Fail
         | "IMAGE_PROHIBITED_CONTENT"
         | "IMAGE_RECITATION"
         | "MODEL_ARMOR" => Ok(FinishReason::ContentFilter),
-        // The request's history lacks what the upstream gave with its calls.
+        // The request's history lacks the signatures that the upstream sent with its calls.
         "MISSING_THOUGHT_SIGNATURE" => failure(FailureKind::Rejected),
-        // `MALFORMED_FUNCTION_CALL`, `UNEXPECTED_TOOL_CALL`, `NO_IMAGE`, `OTHER` and their like.
+        // `MALFORMED_FUNCTION_CALL`, `UNEXPECTED_TOOL_CALL`, `NO_IMAGE`, `OTHER` and similar ones.
         _ => failure(FailureKind::Unavailable),
     }
 }

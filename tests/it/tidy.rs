@@ -35,6 +35,7 @@ const WALLS: [(&str, &[&str]); 12] = [
         "weir-upstream",
         &[
             "weir-dialects",
+            "weir-errors",
             "weir-ledger",
             "weir-outgoing",
             "weir-sandbox",

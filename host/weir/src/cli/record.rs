@@ -12,8 +12,8 @@ use super::connection::{Connection, GatewayAnswer, Needs, Offline, operate, path
 use super::plugin::{Recording, slot_name, span};
 use super::table::TextTable;
 use crate::config::Config;
-use crate::recordings::exchange::{RecordedAnswer, RecordedExchange};
 use crate::recordings::routes::{ExchangeList, RecordingItem, RecordingList};
+use weir_upstream::recorded::{RecordedAnswer, RecordedExchange};
 
 #[derive(clap::Args)]
 pub(super) struct Arguments {

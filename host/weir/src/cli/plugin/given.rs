@@ -27,7 +27,7 @@ use super::recording::Recording;
 use super::trial::TrialRequest;
 use crate::cli::user_folder::user_folder;
 use crate::config::Config;
-use crate::recordings::exchange::RecordedRequest;
+use weir_upstream::recorded::RecordedRequest;
 
 /// The output limit of a request that has none; in the server it is the model's.
 const DEFAULT_OUTPUT_TOKENS: u32 = 1024;

@@ -11,12 +11,12 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
-use crate::tools;
 use weir_sandbox::adapter::bindings::adapter::{Failure, FailureKind, Header};
 use weir_sandbox::adapter::bindings::chat::{
     Block, BlockStart, CallKind, Citation, Event, FinishReason, Fragment, Media, Usage,
 };
 use weir_sandbox::tool::bindings::outbound;
+use weir_sandbox::tool::http_rules;
 
 /// A request as it would go to an upstream.
 pub(super) fn send(out: &mut dyn Write, request: &http::Request<Bytes>) -> anyhow::Result<()> {
@@ -187,7 +187,7 @@ pub(super) fn fetch(request: &outbound::Request) -> Value {
         insert(&mut headers, name, value);
     }
     let mut fetch = json!({
-        "method": tools::method(request.method).as_str(),
+        "method": http_rules::method(request.method).as_str(),
         "url": request.url,
         "headers": headers,
     });

@@ -18,8 +18,8 @@ use weir_upstream::destination::{self, BaseUrl};
 use weir_upstream::redact::{self, Redactor};
 
 use super::recording::Recording;
-use crate::inference::error::{ExchangeError, Phase};
-use crate::inference::exchange;
+use weir_upstream::error::{ExchangeError, Phase};
+use weir_upstream::response;
 
 /// How long an answer may take, all of it.
 const WITHIN: Duration = Duration::from_secs(600);
@@ -95,7 +95,7 @@ impl Live {
             SendError::BrokenOff => ExchangeError::BrokenOff,
         })?;
         let (head, mut body) = answer.into_parts();
-        if exchange::is_encoded(&head.headers) {
+        if response::is_encoded(&head.headers) {
             return Err(ExchangeError::Encoded);
         }
         let credential = self.credential.as_ref().map(Secret::expose);
@@ -109,7 +109,7 @@ impl Live {
             kept.extend_from_slice(&redactor.push(piece));
         }
         kept.extend_from_slice(&redactor.finish());
-        let shown = exchange::visible_headers(&head.headers, description, credential);
+        let shown = response::visible_headers(&head.headers, description, credential);
         let shown = shown.iter().filter_map(|(name, value)| {
             let name = HeaderName::try_from(name).ok()?;
             Some((name, HeaderValue::try_from(value).ok()?))

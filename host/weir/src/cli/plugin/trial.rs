@@ -14,12 +14,6 @@ use weir_upstream::destination::{self, BaseUrl};
 use super::lines;
 use super::live::Live;
 use super::recording::Recording;
-use crate::inference::error::{ExchangeError, MAX_OTHER_STEPS, MAX_SENDS};
-use crate::inference::exchange;
-use crate::inference::media::MediaPieces;
-use crate::inference::sequence::Sequence;
-use crate::inference::usage::RequestSize;
-use crate::recordings::exchange::{RecordedRequest, RecordedTask};
 use weir_sandbox::adapter::bindings::adapter::{
     Client, HttpRequest, HttpResponseHead, Progress, Request, Setting, Step, Task,
 };
@@ -27,6 +21,12 @@ use weir_sandbox::adapter::bindings::chat::Event;
 use weir_sandbox::adapter::{GuestExchange, description};
 use weir_sandbox::filter::bindings::filter;
 use weir_storage::secrets::Secret;
+use weir_upstream::error::{ExchangeError, MAX_OTHER_STEPS, MAX_SENDS};
+use weir_upstream::media::MediaPieces;
+use weir_upstream::recorded::{RecordedRequest, RecordedTask};
+use weir_upstream::response;
+use weir_upstream::sequence::Sequence;
+use weir_upstream::usage::RequestSize;
 
 /// Stands for any upstream's credential.
 const CREDENTIAL: &str = "CREDENTIAL";
@@ -361,7 +361,7 @@ impl Running<'_> {
     ) -> anyhow::Result<()> {
         let head = HttpResponseHead {
             status: recording.status.as_u16(),
-            headers: exchange::visible_headers(
+            headers: response::visible_headers(
                 &recording.headers,
                 &self.trial.component.description,
                 None,

@@ -12,8 +12,8 @@ use weir_sandbox::filter::{Filter, Verdict, Watching};
 
 use super::lines::{self, Pieces};
 use super::trial::TrialRequest;
-use crate::inference::filters::{self, FilterFault};
-use crate::inference::sequence::Sequence;
+use weir_upstream::filter_rules::{self, FilterFault};
+use weir_upstream::sequence::Sequence;
 
 /// A filter with what it made of its options.
 pub(super) struct FilterTrial<'a> {
@@ -93,11 +93,11 @@ impl FilterTrial<'_> {
             .await?;
         if let Ok(verdict) = &screened {
             if let Some(changed) = &verdict.change {
-                filters::check_change(&request.task, changed, request.attachments.len())?;
+                filter_rules::check_change(&request.task, changed, request.attachments.len())?;
             }
-            filters::check_annotations(&verdict.annotations)?;
+            filter_rules::check_annotations(&verdict.annotations)?;
             let all: Vec<_> = (0..request.upstreams.len()).collect();
-            filters::choose(&verdict.upstreams, &all)?;
+            filter_rules::choose(&verdict.upstreams, &all)?;
         }
         Ok(screened)
     }
@@ -113,7 +113,7 @@ pub(super) async fn show(
     let mut sequence = Sequence::new(output_limit);
     let mut held_back = 0;
     for portion in portions {
-        let bytes = portion.iter().map(filters::spoken_bytes).sum();
+        let bytes = portion.iter().map(filter_rules::spoken_bytes).sum();
         let made = match watching.events(&portion, bytes).await? {
             Screened::Pass => portion,
             Screened::Replace(made) => made,
@@ -122,14 +122,17 @@ pub(super) async fn show(
                 return Ok(shown);
             }
         };
-        if !made.iter().all(filters::is_shown) {
+        if !made.iter().all(filter_rules::is_shown) {
             bail!(FilterFault::Forged);
         }
-        held_back = match made.iter().any(|event| filters::spoken_bytes(event) > 0) {
+        held_back = match made
+            .iter()
+            .any(|event| filter_rules::spoken_bytes(event) > 0)
+        {
             true => 0,
             false => held_back + bytes,
         };
-        if held_back > filters::LOOK_BEHIND_BYTES {
+        if held_back > filter_rules::LOOK_BEHIND_BYTES {
             bail!(FilterFault::HeldBack);
         }
         for event in &made {
@@ -146,7 +149,7 @@ pub(super) fn check_answer(events: &[Event], output_limit: u32) -> anyhow::Resul
     let mut sequence = Sequence::new(output_limit);
     let followed = events.iter().try_for_each(|event| sequence.follow(event));
     let ended = followed.and_then(|()| sequence.end());
-    ended.context("the events that are given make no answer")
+    ended.context("the given events are not a valid response")
 }
 
 fn shown_verdict(verdict: &Verdict) -> Value {

@@ -18,7 +18,7 @@ use weir_sandbox::tool::{Fetching, Outbound, Tool, ToolError};
 use super::lines;
 use super::recording::Recording;
 use super::trial::Outcome;
-use crate::tools;
+use weir_sandbox::tool::http_rules;
 
 /// How long the call may take by the clock.
 const WITHIN: Duration = Duration::from_secs(30);
@@ -99,7 +99,7 @@ impl Outbound for Desk {
             body.truncate(MAX_BYTES);
             let response = outbound::Response {
                 status: recording.status.as_u16(),
-                headers: tools::shown_headers(&recording.headers),
+                headers: http_rules::shown_headers(&recording.headers),
                 body,
                 truncated,
             };

@@ -20,8 +20,8 @@ use crate::cli::plugin::own::Own;
 use crate::cli::plugin::recording::Recording;
 use crate::cli::plugin::report::{Fault, Report};
 use crate::cli::plugin::trial::{Cut, Outcome, Trial, TrialRequest};
-use crate::inference::error::ExchangeError;
-use crate::inference::exchange;
+use weir_upstream::error::ExchangeError;
+use weir_upstream::response;
 
 /// An answer in one piece.
 const WHOLE: Cut = Cut::Pieces(NonZeroUsize::MAX);
@@ -515,7 +515,7 @@ impl<'a> AdapterSuite<'a> {
         let request = tried.request();
         let head = HttpResponseHead {
             status: answer.status.as_u16(),
-            headers: exchange::visible_headers(&answer.headers, &self.component.description, None),
+            headers: response::visible_headers(&answer.headers, &self.component.description, None),
         };
         // Streams of every kind have their events on lines.
         let chunks: Vec<_> = answer

@@ -6,7 +6,7 @@ use weir_sandbox::adapter::bindings::chat::{
     Block, BlockStart, Citation, Event, FinishReason, Fragment, Media, Usage,
 };
 
-use super::usage::Received;
+use crate::usage::Received;
 
 /// Bytes of events, [`EVENT_BYTES`] for each included, that a token of the output limit allows; a streamed
 /// token of four bytes takes 20, and twice that where its usage comes with it.

@@ -14,7 +14,7 @@ use weir_sandbox::adapter::bindings::chat::{
     ToolKind, Usage,
 };
 
-use super::pages;
+use crate::pages;
 
 /// Bytes of text per token, for estimates. English has about four.
 pub const BYTES_PER_TOKEN: u64 = 4;

@@ -29,7 +29,7 @@ struct PageTree {
 }
 
 /// The most pages that any reader can see in a PDF; `None` where that cannot be told.
-pub(super) fn count(pdf: &[u8]) -> Option<u64> {
+pub(crate) fn count(pdf: &[u8]) -> Option<u64> {
     if !pdf.starts_with(b"%PDF-") {
         return None;
     }

@@ -8,21 +8,21 @@ use weir_errors::{ApiError, ErrorCode};
 use weir_sandbox::adapter::CallError;
 use weir_sandbox::adapter::bindings::adapter::{Failure, FailureKind};
 use weir_sandbox::{ConfigureError, GuestError, printable};
-use weir_upstream::destination::DestinationError;
 
-use super::sequence::OutOfOrder;
+use crate::destination::DestinationError;
+use crate::sequence::OutOfOrder;
 
 /// Requests that an adapter may send in one exchange.
-pub(crate) const MAX_SENDS: u32 = 4;
+pub const MAX_SENDS: u32 = 4;
 
 /// Steps other than requests that it may take.
-pub(crate) const MAX_OTHER_STEPS: u32 = 64;
+pub const MAX_OTHER_STEPS: u32 = 64;
 
 /// How long all its waits may take together.
-pub(crate) const MAX_WAITS: Duration = Duration::from_secs(30);
+pub const MAX_WAITS: Duration = Duration::from_secs(30);
 
 /// Bytes of a body that a component can serve within its limits many times over, whatever they say.
-pub(super) const LARGE_REQUEST_BYTES: usize = 64 << 10;
+pub const LARGE_REQUEST_BYTES: usize = 64 << 10;
 
 /// Bytes of an upstream's code.
 const MAX_CODE_BYTES: usize = 64;
@@ -233,7 +233,7 @@ impl ExchangeError {
 }
 
 /// Whether a guest that was given up may be sound, and what it was handed too much.
-pub(super) fn can_be_of_size(error: &GuestError) -> bool {
+pub fn can_be_of_size(error: &GuestError) -> bool {
     use GuestError as G;
     matches!(
         error,

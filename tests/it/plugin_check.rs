@@ -195,7 +195,7 @@ fn an_adapter_that_takes_anything_for_an_answer_is_told() {
     let found = Desk::new(guests::misbehaving()).found(1, &["--option", &option]);
     found.fails(
         "broken answers",
-        "429 with a page: it is taken for an answer",
+        "429 with a page: the adapter reads it as a valid response",
     );
     found.fails("output limit", "max-output-tokens");
     found.fails("recorded answers", "in pieces of 1 bytes");

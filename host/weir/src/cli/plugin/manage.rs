@@ -7,6 +7,9 @@ use std::time::Duration;
 use anyhow::{bail, ensure};
 use jiff::SignedDuration;
 use semver::Version;
+use weir_author::input::{read_component, slot_name};
+use weir_author::registry;
+use weir_author::signing::find_signature;
 use weir_plugins::canary::compare::{LEAST_GROUPS, LEAST_REQUESTS, in_words};
 use weir_plugins::canary::{CanaryShare, Measure};
 use weir_plugins::items::{
@@ -14,9 +17,6 @@ use weir_plugins::items::{
 };
 use weir_plugins::signature::Signature;
 
-use super::given::{read_component, slot_name};
-use super::registry;
-use super::signing;
 use super::upload::upload;
 use crate::cli::connection::{Connection, GatewayAnswer, Remote};
 use crate::cli::table::{TextTable, optional};
@@ -68,12 +68,12 @@ impl Install {
         match registry::pull(component, self.plain_http).await? {
             None => Ok((
                 read_component(component)?,
-                signing::beside(component, named)?,
+                find_signature(component, named)?,
             )),
             Some(pulled) => Ok((
                 pulled.component,
                 match named {
-                    Some(_) => signing::beside(component, named)?,
+                    Some(_) => find_signature(component, named)?,
                     None => pulled.signature,
                 },
             )),

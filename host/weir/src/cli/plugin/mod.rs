@@ -1,31 +1,20 @@
-//! `weir plugin`: for operators, who change what serves in a gateway's slots, and for who writes a plugin, or looks at
-//! one before installing it.
+//! `weir plugin`: arguments of the commands of plugin authors and of operators.
+//!
+//! Each command of an author calls one function of [`weir_author`] and prints the result. The commands of operators
+//! ([`manage`], [`upload`]) stay here, because they use the connection of the command line to a gateway.
 
 mod build;
 mod check;
 mod compare;
-mod conformance;
-mod event_lines;
-mod given;
-mod lines;
-mod live;
+mod input;
 mod manage;
 mod new;
-mod own;
-mod recording;
-mod registry;
-mod report;
+mod push;
 mod signing;
-mod trial;
-mod try_filter;
 mod try_plugin;
-mod try_tool;
 mod upload;
 
-pub(super) use given::slot_name;
 pub(super) use manage::span;
-pub use recording::Recording;
-pub use trial::{Cut, Outcome, Trial, TrialRequest};
 
 use crate::config::Config;
 
@@ -84,7 +73,7 @@ pub(super) enum Command {
     ///
     /// Prints where it lies, by its digest. Credentials are those of `docker login` and the like: from $REGISTRY_AUTH_FILE, or
     /// config.json in $DOCKER_CONFIG or ~/.docker, and the helpers that it names.
-    Push(registry::Push),
+    Push(push::Push),
     /// Have a gateway check a component and keep it, ready to be activated; or with --activate, serve with it.
     ///
     /// From a file, or from an OCI registry, which this command asks, with the credentials that `push` has, and not the
@@ -131,10 +120,10 @@ impl Command {
 pub(super) async fn run(config: Config, command: Command) -> anyhow::Result<()> {
     match command {
         Command::Try(arguments) => try_plugin::run(config, arguments).await,
-        Command::New(arguments) => new::run(&arguments),
+        Command::New(arguments) => new::run(arguments),
         Command::Build(arguments) => build::run(&arguments),
         Command::Wit => {
-            new::print_contract();
+            print!("{}", weir_author::new::contract());
             Ok(())
         }
         Command::Check(arguments) => check::run(config, arguments).await,
@@ -142,7 +131,7 @@ pub(super) async fn run(config: Config, command: Command) -> anyhow::Result<()> 
         Command::Keygen(keygen) => signing::keygen(&keygen),
         Command::Sign(sign) => signing::sign(&config, sign).await,
         Command::Verify(verify) => signing::verify(&config, &verify),
-        Command::Push(push) => registry::push(&config, push).await,
+        Command::Push(push) => push::push(&config, push).await,
         Command::Install(install) => manage::install(&config, install).await,
         Command::List(gateway) => manage::list(&config, gateway).await,
         Command::Show(show) => manage::show(&config, show).await,

@@ -1,7 +1,7 @@
-//! A registry's credentials, from where Docker and Podman keep them.
+//! The credentials for a registry, from the files of Docker and Podman.
 //!
-//! `$REGISTRY_AUTH_FILE`, or else `config.json` in `$DOCKER_CONFIG` or `~/.docker`: the helper that `credHelpers` has for the
-//! registry, or else `credsStore`, or else what `auths` says.
+//! The file is `$REGISTRY_AUTH_FILE`, or `config.json` in `$DOCKER_CONFIG` or `~/.docker`. In the file, the registry's helper in
+//! `credHelpers` comes first, then `credsStore`, then `auths`.
 
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
@@ -18,31 +18,31 @@ use tokio::process::Command;
 use weir_sandbox::printable;
 use weir_storage::secrets::Secret;
 
-/// What Docker Hub is called in these files.
+/// Docker Hub, and its key in these files.
 const DOCKER_HUB: (&str, &str) = ("docker.io", "https://index.docker.io/v1/");
 
-/// The name by which helpers say that what they have is no password.
+/// The user name of helpers for an identity token.
 const TOKEN_USER: &str = "<token>";
 
-/// What a helper says where it has nothing, on either output.
+/// The message of a helper without credentials, on standard output or standard error.
 const HELPER_HAS_NONE: &str = "credentials not found";
 
-/// How long a helper may take, which may ask its user.
+/// The time limit of a helper, which may ask its user.
 const HELPER_WITHIN: Duration = Duration::from_secs(120);
 
-/// What was found.
-pub(super) struct LoginLookup {
-    pub(super) login: Option<Login>,
-    /// Where it was looked for, in words for whom it is missing.
-    pub(super) looked_in: String,
+/// The result of a search for credentials.
+pub(crate) struct LoginLookup {
+    pub(crate) login: Option<Login>,
+    /// The searched place, for error messages.
+    pub(crate) looked_in: String,
 }
 
-pub(super) enum Login {
+pub(crate) enum Login {
     Password {
         user: String,
         password: Secret,
     },
-    /// What a token is given for, in place of a password.
+    /// A token that the issuer accepts in place of a password.
     IdentityToken(Secret),
 }
 
@@ -57,7 +57,7 @@ struct DockerConfig {
 #[derive(Deserialize, Default)]
 #[serde(default)]
 struct Auth {
-    /// Base64 of a user's name, a colon and a password.
+    /// Base64 of `NAME:PASSWORD`.
     auth: String,
     username: String,
     password: String,
@@ -66,13 +66,13 @@ struct Auth {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "PascalCase")]
-struct HelperAnswer {
+struct HelperOutput {
     username: String,
     secret: String,
 }
 
-/// Looks for those of a registry.
-pub(super) async fn find(registry: &str) -> anyhow::Result<LoginLookup> {
+/// Finds the credentials for a registry.
+pub(crate) async fn find(registry: &str) -> anyhow::Result<LoginLookup> {
     let Some(path) = config_path() else {
         return Ok(LoginLookup {
             login: None,
@@ -85,7 +85,7 @@ pub(super) async fn find(registry: &str) -> anyhow::Result<LoginLookup> {
         Err(error) if error.kind() == ErrorKind::NotFound => {
             return Ok(LoginLookup {
                 login: None,
-                looked_in: format!("{shown}, which is not there"),
+                looked_in: format!("{shown}, which does not exist"),
             });
         }
         Err(error) => return Err(error).with_context(|| format!("reading {shown}")),
@@ -96,7 +96,7 @@ pub(super) async fn find(registry: &str) -> anyhow::Result<LoginLookup> {
     let helper = keys.iter().find_map(|key| config.cred_helpers.get(key));
     let helper = helper.or(Some(&config.creds_store));
     if let Some(helper) = helper.filter(|helper| !helper.is_empty()) {
-        // Docker hands over the key that it would look for in the file.
+        // Docker passes the key of the file to the helper.
         let key = match registry == DOCKER_HUB.0 {
             true => DOCKER_HUB.1,
             false => registry,
@@ -131,7 +131,7 @@ fn config_path() -> Option<PathBuf> {
     Some(folder.join("config.json"))
 }
 
-/// What a registry may be called in the file, by what wrote it and when.
+/// Returns the keys that tools have used for a registry in this file.
 fn keys(registry: &str) -> Vec<String> {
     let mut keys = vec![registry.to_owned()];
     for ending in ["", "/", "/v1/", "/v2/"] {
@@ -144,7 +144,7 @@ fn keys(registry: &str) -> Vec<String> {
     keys
 }
 
-/// What an entry says; nothing where it is empty, as Docker leaves it when a helper has the rest.
+/// Parses an entry. Docker leaves an empty entry if a helper has the credentials.
 fn login_of(auth: &Auth) -> anyhow::Result<Option<Login>> {
     if !auth.identitytoken.is_empty() {
         let token = Secret::new(auth.identitytoken.clone());
@@ -157,7 +157,7 @@ fn login_of(auth: &Auth) -> anyhow::Result<Option<Login>> {
             let decoded = BASE64.decode(encoded).ok();
             let decoded = decoded.and_then(|bytes| String::from_utf8(bytes).ok());
             let pair = decoded.as_deref().and_then(|text| text.split_once(':'));
-            let (user, password) = pair.context("`auth` is no Base64 of NAME:PASSWORD")?;
+            let (user, password) = pair.context("`auth` is not the Base64 of NAME:PASSWORD")?;
             (user.to_owned(), password.trim_end_matches('\0').to_owned())
         }
     };
@@ -167,9 +167,9 @@ fn login_of(auth: &Auth) -> anyhow::Result<Option<Login>> {
     }))
 }
 
-/// Asks `docker-credential-NAME get`, as Docker does: the registry on standard input, JSON on standard output.
+/// Runs `docker-credential-NAME get`: the registry on standard input, JSON on standard output.
 async fn ask_helper(name: &str, registry: &str) -> anyhow::Result<Option<Login>> {
-    ensure!(!name.contains('/'), "that is no program's name");
+    ensure!(!name.contains('/'), "that is not the name of a program");
     let mut child = Command::new(format!("docker-credential-{name}"))
         .arg("get")
         .stdin(Stdio::piped())
@@ -179,11 +179,11 @@ async fn ask_helper(name: &str, registry: &str) -> anyhow::Result<Option<Login>>
         .spawn()
         .context("which cannot be started")?;
     if let Some(mut stdin) = child.stdin.take() {
-        // One that does not read it says why it does not.
+        // A helper that does not read its input reports why.
         let _ = stdin.write_all(registry.as_bytes()).await;
     }
     let output = tokio::time::timeout(HELPER_WITHIN, child.wait_with_output()).await;
-    let output = output.context("which does not answer")??;
+    let output = output.context("which does not respond")??;
     if !output.status.success() {
         let said = [&output.stdout[..], &output.stderr[..]].concat();
         let said = String::from_utf8_lossy(&said);
@@ -192,15 +192,15 @@ async fn ask_helper(name: &str, registry: &str) -> anyhow::Result<Option<Login>>
         }
         bail!("which fails: {}", printable(said.trim(), 300));
     }
-    // What it says is a secret, also where it is no JSON.
-    let Ok(answer) = serde_json::from_slice::<HelperAnswer>(&output.stdout) else {
-        bail!("whose answer is no JSON with Username and Secret");
+    // The output is a secret, even if it is not JSON.
+    let Ok(found) = serde_json::from_slice::<HelperOutput>(&output.stdout) else {
+        bail!("whose output is not JSON with Username and Secret");
     };
-    let secret = Secret::new(answer.secret);
-    Ok(Some(match answer.username == TOKEN_USER {
+    let secret = Secret::new(found.secret);
+    Ok(Some(match found.username == TOKEN_USER {
         true => Login::IdentityToken(secret),
         false => Login::Password {
-            user: answer.username,
+            user: found.username,
             password: secret,
         },
     }))

@@ -1,6 +1,6 @@
-//! What `weir plugin try` prints: a line of JSON for each thing that happens.
+//! The output of `weir plugin try`: a line of JSON for each step.
 //!
-//! Names are the contract's (`wit/`), in kebab case; those that are the command's own are in snake case.
+//! Names of the contract (`wit/`) are in kebab case, names of the command in snake case.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -10,7 +10,6 @@ use http::HeaderMap;
 use serde::Serialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
-
 use weir_sandbox::adapter::bindings::adapter::{Failure, FailureKind, Header};
 use weir_sandbox::adapter::bindings::chat::{
     Block, BlockStart, CallKind, Citation, Event, FinishReason, Fragment, Media, Usage,
@@ -18,8 +17,8 @@ use weir_sandbox::adapter::bindings::chat::{
 use weir_sandbox::tool::bindings::outbound;
 use weir_sandbox::tool::http_rules;
 
-/// A request as it would go to an upstream.
-pub(super) fn send(out: &mut dyn Write, request: &http::Request<Bytes>) -> anyhow::Result<()> {
+/// Prints a request to a provider.
+pub(crate) fn send(out: &mut dyn Write, request: &http::Request<Bytes>) -> anyhow::Result<()> {
     #[derive(Serialize)]
     struct Line<'a> {
         send: Send<'a>,
@@ -32,7 +31,7 @@ pub(super) fn send(out: &mut dyn Write, request: &http::Request<Bytes>) -> anyho
         #[serde(skip_serializing_if = "Option::is_none")]
         body: Option<Body<'a>>,
     }
-    // As the adapter wrote it, with the order of its fields and every digit of its numbers.
+    // Raw JSON keeps the order of fields and the digits of numbers.
     #[derive(Serialize)]
     #[serde(untagged)]
     enum Body<'a> {
@@ -58,8 +57,8 @@ pub(super) fn send(out: &mut dyn Write, request: &http::Request<Bytes>) -> anyho
     )
 }
 
-/// What the adapter is shown of an answer's head.
-pub(super) fn head(out: &mut dyn Write, status: u16, headers: &[Header]) -> anyhow::Result<()> {
+/// Prints the status and the headers that the adapter sees.
+pub(crate) fn head(out: &mut dyn Write, status: u16, headers: &[Header]) -> anyhow::Result<()> {
     #[derive(Serialize)]
     struct Line {
         head: Head,
@@ -82,17 +81,17 @@ pub(super) fn head(out: &mut dyn Write, status: u16, headers: &[Header]) -> anyh
     )
 }
 
-/// The advisory fields that the adapter leaves out.
-pub(super) fn ignored(out: &mut dyn Write, names: &[String]) -> anyhow::Result<()> {
+/// Prints the advisory fields that the adapter ignores.
+pub(crate) fn ignored(out: &mut dyn Write, names: &[String]) -> anyhow::Result<()> {
     print(out, &json!({ "ignored": names }))
 }
 
-/// What the pieces of each block are called, by its index.
+/// The name of each block's fragments, by the block's index.
 #[derive(Default)]
-pub(super) struct Pieces(BTreeMap<u32, &'static str>);
+pub(crate) struct Pieces(BTreeMap<u32, &'static str>);
 
-/// An event. A piece of a block is shown under its kind, since its index says nothing to a reader.
-pub(super) fn event(out: &mut dyn Write, event: &Event, pieces: &mut Pieces) -> anyhow::Result<()> {
+/// Prints an event. A fragment has the name of its block's kind, because an index alone means little to a reader.
+pub(crate) fn event(out: &mut dyn Write, event: &Event, pieces: &mut Pieces) -> anyhow::Result<()> {
     let fragment = |Fragment { index, text }: &Fragment| json!({ "index": index, "text": text });
     let event = match event {
         Event::Started(started) => {
@@ -119,8 +118,7 @@ pub(super) fn event(out: &mut dyn Write, event: &Event, pieces: &mut Pieces) -> 
             "kind": opaque.block.kind,
             "json": json_or_text(&opaque.block.json),
         } }),
-        // Nobody reads an image's bytes.
-        // How many there are, the image says that they are of.
+        // The event of the image gives their number.
         Event::MediaBytes(_) => return Ok(()),
         Event::Media(made) => json!({ "media": media(made) }),
         Event::Usage(reported) => json!({ "usage": usage(reported) }),
@@ -129,15 +127,15 @@ pub(super) fn event(out: &mut dyn Write, event: &Event, pieces: &mut Pieces) -> 
     print(out, &json!({ "event": event }))
 }
 
-pub(super) fn wait(out: &mut dyn Write, milliseconds: u32) -> anyhow::Result<()> {
+pub(crate) fn wait(out: &mut dyn Write, milliseconds: u32) -> anyhow::Result<()> {
     print(out, &json!({ "wait_ms": milliseconds }))
 }
 
-pub(super) fn done(out: &mut dyn Write) -> anyhow::Result<()> {
+pub(crate) fn done(out: &mut dyn Write) -> anyhow::Result<()> {
     print(out, &json!({ "done": true }))
 }
 
-pub(super) fn failure(out: &mut dyn Write, failure: &Failure) -> anyhow::Result<()> {
+pub(crate) fn failure(out: &mut dyn Write, failure: &Failure) -> anyhow::Result<()> {
     let mut line = Map::from_iter([
         ("kind".to_owned(), json!(failure_kind(failure.kind))),
         ("text".to_owned(), json!(failure.text)),
@@ -156,8 +154,8 @@ pub(super) fn failure(out: &mut dyn Write, failure: &Failure) -> anyhow::Result<
     print(out, &json!({ "failure": line }))
 }
 
-/// What the contract calls a kind of failure.
-pub(super) fn failure_kind(kind: FailureKind) -> &'static str {
+/// Returns the contract's name of a kind of failure.
+pub(crate) fn failure_kind(kind: FailureKind) -> &'static str {
     match kind {
         FailureKind::Unsupported => "unsupported",
         FailureKind::Rejected => "rejected",
@@ -171,17 +169,17 @@ pub(super) fn failure_kind(kind: FailureKind) -> &'static str {
     }
 }
 
-/// A request that would not be sent.
-pub(super) fn refused(out: &mut dyn Write, why: &str) -> anyhow::Result<()> {
+/// Prints the reason for refusing the adapter's request.
+pub(crate) fn refused(out: &mut dyn Write, why: &str) -> anyhow::Result<()> {
     print(out, &json!({ "refused": why }))
 }
 
-pub(super) fn error(out: &mut dyn Write, what: &str) -> anyhow::Result<()> {
+pub(crate) fn error(out: &mut dyn Write, what: &str) -> anyhow::Result<()> {
     print(out, &json!({ "error": what }))
 }
 
-/// What a tool asks for.
-pub(super) fn fetch(request: &outbound::Request) -> Value {
+/// Returns the line of a tool's request.
+pub(crate) fn fetch(request: &outbound::Request) -> Value {
     let mut headers = Map::new();
     for (name, value) in &request.headers {
         insert(&mut headers, name, value);
@@ -201,8 +199,8 @@ pub(super) fn fetch(request: &outbound::Request) -> Value {
     json!({ "fetch": fetch })
 }
 
-/// What a tool is shown of an answer's head.
-pub(super) fn answer(response: &outbound::Response) -> Value {
+/// Returns the line of the status and the headers that a tool sees.
+pub(crate) fn response(response: &outbound::Response) -> Value {
     let mut headers = Map::new();
     for (name, value) in &response.headers {
         insert(&mut headers, name, value);
@@ -210,8 +208,8 @@ pub(super) fn answer(response: &outbound::Response) -> Value {
     json!({ "head": { "status": response.status, "headers": headers } })
 }
 
-/// Anything.
-pub(super) fn value(out: &mut dyn Write, value: &Value) -> anyhow::Result<()> {
+/// Prints a line.
+pub(crate) fn value(out: &mut dyn Write, value: &Value) -> anyhow::Result<()> {
     print(out, value)
 }
 
@@ -224,7 +222,7 @@ fn headers(headers: &HeaderMap) -> Map<String, Value> {
     shown
 }
 
-/// Adds a header; one that is repeated is a list to HTTP.
+/// Adds a header. HTTP joins the values of a repeated header with commas.
 fn insert(headers: &mut Map<String, Value>, name: &str, value: &str) {
     let value = match headers.get(name) {
         Some(Value::String(first)) => format!("{first}, {value}"),
@@ -296,7 +294,7 @@ fn citation(citation: &Citation) -> Value {
     line.into()
 }
 
-/// JSON that an adapter wrote, or its text where it is none.
+/// Returns an adapter's JSON, or its text if it is not JSON.
 fn json_or_text(json: &str) -> Value {
     serde_json::from_str(json).unwrap_or_else(|_| json.into())
 }
@@ -340,19 +338,19 @@ fn finish(reason: &FinishReason) -> Value {
 
 fn print(out: &mut dyn Write, line: &impl Serialize) -> anyhow::Result<()> {
     let line = one_line(&serde_json::to_string(line)?);
-    // Not `println!`, which panics where a reader such as `head` has read enough.
+    // `println!` panics if the reader, such as `head`, has closed the output.
     writeln!(out, "{line}")?;
     Ok(())
 }
 
-/// The same JSON on one line, and fit for a terminal: a component that is being looked at may be hostile.
+/// Puts JSON on one line and escapes control characters: a hostile component must not control the terminal.
 fn one_line(json: &str) -> String {
     let mut line = String::with_capacity(json.len());
     for character in json.chars() {
         match character {
-            // In JSON these stand between tokens only.
+            // JSON allows these between tokens only.
             '\t' | '\n' | '\r' => line.push(' '),
-            // And these in texts only, where an escape says the same.
+            // JSON allows these in strings only; an escape has the same value.
             '\u{7f}'..='\u{9f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => {
                 line.push_str(&format!("\\u{:04x}", u32::from(character)));
             }
@@ -367,7 +365,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_is_the_same_json_and_drives_no_terminal() {
+    fn a_line_is_the_same_json_without_control_characters() {
         let json = "{\n\t\"a\": \"\u{9b}31m\u{202e}\u{7f}żółw\\n\"\r\n}";
         let line = one_line(json);
         assert_eq!(line, "{  \"a\": \"\\u009b31m\\u202e\\u007fżółw\\n\"  }");

@@ -1,50 +1,53 @@
-//! What a tool is tried with: its author's recordings, twice each.
+//! The checks of a tool: the author's recordings, each twice.
 
 use std::time::Instant;
 
 use serde_json::json;
 use weir_sandbox::tool::Tool;
 
-use super::{CheckInput, difference};
-use crate::cli::plugin::own::Own;
-use crate::cli::plugin::report::{Fault, Report};
-use crate::cli::plugin::try_tool;
+use super::difference::difference;
+use super::input::SuiteInput;
+use crate::recordings::AuthorRecording;
+use crate::report::{Fault, Report};
+use crate::try_tool;
 
 const ABOUT_CALLS: &str =
     "wit/tool.wit: call, record description; plugins/README.md: Writing a tool";
 const ABOUT_OWN: &str = "plugins/README.md: Check it";
 
-pub(super) struct ToolSuite<'a> {
+pub(crate) struct ToolSuite<'a> {
     tool: &'a Tool,
-    given: &'a CheckInput<'a>,
+    input: &'a SuiteInput<'a>,
 }
 
-/// What came of one call.
+/// The result of one call.
 struct Run {
     printed: String,
-    /// What went wrong, unless that is what the tool says itself.
+    /// The error, unless the tool itself reported a failure.
     fault: Option<String>,
 }
 
 impl<'a> ToolSuite<'a> {
-    pub(super) fn new(tool: &'a Tool, given: &'a CheckInput<'a>) -> Self {
-        Self { tool, given }
+    pub(crate) fn new(tool: &'a Tool, input: &'a SuiteInput<'a>) -> Self {
+        Self { tool, input }
     }
 
-    pub(super) async fn run(self, report: &mut Report) -> anyhow::Result<()> {
-        if self.given.recordings.is_empty() {
-            report.skip("own recordings", "none are given: --recordings DIR");
+    pub(crate) async fn run(self, report: &mut Report) -> anyhow::Result<()> {
+        if self.input.recordings.is_empty() {
+            report.skip(
+                "own recordings",
+                "there are none; to add some, use --recordings DIR",
+            );
             return Ok(());
         }
         let (mut differing, mut compared, mut slowest_us) = (Vec::new(), 0, 0);
-        for own in self.given.recordings {
+        for own in self.input.recordings {
             let check = format!("recording {}", own.name);
-            let Some(arguments) = &own.request else {
+            let Some(arguments) = own.tool_arguments() else {
                 let why = format!("it has no arguments: {}.json is missing", own.name);
                 report.fail(&check, &why, ABOUT_OWN);
                 continue;
             };
-            let arguments = String::from_utf8_lossy(arguments);
             let first = self.once(own, &arguments).await;
             let started = Instant::now();
             let second = self.once(own, &arguments).await;
@@ -59,7 +62,7 @@ impl<'a> ToolSuite<'a> {
                 differing.push(fault(format!("run again, {why}"), ABOUT_CALLS));
             }
             let mut faults = Vec::from_iter(first.fault.map(|why| fault(why, ABOUT_CALLS)));
-            let said = match self.given.compare(own, &first.printed)? {
+            let said = match self.input.compare(own, &first.printed)? {
                 Ok(said) => said,
                 Err(why) => {
                     faults.push(fault(why, ABOUT_OWN));
@@ -82,25 +85,25 @@ impl<'a> ToolSuite<'a> {
         Ok(())
     }
 
-    async fn once(&self, own: &Own, arguments: &str) -> Run {
-        let context = self.given.told.context();
+    async fn once(&self, own: &AuthorRecording, arguments: &str) -> Run {
+        let context = self.input.plugin.context();
         let mut out = Vec::new();
         let outcome = try_tool::run(
             self.tool,
             arguments,
             &context,
-            own.answers.clone(),
+            own.responses.clone(),
             &mut out,
         )
         .await;
         let printed = String::from_utf8_lossy(&out).into_owned();
-        let is_own_word = printed
+        let is_own_failure = printed
             .lines()
             .last()
             .is_some_and(|line| line.starts_with("{\"failure\""));
         Run {
             fault: match outcome {
-                Err(error) if !is_own_word => Some(error.to_string()),
+                Err(error) if !is_own_failure => Some(error.to_string()),
                 _ => None,
             },
             printed,

@@ -1,22 +1,22 @@
-//! What a registry asks for before it answers: the challenges of `www-authenticate`.
+//! The authentication challenges of a registry, from `www-authenticate`.
 
 use http::{HeaderMap, header};
 
-/// A way to prove oneself that a registry offers.
+/// A kind of authentication that a registry offers.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Challenge {
-    /// A token of its own issuer's.
+pub(crate) enum Challenge {
+    /// A token from the registry's issuer.
     Bearer {
         realm: String,
         service: Option<String>,
     },
-    /// The credentials themselves.
+    /// The user's name and password.
     Basic,
 }
 
 impl Challenge {
-    /// The best that is offered: a token, which is worth less than a password where it is lost.
-    pub(super) fn best(headers: &HeaderMap) -> Option<Self> {
+    /// Returns the best challenge: Bearer before Basic, because a lost token does less harm than a lost password.
+    pub(crate) fn best(headers: &HeaderMap) -> Option<Self> {
         let offered = headers.get_all(header::WWW_AUTHENTICATE).iter();
         let mut offered: Vec<_> = offered
             .filter_map(|value| Self::parse(value.to_str().ok()?))
@@ -30,7 +30,7 @@ impl Challenge {
         }
     }
 
-    /// Reads the first challenge of a header, which as a rule is all of it.
+    /// Parses the first challenge of a header. Most headers have only one.
     fn parse(text: &str) -> Option<Self> {
         let text = text.trim_start();
         let (scheme, parameters) = text.split_once(' ').unwrap_or((text, ""));
@@ -57,7 +57,7 @@ impl Challenge {
     }
 }
 
-/// The first `name=value` or `name="value"` of some that have commas between them, and what comes after it.
+/// Splits off the first `name=value` or `name="value"` of a list with commas.
 fn parameter(text: &str) -> Option<(&str, String, &str)> {
     let text = text.trim_start_matches([' ', '\t', ',']);
     let (name, rest) = text.split_once('=')?;

@@ -1,30 +1,30 @@
-//! What an upstream answered, as `curl -i` prints it.
+//! A recorded response of a provider, in the format of `curl -i`.
 
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 
-/// An answer that was recorded.
+/// A recorded response.
 #[derive(Debug, Clone)]
 pub struct Recording {
-    /// Its status.
+    /// The status.
     pub status: StatusCode,
-    /// Its headers.
+    /// The headers.
     pub headers: HeaderMap,
-    /// Its body, all of it.
+    /// The complete body.
     pub body: Vec<u8>,
 }
 
 impl Recording {
-    /// Reads a status line, headers, an empty line and a body; or a body alone, which counts as a 200 of the type
-    /// that it looks like.
+    /// Parses a status line, headers, an empty line and a body. A body alone is a response with status 200; its content type is
+    /// guessed.
     ///
     /// # Errors
     ///
-    /// What is wrong with it.
+    /// The reason, as a sentence about the file.
     pub fn parse(bytes: &[u8]) -> Result<Self, String> {
         if !bytes.starts_with(b"HTTP/") {
             return Ok(Self::of_body(bytes));
         }
-        // curl prints the heads before the last one, too: of a proxy, of `100 Continue`, of a redirect.
+        // curl also prints earlier heads: of a proxy, of `100 Continue`, of a redirect.
         let mut rest = bytes;
         loop {
             let (status, headers, body) = head(rest)?;
@@ -39,8 +39,8 @@ impl Recording {
         }
     }
 
-    /// As it would be read again.
-    pub(in crate::cli) fn to_bytes(&self) -> Vec<u8> {
+    /// Returns the bytes that [`parse`](Self::parse) reads.
+    pub fn to_bytes(&self) -> Vec<u8> {
         let reason = self.status.canonical_reason().unwrap_or_default();
         let mut bytes = format!("HTTP/1.1 {} {reason}\r\n", self.status.as_u16()).into_bytes();
         for (name, value) in &self.headers {
@@ -70,7 +70,7 @@ impl Recording {
     }
 }
 
-/// Reads one head and returns what comes after it.
+/// Parses one head and returns the rest.
 fn head(bytes: &[u8]) -> Result<(StatusCode, HeaderMap, &[u8]), String> {
     let (line, mut rest) = line(bytes).ok_or("its status line does not end")?;
     let status = line.split(|&byte| byte == b' ').nth(1).unwrap_or_default();
@@ -79,7 +79,7 @@ fn head(bytes: &[u8]) -> Result<(StatusCode, HeaderMap, &[u8]), String> {
     let mut headers = HeaderMap::new();
     for number in 2.. {
         let (header, after) = self::line(rest)
-            .ok_or("no empty line ends its headers: is it cut, or no `curl -i`?")?;
+            .ok_or("no empty line ends its headers: is the file complete, and from `curl -i`?")?;
         rest = after;
         if header.is_empty() {
             break;
@@ -92,13 +92,13 @@ fn head(bytes: &[u8]) -> Result<(StatusCode, HeaderMap, &[u8]), String> {
                 let name = HeaderName::from_bytes(name).ok()?;
                 Some((name, HeaderValue::from_bytes(value).ok()?))
             });
-        let (name, value) = parsed.ok_or_else(|| format!("its line {number} is no header"))?;
+        let (name, value) = parsed.ok_or_else(|| format!("its line {number} is not a header"))?;
         headers.append(name, value);
     }
     Ok((status, headers, rest))
 }
 
-/// A line without its end, CR LF or LF, and what comes after it.
+/// Splits off the first line, without CR LF or LF.
 fn line(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     let end = bytes.iter().position(|&byte| byte == b'\n')?;
     let line = &bytes[..end];
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn what_curl_prints_is_read_with_either_line_end() {
+    fn curls_output_is_read_with_either_line_end() {
         let header = |name: &str, value: &str| (name.to_owned(), value.to_owned());
         let expected = (
             429,
@@ -150,14 +150,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_with_a_head_is_said() {
+    fn a_wrong_head_is_refused_with_the_reason() {
         for (text, complaint) in [
             ("HTTP/1.1", "does not end"),
             ("HTTP/1.1\n\n", "no status"),
             ("HTTP/1.1 OK\n\n", "no status"),
             ("HTTP/1.1 200 OK\na: b\n", "no empty line"),
-            ("HTTP/1.1 200 OK\na: b\nc\n\n", "line 3 is no header"),
-            ("HTTP/1.1 200 OK\n: b\n\n", "line 2 is no header"),
+            ("HTTP/1.1 200 OK\na: b\nc\n\n", "line 3 is not a header"),
+            ("HTTP/1.1 200 OK\n: b\n\n", "line 2 is not a header"),
         ] {
             let error = Recording::parse(text.as_bytes()).err();
             assert!(

@@ -1,23 +1,24 @@
-//! What a filter is tried with: requests, and an answer that comes in many ways, each twice.
+//! The checks of a filter: requests, and a response in many portions, each twice.
 
 use std::collections::BTreeMap;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use serde_json::json;
 use weir_sandbox::adapter::bindings::chat::{Event, Fragment};
 use weir_sandbox::filter::Filter;
 
-use super::adapter::micros;
-use super::{CheckInput, difference, options};
-use crate::cli::plugin::given;
-use crate::cli::plugin::own::Own;
-use crate::cli::plugin::report::{Fault, Report};
-use crate::cli::plugin::trial::TrialRequest;
-use crate::cli::plugin::try_filter::{self, FilterTrial, Shown};
-use crate::cli::plugin::{conformance, event_lines};
+use super::cost::{MEASURED_FOR, ROUNDS, micros};
+use super::difference::difference;
+use super::input::SuiteInput;
+use crate::conformance::Conformance;
+use crate::event_lines;
+use crate::recordings::AuthorRecording;
+use crate::report::{Fault, Report};
+use crate::trial::TrialRequest;
+use crate::try_filter::{self, FilterTrial, FilteredResponse};
 
-/// An answer with a block of every kind.
-const ANSWER: &str = r#"{"event":{"started":{"id":"resp_1","model":"acme-1"}}}
+/// A response with a block of every kind.
+const RESPONSE: &str = r#"{"event":{"started":{"id":"resp_1","model":"acme-1"}}}
 {"event":{"block-start":{"index":0,"block":"reasoning"}}}
 {"event":{"reasoning":{"index":0,"text":"They ask for the Grüße, "}}}
 {"event":{"reasoning":{"index":0,"text":"so I look them up."}}}
@@ -38,12 +39,8 @@ const ANSWER: &str = r#"{"event":{"started":{"id":"resp_1","model":"acme-1"}}}
 {"event":{"finish":"tool-calls"}}
 "#;
 
-/// Portions of so many events, and of so many characters each, in which an answer comes; 0 for all at once, or as they are.
+/// The portions in which a response comes: events a portion, and characters a fragment. 0 events: one portion. 0 characters: uncut fragments.
 const CUTS: [(usize, usize); 6] = [(1, 0), (2, 0), (1, 1), (0, 1), (3, 2), (1, 7)];
-
-/// How often what costs something is measured at most, and for how long.
-const ROUNDS: usize = 200;
-const MEASURED_FOR: Duration = Duration::from_secs(2);
 
 const ABOUT_VERDICTS: &str =
     "wit/filter.wit: screen, record verdict; plugins/README.md: Writing a filter";
@@ -56,35 +53,35 @@ const ABOUT_SAMENESS: &str =
 const ABOUT_OPTIONS: &str = "wit/filter.wit: configure; plugins/README.md: Writing a filter";
 const ABOUT_OWN: &str = "plugins/README.md: Check it";
 
-pub(super) struct FilterSuite<'a> {
+pub(crate) struct FilterSuite<'a> {
     filter: &'a Filter,
-    given: &'a CheckInput<'a>,
+    input: &'a SuiteInput<'a>,
     providers: Vec<String>,
-    /// What differed between two runs of the same.
+    /// The differences between two runs of the same request.
     differing: Vec<Fault>,
-    /// How many were compared.
+    /// The number of requests that ran twice.
     compared: usize,
 }
 
-/// What came of a request, and of its answer.
+/// The result of a request and its response.
 struct Run {
     printed: String,
     fault: Option<String>,
 }
 
 impl<'a> FilterSuite<'a> {
-    pub(super) fn new(filter: &'a Filter, given: &'a CheckInput<'a>) -> Self {
+    pub(crate) fn new(filter: &'a Filter, input: &'a SuiteInput<'a>) -> Self {
         Self {
             filter,
-            given,
-            providers: given.told.providers(),
+            input,
+            providers: input.plugin.providers(),
             differing: Vec::new(),
             compared: 0,
         }
     }
 
-    pub(super) async fn run(mut self, report: &mut Report) -> anyhow::Result<()> {
-        let options = options(self.given.told);
+    pub(crate) async fn run(mut self, report: &mut Report) -> anyhow::Result<()> {
+        let options = self.input.plugin.options();
         let configuration = match self.filter.configure(&options).await {
             Ok(configuration) => configuration,
             Err(error) => {
@@ -93,12 +90,12 @@ impl<'a> FilterSuite<'a> {
                     true => error.to_string(),
                     false => format!("{error}; its options are: {}", known.join(", ")),
                 };
-                let why = format!("{why}; give what it needs with --option");
+                let why = format!("{why}; to set an option, use --option");
                 report.fail("options", &why, ABOUT_OPTIONS);
                 return Ok(());
             }
         };
-        report.pass("options", format!("{} are taken", options.len()));
+        report.pass("options", format!("{} are accepted", options.len()));
         self.requests(&configuration, report).await?;
         self.answer(&configuration, report).await?;
         self.own(&configuration, report).await?;
@@ -115,13 +112,13 @@ impl<'a> FilterSuite<'a> {
         }
     }
 
-    /// Each request is taken, changed to another one that is sound, or refused.
+    /// The filter passes each request, changes it to another valid request, or refuses it.
     async fn requests(&mut self, configuration: &[u8], report: &mut Report) -> anyhow::Result<()> {
         let (mut passed, mut changed, mut refused) = (0, 0, 0);
         let mut faults = Vec::new();
-        for name in conformance::requests() {
-            let tried = conformance::call(name)?.into();
-            let run = self.twice(name, configuration, &tried, &[]).await;
+        for name in self.input.conformance.requests() {
+            let request = self.input.conformance.call(name)?.into();
+            let run = self.twice(name, configuration, &request, &[]).await;
             match run.fault {
                 Some(why) => faults.push(fault(name, why, ABOUT_VERDICTS)),
                 None if run.printed.starts_with("{\"refusal\"") => refused += 1,
@@ -129,49 +126,53 @@ impl<'a> FilterSuite<'a> {
                 None => changed += 1,
             }
         }
-        let detail = format!("{passed} pass as they are, {changed} changed, {refused} are refused");
+        let detail =
+            format!("{passed} pass unchanged, {changed} are changed, {refused} are refused");
         report.judge("requests", detail, faults);
         Ok(())
     }
 
-    /// An answer must come to the same however it comes.
+    /// The filtered response does not depend on its portions.
     async fn answer(&mut self, configuration: &[u8], report: &mut Report) -> anyhow::Result<()> {
-        let tried = conformance::call("streamed")?.into();
-        let events = event_lines::read(ANSWER)?;
+        let request = self.input.conformance.call("streamed")?.into();
+        let events = event_lines::read(RESPONSE)?;
         let trial = self.trial(configuration);
-        let watches = match trial.screen(&tried).await {
+        let watches = match trial.screen(&request).await {
             Ok(Ok(verdict)) => verdict.watching.is_some(),
-            // What is wrong with it has been said.
+            // Another check has reported the fault.
             Ok(Err(_)) | Err(_) => {
-                report.skip("answer", "the plainest request does not pass");
+                report.skip("answer", "the filter refuses the simplest request");
                 return Ok(());
             }
         };
         if !watches {
-            report.skip("answer", "it does not watch the plainest request's");
+            report.skip(
+                "answer",
+                "the filter does not watch responses to the simplest request",
+            );
             return Ok(());
         }
-        let run = self.twice("answer", configuration, &tried, &events).await;
+        let run = self.twice("answer", configuration, &request, &events).await;
         let mut faults = Vec::new();
         match run.fault {
-            Some(why) => faults.push(fault("a recorded answer", why, ABOUT_ANSWERS)),
+            Some(why) => faults.push(fault("a recorded response", why, ABOUT_ANSWERS)),
             None => faults.extend(
-                self.cut("a recorded answer", configuration, &tried, &events)
+                self.cut("a recorded response", configuration, &request, &events)
                     .await?,
             ),
         }
-        let detail = format!("the same text for {} ways in which it comes", CUTS.len());
+        let detail = format!("the same text for {} kinds of portions", CUTS.len());
         report.judge("answer", detail, faults);
         Ok(())
     }
 
-    async fn once(&self, configuration: &[u8], tried: &TrialRequest, events: &[Event]) -> Run {
-        // As `weir plugin try` shows them.
+    async fn once(&self, configuration: &[u8], request: &TrialRequest, events: &[Event]) -> Run {
+        // `weir plugin try` has the same portions.
         let portions = portions(events, 1, 0);
         let mut out = Vec::new();
         let ended = self
             .trial(configuration)
-            .run(tried, portions, &mut out)
+            .run(request, portions, &mut out)
             .await;
         Run {
             printed: String::from_utf8_lossy(&out).into_owned(),
@@ -179,16 +180,16 @@ impl<'a> FilterSuite<'a> {
         }
     }
 
-    /// Runs it twice, which must come to the same.
+    /// Runs a request twice and notes a difference.
     async fn twice(
         &mut self,
         of: &str,
         configuration: &[u8],
-        tried: &TrialRequest,
+        request: &TrialRequest,
         events: &[Event],
     ) -> Run {
-        let first = self.once(configuration, tried, events).await;
-        let second = self.once(configuration, tried, events).await;
+        let first = self.once(configuration, request, events).await;
+        let second = self.once(configuration, request, events).await;
         self.compared += 1;
         if let Some(why) = difference(&first.printed, &second.printed) {
             let why = format!("run again, {why}");
@@ -197,18 +198,18 @@ impl<'a> FilterSuite<'a> {
         first
     }
 
-    /// The first way for an answer to come by which something else comes of it.
+    /// Returns the first portions that change the filtered response.
     async fn cut(
         &self,
         of: &str,
         configuration: &[u8],
-        tried: &TrialRequest,
+        request: &TrialRequest,
         events: &[Event],
     ) -> anyhow::Result<Option<Fault>> {
         let trial = self.trial(configuration);
         let mut whole = None;
         for (count, characters) in [(0, 0)].into_iter().chain(CUTS) {
-            let Ok(verdict) = trial.screen(tried).await? else {
+            let Ok(verdict) = trial.screen(request).await? else {
                 return Ok(None);
             };
             let Some(mut watching) = verdict.watching else {
@@ -222,41 +223,47 @@ impl<'a> FilterSuite<'a> {
                     _ => format!("in portions of {count} events of {characters} characters"),
                 }
             };
-            let shown = try_filter::show(&mut watching, tried.output_limit(), portions).await;
-            let shown = match shown {
-                Ok(shown) => assembled(shown),
+            let filtered =
+                try_filter::filter_response(&mut watching, request.output_limit(), portions).await;
+            let text = match filtered {
+                Ok(filtered) => assembled(filtered),
                 Err(error) => {
                     let why = format!("{}, {error}", how());
                     return Ok(Some(fault(of, why, ABOUT_ANSWERS)));
                 }
             };
-            let whole = whole.get_or_insert_with(|| shown.clone());
-            if let Some(why) = difference(whole, &shown) {
+            let whole = whole.get_or_insert_with(|| text.clone());
+            if let Some(why) = difference(whole, &text) {
                 return Ok(Some(fault(of, format!("{}, {why}", how()), ABOUT_CUTS)));
             }
         }
         Ok(None)
     }
 
-    /// The author's own requests and answers.
+    /// The author's own requests and responses.
     async fn own(&mut self, configuration: &[u8], report: &mut Report) -> anyhow::Result<()> {
-        for own in self.given.recordings {
+        for own in self.input.recordings {
             let check = format!("recording {}", own.name);
-            let (tried, events) = match read(own) {
+            let (request, events) = match read(own, self.input.conformance) {
                 Ok(read) => read,
                 Err(error) => {
                     report.fail(&check, &format!("{error:#}"), ABOUT_OWN);
                     continue;
                 }
             };
-            let run = self.twice(&own.name, configuration, &tried, &events).await;
+            let run = self
+                .twice(&own.name, configuration, &request, &events)
+                .await;
             let mut faults = Vec::new();
             match run.fault {
                 Some(why) => faults.push(fault(&own.name, why, ABOUT_ANSWERS)),
                 None if events.is_empty() => {}
-                None => faults.extend(self.cut(&own.name, configuration, &tried, &events).await?),
+                None => faults.extend(
+                    self.cut(&own.name, configuration, &request, &events)
+                        .await?,
+                ),
             }
-            let said = match self.given.compare(own, &run.printed)? {
+            let said = match self.input.compare(own, &run.printed)? {
                 Ok(said) => said,
                 Err(why) => {
                     faults.push(fault(&own.name, why, ABOUT_OWN));
@@ -266,22 +273,25 @@ impl<'a> FilterSuite<'a> {
             let lines = run.printed.lines().count();
             report.judge(&check, format!("{lines} lines; {said}"), faults);
         }
-        if self.given.recordings.is_empty() {
-            report.skip("own recordings", "none are given: --recordings DIR");
+        if self.input.recordings.is_empty() {
+            report.skip(
+                "own recordings",
+                "there are none; to add some, use --recordings DIR",
+            );
         }
         Ok(())
     }
 
-    /// What a request and its answer take.
+    /// Measures the time of a request and of an event.
     async fn cost(&self, configuration: &[u8], report: &mut Report) -> anyhow::Result<()> {
-        let tried: TrialRequest = conformance::call("multi-turn")?.into();
-        let events = event_lines::read(ANSWER)?;
+        let request: TrialRequest = self.input.conformance.call("multi-turn")?.into();
+        let events = event_lines::read(RESPONSE)?;
         let trial = self.trial(configuration);
         let (mut screens, mut shows) = (Vec::new(), Vec::new());
         let began = Instant::now();
         while screens.len() < ROUNDS && (screens.is_empty() || began.elapsed() < MEASURED_FOR) {
             let started = Instant::now();
-            let screened = trial.screen(&tried).await;
+            let screened = trial.screen(&request).await;
             screens.push(started.elapsed());
             let Ok(Ok(verdict)) = screened else {
                 break;
@@ -292,7 +302,7 @@ impl<'a> FilterSuite<'a> {
             let portions = portions(&events, 1, 0);
             let count = u32::try_from(portions.len())?;
             let started = Instant::now();
-            if try_filter::show(&mut watching, tried.output_limit(), portions)
+            if try_filter::filter_response(&mut watching, request.output_limit(), portions)
                 .await
                 .is_ok()
             {
@@ -303,7 +313,7 @@ impl<'a> FilterSuite<'a> {
         let mut detail = format!("a fresh instance with screen: {} µs", cost["screen_us"]);
         if !shows.is_empty() {
             let shown = micros(shows);
-            detail += &format!("; an event of an answer: {shown} µs");
+            detail += &format!("; an event of a response: {shown} µs");
             cost["event_us"] = shown;
         }
         report.pass("cost", detail);
@@ -312,22 +322,22 @@ impl<'a> FilterSuite<'a> {
     }
 }
 
-fn read(own: &Own) -> anyhow::Result<(TrialRequest, Vec<Event>)> {
-    let tried = match &own.request {
-        Some(request) => given::read_request(request)?,
-        None => conformance::asked_for(&own.name)?,
-    };
+fn read(
+    own: &AuthorRecording,
+    conformance: Conformance,
+) -> anyhow::Result<(TrialRequest, Vec<Event>)> {
+    let request = own.trial_request(conformance)?;
     let events = match &own.events {
         Some(text) => event_lines::read(&String::from_utf8_lossy(text))?,
         None => Vec::new(),
     };
     if own.events.is_some() {
-        try_filter::check_answer(&events, tried.output_limit())?;
+        try_filter::check_response(&events, request.output_limit())?;
     }
-    Ok((tried, events))
+    Ok((request, events))
 }
 
-/// An answer in portions of so many events, whose texts have so many characters at most.
+/// Cuts a response into portions of `count` events, and fragments into at most `characters` characters.
 fn portions(events: &[Event], count: usize, characters: usize) -> Vec<Vec<Event>> {
     let mut pieces = Vec::new();
     for event in events {
@@ -348,11 +358,11 @@ fn portions(events: &[Event], count: usize, characters: usize) -> Vec<Vec<Event>
     pieces.chunks(count.max(1)).map(<[_]>::to_vec).collect()
 }
 
-/// What comes of an answer, without how its texts were cut: each block's text, and all else in order.
-fn assembled(shown: Shown) -> String {
+/// Returns the text of each block, and all other events in order. The cuts of fragments are not visible.
+fn assembled(filtered: FilteredResponse) -> String {
     let mut texts: BTreeMap<u32, String> = BTreeMap::new();
     let mut lines = Vec::new();
-    for event in shown.events {
+    for event in filtered.events {
         match event {
             Event::Fragment(Fragment { index, text }) => {
                 texts.entry(index).or_default().push_str(&text)
@@ -360,9 +370,9 @@ fn assembled(shown: Shown) -> String {
             event => lines.push(format!("{event:?}")),
         }
     }
-    if shown.is_stopped {
-        // How much of it came before is the network's to say.
-        return "it is ended".to_owned();
+    if filtered.is_stopped {
+        // The network decides how much of the response came before the end.
+        return "the filter ended it".to_owned();
     }
     let texts = texts.iter();
     let texts = texts.map(|(index, text)| format!("block {index}: {text:?}"));

@@ -1,4 +1,4 @@
-//! `oci://REGISTRY/NAME:TAG@sha256:DIGEST`: where a component lies.
+//! References to artifacts: `oci://REGISTRY/NAME:TAG@sha256:DIGEST`.
 
 use std::fmt;
 
@@ -7,39 +7,39 @@ use semver::Version;
 use url::{Host, Url};
 use weir_sandbox::Digest;
 
-/// What a reference begins with.
+/// The scheme of references.
 const SCHEME: &str = "oci://";
 
 /// Bytes of the longest name and tag, by the distribution specification.
 const NAME_BYTES: usize = 255;
 const TAG_BYTES: usize = 128;
 
-/// What is wrong with most that is wrong.
+/// The form of references, for error messages.
 const FORM: &str = "a reference is oci://REGISTRY/NAME:TAG, or oci://REGISTRY/NAME@sha256:DIGEST";
 
-/// Where Docker Hub answers, which is called otherwise.
+/// Docker Hub, and the host of its API.
 const DOCKER_HUB: (&str, &str) = ("docker.io", "registry-1.docker.io");
 
 /// An artifact in a registry.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Reference {
+pub struct Reference {
     /// The registry: its host, and its port if that is not the scheme's.
-    pub(super) registry: String,
-    /// The repository in it.
-    pub(super) name: String,
-    /// What may name another artifact tomorrow.
-    pub(super) tag: Option<String>,
+    pub(crate) registry: String,
+    /// The repository.
+    pub(crate) name: String,
+    /// The tag. A registry can move it to another artifact.
+    pub(crate) tag: Option<String>,
     /// The manifest's digest.
-    pub(super) digest: Option<Digest>,
+    pub(crate) digest: Option<Digest>,
 }
 
-/// Whether an argument means an artifact, and no file.
-pub(super) fn is_reference(text: &str) -> bool {
+/// Tells whether an argument is a reference, and not a file.
+pub(crate) fn is_reference(text: &str) -> bool {
     text.starts_with(SCHEME)
 }
 
 impl Reference {
-    pub(super) fn parse(text: &str) -> Result<Self, String> {
+    pub(crate) fn parse(text: &str) -> Result<Self, String> {
         let rest = text.strip_prefix(SCHEME).ok_or(FORM)?;
         let (registry, rest) = rest.split_once('/').ok_or(FORM)?;
         let (rest, digest) = match rest.split_once('@') {
@@ -55,23 +55,27 @@ impl Reference {
             || !registry.bytes().all(is_host)
             || Url::parse(&format!("https://{registry}/")).is_err()
         {
-            return Err(format!("{registry:?} is no registry's host; {FORM}"));
+            return Err(format!(
+                "{registry:?} is not the host of a registry; {FORM}"
+            ));
         }
         if name.len() > NAME_BYTES || !name.split('/').all(is_part) {
             return Err(format!(
-                "{name:?} is no repository's name: parts of lower-case letters, digits and single . _ - between them, \
-                 with / between the parts"
+                "{name:?} is not the name of a repository: it has parts of lower-case letters and digits, with single \
+                 . _ - inside, and / between the parts"
             ));
         }
         if let Some(tag) = &tag
             && !is_tag(tag)
         {
             return Err(format!(
-                "{tag:?} is no tag: it has 1 to {TAG_BYTES} letters, digits, . _ and -"
+                "{tag:?} is not a tag: a tag has 1 to {TAG_BYTES} letters, digits, . _ and -"
             ));
         }
         if tag.is_none() && digest.is_none() {
-            return Err(format!("it has neither a tag nor a digest; {FORM}"));
+            return Err(format!(
+                "the reference has neither a tag nor a digest; {FORM}"
+            ));
         }
         Ok(Self {
             registry: registry.to_ascii_lowercase(),
@@ -81,8 +85,12 @@ impl Reference {
         })
     }
 
-    /// One to push to: by a tag, while the digest is what comes of it.
-    pub(super) fn parse_target(text: &str) -> Result<Self, String> {
+    /// Parses a target of a push. It has a tag and no digest, because the push makes the digest.
+    ///
+    /// # Errors
+    ///
+    /// The reason, as a sentence about the reference.
+    pub fn parse_target(text: &str) -> Result<Self, String> {
         let reference = Self::parse(text)?;
         match reference.digest {
             Some(_) => Err("push to oci://REGISTRY/NAME:TAG, without a digest".to_owned()),
@@ -90,18 +98,18 @@ impl Reference {
         }
     }
 
-    /// What the registry is asked for: the digest, if there is one, whatever the tag means by now.
-    pub(super) fn wanted(&self) -> anyhow::Result<String> {
+    /// Returns the digest, or else the tag. A registry can move the tag, and not the digest.
+    pub(crate) fn wanted(&self) -> anyhow::Result<String> {
         let digest = self.digest.map(|digest| format!("sha256:{digest}"));
         digest.or_else(|| self.tag.clone()).context(FORM)
     }
 
-    /// Refuses a signed version that is not the one that the tag names. Tags that are no version, such as `latest`, say nothing.
-    pub(super) fn check_version(&self, signed: &Version) -> anyhow::Result<()> {
+    /// Checks that a tag that is a version equals the signed version. Other tags, such as `latest`, are not checked.
+    pub(crate) fn check_version(&self, signed: &Version) -> anyhow::Result<()> {
         let Some(tag) = &self.tag else {
             return Ok(());
         };
-        // Tags have no plus sign; other tools write an underscore in its place.
+        // A tag cannot have a plus sign; other tools write an underscore in its place.
         let text = tag.strip_prefix('v').unwrap_or(tag).replace('_', "+");
         let named = Version::parse(&text);
         ensure!(
@@ -111,16 +119,16 @@ impl Reference {
         Ok(())
     }
 
-    /// The same, of this digest.
-    pub(super) fn pinned(&self, digest: Digest) -> Self {
+    /// Returns the reference with a digest.
+    pub(crate) fn pinned(&self, digest: Digest) -> Self {
         Self {
             digest: Some(digest),
             ..self.clone()
         }
     }
 
-    /// The registry's own root.
-    pub(super) fn base(&self, plain_http: bool) -> anyhow::Result<Url> {
+    /// Returns the root of the registry's API. A registry on this machine has no TLS.
+    pub(crate) fn base(&self, plain_http: bool) -> anyhow::Result<Url> {
         let (called, host) = DOCKER_HUB;
         let host = match &*self.registry {
             registry if registry == called => host,
@@ -147,15 +155,17 @@ impl fmt::Display for Reference {
     }
 }
 
-/// `sha256:` and 64 digits.
-pub(super) fn parse_digest(text: &str) -> Result<Digest, String> {
+/// Parses `sha256:` and 64 digits.
+pub(crate) fn parse_digest(text: &str) -> Result<Digest, String> {
     let digits = text.strip_prefix("sha256:");
     let digest = digits.and_then(|digits| digits.parse().ok());
-    digest.ok_or_else(|| format!("{text:?} is no digest: sha256: and 64 hexadecimal digits"))
+    digest.ok_or_else(|| {
+        format!("{text:?} is not a digest: a digest is sha256: and 64 hexadecimal digits")
+    })
 }
 
-/// Whether a URL means this machine, whose traffic nobody reads.
-pub(super) fn is_loopback(url: &Url) -> bool {
+/// Tells whether a URL names this machine. Its traffic does not leave the machine.
+pub(crate) fn is_loopback(url: &Url) -> bool {
     match url.host() {
         Some(Host::Domain(name)) => name == "localhost",
         Some(Host::Ipv4(address)) => address.is_loopback(),
@@ -164,7 +174,7 @@ pub(super) fn is_loopback(url: &Url) -> bool {
     }
 }
 
-/// A part of a repository's name. It becomes a part of a URL's path.
+/// Tells whether a text is a part of a repository's name. The part goes into the path of a URL.
 fn is_part(part: &str) -> bool {
     let is_plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
     let bytes = part.as_bytes();
@@ -202,7 +212,7 @@ mod tests {
             ("localhost:5000/x_y:v1-a", "localhost:5000", "x_y", "v1-a"),
             ("[::1]:5000/x:1", "[::1]:5000", "x", "1"),
             (&format!("a.example/x@{DIGEST}"), "a.example", "x", DIGEST),
-            // The digest is what holds.
+            // The digest decides.
             (&format!("a.example/x:1@{DIGEST}"), "a.example", "x", DIGEST),
         ] {
             let text = format!("oci://{rest}");
@@ -215,22 +225,22 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_reference_is_refused_with_the_reason() {
+    fn a_wrong_reference_is_refused_with_the_reason() {
         for (text, why) in [
             ("oci://ghcr.io", "a reference is"),
             ("oci://ghcr.io/x", "neither a tag nor a digest"),
-            ("oci://gh cr.io/x:1", "no registry's host"),
-            ("oci://user@ghcr.io/x:1", "no registry's host"),
-            ("oci:///x:1", "no registry's host"),
-            ("oci://a.example:70000/x:1", "no registry's host"),
-            ("oci://a.example/X:1", "no repository's name"),
-            ("oci://a.example/:1", "no repository's name"),
-            ("oci://a.example/a/../b:1", "no repository's name"),
-            ("oci://a.example/a?b:1", "no repository's name"),
-            ("oci://a.example/x:", "no tag"),
-            ("oci://a.example/x:a/b", "no tag"),
-            ("oci://a.example/x@sha256:12", "no digest"),
-            ("oci://a.example/x@sha512:12", "no digest"),
+            ("oci://gh cr.io/x:1", "not the host of a registry"),
+            ("oci://user@ghcr.io/x:1", "not the host of a registry"),
+            ("oci:///x:1", "not the host of a registry"),
+            ("oci://a.example:70000/x:1", "not the host of a registry"),
+            ("oci://a.example/X:1", "not the name of a repository"),
+            ("oci://a.example/:1", "not the name of a repository"),
+            ("oci://a.example/a/../b:1", "not the name of a repository"),
+            ("oci://a.example/a?b:1", "not the name of a repository"),
+            ("oci://a.example/x:", "not a tag"),
+            ("oci://a.example/x:a/b", "not a tag"),
+            ("oci://a.example/x@sha256:12", "not a digest"),
+            ("oci://a.example/x@sha512:12", "not a digest"),
         ] {
             let refused = Reference::parse(text).expect_err(text);
             assert!(refused.contains(why), "{text}: {refused}");
@@ -240,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tag_that_is_a_version_is_the_signed_one() {
+    fn a_tag_that_is_a_version_equals_the_signed_version() {
         let signed = Version::parse("1.2.3+a.4").expect("a version");
         for (tag, is_right) in [
             ("1.2.3_a.4", true),
@@ -259,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn only_this_machine_is_asked_in_the_clear_unless_that_is_asked_for() {
+    fn only_this_machine_is_contacted_without_tls_unless_the_user_asks() {
         for (registry, plain, base) in [
             ("docker.io", false, "https://registry-1.docker.io/v2/"),
             ("a.example:5000", false, "https://a.example:5000/v2/"),

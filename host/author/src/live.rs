@@ -1,8 +1,7 @@
-//! An upstream that is asked, for what it answers to be recorded.
+//! A provider whose responses are recorded.
 //!
-//! What the adapter asks goes where its upstream's base URL says and nowhere else, as in the gateway
-//! ([`destination`]). Of an answer are kept its status, the headers that the adapter is shown, and its body, in which the
-//! credential is blotted out.
+//! The adapter's requests go to the provider's base URL only, as in a gateway ([`destination`]). A recording has the status, the
+//! headers that the adapter sees, and the body without the credential.
 
 use std::path::Path;
 use std::time::Duration;
@@ -15,31 +14,32 @@ use weir_sandbox::adapter::bindings::adapter::{Description, HttpRequest};
 use weir_storage::secrets::{self, Secret};
 use weir_upstream::client::{HttpClient, SendError};
 use weir_upstream::destination::{self, BaseUrl};
-use weir_upstream::redact::{self, Redactor};
-
-use super::recording::Recording;
 use weir_upstream::error::{ExchangeError, Phase};
+use weir_upstream::redact::{self, Redactor};
 use weir_upstream::response;
 
-/// How long an answer may take, all of it.
+use crate::notes::note;
+use crate::recording::Recording;
+
+/// The time limit of a complete response.
 const WITHIN: Duration = Duration::from_secs(600);
 
-/// An upstream, and what it has answered so far.
-pub(super) struct Live {
+/// A provider and its recorded responses.
+pub(crate) struct Live {
     base: BaseUrl,
     credential: Option<Secret>,
     http: HttpClient,
-    answer_bytes: u64,
+    response_bytes: u64,
     recorded: Vec<Recording>,
 }
 
 impl Live {
-    /// One with this base URL, and the credential that an environment variable holds.
-    pub(super) fn new(
+    /// Takes the base URL, and the name of the environment variable with the credential.
+    pub(crate) fn new(
         base: &str,
         variable: Option<&str>,
         connect_timeout: Duration,
-        answer_bytes: u64,
+        response_bytes: u64,
     ) -> anyhow::Result<Self> {
         let credential = variable.map(|name| {
             let set = secrets::environment(name).filter(|value| !value.is_empty());
@@ -51,20 +51,20 @@ impl Live {
             credential
                 .as_ref()
                 .is_none_or(|secret| secret.expose().len() >= redact::MIN_BYTES),
-            "the credential has less than {} bytes, and would not be found in an answer",
+            "the credential has fewer than {} bytes: weir cannot find so short a text in a response",
             redact::MIN_BYTES
         );
         Ok(Self {
             base: BaseUrl::parse(base).map_err(|why| anyhow!("the URL {why}"))?,
             credential,
             http: HttpClient::new(connect_timeout)?,
-            answer_bytes,
+            response_bytes,
             recorded: Vec::new(),
         })
     }
 
-    /// Sends what the adapter asks for, and keeps what comes back.
-    pub(super) async fn ask(
+    /// Sends the adapter's request and records the response.
+    pub(crate) async fn send(
         &mut self,
         description: &Description,
         asked: HttpRequest,
@@ -90,18 +90,18 @@ impl Live {
         description: &Description,
         request: http::Request<Bytes>,
     ) -> Result<Recording, ExchangeError> {
-        let answer = self.http.send(request).await.map_err(|error| match error {
+        let response = self.http.send(request).await.map_err(|error| match error {
             SendError::Connect => ExchangeError::Connect,
             SendError::BrokenOff => ExchangeError::BrokenOff,
         })?;
-        let (head, mut body) = answer.into_parts();
+        let (head, mut body) = response.into_parts();
         if response::is_encoded(&head.headers) {
             return Err(ExchangeError::Encoded);
         }
         let credential = self.credential.as_ref().map(Secret::expose);
         let mut redactor = Redactor::new(credential);
         let mut kept = Vec::new();
-        let mut left = self.answer_bytes;
+        let mut left = self.response_bytes;
         while let Some(piece) = body.next().await.map_err(|_| ExchangeError::BrokenOff)? {
             left = left
                 .checked_sub(piece.len() as u64)
@@ -125,9 +125,8 @@ impl Live {
         })
     }
 
-    /// Writes what has been answered: the first one to this file, the second to one that has a 2 before its ending, and so
-    /// on.
-    pub(super) fn write(&self, file: &Path) -> anyhow::Result<()> {
+    /// Writes the recorded responses: the first to `NAME.http`, the next ones to `NAME.2.http`, `NAME.3.http` and so on.
+    pub(crate) fn write(&self, file: &Path) -> anyhow::Result<()> {
         let ending = file.extension().unwrap_or_default().to_string_lossy();
         for (recording, number) in self.recorded.iter().zip(1..) {
             let file = match number {
@@ -136,7 +135,7 @@ impl Live {
             };
             std::fs::write(&file, recording.to_bytes())
                 .with_context(|| format!("writing {}", file.display()))?;
-            eprintln!("{} is written.", file.display());
+            note(format_args!("Wrote {}.", file.display()));
         }
         Ok(())
     }

@@ -1,6 +1,6 @@
-//! `weir plugin try` of a filter: its verdict on a request, and what it makes of an answer's events.
+//! A trial of a filter: its verdict on a request, and its events of a response.
 //!
-//! Both are held to what the server holds them to.
+//! The gateway's rules apply to both ([`weir_upstream::filter_rules`]).
 
 use std::io::Write;
 
@@ -9,38 +9,38 @@ use serde_json::{Map, Value, json};
 use weir_sandbox::adapter::bindings::chat::{Content, Event, Message, Role, ToolContent};
 use weir_sandbox::filter::bindings::filter::{Refusal, Screened, Task};
 use weir_sandbox::filter::{Filter, Verdict, Watching};
-
-use super::lines::{self, Pieces};
-use super::trial::TrialRequest;
 use weir_upstream::filter_rules::{self, FilterFault};
 use weir_upstream::sequence::Sequence;
 
-/// A filter with what it made of its options.
-pub(super) struct FilterTrial<'a> {
-    pub(super) filter: &'a Filter,
-    pub(super) configuration: &'a [u8],
+use crate::lines::{self, Pieces};
+use crate::trial::TrialRequest;
+
+/// A filter with its configuration.
+pub(crate) struct FilterTrial<'a> {
+    pub(crate) filter: &'a Filter,
+    pub(crate) configuration: &'a [u8],
     /// The providers that may serve the request.
-    pub(super) providers: &'a [String],
+    pub(crate) providers: &'a [String],
 }
 
-/// What becomes of an answer.
+/// A response after the filter.
 #[derive(Debug, Default, PartialEq)]
-pub(super) struct Shown {
-    /// What the client gets.
-    pub(super) events: Vec<Event>,
-    /// Whether the filter has ended it.
-    pub(super) is_stopped: bool,
+pub(crate) struct FilteredResponse {
+    /// The events for the client.
+    pub(crate) events: Vec<Event>,
+    /// True if the filter ended the response.
+    pub(crate) is_stopped: bool,
 }
 
 impl FilterTrial<'_> {
-    /// Prints the verdict, and the events that are left of an answer which comes in these portions.
-    pub(super) async fn run(
+    /// Prints the verdict and the filtered events of a response that comes in these portions.
+    pub(crate) async fn run(
         &self,
-        tried: &TrialRequest,
+        request: &TrialRequest,
         portions: Vec<Vec<Event>>,
         out: &mut (dyn Write + Send),
     ) -> anyhow::Result<()> {
-        let ended = self.print(tried, portions, out).await;
+        let ended = self.print(request, portions, out).await;
         if let Err(error) = &ended {
             lines::error(out, &error.to_string())?;
         }
@@ -49,11 +49,11 @@ impl FilterTrial<'_> {
 
     async fn print(
         &self,
-        tried: &TrialRequest,
+        request: &TrialRequest,
         portions: Vec<Vec<Event>>,
         out: &mut (dyn Write + Send),
     ) -> anyhow::Result<()> {
-        let verdict = match self.screen(tried).await? {
+        let verdict = match self.screen(request).await? {
             Ok(verdict) => verdict,
             Err(Refusal { why, param }) => {
                 let refusal = json!({ "refusal": { "why": why, "param": param } });
@@ -64,52 +64,54 @@ impl FilterTrial<'_> {
         if portions.is_empty() {
             return Ok(());
         }
-        let shown = match verdict.watching {
-            Some(mut watching) => show(&mut watching, tried.output_limit(), portions).await?,
-            None => Shown {
+        let filtered = match verdict.watching {
+            Some(mut watching) => {
+                filter_response(&mut watching, request.output_limit(), portions).await?
+            }
+            None => FilteredResponse {
                 events: portions.concat(),
                 is_stopped: false,
             },
         };
         let mut pieces = Pieces::default();
-        for event in &shown.events {
+        for event in &filtered.events {
             lines::event(out, event, &mut pieces)?;
         }
-        match shown.is_stopped {
+        match filtered.is_stopped {
             true => lines::value(out, &json!({ "stopped": true })),
             false => lines::done(out),
         }
     }
 
-    /// Has it look at a request.
-    pub(super) async fn screen(
+    /// Returns the filter's verdict on a request.
+    pub(crate) async fn screen(
         &self,
-        tried: &TrialRequest,
+        request: &TrialRequest,
     ) -> anyhow::Result<Result<Verdict, Refusal>> {
-        let request = tried.screened(self.providers);
+        let shown = request.screened(self.providers);
         let screened = self
             .filter
-            .screen(&request, tried.text_bytes(), self.configuration)
+            .screen(&shown, request.text_bytes(), self.configuration)
             .await?;
         if let Ok(verdict) = &screened {
             if let Some(changed) = &verdict.change {
-                filter_rules::check_change(&request.task, changed, request.attachments.len())?;
+                filter_rules::check_change(&shown.task, changed, shown.attachments.len())?;
             }
             filter_rules::check_annotations(&verdict.annotations)?;
-            let all: Vec<_> = (0..request.upstreams.len()).collect();
+            let all: Vec<_> = (0..shown.upstreams.len()).collect();
             filter_rules::choose(&verdict.upstreams, &all)?;
         }
         Ok(screened)
     }
 }
 
-/// Shows an answer that comes in these portions to who watches it.
-pub(super) async fn show(
+/// Passes a response in these portions through the filter.
+pub(crate) async fn filter_response(
     watching: &mut Watching,
     output_limit: u32,
     portions: Vec<Vec<Event>>,
-) -> anyhow::Result<Shown> {
-    let mut shown = Shown::default();
+) -> anyhow::Result<FilteredResponse> {
+    let mut filtered = FilteredResponse::default();
     let mut sequence = Sequence::new(output_limit);
     let mut held_back = 0;
     for portion in portions {
@@ -118,8 +120,8 @@ pub(super) async fn show(
             Screened::Pass => portion,
             Screened::Replace(made) => made,
             Screened::Stop => {
-                shown.is_stopped = true;
-                return Ok(shown);
+                filtered.is_stopped = true;
+                return Ok(filtered);
             }
         };
         if !made.iter().all(filter_rules::is_shown) {
@@ -138,14 +140,14 @@ pub(super) async fn show(
         for event in &made {
             sequence.follow(event).map_err(FilterFault::from)?;
         }
-        shown.events.extend(made);
+        filtered.events.extend(made);
     }
     sequence.end().map_err(FilterFault::from)?;
-    Ok(shown)
+    Ok(filtered)
 }
 
-/// Checks that events make an answer, before any filter has seen them.
-pub(super) fn check_answer(events: &[Event], output_limit: u32) -> anyhow::Result<()> {
+/// Checks that the author's events are a valid response.
+pub(crate) fn check_response(events: &[Event], output_limit: u32) -> anyhow::Result<()> {
     let mut sequence = Sequence::new(output_limit);
     let followed = events.iter().try_for_each(|event| sequence.follow(event));
     let ended = followed.and_then(|()| sequence.end());
@@ -163,7 +165,7 @@ fn shown_verdict(verdict: &Verdict) -> Value {
     } })
 }
 
-/// What is asked instead, as far as it is text.
+/// Returns the text of a changed request.
 fn shown_task(task: &Task) -> Value {
     match task {
         Task::Chat(chat) => {

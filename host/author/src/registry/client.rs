@@ -1,8 +1,8 @@
-//! What is asked of a registry, by the [distribution specification](https://github.com/opencontainers/distribution-spec):
-//! manifests and blobs, fetched and put.
+//! The client of a registry, by the [distribution specification](https://github.com/opencontainers/distribution-spec): it gets and
+//! puts manifests and blobs.
 //!
-//! **Invariant:** credentials and tokens go to the registry itself; credentials also to the issuer that it names for its
-//! tokens. Neither follows a redirect, as registries give them to where their blobs lie.
+//! **Invariant:** credentials and tokens go to the registry itself; credentials also go to the token issuer that the registry names.
+//! Neither goes to the target of a redirect. Registries redirect to the storage of their blobs.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -25,47 +25,47 @@ use super::artifact::{ACCEPTED, MANIFEST};
 use super::authorization::Challenge;
 use super::credentials::{self, Login, LoginLookup};
 use super::reference::{Reference, is_loopback};
-use crate::cli::plugin::upload::Upload;
+use crate::transfer::CountedBody;
 
-/// Bytes of the largest manifest, as most registries have it.
+/// Bytes of the largest manifest; most registries have this limit.
 const MANIFEST_BYTES: usize = 4 << 20;
 
-/// Bytes of what a registry says of an error, and of a token's issuer's answer.
-const ANSWER_BYTES: usize = 64 << 10;
+/// Bytes of an error response, and of a response from a token issuer.
+const RESPONSE_BYTES: usize = 64 << 10;
 
-/// The time that connecting may take, that an answer may say nothing, and that one may take with its body.
+/// The time limits of a connection, of a pause in a response, and of a complete response.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 const SILENCE: Duration = Duration::from_secs(60);
-const ANSWER_TIMEOUT: Duration = Duration::from_secs(15 * 60);
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(15 * 60);
 
-/// How often an answer may lead elsewhere.
+/// The most redirects of one request.
 const MAX_REDIRECTS: usize = 5;
 
 /// A client of one repository.
-pub(super) struct RegistryClient<'a> {
+pub(crate) struct RegistryClient<'a> {
     http: Client,
     base: Url,
     reference: &'a Reference,
-    /// What tokens are for: `pull`, or `pull,push`.
+    /// The scope of tokens: `pull`, or `pull,push`.
     actions: &'static str,
     plain_http: bool,
-    /// What the registry takes, once it has asked for it.
+    /// The `authorization` header, after the registry's challenge.
     authorization: Option<HeaderValue>,
-    /// Which credentials were looked for, once they were.
+    /// The credentials, after the search for them.
     found: Option<LoginLookup>,
 }
 
-/// A request, to be sent more than once where the registry wants to know first who asks.
-struct Ask {
+/// A request. It is sent again after a challenge of the registry.
+struct RegistryRequest {
     method: Method,
     url: Url,
     accept: &'static str,
     body: Option<(&'static str, Bytes)>,
-    /// How many bytes of the body are on their way.
+    /// Counts the sent bytes of the body.
     sent: Arc<AtomicUsize>,
 }
 
-impl Ask {
+impl RegistryRequest {
     fn new(method: Method, url: Url) -> Self {
         Self {
             method,
@@ -78,13 +78,13 @@ impl Ask {
 }
 
 #[derive(Deserialize)]
-struct TokenAnswer {
+struct TokenResponse {
     token: Option<String>,
     access_token: Option<String>,
 }
 
 impl<'a> RegistryClient<'a> {
-    pub(super) fn new(
+    pub(crate) fn new(
         reference: &'a Reference,
         actions: &'static str,
         plain_http: bool,
@@ -101,10 +101,10 @@ impl<'a> RegistryClient<'a> {
     }
 
     /// Fetches a manifest by its tag or digest.
-    pub(super) async fn manifest(&mut self, wanted: &str) -> anyhow::Result<(Digest, Vec<u8>)> {
-        let mut ask = Ask::new(Method::GET, self.url(&["manifests", wanted])?);
-        ask.accept = ACCEPTED;
-        let response = self.send(&ask).await?;
+    pub(crate) async fn manifest(&mut self, wanted: &str) -> anyhow::Result<(Digest, Vec<u8>)> {
+        let mut request = RegistryRequest::new(Method::GET, self.url(&["manifests", wanted])?);
+        request.accept = ACCEPTED;
+        let response = self.send(&request).await?;
         let response = self.expect(response, StatusCode::OK).await?;
         let bytes = read(response, MANIFEST_BYTES, &AtomicUsize::new(0)).await;
         let bytes = bytes.context("its manifest")?;
@@ -112,15 +112,15 @@ impl<'a> RegistryClient<'a> {
     }
 
     /// Puts a manifest under a tag.
-    pub(super) async fn put_manifest(&mut self, tag: &str, manifest: Bytes) -> anyhow::Result<()> {
-        let mut ask = Ask::new(Method::PUT, self.url(&["manifests", tag])?);
-        ask.body = Some((MANIFEST, manifest));
-        let response = self.send(&ask).await?;
+    pub(crate) async fn put_manifest(&mut self, tag: &str, manifest: Bytes) -> anyhow::Result<()> {
+        let mut request = RegistryRequest::new(Method::PUT, self.url(&["manifests", tag])?);
+        request.body = Some((MANIFEST, manifest));
+        let response = self.send(&request).await?;
         self.expect(response, StatusCode::CREATED).await.map(drop)
     }
 
     /// Fetches a blob of this digest and size.
-    pub(super) async fn blob(
+    pub(crate) async fn blob(
         &mut self,
         digest: Digest,
         bytes: usize,
@@ -131,65 +131,65 @@ impl<'a> RegistryClient<'a> {
             "a component has at most {COMPONENT_BYTES} bytes"
         );
         let url = self.url(&["blobs", &format!("sha256:{digest}")])?;
-        let response = self.send(&Ask::new(Method::GET, url)).await?;
+        let response = self.send(&RegistryRequest::new(Method::GET, url)).await?;
         let response = self.expect(response, StatusCode::OK).await?;
         let blob = read(response, bytes, received).await;
         let blob = blob.context("its component")?;
         let found = Digest::of(&blob);
         ensure!(
             found == digest,
-            "the registry's component is another: its digest is sha256:{found} instead of sha256:{digest}"
+            "the registry's component has another digest: sha256:{found} instead of sha256:{digest}"
         );
         Ok(blob)
     }
 
-    /// Puts a blob there, unless it is there.
-    pub(super) async fn put_blob(
+    /// Puts a blob, unless the registry has it.
+    pub(crate) async fn put_blob(
         &mut self,
         blob: Bytes,
         sent: &Arc<AtomicUsize>,
     ) -> anyhow::Result<()> {
         let digest = format!("sha256:{}", Digest::of(&blob));
-        let known = Ask::new(Method::HEAD, self.url(&["blobs", &digest])?);
-        // What else it may say to HEAD, it says again below, with words.
+        let known = RegistryRequest::new(Method::HEAD, self.url(&["blobs", &digest])?);
+        // The next request repeats any error of HEAD, with a message.
         if self.send(&known).await?.status() == StatusCode::OK {
             return Ok(());
         }
-        let begin = Ask::new(Method::POST, self.url(&["blobs", "uploads", ""])?);
+        let begin = RegistryRequest::new(Method::POST, self.url(&["blobs", "uploads", ""])?);
         let response = self.send(&begin).await?;
         let response = self.expect(response, StatusCode::ACCEPTED).await?;
-        let mut url = self.leads_to(&begin.url, response.headers())?;
+        let mut url = self.location(&begin.url, response.headers())?;
         url.query_pairs_mut().append_pair("digest", &digest);
-        let mut ask = Ask::new(Method::PUT, url);
-        ask.body = Some(("application/octet-stream", blob));
-        ask.sent = sent.clone();
-        let response = self.send(&ask).await?;
+        let mut request = RegistryRequest::new(Method::PUT, url);
+        request.body = Some(("application/octet-stream", blob));
+        request.sent = sent.clone();
+        let response = self.send(&request).await?;
         self.expect(response, StatusCode::CREATED).await.map(drop)
     }
 
-    /// `/v2/NAME/…`
+    /// Returns `/v2/NAME/…`.
     fn url(&self, segments: &[&str]) -> anyhow::Result<Url> {
         let path = format!("{}/{}", self.reference.name, segments.join("/"));
         Ok(self.base.join(&path)?)
     }
 
-    /// Sends a request: with what the registry wants to know of who asks, and on to where it leads.
-    async fn send(&mut self, ask: &Ask) -> anyhow::Result<Response> {
-        let mut url = ask.url.clone();
+    /// Sends a request, answers a challenge once, and follows redirects.
+    async fn send(&mut self, to_send: &RegistryRequest) -> anyhow::Result<Response> {
+        let mut url = to_send.url.clone();
         let (mut has_proved, mut redirects) = (false, 0);
         loop {
             let is_own = url.origin() == self.base.origin();
             let mut request = self
                 .http
-                .request(ask.method.clone(), url.clone())
-                .header(header::ACCEPT, ask.accept)
-                .timeout(ANSWER_TIMEOUT);
+                .request(to_send.method.clone(), url.clone())
+                .header(header::ACCEPT, to_send.accept)
+                .timeout(RESPONSE_TIMEOUT);
             if is_own && let Some(authorization) = &self.authorization {
                 request = request.header(header::AUTHORIZATION, authorization.clone());
             }
-            if let Some((media_type, body)) = &ask.body {
-                ask.sent.store(0, Ordering::Relaxed);
-                let body = Upload::new(body.clone(), ask.sent.clone());
+            if let Some((media_type, body)) = &to_send.body {
+                to_send.sent.store(0, Ordering::Relaxed);
+                let body = CountedBody::new(body.clone(), to_send.sent.clone());
                 request = request
                     .header(header::CONTENT_TYPE, *media_type)
                     .body(Body::wrap(body));
@@ -197,53 +197,53 @@ impl<'a> RegistryClient<'a> {
             let response = request
                 .send()
                 .await
-                .map_err(|error| unanswered(&url, error))?;
+                .map_err(|error| send_error(&url, error))?;
             let status = response.status();
             if status == StatusCode::UNAUTHORIZED && !is_own {
                 bail!(
-                    "the registry leads to {}, which asks for credentials: it gets none",
+                    "the registry redirects to {}, which asks for credentials: it gets none",
                     place(&url)
                 );
             } else if status == StatusCode::UNAUTHORIZED && !has_proved {
                 has_proved = true;
                 self.authorize(response.headers()).await?;
-            } else if status.is_redirection() && ask.body.is_none() {
+            } else if status.is_redirection() && to_send.body.is_none() {
                 redirects += 1;
                 ensure!(
                     redirects <= MAX_REDIRECTS,
-                    "the registry leads elsewhere more than {MAX_REDIRECTS} times"
+                    "the registry redirects more than {MAX_REDIRECTS} times"
                 );
-                url = self.leads_to(&url, response.headers())?;
+                url = self.location(&url, response.headers())?;
             } else {
                 return Ok(response);
             }
         }
     }
 
-    /// Where an answer leads: by TLS, as long as the registry itself is asked so.
-    fn leads_to(&self, from: &Url, headers: &HeaderMap) -> anyhow::Result<Url> {
+    /// Returns the target of a redirect or an upload. It has TLS if the registry has.
+    fn location(&self, from: &Url, headers: &HeaderMap) -> anyhow::Result<Url> {
         let location = headers.get(header::LOCATION);
         let location = location.and_then(|location| location.to_str().ok());
-        let location = location.context("the registry leads elsewhere, and does not say where")?;
+        let location = location.context("the registry's response has no location")?;
         let to = from.join(location).map_err(|error| {
             anyhow!(
-                "the registry leads to {}: {error}",
+                "the registry redirects to {}: {error}",
                 printable(location, 200)
             )
         })?;
         self.check_place(&to)
-            .with_context(|| format!("the registry leads to {}", place(&to)))?;
+            .with_context(|| format!("the registry redirects to {}", place(&to)))?;
         Ok(to)
     }
 
-    /// Whether a registry may name this place: `https`, or `http` where the registry itself is asked so, on this machine or
-    /// since that was asked for.
+    /// Checks a URL that a registry names. It is `https`; or `http`, if the registry itself is `http` and the URL is on this machine
+    /// or the user allows plain HTTP.
     fn check_place(&self, url: &Url) -> anyhow::Result<()> {
         let may_be_plain = self.base.scheme() == "http" && (self.plain_http || is_loopback(url));
         match url.scheme() {
             "https" => {}
             "http" if may_be_plain => {}
-            "http" => bail!("which is not asked in the clear; see --plain-http"),
+            "http" => bail!("which has no TLS; see --plain-http"),
             scheme => bail!("whose scheme is {}, and not https", printable(scheme, 40)),
         }
         ensure!(
@@ -253,11 +253,11 @@ impl<'a> RegistryClient<'a> {
         Ok(())
     }
 
-    /// Finds out what the registry wants to be shown.
+    /// Answers the registry's challenge.
     async fn authorize(&mut self, headers: &HeaderMap) -> anyhow::Result<()> {
         let challenge = Challenge::best(headers).with_context(|| {
             format!(
-                "the registry {} asks for a proof of another kind than Bearer and Basic",
+                "the registry {} offers neither Bearer nor Basic authentication",
                 self.reference.registry
             )
         })?;
@@ -270,7 +270,7 @@ impl<'a> RegistryClient<'a> {
                 basic(user, password.expose())
             }
             (Challenge::Basic, _) => bail!(
-                "the registry {} wants a name and a password: {}",
+                "the registry {} needs a name and a password: {}",
                 self.reference.registry,
                 self.who()
             ),
@@ -283,13 +283,13 @@ impl<'a> RegistryClient<'a> {
             }
         };
         let mut value = HeaderValue::try_from(value)
-            .map_err(|_| anyhow!("what the registry wants to be shown is no header"))?;
+            .map_err(|_| anyhow!("the registry's token does not fit into a header"))?;
         value.set_sensitive(true);
         self.authorization = Some(value);
         Ok(())
     }
 
-    /// Asks the registry's issuer for a token: for this repository, whatever the registry would have it ask for.
+    /// Gets a token from the registry's issuer. The scope is this repository; a scope that the registry names is ignored.
     async fn token(
         &self,
         realm: &str,
@@ -327,26 +327,26 @@ impl<'a> RegistryClient<'a> {
             }
         };
         let response = request.timeout(SILENCE).send().await;
-        let response = response.map_err(|error| unanswered(&url, error))?;
+        let response = response.map_err(|error| send_error(&url, error))?;
         let status = response.status();
         if status != StatusCode::OK {
             let said = said(response).await;
             bail!(
-                "its issuer at {} answers {status}{said}; {}",
+                "its issuer at {} responds with {status}{said}; {}",
                 place(&url),
                 self.who()
             );
         }
-        let answer = read(response, ANSWER_BYTES, &AtomicUsize::new(0)).await;
-        let answer = answer.context("its issuer's answer")?;
-        // What it holds is not shown.
-        let answer: TokenAnswer = serde_json::from_slice(&answer)
-            .map_err(|_| anyhow!("its issuer's answer is no JSON with a token"))?;
+        let answer = read(response, RESPONSE_BYTES, &AtomicUsize::new(0)).await;
+        let answer = answer.context("its issuer's response")?;
+        // An error must not show the response, which may hold a token.
+        let answer: TokenResponse = serde_json::from_slice(&answer)
+            .map_err(|_| anyhow!("its issuer's response is not JSON with a token"))?;
         let token = answer.token.or(answer.access_token);
-        token.context("its issuer's answer has no token")
+        token.context("its issuer's response has no token")
     }
 
-    /// An answer of this status; any other is an error in the registry's words.
+    /// Returns a response with this status. Any other status is an error with the registry's message.
     async fn expect(&self, response: Response, expected: StatusCode) -> anyhow::Result<Response> {
         let status = response.status();
         if status == expected {
@@ -355,31 +355,31 @@ impl<'a> RegistryClient<'a> {
         let at = place(response.url());
         let said = said(response).await;
         match status {
-            StatusCode::NOT_FOUND => bail!("the registry has no such thing{said}"),
+            StatusCode::NOT_FOUND => bail!("the registry has no such artifact{said}"),
             StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => {
                 bail!("the registry refuses, with {status}{said}; {}", self.who())
             }
-            _ => bail!("{at} answers {status}{said}"),
+            _ => bail!("{at} responds with {status}{said}"),
         }
     }
 
-    /// As whom the registry was asked.
+    /// Describes the credentials of the requests.
     fn who(&self) -> String {
         match &self.found {
-            None => "it was asked without credentials".to_owned(),
+            None => "the request had no credentials".to_owned(),
             Some(LoginLookup {
                 login: None,
                 looked_in,
             }) => format!(
-                "there are no credentials for {} in {looked_in}: `docker login`, or the like, leaves some there",
+                "there are no credentials for {} in {looked_in}; to add some, run `docker login`",
                 self.reference.registry
             ),
             Some(LoginLookup {
                 login: Some(Login::Password { user, .. }),
                 looked_in,
-            }) => format!("it was asked as {user}, by {looked_in}"),
+            }) => format!("the request was from {user}, by {looked_in}"),
             Some(LoginLookup { looked_in, .. }) => {
-                format!("it was asked with the identity token of {looked_in}")
+                format!("the request had the identity token of {looked_in}")
             }
         }
     }
@@ -389,7 +389,7 @@ fn basic(user: &str, password: &str) -> String {
     format!("Basic {}", BASE64.encode(format!("{user}:{password}")))
 }
 
-/// A URL's scheme, host and port: the rest may be a secret.
+/// Returns the scheme, host and port of a URL. The rest may be a secret.
 fn place(url: &Url) -> String {
     match url.host_str() {
         Some(_) => url.origin().ascii_serialization(),
@@ -397,18 +397,18 @@ fn place(url: &Url) -> String {
     }
 }
 
-fn unanswered(url: &Url, error: reqwest::Error) -> anyhow::Error {
+fn send_error(url: &Url, error: reqwest::Error) -> anyhow::Error {
     let place = place(url);
     if error.is_connect() {
         anyhow!(outgoing::root_cause(error)).context(format!("{place} cannot be reached"))
     } else if error.is_timeout() {
-        anyhow!("{place} does not answer")
+        anyhow!("{place} does not respond")
     } else {
-        anyhow!(outgoing::root_cause(error)).context(format!("{place} broke off"))
+        anyhow!(outgoing::root_cause(error)).context(format!("{place} closed the connection"))
     }
 }
 
-/// Reads a body, unless it is larger than it may be.
+/// Reads a body up to a size limit.
 async fn read(
     mut response: Response,
     most: usize,
@@ -418,8 +418,8 @@ async fn read(
     let mut body = Vec::new();
     loop {
         let piece = tokio::time::timeout(SILENCE, response.chunk()).await;
-        let piece = piece.map_err(|_| anyhow!("{} fell silent", place(&url)))?;
-        let Some(piece) = piece.map_err(|error| unanswered(&url, error))? else {
+        let piece = piece.map_err(|_| anyhow!("{} stopped sending", place(&url)))?;
+        let Some(piece) = piece.map_err(|error| send_error(&url, error))? else {
             return Ok(body);
         };
         ensure!(
@@ -432,9 +432,9 @@ async fn read(
     }
 }
 
-/// What a registry says of an error, if it does: `: CODE: message`.
+/// Returns the registry's message for an error, as `: CODE: message`, or nothing.
 async fn said(response: Response) -> String {
-    let body = read(response, ANSWER_BYTES, &AtomicUsize::new(0)).await;
+    let body = read(response, RESPONSE_BYTES, &AtomicUsize::new(0)).await;
     let json: Value = serde_json::from_slice(&body.unwrap_or_default()).unwrap_or_default();
     let error = match &json["errors"][0] {
         Value::Null => &json,

@@ -1,7 +1,7 @@
-//! Reads an answer's events as `weir plugin try` prints them, a line of JSON each (see [`super::lines`]).
+//! The events of a response, read from the lines of `weir plugin try` (see [`crate::lines`]).
 //!
-//! Other lines that it prints are passed over, and so are images, recordings and counts, which filters are not shown: what an
-//! adapter made of a recorded answer can be handed to a filter as it is.
+//! Other lines are ignored, and events that filters do not see: images, recordings and usage. The output of an adapter is valid input
+//! for a filter.
 
 use anyhow::{Context, anyhow, bail};
 use serde_json::Value;
@@ -10,8 +10,8 @@ use weir_sandbox::adapter::bindings::chat::{
     Span, Started, ToolCallStart,
 };
 
-/// The events of some lines.
-pub(super) fn read(text: &str) -> anyhow::Result<Vec<Event>> {
+/// Reads events, one a line.
+pub(crate) fn read(text: &str) -> anyhow::Result<Vec<Event>> {
     let mut events = Vec::new();
     for (number, line) in (1..).zip(text.lines()) {
         if line.trim().is_empty() {
@@ -19,13 +19,13 @@ pub(super) fn read(text: &str) -> anyhow::Result<Vec<Event>> {
         }
         let read = || -> anyhow::Result<Option<Event>> {
             let line: Value = serde_json::from_str(line)?;
-            let line = line.as_object().context("it is no object")?;
+            let line = line.as_object().context("it is not an object")?;
             match line.get("event") {
                 Some(event) => event_of(event),
                 None => Ok(None),
             }
         };
-        let event = read().with_context(|| format!("line {number} is no event"))?;
+        let event = read().with_context(|| format!("line {number} is not an event"))?;
         events.extend(event);
     }
     Ok(events)
@@ -34,7 +34,7 @@ pub(super) fn read(text: &str) -> anyhow::Result<Vec<Event>> {
 fn event_of(event: &Value) -> anyhow::Result<Option<Event>> {
     let event = event.as_object().filter(|event| event.len() == 1);
     let event = event.and_then(|event| event.iter().next());
-    let (name, value) = event.context("an event has one name")?;
+    let (name, value) = event.context("an event has exactly one name")?;
     let fragment = || -> anyhow::Result<Fragment> {
         Ok(Fragment {
             index: index(value)?,
@@ -138,14 +138,14 @@ fn number(value: &Value, name: &str) -> anyhow::Result<u32> {
 }
 
 fn text(value: &Value, name: &str) -> anyhow::Result<String> {
-    optional(value, name).ok_or_else(|| anyhow!("its {name} must be a text"))
+    optional(value, name).ok_or_else(|| anyhow!("its {name} must be a string"))
 }
 
 fn optional(value: &Value, name: &str) -> Option<String> {
     value[name].as_str().map(str::to_owned)
 }
 
-/// What was JSON is printed as such, and as a text where it was none.
+/// Returns JSON, or a string that was not JSON.
 fn json_text(value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),
@@ -155,11 +155,12 @@ fn json_text(value: &Value) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::lines::{self, Pieces};
+    use crate::lines::{self, Pieces};
+
     use super::*;
 
     #[test]
-    fn what_is_read_is_printed_as_it_was() {
+    fn read_events_are_printed_unchanged() {
         let text = r#"{"event":{"started":{"id":"1","model":null}}}
 {"event":{"block-start":{"block":"text","index":0}}}
 {"event":{"logprobs":{"entries":[{"token":"a"}],"index":0}}}
@@ -182,12 +183,12 @@ mod tests {
     }
 
     #[test]
-    fn other_lines_are_passed_over_and_what_is_no_event_is_told_by_its_line() {
+    fn other_lines_are_ignored_and_a_wrong_event_is_reported_with_its_line() {
         let others = "{\"head\":{\"status\":200}}\n\n{\"event\":{\"usage\":{}}}\n{\"done\":true}\n";
-        assert!(read(others).expect("they are no events").is_empty());
+        assert!(read(others).expect("they are not events").is_empty());
         for (line, why) in [
             ("no JSON", "expected"),
-            ("[]", "no object"),
+            ("[]", "not an object"),
             (r#"{"event":{"say":{}}}"#, "no event say"),
             (r#"{"event":{"text":{"text":"a"}}}"#, "its index"),
             (r#"{"event":{"finish":"never"}}"#, "no finish"),

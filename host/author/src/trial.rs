@@ -1,7 +1,6 @@
-//! One exchange of an adapter, with recordings in place of an upstream.
+//! One exchange of an adapter on recorded responses.
 //!
-//! What [`crate::inference::exchange`] does over the network, this does over recorded answers, with the same checks and
-//! the same bounds. Only time is left out: a wait is printed and not waited for.
+//! A trial has the checks and bounds of a gateway's exchange. A wait that the adapter asks for is printed, and takes no time.
 
 use std::io::Write;
 use std::num::NonZeroUsize;
@@ -9,11 +8,6 @@ use std::num::NonZeroUsize;
 use anyhow::{Context, anyhow};
 use weir_dialects::{Attachment, ChatCall, ImageCall};
 use weir_plugins::Component;
-use weir_upstream::destination::{self, BaseUrl};
-
-use super::lines;
-use super::live::Live;
-use super::recording::Recording;
 use weir_sandbox::adapter::bindings::adapter::{
     Client, HttpRequest, HttpResponseHead, Progress, Request, Setting, Step, Task,
 };
@@ -21,6 +15,7 @@ use weir_sandbox::adapter::bindings::chat::Event;
 use weir_sandbox::adapter::{GuestExchange, description};
 use weir_sandbox::filter::bindings::filter;
 use weir_storage::secrets::Secret;
+use weir_upstream::destination::{self, BaseUrl};
 use weir_upstream::error::{ExchangeError, MAX_OTHER_STEPS, MAX_SENDS};
 use weir_upstream::media::MediaPieces;
 use weir_upstream::recorded::{RecordedRequest, RecordedTask};
@@ -28,33 +23,37 @@ use weir_upstream::response;
 use weir_upstream::sequence::Sequence;
 use weir_upstream::usage::RequestSize;
 
-/// Stands for any upstream's credential.
+use crate::lines;
+use crate::live::Live;
+use crate::recording::Recording;
+
+/// The placeholder for the credential of a provider.
 const CREDENTIAL: &str = "CREDENTIAL";
 
-/// What is left of a request's time, as an adapter is told; in the server it is less with each attempt.
+/// The time of a request, in milliseconds, as the adapter gets it. A gateway subtracts the time of earlier attempts.
 const DEADLINE_MS: u64 = 600_000;
 
-/// How an adapter is tried.
+/// A trial of an adapter.
 pub struct Trial<'a> {
     /// The adapter.
     pub component: &'a Component,
-    /// How answers are handed over.
+    /// The pieces in which the adapter gets a response.
     pub cut: Cut,
-    /// The most that an answer may have.
-    pub answer_bytes: u64,
+    /// The largest response, in bytes.
+    pub response_bytes: u64,
 }
 
-/// Where an answer's body is cut, as a network cuts it anywhere.
+/// The cuts of a response's body. A network cuts bodies anywhere.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Cut {
-    /// Into pieces of so many bytes.
+    /// Pieces of this many bytes.
     Pieces(NonZeroUsize),
-    /// In two, behind so many bytes.
+    /// Two pieces; the first has this many bytes.
     At(usize),
 }
 
 impl Cut {
-    /// The pieces of a body, none of them empty.
+    /// Returns the pieces of a body. Empty pieces are left out.
     fn pieces(self, body: &[u8]) -> Vec<&[u8]> {
         match self {
             Self::Pieces(bytes) => body.chunks(bytes.get()).collect(),
@@ -68,13 +67,13 @@ impl Cut {
     }
 }
 
-/// The output limit of a request for images, by which what is said beside them is bounded.
+/// The output limit of a request for images. It bounds the text beside the images.
 const IMAGES_OUTPUT_TOKENS: u32 = 1024;
 
-/// What an image counts for a filter; in the server it is the model's.
+/// The tokens of an image, for a filter. A gateway takes the number of the model.
 const IMAGE_TOKENS: u64 = 1024;
 
-/// What the adapter is asked.
+/// The request of a trial.
 #[derive(Debug, Clone)]
 pub struct TrialRequest {
     task: Task,
@@ -85,18 +84,16 @@ pub struct TrialRequest {
 }
 
 impl TrialRequest {
-    /// What an adapter must be capable of for it.
+    /// Returns the capability that the request needs.
     pub fn capability(&self) -> &'static str {
         match self.task {
             Task::Chat(_) => description::CHAT,
             Task::Image(_) => description::IMAGES,
         }
     }
-}
 
-impl TrialRequest {
-    /// As the adapter gets it.
-    pub(super) fn request(&self) -> Request {
+    /// Returns the request that the adapter gets.
+    pub(crate) fn request(&self) -> Request {
         Request {
             task: self.task.clone(),
             attachments: self.attachments.iter().map(Attachment::described).collect(),
@@ -106,8 +103,8 @@ impl TrialRequest {
         }
     }
 
-    /// As a filter is shown it, of a client on the plan `free`, where these providers may serve it.
-    pub(super) fn screened(&self, providers: &[String]) -> filter::Request {
+    /// Returns the request that a filter gets: from a client on the plan `free`, for these providers.
+    pub(crate) fn screened(&self, providers: &[String]) -> filter::Request {
         let (model, size) = match &self.task {
             Task::Chat(chat) => (&chat.model, RequestSize::of(chat, &self.attachments)),
             Task::Image(image) => (&image.model, RequestSize::of_images(image)),
@@ -129,20 +126,18 @@ impl TrialRequest {
         }
     }
 
-    /// The most tokens that its answer may have.
-    pub(super) fn output_limit(&self) -> u32 {
+    /// Returns the output limit in tokens.
+    pub(crate) fn output_limit(&self) -> u32 {
         self.output_limit
     }
 
-    /// How large it is, more or less.
-    pub(super) fn text_bytes(&self) -> usize {
+    /// Returns the approximate size in bytes.
+    pub(crate) fn text_bytes(&self) -> usize {
         self.text_bytes
     }
-}
 
-impl TrialRequest {
-    /// One that was recorded; so many bytes of JSON.
-    pub(super) fn recorded(recorded: &RecordedRequest, bytes: usize) -> anyhow::Result<Self> {
+    /// Takes a recorded request. `bytes` is its size as JSON.
+    pub(crate) fn recorded(recorded: &RecordedRequest, bytes: usize) -> anyhow::Result<Self> {
         let attachments = recorded.attachments();
         let attachments = attachments.context("an attachment of the recorded request")?;
         let (task, output_limit) = match &recorded.recorded {
@@ -183,60 +178,60 @@ impl From<ImageCall> for TrialRequest {
     }
 }
 
-/// A trial that went as it should.
+/// The end of a trial without an error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
-    /// The adapter awaits an answer for which there was no recording.
+    /// The adapter waits for a response that was not recorded.
     Awaits,
-    /// It was done, and this many recordings were not asked for.
+    /// The adapter is done. The number counts unused recorded responses.
     Done(usize),
 }
 
 impl Trial<'_> {
-    /// Prints an exchange as it goes, a line of JSON for each thing that happens.
+    /// Runs an exchange and prints each step as a line of JSON.
     ///
     /// # Errors
     ///
-    /// What went wrong in the exchange, which is printed too, as its last line; options that the adapter does not take;
-    /// or that nothing can be written any more.
+    /// The error of the exchange, which is the last line, too; options that the adapter rejects; a closed output.
     pub async fn run(
         &self,
-        tried: impl Into<TrialRequest>,
+        request: impl Into<TrialRequest>,
         options: &[Setting],
         recordings: Vec<Recording>,
         out: &mut dyn Write,
     ) -> anyhow::Result<Outcome> {
-        let answers = Answers::Recorded(recordings.into_iter());
-        self.run_on(tried.into(), options, answers, out).await
+        let responses = Responses::Recorded(recordings.into_iter());
+        self.run_on(request.into(), options, responses, out).await
     }
 
-    /// The same with an upstream, which is asked.
-    pub(super) async fn run_live(
+    /// Runs an exchange with a provider, and records its responses.
+    pub(crate) async fn run_live(
         &self,
-        tried: TrialRequest,
+        request: TrialRequest,
         options: &[Setting],
         live: &mut Live,
         out: &mut dyn Write,
     ) -> anyhow::Result<Outcome> {
-        self.run_on(tried, options, Answers::Live(live), out).await
+        self.run_on(request, options, Responses::Live(live), out)
+            .await
     }
 
     async fn run_on(
         &self,
-        tried: TrialRequest,
+        request: TrialRequest,
         options: &[Setting],
-        answers: Answers<'_>,
+        responses: Responses<'_>,
         out: &mut dyn Write,
     ) -> anyhow::Result<Outcome> {
         let mut running = Running {
             trial: self,
-            answers,
-            sequence: Sequence::new(tried.output_limit),
+            responses,
+            sequence: Sequence::new(request.output_limit),
             media: MediaPieces::default(),
             pieces: lines::Pieces::default(),
             out,
         };
-        let outcome = running.run(tried, options).await;
+        let outcome = running.run(request, options).await;
         if let Err(error) = &outcome {
             match error.downcast_ref() {
                 Some(ExchangeError::Failure(failure)) => lines::failure(running.out, failure)?,
@@ -244,7 +239,7 @@ impl Trial<'_> {
                     lines::refused(running.out, &why.to_string())?;
                 }
                 Some(other) => lines::error(running.out, &other.to_string())?,
-                // Nothing was exchanged, or nobody reads on.
+                // The exchange did not begin, or the output is closed.
                 None => {}
             }
         }
@@ -252,14 +247,14 @@ impl Trial<'_> {
     }
 }
 
-/// Where answers come from.
-enum Answers<'a> {
+/// The source of responses.
+enum Responses<'a> {
     Recorded(std::vec::IntoIter<Recording>),
     Live(&'a mut Live),
 }
 
-impl Answers<'_> {
-    /// How many there are that have not been asked for.
+impl Responses<'_> {
+    /// Returns how many recorded responses are unused.
     fn left(&self) -> usize {
         match self {
             Self::Recorded(recordings) => recordings.len(),
@@ -268,10 +263,10 @@ impl Answers<'_> {
     }
 }
 
-/// An exchange that is being tried.
+/// A running exchange.
 struct Running<'a> {
     trial: &'a Trial<'a>,
-    answers: Answers<'a>,
+    responses: Responses<'a>,
     sequence: Sequence,
     media: MediaPieces,
     pieces: lines::Pieces,
@@ -279,12 +274,12 @@ struct Running<'a> {
 }
 
 impl Running<'_> {
-    /// What goes wrong in it is an [`ExchangeError`].
+    /// Errors of the exchange are [`ExchangeError`]s.
     async fn run(&mut self, tried: TrialRequest, options: &[Setting]) -> anyhow::Result<Outcome> {
         let component = self.trial.component;
         let configuration = component.configuration(options).await.map_err(|error| {
             let known = component.description.options.join(", ");
-            anyhow!("the adapter does not take its options: {error}; it has: {known}")
+            anyhow!("the adapter rejects its options: {error}; its options are: {known}")
         })?;
         let request = tried.request();
         let attachments = tried.attachments;
@@ -305,17 +300,17 @@ impl Running<'_> {
                         return Err(ExchangeError::TooManySteps.into());
                     }
                     self.send(asked.clone(), &attachments)?;
-                    let recording = match &mut self.answers {
-                        Answers::Recorded(recordings) => recordings.next(),
-                        Answers::Live(live) => {
+                    let recording = match &mut self.responses {
+                        Responses::Recorded(recordings) => recordings.next(),
+                        Responses::Live(live) => {
                             let description = &self.trial.component.description;
-                            Some(live.ask(description, asked, &attachments).await?)
+                            Some(live.send(description, asked, &attachments).await?)
                         }
                     };
                     let Some(recording) = recording else {
                         return Ok(Outcome::Awaits);
                     };
-                    self.answer(&mut guest, &recording).await?;
+                    self.receive(&mut guest, &recording).await?;
                 }
                 Step::Emit(events) => {
                     others += 1;
@@ -328,7 +323,7 @@ impl Running<'_> {
                 Step::Done => {
                     self.sequence.end().map_err(ExchangeError::from)?;
                     lines::done(self.out)?;
-                    return Ok(Outcome::Done(self.answers.left()));
+                    return Ok(Outcome::Done(self.responses.left()));
                 }
             }
             if others > MAX_OTHER_STEPS {
@@ -339,7 +334,7 @@ impl Running<'_> {
     }
 
     fn send(&mut self, asked: HttpRequest, attachments: &[Attachment]) -> anyhow::Result<()> {
-        // Nothing is sent there: the name exists nowhere, by RFC 2606.
+        // RFC 2606 reserves this name: it never resolves.
         let base = BaseUrl::parse("https://upstream.invalid").map_err(anyhow::Error::msg)?;
         let credential = Secret::new(CREDENTIAL.to_owned());
         let description = &self.trial.component.description;
@@ -354,7 +349,7 @@ impl Running<'_> {
         lines::send(self.out, &request)
     }
 
-    async fn answer(
+    async fn receive(
         &mut self,
         guest: &mut GuestExchange,
         recording: &Recording,
@@ -369,7 +364,7 @@ impl Running<'_> {
         };
         lines::head(self.out, head.status, &head.headers)?;
         guest.head(&head).await.map_err(ExchangeError::from)?;
-        if recording.body.len() as u64 > self.trial.answer_bytes {
+        if recording.body.len() as u64 > self.trial.response_bytes {
             return Err(ExchangeError::TooLarge.into());
         }
         for piece in self.trial.cut.pieces(&recording.body) {
@@ -390,9 +385,9 @@ impl Running<'_> {
 
     fn events(&mut self, events: &[Event]) -> anyhow::Result<()> {
         for event in events {
-            // An image with all of its bytes: in how many pieces they come is no matter of the answer.
+            // A printed image is complete: the number of its pieces does not belong to the response.
             for event in self.media.assemble(vec![event.clone()]) {
-                // Also one that has no place here: it is what its author looks for.
+                // An event out of order is printed, too: the author looks for it.
                 lines::event(self.out, &event, &mut self.pieces)?;
             }
             self.sequence.follow(event).map_err(ExchangeError::from)?;

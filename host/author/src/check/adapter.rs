@@ -1,7 +1,7 @@
-//! What an adapter is tried with: requests, recorded and broken answers, each cut in many ways, and twice.
+//! The checks of an adapter: requests, recorded responses and broken responses, each in many pieces and twice.
 
 use std::num::NonZeroUsize;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use http::{HeaderMap, HeaderValue, StatusCode, header};
 use serde_json::{Value, json};
@@ -11,39 +11,36 @@ use weir_sandbox::adapter::bindings::adapter::{
     Failure, FailureKind, HttpResponseHead, Setting, Step,
 };
 use weir_sandbox::adapter::{GuestExchange, description};
-
-use super::{CheckInput, difference, options};
-use crate::cli::plugin::conformance;
-use crate::cli::plugin::given;
-use crate::cli::plugin::lines;
-use crate::cli::plugin::own::Own;
-use crate::cli::plugin::recording::Recording;
-use crate::cli::plugin::report::{Fault, Report};
-use crate::cli::plugin::trial::{Cut, Outcome, Trial, TrialRequest};
 use weir_upstream::error::ExchangeError;
 use weir_upstream::response;
 
-/// An answer in one piece.
+use super::cost::{MEASURED_FOR, ROUNDS, micros};
+use super::difference::difference;
+use super::input::SuiteInput;
+use crate::conformance::Conformance;
+use crate::lines;
+use crate::recording::Recording;
+use crate::recordings::AuthorRecording;
+use crate::report::{Fault, Report};
+use crate::trial::{Cut, Outcome, Trial, TrialRequest};
+
+/// A response in one piece.
 const WHOLE: Cut = Cut::Pieces(NonZeroUsize::MAX);
 
-/// Pieces of so many bytes that every answer is cut into.
+/// The sizes, in bytes, of the pieces that every response is cut into.
 const PIECES: [usize; 6] = [1, 2, 3, 7, 16, 61];
 
-/// At most so many places at which an author's own answer is cut in two: each, where it has no more bytes.
+/// The most places at which a response of the author is cut in two. A shorter response is cut at every place.
 const PLACES: usize = 2_000;
 
-/// An output limit that nothing else in the plainest request looks like.
+/// An output limit that no other number of the simplest request equals.
 const LIMIT: u32 = 4_321;
 
-/// Requests with fields beyond the vocabulary, of which none may be dropped in silence.
+/// Requests with fields beyond the vocabulary. An adapter must not drop such a field silently.
 const WITH_EXTRA: [&str; 2] = ["advisory-fields", "unknown-field"];
 
-/// The request whose translation is measured: a conversation with a tool's answer in it.
+/// The request of the measurement: a conversation with a tool's result.
 const MEASURED: &str = "multi-turn";
-
-/// How often what costs something is measured at most, and for how long.
-const ROUNDS: usize = 200;
-const MEASURED_FOR: Duration = Duration::from_secs(2);
 
 const ABOUT_REQUESTS: &str =
     "wit/adapter.wit: record http-request, record description (path-prefixes, request-headers)";
@@ -61,25 +58,25 @@ const ABOUT_SAMENESS: &str =
 const ABOUT_OPTIONS: &str = "wit/adapter.wit: configure; plugins/README.md: Options";
 const ABOUT_OWN: &str = "plugins/README.md: Check it";
 
-pub(super) struct AdapterSuite<'a> {
+pub(crate) struct AdapterSuite<'a> {
     component: &'a Component,
-    given: &'a CheckInput<'a>,
+    input: &'a SuiteInput<'a>,
     options: Vec<Setting>,
-    answer_bytes: u64,
-    /// What differed between two runs of the same.
+    response_bytes: u64,
+    /// The differences between two runs of the same exchange.
     differing: Vec<Fault>,
-    /// How many were compared.
+    /// The number of exchanges that ran twice.
     compared: usize,
 }
 
-/// What came of one exchange.
+/// The result of one exchange.
 struct Run {
     printed: String,
     outcome: anyhow::Result<Outcome>,
 }
 
 impl Run {
-    /// The adapter's own word, if that was the end.
+    /// Returns the adapter's own failure, if it ended the exchange.
     fn failure(&self) -> Option<&Failure> {
         match self.outcome.as_ref().err()?.downcast_ref()? {
             ExchangeError::Failure(failure) => Some(failure),
@@ -87,7 +84,7 @@ impl Run {
         }
     }
 
-    /// What the adapter did that it may not.
+    /// Returns the rule that the adapter broke.
     fn fault(&self, of: &str) -> Option<Fault> {
         let error = self.outcome.as_ref().err()?;
         let read = match error.downcast_ref()? {
@@ -112,22 +109,22 @@ impl Run {
 }
 
 impl<'a> AdapterSuite<'a> {
-    pub(super) fn new(
+    pub(crate) fn new(
         component: &'a Component,
-        given: &'a CheckInput<'a>,
-        answer_bytes: u64,
+        input: &'a SuiteInput<'a>,
+        response_bytes: u64,
     ) -> Self {
         Self {
             component,
-            given,
-            options: options(given.told),
-            answer_bytes,
+            input,
+            options: input.plugin.options(),
+            response_bytes,
             differing: Vec::new(),
             compared: 0,
         }
     }
 
-    pub(super) async fn run(mut self, report: &mut Report) -> anyhow::Result<()> {
+    pub(crate) async fn run(mut self, report: &mut Report) -> anyhow::Result<()> {
         if let Err(error) = self.component.configuration(&self.options).await {
             let known = &self.component.description.options;
             let why = match known.is_empty() {
@@ -136,18 +133,18 @@ impl<'a> AdapterSuite<'a> {
             };
             report.fail(
                 "options",
-                &format!("{why}; give what it needs with --option"),
+                &format!("{why}; to set an option, use --option"),
                 ABOUT_OPTIONS,
             );
             return Ok(());
         }
-        report.pass("options", format!("{} are taken", self.options.len()));
+        report.pass("options", format!("{} are accepted", self.options.len()));
         if self.component.is_capable_of(description::CHAT) {
             self.requests(report).await?;
             self.nothing_dropped(report).await?;
             self.output_limit(report).await?;
-            self.known_answers(report).await?;
-            self.broken_answers(report).await?;
+            self.recorded_responses(report).await?;
+            self.broken_responses(report).await?;
         } else {
             report.skip("requests", "it does not serve chat");
         }
@@ -160,15 +157,15 @@ impl<'a> AdapterSuite<'a> {
         Ok(())
     }
 
-    async fn once(&self, tried: &TrialRequest, answers: &[Recording], cut: Cut) -> Run {
+    async fn once(&self, request: &TrialRequest, answers: &[Recording], cut: Cut) -> Run {
         let trial = Trial {
             component: self.component,
             cut,
-            answer_bytes: self.answer_bytes,
+            response_bytes: self.response_bytes,
         };
         let mut out = Vec::new();
         let outcome = trial
-            .run(tried.clone(), &self.options, answers.to_vec(), &mut out)
+            .run(request.clone(), &self.options, answers.to_vec(), &mut out)
             .await;
         Run {
             printed: String::from_utf8_lossy(&out).into_owned(),
@@ -176,10 +173,10 @@ impl<'a> AdapterSuite<'a> {
         }
     }
 
-    /// Runs an exchange twice, which must come to the same.
-    async fn twice(&mut self, of: &str, tried: &TrialRequest, answers: &[Recording]) -> Run {
-        let first = self.once(tried, answers, WHOLE).await;
-        let second = self.once(tried, answers, WHOLE).await;
+    /// Runs an exchange twice and notes a difference.
+    async fn twice(&mut self, of: &str, request: &TrialRequest, answers: &[Recording]) -> Run {
+        let first = self.once(request, answers, WHOLE).await;
+        let second = self.once(request, answers, WHOLE).await;
         self.compared += 1;
         if let Some(why) = difference(&first.printed, &second.printed) {
             self.differing.push(Fault {
@@ -191,13 +188,13 @@ impl<'a> AdapterSuite<'a> {
         first
     }
 
-    /// Each request is translated, or refused by name.
+    /// The adapter translates each request, or refuses it as unsupported.
     async fn requests(&mut self, report: &mut Report) -> anyhow::Result<()> {
         let (mut sent, mut answered, mut refused) = (0, 0, 0);
         let mut faults = Vec::new();
-        for name in conformance::requests() {
+        for name in self.input.conformance.requests() {
             let run = self
-                .twice(name, &conformance::call(name)?.into(), &[])
+                .twice(name, &self.input.conformance.call(name)?.into(), &[])
                 .await;
             match run.failure().map(|failure| failure.kind) {
                 None if run.sent() => sent += 1,
@@ -206,7 +203,7 @@ impl<'a> AdapterSuite<'a> {
                 Some(kind) => faults.push(Fault {
                     of: name.to_owned(),
                     why: format!(
-                        "it is refused as {}, before anything was sent, and not as unsupported",
+                        "it is refused as {} before a request was sent, and not as unsupported",
                         lines::failure_kind(kind)
                     ),
                     read: ABOUT_REFUSING,
@@ -215,21 +212,23 @@ impl<'a> AdapterSuite<'a> {
             faults.extend(run.fault(name));
         }
         let detail = match answered {
-            0 => format!("{sent} are sent, {refused} refused by name"),
-            _ => format!("{sent} are sent, {answered} answered at once, {refused} refused by name"),
+            0 => format!("{sent} are sent, {refused} refused as unsupported"),
+            _ => format!(
+                "{sent} are sent, {answered} answered without a request, {refused} refused as unsupported"
+            ),
         };
         report.judge("requests", detail, faults);
         Ok(())
     }
 
-    /// What the vocabulary has not is passed on, named as ignored, or refused.
+    /// The adapter passes on a field beyond the vocabulary, names it as ignored, or refuses it.
     async fn nothing_dropped(&mut self, report: &mut Report) -> anyhow::Result<()> {
         let mut faults = Vec::new();
         for name in WITH_EXTRA {
-            let call = conformance::call(name)?;
+            let call = self.input.conformance.call(name)?;
             let extra = call.request.extra.clone();
             let run = self.once(&call.into(), &[], WHOLE).await;
-            // What went wrong otherwise has been said.
+            // Another check has reported the error.
             if run.outcome.is_err() {
                 continue;
             }
@@ -252,9 +251,9 @@ impl<'a> AdapterSuite<'a> {
         Ok(())
     }
 
-    /// The host holds credits for as many tokens as it says: they must be the most that the upstream writes.
+    /// The host holds credits for the tokens of this limit: the provider must get it.
     async fn output_limit(&mut self, report: &mut Report) -> anyhow::Result<()> {
-        let mut call: ChatCall = conformance::call("basic")?;
+        let mut call: ChatCall = self.input.conformance.call("basic")?;
         call.request.max_output_tokens = LIMIT;
         let run = self.once(&call.into(), &[], WHOLE).await;
         match run.outcome {
@@ -264,30 +263,30 @@ impl<'a> AdapterSuite<'a> {
             }
             Ok(_) => report.fail(
                 "output limit",
-                "what is sent does not hold max-output-tokens",
+                "the request to the provider lacks max-output-tokens",
                 "wit/chat.wit: record chat-request, max-output-tokens",
             ),
-            Err(_) => report.skip("output limit", "the plainest request is not sent"),
+            Err(_) => report.skip("output limit", "the simplest request is not sent"),
         }
         Ok(())
     }
 
-    /// The recorded answers of its upstream's dialect, where weir has any.
-    async fn known_answers(&mut self, report: &mut Report) -> anyhow::Result<()> {
+    /// The adapter reads weir's recorded responses of its provider's dialect, if there are any.
+    async fn recorded_responses(&mut self, report: &mut Report) -> anyhow::Result<()> {
         let dialect = self.component.description.dialect.clone();
-        let answers = conformance::answers(&dialect)?;
+        let answers = self.input.conformance.responses(&dialect)?;
         if answers.is_empty() {
-            let why = format!("weir has none of the dialect {dialect}");
+            let why = format!("weir has no responses of the dialect {dialect}");
             report.skip("recorded answers", &why);
             return Ok(());
         }
         let mut faults = Vec::new();
         for (name, answer) in &answers {
-            let tried = conformance::asked_for(name)?;
+            let request = self.input.conformance.request_for(name)?;
             let answer = std::slice::from_ref(answer);
-            let run = self.twice(name, &tried, answer).await;
+            let run = self.twice(name, &request, answer).await;
             faults.extend(run.fault(name));
-            faults.extend(self.cut(name, &tried, answer, &run, &[]).await);
+            faults.extend(self.cut(name, &request, answer, &run, &[]).await);
         }
         let detail = format!(
             "{} of {dialect}, each in pieces of {PIECES:?} bytes",
@@ -297,11 +296,11 @@ impl<'a> AdapterSuite<'a> {
         Ok(())
     }
 
-    /// However an answer is cut, the same must come of it. Returns the first cut by which it does not.
+    /// Returns the first cut of a response that changes the output.
     async fn cut(
         &self,
         name: &str,
-        tried: &TrialRequest,
+        request: &TrialRequest,
         answers: &[Recording],
         whole: &Run,
         places: &[usize],
@@ -310,11 +309,11 @@ impl<'a> AdapterSuite<'a> {
         let pieces = pieces.map(Cut::Pieces);
         let places = places.iter().copied().map(Cut::At);
         for cut in pieces.chain(places) {
-            let run = self.once(tried, answers, cut).await;
+            let run = self.once(request, answers, cut).await;
             if let Some(why) = difference(&whole.printed, &run.printed) {
                 let how = match cut {
                     Cut::Pieces(bytes) => format!("in pieces of {bytes} bytes"),
-                    Cut::At(place) => format!("cut behind {place} bytes"),
+                    Cut::At(place) => format!("cut after {place} bytes"),
                 };
                 return Some(Fault {
                     of: name.to_owned(),
@@ -326,8 +325,8 @@ impl<'a> AdapterSuite<'a> {
         None
     }
 
-    /// What no provider's documentation has, and every provider sends one day.
-    async fn broken_answers(&mut self, report: &mut Report) -> anyhow::Result<()> {
+    /// The adapter turns responses outside any documentation into failures. Every provider sends such a response one day.
+    async fn broken_responses(&mut self, report: &mut Report) -> anyhow::Result<()> {
         const PAGE: &str = "<html><body>Something went wrong</body></html>";
         let cases = [
             ("200 without a body", 200, "", None),
@@ -350,7 +349,7 @@ impl<'a> AdapterSuite<'a> {
         ];
         let mut faults = Vec::new();
         for stream in ["", "-stream"] {
-            let tried = conformance::asked_for(stream)?;
+            let request = self.input.conformance.request_for(stream)?;
             for (name, status, body, expected) in &cases {
                 let name = &format!(
                     "{name}{}",
@@ -364,15 +363,15 @@ impl<'a> AdapterSuite<'a> {
                     )]),
                     body: body.as_bytes().to_vec(),
                 };
-                let run = self.twice(name, &tried, &[answer]).await;
+                let run = self.twice(name, &request, &[answer]).await;
                 faults.extend(run.fault(name));
                 if !run.sent() {
-                    report.skip("broken answers", "it asks for none");
+                    report.skip("broken answers", "it sends no requests");
                     return Ok(());
                 }
                 let wrong = match (run.failure(), expected) {
                     (None, _) if matches!(run.outcome, Ok(Outcome::Done(_))) => {
-                        "it is taken for an answer, and is none".to_owned()
+                        "the adapter reads it as a valid response".to_owned()
                     }
                     (Some(failure), Some(expected)) if failure.kind != *expected => {
                         format!(
@@ -400,39 +399,35 @@ impl<'a> AdapterSuite<'a> {
 
     /// The author's own recordings.
     async fn own(&mut self, report: &mut Report) -> anyhow::Result<()> {
-        for own in self.given.recordings {
+        for own in self.input.recordings {
             let check = format!("recording {}", own.name);
-            let tried = match &own.request {
-                Some(request) => given::read_request(request),
-                None => conformance::asked_for(&own.name),
-            };
-            let tried = match tried {
-                Ok(tried) => tried,
+            let request = match own.trial_request(self.input.conformance) {
+                Ok(request) => request,
                 Err(error) => {
                     report.fail(&check, &format!("{error:#}"), ABOUT_OWN);
                     continue;
                 }
             };
-            if !self.component.is_capable_of(tried.capability()) {
-                let why = format!("the adapter does not serve {}", tried.capability());
+            if !self.component.is_capable_of(request.capability()) {
+                let why = format!("the adapter does not serve {}", request.capability());
                 report.fail(&check, &why, ABOUT_OWN);
                 continue;
             }
-            let run = self.twice(&own.name, &tried, &own.answers).await;
-            let places = places(&own.answers);
+            let run = self.twice(&own.name, &request, &own.responses).await;
+            let places = places(&own.responses);
             let mut faults = Vec::from_iter(run.fault(&own.name));
             faults.extend(
-                self.cut(&own.name, &tried, &own.answers, &run, &places)
+                self.cut(&own.name, &request, &own.responses, &run, &places)
                     .await,
             );
             if let Ok(Outcome::Done(left @ 1..)) = run.outcome {
                 faults.push(Fault {
                     of: own.name.clone(),
-                    why: format!("{left} of its answers are not asked for"),
+                    why: format!("{left} of its responses are not used"),
                     read: ABOUT_OWN,
                 });
             }
-            let said = match self.given.compare(own, &run.printed)? {
+            let said = match self.input.compare(own, &run.printed)? {
                 Ok(said) => said,
                 Err(why) => {
                     faults.push(Fault {
@@ -443,7 +438,7 @@ impl<'a> AdapterSuite<'a> {
                     ""
                 }
             };
-            let cuts = match own.answers.is_empty() {
+            let cuts = match own.responses.is_empty() {
                 true => 0,
                 false => places.len() + PIECES.len(),
             };
@@ -454,26 +449,33 @@ impl<'a> AdapterSuite<'a> {
                 faults,
             );
         }
-        if self.given.recordings.is_empty() {
-            report.skip("own recordings", "none are given: --recordings DIR");
+        if self.input.recordings.is_empty() {
+            report.skip(
+                "own recordings",
+                "there are none; to add some, use --recordings DIR",
+            );
         }
         Ok(())
     }
 
-    /// What an exchange takes.
+    /// Measures the time and memory of an exchange.
     async fn cost(&self, report: &mut Report) -> anyhow::Result<()> {
         let configuration = self.component.configuration(&self.options).await?;
-        let tried: TrialRequest = conformance::call(MEASURED)?.into();
-        let request = tried.request();
+        let request: TrialRequest = self.input.conformance.call(MEASURED)?.into();
+        let guest_request = request.request();
         let (mut begins, mut memory) = (Vec::new(), 0);
         let began = Instant::now();
         while begins.len() < ROUNDS && (begins.is_empty() || began.elapsed() < MEASURED_FOR) {
             let started = Instant::now();
-            let begun =
-                GuestExchange::begin(self.component, &request, tried.text_bytes(), &configuration)
-                    .await;
+            let begun = GuestExchange::begin(
+                self.component,
+                &guest_request,
+                request.text_bytes(),
+                &configuration,
+            )
+            .await;
             let Ok(begun) = begun else {
-                report.skip("cost", "the request that is measured is refused");
+                report.skip("cost", "the adapter refuses the request of the measurement");
                 return Ok(());
             };
             begins.push(started.elapsed());
@@ -499,25 +501,27 @@ impl<'a> AdapterSuite<'a> {
         Ok(())
     }
 
-    /// What a chunk of a streamed answer takes, and the memory that a guest has at its end; nothing where there is no such
-    /// answer.
+    /// Measures the time of a chunk of a streamed response, and the guest's memory at its end. Returns nothing if there is no
+    /// streamed response.
     async fn cost_of_a_chunk(&self, configuration: &[u8]) -> anyhow::Result<Option<(Value, u64)>> {
-        let known = conformance::answers(&self.component.description.dialect)?;
-        let own = self.given.recordings.iter().filter_map(stream_of);
+        let conformance = self.input.conformance;
+        let known = conformance.responses(&self.component.description.dialect)?;
+        let own = self.input.recordings.iter();
+        let own = own.filter_map(|recording| stream_of(recording, conformance));
         let known = known
             .iter()
             .filter(|(name, _)| *name == "text-stream")
-            .map(|(_, answer)| Ok((conformance::asked_for("-stream")?, answer)));
+            .map(|(_, answer)| Ok((conformance.request_for("-stream")?, answer)));
         let Some(streamed) = known.chain(own).next() else {
             return Ok(None);
         };
-        let (tried, answer) = streamed?;
-        let request = tried.request();
+        let (request, answer) = streamed?;
+        let guest_request = request.request();
         let head = HttpResponseHead {
             status: answer.status.as_u16(),
             headers: response::visible_headers(&answer.headers, &self.component.description, None),
         };
-        // Streams of every kind have their events on lines.
+        // Every kind of stream has its events on lines.
         let chunks: Vec<_> = answer
             .body
             .split_inclusive(|&byte| byte == b'\n')
@@ -526,10 +530,14 @@ impl<'a> AdapterSuite<'a> {
         let (mut times, mut memory) = (Vec::new(), 0);
         let began = Instant::now();
         while times.len() < ROUNDS && (times.is_empty() || began.elapsed() < MEASURED_FOR) {
-            // What fails has been said.
-            let begun =
-                GuestExchange::begin(self.component, &request, tried.text_bytes(), configuration)
-                    .await;
+            // Another check has reported the failure.
+            let begun = GuestExchange::begin(
+                self.component,
+                &guest_request,
+                request.text_bytes(),
+                configuration,
+            )
+            .await;
             let Ok(begun) = begun else {
                 return Ok(None);
             };
@@ -550,9 +558,12 @@ impl<'a> AdapterSuite<'a> {
     }
 }
 
-/// A recording of the author's that is of a stream, with what is asked for it.
-fn stream_of(own: &Own) -> Option<anyhow::Result<(TrialRequest, &Recording)>> {
-    let [answer] = &own.answers[..] else {
+/// Returns the request and the response of a recorded stream.
+fn stream_of(
+    recording: &AuthorRecording,
+    conformance: Conformance,
+) -> Option<anyhow::Result<(TrialRequest, &Recording)>> {
+    let [answer] = &recording.responses[..] else {
         return None;
     };
     let is_stream = answer.status == StatusCode::OK
@@ -561,25 +572,14 @@ fn stream_of(own: &Own) -> Option<anyhow::Result<(TrialRequest, &Recording)>> {
             .headers
             .get(header::CONTENT_TYPE)
             .is_some_and(|kind| !kind.as_bytes().starts_with(b"application/json"));
-    let tried = || match &own.request {
-        Some(request) => given::read_request(request),
-        None => conformance::asked_for(&own.name),
-    };
-    is_stream.then(|| Ok((tried()?, answer)))
+    is_stream.then(|| Ok((recording.trial_request(conformance)?, answer)))
 }
 
-/// Where answers are cut in two: everywhere, unless they are long.
+/// Returns the places at which responses are cut in two.
 fn places(answers: &[Recording]) -> Vec<usize> {
     let longest = answers.iter().map(|answer| answer.body.len()).max();
     let longest = longest.unwrap_or_default();
     (1..longest)
         .step_by(longest.div_ceil(PLACES).max(1))
         .collect()
-}
-
-/// The middle one of some times, in microseconds.
-pub(super) fn micros(mut times: Vec<Duration>) -> Value {
-    times.sort_unstable();
-    let median = times.get(times.len() / 2).copied().unwrap_or_default();
-    json!((median.as_secs_f64() * 1e7).round() / 10.0)
 }

@@ -1,33 +1,30 @@
-//! `weir plugin try` of a tool: one call, with recordings in place of the outside.
+//! A trial of a tool: one call, with recorded responses in place of the network.
 //!
-//! The arguments are held to the tool's schema as in the server, and answers show the headers that they show there. Which
-//! requests are let through is its slot's policy to say, which a file has none of.
+//! The gateway's rules apply to the arguments and to the headers of responses. The policy of a slot does not apply, since a file has
+//! no slot.
 
 use std::io::Write;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-
-use std::sync::Arc;
 
 use anyhow::{anyhow, bail};
 use serde_json::Value;
 use tokio::sync::Notify;
 use weir_sandbox::tool::bindings::{outbound, tool::CallContext, tool::Failure};
-use weir_sandbox::tool::{Fetching, Outbound, Tool, ToolError};
+use weir_sandbox::tool::{Fetching, Outbound, Tool, ToolError, http_rules};
 
-use super::lines;
-use super::recording::Recording;
-use super::trial::Outcome;
-use weir_sandbox::tool::http_rules;
+use crate::lines;
+use crate::recording::Recording;
+use crate::trial::Outcome;
 
-/// How long the call may take by the clock.
+/// The time limit of the call.
 const WITHIN: Duration = Duration::from_secs(30);
 
-/// Bytes of an answer's body that a tool gets.
+/// Bytes of a response's body that a tool gets.
 const MAX_BYTES: usize = 1 << 20;
 
-/// Calls a tool, and prints what it asks for and returns, a line of JSON each.
-pub(super) async fn run(
+/// Calls a tool. Prints its requests, the responses and its result as lines of JSON.
+pub(crate) async fn run(
     tool: &Tool,
     arguments: &str,
     context: &CallContext,
@@ -35,30 +32,30 @@ pub(super) async fn run(
     out: &mut (dyn Write + Send),
 ) -> anyhow::Result<Outcome> {
     let json: Value = serde_json::from_str(arguments)
-        .map_err(|error| anyhow!("the arguments are no JSON: {error}"))?;
+        .map_err(|error| anyhow!("the arguments are not JSON: {error}"))?;
     if let Err(why) = tool.schema.check(&json) {
-        let why = format!("the arguments do not fit: {why}");
+        let why = format!("the arguments do not match the schema: {why}");
         lines::error(out, &why)?;
         bail!(why);
     }
-    let desk = Desk(Arc::new(DeskState {
+    let outside = RecordedOutside(Arc::new(OutsideState {
         recordings: Mutex::new(recordings.into_iter()),
         lines: Mutex::default(),
         awaits: Notify::new(),
     }));
-    let call = tool.call(arguments, context, desk.clone(), WITHIN);
+    let call = tool.call(arguments, context, outside.clone(), WITHIN);
     let ended = tokio::select! {
         ended = call => Some(ended),
-        () = desk.0.awaits.notified() => None,
+        () = outside.0.awaits.notified() => None,
     };
-    for line in std::mem::take(&mut *locked(&desk.0.lines)) {
+    for line in std::mem::take(&mut *locked(&outside.0.lines)) {
         lines::value(out, &line)?;
     }
     let failure = match ended {
         None => return Ok(Outcome::Awaits),
         Some(Ok(text)) => {
             lines::value(out, &serde_json::json!({ "result": text }))?;
-            return Ok(Outcome::Done(locked(&desk.0.recordings).len()));
+            return Ok(Outcome::Done(locked(&outside.0.recordings).len()));
         }
         Some(Err(ToolError::Failure(failure))) => failure,
         Some(Err(ToolError::Guest(error))) => {
@@ -74,19 +71,19 @@ pub(super) async fn run(
     bail!("the tool failed: {why}")
 }
 
-/// The outside, as recordings have it.
+/// Recorded responses in place of the network.
 #[derive(Clone)]
-struct Desk(Arc<DeskState>);
+struct RecordedOutside(Arc<OutsideState>);
 
-struct DeskState {
+struct OutsideState {
     recordings: Mutex<std::vec::IntoIter<Recording>>,
-    /// What has happened.
+    /// The lines of the call so far.
     lines: Mutex<Vec<Value>>,
-    /// A request is without a recording.
+    /// Signals a request without a recorded response.
     awaits: Notify,
 }
 
-impl Outbound for Desk {
+impl Outbound for RecordedOutside {
     fn fetch(&self, request: outbound::Request) -> Fetching<'_> {
         Box::pin(async move {
             locked(&self.0.lines).push(lines::fetch(&request));
@@ -103,7 +100,7 @@ impl Outbound for Desk {
                 body,
                 truncated,
             };
-            locked(&self.0.lines).push(lines::answer(&response));
+            locked(&self.0.lines).push(lines::response(&response));
             Ok(response)
         })
     }

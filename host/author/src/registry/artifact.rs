@@ -1,4 +1,4 @@
-//! What a component is in a registry: a manifest, a configuration that describes it, and one layer, which is the component.
+//! The artifact of a component: a manifest, a configuration that describes the component, and one layer with the component.
 
 use std::collections::BTreeMap;
 
@@ -12,14 +12,14 @@ use weir_sandbox::{Digest, printable};
 
 use super::reference::parse_digest;
 
-/// The annotation of a manifest with the publisher's signature: the line of JSON that `weir plugin sign` writes.
-pub(super) const SIGNATURE: &str = "dev.weir.signature";
+/// The annotation with the publisher's signature: the line of JSON that `weir plugin sign` writes.
+pub(crate) const SIGNATURE: &str = "dev.weir.signature";
 
-/// The media type of manifests that are written.
-pub(super) const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
+/// The media type of pushed manifests.
+pub(crate) const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
 
-/// What registries are asked for: those that are no manifest are there to be told what was found.
-pub(super) const ACCEPTED: &str = "application/vnd.oci.image.manifest.v1+json, \
+/// The media types that weir accepts. Indexes are accepted to report them in an error.
+pub(crate) const ACCEPTED: &str = "application/vnd.oci.image.manifest.v1+json, \
                                    application/vnd.oci.image.index.v1+json, \
                                    application/vnd.docker.distribution.manifest.v2+json, \
                                    application/vnd.docker.distribution.manifest.list.v2+json";
@@ -29,11 +29,11 @@ const WASM: &str = "application/wasm";
 const TITLE: &str = "org.opencontainers.image.title";
 const VERSION: &str = "org.opencontainers.image.version";
 
-/// When each was made, as far as registries are told: the same component has the same digest whenever it is pushed. Other
-/// tools refuse a configuration without it.
+/// The creation time of each artifact, a constant: a component has the same digest at each push. Other tools refuse a configuration
+/// without a time.
 const CREATED: &str = "1970-01-01T00:00:00Z";
 
-/// What an exported interface says of the world that a component is made for.
+/// The exported interfaces, and the worlds that they belong to.
 const WORLDS: [(&str, &str); 3] = [
     ("weir:plugin/adapter@", "weir:plugin/provider@"),
     ("weir:plugin/tool@", "weir:plugin/swarm-tool@"),
@@ -69,15 +69,15 @@ impl Descriptor {
     }
 }
 
-/// What is pushed beside the component.
-pub(super) struct Pushable {
-    pub(super) config: Vec<u8>,
-    pub(super) manifest: Vec<u8>,
+/// The configuration and the manifest of a component.
+pub(crate) struct Pushable {
+    pub(crate) config: Vec<u8>,
+    pub(crate) manifest: Vec<u8>,
 }
 
 impl Pushable {
-    /// Describes a component, which calls itself this. The same in gives the same bytes.
-    pub(super) fn of(
+    /// Describes a component. Equal input gives equal bytes.
+    pub(crate) fn of(
         component: &[u8],
         name: &str,
         version: &str,
@@ -118,26 +118,26 @@ impl Pushable {
     }
 }
 
-/// What a manifest says that can be pulled.
+/// The content of a manifest that weir can pull.
 #[derive(Debug)]
-pub(super) struct Pullable {
-    /// The component's digest, and its size.
-    pub(super) layer: Digest,
-    pub(super) bytes: usize,
-    pub(super) signature: Option<Signature>,
+pub(crate) struct Pullable {
+    /// The component's digest.
+    pub(crate) layer: Digest,
+    pub(crate) bytes: usize,
+    pub(crate) signature: Option<Signature>,
 }
 
 impl Pullable {
-    /// Reads a manifest: a registry's word, or anybody's who could write there.
-    pub(super) fn read(manifest: &[u8]) -> anyhow::Result<Self> {
+    /// Parses a manifest. Its content is not trusted.
+    pub(crate) fn read(manifest: &[u8]) -> anyhow::Result<Self> {
         let manifest: Manifest =
             serde_json::from_slice(manifest).context("the registry's manifest cannot be read")?;
         let shown = |media_type: &str| printable(media_type, 200);
         let Some(layers) = &manifest.layers else {
             let media_type = manifest.media_type.as_deref().unwrap_or("none");
             bail!(
-                "this is no Wasm component: its media type is {}, without layers; of an index, name one manifest by \
-                 its digest",
+                "this is not a Wasm component: its media type is {}, without layers; for an index, use the digest of one \
+                 manifest",
                 shown(media_type)
             );
         };
@@ -145,26 +145,26 @@ impl Pullable {
             let types = layers.iter().map(|layer| shown(&layer.media_type));
             let config = manifest.config.as_ref();
             bail!(
-                "this is no Wasm component: its layers are of the media types {}, and its configuration is of {}",
+                "this is not a Wasm component: the media types of its layers are {}, and of its configuration {}",
                 types.take(3).collect::<Vec<_>>().join(", "),
                 config.map_or("none".to_owned(), |config| shown(&config.media_type))
             );
         }
         let [layer] = &layers[..] else {
             bail!(
-                "this has {} layers, and a Wasm component is one, of the media type {WASM}",
+                "this has {} layers; a Wasm component has one, of the media type {WASM}",
                 layers.len()
             );
         };
         let bytes = usize::try_from(layer.size).unwrap_or(usize::MAX);
         ensure!(
             bytes <= COMPONENT_BYTES,
-            "the component has {bytes} bytes, and may have at most {COMPONENT_BYTES}"
+            "the component has {bytes} bytes; a component has at most {COMPONENT_BYTES}"
         );
         let annotations = manifest.annotations.unwrap_or_default();
         let signature = annotations.get(SIGNATURE).map(|text| {
             Signature::parse(text)
-                .map_err(|why| anyhow!("its annotation {SIGNATURE} is no signature: {why}"))
+                .map_err(|why| anyhow!("its annotation {SIGNATURE} is not a signature: {why}"))
         });
         Ok(Self {
             layer: parse_digest(&layer.digest).map_err(|why| anyhow!("its layer: {why}"))?,
@@ -174,7 +174,7 @@ impl Pullable {
     }
 }
 
-/// What a component shows to the outside.
+/// The imports and exports of a component.
 #[derive(Default)]
 struct Outside {
     exports: Vec<String>,
@@ -184,7 +184,7 @@ struct Outside {
 impl Outside {
     fn read(component: &[u8]) -> anyhow::Result<Self> {
         let mut outside = Self::default();
-        // Components and modules within it have imports and exports of their own.
+        // Inner components and modules have imports and exports of their own.
         let mut depth = 0_usize;
         for payload in Parser::new(0).parse_all(component) {
             match payload? {
@@ -206,7 +206,7 @@ impl Outside {
         Ok(outside)
     }
 
-    /// The world that it is made for.
+    /// Returns the world of the component.
     fn world(&self) -> Option<String> {
         let mut exports = self.exports.iter();
         exports.find_map(|export| {

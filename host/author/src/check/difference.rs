@@ -32,7 +32,7 @@ pub(super) fn difference(expected: &str, found: &str) -> Option<String> {
     Some("the line ends differ".to_owned())
 }
 
-/// Returns a part of a line. The part begins a little before the first `same` characters end.
+/// Returns the part of a line from a little before the end of its first `same` characters.
 fn part(line: Option<&str>, same: usize) -> String {
     let Some(line) = line else {
         return "none".to_owned();

@@ -337,12 +337,12 @@ impl<'a> RegistryClient<'a> {
                 self.who()
             );
         }
-        let answer = read(response, RESPONSE_BYTES, &AtomicUsize::new(0)).await;
-        let answer = answer.context("its issuer's response")?;
+        let body = read(response, RESPONSE_BYTES, &AtomicUsize::new(0)).await;
+        let body = body.context("its issuer's response")?;
         // An error must not show the response, which may hold a token.
-        let answer: TokenResponse = serde_json::from_slice(&answer)
+        let parsed: TokenResponse = serde_json::from_slice(&body)
             .map_err(|_| anyhow!("its issuer's response is not JSON with a token"))?;
-        let token = answer.token.or(answer.access_token);
+        let token = parsed.token.or(parsed.access_token);
         token.context("its issuer's response has no token")
     }
 

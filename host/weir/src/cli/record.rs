@@ -7,15 +7,15 @@ use std::time::Duration;
 use anyhow::{Context, anyhow, ensure};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use serde_json::{Value, json};
+use weir_author::input::slot_name;
+use weir_author::recording::Recording;
+use weir_upstream::recorded::{RecordedAnswer, RecordedExchange};
 
 use super::connection::{Connection, GatewayAnswer, Needs, Offline, operate, path};
 use super::plugin::span;
 use super::table::TextTable;
 use crate::config::Config;
 use crate::recordings::routes::{ExchangeList, RecordingItem, RecordingList};
-use weir_author::input::slot_name;
-use weir_author::recording::Recording;
-use weir_upstream::recorded::{RecordedAnswer, RecordedExchange};
 
 #[derive(clap::Args)]
 pub(super) struct Arguments {

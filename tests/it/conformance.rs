@@ -13,7 +13,8 @@ use std::sync::Arc;
 
 use http::HeaderMap;
 use tests::sandbox::{load, sandbox};
-use weir::cli::plugin::{Cut, Recording, Trial};
+use weir_author::recording::Recording;
+use weir_author::trial::{Cut, Trial};
 use weir_bundled::BUNDLE;
 use weir_dialects::{self as dialect, ChatCall, anthropic_messages};
 use weir_errors::ApiError;
@@ -150,7 +151,7 @@ async fn printed(
     let trial = Trial {
         component,
         cut: Cut::Pieces(chunk),
-        answer_bytes: u64::MAX,
+        response_bytes: u64::MAX,
     };
     let mut out = Vec::new();
     // A failure is what is printed last.

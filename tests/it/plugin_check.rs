@@ -195,7 +195,7 @@ fn an_adapter_that_takes_anything_for_an_answer_is_told() {
     let found = Desk::new(guests::misbehaving()).found(1, &["--option", &option]);
     found.fails(
         "broken answers",
-        "429 with a page: it is taken for an answer",
+        "429 with a page: the adapter reads it as a valid response",
     );
     found.fails("output limit", "max-output-tokens");
     found.fails("recorded answers", "in pieces of 1 bytes");
@@ -333,18 +333,18 @@ fn what_a_filter_must_not_do_is_found() {
         (
             "attach",
             "requests",
-            "refers to an attachment that there is not",
+            "refers to an attachment that does not exist",
         ),
         (
             "nowhere",
             "requests",
-            "chooses an upstream that there is not",
+            "chooses an upstream that does not exist",
         ),
         ("header", "requests", "annotations"),
         ("trap", "requests", "basic: "),
-        ("answer-nonsense", "answer", "make no answer"),
+        ("answer-nonsense", "answer", "not a valid response"),
         ("answer-forge", "answer", "images or usage"),
-        ("answer-swallow", "answer", "make no answer"),
+        ("answer-swallow", "answer", "not a valid response"),
         ("answer-restarts", "answer", "characters, line "),
     ] {
         let option = format!("always={word}");
@@ -371,7 +371,7 @@ fn a_filter_is_checked_with_its_own_recordings() {
     desk.found(1, &[]).fails("recording asked", "Tell");
     desk.put("asked.events", "{\"event\":{\"block-end\":0}}\n");
     desk.found(1, &[])
-        .fails("recording asked", "make no answer");
+        .fails("recording asked", "not a valid response");
 }
 
 #[test]

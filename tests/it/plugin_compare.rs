@@ -173,7 +173,7 @@ fn what_cannot_be_compared_is_told_so() {
         text(&output.stderr)
     };
     let both = said(&compare(&desk, "old.wasm", "new.wasm", &[]));
-    assert!(both.contains("one of the two is an adapter"), "{both}");
+    assert!(both.contains("one component is an adapter"), "{both}");
     let absent = said(&compare(&desk, "old.wasm", "absent.wasm", &[]));
     assert!(absent.contains("reading absent.wasm"), "{absent}");
     let price = said(&compare(

@@ -97,10 +97,10 @@ fn a_project_is_made_only_where_there_is_none_and_by_a_sound_name() {
     let folder = tempfile::tempdir().expect("a folder");
     made(folder.path(), "once", "tool", "js");
     for (name, complaint) in [
-        ("once", "is there already"),
-        ("Upper", "is no name"),
-        ("../elsewhere", "is no name"),
-        ("7up", "is no name"),
+        ("once", "once exists"),
+        ("Upper", "is not a valid name"),
+        ("../elsewhere", "is not a valid name"),
+        ("7up", "is not a valid name"),
     ] {
         let output = run(folder.path(), &["plugin", "new", name]);
         assert_eq!(output.status.code(), Some(1));

@@ -225,7 +225,7 @@ fn a_recording_that_is_none_is_named() {
     let desk = Desk::with_openai(true);
     desk.put("broken", "HTTP/1.1 200 OK\r\nno header\r\n\r\n");
     for (file, complaint) in [
-        ("broken", "line 2 is no header"),
+        ("broken", "line 2 is not a header"),
         ("missing", "reading missing"),
     ] {
         let output = desk.try_with(&["--response", file]);
@@ -349,7 +349,7 @@ fn many_requests_take_a_recording_each_up_to_the_bound() {
     let output = once.try_with(&given(3));
     assert!(output.status.success(), "{output:?}");
     assert!(
-        text(&output.stderr).contains("2 of the recorded answers"),
+        text(&output.stderr).contains("2 recorded responses"),
         "{output:?}"
     );
 }
@@ -408,7 +408,7 @@ fn what_is_wrong_with_a_tools_arguments_is_said() {
             "http_get",
             json!({ "uri": "https://example.com" }),
             &[][..],
-            json!({ "error": "the arguments do not fit: `url` is missing" }),
+            json!({ "error": "the arguments do not match the schema: `url` is missing" }),
         ),
         (
             "api_call",
@@ -492,9 +492,9 @@ fn what_a_filter_refuses_ends_or_breaks_is_told() {
     let stopped = desk("answer-stop").lines(&given);
     assert_eq!(stopped.last(), Some(&json!({ "stopped": true })));
     for (word, why) in [
-        ("answer-nonsense", "make no answer"),
+        ("answer-nonsense", "not a valid response"),
         ("answer-trap", "trap"),
-        ("attach", "an attachment that there is not"),
+        ("attach", "an attachment that does not exist"),
     ] {
         let last = desk(word).end(&given);
         let error = last["error"].as_str().expect("an error");

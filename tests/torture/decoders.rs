@@ -16,13 +16,13 @@ use std::time::{Duration, Instant};
 
 use serde_json::json;
 use tests::sandbox::{load, request, sandbox};
-use weir::inference::media::MediaPieces;
-use weir::inference::sequence::Sequence;
 use weir_bundled::BUNDLE;
 use weir_sandbox::adapter::bindings::adapter::{HttpResponseHead, Progress, Request};
 use weir_sandbox::adapter::bindings::chat::Event;
 use weir_sandbox::adapter::{Adapter, CallError, GuestExchange};
 use weir_sdk::testing::{Mutator, Recorded, recorded};
+use weir_upstream::media::MediaPieces;
+use weir_upstream::sequence::Sequence;
 
 /// Adapters under test at once.
 const THREADS: usize = 2;

@@ -4,6 +4,10 @@
 //! - [`destination`]: the URL, the credential and the body of a request that an adapter has written.
 //! - [`redact`]: removes credentials from responses.
 //! - [`breaker`]: skips an upstream that fails.
+//! - [`response`], [`sequence`], [`media`] and [`usage`]: the headers that an adapter sees, and the checks of its events.
+//! - [`filter_rules`]: the checks of a filter's verdict and events.
+//! - [`error`]: the reasons for a failed attempt.
+//! - [`recorded`]: the format of recorded exchanges.
 //!
 //! **Invariant:** a request goes to the base URL that the operator has configured; an adapter cannot lead it elsewhere.
 //! **Invariant:** an adapter never sees a credential.
@@ -12,7 +16,15 @@ pub mod breaker;
 pub mod client;
 pub mod connections;
 pub mod destination;
+pub mod error;
+pub mod filter_rules;
+pub mod media;
+mod pages;
+pub mod recorded;
 pub mod redact;
+pub mod response;
+pub mod sequence;
+pub mod usage;
 
 use std::num::NonZeroU64;
 use std::time::Duration;

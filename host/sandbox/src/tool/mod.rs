@@ -6,6 +6,7 @@
 
 pub mod bindings;
 pub mod description;
+pub mod http_rules;
 pub mod schema;
 
 use std::pin::Pin;

@@ -16,7 +16,7 @@ mod ledger;
 mod lockout;
 mod mcp;
 mod payments;
-pub mod plugin;
+mod plugin;
 mod record;
 mod serve;
 mod swarm;

@@ -7,12 +7,14 @@ use std::time::Duration;
 use anyhow::{Context, anyhow, ensure};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use serde_json::{Value, json};
+use weir_author::input::slot_name;
+use weir_author::recording::Recording;
+use weir_upstream::recorded::{RecordedAnswer, RecordedExchange};
 
 use super::connection::{Connection, GatewayAnswer, Needs, Offline, operate, path};
-use super::plugin::{Recording, slot_name, span};
+use super::plugin::span;
 use super::table::TextTable;
 use crate::config::Config;
-use crate::recordings::exchange::{RecordedAnswer, RecordedExchange};
 use crate::recordings::routes::{ExchangeList, RecordingItem, RecordingList};
 
 #[derive(clap::Args)]

@@ -18,8 +18,8 @@ use weir_plugins::{Component, Plugin};
 use weir_sandbox::adapter::bindings::adapter::{Failure, FailureKind, Request, Task};
 use weir_sandbox::adapter::bindings::chat::{ChatRequest, ExtraField};
 use weir_upstream::breaker::{Health, Permit, Standing};
+use weir_upstream::error::{ExchangeError, LARGE_REQUEST_BYTES, Phase, Retry};
 
-use super::error::{ExchangeError, LARGE_REQUEST_BYTES, Phase, Retry};
 use super::exchange::Exchange;
 use super::meter::Attempt;
 use super::reasoning;

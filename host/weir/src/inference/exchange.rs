@@ -11,33 +11,24 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::HeaderName;
-use http::header;
 use tokio::time::Instant;
 use weir_dialects::Attachment;
 use weir_upstream::Upstream;
 use weir_upstream::client::{AnswerBody, HttpClient, SendError};
 use weir_upstream::destination;
+use weir_upstream::error::{ExchangeError, MAX_OTHER_STEPS, MAX_SENDS, MAX_WAITS, Phase};
 use weir_upstream::redact::Redactor;
+use weir_upstream::response::{is_encoded, visible_headers};
 
-use super::error::{ExchangeError, MAX_OTHER_STEPS, MAX_SENDS, MAX_WAITS, Phase};
 use super::relay::Relay;
 use weir_plugins::Component;
 use weir_sandbox::ConfigureError;
+use weir_sandbox::adapter::GuestExchange;
 use weir_sandbox::adapter::bindings::adapter::{
-    Description, Header, HttpRequest, HttpResponseHead, Progress, Request, Step, Task,
+    HttpRequest, HttpResponseHead, Progress, Request, Step, Task,
 };
-use weir_sandbox::adapter::{GuestExchange, description};
 
 use crate::recordings::{Recorder, Tape};
-
-/// Response headers that every adapter may see, beside those that it asks for.
-const VISIBLE_HEADERS: [HeaderName; 4] = [
-    header::CONTENT_TYPE,
-    header::RETRY_AFTER,
-    HeaderName::from_static("retry-after-ms"),
-    HeaderName::from_static("x-should-retry"),
-];
 
 /// What a client is told of reasoning that was left out, as adapters call it.
 const REASONING: &str = "reasoning";
@@ -312,30 +303,4 @@ async fn advance(relay: &mut Relay, progress: Progress) -> Result<(), ExchangeEr
         None => Ok(()),
         Some(failure) => Err(ExchangeError::Failure(failure)),
     }
-}
-
-/// Whether an answer is in an encoding: none is asked for, and none undone. The adapter could not read it, and a
-/// credential in it would not be found.
-pub(crate) fn is_encoded(headers: &http::HeaderMap) -> bool {
-    let mut encodings = headers.get_all(header::CONTENT_ENCODING).iter();
-    encodings.any(|encoding| {
-        let encoding = encoding.as_bytes().trim_ascii();
-        !encoding.is_empty() && !encoding.eq_ignore_ascii_case(b"identity")
-    })
-}
-
-/// Those of an answer's headers that the adapter is shown.
-pub(crate) fn visible_headers(
-    headers: &http::HeaderMap,
-    adapter: &Description,
-    credential: Option<&str>,
-) -> Vec<Header> {
-    headers
-        .iter()
-        .filter(|(name, _)| VISIBLE_HEADERS.contains(name) || description::asks_for(adapter, name))
-        .filter_map(|(name, value)| {
-            Some((name.as_str().to_owned(), value.to_str().ok()?.to_owned()))
-        })
-        .filter(|(_, value)| credential.is_none_or(|credential| !value.contains(credential)))
-        .collect()
 }

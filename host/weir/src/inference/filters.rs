@@ -21,28 +21,22 @@ use weir_plugins::counters::{Ended, FilterEffects};
 use weir_plugins::oversight::{Noted, Oversight};
 use weir_plugins::slots::Chosen;
 use weir_plugins::{FilterComponent, Plugin};
-use weir_sandbox::adapter::bindings::chat::{
-    Content, Event, FinishReason, Image, Message, Source, ToolContent,
-};
+use weir_sandbox::adapter::bindings::chat::{Event, FinishReason};
 use weir_sandbox::filter::bindings::filter::{Refusal, Request, Screened, Task, Upstream};
 use weir_sandbox::filter::{Verdict, Watching};
 use weir_sandbox::{GuestError, printable};
+use weir_upstream::error::{ExchangeError, LARGE_REQUEST_BYTES, can_be_of_size};
+use weir_upstream::filter_rules::{
+    FilterFault, LOOK_BEHIND_BYTES, check_annotations, check_change, choose, is_shown, spoken_bytes,
+};
+use weir_upstream::sequence::Sequence;
+use weir_upstream::usage::RequestSize;
 
-use super::error::{ExchangeError, LARGE_REQUEST_BYTES, can_be_of_size};
 use super::resolve;
-use super::sequence::{OutOfOrder, Sequence};
-use super::usage::RequestSize;
 use crate::app::App;
 use crate::catalog::filters::{FilterConfig, OnFailure};
 use crate::catalog::{Catalog, Model};
 use crate::context::RequestContext;
-
-/// Bytes of an answer's text that a filter may hold back in a row.
-pub const LOOK_BEHIND_BYTES: usize = 4 << 10;
-
-/// Annotations of one filter, and bytes of each one's name and value.
-const MAX_ANNOTATIONS: usize = 16;
-const MAX_ANNOTATION_BYTES: usize = 64;
 
 /// What filters have made of a request, beside what is asked now.
 #[derive(Default)]
@@ -62,34 +56,6 @@ pub struct Asker<'a> {
     pub plan: Plan,
     /// The request.
     pub context: &'a RequestContext,
-}
-
-/// What is wrong with a filter.
-#[derive(Debug, thiserror::Error)]
-pub enum FilterFault {
-    /// Its guest was given up.
-    #[error(transparent)]
-    Guest(#[from] GuestError),
-    /// What it makes of the request is none.
-    #[error("its change of the request {0}")]
-    Change(&'static str),
-    /// It chooses upstreams that there are not.
-    #[error("it chooses an upstream that there is not, or one twice")]
-    Choice,
-    /// What it notes cannot stand in a header.
-    #[error(
-        "its annotations are more than {MAX_ANNOTATIONS}, or not of letters, digits, '-', '_' and '.'"
-    )]
-    Annotation,
-    /// What it makes of the answer is none.
-    #[error("its events make no answer: {0}")]
-    OutOfOrder(#[from] OutOfOrder),
-    /// It makes events that are the host's alone.
-    #[error("it makes images or usage")]
-    Forged,
-    /// It holds back too much.
-    #[error("it holds back more than {LOOK_BEHIND_BYTES} bytes of the answer")]
-    HeldBack,
 }
 
 /// Why a filter cannot look at anything at all.
@@ -328,88 +294,6 @@ impl<'a> Screening<'a> {
         }
         Ok(verdict.watching)
     }
-}
-
-/// Those of some candidates that a filter chooses, in its order.
-pub fn choose(indexes: &[u32], allowed: &[usize]) -> Result<Vec<usize>, FilterFault> {
-    let mut chosen = Vec::new();
-    for index in indexes {
-        let at = allowed.get(*index as usize).copied();
-        match at.filter(|at| !chosen.contains(at)) {
-            Some(at) => chosen.push(at),
-            None => return Err(FilterFault::Choice),
-        }
-    }
-    Ok(chosen)
-}
-
-/// Checks that annotations are few, and can stand in a header.
-pub fn check_annotations(annotations: &[(String, String)]) -> Result<(), FilterFault> {
-    let is_word = |text: &String| {
-        (1..=MAX_ANNOTATION_BYTES).contains(&text.len())
-            && text
-                .bytes()
-                .all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte))
-    };
-    let mut words = annotations.iter();
-    let are_words = words.all(|(name, value)| is_word(name) && is_word(value));
-    match annotations.len() <= MAX_ANNOTATIONS && are_words {
-        true => Ok(()),
-        false => Err(FilterFault::Annotation),
-    }
-}
-
-/// Checks that a change is of the request's kind, asks for something, and refers to attachments that there are.
-pub fn check_change(was: &Task, changed: &Task, attachments: usize) -> Result<(), FilterFault> {
-    let is_there = |source: &Source| match source {
-        Source::Attachment(index) => (*index as usize) < attachments,
-        Source::Url(_) | Source::Id(_) => true,
-    };
-    let nowhere = FilterFault::Change("refers to an attachment that there is not");
-    match (was, changed) {
-        (Task::Chat(_), Task::Chat(chat)) if chat.messages.is_empty() => {
-            Err(FilterFault::Change("has no messages"))
-        }
-        (Task::Chat(_), Task::Chat(chat)) => {
-            let mut sources = chat.messages.iter().flat_map(sources);
-            if sources.all(is_there) {
-                Ok(())
-            } else {
-                Err(nowhere)
-            }
-        }
-        (Task::Image(was), Task::Image(image)) => {
-            let sources = |image: &Image| is_there(&image.source);
-            if image.count != was.count {
-                // What is held for it is known by then.
-                return Err(FilterFault::Change("asks for another number of images"));
-            }
-            match image.inputs.iter().chain(&image.mask).all(sources) {
-                true => Ok(()),
-                false => Err(nowhere),
-            }
-        }
-        _ => Err(FilterFault::Change("is of another kind")),
-    }
-}
-
-/// Where the images, recordings and files of a message are.
-fn sources(message: &Message) -> impl Iterator<Item = &Source> {
-    message.parts.iter().flat_map(|part| match &part.content {
-        Content::Image(image) => vec![&image.source],
-        Content::Audio(audio) => vec![&audio.source],
-        Content::File(file) => vec![&file.source],
-        Content::ToolResult(result) => {
-            let content = result.content.iter();
-            let sources = content.filter_map(|content| match content {
-                ToolContent::Image(image) => Some(&image.source),
-                ToolContent::File(file) => Some(&file.source),
-                ToolContent::Text(_) | ToolContent::Opaque(_) => None,
-            });
-            sources.collect()
-        }
-        _ => Vec::new(),
-    })
 }
 
 fn refused(slot: &str, refusal: Refusal) -> ApiError {
@@ -694,21 +578,5 @@ impl Look<'_> {
         }
         self.made.extend(events);
         Ok(())
-    }
-}
-
-/// Whether filters see events of this kind: not the bytes of images and recordings, nor counts.
-pub fn is_shown(event: &Event) -> bool {
-    !matches!(
-        event,
-        Event::MediaBytes(_) | Event::Media(_) | Event::Usage(_)
-    )
-}
-
-/// Bytes of what a block holds, where the event is a piece of it.
-pub fn spoken_bytes(event: &Event) -> usize {
-    match event {
-        Event::Fragment(piece) => piece.text.len(),
-        _ => 0,
     }
 }

@@ -43,9 +43,9 @@ use weir_plugins::canary::samples::Sampler;
 use weir_storage::Cache;
 use weir_storage::clock::Millis;
 use weir_storage::ids;
+use weir_upstream::sequence::Sequence;
+use weir_upstream::usage::{self, CheckedUsage, ModelLimits, RequestSize};
 
-use super::sequence::Sequence;
-use super::usage::{self, CheckedUsage, ModelLimits, RequestSize};
 use crate::app::App;
 use crate::billing;
 use crate::payments::BuyingPages;

@@ -22,23 +22,18 @@
 
 mod attempts;
 pub mod deltas;
-pub mod error;
 pub mod exchange;
 pub mod filters;
 pub mod idempotency;
-pub mod media;
 pub mod meter;
-mod pages;
 mod reasoning;
 pub mod relay;
 mod reply;
 pub mod resolve;
 pub mod routes;
 pub mod routing;
-pub mod sequence;
 pub mod settings;
 mod spans;
-pub mod usage;
 pub mod vendors;
 
 use axum::response::Response;
@@ -46,15 +41,15 @@ use tokio::time::Instant;
 use tracing::{Instrument, Span};
 use weir_dialects::{AnswerHead, ChatCall, Conversation, Dialect, ImageCall};
 use weir_errors::ApiError;
+use weir_upstream::error::{ExchangeError, Phase};
+use weir_upstream::usage::ModelLimits;
 
-use self::error::{ExchangeError, Phase};
 use self::filters::{AnswerScreen, Asker, Passed};
 use self::idempotency::{KeyedRequest, RepeatResponse};
 use self::meter::{Meter, Metered};
 use self::relay::{Bounds, Relay};
 use self::resolve::Resolved;
 use self::routing::Route;
-use self::usage::ModelLimits;
 use crate::app::App;
 use crate::catalog::Catalog;
 use crate::context::RequestContext;

@@ -22,14 +22,14 @@ use tokio::time::{Instant, Sleep, sleep_until};
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 use weir_dialects::{AnswerHead, Billed, Chunks, Dialect, Origin, Whole};
 use weir_errors::ApiError;
+use weir_upstream::error::{ExchangeError, Phase};
+use weir_upstream::media::MediaPieces;
+use weir_upstream::sequence::{OutOfOrder, Sequence};
 
-use super::error::{ExchangeError, Phase};
 use super::filters::AnswerScreen;
 use super::idempotency::KeptAnswer;
-use super::media::MediaPieces;
 use super::meter::{Meter, Spent};
 use super::reply::{Begun, Piece, Reply, StreamReply};
-use super::sequence::{OutOfOrder, Sequence};
 use super::spans;
 use crate::context::RequestContext;
 use crate::inference::deltas::DeltaPublisher;

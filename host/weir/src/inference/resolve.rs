@@ -11,12 +11,12 @@ pub use self::images::resolve_images;
 use weir_dialects::{Attachment, ChatCall, Origin};
 use weir_errors::{ApiError, ErrorCode};
 
-use super::usage::RequestSize;
 use crate::catalog::{Candidate, Catalog, Model};
 use crate::context::WANTED_PROVIDER;
 use weir_sandbox::adapter::bindings::adapter::{Client, Task};
 use weir_sandbox::adapter::bindings::chat::{ChatRequest, Content, ToolContent};
 use weir_sandbox::printable;
+use weir_upstream::usage::RequestSize;
 
 /// Bytes of a model's name that are repeated to who asks for it.
 const MAX_NAME_BYTES: usize = 256;

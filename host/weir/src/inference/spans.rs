@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use opentelemetry::trace::SpanKind;
 use weir_plugins::Component;
+use weir_upstream::error::ExchangeError;
 
-use super::error::ExchangeError;
 use crate::catalog::Candidate;
 use crate::context::RequestContext;
 use weir_sandbox::adapter::bindings::chat::Started;

@@ -9,7 +9,6 @@
 //! long as all of it is within the bytes asked for, over all nodes.
 //! **Invariant:** it is sealed before it is written, and gone [`store::KEPT_FOR`] after the recording has ended.
 
-pub mod exchange;
 pub mod routes;
 pub mod store;
 
@@ -28,7 +27,7 @@ use weir_storage::clock::{Clock, Millis};
 use weir_storage::sealing::KeyRing;
 use weir_storage::secrets::random_bytes;
 
-use self::exchange::{RecordedAnswer, RecordedExchange, RecordedRequest};
+use weir_upstream::recorded::{RecordedAnswer, RecordedExchange, RecordedRequest};
 
 /// How often a node looks for what is wanted, and how often for what is to be forgotten, in looks.
 const LOOK_EVERY: Duration = Duration::from_secs(1);

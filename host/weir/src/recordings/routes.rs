@@ -13,7 +13,6 @@ use weir_ledger::BootId;
 use weir_plugins::Plugin;
 
 use super::WHOLE;
-use super::exchange::RecordedExchange;
 use super::store::{KeptExchange, PAGE, Recording, RecordingStore};
 use crate::app::App;
 use crate::audit::{Actor, AuditEvent};
@@ -22,6 +21,7 @@ use crate::json::from_json;
 use crate::query::ListQuery;
 use crate::request::JsonBody;
 use weir_storage::clock::Millis;
+use weir_upstream::recorded::RecordedExchange;
 
 /// A day: a recording is for looking into something.
 const MOST_SECONDS: u64 = 24 * 3_600;

@@ -9,7 +9,7 @@ use weir_storage::sealing::{KeyRing, Purpose};
 use weir_storage::{Database, ids};
 
 use super::RecordingTerms;
-use super::exchange::RecordedExchange;
+use weir_upstream::recorded::RecordedExchange;
 
 /// How long what was recorded is kept once the recording has ended.
 pub const KEPT_FOR: Duration = Duration::from_secs(7 * 24 * 3_600);

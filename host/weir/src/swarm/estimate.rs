@@ -7,7 +7,7 @@ use weir_ledger::pricing::{self, Bound};
 use super::order::order;
 use super::request::{Agent, SwarmRequest, invalid_model};
 use crate::catalog::Catalog;
-use crate::inference::usage::{ModelLimits, OUTPUT_SLACK_TOKENS, RequestSize};
+use weir_upstream::usage::{ModelLimits, OUTPUT_SLACK_TOKENS, RequestSize};
 
 /// Tokens below which an answer is not worth its price.
 pub(super) const LEAST_TOKENS: u32 = 256;

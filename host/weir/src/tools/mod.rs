@@ -35,7 +35,6 @@ use weir_storage::clock::Clock;
 use weir_storage::secrets::{Key, Secret};
 
 use self::outlet::{Outlet, Scope, Trail};
-pub(crate) use self::outlet::{method, shown_headers};
 use self::page::Page;
 use self::rules::{Rules, ToolRules};
 pub use self::settings::Effect;

@@ -17,6 +17,7 @@ use weir_egress::{Credential, Guard, Kind, Policy, Request, Response, webhook};
 use weir_ledger::AccountId;
 use weir_sandbox::printable;
 use weir_sandbox::tool::bindings::outbound;
+use weir_sandbox::tool::http_rules::{method, shown_headers};
 use weir_sandbox::tool::{Fetching, Outbound};
 use weir_storage::clock::Clock;
 use weir_storage::secrets::{Key, Secret};
@@ -24,24 +25,6 @@ use weir_storage::secrets::{Key, Secret};
 use super::blotter::SecretRedactor;
 use super::rules::{Configured, Integration, Rules, ToolRules};
 use super::settings::Targets;
-
-/// Response headers that a guest is shown, beside those of rate limits.
-const SHOWN: [&str; 8] = [
-    "content-type",
-    "content-language",
-    "etag",
-    "last-modified",
-    "link",
-    "location",
-    "retry-after",
-    "date",
-];
-
-/// What the names of others begin with that it is shown.
-const SHOWN_PREFIXES: [&str; 2] = ["ratelimit", "x-ratelimit-"];
-
-/// Bytes of the response headers that a guest is shown.
-const MAX_SHOWN_BYTES: usize = 8 << 10;
 
 /// Bytes of the longest URL in a record.
 const MAX_URL_BYTES: usize = 2 << 10;
@@ -341,26 +324,6 @@ impl Outbound for Outlet {
     }
 }
 
-/// The response headers that a guest is shown, credentials not blotted out.
-pub(crate) fn shown_headers(headers: &HeaderMap) -> Vec<(String, String)> {
-    let mut bytes_left = MAX_SHOWN_BYTES;
-    let mut shown = Vec::new();
-    for (name, value) in headers {
-        let name = name.as_str();
-        let is_shown =
-            SHOWN.contains(&name) || SHOWN_PREFIXES.iter().any(|prefix| name.starts_with(prefix));
-        let Some(value) = value.to_str().ok().filter(|_| is_shown) else {
-            continue;
-        };
-        let Some(left) = bytes_left.checked_sub(name.len() + value.len()) else {
-            break;
-        };
-        bytes_left = left;
-        shown.push((name.to_owned(), value.to_owned()));
-    }
-    shown
-}
-
 /// The credentials of a call by name: the agent's own, and those of the operator's that are named.
 pub(super) fn credentials<'a>(
     rules: &Rules,
@@ -389,16 +352,4 @@ pub(super) fn webhook_secret(key: &Key, account: &AccountId) -> Secret {
     mac.update(account.0.as_bytes());
     let secret = STANDARD.encode(mac.finalize().into_bytes());
     Secret::new(format!("whsec_{secret}"))
-}
-
-/// A guest's word for a method.
-pub(crate) fn method(method: outbound::Method) -> Method {
-    match method {
-        outbound::Method::Get => Method::GET,
-        outbound::Method::Post => Method::POST,
-        outbound::Method::Put => Method::PUT,
-        outbound::Method::Patch => Method::PATCH,
-        outbound::Method::Delete => Method::DELETE,
-        outbound::Method::Head => Method::HEAD,
-    }
 }

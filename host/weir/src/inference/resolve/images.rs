@@ -11,11 +11,11 @@ use weir_errors::{ApiError, ErrorCode};
 
 use super::{Resolved, model, narrow};
 use crate::catalog::{Catalog, Model};
-use crate::inference::usage::RequestSize;
 use weir_sandbox::adapter::bindings::adapter::Task;
 use weir_sandbox::adapter::bindings::chat::{
     ChatRequest, Content, ImageRequest, Message, ResponseFormat, Role,
 };
+use weir_upstream::usage::RequestSize;
 
 /// Finds the model of a request for images and checks the request against its limits.
 pub fn resolve_images(

@@ -12,12 +12,12 @@ use weir_sandbox::printable;
 use super::journal::Entry;
 use super::{Break, EXHAUSTED, Halt, Running, text_of};
 use crate::inference::deltas::ModelStep;
-use crate::inference::usage::OUTPUT_SLACK_TOKENS;
 use crate::swarm::estimate::LEAST_TOKENS;
 use crate::swarm::model::{CallError, ModelAnswer, ModelCall};
 use crate::swarm::record::AgentStatus;
 use crate::swarm::request::Agent;
 use crate::swarm::store::{LeaseError, NewStep, Place, Step, StepEnd};
+use weir_upstream::usage::OUTPUT_SLACK_TOKENS;
 
 /// How often a call is made anew whose answer was lost and not charged.
 const MAX_ANEW: usize = 3;

@@ -1,12 +1,13 @@
-//! Anthropic's Messages, as a client speaks it, before upstreams that speak it too and before others.
+//! Anthropic's Messages API for clients, with providers of the same dialect and of other dialects.
 
 use serde_json::{Value, json};
 use tests::gateway::UPSTREAM_CREDENTIAL;
+use tests::source::for_each_provider_adapter;
 use tests::{EventStream, Gate, Gateway, Reply, Upstream, chat};
 
-use crate::adapters::PROVIDERS;
+use crate::adapters::provider;
 
-/// The adapters of upstreams of the client's own dialect, and of another.
+/// An adapter of the client's own dialect, and an adapter of another dialect. `cross.rs` tests all adapters.
 pub(crate) const ADAPTERS: [&str; 2] = ["anthropic", "openai"];
 
 /// A question with these fields beside.
@@ -107,6 +108,16 @@ pub(crate) fn rich_stream(adapter: &str) -> Reply {
             "[DONE]",
         ]),
     }
+}
+
+/// Every adapter that calls a provider, with a response of reasoning, text and calls, whole and streamed.
+pub(crate) fn rich_replies() -> Vec<(String, (Reply, Reply))> {
+    for_each_provider_adapter("PROVIDERS in tests/it/adapters.rs", |adapter| {
+        if adapter == "openai" {
+            return Some((rich(adapter), rich_stream(adapter)));
+        }
+        provider(adapter).map(|provider| ((provider.whole)(), (provider.stream)()))
+    })
 }
 
 /// A text, as each upstream writes it.
@@ -1009,13 +1020,10 @@ const CLAUDE_CODE: &str = include_str!("anthropic_messages/claude_code.json");
 #[tokio::test]
 async fn a_coding_agents_request_is_served_by_each_adapter() {
     let request: Value = serde_json::from_str(CLAUDE_CODE).expect("JSON");
-    let of_others = PROVIDERS
-        .iter()
-        .map(|provider| (provider.adapter, (provider.stream)()));
-    for (adapter, reply) in of_others.chain([("openai", rich_stream("openai"))]) {
+    for (adapter, (_, reply)) in rich_replies() {
         let upstream = Upstream::start().await;
         upstream.will(reply);
-        let gateway = Gateway::with_adapter(adapter, &upstream).await;
+        let gateway = Gateway::with_adapter(&adapter, &upstream).await;
         let mut body = request.clone();
         body["model"] = json!("scripted");
         let key = gateway.key();

@@ -3,9 +3,10 @@
 use std::path::Path;
 
 use serde_json::{Value, json};
+use tests::source::provider_adapters;
 use tests::{Gateway, Reply, Upstream};
 
-use crate::adapters::PROVIDERS;
+use crate::adapters::provider;
 use crate::anthropic_messages::said;
 
 /// Where the clients of a dialect ask.
@@ -229,12 +230,9 @@ fn features() -> Vec<Feature> {
     ]
 }
 
-/// What an adapter's upstream answers.
+/// The reply of the provider that an adapter calls.
 fn answer(adapter: &str) -> Reply {
-    match PROVIDERS
-        .iter()
-        .find(|provider| provider.adapter == adapter)
-    {
+    match provider(adapter) {
         Some(provider) if adapter != "anthropic" => (provider.whole)(),
         _ => said(adapter, "So"),
     }
@@ -272,9 +270,9 @@ async fn outcome(gateway: &Gateway, path: &str, fields: Option<&Value>) -> Strin
 
 #[tokio::test]
 async fn the_guide_says_what_each_dialect_can_be_told_each_adapter() {
-    let adapters = ["openai", "anthropic", "gemini", "ollama"];
+    let adapters = provider_adapters();
     let mut gateways = Vec::new();
-    for adapter in adapters {
+    for adapter in &adapters {
         let upstream = Upstream::start().await;
         upstream.always(answer(adapter));
         let gateway = Gateway::builder()

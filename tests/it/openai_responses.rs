@@ -1,22 +1,13 @@
-//! OpenAI's Responses, as a client speaks it, before upstreams of every dialect.
+//! OpenAI's Responses API for clients, with a provider of every adapter.
 
 use serde_json::{Value, json};
+use tests::source::for_each_provider_adapter;
 use tests::{Answer, Client, EventStream, Gate, Gateway, Reply, Upstream, chat};
 
-use crate::adapters::PROVIDERS;
-use crate::anthropic_messages::{broken_stream, rich, rich_stream, said};
+use crate::anthropic_messages::{ADAPTERS, broken_stream, rich, rich_replies, said};
 use crate::sessions::{lines, sent};
 
 pub(crate) const PATH: &str = "/v1/responses";
-
-/// Every adapter, with an answer of reasoning, text and calls, whole and streamed.
-fn providers() -> Vec<(&'static str, Reply, Reply)> {
-    let others = PROVIDERS
-        .iter()
-        .map(|provider| (provider.adapter, (provider.whole)(), (provider.stream)()));
-    let own = ("openai", rich("openai"), rich_stream("openai"));
-    others.chain([own]).collect()
-}
 
 /// A question with these fields beside.
 fn asked(fields: &Value) -> Value {
@@ -234,10 +225,10 @@ fn check_response(response: &Value) {
 
 #[tokio::test]
 async fn an_answer_is_the_same_from_each_provider_and_costs_what_chat_does() {
-    for (adapter, whole, _) in providers() {
+    for (adapter, (whole, _)) in rich_replies() {
         let upstream = Upstream::start().await;
         upstream.always(whole);
-        let gateway = Gateway::with_adapter(adapter, &upstream).await;
+        let gateway = Gateway::with_adapter(&adapter, &upstream).await;
         let client = gateway.client();
         let answer = ask(&client, json!({ "store": false })).await.json();
         check_response(&answer);
@@ -276,10 +267,10 @@ async fn an_answer_is_the_same_from_each_provider_and_costs_what_chat_does() {
 
 #[tokio::test]
 async fn a_stream_has_openais_events_in_order_and_ends_with_the_whole_answer() {
-    for (adapter, whole, stream) in providers() {
+    for (adapter, (whole, stream)) in rich_replies() {
         let upstream = Upstream::start().await;
         upstream.will(stream.one_byte_at_a_time()).will(whole);
-        let gateway = Gateway::with_adapter(adapter, &upstream).await;
+        let gateway = Gateway::with_adapter(&adapter, &upstream).await;
         let client = gateway.client();
         let stream = client.stream(PATH, &asked(&json!({}))).await;
         assert_eq!(stream.status, 200);
@@ -351,10 +342,10 @@ const CODEX: &str = include_str!("openai_responses/codex.json");
 async fn a_coding_agents_request_is_served_by_each_adapter() {
     let mut body: Value = serde_json::from_str(CODEX).expect("JSON");
     body["model"] = json!("scripted");
-    for (adapter, whole, stream) in providers() {
+    for (adapter, (whole, stream)) in rich_replies() {
         let upstream = Upstream::start().await;
         upstream.will(stream).will(whole);
-        let gateway = Gateway::with_adapter(adapter, &upstream).await;
+        let gateway = Gateway::with_adapter(&adapter, &upstream).await;
         let client = gateway
             .client()
             .with_header("openai-beta", "responses=experimental")
@@ -398,7 +389,7 @@ async fn a_coding_agents_request_is_served_by_each_adapter() {
         assert_eq!(text(&answer), "Hi there", "{adapter}");
         let sent_again = upstream.next_request().await.json();
         let tools = &sent_again["tools"];
-        match adapter {
+        match adapter.as_str() {
             // It has such tools itself.
             "openai" => {
                 assert_eq!(tools[2]["custom"]["name"], "apply_patch");
@@ -422,52 +413,48 @@ async fn a_coding_agents_request_is_served_by_each_adapter() {
                 );
             }
             "gemini" => assert_eq!(tools[0]["functionDeclarations"][2]["name"], "apply_patch"),
-            _ => assert_eq!(tools[2]["function"]["name"], "apply_patch"),
+            "ollama" => assert_eq!(tools[2]["function"]["name"], "apply_patch"),
+            _ => panic!("the adapter {adapter} has no assertion about its tools; add one here"),
         }
     }
 }
 
-/// What a model writes into the function that stands for a tool of free text is the text.
+/// A call of the tool `patch` with this free text, as the provider of an adapter sends it.
+fn call_of_custom_tool(adapter: &str, patch: &str) -> Option<Reply> {
+    let input = json!({ "input": patch });
+    let message = match adapter {
+        "anthropic" => json!({
+            "content": [{ "type": "tool_use", "id": "t1", "name": "patch", "input": input }],
+            "stop_reason": "tool_use", "usage": { "input_tokens": 1, "output_tokens": 1 },
+        }),
+        "gemini" => json!({ "candidates": [{
+            "content": { "parts": [{ "functionCall": { "id": "t1", "name": "patch", "args": input } }] },
+            "finishReason": "STOP",
+        }] }),
+        "ollama" => json!({
+            "message": { "role": "assistant", "tool_calls": [{ "id": "t1", "function": { "name": "patch", "arguments": input } }] },
+            "done": true, "done_reason": "stop",
+        }),
+        "openai" => {
+            let call = json!({ "id": "t1", "type": "custom", "custom": { "name": "patch", "input": patch } });
+            let message = json!({ "role": "assistant", "tool_calls": [call] });
+            return Some(Reply::chat_message(&message, "tool_calls"));
+        }
+        _ => return None,
+    };
+    Some(Reply::json(200, &message))
+}
+
+/// An adapter passes a custom tool as a function if its provider has no custom tools.
 #[tokio::test]
 async fn a_custom_tool_is_called_with_free_text_by_each_adapter() {
     let patch = "*** Begin \"Patch\"\n";
-    let input = json!({ "input": patch });
-    let arguments = input.to_string();
-    let called = |body: Value| Reply::json(200, &body);
-    let replies = [
-        (
-            "anthropic",
-            called(json!({
-                "content": [{ "type": "tool_use", "id": "t1", "name": "patch", "input": input }],
-                "stop_reason": "tool_use", "usage": { "input_tokens": 1, "output_tokens": 1 },
-            })),
-        ),
-        (
-            "gemini",
-            called(json!({ "candidates": [{
-                "content": { "parts": [{ "functionCall": { "id": "t1", "name": "patch", "args": input } }] },
-                "finishReason": "STOP",
-            }] })),
-        ),
-        (
-            "ollama",
-            called(json!({
-                "message": { "role": "assistant", "tool_calls": [{ "id": "t1", "function": { "name": "patch", "arguments": input } }] },
-                "done": true, "done_reason": "stop",
-            })),
-        ),
-        (
-            "openai",
-            Reply::chat_message(
-                &json!({ "role": "assistant", "tool_calls": [{ "id": "t1", "type": "custom", "custom": { "name": "patch", "input": patch } }] }),
-                "tool_calls",
-            ),
-        ),
-    ];
+    let place = "call_of_custom_tool in tests/it/openai_responses.rs";
+    let replies = for_each_provider_adapter(place, |adapter| call_of_custom_tool(adapter, patch));
     for (adapter, reply) in replies {
         let upstream = Upstream::start().await;
-        upstream.will(reply).will(said(adapter, "Done"));
-        let gateway = Gateway::with_adapter(adapter, &upstream).await;
+        upstream.will(reply).will(said(&adapter, "Done"));
+        let gateway = Gateway::with_adapter(&adapter, &upstream).await;
         let client = gateway.client();
         let tools = json!([{ "type": "custom", "name": "patch", "description": "Patches." }]);
         let question = json!({ "role": "user", "content": "Hello" });
@@ -492,7 +479,7 @@ async fn a_custom_tool_is_called_with_free_text_by_each_adapter() {
         )
         .await;
         let sent = upstream.next_request().await.json();
-        match adapter {
+        match adapter.as_str() {
             "openai" => {
                 let custom = &sent["messages"][1]["tool_calls"][0]["custom"];
                 assert_eq!(custom["input"], patch);
@@ -500,7 +487,7 @@ async fn a_custom_tool_is_called_with_free_text_by_each_adapter() {
             }
             _ => assert_eq!(
                 sent["messages"][1]["content"][0]["input"],
-                serde_json::from_str::<Value>(&arguments).expect("JSON")
+                json!({ "input": patch })
             ),
         }
     }
@@ -725,7 +712,7 @@ async fn errors_have_openais_envelope_and_codes() {
 
 #[tokio::test]
 async fn a_stream_that_fails_ends_with_the_answer_that_failed() {
-    for adapter in ["anthropic", "openai"] {
+    for adapter in ADAPTERS {
         let upstream = Upstream::start().await;
         upstream.will(broken_stream(adapter));
         let gateway = Gateway::with_adapter(adapter, &upstream).await;

@@ -6,7 +6,7 @@ use std::process::Output;
 
 use serde_json::{Value, json};
 use tempfile::TempDir;
-use tests::{chat, guests};
+use tests::{chat, guests, source};
 
 use crate::cli::{run, text};
 
@@ -85,14 +85,14 @@ impl Found {
 
 #[test]
 fn every_adapter_that_weir_brings_passes() {
-    for name in ["openai", "anthropic", "gemini", "ollama", "demo"] {
+    for name in &source::adapters() {
         let found = Desk::new(&guests::bundled(name)).found(0, &[]);
         assert_eq!(found.0["component"]["kind"], "adapter");
         let dialect = &found.0["component"]["description"]["dialect"];
         assert!(
             dialect
                 .as_str()
-                .is_some_and(|dialect| dialect.starts_with(name))
+                .is_some_and(|dialect| dialect.starts_with(name.as_str()))
         );
         for check in ["size", "parse", "compile", "imports", "world", "self-test"] {
             assert_eq!(found.result(check), "passed", "{name}: {check}");

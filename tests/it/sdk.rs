@@ -161,7 +161,7 @@ fn course(adapter: &str) -> Vec<Reply> {
 
 /// Runs a script on a gateway before an upstream of each kind, and checks what came through to that.
 async fn run_course(script: &str, more: &[&str]) {
-    for adapter in ["openai", "anthropic"] {
+    for adapter in anthropic_messages::ADAPTERS {
         let upstream = Upstream::start().await;
         for reply in course(adapter) {
             upstream.will(reply);

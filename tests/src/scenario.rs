@@ -1,10 +1,10 @@
-//! One exchange, scripted for each provider's API: whatever adapter reads it, a client is told the same.
+//! One exchange, scripted for the API of each provider. Clients get the same response from every adapter.
 
 use serde_json::{Value, json};
 
 use crate::upstream::Reply;
 
-/// What a model does.
+/// The behaviour of a model in one exchange.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scenario {
     /// Says `Hello there`.
@@ -25,17 +25,14 @@ pub enum Scenario {
     ErrorInside,
 }
 
-/// Tokens of every exchange's input and output.
+/// Input and output tokens of every exchange.
 pub const USED: (u64, u64) = (12, 7);
 
-/// An answer by a schema.
+/// The text of a structured output.
 const ANSWER: &str = "{\"answer\": 42}";
 
-/// Adapters that have an upstream.
-pub const ADAPTERS: [&str; 4] = ["openai", "anthropic", "gemini", "ollama"];
-
 impl Scenario {
-    /// All but the error.
+    /// All scenarios without an error.
     pub const WHOLE: [Self; 7] = [
         Self::Text,
         Self::Tool,
@@ -46,7 +43,11 @@ impl Scenario {
         Self::Structured,
     ];
 
-    /// What an upstream answers whose dialect this adapter speaks; `None` where its API has no such thing.
+    /// The reply of the provider that this adapter calls; `None` if its API has no such reply.
+    ///
+    /// # Panics
+    ///
+    /// If no reply is scripted for the adapter.
     pub fn reply(self, adapter: &str, stream: bool) -> Option<Reply> {
         if self == Self::ErrorInside && !stream || self == Self::Refusal && adapter == "ollama" {
             return None;
@@ -58,7 +59,9 @@ impl Scenario {
             ("anthropic", true) => self.anthropic_stream(),
             ("gemini", _) => self.gemini(stream),
             ("ollama", _) => self.ollama(stream),
-            _ => panic!("{adapter} has no upstream"),
+            _ => panic!(
+                "the adapter {adapter} has no scripted replies; add them to `Scenario` in tests/src/scenario.rs"
+            ),
         })
     }
 
@@ -105,7 +108,7 @@ impl Scenario {
                 vec![call(0, "t1", "{\"at\""), more(0, ": 1}")],
                 "tool_calls",
             ),
-            // Those of the first one come behind the second one's beginning.
+            // Arguments of the first call arrive after the start of the second call.
             Self::ParallelTools => (
                 vec![
                     said("Two"),
@@ -248,7 +251,7 @@ impl Scenario {
             Self::Length => (vec![text("So")], "MAX_TOKENS"),
             Self::ErrorInside => (vec![text("So")], ""),
         };
-        // Of the output, thoughts are counted apart.
+        // Gemini counts thoughts apart from other output.
         let thoughts = if self == Self::Reasoning { 3 } else { 0 };
         let usage = json!({
             "promptTokenCount": USED.0, "candidatesTokenCount": USED.1 - thoughts, "thoughtsTokenCount": thoughts,

@@ -137,6 +137,14 @@ impl Gateway {
         self.web(user)
     }
 
+    /// An API key of a user that expired a day ago: keys are valid for 90 days.
+    pub async fn expired_key(&self, user: &str) -> String {
+        let made_at = Millis(self.app.clock.now().0 - 91 * 86_400_000);
+        let (database, peppers) = (&self.app.database, &self.app.key_peppers);
+        let key = store::create_key(database, peppers, user, "old", false, made_at).await;
+        key.expect("a key").expose().to_owned()
+    }
+
     /// A client at the internal port that presents a token of the local issuer with these scopes.
     pub fn service(&self, scopes: &[&str]) -> Client {
         let token = self

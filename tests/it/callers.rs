@@ -42,12 +42,7 @@ async fn kinds(gateway: &Gateway) -> Vec<Kind> {
     assert_eq!(bob.delete(&path).await.status, 204);
     let admin = gateway.admin("root").await;
     let mallory = gateway.web_user_id("mallory").await;
-    let made = gateway
-        .web("mallory")
-        .post("/api-keys", &json!({}))
-        .await
-        .json();
-    let of_disabled = made["api_key"].as_str().expect("a key").to_owned();
+    let of_disabled = gateway.web_key("mallory").await;
     let disabled = admin
         .post(&format!("/admin/users/{mallory}/disable"), &json!({}))
         .await;
@@ -373,12 +368,7 @@ async fn a_web_user_with_a_key_of_another_provider_is_refused() {
 #[tokio::test]
 async fn of_two_valid_keys_the_one_in_x_api_key_is_used() {
     let gateway = Gateway::start().await;
-    let bob = gateway
-        .web("bob")
-        .post("/api-keys", &json!({}))
-        .await
-        .json();
-    let bob = bob["api_key"].as_str().expect("a key");
+    let bob = &*gateway.web_key("bob").await;
     let both = gateway.client().with_header("x-api-key", bob);
     assert_eq!(both.post("/chat", &chat("demo", "Hello")).await.status, 200);
     let asked = async |client: &Client| {

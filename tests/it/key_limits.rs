@@ -42,6 +42,12 @@ async fn start(gateway: &Gateway, task_id: &str, message_id: &str) -> Answer {
     service.post(EXECUTE, &message).await
 }
 
+/// The id of a swarm that a response names.
+fn execution_id(accepted: &Answer) -> String {
+    let id = accepted.json()["execution_id"].as_str().map(str::to_owned);
+    id.expect("an id")
+}
+
 async fn revoke(gateway: &Gateway, key_id: &str) {
     let admin = gateway.admin("root").await;
     let revoked = admin.delete(&format!("/admin/keys/{key_id}")).await;
@@ -91,8 +97,7 @@ async fn a_task_keeps_the_key_that_defined_it_and_each_start_checks_that_keys_li
             // Its run is charged to the key.
             let started = start(&gateway, &id, "1").await;
             assert_eq!(started.status, 202, "{}", started.text());
-            let execution = started.json();
-            let record = ended(&client, execution["execution_id"].as_str().expect("an id")).await;
+            let record = ended(&client, &execution_id(&started)).await;
             assert_eq!(record["status"], "completed", "{record}");
             is_settled(&gateway).await;
             assert_eq!(shown(&gateway, &key_id).await["budgets"][0]["used"], 0.028);
@@ -138,12 +143,7 @@ async fn a_task_keeps_the_key_that_defined_it_and_each_start_checks_that_keys_li
             clock.advance(MINUTE);
             let started = start(&gateway, &id, "5").await;
             assert_eq!(started.status, 202, "{}", started.text());
-            let execution = started.json();
-            ended(
-                &gateway.client(),
-                execution["execution_id"].as_str().expect("an id"),
-            )
-            .await;
+            ended(&gateway.client(), &execution_id(&started)).await;
             revoke(&gateway, &key_id).await;
             clock.advance(MINUTE);
             for task in [&id, &free] {
@@ -204,10 +204,7 @@ async fn a_running_swarm_ends_before_its_next_step_when_its_key_is_revoked() {
             allowed.next_request().await;
             revoke(&gateway, &key_id).await;
             gate.open();
-            let id = accepted.json()["execution_id"]
-                .as_str()
-                .expect("an id")
-                .to_owned();
+            let id = execution_id(&accepted);
             let record = ended(&gateway.client(), &id).await;
             assert_eq!(record["status"], "partial", "{record}");
             let error = record["error"].as_str().expect("a reason");
@@ -249,10 +246,7 @@ async fn a_swarms_call_uses_the_models_that_its_key_has_at_that_moment() {
     )
     .await;
     gate.open();
-    let id = accepted.json()["execution_id"]
-        .as_str()
-        .expect("an id")
-        .to_owned();
+    let id = execution_id(&accepted);
     let record = ended(&gateway.client(), &id).await;
     let error = record["error"].as_str().expect("a reason");
     assert!(error.contains("may not use the model forbidden"), "{error}");
@@ -403,8 +397,8 @@ async fn no_endpoint_does_or_leaves_behind_what_a_keys_limits_forbid() {
     gateway.set_plan("pro").await;
     let owner = gateway.client();
     let task_id = define(&owner, &definition("the owner's")).await;
-    let accepted = owner.post("/swarms", &swarm(&[agent("one")])).await.json();
-    let execution_id = accepted["execution_id"].as_str().expect("an id").to_owned();
+    let accepted = owner.post("/swarms", &swarm(&[agent("one")])).await;
+    let execution_id = execution_id(&accepted);
     ended(&owner, &execution_id).await;
     is_settled(&gateway).await;
     let requests = owner.get("/usage/requests").await.json();
@@ -499,14 +493,7 @@ async fn no_endpoint_does_or_leaves_behind_what_a_keys_limits_forbid() {
         .stranger()
         .with_key(&gateway.expired_key(USER).await);
     let bob = gateway.web_user_id("bob").await;
-    let of_bob = gateway
-        .web("bob")
-        .post("/api-keys", &json!({}))
-        .await
-        .json();
-    let of_bob = gateway
-        .stranger()
-        .with_key(of_bob["api_key"].as_str().expect("a key"));
+    let of_bob = gateway.stranger().with_key(&gateway.web_key("bob").await);
     assert_eq!(of_bob.get("/models").await.status, 200);
     let admin = gateway.admin("root").await;
     let disabled = admin

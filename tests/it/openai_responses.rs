@@ -493,6 +493,16 @@ async fn a_custom_tool_is_called_with_free_text_by_each_adapter() {
     }
 }
 
+/// The content of `rich("anthropic")`, as it goes back to the provider.
+fn rich_blocks() -> Value {
+    json!([
+        { "type": "thinking", "thinking": "Hm.", "signature": "c2ln" },
+        { "type": "text", "text": "Hi there" },
+        { "type": "tool_use", "id": "t1", "name": "look", "input": { "at": 1 } },
+        { "type": "tool_use", "id": "t2", "name": "look", "input": {} },
+    ])
+}
+
 /// Signatures of reasoning and of calls survive clients that send items back as they got them, and know nothing of either.
 #[tokio::test]
 async fn what_only_its_provider_can_read_comes_back_to_it_and_to_no_other() {
@@ -536,15 +546,7 @@ async fn what_only_its_provider_can_read_comes_back_to_it_and_to_no_other() {
         assert_eq!(again.status, 200, "{adapter}: {}", again.text());
         let sent = upstream.next_request().await.json();
         if adapter == "anthropic" {
-            assert_eq!(
-                sent["messages"][1]["content"],
-                json!([
-                    { "type": "thinking", "thinking": "Hm.", "signature": "c2ln" },
-                    { "type": "text", "text": "Hi there" },
-                    { "type": "tool_use", "id": "t1", "name": "look", "input": { "at": 1 } },
-                    { "type": "tool_use", "id": "t2", "name": "look", "input": {} },
-                ])
-            );
+            assert_eq!(sent["messages"][1]["content"], rich_blocks());
         } else {
             let parts = sent["contents"][1]["parts"].as_array().expect("parts");
             let signed: Vec<_> = parts
@@ -955,15 +957,7 @@ async fn items_of_kept_answers_may_stand_by_their_ids() {
     let second = ask(&client, json!({ "input": input(&first) })).await;
     assert_eq!(text(&second.json()), "Done");
     let sent = upstream.next_request().await.json();
-    assert_eq!(
-        sent["messages"][1]["content"],
-        json!([
-            { "type": "thinking", "thinking": "Hm.", "signature": "c2ln" },
-            { "type": "text", "text": "Hi there" },
-            { "type": "tool_use", "id": "t1", "name": "look", "input": { "at": 1 } },
-            { "type": "tool_use", "id": "t2", "name": "look", "input": {} },
-        ])
-    );
+    assert_eq!(sent["messages"][1]["content"], rich_blocks());
     // What was referred to is kept with the next answer.
     let history = format!(
         "/session/{}/history",

@@ -92,13 +92,13 @@ fn rows() -> Vec<Row> {
     section.lines().filter_map(Row::read).collect()
 }
 
-/// A path of the table, relative to the repository. `None` for a name that files of several folders have.
+/// A path of the table, relative to the repository. `None` for the name of a file: files of several folders may have it,
+/// as in "`settings.rs` of the feature".
 fn place_in_repository(place: &str) -> Option<String> {
     if FOLDERS.iter().any(|folder| place.starts_with(folder)) {
         return Some(place.to_owned());
     }
-    let path = format!("{BASE}{place}");
-    (place.contains('/') || root().join(&path).exists()).then_some(path)
+    place.contains('/').then(|| format!("{BASE}{place}"))
 }
 
 /// Whether a place of a row names an edited file.

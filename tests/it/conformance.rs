@@ -13,7 +13,6 @@ use std::sync::Arc;
 
 use http::HeaderMap;
 use tests::sandbox::{load, sandbox};
-use tests::source::{for_each_provider_adapter, provider_adapters};
 use weir::cli::plugin::{Cut, Recording, Trial};
 use weir_bundled::BUNDLE;
 use weir_dialects::{self as dialect, ChatCall, anthropic_messages};
@@ -131,7 +130,7 @@ fn the_program_embeds_every_request_and_response() {
     for (name, body) in BUNDLE.requests {
         assert!(read(name, body.as_bytes()).is_ok(), "{name}");
     }
-    for provider in &provider_adapters() {
+    for provider in &tests::source::provider_adapters() {
         let of_provider = BUNDLE
             .responses
             .iter()
@@ -233,10 +232,11 @@ async fn every_request_becomes_what_its_snapshots_say() {
 #[tokio::test]
 async fn every_recorded_answer_becomes_the_events_of_its_snapshot() {
     let components: BTreeMap<_, _> = adapters().await.into_iter().collect();
-    let folders = for_each_provider_adapter("tests/conformance/answers/", |adapter| {
-        let folder = folder().join("answers").join(adapter);
-        folder.is_dir().then_some(folder)
-    });
+    let folders =
+        tests::source::for_each_provider_adapter("tests/conformance/answers/", |adapter| {
+            let folder = folder().join("answers").join(adapter);
+            folder.is_dir().then_some(folder)
+        });
     for (adapter, folder) in folders {
         let component = &components[&adapter];
         let mut snapshots = Snapshots::default();

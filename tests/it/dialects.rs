@@ -9,14 +9,13 @@ use tests::{Gateway, Reply, Upstream};
 use crate::adapters::provider;
 use crate::anthropic_messages::said;
 
-/// Where the clients of a dialect ask.
+/// The endpoints of the dialects.
 const PATHS: [&str; 3] = ["/v1/chat/completions", "/v1/messages", "/v1/responses"];
 
-/// A signature of the provider's, as a client of Responses carries it.
+/// A provider's signature, in the form for clients of Responses.
 const PROOF: &str = "weir.eyJwcm92aWRlciI6InNjcmlwdGVkIiwic2lnbmF0dXJlIjoiYzJsbiJ9";
 
-/// Something that a client may ask for, as fields of a request: in Chat Completions, in Messages and in Responses, where
-/// they have it.
+/// A feature of requests, as fields in Chat Completions, in Messages and in Responses; `None` if the dialect lacks it.
 struct Feature {
     name: &'static str,
     fields: [Option<Value>; 3],
@@ -238,7 +237,7 @@ fn answer(adapter: &str) -> Reply {
     }
 }
 
-/// What becomes of a feature: it is served, without what its upstream cannot be told, or refused.
+/// The outcome of a feature: served, served without some fields, or rejected.
 async fn outcome(gateway: &Gateway, path: &str, fields: Option<&Value>) -> String {
     let Some(fields) = fields else {
         return "–".to_owned();
@@ -254,7 +253,7 @@ async fn outcome(gateway: &Gateway, path: &str, fields: Option<&Value>) -> Strin
     }
     let answer = gateway.client().post(path, &body).await;
     if answer.status != 200 {
-        // By the adapter, or by the dialect for all of them.
+        // The adapter rejects the request, or the dialect does for all adapters.
         assert_eq!(answer.status, 400, "{}", answer.text());
         assert_eq!(answer.json()["error"]["type"], "invalid_request_error");
         return "refused".to_owned();

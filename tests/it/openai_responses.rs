@@ -9,7 +9,7 @@ use crate::sessions::{lines, sent};
 
 pub(crate) const PATH: &str = "/v1/responses";
 
-/// A question with these fields beside.
+/// A request with these additional fields.
 fn asked(fields: &Value) -> Value {
     let mut body = json!({
         "model": "scripted", "input": "Hello",
@@ -27,7 +27,7 @@ async fn ask(client: &Client, fields: Value) -> Answer {
     answer
 }
 
-/// The events of a stream, which are numbered, and named by their types.
+/// The events of a stream. Each has a sequence number, and its type as its name.
 async fn events(stream: EventStream) -> Vec<Value> {
     let events = stream.rest().await;
     let events = events
@@ -58,7 +58,7 @@ fn last(events: &[Value]) -> &Value {
     events.last().expect("an event")
 }
 
-/// All text of an answer.
+/// All text of a response.
 fn text(response: &Value) -> String {
     let items = response["output"].as_array().expect("items").iter();
     let parts = items
@@ -67,13 +67,13 @@ fn text(response: &Value) -> String {
     parts.filter_map(|part| part["text"].as_str()).collect()
 }
 
-/// The items of an answer of this type.
+/// The items of a response with this type.
 fn items<'a>(response: &'a Value, kind: &str) -> Vec<&'a Value> {
     let items = response["output"].as_array().expect("items").iter();
     items.filter(|item| item["type"] == kind).collect()
 }
 
-/// The fields that the schema demands of an event, or of an item or part within it, beside its `type`.
+/// Checks the fields that the schema requires of an event, and of its item or part.
 fn check_fields(event: &Value) {
     const OF_PART: &[&str] = &["item_id", "output_index", "content_index"];
     const OF_SUMMARY: &[&str] = &["item_id", "output_index", "summary_index"];
@@ -116,7 +116,7 @@ fn check_fields(event: &Value) {
     assert_eq!(fields.len(), known, "{event}");
 }
 
-/// The same of an item of the output.
+/// Checks the fields that the schema requires of an output item.
 fn check_item(item: &Value) {
     let fields: &[&str] = match item["type"].as_str().expect("a type") {
         "message" => &["id", "status", "role", "content"],
@@ -143,7 +143,7 @@ fn check_item(item: &Value) {
     }
 }
 
-/// The same of an answer: a type for each field, null where it may be that.
+/// Checks the fields that the schema requires of a response, and their types.
 fn check_response(response: &Value) {
     let is = |value: &Value, kind: &str| match kind {
         "string" => value.is_string(),
@@ -277,7 +277,7 @@ async fn a_stream_has_openais_events_in_order_and_ends_with_the_whole_answer() {
         assert_eq!(stream.headers["content-type"], "text/event-stream");
         let events = events(stream).await;
         let mut names = kinds(&events);
-        // A text may come in more or fewer pieces.
+        // The number of text events is free.
         names.dedup();
         let item = |events: &[&'static str]| {
             let all = [
@@ -304,7 +304,7 @@ async fn a_stream_has_openais_events_in_order_and_ends_with_the_whole_answer() {
             "response.output_text.done",
             "response.content_part.done",
         ]));
-        // Two calls at once, whose pieces are mixed.
+        // The stream of `openai` interleaves two calls.
         let calls = if adapter == "openai" { 2 } else { 1 };
         for _ in 0..calls {
             expected.extend(&call);
@@ -316,7 +316,7 @@ async fn a_stream_has_openais_events_in_order_and_ends_with_the_whole_answer() {
         let response = &last(&events)["response"];
         assert_eq!(response["usage"], whole["usage"], "{adapter}");
         assert_eq!(text(response), "Hi there", "{adapter}");
-        // What was done one by one is what the answer has in the end.
+        // The final response has the items of the events.
         let done = events
             .iter()
             .filter(|event| event["type"] == "response.output_item.done");
@@ -337,7 +337,7 @@ async fn a_stream_has_openais_events_in_order_and_ends_with_the_whole_answer() {
 
 const CODEX: &str = include_str!("openai_responses/codex.json");
 
-/// What Codex always sends is served by each adapter: what one cannot be told is advisory.
+/// Each adapter serves the fields that Codex always sends, and ignores the fields that its provider lacks.
 #[tokio::test]
 async fn a_coding_agents_request_is_served_by_each_adapter() {
     let mut body: Value = serde_json::from_str(CODEX).expect("JSON");
@@ -353,7 +353,7 @@ async fn a_coding_agents_request_is_served_by_each_adapter() {
         let stream = client.stream(PATH, &body).await;
         assert_eq!(stream.status, 200, "{adapter}");
         let ignored = stream.headers["x-weir-ignored"].to_str().expect("ASCII");
-        // Nobody here has sealed it, and nobody is told who asks.
+        // No provider here sealed the reasoning, and no provider gets data about the client.
         for name in ["reasoning", "client_metadata"] {
             assert!(
                 ignored.split(", ").any(|ignored| ignored == name),
@@ -372,7 +372,7 @@ async fn a_coding_agents_request_is_served_by_each_adapter() {
             "*** Begin Patch",
             "apply_patch",
         ] {
-            // Gemini's calls need no ids.
+            // Gemini's calls have no ids.
             let is_told = String::from_utf8_lossy(&sent.body).contains(words);
             assert!(is_told || words == "call_ls", "{adapter}: {words}");
         }
@@ -390,7 +390,7 @@ async fn a_coding_agents_request_is_served_by_each_adapter() {
         let sent_again = upstream.next_request().await.json();
         let tools = &sent_again["tools"];
         match adapter.as_str() {
-            // It has such tools itself.
+            // OpenAI has custom tools.
             "openai" => {
                 assert_eq!(tools[2]["custom"]["name"], "apply_patch");
                 assert_eq!(tools[2]["custom"]["format"]["grammar"]["syntax"], "lark");
@@ -503,7 +503,7 @@ fn rich_blocks() -> Value {
     ])
 }
 
-/// Signatures of reasoning and of calls survive clients that send items back as they got them, and know nothing of either.
+/// Signatures of reasoning and calls survive clients that send items back without knowledge of signatures.
 #[tokio::test]
 async fn what_only_its_provider_can_read_comes_back_to_it_and_to_no_other() {
     let gemini = Reply::json(
@@ -533,7 +533,7 @@ async fn what_only_its_provider_can_read_comes_back_to_it_and_to_no_other() {
         let answer = ask(&client, json!({})).await.json();
         upstream.next_request().await;
         let mut input = vec![json!({ "role": "user", "content": "Hello" })];
-        // As typed clients do: fields that they do not know are lost, ids of items, too.
+        // Typed clients drop unknown fields and the ids of items.
         for item in answer["output"].as_array().expect("items") {
             let mut item = item.clone();
             item.as_object_mut().expect("an item").remove("id");
@@ -697,7 +697,7 @@ async fn errors_have_openais_envelope_and_codes() {
         Value::Null,
     );
 
-    // What comes before the answer is no stream.
+    // An error before the response is not a stream.
     upstream.will(Reply::error(400, "no such thing"));
     let mut streamed = asked(&json!({ "max_output_tokens": 10 }));
     streamed["stream"] = json!(true);
@@ -817,7 +817,7 @@ async fn a_conversation_goes_on_from_any_of_its_answers() {
         sent(&upstream).await,
         lines(&[("system", "Be brief."), ("user", "one")])
     );
-    // Instructions are for one answer alone.
+    // Instructions hold for one response.
     let second = say("two", "", Some(&first)).await;
     let both = [("user", "one"), ("assistant", "re one"), ("user", "two")];
     assert_eq!(sent(&upstream).await, lines(&both));
@@ -828,12 +828,12 @@ async fn a_conversation_goes_on_from_any_of_its_answers() {
         &[("assistant", "re two"), ("user", "three")],
     ];
     assert_eq!(sent(&upstream).await, lines(&all.concat()));
-    // Another way on from the first.
+    // A second continuation of the first response.
     say("other", "", Some(&first)).await;
     let other = [("user", "one"), ("assistant", "re one"), ("user", "other")];
     assert_eq!(sent(&upstream).await, lines(&other));
 
-    // A stream's answer, by its id.
+    // The response of a stream is continued by its id.
     upstream.will_stream(["re ", "stream"]);
     let stream = client
         .stream(PATH, &asked(&json!({ "input": "four" })))
@@ -848,7 +848,7 @@ async fn a_conversation_goes_on_from_any_of_its_answers() {
     ];
     assert_eq!(sent(&upstream).await, lines(&streamed));
 
-    // It is a session of its user's, which can be read and forgotten.
+    // Its user can read and delete the response as a session.
     let history = client
         .get(&format!("/session/{first}/history"))
         .await
@@ -901,12 +901,12 @@ async fn an_answer_is_gone_on_with_by_its_user_alone_and_only_if_it_was_kept() {
         );
     }
     assert_eq!(upstream.count(), asked_before);
-    // One that is not kept itself may go on with one that is.
+    // A response that is not stored can continue a stored response.
     let body = json!({ "previous_response_id": id(&kept), "store": false });
     ask(&client, body).await;
 }
 
-/// Results of calls go to the answer that made them, with what proves its calls.
+/// Results of calls go back with the signatures of the response that made the calls.
 #[tokio::test]
 async fn a_call_is_answered_by_the_id_of_the_answer_that_made_it() {
     let upstream = Upstream::start().await;
@@ -929,7 +929,7 @@ async fn a_call_is_answered_by_the_id_of_the_answer_that_made_it() {
     assert_eq!(sent["messages"][2]["content"][1]["content"], "two");
 }
 
-/// As Vercel's SDK does unless it is told that nothing is kept.
+/// Vercel's SDK refers to stored items by default.
 #[tokio::test]
 async fn items_of_kept_answers_may_stand_by_their_ids() {
     let upstream = Upstream::start().await;
@@ -958,7 +958,7 @@ async fn items_of_kept_answers_may_stand_by_their_ids() {
     assert_eq!(text(&second.json()), "Done");
     let sent = upstream.next_request().await.json();
     assert_eq!(sent["messages"][1]["content"], rich_blocks());
-    // What was referred to is kept with the next answer.
+    // The next response stores the referenced items.
     let history = format!(
         "/session/{}/history",
         second.json()["id"].as_str().expect("an id")
@@ -966,7 +966,7 @@ async fn items_of_kept_answers_may_stand_by_their_ids() {
     let history = client.get(&history).await.json();
     assert_eq!(history["messages"][1]["content"], "Hi there", "{history}");
 
-    // Nothing of another's, and nothing that was not kept.
+    // References to items of other users and to items that are not stored are rejected.
     let unkept = ask(&client, json!({ "store": false })).await.json();
     let made = gateway
         .web("mallory")
@@ -985,8 +985,8 @@ async fn items_of_kept_answers_may_stand_by_their_ids() {
     assert_eq!(upstream.count(), 3);
 }
 
-/// The cases of the Open Responses compliance suite that apply: each is served by the demo and by a provider, and its answer and its
-/// events have all that the schema demands.
+/// The applicable cases of the Open Responses compliance suite, with the demo and with a provider. Responses and events
+/// have all fields that the schema requires.
 #[tokio::test]
 async fn open_responses_cases_are_complied_with() {
     let upstream = Upstream::start().await;

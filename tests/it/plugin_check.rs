@@ -1,4 +1,4 @@
-//! `weir plugin check` as a plugin's author runs it.
+//! `weir plugin check`, run as the author of a plugin.
 
 use std::fs;
 use std::path::Path;
@@ -10,7 +10,7 @@ use tests::{chat, guests, source};
 
 use crate::cli::{run, text};
 
-/// An answer of the dialect that the adapter `openai` speaks, in German, since a letter of it takes two bytes.
+/// A response for the adapter `openai`. Its text is German, because one of the letters has two bytes.
 const STREAMED: &str = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n\
     data: {\"choices\":[{\"index\":0,\"delta\":{\"role\":\"assistant\",\"content\":\"Grüß\"}}]}\r\n\r\n\
     data: {\"choices\":[{\"index\":0,\"delta\":{},\"finish_reason\":\"stop\"}]}\r\n\r\n\
@@ -38,7 +38,7 @@ impl Desk {
         run(self.path(), &[&["plugin", "check", "."], more].concat())
     }
 
-    /// What a check finds that ends with this code.
+    /// The findings of a check that ends with this code.
     fn found(&self, code: i32, more: &[&str]) -> Found {
         let output = self.check(&[&["--json"], more].concat());
         assert_eq!(output.status.code(), Some(code), "{output:?}");
@@ -48,11 +48,11 @@ impl Desk {
     }
 }
 
-/// What a check found.
+/// The findings of a check.
 struct Found(Value);
 
 impl Found {
-    /// All of a check's name, which must be there.
+    /// The findings of the check with this name, at least one.
     fn of(&self, name: &str) -> Vec<&Value> {
         let checks = self.0["checks"].as_array().expect("a list");
         let found: Vec<_> = checks
@@ -67,7 +67,7 @@ impl Found {
         self.of(name)[0]["result"].as_str().expect("a word")
     }
 
-    /// Whether a check failed for this reason, and something to read is named.
+    /// Fails unless a check failed for this reason and names a document.
     #[track_caller]
     fn fails(&self, name: &str, why: &str) {
         let failed = self.of(name).into_iter().find(|check| {
@@ -290,7 +290,7 @@ fn a_tool_is_checked_with_its_own_recordings() {
     desk.found(1, &[]).fails("recording page", "do not fit");
 }
 
-/// What a filter is shown of an answer.
+/// The events of a response for a filter.
 const EVENTS: &str = r#"{"event":{"block-start":{"index":0,"block":"text"}}}
 {"event":{"text":{"index":0,"text":"Ask a@exam"}}}
 {"event":{"text":{"index":0,"text":"ple.org."}}}

@@ -1,6 +1,6 @@
-//! The harness of weir's tests: a running gateway, a scripted provider, guests that misbehave.
+//! What weir's tests stand on: a running gateway, a scripted provider, guests that misbehave.
 //!
-//! Sockets, WebAssembly and databases are real. Providers and most token issuers are simulated. See
+//! Everything is real but the provider and most issuers of tokens: sockets, WebAssembly, databases. See
 //! [`gateway::Gateway`], [`upstream::Upstream`], [`issuer::SigningKey`], [`oidc::OidcServer`], [`guests`] and
 //! [`ledger`].
 
@@ -39,7 +39,7 @@ pub use upstream::{Gate, Reply, Upstream};
 
 use std::time::Duration;
 
-/// A percentile of the figures, which it sorts.
+/// The figure that so many hundredths of all are not beyond. Sorts them.
 pub fn percentile(figures: &mut [Duration], hundredths: usize) -> Duration {
     figures.sort();
     figures[figures.len() * hundredths / 100]

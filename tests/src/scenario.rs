@@ -1,10 +1,10 @@
-//! One exchange, scripted for the API of each provider. Clients get the same response from every adapter.
+//! One exchange, scripted for each provider's API: whatever adapter reads it, a client is told the same.
 
 use serde_json::{Value, json};
 
 use crate::upstream::Reply;
 
-/// The behaviour of a model in one exchange.
+/// What a model does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scenario {
     /// Says `Hello there`.
@@ -25,14 +25,14 @@ pub enum Scenario {
     ErrorInside,
 }
 
-/// Input and output tokens of every exchange.
+/// Tokens of every exchange's input and output.
 pub const USED: (u64, u64) = (12, 7);
 
-/// The text of a structured output.
+/// An answer by a schema.
 const ANSWER: &str = "{\"answer\": 42}";
 
 impl Scenario {
-    /// All scenarios without an error.
+    /// All but the error.
     pub const WHOLE: [Self; 7] = [
         Self::Text,
         Self::Tool,
@@ -43,11 +43,7 @@ impl Scenario {
         Self::Structured,
     ];
 
-    /// The reply of the provider that this adapter calls; `None` if its API has no such reply.
-    ///
-    /// # Panics
-    ///
-    /// If no reply is scripted for the adapter.
+    /// What an upstream answers whose dialect this adapter speaks; `None` where its API has no such thing.
     pub fn reply(self, adapter: &str, stream: bool) -> Option<Reply> {
         if self == Self::ErrorInside && !stream || self == Self::Refusal && adapter == "ollama" {
             return None;
@@ -108,7 +104,7 @@ impl Scenario {
                 vec![call(0, "t1", "{\"at\""), more(0, ": 1}")],
                 "tool_calls",
             ),
-            // Arguments of the first call arrive after the start of the second call.
+            // Those of the first one come behind the second one's beginning.
             Self::ParallelTools => (
                 vec![
                     said("Two"),
@@ -251,7 +247,7 @@ impl Scenario {
             Self::Length => (vec![text("So")], "MAX_TOKENS"),
             Self::ErrorInside => (vec![text("So")], ""),
         };
-        // Gemini counts thoughts apart from other output.
+        // Of the output, thoughts are counted apart.
         let thoughts = if self == Self::Reasoning { 3 } else { 0 };
         let usage = json!({
             "promptTokenCount": USED.0, "candidatesTokenCount": USED.1 - thoughts, "thoughtsTokenCount": thoughts,

@@ -11,6 +11,33 @@ pub fn root() -> &'static Path {
         .expect("the workspace")
 }
 
+/// The files below a folder whose names end so, sorted; `ending` has no dot.
+pub fn files(folder: &Path, ending: &str) -> Vec<PathBuf> {
+    let mut found = all_files(folder);
+    found.retain(|path| {
+        path.extension()
+            .is_some_and(|extension| extension == ending)
+    });
+    found
+}
+
+/// All files below a folder, sorted.
+pub fn all_files(folder: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    let mut folders = vec![folder.to_owned()];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(&folder).expect("a folder") {
+            let path = entry.expect("an entry").path();
+            match path.is_dir() {
+                true => folders.push(path),
+                false => found.push(path),
+            }
+        }
+    }
+    found.sort();
+    found
+}
+
 /// The adapter that answers by itself. Every other adapter calls a provider.
 const DEMO: &str = "demo";
 
@@ -59,32 +86,5 @@ pub fn for_each_provider_adapter<T>(
         missing.is_empty(),
         "these adapters have no data for this test: {missing:?}; add the data to {place}"
     );
-    found
-}
-
-/// The files below a folder that have this extension, without a dot; sorted.
-pub fn files(folder: &Path, ending: &str) -> Vec<PathBuf> {
-    let mut found = all_files(folder);
-    found.retain(|path| {
-        path.extension()
-            .is_some_and(|extension| extension == ending)
-    });
-    found
-}
-
-/// All files below a folder, sorted.
-pub fn all_files(folder: &Path) -> Vec<PathBuf> {
-    let mut found = Vec::new();
-    let mut folders = vec![folder.to_owned()];
-    while let Some(folder) = folders.pop() {
-        for entry in fs::read_dir(&folder).expect("a folder") {
-            let path = entry.expect("an entry").path();
-            match path.is_dir() {
-                true => folders.push(path),
-                false => found.push(path),
-            }
-        }
-    }
-    found.sort();
     found
 }

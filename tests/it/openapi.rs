@@ -1,11 +1,13 @@
 //! `GET /openapi.json`: the document of each listener lists the routes of this listener.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
 
 use bytes::Bytes;
 use http::Method;
 use serde_json::Value;
 use tests::api::{document, endpoints, fill, operations};
+use tests::source::{files, root};
 use tests::{Client, Gateway};
 use weir::identity::dev_issuer::DevAudience;
 
@@ -223,4 +225,36 @@ async fn bodies_that_are_checked_are_described_as_strictly() {
     for name in ["ChatCompletionRequest", "MessagesRequest", "ImageRequest"] {
         assert_eq!(schemas[name]["additionalProperties"], Value::Null, "{name}");
     }
+}
+
+/// The endpoints that a text names in backticks, each with its method.
+fn named_endpoints(text: &str) -> impl Iterator<Item = (&str, &str)> {
+    let named = text.split('`').filter_map(|words| words.split_once(' '));
+    named.filter(|(method, path)| {
+        ["GET", "POST", "PUT", "DELETE", "PATCH"].contains(method) && path.starts_with('/')
+    })
+}
+
+#[test]
+fn guides_and_comments_name_endpoints_that_exist() {
+    let known: BTreeSet<_> = endpoints()
+        .iter()
+        .map(|endpoint| (endpoint.method.clone(), endpoint.path_with("{}")))
+        .collect();
+    let host = root().join("host");
+    let mut named = 0;
+    for file in files(&host, "md").into_iter().chain(files(&host, "rs")) {
+        let text = fs::read_to_string(&file).expect("UTF-8");
+        for (method, path) in named_endpoints(&text) {
+            let path = path.split(['?', ' ']).next().unwrap_or_default();
+            let endpoint = (method.to_owned(), fill(path, "{}"));
+            let file = file.display();
+            assert!(
+                known.contains(&endpoint),
+                "{file}: there is no {method} {path}"
+            );
+            named += 1;
+        }
+    }
+    assert!(named > 100, "only {named}");
 }

@@ -88,3 +88,22 @@ pub fn for_each_provider_adapter<T>(
     );
     found
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_demo_is_the_only_adapter_without_a_provider() {
+        let mut names = provider_adapters();
+        names.push(DEMO.to_owned());
+        names.sort();
+        assert_eq!(names, adapters());
+    }
+
+    #[test]
+    #[should_panic(expected = "{\"openai\"}; add the data to the list")]
+    fn an_adapter_without_data_is_named_with_the_place_of_the_data() {
+        for_each_provider_adapter("the list", |name| (name != "openai").then_some(()));
+    }
+}

@@ -1,23 +1,24 @@
-//! The bundled adapters besides `openai` and `demo`, each on a scripted upstream of its dialect.
+//! Every adapter that calls a provider, except `openai`, with a scripted provider. Most other tests use `openai`.
 
 use serde_json::{Value, json};
 use tests::gateway::UPSTREAM_CREDENTIAL;
+use tests::source::for_each_provider_adapter;
 use tests::{Gateway, Reply, Upstream};
 
-/// The parts of a provider's API that one response uses.
+/// The API of a provider, as far as one exchange needs it.
 pub(crate) struct Provider {
     pub(crate) adapter: &'static str,
     path: &'static str,
     stream_path: &'static str,
-    /// The header that has the credential.
+    /// The header of the credential.
     credential: &'static str,
-    /// The path of the picture in the request.
+    /// The place of the picture in the request, as a JSON pointer.
     picture: &'static str,
     pub(crate) whole: fn() -> Reply,
     pub(crate) stream: fn() -> Reply,
 }
 
-pub(crate) const PROVIDERS: [Provider; 3] = [
+const PROVIDERS: [Provider; 3] = [
     Provider {
         adapter: "anthropic",
         path: "/messages",
@@ -122,7 +123,21 @@ pub(crate) const PROVIDERS: [Provider; 3] = [
     },
 ];
 
-/// A request with a picture and a tool.
+/// The provider of an adapter; `None` for `openai`, and for adapters without test data.
+pub(crate) fn provider(adapter: &str) -> Option<&'static Provider> {
+    PROVIDERS
+        .iter()
+        .find(|provider| provider.adapter == adapter)
+}
+
+#[test]
+fn every_adapter_has_a_provider_to_test_with() {
+    for_each_provider_adapter("PROVIDERS in tests/it/adapters.rs", |adapter| {
+        (adapter == "openai" || provider(adapter).is_some()).then_some(())
+    });
+}
+
+/// A question with a picture, to a model that may call a tool.
 fn question() -> Value {
     json!({
         "model": "scripted",

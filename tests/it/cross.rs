@@ -1,11 +1,12 @@
-//! Each dialect of clients with each adapter: a client gets the same response through all of them.
+//! Each client dialect with each adapter: a client gets the same response from every adapter.
 
 use serde_json::{Value, json};
-use tests::scenario::{ADAPTERS, Scenario, USED};
+use tests::scenario::{Scenario, USED};
+use tests::source::provider_adapters;
 use tests::speaker::{End, Speaker, Told};
 use tests::{Gateway, Upstream};
 
-/// The client's view of an exchange, for every adapter.
+/// The response that every client gets, from every adapter.
 fn expected(scenario: Scenario) -> Told {
     let told = |text: &str, end: End| Told {
         text: text.to_owned(),
@@ -35,7 +36,7 @@ fn expected(scenario: Scenario) -> Told {
     }
 }
 
-/// Moves the text of a refusal to the place of the dialect, which is the message's text in some.
+/// Some dialects put the words of a refusal into the text.
 fn without_words_of_refusal(mut told: Told) -> Told {
     if told.end == End::Declined {
         told.text.clear();
@@ -45,7 +46,7 @@ fn without_words_of_refusal(mut told: Told) -> Told {
 
 #[tokio::test]
 async fn the_same_exchange_is_told_the_same_in_each_dialect_by_each_adapter() {
-    for adapter in ADAPTERS {
+    for adapter in &provider_adapters() {
         let upstream = Upstream::start().await;
         let gateway = Gateway::with_adapter(adapter, &upstream).await;
         let client = gateway.client();
@@ -76,7 +77,7 @@ async fn the_same_exchange_is_told_the_same_in_each_dialect_by_each_adapter() {
 
 #[tokio::test]
 async fn an_error_inside_a_stream_is_told_as_one_in_each_dialect_by_each_adapter() {
-    for adapter in ADAPTERS {
+    for adapter in &provider_adapters() {
         let upstream = Upstream::start().await;
         let gateway = Gateway::with_adapter(adapter, &upstream).await;
         for speaker in Speaker::ALL {
@@ -96,7 +97,7 @@ async fn an_error_inside_a_stream_is_told_as_one_in_each_dialect_by_each_adapter
     }
 }
 
-/// The demo model responds by itself, so the comparison covers only the dialects.
+/// The demo calls no provider, so the test compares dialects alone.
 #[tokio::test]
 async fn the_demo_says_the_same_in_each_dialect() {
     let gateway = Gateway::start().await;

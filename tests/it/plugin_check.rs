@@ -1,4 +1,4 @@
-//! `weir plugin check` from its user's view.
+//! `weir plugin check`, run as the author of a plugin.
 
 use std::fs;
 use std::path::Path;
@@ -6,11 +6,11 @@ use std::process::Output;
 
 use serde_json::{Value, json};
 use tempfile::TempDir;
-use tests::{chat, guests};
+use tests::{chat, guests, source};
 
 use crate::cli::{run, text};
 
-/// A response in the dialect of the adapter `openai`, in German, since one of its letters takes two bytes.
+/// A response for the adapter `openai`. Its text is German, because one of the letters has two bytes.
 const STREAMED: &str = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n\
     data: {\"choices\":[{\"index\":0,\"delta\":{\"role\":\"assistant\",\"content\":\"Grüß\"}}]}\r\n\r\n\
     data: {\"choices\":[{\"index\":0,\"delta\":{},\"finish_reason\":\"stop\"}]}\r\n\r\n\
@@ -38,7 +38,7 @@ impl Desk {
         run(self.path(), &[&["plugin", "check", "."], more].concat())
     }
 
-    /// Returns the findings of a check that ends with this code.
+    /// The findings of a check that ends with this code.
     fn found(&self, code: i32, more: &[&str]) -> Found {
         let output = self.check(&[&["--json"], more].concat());
         assert_eq!(output.status.code(), Some(code), "{output:?}");
@@ -52,7 +52,7 @@ impl Desk {
 struct Found(Value);
 
 impl Found {
-    /// Returns all findings of a check, which must exist.
+    /// The findings of the check with this name, at least one.
     fn of(&self, name: &str) -> Vec<&Value> {
         let checks = self.0["checks"].as_array().expect("a list");
         let found: Vec<_> = checks
@@ -67,7 +67,7 @@ impl Found {
         self.of(name)[0]["result"].as_str().expect("a word")
     }
 
-    /// Checks that a check failed for this reason, and names a document.
+    /// Fails unless a check failed for this reason and names a document.
     #[track_caller]
     fn fails(&self, name: &str, why: &str) {
         let failed = self.of(name).into_iter().find(|check| {
@@ -85,14 +85,14 @@ impl Found {
 
 #[test]
 fn every_adapter_that_weir_brings_passes() {
-    for name in ["openai", "anthropic", "gemini", "ollama", "demo"] {
+    for name in &source::adapters() {
         let found = Desk::new(&guests::bundled(name)).found(0, &[]);
         assert_eq!(found.0["component"]["kind"], "adapter");
         let dialect = &found.0["component"]["description"]["dialect"];
         assert!(
             dialect
                 .as_str()
-                .is_some_and(|dialect| dialect.starts_with(name))
+                .is_some_and(|dialect| dialect.starts_with(name.as_str()))
         );
         for check in ["size", "parse", "compile", "imports", "world", "self-test"] {
             assert_eq!(found.result(check), "passed", "{name}: {check}");
@@ -290,7 +290,7 @@ fn a_tool_is_checked_with_its_own_recordings() {
     desk.found(1, &[]).fails("recording page", "do not fit");
 }
 
-/// The events of a response that a filter sees.
+/// The events of a response for a filter.
 const EVENTS: &str = r#"{"event":{"block-start":{"index":0,"block":"text"}}}
 {"event":{"text":{"index":0,"text":"Ask a@exam"}}}
 {"event":{"text":{"index":0,"text":"ple.org."}}}

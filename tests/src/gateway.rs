@@ -188,6 +188,21 @@ impl Gateway {
         Client::new(self.internal.expect("`internal_listen` is set"))
     }
 
+    /// A new API key of a web user.
+    pub async fn web_key(&self, user: &str) -> String {
+        let made = self.web(user).post("/api-keys", &json!({})).await;
+        let key = made.json()["api_key"].as_str().map(str::to_owned);
+        key.expect("a key")
+    }
+
+    /// An API key of a user that expired a day ago: keys are valid for 90 days.
+    pub async fn expired_key(&self, user: &str) -> String {
+        let made_at = Millis(self.app.clock.now().0 - 91 * 86_400_000);
+        let (database, peppers) = (&self.app.database, &self.app.key_peppers);
+        let key = store::create_key(database, peppers, user, "old", false, made_at).await;
+        key.expect("a key").expose().to_owned()
+    }
+
     /// The local issuer.
     pub fn issuer(&self) -> DevIssuer {
         self.app

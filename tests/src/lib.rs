@@ -4,6 +4,7 @@
 //! [`gateway::Gateway`], [`upstream::Upstream`], [`issuer::SigningKey`], [`oidc::OidcServer`], [`guests`] and
 //! [`ledger`].
 
+pub mod api;
 pub mod client;
 pub mod collector;
 pub mod gateway;

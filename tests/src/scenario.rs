@@ -31,9 +31,6 @@ pub const USED: (u64, u64) = (12, 7);
 /// A response with a schema.
 const ANSWER: &str = "{\"answer\": 42}";
 
-/// Adapters that have an upstream.
-pub const ADAPTERS: [&str; 4] = ["openai", "anthropic", "gemini", "ollama"];
-
 impl Scenario {
     /// All except the error.
     pub const WHOLE: [Self; 7] = [
@@ -59,7 +56,9 @@ impl Scenario {
             ("anthropic", true) => self.anthropic_stream(),
             ("gemini", _) => self.gemini(stream),
             ("ollama", _) => self.ollama(stream),
-            _ => panic!("{adapter} has no upstream"),
+            _ => panic!(
+                "the adapter {adapter} has no scripted replies; add them to `Scenario` in tests/src/scenario.rs"
+            ),
         })
     }
 

@@ -56,7 +56,7 @@ const MAX_URL_BYTES: usize = 8_192;
 const OUT_OF_RANGE: &str = "number out of range";
 /// Fields of a body that adapters write themselves, price, or refuse unless an operator lets them through, whether or not the
 /// client's dialect declares them.
-const ADAPTERS_OWN: [&str; 15] = [
+pub const ADAPTERS_OWN: [&str; 15] = [
     "fallbacks",
     "inference_geo",
     "input",

@@ -25,6 +25,7 @@ pub mod openai_images;
 pub mod openai_responses;
 
 pub use error_words::ErrorWords;
+pub use json::ADAPTERS_OWN;
 
 use std::borrow::Cow;
 

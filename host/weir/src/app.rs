@@ -1,5 +1,6 @@
 //! `App`: the state that requests share, and its construction.
 
+mod parts;
 mod prepared;
 pub mod stores;
 

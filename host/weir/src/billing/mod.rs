@@ -17,3 +17,21 @@ pub mod history;
 pub mod routes;
 pub mod statement;
 pub mod usage;
+
+use weir_ledger::Ledger;
+use weir_storage::{Cache, Database};
+
+use crate::csv_export::Exports;
+
+/// The parts of a gateway that account pages and exports use. Cheap to clone.
+#[derive(Clone)]
+pub struct BillingParts {
+    /// The database: accounts and entries.
+    pub database: Database,
+    /// The cache: summaries of accounts.
+    pub cache: Cache,
+    /// The ledger.
+    pub ledger: Ledger,
+    /// CSV exports in progress.
+    pub exports: Exports,
+}

@@ -4,15 +4,18 @@ use axum::Json;
 use axum::extract::{Path, State};
 use axum::response::{IntoResponse, Response};
 use http::{HeaderMap, header};
+use serde::Serialize;
+use utoipa::ToSchema;
 use weir_errors::ApiError;
 
+use super::BillingParts;
 use super::export::Export;
+use super::history::UsageReport;
 use super::history::{Asked, RequestItem, RequestList};
 use super::statement::TransactionList;
+use super::usage::Summary;
 use super::usage::{self, Balances, UsageError};
-use crate::app::App;
 use crate::identity::Caller;
-use crate::openapi::bodies::UsageAnswer;
 use crate::query::ListQuery;
 use crate::schemas::parameters::{CalendarMonth, Days, Limit};
 use weir_ledger::{AccountId, LedgerError};
@@ -28,16 +31,16 @@ use weir_ledger::{AccountId, LedgerError};
     responses((status = 200, content((UsageAnswer = "application/json"), (String = "text/csv")))),
 )]
 pub async fn get_usage(
-    State(app): State<App>,
+    State(billing): State<BillingParts>,
     caller: Caller,
     headers: HeaderMap,
     mut query: ListQuery,
 ) -> Result<Response, ApiError> {
     if query.has_any(&["group", "from", "to"]) {
         let group = query.text("group")?;
-        return asked(&app, caller).usage(group, &headers, query).await;
+        return asked(&billing, caller).usage(group, &headers, query).await;
     }
-    let summary = usage::summary(&app, &AccountId(caller.user_id)).await?;
+    let summary = usage::summary(&billing, &AccountId(caller.user_id)).await?;
     Ok(([(header::CONTENT_TYPE, "application/json")], summary).into_response())
 }
 
@@ -51,16 +54,16 @@ pub async fn get_usage(
     responses((status = 200, body = String, content_type = "text/csv")),
 )]
 pub async fn export_usage(
-    State(app): State<App>,
+    State(billing): State<BillingParts>,
     caller: Caller,
     query: ListQuery,
 ) -> Result<Response, ApiError> {
     let export = Export {
-        database: app.database.clone(),
+        database: billing.database.clone(),
         account: Some(AccountId(caller.user_id)),
-        now: app.ledger.now(),
+        now: billing.ledger.now(),
     };
-    export.answer(&app.exports, query).await
+    export.answer(&billing.exports, query).await
 }
 
 /// `GET /usage/requests`: the caller's completed requests, the last one first, as JSON or CSV.
@@ -77,13 +80,13 @@ pub async fn export_usage(
     responses((status = 200, content((RequestList = "application/json"), (String = "text/csv")))),
 )]
 pub async fn list_requests(
-    State(app): State<App>,
+    State(billing): State<BillingParts>,
     caller: Caller,
     headers: HeaderMap,
     query: ListQuery,
 ) -> Result<Response, ApiError> {
-    let asked = asked(&app, caller);
-    asked.requests(&app.exports, &headers, query).await
+    let asked = asked(&billing, caller);
+    asked.requests(&billing.exports, &headers, query).await
 }
 
 /// `GET /usage/requests/{request_id}`: a completed request of the caller.
@@ -96,11 +99,11 @@ pub async fn list_requests(
     ),
 )]
 pub async fn get_request(
-    State(app): State<App>,
+    State(billing): State<BillingParts>,
     caller: Caller,
     Path(request_id): Path<String>,
 ) -> Result<Json<RequestItem>, ApiError> {
-    asked(&app, caller).request(&request_id).await.map(Json)
+    asked(&billing, caller).request(&request_id).await.map(Json)
 }
 
 /// `GET /billing/transactions`: the changes of the caller's credits, the last one first, as JSON or CSV.
@@ -117,20 +120,20 @@ pub async fn get_request(
     ),
 )]
 pub async fn list_transactions(
-    State(app): State<App>,
+    State(billing): State<BillingParts>,
     caller: Caller,
     headers: HeaderMap,
     query: ListQuery,
 ) -> Result<Response, ApiError> {
-    let asked = asked(&app, caller);
-    asked.transactions(&app.exports, &headers, query).await
+    let asked = asked(&billing, caller);
+    asked.transactions(&billing.exports, &headers, query).await
 }
 
-fn asked(app: &App, caller: Caller) -> Asked<'_> {
+fn asked(billing: &BillingParts, caller: Caller) -> Asked<'_> {
     Asked {
-        database: &app.database,
+        database: &billing.database,
         account: AccountId(caller.user_id),
-        now: app.ledger.now(),
+        now: billing.ledger.now(),
     }
 }
 
@@ -140,10 +143,12 @@ fn asked(app: &App, caller: Caller) -> Asked<'_> {
     responses((status = 200, body = Balances)),
 )]
 pub async fn sync_balance(
-    State(app): State<App>,
+    State(billing): State<BillingParts>,
     caller: Caller,
 ) -> Result<Json<Balances>, ApiError> {
-    Ok(Json(usage::sync(&app, &AccountId(caller.user_id)).await?))
+    Ok(Json(
+        usage::sync(&billing, &AccountId(caller.user_id)).await?,
+    ))
 }
 
 impl From<UsageError> for ApiError {
@@ -160,4 +165,14 @@ impl From<UsageError> for ApiError {
             }
         }
     }
+}
+
+/// Usage: of the current cycle or, with a `group`, of some days.
+#[derive(Serialize, ToSchema)]
+#[serde(untagged)]
+pub enum UsageAnswer {
+    /// Usage of the current cycle.
+    Cycle(Summary),
+    /// Usage of some days.
+    Days(UsageReport),
 }

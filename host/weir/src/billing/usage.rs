@@ -22,8 +22,8 @@ use weir_storage::cache::Cached;
 use weir_storage::clock::Millis;
 use weir_storage::{Cache, Database};
 
+use super::BillingParts;
 use super::budgets::{self, BudgetItem};
-use crate::app::App;
 use crate::schemas;
 
 /// Lifetime of a summary in the cache.
@@ -116,16 +116,16 @@ pub enum UsageError {
 }
 
 /// Returns an account's summary as JSON, in the form in which the cache stores it.
-pub async fn summary(app: &App, account: &AccountId) -> Result<Vec<u8>, UsageError> {
+pub async fn summary(billing: &BillingParts, account: &AccountId) -> Result<Vec<u8>, UsageError> {
     let name = name(account);
-    let absence = match app.cache.find_value(&name).await {
+    let absence = match billing.cache.find_value(&name).await {
         Ok(Cached::Found(summary)) => return Ok(summary),
         Ok(Cached::Absent(absence)) => Some(absence),
         // Authentication has already decided whether requests are served without the cache.
         Err(_) => None,
     };
-    let now = app.ledger.now();
-    let found = find(&app.database, account, now).await?;
+    let now = billing.ledger.now();
+    let found = find(&billing.database, account, now).await?;
     let account = &found.account;
     let left_ms = account.lapses_at().0 - now.0;
     let json = serde_json::to_vec(&summarize(&found, now))
@@ -133,7 +133,7 @@ pub async fn summary(app: &App, account: &AccountId) -> Result<Vec<u8>, UsageErr
     if let Some(absence) = absence {
         // At most until the cycle's end, so that the first reader afterwards sees the next cycle.
         let left = Duration::from_millis(left_ms.max(1).unsigned_abs());
-        let kept = app
+        let kept = billing
             .cache
             .keep_value(&name, &json, absence, left.min(SUMMARY_TTL));
         // The cache logs its own errors.
@@ -143,8 +143,11 @@ pub async fn summary(app: &App, account: &AccountId) -> Result<Vec<u8>, UsageErr
 }
 
 /// Returns the summary, parsed.
-pub async fn read_summary(app: &App, account: &AccountId) -> Result<Summary, UsageError> {
-    let json = summary(app, account).await?;
+pub async fn read_summary(
+    billing: &BillingParts,
+    account: &AccountId,
+) -> Result<Summary, UsageError> {
+    let json = summary(billing, account).await?;
     serde_json::from_slice(&json).map_err(|error| sqlx::Error::Decode(error.into()).into())
 }
 
@@ -155,15 +158,18 @@ pub async fn forget(cache: &Cache, account: &AccountId) {
 }
 
 /// Returns an account's current balances, after beginning its period if it is due, and deletes its summary.
-pub async fn sync(app: &App, id: &AccountId) -> Result<Balances, UsageError> {
-    let now = app.ledger.now();
-    if !find(&app.database, id, now).await?.is_begun {
+pub async fn sync(billing: &BillingParts, id: &AccountId) -> Result<Balances, UsageError> {
+    let now = billing.ledger.now();
+    if !find(&billing.database, id, now).await?.is_begun {
         let deadline = Instant::now() + SYNC_TIMEOUT;
-        app.ledger.submit(id, Action::ResetPeriod, deadline).await?;
+        billing
+            .ledger
+            .submit(id, Action::ResetPeriod, deadline)
+            .await?;
     }
     // Deleted before the balance is read, so that a summary after this response is never older.
-    forget(&app.cache, id).await;
-    let found = find(&app.database, id, now).await?;
+    forget(&billing.cache, id).await;
+    let found = find(&billing.database, id, now).await?;
     let available = found.account.available();
     Ok(Balances {
         plan: found.account.plan,

@@ -1,7 +1,7 @@
 //! Money: the plan, credit purchases, automatic purchases, notices, and the statement.
 
 use askama::Template;
-use axum::extract::State;
+use axum::extract::{FromRef as _, State};
 use axum::response::Response;
 use weir_errors::ApiError;
 use weir_ledger::{Credits, Plan};
@@ -13,6 +13,7 @@ use super::frame::{Flash, Frame, MONEY};
 use super::respond;
 use super::session::ConsoleUser;
 use crate::app::App;
+use crate::billing::BillingParts;
 use crate::billing::history::Asked;
 use crate::billing::statement::TransactionItem;
 use crate::billing::usage::{self, Balances};
@@ -21,7 +22,7 @@ use crate::payments::notices::{self, NoticeItem};
 use crate::payments::offers::{Item, Tier};
 use crate::payments::routes::{plan_url, tier_url};
 use crate::query::ListQuery;
-use crate::vouchers;
+use crate::vouchers::{self, VoucherParts};
 
 /// Lines of the statement on a page, and notices.
 const LINES: u32 = 50;
@@ -131,7 +132,13 @@ pub(super) async fn redeem_voucher(
     State(app): State<App>,
     ConsoleForm { user, fields }: ConsoleForm,
 ) -> Result<Response, ApiError> {
-    match vouchers::redeem(&app, &user.user_id, fields.text("code")).await {
+    match vouchers::redeem(
+        &VoucherParts::from_ref(&app),
+        &user.user_id,
+        fields.text("code"),
+    )
+    .await
+    {
         Ok(redeemed) => {
             let done = format!(
                 "The voucher gave you {} credits.",
@@ -169,7 +176,7 @@ async fn page(
 ) -> Result<Money, ApiError> {
     let now = app.ledger.now();
     let account = user.account();
-    let balances = usage::sync(app, &account).await?;
+    let balances = usage::sync(&BillingParts::from_ref(app), &account).await?;
     let asked = Asked {
         database: &app.database,
         account,

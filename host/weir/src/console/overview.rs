@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use askama::Template;
-use axum::extract::State;
+use axum::extract::{FromRef as _, State};
 use axum::response::Response;
 use weir_errors::ApiError;
 use weir_ledger::{Credits, plans};
@@ -14,6 +14,7 @@ use super::format::{self, When};
 use super::frame::{Frame, OVERVIEW};
 use super::session::ConsoleUser;
 use crate::app::App;
+use crate::billing::BillingParts;
 use crate::billing::history::{Asked, RequestItem, UsageItem, UsageLabel};
 use crate::billing::usage::{self, Summary};
 use crate::query::ListQuery;
@@ -42,7 +43,7 @@ pub(super) async fn show_overview(
 ) -> Result<Response, ApiError> {
     let now = app.ledger.now();
     let account = user.account();
-    let summary = usage::read_summary(&app, &account).await?;
+    let summary = usage::read_summary(&BillingParts::from_ref(&app), &account).await?;
     let asked = || Asked {
         database: &app.database,
         account: account.clone(),

@@ -4,12 +4,13 @@ use std::time::Duration;
 
 use axum::Json;
 use axum::extract::State;
+use serde::Serialize;
 use serde_json::{Value, json};
+use utoipa::ToSchema;
 use weir_errors::{ApiError, ErrorCode};
 use weir_plugins::slots::InSlot;
 
 use crate::app::App;
-use crate::openapi::bodies::{Health, Readiness};
 
 /// `GET /health`: the process responds.
 #[utoipa::path(
@@ -57,4 +58,20 @@ pub async fn get_readiness(State(app): State<App>) -> Result<Json<Value>, ApiErr
     Ok(Json(
         json!({ "status": "ready", "adapters": app.plugins.serving().values().filter_map(InSlot::active).count() }),
     ))
+}
+
+/// The process responds.
+#[derive(Serialize, ToSchema)]
+pub struct Health {
+    /// `ok`.
+    pub status: String,
+}
+
+/// The gateway is ready to serve requests.
+#[derive(Serialize, ToSchema)]
+pub struct Readiness {
+    /// `ready`.
+    pub status: String,
+    /// Slots with an active adapter.
+    pub adapters: u64,
 }

@@ -12,7 +12,6 @@
 //!
 //! To describe an endpoint, put `#[utoipa::path]` on its handler, and the handler into the list below.
 
-pub mod bodies;
 mod finish;
 mod links;
 pub mod routes;

@@ -25,6 +25,7 @@ use std::pin::pin;
 use std::time::Duration;
 
 use axum::Router;
+use axum::extract::FromRef as _;
 use tokio::net::TcpListener;
 
 use self::accept::{Front, accept};
@@ -38,7 +39,7 @@ use crate::payments::{auto_top_up, inbox, notices};
 use crate::router;
 use crate::swarm::executor::Executor;
 use crate::tasks::timer;
-use crate::vouchers;
+use crate::vouchers::{self, VoucherParts};
 
 /// Time that the ledger has to write its queue.
 const LEDGER_STOP: Duration = Duration::from_secs(5);
@@ -123,7 +124,8 @@ pub async fn serve(
         let events_of_payments = inbox::run(&app);
         let notices = notices::run(&app);
         let auto_top_ups = auto_top_up::run(&app);
-        let redemptions = vouchers::run(&app);
+        let vouchers = VoucherParts::from_ref(&app);
+        let redemptions = vouchers::run(&vouchers);
         tokio::select! {
             () = public => {}
             () = internal => {}

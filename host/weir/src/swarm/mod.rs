@@ -23,6 +23,7 @@
 
 pub mod accept;
 pub mod admin;
+pub mod bodies;
 mod estimate;
 pub mod executor;
 pub mod model;

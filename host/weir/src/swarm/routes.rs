@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use weir_errors::{ApiError, ErrorCode};
 
 use super::accept::{Payer, accept, failed, find_repeat, read, unknown};
+use super::bodies::{ServiceSwarmRequest, SwarmInFull, SwarmList, TemplateList};
 use super::order::order;
 use super::record::{AgentResult, Record};
 use super::request::Asker;
@@ -21,7 +22,6 @@ use crate::context::RequestContext;
 use crate::identity::service::{ExecutorCaller, Scope};
 use crate::identity::{self, Caller};
 use crate::inference::idempotency::IdempotencyHeader;
-use crate::openapi::bodies::{ServiceSwarmRequest, SwarmInFull, SwarmList, TemplateList};
 use crate::query::{self, ListQuery};
 use crate::request::JsonBody;
 use crate::schemas::parameters::{Idempotency, Limit};

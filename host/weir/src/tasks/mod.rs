@@ -20,6 +20,7 @@
 //! | change what a credential may be, or where it is sent | [`crate::tools::task_credentials`], [`crate::tools::rules::bind`] |
 //! | take another trigger | [`store::Trigger`], a migration, and who brings it about |
 
+pub mod bodies;
 pub mod definition;
 pub mod routes;
 pub mod schedule;

@@ -15,6 +15,7 @@ use weir_storage::clock::Millis;
 use weir_storage::ids;
 use weir_storage::secrets::Secret;
 
+use super::bodies::{CredentialItem, TaskDefinition, TaskItem, TaskList};
 use super::definition::{Definition, MAX_BYTES};
 use super::start::{failed, start};
 use super::store::{Cause, MAX_TASKS, Start, Task, Trigger};
@@ -24,7 +25,6 @@ use crate::identity::Caller;
 use crate::identity::gate::Gated;
 use crate::identity::service::{ExecutorCaller, Scope};
 use crate::inference::idempotency::IdempotencyHeader;
-use crate::openapi::bodies::{CredentialItem, TaskDefinition, TaskItem, TaskList};
 use crate::query::{self, ListQuery};
 use crate::request::JsonBody;
 use crate::schemas;

@@ -10,10 +10,10 @@ use weir_ledger::Credits;
 use weir_storage::clock::Millis;
 use weir_storage::database::DatabaseClock;
 
+use super::VoucherParts;
 use super::code::VoucherCode;
 use super::store::{self, Voucher};
 use super::{NewVoucher, create, revoke};
-use crate::app::App;
 use crate::identity::admin::AdminCaller;
 use crate::node::Core;
 use crate::query::{ListQuery, cut};
@@ -169,12 +169,12 @@ impl VoucherRequest {
     ),
 )]
 pub async fn create_voucher(
-    State(app): State<App>,
+    State(parts): State<VoucherParts>,
     AdminCaller { actor }: AdminCaller,
     SmallBody(request): SmallBody<VoucherRequest>,
 ) -> Result<(StatusCode, Json<CreatedVoucher>), ApiError> {
-    let (new, now) = (request.read()?, app.ledger.now());
-    let (voucher, code) = create(&app, &app.key_peppers, new, now, &actor).await?;
+    let (new, now) = (request.read()?, parts.ledger.now());
+    let (voucher, code) = create(&parts, &parts.key_peppers, new, now, &actor).await?;
     let created = CreatedVoucher::new(voucher, &code);
     Ok((StatusCode::CREATED, Json(created)))
 }

@@ -15,17 +15,17 @@ pub mod code;
 pub mod routes;
 pub mod store;
 
+use std::ops::Deref;
 use std::time::Duration;
 
 use tokio::time::Instant;
 use weir_errors::{ApiError, ErrorCode};
-use weir_ledger::{AccountId, Action, Credits, LedgerError, OperationId, Refusal, TopUp};
+use weir_ledger::{AccountId, Action, Credits, Ledger, LedgerError, OperationId, Refusal, TopUp};
 use weir_storage::clock::Millis;
 use weir_storage::ids;
 
 use self::code::VoucherCode;
 use self::store::{Claim, Redemption, Voucher};
-use crate::app::App;
 use crate::audit::{Actor, AuditEvent};
 use crate::billing;
 use crate::identity::pepper::Peppers;
@@ -48,6 +48,25 @@ const SWEEP_AFTER: Duration = Duration::from_secs(15);
 
 /// Maximum redemptions of one sweep.
 const SWEEP_MOST: i64 = 100;
+
+/// The parts of a gateway that redemptions use. Cheap to clone.
+#[derive(Clone)]
+pub struct VoucherParts {
+    /// The stores, the clock and the audit.
+    pub core: Core,
+    /// The ledger.
+    pub ledger: Ledger,
+    /// The peppers of codes.
+    pub key_peppers: Peppers,
+}
+
+impl Deref for VoucherParts {
+    type Target = Core;
+
+    fn deref(&self) -> &Core {
+        &self.core
+    }
+}
 
 /// A new voucher.
 pub struct NewVoucher {
@@ -121,14 +140,18 @@ pub async fn revoke(core: &Core, id: &str, now: Millis, by: &Actor) -> Result<()
 }
 
 /// Redeems a code for a user.
-pub async fn redeem(app: &App, user_id: &str, code: &str) -> Result<Redemption, ApiError> {
+pub async fn redeem(
+    parts: &VoucherParts,
+    user_id: &str,
+    code: &str,
+) -> Result<Redemption, ApiError> {
     let failed = |error| ApiError::of_database(&error, "redeeming a voucher");
     let code = VoucherCode::parse(code).ok_or_else(|| {
         let what =
             "A voucher code has 25 letters and digits, such as 01234-56789-ABCDE-FGHJK-MNPQR.";
         ApiError::invalid_request("code", what)
     })?;
-    let (database, now) = (&app.database, app.ledger.now());
+    let (database, now) = (&parts.database, parts.ledger.now());
     let window_ms = GUESS_WINDOW.as_millis() as i64;
     // The count precedes the look-up: concurrent guesses are limited like sequential ones.
     let (guesses, since) = store::count_guess(database, user_id, now, window_ms)
@@ -136,9 +159,9 @@ pub async fn redeem(app: &App, user_id: &str, code: &str) -> Result<Redemption, 
         .map_err(failed)?;
     if guesses > MOST_GUESSES {
         let left_ms = (since.0 + window_ms - now.0).max(1);
-        return Err(too_many_guesses(app, user_id, left_ms as u64));
+        return Err(too_many_guesses(parts, user_id, left_ms as u64));
     }
-    let voucher = find_by_code(app, &code).await.map_err(failed)?;
+    let voucher = find_by_code(parts, &code).await.map_err(failed)?;
     let voucher = voucher.ok_or_else(unknown_code)?;
     store::forget_guess(database, user_id)
         .await
@@ -153,16 +176,16 @@ pub async fn redeem(app: &App, user_id: &str, code: &str) -> Result<Redemption, 
             return Err(not_redeemable(&current.unwrap_or(voucher), now));
         }
     };
-    match apply(app, &redemption).await? {
+    match apply(parts, &redemption).await? {
         true => Ok(redemption),
         false => Err(already_redeemed(&redemption)),
     }
 }
 
 /// Finishes redemptions that a stopped node left open, for as long as it is polled. It may be dropped at any moment.
-pub async fn run(app: &App) {
+pub async fn run(parts: &VoucherParts) {
     loop {
-        if let Err(error) = sweep(app).await {
+        if let Err(error) = sweep(parts).await {
             tracing::warn!(%error, "cannot search for unfinished redemptions of vouchers");
         }
         tokio::time::sleep(SWEEP_EVERY).await;
@@ -170,10 +193,10 @@ pub async fn run(app: &App) {
 }
 
 /// Finishes the redemptions that stopped nodes have left open so far.
-pub async fn sweep(app: &App) -> sqlx::Result<()> {
-    let before = Millis(app.ledger.now().0 - SWEEP_AFTER.as_millis() as i64);
-    for redemption in store::open_redemptions(&app.database, before, SWEEP_MOST).await? {
-        if let Err(error) = apply(app, &redemption).await {
+pub async fn sweep(parts: &VoucherParts) -> sqlx::Result<()> {
+    let before = Millis(parts.ledger.now().0 - SWEEP_AFTER.as_millis() as i64);
+    for redemption in store::open_redemptions(&parts.database, before, SWEEP_MOST).await? {
+        if let Err(error) = apply(parts, &redemption).await {
             let Redemption {
                 voucher_id,
                 user_id,
@@ -190,9 +213,9 @@ pub async fn sweep(app: &App) -> sqlx::Result<()> {
     Ok(())
 }
 
-async fn find_by_code(app: &App, code: &VoucherCode) -> sqlx::Result<Option<Voucher>> {
-    for pepper in app.key_peppers.all() {
-        let found = store::find_by_hash(&app.database, code.hash(&pepper.key)).await?;
+async fn find_by_code(parts: &VoucherParts, code: &VoucherCode) -> sqlx::Result<Option<Voucher>> {
+    for pepper in parts.key_peppers.all() {
+        let found = store::find_by_hash(&parts.database, code.hash(&pepper.key)).await?;
         if found.is_some() {
             return Ok(found);
         }
@@ -202,7 +225,7 @@ async fn find_by_code(app: &App, code: &VoucherCode) -> sqlx::Result<Option<Vouc
 
 /// Adds the credits of a redemption in the ledger. Returns whether this call has finished it, rather than an earlier
 /// one.
-async fn apply(app: &App, redemption: &Redemption) -> Result<bool, ApiError> {
+async fn apply(parts: &VoucherParts, redemption: &Redemption) -> Result<bool, ApiError> {
     let Redemption {
         user_id,
         voucher_id,
@@ -216,11 +239,11 @@ async fn apply(app: &App, redemption: &Redemption) -> Result<bool, ApiError> {
         within: None,
     };
     let deadline = Instant::now() + LEDGER_TIMEOUT;
-    let done = app
+    let done = parts
         .ledger
         .submit(&account, Action::TopUp(top_up), deadline)
         .await;
-    billing::usage::forget(&app.cache, &account).await;
+    billing::usage::forget(&parts.cache, &account).await;
     match done {
         Ok(_) => {}
         Err(LedgerError::Refused(Refusal::OutOfRange)) => {
@@ -232,7 +255,7 @@ async fn apply(app: &App, redemption: &Redemption) -> Result<bool, ApiError> {
             return Err(ApiError::store_unavailable());
         }
     }
-    let is_new = store::mark_applied(&app.database, redemption, app.ledger.now())
+    let is_new = store::mark_applied(&parts.database, redemption, parts.ledger.now())
         .await
         .map_err(|error| ApiError::of_database(&error, "redeeming a voucher"))?;
     if is_new {
@@ -240,13 +263,13 @@ async fn apply(app: &App, redemption: &Redemption) -> Result<bool, ApiError> {
             user_id: user_id.clone(),
             voucher_id: voucher_id.clone(),
         };
-        app.audit.record_by(&Actor::user(user_id), event);
+        parts.audit.record_by(&Actor::user(user_id), event);
     }
     Ok(is_new)
 }
 
-fn too_many_guesses(app: &App, user_id: &str, left_ms: u64) -> ApiError {
-    app.audit.record(AuditEvent::RateLimited {
+fn too_many_guesses(parts: &VoucherParts, user_id: &str, left_ms: u64) -> ApiError {
+    parts.audit.record(AuditEvent::RateLimited {
         user_id: Some(user_id.to_owned()),
         scope: "voucher",
     });

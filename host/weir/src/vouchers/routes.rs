@@ -12,8 +12,8 @@ use utoipa::ToSchema;
 use weir_errors::ApiError;
 use weir_ledger::Credits;
 
+use super::VoucherParts;
 use super::redeem;
-use crate::app::App;
 use crate::identity::WebCaller;
 use crate::json::from_json;
 use crate::request::JsonBody;
@@ -57,13 +57,13 @@ pub struct RedeemedVoucher {
     ),
 )]
 pub async fn redeem_voucher(
-    State(app): State<App>,
+    State(parts): State<VoucherParts>,
     caller: WebCaller,
     body: JsonBody,
 ) -> Result<Json<RedeemedVoucher>, ApiError> {
     let asked: RedeemRequest = from_json(&body.bytes)?;
     let code = asked.code.as_str().unwrap_or_default();
-    let redeemed = redeem(&app, &caller.user_id, code).await?;
+    let redeemed = redeem(&parts, &caller.user_id, code).await?;
     Ok(Json(RedeemedVoucher {
         voucher_id: redeemed.voucher_id,
         credits: redeemed.credits,

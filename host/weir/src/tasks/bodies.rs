@@ -1,52 +1,10 @@
-//! Bodies without a Rust type of their own, only for the document. `tests/run --api` validates the responses against
-//! them.
+//! Bodies of task endpoints that have a type only in the OpenAPI document. `tests/run --api` validates responses against it.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
 
-use crate::billing::history::UsageReport;
-use crate::billing::usage::Summary;
-use crate::catalog::ModelItem;
-use crate::schemas::PaidPlan;
-use crate::swarm::record::{AgentResult, Record};
 use crate::swarm::request::BodyAgent;
-use crate::swarm::templates::Template;
-
-/// A service's request for a swarm: a user's request, plus the user who pays.
-#[derive(ToSchema)]
-pub struct ServiceSwarmRequest {
-    /// The user who pays.
-    #[schema(min_length = 1, max_length = 256)]
-    pub user_id: String,
-    /// The plan, which sets the limits.
-    pub plan: PaidPlan,
-    /// The service's name of the pipeline.
-    #[schema(min_length = 1, max_length = 256)]
-    pub swarm_id: String,
-    /// The agents, as in `POST /swarms`.
-    #[schema(min_items = 1, max_items = 10)]
-    pub agents: Vec<BodyAgent>,
-}
-
-/// A swarm with its agents' results.
-#[derive(Serialize, ToSchema)]
-pub struct SwarmInFull {
-    /// The swarm.
-    #[serde(flatten)]
-    pub record: Record,
-    /// The results of finished agents, in order.
-    pub agents: Vec<AgentResult>,
-}
-
-/// A page of the caller's swarms.
-#[derive(Serialize, ToSchema)]
-pub struct SwarmList {
-    /// Swarms, newest first.
-    pub swarms: Vec<Record>,
-    /// The `before` of the next page; null on the last page.
-    pub next: Option<String>,
-}
 
 /// A task: a swarm in the format of `POST /swarms`, with a name and a schedule. Its `swarm_id` is the name unless set.
 #[derive(Deserialize, ToSchema)]
@@ -156,30 +114,6 @@ pub struct TaskList {
     pub next: Option<String>,
 }
 
-/// Usage: of the current cycle or, with a `group`, of some days.
-#[derive(Serialize, ToSchema)]
-#[serde(untagged)]
-pub enum UsageAnswer {
-    /// Usage of the current cycle.
-    Cycle(Summary),
-    /// Usage of some days.
-    Days(UsageReport),
-}
-
-/// The models that the caller may use.
-#[derive(Serialize, ToSchema)]
-pub struct ModelList<'a> {
-    /// Models, by id.
-    pub models: Vec<ModelItem<'a>>,
-}
-
-/// Templates for swarms.
-#[derive(Serialize, ToSchema)]
-pub struct TemplateList {
-    /// The templates.
-    pub templates: Vec<Template>,
-}
-
 /// A stored credential, without its secret.
 #[derive(Serialize, ToSchema)]
 pub struct CredentialItem {
@@ -199,20 +133,4 @@ pub struct CredentialItem {
     pub prefix: Option<String>,
     /// The time of storage.
     pub created_at: String,
-}
-
-/// The process responds.
-#[derive(Serialize, ToSchema)]
-pub struct Health {
-    /// `ok`.
-    pub status: String,
-}
-
-/// The gateway is ready to serve requests.
-#[derive(Serialize, ToSchema)]
-pub struct Readiness {
-    /// `ready`.
-    pub status: String,
-    /// Slots with an active adapter.
-    pub adapters: u64,
 }

@@ -182,7 +182,7 @@ fn what_a_guest_must_not_do_is_found() {
     let found = desk.found(1, &[]);
     found.fails("recording spins", "processor time");
     found.fails("recording strays", "two slashes");
-    found.fails("recording nonsense", "make no answer");
+    found.fails("recording nonsense", "are not a valid response");
     found.fails("recording on", "other steps");
     let read = |name: &str| found.of(name)[0]["read"].to_string();
     assert!(read("recording strays").contains("http-request"));
@@ -330,21 +330,13 @@ fn what_a_filter_must_not_do_is_found() {
     let found = desk.found(0, &[]);
     assert_eq!(found.result("answer"), "skipped");
     for (word, check, why) in [
-        (
-            "attach",
-            "requests",
-            "refers to an attachment that there is not",
-        ),
-        (
-            "nowhere",
-            "requests",
-            "chooses an upstream that there is not",
-        ),
+        ("attach", "requests", "refers to an unknown attachment"),
+        ("nowhere", "requests", "chooses an unknown upstream"),
         ("header", "requests", "annotations"),
         ("trap", "requests", "basic: "),
-        ("answer-nonsense", "answer", "make no answer"),
+        ("answer-nonsense", "answer", "are not a valid response"),
         ("answer-forge", "answer", "images or usage"),
-        ("answer-swallow", "answer", "make no answer"),
+        ("answer-swallow", "answer", "are not a valid response"),
         ("answer-restarts", "answer", "characters, line "),
     ] {
         let option = format!("always={word}");
@@ -371,7 +363,7 @@ fn a_filter_is_checked_with_its_own_recordings() {
     desk.found(1, &[]).fails("recording asked", "Tell");
     desk.put("asked.events", "{\"event\":{\"block-end\":0}}\n");
     desk.found(1, &[])
-        .fails("recording asked", "make no answer");
+        .fails("recording asked", "are not a valid response");
 }
 
 #[test]

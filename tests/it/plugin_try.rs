@@ -492,9 +492,9 @@ fn what_a_filter_refuses_ends_or_breaks_is_told() {
     let stopped = desk("answer-stop").lines(&given);
     assert_eq!(stopped.last(), Some(&json!({ "stopped": true })));
     for (word, why) in [
-        ("answer-nonsense", "make no answer"),
+        ("answer-nonsense", "are not a valid response"),
         ("answer-trap", "trap"),
-        ("attach", "an attachment that there is not"),
+        ("attach", "an unknown attachment"),
     ] {
         let last = desk(word).end(&given);
         let error = last["error"].as_str().expect("an error");

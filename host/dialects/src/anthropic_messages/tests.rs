@@ -644,7 +644,7 @@ fn errors_are_in_the_dialects_words() {
     let (status, _) = told(ErrorCode::Overloaded, "");
     assert_eq!(status, 529);
     // An upstream of the same dialect is told as it said it.
-    let error = ApiError::invalid_request("x", "The model's provider refused the request: no");
+    let error = ApiError::invalid_request("x", "The model's provider rejected the request: no");
     let said = json!({"type": "error", "error": {"type": "not_found_error", "message": "no\n", "secret": 1}});
     let body = errors::body(&error.with_upstream(Some(said)), "req_1");
     assert_eq!(

@@ -1,12 +1,12 @@
 //! The gate of a web app's endpoints that use secrets or cost money. Each stage can refuse a request, in this order.
 //!
-//! | Stage | Refusal |
+//! | Stage | Error |
 //! |---|---|
-//! | where the page is from | 403 `ORIGIN_NOT_ALLOWED` |
-//! | how much it sends | 413 `PAYLOAD_TOO_LARGE` |
-//! | that the web app itself asks | 401 `ATTESTATION_INVALID` |
-//! | how often its address has asked, and failed | 429 `RATE_LIMITED`, `LOCKED_OUT` |
-//! | who its user is | 401 `UNAUTHENTICATED`, 403 `USER_DISABLED`, and 429 `RATE_LIMITED` for the user |
+//! | origin of the page | 403 `ORIGIN_NOT_ALLOWED` |
+//! | size of the body | 413 `PAYLOAD_TOO_LARGE` |
+//! | attestation of the web app | 401 `ATTESTATION_INVALID` |
+//! | rate and lockout of the address | 429 `RATE_LIMITED`, `LOCKED_OUT` |
+//! | identity of the user | 401 `UNAUTHENTICATED`, 403 `USER_DISABLED`, and 429 `RATE_LIMITED` for the user |
 
 use axum::extract::{FromRequest, Request};
 use http::{HeaderMap, header};

@@ -1,12 +1,11 @@
-//! How long upstreams may take (`[timeouts]`), and what one exchange may (a part of `[limits]`).
+//! Timeouts of upstreams (`[timeouts]`), and limits of one exchange (a part of `[limits]`).
 
 use std::num::NonZeroU64;
 use std::time::Duration;
 
 use serde::Deserialize;
 
-/// How long upstreams may take: `[timeouts]`. A provider may override `first_byte_ms`, `first_token_ms` and
-/// `idle_ms`.
+/// Timeouts of upstreams: `[timeouts]`. A provider may override `first_byte_ms`, `first_token_ms` and `idle_ms`.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct TimeoutSettings {
@@ -23,7 +22,7 @@ pub struct TimeoutSettings {
     pub total_ms: NonZeroU64,
 }
 
-/// Bounds on one exchange with an upstream.
+/// Limits of one exchange with an upstream.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ExchangeLimits {

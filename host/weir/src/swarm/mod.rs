@@ -16,10 +16,10 @@
 //!
 //! | To … | touch |
 //! |---|---|
-//! | change what a swarm may be asked | [`request`], and its table of what is refused |
-//! | change what plans allow | [`plan`] |
-//! | change what an agent is told | [`prompt`] |
-//! | tell clients something else | where it happens, in [`run`] |
+//! | change the fields of a request | [`request`], and its table of invalid requests |
+//! | change the limits of plans | [`plan`] |
+//! | change an agent's prompt | [`prompt`] |
+//! | change the events for clients | the step in [`run`] that writes the event |
 
 pub mod accept;
 pub mod admin;

@@ -15,10 +15,10 @@
 //!
 //! | To … | touch |
 //! |---|---|
-//! | change what a task may be | [`definition`]; of its swarm, [`crate::swarm::request`] |
-//! | change when schedules fire, or what is skipped | [`schedule`], [`timer`] |
-//! | change what a credential may be, or where it is sent | [`credentials`], [`crate::tools::rules::bind`] |
-//! | take another trigger | [`store::Trigger`], a migration, and who brings it about |
+//! | change the fields of a task | [`definition`]; for its swarm, [`crate::swarm::request`] |
+//! | change the times of schedules, or the rules for missed ones | [`schedule`], [`timer`] |
+//! | change the form of a credential, or its targets | [`credentials`], [`crate::tools::rules::bind`] |
+//! | add a trigger | [`store::Trigger`], a migration, and the code that fires it |
 
 pub mod credentials;
 pub mod definition;

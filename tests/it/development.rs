@@ -148,13 +148,15 @@ async fn a_plugin_that_is_built_anew_serves_at_once() {
     );
     put("acme", b"no component");
     let refusal = served
-        .logged(|line| line.contains("acme.wasm is not taken up"))
+        .logged(|line| line.contains("acme.wasm is not activated"))
         .await;
     assert!(refusal.contains("parse"), "{refusal}");
     assert_eq!(says().await, "bb", "what served goes on");
     put("No Slot", &guests::answering("cc"));
     served
-        .logged(|line| line.contains("No Slot.wasm is not taken up: its name is no slot's"))
+        .logged(|line| {
+            line.contains("No Slot.wasm is not activated: its name is not valid for a slot")
+        })
         .await;
     assert_eq!(says().await, "bb");
 }

@@ -376,7 +376,7 @@ async fn what_a_faulty_server_answers_is_an_error_and_no_more() {
         ),
         (
             Reply::json(200, &json!({ "jsonrpc": "2.0", "id": 1, "result": 1 })),
-            "no result",
+            "without a result",
         ),
         (
             answer(&json!({ "resultType": "input_required" })),
@@ -547,7 +547,7 @@ async fn commands_show_what_a_tool_has_become_and_approve_it() {
     };
     until("serves").await;
     for (tool, why) in [
-        ("docs.search", "has not changed"),
+        ("docs.search", "not the tool's current change"),
         ("docs.none", "was ever seen"),
         ("docs", "NAME.TOOL"),
     ] {

@@ -75,7 +75,10 @@ fn message(
     };
     let is_misplaced = |part: &Part| role != Role::User && role_of(part) == Role::Tool;
     if let Some(index) = parts.iter().position(is_misplaced) {
-        let fault = Fault::new("type", "must not be tool_result but in a user's message");
+        let fault = Fault::new(
+            "type",
+            "must not be tool_result outside of a user's message",
+        );
         return Err(fault.at(index).within("content"));
     }
     if parts.is_empty() {
@@ -346,7 +349,7 @@ fn tool_content(
         _ => {
             return Err(Fault::new(
                 "type",
-                "must be one that may stand in a result, e.g. text, image, document",
+                "must be a type that a result allows, e.g. text, image, document",
             ));
         }
     })

@@ -44,7 +44,7 @@ const REFUSALS: &str = r##"
 {"messages": [{"role": "user", "content": [{"type": "tool_result", "content": "x"}]}]}
     messages[0].content[0].tool_use_id is required.
 {"messages": [{"role": "assistant", "content": [{"type": "tool_result", "tool_use_id": "c"}]}]}
-    messages[0].content[0].type must not be tool_result but in a user's message.
+    messages[0].content[0].type must not be tool_result outside of a user's message.
 {"messages": [{"role": "assistant", "content": [{"type": "tool_use", "id": "c", "name": "f", "input": []}]}]}
     messages[0].content[0].input must be an object.
 {"messages": [{"role": "user", "content": [{"type": "text", "text": "x", "cache_control": {"type": "forever"}}]}]}
@@ -52,7 +52,7 @@ const REFUSALS: &str = r##"
 {"tools": [{"name": "f"}]}
     tools[0].input_schema is required.
 {"tool_choice": {"type": "any"}}
-    tool_choice.type must not be any where there are no tools.
+    tool_choice.type must not be any without tools.
 {"tool_choice": {"type": "tool", "name": "f"}}
     tool_choice.name must be the name of one of the tools.
 {"thinking": {"type": "enabled"}}

@@ -86,7 +86,7 @@ pub(super) fn tool_choice(
         "none" => Ok(ToolChoice::None),
         "any" if tools.is_empty() => Err(Fault::new(
             "tool_choice.type",
-            "must not be any where there are no tools",
+            "must not be any without tools",
         )),
         "any" => Ok(ToolChoice::Required),
         "tool" => {

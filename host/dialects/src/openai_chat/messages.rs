@@ -140,10 +140,7 @@ fn answer(message: wire::Message<'_>, attachments: &mut Attachments) -> Result<V
     parts.extend(images);
     parts.extend(tool_calls);
     if parts.is_empty() {
-        return Err(Fault::new(
-            "content",
-            "is required where there are no tool_calls",
-        ));
+        return Err(Fault::new("content", "is required without tool_calls"));
     }
     Ok(parts)
 }

@@ -163,7 +163,7 @@ fn output_limit(
     match (max_tokens, max_completion_tokens) {
         (Some(old), Some(new)) if old != new => Err(Fault::new(
             "max_tokens",
-            "must equal max_completion_tokens where both are given",
+            "must equal max_completion_tokens if both are given",
         )),
         (old, new) => Ok(new.or(old)),
     }

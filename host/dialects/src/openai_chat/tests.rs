@@ -61,9 +61,9 @@ const REFUSALS: &str = r##"
 {"messages": [{"role": "tool", "tool_call_id": "c", "content": [{"type": "file"}]}]}
     messages[0].content[0].type must be one of text, image_url.
 {"messages": [{"role": "assistant", "content": null}]}
-    messages[0].content is required where there are no tool_calls.
+    messages[0].content is required without tool_calls.
 {"messages": [{"role": "assistant", "content": []}]}
-    messages[0].content is required where there are no tool_calls.
+    messages[0].content is required without tool_calls.
 {"messages": [{"role": "user", "content": "x", "reasoning": "r"}]}
     messages[0].reasoning is for messages of the assistant role only.
 {"messages": [{"role": "user", "content": "x", "reasoning_details": []}]}
@@ -101,7 +101,7 @@ const REFUSALS: &str = r##"
 {"messages": [{"role": "assistant", "provider_specific_fields": {"blocks": [{"kind": "k", "block": {}, "provider": ""}]}}]}
     messages[0].provider_specific_fields.blocks[0].provider must have 1 to 64 characters.
 {"messages": [{"role": "assistant", "provider_specific_fields": {"thought_signatures": ["s"]}}]}
-    messages[0].content is required where there are no tool_calls.
+    messages[0].content is required without tool_calls.
 {"messages": [{"role": "assistant", "tool_calls": [{"type": "web_search"}]}]}
     messages[0].tool_calls[0].type must be one of function, custom.
 {"messages": [{"role": "assistant", "tool_calls": [{"type": "custom"}]}]}
@@ -239,7 +239,7 @@ const REFUSALS: &str = r##"
 {"tool_choice": "any"}
     tool_choice must be one of none, auto, required, or an object that names a function.
 {"tool_choice": "required"}
-    tool_choice must not be required where there are no tools.
+    tool_choice must not be required without tools.
 {"tool_choice": 1}
     tool_choice must be a string or an object, not an integer.
 {"tool_choice": {}}
@@ -297,7 +297,7 @@ const REFUSALS: &str = r##"
 {"max_completion_tokens": 0}
     max_completion_tokens must be at least 1.
 {"max_completion_tokens": 2, "max_tokens": 1}
-    max_tokens must equal max_completion_tokens where both are given.
+    max_tokens must equal max_completion_tokens if both are given.
 {"temperature": 2.1}
     temperature must be from 0 to 2.
 {"temperature": "1"}

@@ -148,7 +148,7 @@ pub(super) fn tool_choice(
             "none" => Ok(ToolChoice::None),
             "required" if tools.is_empty() => Err(Fault::new(
                 "tool_choice",
-                "must not be required where there are no tools",
+                "must not be required without tools",
             )),
             "required" => Ok(ToolChoice::Required),
             _ => Err(Fault::new(

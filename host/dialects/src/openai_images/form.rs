@@ -102,7 +102,7 @@ fn add(
     let media_type = media_type(said, &data).ok_or_else(|| {
         Fault::new(
             field,
-            "must be an image, and of a content type that says so, such as image/png",
+            "must be an image with a content type such as image/png",
         )
     })?;
     let source = attached.attachments.add(Attachment { media_type, data });
@@ -145,8 +145,5 @@ fn media_type(said: Option<String>, data: &[u8]) -> Option<String> {
 }
 
 fn broken(_: multer::Error) -> ApiError {
-    ApiError::invalid_request(
-        "",
-        "The body is not a form (multipart/form-data), or not all of one.",
-    )
+    ApiError::invalid_request("", "The body is not a complete form (multipart/form-data).")
 }

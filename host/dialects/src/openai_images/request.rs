@@ -130,11 +130,11 @@ fn read_images(
     match made {
         Made::Generation if !attached.inputs.is_empty() => Err(Fault::new(
             "images",
-            "does not belong here: POST /v1/images/edits makes images of others",
+            "is not allowed here: use POST /v1/images/edits to edit images",
         )),
         Made::Generation if attached.mask.is_some() => Err(Fault::new(
             "mask",
-            "does not belong here: POST /v1/images/edits takes one",
+            "is not allowed here: use POST /v1/images/edits",
         )),
         Made::Edit if attached.inputs.is_empty() => Err(Fault::new("image", "is required")),
         Made::Edit if attached.inputs.len() > wire::MAX_IMAGES => Err(Fault::new(

@@ -102,7 +102,7 @@ impl References {
         let unknown = || {
             Fault::new(
                 "id",
-                "must be that of an item of an earlier answer: send the item itself",
+                "must be the id of an item of an earlier response: send the item itself",
             )
         };
         let (prefix, rest) = id.split_once('_').ok_or_else(unknown)?;
@@ -115,7 +115,7 @@ impl References {
         if self.answers.insert(answer.clone()) && self.answers.len() > MAX_ANSWERS {
             return Err(Fault::new(
                 "id",
-                format!("must not be of more than {MAX_ANSWERS} answers in a request"),
+                format!("must not refer to more than {MAX_ANSWERS} responses in a request"),
             ));
         }
         let is_proof = prefix == "rs";
@@ -390,7 +390,7 @@ fn result(item: wire::Item<'_>, attachments: &mut Attachments) -> Result<ToolRes
                 Content::Text(text) => ToolContent::Text(text),
                 Content::Image(image) => ToolContent::Image(image),
                 Content::File(file) => ToolContent::File(file),
-                _ => return Err(Fault::new("type", "must be one that a result may have")),
+                _ => return Err(Fault::new("type", "must be a type that a result allows")),
             })
         })?,
     };

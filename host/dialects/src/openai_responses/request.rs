@@ -131,7 +131,7 @@ fn check_answered_at_once(body: &wire::Body<'_>) -> Result<(), Fault> {
     if body.store == Some(true) {
         return Err(Fault::new(
             "store",
-            "must not be true: no answer is kept to be looked up. Without it, previous_response_id works for a while",
+            "must not be true: weir stores no response for retrieval. Without it, previous_response_id works for a while",
         ));
     }
     if body.top_logprobs.is_some_and(|count| count > 0) {
@@ -147,7 +147,7 @@ fn check_answered_at_once(body: &wire::Body<'_>) -> Result<(), Fault> {
     let include = body.include.iter().flat_map(|include| &include.0);
     for (index, word) in include.enumerate() {
         if !INCLUDED.contains(&word.as_str()) {
-            let fault = Fault::new("", "is not supported, but reasoning.encrypted_content");
+            let fault = Fault::new("", "must be reasoning.encrypted_content");
             return Err(fault.at(index).within("include"));
         }
     }

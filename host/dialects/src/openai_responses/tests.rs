@@ -62,9 +62,9 @@ const REFUSALS: &str = r##"
 {"input": [{"type": "reasoning", "summary": []}]}
     input must say something.
 {"input": [{"type": "item_reference", "id": "rs_1"}]}
-    input[0].id must be that of an item of an earlier answer: send the item itself.
+    input[0].id must be the id of an item of an earlier response: send the item itself.
 {"input": [{"id": "ig_1_1"}]}
-    input[0].id must be that of an item of an earlier answer: send the item itself.
+    input[0].id must be the id of an item of an earlier response: send the item itself.
 {"input": [{"type": "web_search_call", "id": "ws_1", "action": {}}]}
     input[0].type must be one of message, reasoning, function_call, function_call_output, custom_tool_call, custom_tool_call_output, image_generation_call: items of hosted tools are not supported.
 {"tools": [{"type": "function", "parameters": {}}]}
@@ -74,7 +74,7 @@ const REFUSALS: &str = r##"
 {"tools": [{"type": "custom", "name": "f", "parameters": {}}]}
     tools[0].parameters does not belong to a tool of this type.
 {"tool_choice": "required"}
-    tool_choice must not be required where there are no tools.
+    tool_choice must not be required without tools.
 {"tool_choice": "any"}
     tool_choice must be one of none, auto, required, or an object that names a tool.
 {"tool_choice": {"type": "web_search_preview"}}
@@ -96,11 +96,11 @@ const REFUSALS: &str = r##"
 {"top_logprobs": 2}
     top_logprobs is not supported.
 {"include": ["reasoning.encrypted_content", "message.output_text.logprobs"]}
-    include[1] is not supported, but reasoning.encrypted_content.
+    include[1] must be reasoning.encrypted_content.
 {"stream_options": {"include_obfuscation": true}}
     stream_options.include_obfuscation is not supported.
 {"store": true}
-    store must not be true: no answer is kept to be looked up. Without it, previous_response_id works for a while.
+    store must not be true: weir stores no response for retrieval. Without it, previous_response_id works for a while.
 {"background": true}
     background is not supported.
 {"conversation": "conv_1"}

@@ -91,10 +91,9 @@ pub(super) fn tool_choice(choice: Option<Raw<'_>>, tools: &[Tool]) -> Result<Too
         Ok(mode) => match mode.as_str() {
             "auto" => Ok(ToolChoice::Auto),
             "none" => Ok(ToolChoice::None),
-            "required" if tools.is_empty() => Err(Fault::new(
-                "",
-                "must not be required where there are no tools",
-            )),
+            "required" if tools.is_empty() => {
+                Err(Fault::new("", "must not be required without tools"))
+            }
             "required" => Ok(ToolChoice::Required),
             _ => Err(Fault::new(
                 "",

@@ -547,7 +547,7 @@ async fn commands_show_what_a_tool_has_become_and_approve_it() {
     };
     until("serves").await;
     for (tool, why) in [
-        ("docs.search", "not the tool's current change"),
+        ("docs.search", "has not changed"),
         ("docs.none", "was ever seen"),
         ("docs", "NAME.TOOL"),
     ] {

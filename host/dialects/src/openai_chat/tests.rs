@@ -1,4 +1,4 @@
-//! Requests, read: what each becomes, and how each mistake is refused.
+//! Tests of request parsing: translations, and errors.
 
 #![expect(clippy::unwrap_used, reason = "a test may fail by panicking")]
 
@@ -16,7 +16,7 @@ use weir_sandbox::adapter::bindings::chat::{
 use super::{Preferences, read};
 use crate::{Attachment, ChatCall, Dialect, Origin};
 
-/// Fields put into a good request, and the whole message that refuses it; its first word is the path.
+/// Fields that invalidate a good request, and the expected complete message; its first word is the path.
 const REFUSALS: &str = r##"
 {"model": null}
     model is required.
@@ -350,7 +350,7 @@ fn parse(body: &Value) -> Result<ChatCall, ApiError> {
     read(body.to_string().as_bytes())
 }
 
-/// The request that `fields` make together with a model and, unless they have their own, a message.
+/// The request with `fields`, a model and, unless they have their own, a message.
 fn with(fields: Value) -> Value {
     let mut body = json!({"model": "m", "messages": [{"role": "user", "content": "hi"}]});
     body.as_object_mut()
@@ -642,7 +642,7 @@ fn fields_beyond_the_vocabulary_are_handed_on_as_they_were_written() {
         ])
     );
     assert_eq!(call.client.end_user.as_deref(), Some("u"));
-    // What says the same as nothing is not handed on.
+    // Default values are not passed on.
     let defaults = json!({"store": false, "service_tier": "auto", "metadata": {}, "logit_bias": {},
         "top_logprobs": 0, "logprobs": false, "n": 1});
     assert_eq!(parse(&with(defaults)).unwrap().request.extra, []);
@@ -1282,7 +1282,7 @@ fn depth_is_bounded_wherever_anything_may_stand() {
             path
         };
         assert_eq!(error(&body).param(), Some(expected), "{place}");
-        // The same, cut off before anything closes.
+        // The same, truncated before any bracket closes.
         let body = format!("{{{}", place.split('@').next().unwrap()) + &"[".repeat(100_000);
         assert_eq!(
             read(body.as_bytes()).unwrap_err().status().as_u16(),
@@ -1340,7 +1340,7 @@ fn lists_and_extra_fields_are_bounded() {
     assert!(
         error
             .message()
-            .starts_with("The body must not have more than 64 fields")
+            .starts_with("The body must have at most 64 undocumented fields")
     );
     let within = |place: &str, count| {
         let mut body = with(json!({
@@ -1364,7 +1364,7 @@ fn lists_and_extra_fields_are_bounded() {
         assert!(
             error
                 .message()
-                .contains(&format!("more than {limit} fields"))
+                .contains(&format!("at most {limit} undocumented fields"))
         );
     }
     let error = parse(&with(json!({"messages": [
@@ -1386,7 +1386,7 @@ fn a_name_that_cannot_be_shown_is_left_out_of_the_path() {
     }
 }
 
-/// Puts every kind of value in the place of every value of a request that uses everything.
+/// Puts every kind of value into each place of a request with all fields.
 #[test]
 fn no_error_repeats_what_the_body_says() {
     const SECRET: &str = "s3cret, expected u32";
@@ -1455,7 +1455,7 @@ fn no_error_repeats_what_the_body_says() {
     }
     assert!(refused > 500);
 
-    // And cut off anywhere, it is refused without a word of it.
+    // Truncated anywhere, it is refused without a quotation.
     let text = whole.to_string();
     for end in 0..text.len() {
         let error = error(&text[..end]);

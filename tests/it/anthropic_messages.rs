@@ -854,7 +854,7 @@ async fn the_words_of_another_dialects_upstream_are_told_as_weirs() {
         (&error["type"], &error["message"]),
         (
             &json!("invalid_request_error"),
-            &json!("The model's provider refused the request: no such thing")
+            &json!("The model's provider rejected the request: no such thing")
         )
     );
 }

@@ -192,7 +192,7 @@ async fn what_tools_may_do_is_taken_up_too() {
     configure(&served, &bad);
     reload(&served, NOT_TAKEN_UP, 1).await;
     assert!(
-        served.log().contains("there is no `credentials.none`"),
+        served.log().contains("`credentials.none` does not exist"),
         "{}",
         served.log()
     );

@@ -54,7 +54,7 @@ fn what_check_refuses_serve_refuses_in_the_same_words() {
         ),
         (
             "[tools.crm_lookup]\ncredentials = [\"crm\"]\n".to_owned(),
-            "`tools.crm_lookup.credentials` names \"crm\", and there is no `credentials.crm`",
+            "`tools.crm_lookup.credentials` names \"crm\", but `credentials.crm` does not exist",
         ),
         ("listen = \"no.such.name.invalid:80\"\n".to_owned(), "`listen` is no.such.name.invalid:80: "),
         ("listen = \"localhost\"\n".to_owned(), "must be an address or a name, and a port"),

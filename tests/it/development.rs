@@ -128,7 +128,7 @@ async fn a_plugin_that_is_built_anew_serves_at_once() {
         let component = guests::answering(letters);
         put("acme", &component);
         let digest = weir_sandbox::Digest::of(&component).to_string();
-        let about_it = |line: &str| line.contains("acme.wasm serves") && line.contains(&digest);
+        let about_it = |line: &str| line.contains("acme.wasm is active") && line.contains(&digest);
         served.logged(about_it).await;
         assert_eq!(says().await, letters);
     }
@@ -139,7 +139,7 @@ async fn a_plugin_that_is_built_anew_serves_at_once() {
         &guests::with_custom_section(&guests::answering("dd"), bytes),
     );
     served
-        .logged(|line| line.contains("slow.wasm serves"))
+        .logged(|line| line.contains("slow.wasm is active"))
         .await;
     assert!(
         served.log().contains("compiling built/slow.wasm"),
@@ -148,13 +148,15 @@ async fn a_plugin_that_is_built_anew_serves_at_once() {
     );
     put("acme", b"no component");
     let refusal = served
-        .logged(|line| line.contains("acme.wasm is not taken up"))
+        .logged(|line| line.contains("acme.wasm is not activated"))
         .await;
     assert!(refusal.contains("parse"), "{refusal}");
     assert_eq!(says().await, "bb", "what served goes on");
     put("No Slot", &guests::answering("cc"));
     served
-        .logged(|line| line.contains("No Slot.wasm is not taken up: its name is no slot's"))
+        .logged(|line| {
+            line.contains("No Slot.wasm is not activated: its name is not valid for a slot")
+        })
         .await;
     assert_eq!(says().await, "bb");
 }

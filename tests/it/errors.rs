@@ -226,7 +226,7 @@ async fn an_upstream_of_the_clients_own_dialect_refuses_in_its_own_words() {
     assert_eq!(told["code"], "UPSTREAM_REJECTED");
     says(
         &told,
-        "The model's provider refused the request: Invalid type",
+        "The model's provider rejected the request: Invalid type",
     );
 }
 

@@ -149,7 +149,7 @@ async fn an_upstream_that_refuses_weirs_credential_is_an_error_and_its_trace_is_
         "{line}"
     );
     let line = served.logged(|line| line.contains("\"answered\"")).await;
-    assert!(line.contains("refused weir's credential"), "{line}");
+    assert!(line.contains("rejected weir's credential"), "{line}");
     assert!(!served.log().contains("sk-up"), "{}", served.log());
     served.stop();
 }

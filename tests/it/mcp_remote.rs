@@ -376,7 +376,7 @@ async fn what_a_faulty_server_answers_is_an_error_and_no_more() {
         ),
         (
             Reply::json(200, &json!({ "jsonrpc": "2.0", "id": 1, "result": 1 })),
-            "no result",
+            "without a result",
         ),
         (
             answer(&json!({ "resultType": "input_required" })),

@@ -182,7 +182,7 @@ fn what_a_guest_must_not_do_is_found() {
     let found = desk.found(1, &[]);
     found.fails("recording spins", "processor time");
     found.fails("recording strays", "two slashes");
-    found.fails("recording nonsense", "make no answer");
+    found.fails("recording nonsense", "are not a valid response");
     found.fails("recording on", "other steps");
     let read = |name: &str| found.of(name)[0]["read"].to_string();
     assert!(read("recording strays").contains("http-request"));

@@ -130,7 +130,7 @@ async fn traffic_is_recorded_sealed_and_played_to_another_version() {
     assert_eq!(begun["most_bytes"], 64 << 20);
     let again = run(served.folder(), &["record", "start", "openai"]);
     assert!(
-        text(&again.stderr).contains("is being recorded"),
+        text(&again.stderr).contains("is already being recorded"),
         "{again:?}"
     );
     until_recorded(&client, async || count(&served)).await;
@@ -236,7 +236,7 @@ async fn traffic_is_recorded_sealed_and_played_to_another_version() {
         "openai"
     );
     let gone = run(served.folder(), &["record", "fetch", "openai", "more"]);
-    assert!(text(&gone.stderr).contains("was not recorded"), "{gone:?}");
+    assert!(text(&gone.stderr).contains("has no recording"), "{gone:?}");
     let audit = text(&run(served.folder(), &["audit"]).stdout);
     for kind in ["started", "stopped", "fetched", "forgotten"] {
         assert!(

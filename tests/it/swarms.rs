@@ -387,7 +387,10 @@ async fn a_call_that_takes_longer_than_its_swarm_may_ends_it() {
     let record = run(&gateway.client(), &swarm(&[agent("a"), agent("b")])).await;
     assert_eq!(record["status"], "failed", "{record}");
     let error = record["error"].as_str().expect("a reason");
-    assert!(error.contains("The swarm took too long."), "{error}");
+    assert!(
+        error.contains("The swarm exceeded its deadline."),
+        "{error}"
+    );
     gate.open();
     is_settled(&gateway).await;
 }
@@ -408,7 +411,11 @@ async fn a_swarm_that_waits_beyond_its_deadline_begins_no_more() {
     let record = ended(&client, accepted["execution_id"].as_str().expect("an id")).await;
     assert_eq!(
         (&record["status"], &record["error"], &record["agents"]),
-        (&json!("failed"), &json!("It took too long."), &json!([]))
+        (
+            &json!("failed"),
+            &json!("The swarm exceeded its deadline."),
+            &json!([])
+        )
     );
     assert_eq!(upstream.count(), 0);
     late.stop().await;

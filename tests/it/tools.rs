@@ -949,7 +949,7 @@ async fn settings_that_do_not_fit_are_named() {
         ),
         (
             "[integrations.i]\nbase_url = \"https://a.example\"\ncredential = \"c\"",
-            "there is no `credentials.c`",
+            "`credentials.c` does not exist",
         ),
         (
             "[integrations.i]\nbase_url = \"https://a.example\"\npaths = [\"v1\"]",

@@ -1,4 +1,4 @@
-//! What OpenAI's two dialects write alike: files, names of tools, how much is to be reasoned, fields that say nothing.
+//! Shared parts of OpenAI's dialects: files, tool names, reasoning effort, default fields.
 
 use serde_json::Value;
 use weir_sandbox::adapter::bindings::chat::{ReasoningEffort, Source};
@@ -10,10 +10,10 @@ use super::json::{
 
 const MAX_FILE_ID_CHARS: usize = 256;
 const MAX_FILE_NAME_CHARS: usize = 1_024;
-/// Of what an earlier answer called; the tools of the request have shorter ones.
+/// The maximum characters of a name in an earlier call; a request's tools have shorter names.
 const MAX_CALLED_NAME_CHARS: usize = 256;
 
-/// Where an image is, by the URL in the field `field`.
+/// Returns the source of an image by the URL in the field `field`.
 pub(crate) fn image_source(
     url: Text<'_>,
     field: &str,
@@ -36,7 +36,7 @@ pub(crate) fn image_source(
     Ok(Source::Url(url.into_string()))
 }
 
-/// A document within the request, as `file_data` has it, and its media type.
+/// Returns the document in `file_data`, and its media type.
 pub(crate) fn inline_file(
     data: Text<'_>,
     attachments: &mut Attachments,
@@ -51,17 +51,17 @@ pub(crate) fn inline_file(
     Ok((attachments.add(attachment), media_type))
 }
 
-/// Checks the id that an upstream gave to a file.
+/// Checks an upstream's file id.
 pub(crate) fn check_file_id(id: &str) -> Result<(), Fault> {
     check_length(id, MAX_FILE_ID_CHARS, "file_id")
 }
 
-/// Checks what a file is called.
+/// Checks a file name.
 pub(crate) fn check_file_name(name: Option<&str>) -> Result<(), Fault> {
     check_at_most(name.unwrap_or_default(), MAX_FILE_NAME_CHARS, "filename")
 }
 
-/// The name of a tool of the client's.
+/// Checks the name of a client's tool.
 pub(crate) fn tool_name(name: Option<String>) -> Result<String, Fault> {
     let name = required(name, "name")?;
     let valid = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-');
@@ -74,7 +74,7 @@ pub(crate) fn tool_name(name: Option<String>) -> Result<String, Fault> {
     Ok(name)
 }
 
-/// The name of what an earlier answer called.
+/// Checks the name in an earlier call.
 pub(crate) fn called_name(name: Option<String>) -> Result<String, Fault> {
     let name = required(name, "name")?;
     check_not_empty(&name, "name")?;
@@ -82,7 +82,7 @@ pub(crate) fn called_name(name: Option<String>) -> Result<String, Fault> {
     Ok(name)
 }
 
-/// How much is to be reasoned, by the word in the field `field`.
+/// Returns the reasoning effort for the word in the field `field`.
 pub(crate) fn effort(
     word: Option<&Text<'_>>,
     field: &str,
@@ -94,7 +94,7 @@ pub(crate) fn effort(
         Some("low") => ReasoningEffort::Low,
         Some("medium") => ReasoningEffort::Medium,
         Some("high") => ReasoningEffort::High,
-        // The last step of the scale has had two names.
+        // The highest effort has had two names.
         Some("xhigh" | "max") => ReasoningEffort::Highest,
         Some(_) => {
             return Err(Fault::new(
@@ -105,13 +105,13 @@ pub(crate) fn effort(
     }))
 }
 
-/// Whether an unknown field asks for what happens without it: clients and SDKs write such defaults out, and no adapter
-/// has to know them.
+/// Whether an unknown field has its default value: clients and SDKs write such defaults, and adapters need not know
+/// them.
 pub(crate) fn says_nothing(name: &str, json: &str) -> bool {
     match name {
         "store" => json == "false",
         "service_tier" => json == "\"auto\"",
-        // More than this is something.
+        // A longer value is not a default.
         "metadata" | "logit_bias" if json.len() < 16 => {
             matches!(serde_json::from_str(json), Ok(Value::Object(fields)) if fields.is_empty())
         }

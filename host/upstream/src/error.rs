@@ -1,4 +1,4 @@
-//! Why an attempt failed, and what its client is told.
+//! Errors of an attempt, and the client's view of them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,109 +12,109 @@ use weir_sandbox::{ConfigureError, GuestError, printable};
 use crate::destination::DestinationError;
 use crate::sequence::OutOfOrder;
 
-/// Requests that an adapter may send in one exchange.
+/// The maximum requests that an adapter may send in one exchange.
 pub const MAX_SENDS: u32 = 4;
 
-/// Steps other than requests that it may take.
+/// The maximum other steps that it may take.
 pub const MAX_OTHER_STEPS: u32 = 64;
 
-/// How long all its waits may take together.
+/// The maximum total of its waits.
 pub const MAX_WAITS: Duration = Duration::from_secs(30);
 
-/// Bytes of a body that a component can serve within its limits many times over, whatever they say.
+/// The size of a body that every sound component can process within its limits, regardless of content.
 pub const LARGE_REQUEST_BYTES: usize = 64 << 10;
 
-/// Bytes of an upstream's code.
+/// The maximum bytes of an upstream's error code.
 const MAX_CODE_BYTES: usize = 64;
 
-/// Why an attempt failed.
+/// The reasons for which an attempt failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ExchangeError {
-    /// The adapter says why.
+    /// The adapter reported a failure.
     #[error("{}", describe_failure(.0))]
     Failure(Failure),
     /// The adapter itself failed.
     #[error(transparent)]
     Guest(#[from] GuestError),
-    /// The adapter could not translate a request of this size within its limits: nothing was sent.
-    #[error("the request is more than the adapter can translate: {0}")]
+    /// The adapter exceeded its limits on a request of this size, before weir sent anything.
+    #[error("the request is too large for the adapter: {0}")]
     TooLargeToTranslate(GuestError),
-    /// A filter could not look at a request of this size within its limits.
-    #[error("the request is more than a filter can look at")]
+    /// A filter exceeded its limits on a request of this size.
+    #[error("the request is too large for a filter")]
     TooLargeToFilter,
     /// The filter in this slot failed.
     #[error("the filter {0} failed")]
     Filter(Arc<str>),
-    /// The adapter wanted to send what it may not.
-    #[error("the adapter's request is refused: {0}")]
+    /// The adapter tried to send to a forbidden destination.
+    #[error("the guard refused the adapter's request: {0}")]
     Destination(#[from] DestinationError),
-    /// The adapter's events make no answer.
-    #[error("the adapter's events make no answer: {0}")]
+    /// The adapter's events are not a valid response.
+    #[error("the adapter's events are not a valid response: {0}")]
     OutOfOrder(OutOfOrder),
-    /// The adapter went on and on.
+    /// The adapter took too many steps.
     #[error("the adapter took more than {MAX_SENDS} requests or {MAX_OTHER_STEPS} other steps")]
     TooManySteps,
-    /// The adapter wanted to wait on and on.
+    /// The adapter's waits were too long in total.
     #[error("the adapter asked for waits of more than {} s", MAX_WAITS.as_secs())]
     WaitedTooLong,
-    /// So many requests are under way to the upstream that no more fit: nothing was sent.
-    #[error("too many requests are under way to the upstream, or through its adapter")]
+    /// The upstream has its share of concurrent requests; weir sent nothing.
+    #[error("the upstream or its adapter's slot has too many concurrent requests")]
     NoPlace,
-    /// It has failed of late, and is not asked for so long yet: nothing was sent.
-    #[error("the upstream is left alone, since it has failed")]
+    /// The upstream failed recently and is paused for this time; weir sent nothing.
+    #[error("the upstream is paused after failures")]
     LeftAlone(Duration),
-    /// Nothing serves in the upstream's slot: nothing was sent.
-    #[error("no adapter is in service")]
+    /// The upstream's slot has no active component; weir sent nothing.
+    #[error("the upstream's slot has no active adapter")]
     NoAdapter,
-    /// The adapter refuses the provider's options, which it did not when they were configured: nothing was sent.
-    #[error("the adapter does not take its options: {0}")]
+    /// The adapter now rejects the provider's options, after it accepted them at configuration; weir sent nothing.
+    #[error("the adapter rejects its options: {0}")]
     Misconfigured(ConfigureError),
-    /// No connection: nothing was sent.
+    /// No connection; weir sent nothing.
     #[error("the upstream cannot be reached")]
     Connect,
     /// The connection broke after the request was sent.
-    #[error("the upstream broke off")]
+    #[error("the upstream closed the connection early")]
     BrokenOff,
-    /// The answer is compressed, or otherwise encoded.
-    #[error("the upstream's answer has a Content-Encoding, and weir asked for none")]
+    /// The response is compressed or otherwise encoded.
+    #[error("the upstream's response has a Content-Encoding, but weir accepts none")]
     Encoded,
     /// The upstream took too long.
     #[error("the upstream took too long: {0}")]
     TimedOut(Phase),
-    /// The answer is larger than weir takes, or than the output limit allows.
-    #[error("the upstream's answer is too large")]
+    /// The response is larger than weir or the output limit allows.
+    #[error("the upstream's response is too large")]
     TooLarge,
-    /// The answer has used more than it may: it ends here, and is none the worse.
-    #[error("the answer has used more than it may")]
+    /// The response reached its limit: it ends here, and is valid up to this point.
+    #[error("the response exceeded its limits")]
     Spent,
-    /// The client hung up, and the upstream did not finish within the drain.
-    #[error("the client hung up")]
+    /// The client disconnected, and the upstream did not finish within the drain time.
+    #[error("the client disconnected")]
     Abandoned,
-    /// The gateway stops.
+    /// The gateway is stopping.
     #[error("the gateway is shutting down")]
     ShuttingDown,
 }
 
-/// What was being waited for.
+/// The phase of a timeout.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Phase {
-    /// The head of the answer.
+    /// The headers of the response.
     FirstByte,
-    /// The first of the answer, while another upstream could be asked.
+    /// The first data of the response, while another upstream is available.
     FirstToken,
-    /// The next piece of the answer.
+    /// The next piece of the response.
     Idle,
-    /// The whole request.
+    /// The complete request.
     Total,
 }
 
 impl std::fmt::Display for Phase {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         formatter.write_str(match self {
-            Self::FirstByte => "no answer began",
-            Self::FirstToken => "nothing of an answer came, and the next one is asked",
-            Self::Idle => "the answer paused",
-            Self::Total => "the request's time was up",
+            Self::FirstByte => "no response headers arrived",
+            Self::FirstToken => "no data arrived before the first-token timeout",
+            Self::Idle => "the response paused",
+            Self::Total => "the request's deadline passed",
         })
     }
 }
@@ -139,8 +139,8 @@ impl From<OutOfOrder> for ExchangeError {
 }
 
 impl ExchangeError {
-    /// Whether trying again is safe: nothing reached the upstream, it said itself that it did not take the request, or
-    /// nothing of an answer had come when it was cut off for the next one.
+    /// Whether a retry is safe: the upstream received nothing, or it declined the request itself, or it had sent no
+    /// data when weir disconnected it for the next one.
     pub fn retry(&self) -> Retry {
         match self {
             Self::Connect => Retry::Again(Duration::ZERO),
@@ -157,7 +157,7 @@ impl ExchangeError {
         }
     }
 
-    /// What kind of error it is, in a word.
+    /// The class of the error, as one word.
     pub fn kind(&self) -> &'static str {
         match self {
             Self::Failure(failure) => match failure.kind {
@@ -195,7 +195,8 @@ impl ExchangeError {
         }
     }
 
-    /// Whether the answer was cut off while the upstream may have been at work: it may ask to be paid for that.
+    /// Whether weir ended the response while the upstream may have been at work, so that the upstream may charge for
+    /// it.
     pub fn is_cut_off(&self) -> bool {
         matches!(
             self,
@@ -203,13 +204,13 @@ impl ExchangeError {
         )
     }
 
-    /// Whether the upstream was meant to be asked at all.
+    /// Whether weir tried to reach the upstream.
     pub fn was_attempted(&self) -> bool {
         !matches!(self, Self::NoPlace | Self::NoAdapter | Self::LeftAlone(_))
     }
 
-    /// Whether the component failed, and not its upstream or the gateway. Before anything was sent, another one may do
-    /// better.
+    /// Whether the component failed, not its upstream or the gateway. Before weir sent anything, another component may
+    /// succeed.
     pub fn is_of_component(&self) -> bool {
         match self {
             Self::Guest(error) => *error != GuestError::NoRoom,
@@ -222,7 +223,7 @@ impl ExchangeError {
         }
     }
 
-    /// Whether a request's size alone can bring it about in a component that is sound.
+    /// Whether a request's size alone can cause the error in a sound component.
     pub fn can_be_of_size(&self) -> bool {
         match self {
             Self::Guest(error) => can_be_of_size(error),
@@ -232,7 +233,7 @@ impl ExchangeError {
     }
 }
 
-/// Whether a guest that was given up may be sound, and what it was handed too much.
+/// Whether a terminated guest may be sound, and its input too large.
 pub fn can_be_of_size(error: &GuestError) -> bool {
     use GuestError as G;
     matches!(
@@ -241,14 +242,14 @@ pub fn can_be_of_size(error: &GuestError) -> bool {
     )
 }
 
-/// What may be done about a failed attempt.
+/// The allowed reactions to a failed attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Retry {
-    /// Nothing: it may have been served, or would fail anywhere.
+    /// No retry: the upstream may have served the attempt, or every upstream would fail.
     Never,
-    /// Another attempt on the same upstream after this pause, or on another one.
+    /// A retry on the same upstream after this pause, or on another one.
     Again(Duration),
-    /// An attempt on another upstream: this one would say the same again.
+    /// A fallback to another upstream; this one would fail again.
     Elsewhere,
 }
 
@@ -259,26 +260,23 @@ impl From<ExchangeError> for ApiError {
             ExchangeError::Failure(failure) => of_failure(&failure),
             ExchangeError::Guest(GuestError::NoRoom) => new(
                 ErrorCode::Overloaded,
-                "Too many requests are being served; try again shortly.",
+                "The gateway serves too many requests; retry shortly.",
             )
             .with_retry_after(Duration::from_secs(1)),
             ExchangeError::TooLargeToTranslate(_) => new(
                 ErrorCode::PayloadTooLarge,
-                "The request is more than the adapter for this model's provider can translate.",
+                "The request is too large for the adapter of this model's provider.",
             )
             .with_param("messages"),
             ExchangeError::TooLargeToFilter => new(
                 ErrorCode::PayloadTooLarge,
-                "The request is more than a filter that it must pass can look at.",
+                "The request is too large for a required filter.",
             )
             .with_param("messages"),
-            ExchangeError::Filter(_) => new(
-                ErrorCode::FilterFailed,
-                "A filter that this request must pass failed.",
-            ),
+            ExchangeError::Filter(_) => new(ErrorCode::FilterFailed, "A required filter failed."),
             ExchangeError::Destination(DestinationError::Boundary) => Self::invalid_request(
                 "image",
-                "An image holds bytes that would end the form in which it is sent to the model's provider.",
+                "An image holds bytes that would end the form of the provider's request.",
             ),
             ExchangeError::Guest(_)
             | ExchangeError::Destination(_)
@@ -290,51 +288,50 @@ impl From<ExchangeError> for ApiError {
             ),
             ExchangeError::NoPlace => new(
                 ErrorCode::UpstreamBusy,
-                "Too many requests are under way to the model's provider; try again shortly.",
+                "The model's provider has too many concurrent requests; retry shortly.",
             )
             .with_retry_after(Duration::from_secs(1)),
             ExchangeError::LeftAlone(left) => new(
                 ErrorCode::UpstreamUnavailable,
-                "The model's provider has failed of late; try again later.",
+                "The model's provider failed recently; retry later.",
             )
             .with_retry_after(left),
             ExchangeError::NoAdapter | ExchangeError::Misconfigured(_) => new(
                 ErrorCode::AdapterUnavailable,
-                "The adapter for this model's provider is out of service.",
+                "No working adapter is active for this model's provider.",
             )
             .with_retry_after(Duration::from_secs(10)),
             ExchangeError::Connect => new(
                 ErrorCode::UpstreamUnavailable,
-                "The model's provider cannot be reached.",
+                "The model's provider is unreachable.",
             ),
             ExchangeError::BrokenOff => new(
                 ErrorCode::UpstreamError,
-                "The model's provider broke off its answer.",
+                "The model's provider closed the connection before the end of its response.",
             ),
             ExchangeError::Encoded => new(
                 ErrorCode::UpstreamError,
-                "The model's provider sent a compressed answer, for which weir does not ask.",
+                "The model's provider sent a compressed response, which weir does not accept.",
             ),
-            // What has used more than it may is an answer; see `serve`.
+            // For `Spent`, clients get a response; see `serve`.
             ExchangeError::TooLarge | ExchangeError::Spent => new(
                 ErrorCode::UpstreamError,
-                "The model's provider sent more than weir takes.",
+                "The model's provider sent a response that is too large.",
             ),
             ExchangeError::TimedOut(_) => new(
                 ErrorCode::UpstreamTimeout,
                 "The model's provider took too long.",
             ),
-            ExchangeError::Abandoned | ExchangeError::ShuttingDown => new(
-                ErrorCode::ShuttingDown,
-                "The gateway is stopping; try again.",
-            )
-            .with_retry_after(Duration::from_secs(1)),
+            ExchangeError::Abandoned | ExchangeError::ShuttingDown => {
+                new(ErrorCode::ShuttingDown, "The gateway is stopping; retry.")
+                    .with_retry_after(Duration::from_secs(1))
+            }
         }
     }
 }
 
-/// The error that a client gets for an adapter's failure. The adapter's own words reach the client only if they are about the
-/// client's request.
+/// Returns the client's error for an adapter's failure. The adapter's own message reaches the client only if the
+/// client's request caused the failure.
 fn of_failure(failure: &Failure) -> ApiError {
     let text = printable(&failure.text, 300);
     let upstream_code = upstream_code(failure);
@@ -363,7 +360,7 @@ fn of_failure(failure: &Failure) -> ApiError {
         }
         FailureKind::Rejected => refused(
             ErrorCode::UpstreamRejected,
-            "The model's provider refused the request",
+            "The model's provider rejected the request",
         )
         .with_param(blamed),
         FailureKind::ContextLength => refused(
@@ -373,7 +370,7 @@ fn of_failure(failure: &Failure) -> ApiError {
         .with_param("messages"),
         FailureKind::Filtered => refused(
             ErrorCode::ContentFiltered,
-            "The model's provider refused the content",
+            "The model's provider rejected the content",
         )
         .with_param(blamed),
         FailureKind::ModelNotFound => ApiError::new(
@@ -386,19 +383,19 @@ fn of_failure(failure: &Failure) -> ApiError {
         ),
         FailureKind::RateLimited => ApiError::new(
             ErrorCode::UpstreamUnavailable,
-            "The model's provider is limiting requests; try again later.",
+            "The model's provider limits requests; retry later.",
         )
         .with_retry_after(retry_after(1_000)),
         FailureKind::Unavailable => ApiError::new(
             ErrorCode::UpstreamUnavailable,
-            "The model's provider is unavailable; try again later.",
+            "The model's provider is unavailable; retry later.",
         )
         .with_retry_after(retry_after(1_000)),
     }
 }
 
-/// The upstream's own code for a failure, if it is one: a word of its dialect, not a text. An operator's log has it, and
-/// a client whose request is to blame.
+/// The upstream's own error code, if it is a short word. The operator's log has it, and so has the client if its
+/// request caused the failure.
 fn upstream_code(failure: &Failure) -> Option<&str> {
     let code = failure.code.as_deref()?;
     let is_word = (1..=MAX_CODE_BYTES).contains(&code.len())
@@ -408,18 +405,19 @@ fn upstream_code(failure: &Failure) -> Option<&str> {
     is_word.then_some(code)
 }
 
-/// For the log. Refusals of what the client sent often quote it, so that their texts stay out.
+/// Describes a failure for the log. The text leaves out upstreams' messages about the request, because they often quote
+/// it.
 fn describe_failure(failure: &Failure) -> String {
     let (what, may_quote_the_client) = match failure.kind {
         FailureKind::Unsupported => ("the adapter cannot express the request", true),
         FailureKind::Rejected => ("the upstream rejected the request", true),
         FailureKind::ModelNotFound => ("the upstream does not know the model", false),
         FailureKind::ContextLength => ("the request is too long for the model", true),
-        FailureKind::Filtered => ("the upstream refused the content", true),
-        FailureKind::RateLimited => ("the upstream limits weir's rate", false),
-        FailureKind::Unauthorized => ("the upstream refused weir's credential", false),
+        FailureKind::Filtered => ("the upstream rejected the content", true),
+        FailureKind::RateLimited => ("the upstream limits weir's request rate", false),
+        FailureKind::Unauthorized => ("the upstream rejected weir's credential", false),
         FailureKind::Unavailable => ("the upstream is unavailable", false),
-        FailureKind::Malformed => ("the upstream's answer makes no sense", false),
+        FailureKind::Malformed => ("the upstream's response is malformed", false),
     };
     let mut described = what.to_owned();
     if let Some(code) = upstream_code(failure) {

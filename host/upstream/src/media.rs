@@ -1,16 +1,16 @@
-//! Images that come in pieces, put together.
+//! Assembles images from pieces.
 //!
-//! An adapter hands on an image's bytes as they arrive, so that none has to fit into a guest. Dialects are given whole
-//! ones. That the pieces belong together, and are not too many, the sequence has seen to.
+//! An adapter passes on an image's bytes as they arrive, so that no image has to fit into a guest. Dialects receive
+//! complete images. The sequence has checked that the pieces belong together and are not too many.
 
 use weir_sandbox::adapter::bindings::chat::Event;
 
-/// What has come of images that are not complete.
+/// The received bytes of incomplete images.
 #[derive(Debug, Default)]
 pub struct MediaPieces(Vec<(u32, Vec<u8>)>);
 
 impl MediaPieces {
-    /// The events with each image whole, and without pieces.
+    /// Replaces pieces by complete images in a batch of events.
     pub fn assemble(&mut self, mut events: Vec<Event>) -> Vec<Event> {
         events.retain_mut(|event| match event {
             Event::MediaBytes(piece) => {

@@ -1,34 +1,33 @@
-//! How many pages a PDF can have, told from its bytes: what its upstream will charge for it depends on that.
+//! Upper bound for the pages of a PDF, from its bytes: providers charge by page.
 //!
-//! The number is an upper bound for every reader, or there is none. A PDF can say one thing to one reader and another
-//! to the next: its `/Count` is anybody's word, objects can be compressed away, named twice, or hang below each
-//! other in circles. So nothing is followed from the root. Instead all bytes are looked at, wherever they stand, for
-//! the two things without which no reader sees a page: an entry of a `/Kids` array, and an object of the type `/Page`.
-//! Where each node hangs below one other node at most, there are no more pages than entries.
+//! The number is an upper bound for every reader, or there is none. Readers can disagree about a PDF: its `/Count` is
+//! not verified, and objects can be compressed, duplicated or circular. Therefore, the scan does not start at the root.
+//! Instead, it searches all bytes for the two necessary signs of a page: an entry of a `/Kids` array, and an object of
+//! the type `/Page`. If each node has at most one parent, the number of pages is at most the number of entries.
 //!
-//! **Invariant:** whatever might hide a page or show one twice makes the file uncountable: object streams, which
-//! compress objects; a `/Kids` or `/Type` that stands elsewhere; a node that two entries name, by another name even.
+//! **Invariant:** a file that could hide or repeat a page is uncountable: it has object streams, which compress
+//! objects; a `/Kids` or `/Type` in another place; or a node with two parents, even under another name.
 
 use std::collections::HashSet;
 
 /// More pages than any model reads.
 const MAX_PAGES: usize = 10_000;
 
-/// Bytes of the longest name that matters here, each of them escaped, e.g. `#4b` for `K`.
+/// The maximum bytes of a relevant name with all its characters escaped, e.g. `#4b` for `K`.
 const NAME_BYTES: usize = 3 * 8;
 
-/// What has been seen of a document.
+/// The findings in a document so far.
 #[derive(Default)]
 struct PageTree {
-    /// Objects that an entry of a `/Kids` array names.
+    /// Objects in `/Kids` arrays.
     kids: HashSet<u32>,
-    /// Objects that are the root of a tree of pages.
+    /// Objects that are the root of a page tree.
     roots: HashSet<u32>,
-    /// Objects, or other places, that say that they are a page.
+    /// The number of page objects, or of similar places.
     pages: usize,
 }
 
-/// The most pages that any reader can see in a PDF; `None` where that cannot be told.
+/// Returns an upper bound for the pages of a PDF; `None` if there is none.
 pub(crate) fn count(pdf: &[u8]) -> Option<u64> {
     if !pdf.starts_with(b"%PDF-") {
         return None;
@@ -53,10 +52,10 @@ pub(crate) fn count(pdf: &[u8]) -> Option<u64> {
 }
 
 impl PageTree {
-    /// Takes a name in, and what stands after it; returns where to go on, or `None` if the pages cannot be counted.
+    /// Processes a name and the bytes after it. Returns the rest, or `None` if the pages are uncountable.
     fn take<'a>(&mut self, name: &[u8], after: &'a [u8]) -> Option<&'a [u8]> {
         match name {
-            // Objects may be compressed: in a stream of them, which only a stream of references leads to.
+            // Objects may be compressed in an object stream, which only a cross-reference stream can locate.
             b"ObjStm" | b"XRef" | b"XRefStm" => return None,
             b"W" if is_three_widths(after) => return None,
             b"Type" => return skip_space(after).starts_with(b"/").then_some(after),
@@ -64,7 +63,7 @@ impl PageTree {
                 self.pages += 1;
                 return (self.pages <= MAX_PAGES).then_some(after);
             }
-            // As a type, it is followed by the dictionary's next name or by its end.
+            // As a type, it precedes the dictionary's next name or its end.
             b"Pages" => {
                 if let Some((object, rest)) = read_reference(after) {
                     self.roots.insert(object);
@@ -93,7 +92,7 @@ impl PageTree {
     }
 }
 
-/// A name without its slash, its escapes resolved, and what stands after it. The end of a long one is left out.
+/// Reads a name without its slash, with resolved escapes, and returns the rest. Long names are truncated.
 fn read_name(bytes: &[u8]) -> (Vec<u8>, &[u8]) {
     let is_regular = |byte: &u8| !is_space(*byte) && !b"()<>[]{}/%".contains(byte);
     let end = bytes.iter().position(|byte| !is_regular(byte));
@@ -119,13 +118,13 @@ fn hexadecimal(byte: u8) -> Option<u8> {
     char::from(byte).to_digit(16).map(|digit| digit as u8)
 }
 
-/// Whether an object is another name of another one; a comment may hide that.
+/// Whether an object is an alias of another one; a comment may hide that.
 fn is_alias(object: &[u8]) -> bool {
     let content = skip_space(&object[3..]);
     content.starts_with(b"%") || read_reference(content).is_some()
 }
 
-/// The object that `12 0 R` names, and what stands after that.
+/// Reads a reference such as `12 0 R`, and returns the rest.
 fn read_reference(bytes: &[u8]) -> Option<(u32, &[u8])> {
     let (object, rest) = read_integer(skip_space(bytes))?;
     let (_, rest) = read_integer(skip_some_space(rest)?)?;
@@ -133,7 +132,7 @@ fn read_reference(bytes: &[u8]) -> Option<(u32, &[u8])> {
     Some((object, rest))
 }
 
-/// Of nine digits at most: readers differ in what they make of more.
+/// Reads an integer of at most nine digits; readers disagree about more.
 fn read_integer(bytes: &[u8]) -> Option<(u32, &[u8])> {
     let digits = bytes
         .iter()
@@ -144,8 +143,8 @@ fn read_integer(bytes: &[u8]) -> Option<(u32, &[u8])> {
     Some((number.parse().ok()?, rest))
 }
 
-/// Whether an array of three integers follows, as a stream of references has it. Widths of glyphs look otherwise, but
-/// for a font of one range.
+/// Whether an array of three integers follows, as in a cross-reference stream. Glyph widths look different, except in a
+/// font with one range.
 fn is_three_widths(after: &[u8]) -> bool {
     let widths = || {
         let mut rest = skip_space(after).strip_prefix(b"[")?;
@@ -167,7 +166,7 @@ fn skip_space(bytes: &[u8]) -> &[u8] {
     &bytes[space..]
 }
 
-/// What PDF takes for white space.
+/// Whether a byte is white space in PDF.
 fn is_space(byte: u8) -> bool {
     matches!(byte, 0 | b'\t' | b'\n' | 12 | b'\r' | b' ')
 }
@@ -176,7 +175,7 @@ fn is_space(byte: u8) -> bool {
 mod tests {
     use super::*;
 
-    /// A document of two nodes, with these pages and whatever else.
+    /// A document with two nodes, with these pages and other content.
     fn document(kids: &str, rest: &str) -> Vec<u8> {
         format!(
             "%PDF-1.4\n1 0 obj << /Type /Catalog /Pages 2 0 R >> endobj\n\
@@ -343,7 +342,7 @@ mod tests {
             let pdf = format!("%PDF-1.4 {}", unit.repeat((1 << 20) / unit.len()));
             let started = std::time::Instant::now();
             let _ = count(pdf.as_bytes());
-            // A quadratic look would take minutes, on a machine that is busy even.
+            // A quadratic scan would take minutes, even on a fast machine.
             assert!(started.elapsed().as_secs() < 10, "{unit}");
         }
     }

@@ -1,8 +1,8 @@
-//! A recorded exchange: what an adapter was asked, in the contract's vocabulary, and what its upstream answered.
+//! A recorded exchange: an adapter's request, in the contract's vocabulary, and its upstream's responses.
 //!
-//! Clients of every dialect, sessions and filters come before an adapter, so what it is asked is in no dialect. Left out is whom
-//! a request is from and what conversation it is part of, as far as clients say so in fields made for that; what people write in
-//! a prompt is what is recorded. Of the answer it is what the adapter was shown: without the provider's credential.
+//! Dialects, sessions and filters precede an adapter, so its request has no dialect. The recording leaves out fields
+//! that name the user or the conversation; it contains the prompts themselves. The responses are as the adapter
+//! received them: without the provider's credential.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
@@ -12,7 +12,7 @@ use weir_sandbox::adapter::bindings::chat::{ChatRequest, ImageRequest};
 
 use weir_dialects::Attachment;
 
-/// Fields of clients that name a person or a conversation.
+/// Clients' fields that name a person or a conversation.
 const PERSONAL: [&str; 6] = [
     "user",
     "metadata",
@@ -22,38 +22,38 @@ const PERSONAL: [&str; 6] = [
     "previous_response_id",
 ];
 
-/// What is recorded of an exchange.
+/// A recorded exchange.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct RecordedExchange {
-    /// What was asked: a `NAME.json`.
+    /// The request: a `NAME.json`.
     pub request: RecordedRequest,
-    /// What was answered, in order: a `NAME.http`, a `NAME.2.http` and so on.
+    /// The responses, in order: a `NAME.http`, a `NAME.2.http` and so on.
     pub answers: Vec<RecordedAnswer>,
 }
 
-/// A request as an adapter gets it.
+/// The request of an adapter.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RecordedRequest {
-    /// What is asked for.
+    /// The task.
     pub recorded: RecordedTask,
-    /// What it refers to.
+    /// The attachments.
     #[serde(default)]
     pub attachments: Vec<RecordedAttachment>,
     /// The client's dialect.
     pub dialect: String,
-    /// The client's headers that belong to it.
+    /// The client's headers in the request.
     #[serde(default)]
     pub headers: Vec<(String, String)>,
 }
 
-/// What is asked for.
+/// The task of a request.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RecordedTask {
-    /// A chat.
+    /// A chat request.
     Chat(Box<ChatRequest>),
-    /// Images.
+    /// An image request.
     Image(Box<ImageRequest>),
 }
 
@@ -61,18 +61,18 @@ pub enum RecordedTask {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RecordedAttachment {
-    /// Its media type.
+    /// The media type.
     pub media_type: String,
-    /// Its bytes, in Base64.
+    /// The bytes, in Base64.
     pub data: String,
 }
 
-/// An upstream's answer.
+/// An upstream's response.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct RecordedAnswer {
     /// The status.
     pub status: u16,
-    /// The headers that the adapter was shown.
+    /// The headers that the adapter received.
     pub headers: Vec<Header>,
     /// The body, in Base64.
     #[serde(with = "in_base64")]
@@ -80,7 +80,7 @@ pub struct RecordedAnswer {
 }
 
 impl RecordedRequest {
-    /// Of what an adapter is asked.
+    /// Records an adapter's request.
     pub fn of(request: &Request, attachments: &[Attachment]) -> Self {
         let recorded = match &request.task {
             Task::Chat(chat) => {
@@ -106,7 +106,7 @@ impl RecordedRequest {
         }
     }
 
-    /// The client, as an adapter is told of it.
+    /// The client as the adapter sees it.
     pub fn client(&self) -> Client {
         Client {
             dialect: self.dialect.clone(),
@@ -115,11 +115,11 @@ impl RecordedRequest {
         }
     }
 
-    /// The attachments, as the host has them.
+    /// Returns the attachments in the host's form.
     ///
     /// # Errors
     ///
-    /// One whose data is no Base64.
+    /// Fails if an attachment is not valid Base64.
     pub fn attachments(&self) -> Result<Vec<Attachment>, base64::DecodeError> {
         let decoded = self.attachments.iter().map(|attachment| {
             Ok(Attachment {

@@ -1,6 +1,6 @@
-//! Whether an adapter's events make an answer.
+//! The check that an adapter's events form a valid response.
 //!
-//! Dialects write what they are given; that it makes sense is checked here, once, so that none of them has to.
+//! The check happens here once, so that no dialect has to repeat it.
 
 use weir_sandbox::adapter::bindings::chat::{
     Block, BlockStart, Citation, Event, FinishReason, Fragment, Media, Usage,
@@ -8,51 +8,52 @@ use weir_sandbox::adapter::bindings::chat::{
 
 use crate::usage::Received;
 
-/// Bytes of events, [`EVENT_BYTES`] for each included, that a token of the output limit allows; a streamed
-/// token of four bytes takes 20, and twice that where its usage comes with it.
+/// The maximum bytes of events for each token of the output limit, [`EVENT_BYTES`] for each event included; a streamed
+/// token of four bytes takes 20, and 40 with usage.
 const BYTES_PER_TOKEN: u64 = 48;
 
-/// Bytes that any answer may have, however small its limit.
+/// The free bytes of any response, for any limit.
 const BYTES_FREE: u64 = 64 << 10;
 
-/// What an event counts for beside its content: written out, a fragment of one byte is a line of JSON.
+/// The bytes of an event besides its content: a fragment of one byte becomes a line of JSON.
 const EVENT_BYTES: u64 = 16;
 
-/// Bytes of images that an answer may hold.
+/// The maximum bytes of images in a response.
 const IMAGE_BYTES: u64 = 64 << 20;
 
-/// Bytes of log probabilities that an answer may have: 20 alternatives for each of 30,000 tokens. Only who asks gets any.
+/// The maximum bytes of log probabilities in a response: 20 alternatives for each of 30,000 tokens. They occur only on
+/// request.
 const LOGPROB_BYTES: u64 = 64 << 20;
 
-/// Blocks that may be open at once: parallel tool calls, most of all.
+/// The maximum open blocks, mostly parallel tool calls.
 const OPEN_BLOCKS: usize = 256;
 
-/// Follows an answer's events.
+/// The state of a response's events.
 #[derive(Debug)]
 pub struct Sequence {
-    /// Any event but bytes of images has come.
+    /// Whether any event except image bytes has come.
     begun: bool,
-    /// How many blocks have begun: the next one's index.
+    /// The number of blocks so far, and thereby the next index.
     blocks: u32,
-    /// Those that have not ended.
+    /// The open blocks.
     open: Vec<(u32, Kind)>,
     finish: Option<FinishReason>,
     is_cut: bool,
     usage: Option<Usage>,
     received_bytes: u64,
     visible_bytes: u64,
-    /// Those of them that are text, or a refusal.
+    /// The bytes of text or refusals.
     spoken_bytes: u64,
     any_output: bool,
     bytes_left: u64,
     image_bytes_left: u64,
     logprob_bytes_left: u64,
-    /// Ids of bytes that came, and what they are has not been said yet.
+    /// The ids of image bytes whose image event is missing so far.
     pieces: Vec<u32>,
     images: u32,
 }
 
-/// What a block holds.
+/// The kind of a block's content.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
     /// Text or a refusal.
@@ -61,22 +62,22 @@ enum Kind {
     ToolCall,
 }
 
-/// An event that has no place where it came.
+/// An event out of order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct OutOfOrder(&'static str);
 
 impl OutOfOrder {
-    /// More than the output limit can account for.
+    /// More data than the output limit explains.
     pub const TOO_MUCH: Self = Self("more than the output limit allows");
 
-    /// A request for images is answered with none.
-    pub const NO_IMAGE: Self = Self("no image, where one was asked for");
+    /// A response to an image request without an image.
+    pub const NO_IMAGE: Self = Self("no image, although the client requested one");
 }
 
 impl Sequence {
-    /// For an answer of so many tokens at most. What a guest emits is bounded by that, whether or not an
-    /// upstream sent it: a plain answer is collected in memory.
+    /// Returns the state of a response with at most this many tokens. The limit bounds a guest's output, even if the
+    /// guest invents it, because a plain response is collected in memory.
     pub fn new(output_limit: u32) -> Self {
         Self {
             begun: false,
@@ -97,19 +98,19 @@ impl Sequence {
         }
     }
 
-    /// Takes the next event.
+    /// Processes the next event.
     pub fn follow(&mut self, event: &Event) -> Result<(), OutOfOrder> {
         if self.finish.is_some() {
             return Err(OutOfOrder("an event after the finish"));
         }
-        // Pieces of an image are as small as they arrive, and their own bytes bound them.
+        // Image pieces can be small, and their own byte limit bounds them.
         if !matches!(event, Event::MediaBytes(_)) {
             self.bytes_left = self
                 .bytes_left
                 .checked_sub(EVENT_BYTES + text_bytes(event))
                 .ok_or(OutOfOrder::TOO_MUCH)?;
         }
-        // Bytes of an image may come before what its answer is called.
+        // Image bytes may precede the start event.
         let is_first = !self.begun;
         self.begun |= !matches!(event, Event::MediaBytes(_));
         match event {
@@ -129,7 +130,7 @@ impl Sequence {
             }
             Event::Sealed(Fragment { index, .. }) => {
                 if self.kind_of(*index)? != Kind::Reasoning {
-                    return Err(OutOfOrder("a sealed form of something else than reasoning"));
+                    return Err(OutOfOrder("a sealed form without reasoning"));
                 }
             }
             Event::Citation(Citation { index, .. }) => {
@@ -171,7 +172,7 @@ impl Sequence {
         Ok(())
     }
 
-    /// Checks that the answer is complete.
+    /// Checks that the response is complete.
     pub fn end(&self) -> Result<(), OutOfOrder> {
         match self.finish {
             Some(_) => Ok(()),
@@ -179,35 +180,35 @@ impl Sequence {
         }
     }
 
-    /// The answer ends here, before its upstream has ended it: the events that end it.
+    /// Ends the response before its upstream does: returns the closing events.
     pub fn cut(&mut self, reason: FinishReason) -> Vec<Event> {
         self.is_cut = true;
         let ends = self.open.iter().map(|(index, _)| Event::BlockEnd(*index));
         ends.chain([Event::Finish(reason)]).collect()
     }
 
-    /// Whether a client can use what has arrived without the rest: there is text, and no incomplete tool call.
+    /// Whether a client can use the partial response: it has text, and no incomplete tool call.
     pub fn is_usable_text(&self) -> bool {
         let is_call = |(_, kind): &(u32, Kind)| *kind == Kind::ToolCall;
         self.spoken_bytes > 0 && !self.open.iter().any(is_call)
     }
 
-    /// Whether anything came that a client would see.
+    /// Whether any output that a client would see has come.
     pub fn any_output(&self) -> bool {
         self.any_output
     }
 
-    /// How many images there are, previews left aside.
+    /// The number of images, without previews.
     pub fn images(&self) -> u32 {
         self.images
     }
 
-    /// The last usage that was reported.
+    /// The last reported usage.
     pub fn usage(&self) -> Option<&Usage> {
         self.usage.as_ref()
     }
 
-    /// What has come so far. Of what is opaque nobody knows whether it is sealed, or the model's.
+    /// Returns the received data so far. Opaque data may be sealed or readable.
     pub fn received(&self) -> Received {
         Received {
             bytes: self.received_bytes,
@@ -227,7 +228,7 @@ impl Sequence {
             None => !media.data.is_empty() || media.url.is_some(),
         };
         if !is_somewhere {
-            return Err(OutOfOrder("an image whose bytes did not come"));
+            return Err(OutOfOrder("an image without its bytes"));
         }
         self.any_output = true;
         if !media.is_preview {
@@ -262,7 +263,7 @@ impl Sequence {
 
     fn number(&mut self, index: u32) -> Result<(), OutOfOrder> {
         if index != self.blocks {
-            return Err(OutOfOrder("a block that is not numbered in its turn"));
+            return Err(OutOfOrder("a block with an unexpected index"));
         }
         self.blocks += 1;
         Ok(())
@@ -306,7 +307,7 @@ fn text_bytes(event: &Event) -> u64 {
         }
         Event::Usage(usage) => usage.other.iter().map(|count| 8 + count.name.len()).sum(),
         Event::Finish(FinishReason::StopSequence(text) | FinishReason::Other(text)) => text.len(),
-        // Those of log probabilities are counted apart: they are many times those of their tokens.
+        // Log probabilities have their own counter, because they are many times larger than their tokens.
         Event::Logprobs(_) | Event::BlockEnd(_) | Event::MediaBytes(_) | Event::Finish(_) => 0,
     };
     bytes as u64

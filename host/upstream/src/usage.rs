@@ -1,11 +1,10 @@
-//! Tokens: estimated before a request, bounded and checked after it.
+//! Token counts: estimates before a request, limits and checks after it.
 //!
-//! What an adapter reports is a stranger's word. It is clamped to what the host can see: input to
-//! [`RequestSize::max_input_tokens`], output to the limit that was sent, and to no less than long runs make of what
-//! is visible. Where nothing is reported, the host counts bytes; so it does where zero is reported of what it has
-//! seen.
+//! Adapters' reports are untrusted. weir clamps input to [`RequestSize::max_input_tokens`], and output between the
+//! tokens that the visible bytes need at least and the sent limit. If a report is missing, or is zero for data that
+//! weir has seen, weir counts bytes.
 //!
-//! **Invariant:** what is held for a request covers what a clamp lets through.
+//! **Invariant:** the hold of a request covers the maximum that the clamp permits.
 
 use weir_dialects::Attachment;
 use weir_ledger::TokenCounts;
@@ -16,28 +15,28 @@ use weir_sandbox::adapter::bindings::chat::{
 
 use crate::pages;
 
-/// Bytes of text per token, for estimates. English has about four.
+/// Bytes of text per token, for estimates: English has about four.
 pub const BYTES_PER_TOKEN: u64 = 4;
 
-/// What an answer may report beyond its output limit: some upstreams count a few tokens of framing.
+/// The tokens that a response may report beyond its output limit: some upstreams count a few framing tokens.
 pub const OUTPUT_SLACK_TOKENS: u64 = 64;
 
-/// Tokens of text that a page of a document counts for, beside those of an image.
+/// The text tokens of a document's page, besides the tokens of an image.
 const PAGE_TEXT_TOKENS: u64 = 1_000;
 
-/// Input is believed up to so many times of what bytes say: text can be denser than most.
+/// The maximum ratio of reported to estimated input tokens: some texts are denser than the average.
 const INPUT_BELIEVED: u64 = 2;
 
-/// Visible bytes of an answer that make a token at least, since long runs make long tokens …
+/// The maximum visible bytes of a token, since long runs make long tokens.
 const VISIBLE_BYTES_PER_TOKEN: u64 = 16;
 
-/// … beyond these.
+/// The visible bytes that need no token.
 const VISIBLE_BYTES_FREE: u64 = 1 << 10;
 
-/// How large a request is, as seen before it is sent.
+/// The size of a request before it is sent.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct RequestSize {
-    /// Bytes of text: messages, files of text, file names, tool calls and results, tool definitions, schemas.
+    /// Bytes of text: messages, text files, file names, tool calls and results, tool definitions, schemas.
     pub text_bytes: u64,
     /// Messages.
     pub messages: u64,
@@ -45,38 +44,38 @@ pub struct RequestSize {
     pub tools: u64,
     /// Images.
     pub images: u64,
-    /// Pages of documents, at most.
+    /// Maximum pages of documents.
     pub pages: u64,
-    /// Files and recordings that only the upstream can count: each may fill the context window.
+    /// Files and audio that only the upstream can count: each may fill the context window.
     pub uncounted_files: u64,
-    /// Bytes of them, where they came with the request.
+    /// Their bytes, if the request contains them.
     pub uncounted_bytes: u64,
 }
 
-/// What the model of a request takes.
+/// The limits of a request's model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ModelLimits {
     /// Tokens of input and output together.
     pub context_window: u64,
-    /// Tokens that an image of the input counts for at most.
+    /// The maximum tokens of an input image.
     pub max_image_tokens: u64,
-    /// Tokens of the answer: the limit that is sent upstream.
+    /// The maximum tokens of the response, sent upstream.
     pub output_limit: u64,
 }
 
-/// Token counts and where they came from.
+/// Token counts and their origin.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct CheckedUsage {
-    /// The counts to show and to bill.
+    /// The counts for display and billing.
     pub tokens: TokenCounts,
-    /// Whether any of them is the host's own estimate.
+    /// Whether any count is weir's own estimate.
     pub estimated: bool,
-    /// Whether the adapter reported more than the host believes, or less.
+    /// Whether weir changed an implausible report.
     pub clamped: bool,
 }
 
 impl RequestSize {
-    /// Measures a request whose images, recordings and documents are in these attachments.
+    /// Measures a request with these attachments for its images, audio and documents.
     pub fn of(request: &ChatRequest, attachments: &[Attachment]) -> Self {
         let mut size = Self {
             messages: request.messages.len() as u64,
@@ -121,13 +120,13 @@ impl RequestSize {
         size
     }
 
-    /// Tokens that the input will have, more or less, files left aside.
+    /// Estimates the input tokens, without uncounted files.
     pub fn estimated_tokens(&self, max_image_tokens: u64) -> u64 {
         self.text_bytes.div_ceil(BYTES_PER_TOKEN) + self.images * max_image_tokens
     }
 
-    /// The most tokens of input that are believed, and that a request must be able to pay. Files fill the context
-    /// window at most.
+    /// Returns the maximum plausible input tokens, which the request's hold covers. Files fill at most the context
+    /// window.
     pub fn max_input_tokens(&self, model: &ModelLimits) -> u64 {
         let without_files = INPUT_BELIEVED * self.bound_tokens(model.max_image_tokens);
         let window = without_files.max(model.context_window);
@@ -140,12 +139,12 @@ impl RequestSize {
         }
     }
 
-    /// Whether it brings more than text.
+    /// Whether the request has more than text.
     pub fn has_files(&self) -> bool {
         self.images + self.pages + self.uncounted_files > 0
     }
 
-    /// Tokens that the input will hardly exceed, files left aside.
+    /// Returns an upper bound of the input tokens, without uncounted files.
     fn bound_tokens(&self, max_image_tokens: u64) -> u64 {
         self.text_bytes / 2
             + 16 * self.messages
@@ -244,7 +243,7 @@ impl RequestSize {
         }
     }
 
-    /// Something whose tokens only its upstream can count.
+    /// Adds content whose tokens only its upstream can count.
     fn uncounted(&mut self, source: &Source, attachments: &[Attachment]) {
         self.uncounted_files += 1;
         if let Some(attachment) = find(source, attachments) {
@@ -260,7 +259,7 @@ impl RequestSize {
     }
 }
 
-/// An attachment that content refers to.
+/// Returns the attachment of a source.
 fn find<'a>(source: &Source, attachments: &'a [Attachment]) -> Option<&'a Attachment> {
     match source {
         Source::Attachment(index) => attachments.get(usize::try_from(*index).ok()?),
@@ -268,26 +267,26 @@ fn find<'a>(source: &Source, attachments: &'a [Attachment]) -> Option<&'a Attach
     }
 }
 
-/// Whether a file is text, for its upstream too: bytes that another format is made of are not.
+/// Whether a file is text for its upstream, too, and not a binary format.
 fn is_text(media_type: &str, data: &[u8]) -> bool {
     media_type.starts_with("text/")
         && !data.starts_with(b"%PDF")
         && std::str::from_utf8(data).is_ok()
 }
 
-/// What has come of an answer.
+/// The received part of a response.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Received {
-    /// Bytes of text, reasoning, tool calls and whatever else the model may have made.
+    /// Bytes of text, reasoning, tool calls and all other output of the model.
     pub bytes: u64,
-    /// Those of them that a client can read, of which none are sealed.
+    /// Bytes that a client can read, without sealed ones.
     pub visible_bytes: u64,
-    /// Whether the upstream has ended it. One that broke off or was stopped has at least what was received: what was
-    /// reported may have come before that.
+    /// Whether the upstream has ended the response. For an incomplete response, the received bytes are a lower bound,
+    /// because the report may precede them.
     pub is_whole: bool,
 }
 
-/// What was reported, word for word.
+/// Returns the reported counts unchanged.
 pub fn as_reported(usage: &Usage) -> TokenCounts {
     TokenCounts {
         input: usage.input_tokens.unwrap_or(0),
@@ -299,7 +298,7 @@ pub fn as_reported(usage: &Usage) -> TokenCounts {
     }
 }
 
-/// Checks what was reported against what the host has seen, and fills in what is missing.
+/// Checks the reported usage against the data that weir has seen, and fills in missing counts.
 pub fn check(
     reported: Option<&Usage>,
     size: &RequestSize,
@@ -310,7 +309,7 @@ pub fn check(
     let output_max = model.output_limit + OUTPUT_SLACK_TOKENS;
     let output_min =
         received.visible_bytes.saturating_sub(VISIBLE_BYTES_FREE) / VISIBLE_BYTES_PER_TOKEN;
-    // Nothing is no count where something was seen: an adapter that reports it serves for free.
+    // A report of zero tokens for visible data does not count: otherwise, the adapter would serve for free.
     let seen = |count: &u64, bytes: u64| *count > 0 || bytes == 0;
     let reported_input = reported
         .and_then(|usage| usage.input_tokens)
@@ -330,7 +329,7 @@ pub fn check(
     };
     let (believed_input, believed_output) =
         (input.min(input_max), output.max(output_min).min(output_max));
-    // Parts of the input, each of what the ones before it leave: together they cannot be more than it.
+    // Each part of the input is clamped to the rest of the earlier ones, so that their sum stays within the input.
     let mut uncached = believed_input;
     let mut part = |reported: Option<u64>| {
         let part = reported.unwrap_or(0).min(uncached);
@@ -404,7 +403,7 @@ mod tests {
 
     #[test]
     fn everything_that_a_model_reads_has_a_size() -> Result<(), ApiError> {
-        // Each text that counts has a length of its own, so that none can stand in for another.
+        // Each text has its own length, so that no text can stand in for another.
         let text = |power: u32| "x".repeat(1 << power);
         let data = |kind: &str, data: &str| format!("data:{kind};base64,{}", STANDARD.encode(data));
         let body = serde_json::json!({
@@ -446,7 +445,7 @@ mod tests {
         Ok(())
     }
 
-    /// Of two pages.
+    /// A document of two pages.
     const PDF: &str = "%PDF-1.4 << /Pages 2 0 R >> << /Type /Pages /Kids [3 0 R 4 0 R] /Count 1 >> << /Type /Page >>";
 
     #[test]
@@ -460,7 +459,7 @@ mod tests {
         };
         assert_eq!(with(|_| {}), text);
         assert_eq!(with(|size| size.pages = 2), text + 2 * 2 * 1_100);
-        // Files fill the window, and no more than that.
+        // Files fill the window, but not more.
         assert_eq!(with(|size| size.pages = 4), 8_000);
         assert_eq!(with(|size| size.uncounted_files = 1), 8_000);
         assert_eq!(with(|size| size.uncounted_files = 9), 8_000);
@@ -502,7 +501,7 @@ mod tests {
         };
         assert_eq!(output(2_048, 1_024 + 32_768), (2_048, false));
         assert_eq!(output(1, 1_024 + 32_768), (2_048, true));
-        // What is sealed, nobody can count.
+        // Sealed bytes cannot be counted.
         assert_eq!(output(1, 1_024), (1, false));
     }
 

@@ -1,9 +1,9 @@
-//! How much is served at once: a number of turns, a short queue, and 503 beyond it.
+//! Admission control: a bounded number of concurrent requests, a short queue, and 503 beyond it.
 //!
-//! Turns and the room for bodies are the node's, and shared out: an account, an upstream and a slot each have a most that they
-//! may hold at once. Whoever is slow, or asks too much, has all others left to be served.
+//! An account, an upstream and a slot each have a maximum share of the node's concurrent requests and body memory. A
+//! slow or greedy client therefore leaves the rest to all other clients.
 //!
-//! **Invariant:** no account, no upstream and no slot holds more than its share, whatever is configured for the node.
+//! **Invariant:** no account, upstream or slot exceeds its share, for any configuration of the node.
 
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use weir_upstream::Upstream;
 
 use crate::shares::{Share, Shares};
 
-/// Bounds on how much is served at once: a part of `[limits]`.
+/// Limits on concurrency: a part of `[limits]`.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct AdmissionLimits {
@@ -42,7 +42,7 @@ pub struct AdmissionLimits {
     pub bodies_per_account_mib: Option<NonZeroU32>,
 }
 
-/// Requests of one account at once, by its plan.
+/// Concurrent requests of one account, by plan.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct RequestsPerAccount {
@@ -92,7 +92,7 @@ impl RequestsPerAccount {
 }
 
 impl AdmissionLimits {
-    /// What is wrong with the settings, beyond what types can say; each sentence names the setting.
+    /// Returns the problems of the settings that their types do not exclude; each sentence names the setting.
     pub fn problems(&self) -> Vec<String> {
         let mut problems = Vec::new();
         if self.all_bodies_mib.get() > 1 << 20 {
@@ -100,7 +100,7 @@ impl AdmissionLimits {
         }
         if self.concurrent_requests.get() > 8_192 {
             problems.push(format!(
-                "`limits.concurrent_requests` is {}; more than 8192 plugin instances do not fit the address space",
+                "`limits.concurrent_requests` is {}; the address space has no room for more than 8192 plugin instances",
                 self.concurrent_requests
             ));
         }
@@ -108,7 +108,7 @@ impl AdmissionLimits {
     }
 }
 
-/// The turns that requests take, and the room for their bodies.
+/// The semaphores for requests and for body memory.
 pub struct Admission {
     limits: AdmissionLimits,
     turns: Arc<Semaphore>,
@@ -116,36 +116,36 @@ pub struct Admission {
     upstream_turns: Arc<Shares>,
     slot_turns: Arc<Shares>,
     queued: AtomicU32,
-    /// In KiB.
+    /// KiB of body memory.
     body_room: Arc<Semaphore>,
-    /// The same, for what must be heard.
+    /// KiB of body memory reserved for payment events.
     last_body_room: Arc<Semaphore>,
     body_shares: Arc<Shares>,
 }
 
-/// The right to be served; a plugin instance is there for each. Dropped when the work is done.
+/// The permit of an admitted request, which guarantees a plugin instance. It is released on drop.
 pub struct Turn {
     _turn: OwnedSemaphorePermit,
     _share: Share,
 }
 
-/// The right to ask an upstream. Dropped when it has answered.
+/// The permit to send a request to an upstream. It is released on drop.
 pub struct Place {
     _upstream: Share,
     _slot: Share,
 }
 
-/// KiB of the room that is left to the payment processor's events when all other room is taken.
+/// KiB of body memory reserved for the payment processor's events.
 const LAST_BODY_ROOM: usize = 8 << 10;
 
-/// A body's part of the room for bodies: as much as has arrived of it. Dropped with the body.
+/// The memory of one body, which grows as the body arrives. It is released on drop.
 pub struct BodyRoom<'a> {
     admission: &'a Admission,
     may_take_last: bool,
     held: HeldRoom,
 }
 
-/// The same, for as long as it takes.
+/// Owned memory of a body, independent of the request.
 #[derive(Default)]
 pub struct HeldRoom {
     room: Option<OwnedSemaphorePermit>,
@@ -154,7 +154,7 @@ pub struct HeldRoom {
 }
 
 impl Admission {
-    /// As many turns and places in the queue as the limits say.
+    /// Returns the semaphores with the configured sizes.
     pub fn new(limits: &AdmissionLimits) -> Self {
         Self {
             turns: Arc::new(Semaphore::new(limits.concurrent_requests.get() as usize)),
@@ -169,13 +169,14 @@ impl Admission {
         }
     }
 
-    /// Waits for a turn of an account; refuses when it has its share already, the queue is full or the wait too long.
+    /// Waits for the permit of an account's request. Refuses the request if the account has its share already, if the
+    /// queue is full, or after the queue timeout.
     pub async fn enter(&self, account: &AccountId, plan: Plan) -> Result<Turn, ApiError> {
         let most = self.limits.requests_per_account.of(plan);
         let share = self.account_turns.take_one(&account.0, most);
         let share = share.ok_or_else(|| {
             ApiError::too_many_at_once(format!(
-                "No more than {most} requests are served at once on the plan {plan}."
+                "The plan {plan} allows {most} concurrent requests."
             ))
         })?;
         Ok(Turn {
@@ -195,18 +196,18 @@ impl Admission {
         self.in_time(self.turns.clone().acquire_owned()).await
     }
 
-    /// Requests that have their turn.
+    /// The number of admitted requests.
     pub fn in_progress(&self) -> usize {
         let turns = self.limits.concurrent_requests.get() as usize;
         turns.saturating_sub(self.turns.available_permits())
     }
 
-    /// Requests that wait for theirs.
+    /// The number of queued requests.
     pub fn queued(&self) -> u32 {
         self.queued.load(Ordering::Relaxed)
     }
 
-    /// Has a request ask an upstream, unless so many do that it or its adapter's slot has its share.
+    /// Returns the permit for an upstream; `None` if the upstream or its adapter's slot has its share already.
     pub fn place(&self, upstream: &Upstream) -> Option<Place> {
         let turns = self.limits.concurrent_requests.get();
         let most = |limit: Option<NonZeroU32>, default: u32| {
@@ -220,7 +221,7 @@ impl Admission {
         })
     }
 
-    /// Room for a body of this account, or of nobody's: none of it is taken yet.
+    /// Returns empty body memory for an account, or for a body without an account.
     pub fn body_room(&self, account: Option<&AccountId>) -> BodyRoom<'_> {
         let share = account.map(|account| self.body_shares.of(&account.0));
         BodyRoom {
@@ -233,7 +234,7 @@ impl Admission {
         }
     }
 
-    /// The same for an event of the payment processor's, for which a little is left when all else is taken.
+    /// Returns empty body memory for a payment event, which may use the reserve.
     pub fn event_room(&self) -> BodyRoom<'_> {
         BodyRoom {
             may_take_last: true,
@@ -241,7 +242,7 @@ impl Admission {
         }
     }
 
-    /// Refuses what would be refused if it asked for a turn now: who is to be refused need not be known first.
+    /// Refuses a request that could not be queued, before weir reads or authenticates it.
     pub fn check_room(&self) -> Result<(), ApiError> {
         let is_full = self.turns.available_permits() == 0
             && self.queued.load(Ordering::Relaxed) >= self.limits.queued_requests;
@@ -264,7 +265,8 @@ impl Admission {
 }
 
 impl BodyRoom<'_> {
-    /// Has room for so many bytes in all. Waits for it; refuses when the wait is too long, or the account has its share.
+    /// Reserves memory up to a total number of bytes. Waits for it; refuses after the timeout, or if the account has
+    /// its share already.
     pub async fn grow_to(&mut self, bytes: usize) -> Result<(), ApiError> {
         let Self {
             admission,
@@ -280,7 +282,7 @@ impl BodyRoom<'_> {
         } else {
             all
         };
-        // One body may take it all, and no more, however small the room is.
+        // One body may take all memory, but not more, for any configured size.
         let wanted = u32::try_from(bytes.div_ceil(1024))
             .unwrap_or(u32::MAX)
             .min(most);
@@ -296,7 +298,7 @@ impl BodyRoom<'_> {
             .is_some_and(|share| !share.take(more, of_account))
         {
             return Err(ApiError::too_many_at_once(format!(
-                "No more than {} MiB of an account's requests are taken at once.",
+                "An account may send {} MiB of concurrent request bodies.",
                 of_account / 1024
             )));
         }
@@ -321,13 +323,13 @@ impl BodyRoom<'_> {
         Ok(())
     }
 
-    /// What it has, to be kept for as long as a copy of the body is.
+    /// Returns the memory as an owned value, for a copy of the body.
     pub fn held(self) -> HeldRoom {
         self.held
     }
 }
 
-/// A place in the queue, given up on drop: also when the client goes away while it waits.
+/// A place in the queue, released on drop: also if the client disconnects while the request waits.
 struct InQueue<'a> {
     queued: &'a AtomicU32,
     number: u32,

@@ -14,9 +14,9 @@ const FREEZES: u32 = 30;
 
 /// Log lines of an executor that has lost a swarm, or its database connection, during a freeze.
 const LOST: [&str; 3] = [
-    "the lease of a swarm is lost",
-    "another executor has the swarm by now",
-    "a swarm is left to be taken up again",
+    "lost the lease of a swarm",
+    "another executor owns the swarm now",
+    "stopped work on a swarm",
 ];
 
 pub(crate) fn run() -> bool {

@@ -1,4 +1,4 @@
-//! What a request's tools mean, and which of them the model may or must call.
+//! The tools of a request, and the model's choice among them.
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -15,8 +15,9 @@ use crate::openai::tool_name;
 
 const MAX_TYPE_CHARS: usize = 64;
 
-/// A tool. Unknown fields within `function` are handed on under names that begin with `function.`, which tells them from
-/// the tool's own. What stands in `function` and `custom` may also stand beside `type`, as in Responses: Cursor sends it so.
+/// Translates a tool. Unknown fields within `function` are passed on with the prefix `function.`, which distinguishes
+/// them from the tool's own. The fields of `function` and `custom` may also stand beside `type`, as in Responses:
+/// Cursor sends them so.
 pub(super) fn tool(tool: wire::Tool<'_>) -> Result<Tool, Fault> {
     let kind = required(tool.kind, "type")?;
     let kind = kind.as_str();
@@ -95,7 +96,7 @@ fn custom_tool(custom: wire::Custom<'_>) -> Result<CustomTool, Fault> {
     })
 }
 
-/// The contract writes a grammar's two fields beside `type`, this dialect in an object of their own.
+/// The contract puts a grammar's two fields beside `type`, this dialect into a separate object.
 fn flat(format: &str) -> String {
     #[derive(Deserialize)]
     struct Nested<'a> {
@@ -119,7 +120,7 @@ fn flat(format: &str) -> String {
     }
 }
 
-/// A tool of a type that is not the client's own: what is not known of it is its configuration.
+/// Translates a tool of another type than the client's own: its other fields are its configuration.
 fn built_in_tool(kind: &str, mut fields: Vec<(String, String)>) -> Result<BuiltInTool, Fault> {
     let mut name = None;
     if let Some(at) = fields.iter().position(|(field, _)| field == "name") {
@@ -136,7 +137,7 @@ fn built_in_tool(kind: &str, mut fields: Vec<(String, String)>) -> Result<BuiltI
     })
 }
 
-/// What the model is to choose from; it may choose a tool that the request has, by its name.
+/// Translates the tool choice; a named tool must be in the request.
 pub(super) fn tool_choice(
     choice: Option<wire::ToolChoice<'_>>,
     tools: &[Tool],
@@ -148,7 +149,7 @@ pub(super) fn tool_choice(
             "none" => Ok(ToolChoice::None),
             "required" if tools.is_empty() => Err(Fault::new(
                 "tool_choice",
-                "must not be required where there are no tools",
+                "must not be required without tools",
             )),
             "required" => Ok(ToolChoice::Required),
             _ => Err(Fault::new(
@@ -223,7 +224,7 @@ fn named(tool: wire::NamedTool<'_>, tools: &[Tool]) -> Result<String, Fault> {
     Ok(name)
 }
 
-/// The name in the object `field`, which is also the type of the tool that it must be the name of; or beside it, as in
+/// Returns the name in the object `field`, which is also the type of the named tool; or beside the object, as in
 /// Responses.
 fn known_name(
     tool: Option<wire::ToolName<'_>>,

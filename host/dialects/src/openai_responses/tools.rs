@@ -1,4 +1,4 @@
-//! What a request's tools mean, and which of them the model may or must call.
+//! The tools of a request, and the model's choice among them.
 
 use serde_json::{Value, json};
 use weir_sandbox::adapter::bindings::chat::{
@@ -13,7 +13,7 @@ use crate::openai::tool_name;
 
 const MAX_TYPE_CHARS: usize = 64;
 
-/// A tool: the client's own, or one that the upstream brings.
+/// Translates a tool: the client's own, or the upstream's.
 pub(super) fn tool(tool: wire::Tool<'_>) -> Result<Tool, Fault> {
     let kind = required(tool.kind.as_ref(), "type")?.as_str();
     check_length(kind, MAX_TYPE_CHARS, "type")?;
@@ -82,7 +82,7 @@ fn built_in(tool: wire::Tool<'_>) -> Result<Tool, Fault> {
     })
 }
 
-/// What the model is to choose from; it may choose a tool that the request has, by its name.
+/// Translates the tool choice; a named tool must be in the request.
 pub(super) fn tool_choice(choice: Option<Raw<'_>>, tools: &[Tool]) -> Result<ToolChoice, Fault> {
     let Some(choice) = choice else {
         return Ok(ToolChoice::Auto);
@@ -91,10 +91,9 @@ pub(super) fn tool_choice(choice: Option<Raw<'_>>, tools: &[Tool]) -> Result<Too
         Ok(mode) => match mode.as_str() {
             "auto" => Ok(ToolChoice::Auto),
             "none" => Ok(ToolChoice::None),
-            "required" if tools.is_empty() => Err(Fault::new(
-                "",
-                "must not be required where there are no tools",
-            )),
+            "required" if tools.is_empty() => {
+                Err(Fault::new("", "must not be required without tools"))
+            }
             "required" => Ok(ToolChoice::Required),
             _ => Err(Fault::new(
                 "",
@@ -137,7 +136,7 @@ fn chosen(choice: wire::ChosenTool<'_>, tools: &[Tool]) -> Result<ToolChoice, Fa
     }
 }
 
-/// The name of a tool of this type.
+/// Checks the name of a tool of this type.
 fn known_name(name: Option<String>, kind: &str, tools: &[Tool]) -> Result<String, Fault> {
     if !matches!(kind, "function" | "custom") {
         return Err(Fault::new("type", "must be one of function, custom"));
@@ -154,7 +153,7 @@ fn known_name(name: Option<String>, kind: &str, tools: &[Tool]) -> Result<String
     }
 }
 
-/// The tools as an answer repeats them: with each field that OpenAI's schema demands.
+/// Returns the tools for the response, with each field that OpenAI's schema requires.
 pub(super) fn echo(tools: &[Tool]) -> String {
     let tools: Vec<_> = tools.iter().map(echo_one).collect();
     format!("[{}]", tools.join(","))

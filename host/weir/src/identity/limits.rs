@@ -5,7 +5,7 @@ use weir_errors::{ApiError, ErrorCode};
 use super::store;
 use crate::node::Core;
 
-/// The models that a key may use, all if empty, on behalf of what was defined with it earlier.
+/// Returns the models of an active key, for a task or swarm that uses it; empty means all models.
 ///
 /// # Errors
 ///
@@ -16,29 +16,29 @@ pub async fn require_working_key(core: &Core, key_id: &str) -> Result<Vec<String
     models.map_err(super::store_failed)?.ok_or_else(key_ended)
 }
 
-/// 403: the key that something was asked for with works no more.
+/// 403: the key of the task or swarm expired or was revoked.
 pub fn key_ended() -> ApiError {
     ApiError::new(ErrorCode::KeyEnded, KEY_ENDED).with_no_retry()
 }
 
-/// What `KEY_ENDED` means, for people.
-pub const KEY_ENDED: &str = "The API key that this was asked for with was revoked or has expired.";
+/// The message of `KEY_ENDED`.
+pub const KEY_ENDED: &str = "The API key of this task or swarm expired or was revoked.";
 
-/// Refuses a model that a key may not use. Who may use which is the key's own business: it is no secret to who has it.
+/// Refuses a model that a key may not use. The message may say so, because the caller holds the key.
 pub fn require_model(allowed: &[String], model: &str) -> Result<(), ApiError> {
     if may_use(allowed, model) {
         return Ok(());
     }
     Err(ApiError::new(
         ErrorCode::ModelNotAllowed,
-        format!("This key may not use the model {model}; GET /models lists those that it may."),
+        format!("This key may not use the model {model}; GET /models lists the allowed models."),
     )
     .with_param("model")
     .with_detail("model", model)
     .with_no_retry())
 }
 
-/// Whether a model is among those that a key may use; all are where none is named.
+/// Whether a key may use a model; an empty list allows all.
 pub fn may_use(allowed: &[String], model: &str) -> bool {
     allowed.is_empty() || allowed.iter().any(|allowed| allowed == model)
 }

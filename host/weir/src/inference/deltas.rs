@@ -1,12 +1,13 @@
-//! What agents' models say while they say it, for who listens at this node.
+//! The output of agents' models as it arrives, for listeners at this node.
 //!
-//! A model's call is answered whole, and kept, so that its executor can ask for it again. On the way past, its text is told
-//! here, piece by piece. Nothing of that is kept: it is for showing, and who comes late, reads slowly, or listens at another
-//! node than the one that serves the call, has less of it. The output of an agent's end is what counts.
+//! A model call gets a plain response, which is stored so that its executor can request it again. Meanwhile, this
+//! module publishes its text, piece by piece. The pieces are only for display and are not stored: listeners that
+//! connect late, read slowly, or use another node miss some of them. The complete output is in the event at the agent's
+//! end.
 //!
-//! The same channels wake those who wait for something to be written of a run ([`Deltas::watch`]): its own, and nobody else.
+//! The same channels notify waiters of writes to a run ([`Deltas::watch`]), within this process only.
 //!
-//! **Invariant:** what nobody listens to costs nothing: the model is then asked for a whole answer.
+//! **Invariant:** without listeners, there is no cost: the model call is then a plain request.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -18,57 +19,58 @@ use tokio::sync::broadcast::{Receiver, Sender};
 use tokio::sync::watch;
 use weir_sandbox::adapter::bindings::chat::{Block, Event};
 
-/// Pieces that wait for a listener to read them. Of more, the first are lost to it.
+/// The maximum unread pieces of a listener. Beyond it, the listener loses the oldest.
 const WAITING: usize = 256;
 
-/// What is said in the runs that somebody listens to. Cheap to clone.
+/// The channels of runs with listeners. Cheap to clone.
 #[derive(Debug, Clone, Default)]
 pub struct Deltas(Arc<Mutex<HashMap<String, Weak<Channel>>>>);
 
-/// Which call of which agent's model.
+/// A model call of an agent.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct ModelStep {
     /// The agent's name.
     pub agent: String,
-    /// Its place in the order in which they run.
+    /// The agent's position in execution order.
     pub number: i64,
-    /// Its iteration.
+    /// The agent's iteration.
     pub iteration: u32,
 }
 
-/// A piece of what a model says.
+/// A piece of a model's output.
 #[derive(Debug, Clone)]
 pub struct Delta {
-    /// The run's last event when the model was asked: its place is behind that one, and before the next.
+    /// The number of the run's last event before the model call: the piece belongs after that event, and before the
+    /// next.
     pub after: i64,
-    /// What clients are told, as JSON.
+    /// The client's event data, as JSON.
     pub data: Arc<str>,
 }
 
-/// Hears what is said in a run.
+/// A listener of a run.
 pub struct Listener {
     heard: Receiver<Delta>,
     _channel: Arc<Channel>,
 }
 
-/// Wakes when something was written of a run, by this process. What another process writes, its owner looks for itself.
+/// A waiter for writes to a run by this process. For writes of other processes, its owner must poll.
 pub struct Watch {
     written: watch::Receiver<()>,
     _channel: Arc<Channel>,
 }
 
-/// Tells what a model says in one call.
+/// The publisher of one call's output.
 pub struct DeltaPublisher {
     channel: Arc<Channel>,
     after: i64,
     step: ModelStep,
-    /// The blocks of text that have begun and not ended.
+    /// The open text blocks.
     texts: Vec<u32>,
-    /// Characters that were told.
+    /// The published characters.
     told: usize,
 }
 
-/// What is said in one run, for as long as somebody listens or may speak.
+/// The channel of one run, alive while it has listeners or a possible publisher.
 #[derive(Debug)]
 struct Channel {
     run_id: String,
@@ -78,7 +80,7 @@ struct Channel {
 }
 
 impl Deltas {
-    /// Listens to a run from now on.
+    /// Begins to listen to a run.
     pub fn listen(&self, run_id: &str) -> Listener {
         let channel = self.channel(run_id);
         Listener {
@@ -87,7 +89,7 @@ impl Deltas {
         }
     }
 
-    /// Waits for what is written of a run from now on.
+    /// Begins to wait for writes to a run.
     pub fn watch(&self, run_id: &str) -> Watch {
         let channel = self.channel(run_id);
         Watch {
@@ -96,7 +98,7 @@ impl Deltas {
         }
     }
 
-    /// Something was written of a run.
+    /// Notifies waiters of a write to a run.
     pub fn tell_written(&self, run_id: &str) {
         let channel = self.lock().get(run_id).and_then(Weak::upgrade);
         if let Some(channel) = channel {
@@ -119,7 +121,7 @@ impl Deltas {
         })
     }
 
-    /// Who tells of a call in a run whose last event has this number; `None` where nobody listens.
+    /// Returns the publisher of a call, after the run's event with this number; `None` without listeners.
     pub fn teller(&self, run_id: &str, after: i64, step: ModelStep) -> Option<DeltaPublisher> {
         let channel = self.lock().get(run_id).and_then(Weak::upgrade)?;
         (channel.pieces.receiver_count() > 0).then(|| DeltaPublisher {
@@ -139,7 +141,7 @@ impl Deltas {
 impl Drop for Channel {
     fn drop(&mut self) {
         let mut channels = self.all.lock();
-        // Somebody may have begun to listen anew.
+        // A new listener may have replaced the channel.
         let is_gone = |channel: &Weak<Self>| channel.strong_count() == 0;
         if channels.get(&self.run_id).is_some_and(is_gone) {
             channels.remove(&self.run_id);
@@ -148,34 +150,34 @@ impl Drop for Channel {
 }
 
 impl Watch {
-    /// Takes all that was written so far as seen.
+    /// Marks all writes so far as seen.
     pub fn mark_seen(&mut self) {
         self.written.mark_unchanged();
     }
 
-    /// Waits until something is written.
+    /// Waits for the next write.
     pub async fn written(&mut self) {
         if self.written.changed().await.is_err() {
-            // Its own share of the channel keeps that open.
+            // The sender lives in this object, so the channel stays open.
             std::future::pending().await
         }
     }
 }
 
 impl Listener {
-    /// The next piece, when it comes.
+    /// Waits for the next piece.
     pub async fn next(&mut self) -> Delta {
         loop {
             match self.heard.recv().await {
                 Ok(delta) => return delta,
                 Err(RecvError::Lagged(_)) => {}
-                // Its own share of the channel keeps that open.
+                // The sender lives in this object, so the channel stays open.
                 Err(RecvError::Closed) => std::future::pending().await,
             }
         }
     }
 
-    /// The next piece, if it is there.
+    /// Returns the next piece, if there is one.
     pub fn try_next(&mut self) -> Option<Delta> {
         use tokio::sync::broadcast::error::TryRecvError;
         loop {
@@ -189,7 +191,7 @@ impl Listener {
 }
 
 impl DeltaPublisher {
-    /// Tells the text of an answer's next events.
+    /// Publishes the text of a response's next events.
     pub fn events(&mut self, events: &[Event]) {
         let mut text = String::new();
         for event in events {
@@ -213,14 +215,14 @@ impl DeltaPublisher {
         data["execution_id"] = json!(self.channel.run_id);
         data["offset"] = json!(offset);
         data["text"] = json!(text);
-        // Whoever listened may have left.
+        // The last listener may have disconnected.
         let _ = self.channel.pieces.send(Delta {
             after: self.after,
             data: data.to_string().into(),
         });
     }
 
-    /// Forgets an attempt that has said nothing, for the next one.
+    /// Resets the publisher after an attempt without output.
     pub fn restart(&mut self) {
         self.texts.clear();
     }
@@ -248,7 +250,7 @@ mod tests {
         assert!(own.written().now_or_never().is_some());
         assert!(own.written().now_or_never().is_none(), "it was told once");
         assert!(others.written().now_or_never().is_none());
-        // A watcher alone has no model asked for a stream.
+        // A waiter alone does not turn the model call into a stream.
         assert!(deltas.teller("run", 1, step()).is_none());
         drop((own, others));
         assert!(deltas.lock().is_empty());
@@ -264,7 +266,7 @@ mod tests {
         let teller = deltas.teller("run", 1, step()).expect("two listen");
         drop((first, second));
         assert!(deltas.teller("run", 1, step()).is_none(), "nobody listens");
-        // Who comes back hears the rest of the call.
+        // A listener that reconnects receives the rest of the call.
         let mut third = deltas.listen("run");
         drop(teller);
         assert!(third.try_next().is_none());

@@ -1,4 +1,4 @@
-//! What a key may do less than its user: for how long it works, which models it may use, and how much it may spend.
+//! Limits of a new key: its lifetime, its models, and its budgets.
 
 use weir_errors::{ApiError, ErrorCode};
 use weir_ledger::{AccountId, Action, Budget, LedgerError, Operation, Refusal, SetBudgets, Store};
@@ -12,17 +12,17 @@ use crate::identity::api_key::LIFETIME_DAYS;
 use crate::identity::{no_such_key, store, store_failed};
 use crate::node::Core;
 
-/// Models that a key names at most.
+/// The maximum number of models in a key's list.
 const MOST_MODELS: usize = 100;
 
-/// What a key is limited to.
+/// The limits of a key.
 #[derive(Debug)]
 pub struct KeyLimits {
-    /// How much it may spend.
+    /// The key's budgets.
     pub budgets: Vec<Budget>,
     /// The models that it may use; all if empty.
     pub models: Vec<String>,
-    /// For how many days it works.
+    /// The key's lifetime in days.
     pub days: i64,
 }
 
@@ -37,11 +37,11 @@ impl Default for KeyLimits {
 }
 
 impl KeyLimits {
-    /// The limits that a body asks for. Without a catalog, nobody looks whether there are the models.
+    /// Reads the limits from a request body. Without a catalog, model names are not checked.
     ///
     /// # Errors
     ///
-    /// 400 with the field that is wrong.
+    /// 400 that names the invalid field.
     pub fn read(
         budgets: AskedBudgets,
         models: Option<Vec<String>>,
@@ -64,7 +64,7 @@ impl KeyLimits {
         let mut models = models.unwrap_or_default();
         for (index, model) in models.iter().enumerate() {
             if catalog.is_some_and(|catalog| catalog.model(model).is_none()) {
-                let what = "There is no such model; GET /models lists them.";
+                let what = "The model does not exist; GET /models lists all models.";
                 return Err(ApiError::invalid_request(format!("models[{index}]"), what));
             }
         }
@@ -78,7 +78,7 @@ impl KeyLimits {
     }
 }
 
-/// Limits a key that was just made, and that nobody has yet. Where that fails, the key never works.
+/// Sets the limits of a new key, before anybody has it. If this fails, the key never works.
 pub async fn limit_new_key(
     core: &Core,
     (user_id, key_id): (&str, &str),
@@ -106,11 +106,11 @@ pub async fn limit_new_key(
     limited
 }
 
-/// Sets the budgets of a key that works. Those of keys that were revoked are forgotten.
+/// Sets the budgets of an active key. Deletes the budgets of the user's revoked keys.
 ///
 /// # Errors
 ///
-/// 409 where too many keys have budgets, 503 where the database does not answer.
+/// 409 if too many keys have budgets, 503 if the database does not respond.
 pub async fn set_budgets(
     core: &Core,
     user_id: &str,
@@ -157,11 +157,11 @@ pub async fn set_budgets(
     }
 }
 
-/// When a key expires that works.
+/// Returns the expiry of an active key.
 ///
 /// # Errors
 ///
-/// 404 where the user has no such key, or it was revoked or has expired.
+/// 404 if the user has no such key, or if it expired or was revoked.
 pub async fn expiry_of(
     core: &Core,
     user_id: &str,

@@ -15,7 +15,7 @@ use crate::identity::pepper::Peppers;
 use crate::identity::{store, store_failed};
 use crate::node::Core;
 
-/// Makes a key for a user, within limits, and the user if there is none of that id. Returns when it expires, too.
+/// Creates a key for a user, with limits. Creates the user if the id is unknown. Returns the expiry, too.
 pub async fn create_key(
     core: &Core,
     peppers: &Peppers,

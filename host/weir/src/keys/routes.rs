@@ -1,4 +1,4 @@
-//! `/api-keys`: make, list and revoke one's keys. For web users only.
+//! `/api-keys`: create, list and revoke the caller's keys. For web users only.
 
 use axum::Json;
 use axum::extract::{Path, State};
@@ -25,26 +25,26 @@ use weir_storage::clock::Millis;
 #[derive(Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 struct KeyRequest {
-    /// What it is called in lists; `Default` unless set.
+    /// Display name; `Default` unless set.
     #[schema(
         min_length = 1,
         max_length = 256,
         pattern = r"^[^\u0000-\u001f\u007f-\u009f]*$"
     )]
     name: Option<String>,
-    /// How much it may spend in which time; at most one for each window.
+    /// Budgets of the key; at most one for each window.
     #[schema(value_type = Option<Vec<schemas::Budget>>, max_items = 5)]
     budgets: Option<Vec<Budget>>,
-    /// The same, of one budget.
+    /// Short form of one budget, in credits.
     #[schema(value_type = Option<f64>)]
     budget_credits: Option<Credits>,
-    /// What that is for, `total` unless set.
+    /// Window of `budget_credits`; `total` unless set.
     #[schema(value_type = Option<schemas::Window>)]
     window: Option<Window>,
-    /// The models that it may use; all unless set.
+    /// Models that the key may use; all unless set.
     #[schema(min_items = 1, max_items = 100)]
     models: Option<Vec<String>>,
-    /// For how many days it works.
+    /// Lifetime in days.
     #[schema(minimum = 1, maximum = 90, default = 90)]
     expires_in_days: Option<i64>,
 }
@@ -53,27 +53,27 @@ struct KeyRequest {
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 struct BudgetsRequest {
-    /// One for each window that is limited; none to take all limits away.
+    /// Budgets, one for each limited window; an empty list removes all budgets.
     #[schema(value_type = Vec<schemas::Budget>, max_items = 5)]
     budgets: Vec<Budget>,
 }
 
-/// A key that was just made.
+/// A new key.
 #[derive(Serialize, ToSchema)]
 struct CreatedKey {
-    /// Its id.
+    /// The key's id.
     key_id: String,
-    /// The key itself, here and nowhere else.
+    /// The key itself. No other response has it.
     api_key: String,
-    /// What it is called in lists.
+    /// Display name.
     name: String,
-    /// When it was made.
+    /// Time of creation.
     created_at: String,
-    /// From when on it no longer works.
+    /// Expiry.
     expires_at: String,
-    /// The models that it may use; null where it may use all.
+    /// Models that the key may use; null if it may use all.
     models: Option<Vec<String>>,
-    /// How much it may spend in which time.
+    /// Budgets of the key.
     #[schema(value_type = Vec<schemas::Budget>)]
     budgets: Vec<Budget>,
 }
@@ -81,40 +81,40 @@ struct CreatedKey {
 /// A key of the caller's.
 #[derive(Serialize, ToSchema)]
 struct OwnKeyItem {
-    /// Its id.
+    /// The key's id.
     key_id: String,
-    /// What it is called.
+    /// Display name.
     name: String,
-    /// Its first characters.
+    /// The key's first characters.
     prefix: String,
-    /// When it was made.
+    /// Time of creation.
     created_at: String,
-    /// When it was last used, to the minute.
+    /// Time of last use, to the minute.
     last_used_at: Option<String>,
-    /// From when on it no longer works.
+    /// Expiry.
     expires_at: String,
-    /// Whether it is revoked.
+    /// Whether the key is revoked.
     disabled: bool,
-    /// The models that it may use; null where it may use all.
+    /// Models that the key may use; null if it may use all.
     models: Option<Vec<String>>,
-    /// How much it may spend in which time.
+    /// Budgets of the key.
     budgets: Vec<BudgetItem>,
 }
 
 /// The caller's keys.
 #[derive(Serialize, ToSchema)]
 struct KeyList {
-    /// The newest first.
+    /// Keys, newest first.
     api_keys: Vec<OwnKeyItem>,
 }
 
-/// `POST /api-keys`: makes a key; the raw key is in this answer only.
+/// `POST /api-keys`: creates a key. Only this response has the raw key.
 #[utoipa::path(
     post, path = "/api-keys", tag = "keys", security(("web" = [])),
     request_body = KeyRequest,
     responses(
-        (status = 201, description = "The key, whose `api_key` is in this answer only.", body = CreatedKey),
-        (status = 429, description = "`KEY_LIMIT_REACHED`: a user has at most 10 keys that work, and makes at most 100 a day."),
+        (status = 201, description = "The key. Only this response has its `api_key`.", body = CreatedKey),
+        (status = 429, description = "`KEY_LIMIT_REACHED`: a user may have 10 active keys and may create 100 keys a day."),
     ),
 )]
 pub async fn create_api_key(
@@ -148,11 +148,11 @@ pub async fn create_api_key(
     Ok((StatusCode::CREATED, Json(created)))
 }
 
-/// Makes a key of a user's for themselves, within limits. Returns when it expires, too.
+/// Creates a user's own key, with limits. Returns the expiry, too.
 ///
 /// # Errors
 ///
-/// 400 with the field that is wrong, 429 where they have or make too many.
+/// 400 that names the invalid field, 429 if the user has or creates too many keys.
 pub async fn make_key(
     app: &App,
     user_id: &str,
@@ -182,7 +182,7 @@ pub async fn make_key(
         }
         NewKey::TooManyToday => {
             let most = store::MAX_KEYS_A_DAY;
-            return Err(refused(format!("A user makes at most {most} keys a day.")));
+            return Err(refused(format!("A user may create {most} keys a day.")));
         }
     };
     let expires_at = limits::limit_new_key(app, (user_id, key.id()), limits, now).await?;
@@ -194,7 +194,7 @@ pub async fn make_key(
     Ok((key, expires_at))
 }
 
-/// `GET /api-keys`: the caller's keys, newest first, without the keys themselves.
+/// `GET /api-keys`: lists the caller's keys, newest first, without the raw keys.
 #[utoipa::path(
     get, path = "/api-keys", tag = "keys", security(("web" = [])),
     responses((status = 200, body = KeyList)),
@@ -216,15 +216,14 @@ pub async fn own_keys(app: &App, user_id: &str) -> Result<Vec<KeyItem>, ApiError
         .map_err(store_failed)
 }
 
-/// `PUT /api-keys/{key_id}/budgets`: sets what a key may spend, in place of what it might. A window that stays goes on
-/// counting.
+/// `PUT /api-keys/{key_id}/budgets`: replaces the budgets of a key. A window that remains keeps its count.
 #[utoipa::path(
     put, path = "/api-keys/{key_id}/budgets", tag = "keys", security(("web" = [])),
     params(("key_id" = String, Path, description = "The key's id.")),
     request_body = BudgetsRequest,
     responses(
         (status = 200, body = OwnKeyItem),
-        (status = 404, description = "`NOT_FOUND`: you have no such key that works."),
+        (status = 404, description = "`NOT_FOUND`: you have no active key with this id."),
     ),
 )]
 pub async fn set_key_budgets(
@@ -249,13 +248,13 @@ pub async fn set_key_budgets(
     Ok(Json(json!(key.map(|key| item(key, now)))))
 }
 
-/// `DELETE /api-keys/{key_id}`: revokes a key, at once on every node.
+/// `DELETE /api-keys/{key_id}`: revokes a key immediately on every node.
 #[utoipa::path(
     delete, path = "/api-keys/{key_id}", tag = "keys", security(("web" = [])),
     params(("key_id" = String, Path, description = "The key's id.")),
     responses(
-        (status = 204, description = "It is revoked."),
-        (status = 404, description = "`NOT_FOUND`: you have no such key."),
+        (status = 204, description = "The key is revoked."),
+        (status = 404, description = "`NOT_FOUND`: you have no key with this id."),
     ),
 )]
 pub async fn revoke_api_key(
@@ -268,7 +267,7 @@ pub async fn revoke_api_key(
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// The models that a key may use; null where it may use all.
+/// The models that a key may use; null if it may use all.
 fn models(models: Vec<String>) -> Option<Vec<String>> {
     Some(models).filter(|models| !models.is_empty())
 }

@@ -1,12 +1,10 @@
-//! What the tools of a task's agents may prove themselves with: kept sealed, and sent by the host alone, only to where each is
-//! bound.
+//! Credentials for the tools of a task's agents: stored encrypted, and sent only by the host, to the bound targets.
 //!
-//! A credential belongs to a task. A swarm that is run for that task, and for its owner, may have its tools name it; what is
-//! sent where, the guard decides ([`weir_egress`]), and what comes back is searched for it.
+//! A credential belongs to a task. The tools of a swarm can name it if the swarm runs for that task and its owner. The
+//! guard decides about targets ([`weir_egress`]), and weir redacts the credential from responses.
 //!
-//! **Invariant:** a secret leaves this module as a [`Credential`] alone. It is in no answer, error or log line, and no guest,
-//! model or event is shown it.
-//! **Invariant:** one that was sealed for another user, task or name does not open.
+//! **Invariant:** a secret leaves this module only as a [`Credential`]. It is in no response, error or log line, and no
+//! guest, model or event receives it. **Invariant:** the encryption binds a credential to its user, task and name.
 
 use serde::{Deserialize, Serialize};
 use sqlx::Row;
@@ -21,48 +19,48 @@ use crate::tools::Credential;
 use crate::tools::rules::bind;
 use crate::tools::settings::CredentialBinding;
 
-/// Credentials of one task.
+/// The maximum credentials of one task.
 pub const MAX_CREDENTIALS: i64 = 20;
 
-/// Rows that are sealed anew in one go.
+/// The maximum rows in one step of re-encryption.
 const SEALED_AT_ONCE: i64 = 100;
 
-/// Where credentials are kept. Cheap to clone.
+/// The store of credentials. Cheap to clone.
 #[derive(Clone)]
 pub struct TaskCredentials {
     database: Database,
     keys: KeyRing,
 }
 
-/// A credential that is to be kept.
+/// A new credential.
 pub struct NewCredential<'a> {
-    /// Its task's owner.
+    /// The task's owner.
     pub user_id: &'a str,
-    /// Its task.
+    /// The task.
     pub task_id: &'a str,
-    /// What tools name it by.
+    /// The name for tools.
     pub name: &'a str,
-    /// What proves.
+    /// The secret.
     pub secret: &'a Secret,
-    /// Where it may be sent.
+    /// The allowed targets.
     pub binding: &'a CredentialBinding,
-    /// This moment.
+    /// The current time.
     pub at: Millis,
 }
 
-/// A credential as its owner is shown it.
+/// A credential without its secret, for its owner.
 #[derive(Debug, Serialize)]
 pub struct Listed {
-    /// What tools name it by.
+    /// The name for tools.
     pub name: String,
-    /// Where it may be sent; nothing where that cannot be read any more.
+    /// The allowed targets; null if they cannot be decrypted.
     #[serde(flatten)]
     pub binding: Option<CredentialBinding>,
-    /// When it was kept.
+    /// Time of creation.
     pub created_at: String,
 }
 
-/// What is sealed.
+/// The encrypted content.
 #[derive(Serialize, Deserialize)]
 struct Sealed {
     secret: String,
@@ -73,16 +71,17 @@ const CREDENTIAL: &str = "SELECT tasks.user_id, task_credentials.task_id, task_c
      task_credentials.created_at FROM task_credentials JOIN tasks ON tasks.id = task_credentials.task_id";
 
 impl TaskCredentials {
-    /// Credentials in a database, sealed under these keys.
+    /// Returns the store in a database, encrypted with these keys.
     pub fn new(database: Database, keys: KeyRing) -> Self {
         Self { database, keys }
     }
 
-    /// Keeps a credential under its task, in the place of one of its name. Returns whether the task may have it, and is there.
+    /// Stores a credential for its task, and replaces one with the same name. Returns `false` if the task does not
+    /// exist or has too many.
     pub async fn keep(&self, new: &NewCredential<'_>) -> sqlx::Result<bool> {
         let mut transaction = self.database.begin().await?;
         if self.database.dialect() == SqlDialect::Postgres {
-            // Those of one task, one after another: their number is bounded.
+            // The lock serialises writes to one task, so that their number stays bounded.
             sqlx::query("SELECT id FROM tasks WHERE id = $1 FOR UPDATE")
                 .bind(new.task_id)
                 .execute(&mut transaction)
@@ -119,7 +118,7 @@ impl TaskCredentials {
         Ok(kept.rows_affected() == 1)
     }
 
-    /// Forgets a credential. Returns whether there was one of this name.
+    /// Deletes a credential. Returns whether it existed.
     pub async fn delete(&self, task_id: &str, name: &str) -> sqlx::Result<bool> {
         let text = "DELETE FROM task_credentials WHERE task_id = $1 AND name = $2";
         let deleted = sqlx::query(text)
@@ -130,7 +129,7 @@ impl TaskCredentials {
         Ok(deleted.rows_affected() == 1)
     }
 
-    /// What a task has, without the secrets.
+    /// Returns a task's credentials without the secrets.
     pub async fn list(&self, task_id: &str) -> sqlx::Result<Vec<Listed>> {
         let rows = self.rows(task_id).await?;
         let list = |row: &AnyRow| {
@@ -143,8 +142,8 @@ impl TaskCredentials {
         rows.iter().map(list).collect()
     }
 
-    /// What the agents of a user's swarm may use that is run for a task. One that cannot be opened is left out, and what needs
-    /// it is refused by its name.
+    /// Returns the credentials for the agents of a user's swarm that runs for a task. A credential that cannot be
+    /// decrypted is left out, and requests that need it are refused with its name.
     pub async fn of(&self, user_id: &str, task_id: &str) -> sqlx::Result<Vec<Credential>> {
         let rows = self.rows(task_id).await?;
         let mut credentials = Vec::new();
@@ -160,9 +159,9 @@ impl TaskCredentials {
         Ok(credentials)
     }
 
-    /// Seals what was sealed under another key than the present one.
+    /// Encrypts rows with older keys again, with the current key.
     pub async fn seal_anew(&self) -> sqlx::Result<()> {
-        // No index is for what differs.
+        // No index supports a comparison by inequality.
         let rows = sqlx::query(sqlx::AssertSqlSafe(format!(
             "{CREDENTIAL} WHERE task_credentials.sealing_key < $1 UNION ALL \
              {CREDENTIAL} WHERE task_credentials.sealing_key > $1 LIMIT $2"
@@ -177,7 +176,7 @@ impl TaskCredentials {
             };
             let [user_id, task_id, name] = fields(row)?;
             let before: Vec<u8> = row.try_get("sealed")?;
-            // Unless it has been replaced since.
+            // The condition skips rows that were replaced meanwhile.
             sqlx::query(
                 "UPDATE task_credentials SET sealed = $1, sealing_key = $2 WHERE task_id = $3 AND name = $4 \
                  AND sealed = $5",
@@ -211,14 +210,14 @@ impl TaskCredentials {
             .seal(Purpose::TASK_CREDENTIAL, &fields.map(str::as_bytes), &json)
     }
 
-    /// `None` where its key is gone, or it is not what was sealed.
+    /// Returns `None` if the key is gone, or the content is invalid.
     fn open(&self, row: &AnyRow) -> sqlx::Result<Option<Sealed>> {
         let [user_id, task_id, name] = fields(row)?;
         let sealed: Vec<u8> = row.try_get("sealed")?;
         let fields = [&user_id, &task_id, &name].map(|field| field.as_bytes());
         let json = self.keys.unseal(Purpose::TASK_CREDENTIAL, &fields, &sealed);
         if let Err(error) = &json {
-            tracing::error!(task = task_id, credential = name, %error, "a task's credential cannot be opened");
+            tracing::error!(task = task_id, credential = name, %error, "cannot decrypt a task's credential");
         }
         Ok(json
             .ok()
@@ -226,7 +225,7 @@ impl TaskCredentials {
     }
 }
 
-/// What a credential is sealed as: its owner, its task and its name.
+/// The encryption's bound fields: owner, task and name.
 fn fields(row: &AnyRow) -> sqlx::Result<[String; 3]> {
     Ok([
         row.try_get("user_id")?,

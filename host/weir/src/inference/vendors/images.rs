@@ -17,7 +17,7 @@ use crate::schemas::vendors::{
     ImageEditForm, ImageEditRequest, ImageRequest, ImagesAnswer, ServerSentEvent,
 };
 
-/// `POST /v1/images/generations`: makes images of a prompt.
+/// `POST /v1/images/generations`: makes images from a prompt.
 #[utoipa::path(
     post, path = "/v1/images/generations", tag = "models", security(("user" = [])),
     params(Idempotency),
@@ -42,7 +42,7 @@ pub async fn create_image(
     inference::images(&app, (turn, body.room), customer, context, call, key).await
 }
 
-/// `POST /v1/images/edits`: makes images of others, which come in a form or, as JSON, by URL.
+/// `POST /v1/images/edits`: makes images from other images, sent in a form or, in JSON, by URL.
 #[utoipa::path(
     post, path = "/v1/images/edits", tag = "models", security(("user" = [])),
     params(Idempotency),

@@ -1,9 +1,9 @@
-//! One server, asked: in the newest revision if it speaks that, else behind its `initialize`.
+//! The client of one MCP server: uses the newest revision if the server supports it, else `initialize`.
 //!
-//! All that it answers is a stranger's: it comes through the guard, within bounds, without the server's credential.
+//! The server's responses are untrusted: they pass the guard, within limits, and the server's credential is redacted.
 //!
-//! **Invariant:** no lock is held while a server is asked. Calls that come while weir finds out how to speak to it share that one
-//! attempt and its outcome: a server that does not answer costs them one time-out together, not one after another.
+//! **Invariant:** no lock is held during a request to the server. Concurrent calls share one discovery of the server's
+//! revision and its result: an unresponsive server costs them one timeout together, not one after another.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -20,25 +20,25 @@ use weir_sandbox::printable;
 use super::settings::McpServer;
 use crate::tools::blotter::SecretRedactor;
 
-/// Pages of tools that are asked for.
+/// The maximum pages of tools.
 const MAX_PAGES: usize = 16;
 
-/// Bytes of a server's text in an error.
+/// The maximum bytes of a server's text in an error.
 const MAX_SHOWN_BYTES: usize = 200;
 
-/// Bytes of a session's id that is sent back.
+/// The maximum bytes of a session's id.
 const MAX_SESSION_BYTES: usize = 1 << 10;
 
-/// Why a server has no answer.
+/// The reason for a missing response.
 #[derive(Debug, Clone)]
 pub(super) struct NoAnswer {
     pub(super) why: String,
-    /// Whether a rule of ours forbade it.
+    /// Whether weir's own rule blocked the request.
     pub(super) is_blocked: bool,
     pub(super) status: Option<u16>,
 }
 
-/// How a server is spoken to.
+/// The protocol of a server.
 #[derive(Debug, Clone)]
 enum Era {
     Modern,
@@ -48,18 +48,18 @@ enum Era {
     },
 }
 
-/// A server and what is known of it.
+/// A server with its discovered protocol.
 pub(super) struct McpClient {
     pub(super) server: Arc<McpServer>,
     connection: Arc<Connection>,
-    /// What has been found out, or is being found out.
+    /// The finished or running discovery.
     era: Mutex<Option<Discovery>>,
 }
 
-/// The one attempt to find out how a server is spoken to.
+/// The shared discovery of a server's protocol.
 type Discovery = Shared<BoxFuture<'static, Result<Era, NoAnswer>>>;
 
-/// What it takes to ask a server.
+/// The parts for requests to a server.
 struct Connection {
     server: Arc<McpServer>,
     guard: Guard,
@@ -82,11 +82,11 @@ impl McpClient {
         }
     }
 
-    /// All of its tools that are allowed, as it writes them.
+    /// Returns all allowed tools, as the server wrote them.
     pub(super) async fn list(&self) -> Result<Vec<Value>, NoAnswer> {
         let listed = self.list_all().await;
         if listed.is_err() {
-            // It may speak another revision by now.
+            // The server may support another revision by now.
             *self.known() = None;
         }
         listed
@@ -98,7 +98,7 @@ impl McpClient {
         for _ in 0..MAX_PAGES {
             let mut page = self.ask("tools/list", params.clone()).await?;
             let Value::Array(tools) = page["tools"].take() else {
-                return Err(unfit("its list of tools is none"));
+                return Err(unfit("its list of tools is invalid"));
             };
             allowed.extend(tools.into_iter().filter(|tool| {
                 let name = tool["name"].as_str();
@@ -109,10 +109,10 @@ impl McpClient {
                 _ => return Ok(allowed),
             }
         }
-        Err(unfit("its list of tools has no end"))
+        Err(unfit("its list of tools has too many pages"))
     }
 
-    /// What a tool answers.
+    /// Calls a tool.
     pub(super) async fn call(&self, tool: &str, arguments: Value) -> Result<Value, NoAnswer> {
         let params = json!({ "name": tool, "arguments": arguments });
         self.ask("tools/call", params).await
@@ -122,7 +122,7 @@ impl McpClient {
         let (era, discovery) = self.era().await?;
         let asked = self.connection.send(&era, method, params.clone()).await;
         match (asked, era) {
-            // Its session is gone, and with it what was asked: nobody has looked at that.
+            // The server lost its session together with the request, which it has not processed.
             (
                 Err(NoAnswer {
                     status: Some(404), ..
@@ -139,7 +139,7 @@ impl McpClient {
         }
     }
 
-    /// How it is spoken to, and the attempt that has found that out.
+    /// Returns the protocol, and the discovery that found it.
     async fn era(&self) -> Result<(Era, Discovery), NoAnswer> {
         let discovery = {
             let mut known = self.known();
@@ -156,7 +156,7 @@ impl McpClient {
         Ok((found?, discovery))
     }
 
-    /// Forgets what an attempt has found, unless a later one has taken its place.
+    /// Forgets a discovery, unless a later one has replaced it.
     fn forget(&self, discovery: &Discovery) {
         let mut known = self.known();
         if known.as_ref().is_some_and(|known| known.ptr_eq(discovery)) {
@@ -183,7 +183,7 @@ impl Connection {
                     false => self.initialize().await,
                 }
             }
-            // It has answered, and not as a server of that revision does.
+            // The server responded, but not according to that revision.
             Err(NoAnswer {
                 status: Some(status),
                 is_blocked: false,
@@ -206,7 +206,7 @@ impl Connection {
         let known = ProtocolVersion::KNOWN_VERSIONS.iter();
         let mut known = known.filter(|known| known.has_initialize());
         let Some(version) = known.find(|known| known.as_str() == version) else {
-            return Err(unfit("it speaks no revision that is known here"));
+            return Err(unfit("it speaks no revision that weir supports"));
         };
         let era = Era::Older {
             version: version.as_str().to_owned(),
@@ -256,7 +256,7 @@ impl Connection {
         })
     }
 
-    /// The result in an answer, which is JSON or a stream of events that has ended.
+    /// Returns the result of a response in JSON, or in a finished stream of events.
     fn result(&self, response: Response) -> Result<Value, NoAnswer> {
         let status = response.status;
         let no_answer = |why: String| NoAnswer {
@@ -266,7 +266,9 @@ impl Connection {
         };
         if response.truncated {
             let most = self.server.policy.max_bytes;
-            return Err(no_answer(format!("its answer has more than {most} bytes")));
+            return Err(no_answer(format!(
+                "its response has more than {most} bytes"
+            )));
         }
         let mut body = Vec::from(response.body);
         self.blotter.blot(&mut body, false);
@@ -277,7 +279,7 @@ impl Connection {
             "application/json" => serde_json::from_slice(&body).ok(),
             "text/event-stream" => last_message(&body),
             _ => {
-                let why = format!("it answers {status} with neither JSON nor a stream of events");
+                let why = format!("it responds {status} with neither JSON nor a stream of events");
                 return Err(no_answer(why));
             }
         };
@@ -285,16 +287,16 @@ impl Connection {
         if let Some(error) = message.get("error").filter(|error| error.is_object()) {
             let said = error["message"].as_str().unwrap_or_default();
             let said = printable(said, MAX_SHOWN_BYTES);
-            return Err(no_answer(format!("it answers with an error: {said}")));
+            return Err(no_answer(format!("it responds with an error: {said}")));
         }
         match message["result"].take() {
             result @ Value::Object(_) if status == 200 => Ok(result),
-            _ => Err(no_answer(format!("it answers {status}, and no result"))),
+            _ => Err(no_answer(format!("it responds {status} without a result"))),
         }
     }
 }
 
-/// The answer to the one request, in a stream that may tell of its progress before.
+/// Returns the response in a stream, which may have progress messages before it.
 fn last_message(body: &[u8]) -> Option<Value> {
     let text = String::from_utf8_lossy(body).replace("\r\n", "\n");
     let events = text.split("\n\n").filter_map(|event| {
@@ -308,7 +310,7 @@ fn last_message(body: &[u8]) -> Option<Value> {
     events.filter(is_answer).last()
 }
 
-/// What a request's head says of it.
+/// Returns the headers of a request.
 fn head(era: &Era, method: &str, message: &Value) -> HeaderMap {
     let mut headers = HeaderMap::new();
     let mut insert = |name: &'static str, value: Option<HeaderValue>| {

@@ -1,13 +1,14 @@
-//! Tools of other MCP servers, for agents and for clients of `/mcp`: those that operators list in `[mcp.NAME]`, each called
-//! `NAME__TOOL`.
+//! Tools of other MCP servers, for agents and for clients of `/mcp`: the operator lists them in `[mcp.NAME]`, and each
+//! is called `NAME__TOOL`.
 //!
-//! A server is asked again and again what its tools are ([`client`]). What one was when it was first seen is pinned in the database
-//! ([`store`]); where a server says something else of it, the tool is disabled on every node until an operator approves the change:
-//! a description is read by models, and may tell them anything. A server that does not answer has no tools, and disables no other's.
+//! weir polls each server for its tools ([`client`]). The database pins the first seen definition ([`store`]); if the
+//! server later returns another one, every node disables the tool until an operator approves the change, because a
+//! changed description could inject instructions into models. An unresponsive server has no tools, and affects no other
+//! server.
 //!
-//! **Invariant:** no byte goes to a server but through the egress guard, and its credential to its own URL alone.
-//! **Invariant:** nobody is told, and nobody calls, a tool that is not what was pinned.
-//! **Invariant:** what a server says of its tools' effects is not believed.
+//! **Invariant:** every request to a server passes the egress guard, and its credential goes only to its own URL.
+//! **Invariant:** weir neither lists nor calls a tool that differs from its pin. **Invariant:** weir ignores a server's
+//! statements about the effects of its tools.
 
 mod client;
 pub mod routes;
@@ -32,13 +33,13 @@ use crate::audit::{Audit, AuditEvent};
 use crate::metrics::Metrics;
 use crate::tools::settings::Effect;
 
-/// How soon a server is asked again that has not answered.
+/// The pause after an unresponsive server.
 const AFTER_FAILURE: Duration = Duration::from_secs(10);
 
-/// Bytes of the largest definition: models are told most of it with every call.
+/// The maximum bytes of a definition: models receive most of it with every request.
 const MAX_DEFINITION_BYTES: usize = 32 << 10;
 
-/// Why a tool that has changed is not called.
+/// The reason in a call's record if its tool has changed.
 const CHANGED: &str = "policy: the tool has changed at its server, and no operator has approved that (`weir mcp list`); nothing \
                        was sent";
 
@@ -54,58 +55,59 @@ struct RemoteState {
     records: Records,
 }
 
-/// Who is asked, and what they have said.
+/// The servers and their tools.
 #[derive(Default)]
 struct Known {
     clients: Vec<Arc<McpClient>>,
-    /// By the names by which models call them.
+    /// By the names that models use.
     tools: BTreeMap<String, RemoteTool>,
 }
 
-/// Where it is noted what becomes of remote tools.
+/// The records about remote tools.
 pub struct Records {
-    /// Security events.
+    /// The audit log.
     pub audit: Audit,
-    /// Figures.
+    /// The metrics.
     pub metrics: Arc<Metrics>,
-    /// What pins are dated by.
+    /// The clock for the times of pins.
     pub clock: Clock,
 }
 
 /// A remote tool as this node has last seen it.
 #[derive(Clone)]
 pub struct RemoteTool {
-    /// By which models call it.
+    /// The name that models use.
     pub name: String,
-    /// For models, as its server wrote it.
+    /// The server's description, for models.
     pub description: String,
-    /// What its arguments may be, as its server wrote it.
+    /// The server's JSON Schema of the arguments.
     pub input_schema: Value,
-    /// The worst that a call may bring about, as the operator says.
+    /// The worst effect of a call, set by the operator.
     pub effect: Effect,
-    /// Of all that its server says of it.
+    /// The digest of the complete definition.
     pub digest: Digest,
     is_changed: bool,
-    /// `None` where it is written in more than the part of JSON Schema that is checked here: its server checks it.
+    /// `None` if the schema exceeds the part of JSON Schema that weir checks: then only the server checks the
+    /// arguments.
     schema: Option<Schema>,
     own_name: String,
     client: Arc<McpClient>,
 }
 
-/// What came of a call.
+/// The result of a call.
 pub struct RemoteAnswer {
-    /// For the model.
+    /// The text for the model.
     pub text: String,
-    /// Whether that is an error.
+    /// Whether the text is an error.
     pub failed: bool,
-    /// Why nothing was sent, or nothing came of it, where a rule of ours forbade it.
+    /// The rule that blocked the request or the response.
     pub blocked: Option<String>,
-    /// The HTTP status, where it was not a success.
+    /// The HTTP status of a failure.
     pub status: Option<u16>,
 }
 
 impl Remotes {
-    /// Of no servers yet.
+    /// Returns an instance without servers.
     pub fn new(guard: &Guard, pins: PinStore, records: Records) -> Self {
         Self(Arc::new(RemoteState {
             guard: guard.clone(),
@@ -116,11 +118,11 @@ impl Remotes {
         }))
     }
 
-    /// Asks these servers again and again what their tools are, instead of those before. Calls under way end as they began.
+    /// Polls these servers for their tools, in place of the previous ones. Running calls continue unchanged.
     pub fn take_up(&self, servers: Vec<McpServer>) {
         let known = self.0.known.write();
         let mut known = known.unwrap_or_else(PoisonError::into_inner);
-        // Until they have answered anew; what is not allowed any more is gone now.
+        // Known tools remain until the servers have responded; tools that are not allowed any more are removed now.
         known.tools.retain(|_, tool| {
             let is_its = |server: &McpServer| {
                 server.name == tool.client.server.name && server.tools.contains(&tool.own_name)
@@ -134,7 +136,7 @@ impl Remotes {
             tokio::spawn(self.clone().follow(client.clone()));
         }
         drop(known);
-        // Those before see that they are not wanted.
+        // The tasks of previous servers end now.
         self.look_now();
     }
 
@@ -155,29 +157,29 @@ impl Remotes {
         self.0.known.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Has all servers be asked now.
+    /// Polls all servers now.
     pub(super) fn look_now(&self) {
         self.0.looking.send_replace(());
     }
 
-    /// What was pinned.
+    /// The store of pins.
     pub(super) fn pins(&self) -> &PinStore {
         &self.0.pins
     }
 
-    /// The tool of a name, also where it has changed.
+    /// Returns the tool with a name, even if it has changed.
     pub fn tool(&self, name: &str) -> Option<RemoteTool> {
         self.known().tools.get(name).cloned()
     }
 
-    /// Those that can be called.
+    /// Returns the usable tools.
     pub fn serving(&self) -> Vec<RemoteTool> {
         let known = self.known();
         let serving = known.tools.values().filter(|tool| tool.is_serving());
         serving.cloned().collect()
     }
 
-    /// Calls a tool once. Dropped, it asks for nothing more.
+    /// Calls a tool once. Dropping the future stops all further requests.
     pub async fn call(&self, tool: &RemoteTool, arguments: &str) -> RemoteAnswer {
         let answer = self
             .try_call(tool, arguments)
@@ -231,21 +233,21 @@ impl Remotes {
                 });
             }
             Err(error) => {
-                tracing::error!(%error, "the database, asked for a remote tool");
-                return Err(failed("the database does not answer".to_owned()));
+                tracing::error!(%error, "reading a remote tool in the database");
+                return Err(failed("the database does not respond".to_owned()));
             }
         }
         let result = tool.client.call(&tool.own_name, arguments).await?;
         Ok(told(&result))
     }
 
-    /// Asks a server what its tools are. Returns whether it has said so. That it does not is told once.
+    /// Polls a server for its tools. Returns whether the server responded. weir logs a failure once.
     async fn look(&self, client: &Arc<McpClient>, has_answered: bool) -> bool {
         let server = &client.server.name;
         let mut tools = BTreeMap::new();
         let looked = match client.list().await {
             Err(NoAnswer { why, .. }) => {
-                let what = "an MCP server does not say what its tools are";
+                let what = "an MCP server does not return its tools";
                 match has_answered {
                     true => tracing::warn!(server, why, "{what}"),
                     false => tracing::debug!(server, why, "{what}"),
@@ -271,20 +273,20 @@ impl Remotes {
         looked
     }
 
-    /// A tool as its server writes it, compared with what it was.
+    /// Compares a tool's definition with its pin.
     async fn compare(&self, client: &Arc<McpClient>, written: &Value) -> Option<RemoteTool> {
         let server = &client.server;
         let own_name = written["name"].as_str()?.to_owned();
         let (name, definition) = (server.prefixed(&own_name), definition(written));
         let schema = &written["inputSchema"];
-        // Clients must repeat arguments that are marked so in headers, and are not told here how.
+        // Clients would have to repeat arguments with this mark in headers, but have no way to learn how.
         let is_fit = schema.is_object()
             && definition.len() <= MAX_DEFINITION_BYTES
             && !definition.contains("\"x-mcp-header\"");
         if !is_fit {
             tracing::warn!(
                 tool = name,
-                "a remote tool is left out: its definition is too large, or none that can be used"
+                "ignored a remote tool: its definition is too large or invalid"
             );
             return None;
         }
@@ -301,14 +303,14 @@ impl Remotes {
             .pins
             .look((&server.name, &own_name), seen, clock.now());
         let found = found.await.inspect_err(|error| {
-            tracing::error!(%error, "the database, asked what a remote tool was");
+            tracing::error!(%error, "reading a remote tool's pin in the database");
         });
         let found = found.ok()?;
         if found == ToolChange::Changed {
             tracing::warn!(
                 tool = name,
                 digest = hex,
-                "a remote tool has changed at its server, and is disabled until an operator approves that: see `weir mcp list`"
+                "a remote tool has changed at its server; weir disables it until an operator approves the change: see `weir mcp list`"
             );
             metrics.mcp_tool_changed(&name);
             audit.record(AuditEvent::RemoteTool {
@@ -341,23 +343,23 @@ impl Known {
 }
 
 impl RemoteTool {
-    /// Whether it is what it was.
+    /// Whether the tool matches its pin.
     pub fn is_serving(&self) -> bool {
         !self.is_changed
     }
 
-    /// Where calls go.
+    /// The URL for calls.
     pub fn url(&self) -> &str {
         &self.client.server.url
     }
 
-    /// Bytes of its results for the model.
+    /// The maximum bytes of a result for the model.
     pub fn result_bytes(&self) -> usize {
         self.client.server.result_bytes
     }
 }
 
-/// All that a server says of a tool that a model or an operator goes by, its keys in order.
+/// Returns the parts of a tool's definition that matter to a model or an operator, with sorted keys.
 fn definition(written: &Value) -> String {
     const FIELDS: [&str; 6] = [
         "annotations",
@@ -387,7 +389,7 @@ fn in_order(value: &Value) -> Value {
     }
 }
 
-/// A result of `tools/call`, as a text.
+/// Converts a result of `tools/call` to a text.
 fn told(result: &Value) -> RemoteAnswer {
     let blocks = result["content"].as_array().map(Vec::as_slice);
     let blocks = blocks.unwrap_or_default().iter();
@@ -403,7 +405,7 @@ fn told(result: &Value) -> RemoteAnswer {
         (Value::Null, _) | (_, false) => text,
         (structured, true) => structured.to_string(),
     };
-    // What it would have to be told more, nobody here can tell it.
+    // weir cannot supply further input to a tool.
     let wants_more = result["resultType"]
         .as_str()
         .is_some_and(|kind| kind != "complete");

@@ -1,4 +1,4 @@
-//! `/admin/mcp`: what remote tools are to be, and what has become of them.
+//! `/admin/mcp`: definitions and changes of remote tools.
 
 use axum::Json;
 use axum::extract::{Path, State};
@@ -14,10 +14,10 @@ use crate::identity::admin::AdminCaller;
 use crate::json::from_json;
 use crate::request::JsonBody;
 
-/// All remote tools that were ever seen.
+/// All remote tools that weir has ever seen.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub struct PinnedToolList {
-    /// By server and name.
+    /// Tools, by server and name.
     pub tools: Vec<PinnedTool>,
 }
 
@@ -26,11 +26,11 @@ pub struct PinnedToolList {
 #[serde(deny_unknown_fields)]
 #[schema(as = ToolApproval)]
 struct Approval {
-    /// The `changed_digest` of the change that was looked at.
+    /// `changed_digest` of the reviewed change.
     digest: String,
 }
 
-/// `GET /admin/mcp/tools`: what each remote tool is to be, and what its server says instead.
+/// `GET /admin/mcp/tools`: returns each remote tool's pinned definition and its unapproved change.
 #[utoipa::path(
     get, path = "/admin/mcp/tools", tag = "administration", security(("admin" = [])),
     operation_id = "list_mcp_tools",
@@ -44,7 +44,7 @@ pub async fn list_tools(
     Ok(Json(PinnedToolList { tools }))
 }
 
-/// `POST /admin/mcp/tools/{server}/{tool}/approve`: makes a change what the tool is to be.
+/// `POST /admin/mcp/tools/{server}/{tool}/approve`: approves a change.
 #[utoipa::path(
     post, path = "/admin/mcp/tools/{server}/{tool}/approve", tag = "administration", security(("admin" = [])),
     operation_id = "approve_mcp_tool",
@@ -54,8 +54,8 @@ pub async fn list_tools(
     ),
     request_body = Approval,
     responses(
-        (status = 204, description = "The tool is served as it is now."),
-        (status = 409, description = "`NOT_CHANGED`: the tool has not changed to that."),
+        (status = 204, description = "The tool is enabled with the new definition."),
+        (status = 409, description = "`NOT_CHANGED`: the digest is not the tool's current change."),
     ),
 )]
 pub async fn approve_tool(
@@ -70,7 +70,7 @@ pub async fn approve_tool(
     if !approved.await.map_err(failed)? {
         return Err(ApiError::new(
             ErrorCode::NotChanged,
-            "The tool has not changed to that: look at `GET /admin/mcp/tools`, and send the `changed_digest` that it has now.",
+            "The digest is not the tool's current change: read `GET /admin/mcp/tools`, and send its `changed_digest`.",
         )
         .with_param("digest"));
     }
@@ -83,5 +83,5 @@ pub async fn approve_tool(
 }
 
 fn failed(error: sqlx::Error) -> ApiError {
-    ApiError::of_database(&error, "asked for remote tools")
+    ApiError::of_database(&error, "reading remote tools")
 }

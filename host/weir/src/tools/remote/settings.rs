@@ -1,4 +1,4 @@
-//! Which servers' tools are used: `[mcp.NAME]`, checked and read once.
+//! Servers with remote tools: `[mcp.NAME]`, checked and read once.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::{NonZeroU32, NonZeroUsize};
@@ -13,13 +13,13 @@ use weir_storage::secrets::{Secret, SecretSource};
 use crate::tools::rules::bind;
 use crate::tools::settings::{CredentialBinding, Effect, MethodName, authorization};
 
-/// What models take of a tool's name.
+/// The maximum bytes of a tool's name for models.
 const MAX_NAME_BYTES: usize = 64;
 
-/// What stands between a server's name and a tool's.
+/// The separator between a server's name and a tool's.
 const BETWEEN: &str = "__";
 
-/// A server whose tools agents, and clients of `/mcp`, may call: `[mcp.NAME]`.
+/// An MCP server whose tools agents, and clients of `/mcp`, may call: `[mcp.NAME]`.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct McpServerSettings {
@@ -50,15 +50,15 @@ pub struct McpServerSettings {
     pub result_bytes: NonZeroUsize,
 }
 
-/// A server, as it is asked.
+/// A server with its connection data.
 #[derive(Debug, Clone)]
 pub struct McpServer {
     pub(super) name: String,
     pub(super) url: String,
     pub(super) policy: Policy,
-    /// `None` where none is needed; why it is missing where one is.
+    /// `None` if the server needs no credential; an error if it is missing.
     pub(super) credential: Option<Result<Credential, String>>,
-    /// What is blotted out of answers.
+    /// The secret to redact from responses.
     pub(super) bare: Option<Secret>,
     pub(super) tools: BTreeSet<String>,
     pub(super) effects: BTreeMap<String, Effect>,
@@ -67,17 +67,17 @@ pub struct McpServer {
 }
 
 impl McpServer {
-    /// The name by which models call one of its tools.
+    /// Returns the name of a tool for models.
     pub(super) fn prefixed(&self, tool: &str) -> String {
         format!("{}{BETWEEN}{tool}", self.name)
     }
 }
 
-/// Reads the settings of all servers, and credentials from where they are.
+/// Reads the settings and credentials of all servers.
 ///
 /// # Errors
 ///
-/// Everything that is wrong with them, each naming its setting.
+/// Returns all problems, each with the name of its setting.
 pub fn read(
     settings: &BTreeMap<String, McpServerSettings>,
     environment: impl Fn(&str) -> Option<String>,
@@ -103,7 +103,7 @@ fn read_one(
 ) -> Result<McpServer, String> {
     let is_legal = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
     if name.is_empty() || !name.bytes().all(is_legal) {
-        return Err("a server's name has small letters, digits and hyphens".to_owned());
+        return Err("a server's name has lower-case letters, digits and hyphens".to_owned());
     }
     let fits = |tool: &&String| {
         let is_legal = |byte: u8| byte.is_ascii_alphanumeric() || b"_-".contains(&byte);
@@ -112,8 +112,7 @@ fn read_one(
     };
     if let Some(tool) = settings.tools.iter().find(|tool| !fits(tool)) {
         return Err(format!(
-            "`tools` has {tool:?}, which models cannot call: {name}{BETWEEN}{tool} must have at most {MAX_NAME_BYTES} \
-             letters, digits, hyphens and underscores"
+            "`tools` has {tool:?}, which models cannot call: {name}{BETWEEN}{tool} must have at most {MAX_NAME_BYTES} letters, digits, hyphens and underscores"
         ));
     }
     let stray = settings.effects.keys();
@@ -161,7 +160,7 @@ fn read_one(
     let (mut credential, mut bare) = (None, None);
     if let Some(source) = &settings.credential {
         credential = Some(match source.read(environment) {
-            // One that is absent keeps nobody from starting.
+            // A missing credential does not prevent the start.
             Err(why) => Err(why),
             Ok(secret) => {
                 let bound = bind(name, &binding, &secret);

@@ -1,4 +1,4 @@
-//! What remote tools were when they were first seen, or last approved: rows of `mcp_tools`.
+//! The pinned definitions of remote tools: the table `mcp_tools`.
 
 use serde::{Deserialize, Serialize};
 use sqlx::Row;
@@ -7,47 +7,47 @@ use utoipa::ToSchema;
 use weir_storage::Database;
 use weir_storage::clock::Millis;
 
-/// Where pins are kept.
+/// The store of pins.
 #[derive(Clone)]
 pub struct PinStore {
     database: Database,
 }
 
-/// A tool that has been seen.
+/// A known tool.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct PinnedTool {
     /// The server's name in the configuration.
     pub server: String,
     /// The tool's own name.
     pub tool: String,
-    /// Of what it is to be.
+    /// Digest of the pinned definition.
     pub digest: String,
-    /// What that is, as canonical JSON.
+    /// Pinned definition, as canonical JSON.
     pub definition: String,
-    /// Of what the server has said since, and nobody has approved; null while that is the same.
+    /// Digest of the server's later, unapproved definition; null while it is unchanged.
     pub changed_digest: Option<String>,
-    /// What that is.
+    /// Unapproved definition.
     pub changed_definition: Option<String>,
 }
 
-/// What is found of a tool that was looked at.
+/// The result of a comparison with the pin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ToolChange {
-    /// It is what it was.
+    /// The tool is unchanged.
     Same,
-    /// It has changed, and this is the first to see it so.
+    /// The tool has changed, and this node is the first to see it.
     Changed,
-    /// It has changed before, and nobody has approved that.
+    /// The tool has changed before, without approval.
     Disabled,
 }
 
 impl PinStore {
-    /// In this database.
+    /// Returns the store in this database.
     pub fn new(database: Database) -> Self {
         Self { database }
     }
 
-    /// Compares a tool with what it was; pins what is seen for the first time.
+    /// Compares a tool with its pin; pins a new tool.
     pub(super) async fn look(
         &self,
         (server, tool): (&str, &str),
@@ -68,7 +68,7 @@ impl PinStore {
         if self.serves(server, tool, digest).await? {
             return Ok(ToolChange::Same);
         }
-        // Once changed, it stays disabled, also where the server takes the change back.
+        // A changed tool stays disabled, even if the server reverts the change.
         let changed = sqlx::query(
             "UPDATE mcp_tools SET changed_digest = $3, changed_definition = $4, changed_at = $5 \
              WHERE server = $1 AND tool = $2 AND (changed_digest IS NULL OR changed_digest <> $3) \
@@ -87,7 +87,7 @@ impl PinStore {
         })
     }
 
-    /// Whether a tool is what it is to be, as far as anybody has seen.
+    /// Whether a tool matches its pin, as far as any node has seen.
     pub(super) async fn serves(
         &self,
         server: &str,
@@ -105,7 +105,7 @@ impl PinStore {
         Ok(row.is_some())
     }
 
-    /// All of them, by name.
+    /// Returns all pins, by name.
     pub(super) async fn list(&self) -> sqlx::Result<Vec<PinnedTool>> {
         let rows = sqlx::query(
             "SELECT server, tool, digest, definition, changed_digest, changed_definition FROM mcp_tools \
@@ -126,7 +126,7 @@ impl PinStore {
         rows.iter().map(read).collect()
     }
 
-    /// Makes a change what the tool is to be. `false` where that is not what was seen last.
+    /// Approves a change. Returns `false` if the digest is not the latest change.
     pub(super) async fn approve(
         &self,
         (server, tool): (&str, &str),

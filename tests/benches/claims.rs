@@ -1,4 +1,4 @@
-//! What a claim of a swarm takes beside a long history and a long queue.
+//! The duration of a swarm's claim beside a long history and a long queue.
 
 #![expect(
     clippy::print_stdout,
@@ -19,19 +19,19 @@ use weir_storage::secrets::{Key, SecretUrl};
 
 const USERS: usize = 30;
 
-/// Swarms that are over.
+/// Finished swarms.
 const PAST: usize = 100_000;
 
-/// Swarms that wait.
+/// Waiting swarms.
 const WAITING: usize = 3_000;
 
-/// Claims that are measured.
+/// Measured claims.
 const CLAIMS: usize = 500;
 
-/// What a claim may take, in the median.
+/// Limit of a claim's median.
 const LIMIT: Duration = Duration::from_millis(2);
 
-/// Bytes of a request: SQLite reads past it to each column behind.
+/// Bytes of a request: SQLite reads past them to each later column.
 const REQUEST_BYTES: usize = 4 << 10;
 
 fn main() -> ExitCode {

@@ -1,14 +1,16 @@
-//! What a request through weir costs, beside a bare proxy: processor time, requests a second, latency and memory.
+//! The cost of a request through weir, compared with a bare proxy: processor time, requests per second, latency and
+//! memory.
 //!
 //! A scripted upstream, a proxy that only forwards (hyper, no parsing, no authentication: the floor) and weir, each a
-//! process of its own. Whichever of the two is measured has one core, and all else has another. 32 connections ask as fast
-//! as they are answered. Processor time is that of all threads of the process, user and system, by the kernel's count.
+//! separate process. The measured process has one core, and all others share another. 32 connections send requests as
+//! fast as the responses arrive. Processor time is the kernel's count for all threads of the process, user and
+//! system.
 //!
-//! Then what weir adds for a client that is alone, and what streams take of memory that are open and silent.
+//! Then the latency that weir adds for a single client, and the memory of open, silent streams.
 //!
-//! `cargo bench -p tests --bench gateway` measures on SQLite; `-- --postgres` on PostgreSQL and Redis; `-- --json` prints
-//! JSON. weir is what is shipped, of the profile `dist`; `-- --profile release` is built in half the time. `-- --only paced` measures
-//! the loads alone that have this in their names.
+//! `cargo bench -p tests --bench gateway` measures on SQLite; `-- --postgres` on PostgreSQL and Redis; `-- --json`
+//! prints JSON. weir has the release profile `dist`; `-- --profile release` builds in half the time. `-- --only
+//! paced` measures only the loads with this in their names.
 
 #![expect(
     clippy::print_stdout,
@@ -44,44 +46,44 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use weir_storage::secrets::SecretUrl;
 
-/// Connections that ask at once.
+/// Concurrent connections.
 const CONNECTIONS: usize = 32;
 
-/// How long each load is measured, and how long it runs before.
+/// Duration of each measurement, and of the warm-up before it.
 const MEASURED: Duration = Duration::from_millis(2_500);
 const WARM_UP: Duration = Duration::from_millis(700);
 
-/// Of which the middle one counts.
+/// Number of runs; the middle one counts.
 const RUNS: usize = 3;
 
 const CHUNKS: usize = 100;
 
 const PATH: &str = "/v1/chat/completions";
 
-/// The parent of all threads of the kernel's.
+/// The parent of all kernel threads.
 const KERNEL_THREADS: u32 = 2;
 
-/// The core of what is measured, and that of everything else.
+/// The core of the measured process, and the core of all others.
 const CORE: &str = "0";
 const OTHER_CORE: &str = "1";
 
-/// Streams that are open at once, and what each may take of memory.
+/// Concurrent open streams, and the memory limit of each.
 const STREAMS: usize = 5_000;
 const STREAM_KIB: f64 = 256.0;
 
-/// What an idle gateway may take of memory.
+/// Memory limit of an idle gateway, in MiB.
 const IDLE_MIB: usize = 120;
 
-/// Processor time of others, as a part of both cores, from which on nothing can be said.
+/// Share of both cores that other processes may use before the figures are meaningless.
 const BUSY: f64 = 0.05;
 
 #[derive(Clone, Copy)]
 struct Load {
     name: &'static str,
-    /// What the upstream does: `plain`, `burst` or `paced`.
+    /// The upstream's behaviour: `plain`, `burst` or `paced`.
     model: &'static str,
     prompt_bytes: usize,
-    /// The multiple of the floor's processor time that weir may take, and the one that it should.
+    /// The maximum multiple of the floor's processor time, and the target.
     must: f64,
     aim: f64,
 }
@@ -117,16 +119,16 @@ const LOADS: [Load; 4] = [
     },
 ];
 
-/// Of one load, on one process.
+/// The figures of one load on one process.
 #[derive(Clone, Copy)]
 struct Figures {
     cpu_us: f64,
     rps: f64,
     p50: Duration,
     p99: Duration,
-    /// Until the first byte of an answer.
+    /// Time to the first byte of a response.
     first: Duration,
-    /// Of the machine's processor time, what neither side of the bench has used.
+    /// Share of the machine's processor time that other programs used.
     others: f64,
 }
 
@@ -186,7 +188,7 @@ impl Drop for Process {
 }
 
 impl Process {
-    /// Runs this program in another role; returns where it listens.
+    /// Runs this program in another role; returns its address.
     fn role(role: &str, core: &str, to: &str) -> (Self, SocketAddr) {
         let mut child = Command::new("taskset")
             .args(["--cpu-list", core])
@@ -206,7 +208,7 @@ impl Process {
         self.0.id().to_string()
     }
 
-    /// Processor time of all its threads.
+    /// Returns the processor time of all its threads.
     fn cpu(&self) -> Duration {
         let stat = fs::read_to_string(format!("/proc/{}/stat", self.id())).unwrap();
         Duration::from_millis(Stat::read(&stat).ticks * 10)
@@ -352,7 +354,7 @@ fn median(mut runs: Vec<Figures>) -> Figures {
     runs[runs.len() / 2]
 }
 
-/// Starts weir on its core; returns where it listens, and a key.
+/// Starts weir on its core; returns its address, and a key.
 fn start_weir(
     program: &Path,
     folder: &Path,
@@ -378,7 +380,7 @@ fn start_weir(
         );
     }
     fs::write(folder.join("weir.toml"), toml).unwrap();
-    // From its start on its core, so that it has as many threads as a machine of one core gives it.
+    // Bound to its core from the start, so that it has the threads of a machine with one core.
     let run = |arguments: &[&str]| {
         let mut command = Command::new("taskset");
         command.args(["--cpu-list", CORE]).arg(program);
@@ -420,7 +422,7 @@ fn start_weir(
             break rest.split('/').next().unwrap().parse().unwrap();
         }
     };
-    // What it prints later has nowhere to go, and must not stop it.
+    // Later output is discarded, and must not block it.
     std::thread::spawn(move || {
         while greeting
             .read_line(&mut String::new())
@@ -431,7 +433,7 @@ fn start_weir(
     (Process(child), address, key)
 }
 
-/// Puts a load on a process, and measures it once it is warm.
+/// Puts a load on a process, and measures it after a warm-up.
 fn measure(
     runtime: &tokio::runtime::Runtime,
     process: &Process,
@@ -490,7 +492,7 @@ fn measure(
     })
 }
 
-/// Waits until a process that has started rests: it compiles what it has bundled, behind requests.
+/// Waits until a started process is idle: it compiles its bundled plugins in the background.
 fn await_rest(process: &Process) {
     let began = Instant::now();
     loop {
@@ -503,7 +505,7 @@ fn await_rest(process: &Process) {
     }
 }
 
-/// Busy time of the machine so far.
+/// Returns the machine's busy time so far.
 fn machine() -> Duration {
     let stat = fs::read_to_string("/proc/stat").unwrap();
     let fields: Vec<u64> = stat
@@ -514,21 +516,21 @@ fn machine() -> Duration {
         .skip(1)
         .map(|field| field.parse().unwrap())
         .collect();
-    // All but idle, and waiting for the disk.
+    // All fields except idle and waiting for the disk.
     let busy: u64 = fields[..3].iter().chain(&fields[5..8]).sum();
     Duration::from_millis(busy * 10)
 }
 
-/// What the kernel says of a process.
+/// The kernel's status of a process.
 struct Stat {
     parent: u32,
-    /// Of processor time, user and system, of all its threads.
+    /// Processor time of all its threads, user and system, in ticks.
     ticks: u64,
 }
 
 impl Stat {
     fn read(stat: &str) -> Self {
-        // The name, which may hold anything, is in parentheses.
+        // The name, which may contain any character, is in parentheses.
         let fields = stat.rsplit_once(')').unwrap().1.split_whitespace();
         let fields: Vec<&str> = fields.collect();
         let ticks = fields[11..13].iter();
@@ -539,8 +541,8 @@ impl Stat {
     }
 }
 
-/// Processor time of this process and all that it has started, which databases are, too; and of the kernel's own threads,
-/// which write to the disk for them.
+/// Processor time of this process and its descendants, including databases, and of the kernel's threads, which write
+/// to the disk for them.
 fn all_ours() -> Duration {
     let own = std::process::id();
     let mut children = std::collections::BTreeMap::<u32, Vec<(u32, u64)>>::new();
@@ -583,7 +585,7 @@ fn request(address: SocketAddr, path: &str, key: &str, load: Load) -> Bytes {
     Bytes::from(head + &body)
 }
 
-/// Reads one answer: up to its length, or to the last chunk. Returns when its first bytes came.
+/// Reads one response: up to its length, or to the last chunk. Returns the time of its first bytes.
 async fn read_answer(connection: &mut TcpStream, buffer: &mut Vec<u8>) -> Instant {
     buffer.clear();
     let mut length = None;
@@ -619,7 +621,7 @@ async fn read_answer(connection: &mut TcpStream, buffer: &mut Vec<u8>) -> Instan
     }
 }
 
-/// KiB of memory that a stream takes which is open, and of which one chunk has come.
+/// Returns the memory in KiB of an open stream after one chunk.
 fn open_streams(
     runtime: &tokio::runtime::Runtime,
     process: &Process,
@@ -677,7 +679,7 @@ where
         .await
 }
 
-/// Answers as the path says: `/plain`, `/burst`, `/paced`, or `/held`, which is never over.
+/// Responds by the path: `/plain`, `/burst`, `/paced`, or `/held`, which never ends.
 async fn upstream() -> ! {
     let usage = json!({ "prompt_tokens": 300, "completion_tokens": 100, "total_tokens": 400 });
     let plain = json!({
@@ -760,7 +762,7 @@ fn full(bytes: Bytes) -> Body {
         .boxed_unsync()
 }
 
-/// Forwards everything to the upstream, and its answers back, unread.
+/// Forwards all requests to the upstream, and its responses back, unparsed.
 async fn proxy(to: SocketAddr) -> ! {
     let mut connector = HttpConnector::new();
     connector.set_nodelay(true);

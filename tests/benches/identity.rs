@@ -1,6 +1,6 @@
-//! What it costs to know who is calling, where the cache in process knows the key, and to seal and open a session.
+//! The cost of identifying a caller whose key is in the in-process cache, and of sealing and opening a session.
 //!
-//! Processor time of the one thread that does it all, as in the bench of the sandbox.
+//! Processor time of the single thread, as in the bench of the sandbox.
 
 #![expect(clippy::print_stdout, reason = "a bench prints its figures")]
 
@@ -22,10 +22,10 @@ use weir_storage::secrets::Key;
 const BATCHES: usize = 9;
 const REQUESTS: u32 = 20_000;
 
-/// Headers read, key checked and hashed, lockout, both rates, record.
+/// Limit for the headers, the key's check and hash, the lockout, both rates and the record.
 const LIMIT: Duration = Duration::from_micros(10);
 
-/// A session's bytes, sealed and opened again.
+/// Bytes of the session that is sealed and opened.
 const SESSION_BYTES: usize = 4 << 10;
 const SESSION_LIMIT: Duration = Duration::from_micros(25);
 

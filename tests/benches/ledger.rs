@@ -1,11 +1,11 @@
-//! What the ledger can do: pairs of an opened hold and its settlement, each acknowledged when it is durable.
+//! The throughput of the ledger: pairs of an opened hold and its settlement, each acknowledged when durable.
 //!
-//! `cargo bench -p tests --bench ledger` prints the rate on each database, spread over many accounts and all
-//! on one, and fails where it falls short. PostgreSQL is a server of its own that waits for the disk. Then, at the
-//! rate that each must reach on disk, how long an operation takes beside the disk's own `fsync`; and, on SQLite on disk,
-//! what a pair costs in processor time of the whole process at 32 requests at once and at one, and how many pages and rows
-//! it writes, as SQLite's log has them. Last, what a plain
-//! request to a gateway takes longer than the same one to its upstream.
+//! `cargo bench -p tests --bench ledger` prints the rate on each database, spread over many accounts and all on one,
+//! and fails below the minimum. PostgreSQL is a separate server that waits for the disk. Next, it measures an
+//! operation's duration at the minimum rate on disk, compared with the disk's own `fsync`. On SQLite on disk, it
+//! measures a pair's processor time in the complete process at 32 concurrent requests and at one, and counts the
+//! pages and rows that a pair writes to SQLite's log. Last, it measures the latency that a gateway adds to a plain
+//! request to its upstream.
 
 #![expect(clippy::print_stdout, reason = "a bench prints its figures")]
 
@@ -33,35 +33,35 @@ use weir_storage::Database;
 use weir_storage::clock::{Clock, Millis};
 use weir_storage::secrets::SecretUrl;
 
-/// Requests that are under way at once, for the rates.
+/// Concurrent requests for the rates.
 const CONCURRENT: usize = 512;
 
-/// The same, for what a request costs.
+/// Concurrent requests for the cost of a request.
 const CONNECTIONS: usize = 32;
 
 /// Processor time of a pair at [`CONNECTIONS`].
 const PROCESSOR_TIME: Duration = Duration::from_micros(35);
 
-/// How many times the disk's own `fsync` an operation may take, as the slowest hundredth of either has it.
+/// Limit of an operation's p99, in multiples of the p99 of the disk's own `fsync`.
 const FSYNCS: u32 = 4;
 
-/// What a gateway adds to a plain request, less the two commits that it waits for.
+/// Latency that a gateway adds to a plain request, without the two commits that it waits for.
 const ADDED: Duration = Duration::from_millis(1);
 
-/// Plain requests that are measured, one at a time.
+/// Number of measured plain requests, one at a time.
 const PLAIN: usize = 1_000;
 
 const ACCOUNTS: usize = 200;
 
 const SECONDS: u64 = 5;
 
-/// How many times as long requests take that bring an idempotency key.
+/// Limit of the duration of requests with an idempotency key, as a multiple of the others'.
 const KEYED: f64 = 1.5;
 
-/// Pairs over which it is counted what one of them writes.
+/// Number of pairs over which writes are counted.
 const PAIRS_COUNTED: usize = 2_000;
 
-/// Pairs a second, in memory and on disk.
+/// Pairs per second, in memory and on disk.
 const IN_MEMORY: f64 = 10_000.0;
 const ON_DISK: f64 = 3_000.0;
 
@@ -134,7 +134,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// On SQLite on disk. What is compared is measured in turn.
+/// On SQLite on disk. The compared requests alternate.
 async fn plain_requests() -> bool {
     let upstream = Upstream::start().await;
     upstream.always(Reply::chat("Hello"));
@@ -167,11 +167,11 @@ async fn plain_requests() -> bool {
 }
 
 struct Measured {
-    /// Pairs a second.
+    /// Pairs per second.
     rate: f64,
     /// Processor time of a pair.
     per_pair: Duration,
-    /// How long the slowest hundredth of openings takes at least.
+    /// The p99 of openings.
     p99: Duration,
 }
 
@@ -199,7 +199,7 @@ async fn measure(ledger: &Ledger, accounts: usize, concurrent: usize) -> Measure
     }
 }
 
-/// What requests with an idempotency key take beside those without, [`CONCURRENT`] at once, on SQLite on disk.
+/// Compares requests with an idempotency key with others, [`CONCURRENT`] at once, on SQLite on disk.
 async fn keyed() -> bool {
     let limits = format!(
         "[rate_limits]\nfree = 1000000000\naddress = 1000000000\n[limits]\nconcurrent_requests = {all}\n\
@@ -237,10 +237,10 @@ async fn keyed() -> bool {
     ratio <= KEYED
 }
 
-/// How many pages a pair writes to SQLite's log, and how many rows it inserts, changes and deletes.
+/// Returns the pages that a pair writes to SQLite's log, and the rows that it inserts, changes and deletes.
 async fn written(database: &Database, ledger: &Ledger, concurrent: usize) -> (f64, f64) {
     let pairs = PAIRS_COUNTED / concurrent * concurrent;
-    // So that there is something in the log, and then that it is not begun anew.
+    // The first pair fills the log, and then the log is not begun anew.
     pair(ledger, &AccountId("usr_0".to_owned())).await;
     let mut reader = database.snapshot().await.expect("a snapshot");
     let users = "SELECT CAST(COUNT(*) AS BIGINT) FROM users";
@@ -267,7 +267,7 @@ async fn written(database: &Database, ledger: &Ledger, concurrent: usize) -> (f6
         });
     }
     requests.join_all().await;
-    // What the last of them have left to be folded.
+    // The rest of the last pairs is folded.
     tokio::time::sleep(Duration::from_secs(2)).await;
     let after = so_far().await;
     reader.rollback().await.expect("an end");
@@ -278,7 +278,7 @@ async fn written(database: &Database, ledger: &Ledger, concurrent: usize) -> (f6
     )
 }
 
-/// At [`ON_DISK`] pairs a second, of which none waits for another.
+/// Runs [`ON_DISK`] pairs per second; no pair waits for another.
 async fn paced(name: &str, ledger: &Ledger, folder: &Path) -> bool {
     let mut ticks = tokio::time::interval(Duration::from_millis(1));
     ticks.set_missed_tick_behavior(MissedTickBehavior::Burst);
@@ -303,7 +303,7 @@ async fn paced(name: &str, ledger: &Ledger, folder: &Path) -> bool {
     slow_opening <= FSYNCS * slow_fsync
 }
 
-/// Processor time of all threads of this process so far, in the kernel's ticks of 10 ms.
+/// Returns the processor time of all threads of this process so far, in the kernel's ticks of 10 ms.
 fn processor_time() -> Duration {
     let statistics = std::fs::read_to_string("/proc/self/stat").expect("Linux has it");
     let after_name = statistics.rsplit(')').next().expect("a name in brackets");
@@ -312,7 +312,7 @@ fn processor_time() -> Duration {
     Duration::from_millis(10 * ticks.sum::<u64>())
 }
 
-/// What it takes the disk to keep a page, again and again.
+/// Measures repeated syncs of a page to the disk.
 fn fsyncs(folder: &Path) -> Vec<Duration> {
     let mut file = File::create(folder.join("fsync")).expect("a file");
     let fsync = |_| {
@@ -324,7 +324,7 @@ fn fsyncs(folder: &Path) -> Vec<Duration> {
     (0..1_000).map(fsync).collect()
 }
 
-/// Opens and settles; returns how long the first took.
+/// Opens and settles; returns the duration of the opening.
 async fn pair(ledger: &Ledger, account: &AccountId) -> Duration {
     let began = Instant::now();
     let open = opening();
@@ -336,7 +336,7 @@ async fn pair(ledger: &Ledger, account: &AccountId) -> Duration {
     opening
 }
 
-/// The same for a request with an idempotency key, whose answer is kept.
+/// Time limit of a ledger operation.
 fn deadline() -> tokio::time::Instant {
     tokio::time::Instant::now() + Duration::from_secs(10)
 }

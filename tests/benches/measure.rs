@@ -1,15 +1,15 @@
-//! What benches measure with.
+//! Measurement for benches.
 
 use std::time::Duration;
 
-/// Time that this thread has run, from the kernel's scheduler.
+/// Returns this thread's running time, from the kernel's scheduler.
 pub(crate) fn processor_time() -> Duration {
     let statistics = std::fs::read_to_string("/proc/thread-self/schedstat").expect("Linux has it");
     let nanoseconds = statistics.split(' ').next().expect("three numbers");
     Duration::from_nanos(nanoseconds.parse().expect("a number"))
 }
 
-/// The middle one of some figures.
+/// Returns the median of the figures.
 pub(crate) fn median(mut figures: Vec<Duration>) -> Duration {
     tests::percentile(&mut figures, 50)
 }

@@ -1,8 +1,8 @@
-//! What the sandbox costs: a fresh instance and a translation in it, a chunk, a start.
+//! The cost of the sandbox: a fresh instance with a translation, a chunk, a start.
 //!
-//! `cargo bench -p tests` prints each figure beside the same translation in native code, measured in
-//! turn in one run, and fails where a limit is exceeded. Figures are medians of batches, in processor time of
-//! the one thread that does it all: what else the machine does meanwhile must not count.
+//! `cargo bench -p tests` prints each figure beside the same translation in native code, measured alternately in one
+//! run, and fails if a figure exceeds its limit. Figures are medians of batches, in processor time of the single
+//! thread: other work of the machine must not count.
 
 #![expect(clippy::print_stdout, reason = "a bench prints its figures")]
 
@@ -25,8 +25,8 @@ use weir_sandbox::filter::FilterWorld;
 use weir_sandbox::filter::bindings::filter as filters;
 use weir_sdk::adapter::Exchange;
 
-/// Batches that are measured; the median of their means is the figure. Each takes about 100 ms, since
-/// the kernel counts processor time to some milliseconds.
+/// Number of measured batches; the median of their means is the figure. Each takes about 100 ms, since the kernel
+/// counts processor time to some milliseconds.
 const BATCHES: usize = 9;
 const TRANSLATIONS: u32 = 5_000;
 const NATIVE_TRANSLATIONS: u32 = 100_000;
@@ -39,17 +39,17 @@ const TRANSLATION_LIMIT: Duration = Duration::from_micros(25);
 /// One streamed chunk of an upstream.
 const CHUNK_LIMIT: Duration = Duration::from_nanos(2_500);
 
-/// What a filter costs a request that does nothing, and one more chunk that it watches.
+/// Cost of a filter that does nothing for a request, and for each watched chunk.
 const FILTER_LIMIT: Duration = Duration::from_micros(15);
 const WATCHED_CHUNK_LIMIT: Duration = Duration::from_micros(3);
 
-/// From the command to its greeting, with the plugins compiled by an earlier start.
+/// From the command to its first line, with plugins that an earlier start compiled.
 const START_LIMIT: Duration = Duration::from_secs(1);
 
-/// The adapter that is measured as native code, too.
+/// The adapter that is also measured as native code.
 const NATIVE: &str = "openai";
 
-/// A stream as a provider sends it: what comes first, and a chunk that is read again and again.
+/// A stream in a provider's form: its beginning, and a chunk that is read again and again.
 struct Stream {
     adapter: &'static str,
     content_type: &'static str,
@@ -79,7 +79,7 @@ const STREAMS: [Stream; 4] = [
         adapter: "gemini",
         content_type: "text/event-stream",
         first: b"",
-        // Its counts come with every chunk.
+        // The counts come with every chunk.
         chunk: b"data: {\"candidates\": [{\"content\": {\"parts\": [{\"text\": \" word\"}],\"role\": \"model\"},\
 \"index\": 0}],\"usageMetadata\": {\"promptTokenCount\": 8,\"totalTokenCount\": 31,\"promptTokensDetails\": \
 [{\"modality\": \"TEXT\",\"tokenCount\": 8}],\"thoughtsTokenCount\": 23},\"modelVersion\": \"gemini-2.5-flash\",\
@@ -94,7 +94,7 @@ const STREAMS: [Stream; 4] = [
     },
 ];
 
-/// The same request in the host's types and in the guest's, which are generated apart.
+/// The same request in the host's types and in the guest's, which are generated separately.
 macro_rules! six_messages {
     ($chat:path) => {{
         use $chat as chat;
@@ -187,7 +187,7 @@ async fn in_the_sandbox() -> bool {
     sound
 }
 
-/// A filter that does nothing: a fresh instance that looks at the request, and one more chunk.
+/// A filter that does nothing: a fresh instance that inspects the request, and one more chunk.
 async fn through_a_filter() -> bool {
     let sandbox = sandbox_of::<FilterWorld>(64);
     let loaded = load(&sandbox, "meddling", guests::meddling()).await;
@@ -260,7 +260,7 @@ fn native_request() -> weir_sdk::adapter::Request {
     }
 }
 
-/// A fresh instance, and the translation of the request in it.
+/// A fresh instance with a translation of the request.
 async fn translations(
     adapter: &Adapter,
     request: &contract::Request,
@@ -343,7 +343,7 @@ fn native_begun(request: &weir_sdk::adapter::Request) -> weir_sdk::adapter::Begu
     OpenAi::begin(request.clone(), &[]).expect("no failure")
 }
 
-/// Starts the release binary twice in one folder; the second start finds the plugins compiled.
+/// Starts the release binary twice in one folder; the second start finds the compiled plugins.
 fn start() -> bool {
     let binary = tests::program::build_weir("release");
     let folder = tempfile::tempdir().expect("a folder");
@@ -375,7 +375,7 @@ fn start() -> bool {
     warm <= START_LIMIT
 }
 
-/// Prints a figure, beside that of native code where there is one, and says whether it is within its limit.
+/// Prints a figure, beside the native one if there is one, and returns whether it is within its limit.
 fn report(what: &str, sandboxed: Vec<Duration>, native: Vec<Duration>, limit: Duration) -> bool {
     let sandboxed = median(sandboxed);
     let beside = if native.is_empty() {

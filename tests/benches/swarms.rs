@@ -1,4 +1,4 @@
-//! What a swarm adds to each call of a model, over the model's own time, and what a call of a tool costs.
+//! The time that a swarm adds to each call of a model, and the cost of a tool call.
 
 #![expect(
     clippy::print_stdout,
@@ -24,7 +24,7 @@ const AGENTS: usize = 10;
 /// Calls of each agent's model.
 const ITERATIONS: usize = 25;
 
-/// What may be added to a call of a model.
+/// Limit of the time added to a call of a model.
 const ADDED: Duration = Duration::from_millis(5);
 
 fn main() -> ExitCode {
@@ -88,7 +88,7 @@ async fn measure(name: &str, postgres: Option<&SecretUrl>) -> bool {
     added <= ADDED
 }
 
-/// What the model of each agent says every time.
+/// The response of each agent's model to every call.
 fn calls_tool(request: &Value, receiver: SocketAddr) -> Reply {
     let mut messages = request["messages"].as_array().into_iter().flatten();
     let user = messages.rfind(|message| message["role"] == "user");
@@ -100,7 +100,7 @@ fn calls_tool(request: &Value, receiver: SocketAddr) -> Reply {
     Reply::chat_message(&message, "tool_calls")
 }
 
-/// Has a swarm run whose models call this tool whenever they are asked.
+/// Runs a swarm whose models always call this tool.
 async fn run(gateway: &Gateway, tool: &str) {
     let agents: Vec<_> = (0..AGENTS)
         .map(|number| {
@@ -118,7 +118,7 @@ async fn run(gateway: &Gateway, tool: &str) {
     assert!(last.contains("\"status\":\"completed\""), "{last}");
 }
 
-/// What a server takes by itself, asked as often.
+/// Measures the same number of requests to a server alone.
 async fn alone(client: &Client, path: &str) -> Duration {
     let mut took = Vec::new();
     for _ in 0..AGENTS * ITERATIONS {

@@ -1,23 +1,24 @@
-//! The adapters that weir brings beside `openai` and `demo`, each on a scripted upstream of its dialect.
+//! Every adapter that calls a provider, except `openai`, with a scripted provider. Most other tests use `openai`.
 
 use serde_json::{Value, json};
 use tests::gateway::UPSTREAM_CREDENTIAL;
+use tests::source::for_each_provider_adapter;
 use tests::{Gateway, Reply, Upstream};
 
-/// A provider's API, as far as one answer goes.
+/// The API of a provider, as far as one exchange needs it.
 pub(crate) struct Provider {
     pub(crate) adapter: &'static str,
     path: &'static str,
     stream_path: &'static str,
-    /// The header that has the credential.
+    /// The header of the credential.
     credential: &'static str,
-    /// Where in the request the picture is.
+    /// The place of the picture in the request, as a JSON pointer.
     picture: &'static str,
     pub(crate) whole: fn() -> Reply,
     pub(crate) stream: fn() -> Reply,
 }
 
-pub(crate) const PROVIDERS: [Provider; 3] = [
+const PROVIDERS: [Provider; 3] = [
     Provider {
         adapter: "anthropic",
         path: "/messages",
@@ -121,6 +122,20 @@ pub(crate) const PROVIDERS: [Provider; 3] = [
         },
     },
 ];
+
+/// The provider of an adapter; `None` for `openai`, and for adapters without test data.
+pub(crate) fn provider(adapter: &str) -> Option<&'static Provider> {
+    PROVIDERS
+        .iter()
+        .find(|provider| provider.adapter == adapter)
+}
+
+#[test]
+fn every_adapter_has_a_provider_to_test_with() {
+    for_each_provider_adapter("PROVIDERS in tests/it/adapters.rs", |adapter| {
+        (adapter == "openai" || provider(adapter).is_some()).then_some(())
+    });
+}
 
 /// A question with a picture, to a model that may call a tool.
 fn question() -> Value {

@@ -1,4 +1,4 @@
-//! What administrators are shown: the platform by calendar months, and what models cost and earn.
+//! Administrators' reports: the platform by calendar months, and the costs and revenues of models.
 
 use bytes::Bytes;
 use http::Method;
@@ -11,7 +11,7 @@ use weir_storage::clock::ManualClock;
 
 const REPORTS: [&str; 2] = ["/admin/usage", "/admin/model-economics"];
 
-/// What only administrators may ask for, beside reports.
+/// Endpoints for administrators only, besides reports.
 const OPERATED: [(&str, &str); 11] = [
     ("GET", "/admin/users"),
     ("GET", "/admin/users/alice"),
@@ -34,7 +34,7 @@ const LARGE: Served<'static> = Served {
     cost: 1_000_000,
 };
 
-/// A gateway on each database, by a clock that shows the last moment of January.
+/// A gateway on each database, with a clock at the last moment of January.
 async fn each(test: impl AsyncFn(Gateway, ManualClock)) {
     on_each_database("2026-01-31T23:59:59.999Z", |builder| builder, test).await;
 }
@@ -136,7 +136,7 @@ async fn a_month_is_reported_exactly() {
         let empty = "/admin/model-economics?period=2025-12";
         assert_eq!(report(&admin, empty).await, "[]");
 
-        // By default the month that it is, and as of now.
+        // By default the current month until now.
         settle(app, idle, small).await;
         let march = report(&admin, "/admin/usage").await;
         assert!(
@@ -154,7 +154,7 @@ async fn only_administrators_who_are_signed_in_are_let_in() {
     each(async |gateway, clock| {
         let admin = gateway.admin("root").await;
         let database = &gateway.app().database;
-        // The same role does not make an administrator of a key.
+        // The same role does not turn a key into an administrator.
         let now = weir_storage::clock::Clock::Manual(clock.clone()).now();
         let granted = store::grant_admin(database, USER, now).await;
         assert!(granted.expect("the database answers"));
@@ -204,7 +204,7 @@ async fn a_malformed_period_is_refused_by_name() {
     }
 }
 
-/// A list of an administrator's, part by part.
+/// Reads an administrator's list, part by part.
 async fn parts(admin: &Client, path: &str, items: &str, id: &str, cursor: &str) -> Vec<String> {
     let mut found = Vec::new();
     let mut next = Some(String::new());
@@ -367,7 +367,7 @@ async fn users_and_keys_are_for_administrators_and_mistakes_are_named() {
     assert_eq!(refused.error(404, "NOT_FOUND")["param"], "key_id");
 }
 
-/// As many programs write numbers, and JSON allows.
+/// Many programs write numbers with an exponent, and JSON permits it.
 #[tokio::test]
 async fn credits_may_be_written_with_an_exponent() {
     let gateway = Gateway::builder().credits(0).start().await;

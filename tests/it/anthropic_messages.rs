@@ -1,15 +1,16 @@
-//! Anthropic's Messages, as a client speaks it, before upstreams that speak it too and before others.
+//! Anthropic's Messages API for clients, with providers of the same dialect and of other dialects.
 
 use serde_json::{Value, json};
 use tests::gateway::UPSTREAM_CREDENTIAL;
+use tests::source::for_each_provider_adapter;
 use tests::{EventStream, Gate, Gateway, Reply, Upstream, chat};
 
-use crate::adapters::PROVIDERS;
+use crate::adapters::provider;
 
-/// The adapters of upstreams of the client's own dialect, and of another.
+/// An adapter of the client's own dialect, and an adapter of another dialect. `cross.rs` tests all adapters.
 pub(crate) const ADAPTERS: [&str; 2] = ["anthropic", "openai"];
 
-/// A question with these fields beside.
+/// A request with these additional fields.
 fn asked(fields: &Value) -> Value {
     let mut body = json!({
         "model": "scripted", "max_tokens": 100,
@@ -22,7 +23,7 @@ fn asked(fields: &Value) -> Value {
     body
 }
 
-/// A message of Anthropic's, whole.
+/// A response of Anthropic's Messages, not streamed.
 fn message(content: &Value, stop: &Value, usage: &Value) -> Reply {
     let mut message = json!({
         "id": "msg_up", "type": "message", "role": "assistant", "model": "claude",
@@ -34,13 +35,13 @@ fn message(content: &Value, stop: &Value, usage: &Value) -> Reply {
     Reply::json(200, &message)
 }
 
-/// A completion of OpenAI's, whole.
+/// A response of OpenAI's Chat Completions, not streamed.
 fn completion(message: &Value, finish_reason: &str, usage: &Value) -> Reply {
     let choice = json!({ "index": 0, "message": message, "finish_reason": finish_reason });
     Reply::json(200, &json!({ "choices": [choice], "usage": usage }))
 }
 
-/// Thinking, text and two calls at once, as each upstream writes them.
+/// A response with thinking, text and two parallel calls, in the dialect of the adapter.
 pub(crate) fn rich(adapter: &str) -> Reply {
     match adapter {
         "anthropic" => message(
@@ -73,7 +74,7 @@ pub(crate) fn rich(adapter: &str) -> Reply {
     }
 }
 
-/// The same in events, the two calls of the other dialect's interleaved.
+/// The response of [`rich`] as a stream. OpenAI's stream interleaves the two calls.
 pub(crate) fn rich_stream(adapter: &str) -> Reply {
     match adapter {
         "anthropic" => Reply::events([
@@ -109,7 +110,17 @@ pub(crate) fn rich_stream(adapter: &str) -> Reply {
     }
 }
 
-/// A text, as each upstream writes it.
+/// Every adapter that calls a provider, with a response of reasoning, text and calls, whole and streamed.
+pub(crate) fn rich_replies() -> Vec<(String, (Reply, Reply))> {
+    for_each_provider_adapter("PROVIDERS in tests/it/adapters.rs", |adapter| {
+        if adapter == "openai" {
+            return Some((rich(adapter), rich_stream(adapter)));
+        }
+        provider(adapter).map(|provider| ((provider.whole)(), (provider.stream)()))
+    })
+}
+
+/// A response with a text, in the dialect of the adapter.
 pub(crate) fn said(adapter: &str, text: &str) -> Reply {
     match adapter {
         "anthropic" => message(
@@ -121,7 +132,7 @@ pub(crate) fn said(adapter: &str, text: &str) -> Reply {
     }
 }
 
-/// The same in pieces.
+/// The response of [`said`] as a stream of these pieces.
 pub(crate) fn said_stream<const PIECES: usize>(adapter: &str, texts: [&str; PIECES]) -> Reply {
     if adapter != "anthropic" {
         return Reply::chat_stream(texts);
@@ -144,10 +155,10 @@ pub(crate) fn said_stream<const PIECES: usize>(adapter: &str, texts: [&str; PIEC
     Reply::events(begin.into_iter().chain(pieces).chain(end))
 }
 
-/// How a stream of Anthropic's begins.
+/// The first event of Anthropic's streams.
 const BEGUN: &str = r#"{"type":"message_start","message":{"id":"m","content":[],"usage":{"input_tokens":12,"output_tokens":1}}}"#;
 
-/// A stream that fails behind its first text.
+/// A stream that fails after its first text.
 pub(crate) fn broken_stream(adapter: &str) -> Reply {
     match adapter {
         "anthropic" => Reply::events([
@@ -162,7 +173,7 @@ pub(crate) fn broken_stream(adapter: &str) -> Reply {
     }
 }
 
-/// What a client reads of that answer, whoever gave it, but for what only one of them can sign or count.
+/// The content that a client gets for [`rich`]. Only Anthropic signs its thinking.
 fn rich_content(adapter: &str) -> Value {
     let signature = if adapter == "anthropic" { "c2ln" } else { "" };
     json!([
@@ -173,7 +184,7 @@ fn rich_content(adapter: &str) -> Value {
     ])
 }
 
-/// An event's name and data.
+/// The name and the data of an event.
 fn parsed(event: &str) -> (String, Value) {
     let (name, data) = event.split_once('\n').expect("a name and data");
     let name = name.strip_prefix("event: ").expect("a name");
@@ -273,7 +284,7 @@ async fn a_stream_has_anthropics_events_in_anthropics_order() {
             name => name.to_owned(),
         };
         let mut names: Vec<_> = events.iter().map(of_block).collect();
-        // A text may come in more or fewer pieces.
+        // The number of text events is free.
         names.dedup();
         let signature: &[&str] = if adapter == "anthropic" {
             &["signature_delta"]
@@ -297,7 +308,7 @@ async fn a_stream_has_anthropics_events_in_anthropics_order() {
             &["content_block_stop", "message_delta", "message_stop"],
         ];
         assert_eq!(names, expected.concat(), "{adapter}");
-        // What began is what ends, before another begins.
+        // A block ends before the next block begins.
         let indexes: Vec<_> = events
             .iter()
             .filter_map(|(_, data)| data["index"].as_u64())
@@ -330,13 +341,13 @@ async fn a_stream_has_anthropics_events_in_anthropics_order() {
             (&start["content"], &start["stop_reason"]),
             (&json!([]), &Value::Null)
         );
-        // What is known of the input by then.
+        // Only Anthropic counts the input at the start of a stream.
         let known = if adapter == "anthropic" { 5 } else { 0 };
         assert_eq!(start["usage"]["input_tokens"], known);
     }
 }
 
-/// Everything that the dialect has, to an upstream that speaks it: what goes out is what came in.
+/// A provider of the same dialect gets every field of the dialect as the client wrote it.
 #[tokio::test]
 async fn an_upstream_of_the_same_dialect_is_sent_what_the_client_wrote() {
     let upstream = Upstream::start().await;
@@ -422,7 +433,7 @@ async fn an_upstream_of_the_same_dialect_is_sent_what_the_client_wrote() {
         sent.as_object().map(|sent| sent.len()),
         expected.as_object().map(|all| all.len())
     );
-    // Not even a number is written anew.
+    // Numbers keep their notation.
     let text = std::str::from_utf8(&request.body).expect("UTF-8");
     assert!(text.contains(r#""input":{"at":1.0}"#), "{text}");
 }
@@ -529,7 +540,7 @@ async fn an_upstream_of_another_dialect_is_told_what_it_can_be_and_the_client_wh
             "messages[0]",
         ),
         (
-            // What says the system and what tools gave are messages of their own upstream.
+            // System prompts and tool results are separate messages for the provider.
             json!({ "system": "s", "messages": [
                 { "role": "user", "content": "look" },
                 { "role": "assistant", "content": [{ "type": "tool_use", "id": "c", "name": "look", "input": {} }] },
@@ -555,7 +566,7 @@ async fn an_upstream_of_another_dialect_is_told_what_it_can_be_and_the_client_wh
     assert_eq!(upstream.count(), 1);
 }
 
-/// What an answer holds goes back to the model as it was, with the results of its calls.
+/// A response goes back to the model unchanged, with the results of its calls.
 #[tokio::test]
 async fn an_answer_that_is_sent_back_with_results_reaches_its_provider_whole() {
     for adapter in ADAPTERS {
@@ -579,7 +590,7 @@ async fn an_answer_that_is_sent_back_with_results_reaches_its_provider_whole() {
         match adapter {
             "anthropic" => {
                 let mut expected = again["messages"].clone();
-                // Whose it is, is between weir and its client.
+                // The provider does not get weir's field `provider`.
                 let thinking = expected[1]["content"][0].as_object_mut().expect("a block");
                 thinking.remove("provider");
                 assert_eq!(sent["messages"], expected);
@@ -599,7 +610,7 @@ async fn an_answer_that_is_sent_back_with_results_reaches_its_provider_whole() {
     }
 }
 
-/// Another provider would refuse what it has not signed.
+/// A provider rejects thinking that it has not signed.
 #[tokio::test]
 async fn reasoning_that_another_provider_has_signed_is_left_out_by_name() {
     let upstream = Upstream::start().await;
@@ -800,7 +811,7 @@ async fn errors_have_anthropics_envelope_and_types() {
     let answer = ask(json!({ "system": "x".repeat(20_000) })).await;
     check(&answer, 413, "PAYLOAD_TOO_LARGE", "request_too_large", "");
 
-    // The words of an upstream of the same dialect, which agents act on, are the client's to read.
+    // Agents act on the wording of errors, so the client gets the wording of a provider of its dialect.
     let long = "prompt is too long: 210000 tokens > 200000 maximum";
     refused(400, "invalid_request_error", long);
     let answer = ask(json!({})).await;
@@ -816,7 +827,7 @@ async fn errors_have_anthropics_envelope_and_types() {
     refused(400, "invalid_request_error", why);
     let answer = ask(json!({})).await;
     assert_eq!(answer.error(400, "UPSTREAM_REJECTED")["message"], why);
-    // What concerns the gateway's own account is not.
+    // Errors about the account of the gateway stay hidden.
     refused(401, "authentication_error", "invalid x-api-key");
     let answer = ask(json!({})).await;
     check(&answer, 502, "UPSTREAM_ERROR", "api_error", "");
@@ -843,7 +854,7 @@ async fn the_words_of_another_dialects_upstream_are_told_as_weirs() {
         (&error["type"], &error["message"]),
         (
             &json!("invalid_request_error"),
-            &json!("The model's provider refused the request: no such thing")
+            &json!("The model's provider rejected the request: no such thing")
         )
     );
 }
@@ -884,7 +895,7 @@ async fn a_stream_that_fails_ends_with_anthropics_error_and_nothing_else() {
     }
 }
 
-/// Clients give up a connection that is silent for long; a ping is an event of the dialect, and says nothing.
+/// Clients close silent connections. A ping is an event of the dialect without content.
 #[tokio::test]
 async fn a_silent_stream_is_kept_alive_by_pings() {
     let upstream = Upstream::start().await;
@@ -951,7 +962,7 @@ async fn tokens_are_counted_by_weir_alone_and_for_nothing() {
         many.expect("a count") >= few.expect("a count") + 400,
         "{many:?}"
     );
-    // Who counts wants to know how much too long it is.
+    // The endpoint also counts input that is too long.
     let long = count(json!({ "model": "small", "tools": [], "system": "word ".repeat(400) })).await;
     assert!(
         long.json()["input_tokens"]
@@ -982,7 +993,7 @@ async fn tokens_are_counted_by_weir_alone_and_for_nothing() {
     assert_eq!(before["available_credits"], after["available_credits"]);
 }
 
-/// Both headers may be there, as coding agents send them, if they hold the same key.
+/// A request may have both headers with the same key, as coding agents send them.
 #[tokio::test]
 async fn a_key_comes_in_either_header_or_in_both() {
     let upstream = Upstream::start().await;
@@ -1002,20 +1013,17 @@ async fn a_key_comes_in_either_header_or_in_both() {
     }
 }
 
-/// A request of Claude Code's, as its documentation and its requests have it, in the midst of a conversation.
+/// A request of Claude Code in the middle of a conversation, after its documentation and its real requests.
 const CLAUDE_CODE: &str = include_str!("anthropic_messages/claude_code.json");
 
-/// What coding agents always send is served by each adapter, streamed: what one cannot be told is advisory.
+/// Each adapter serves the fields that coding agents always send, and ignores the fields that its provider lacks.
 #[tokio::test]
 async fn a_coding_agents_request_is_served_by_each_adapter() {
     let request: Value = serde_json::from_str(CLAUDE_CODE).expect("JSON");
-    let of_others = PROVIDERS
-        .iter()
-        .map(|provider| (provider.adapter, (provider.stream)()));
-    for (adapter, reply) in of_others.chain([("openai", rich_stream("openai"))]) {
+    for (adapter, (_, reply)) in rich_replies() {
         let upstream = Upstream::start().await;
         upstream.will(reply);
-        let gateway = Gateway::with_adapter(adapter, &upstream).await;
+        let gateway = Gateway::with_adapter(&adapter, &upstream).await;
         let mut body = request.clone();
         body["model"] = json!("scripted");
         let key = gateway.key();
@@ -1047,7 +1055,7 @@ async fn a_coding_agents_request_is_served_by_each_adapter() {
         let sent = upstream.next_request().await.json();
         if adapter == "anthropic" {
             assert_eq!(ignored, None);
-            // The same said shorter: what is no error is not said to be none, and a text need not stand in a list.
+            // weir omits `is_error: false`, and writes a list with one text as a string.
             let results = &mut body["messages"][2]["content"];
             results[0]
                 .as_object_mut()

@@ -1,4 +1,4 @@
-//! What grows leaves the database, and the books stay sound: verified step by step, archived by month.
+//! Growing data leaves the database, and the ledger stays sound: verified step by step, archived by month.
 
 use std::fs;
 use std::time::Duration;
@@ -82,7 +82,7 @@ async fn count(database: &Database, what: &'static str) -> i64 {
     counted.expect("an answer")
 }
 
-/// Looks at what is new, and keeps it if it is sound; returns how many entries were read.
+/// Verifies new entries, and keeps the progress if they are sound; returns the number of entries read.
 async fn look_on(database: &Database, now: Millis) -> Result<i64, Vec<Violation>> {
     let findings = look(database, now, Extent::New, |_| {}).await;
     let findings = findings.expect("an answer");
@@ -94,7 +94,7 @@ async fn look_on(database: &Database, now: Millis) -> Result<i64, Vec<Violation>
     Ok(findings.entries)
 }
 
-/// Has each user spend something twenty times in a month.
+/// Makes each user spend credits twenty times in a month.
 async fn a_month(ledger: &Ledger, clock: &ManualClock, month: &str) {
     for number in 0..20 {
         clock.set(at(&format!("{month}-{:02}T12:00:00Z", number + 1)));
@@ -187,7 +187,7 @@ async fn archived_entries_leave_their_sum_and_nothing_is_done_twice() {
             let names = fs::read_dir(folder.path()).expect("a folder");
             assert_eq!(names.count(), files);
         }
-        // For each user an opening, and what has an id.
+        // For each user an opening, and the entries with an id.
         assert_eq!(count(database, entries).await, before - moved + 3);
         assert!(moved >= 120, "{moved}");
         let january = fs::read_to_string(folder.path().join("entries-2026-01.jsonl"));
@@ -201,7 +201,7 @@ async fn archived_entries_leave_their_sum_and_nothing_is_done_twice() {
             .sum();
         assert_eq!(spent, -(0..20).map(|number| 7 + number).sum::<i64>());
 
-        // What was done before is known still, and more can be done.
+        // Earlier operations are still known, and new ones succeed.
         assert_eq!(top_up(&ledger, "payment-1").await, bought);
         spend(&ledger, "bob", "after", 5).await;
         fold(database).await;
@@ -231,7 +231,7 @@ async fn archived_entries_leave_their_sum_and_nothing_is_done_twice() {
     .await;
 }
 
-/// A budget without a window has counted entries that are not in the database any more.
+/// A budget without a window has counted entries that are no longer in the database.
 #[tokio::test(flavor = "multi_thread")]
 async fn budgets_without_a_window_are_recomputed_behind_an_archive() {
     each_database(async |Stores { database, .. }| {
@@ -259,7 +259,7 @@ async fn budgets_without_a_window_are_recomputed_behind_an_archive() {
             let moved = archive(database, folder.path(), before, time.now(), |_| {}).await;
             assert!(moved.expect("it is verified") > 0);
         };
-        // One that begins among entries that are archived later, and goes on.
+        // A budget that begins among entries that are archived later, and continues.
         spend(&ledger, "bob", "before", 1_000).await;
         set(100).await;
         for month in ["2026-01", "2026-02", "2026-03"] {
@@ -289,7 +289,7 @@ async fn budgets_without_a_window_are_recomputed_behind_an_archive() {
         change(spent - 1, spent).await;
         assert_eq!(verify(database, time.now()).await.expect("an answer"), []);
 
-        // What an earlier version has archived is not known, and so no finding.
+        // Totals of an earlier version's archive are unknown, and therefore no fault.
         let forget = "DELETE FROM archived_totals";
         database.writer().execute(forget).await.expect("rows");
         change(spent, spent - 1).await;

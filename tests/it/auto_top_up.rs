@@ -1,4 +1,4 @@
-//! Credits that are bought when few are left: once, not too often, and not lost whatever happens to the answer.
+//! Automatic purchases of credits at a low balance: once, rate-limited, and not lost after a lost response.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ use crate::tasks::put;
 
 const PATH: &str = "/billing/auto-topup";
 
-/// The card that everybody has.
+/// The card of every user.
 const CARD: Option<&str> = Some("pm_card");
 
 const HOUR: Duration = Duration::from_secs(3_600);
@@ -44,7 +44,7 @@ async fn wish(client: &Client, wish: Value) -> Value {
     answer.json()
 }
 
-/// Waits until what a user is shown of it is as wanted.
+/// Waits until the user's view of it is as wanted.
 async fn until(client: &Client, wanted: impl Fn(&Value) -> bool) -> Value {
     patiently(async {
         loop {
@@ -62,7 +62,7 @@ async fn until_outcome(client: &Client, outcome: &str) -> Value {
     until(client, |shown| shown["last_charge"]["outcome"] == outcome).await
 }
 
-/// The credits that a user has bought, by the ledger.
+/// Returns the credits that a user has bought, by the ledger.
 async fn bought(gateway: &Gateway, user: &str) -> i64 {
     let account = AccountId(gateway.web_user_id(user).await);
     let account = gateway.app().ledger.find_account(&account).await;
@@ -70,7 +70,7 @@ async fn bought(gateway: &Gateway, user: &str) -> i64 {
     account.balance.top_up.micro() / 1_000_000
 }
 
-/// Has whoever looks for accounts look once more: somebody else's charge comes after it.
+/// Waits until the sweep has run once more: another user's charge comes after it.
 async fn look_again(gateway: &Gateway, user: &str) {
     let other = customer(gateway, user).await;
     wish(&other, json!({ "enabled": true, "threshold": 5_000 })).await;
@@ -103,7 +103,7 @@ async fn what_a_user_wants_is_checked_and_kept() {
         assert_eq!(alice.get(PATH).await.json(), unset, "nothing has changed");
         let kept = wish(&alice, json!({ "enabled": true, "tier": "large", "threshold": 120.5 })).await;
         assert_eq!((&kept["tier"], &kept["threshold"]), (&json!("large"), &json!(120.5)));
-        // What is not named stays.
+        // Unnamed fields stay unchanged.
         let off = wish(&alice, json!({ "enabled": false })).await;
         assert_eq!(off["enabled"], false);
         assert_eq!((&off["tier"], &off["threshold"]), (&json!("large"), &json!(120.5)));
@@ -141,7 +141,7 @@ async fn credits_are_bought_once_however_many_requests_on_however_many_nodes_cro
         let clients: Vec<_> = nodes.iter().map(|node| node.web("alice")).collect();
         let set = wish(&clients[0], json!({ "enabled": true, "threshold": 500 })).await;
         assert_eq!(set["last_charge"], Value::Null);
-        // Each of them is the one that leaves fewer than 500 of 500, if it is the first.
+        // Each of them leaves fewer than 500 of 500, if it is the first.
         let requests = (0..20).map(|number| {
             let client = &clients[number % clients.len()];
             async move { client.post("/chat", &chat("demo", "hello")).await }
@@ -174,7 +174,7 @@ async fn no_more_than_three_are_bought_in_a_day() {
     each(async |processor, gateway, clock| {
         processor.set_methods(CARD, None);
         let alice = customer(&gateway, "alice").await;
-        // More than three of them give, so that the account stays low.
+        // The threshold exceeds three purchases, so the account stays low.
         wish(&alice, json!({ "enabled": true, "threshold": 900_000 })).await;
         until(&alice, |shown| {
             shown["charges_left_today"] == 0 && shown["last_charge"]["outcome"] == "succeeded"
@@ -213,7 +213,7 @@ async fn nothing_is_charged_for_four_hours_after_a_card_that_failed() {
         look_again(&gateway, "bob").await;
         assert_eq!(bought(&gateway, "alice").await, 0);
         clock.advance(Duration::from_secs(2));
-        // The tokens of before are good for an hour.
+        // The earlier tokens are valid for an hour.
         let alice = gateway.web("alice");
         until_outcome(&alice, "succeeded").await;
         assert_eq!(bought(&gateway, "alice").await, 5_000);
@@ -225,7 +225,7 @@ async fn nothing_is_charged_for_four_hours_after_a_card_that_failed() {
 async fn a_charge_whose_answers_were_all_lost_is_found_again_and_not_made_twice() {
     each(async |processor, gateway, clock| {
         processor.set_methods(CARD, None);
-        // First it is asked which card to charge.
+        // The processor is first asked for the card.
         processor.set_methods(CARD, CARD);
         processor.will_do_but(|answer| answer);
         for _ in 0..MAX_TRIES {
@@ -265,7 +265,7 @@ async fn the_default_threshold_is_a_fifth_of_the_plan_and_at_most_five_hundred()
                 (&json!(false), &json!(threshold)),
                 "{plan}"
             );
-            // Whoever names a tier has not turned it on.
+            // A tier alone does not enable it.
             let set = wish(&client, json!({ "tier": "medium" })).await;
             assert_eq!(
                 (&set["enabled"], &set["threshold"]),
@@ -289,7 +289,7 @@ async fn nothing_is_charged_while_an_account_owes_or_its_user_is_disabled() {
         };
         let alice = customer(&gateway, "alice").await;
         let alice_id = gateway.web_user_id("alice").await;
-        // The plan's credits are there before anything is owed: later ones would pay for it.
+        // The plan's credits are granted before any debt: later ones would pay it.
         commit(app, &alice_id, Action::ResetPeriod).await;
         let refund = Action::Refund(Refund {
             id: OperationId("refund:1".to_owned()),
@@ -326,7 +326,7 @@ async fn nothing_is_charged_while_an_account_owes_or_its_user_is_disabled() {
         assert!(!charged("bob"));
         let enabled = enable_user(&app.database, &bob_id).await;
         assert!(enabled.expect("the database answers"));
-        // The tokens of before may be known as those of a disabled user.
+        // The earlier tokens may be cached as those of a disabled user.
         patiently(async {
             while !charged("bob") {
                 tokio::time::sleep(Duration::from_millis(20)).await;
@@ -347,7 +347,7 @@ async fn a_charge_that_takes_long_holds_up_no_other() {
         let alice = customer(&gateway, "alice").await;
         wish(&alice, json!({ "enabled": true, "threshold": 1_000 })).await;
         gate.reached().await;
-        // Several others, each once, and one after the other for each.
+        // Several others, each once, and in sequence for each.
         let others = ["bob", "carol", "dave", "erin", "frank"];
         join_all(others.map(async |user| {
             let client = customer(&gateway, user).await;

@@ -33,7 +33,7 @@ async fn chat(served: &Served) {
     assert_eq!(answer.status, 200, "{}", answer.text());
 }
 
-/// Of the data folder, only its keys are needed beside a database's backup.
+/// Keeps only the keys of the data folder, which a database's backup needs.
 fn keep_keys(from: &Path, to: &Path) {
     fs::create_dir_all(to).expect("a folder");
     let copied = Command::new("cp")
@@ -43,7 +43,7 @@ fn keep_keys(from: &Path, to: &Path) {
     assert!(copied.expect("cp runs").success());
 }
 
-/// What was backed up is there, the same keys work, and the books are sound.
+/// Checks that the data exist, the same keys work, and the ledger is sound.
 async fn assert_restored(served: Served, then: &Value) {
     assert_eq!(&balance(&served).await, then);
     chat(&served).await;

@@ -1,4 +1,4 @@
-//! What requests are charged, however they end. Amounts are micro-credits.
+//! Charges of requests, for every way in which they end. Amounts are micro-credits.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -19,7 +19,7 @@ fn price(tokens_input: u64, tokens_output: u64) -> i64 {
     ((tokens_input + 2 * tokens_output) * 1_400) as i64
 }
 
-/// Long enough for the input that upstreams report here: they are believed up to twice what the host expects.
+/// Long enough for the input that upstreams report here: reports are accepted up to twice the host's estimate.
 fn prompt() -> String {
     "hello ".repeat(80)
 }
@@ -66,7 +66,7 @@ async fn available(gateway: &Gateway) -> i64 {
     pools.plan.micro() + pools.top_up.micro()
 }
 
-/// Waits for all work, and looks whether the books are in order and nothing is held.
+/// Waits for all work, and checks that the ledger is sound and no hold is open.
 pub(crate) async fn is_settled(gateway: &Gateway) {
     patiently(async {
         while !gateway.app().tasks.is_empty() {
@@ -85,7 +85,7 @@ pub(crate) async fn is_settled(gateway: &Gateway) {
     assert_eq!(open, 0, "holds are open");
 }
 
-/// Leaves the user with exactly this much.
+/// Sets the user's balance to exactly this amount.
 pub(crate) async fn leave(gateway: &Gateway, credits: Credits) {
     let app = gateway.app();
     let account = AccountId(USER.into());
@@ -186,7 +186,7 @@ async fn each_way_in_has_its_source() {
     assert_eq!(seen, [("agent".to_owned(), task), ("web".to_owned(), None)]);
 }
 
-/// Holds for what nobody asked for must not block the next request.
+/// A hold for an output limit that the client did not ask for must not block the next request.
 #[tokio::test]
 async fn no_output_limit_in_a_request_does_not_block_the_next_request() {
     let upstream = Upstream::start().await;
@@ -234,7 +234,7 @@ async fn the_links_of_a_refusal_open_pages_in_a_browser() {
         let html = alice.page(path).await;
         assert!(html.contains(&format!("id=\"{part}\"")), "{html}");
         assert!(html.contains(text), "{html}");
-        // Who is not signed in is led there by way of the page for it.
+        // A browser without a session is redirected through the sign-in page.
         let mut nobody = Browser::new(&gateway);
         let answer = nobody.get(path).await;
         assert_eq!(answer.status, 303, "{}", answer.text());
@@ -246,7 +246,7 @@ async fn the_links_of_a_refusal_open_pages_in_a_browser() {
         );
     }
 
-    // The operator's own.
+    // The operator's own page.
     let pages = "[payments]\nupgrade_url = \"https://app.example/plans\"\ntopup_url = \"https://app.example/credits\"\n";
     let builder = Gateway::builder().upstream("scripted", &upstream);
     let gateway = builder.tables(pages).start().await;
@@ -289,7 +289,7 @@ async fn a_balance_equal_to_the_price_passes_and_one_less_does_not() {
     is_settled(&gateway).await;
 }
 
-/// All pass the check before the first is recorded, elsewhere.
+/// All requests pass the check before the first charge is recorded.
 #[tokio::test(flavor = "multi_thread")]
 async fn concurrent_requests_do_not_spend_the_same_credits() {
     let upstream = Upstream::start().await;
@@ -399,7 +399,7 @@ async fn a_stream_that_broke_off_is_charged_for_what_was_delivered() {
         panic!("{charges:?}")
     };
     assert!(charge.estimated);
-    // Five bytes of input; the output that had come, a token for four bytes.
+    // Five bytes of input; the output so far, a token for four bytes.
     assert_eq!(charge.tokens_input, 2);
     assert!([5, 10, 15].contains(&charge.tokens_output), "{charge:?}");
     assert_eq!(charge.credits, price(2, charge.tokens_output as u64));
@@ -429,7 +429,7 @@ async fn what_is_reported_early_is_not_the_whole_charge_of_an_answer_that_was_cu
     assert!(charge.estimated);
 }
 
-/// Nothing was done for them.
+/// The upstream did no work for them.
 #[tokio::test]
 async fn a_client_that_hangs_up_before_its_upstream_declines_pays_nothing() {
     let upstream = Upstream::start().await;
@@ -462,7 +462,7 @@ async fn an_answer_without_text_costs_what_was_reported() {
     assert_eq!(charged, [price(40, 0), price(41, 0)]);
 }
 
-/// Whether by mistake or on purpose: what cannot be is not believed, in either direction.
+/// By mistake or on purpose: impossible counts are rejected in both directions.
 #[tokio::test]
 async fn usage_beyond_belief_neither_credits_nor_overcharges() {
     let gateway = Gateway::builder()
@@ -494,7 +494,7 @@ async fn usage_beyond_belief_neither_credits_nor_overcharges() {
             false,
         ),
         (Some(usage(json!(null), json!(7))), 400, 7, true),
-        // No model makes so much of a token.
+        // No model splits a token so far.
         (Some(usage(json!(7), json!(1))), 1_024 + 160, 10, false),
     ] {
         let command = with_usage(reported.clone(), bytes);
@@ -512,7 +512,7 @@ async fn usage_beyond_belief_neither_credits_nor_overcharges() {
     }
     assert!(available(&gateway).await < before);
     is_settled(&gateway).await;
-    // Whose word it was is known.
+    // The counts of rejected reports name the component.
     let slots = gateway.admin("root").await.get("/admin/plugins").await;
     let slots = slots.json()["slots"].clone();
     let clamps = |name: &str| {
@@ -526,7 +526,7 @@ async fn usage_beyond_belief_neither_credits_nor_overcharges() {
     assert_eq!((clamps("hostile"), clamps("demo")), (json!(2), json!(0)));
 }
 
-/// A document costs what its pages make, which its own count does not say; what cannot be counted may fill the window.
+/// A document costs as much as its pages, which its own count does not say; an uncountable one may fill the window.
 #[tokio::test]
 async fn a_file_is_held_for_by_its_pages_or_as_the_rest_of_the_window() {
     let upstream = Upstream::start().await;
@@ -558,14 +558,14 @@ async fn a_file_is_held_for_by_its_pages_or_as_the_rest_of_the_window() {
         )
     };
     let (one, three) = (required(&pdf(1)).await, required(&pdf(3)).await);
-    // Each page an image of at most 100 tokens, and 1,000 of text; believed up to twice that.
+    // Each page is an image of at most 100 tokens, and 1,000 of text; accepted up to twice that.
     assert_eq!(three - one, price(2 * 2 * 1_100, 0));
     let window = price(8_000_000, 1_000 + 64);
     assert_eq!(required("%PDF-1.7 no page that anybody sees").await, window);
     assert_eq!(required(&format!("{} /Type /ObjStm", pdf(1))).await, window);
     assert_eq!(upstream.count(), 0);
 
-    // What was held is enough for what is believed.
+    // The hold covers the accepted usage.
     leave(&gateway, Credits::from_micro(three)).await;
     assert_eq!(ask(&pdf(3)).await.status, 200);
     is_settled(&gateway).await;
@@ -578,7 +578,7 @@ async fn an_answer_that_costs_more_than_was_held_ends_early() {
         .guest("hostile", guests::misbehaving(), None)
         .start()
         .await;
-    // What is reported on the way is beyond the hold, though not what is believed of it.
+    // The usage reported on the way exceeds the hold, but not the accepted maximum.
     let usage = json!({
         "input_tokens": u64::MAX, "output_tokens": u64::MAX, "cache_read_tokens": null,
         "cache_write_short_tokens": null, "cache_write_long_tokens": null, "reasoning_tokens": null,
@@ -621,14 +621,14 @@ async fn a_client_that_hangs_up_pays_for_what_was_made() {
     let drained = charges(&gateway).await.pop().expect("a charge");
     assert_eq!((drained.credits, drained.estimated), (price(50, 9), false));
 
-    // This one never says what it used.
+    // This upstream never reports its usage.
     upstream.will(reply.silent_after(300));
     hang_up_after_the_first_chunk(&client).await;
     is_settled(&gateway).await;
     let cut = charges(&gateway).await.pop().expect("a charge");
     assert!(cut.estimated && cut.tokens_output >= 1, "{cut:?}");
 
-    // Nothing has come yet, but the upstream is at work.
+    // No byte has arrived yet, but the upstream is at work.
     upstream.will(Reply::never());
     let asking = {
         let client = client.clone();
@@ -672,7 +672,7 @@ async fn a_gateway_that_stops_leaves_nothing_held() {
     assert!(charge.estimated && charge.tokens_output >= 5, "{charge:?}");
 }
 
-/// So that little is lost of its charge should this process end now.
+/// Little of its charge is lost if this process ends now.
 #[tokio::test]
 async fn what_a_stream_has_used_is_noted_while_it_goes_on() {
     let upstream = Upstream::start().await;

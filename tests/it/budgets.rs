@@ -1,4 +1,4 @@
-//! Budgets of keys and users, and the models that a key may use: nobody passes one, whatever is asked at once.
+//! Budgets of keys and users, and the models that a key may use: they hold under any concurrency.
 
 use std::time::Duration;
 
@@ -27,7 +27,7 @@ use crate::swarms::{agent, ended, swarm};
 /// A Wednesday, half an hour before the next hour.
 const START: &str = "2026-03-04T05:30:00Z";
 
-/// A key of the user whose upstream is scripted, within these limits.
+/// Creates a key of the user whose upstream is scripted, with these limits.
 pub(crate) async fn key(gateway: &Gateway, limits: Value) -> (String, Client) {
     let admin = gateway.admin("root").await;
     let mut new = json!({ "user_id": USER, "name": "limited" });
@@ -60,14 +60,14 @@ async fn ask(client: &Client) -> Answer {
     client.post("/chat", &question).await
 }
 
-/// What one such request holds.
+/// Returns the hold of one such request.
 async fn price(gateway: &Gateway) -> f64 {
     let (_, poor) = key(gateway, json!({ "budget_credits": 0.001 })).await;
     let refused = ask(&poor).await.error(429, "BUDGET_EXCEEDED");
     refused["required_credits"].as_f64().expect("a number")
 }
 
-/// A key as administrators see it.
+/// Returns a key as administrators see it.
 pub(crate) async fn shown(gateway: &Gateway, id: &str) -> Value {
     let keys = gateway.admin("root").await.get("/admin/keys").await.json();
     let mut keys = keys["keys"].as_array().expect("a list").iter();
@@ -123,7 +123,7 @@ async fn of_fifty_requests_at_once_no_more_are_served_than_the_keys_budget_allow
             assert_eq!(upstream.count() - before, 10, "the others cost no call");
             is_settled(&gateway).await;
 
-            // A settlement has taken the place of what was held.
+            // A settlement has replaced the hold.
             let budgets = shown(&gateway, &id).await["budgets"].clone();
             for budget in budgets.as_array().expect("a list") {
                 assert_eq!(budget["held"], 0, "{budget}");
@@ -208,7 +208,7 @@ async fn a_users_budget_is_an_operators_and_binds_them_however_they_come() {
                 (&refused["budget_of"], &refused["window"]),
                 (&json!("user"), &json!("week"))
             );
-            // Another key of theirs, another dialect.
+            // Another key of the user, and another dialect.
             let (_, other) = key(&gateway, json!({})).await;
             let question = json!({ "model": "scripted", "max_tokens": 100,
                 "messages": [{ "role": "user", "content": "Hello" }] });
@@ -227,7 +227,7 @@ async fn a_users_budget_is_an_operators_and_binds_them_however_they_come() {
             let summary = client.get("/usage/me").await.json();
             assert_eq!(summary["budgets"][0]["used"], 0.0252, "{summary}");
 
-            // A larger one for the same window goes on counting; without any, all is free.
+            // A larger budget for the same window continues the count; without a budget, no limit applies.
             let set = json!({ "budgets": [budget(price * 1.5, "week")] });
             let user = admin.post(&path, &set).await.json();
             assert_eq!(user["account"]["budgets"][0]["used"], 0.0252);
@@ -272,7 +272,7 @@ async fn users_limit_their_own_keys_and_see_what_is_left() {
                     "resets_at": "2026-04-01T00:00:00Z" }])
             );
 
-            // Only what it may use is there for it.
+            // The key sees only the models that it may use.
             for (path, list) in [("/models", "models"), ("/v1/models", "data")] {
                 let models = client.get(path).await.json();
                 let ids = models[list].as_array().expect("a list").iter();
@@ -288,7 +288,7 @@ async fn users_limit_their_own_keys_and_see_what_is_left() {
             assert_eq!(refused.json()["error"]["code"], "model_not_found");
             client.post("/chat", &chat("no-such", "Hello")).await.error(400, "UNKNOWN_MODEL");
 
-            // Its owner, and nobody else, changes what it may spend.
+            // Its owner alone changes its budget.
             let id = made["key_id"].as_str().expect("an id");
             let path = format!("/api-keys/{id}/budgets");
             let less = json!({ "budgets": [budget(0.03, "month"), budget(1.0, "hour")] });
@@ -369,7 +369,7 @@ async fn a_keys_swarm_spends_the_keys_budget_and_uses_its_models() {
     let refused = refused.error(403, "MODEL_NOT_ALLOWED");
     assert_eq!(refused["param"], "agents[1].model");
 
-    // It asks for more than the budget has, and is given what that has.
+    // The request asks for more than the budget has, and gets the rest.
     let gate = Gate::new();
     upstream.always(Reply::chat_with_usage("fine", 10, 5).after_gate(&gate));
     let accepted = client.post("/swarms", &swarm(&[agent("one")])).await;
@@ -423,7 +423,7 @@ fn operators_set_budgets_on_a_terminal_and_they_outlive_the_process() {
         "--expires-in-days",
         "5",
     ]);
-    assert!(ok && said.contains("it works for 5 days"), "{said}");
+    assert!(ok && said.contains("it expires in 5 days"), "{said}");
     let (listed, ..) = weir(&["key", "list", "--user", "carol"]);
     assert!(
         listed.contains("50 credits a day") && listed.contains("demo"),
@@ -442,7 +442,7 @@ fn operators_set_budgets_on_a_terminal_and_they_outlive_the_process() {
     assert!(ok, "{wrong}");
     assert_eq!(
         said,
-        "carol may spend 0.001 credits a day, 9 credits in all.\n"
+        "carol may spend 0.001 credits a day, 9 credits in total.\n"
     );
     let (_, said, ok) = weir(&[
         "user",
@@ -474,7 +474,7 @@ fn operators_set_budgets_on_a_terminal_and_they_outlive_the_process() {
     assert_eq!(said, "carol may spend all that they have.\n");
 }
 
-/// On two nodes at once; and a node that goes away leaves its holds to be charged at their last checkpoints.
+/// On two concurrent nodes; and the holds of a failed node are charged at their last checkpoints.
 #[tokio::test(flavor = "multi_thread")]
 async fn nodes_at_once_pass_no_budget_and_what_expires_counts_as_charged() {
     const NOW: Millis = Millis(1_750_000_000_000);
@@ -550,7 +550,7 @@ async fn nodes_at_once_pass_no_budget_and_what_expires_counts_as_charged() {
         let look = async || verify(database, NOW).await.expect("an answer");
         assert_eq!(look().await, []);
 
-        // Somebody helps themselves.
+        // A manipulated counter.
         for (counted, instead) in [
             ("\"spent\":250000", "\"spent\":1"),
             ("\"held\":8000000", "\"held\":1"),

@@ -1,24 +1,23 @@
-//! Every route by every kind of caller gets what the document of the API says: whose proofs it takes, and how it refuses others.
+//! Each endpoint accepts the credentials that the OpenAPI document names, and rejects every other caller.
 
 use bytes::Bytes;
-use http::Method;
 use serde_json::{Value, json};
+use tests::api::{self, Endpoint};
 use tests::{Client, Gateway, chat};
 use weir::identity::dev_issuer::DevAudience;
 use weir::identity::store;
-use weir_storage::clock::Millis;
 
-/// A kind of caller, and the schemes of the document that it satisfies.
+/// A kind of caller, and the security schemes that it satisfies.
 struct Kind {
     name: &'static str,
-    /// How it changes a client.
+    /// A client with the credentials of this kind.
     client: Client,
     satisfies: &'static [&'static str],
-    /// How it is refused if its proof is of a scheme that the operation takes.
+    /// The error for this kind if the operation accepts its scheme.
     refusal: Option<(u16, &'static str)>,
 }
 
-/// What a request could be refused with for want of a proof.
+/// The statuses for a request without an accepted credential.
 const UNPROVEN: [u16; 3] = [401, 403, 404];
 
 async fn kinds(gateway: &Gateway) -> Vec<Kind> {
@@ -26,16 +25,7 @@ async fn kinds(gateway: &Gateway) -> Vec<Kind> {
     const WEB: &[&str] = &["identityToken", "attestationToken"];
     let app = gateway.app();
     let key = gateway.key().to_owned();
-    let long_ago = Millis(app.clock.now().0 - 91 * 86_400_000);
-    let expired = store::create_key(
-        &app.database,
-        &app.key_peppers,
-        "alice",
-        "old",
-        false,
-        long_ago,
-    );
-    let expired = expired.await.expect("a key").expose().to_owned();
+    let expired = gateway.expired_key("alice").await;
     let bob = gateway.web("bob");
     let made = bob.post("/api-keys", &json!({})).await.json();
     let revoked = made["api_key"].as_str().expect("a key").to_owned();
@@ -52,12 +42,7 @@ async fn kinds(gateway: &Gateway) -> Vec<Kind> {
     assert_eq!(bob.delete(&path).await.status, 204);
     let admin = gateway.admin("root").await;
     let mallory = gateway.web_user_id("mallory").await;
-    let made = gateway
-        .web("mallory")
-        .post("/api-keys", &json!({}))
-        .await
-        .json();
-    let of_disabled = made["api_key"].as_str().expect("a key").to_owned();
+    let of_disabled = gateway.web_key("mallory").await;
     let disabled = admin
         .post(&format!("/admin/users/{mallory}/disable"), &json!({}))
         .await;
@@ -195,7 +180,7 @@ async fn kinds(gateway: &Gateway) -> Vec<Kind> {
     ]
 }
 
-/// Whether a caller has a proof that an operation takes.
+/// Whether an operation accepts the credentials of a caller.
 fn may_call(operation: &Value, path: &str, kind: &Kind, listener: &str) -> bool {
     let Some(proofs) = operation["security"].as_array() else {
         return true;
@@ -218,19 +203,10 @@ fn may_call(operation: &Value, path: &str, kind: &Kind, listener: &str) -> bool 
     })
 }
 
-/// Sends nothing but the proof, and a body that is wrong if one is taken, so that nobody changes anything.
-async fn call(client: &Client, method: &str, path: &str, takes_body: bool) -> tests::Answer {
-    let named: Vec<_> = path
-        .split('/')
-        .map(|part| {
-            if part.starts_with('{') {
-                "nothing"
-            } else {
-                part
-            }
-        })
-        .collect();
-    let method = Method::from_bytes(method.as_bytes()).expect("a method");
+/// Sends the credentials and an invalid body, so that no request changes anything.
+async fn call(client: &Client, endpoint: &Endpoint, takes_body: bool) -> tests::Answer {
+    let path = endpoint.path_with("nothing");
+    let method = endpoint.method.parse().expect("a method");
     let (content_type, body) = match takes_body {
         true => (
             Some("application/json"),
@@ -238,12 +214,10 @@ async fn call(client: &Client, method: &str, path: &str, takes_body: bool) -> te
         ),
         false => (None, Bytes::new()),
     };
-    client
-        .send(method, &named.join("/"), content_type, body)
-        .await
+    client.send(method, &path, content_type, body).await
 }
 
-/// The code of weir's error in an answer, in whatever dialect.
+/// The code of an error, in any dialect.
 fn code(answer: &tests::Answer) -> String {
     let Ok(body) = serde_json::from_slice::<Value>(&answer.body) else {
         return String::new();
@@ -255,7 +229,7 @@ fn code(answer: &tests::Answer) -> String {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn every_route_answers_every_kind_of_caller_as_the_document_says() {
-    // Development mode would shut nobody out, and let web pages' functions be called by commands.
+    // Development mode has no lockouts, and lets commands call the functions of web pages.
     let gateway = Gateway::builder()
         .swarms()
         .settings("cors_origins = [\"http://app.example\"]")
@@ -273,64 +247,62 @@ async fn every_route_answers_every_kind_of_caller_as_the_document_says() {
     ];
     let mut checked = 0;
     for (listener, at) in &listeners {
-        let document = at.get("/openapi.json").await.json();
-        for (path, item) in document["paths"].as_object().expect("paths") {
-            for (method, operation) in item.as_object().expect("operations") {
-                // They end when a client does, or are another proof's.
-                if operation["security"][0].get("paymentSignature").is_some() {
-                    continue;
+        let document = api::document(at).await;
+        for (endpoint, operation) in api::operations(&document) {
+            // The signature of the payment processor covers the body; `payments.rs` tests it.
+            if operation["security"][0].get("paymentSignature").is_some() {
+                continue;
+            }
+            let takes_body = operation["requestBody"].is_object();
+            for kind in &kinds {
+                let mut client = kind.client.at(at.address());
+                let path = &*endpoint.path;
+                let is_of_web_app =
+                    path.starts_with("/api/agent/") && !path.starts_with("/api/agent/tasks");
+                if is_of_web_app {
+                    client = client.with_header("origin", "http://app.example");
                 }
-                let takes_body = operation["requestBody"].is_object();
-                for kind in &kinds {
-                    let mut client = kind.client.at(at.address());
-                    let is_of_web_app =
-                        path.starts_with("/api/agent/") && !path.starts_with("/api/agent/tasks");
-                    if is_of_web_app {
-                        client = client.with_header("origin", "http://app.example");
+                let answer = call(&client, &endpoint, takes_body).await;
+                let what = format!(
+                    "{listener}: {} by {}: {}",
+                    endpoint.name(),
+                    kind.name,
+                    answer.text()
+                );
+                let (status, code) = (answer.status.as_u16(), code(&answer));
+                let documented = operation["responses"].get(answer.status.as_str());
+                assert!(documented.is_some(), "{status} is not documented: {what}");
+                let refused_for_want =
+                    ["UNAUTHENTICATED", "ATTESTATION_INVALID", "FORBIDDEN"].contains(&&*code);
+                match (may_call(operation, path, kind, listener), kind.refusal) {
+                    (true, Some((status, code_of_kind))) if operation["security"].is_array() => {
+                        assert_eq!(
+                            (status, code_of_kind),
+                            (answer.status.as_u16(), &*code),
+                            "{what}"
+                        );
                     }
-                    let answer = call(&client, &method.to_uppercase(), path, takes_body).await;
-                    let what = format!(
-                        "{listener}: {method} {path} by {}: {}",
-                        kind.name,
-                        answer.text()
-                    );
-                    let (status, code) = (answer.status.as_u16(), code(&answer));
-                    let documented = operation["responses"].get(answer.status.as_str());
-                    assert!(documented.is_some(), "{status} is not documented: {what}");
-                    let refused_for_want =
-                        ["UNAUTHENTICATED", "ATTESTATION_INVALID", "FORBIDDEN"].contains(&&*code);
-                    match (may_call(operation, path, kind, listener), kind.refusal) {
-                        (true, Some((status, code_of_kind)))
-                            if operation["security"].is_array() =>
-                        {
-                            assert_eq!(
-                                (status, code_of_kind),
-                                (answer.status.as_u16(), &*code),
-                                "{what}"
-                            );
-                        }
-                        (true, _) => {
-                            assert!(!refused_for_want && code != "USER_DISABLED", "{what}");
-                            assert_ne!(status, 500, "{what}");
-                        }
-                        (false, _) => {
-                            assert!(UNPROVEN.contains(&status), "{what}");
-                            assert!(
-                                refused_for_want
-                                    || ["USER_DISABLED", "MISSING_SCOPE"].contains(&&*code),
-                                "{what}"
-                            );
-                        }
+                    (true, _) => {
+                        assert!(!refused_for_want && code != "USER_DISABLED", "{what}");
+                        assert_ne!(status, 500, "{what}");
                     }
-                    checked += 1;
+                    (false, _) => {
+                        assert!(UNPROVEN.contains(&status), "{what}");
+                        assert!(
+                            refused_for_want
+                                || ["USER_DISABLED", "MISSING_SCOPE"].contains(&&*code),
+                            "{what}"
+                        );
+                    }
                 }
+                checked += 1;
             }
         }
     }
     assert!(checked > 1_500, "{checked}");
 }
 
-/// What a client sends beside its key by mistake shuts nobody out; what proves nothing at all does.
+/// A foreign credential beside a valid key does not count toward the lockout. Without a valid key, it does.
 #[tokio::test]
 async fn a_valid_key_beside_another_proof_counts_as_no_failure() {
     let gateway = Gateway::builder()
@@ -353,7 +325,7 @@ async fn a_valid_key_beside_another_proof_counts_as_no_failure() {
             }
         }
     }
-    // 16 of them, and the address is not shut out: a key that the cache does not know yet works from there.
+    // After 16 of them, the address is not locked out: a key that is not yet in the cache works from there.
     let another = store::create_key(
         &gateway.app().database,
         &gateway.app().key_peppers,
@@ -392,16 +364,11 @@ async fn a_web_user_with_a_key_of_another_provider_is_refused() {
     both.get("/models").await.error(401, "UNAUTHENTICATED");
 }
 
-/// Of two keys that work, the one in `X-Api-Key` pays.
+/// The key in `X-Api-Key` pays if both headers have valid keys.
 #[tokio::test]
 async fn of_two_valid_keys_the_one_in_x_api_key_is_used() {
     let gateway = Gateway::start().await;
-    let bob = gateway
-        .web("bob")
-        .post("/api-keys", &json!({}))
-        .await
-        .json();
-    let bob = bob["api_key"].as_str().expect("a key");
+    let bob = &*gateway.web_key("bob").await;
     let both = gateway.client().with_header("x-api-key", bob);
     assert_eq!(both.post("/chat", &chat("demo", "Hello")).await.status, 200);
     let asked = async |client: &Client| {

@@ -1,4 +1,4 @@
-//! The catalog in force: operators see it, and a changed one is taken up while requests are under way.
+//! The catalog in force: operators see it, and a changed one takes effect while requests are under way.
 
 use std::path::Path;
 
@@ -8,7 +8,7 @@ use tests::{Gate, Gateway, Reply, Upstream, chat};
 use crate::cli::{Served, run, text};
 use crate::operate::succeed;
 
-/// A configuration whose models are these, each with what a million tokens of it cost in and out.
+/// A configuration with these models, each with its cost of a million tokens in and out.
 fn toml(upstream: &Upstream, models: &[(&str, &str)], more: &str) -> String {
     let mut toml = format!(
         "{more}\ndefault_catalog = false\n[providers.p]\nadapter = \"openai\"\nbase_url = \"{}\"\n",
@@ -30,7 +30,7 @@ fn configure(served: &Served, toml: &str) {
     std::fs::write(served.folder().join("weir.toml"), toml).expect("the folder can be written");
 }
 
-/// Has the configuration read again, and waits until the log says what came of it, for the so-manieth time.
+/// Reloads the configuration, and waits until the log has this outcome `count` times.
 async fn reload(served: &Served, outcome: &str, count: usize) {
     served.signal("HUP");
     tests::patiently(async {
@@ -41,8 +41,8 @@ async fn reload(served: &Served, outcome: &str, count: usize) {
     .await;
 }
 
-const TAKEN_UP: &str = "the configuration of the catalog is taken up";
-const NOT_TAKEN_UP: &str = "the configuration is not taken up, and the one before stays in force";
+const TAKEN_UP: &str = "reloaded the configuration of the catalog";
+const NOT_TAKEN_UP: &str = "the new configuration is invalid, and the previous one stays active";
 
 fn listing(folder: &Path) -> Value {
     let printed = succeed(folder, &["catalog", "--json"]);
@@ -73,7 +73,7 @@ async fn a_changed_catalog_is_taken_up_while_requests_end_as_they_began() {
     let cheap = credits(&client.post("/chat", &chat("m", "hello")).await);
     assert!(cheap > 0.0);
 
-    // Two requests are under way: to a model that gets dearer, and to one that goes.
+    // Two requests are under way: to a model that gets more expensive, and to one that is removed.
     let gates = [Gate::new(), Gate::new()];
     let mut under_way = Vec::new();
     for (gate, model) in gates.iter().zip(["m", "old"]) {
@@ -95,7 +95,7 @@ async fn a_changed_catalog_is_taken_up_while_requests_end_as_they_began() {
     reload(&served, TAKEN_UP, 1).await;
     served
         .logged(|line| {
-            line.contains("come into force with the next one") && line.contains("audit_days")
+            line.contains("take effect at the next start") && line.contains("audit_days")
         })
         .await;
     assert_eq!(ids(&listing(served.folder())), ["m", "new"]);
@@ -155,7 +155,7 @@ async fn a_catalog_that_does_not_fit_leaves_the_one_before_in_force() {
     assert!(!served.log().contains(TAKEN_UP));
 }
 
-/// The same agent asks for the same page: refused, let through, and refused again.
+/// The same agent requests the same page: refused, permitted, and refused again.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_tools_may_do_is_taken_up_too() {
     let (upstream, page) = (Upstream::start().await, Upstream::start().await);
@@ -185,14 +185,14 @@ async fn what_tools_may_do_is_taken_up_too() {
         assert_eq!(call["status"], status, "{call}");
     }
     assert_eq!(page.count(), 1);
-    assert!(!served.log().contains("come into force with the next one"));
-    // One that does not fit changes nothing of either.
+    assert!(!served.log().contains("take effect at the next start"));
+    // An invalid configuration changes neither.
     let bad =
         toml("[tools.http_get]\ncredentials = [\"none\"]\n").replace("[models.m]", "[models.n]");
     configure(&served, &bad);
     reload(&served, NOT_TAKEN_UP, 1).await;
     assert!(
-        served.log().contains("there is no `credentials.none`"),
+        served.log().contains("`credentials.none` does not exist"),
         "{}",
         served.log()
     );

@@ -190,7 +190,7 @@ async fn violating_a_limit_of_the_model_is_an_error_of_its_own() {
         .error(400, "VISION_NOT_SUPPORTED");
     assert_eq!(error["param"], "messages[0].content");
 
-    // Exactly at the limits, and the default output limit gives way to a long input.
+    // Exactly at the limits, and a long input shortens the default output limit.
     assert_eq!(
         post(&|body| body["max_tokens"] = json!(500)).await.status,
         200

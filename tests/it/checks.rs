@@ -1,4 +1,4 @@
-//! What is sound to `weir check` is sound to `weir serve`, and the other way round.
+//! `weir check` and `weir serve` accept the same configurations.
 
 use std::io::{BufRead, BufReader};
 use std::net::TcpListener;
@@ -14,7 +14,7 @@ use crate::operate::{Running, fail, folder, succeed};
 const MODEL: &str = "[models.m]\ncontext_window = 1000\nmax_output_tokens = 100\ndefault_output_tokens = 100\n\
                      upstreams = [{ provider = \"p\" }]\nprice = { input = 1, output = 2 }\n";
 
-/// A port that nobody listens at.
+/// Returns a port without a listener.
 fn free_port() -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     listener.local_addr().expect("an address").port()
@@ -54,14 +54,14 @@ fn what_check_refuses_serve_refuses_in_the_same_words() {
         ),
         (
             "[tools.crm_lookup]\ncredentials = [\"crm\"]\n".to_owned(),
-            "`tools.crm_lookup.credentials` names \"crm\", and there is no `credentials.crm`",
+            "`tools.crm_lookup.credentials` names \"crm\", but `credentials.crm` does not exist",
         ),
         ("listen = \"no.such.name.invalid:80\"\n".to_owned(), "`listen` is no.such.name.invalid:80: "),
-        ("listen = \"localhost\"\n".to_owned(), "it is an address or a name, and a port"),
+        ("listen = \"localhost\"\n".to_owned(), "must be an address or a name, and a port"),
     ] {
         let folder = folder(&toml);
         std::fs::write(folder.path().join("pepper"), "short").expect("the folder can be written");
-        // It listens before it reads secrets, at a port of its own.
+        // The gateway listens on its own port before it reads secrets.
         let serve: &[&str] = match toml.starts_with("listen") {
             true => &["serve"],
             false => &["serve", "--listen", "127.0.0.1:0"],
@@ -73,7 +73,7 @@ fn what_check_refuses_serve_refuses_in_the_same_words() {
     }
 }
 
-/// What an operator has installed in the gateway that runs is not missing.
+/// Components that an operator has installed in the running gateway do not count as missing.
 #[test]
 fn check_asks_the_running_gateway_for_its_plugins() {
     let folder = folder(&format!(
@@ -83,10 +83,7 @@ fn check_asks_the_running_gateway_for_its_plugins() {
     let folder = folder.path();
     let _running = Running::start(folder);
     let refused = fail(folder, &["check", "--strict"]);
-    assert!(
-        refused.contains("providers that are left out: 1"),
-        "{refused}"
-    );
+    assert!(refused.contains("providers left out: 1"), "{refused}");
     std::fs::write(folder.join("acme.wasm"), guests::answering("aa")).expect("a file");
     let install = [
         "plugin",
@@ -112,20 +109,20 @@ fn what_lacks_a_credential_or_an_adapter_is_left_out_by_both_and_refused_when_st
     ));
     let folder = folder.path();
     let told = succeed(folder, &["check"]);
-    let missing = "there is no adapter \"acme\"; the provider comes in when one is installed";
+    let missing = "the adapter \"acme\" is not installed; the provider becomes available after";
     assert!(
         told.contains(&format!("provider p is left out: {missing}")),
         "{told}"
     );
-    assert!(told.contains("and with it: m"), "{told}");
+    assert!(told.contains("and its models: m"), "{told}");
     assert!(told.contains("OPENAI_API_KEY is not set"), "{told}");
     let gap = "credential crm is missing: the environment variable NO_SUCH_TOKEN is not set";
     assert!(told.contains(gap), "{told}");
-    assert!(told.contains("tools.crm_lookup waits for a tool"), "{told}");
+    assert!(told.contains("tools.crm_lookup has no tool yet"), "{told}");
     assert!(told.contains("0 models can be served"), "{told}");
     let strict = fail(folder, &["check", "--strict"]);
     assert!(
-        strict.contains("providers that are left out: 4; credentials that are missing: 1"),
+        strict.contains("providers left out: 4; missing credentials: 1"),
         "{strict}"
     );
     let log = Running::start(folder).stop();
@@ -198,7 +195,7 @@ async fn a_probe_names_whatever_it_reaches_for_with_what_came_of_it() {
         ),
         (
             format!("provider p {}: ", upstream.base_url()),
-            "reached; it answers ",
+            "reached; it responds with ",
         ),
     ] {
         let line = told.lines().find(|line| line.starts_with(&what));
@@ -208,7 +205,7 @@ async fn a_probe_names_whatever_it_reaches_for_with_what_came_of_it() {
         );
     }
     assert!(
-        text(&output.stderr).contains("cannot be reached, or does not fit: 4"),
+        text(&output.stderr).contains("unreachable or unsuitable: 4"),
         "{output:?}"
     );
 }
@@ -227,7 +224,7 @@ fn check_asks_for_upgrades_to_be_invoiced_at_once() {
     );
 }
 
-/// The first line of a gateway's log that says this.
+/// Returns the first line of a gateway's log that contains this.
 fn first_line(folder: &Path, part: &str) -> String {
     let mut child = weir(folder)
         .arg("serve")
@@ -258,7 +255,7 @@ fn a_database_that_is_down_is_said_to_refuse_connections() {
         free_port()
     );
     let folder = folder(&toml);
-    let line = first_line(folder.path(), "the database does not answer");
+    let line = first_line(folder.path(), "the database does not respond");
     assert!(line.contains("Connection refused"), "{line}");
 }
 

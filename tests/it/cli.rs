@@ -1,4 +1,4 @@
-//! The `weir` command as its user runs it.
+//! The `weir` command from its user's view.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader};
@@ -15,7 +15,7 @@ use weir_sandbox::Digest;
 
 pub(crate) fn weir(folder: &Path) -> Command {
     let mut command = Command::new(weir_program());
-    // What a developer has set must not change what is tested.
+    // A developer's environment must not change the test.
     let of_ours = |name: &String| name.starts_with("WEIR_") || name.starts_with("OTEL_");
     for name in std::env::vars().map(|(name, _)| name).filter(of_ours) {
         command.env_remove(name);
@@ -23,11 +23,11 @@ pub(crate) fn weir(folder: &Path) -> Command {
     for name in ["OPENAI_API_KEY", "ANTHROPIC_API_KEY", "GEMINI_API_KEY"] {
         command.env_remove(name);
     }
-    // A machine that is busy with other tests is no outage.
+    // A machine that is busy with other tests must not count as an outage.
     for setting in ["ACQUIRE_MS", "STATEMENT_MS", "CACHE_MS"] {
         command.env(format!("WEIR_STORES__{setting}"), "30000");
     }
-    // Where compiled code is kept is no other test's business, nor the developer's.
+    // The folders of compiled code are separate from other tests' and the developer's.
     for name in ["XDG_CACHE_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME"] {
         command.env_remove(name);
     }
@@ -51,7 +51,7 @@ pub(crate) struct Served {
 }
 
 impl Served {
-    /// One with this configuration.
+    /// Starts a gateway with this configuration.
     pub(crate) fn configured(toml: &str) -> Self {
         let folder = tempfile::tempdir().expect("a folder");
         std::fs::write(folder.path().join("weir.toml"), toml).expect("the folder can be written");
@@ -65,7 +65,7 @@ impl Served {
     }
 
     pub(crate) fn start_as(mut command: Command, folder: TempDir, arguments: &[&str]) -> Self {
-        // A file, since nobody would empty a pipe while it runs.
+        // A file, since no reader would empty a pipe while it runs.
         let log = File::create(folder.path().join("log")).expect("a file");
         let mut child = command
             .args(["serve", "--listen", "127.0.0.1:0"])
@@ -76,7 +76,7 @@ impl Served {
             .expect("weir runs");
         let mut greeting = String::new();
         let mut stdout = BufReader::new(child.stdout.take().expect("piped"));
-        // The last that it prints.
+        // The last line of the greeting.
         while !greeting.contains("/console") {
             let read = stdout.read_line(&mut greeting).expect("text");
             let log = || std::fs::read_to_string(folder.path().join("log"));
@@ -104,7 +104,7 @@ impl Served {
         curl[from..].split('\'').next().expect("a key").to_owned()
     }
 
-    /// The folder that it runs in.
+    /// Its working folder.
     pub(crate) fn folder(&self) -> &Path {
         self.folder.path()
     }
@@ -115,12 +115,12 @@ impl Served {
         Client::new(address.parse().expect("an address")).with_key(&self.key())
     }
 
-    /// What it has logged so far.
+    /// Returns its log so far.
     pub(crate) fn log(&self) -> String {
         std::fs::read_to_string(self.folder.path().join("log")).expect("text")
     }
 
-    /// Waits until it has logged a line that this accepts.
+    /// Waits for a log line that this function accepts.
     pub(crate) async fn logged(&self, is_it: impl Fn(&str) -> bool) -> String {
         tests::patiently(async {
             loop {
@@ -156,18 +156,18 @@ impl Served {
         self.signal("TERM");
     }
 
-    /// Whether it has ended.
+    /// Returns whether it has ended.
     pub(crate) fn has_ended(&mut self) -> bool {
         self.child.try_wait().expect("it can be asked").is_some()
     }
 
-    /// Waits until it ends, and returns the log and whether it ended well.
+    /// Waits for its end, and returns the log and its success.
     pub(crate) fn ended(mut self) -> (String, bool) {
         let ended = self.child.wait().expect("it ends").success();
         (self.log(), ended)
     }
 
-    /// Sends SIGTERM and returns the log and whether it ended well.
+    /// Sends SIGTERM and returns the log and its success.
     pub(crate) fn stop(self) -> (String, bool) {
         self.terminate();
         self.ended()
@@ -235,7 +235,7 @@ fn a_gateway_serves_whether_its_greeting_is_read_or_not() {
     assert!(ended.success(), "{}", log());
 }
 
-/// As behind `weir … | head`.
+/// As with `weir … | head`.
 #[test]
 fn a_command_whose_output_nobody_reads_ends_as_it_would() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -268,7 +268,7 @@ fn a_command_whose_output_nobody_reads_ends_as_it_would() {
             .output();
         assert!(ran.expect("weir runs").status.success(), "{arguments:?}");
     }
-    // What somebody would read, and cannot, is a failure.
+    // A failed write of output is a failure.
     let full = File::options()
         .write(true)
         .open("/dev/full")
@@ -282,7 +282,7 @@ fn a_command_whose_output_nobody_reads_ends_as_it_would() {
     assert!(text(&ran.stderr).contains("standard output"), "{ran:?}");
 }
 
-/// The port is bound before anything is compiled, and whoever asks there hears why they wait.
+/// The port is bound before any compilation, and a client there gets the reason of the delay.
 #[tokio::test]
 async fn a_gateway_that_compiles_its_plugins_says_so_at_its_port() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -334,7 +334,7 @@ async fn a_gateway_that_compiles_its_plugins_says_so_at_its_port() {
     child.wait().expect("it ends");
 }
 
-/// And who stops it then need not wait for the compiler.
+/// A stop at that time need not wait for the compiler.
 #[test]
 fn a_port_that_is_taken_is_told_of_at_once() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
@@ -351,7 +351,7 @@ fn a_port_that_is_taken_is_told_of_at_once() {
 async fn in_development_an_unknown_model_names_the_variable_that_would_bring_it() {
     let served = Served::start(&[]);
     let client = served.client();
-    let remedy = "Set the environment variable OPENAI_API_KEY and start weir again";
+    let remedy = "Set the environment variable OPENAI_API_KEY and restart weir";
     for path in ["/chat", "/v1/chat/completions", "/v1/messages"] {
         let mut chat = tests::chat("gpt-5", "Hello");
         chat["max_tokens"] = 10.into();
@@ -366,7 +366,7 @@ async fn in_development_an_unknown_model_names_the_variable_that_would_bring_it(
             "{path}: {message}"
         );
     }
-    // Strangers are not told what a gateway lacks.
+    // Strangers do not see a gateway's faults.
     let gateway = Gateway::builder().settings("dev = false").start().await;
     let answer = gateway
         .client()
@@ -434,7 +434,7 @@ fn a_second_gateway_on_the_same_folder_is_refused() {
     );
 }
 
-/// A client that still runs when the gateway is started again goes on working.
+/// A client continues to work after a restart of the gateway.
 #[test]
 fn the_development_key_is_the_same_in_one_data_folder_and_in_no_other() {
     let folder = || {
@@ -512,11 +512,12 @@ fn check_says_what_is_wrong_and_where() {
         text(&sound.stdout)
     );
 
-    // It may be installed in the gateway's database.
+    // The component may be installed in the gateway's database.
     let elsewhere = check("[providers.a]\nadapter = \"acme\"\nbase_url = \"http://x\"\n");
     assert!(elsewhere.status.success(), "{}", text(&elsewhere.stderr));
     assert!(
-        text(&elsewhere.stdout).contains("provider a is left out: there is no adapter \"acme\""),
+        text(&elsewhere.stdout)
+            .contains("provider a is left out: the adapter \"acme\" is not installed"),
         "{}",
         text(&elsewhere.stdout)
     );
@@ -535,11 +536,11 @@ fn check_says_what_is_wrong_and_where() {
         "providers.b.base_url: ",
         "providers.b.options.speed: ",
         "providers.c.base_url: is missing",
-        "providers.d.credential: the adapter \"demo\" takes none",
-        "models.\"gpt-5\".max_output_tokens: is more than context_window (it is built in, ",
+        "providers.d.credential: the adapter \"demo\" uses no credential",
+        "models.\"gpt-5\".max_output_tokens: is more than context_window (the entry is built in, ",
         "models.\"m\".default_output_tokens: is more than max_output_tokens",
         "models.\"m\".max_output_tokens: is more than context_window",
-        "models.\"m\".upstreams[0].provider: there is no provider \"x\"",
+        "models.\"m\".upstreams[0].provider: the provider \"x\" does not exist",
     ] {
         assert!(complaint.contains(part), "{part:?} is not in: {complaint}");
     }
@@ -590,7 +591,7 @@ fn check_says_what_is_wrong_and_where() {
         (
             "[identity.service]\nissuer = \"https://id.example\"\naudience = \"api\"\n\
              allowed_emails = [\"a@b.example\"]\n",
-            "`identity.service` is set, and development mode",
+            "`identity.service` is set, which is unusual in development mode",
         ),
         ("internal_listen = \"0.0.0.0:1\"\n", "`internal_listen`"),
         (
@@ -640,7 +641,7 @@ fn no_error_in_a_configuration_quotes_what_may_be_a_secret() {
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("weir.toml");
     for (toml, part) in [
-        // Not a text, so that the whole file cannot be read.
+        // Invalid UTF-8 makes the complete file unreadable.
         (
             "api_key_peppers = [{ version = 1, pepper = canary }]\n",
             "line 1, column 44",
@@ -666,7 +667,7 @@ fn no_error_in_a_configuration_quotes_what_may_be_a_secret() {
             "{toml}{told}"
         );
     }
-    // A secret where the name of its variable or its file belongs.
+    // A secret in the place of its variable's or its file's name.
     for (toml, arguments) in [
         (
             "api_key_peppers = [{ version = 1, pepper = { env = \"sk-canary-sk-canary-sk-canary-sk\" } }]\n",
@@ -741,7 +742,7 @@ fn variables_that_name_no_setting_are_ignored_and_a_slip_inside_a_table_is_not()
         check.arg("check").env(name, value).env("WEIR_LOG", "warn");
         check.output().expect("weir runs")
     };
-    // What Kubernetes sets for a Service called `weir`.
+    // The variables that Kubernetes sets for a Service called `weir`.
     for (name, value) in [
         ("WEIR_SERVICE_HOST", "10.0.0.1"),
         ("WEIR_PORT", "tcp://10.0.0.1:8080"),
@@ -765,7 +766,7 @@ fn variables_that_name_no_setting_are_ignored_and_a_slip_inside_a_table_is_not()
 #[test]
 fn the_local_issuer_prints_headers_in_development_mode_only() {
     let folder = tempfile::tempdir().expect("a folder");
-    // No gateway takes the token of an issuer that it does not know.
+    // No gateway accepts the token of an issuer that it does not know.
     let nowhere = run(folder.path(), &["token", "web", "--user", "al"]);
     let told = text(&nowhere.stderr);
     assert!(told.contains("no gateway runs here"), "{told}");
@@ -825,7 +826,7 @@ fn operators_change_plans_and_credits_and_look_into_the_ledger() {
     };
     let nowhere = run(folder.path(), &["ledger", "verify"]);
     assert!(
-        text(&nowhere.stderr).contains("there is no database"),
+        text(&nowhere.stderr).contains("does not exist"),
         "{nowhere:?}"
     );
     succeed(&["key", "create", "--user", "alice", "--offline"]);
@@ -834,16 +835,16 @@ fn operators_change_plans_and_credits_and_look_into_the_ledger() {
     let added = succeed(&["user", "top-up", "--user", "alice", "--credits", "0.5"]);
     assert_eq!(added, "alice has 0.5 credits more.\n");
     let sound = succeed(&["ledger", "verify"]);
-    assert!(sound.starts_with("The ledger is sound; "), "{sound}");
+    assert!(sound.starts_with("The ledger is consistent; "), "{sound}");
     let archived = succeed(&["ledger", "archive", "--before", "2020-01"]);
     assert!(
-        archived.starts_with("0 entries from before 2020-01 are in "),
+        archived.starts_with("Moved 0 entries from before 2020-01 to "),
         "{archived}"
     );
     for (arguments, message) in [
         (
             ["user", "top-up", "--user", "bob", "--credits", "1"],
-            "There is no user bob",
+            "User bob does not exist",
         ),
         (
             ["user", "top-up", "--user", "alice", "--credits", "0"],
@@ -860,7 +861,7 @@ fn operators_change_plans_and_credits_and_look_into_the_ledger() {
     }
 }
 
-/// Headers as `weir token` prints them, as arguments of curl.
+/// Returns headers as `weir token` prints them, as arguments of curl.
 pub(crate) fn headers(folder: &Path, arguments: &[&str]) -> Vec<String> {
     let printed = run(folder, &[&["token"], arguments].concat());
     assert!(printed.status.success(), "{}", text(&printed.stderr));
@@ -871,7 +872,7 @@ pub(crate) fn headers(folder: &Path, arguments: &[&str]) -> Vec<String> {
         .collect()
 }
 
-/// What curl prints for a path of a gateway.
+/// Returns the output of curl for a path of a gateway.
 fn curl(served: &Served, path: &str, arguments: &[impl AsRef<std::ffi::OsStr>]) -> String {
     let output = Command::new("curl")
         .args(["-s", "--max-time", "20"])
@@ -891,12 +892,12 @@ fn an_operator_makes_and_unmakes_an_administrator() {
     let unknown = user(&["grant-admin", "--subject", "al"]);
     assert!(!unknown.status.success());
     assert!(
-        text(&unknown.stderr).contains("users appear with their first request"),
+        text(&unknown.stderr).contains("weir creates users at their first request"),
         "{}",
         text(&unknown.stderr)
     );
     let unknown = user(&["grant-admin", "--user", "usr_0"]);
-    assert!(text(&unknown.stderr).contains("There is no user usr_0"));
+    assert!(text(&unknown.stderr).contains("User usr_0 does not exist"));
     assert!(!user(&["grant-admin"]).status.success());
 
     curl(
@@ -925,7 +926,7 @@ fn a_proxy_that_is_not_trusted_is_warned_of_by_the_setting_that_mends_it() {
     assert!(log.contains("`trusted_proxies`"), "{log}");
 }
 
-/// Keys, tokens, peppers and credentials, good and bad ones, with everything logged that there is to log.
+/// Keys, tokens, peppers and credentials, valid and invalid ones, with the log at its most verbose level.
 #[test]
 fn no_secret_reaches_the_log_or_an_answer() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -939,7 +940,7 @@ fn no_secret_reaches_the_log_or_an_answer() {
     )
     .expect("it can be written");
     let mut command = weir(folder.path());
-    // The compiler would write gigabytes, and is given nothing but plugins.
+    // The compiler would log gigabytes, and its input is only plugins.
     let filter =
         "trace,cranelift_codegen=off,cranelift_frontend=off,wasmtime_internal_cranelift=off";
     command.env("WEIR_LOG", filter).env("CANARY", credential);
@@ -1004,7 +1005,7 @@ fn no_secret_reaches_the_log_or_an_answer() {
     }
 }
 
-/// Runs `weir plugin …` beside a gateway; returns what it prints and complains of, and whether it ended well.
+/// Runs `weir plugin …` beside a gateway; returns its output, its errors and its success.
 pub(crate) fn plugin(served: &Served, arguments: &[&str]) -> (String, String, bool) {
     let url = served.url();
     let arguments = [&["plugin"], arguments, &["--url", &url]].concat();
@@ -1016,7 +1017,7 @@ pub(crate) fn plugin(served: &Served, arguments: &[&str]) -> (String, String, bo
     )
 }
 
-/// What the greeting names works as it stands, and nothing leaves this machine.
+/// The commands of the greeting work unchanged, and no request leaves this machine.
 #[test]
 fn a_swarm_runs_from_the_command_line_without_setup() {
     let served = Served::start(&[]);
@@ -1043,12 +1044,12 @@ fn a_swarm_runs_from_the_command_line_without_setup() {
     assert!(content.contains("Trends"), "{content}");
     let mut lines = lines.lines();
     for expected in [
-        "Trend Researcher: begins on demo",
+        "Trend Researcher: starts on demo",
         "Trend Researcher: http_get http://127.0.0.1:",
         "Trend Researcher: completed after 2 iterations",
-        "Blog Writer: begins on demo",
+        "Blog Writer: starts on demo",
         "Blog Writer: completed",
-        "Editor: begins on demo",
+        "Editor: starts on demo",
         "Editor: completed",
     ] {
         let line = lines.next().unwrap_or_default();
@@ -1077,7 +1078,7 @@ fn a_swarm_runs_from_the_command_line_without_setup() {
     for (arguments, expected) in [
         (
             ["run", "--template", "Nothing"],
-            "there is no template \"Nothing\"; there are: Content Pipeline, ",
+            "the template \"Nothing\" does not exist; choose one of: Content Pipeline, ",
         ),
         (
             ["run", "swarm.json", "--context=x"],
@@ -1214,7 +1215,7 @@ fn operators_swap_the_demo_adapter_from_the_command_line() {
     let folder = served.folder.path().to_owned();
     let output = run(&folder, &["plugin", "list", "--url", "http://127.0.0.1:1"]);
     assert!(
-        text(&output.stderr).contains("no gateway answers"),
+        text(&output.stderr).contains("no gateway responds"),
         "{output:?}"
     );
     served.stop();

@@ -1,4 +1,4 @@
-//! Nodes whose clocks are wrong: the database's decides what has lapsed.
+//! Nodes with wrong clocks: the database's clock decides on expiry.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use weir_storage::ids;
 
 const DAY_MS: i64 = 86_400_000;
 
-/// A stream of which the client has the first chunk.
+/// Starts a stream and reads its first chunk.
 async fn begun(gateway: &Gateway) -> EventStream {
     let mut stream = gateway.stream("scripted", "hello").await;
     stream.next_chunk().await;
@@ -37,7 +37,7 @@ async fn grant_month(gateway: &Gateway) {
     granted.expect("a plan can be granted");
 }
 
-/// What a node does by itself, without a wait for when it does.
+/// Runs a node's own sweeps, without a wait.
 async fn tidied(gateway: &Gateway) -> (usize, usize) {
     let ledger = &gateway.app().ledger;
     let swept = ledger.sweep().await.expect("an answer");
@@ -90,7 +90,7 @@ async fn a_node_whose_clock_is_wrong_ends_nothing_of_the_others_and_is_not_ready
         let refused = wrong.stranger().get("/health/ready").await;
         let error = refused.error(503, "NOT_READY");
         let message = error["message"].as_str().expect("a text");
-        // It may take a moment less, or more, until it is asked.
+        // The offset may be a moment less, or more, until the next query.
         let said = [
             said.to_owned(),
             said.replace("40 s", "39 s"),
@@ -105,7 +105,8 @@ async fn a_node_whose_clock_is_wrong_ends_nothing_of_the_others_and_is_not_ready
     }
 }
 
-/// 40 days ahead, every paid plan is over and every lease has lapsed. Nobody may act on that before it has stayed so.
+/// 40 days ahead, every paid plan is over and every lease has expired. No node may act on that before the time has
+/// proved stable.
 #[tokio::test(flavor = "multi_thread")]
 async fn sweeps_pause_after_the_clock_has_jumped() {
     let upstream = Upstream::start().await;
@@ -118,7 +119,7 @@ async fn sweeps_pause_after_the_clock_has_jumped() {
         assert_eq!(tidied(&gateway).await, (0, 0));
         let plans = "SELECT CAST(COUNT(*) AS BIGINT) FROM accounts WHERE plan = 'guru'";
         let open = "SELECT CAST(COUNT(*) AS BIGINT) FROM holds WHERE expired_at IS NULL";
-        // Ahead, and set right again.
+        // Ahead, and corrected again.
         for by_ms in [40 * DAY_MS, -40 * DAY_MS] {
             clock.jump(by_ms);
             for _ in 0..3 {
@@ -129,7 +130,7 @@ async fn sweeps_pause_after_the_clock_has_jumped() {
         }
         gate.open();
         assert!(stream.is_whole().await);
-        // What stays so is the time.
+        // A stable time is accepted.
         clock.jump(40 * DAY_MS);
         assert_eq!(tidied(&gateway).await, (0, 0));
         clock.advance(Duration::from_secs(599));

@@ -1,4 +1,4 @@
-//! `POST /code`: as `/chat`, of models that can call tools.
+//! `POST /code`: like `/chat`, for models that can call tools.
 
 use serde_json::json;
 use tests::{Gateway, Reply, Upstream, chat};
@@ -24,7 +24,7 @@ async fn code_hands_tools_on_and_calls_back_plain_and_streamed() {
     let sent = upstream.next_request().await.json();
     assert_eq!(sent["tools"][0]["function"]["name"], "read");
 
-    // What the call came to goes back, and the rest of the answer comes as a stream.
+    // The result of the call is sent back, and the rest of the response is streamed.
     upstream.will_stream(["fi", "xed"]);
     let messages = asked["messages"].as_array_mut().expect("a list");
     messages.push(message);

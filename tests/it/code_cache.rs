@@ -1,4 +1,4 @@
-//! W20: compiled code that was tampered with, cut or swapped is never run.
+//! W20: compiled code that was tampered with, truncated or swapped is never run.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -77,7 +77,7 @@ async fn w20_a_file_that_does_not_match_its_tag_is_replaced_and_never_run() {
     ] {
         fs::write(&file, &bad).expect("the file can be written");
         load(folder.path(), [1; 32], &guests).await;
-        // Had it been taken for good, it would still be there.
+        // An accepted file would still be there.
         assert!(fs::read(&file).expect("the cached code") == good);
     }
 }

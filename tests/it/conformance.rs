@@ -1,11 +1,11 @@
-//! What each adapter makes of the same requests, and of recorded answers of its provider.
+//! Snapshots of the requests that each adapter sends, and of its events for recorded responses of its provider.
 //!
-//! `tests/conformance` has the requests, and in `answers` a folder of answers for each adapter. What
-//! `weir plugin try` prints of one stands beside it in a `.snap` file, which must stay as it is.
-//! `WEIR_ACCEPT=1 cargo test -p tests --test it conformance` writes what is new or has changed: read it then,
-//! for it is what providers will be sent.
+//! `tests/conformance` has the requests. `tests/conformance/answers` has a folder of responses for each adapter that
+//! calls a provider. Each `.snap` file is the output of `weir plugin try`.
+//! `WEIR_ACCEPT=1 cargo test -p tests --test it conformance` writes new and changed snapshots. Review them: providers
+//! get these requests.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
@@ -13,19 +13,20 @@ use std::sync::Arc;
 
 use http::HeaderMap;
 use tests::sandbox::{load, sandbox};
-use weir::cli::plugin::{Cut, Recording, Trial};
+use weir_author::recording::Recording;
+use weir_author::trial::{Cut, Trial};
 use weir_bundled::BUNDLE;
 use weir_dialects::{self as dialect, ChatCall, anthropic_messages};
 use weir_errors::ApiError;
 use weir_plugins::Component;
 
-/// Larger than any answer here.
+/// Larger than every recorded response.
 const WHOLE: NonZeroUsize = NonZeroUsize::MAX;
 
-/// The end of a request's name that is of Anthropic's dialect, for what `POST /chat` has no words for.
+/// The end of the name of a request in the Messages dialect. `POST /chat` cannot express these requests.
 const MESSAGES: &str = ".messages";
 
-/// What is in the snapshots of one test, and what should be.
+/// The snapshots of one test: the known files, and the differences.
 #[derive(Default)]
 struct Snapshots {
     known: BTreeSet<PathBuf>,
@@ -45,7 +46,7 @@ impl Snapshots {
         self.known.insert(file);
     }
 
-    /// Fails where one differs, or belongs to nothing.
+    /// Fails if a snapshot differs or belongs to no request.
     fn check(mut self, folder: &Path) {
         let stale = files(folder, "snap").into_iter();
         for file in stale.filter(|file| !self.known.contains(file)) {
@@ -61,7 +62,7 @@ impl Snapshots {
     }
 }
 
-/// The lines that only one of them has.
+/// The lines that only one of the two texts has.
 fn difference(file: &Path, expected: &str, printed: &str) -> String {
     let only = |mark: char, these: &str, those: &str| -> String {
         let those: BTreeSet<&str> = those.lines().collect();
@@ -94,7 +95,7 @@ fn stem(file: &Path) -> &str {
         .expect("UTF-8")
 }
 
-/// Every adapter that weir brings, by its folder's name.
+/// Every bundled adapter by name.
 async fn adapters() -> Vec<(String, Component)> {
     let sandbox = sandbox(4);
     let mut loaded = Vec::new();
@@ -106,7 +107,7 @@ async fn adapters() -> Vec<(String, Component)> {
     loaded
 }
 
-/// Reads the body of a request by the dialect that its name says.
+/// Reads the body of a request in the dialect that the end of its name selects.
 fn read(name: &str, body: &[u8]) -> Result<ChatCall, ApiError> {
     if name.ends_with(MESSAGES) {
         anthropic_messages::read(body, &HeaderMap::new())
@@ -130,17 +131,24 @@ fn the_program_embeds_every_request_and_response() {
     for (name, body) in BUNDLE.requests {
         assert!(read(name, body.as_bytes()).is_ok(), "{name}");
     }
-    for provider in ["openai", "gemini", "ollama"] {
-        let of_provider = BUNDLE.responses.iter().filter(|(of, ..)| *of == provider);
+    for provider in &tests::source::provider_adapters() {
+        let of_provider = BUNDLE
+            .responses
+            .iter()
+            .filter(|(of, ..)| *of == provider.as_str());
         let responses: Vec<_> = of_provider.collect();
-        assert!(responses.len() > 20, "{provider}: {}", responses.len());
+        assert!(
+            responses.len() > 20,
+            "{provider} has {} recorded responses; add more to tests/conformance/answers/{provider}/",
+            responses.len()
+        );
         for (_, name, bytes) in responses {
             assert!(Recording::parse(bytes).is_ok(), "{provider}/{name}");
         }
     }
 }
 
-/// What `weir plugin try` prints.
+/// The output of `weir plugin try`.
 async fn printed(
     component: &Component,
     call: ChatCall,
@@ -150,15 +158,15 @@ async fn printed(
     let trial = Trial {
         component,
         cut: Cut::Pieces(chunk),
-        answer_bytes: u64::MAX,
+        response_bytes: u64::MAX,
     };
     let mut out = Vec::new();
-    // A failure is what is printed last.
+    // The last line of the output reports a failure.
     let _ = trial.run(call, &[], recordings, &mut out).await;
     String::from_utf8(out).expect("UTF-8")
 }
 
-/// A request as it is sent, on many lines: what changes in it is then seen.
+/// Splits a request into lines, so that a diff of a snapshot shows each change.
 fn indented(line: &str) -> String {
     let mut text = String::new();
     let (mut depth, mut in_string, mut is_escaped) = (0_usize, false, false);
@@ -224,12 +232,14 @@ async fn every_request_becomes_what_its_snapshots_say() {
 
 #[tokio::test]
 async fn every_recorded_answer_becomes_the_events_of_its_snapshot() {
-    for (adapter, component) in adapters().await {
-        let folder = folder().join("answers").join(adapter);
-        // The demo has no upstream that could answer.
-        if !folder.exists() {
-            continue;
-        }
+    let components: BTreeMap<_, _> = adapters().await.into_iter().collect();
+    let folders =
+        tests::source::for_each_provider_adapter("tests/conformance/answers/", |adapter| {
+            let folder = folder().join("answers").join(adapter);
+            folder.is_dir().then_some(folder)
+        });
+    for (adapter, folder) in folders {
+        let component = &components[&adapter];
         let mut snapshots = Snapshots::default();
         for file in files(&folder, "http") {
             let asked = if stem(&file).ends_with("-stream") {
@@ -241,7 +251,7 @@ async fn every_recorded_answer_becomes_the_events_of_its_snapshot() {
                 let bytes = fs::read(&file).expect("it was listed");
                 let recording = Recording::parse(&bytes).expect("as curl -i prints it");
                 let call = request(&self::folder().join(asked));
-                let printed = printed(&component, call, vec![recording], chunk).await;
+                let printed = printed(component, call, vec![recording], chunk).await;
                 let lines = printed
                     .lines()
                     .filter(|line| !line.starts_with("{\"send\""));

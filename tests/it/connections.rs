@@ -1,4 +1,4 @@
-//! Connections: who gets one, for how long, and what is said to what is no request.
+//! Connections: their limits, their time limits, and responses to malformed requests.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -34,7 +34,7 @@ async fn rest(socket: &mut TcpStream) -> String {
     String::from_utf8_lossy(&answer).into_owned()
 }
 
-/// Reads an answer's head and as much of a body as it announces.
+/// Reads a response's headers and as much of a body as they announce.
 async fn one_answer(socket: &mut TcpStream) -> String {
     let mut answer = Vec::new();
     patiently(async {
@@ -55,7 +55,7 @@ async fn one_answer(socket: &mut TcpStream) -> String {
     .await
 }
 
-/// Checks that this is the documented error, whoever wrote it.
+/// Checks that a response is this documented error, from any layer.
 fn is_error(answer: &str, status: u16, code: &str) {
     assert!(
         answer.starts_with(&format!("HTTP/1.1 {status} ")),
@@ -98,7 +98,7 @@ async fn what_is_no_request_gets_the_error_body() {
     }
 }
 
-/// What came before it is answered first, and is not lost.
+/// Earlier requests are answered first, and are not lost.
 #[tokio::test]
 async fn a_bad_head_behind_good_requests_is_refused_after_them() {
     let gateway = Gateway::start().await;
@@ -128,7 +128,7 @@ async fn who_is_refused_unread_hears_why() {
     let gateway = Gateway::start().await;
     let body = vec![b' '; 11 << 20];
     let post = async |path: &str, length: usize| {
-        // It sends all before it listens.
+        // The client sends everything before it reads.
         let head = format!(
             "POST {path} HTTP/1.1\r\nHost: {}\r\nX-Api-Key: {}\r\nContent-Type: application/json\r\n\
              Content-Length: {length}\r\n\r\n",
@@ -145,7 +145,7 @@ async fn who_is_refused_unread_hears_why() {
     let too_large = post("/chat", 11 << 20).await;
     is_error(&too_large, 413, "PAYLOAD_TOO_LARGE");
     is_error(&post("/nope", 5 << 20).await, 404, "NOT_FOUND");
-    // One that is there already costs nobody the connection.
+    // A complete body costs no client its connection.
     let mut socket = connect(&gateway).await;
     for _ in 0..3 {
         let request = format!(
@@ -160,7 +160,7 @@ async fn who_is_refused_unread_hears_why() {
         assert!(answer.starts_with("HTTP/1.1 401 "), "{answer}");
         assert!(!answer.contains("connection: close"), "{answer}");
     }
-    // Who waits to be told to send is told the answer instead.
+    // A client that waits for a 100 gets the final response instead.
     let request = format!(
         "POST /chat HTTP/1.1\r\nHost: {}\r\nExpect: 100-continue\r\nContent-Length: 5\r\n\r\n",
         gateway.address()
@@ -184,7 +184,7 @@ async fn a_head_is_waited_for_less_long_than_another_request() {
     let mut kept = connect(&gateway).await;
     kept.write_all(health.as_bytes()).await.expect("it reads");
     assert!(one_answer(&mut kept).await.starts_with("HTTP/1.1 200 "));
-    // Says nothing; says it byte by byte.
+    // One client is silent; one sends byte by byte.
     let mut silent = connect(&gateway).await;
     let mut dripping = connect(&gateway).await;
     let started = Instant::now();
@@ -208,7 +208,7 @@ async fn a_head_is_waited_for_less_long_than_another_request() {
     assert_eq!(silence, "");
     is_error(&dripped, 408, "REQUEST_TIMEOUT");
     assert!(started.elapsed() >= Duration::from_millis(250));
-    // Longer than for a head, and no longer than for that once it begins.
+    // Longer than for headers, and no longer than for headers once they begin.
     kept.write_all(health.as_bytes()).await.expect("it is open");
     assert!(one_answer(&mut kept).await.starts_with("HTTP/1.1 200 "));
     kept.write_all(b"GET ").await.expect("it is open");
@@ -256,7 +256,7 @@ async fn a_connection_ends_when_it_is_idle_or_old() {
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
     gate.open();
-    // Not before the request is answered, and the client is told.
+    // The client is refused only after its request.
     let answer = rest(&mut socket).await;
     assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
     assert!(answer.contains("connection: close"), "{answer}");
@@ -272,7 +272,7 @@ async fn an_address_has_its_share_of_connections() {
         .tables("[limits]\nconnections_per_address = 3\n")
         .start()
         .await;
-    // Connections that say nothing make way.
+    // Silent connections make way.
     let mut silent = Vec::new();
     for _ in 0..3 {
         silent.push(connect(&gateway).await);
@@ -283,7 +283,7 @@ async fn an_address_has_its_share_of_connections() {
     };
     assert_eq!(health([127, 0, 0, 1]).await.status, 200);
     assert_eq!(rest(&mut silent[0]).await, "");
-    // Those with a request under way do not.
+    // Connections with a request under way do not.
     let held = [(); 3].map(|()| {
         let client = gateway.client().at(gateway.address());
         tokio::spawn(async move { client.post("/chat", &chat("scripted", "x")).await })
@@ -351,7 +351,7 @@ async fn when_all_connections_are_taken_an_idle_one_makes_way() {
     assert_eq!(rest(&mut silent[0]).await, "");
 }
 
-/// A request on each connection, whose answers a gate holds back.
+/// Fills the gateway with a request on each connection, whose responses a gate holds back.
 async fn full(upstream: &Upstream, connections: usize) -> Gateway {
     let gateway = Gateway::builder()
         .upstream("scripted", upstream)
@@ -378,7 +378,7 @@ async fn health_and_payment_events_are_heard_when_all_places_are_taken() {
         let stranger = gateway.stranger().at(gateway.address());
         assert_eq!(stranger.get("/health").await.status, 200);
         assert_eq!(stranger.get("/health/ready").await.status, 200);
-        // Heard, and refused by what it says.
+        // Accepted, and refused by its content.
         let event = stranger
             .post("/billing/webhook", &serde_json::json!({}))
             .await;
@@ -392,7 +392,7 @@ async fn health_and_payment_events_are_heard_when_all_places_are_taken() {
         let vendors = vendors.post("/v1/messages", &chat("demo", "x")).await;
         assert_eq!(vendors.status, 529, "{}", vendors.text());
     }
-    // A connection that had one of the last places has one like any other once there is room.
+    // A connection in one of the reserved places moves to a regular one once there is room.
     let kept = gateway.client().at(gateway.address());
     assert_eq!(kept.get("/health").await.status, 200);
     gate.open();
@@ -400,7 +400,7 @@ async fn health_and_payment_events_are_heard_when_all_places_are_taken() {
         .await;
 }
 
-/// Whoever sends events slowly, and proves nothing, leaves some of the last places to the probes.
+/// A client that sends events slowly without authentication leaves some of the reserved places to the probes.
 #[tokio::test]
 async fn events_that_drip_do_not_take_the_last_places() {
     let upstream = Upstream::start().await;

@@ -1,4 +1,4 @@
-//! The console: who gets in, what its pages may do, and that what is done there is done.
+//! The console: access, the policy of its pages, and the effect of its actions.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use url::form_urlencoded;
 
 use crate::cli::Served;
 
-/// A browser: it keeps cookies, and says where its forms come from.
+/// A browser: it keeps cookies, and sends the origin of its forms.
 pub(crate) struct Browser {
     client: Client,
     origin: String,
@@ -32,7 +32,7 @@ impl Browser {
         }
     }
 
-    /// A web user's, who has signed in by their tokens.
+    /// A browser of a web user who has signed in by their tokens.
     pub(crate) async fn of(gateway: &Gateway, user: &str) -> Self {
         let mut browser = Self::new(gateway);
         let answer = browser.sign_in(gateway, user).await;
@@ -55,14 +55,14 @@ impl Browser {
         self.ask(Method::GET, path, None).await
     }
 
-    /// A page, which must be there and be allowed what pages are.
+    /// Loads a page, which must exist and have the pages' policy.
     pub(crate) async fn page(&mut self, path: &str) -> String {
         let answer = self.get(path).await;
         assert_eq!(answer.status, 200, "{path}: {}", answer.text());
         page(&answer)
     }
 
-    /// Sends a form of a page, with the token that the page has.
+    /// Sends a form of a page, with the page's token.
     pub(crate) async fn post(&mut self, path: &str, fields: &[(&str, &str)]) -> Answer {
         let token = self.form_token().await;
         let mut fields = fields.to_vec();
@@ -114,7 +114,7 @@ impl Browser {
     }
 }
 
-/// Checks what every page has, and returns its text.
+/// Checks the requirements on every page, and returns its text.
 pub(crate) fn page(answer: &Answer) -> String {
     let headers = &answer.headers;
     assert_eq!(headers["content-type"], "text/html; charset=utf-8");
@@ -135,7 +135,7 @@ pub(crate) fn page(answer: &Answer) -> String {
     }
     assert!(!policy.contains("unsafe"), "{policy}");
     let html = answer.text();
-    // What the policy would not let work.
+    // Constructs that the policy would block.
     for inline in ["<style", " style=", "<script>", " onclick=", "javascript:"] {
         assert!(!html.contains(inline), "{inline} in {html}");
     }
@@ -175,17 +175,17 @@ async fn who_is_signed_in_sees_their_own_and_nobody_else_gets_in() {
     let html = alice.page("/console").await;
     assert!(html.contains(&gateway.web_user_id("alice").await), "{html}");
 
-    // Neither keys nor tokens open it, in whatever way they come.
+    // Neither keys nor tokens open it in any form.
     for client in [gateway.client(), gateway.web("alice")] {
         let answer = client.get("/console").await;
         assert_eq!(location(&answer), "/console/sign-in");
     }
-    // And the cookie opens nothing else.
+    // The cookie gives access to no other path.
     for path in ["/usage/me", "/api-keys", "/admin/users"] {
         alice.get(path).await.error(401, "UNAUTHENTICATED");
     }
 
-    // What is signed out is forgotten by the browser, and worth nothing to whoever has kept it.
+    // After a sign-out the browser forgets the cookie, and a copy of it is invalid.
     let kept = alice.cookies.clone();
     let mut elsewhere = Browser::of(&gateway, "alice").await;
     let answer = alice.post("/console/sign-out", &[]).await;
@@ -278,7 +278,7 @@ async fn forms_of_other_sites_and_other_sessions_are_refused() {
         assert_eq!(answer.status, 403, "{token}");
         assert_eq!(code_of(&answer), "FORM_NOT_ACCEPTED");
     }
-    // Whoever knows the token, too, must be a page of the console.
+    // Even with the token, the request must come from a page of the console.
     let origin = alice.origin.clone();
     for elsewhere in ["https://evil.example", "https://app.example", "null"] {
         alice.origin = elsewhere.to_owned();
@@ -289,7 +289,8 @@ async fn forms_of_other_sites_and_other_sessions_are_refused() {
     }
     let signed_in = alice.cookies.clone();
 
-    // Only the web app's own pages sign their users in, and send them on by a page, whose next request has the cookie.
+    // Only the web app's own pages sign their users in, and redirect them by a page, whose next request has the
+    // cookie.
     alice.origin = "https://evil.example".to_owned();
     assert_eq!(alice.sign_in(&gateway, "mallory").await.status, 403);
     assert_eq!(alice.cookies, signed_in);
@@ -300,7 +301,7 @@ async fn forms_of_other_sites_and_other_sessions_are_refused() {
     alice.origin = origin;
     alice.page("/console").await;
 
-    // Behind another site's link, browsers keep the cookie to themselves.
+    // Behind another site's link, browsers withhold the cookie.
     let link = gateway
         .stranger()
         .with_header("sec-fetch-site", "cross-site");
@@ -339,7 +340,7 @@ async fn tokens_that_prove_nothing_are_refused() {
     assert!(stranger.cookies.is_empty());
 }
 
-/// In production, with issuers of its own.
+/// In production, with its own issuers.
 #[tokio::test]
 async fn in_production_the_cookie_is_for_tls_alone_and_forged_tokens_shut_their_address_out() {
     let (issuer, key) = (Upstream::start().await, SigningKey::generate("k", "EdDSA"));
@@ -408,7 +409,7 @@ async fn in_production_the_cookie_is_for_tls_alone_and_forged_tokens_shut_their_
     assert_eq!(answer.headers["retry-after"], "900");
 }
 
-/// The code of a link to the console, as `weir console` gets it at a gateway's admin socket.
+/// Returns the code of a link to the console, as `weir console` gets it at a gateway's admin socket.
 async fn link_of(gateway: &Gateway) -> String {
     let socket = gateway.data_dir().join("admin.sock");
     let asked = tokio::process::Command::new("curl")
@@ -426,7 +427,7 @@ async fn link_of(gateway: &Gateway) -> String {
 
 const BY_LINK: &str = "/console/sign-in/link";
 
-/// Without any issuer, a link is the only way in; it holds on each node that shares the stores.
+/// Without an issuer, a link is the only way in; it is valid on each node that shares the stores.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_link_signs_an_administrator_in_once_on_any_node() {
     for redis in [None, Some(Redis::start())] {
@@ -463,7 +464,7 @@ async fn a_link_signs_an_administrator_in_once_on_any_node() {
         assert_eq!(answer.status, 403);
         assert!(stranger.cookies.is_empty());
 
-        // Of many who use it at once, one is let in.
+        // One of many concurrent uses succeeds.
         let uses = (0..5).map(|number| {
             let node = if number % 2 == 0 { &first } else { &second };
             let (mut browser, fresh) = (Browser::new(node), fresh.clone());
@@ -473,7 +474,7 @@ async fn a_link_signs_an_administrator_in_once_on_any_node() {
         let let_in = statuses.iter().filter(|status| **status == 303).count();
         assert_eq!(let_in, 1, "{statuses:?}");
 
-        // Each node writes its own events behind; the first to sign in did so here.
+        // Each node writes its own events with a delay; the first sign-in happened here.
         let admin = second.admin("root").await;
         let events = admin
             .get("/admin/audit?kind=console.signed_in")
@@ -558,7 +559,7 @@ async fn pages_count_under_the_rates_of_the_api() {
     answer.error(429, "RATE_LIMITED");
 }
 
-/// By the program itself, whose key `weir serve` prints.
+/// With the program itself, whose key `weir serve` prints.
 #[tokio::test]
 async fn in_development_a_button_signs_in_as_the_user_or_as_an_administrator() {
     let served = Served::configured("");
@@ -581,7 +582,7 @@ async fn in_development_a_button_signs_in_as_the_user_or_as_an_administrator() {
     let answer = admin.post_bare(path, &[("as", "administrator")]).await;
     assert_eq!(location(&answer), "/console");
     assert!(admin.page("/console").await.contains("administrator"));
-    // Not from another site, of which there is one in every browser.
+    // A button of another site's page does not work.
     let mut other = Browser::with(Client::new(client.address()));
     other.origin = "https://evil.example".to_owned();
     assert_eq!(other.post_bare(path, &[]).await.status, 403);
@@ -627,7 +628,7 @@ async fn a_key_made_there_works_within_its_limits_until_it_is_revoked_there() {
         ("window", "day"),
         ("models", "demo"),
     ];
-    // What is wrong is said beside its field, and nothing is made; what was written stays.
+    // Each error is beside its field, no key is created, and the input stays.
     for (field, wrong) in [
         ("expires_in_days", "0"),
         ("expires_in_days", "soon"),
@@ -639,7 +640,7 @@ async fn a_key_made_there_works_within_its_limits_until_it_is_revoked_there() {
         assert_eq!(answer.status, 400, "{field}: {}", answer.text());
         let html = page(&answer);
         assert!(html.contains("class=\"error\""), "{field}: {html}");
-        assert!(html.contains("You have no key yet."), "{html}");
+        assert!(html.contains("You have no keys yet."), "{html}");
         assert!(html.contains("value=\"&#60;b&#62;laptop"), "{html}");
     }
     let answer = alice.post("/console/keys", &fields).await;
@@ -676,7 +677,7 @@ async fn a_key_made_there_works_within_its_limits_until_it_is_revoked_there() {
     );
     assert_eq!(key["budgets"][0]["window"], "day");
     let id = key["key_id"].as_str().expect("a text");
-    // Reloaded, the page shows no key and makes none.
+    // A reload shows no key and creates none.
     let again = alice.get("/console/keys/made").await;
     assert_eq!(location(&again), "/console/keys");
     assert!(alice.page("/console/keys").await.contains("shown once"));
@@ -688,7 +689,7 @@ async fn a_key_made_there_works_within_its_limits_until_it_is_revoked_there() {
         !html.contains(&raw) && !html.contains("<b>laptop"),
         "{html}"
     );
-    // Another's key is as one that is not there, and goes on working.
+    // Another user's key looks like a missing one, and continues to work.
     let mut mallory = Browser::of(&gateway, "mallory").await;
     for id in [id, "key_0000000000000000", "%00"] {
         let path = format!("/console/keys/{id}/revoke");
@@ -699,7 +700,7 @@ async fn a_key_made_there_works_within_its_limits_until_it_is_revoked_there() {
     let answer = alice.post(&format!("/console/keys/{id}/revoke"), &[]).await;
     assert_eq!(location(&answer), "/console/keys");
     client.get("/models").await.error(401, "UNAUTHENTICATED");
-    // It is said once.
+    // The notice appears once.
     let done = "The key is revoked";
     assert!(alice.page("/console/keys").await.contains(done));
     assert!(!alice.page("/console/keys").await.contains(done));
@@ -742,19 +743,19 @@ async fn usage_and_requests_are_the_apis_and_nobody_elses() {
     assert!(!html.contains(&path), "{html}");
     let html = alice.page("/console/usage").await;
     assert!(
-        html.contains("<svg") && html.contains("In person"),
+        html.contains("<svg") && html.contains("Signed in"),
         "{html}"
     );
     for (wrong, field) in [
-        ("/console/requests?key=key_0", "There is no such key here"),
-        ("/console/requests?from=x", "It is a day"),
+        ("/console/requests?key=key_0", "The key does not exist"),
+        ("/console/requests?from=x", "must be a day"),
         (
             "/console/usage?from=2026-02-02&to=2026-02-01",
-            "It is before",
+            " is before ",
         ),
         (
             "/console/usage?from=2020-01-01&to=2026-02-01",
-            "days at most",
+            "covers at most",
         ),
     ] {
         let answer = alice.get(wrong).await;
@@ -779,7 +780,7 @@ async fn usage_and_requests_are_the_apis_and_nobody_elses() {
 async fn credits_are_bought_from_the_console() {
     let gateway = Gateway::start().await;
     let mut alice = Browser::of(&gateway, "alice").await;
-    // What needs a card says so on the page.
+    // The page says that a card is necessary.
     let wish = [("enabled", "yes"), ("tier", "small"), ("threshold", "100")];
     let answer = alice.post("/console/money/auto-top-up", &wish).await;
     assert_eq!(answer.status, 409);
@@ -854,7 +855,7 @@ async fn a_swarm_is_started_followed_and_cancelled_by_its_own_user() {
         html.contains("Trend Researcher") && html.contains("Editor"),
         "{html}"
     );
-    // It goes on to its end, of which its page is told.
+    // The swarm continues to its end, which its page reports.
     let events = alice.get(&format!("{path}/events")).await;
     assert_eq!(events.headers["content-type"], "text/event-stream");
     assert!(events.text().contains("swarm_done"), "{}", events.text());

@@ -1,4 +1,4 @@
-//! The console's pages for administrators: that nobody else gets in, and that what is done there is done, and in the audit.
+//! The console's pages for administrators: access, effects and audit events.
 
 use std::time::Duration;
 
@@ -21,13 +21,13 @@ const PAGES: [&str; 7] = [
     "/console/admin/audit",
 ];
 
-/// A browser of an administrator's.
+/// A browser of an administrator.
 async fn administrator(gateway: &Gateway) -> Browser {
     gateway.admin("root").await;
     Browser::of(gateway, "root").await
 }
 
-/// The last event of a kind, of the audit.
+/// Returns the last audit event of a kind.
 async fn audited(gateway: &Gateway, kind: &str) -> Value {
     let admin = gateway.admin("root").await;
     let path = format!("/admin/audit?kind={kind}&limit=1");
@@ -45,7 +45,7 @@ async fn install(operator: &Client) -> String {
     digest.as_str().expect("a digest").to_owned()
 }
 
-/// As who fails from there; development mode answers nobody from elsewhere.
+/// Simulates failures from this address; development mode responds to no other machine.
 async fn shut_out(gateway: &Gateway, address: &str) {
     for _ in 0..LOCKOUT.failures.get() {
         let counted = gateway.app().cache.count_failure(address, LOCKOUT).await;
@@ -113,7 +113,7 @@ async fn administrators_pages_are_theirs_alone() {
         let html = root.page(path).await;
         assert!(html.contains("Administration"), "{path}: {html}");
     }
-    // Not even theirs without the form's token.
+    // Even an administrator needs the form's token.
     for path in &acts {
         let fields = [("form_token", "other"), ("digest", digest)];
         let answer = root.post_bare(path, &fields).await;
@@ -170,7 +170,7 @@ async fn a_user_who_is_disabled_there_is_out_until_they_are_let_in_again() {
         .await;
     assert_eq!(location(&answer), path);
     assert_eq!(client.get("/models").await.status, 401);
-    // What is not there, or is another's, is said on the same page.
+    // The same page reports that a resource is missing or another user's.
     let mine = gateway.stranger().with_key(gateway.key());
     let keys = gateway.admin("root").await.get("/admin/keys").await.json();
     let keys = keys["keys"].as_array().expect("keys").iter();
@@ -288,7 +288,7 @@ async fn lockouts_are_cleared_and_events_of_payments_retried_there() {
     assert_eq!(location(&answer), path);
     let html = root.page(path).await;
     assert!(
-        html.contains("There is none.") && html.contains("let in again"),
+        html.contains("No address is locked out.") && html.contains("is ended"),
         "{html}"
     );
 
@@ -320,7 +320,7 @@ async fn lockouts_are_cleared_and_events_of_payments_retried_there() {
     let before = balance().await;
     let answer = root.post(&format!("{path}/{event_id}/retry"), &[]).await;
     assert_eq!(location(&answer), path);
-    assert!(root.page(path).await.contains("applied once more"));
+    assert!(root.page(path).await.contains("applied again"));
     let event = audited(&gateway, "payment_event.retried").await;
     assert!(event["reason"].to_string().contains(&event_id), "{event}");
     assert_eq!(balance().await, before);
@@ -349,7 +349,7 @@ async fn lockouts_are_cleared_and_events_of_payments_retried_there() {
     let tried = attempts().await;
     let answer = root.post(&format!("{path}/{event_id}/retry"), &[]).await;
     assert_eq!(location(&answer), path);
-    assert!(root.page(path).await.contains("applied once more"));
+    assert!(root.page(path).await.contains("applied again"));
     patiently(async {
         while attempts().await == tried {
             tokio::time::sleep(Duration::from_millis(10)).await;
@@ -373,7 +373,7 @@ async fn the_documentation_is_a_page_that_names_every_operation() {
         let id = operation["operationId"].as_str().expect("an id");
         assert!(html.contains(&format!("id=\"{id}\"")), "{id}");
     }
-    // Links lead somewhere.
+    // Every link has a target.
     for link in html.split("href=\"#").skip(1) {
         let name = link.split('"').next().expect("a name");
         assert!(html.contains(&format!("id=\"{name}\"")), "{name}");

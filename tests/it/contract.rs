@@ -1,5 +1,5 @@
-//! Contract 0.2, over real sockets and real Wasm: what it lets an adapter say reaches whom it is meant for, and what an
-//! adapter may not do is held to what its description says.
+//! Contract 0.2, over real sockets and real Wasm: an adapter's output reaches its recipients, and an adapter is
+//! limited to its description.
 
 use std::time::{Duration, Instant};
 
@@ -24,7 +24,7 @@ async fn hostile() -> Gateway {
         .await
 }
 
-/// The same with an upstream.
+/// A gateway whose model `hostile` obeys commands, with an upstream.
 async fn hostile_on(upstream: &Upstream) -> Gateway {
     Gateway::builder()
         .guest("hostile", guests::misbehaving(), Some(upstream))
@@ -40,19 +40,19 @@ fn script(events: Value) -> Value {
     json!({ "behave": "script", "steps": [{ "Emit": events }, "Done"] })
 }
 
-/// What the guest was given.
+/// Returns the guest's input.
 async fn echoed(gateway: &Gateway, body: &Value) -> Value {
     let answer = gateway.client().post("/chat", body).await;
     assert_eq!(answer.status, 200, "{}", answer.text());
     serde_json::from_str(&answer.content()).expect("the guest answers JSON")
 }
 
-/// Asks with these fields beside the model, the answer at once.
+/// Sends a request with these fields, and reads the complete response.
 async fn ask(gateway: &Gateway, model: &str, fields: &Value) -> Answer {
     gateway.client().post("/chat", &asking(model, fields)).await
 }
 
-/// The same, the answer's deltas as they come. It must be whole.
+/// Streams a request with these fields, and returns the deltas. The response must be complete.
 async fn deltas(gateway: &Gateway, model: &str, fields: &Value) -> Vec<Value> {
     let (client, body) = (gateway.client(), asking(model, fields));
     let events = client.stream("/chat", &body).await.rest().await;
@@ -79,12 +79,12 @@ fn asking(model: &str, fields: &Value) -> Value {
     body
 }
 
-/// What all deltas say under a name.
+/// Returns the values of all deltas under a name.
 fn under<'a>(deltas: &'a [Value], name: &str) -> Vec<&'a Value> {
     deltas.iter().filter_map(|delta| delta.get(name)).collect()
 }
 
-/// The entries of all deltas' lists of a name, one after the other.
+/// Returns the entries of all deltas' lists of a name, in order.
 fn entries<'a>(deltas: &'a [Value], name: &str) -> Vec<&'a Value> {
     let lists = under(deltas, name).into_iter();
     lists.filter_map(Value::as_array).flatten().collect()
@@ -143,7 +143,7 @@ async fn calls_that_an_upstream_interleaves_reach_a_client_interleaved_and_whole
     );
 }
 
-/// What was charged, and for how many tokens of output.
+/// Returns the charges, and their tokens of output.
 async fn charges(gateway: &Gateway) -> Vec<(i64, i64)> {
     let rows = sqlx::query_as(
         "SELECT plan_delta + top_up_delta, tokens_output FROM entries WHERE hold_id IS NOT NULL \
@@ -192,13 +192,14 @@ async fn what_came_before_a_failure_is_delivered_and_charged_and_nothing_else_is
         assert_eq!(tokens_output, 10, "{place}");
         assert!(credits >= 10 * 2 * 1_400, "{credits}");
 
-        // Who does not stream gets the error alone, and pays nothing; but the upstream has worked, and is not asked again.
+        // A client without a stream gets only the error, and pays nothing; but the upstream has worked, so there is
+        // no retry.
         let answer = gateway.chat("hostile", &fails).await;
         answer.error(503, "UPSTREAM_UNAVAILABLE");
         assert_eq!(charges(&gateway).await, charged);
         requests += 1;
         assert_eq!(upstream.count(), requests);
-        // It is where nothing had come, and that costs nothing either.
+        // There is a retry if no output had arrived, which costs nothing either.
         let fails = fail(json!([])).to_string();
         let stream = gateway.stream("hostile", &fails).await;
         assert_eq!(stream.status, 503);
@@ -241,7 +242,7 @@ async fn an_opaque_block_makes_the_round_trip() {
         ]
     );
 
-    // As it was in either form of the answer.
+    // Both forms of the response have it unchanged.
     let echo =
         json!({ "role": "user", "content": json!({ "behave": "echo-request" }).to_string() });
     for fields in [&message["provider_specific_fields"], streamed[0]] {
@@ -333,7 +334,7 @@ async fn a_citation_stands_behind_the_same_characters_for_the_client_as_for_the_
     assert_eq!(message["content"], "Am 🌊 Wehr: ja. Der Fluß auch.");
     assert_eq!(message["annotations"], json!([first, second]));
 
-    // The contract counts from each block's own beginning; what has no span stands behind the block so far.
+    // The contract counts from each block's own beginning; a citation without a span covers the block so far.
     let gateway = hostile().await;
     let events = json!([
         start(0),
@@ -382,7 +383,7 @@ async fn a_custom_tool_and_its_calls_go_both_ways() {
         { "type": "custom", "custom": { "name": "query" } },
         { "type": "function", "function": { "name": "look" } },
     ] } });
-    // What is free text may look like anything.
+    // Free text may have any form.
     let call = json!({ "id": "c1", "type": "custom", "custom": { "name": "query", "input": "SELECT \"1\";" } });
     let called = json!({ "role": "assistant", "content": null, "tool_calls": [call] });
     let fields = json!({ "tools": tools, "tool_choice": choice, "messages": [
@@ -414,7 +415,7 @@ async fn a_custom_tool_and_its_calls_go_both_ways() {
     );
 }
 
-/// What a tool's format looks like to an adapter does not depend on the client's dialect.
+/// A tool's format reaches an adapter in one form for every client dialect.
 #[tokio::test]
 async fn a_grammar_reaches_an_adapter_in_the_contracts_form() {
     let gateway = hostile().await;
@@ -435,7 +436,7 @@ async fn a_grammar_reaches_an_adapter_in_the_contracts_form() {
 
 // Attachments
 
-/// So many bytes that no two stretches of are alike.
+/// Returns this many bytes without a repeated stretch.
 fn noise(bytes: usize) -> Vec<u8> {
     let mut state = 0x2545_f491_4f6c_dd1d_u64;
     let next = || {
@@ -482,7 +483,7 @@ async fn attachments_larger_than_a_guests_memory_reach_the_upstream_as_they_are(
         let meant = meant.and_then(Value::as_str).expect("it is there");
         assert_eq!(arrived.len(), meant.len());
         assert!(arrived == meant, "the bytes differ");
-        // Equal, and not printed if it is not.
+        // A mismatch is not printed.
         assert!(
             sent["messages"] == fields["messages"],
             "all around them differs"
@@ -492,7 +493,7 @@ async fn attachments_larger_than_a_guests_memory_reach_the_upstream_as_they_are(
 
 // Fields beyond the vocabulary
 
-/// A request with a field of everything that may have unknown ones.
+/// A request with an unknown field in every object that may have some.
 fn with_unknown_fields() -> Value {
     json!({
         "messages": [
@@ -599,7 +600,7 @@ async fn what_was_ignored_is_named_in_a_header_of_the_answer_that_ignored_it() {
     let stream = gateway.stream("scripted", "hello").await;
     assert!(!stream.headers.contains_key("x-weir-ignored"));
 
-    // Whoever answers in the end ignored nothing.
+    // The upstream that responds in the end ignored no field.
     upstream.always(Reply::error(503, "overloaded"));
     let answer = ask(&gateway, "both", &hint).await;
     assert_eq!(answer.content(), "ok");
@@ -652,7 +653,7 @@ async fn names_of_ignored_fields_are_a_guests_words_and_bounded_as_such() {
 
 // Options
 
-/// A builder whose slot `greeter` takes every value of `option`, and whose provider of that name sets this one.
+/// A builder whose slot `greeter` accepts every value of `option`, and whose provider of that name sets this one.
 fn greeter(option: &str) -> Builder {
     Gateway::builder()
         .guest("greeter", &guests::wat_guest("takes-options"), None)
@@ -671,7 +672,7 @@ async fn activate(admin: &Client, digest: &str) -> Answer {
     admin.post("/admin/plugins/greeter/activate", &digest).await
 }
 
-/// What the slot serves with on the node that is asked, and what all are to serve with.
+/// Returns the digest that the slot serves with on this node, and the digest wanted on all nodes.
 async fn standing(admin: &Client, slot: &str) -> (Value, Value) {
     let slot = admin.get(&format!("/admin/plugins/{slot}")).await.json();
     (slot["serving"].clone(), slot["active"].clone())
@@ -731,7 +732,7 @@ async fn a_component_that_refuses_an_option_is_not_activated_and_no_request_is_t
         (
             &guests::wat_guest("configures-much"),
             "any",
-            "it keeps 65537 bytes of its options, more than 65536",
+            "the component's configuration has 65537 bytes, more than 65536",
         ),
     ] {
         let gateway = greeter(option).start().await;
@@ -758,7 +759,7 @@ async fn a_component_that_refuses_an_option_is_not_activated_and_no_request_is_t
             assert!(message.contains(complaint), "{option}: {message}");
         }
         assert_eq!(standing(&admin, "greeter").await, (old.clone(), old));
-        // The old one answers everything with this; the new one would obey.
+        // The old component always sends this text; the new one would obey.
         let command = json!({ "behave": "echo-request" }).to_string();
         assert_eq!(gateway.chat("greeter", &command).await.content(), "ok");
     }
@@ -788,7 +789,8 @@ async fn what_an_adapter_makes_of_its_options_is_what_each_exchange_is_given() {
     }
 }
 
-/// A gateway starts with what its operators have activated, whatever its file says: otherwise nobody could mend it.
+/// A gateway starts with the components that its operators have activated, regardless of its file: otherwise no
+/// operator could repair it.
 #[tokio::test]
 async fn an_option_that_an_activated_component_refuses_later_sends_requests_to_the_next_upstream() {
     let gateway = greeter("fine").start().await;
@@ -811,7 +813,7 @@ async fn an_option_that_an_activated_component_refuses_later_sends_requests_to_t
     assert!(!answer.text().contains("refused"), "{}", answer.text());
 }
 
-// What `begin` is told
+// The context of `begin`
 
 #[tokio::test]
 async fn an_exchange_is_told_who_asks_and_how_much_time_is_left() {
@@ -842,12 +844,12 @@ async fn an_exchange_is_told_who_asks_and_how_much_time_is_left() {
     let (_, _, client) = told("hostile", None).await;
     assert_eq!(client["end_user"], Value::Null);
 
-    // One that does not know the model is asked once.
+    // An upstream that does not know the model gets one request.
     let unknown = json!({ "error": { "message": "no such model", "code": "model_not_found" } });
     first.will(Reply::json(404, &unknown));
     let (attempt, _, _) = told("both", None).await;
     assert_eq!((attempt, first.count()), (2, 1));
-    // One that is unavailable is asked twice, after a pause.
+    // An unavailable upstream gets a retry after a pause.
     let pause = "retry-after-ms";
     first.always(Reply::error(503, "overloaded").header(pause, "700"));
     let (attempt, left_ms, _) = told("both", None).await;
@@ -874,7 +876,7 @@ async fn a_second_attempt_on_one_upstream_is_told_that_it_is_the_second() {
 async fn each_kind_of_failure_is_a_documented_error() {
     let gateway = hostile().await;
     let said = "in the adapter's words";
-    // The text, where it is about the client's own request.
+    // The text, if it is about the client's own request.
     for (kind, status, code, tells) in [
         ("Unsupported", 400, "UNSUPPORTED_PARAMETER", true),
         ("Rejected", 400, "UPSTREAM_REJECTED", true),
@@ -1059,7 +1061,7 @@ async fn response_headers_that_its_description_asks_for_reach_an_adapter_and_no_
         ("www-authenticate", "Basic"),
         ("x-request-id", "no"),
         ("server", "no"),
-        // The credential itself, whatever the header's name.
+        // The credential itself, under any header name.
         ("x-all-echoed", tests::gateway::UPSTREAM_CREDENTIAL),
     ];
     let mut reply = Reply::new(200).body("{}");
@@ -1086,7 +1088,7 @@ async fn response_headers_that_its_description_asks_for_reach_an_adapter_and_no_
     assert_eq!(headers, wanted);
 }
 
-/// Changes what is kept of what components said of themselves where they were installed.
+/// Changes the stored descriptions of installed components.
 async fn forge_descriptions(url: &SecretUrl, from: &str, to: &str) {
     let database = Database::open(url).await.expect("it opens");
     let changed = sqlx::query("UPDATE plugins SET description = REPLACE(description, $1, $2)")
@@ -1121,7 +1123,7 @@ async fn a_component_that_describes_itself_otherwise_than_where_it_was_installed
     let url = gateway.app().config.database_url();
     let folder = gateway.stop().await;
 
-    // As if another node's build had understood it otherwise.
+    // As if another node's build had read it differently.
     forge_descriptions(
         &url,
         "\"path_prefixes\":[\"/\"]",
@@ -1138,13 +1140,13 @@ async fn a_component_that_describes_itself_otherwise_than_where_it_was_installed
             (Value::Null, installed.clone())
         );
     }
-    // Nor can it be activated here.
+    // The component cannot be activated here either.
     let digest = installed.as_str().expect("a digest");
     let error = activate(&admin, digest).await.error(422, "PLUGIN_REFUSED");
     assert_eq!(error["step"], "describe", "{error}");
     let folder = gateway.stop().await;
 
-    // Written otherwise, it is the same description.
+    // Another spelling is the same description.
     forge_descriptions(
         &url,
         "\"path_prefixes\":[\"/v1\"]",
@@ -1179,7 +1181,7 @@ async fn a_node_that_compiles_for_one_slot_hears_of_changes_of_others() {
     let first = node().start().await;
     let big = guests::with_functions(MANY_FUNCTIONS);
     let digest = Digest::of(&big);
-    // Its own folder of compiled code: it has to compile what the other one has compiled already.
+    // A separate folder of compiled code: the node must compile components that the other has compiled already.
     let folder = tempfile::tempdir().expect("a folder");
     copy_compiled_plugins(&folder.path().join("data"), &digest);
     let second = node().folder(folder).sharing_secrets_of(&first);
@@ -1200,7 +1202,7 @@ async fn a_node_that_compiles_for_one_slot_hears_of_changes_of_others() {
     }
 
     let digest = Value::from(digest.to_string());
-    // It is activated when the second node has compiled it, too.
+    // The activation completes once the second node has compiled it, too.
     let activating = tokio::spawn({
         let (admin, big) = (admin.clone(), big.clone());
         async move {

@@ -1,11 +1,12 @@
-//! Each dialect of clients with each adapter: whoever answers, and in whose words, a client is told the same.
+//! Each client dialect with each adapter: a client gets the same response from every adapter.
 
 use serde_json::{Value, json};
-use tests::scenario::{ADAPTERS, Scenario, USED};
+use tests::scenario::{Scenario, USED};
+use tests::source::provider_adapters;
 use tests::speaker::{End, Speaker, Told};
 use tests::{Gateway, Upstream};
 
-/// What every client is told of an exchange, whoever answers.
+/// The response that every client gets, from every adapter.
 fn expected(scenario: Scenario) -> Told {
     let told = |text: &str, end: End| Told {
         text: text.to_owned(),
@@ -35,7 +36,7 @@ fn expected(scenario: Scenario) -> Told {
     }
 }
 
-/// The words of a refusal stand where the dialect has a place for them, which is the text in some.
+/// Some dialects put the words of a refusal into the text.
 fn without_words_of_refusal(mut told: Told) -> Told {
     if told.end == End::Declined {
         told.text.clear();
@@ -45,7 +46,7 @@ fn without_words_of_refusal(mut told: Told) -> Told {
 
 #[tokio::test]
 async fn the_same_exchange_is_told_the_same_in_each_dialect_by_each_adapter() {
-    for adapter in ADAPTERS {
+    for adapter in &provider_adapters() {
         let upstream = Upstream::start().await;
         let gateway = Gateway::with_adapter(adapter, &upstream).await;
         let client = gateway.client();
@@ -76,7 +77,7 @@ async fn the_same_exchange_is_told_the_same_in_each_dialect_by_each_adapter() {
 
 #[tokio::test]
 async fn an_error_inside_a_stream_is_told_as_one_in_each_dialect_by_each_adapter() {
-    for adapter in ADAPTERS {
+    for adapter in &provider_adapters() {
         let upstream = Upstream::start().await;
         let gateway = Gateway::with_adapter(adapter, &upstream).await;
         for speaker in Speaker::ALL {
@@ -96,7 +97,7 @@ async fn an_error_inside_a_stream_is_told_as_one_in_each_dialect_by_each_adapter
     }
 }
 
-/// It answers by itself, so that it is the dialects that are compared.
+/// The demo calls no provider, so the test compares dialects alone.
 #[tokio::test]
 async fn the_demo_says_the_same_in_each_dialect() {
     let gateway = Gateway::start().await;

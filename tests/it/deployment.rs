@@ -1,5 +1,5 @@
-//! What operators begin with: `weir init`, `weir check --production`, completions and manual pages, and the files under
-//! `host/deploy/`.
+//! The beginning of operations: `weir init`, `weir check --production`, completions and manual pages, and the files
+//! under `host/deploy/`.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -20,7 +20,7 @@ fn read(path: &Path) -> String {
     fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// The lines that begin with `#` and no space are settings.
+/// Turns lines with `#` and no space into settings.
 fn with_all_settings(text: &str) -> String {
     let lines = text.lines().map(|line| match line.strip_prefix('#') {
         Some(setting) if !setting.starts_with(' ') => setting,
@@ -44,7 +44,7 @@ async fn init_writes_a_configuration_that_serves_and_never_replaces_one() {
     Config::from_toml(&with_all_settings(&toml)).expect("each setting is one");
     let again = run(path, &["init", "--production"]);
     assert!(!again.status.success());
-    assert!(text(&again.stderr).contains("weir.toml is there already"));
+    assert!(text(&again.stderr).contains("weir.toml already exists"));
     assert_eq!(read(&path.join("weir.toml")), toml);
     share_compiled_plugins(&path.join(".weir"));
     let served = Served::start_as(weir(path), folder, &[]);
@@ -56,7 +56,8 @@ fn tls(file: &str) -> String {
     path.display().to_string()
 }
 
-/// The configuration for production, its secrets made as the guide says, and reached where they are.
+/// Returns the configuration for production, with secrets generated as the guide says, and the addresses of its
+/// servers.
 fn production(folder: &Path, postgres: &str, redis: &str) -> String {
     let secrets = folder.join("secrets");
     let made = Command::new(deployment().join("make-secrets.sh"))
@@ -110,9 +111,9 @@ async fn the_production_configuration_is_sound_once_its_secrets_are_there() {
     let sound = check(&toml);
     let (said, complaint) = (text(&sound.stdout), text(&sound.stderr));
     assert!(sound.status.success(), "{said}{complaint}");
-    assert!(said.contains("The configuration is sound"), "{said}");
+    assert!(said.contains("The configuration is valid"), "{said}");
     assert!(said.contains("provider gemini is left out"), "{said}");
-    // Sound, and not all that there is: who would not know would look for it in vain.
+    // The file is valid and incomplete; a reader must learn that it is.
     for part in [
         "`identity.web`",
         "`weir console`",
@@ -148,9 +149,9 @@ async fn the_production_configuration_is_sound_once_its_secrets_are_there() {
     let complaint = text(&others.stderr);
     for part in [
         "--production",
-        "`cors_origins[0]` is still the example's",
-        "`identity.web.issuer` is still the example's",
-        "`identity.attestation.issuer` is still the example's",
+        "`cors_origins[0]` is still the example value",
+        "`identity.web.issuer` is still the example value",
+        "`identity.attestation.issuer` is still the example value",
     ] {
         assert!(complaint.contains(part), "{part:?} is not in: {complaint}");
     }
@@ -186,9 +187,9 @@ fn what_is_for_development_does_not_pass_for_production() {
          [plugins]\nallow_unsigned = true\n[providers.demo]\n",
     );
     for part in [
-        "`listen` is reached without TLS",
+        "`listen` accepts connections without TLS",
         "`cors_origins` has http://localhost:3000",
-        "`redis_url` has its password in it",
+        "`redis_url` contains a password",
         "`plugins.allow_unsigned` is `true`",
         "`providers.demo` is there",
     ] {
@@ -209,7 +210,7 @@ fn what_is_for_development_does_not_pass_for_production() {
          cancel_url = \"https://a.test/\"\nreturn_url = \"https://a.test/\"\n",
     );
     assert!(
-        test_key.contains("`payments.secret_key` is a key for tests"),
+        test_key.contains("`payments.secret_key` is a test key"),
         "{test_key}"
     );
 }
@@ -240,7 +241,8 @@ fn a_url_with_a_password_may_be_in_a_file() {
     assert!(shape.contains("{ file = \"PATH\" }"), "{shape}");
 }
 
-/// A provider of the built-in catalog is told its credential by the name of a variable; whoever has it in a file says so.
+/// A provider of the built-in catalog names its credential by a variable; an operator with a file configures the
+/// file.
 #[test]
 fn a_built_in_providers_credential_may_be_in_a_file() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -291,12 +293,12 @@ fn shells_complete_commands_and_each_has_a_page() {
     let pages = fs::read_dir(path.join("pages")).expect("a folder").count();
     assert_eq!(
         text(&written.stdout),
-        format!("{pages} manual pages are in pages.\n")
+        format!("Wrote {pages} manual pages to pages.\n")
     );
     assert!(!path.join("pages/weir-compile-plugin.1").exists());
 }
 
-/// Of each way to run it, what the configuration names is brought.
+/// Each deployment provides everything that the configuration names.
 #[test]
 fn every_secret_of_the_production_configuration_is_made_and_mounted() {
     let toml = read(&deployment().join("weir.toml"));

@@ -1,10 +1,10 @@
-//! Where an adapter's requests go, and what reaches it back: W-guests over a real socket.
+//! The destinations of an adapter's requests, and the responses to it: W-guests over a real socket.
 
 use serde_json::{Value, json};
 use tests::gateway::UPSTREAM_CREDENTIAL;
 use tests::{Answer, Gateway, Reply, Upstream, guests};
 
-/// A gateway whose model `hostile` obeys commands, and an upstream that must not be fooled.
+/// A gateway whose model `hostile` obeys commands, and an upstream for it.
 async fn hostile(upstream: &Upstream) -> Gateway {
     Gateway::builder()
         .guest("hostile", guests::misbehaving(), Some(upstream))
@@ -213,7 +213,7 @@ async fn a_guest_sees_nothing_of_the_process_it_runs_in() {
     assert_eq!(upstream.connections(), 0, "{seen}");
 }
 
-/// weir asks for none: what is compressed no adapter could read, and no credential could be blotted out of.
+/// weir requests no encoding: no adapter could read a compressed response, and no credential could be redacted in it.
 #[tokio::test]
 async fn an_encoded_answer_is_refused_as_the_upstreams_error() {
     let upstream = Upstream::start().await;

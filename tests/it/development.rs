@@ -1,4 +1,4 @@
-//! What a gateway without any configuration has for trying things out.
+//! The features for trying out weir in a gateway without configuration.
 
 use std::fs;
 use std::time::Duration;
@@ -29,7 +29,7 @@ async fn get(gateway: &Gateway, url: &str) -> Outcome {
     gateway.app().tools.call(call).await
 }
 
-/// The URL that a tool's description ends with, if it does.
+/// Returns the URL at the end of a tool's description, if there is one.
 fn page(gateway: &Gateway) -> Option<String> {
     let tool = gateway.app().tools.describe("http_get").expect("the tool");
     let (_, url) = tool.description.split_once("http://")?;
@@ -54,7 +54,7 @@ async fn agents_have_a_page_to_read_and_nothing_else_of_this_machine() {
     }
 }
 
-/// The demo model plays all roles, and looks up on the page what it is asked to research.
+/// The demo model plays all roles, and fetches the page of its research task.
 #[tokio::test]
 async fn every_template_runs_to_its_end_without_setup() {
     let gateway = Gateway::builder().swarms().start().await;
@@ -80,7 +80,7 @@ async fn every_template_runs_to_its_end_without_setup() {
             (&call["url"], &call["response_status"]),
             (&json!(page), &json!(200))
         );
-        // What the first has read goes through all of them.
+        // The first agent's page passes through all of them.
         let content = record["content"].as_str().expect("a text");
         assert!(content.contains("Trends"), "{content}");
     }
@@ -104,7 +104,7 @@ async fn a_plugin_that_is_built_anew_serves_at_once() {
     let folder = tempfile::tempdir().expect("a folder");
     let watched = folder.path().join("built");
     fs::create_dir(&watched).expect("a folder");
-    // Of an adapter that nobody has installed yet.
+    // A provider whose adapter is not installed yet.
     let toml = "[providers.acme]\nadapter = \"acme\"\nbase_url = \"http://127.0.0.1:9\"\n\
                 [models.acme]\ncontext_window = 1000\nmax_output_tokens = 100\ndefault_output_tokens = 100\n\
                 upstreams = [{ provider = \"acme\" }]\nprice = { input = 0.001, output = 0.001 }\n";
@@ -114,7 +114,7 @@ async fn a_plugin_that_is_built_anew_serves_at_once() {
     let served = Served::start_as(command, folder, &["--watch-plugins", "built"]);
     let client = served.client();
     let put = |name: &str, bytes: &[u8]| {
-        // A link's target is what compilers write.
+        // The target of a link is the compiler's output.
         let built = watched.join(format!("{name}.out"));
         fs::write(&built, bytes).expect("the folder can be written");
         let link = watched.join(format!("{name}.wasm"));
@@ -128,18 +128,18 @@ async fn a_plugin_that_is_built_anew_serves_at_once() {
         let component = guests::answering(letters);
         put("acme", &component);
         let digest = weir_sandbox::Digest::of(&component).to_string();
-        let about_it = |line: &str| line.contains("acme.wasm serves") && line.contains(&digest);
+        let about_it = |line: &str| line.contains("acme.wasm is active") && line.contains(&digest);
         served.logged(about_it).await;
         assert_eq!(says().await, letters);
     }
-    // Nobody has compiled this one: what takes long is said beforehand.
+    // No earlier run has compiled this component: the delay is announced.
     let bytes = u32::try_from(Millis::now().0 % 1_000_000).expect("it is small");
     put(
         "slow",
         &guests::with_custom_section(&guests::answering("dd"), bytes),
     );
     served
-        .logged(|line| line.contains("slow.wasm serves"))
+        .logged(|line| line.contains("slow.wasm is active"))
         .await;
     assert!(
         served.log().contains("compiling built/slow.wasm"),
@@ -148,13 +148,15 @@ async fn a_plugin_that_is_built_anew_serves_at_once() {
     );
     put("acme", b"no component");
     let refusal = served
-        .logged(|line| line.contains("acme.wasm is not taken up"))
+        .logged(|line| line.contains("acme.wasm is not activated"))
         .await;
     assert!(refusal.contains("parse"), "{refusal}");
     assert_eq!(says().await, "bb", "what served goes on");
     put("No Slot", &guests::answering("cc"));
     served
-        .logged(|line| line.contains("No Slot.wasm is not taken up: its name is no slot's"))
+        .logged(|line| {
+            line.contains("No Slot.wasm is not activated: its name is not valid for a slot")
+        })
         .await;
     assert_eq!(says().await, "bb");
 }
@@ -171,10 +173,10 @@ fn only_development_mode_watches_a_folder_that_is_there() {
         let said = text(&output.stderr);
         assert!(said.contains(why), "{said}");
     };
-    refused(&["--watch-plugins", "nowhere"], "nowhere is no folder");
+    refused(&["--watch-plugins", "nowhere"], "nowhere is not a folder");
     fs::write(folder.path().join("weir.toml"), "dev = false\n").expect("a file");
     refused(
         &["--watch-plugins", "."],
-        "--watch-plugins is for development mode",
+        "--watch-plugins requires development mode",
     );
 }

@@ -1,21 +1,22 @@
-//! The table in `host/docs/api.md` of what each client dialect can ask of each adapter, compared with real requests.
+//! The table in `host/docs/api.md` with the features of each client dialect and each adapter, compared with real
+//! requests.
 
 use std::path::Path;
 
 use serde_json::{Value, json};
+use tests::source::provider_adapters;
 use tests::{Gateway, Reply, Upstream};
 
-use crate::adapters::PROVIDERS;
+use crate::adapters::provider;
 use crate::anthropic_messages::said;
 
-/// Where the clients of a dialect ask.
+/// The endpoints of the dialects.
 const PATHS: [&str; 3] = ["/v1/chat/completions", "/v1/messages", "/v1/responses"];
 
-/// A signature of the provider's, as a client of Responses carries it.
+/// A provider's signature, in the form for clients of Responses.
 const PROOF: &str = "weir.eyJwcm92aWRlciI6InNjcmlwdGVkIiwic2lnbmF0dXJlIjoiYzJsbiJ9";
 
-/// Something that a client may ask for, as fields of a request: in Chat Completions, in Messages and in Responses, where
-/// they have it.
+/// A feature of requests, as fields in Chat Completions, in Messages and in Responses; `None` if the dialect lacks it.
 struct Feature {
     name: &'static str,
     fields: [Option<Value>; 3],
@@ -229,18 +230,15 @@ fn features() -> Vec<Feature> {
     ]
 }
 
-/// What an adapter's upstream answers.
+/// The reply of the provider that an adapter calls.
 fn answer(adapter: &str) -> Reply {
-    match PROVIDERS
-        .iter()
-        .find(|provider| provider.adapter == adapter)
-    {
+    match provider(adapter) {
         Some(provider) if adapter != "anthropic" => (provider.whole)(),
         _ => said(adapter, "So"),
     }
 }
 
-/// What becomes of a feature: it is served, without what its upstream cannot be told, or refused.
+/// The outcome of a feature: served, served without some fields, or rejected.
 async fn outcome(gateway: &Gateway, path: &str, fields: Option<&Value>) -> String {
     let Some(fields) = fields else {
         return "–".to_owned();
@@ -256,7 +254,7 @@ async fn outcome(gateway: &Gateway, path: &str, fields: Option<&Value>) -> Strin
     }
     let answer = gateway.client().post(path, &body).await;
     if answer.status != 200 {
-        // By the adapter, or by the dialect for all of them.
+        // The adapter rejects the request, or the dialect does for all adapters.
         assert_eq!(answer.status, 400, "{}", answer.text());
         assert_eq!(answer.json()["error"]["type"], "invalid_request_error");
         return "refused".to_owned();
@@ -272,9 +270,9 @@ async fn outcome(gateway: &Gateway, path: &str, fields: Option<&Value>) -> Strin
 
 #[tokio::test]
 async fn the_guide_says_what_each_dialect_can_be_told_each_adapter() {
-    let adapters = ["openai", "anthropic", "gemini", "ollama"];
+    let adapters = provider_adapters();
     let mut gateways = Vec::new();
-    for adapter in adapters {
+    for adapter in &adapters {
         let upstream = Upstream::start().await;
         upstream.always(answer(adapter));
         let gateway = Gateway::builder()

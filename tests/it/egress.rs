@@ -1,6 +1,6 @@
-//! What leaves for tools: only what is public or exempt, only to whom it is meant for, and no more than was asked for.
+//! Requests of tools: only to public or exempt addresses, only to permitted hosts, and within their limits.
 //!
-//! Names lead where the test says, and an operator's exemption of 127.0.0.1 has it stand for the Internet.
+//! The test resolves names, and an operator's exemption makes 127.0.0.1 stand for the Internet.
 
 use std::io::Write as _;
 use std::net::{IpAddr, Ipv4Addr};
@@ -27,17 +27,17 @@ use crate::cli::{text, weir};
 /// Stands for a public address.
 const PUBLIC: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
-/// Stands for what is behind a firewall, at the same ports.
+/// Stands for an address behind a firewall, with the same ports.
 const PRIVATE: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 2));
 
 const SECRET: &str = "s3cret-credential";
 
-/// In the query of every URL that is asked for; no refusal may repeat it.
+/// Part of the query of every URL; no refusal may repeat it.
 const QUERY: &str = "?token=qu3ry";
 
 const KEY_HEADER: HeaderName = HeaderName::from_static("x-api-key");
 
-/// A guard to which every name is this address.
+/// A guard that resolves every name to this address.
 fn guard_where_all_is(address: IpAddr) -> Guard {
     guard(Resolver::new(move |_| async move { Ok(vec![address]) }))
 }
@@ -50,7 +50,7 @@ fn guard(resolver: Resolver) -> Guard {
     Guard::new(settings, resolver)
 }
 
-/// What is allowed on the Internet that is at [`PUBLIC`], and has these ports.
+/// The policy that permits hosts at [`PUBLIC`] with these ports.
 fn policy(ports: &[u16]) -> Policy {
     Policy {
         ports: ports.to_vec(),
@@ -79,7 +79,7 @@ fn with_credential(url: &str, origin: &str) -> Request {
     }
 }
 
-/// The refusal, which quotes nothing.
+/// Returns the refusal, which quotes no input.
 async fn refused(guard: &Guard, request: Request, policy: &Policy) -> Refusal {
     let refusal = guard.fetch(request, policy).await.expect_err("a refusal");
     let shown = format!("{refusal} {refusal:?} {}", refusal.stage);
@@ -93,7 +93,7 @@ async fn fetched(guard: &Guard, request: Request, policy: &Policy) -> Response {
     guard.fetch(request, policy).await.expect("an answer")
 }
 
-/// Who of them was ever sent the credential, by the paths of the requests.
+/// Returns the paths of all requests with the credential.
 fn holders(upstreams: &[&Upstream]) -> Vec<String> {
     let requests = upstreams.iter().flat_map(|upstream| upstream.requests());
     let holders = requests.filter(|request| format!("{request:?}").contains(SECRET));
@@ -132,7 +132,7 @@ fn a_check_prints_each_disagreement_and_fails_and_names_a_line_that_is_no_case()
     let output = check("-", &format!("{sound}\n\n{wrong}\n"));
     let said = text(&output.stdout);
     assert!(
-        said.starts_with("wrong: the file says allow; the guard says block at ip"),
+        said.starts_with("wrong: expected allow; the guard decided block at ip"),
         "{said}"
     );
     assert!(said.ends_with("\n2 cases, 1 disagreements\n"), "{said}");
@@ -183,7 +183,7 @@ fn an_operator_tries_a_tools_policy_before_granting_it() {
     assert_eq!(unknown.status.code(), Some(2));
 }
 
-/// Each call resolves anew, a redirect does, and there is no connection of an earlier call to go on with.
+/// Each call resolves anew, and so does a redirect; no call reuses a connection of an earlier one.
 #[tokio::test]
 async fn s3_a_name_that_flips_to_a_private_address_is_never_dialled_there() {
     let upstream = Upstream::start().await;
@@ -202,7 +202,7 @@ async fn s3_a_name_that_flips_to_a_private_address_is_never_dialled_there() {
     let lookups = Arc::new(AtomicUsize::new(0));
     let asked = Arc::clone(&lookups);
     let guard = guard(Resolver::new(move |_| {
-        // Public, private, both, both the other way round; a redirect takes the next one.
+        // Public, private, both, both in the other order; a redirect takes the next one.
         let answer = match asked.fetch_add(1, Ordering::SeqCst) % 4 {
             0 => vec![PUBLIC],
             1 => vec![PRIVATE],
@@ -213,7 +213,7 @@ async fn s3_a_name_that_flips_to_a_private_address_is_never_dialled_there() {
     }));
     let policy = policy(&[port]);
     let url = format!("http://flips.example.com:{port}/");
-    // Every other answer redirects to the name itself, which is private by then.
+    // Every second response redirects to the name itself, which is private by then.
     for _ in 0..500 {
         upstream.will(Reply::redirect(302, "/again"));
         upstream.will(Reply::new(200).body("public"));
@@ -233,7 +233,7 @@ async fn s3_a_name_that_flips_to_a_private_address_is_never_dialled_there() {
     }
     assert!(served > 100 && redirected > 100, "{served}, {redirected}");
     assert_eq!(dials.load(Ordering::SeqCst), 0, "private dials");
-    // The count would have shown one.
+    // Proof that the count detects a connection.
     TcpStream::connect((PRIVATE, port))
         .await
         .expect("it listens");
@@ -329,7 +329,7 @@ async fn g2_a_credential_follows_no_redirect_but_below_its_own_path() {
             vec!["/v1/b", "/v1/c"],
         ),
         (vec!["/v2/b".to_owned()], vec![]),
-        // What has been dropped does not come back.
+        // A removed version does not come back.
         (vec!["/v2/b".to_owned(), "/v1/c".to_owned()], vec![]),
         (
             vec![format!("http://other.example.com:{port}/v1/b")],
@@ -377,7 +377,7 @@ async fn g2_a_credential_follows_no_redirect_but_below_its_own_path() {
         expected.extend(with.iter().map(|path| (*path).to_owned()));
         assert_eq!(holders(&[&own, &other])[before..], expected, "{hops:?}");
     }
-    // Elsewhere, nothing goes along that could say who asks.
+    // Another origin gets no header that could identify the caller.
     for request in other.requests() {
         assert_eq!(request.header("accept"), Some("text/plain"));
         assert_eq!(request.header("x-custom"), None);
@@ -403,7 +403,7 @@ async fn g2_nothing_is_sent_without_the_tls_that_was_asked_for() {
             let _ = stream.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n").await;
         }
     });
-    // A certificate of another name; then a port at which nobody speaks TLS.
+    // A certificate of another name; then a port without TLS.
     for wrong in [
         format!("https://api.example.org:{port}"),
         format!("https://api.example.com:{no_tls_port}"),
@@ -487,7 +487,7 @@ async fn a_webhook_is_signed_and_follows_no_redirect() {
     assert_eq!(upstream.count(), 2);
 }
 
-/// By a URL, a label of a name, a header or a body: what may leave at all leaves for listed hosts only.
+/// In a URL, a label of a name, a header or a body: data leaves only to listed hosts.
 #[tokio::test]
 async fn a_host_that_is_not_listed_is_not_even_looked_up() {
     let upstream = Upstream::start().await;
@@ -574,7 +574,7 @@ async fn an_operator_can_exempt_a_host_at_a_port_or_a_network_and_nothing_else_i
                 .sent
         );
     }
-    // A network says nothing of ports, nor of names that are no public host's.
+    // A network covers neither ports, nor names that are no public host's.
     let network = exempt("127.0.0.1/32");
     let refusal = refused(&guard, get(&format!("127.0.0.1:{port}")), &network).await;
     assert_eq!(refusal.rule, Rule::Port(port));
@@ -633,7 +633,7 @@ async fn g4_what_is_compressed_is_refused_unread_and_none_was_asked_for() {
     let guard = guard_where_all_is(PUBLIC);
     let policy = policy(&[port]);
     for encoding in ["gzip", "br", "deflate", "zstd", "gzip, br", "GZIP"] {
-        // Its head is all that is needed: what follows never comes.
+        // The headers are enough: the body never arrives.
         let bomb = Reply::new(200).header("content-encoding", encoding);
         upstream.will(bomb.body(vec![0; 64 << 10]).silent_after(16));
         let request = Request::new(Method::GET, format!("http://example.com:{port}/{QUERY}"));
@@ -692,7 +692,7 @@ async fn g4_an_answer_without_end_is_cut_at_its_bytes_and_at_its_time() {
         assert_eq!(refusal.kind(), Kind::Timeout, "{refusal}");
         upstream.until_closed().await;
     }
-    // A head without end, as fast as it comes.
+    // Endless headers at full speed.
     upstream.will(Reply::raw(format!(
         "HTTP/1.1 200 OK\r\nx: {}",
         "x".repeat(1 << 20)
@@ -701,7 +701,7 @@ async fn g4_an_answer_without_end_is_cut_at_its_bytes_and_at_its_time() {
         refused(&guard, get(), &policy(&[port])).await.rule,
         Rule::BrokeOff
     );
-    // And redirects that drip are followed without their bodies.
+    // Redirects with slow bodies are followed without the bodies.
     upstream.will(
         Reply::redirect(302, "/b")
             .body(vec![b'.'; 1 << 20])
@@ -726,7 +726,7 @@ async fn silence_of_a_resolver_or_a_server_ends_in_time() {
         (refusal.rule, refusal.sent),
         (Rule::TimedOut(Stage::Dns), false)
     );
-    // It accepts, and does not shake hands.
+    // The server accepts, and never completes the handshake.
     let refusal = refused(&guard_where_all_is(PUBLIC), get(), &soon).await;
     assert_eq!(
         (refusal.rule, refusal.sent),
@@ -737,7 +737,7 @@ async fn silence_of_a_resolver_or_a_server_ends_in_time() {
     assert_eq!((refusal.rule, refusal.sent), (Rule::Unreachable, false));
 }
 
-/// With the dot at its end, no search list of the machine makes another name of it.
+/// With the dot at its end, the machine's search list cannot change the name.
 #[tokio::test]
 async fn names_are_looked_up_as_absolute_unless_the_operator_has_exempted_them() {
     let asked = Arc::new(std::sync::Mutex::new(Vec::new()));
@@ -764,7 +764,7 @@ async fn names_are_looked_up_as_absolute_unless_the_operator_has_exempted_them()
     );
 }
 
-/// What is excluded is so by its name, by a name below it, and by each of its addresses.
+/// An exclusion covers a name, the names below it, and each of its addresses.
 #[tokio::test]
 async fn denied_hosts_are_excluded_from_those_that_are_listed() {
     let guard = guard_where_all_is(PUBLIC);

@@ -1,4 +1,4 @@
-//! The reference of error codes: `host/docs/errors.md` has the table that `ErrorCode` gives.
+//! The reference of error codes: `host/docs/errors.md` has the table of `ErrorCode`.
 
 use std::collections::BTreeSet;
 use std::fs;

@@ -1,4 +1,4 @@
-//! The documented error body, everywhere.
+//! The documented error body, on every path.
 
 use bytes::Bytes;
 use futures_util::StreamExt;
@@ -21,7 +21,7 @@ async fn unknown_routes_and_wrong_methods_have_the_error_body() {
     answer.error(405, "METHOD_NOT_ALLOWED");
 }
 
-/// A vendor's endpoint without `/v1` is what a base URL that lacks it leads to.
+/// A base URL without `/v1` leads to the vendor's endpoint without it.
 #[tokio::test]
 async fn an_endpoint_that_is_under_v1_alone_says_so_elsewhere() {
     let gateway = Gateway::start().await;
@@ -96,7 +96,7 @@ async fn under_v1_errors_are_in_openais_words_with_weirs_code_beside_them() {
         &error,
         "This model's maximum context length is 100 tokens. However, you requested 126 tokens",
     );
-    // Where the provider finds out, in whatever words.
+    // The provider detects it, in any wording.
     upstream.will(tests::Reply::json(
         400,
         &json!({ "error": { "message": "too much", "code": "context_length_exceeded" } }),
@@ -149,7 +149,7 @@ async fn under_v1_errors_are_in_openais_words_with_weirs_code_beside_them() {
     let error = ask(&json!({})).await.error(400, "INVALID_REQUEST");
     assert_eq!(shape(&error), ["null", "invalid_request_error", "model"]);
 
-    // Elsewhere the words are weir's own.
+    // Other dialects get weir's own text.
     let error = client.post("/chat", &chat("gpt-9", "x")).await;
     let error = error.error(400, "UNKNOWN_MODEL");
     assert_eq!(error["code"], "UNKNOWN_MODEL");
@@ -157,7 +157,7 @@ async fn under_v1_errors_are_in_openais_words_with_weirs_code_beside_them() {
     says(&error, "\"gpt-9\"");
 }
 
-/// What a provider calls the fault of a request is told who sent it, if it is a word and not a text.
+/// A provider's error code reaches the client whose request is at fault, if it is a word and not a text.
 #[tokio::test]
 async fn a_providers_own_code_reaches_the_client_whose_request_is_to_blame() {
     let upstream = tests::Upstream::start().await;
@@ -183,7 +183,7 @@ async fn a_providers_own_code_reaches_the_client_whose_request_is_to_blame() {
     }
 }
 
-/// Agents act on its wording.
+/// Agents react to the wording.
 #[tokio::test]
 async fn an_upstream_of_the_clients_own_dialect_refuses_in_its_own_words() {
     let upstream = tests::Upstream::start().await;
@@ -217,16 +217,16 @@ async fn an_upstream_of_the_clients_own_dialect_refuses_in_its_own_words() {
         (&json!("invalid_request_error"), &json!("no_code"))
     );
     says(&told, "refused the request: no");
-    // What agents look for is there all the same.
+    // The text that agents look for is present all the same.
     let told = ask("/v1/chat/completions", &long).await;
     assert_eq!(told["code"], "context_length_exceeded");
     says(&told, "This model's maximum context length is");
-    // Elsewhere the words are weir's.
+    // Other dialects get weir's text.
     let told = ask("/chat", &own).await;
     assert_eq!(told["code"], "UPSTREAM_REJECTED");
     says(
         &told,
-        "The model's provider refused the request: Invalid type",
+        "The model's provider rejected the request: Invalid type",
     );
 }
 
@@ -299,8 +299,8 @@ async fn a_bad_body_is_refused_with_the_field_that_is_wrong() {
     }
 }
 
-/// Whatever a client controls the size of is bounded by itself, or together with its like: no request takes many times
-/// its size, here or in a component.
+/// Each size under a client's control has its own limit, or a joint one with similar sizes: no request takes many
+/// times its size, here or in a component.
 #[tokio::test]
 async fn ids_names_and_lists_are_bounded_and_the_field_is_named() {
     let upstream = Upstream::start().await;

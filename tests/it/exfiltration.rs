@@ -1,4 +1,4 @@
-//! What hostile models, pages and tools try to get out of a swarm: secrets, and requests to where nobody allows any.
+//! Attacks of hostile models, pages and tools on a swarm: for secrets, and for requests to forbidden hosts.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -29,7 +29,7 @@ use weir_storage::secrets::Key;
 
 use crate::cli::{Served, plugin};
 
-/// In every secret, twice: whatever else is left of one, and however its other characters are written, this is not.
+/// Part of every secret, twice: no encoding of the secret's other characters changes it.
 const CORE: &str = "Zx9wV7kQ3mT2";
 
 /// Agents, and secrets of each.
@@ -47,7 +47,7 @@ fn hex(text: &str) -> String {
     })
 }
 
-/// A text as HTML may write each of its characters.
+/// Returns a text's characters in each HTML spelling.
 fn html(text: &str) -> [String; 2] {
     let decimal = |byte| format!("&#{byte};");
     let hexadecimal = |byte| format!("&#x{byte:x};");
@@ -57,7 +57,7 @@ fn html(text: &str) -> [String; 2] {
     ]
 }
 
-/// All that shows that text was there: as it is, in hexadecimal digits, in HTML, and in base64 behind any number of bytes.
+/// Returns the traces of a text: itself, in hexadecimal digits, in HTML, and in base64 after any number of bytes.
 fn traces(text: &str) -> Vec<String> {
     let mut traces = vec![text.to_owned(), hex(text), hex(text).to_uppercase()];
     traces.extend(html(text));
@@ -73,9 +73,9 @@ fn traces(text: &str) -> Vec<String> {
     traces
 }
 
-/// Fails where anything shows a secret.
+/// Fails if the bytes contain a trace of a secret.
 fn assert_clean(what: &str, bytes: &[u8]) {
-    // All of them are ASCII.
+    // All traces are ASCII.
     let text = String::from_utf8_lossy(bytes);
     for trace in traces(CORE) {
         let found = text.split_once(&*trace);
@@ -88,7 +88,7 @@ fn tail(text: &str) -> &str {
     &text[text.floor_char_boundary(text.len().saturating_sub(80))..]
 }
 
-/// An answer that says a secret in every way that servers have of repeating what they were sent.
+/// A response that repeats a secret in every way that servers repeat a request.
 fn echo(secret: &str) -> Reply {
     let percent = |escape: fn(u8) -> String| -> String {
         let bytes = secret.bytes();
@@ -121,7 +121,7 @@ fn echo(secret: &str) -> Reply {
         .body(said.join(" | "))
 }
 
-/// A model's answer that makes these calls.
+/// A model's response with these calls.
 fn calls(asked: &[(&str, Value)]) -> Reply {
     let calls: Vec<_> = asked
         .iter()
@@ -136,7 +136,7 @@ fn calls(asked: &[(&str, Value)]) -> Reply {
     Reply::chat_message(&message, "tool_calls")
 }
 
-/// What a hostile model asks for that has these secrets' names.
+/// The calls of a hostile model that knows the names of these secrets.
 fn attack(receiver: &Upstream, numbers: std::ops::Range<usize>) -> Reply {
     let base = receiver.base_url();
     let elsewhere = format!("http://localhost:{}", receiver.address().port());
@@ -147,7 +147,7 @@ fn attack(receiver: &Upstream, numbers: std::ops::Range<usize>) -> Reply {
         let bound = format!("/bound/{number}");
         requests.extend([
             json!({ "url": format!("{base}{bound}/echo"), "credential": name }),
-            // Where it is not bound: another path, also in disguise; another origin; another method.
+            // Outside of its binding: another path, also in disguise; another origin; another method.
             json!({ "url": format!("{base}/sink?v=${{{name}}}"), "credential": name }),
             json!({ "url": format!("{base}{bound}/%2e%2e/%2e%2e/sink"), "credential": name }),
             json!({ "url": format!("{elsewhere}{bound}"), "credential": name }),
@@ -169,7 +169,7 @@ fn attack(receiver: &Upstream, numbers: std::ops::Range<usize>) -> Reply {
     calls(&asked)
 }
 
-/// The configuration: each secret has an integration and a place that it is bound to.
+/// The configuration: each secret has an integration and a bound place.
 fn configuration(model: &Upstream, receiver: &Upstream, secrets: &Path) -> String {
     let base = receiver.base_url();
     let names: Vec<_> = (0..AGENTS * EACH)
@@ -201,7 +201,7 @@ fn configuration(model: &Upstream, receiver: &Upstream, secrets: &Path) -> Strin
     toml
 }
 
-/// All of a request, without the header that the secret is bound to where it is at its place.
+/// Returns a request without the header of its secret, if it is at its bound place.
 fn beside_what_is_bound(request: &Request) -> String {
     let place = request.path.strip_prefix("/bound/");
     let number = place.and_then(|rest| rest.split('/').next()?.parse().ok());
@@ -216,10 +216,10 @@ fn beside_what_is_bound(request: &Request) -> String {
     format!("{} {} {others:?} {body}", request.method, request.path)
 }
 
-/// A hundred secrets, with tools that do what a hostile model says, and a server that repeats each secret in every spelling.
+/// A hundred secrets, tools that obey a hostile model, and a server that repeats each secret in every spelling.
 #[tokio::test(flavor = "multi_thread")]
 async fn g1_no_secret_reaches_a_guest_a_prompt_a_sink_an_event_a_record_the_database_or_the_log() {
-    // The search would find them.
+    // Proof that the search finds secrets.
     for text in [
         secret(7),
         hex(&secret(7)),
@@ -266,7 +266,7 @@ async fn g1_no_secret_reaches_a_guest_a_prompt_a_sink_an_event_a_record_the_data
     let id = record["execution_id"].as_str().expect("an id");
     let shown = client.get(&format!("/swarms/{id}")).await.json();
 
-    // Each was used where it belongs, twice, and what came back was blotted out.
+    // Each was used at its place, twice, and redacted in the response.
     let received = receiver.requests();
     let used = received
         .iter()
@@ -284,7 +284,7 @@ async fn g1_no_secret_reaches_a_guest_a_prompt_a_sink_an_event_a_record_the_data
     for request in &received {
         assert_clean("a request", beside_what_is_bound(request).as_bytes());
     }
-    // What a guest is handed it says, so that its memory is in the prompts.
+    // A guest's result contains its complete input, so the prompts show its memory.
     for request in &prompts {
         assert_clean("a prompt", format!("{request:?}").as_bytes());
         assert_clean("a prompt", &request.body);
@@ -308,7 +308,7 @@ async fn g1_no_secret_reaches_a_guest_a_prompt_a_sink_an_event_a_record_the_data
     assert!(files > 0, "the database is there");
 }
 
-/// An executor whose tools find these addresses behind all names, and trust the tests' certificate.
+/// An executor whose tools resolve all names to these addresses, and trust the tests' certificate.
 fn executor(
     gateway: &Gateway,
     rules: &str,
@@ -359,7 +359,7 @@ fn executor(
     (executor, tools)
 }
 
-/// A page tells a model to carry a secret out, and the model does all that it can.
+/// A page tells a model to send a secret out, and the model obeys in every way.
 #[tokio::test]
 async fn g3_an_injected_page_gets_no_request_and_no_look_up_out_to_where_nothing_is_listed() {
     let [model, listed, sink, hook] = [
@@ -474,7 +474,7 @@ async fn g3_an_injected_page_gets_no_request_and_no_look_up_out_to_where_nothing
         assert!(is_refused, "{call}");
     }
 
-    // What it may tell, it tells over TLS, signed.
+    // Permitted notifications use TLS and a signature.
     let told = hook.requests();
     assert_eq!(told.len(), 1);
     let told = &told[0];

@@ -1,4 +1,4 @@
-//! What leaves as a table: requests and sums as CSV, and a month in the columns of FOCUS. Exact, whole, and no formulas.
+//! Exports: requests and sums as CSV, and a month in the columns of FOCUS. Exact, complete, and without formulas.
 
 use std::collections::BTreeMap;
 
@@ -27,7 +27,7 @@ async fn each(test: impl AsyncFn(Gateway, ManualClock)) {
     on_each_database(START, |builder| builder, test).await;
 }
 
-/// The cells of a table as a spreadsheet reads them, without its headings, which are returned apart.
+/// Returns the headings of a table, and its cells as a spreadsheet reads them.
 fn table(answer: &Answer) -> (Vec<String>, Vec<Vec<String>>) {
     assert_eq!(answer.status, 200, "{}", answer.text());
     assert_eq!(answer.headers["content-type"], "text/csv; charset=utf-8");
@@ -62,7 +62,7 @@ fn table(answer: &Answer) -> (Vec<String>, Vec<Vec<String>>) {
     (headings, lines)
 }
 
-/// The lines of a table by their headings.
+/// Returns the lines of a table by their headings.
 fn rows(answer: &Answer) -> Vec<BTreeMap<String, String>> {
     let (headings, lines) = table(answer);
     let row = |line: Vec<String>| headings.iter().cloned().zip(line).collect();
@@ -71,14 +71,14 @@ fn rows(answer: &Answer) -> Vec<BTreeMap<String, String>> {
 
 type Row = BTreeMap<String, String>;
 
-/// Those lines of an export that are about requests.
+/// Returns the lines of an export about requests.
 fn of_usage(answer: &Answer) -> Vec<Row> {
     let mut rows = rows(answer);
     rows.retain(|row| row["ChargeCategory"] == "Usage");
     rows
 }
 
-/// A number with up to 9 decimals, in billionths.
+/// Parses a number with up to 9 decimals, in billionths.
 fn nano(number: &str) -> i64 {
     let (sign, digits) = match number.strip_prefix('-') {
         Some(digits) => (-1, digits),
@@ -89,7 +89,7 @@ fn nano(number: &str) -> i64 {
     sign * (whole.parse::<i64>().expect("digits") * 1_000_000_000 + rest)
 }
 
-/// What a column of some lines adds up to, in billionths.
+/// Returns the sum of a column, in billionths.
 fn sum<'a>(rows: impl IntoIterator<Item = &'a Row>, column: &str) -> i64 {
     rows.into_iter().map(|row| nano(&row[column])).sum()
 }
@@ -169,7 +169,7 @@ async fn a_month_is_exported_in_the_columns_of_focus_to_the_last_nano_dollar() {
             ..SERVED
         };
         serve(app, elsewhere).await;
-        // Of the next month.
+        // A request of the next month.
         clock.advance(std::time::Duration::from_secs(3 * 86_400));
         serve(app, SERVED).await;
         let client = gateway.client();
@@ -213,7 +213,7 @@ async fn a_month_is_exported_in_the_columns_of_focus_to_the_last_nano_dollar() {
         );
         let tags: Value = serde_json::from_str(&lines[0]["Tags"]).expect("JSON");
         assert_eq!(tags["provider"], "p");
-        // What this month has.
+        // The current month's requests.
         let february = of_usage(&csv(&client, "/usage/export").await);
         assert_eq!(february.len(), 1);
         assert_eq!(february[0]["ChargePeriodStart"], "2026-02-02T00:00:00Z");
@@ -292,7 +292,7 @@ async fn keys_are_named_in_an_export_and_what_is_taken_back_later_is_a_correctio
             );
             assert_eq!(line["EffectiveCost"], "0.0000252");
 
-            // Its node goes away and comes back with less, a day later.
+            // Its node fails and returns with less, a day later.
             let app = gateway.app();
             let bob_id = gateway.web_user_id("bob").await;
             let request = Served {
@@ -317,7 +317,7 @@ async fn keys_are_named_in_an_export_and_what_is_taken_back_later_is_a_correctio
                 ..request
             };
             settle(app, held, less).await;
-            // Tokens are good for an hour.
+            // Tokens are valid for an hour.
             let bob = gateway.web("bob");
             let lines = of_usage(&csv(&bob, "/usage/export").await);
             let of_small = lines.iter().filter(|line| line["ResourceId"] == "small");
@@ -330,13 +330,13 @@ async fn keys_are_named_in_an_export_and_what_is_taken_back_later_is_a_correctio
     .await;
 }
 
-/// What a month has of an account: its lines, and what they add up to in money and credits.
+/// Returns an account's lines of a month, and checks their sums in money and credits.
 async fn month(gateway: &Gateway, user: &str, period: &str) -> Vec<Row> {
     let admin = gateway.admin("root").await;
     let path = format!("/admin/usage/export?period={period}");
     let mut rows = rows(&csv(&admin, &path).await);
     rows.retain(|row| row["BillingAccountId"] == user);
-    // As FOCUS has it, of all lines of a kind.
+    // FOCUS requires this of all lines of a kind.
     for row in &rows {
         let is_usage = row["ChargeCategory"] == "Usage";
         assert_eq!(row["ConsumedQuantity"].is_empty(), !is_usage, "{row:?}");
@@ -354,7 +354,7 @@ async fn month(gateway: &Gateway, user: &str, period: &str) -> Vec<Row> {
     rows
 }
 
-/// All of an account's credits, held ones included, in billionths.
+/// Returns all of an account's credits, including held ones, in billionths.
 async fn balance(gateway: &Gateway, user: &str) -> i64 {
     let account = AccountId(user.to_owned());
     let account = gateway.app().ledger.find_account(&account).await;
@@ -392,7 +392,7 @@ async fn a_month_adds_up_to_the_payments_and_to_the_ledgers_credits() {
             event
         };
         processor.tell(&refunded("half", START, 1_250)).await;
-        // An operator's gift, what an operator has put right, and a plan.
+        // An operator's grant, an operator's correction, and a plan.
         for (what, body) in [
             ("top-up", json!({ "credits": 40 })),
             (
@@ -415,7 +415,7 @@ async fn a_month_adds_up_to_the_payments_and_to_the_ledgers_credits() {
             rows.retain(|row| row["ChargeCategory"] == category && row["x_Source"] == source);
             rows
         };
-        // The money: what was paid, less what went back.
+        // The money: payments less refunds.
         let paid = of(&january, "Purchase", "payment");
         let amounts: i64 = sqlx::query_scalar("SELECT CAST(SUM(amount) AS BIGINT) FROM payments")
             .fetch_one(app.database.reader())
@@ -427,7 +427,7 @@ async fn a_month_adds_up_to_the_payments_and_to_the_ledgers_credits() {
             sum(&january, "BilledCost"),
             (amounts - 1_250) * DOLLAR / 100
         );
-        // What was bought with it, and the bonus.
+        // The purchased credits, and the bonus.
         assert_eq!(sum(&paid, "PricingQuantity"), 100_000 * CREDIT);
         let bonuses = of(&january, "Credit", "payment");
         assert_eq!(sum(&bonuses, "x_Credits"), (2 * 2_500 + 5_000) * CREDIT);
@@ -438,7 +438,7 @@ async fn a_month_adds_up_to_the_payments_and_to_the_ledgers_credits() {
             sum(&of(&january, "Credit", "refund"), "x_Credits"),
             -1_250 * CREDIT
         );
-        // What nobody has paid for.
+        // Credits without a payment.
         assert_eq!(
             sum(&of(&january, "Credit", "free_plan"), "x_Credits"),
             500 * CREDIT
@@ -453,7 +453,7 @@ async fn a_month_adds_up_to_the_payments_and_to_the_ledgers_credits() {
             adjusted[0]["ChargeDescription"],
             "Credits taken: counted twice"
         );
-        // The usage, and what is left.
+        // The usage, and the rest.
         let used = sum(&january, "EffectiveCost");
         assert_eq!(used, 2 * SERVED.credits);
         assert_eq!(
@@ -487,9 +487,9 @@ async fn a_month_adds_up_to_the_payments_and_to_the_ledgers_credits() {
             sum(&february, "x_BalanceChange"),
             balance(&gateway, eve).await - before
         );
-        // What has happened since changes nothing of the month before.
+        // Later events change nothing of the month before.
         assert_eq!(month(&gateway, eve, "2026-01").await, january);
-        // Users see their own, without what providers ask.
+        // Users see their own lines, without the providers' prices.
         let bob = rows(&csv(&gateway.web("bob"), "/usage/export?period=2026-01").await);
         assert_eq!(bob, []);
         let own = rows(&csv(&gateway.client(), "/usage/export?period=2026-01").await);
@@ -499,7 +499,7 @@ async fn a_month_adds_up_to_the_payments_and_to_the_ledgers_credits() {
     .await;
 }
 
-/// Whoever keeps the file must see that it is not whole: the connection ends in the middle of the body.
+/// The incomplete file must be recognizable: the connection ends in the middle of the body.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_export_that_the_database_breaks_off_does_not_look_complete() {
     each(async |gateway, _| {
@@ -507,7 +507,7 @@ async fn an_export_that_the_database_breaks_off_does_not_look_complete() {
         serve(app, SERVED).await;
         let [first, _] = plans::days_of_month("2026-01").expect("a month");
         for day in 0..20 {
-            // A source that nobody knows cannot be read.
+            // A row with an unknown source is unreadable.
             let source = if day == 19 { "fax" } else { "web" };
             sqlx::query(
                 "INSERT INTO usage_daily (account_id, period_start, day, model, provider, source, key_hash, requests, \
@@ -537,7 +537,7 @@ async fn an_export_that_the_database_breaks_off_does_not_look_complete() {
         let _ = patiently(stream.read_to_end(&mut answer)).await;
         let answer = String::from_utf8(answer).expect("UTF-8");
         assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
-        // As much as was under way when the database failed need not arrive.
+        // The bytes under way at the failure need not arrive.
         assert!(answer.contains("2026-01-02T00:00:00Z"), "{answer}");
         assert!(!answer.contains("2026-01-30T00:00:00Z"), "{answer}");
         assert!(!answer.ends_with("\r\n0\r\n\r\n"), "it looks complete");

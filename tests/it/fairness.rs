@@ -1,4 +1,4 @@
-//! What one account, one upstream or one guest may take from the others. `cargo torture W-B` and `N2` measure the same.
+//! The shares of one account, one upstream or one guest. `cargo torture W-B` and `N2` measure the same.
 
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
@@ -8,7 +8,7 @@ use tests::{Gate, Gateway, Reply, Upstream, chat, guests};
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 
-/// A gateway on two threads, with twice as many loops as threads at any time.
+/// A gateway on two threads, with twice as many concurrent loops as threads.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn healthy_requests_are_served_beside_more_loops_than_threads() {
     let gateway = Gateway::builder()
@@ -34,8 +34,8 @@ async fn healthy_requests_are_served_beside_more_loops_than_threads() {
             }
         }
     }
-    // Loops take at least 250 ms of processor time each, asleep four fifths of it: on a runtime
-    // that they starved, next to nothing would have been served meanwhile.
+    // Loops take at least 250 ms of processor time each, asleep four fifths of it: on a starved runtime, hardly any
+    // request would have been served meanwhile.
     assert!(served >= 20, "{served} requests were served");
 }
 
@@ -68,9 +68,9 @@ async fn an_account_has_no_more_turns_than_its_share() {
         }
     }
     assert_eq!(upstream.count(), 2);
-    // Others have theirs.
+    // Other accounts have their own turns.
     assert_eq!(ask(gateway.web("bob")).await.content(), "quick");
-    // A turn is there again when its answer is.
+    // A turn is free when its response is sent.
     for gate in &gates {
         gate.open();
         let slow = slow.next().await.expect("another").expect("no panic");
@@ -79,7 +79,7 @@ async fn an_account_has_no_more_turns_than_its_share() {
     }
 }
 
-/// Each asks again as soon as it has its answer: a turn that is given back later than that would be missed.
+/// Each client sends its next request as soon as it has its response: a later release of the turn would be noticed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn whoever_has_an_answer_has_the_turn_back() {
     let upstream = Upstream::start().await;
@@ -138,7 +138,7 @@ async fn an_upstream_that_stalls_leaves_turns_to_the_others() {
     let refused = gateway.chat("alone", "x").await;
     refused.error(503, "UPSTREAM_BUSY");
     assert_eq!(refused.headers["retry-after"], "1");
-    // What was answered is answered again, and a key that found no place is free.
+    // A repeated key gets its response again, and a refused key is free.
     assert_eq!(keyed("first").await.content(), "kept");
     keyed("second").await.error(503, "UPSTREAM_BUSY");
     assert_eq!(gateway.chat("both", "x").await.content(), "from the second");
@@ -192,12 +192,12 @@ async fn the_waits_of_an_exchange_have_a_bound_together() {
         let answer = gateway.chat("hostile", &command.to_string()).await;
         answer.error(502, "ADAPTER_FAILED");
     }
-    // The client's doing, and not the adapter's.
+    // The client's fault, and not the adapter's.
     let refused = gateway.chat("demo", "/slow 2 4000000000").await;
     refused.error(400, "UPSTREAM_REJECTED");
 }
 
-/// A body that comes as it likes takes the room that it fills, and no account's bodies take all of it.
+/// A body takes room as it arrives, and no account's bodies take all of it.
 #[tokio::test]
 async fn bodies_take_room_as_they_come_and_an_account_has_its_share() {
     let gateway = Gateway::builder()
@@ -224,7 +224,7 @@ async fn bodies_take_room_as_they_come_and_an_account_has_its_share() {
             .expect("it reads");
         socket
     };
-    // Each may have ten times the room, and more than that is said to come.
+    // Each may have ten times the room, and announces more than that.
     let mut open = Vec::new();
     for _ in 0..4 {
         open.push(begin("Transfer-Encoding: chunked", 1_000).await);
@@ -236,7 +236,7 @@ async fn bodies_take_room_as_they_come_and_an_account_has_its_share() {
         client.send(Method::POST, "/chat", json, body).await
     };
     assert_eq!(ask(gateway.client()).await.status, 200);
-    // Nearly all of a quarter. Where both come at once, either may be the one that finds no room.
+    // Nearly all of a quarter. If both arrive at once, either may be refused.
     let refused = async {
         loop {
             open.push(begin("Transfer-Encoding: chunked", 900 << 10).await);
@@ -249,7 +249,7 @@ async fn bodies_take_room_as_they_come_and_an_account_has_its_share() {
     let refused = tests::patiently(refused).await;
     refused.error(429, "TOO_MANY_AT_ONCE");
     assert_eq!(ask(gateway.web("bob")).await.status, 200);
-    // Given back with the connections.
+    // Released with the connections.
     drop(open);
     tests::patiently(async { while ask(gateway.client()).await.status != 200 {} }).await;
 }

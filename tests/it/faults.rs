@@ -1,5 +1,5 @@
-//! What goes wrong with an upstream, however it was asked: the documented error, the right charge, and another upstream only
-//! where the request cannot have been served.
+//! Failures of an upstream in every form of request: the documented error, the right charge, and a fallback only if
+//! the request cannot have been served.
 
 use serde_json::{Value, json};
 use tests::scenario::Scenario;
@@ -8,7 +8,8 @@ use tests::{Client, Gateway, Reply, Upstream, patiently};
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpListener;
 
-/// What a whole answer costs, in credits: 12 tokens of input at 1 USD a million and 7 of output at 2, times 1.4.
+/// The cost of a complete response, in credits: 12 tokens of input at 1 USD a million and 7 of output at 2, times
+/// 1.4.
 const PRICE: f64 = 0.0364;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -22,13 +23,13 @@ enum Fault {
     ResetInside,
 }
 
-/// What a client is told where nobody else can be asked.
+/// The client's result without a fallback.
 struct Expected {
     status: u16,
     code: &'static str,
-    /// Whether another upstream is asked where there is one.
+    /// The request falls back, if there is another upstream.
     gives_way: bool,
-    /// Whether some of it was delivered, and is paid for.
+    /// Some output was delivered, and is charged.
     is_charged: bool,
 }
 
@@ -61,14 +62,14 @@ impl Fault {
             }
             Self::Status(401) => expected(502, "UPSTREAM_ERROR", false, false),
             Self::Status(_) => expected(503, "UPSTREAM_UNAVAILABLE", true, false),
-            // Of a stream, it shows that nothing has come.
+            // A stream shows that no output has arrived.
             Self::SilentBefore => expected(504, "UPSTREAM_TIMEOUT", stream, false),
             Self::SilentAfter => expected(504, "UPSTREAM_TIMEOUT", false, stream),
             Self::ResetInside => expected(502, "UPSTREAM_ERROR", false, stream),
         }
     }
 
-    /// How long the upstream may take for what it does not do at all; for all else it has the time that it needs.
+    /// Time limits of the missing step; all other steps have the time that they need.
     fn timeouts(self) -> &'static str {
         match self {
             Self::SilentBefore => "timeouts = { first_byte_ms = 400, first_token_ms = 200 }",
@@ -77,8 +78,8 @@ impl Fault {
         }
     }
 
-    /// For the whole request: all that bounds an answer of which nothing comes, where it is not streamed; and less than what
-    /// a client would have to wait to be served after all.
+    /// Time limit of a non-streamed request, which alone bounds a response without output; shorter than a client's
+    /// wait for a fallback.
     fn total_ms(self) -> u32 {
         match self {
             Self::SilentBefore => 2_500,
@@ -86,10 +87,10 @@ impl Fault {
         }
     }
 
-    /// What the upstream answers, where it is there.
+    /// The upstream's response, if it is reachable.
     fn reply(self, stream: bool) -> Option<Reply> {
         let whole = Scenario::Text.reply("openai", stream).expect("an answer");
-        // In a stream, behind its first event and within the next.
+        // In a stream, after its first event and within the next.
         let half = whole.whole_body().len() / 2;
         match self {
             Self::Refused | Self::NoTls => None,
@@ -105,7 +106,7 @@ impl Fault {
     }
 }
 
-/// Answers whatever comes as no TLS server would.
+/// Sends bytes that no TLS server would send.
 async fn speaks_no_tls() -> String {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
     let address = listener.local_addr().expect("an address");
@@ -124,10 +125,10 @@ async fn nobody_listens() -> String {
     format!("http://{}", listener.local_addr().expect("an address"))
 }
 
-/// What a client is told of a failed request.
+/// The client's view of a failed request.
 #[derive(Debug)]
 struct Failed {
-    /// None of a stream that had begun.
+    /// `None` for a stream that had begun.
     status: Option<u16>,
     error: Value,
 }
@@ -231,7 +232,7 @@ async fn each_fault_is_told_charged_and_tried_again_as_documented() {
             }
         }
         drop(gateway);
-        // None is left behind.
+        // No connection remains.
         patiently(second.until_all_closed()).await;
     }
 }

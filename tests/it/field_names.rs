@@ -1,24 +1,12 @@
-//! Names of fields that differ in case from those that weir or an adapter owns: servers in Go would read them as the same
-//! field, so weir refuses them, whatever the dialect and the adapter.
+//! weir rejects field names that differ only in case from a field of weir or of an adapter: servers in Go would read both
+//! names as the same field.
 
 use serde_json::{Value, json};
 use tests::ledger::random::Random;
 use tests::{Gateway, Reply, Upstream};
+use weir_dialects::ADAPTERS_OWN;
 
-/// Fields that adapters own or price and a dialect need not declare: of a body, in any dialect.
-const ADAPTERS_OWN: [&str; 9] = [
-    "fallbacks",
-    "inference_geo",
-    "max_completion_tokens",
-    "max_output_tokens",
-    "max_tokens",
-    "prediction",
-    "service_tier",
-    "speed",
-    "user",
-];
-
-/// Where names are the client's own, in any of the requests below: maps, schemas and arguments.
+/// Objects of the requests below with names of the client's choice: maps, schemas and arguments.
 const FREE: [&str; 6] = [
     "/metadata",
     "/tools/0/function/parameters",
@@ -28,7 +16,7 @@ const FREE: [&str; 6] = [
     "/messages/1/content/0/input",
 ];
 
-/// A request of each dialect that has as many of its objects as fit together.
+/// A request of each dialect, with as many kinds of objects as one request can have.
 fn requests() -> [(&'static str, Value); 4] {
     let schema = json!({ "type": "object", "properties": { "Model": { "type": "string" } } });
     let chat = json!({
@@ -77,7 +65,7 @@ fn requests() -> [(&'static str, Value); 4] {
     ]
 }
 
-/// The objects of a request, as JSON pointers, but for those whose names are the client's own.
+/// The objects of a request as JSON pointers, except the objects of [`FREE`].
 fn objects(value: &Value, at: &str, found: &mut Vec<String>) {
     if FREE.contains(&at) {
         return;
@@ -98,7 +86,7 @@ fn objects(value: &Value, at: &str, found: &mut Vec<String>) {
     }
 }
 
-/// The name with other letters in capitals, or in characters that Go takes for the same letters.
+/// The name with some letters in capitals, or in characters that Go folds to the same letters.
 fn other_case(name: &str, random: &mut Random) -> String {
     loop {
         let varied: String = name
@@ -116,7 +104,7 @@ fn other_case(name: &str, random: &mut Random) -> String {
     }
 }
 
-/// Where a field stands, as errors name it: they repeat no characters beyond ASCII.
+/// The path of a field in an error. Errors repeat ASCII only.
 fn path(object: &str, name: &str) -> String {
     let name = if name.is_ascii() { name } else { "…" };
     let mut path = String::new();
@@ -142,7 +130,7 @@ async fn a_name_that_differs_in_case_from_a_field_of_weirs_is_refused_wherever_i
     let seed = rand_seed();
     let mut random = Random::new(seed);
     for (endpoint, request) in requests() {
-        // Names of the client's own are left alone.
+        // weir does not compare names of the client's choice.
         let served = client.post(endpoint, &request).await;
         assert_eq!(served.status, 200, "{endpoint}: {}", served.text());
         let count = upstream.count();
@@ -183,7 +171,7 @@ async fn a_name_that_differs_in_case_from_a_field_of_weirs_is_refused_wherever_i
     }
 }
 
-/// Another one each time: a failure names it.
+/// A new seed for each run; a failure prints it.
 fn rand_seed() -> u64 {
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
     now.expect("after 1970").as_nanos() as u64
@@ -204,7 +192,7 @@ async fn the_other_spelling_of_a_limit_is_refused_by_its_name() {
         let error = answer.error(400, "INVALID_REQUEST");
         assert_eq!(error["param"], path("", name), "{error}");
     }
-    // What nobody owns is for the adapter to judge, in any case.
+    // The adapter decides about an unknown name.
     let mut request = tests::chat("demo", "x");
     request["Frobnicate"] = json!(1);
     let answer = gateway.client().post("/chat", &request).await;

@@ -1,10 +1,10 @@
-//! The filters that come with weir, over real sockets and real Wasm.
+//! The bundled filters, over real sockets and real Wasm.
 
 use serde_json::{Value, json};
 use tests::gateway::Builder;
 use tests::{Gateway, Reply, Upstream, chunks};
 
-/// A gateway whose requests to `scripted`, which the upstream answers, are redacted.
+/// A gateway that redacts requests to `scripted`, which the upstream serves.
 async fn redacting(upstream: &Upstream, options: &str) -> Gateway {
     let filter = format!("[[filters]]\nslot = \"redact-pii\"\n{options}");
     let gateway = Gateway::builder().upstream("scripted", upstream);
@@ -73,7 +73,7 @@ async fn personal_data_is_found_across_the_pieces_of_a_stream() {
     let events = gateway.stream("scripted", "Who?").await.rest().await;
     assert_eq!(said(&events), "Ask [e-mail], [card]. Done");
     assert_eq!(events.last().map(String::as_str), Some("data: [DONE]"));
-    // What it makes of an answer is never mended behind the client's back.
+    // Redacted output is never repaired later.
     assert!(!events.concat().contains("4111"), "{events:?}");
 }
 
@@ -117,7 +117,7 @@ async fn short_requests_go_here_and_long_ones_there() {
     assert_eq!(ask("hello").await, "short");
     assert_eq!(ask(&"hello ".repeat(2_000)).await, "long");
     assert_eq!((short.count(), long.count()), (1, 1));
-    // The others are still there to fall back to.
+    // The other upstreams remain as fallbacks.
     let failed: Value = json!({ "error": { "message": "overloaded", "type": "server_error" } });
     short.always(Reply::json(503, &failed));
     assert_eq!(ask("hello").await, "long");

@@ -1,7 +1,7 @@
-//! Filters, over real sockets and real Wasm: what they can do to a request and its answer, what becomes of one that fails,
-//! and that neither touches anybody else.
+//! Filters, over real sockets and real Wasm: their effects on a request and its response, their failures, and their
+//! isolation from others.
 //!
-//! The filter is `tests/hostile/meddling`, which does what the word behind `meddle ` says.
+//! The filter is `tests/hostile/meddling`, which obeys the word after `meddle `.
 
 use std::time::{Duration, Instant};
 
@@ -14,7 +14,7 @@ use weir_sandbox::Digest;
 
 const FILTER: &str = "[[filters]]\nslot = \"meddling\"\n";
 
-/// A gateway whose requests to `scripted`, which the upstream answers, go through these filters.
+/// A gateway whose requests to `scripted`, which the upstream serves, pass these filters.
 fn filtered(upstream: &Upstream, filters: &str) -> Builder {
     Gateway::builder()
         .plugin("meddling", guests::meddling())
@@ -26,7 +26,7 @@ async fn gateway(upstream: &Upstream) -> Gateway {
     filtered(upstream, FILTER).start().await
 }
 
-/// What the upstream was asked last, by its user.
+/// Returns the user's text of the upstream's last request.
 fn asked(upstream: &Upstream) -> String {
     let requests = upstream.requests();
     let body = requests.last().expect("it was asked").json();
@@ -35,7 +35,7 @@ fn asked(upstream: &Upstream) -> String {
     last["content"].as_str().expect("a text").to_owned()
 }
 
-/// That nothing is left over: no task, no hold, and others are served.
+/// Checks that no task and no hold remains, and that others are served.
 async fn assert_nothing_is_left(gateway: &Gateway, upstream: &Upstream, when: &str) {
     upstream.will(Reply::chat("fine"));
     let next = gateway.chat("scripted", "hello").await;
@@ -45,7 +45,7 @@ async fn assert_nothing_is_left(gateway: &Gateway, upstream: &Upstream, when: &s
     assert!(metrics.contains("\nweir_ledger_open_holds 0\n"), "{when}");
 }
 
-/// Has the filter do this to a request that streams, whose answer comes in these pieces.
+/// Makes the filter do this to a streamed request, whose response arrives in these pieces.
 async fn streamed(
     gateway: &Gateway,
     upstream: &Upstream,
@@ -57,7 +57,7 @@ async fn streamed(
     stream.rest().await
 }
 
-/// The same, whatever the answer is: an error that comes before it, or in it.
+/// Returns the raw text of such a response, including an error before it or in it.
 async fn streamed_text(
     gateway: &Gateway,
     upstream: &Upstream,
@@ -114,7 +114,7 @@ async fn a_refusal_is_told_and_costs_nothing() {
     let error = error.error(400, "CONTENT_FILTERED");
     assert_eq!(
         error["message"],
-        "The filter meddling refuses this request: it is what this filter is for."
+        "The filter meddling rejects this request: it is what this filter is for."
     );
     assert_eq!(error["param"], "messages");
     assert_eq!(error["filter"], "meddling");
@@ -157,7 +157,7 @@ async fn what_is_kept_of_a_session_is_what_the_client_was_told() {
     assert_eq!(body["messages"][1]["content"], "QUIET", "{body}");
 }
 
-/// What a session keeps of a request is what its filters have let through.
+/// A session keeps a request as its filters have passed it.
 #[tokio::test]
 async fn a_session_keeps_what_filters_have_made_of_the_clients_messages() {
     let upstream = Upstream::start().await;
@@ -179,7 +179,7 @@ async fn a_session_keeps_what_filters_have_made_of_the_clients_messages() {
     assert_eq!(body["messages"][2]["content"], "and then?", "{body}");
     assert_eq!(body["messages"].as_array().map(Vec::len), Some(3), "{body}");
 
-    // So does what an answer of another dialect goes on with by its id.
+    // So does a response of another dialect that is continued by its id.
     let body = json!({ "model": "scripted", "input": "meddle upper" });
     upstream.will(Reply::chat("one"));
     let first = gateway.client().post("/v1/responses", &body).await;
@@ -239,11 +239,11 @@ async fn an_upstream_can_be_chosen() {
     assert_eq!(ask("pass").await.content(), "first");
     assert_eq!(ask("last").await.content(), "second");
     assert_eq!(ask("backwards").await.content(), "second");
-    // Who was not chosen is no fallback; who was, is.
+    // An upstream that was not chosen is no fallback; a chosen one is.
     second.always(Reply::error(503, "overloaded"));
     ask("last").await.error(503, "UPSTREAM_UNAVAILABLE");
     assert_eq!(ask("backwards").await.content(), "first");
-    // What the client does not allow is not among them.
+    // An upstream that the client excludes is not among them.
     let only_first = gateway.client().with_header("x-weir-provider", "first");
     let request = chat("both", "meddle last");
     assert_eq!(only_first.post("/chat", &request).await.content(), "first");
@@ -314,10 +314,7 @@ async fn a_filter_that_fails_ends_its_request_alone() {
         let started = Instant::now();
         let answer = gateway.chat("scripted", &format!("meddle {word}")).await;
         let error = answer.error(502, "FILTER_FAILED");
-        assert_eq!(
-            error["message"], "A filter that this request must pass failed.",
-            "no details"
-        );
+        assert_eq!(error["message"], "A required filter failed.", "no details");
         assert!(started.elapsed() < Duration::from_secs(15), "{word}");
         assert_eq!(upstream.count(), 0, "{word}");
     }
@@ -387,7 +384,7 @@ async fn what_is_held_back_is_bounded() {
 #[tokio::test]
 async fn a_filter_hears_that_an_answer_begins_anew() {
     let (first, second) = (Upstream::start().await, Upstream::start().await);
-    // It begins, and has said nothing when it fails.
+    // The stream begins, and fails before any output.
     let begun = json!({"id": "1", "choices": [{"index": 0, "delta": {"role": "assistant"}}]});
     let failed = json!({"error": {"message": "overloaded", "type": "server_error", "code": 503}});
     first.always(Reply::events([begun.to_string(), failed.to_string()]));
@@ -441,7 +438,7 @@ async fn a_filter_that_may_fail_is_gone_on_without() {
     // A refusal is no failure.
     let refused = gateway.chat("scripted", "meddle refuse").await;
     refused.error(400, "CONTENT_FILTERED");
-    // Nor does an answer go on as it was that has been changed.
+    // A changed response does not continue in its original form.
     let events = streamed(
         &gateway,
         &upstream,
@@ -452,7 +449,7 @@ async fn a_filter_that_may_fail_is_gone_on_without() {
     assert!(events.join("\n").contains("FILTER_FAILED"), "{events:?}");
 }
 
-/// What a filter that guards goes back to may let pass what this one stops: a slot of one that must not fail refuses.
+/// An earlier version of a filter that guards may pass requests that this one stops: its slot refuses requests.
 #[tokio::test]
 async fn a_guard_in_quarantine_does_not_bring_back_what_was_there_before() {
     for (on_failure, refuses) in [("refuse", true), ("allow", false)] {
@@ -623,7 +620,7 @@ async fn filters_are_taken_up_without_a_restart() {
     assert_eq!(gateway.chat("scripted", "meddle refuse").await.status, 400);
 }
 
-/// Filters that come with SIGHUP have guests of their own for each request, as those of the start.
+/// Filters that a SIGHUP adds have guests of their own for each request, like those of the start.
 #[tokio::test]
 async fn filters_that_are_taken_up_have_room_for_their_guests_or_are_refused() {
     let upstream = Upstream::start().await;
@@ -648,7 +645,7 @@ async fn filters_that_are_taken_up_have_room_for_their_guests_or_are_refused() {
         .take_up(config.clone())
         .await
         .expect("it fits");
-    // All at once, each watched by five filters until its answer is there.
+    // All at once, each watched by five filters until its response arrives.
     let gate = Gate::new();
     upstream.always(Reply::chat("x").after_gate(&gate));
     let client = gateway.client();
@@ -669,7 +666,10 @@ async fn filters_that_are_taken_up_have_room_for_their_guests_or_are_refused() {
         panic!("there is room");
     };
     let said = format!("{refused:#}");
-    assert!(said.contains("filters: there is no room"), "{said}");
+    assert!(
+        said.contains("filters: the reserved memory is too small"),
+        "{said}"
+    );
     assert_eq!(gateway.chat("scripted", "meddle refuse").await.status, 400);
 }
 
@@ -710,7 +710,7 @@ async fn options_that_a_filter_does_not_take_stop_the_start() {
     for (settings, what) in [
         (
             "options = { loudness = \"1\" }",
-            "filters[0].options.loudness: is not one that it has",
+            "filters[0].options.loudness: is unknown to it",
         ),
         (
             "options = { about = \"nonsense\" }",

@@ -1,4 +1,4 @@
-//! What counts as a guest's time: its thread's processor time, and no wait for others.
+//! The time of a guest: its thread's processor time, without waits for others.
 
 use std::num::NonZeroU64;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use weir_sandbox::code_cache::CodeCache;
 use weir_sandbox::{GuestError, GuestLimits, Sandbox, loading};
 use weir_storage::secrets::Key;
 
-/// Threads that compute for as long as this is there, several for each core.
+/// Threads that compute until this is dropped, several for each core.
 struct BusyHost(Arc<AtomicBool>);
 
 impl BusyHost {
@@ -55,12 +55,12 @@ fn within(call_timeout_ms: u64, cpu_ms: u64) -> GuestLimits {
     }
 }
 
-/// A request that has the guest do this before it answers.
+/// A request that makes the guest do this before it responds.
 fn commanding(command: &serde_json::Value) -> Request {
     request(&chat("hostile", &command.to_string()))
 }
 
-/// Has the guest compute, and says how that ended.
+/// Makes the guest compute, and returns the result.
 async fn compute(adapter: &Adapter, turns: u64) -> Result<(), GuestError> {
     let request = commanding(&json!({ "behave": "compute", "turns": turns, "in": "begin" }));
     match GuestExchange::begin(adapter, &request, 0, &[]).await {
@@ -70,7 +70,7 @@ async fn compute(adapter: &Adapter, turns: u64) -> Result<(), GuestError> {
     }
 }
 
-/// How many turns of its loop a guest takes for so much time, on an idle machine.
+/// Returns the turns of a guest's loop in this time, on an idle machine.
 async fn turns_within(adapter: &Adapter, time: Duration) -> u64 {
     const TRIED: u64 = 1_000_000;
     let mut fastest = Duration::MAX;
@@ -82,7 +82,7 @@ async fn turns_within(adapter: &Adapter, time: Duration) -> u64 {
     (TRIED as f64 * time.as_secs_f64() / fastest.as_secs_f64()) as u64
 }
 
-/// An answer that streams in pieces of seven bytes, while other threads have the processor most of the time.
+/// A response that streams in pieces of seven bytes, while other threads have the processor most of the time.
 #[tokio::test]
 async fn a_stream_of_small_pieces_on_a_busy_host_uses_its_own_time_alone() {
     const PIECES: usize = 30_000;
@@ -136,7 +136,7 @@ async fn a_component_whose_guests_loop_keeps_no_other_component_waiting() {
         &within(3_000, 500),
     )
     .await;
-    // It is past its time at full speed: it needs some turns.
+    // The guest is past its time at full speed, and needs some turns.
     let turns = turns_within(&sound, Duration::from_millis(40)).await;
     let mut loops = JoinSet::new();
     for _ in 0..90 {
@@ -173,8 +173,8 @@ async fn a_wait_for_other_components_guests_does_not_count() {
         let looping = looping.unwrap_or_else(|error| panic!("{name}: {error}"));
         loops.spawn(async move { compute(&looping, u64::MAX - 1).await });
     }
-    // As soon as the others have left full speed, a call takes longer than it may. On a busy machine, as many turns as were
-    // computed within a time are few: then a call computes more.
+    // Once the others have left full speed, a call exceeds its limit. On a busy machine, fewer turns fit into a time:
+    // a call then computes more.
     patiently(async {
         let mut turns = turns;
         loop {

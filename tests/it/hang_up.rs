@@ -1,4 +1,4 @@
-//! Clients that go away, and clients that do not read.
+//! Clients that disconnect, and clients that do not read.
 
 use std::time::{Duration, Instant};
 
@@ -70,7 +70,7 @@ async fn a_plain_client_that_hangs_up_is_noticed_too() {
 async fn nothing_more_is_read_from_the_upstream_while_the_client_does_not_read() {
     let upstream = Upstream::start().await;
     let gate = Gate::new();
-    // More than all buffers between hold together, in many pieces.
+    // More than all buffers in between hold together, in many pieces.
     let words = vec!["x".repeat(10_000); 2_000];
     upstream
         .will(Reply::chat_stream(words.iter().map(String::as_str)).gate_before_piece(1_999, &gate));
@@ -84,8 +84,8 @@ async fn nothing_more_is_read_from_the_upstream_while_the_client_does_not_read()
     let asked = Instant::now();
     let mut stream = gateway.client().stream("/chat", &body).await;
     stream.next_chunk().await;
-    // The client reads no more: the write time-out closes its connection, and only then does the
-    // drain read the rest from the upstream.
+    // The client reads no more: the write time-out closes its connection, and only then does the drain read the rest
+    // from the upstream.
     patiently(gate.reached()).await;
     assert!(asked.elapsed() >= Duration::from_millis(300));
     gate.open();
@@ -114,7 +114,7 @@ async fn a_client_that_reads_a_little_now_and_then_is_cut_as_one_that_reads_noth
     body["max_tokens"] = 4_000_000.into();
     let body = body.to_string();
     let socket = TcpSocket::new_v4().expect("a socket");
-    // As little as there is, so that the gateway hears of each read.
+    // The minimum, so that the gateway notices each read.
     socket.set_recv_buffer_size(4 << 10).expect("it is open");
     let mut socket = socket.connect(gateway.address()).await.expect("it listens");
     let request = format!(
@@ -137,7 +137,7 @@ async fn a_client_that_reads_a_little_now_and_then_is_cut_as_one_that_reads_noth
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     });
-    // At that pace, reading it all would take minutes: only the drain comes so far.
+    // At that pace, a complete read would take minutes: only the drain gets so far.
     patiently(gate.reached()).await;
     gate.open();
     patiently(until_idle(&gateway)).await;
@@ -161,7 +161,7 @@ async fn no_second_attempt_is_made_for_a_client_that_hung_up() {
     patiently(gate.reached()).await;
     request.abort();
     let _ = request.await;
-    // The gateway learns of it from the socket; a request over the same runtime lets it.
+    // The gateway learns of the disconnect from the socket; a request on the same runtime gives it the time.
     for _ in 0..20 {
         gateway.stranger().get("/health").await;
     }

@@ -42,7 +42,7 @@ async fn a_request_waits_for_its_database_as_long_as_the_settings_say() {
     let make_key = async |user: &Client| user.post("/api-keys", &json!({"name": "another"})).await;
     let known = async |gateway: &Gateway| {
         let user = gateway.web("wilma");
-        // The hurried one gives up at once on a machine that is busy.
+        // On a busy machine, the hurried gateway gives up at once.
         patiently(async { while user.get("/api-keys").await.status != 200 {} }).await;
         user
     };
@@ -58,7 +58,7 @@ async fn a_request_waits_for_its_database_as_long_as_the_settings_say() {
     make_key(&user).await.error(503, "STORE_UNAVAILABLE");
     drop(writer);
 
-    // Longer than it would unless it was told to.
+    // Longer than its default.
     let patient = Gateway::start().await;
     let user = known(&patient).await;
     let writer = patient.app().database.begin().await;
@@ -72,7 +72,7 @@ async fn a_request_waits_for_its_database_as_long_as_the_settings_say() {
     assert_eq!(made.status, 201, "{}", made.text());
 }
 
-/// Waits until a gateway is not ready, and returns why.
+/// Waits until a gateway is not ready, and returns the reason.
 async fn until_not_ready(client: &Client) -> String {
     patiently(async {
         loop {
@@ -87,7 +87,7 @@ async fn until_not_ready(client: &Client) -> String {
     .await
 }
 
-/// As on a full disk, but that here another process writes and does not end.
+/// As on a full disk, except that another process writes without end here.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_gateway_that_cannot_charge_is_not_ready_and_says_why_until_it_can() {
     let upstream = Upstream::start().await;
@@ -229,7 +229,7 @@ async fn a_signal_ends_readiness_first_and_a_second_one_everything() {
     let not_ready = client.get("/health/ready").await;
     not_ready.error(503, "NOT_READY");
     assert_eq!(not_ready.headers["connection"], "close");
-    // Until load balancers have noticed, it serves as before, new connections, too.
+    // Until load balancers have noticed, it serves as before, including new connections.
     assert_eq!(client.get("/health").await.status, 200);
     let answer = served.client().post("/chat", &chat("scripted", "x")).await;
     assert_eq!(answer.content(), "still here");
@@ -243,7 +243,7 @@ async fn a_signal_ends_readiness_first_and_a_second_one_everything() {
         "{events:?}"
     );
     let (log, ended_well) = served.ended();
-    assert!(ended_well && log.contains("stopping at once"), "{log}");
+    assert!(ended_well && log.contains("stopping immediately"), "{log}");
 }
 
 #[tokio::test]
@@ -254,7 +254,7 @@ async fn one_signal_is_enough_to_stop_once_the_delay_is_over() {
     served.logged(|line| line.contains("a second signal")).await;
     assert_eq!(client.get("/health").await.status, 200);
     let (log, ended_well) = served.ended();
-    assert!(ended_well && !log.contains("stopping at once"), "{log}");
+    assert!(ended_well && !log.contains("stopping immediately"), "{log}");
 }
 
 /// A provider and a model of this name, for the command.

@@ -12,8 +12,8 @@ use weir_sandbox::compiler::{CompileError, CompileLimits, Compiler};
 use weir_sandbox::loading::{self, Arrived};
 use weir_sandbox::{GuestError, LoadError};
 
-/// No guest may hold a request for longer than this; the budget of 250 ms of processor time stretches
-/// because a guest that uses it up is made to sleep between ticks.
+/// Maximum time that a guest may hold a request; the budget of 250 ms of processor time stretches, because a guest
+/// that uses it up sleeps between ticks.
 const CONTAINED_WITHIN: Duration = Duration::from_secs(15);
 
 async fn gateway(limits: &str) -> Gateway {
@@ -24,7 +24,7 @@ async fn gateway(limits: &str) -> Gateway {
         .await
 }
 
-/// Has the guest misbehave, and checks that it fails alone.
+/// Makes the guest misbehave, and checks that only its request fails.
 async fn assert_contained(gateway: &Gateway, command: Value) {
     let error = assert_ends(gateway, command, 502, "ADAPTER_FAILED").await;
     assert_eq!(
@@ -33,7 +33,7 @@ async fn assert_contained(gateway: &Gateway, command: Value) {
     );
 }
 
-/// Has the guest misbehave, and checks that it ends alone, in time and with this error.
+/// Makes the guest misbehave, and checks that only its request ends, in time and with this error.
 async fn assert_ends(gateway: &Gateway, command: Value, status: u16, code: &str) -> Value {
     let started = Instant::now();
     let answer = gateway.chat("hostile", &command.to_string()).await;
@@ -47,7 +47,8 @@ async fn assert_ends(gateway: &Gateway, command: Value, status: u16, code: &str)
     error
 }
 
-/// The next healthy call is served, by the same component and by another, and nothing is left over.
+/// Checks that the next healthy request is served, by the same component and by another, and that no resources
+/// remain.
 async fn assert_serves(gateway: &Gateway, when: &str) {
     let answer = gateway.chat("hostile", "hello").await;
     assert_eq!(answer.content(), "ok", "{when}");
@@ -56,7 +57,7 @@ async fn assert_serves(gateway: &Gateway, when: &str) {
     assert!(gateway.app().tasks.is_empty(), "{when}");
 }
 
-/// In a plain gateway, in every call of the contract that needs no upstream.
+/// Checks containment in a plain gateway, in every call of the contract that needs no upstream.
 async fn assert_contained_everywhere(command: Value) {
     let gateway = gateway("").await;
     for place in ["begin", "next"] {
@@ -66,7 +67,7 @@ async fn assert_contained_everywhere(command: Value) {
     }
 }
 
-/// Loads a guest that misbehaves before it is ever asked anything, or at the stock request.
+/// Loads a guest that misbehaves before its first request, or at the stock request.
 async fn refusal(name: &str) -> LoadError {
     refusal_of(name, &guests::wat_guest(name)).await
 }
@@ -89,7 +90,7 @@ async fn refusal_of(name: &str, component: &[u8]) -> LoadError {
     }
 }
 
-/// The engine sees before the guest runs that it asks for more than there can be.
+/// The engine detects an impossible size before the guest runs.
 fn does_not_fit(error: &LoadError, complaint: &str) -> bool {
     matches!(error, LoadError::Parse(text) if text.contains(complaint))
 }
@@ -269,7 +270,7 @@ async fn w13_json_that_nests_deep_is_refused_where_a_client_sends_it() {
         .await;
     let client = gateway.client();
     let post = async |body: String| send(&client, "/chat", body).await;
-    // The path of the field that is named, and a request with a deep value where the @ is.
+    // The path of the field in the error, and a request with a deep value at the @.
     for (param, fields) in [
         ("extra", r#""extra": @"#),
         (
@@ -293,7 +294,7 @@ async fn w13_json_that_nests_deep_is_refused_where_a_client_sends_it() {
         let body = asking(fields).replace('@', &deep());
         let error = post(body).await.error(400, "INVALID_REQUEST");
         assert_eq!(error["param"], param, "{fields}");
-        // And where nothing ever closes.
+        // The same without any closing bracket.
         let open = format!(
             "{}{}",
             asking(fields).split('@').next().unwrap_or_default(),
@@ -311,7 +312,7 @@ async fn w13_json_that_nests_deep_is_refused_where_a_client_sends_it() {
     let answer = send(&service, "/internal/agent/code", body).await;
     answer.error(400, "INVALID_REQUEST");
 
-    // As a text, arguments are the client's own and nobody has to read them: they are passed on.
+    // Arguments as a text are the client's own and need no parse: they pass.
     let arguments = r#""messages": [
         {"role": "user", "content": "x"},
         {"role": "assistant", "tool_calls": [{"id": "c", "type": "function", "function": {"name": "f", "arguments": "@"}}]},
@@ -350,7 +351,7 @@ async fn w13_json_that_nests_deep_in_an_upstreams_answer_is_a_failure_of_that_re
             "after {body}"
         );
     }
-    // An error's body is looked at for what it says; one that cannot be read says nothing.
+    // An error's body is parsed for its message; an unreadable one has none.
     upstream.will(of_type(
         400,
         "application/json",
@@ -358,7 +359,7 @@ async fn w13_json_that_nests_deep_in_an_upstreams_answer_is_a_failure_of_that_re
     ));
     let answer = gateway.chat("scripted", "x").await;
     answer.error(400, "UPSTREAM_REJECTED");
-    // What is never looked at may nest as it likes.
+    // An unparsed value may nest to any depth.
     upstream.will(of_type(
         200,
         "application/json",
@@ -413,7 +414,7 @@ async fn w15_a_flood_of_log_lines_is_capped_and_escaped() {
         .with_max_level(tracing::Level::DEBUG)
         .with_writer(move || writer.clone())
         .finish();
-    // The test's runtime has one thread, so that this covers the gateway too.
+    // The test's runtime has one thread, so this covers the gateway, too.
     let _guard = tracing::subscriber::set_default(subscriber);
     let gateway = gateway("").await;
     let text = "forged\r\n2026-01-01 ERROR \u{1b}[31mnot ours\u{1b}[0m \0";
@@ -427,7 +428,7 @@ async fn w15_a_flood_of_log_lines_is_capped_and_escaped() {
     let written = log.text();
     for flood in [&first, &written[first.len()..]] {
         let lines = flood.lines().filter(|line| line.contains("weir::guest"));
-        // What the guest wrote, and what is said of it: that it was given up, if it was, and how much was dropped.
+        // The guest's own lines, and the host's lines about it: its end, if any, and the number of dropped lines.
         let (own, about): (Vec<_>, Vec<_>) = lines.partition(|line| line.contains("forged"));
         assert_eq!(own.len(), 200);
         let summary = about.last().expect("a summary");
@@ -468,7 +469,7 @@ async fn w16_an_answer_of_a_byte_now_and_then_is_cut_by_one_deadline_or_the_othe
         upstream.until_hung_up().await;
         assert_serves(&gateway, "after an idle upstream").await;
     }
-    // Close enough together that none of the pauses is too long.
+    // Close enough together that no pause is too long.
     let gateway = hurried("idle_ms = 500\ntotal_ms = 1000").await;
     for reply in slowly(Duration::from_millis(100)) {
         upstream.will(reply);
@@ -494,7 +495,7 @@ async fn w16_a_guest_that_hands_out_a_byte_now_and_then_is_cut_by_the_total_dead
         |steps: Value| json!({ "behave": "script", "steps": steps, "forever": true, "once": 1 });
     for wait in [json!({ "Wait": 100 }), json!({ "Wait": 5_000 })] {
         let drips = script(json!([start, byte, wait]));
-        // The text that has arrived is the answer.
+        // The text that has arrived is the response.
         let cut = gateway.chat("hostile", &drips.to_string()).await;
         assert_eq!(cut.status, 200, "{}", cut.text());
         let choice = &cut.json()["choices"][0];
@@ -512,7 +513,8 @@ async fn w16_a_guest_that_hands_out_a_byte_now_and_then_is_cut_by_the_total_dead
         let waits = script(json!([wait, wait]));
         assert_ends(&gateway, waits, 504, "UPSTREAM_TIMEOUT").await;
     }
-    // Without a pause there are too many steps long before; and nobody waits longer than all waits together may be.
+    // Without a pause the limit of steps is reached long before; and no client waits longer than the limit of all
+    // waits.
     assert_contained(&gateway, script(json!([start, byte]))).await;
     assert_contained(&gateway, script(json!([start, byte, { "Wait": u32::MAX }]))).await;
 }
@@ -581,7 +583,7 @@ async fn w19_custom_sections_weigh_and_mean_nothing() {
     assert_serves(&gateway, "after 31 MiB").await;
 }
 
-/// What the compiler cannot do within its limits costs its child, and nobody else anything.
+/// A compilation beyond its limits costs its child, and no other process.
 #[tokio::test(flavor = "multi_thread")]
 async fn w19_a_hundred_thousand_functions_end_the_compiler_and_nothing_else() {
     for (limits, complaint) in [
@@ -643,7 +645,7 @@ async fn a_guest_gets_no_more_randomness_than_it_can_use() {
     .await;
 }
 
-/// A list may name one thing any number of times, and the host goes through it all within a tick of the guest's.
+/// A list may name an entry any number of times, and the host processes all of it within a tick of the guest's.
 #[tokio::test]
 async fn a_guest_polls_no_more_at_once_than_it_can_hold() {
     let gateway = gateway("").await;
@@ -670,7 +672,7 @@ async fn what_all_guests_may_have_of_memory_is_shared_and_given_back() {
         tokio::spawn(async move { client.post("/chat", &request).await })
     };
     gate.reached().await;
-    // A second one finds no room for its appetite, but others do.
+    // A second one finds too little memory, but others do not.
     let second = gateway.chat("hostile", &greedy);
     let served = gateway.chat("hostile", "hello");
     let (second, served) = tokio::join!(second, served);
@@ -813,14 +815,14 @@ async fn what_is_no_component_is_refused() {
     ));
 }
 
-/// How deep "deep" is: far beyond what any stack takes.
+/// The depth of "deep": far beyond any stack.
 const DEEP: usize = 100_000;
 
 fn deep() -> String {
     format!("{}{}", "[".repeat(DEEP), "]".repeat(DEEP))
 }
 
-/// The body of a request, with these fields in place of what they name again.
+/// The body of a request, with these fields in place of its own of the same names.
 fn asking(fields: &str) -> String {
     let messages = r#", "messages": [{"role": "user", "content": "x"}]"#;
     let messages = if fields.starts_with("\"messages\"") {

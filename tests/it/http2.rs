@@ -1,4 +1,4 @@
-//! HTTP/2 in the clear, by prior knowledge: the same answers, and no more of anything than HTTP/1.1 has.
+//! HTTP/2 in clear text, by prior knowledge: the same responses, and the same limits as HTTP/1.1.
 
 use std::future::poll_fn;
 use std::time::{Duration, Instant};
@@ -26,7 +26,7 @@ async fn connect(gateway: &Gateway) -> Http2 {
         .with_key(gateway.key())
 }
 
-/// Waits until no request is under way, and nothing is held for one.
+/// Waits until no request is under way, and no hold is open.
 async fn until_settled(gateway: &Gateway) {
     patiently(async {
         loop {
@@ -39,7 +39,7 @@ async fn until_settled(gateway: &Gateway) {
     .await;
 }
 
-/// A client for what no sound one does.
+/// A client for invalid frames.
 async fn raw(gateway: &Gateway) -> SendRequest<Bytes> {
     raw_with(gateway, &h2::client::Builder::new()).await
 }
@@ -62,7 +62,7 @@ fn post(gateway: &Gateway, path: &str) -> Request<()> {
         .expect("a legal request")
 }
 
-/// Sends a chat request whose answer is streamed.
+/// Sends a chat request with a streamed response.
 async fn ask_for_stream(gateway: &Gateway, send: SendRequest<Bytes>) -> ResponseFuture {
     let mut body = chat("scripted", "x");
     body["stream"] = true.into();
@@ -96,7 +96,7 @@ async fn both_versions_are_spoken_at_one_port() {
     }
     client.get("/nope").await.error(404, "NOT_FOUND");
     assert_eq!(gateway.chat("demo", "x").await.content(), "You said: x");
-    // What begins as HTTP/2 does may be something else.
+    // A connection that begins like HTTP/2 may be something else.
     let mut socket = TcpStream::connect(gateway.address())
         .await
         .expect("it listens");
@@ -220,7 +220,7 @@ async fn each_request_on_a_connection_takes_as_much_as_one_on_its_own() {
     }
 }
 
-/// Each would be begun and given up at next to no cost to whoever asks.
+/// Each request would begin and end at next to no cost to its client.
 #[tokio::test]
 async fn who_gives_up_request_after_request_loses_the_connection() {
     let upstream = Upstream::start().await;
@@ -237,7 +237,7 @@ async fn who_gives_up_request_after_request_loses_the_connection() {
             let Ok((_, mut request)) = send.send_request(post(&gateway, "/chat"), false) else {
                 return;
             };
-            // It is taken up, and waits for its body.
+            // The request has begun, and waits for its body.
             tokio::task::yield_now().await;
             request.send_reset(h2::Reason::CANCEL);
             given_up += 1;
@@ -271,7 +271,7 @@ async fn heads_have_the_same_bounds() {
     assert_eq!(with("x", "1", 101).await, Some(431));
     assert_eq!(with("x", &"x".repeat(17 << 10), 1).await, Some(431));
     assert_eq!(with("x", "1", 1).await, Some(200), "the connection goes on");
-    // Two hosts, of which one would be believed here, and the other one elsewhere.
+    // Two hosts: weir would use one, and another server the other.
     let mut request = client.request(Method::GET, "/health", Bytes::new());
     request
         .headers_mut()
@@ -303,7 +303,7 @@ async fn a_head_that_goes_on_for_ever_ends_the_connection() {
     };
     let mut opening = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
     opening.extend(frame(4, 0, 0, &[]));
-    // Of the head's first frame, neither its end nor the request's.
+    // The first frame of the headers has neither END_HEADERS nor END_STREAM.
     opening.extend(frame(1, 0, 1, &[0x82, 0x86, 0x84]));
     socket.write_all(&opening).await.expect("it reads");
     let (mut read, mut write) = socket.into_split();
@@ -337,7 +337,7 @@ async fn an_answer_that_is_left_unread_is_cut_and_the_others_go_on() {
     let asked = Instant::now();
     let answer = patiently(ask_for_stream(&gateway, send.clone()).await).await;
     let mut body = answer.expect("an answer").into_body();
-    // Its window stays as it is: nothing of what is read is given back. All the same, more is read of others.
+    // Its window stays unchanged: the client returns no credit. All the same, other streams are read.
     let health = || {
         let uri = format!("http://{}/health", gateway.address());
         Request::get(uri).body(()).expect("a legal request")
@@ -373,7 +373,7 @@ async fn an_answer_of_which_a_little_is_read_now_and_then_is_cut_as_well() {
     upstream.will(Reply::chat_stream(texts).gate_before_piece(1_999, &gate));
     let gateway = limited(&upstream, "client_write_timeout_ms = 300").await;
     let mut client = h2::client::Builder::new();
-    // So little that each read is told.
+    // Small enough that each read is acknowledged.
     let send = raw_with(&gateway, client.initial_window_size(1 << 10)).await;
     let answer = patiently(ask_for_stream(&gateway, send).await).await;
     let mut body = answer.expect("an answer").into_body();
@@ -447,7 +447,7 @@ async fn a_connection_ends_when_it_is_silent_idle_or_old() {
     old.until_closed().await;
 }
 
-/// One that takes no notice of being told that it ends, and one that has said nothing at all.
+/// One connection that ignores GOAWAY, and one that is silent.
 #[tokio::test]
 async fn an_idle_connection_makes_way() {
     let upstream = Upstream::start().await;
@@ -478,7 +478,7 @@ async fn stopping_finishes_what_is_under_way_and_takes_nothing_more() {
     draining.cancelled().await;
     patiently(async { while TcpStream::connect(address).await.is_ok() {} }).await;
     assert!(!stopped.is_finished(), "it waits");
-    // It is told not to ask anything more on this connection.
+    // The client learns to send no further request on this connection.
     patiently(async { while client.try_post("/chat", &chat("demo", "x")).await.is_ok() {} }).await;
     gate.open();
     assert_eq!(stream.content().await, "two");
@@ -509,7 +509,7 @@ async fn while_it_is_not_ready_any_more_a_connection_takes_one_last_request() {
     stopped.await.expect("it stops");
 }
 
-/// One window for all that is read: a client that gives nothing back of one answer has as little sent to it of all.
+/// One window for the connection: a client that returns no credit for one response gets as little of all of them.
 #[tokio::test]
 async fn nothing_more_is_read_from_the_upstream_than_the_client_has_room_for() {
     let upstream = Upstream::start().await;

@@ -52,7 +52,7 @@ fn is_replay(answer: &Answer) -> bool {
     replayed.is_some()
 }
 
-/// How many requests were settled, and what was charged for them, in millionths of a credit.
+/// Returns the number of settled requests, and their charge in millionths of a credit.
 async fn charges(gateway: &Gateway) -> (i64, i64) {
     let row = sqlx::query(
         "SELECT CAST(COUNT(*) AS BIGINT), CAST(COALESCE(-SUM(plan_delta + top_up_delta), 0) AS BIGINT) \
@@ -85,7 +85,7 @@ async fn of_twenty_at_once_one_is_served() {
         let gate = Gate::new();
         upstream.will(Reply::chat("once").after_gate(&gate));
         let gateway = builder.start().await;
-        // Known from here on: twenty that look for one API key at once are not what this is about.
+        // Cached from here on: twenty concurrent look-ups of one API key are not under test.
         assert_eq!(gateway.client().get("/models").await.status, 200);
         let mut requests = JoinSet::new();
         for _ in 0..20 {
@@ -238,7 +238,7 @@ async fn what_is_not_charged_gives_the_key_back() {
         upstream.will(Reply::reset());
         let failed = client.post("/chat", &dear).await;
         assert_eq!(failed.status, 502, "{}", failed.text());
-        // As of a stream of which nothing came.
+        // Like a stream without output.
         upstream.will(Reply::error(400, "no"));
         let mut streamed = dear.clone();
         streamed["stream"] = true.into();
@@ -281,7 +281,7 @@ async fn a_streamed_answer_is_not_given_again_but_named() {
         let (_, charged) = charges(&gateway).await;
         not_kept(&client, first.to_str().expect("ASCII"), charged).await;
 
-        // One that its client did not read to the end.
+        // A response that its client did not read to the end.
         let gate = Gate::new();
         upstream.will(Reply::chat_stream(["one ", "two "]).gate_before_piece(1, &gate));
         let client = keyed(&gateway, "key-2");
@@ -349,7 +349,7 @@ async fn a_key_is_kept_for_a_day() {
         assert!(is_replay(&again) && again.body == first.body);
         clock.advance(Duration::from_millis(1));
         upstream.will(Reply::chat("second"));
-        // For another request, even.
+        // Even for another request.
         let other = chat("scripted", "bye");
         let second = client.post("/chat", &other).await;
         assert!(!is_replay(&second));
@@ -394,7 +394,7 @@ async fn nodes_replay_the_answers_of_one_another() {
     assert_eq!(upstream.count(), 1);
 }
 
-/// A node that knows what `first` knows, as a process of its own; its lease is over soon.
+/// Starts a node with the secrets of `first`, as a separate process with a short lease.
 fn start_node(first: &Gateway, postgres: &SecretUrl, upstream: &Upstream) -> Served {
     let folder = tempfile::tempdir().expect("a folder");
     let keys = folder.path().join(".weir/keys");
@@ -418,8 +418,8 @@ fn start_node(first: &Gateway, postgres: &SecretUrl, upstream: &Upstream) -> Ser
     Served::start_as(command, folder, &[])
 }
 
-/// The node waits for its account, which somebody has locked, to claim the key and open the hold; it is frozen until its
-/// lease is over and another node has served the key.
+/// The node waits for its account, which another transaction has locked, to claim the key and open the hold; it is
+/// frozen until its lease is over and another node has served the key.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_node_that_was_frozen_before_its_hold_serves_nothing_twice() {
     let upstream = Upstream::start().await;
@@ -450,7 +450,7 @@ async fn a_node_that_was_frozen_before_its_hold_serves_nothing_twice() {
     let request = tokio::spawn(async move { of_frozen.try_post("/chat", &question()).await });
     patiently(async { while count(waiting).await == 0 {} }).await;
     frozen.signal("STOP");
-    // The database gives up what it was asked for last, and its lease passes.
+    // The database cancels its last statement, and its lease expires.
     patiently(async { while count(waiting).await > 0 {} }).await;
     drop(account);
     let served = client.post("/chat", &question()).await;
@@ -460,7 +460,7 @@ async fn a_node_that_was_frozen_before_its_hold_serves_nothing_twice() {
     patiently(async { while count(leased).await > 0 {} }).await;
 
     frozen.signal("CONT");
-    // It may be too late to hold anything.
+    // It may be too late for a hold.
     let answer = request.await.expect("no panic").expect("an answer");
     if answer.status == 200 {
         assert!(is_replay(&answer) && answer.body == served.body);
@@ -538,7 +538,7 @@ async fn five_hundred_keys_at_once_are_claimed_and_ended_in_time() {
     );
 }
 
-/// A sealing key in a file, as the settings name it.
+/// A sealing key in a file, in the form of the settings.
 fn sealing_key(folder: &TempDir, id: u32, text: &str) -> String {
     let path = folder.path().join(text);
     std::fs::write(&path, text.repeat(16)).expect("it can be written");
@@ -581,7 +581,7 @@ async fn answers_outlive_the_change_to_a_new_key() {
     let first = served.headers["x-request-id"].to_str().expect("ASCII");
     assert_eq!(error["first_request_id"], first);
 
-    // What was moved to another row does not open there.
+    // A response that was moved to another row does not open there.
     let moved = "UPDATE idempotency_keys SET answer = \
                  (SELECT answer FROM idempotency_keys WHERE key = 'key-2') WHERE key = 'key-1'";
     sqlx::query(moved)
@@ -664,7 +664,7 @@ async fn the_key_of_a_request_that_was_torn_down_ends() {
     .await;
 }
 
-/// What the error looks like, as a whole.
+/// The complete error.
 #[tokio::test]
 async fn the_first_request_and_its_charge_are_named() {
     let gateway = Gateway::start().await;
@@ -691,7 +691,8 @@ async fn the_first_request_and_its_charge_are_named() {
     assert_eq!(error, expected);
 }
 
-/// The database is away for longer than a finished answer waits for its charge: the client is told so, and asks again.
+/// The database is down for longer than a finished response waits for its charge: the client gets an error, and
+/// retries.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_answer_whose_charge_was_late_is_kept_for_its_key() {
     let upstream = Upstream::start().await;

@@ -1,4 +1,4 @@
-//! Who is calling: web users, their keys, and the limits on both.
+//! Authentication: web users, their keys, and the limits on both.
 
 use std::time::Duration;
 
@@ -188,7 +188,7 @@ async fn at_most_ten_keys_are_active_however_many_are_asked_for_at_once() {
     let gateway = Gateway::start().await;
     let alice = gateway.web("alice");
     assert_eq!(alice.get("/models").await.status, 200);
-    // On a slow disk, some wait for longer than the database's patience.
+    // On a slow disk, some wait for longer than the database's time limit.
     let answers = join_all((0..25).map(|_| async {
         loop {
             let answer = alice.post("/api-keys", &json!({})).await;
@@ -213,7 +213,7 @@ async fn at_most_ten_keys_are_active_however_many_are_asked_for_at_once() {
     new_key(&alice, "in its place").await;
 }
 
-/// Whoever makes keys and revokes them in a loop does not fill the database.
+/// A user who creates and revokes keys in a loop does not fill the database.
 #[tokio::test]
 async fn a_user_makes_at_most_a_hundred_keys_a_day() {
     let clock = ManualClock::at(Millis::now());
@@ -264,7 +264,7 @@ async fn a_caller_is_limited_to_their_plans_rate() {
     assert_eq!(gateway.stranger().get("/health").await.status, 200);
 }
 
-/// And of what an address may ask, strangers can use up one half.
+/// Strangers can use up only half of an address's rate.
 #[tokio::test]
 async fn an_address_is_limited_whoever_calls() {
     let gateway = Gateway::builder()
@@ -285,7 +285,7 @@ async fn an_address_is_limited_whoever_calls() {
     known.get("/models").await.error(429, "RATE_LIMITED");
 }
 
-/// For fifteen minutes, whatever addresses it forges. Nobody who is known is shut out with it.
+/// For fifteen minutes, under any forged addresses. No known caller is shut out with it.
 #[tokio::test]
 async fn the_eleventh_failure_is_locked_out_for_fifteen_minutes() {
     let clock = ManualClock::at(Millis::now());
@@ -322,7 +322,7 @@ async fn the_eleventh_failure_is_locked_out_for_fifteen_minutes() {
     assert_eq!(unknown.get("/models").await.status, 200);
 }
 
-/// A client with a good key of the user whom tests have anyway.
+/// A client with a valid key of the tests' default user.
 async fn another_key(gateway: &Gateway, name: &str) -> Client {
     let app = gateway.app();
     let now = app.clock.now();
@@ -331,7 +331,7 @@ async fn another_key(gateway: &Gateway, name: &str) -> Client {
     gateway.stranger().with_key(key.expose())
 }
 
-/// However long strangers keep on: what is known of it is looked up anew before it lapses.
+/// While strangers continue, the cached record is renewed before it expires.
 #[tokio::test]
 async fn a_key_in_use_stays_known_while_its_address_is_locked_out() {
     let clock = ManualClock::at(Millis::now());
@@ -366,7 +366,7 @@ async fn a_key_in_use_stays_known_while_its_address_is_locked_out() {
     known.get("/models").await.error(429, "LOCKED_OUT");
 }
 
-/// A job that nobody thinks of shuts nobody out.
+/// A forgotten job with an expired credential shuts no one out.
 #[tokio::test]
 async fn what_is_genuine_and_good_no_more_does_not_count() {
     let issuer = Upstream::start().await;
@@ -459,7 +459,7 @@ async fn what_is_genuine_and_good_no_more_does_not_count() {
             "{round}"
         );
     }
-    // What is forged counts, whatever comes with it.
+    // A forged token counts, even beside valid credentials.
     let forged = SigningKey::generate("a", "EdDSA");
     let forged = forged.token(
         &json!({ "iss": "https://id.example", "aud": "app", "sub": "alice", "exp": now + 600 }),
@@ -486,7 +486,7 @@ async fn what_is_genuine_and_good_no_more_does_not_count() {
     out.error(429, "LOCKED_OUT");
 }
 
-/// Development mode serves nobody else.
+/// Development mode serves only this machine.
 #[tokio::test]
 async fn in_development_mode_this_machine_is_never_locked_out() {
     let gateway = Gateway::builder().tables("[rate_limits]\n").start().await;
@@ -552,7 +552,7 @@ async fn a_disabled_user_can_do_nothing_on_any_node_until_enabled_again() {
         assert!(set(&alice, false).await);
         ask(0, 200).await;
     }
-    // A key that was revoked meanwhile stays so.
+    // A key that was revoked meanwhile stays revoked.
     assert!(set(&alice, true).await);
     let id = keys[1]["key_id"].as_str().expect("an id");
     identity::revoke(first.app(), &alice, id, &by)
@@ -568,7 +568,7 @@ async fn a_disabled_user_can_do_nothing_on_any_node_until_enabled_again() {
     }
 }
 
-/// Ten failures in more than five minutes are a user who mistypes.
+/// Ten failures in more than five minutes are a user's typing errors.
 #[tokio::test]
 async fn failures_are_forgotten_after_five_minutes() {
     let clock = ManualClock::at(Millis::now());
@@ -624,14 +624,14 @@ async fn behind_a_trusted_proxy_clients_are_told_apart() {
     );
 }
 
-/// A pepper in a file, as the settings name it.
+/// A pepper in a file, in the form of the settings.
 fn pepper(folder: &TempDir, version: u32, text: &str) -> String {
     let path = folder.path().join(text);
     std::fs::write(&path, text.repeat(16)).expect("it can be written");
     format!("{{ version = {version}, pepper = {{ file = {path:?} }} }},")
 }
 
-/// Ends a gateway and starts it anew on the same folder, with other peppers.
+/// Stops a gateway and starts it again on the same folder, with other peppers.
 async fn with_peppers(before: Option<Gateway>, peppers: &str) -> anyhow::Result<Gateway> {
     let builder = match before {
         Some(gateway) => Gateway::builder().folder(gateway.stop().await),
@@ -690,7 +690,7 @@ async fn keys_move_to_a_new_pepper_when_they_are_used() {
     assert!(!error.contains(&"another".repeat(2)), "{error}");
 }
 
-/// While nodes are changed over to a new pepper, they keep a key under different names.
+/// During a change of the pepper, nodes cache a key under different names.
 #[tokio::test]
 async fn a_key_is_revoked_on_nodes_of_different_peppers() {
     let (postgres, redis) = (Postgres::shared(), Redis::start());
@@ -722,7 +722,7 @@ async fn a_key_is_revoked_on_nodes_of_different_peppers() {
     }
 }
 
-/// Until the network's end, by one address of it; and what is not shut out cannot be cleared.
+/// For the complete network, by any of its addresses; an address without a lockout cannot be cleared.
 #[tokio::test]
 async fn administrators_see_and_clear_lockouts() {
     let gateway = Gateway::builder()
@@ -771,7 +771,7 @@ async fn administrators_see_and_clear_lockouts() {
     assert_eq!((out, cleared.as_deref()), (2, Some("local:0")));
 }
 
-/// Also of rows that are written late, since events that repeat are summed up.
+/// Also for rows with a delay, since repeated events are summed up.
 #[tokio::test]
 async fn security_events_are_listed_the_newest_first_by_the_time_of_each() {
     let gateway = Gateway::start().await;
@@ -797,7 +797,7 @@ async fn security_events_are_listed_the_newest_first_by_the_time_of_each() {
     fail().await;
     let (kinds, _) = list("").await;
     assert_eq!(kinds, ["authentication.failed"]);
-    // Summed up, and written after what happens next.
+    // Summed up, and written after the next event.
     fail().await;
     let failed_at = Millis::now();
     while Millis::now() == failed_at {
@@ -811,7 +811,7 @@ async fn security_events_are_listed_the_newest_first_by_the_time_of_each() {
         "authentication.failed",
     ];
     assert_eq!(list("").await.0, all);
-    // In parts, each is there once.
+    // In parts, each event occurs once.
     let (mut seen, mut query) = (Vec::new(), "limit=1".to_owned());
     loop {
         let (kinds, next) = list(&query).await;
@@ -824,7 +824,8 @@ async fn security_events_are_listed_the_newest_first_by_the_time_of_each() {
     assert_eq!(seen, all);
 }
 
-/// Neither in the audit's table nor in time: one stranger or a thousand, the first is written and the rest summed up.
+/// Neither in the audit's table nor in time: for one stranger or a thousand, the first event is written and the rest
+/// summed up.
 #[tokio::test]
 async fn a_stranger_who_goes_on_leaves_a_row_of_each_kind() {
     let gateway = Gateway::builder()
@@ -840,7 +841,7 @@ async fn a_stranger_who_goes_on_leaves_a_row_of_each_kind() {
             .expect("the events can be read")
     };
     let mut asked = 0;
-    // Seconds in which each would be a row of its own, were they not summed up.
+    // Seconds in which each event would be a row, if they were not summed up.
     for _ in 0..3 {
         for _ in 0..30 {
             gateway
@@ -860,7 +861,7 @@ async fn a_stranger_who_goes_on_leaves_a_row_of_each_kind() {
     app.audit.flush().await;
     let (rows, written) = count().await;
     assert!(rows <= 6, "{rows}");
-    // Ten failures, one lockout; what is refused after that is no event.
+    // Ten failures, one lockout; later refusals are no events.
     assert_eq!(written, 11);
 }
 
@@ -930,7 +931,7 @@ async fn security_events_are_kept_without_secrets_or_addresses() {
     );
 }
 
-/// No request that begins after a revocation was acknowledged succeeds, on any node.
+/// No request that begins after an acknowledged revocation succeeds, on any node.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_revocation_holds_on_every_node_at_once() {
     let (postgres, redis) = (Postgres::shared(), Redis::start());
@@ -942,7 +943,7 @@ async fn a_revocation_holds_on_every_node_at_once() {
     for round in 1..=5 {
         let key = new_key(&alice, "raced").await;
         let revoked = std::sync::atomic::AtomicBool::new(false);
-        // Each from an address of its own, so that none is shut out for its refusals.
+        // Each from an address of its own, since refusals shut an address out.
         let clients: Vec<_> = (0..50)
             .map(|n| {
                 let node = if n % 2 == 0 { &first } else { &second };
@@ -967,7 +968,7 @@ async fn a_revocation_holds_on_every_node_at_once() {
             tokio::time::sleep(Duration::from_millis(50)).await;
             let id = key["key_id"].as_str().expect("an id");
             let path = format!("/api-keys/{id}");
-            // On a busy machine the stores' short time-outs may run out; then nothing was acknowledged.
+            // On a busy machine the stores' short time-outs may fire; then the revocation was not acknowledged.
             loop {
                 match alice.delete(&path).await.status.as_u16() {
                     204 => break,
@@ -1048,13 +1049,13 @@ async fn a_known_key_costs_one_round_trip_to_redis() {
     for _ in 0..REQUESTS {
         assert_eq!(client.get("/models").await.status, 200);
     }
-    // The question itself is read, too, and each second a few from what looks at Redis by itself.
+    // The query itself counts as a read, and so do a few each second from the nodes' own polls.
     let read = reads() - before;
     let probes = 4 * (started.elapsed().as_secs() + 1);
     assert!((REQUESTS..=REQUESTS + probes).contains(&read), "{read}");
 }
 
-/// For development only: nothing is limited while the cache is away, but who calls is still checked.
+/// For development only: no limits apply while the cache is down, but callers are still authenticated.
 #[tokio::test]
 async fn with_the_policy_allow_a_gateway_serves_without_its_cache() {
     let redis = Redis::start();

@@ -1,4 +1,4 @@
-//! Images: made of prompts and of other images, by endpoints of their own and in chats; what they cost.
+//! Images: from prompts and from other images, by endpoints of their own and in chats, with their prices.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -14,7 +14,7 @@ const EDITS: &str = "/v1/images/edits";
 /// 0.04 USD, times 1.4, times 1.15.
 const PRICE: f64 = 64.4;
 
-/// A gateway whose model `painter` makes images, at 0.04 USD each.
+/// A gateway whose model `painter` generates images, at 0.04 USD each.
 fn painting(adapter: &str, upstream: &Upstream, more: &str) -> Builder {
     Gateway::builder()
         .provider("painter", adapter, Some(upstream))
@@ -37,7 +37,7 @@ fn asked(prompt: &str) -> Value {
     json!({ "model": "painter", "prompt": prompt })
 }
 
-/// An upstream's answer of these images.
+/// An upstream's response with these images.
 fn made(images: &[&[u8]]) -> Reply {
     let data: Vec<_> = images
         .iter()
@@ -60,7 +60,7 @@ fn decoded(image: &Value) -> Vec<u8> {
     STANDARD.decode(base64).expect("base64")
 }
 
-/// How the last request that held credits has ended: its status, its images, its credits.
+/// Returns status, images and credits of the last request with a hold.
 async fn ended(client: &Client) -> (String, i64, f64) {
     let list = client.get("/usage/requests?limit=1").await.json();
     let last = &list["requests"][0];
@@ -111,7 +111,7 @@ async fn images_are_made_of_a_prompt_and_paid_by_the_piece() {
     assert_eq!(ended(&client).await, settled(2));
     let request = upstream.next_request().await;
     assert_eq!(request.path, "/images/generations");
-    // What the price covers is asked for where the client leaves it open.
+    // If the client leaves a property open, the request asks for one that the price covers.
     assert_eq!(
         request.json(),
         json!({
@@ -132,7 +132,7 @@ async fn who_is_delivered_fewer_images_pays_for_those() {
     upstream.will(made(&[b"one"]));
     assert_eq!(client.post(GENERATIONS, &body).await.status, 200);
     assert_eq!(ended(&client).await, settled(1));
-    // Nobody pays for more than was asked for, whatever comes.
+    // The charge never exceeds the requested number of images.
     upstream.will(made(&[b"1", b"2", b"3", b"4"]));
     assert_eq!(client.post(GENERATIONS, &body).await.status, 200);
     assert_eq!(ended(&client).await, settled(3));
@@ -183,7 +183,7 @@ async fn what_the_moderation_refuses_costs_nothing_and_is_told_in_openais_words(
         (&error["code"], &error["param"]),
         (&json!("invalid_value"), &json!("background"))
     );
-    // Elsewhere in weir's.
+    // Other dialects get weir's error.
     upstream.will(moderated());
     let answer = client.post("/chat", &chat("painter", "a cat")).await;
     assert_eq!(
@@ -304,7 +304,7 @@ async fn who_cannot_pay_for_all_that_is_asked_for_gets_none() {
     let poor = painting("openai", &upstream, "").credits(0).start().await;
     let client = poor.client();
     let mut body = asked("a cat");
-    // 500 credits are there, and seven images are the most that they pay for.
+    // 500 credits pay for seven images at most.
     body["n"] = json!(8);
     let error = client
         .post(GENERATIONS, &body)
@@ -318,7 +318,7 @@ async fn who_cannot_pay_for_all_that_is_asked_for_gets_none() {
     assert_eq!(ended(&client).await, settled(1));
 }
 
-/// A form of these parts: what their heads say behind `form-data`, and what they hold.
+/// A form of these parts: their headers after `form-data`, and their contents.
 fn form(boundary: &str, parts: &[(&str, &[u8])]) -> Bytes {
     let mut body = Vec::new();
     for (head, content) in parts {
@@ -339,7 +339,7 @@ async fn post_form(client: &Client, boundary: &str, parts: &[(&str, &[u8])]) -> 
         .await
 }
 
-/// Every byte there is, twice over, and what looks like the end of a part.
+/// All byte values twice, and a fake end of a part.
 fn image(number: u8) -> Vec<u8> {
     let bytes = (0..=255).chain(0..=255);
     bytes
@@ -415,7 +415,7 @@ async fn an_edit_reaches_the_upstream_with_the_very_bytes_of_its_images() {
         String::from_utf8_lossy(&request.body)
     );
 
-    // SDKs choose another boundary when they send a request again.
+    // SDKs choose another boundary for a retry.
     let again = post_form(&keyed, "another-boundary", parts).await;
     assert_eq!(again.headers["idempotency-replayed"], "true");
     assert_eq!(again.text(), answer.text());
@@ -442,7 +442,7 @@ async fn no_image_is_more_of_a_form_than_its_own_part() {
     let request = upstream.next_request().await;
     let content_type = request.header("content-type").expect("a type");
     let (_, boundary) = content_type.split_once("boundary=").expect("a boundary");
-    // Who knows which boundary weir chooses would ask for ten images, and pay for one.
+    // A client that knows weir's boundary would request ten images, and pay for one.
     let more = format!("x\r\n--{boundary}\r\nContent-Disposition: form-data; name=\"n\"\r\n\r\n10");
     let error = edit(more.as_bytes()).await.error(400, "INVALID_REQUEST");
     assert_eq!(error["param"], "image");
@@ -479,7 +479,7 @@ async fn an_edit_may_be_json_and_what_is_neither_is_refused() {
     assert_eq!(upstream.count(), 1);
 }
 
-/// Larger than what one call may hand over, and together more than a guest could hold and parse.
+/// Larger than the limit of one call, and together more than a guest could hold and parse.
 #[tokio::test]
 async fn images_of_many_megabytes_arrive_whole_whatever_makes_them() {
     let image = |seed: u64, bytes: usize| -> Vec<u8> {
@@ -498,7 +498,7 @@ async fn images_of_many_megabytes_arrive_whole_whatever_makes_them() {
     ];
     let upstream = Upstream::start().await;
     upstream.will(made(&images.each_ref().map(Vec::as_slice)));
-    // However busy the machine is that the test runs on.
+    // A limit for a busy machine.
     let patient = "[plugins.limits]\ncpu_ms = 10000\n";
     let gateway = painter("openai", &upstream, patient).await;
     let mut body = asked("large");
@@ -573,7 +573,7 @@ async fn previews_come_as_they_are_made_and_the_image_when_it_is_paid_for() {
         (&json!(true), &json!(1))
     );
 
-    // Who has a preview has something: it is paid for, though the image never comes.
+    // A preview is output: it is charged, though the image never arrives.
     upstream.will(Reply::events([event("partial_image", b"o")]));
     let events = client.stream(GENERATIONS, &body).await.rest().await;
     let (name, error) = read(events.last().expect("an error"));
@@ -587,7 +587,7 @@ async fn who_hangs_up_pays_for_the_image_that_is_being_made() {
     let gate = Gate::new();
     let upstream = Upstream::start().await;
     upstream.will(made(&[b"one"]).after_gate(&gate));
-    // Any other answer would be given up at once.
+    // Any other response would be abandoned at once.
     let gateway = painting("openai", &upstream, "[limits]\nhang_up_drain_ms = 0\n");
     let gateway = gateway.start().await;
     let client = gateway.client();
@@ -637,7 +637,7 @@ async fn a_chat_with_a_model_that_only_makes_images_asks_for_one() {
     assert_eq!(ended(&client).await, settled(1));
     upstream.next_request().await;
 
-    // What was said before is not told; images in the last message are edited.
+    // Earlier messages are not sent; images in the last message are edited.
     let said = json!([
         { "role": "system", "content": "Be kind." },
         { "role": "user", "content": "a dog" },
@@ -664,7 +664,7 @@ async fn a_chat_with_a_model_that_only_makes_images_asks_for_one() {
     assert_eq!(told["content"][0]["type"], "image", "{told}");
 }
 
-/// What a model of Gemini's answers with these parts.
+/// A response of a Gemini model with these parts.
 fn gemini(parts: &Value, reason: &str) -> Reply {
     let candidate = json!({ "content": { "parts": parts }, "finishReason": reason });
     let usage = json!({ "promptTokenCount": 5, "candidatesTokenCount": 1290 });
@@ -688,7 +688,7 @@ async fn a_model_that_chats_and_makes_images_is_paid_by_the_image_either_way() {
     let body = json!({ "model": "painter", "messages": said });
     for (parts, images) in [
         (json!([{ "text": "Here." }, image]), 1),
-        // Words alone are as good, to who would have them for nothing.
+        // Words alone have the same price, so that nobody gets them for free.
         (json!([{ "text": "I will write a novel instead." }]), 1),
         (json!([]), 0),
     ] {

@@ -1,5 +1,5 @@
-//! Look-ups of keys after a flush or a failover of the cache: they do not stampede, refuse no sound key, and bring no revoked
-//! one back.
+//! Look-ups of keys after a flush or a failover of the cache: no stampede, no refusal of a valid key, and no return
+//! of a revoked one.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -21,12 +21,12 @@ use weir_storage::ids::Hex;
 const KEYS: usize = 10_000;
 const USERS: usize = 1_000;
 
-/// Requests at once, at each of two nodes.
+/// Concurrent requests, at each of two nodes.
 const CLIENTS: usize = 32;
 
 const MINUTE: Duration = Duration::from_secs(60);
 
-/// Makes users and keys, more than the API lets any user have, in a few statements.
+/// Creates users and keys, more than the API permits a user, in a few statements.
 async fn make_keys(gateway: &Gateway) -> Vec<RawKey> {
     let app = gateway.app();
     let (pepper, now) = (app.key_peppers.current(), Millis::now());
@@ -63,7 +63,7 @@ async fn make_keys(gateway: &Gateway) -> Vec<RawKey> {
     keys
 }
 
-/// Keys that a node has looked up in the database.
+/// Counts the keys that a node has looked up in the database.
 async fn lookups(gateway: &Gateway) -> usize {
     let metrics = gateway.stranger().get("/metrics").await.text();
     let mut lines = metrics.lines();
@@ -71,7 +71,7 @@ async fn lookups(gateway: &Gateway) -> usize {
     line.expect("a figure").parse().expect("a number")
 }
 
-/// Sends a request with each key to a node, many at once, and counts the answers by status.
+/// Sends requests with each key to a node, many at once, and counts the responses by status.
 async fn use_all(gateway: &Gateway, keys: &[RawKey], times: usize) -> BTreeMap<u16, usize> {
     let next = AtomicUsize::new(0);
     let clients: Vec<Client> = (0..CLIENTS).map(|_| gateway.stranger()).collect();
@@ -81,7 +81,7 @@ async fn use_all(gateway: &Gateway, keys: &[RawKey], times: usize) -> BTreeMap<u
             let mut seen: BTreeMap<u16, usize> = BTreeMap::new();
             loop {
                 let index = next.fetch_add(1, Ordering::Relaxed);
-                // The same key several times in a row: they ask at once.
+                // The same key several times in a row: concurrent requests.
                 let Some(key) = keys.get(index / times) else {
                     return seen;
                 };
@@ -155,7 +155,7 @@ async fn after_a_flush_each_node_looks_each_key_up_once_and_refuses_no_sound_one
             .await;
         answer.error(401, "UNAUTHENTICATED");
     }
-    // The cache has them all again.
+    // The cache has all of them again.
     let before = [lookups(&first).await, lookups(&second).await];
     for node in nodes {
         let seen = use_all(node, &keys[..500], 1).await;
@@ -164,8 +164,8 @@ async fn after_a_flush_each_node_looks_each_key_up_once_and_refuses_no_sound_one
     assert_eq!([lookups(&first).await, lookups(&second).await], before);
 }
 
-/// A reader that looked before a flush cannot bring back a key whose tombstone the flush has taken; nor does a record outlive
-/// the server that may have lost its tombstone.
+/// A reader that looked before a flush cannot restore a key whose tombstone the flush has removed; nor does a record
+/// outlive the server that may have lost its tombstone.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_flush_and_a_restart_begin_another_epoch() {
     let redis = Redis::start();
@@ -204,7 +204,7 @@ async fn a_flush_and_a_restart_begin_another_epoch() {
     assert_eq!(fill(after).await, Ok(Filled::Kept));
     assert_eq!(look(&another).await.epoch, after);
 
-    // Another server has what this one has, and another id: so it is after a restart from a snapshot.
+    // Another server has the same data, and another id, as after a restart from a snapshot.
     redis.command("SAVE");
     redis.kill();
     redis.restart();

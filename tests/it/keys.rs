@@ -1,4 +1,4 @@
-//! API keys as proof of identity.
+//! Authentication by API keys.
 
 use bytes::Bytes;
 use http::Method;
@@ -26,7 +26,7 @@ async fn a_good_key_works_in_either_header() {
 
 #[tokio::test]
 async fn anything_else_is_refused_alike_on_every_route_that_needs_a_key() {
-    // Behind a proxy, so that each comes from an address of its own and none is shut out.
+    // Behind a proxy, so that each request has an address of its own and none is shut out.
     let gateway = Gateway::builder()
         .settings("dev = false\ntrusted_proxies = [\"127.0.0.0/8\"]")
         .start()
@@ -138,10 +138,10 @@ async fn the_database_holds_no_raw_key() {
     assert!(read > 4096, "the database was among the files");
 }
 
-/// A route that is added to the router is closed to strangers, or stands here among those that are open.
+/// A new route of the router is closed to strangers, or listed here among the open ones.
 #[tokio::test]
 async fn every_route_but_health_and_metrics_is_closed_to_strangers() {
-    // The payment processor proves itself by its signatures alone.
+    // The payment processor authenticates itself by its signatures alone.
     let open = [
         "/health",
         "/health/ready",
@@ -149,7 +149,7 @@ async fn every_route_but_health_and_metrics_is_closed_to_strangers() {
         "/openapi.json",
         "/billing/webhook",
     ];
-    // What stands at the gate before them looks at this first.
+    // The gate before these routes checks this first.
     let gated = [
         "encrypt-credential",
         "delete-credential",
@@ -163,7 +163,7 @@ async fn every_route_but_health_and_metrics_is_closed_to_strangers() {
     let mut closed = 0;
     for route in router.split(".route(").skip(1) {
         let path = route.split('"').nth(1).expect("a path");
-        // As far as the next route: the methods that it takes.
+        // Up to the next route: its methods.
         for (word, method) in [
             ("get(", Method::GET),
             ("post(", Method::POST),

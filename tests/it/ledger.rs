@@ -1,4 +1,4 @@
-//! The ledger: its rules, its committer, and what it keeps through crashes, on both databases.
+//! The ledger: its rules, its committer, and its durability through crashes, on both databases.
 
 use std::time::Duration;
 
@@ -204,7 +204,7 @@ async fn a_ledger_that_has_stopped_has_done_all_that_was_asked_for() {
             ledger.open(&alice(), hold, soon()).await.expect("enough");
         }
         for number in 0..300 {
-            // Nobody waits for that.
+            // No caller waits for that.
             ledger.abandon(&alice(), HoldId(format!("h{number}")));
         }
         ledger.stop().await;
@@ -242,7 +242,7 @@ async fn a_hold_that_nobody_waits_for_does_not_stay() {
     .await;
 }
 
-/// Opens a hold as a node does that then goes away, and has noted so much.
+/// Opens a hold for a node that then fails, with this checkpoint.
 async fn orphan(database: &Database, boot_id: &str, hold: &str, checkpoint: i64) {
     let opening = Action::Open {
         open: open(hold, 1_000),
@@ -263,8 +263,8 @@ async fn orphan(database: &Database, boot_id: &str, hold: &str, checkpoint: i64)
     assert_eq!(outcomes, Ok(vec![Ok(Done::Opened), Ok(Done::Checkpointed)]));
 }
 
-/// A sweep touches no account of the free plan: its period begins with its next operation. A paid plan that nobody renews
-/// ends by itself, once, whoever finds it and however often.
+/// A sweep touches no account of the free plan: its period begins with its next operation. A paid plan without a
+/// renewal ends by itself, once, whichever node finds it.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_free_period_begins_on_first_use_and_a_paid_plan_ends_by_itself() {
     each_database(async |stores| {
@@ -313,7 +313,7 @@ async fn a_free_period_begins_on_first_use_and_a_paid_plan_ends_by_itself() {
     .await;
 }
 
-/// An expired hold is kept for a day, in which its node may settle it late. After that, the expiry stands.
+/// An expired hold is kept for a day, in which its node may settle it late. After that, the expiry is final.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_expired_hold_is_deleted_after_a_day_and_its_charge_stands() {
     each_database(async |stores| {
@@ -385,7 +385,7 @@ async fn holds_of_a_node_that_went_away_are_settled_at_their_checkpoint() {
         orphan(database, "alive", "kept", 3).await;
 
         let ledger = another(database).await;
-        // Its own first sweep comes at once; they may share the work.
+        // Its own first sweep runs at once; the nodes may share the work.
         ledger.sweep().await.expect("an answer");
         let orphans = store.find_orphans(NOW, 1_000).await.expect("an answer");
         assert_eq!(orphans, []);
@@ -412,7 +412,7 @@ async fn holds_of_a_node_that_went_away_are_settled_at_their_checkpoint() {
     .await;
 }
 
-/// Whatever became of the request: a hold must not outlast all that could end it.
+/// A hold must not outlast every possible end of its request.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_node_ends_its_own_holds_that_are_older_than_a_request_can_be() {
     each_database(async |stores| {
@@ -463,7 +463,7 @@ async fn what_the_database_refuses_fails_alone() {
             let ledger = ledger.clone();
             let mut open = open(&format!("h{number}"), 1_000);
             if number == 20 {
-                // PostgreSQL cannot keep this.
+                // PostgreSQL cannot store this.
                 open.model = "nul \0".to_owned();
             }
             requests.spawn(async move { ledger.open(&alice(), open, soon()).await });
@@ -487,7 +487,7 @@ async fn on_disk() -> (TempDir, Database) {
     (folder, database)
 }
 
-/// Each time with a turn of its own, as another process would have.
+/// Opens the database with a write turn of its own, as another process would have.
 async fn open_in(folder: &TempDir) -> Database {
     let url = format!("sqlite:{}", folder.path().join("weir.db").display());
     let database = Database::open(&SecretUrl::new(url)).await;
@@ -671,7 +671,7 @@ async fn a_random_history_in_memory_agrees_with_the_oracle() {
     report.unwrap_or_else(|divergence| panic!("{divergence}"));
 }
 
-/// Its thread would go on trying for ever.
+/// Otherwise its thread would retry for ever.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_committer_ends_when_the_database_is_closed() {
     let (_folder, database) = on_disk().await;
@@ -690,7 +690,7 @@ async fn the_committer_ends_when_the_database_is_closed() {
             }
         }
     });
-    assert!(trouble.await.ends_with("only a new start mends that"));
+    assert!(trouble.await.ends_with("only a restart helps"));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -728,7 +728,7 @@ async fn a_settlement_outlasts_the_database() {
         );
     }
     ledger.stop().await;
-    // Readers' connections were cut off, and are trusted for a second.
+    // Readers' connections were cut, and count as healthy for a second.
     tokio::time::sleep(Duration::from_millis(1_500)).await;
     let left = account(&ledger).await;
     assert_eq!(
@@ -870,11 +870,11 @@ async fn an_idempotency_key_gives_one_outcome() {
         release("a").await;
         assert_eq!(ask("c", two, NOW).await, Ok(Done::Opened));
         assert_eq!(end("c", None).await, Err(Refusal::StillOpen));
-        // However long ago its node was heard of.
+        // Regardless of the age of its node's lease.
         let later = Millis(NOW.0 + 3_600_000);
         assert_eq!(ask("d", two, later).await, taken(Taken::InProgress));
 
-        // Served, and then its node crashes before it can say so.
+        // Served, and then its node crashes before it can report that.
         let settled = submit(NOW, Action::Settle(settle("c", 7))).await;
         assert!(settled.is_ok(), "{settled:?}");
         assert_eq!(ask("d", two, NOW).await, taken(Taken::InProgress));
@@ -893,7 +893,7 @@ async fn an_idempotency_key_gives_one_outcome() {
             assert_eq!(ask("d", two, NOW).await, kept);
         }
 
-        // Its node goes away before anything was delivered, and comes back.
+        // Its node fails before any delivery, and returns.
         let tomorrow = NOW.plus_days(1);
         assert_eq!(ask("e", one, tomorrow).await, Ok(Done::Opened));
         let hold = HoldId("e".to_owned());
@@ -908,7 +908,7 @@ async fn an_idempotency_key_gives_one_outcome() {
         assert_eq!(ask("f", one, tomorrow).await, taken_by_e);
         release("e").await;
         assert_eq!(ask("f", one, tomorrow).await, Ok(Done::Opened));
-        // Its node is there, and would have ended the key by now.
+        // Its node lives, and would have ended the key by now.
         let settled = submit(NOW, Action::Settle(settle("f", 7))).await;
         assert!(settled.is_ok(), "{settled:?}");
         renew(tomorrow, 3_600_000).await;
@@ -940,7 +940,7 @@ async fn count(database: &Database, table: &str) -> i64 {
 async fn a_hold_that_has_ended_is_in_the_entries_alone() {
     each_database(async |Stores { database, .. }| {
         create_users(database, ["alice"].into_iter(), NOW.0).await;
-        // Each knows nothing of what the others have done.
+        // Each store has no cache of the others' changes.
         let submit = async |action: &Action| {
             let operation = Operation {
                 account: alice(),
@@ -1010,7 +1010,7 @@ async fn a_hold_that_has_ended_is_in_the_entries_alone() {
     .await;
 }
 
-/// What all requests have cost, by account, model and provider, as reports have it.
+/// Returns the cost of all requests by account, model and provider, as reports show it.
 async fn figures(database: &Database) -> Vec<(String, String, i64, i64, i64)> {
     let rows = sqlx::query_as(AssertSqlSafe(format!(
         "SELECT account_id, model, {} FROM {} GROUP BY account_id, model ORDER BY account_id, model",
@@ -1045,7 +1045,7 @@ async fn figures(database: &Database) -> Vec<(String, String, i64, i64, i64)> {
     figures
 }
 
-/// Requests of two accounts and two models, of which every fifth expires and is then settled for less.
+/// Serves requests of two accounts and two models; every fifth expires and is then settled for less.
 async fn serve_forty(database: &Database) {
     create_users(database, ["alice", "bob"].into_iter(), NOW.0).await;
     let store = Store::new(database.clone());
@@ -1102,7 +1102,7 @@ async fn figures_are_exact_wherever_folding_has_come_to() {
         let last = count(database, "entries").await;
         let step = async || {
             let mut fold = Fold::new(Store::new(database.clone()));
-            // PostgreSQL's waits for all transactions that are open, those of other tests, too.
+            // PostgreSQL's fold waits for all open transactions, also those of other tests.
             patiently(async {
                 loop {
                     match fold.step(7).await {
@@ -1118,7 +1118,7 @@ async fn figures_are_exact_wherever_folding_has_come_to() {
         assert_eq!(figures(database).await, expected);
         is_sound(database).await;
 
-        // One that fails midway leaves nothing behind.
+        // A step that fails midway leaves no changes.
         let (refuse, allow) = match database.dialect() {
             SqlDialect::Sqlite => (
                 "CREATE TRIGGER refuse BEFORE UPDATE ON entries_folded BEGIN SELECT RAISE(ABORT, 'refused'); END",
@@ -1223,7 +1223,7 @@ async fn a_ledger_folds_its_entries_by_itself() {
     .await;
 }
 
-/// Where a batch is about a hold and about another one's parent, and they are one.
+/// A batch with operations on a hold and on another hold's parent, which is the same hold.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_ended_hold_is_read_once_in_a_batch_that_meets_it_twice() {
     each_database(async |stores| {
@@ -1247,7 +1247,7 @@ async fn an_ended_hold_is_read_once_in_a_batch_that_meets_it_twice() {
             usage: usage(),
         }));
         let commit = async |operations: Vec<Operation>| {
-            // Each knows nothing of what the others have done.
+            // Each store has no cache of the others' changes.
             let outcomes = Store::new(database.clone()).commit(&operations).await;
             outcomes.expect("an answer")
         };

@@ -1,4 +1,4 @@
-//! The processor of development: its pages, by plain forms, and what weir makes of what it is told.
+//! The payment processor of development: its pages, by plain forms, and the effect of its events.
 
 use bytes::Bytes;
 use http::Method;
@@ -15,7 +15,7 @@ async fn each(test: impl AsyncFn(Gateway, ManualClock)) {
     on_each_database(START, |builder| builder, test).await;
 }
 
-/// A page that a browser would be sent to, which is one of weir's own.
+/// Returns the path of a redirect, which must be a page of weir.
 fn path(gateway: &Gateway, url: &str) -> String {
     let origin = format!("http://{}", gateway.address());
     let path = url.strip_prefix(&origin);
@@ -100,7 +100,7 @@ async fn balances(client: &Client) -> (Value, Value, Value) {
     )
 }
 
-/// The types of the events that weir was told about a user, in the order in which they came.
+/// Returns the types of a user's events, in the order of their arrival.
 async fn told(gateway: &Gateway) -> Vec<String> {
     sqlx::query_scalar("SELECT type FROM payment_events ORDER BY received_at, id")
         .fetch_all(gateway.app().database.reader())
@@ -139,7 +139,7 @@ async fn a_plan_is_bought_from_its_checkout_url_and_managed_in_the_portal() {
             .await
             .expect("the database answers");
         assert_eq!(open, 0);
-        // Whoever presses it again has paid already.
+        // A second press finds the payment done.
         let again = post(&gateway, &format!("{page}/pay")).await;
         assert_eq!(path_of(&gateway, &again), "/dev/payments/paid");
         assert_eq!(told(&gateway).await, first);
@@ -156,7 +156,7 @@ async fn a_plan_is_bought_from_its_checkout_url_and_managed_in_the_portal() {
             "{html}"
         );
         assert_eq!(press(&gateway, &portal, "pro").await, portal);
-        // At the period's first moment, all of the difference is paid. Back again, it is given back.
+        // At the period's first moment, the complete difference is charged. The way back refunds it.
         for (plan, credits) in [("", 55_000), ("guru", 10_000), ("pro", 55_000)] {
             if !plan.is_empty() {
                 press(&gateway, &portal, plan).await;
@@ -171,7 +171,7 @@ async fn a_plan_is_bought_from_its_checkout_url_and_managed_in_the_portal() {
         assert!(show(&gateway, &portal).await.contains("Renews on"));
         press(&gateway, &portal, "end").await;
         assert!(show(&gateway, &portal).await.contains("No plan"));
-        // Nothing is left to press, and pressing changes nothing.
+        // No button remains, and a press changes nothing.
         let events = told(&gateway).await;
         assert_eq!(events.len(), first.len() + 2 * 3 + 3);
         post(&gateway, &format!("{portal}/guru")).await;
@@ -212,7 +212,7 @@ async fn credits_are_bought_and_a_card_that_fails_buys_nothing() {
         ];
         assert_eq!(told(&gateway).await, events);
 
-        // Another one is another page; one that nobody pays on lapses.
+        // Another tier has another page; an unpaid page expires.
         let next = ask(&gateway, &alice, "topup", json!({ "tier": "medium" })).await;
         assert_ne!(next, page);
         clock.advance(std::time::Duration::from_secs(24 * 3_600));
@@ -221,7 +221,7 @@ async fn credits_are_bought_and_a_card_that_fails_buys_nothing() {
             path_of(&gateway, &post(&gateway, &format!("{next}/pay")).await),
             next
         );
-        // Her tokens are over by then, too.
+        // Her tokens have expired by then, too.
         assert_eq!(balances(&gateway.web("alice")).await, after);
     })
     .await;
@@ -238,7 +238,7 @@ async fn users_are_sent_to_the_apps_own_pages() {
     let policy = answer.headers["content-security-policy"]
         .to_str()
         .expect("text");
-    // Browsers would not go on to there otherwise.
+    // Otherwise browsers would not follow the redirect.
     assert!(
         policy.contains("form-action 'self' http://localhost:3000"),
         "{policy}"
@@ -332,7 +332,7 @@ async fn a_charge_without_its_user_goes_by_the_card_that_they_showed_last() {
             .await
             .expect("paid");
         assert_eq!(paid.status, PaymentStatus::Succeeded);
-        // Under its id it is the same one.
+        // The same id returns the same object.
         assert_eq!(
             payments.processor.charge(&charge("third")).await,
             Ok(paid.clone())

@@ -1,4 +1,4 @@
-//! The log of a real gateway: a line a request, what an operator must hear, and nothing that is secret.
+//! The log of a real gateway: a line for each request, warnings for operators, and no secrets.
 
 use std::time::Instant;
 
@@ -149,12 +149,12 @@ async fn an_upstream_that_refuses_weirs_credential_is_an_error_and_its_trace_is_
         "{line}"
     );
     let line = served.logged(|line| line.contains("\"answered\"")).await;
-    assert!(line.contains("refused weir's credential"), "{line}");
+    assert!(line.contains("rejected weir's credential"), "{line}");
     assert!(!served.log().contains("sk-up"), "{}", served.log());
     served.stop();
 }
 
-/// A Python guest writes a traceback, one in Rust its panic.
+/// A Python guest writes a traceback, a Rust guest its panic.
 #[tokio::test]
 async fn a_trap_is_a_warning_with_what_the_guest_last_wrote() {
     let upstream = Upstream::start().await;
@@ -185,7 +185,7 @@ async fn a_trap_is_a_warning_with_what_the_guest_last_wrote() {
         line.contains("WARN") && line.contains("plugin=\"openai\""),
         "{line}"
     );
-    // Rust's own words, and the guest's, with what could forge a line escaped.
+    // Rust's own text, and the guest's, with escaped line breaks.
     assert!(line.contains("panicked at"), "{line}");
     assert!(line.contains("\\u{1b}[31mERROR forged line"), "{line}");
     let warnings = served
@@ -195,7 +195,7 @@ async fn a_trap_is_a_warning_with_what_the_guest_last_wrote() {
         .count();
     assert_eq!(warnings, 1);
 
-    // Of much that was written, the end.
+    // The end of a long output.
     let flood = json!({ "behave": "print", "lines": 5_000, "text": "x".repeat(100) });
     ask(flood).await;
     ask(json!({ "behave": "unreachable" }))
@@ -236,7 +236,7 @@ async fn what_strangers_bring_about_does_not_fill_the_log() {
     assert!(refused.len() + suppressed <= sent, "{log}");
 }
 
-/// A client that presents what `weir token web` prints.
+/// A client with the headers that `weir token web` prints.
 fn web_client(served: &Served, arguments: &[&str]) -> Client {
     let printed = headers(served.folder(), &[&["web"], arguments].concat());
     let values = printed.iter().filter_map(|header| header.split_once(": "));

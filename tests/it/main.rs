@@ -11,6 +11,7 @@ mod bridge;
 mod budgets;
 mod callers;
 mod catalog;
+mod changes;
 mod chat;
 mod checks;
 mod cli;

@@ -1,4 +1,4 @@
-//! MCP: the tools of agents for clients of the Model Context Protocol, old and new, and what those are refused.
+//! MCP: the tools of agents for clients of the Model Context Protocol, old and new, and refusals.
 
 use http::Method;
 use serde_json::{Value, json};
@@ -19,12 +19,12 @@ async fn started(builder: Builder) -> Gateway {
     gateway
 }
 
-/// A request of an older client, behind its `initialize`.
+/// A request of an older client, after its `initialize`.
 pub(crate) fn request(method: &str, params: Value) -> Value {
     json!({ "jsonrpc": "2.0", "id": 7, "method": method, "params": params })
 }
 
-/// What a client of the newest revision sends: its message, and the headers that repeat it.
+/// A request of a client of the newest revision: its message, and the headers that repeat it.
 fn modern(client: &Client, method: &str, mut params: Value) -> (Client, Value) {
     params["_meta"] = json!({
         "io.modelcontextprotocol/protocolVersion": MODERN,
@@ -49,7 +49,7 @@ async fn ask(client: &Client, method: &str, params: Value) -> Answer {
     client.post("/mcp", &request(method, params)).await
 }
 
-/// The result of an answer that has one.
+/// Returns the result of a response that has one.
 pub(crate) fn result(answer: &Answer) -> Value {
     assert_eq!(answer.status, 200, "{}", answer.text());
     let body = answer.json();
@@ -105,7 +105,7 @@ async fn an_older_client_initializes_lists_and_calls_and_no_session_is_kept() {
     let client = client.with_header("mcp-protocol-version", "2025-06-18");
     assert_eq!(result(&ask(&client, "ping", json!({})).await), json!({}));
     let listed = result(&ask(&client, "tools/list", json!({})).await);
-    // Not what posts to agents' webhooks, nor what calls integrations, of which there are none.
+    // Neither the tool for agents' webhooks, nor the one for integrations, since none are configured.
     assert_eq!(names(&listed), ["http_get", "http_post"]);
     assert_eq!(listed["resultType"], Value::Null);
     let tool = &listed["tools"][0];
@@ -129,7 +129,7 @@ async fn an_older_client_initializes_lists_and_calls_and_no_session_is_kept() {
         json!({ "content": [{ "type": "text", "text": "HTTP 200\n\nIt rains." }], "isError": false })
     );
     assert_eq!(upstream.next_request().await.path, "/weather");
-    // It is counted as an agent's, and costs nothing, as there.
+    // The call counts like an agent's, and costs nothing, as there.
     let admin = gateway.admin("olivia").await;
     let counted = admin.get("/admin/plugins/http_get").await.json();
     assert_eq!(counted["plugins"][0]["requests"], 1);
@@ -164,7 +164,7 @@ async fn a_client_of_the_newest_revision_discovers_lists_and_calls() {
     let called = result(&ask_modern(&client, "tools/call", params).await);
     assert_eq!(called["resultType"], "complete");
     assert_eq!(called["content"][0]["text"], "HTTP 200\n\nIt rains.");
-    // What the revision has dropped.
+    // Methods that the revision has dropped.
     error(&ask_modern(&client, "ping", json!({})).await, 404, -32601);
 }
 
@@ -200,16 +200,16 @@ async fn headers_that_say_something_else_than_the_body_are_refused() {
         let body = error(&answer, 400, -32020);
         assert_eq!(body["id"], 7);
     }
-    // Written as what does not fit into a header is.
+    // In the encoding of values that do not fit into a header.
     let encoded = with(&[version, method, ("mcp-name", "=?base64?aHR0cF9nZXQ=?=")]);
     result(&encoded.post("/mcp", &message).await);
 
-    // A version that nobody speaks, in the header or in the body.
+    // An unsupported version, in the header or in the body.
     let other = with(&[("mcp-protocol-version", "1900-01-01")]);
     let body = error(&ask(&other, "tools/list", json!({})).await, 400, -32022);
     assert_eq!(body["error"]["data"]["requested"], "1900-01-01");
     assert_eq!(body["error"]["data"]["supported"][0], MODERN);
-    // The newest, without what each request of it must have.
+    // The newest, without the required fields of each request.
     let bare = with(&[version]);
     error(&ask(&bare, "tools/list", json!({})).await, 400, -32602);
 }
@@ -248,7 +248,7 @@ async fn what_is_no_request_is_refused_in_the_protocols_words() {
         json!({}),
         json!({ "name": "http_get", "arguments": [] }),
         json!({ "name": "none" }),
-        // An agent's alone.
+        // Only for agents.
         json!({ "name": "webhook" }),
         // No integration is configured.
         json!({ "name": "api_call" }),
@@ -311,7 +311,7 @@ async fn strangers_foreign_pages_and_plans_without_swarms_get_no_tools() {
         .client()
         .with_header("origin", "https://app.example");
     result(&list(listed).await);
-    // A key that is revoked has no tools from then on.
+    // A revoked key has no tools from then on.
     let key = gateway.client();
     let web = gateway.web("alice");
     let made = web.post("/api-keys", &json!({ "name": "k" })).await.json();

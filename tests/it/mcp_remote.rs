@@ -1,4 +1,4 @@
-//! Tools of other MCP servers: called as any, pinned to what they were, and servers that scheme.
+//! Tools of other MCP servers: called like any tool, pinned to their descriptions; and hostile servers.
 
 use std::io::Write as _;
 use std::sync::{Arc, Mutex};
@@ -16,7 +16,7 @@ use crate::swarm_tools::calls;
 
 const SECRET: &str = "tok-0123456789/abcdef+ghijkl==";
 
-/// An MCP server that can be told to be another.
+/// An MCP server whose behaviour can be changed.
 struct Server {
     upstream: Upstream,
     state: Arc<Mutex<State>>,
@@ -24,18 +24,18 @@ struct Server {
 
 #[derive(Clone)]
 struct State {
-    /// Whether it speaks the newest revision, or asks for `initialize` and keeps sessions.
+    /// The server speaks the newest revision; otherwise it needs `initialize` and keeps sessions.
     is_modern: bool,
     tools: Value,
-    /// What a call is answered.
+    /// The response to a call.
     call: Reply,
-    /// What a list is answered instead.
+    /// The response to a list, in place of the tools.
     list: Option<Reply>,
-    /// The one session that it knows, if it keeps sessions.
+    /// The only session that it knows, if it keeps sessions.
     session: &'static str,
-    /// Holds back that it does not know a session.
+    /// Holds back the response for an unknown session.
     lost: Option<Gate>,
-    /// Holds back what it says of its revision.
+    /// Holds back the response about its revision.
     gate: Option<Gate>,
 }
 
@@ -145,12 +145,12 @@ async fn names(client: &Client) -> Vec<String> {
     name.collect()
 }
 
-/// Waits until the tool is listed, or is not any more.
+/// Waits until the tool is listed, or no longer listed.
 async fn until_listed(client: &Client, is_listed: bool) {
     until_names(client, |name| name == "docs__search", is_listed).await;
 }
 
-/// Waits until a tool of such a name is listed, or none is any more.
+/// Waits until a tool of such a name is listed, or no longer listed.
 async fn until_names(client: &Client, is_it: impl Fn(&str) -> bool, is_listed: bool) {
     patiently(async {
         while names(client).await.iter().any(|name| is_it(name)) != is_listed {
@@ -181,10 +181,10 @@ async fn an_allowed_tool_of_a_server_old_or_new_is_listed_and_called() {
         let listed = &listed["tools"][0];
         assert_eq!(listed["description"], "Searches.");
         assert_eq!(listed["inputSchema"], tool("")["inputSchema"]);
-        // What its server says of its effects is not believed.
+        // The server's claims about effects are ignored.
         assert_eq!(listed["annotations"]["readOnlyHint"], false);
         assert_eq!(call(&client).await["content"][0]["text"], "Found.");
-        // A stream that has ended is an answer, too, and JSON of the tool's is told as such.
+        // A stream that has ended is a response, too, and the tool's JSON is passed as such.
         let structured = json!({ "jsonrpc": "2.0", "id": 1, "result": { "content": [], "structuredContent": { "n": 1 } } });
         let progress =
             json!({ "jsonrpc": "2.0", "method": "notifications/progress", "params": {} });
@@ -197,7 +197,7 @@ async fn an_allowed_tool_of_a_server_old_or_new_is_listed_and_called() {
         });
         let called = call(&client).await;
         assert_eq!(called["structuredContent"], json!({ "n": 1 }), "{called}");
-        // Arguments are held to the schema before they are sent.
+        // Arguments are checked against the schema before they are sent.
         let before = server.upstream.count();
         let params = json!({ "name": "docs__search", "arguments": { "q": 1 } });
         let refused = result(&client.post("/mcp", &request("tools/call", params)).await);
@@ -219,7 +219,7 @@ async fn a_server_that_goes_back_to_an_older_revision_is_spoken_to_as_it_wants()
     until_listed(&client, true).await;
     server.is(|state| state.is_modern = false);
     let asked = server.upstream.count();
-    // It is asked in vain once, and then anew how.
+    // One request fails, and then the client detects the revision anew.
     until_listed(&client, false).await;
     until_listed(&client, true).await;
     assert!(server.upstream.count() > asked);
@@ -253,7 +253,7 @@ async fn calls_that_lose_their_session_at_once_find_out_anew_together() {
         };
         requests[before..].iter().filter(is_it).count()
     };
-    // All of them lose their session before any has another one.
+    // All calls lose their session before any has another one.
     patiently(async {
         while sent("tools/call", Some("s-1")) < CALLS {
             tokio::task::yield_now().await;
@@ -296,7 +296,7 @@ async fn a_tool_that_changes_is_disabled_until_an_operator_approves() {
     .await;
     let reason = outcome.record.blocked_reason.expect("it is refused");
     assert!(reason.contains("has changed"), "{reason}");
-    // Also where the server takes it back.
+    // Also if the server withdraws the change.
     server.is(|state| state.tools = json!([tool("Searches.")]));
     patiently(async {
         loop {
@@ -376,7 +376,7 @@ async fn what_a_faulty_server_answers_is_an_error_and_no_more() {
         ),
         (
             Reply::json(200, &json!({ "jsonrpc": "2.0", "id": 1, "result": 1 })),
-            "no result",
+            "without a result",
         ),
         (
             answer(&json!({ "resultType": "input_required" })),
@@ -398,7 +398,7 @@ async fn what_a_faulty_server_answers_is_an_error_and_no_more() {
     let called = call(&client).await;
     let text = called["content"][0]["text"].as_str().expect("a text");
     assert!(text.ends_with("[cut: 100 of 500 bytes]"), "{text}");
-    // One that says nothing of its tools has none, and takes no other's.
+    // A server without a list has no tools, and takes no other's.
     server.is(|state| state.list = Some(Reply::new(500)));
     until_listed(&client, false).await;
     assert_eq!(names(&client).await, ["http_get", "http_post"]);
@@ -548,7 +548,7 @@ async fn commands_show_what_a_tool_has_become_and_approve_it() {
     until("serves").await;
     for (tool, why) in [
         ("docs.search", "has not changed"),
-        ("docs.none", "was ever seen"),
+        ("docs.none", "ever offered the tool"),
         ("docs", "NAME.TOOL"),
     ] {
         let (said, is_done) = weir(&["mcp", "approve", tool]);
@@ -578,7 +578,7 @@ async fn servers_come_and_go_without_a_restart() {
     configure(&server.settings(""));
     until_listed(&client, true).await;
     assert_eq!(call(&client).await["isError"], false);
-    // What does not fit changes nothing.
+    // An invalid configuration changes nothing.
     configure("[mcp.docs]\nurl = \"file:///etc\"\ntools = [\"search\"]\n");
     gateway
         .logged(|line| line.contains("`mcp.docs`: `url`"))

@@ -18,7 +18,7 @@ async fn scrape(gateway: &Gateway) -> String {
     gateway.stranger().get("/metrics").await.text()
 }
 
-/// The value of the line that begins so.
+/// Returns the value of the line with this prefix.
 fn value(metrics: &str, series: &str) -> f64 {
     let line = metrics.lines().find_map(|line| line.strip_prefix(series));
     let value = line.unwrap_or_else(|| panic!("there is no {series} in {metrics}"));
@@ -26,7 +26,7 @@ fn value(metrics: &str, series: &str) -> f64 {
     value.trim().parse().expect("a number")
 }
 
-/// Waits until a request is counted, which is after its answer.
+/// Waits until a request is counted, which happens after its response.
 async fn until_counted(gateway: &Gateway, series: &str, wanted: f64) -> String {
     patiently(async {
         loop {
@@ -114,7 +114,7 @@ async fn what_fails_for_no_reason_of_its_clients_is_counted_behind_a_success_too
     until_counted(&gateway, series, 2.0).await;
 }
 
-/// Whatever strangers send, there are no more series for it.
+/// Strangers' requests create no further series.
 #[tokio::test]
 async fn no_client_makes_a_series_of_its_own() {
     let gateway = Gateway::start().await;
@@ -177,7 +177,7 @@ async fn what_is_under_way_is_seen() {
     );
 }
 
-/// What is called a metric, or a label of one, by a dashboard or a rule.
+/// Returns the names of metrics and of labels in a dashboard or a rule.
 fn asked_for(text: &str) -> (BTreeSet<String>, BTreeSet<String>) {
     let is_word =
         |letter: char| letter.is_ascii_lowercase() || letter.is_ascii_digit() || letter == '_';
@@ -210,7 +210,7 @@ fn asked_for(text: &str) -> (BTreeSet<String>, BTreeSet<String>) {
     (metrics.collect(), labels)
 }
 
-/// What there is, once everything has happened of which there are figures.
+/// Returns all metrics, after an event of every kind.
 async fn everything() -> String {
     let upstream = Upstream::start().await;
     upstream.will(Reply::chat("one"));
@@ -223,7 +223,7 @@ async fn everything() -> String {
         .await;
     gateway.set_plan("pro").await;
     assert_eq!(gateway.chat("scripted", "x").await.status, 200);
-    // As often as it takes until it is left alone.
+    // As often as the breaker needs to open.
     for _ in 0..5 {
         gateway
             .chat("gone", "x")
@@ -250,7 +250,7 @@ async fn everything() -> String {
         .await
         .error(429, "QUOTA_EXCEEDED");
     let metrics = until_counted(&gateway, poor, 1.0).await;
-    // What needs a component that fails, or a canary, is told here by itself.
+    // Metrics that need a failing component, or a canary, are set here directly.
     let app = gateway.app();
     let adapter = app.plugins.adapter("openai").expect("it serves");
     let plugin = Plugin::Adapter(adapter);

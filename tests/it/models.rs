@@ -49,7 +49,7 @@ async fn lists_models_for_the_clients_of_either_vendor() {
         .get("/v1/models/none")
         .await
         .error(404, "UNKNOWN_MODEL");
-    // The header that Anthropic's SDKs send says in whose words.
+    // The header that Anthropic's SDKs send selects the dialect.
     let client = gateway
         .client()
         .with_header("anthropic-version", "2023-06-01");
@@ -98,7 +98,7 @@ async fn models_are_listed_in_pages_to_who_asks_for_them() {
     }
 }
 
-/// It may be a word, which would be blotted out of every answer that says it.
+/// A short credential may be a word, which would be redacted in every response that contains it.
 #[tokio::test]
 async fn a_provider_with_too_short_a_credential_is_left_out_and_said_to_be() {
     let folder = tempfile::tempdir().expect("a folder");

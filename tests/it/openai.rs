@@ -1,4 +1,4 @@
-//! The `openai` adapter on a scripted upstream: what goes out, what comes back.
+//! The `openai` adapter on a scripted upstream: requests and responses.
 
 use serde_json::{Value, json};
 use tests::{Gateway, Reply, Upstream, chat, chunks};
@@ -246,7 +246,7 @@ async fn how_likely_each_token_was_is_told_to_those_who_ask_an_upstream_of_their
     // Many times the text's bytes, and none of them counts as output.
     assert_eq!(events.last().expect("an end")["usage"], charged);
 
-    // Some servers tell those who did not ask, too.
+    // Some servers send them to every client.
     upstream.will(Reply::json(200, &whole));
     let answer = gateway.chat("scripted", "x").await;
     assert_eq!(answer.json()["choices"][0]["logprobs"], Value::Null);

@@ -1,24 +1,15 @@
-//! OpenAI's Responses, as a client speaks it, before upstreams of every dialect.
+//! OpenAI's Responses API for clients, with a provider of every adapter.
 
 use serde_json::{Value, json};
+use tests::source::for_each_provider_adapter;
 use tests::{Answer, Client, EventStream, Gate, Gateway, Reply, Upstream, chat};
 
-use crate::adapters::PROVIDERS;
-use crate::anthropic_messages::{broken_stream, rich, rich_stream, said};
+use crate::anthropic_messages::{ADAPTERS, broken_stream, rich, rich_replies, said};
 use crate::sessions::{lines, sent};
 
 pub(crate) const PATH: &str = "/v1/responses";
 
-/// Every adapter, with an answer of reasoning, text and calls, whole and streamed.
-fn providers() -> Vec<(&'static str, Reply, Reply)> {
-    let others = PROVIDERS
-        .iter()
-        .map(|provider| (provider.adapter, (provider.whole)(), (provider.stream)()));
-    let own = ("openai", rich("openai"), rich_stream("openai"));
-    others.chain([own]).collect()
-}
-
-/// A question with these fields beside.
+/// A request with these additional fields.
 fn asked(fields: &Value) -> Value {
     let mut body = json!({
         "model": "scripted", "input": "Hello",
@@ -36,7 +27,7 @@ async fn ask(client: &Client, fields: Value) -> Answer {
     answer
 }
 
-/// The events of a stream, which are numbered, and named by their types.
+/// The events of a stream. Each has a sequence number, and its type as its name.
 async fn events(stream: EventStream) -> Vec<Value> {
     let events = stream.rest().await;
     let events = events
@@ -67,7 +58,7 @@ fn last(events: &[Value]) -> &Value {
     events.last().expect("an event")
 }
 
-/// All text of an answer.
+/// All text of a response.
 fn text(response: &Value) -> String {
     let items = response["output"].as_array().expect("items").iter();
     let parts = items
@@ -76,13 +67,13 @@ fn text(response: &Value) -> String {
     parts.filter_map(|part| part["text"].as_str()).collect()
 }
 
-/// The items of an answer of this type.
+/// The items of a response with this type.
 fn items<'a>(response: &'a Value, kind: &str) -> Vec<&'a Value> {
     let items = response["output"].as_array().expect("items").iter();
     items.filter(|item| item["type"] == kind).collect()
 }
 
-/// The fields that the schema demands of an event, or of an item or part within it, beside its `type`.
+/// Checks the fields that the schema requires of an event, and of its item or part.
 fn check_fields(event: &Value) {
     const OF_PART: &[&str] = &["item_id", "output_index", "content_index"];
     const OF_SUMMARY: &[&str] = &["item_id", "output_index", "summary_index"];
@@ -125,7 +116,7 @@ fn check_fields(event: &Value) {
     assert_eq!(fields.len(), known, "{event}");
 }
 
-/// The same of an item of the output.
+/// Checks the fields that the schema requires of an output item.
 fn check_item(item: &Value) {
     let fields: &[&str] = match item["type"].as_str().expect("a type") {
         "message" => &["id", "status", "role", "content"],
@@ -152,7 +143,7 @@ fn check_item(item: &Value) {
     }
 }
 
-/// The same of an answer: a type for each field, null where it may be that.
+/// Checks the fields that the schema requires of a response, and their types.
 fn check_response(response: &Value) {
     let is = |value: &Value, kind: &str| match kind {
         "string" => value.is_string(),
@@ -234,10 +225,10 @@ fn check_response(response: &Value) {
 
 #[tokio::test]
 async fn an_answer_is_the_same_from_each_provider_and_costs_what_chat_does() {
-    for (adapter, whole, _) in providers() {
+    for (adapter, (whole, _)) in rich_replies() {
         let upstream = Upstream::start().await;
         upstream.always(whole);
-        let gateway = Gateway::with_adapter(adapter, &upstream).await;
+        let gateway = Gateway::with_adapter(&adapter, &upstream).await;
         let client = gateway.client();
         let answer = ask(&client, json!({ "store": false })).await.json();
         check_response(&answer);
@@ -276,17 +267,17 @@ async fn an_answer_is_the_same_from_each_provider_and_costs_what_chat_does() {
 
 #[tokio::test]
 async fn a_stream_has_openais_events_in_order_and_ends_with_the_whole_answer() {
-    for (adapter, whole, stream) in providers() {
+    for (adapter, (whole, stream)) in rich_replies() {
         let upstream = Upstream::start().await;
         upstream.will(stream.one_byte_at_a_time()).will(whole);
-        let gateway = Gateway::with_adapter(adapter, &upstream).await;
+        let gateway = Gateway::with_adapter(&adapter, &upstream).await;
         let client = gateway.client();
         let stream = client.stream(PATH, &asked(&json!({}))).await;
         assert_eq!(stream.status, 200);
         assert_eq!(stream.headers["content-type"], "text/event-stream");
         let events = events(stream).await;
         let mut names = kinds(&events);
-        // A text may come in more or fewer pieces.
+        // The number of text events is free.
         names.dedup();
         let item = |events: &[&'static str]| {
             let all = [
@@ -313,7 +304,7 @@ async fn a_stream_has_openais_events_in_order_and_ends_with_the_whole_answer() {
             "response.output_text.done",
             "response.content_part.done",
         ]));
-        // Two calls at once, whose pieces are mixed.
+        // The stream of `openai` interleaves two calls.
         let calls = if adapter == "openai" { 2 } else { 1 };
         for _ in 0..calls {
             expected.extend(&call);
@@ -325,7 +316,7 @@ async fn a_stream_has_openais_events_in_order_and_ends_with_the_whole_answer() {
         let response = &last(&events)["response"];
         assert_eq!(response["usage"], whole["usage"], "{adapter}");
         assert_eq!(text(response), "Hi there", "{adapter}");
-        // What was done one by one is what the answer has in the end.
+        // The final response has the items of the events.
         let done = events
             .iter()
             .filter(|event| event["type"] == "response.output_item.done");
@@ -346,15 +337,15 @@ async fn a_stream_has_openais_events_in_order_and_ends_with_the_whole_answer() {
 
 const CODEX: &str = include_str!("openai_responses/codex.json");
 
-/// What Codex always sends is served by each adapter: what one cannot be told is advisory.
+/// Each adapter serves the fields that Codex always sends, and ignores the fields that its provider lacks.
 #[tokio::test]
 async fn a_coding_agents_request_is_served_by_each_adapter() {
     let mut body: Value = serde_json::from_str(CODEX).expect("JSON");
     body["model"] = json!("scripted");
-    for (adapter, whole, stream) in providers() {
+    for (adapter, (whole, stream)) in rich_replies() {
         let upstream = Upstream::start().await;
         upstream.will(stream).will(whole);
-        let gateway = Gateway::with_adapter(adapter, &upstream).await;
+        let gateway = Gateway::with_adapter(&adapter, &upstream).await;
         let client = gateway
             .client()
             .with_header("openai-beta", "responses=experimental")
@@ -362,7 +353,7 @@ async fn a_coding_agents_request_is_served_by_each_adapter() {
         let stream = client.stream(PATH, &body).await;
         assert_eq!(stream.status, 200, "{adapter}");
         let ignored = stream.headers["x-weir-ignored"].to_str().expect("ASCII");
-        // Nobody here has sealed it, and nobody is told who asks.
+        // No provider here sealed the reasoning, and no provider gets data about the client.
         for name in ["reasoning", "client_metadata"] {
             assert!(
                 ignored.split(", ").any(|ignored| ignored == name),
@@ -381,7 +372,7 @@ async fn a_coding_agents_request_is_served_by_each_adapter() {
             "*** Begin Patch",
             "apply_patch",
         ] {
-            // Gemini's calls need no ids.
+            // Gemini's calls have no ids.
             let is_told = String::from_utf8_lossy(&sent.body).contains(words);
             assert!(is_told || words == "call_ls", "{adapter}: {words}");
         }
@@ -398,8 +389,8 @@ async fn a_coding_agents_request_is_served_by_each_adapter() {
         assert_eq!(text(&answer), "Hi there", "{adapter}");
         let sent_again = upstream.next_request().await.json();
         let tools = &sent_again["tools"];
-        match adapter {
-            // It has such tools itself.
+        match adapter.as_str() {
+            // OpenAI has custom tools.
             "openai" => {
                 assert_eq!(tools[2]["custom"]["name"], "apply_patch");
                 assert_eq!(tools[2]["custom"]["format"]["grammar"]["syntax"], "lark");
@@ -422,52 +413,48 @@ async fn a_coding_agents_request_is_served_by_each_adapter() {
                 );
             }
             "gemini" => assert_eq!(tools[0]["functionDeclarations"][2]["name"], "apply_patch"),
-            _ => assert_eq!(tools[2]["function"]["name"], "apply_patch"),
+            "ollama" => assert_eq!(tools[2]["function"]["name"], "apply_patch"),
+            _ => panic!("the adapter {adapter} has no assertion about its tools; add one here"),
         }
     }
 }
 
-/// What a model writes into the function that stands for a tool of free text is the text.
+/// A call of the tool `patch` with this free text, as the provider of an adapter sends it.
+fn call_of_custom_tool(adapter: &str, patch: &str) -> Option<Reply> {
+    let input = json!({ "input": patch });
+    let message = match adapter {
+        "anthropic" => json!({
+            "content": [{ "type": "tool_use", "id": "t1", "name": "patch", "input": input }],
+            "stop_reason": "tool_use", "usage": { "input_tokens": 1, "output_tokens": 1 },
+        }),
+        "gemini" => json!({ "candidates": [{
+            "content": { "parts": [{ "functionCall": { "id": "t1", "name": "patch", "args": input } }] },
+            "finishReason": "STOP",
+        }] }),
+        "ollama" => json!({
+            "message": { "role": "assistant", "tool_calls": [{ "id": "t1", "function": { "name": "patch", "arguments": input } }] },
+            "done": true, "done_reason": "stop",
+        }),
+        "openai" => {
+            let call = json!({ "id": "t1", "type": "custom", "custom": { "name": "patch", "input": patch } });
+            let message = json!({ "role": "assistant", "tool_calls": [call] });
+            return Some(Reply::chat_message(&message, "tool_calls"));
+        }
+        _ => return None,
+    };
+    Some(Reply::json(200, &message))
+}
+
+/// An adapter passes a custom tool as a function if its provider has no custom tools.
 #[tokio::test]
 async fn a_custom_tool_is_called_with_free_text_by_each_adapter() {
     let patch = "*** Begin \"Patch\"\n";
-    let input = json!({ "input": patch });
-    let arguments = input.to_string();
-    let called = |body: Value| Reply::json(200, &body);
-    let replies = [
-        (
-            "anthropic",
-            called(json!({
-                "content": [{ "type": "tool_use", "id": "t1", "name": "patch", "input": input }],
-                "stop_reason": "tool_use", "usage": { "input_tokens": 1, "output_tokens": 1 },
-            })),
-        ),
-        (
-            "gemini",
-            called(json!({ "candidates": [{
-                "content": { "parts": [{ "functionCall": { "id": "t1", "name": "patch", "args": input } }] },
-                "finishReason": "STOP",
-            }] })),
-        ),
-        (
-            "ollama",
-            called(json!({
-                "message": { "role": "assistant", "tool_calls": [{ "id": "t1", "function": { "name": "patch", "arguments": input } }] },
-                "done": true, "done_reason": "stop",
-            })),
-        ),
-        (
-            "openai",
-            Reply::chat_message(
-                &json!({ "role": "assistant", "tool_calls": [{ "id": "t1", "type": "custom", "custom": { "name": "patch", "input": patch } }] }),
-                "tool_calls",
-            ),
-        ),
-    ];
+    let place = "call_of_custom_tool in tests/it/openai_responses.rs";
+    let replies = for_each_provider_adapter(place, |adapter| call_of_custom_tool(adapter, patch));
     for (adapter, reply) in replies {
         let upstream = Upstream::start().await;
-        upstream.will(reply).will(said(adapter, "Done"));
-        let gateway = Gateway::with_adapter(adapter, &upstream).await;
+        upstream.will(reply).will(said(&adapter, "Done"));
+        let gateway = Gateway::with_adapter(&adapter, &upstream).await;
         let client = gateway.client();
         let tools = json!([{ "type": "custom", "name": "patch", "description": "Patches." }]);
         let question = json!({ "role": "user", "content": "Hello" });
@@ -492,7 +479,7 @@ async fn a_custom_tool_is_called_with_free_text_by_each_adapter() {
         )
         .await;
         let sent = upstream.next_request().await.json();
-        match adapter {
+        match adapter.as_str() {
             "openai" => {
                 let custom = &sent["messages"][1]["tool_calls"][0]["custom"];
                 assert_eq!(custom["input"], patch);
@@ -500,13 +487,23 @@ async fn a_custom_tool_is_called_with_free_text_by_each_adapter() {
             }
             _ => assert_eq!(
                 sent["messages"][1]["content"][0]["input"],
-                serde_json::from_str::<Value>(&arguments).expect("JSON")
+                json!({ "input": patch })
             ),
         }
     }
 }
 
-/// Signatures of reasoning and of calls survive clients that send items back as they got them, and know nothing of either.
+/// The content of `rich("anthropic")`, as it goes back to the provider.
+fn rich_blocks() -> Value {
+    json!([
+        { "type": "thinking", "thinking": "Hm.", "signature": "c2ln" },
+        { "type": "text", "text": "Hi there" },
+        { "type": "tool_use", "id": "t1", "name": "look", "input": { "at": 1 } },
+        { "type": "tool_use", "id": "t2", "name": "look", "input": {} },
+    ])
+}
+
+/// Signatures of reasoning and calls survive clients that send items back without knowledge of signatures.
 #[tokio::test]
 async fn what_only_its_provider_can_read_comes_back_to_it_and_to_no_other() {
     let gemini = Reply::json(
@@ -536,7 +533,7 @@ async fn what_only_its_provider_can_read_comes_back_to_it_and_to_no_other() {
         let answer = ask(&client, json!({})).await.json();
         upstream.next_request().await;
         let mut input = vec![json!({ "role": "user", "content": "Hello" })];
-        // As typed clients do: fields that they do not know are lost, ids of items, too.
+        // Typed clients drop unknown fields and the ids of items.
         for item in answer["output"].as_array().expect("items") {
             let mut item = item.clone();
             item.as_object_mut().expect("an item").remove("id");
@@ -549,15 +546,7 @@ async fn what_only_its_provider_can_read_comes_back_to_it_and_to_no_other() {
         assert_eq!(again.status, 200, "{adapter}: {}", again.text());
         let sent = upstream.next_request().await.json();
         if adapter == "anthropic" {
-            assert_eq!(
-                sent["messages"][1]["content"],
-                json!([
-                    { "type": "thinking", "thinking": "Hm.", "signature": "c2ln" },
-                    { "type": "text", "text": "Hi there" },
-                    { "type": "tool_use", "id": "t1", "name": "look", "input": { "at": 1 } },
-                    { "type": "tool_use", "id": "t2", "name": "look", "input": {} },
-                ])
-            );
+            assert_eq!(sent["messages"][1]["content"], rich_blocks());
         } else {
             let parts = sent["contents"][1]["parts"].as_array().expect("parts");
             let signed: Vec<_> = parts
@@ -708,7 +697,7 @@ async fn errors_have_openais_envelope_and_codes() {
         Value::Null,
     );
 
-    // What comes before the answer is no stream.
+    // An error before the response is not a stream.
     upstream.will(Reply::error(400, "no such thing"));
     let mut streamed = asked(&json!({ "max_output_tokens": 10 }));
     streamed["stream"] = json!(true);
@@ -725,7 +714,7 @@ async fn errors_have_openais_envelope_and_codes() {
 
 #[tokio::test]
 async fn a_stream_that_fails_ends_with_the_answer_that_failed() {
-    for adapter in ["anthropic", "openai"] {
+    for adapter in ADAPTERS {
         let upstream = Upstream::start().await;
         upstream.will(broken_stream(adapter));
         let gateway = Gateway::with_adapter(adapter, &upstream).await;
@@ -828,7 +817,7 @@ async fn a_conversation_goes_on_from_any_of_its_answers() {
         sent(&upstream).await,
         lines(&[("system", "Be brief."), ("user", "one")])
     );
-    // Instructions are for one answer alone.
+    // Instructions hold for one response.
     let second = say("two", "", Some(&first)).await;
     let both = [("user", "one"), ("assistant", "re one"), ("user", "two")];
     assert_eq!(sent(&upstream).await, lines(&both));
@@ -839,12 +828,12 @@ async fn a_conversation_goes_on_from_any_of_its_answers() {
         &[("assistant", "re two"), ("user", "three")],
     ];
     assert_eq!(sent(&upstream).await, lines(&all.concat()));
-    // Another way on from the first.
+    // A second continuation of the first response.
     say("other", "", Some(&first)).await;
     let other = [("user", "one"), ("assistant", "re one"), ("user", "other")];
     assert_eq!(sent(&upstream).await, lines(&other));
 
-    // A stream's answer, by its id.
+    // The response of a stream is continued by its id.
     upstream.will_stream(["re ", "stream"]);
     let stream = client
         .stream(PATH, &asked(&json!({ "input": "four" })))
@@ -859,7 +848,7 @@ async fn a_conversation_goes_on_from_any_of_its_answers() {
     ];
     assert_eq!(sent(&upstream).await, lines(&streamed));
 
-    // It is a session of its user's, which can be read and forgotten.
+    // Its user can read and delete the response as a session.
     let history = client
         .get(&format!("/session/{first}/history"))
         .await
@@ -912,12 +901,12 @@ async fn an_answer_is_gone_on_with_by_its_user_alone_and_only_if_it_was_kept() {
         );
     }
     assert_eq!(upstream.count(), asked_before);
-    // One that is not kept itself may go on with one that is.
+    // A response that is not stored can continue a stored response.
     let body = json!({ "previous_response_id": id(&kept), "store": false });
     ask(&client, body).await;
 }
 
-/// Results of calls go to the answer that made them, with what proves its calls.
+/// Results of calls go back with the signatures of the response that made the calls.
 #[tokio::test]
 async fn a_call_is_answered_by_the_id_of_the_answer_that_made_it() {
     let upstream = Upstream::start().await;
@@ -940,7 +929,7 @@ async fn a_call_is_answered_by_the_id_of_the_answer_that_made_it() {
     assert_eq!(sent["messages"][2]["content"][1]["content"], "two");
 }
 
-/// As Vercel's SDK does unless it is told that nothing is kept.
+/// Vercel's SDK refers to stored items by default.
 #[tokio::test]
 async fn items_of_kept_answers_may_stand_by_their_ids() {
     let upstream = Upstream::start().await;
@@ -968,16 +957,8 @@ async fn items_of_kept_answers_may_stand_by_their_ids() {
     let second = ask(&client, json!({ "input": input(&first) })).await;
     assert_eq!(text(&second.json()), "Done");
     let sent = upstream.next_request().await.json();
-    assert_eq!(
-        sent["messages"][1]["content"],
-        json!([
-            { "type": "thinking", "thinking": "Hm.", "signature": "c2ln" },
-            { "type": "text", "text": "Hi there" },
-            { "type": "tool_use", "id": "t1", "name": "look", "input": { "at": 1 } },
-            { "type": "tool_use", "id": "t2", "name": "look", "input": {} },
-        ])
-    );
-    // What was referred to is kept with the next answer.
+    assert_eq!(sent["messages"][1]["content"], rich_blocks());
+    // The next response stores the referenced items.
     let history = format!(
         "/session/{}/history",
         second.json()["id"].as_str().expect("an id")
@@ -985,7 +966,7 @@ async fn items_of_kept_answers_may_stand_by_their_ids() {
     let history = client.get(&history).await.json();
     assert_eq!(history["messages"][1]["content"], "Hi there", "{history}");
 
-    // Nothing of another's, and nothing that was not kept.
+    // References to items of other users and to items that are not stored are rejected.
     let unkept = ask(&client, json!({ "store": false })).await.json();
     let made = gateway
         .web("mallory")
@@ -1004,8 +985,8 @@ async fn items_of_kept_answers_may_stand_by_their_ids() {
     assert_eq!(upstream.count(), 3);
 }
 
-/// The cases of the Open Responses compliance suite that apply: each is served by the demo and by a provider, and its answer and its
-/// events have all that the schema demands.
+/// The applicable cases of the Open Responses compliance suite, with the demo and with a provider. Responses and events
+/// have all fields that the schema requires.
 #[tokio::test]
 async fn open_responses_cases_are_complied_with() {
     let upstream = Upstream::start().await;

@@ -15,7 +15,7 @@ use weir_sandbox::Digest;
 
 use crate::cli::{run, text, weir};
 
-/// Puts `demo.wasm` of the folder into service.
+/// Activates `demo.wasm` of the folder.
 const INSTALL: [&str; 6] = [
     "plugin",
     "install",
@@ -25,21 +25,21 @@ const INSTALL: [&str; 6] = [
     "--activate",
 ];
 
-/// A `weir serve` that prints no greeting, in a folder whose configuration is there.
+/// A `weir serve` without a greeting, in a folder with a configuration.
 pub(crate) struct Running {
     child: Child,
-    /// Where it listens.
+    /// Its address.
     address: String,
     log: Option<JoinHandle<String>>,
 }
 
 impl Running {
-    /// Starts one, and waits until it is ready.
+    /// Starts a gateway, and waits until it is ready.
     pub(crate) fn start(folder: &Path) -> Self {
         Self::of(weir(folder).args(["serve", "--listen", "127.0.0.1:0"]))
     }
 
-    /// Starts one that has so many file descriptors, as a shell's `ulimit` takes it.
+    /// Starts a gateway with this limit of file descriptors, as a shell's `ulimit` takes it.
     fn with_descriptors(folder: &Path, limit: &str) -> Self {
         let weir = weir(folder);
         let script = format!("ulimit {limit} && exec \"$0\" serve --listen 127.0.0.1:0");
@@ -70,7 +70,7 @@ impl Running {
         let address = log.rsplit("address=").next().expect("an address");
         let address = address.split_whitespace().next().expect("an address");
         let address = address.to_owned();
-        // Somebody must empty the pipe while it runs.
+        // A thread must empty the pipe while it runs.
         let log = std::thread::spawn(move || {
             for line in stderr.lines() {
                 log += &line.expect("text");
@@ -90,7 +90,7 @@ impl Running {
         self.end();
     }
 
-    /// Ends it, and returns what it logged.
+    /// Stops it, and returns its log.
     pub(crate) fn stop(mut self) -> String {
         self.end()
     }
@@ -109,7 +109,7 @@ impl Drop for Running {
     }
 }
 
-/// A folder with a configuration in it.
+/// A folder with a configuration.
 pub(crate) fn folder(toml: &str) -> TempDir {
     let folder = tempfile::tempdir().expect("a folder");
     share_compiled_plugins(&folder.path().join(".weir"));
@@ -121,14 +121,14 @@ fn configure(folder: &Path, toml: &str) {
     std::fs::write(folder.join("weir.toml"), toml).expect("the folder can be written");
 }
 
-/// Runs a command that must end well, and returns what it prints.
+/// Runs a command that must succeed, and returns its output.
 pub(crate) fn succeed(folder: &Path, arguments: &[&str]) -> String {
     let output = run(folder, arguments);
     assert!(output.status.success(), "{arguments:?}: {output:?}");
     text(&output.stdout)
 }
 
-/// Runs a command that must fail, and returns what it complains of.
+/// Runs a command that must fail, and returns its errors.
 pub(crate) fn fail(folder: &Path, arguments: &[&str]) -> String {
     let output = run(folder, arguments);
     assert!(!output.status.success(), "{arguments:?}: {output:?}");
@@ -139,13 +139,13 @@ fn complaint(output: &Output) -> String {
     text(&output.stderr)
 }
 
-/// Runs a command that must end well, and returns its answer.
+/// Runs a command that must succeed, and returns its JSON.
 fn json(folder: &Path, arguments: &[&str]) -> Value {
     let answer = succeed(folder, &[arguments, &["--json"]].concat());
     serde_json::from_str(&answer).expect("JSON")
 }
 
-/// Makes a key, and returns it and its id.
+/// Creates a key, and returns it and its id.
 fn create_key(folder: &Path, user: &str) -> (String, String) {
     let output = run(folder, &["key", "create", "--user", user]);
     assert!(output.status.success(), "{output:?}");
@@ -155,7 +155,7 @@ fn create_key(folder: &Path, user: &str) -> (String, String) {
     (text(&output.stdout).trim().to_owned(), id)
 }
 
-/// The status of a request for the list of models with a key, and the requests that its user may make in a minute.
+/// Returns the status of a request for the list of models with a key, and the user's requests per minute.
 fn ask(running: &Running, key: &str) -> (u16, Option<u32>) {
     let url = format!("http://{}/models", running.address);
     let header = format!("X-Api-Key: {key}");
@@ -168,7 +168,7 @@ fn ask(running: &Running, key: &str) -> (u16, Option<u32>) {
     (status.unwrap_or_else(|| panic!("{answer}")), rate)
 }
 
-/// What was recorded, the newest first.
+/// Returns the kinds of audit events, the newest first.
 fn kinds(folder: &Path, arguments: &[&str]) -> Vec<String> {
     let events = json(folder, &[&["audit"], arguments].concat());
     let events = events["events"].as_array().expect("a list").iter();
@@ -176,7 +176,7 @@ fn kinds(folder: &Path, arguments: &[&str]) -> Vec<String> {
     events.map(kind).collect()
 }
 
-/// What an operator does in an ordinary week: the same whether a gateway runs or not, on both databases.
+/// An operator's usual commands: the same with a running gateway or without, on both databases.
 fn operate(folder: &Path, database: &str, by: &str) {
     let (_, id) = create_key(folder, "alice");
     create_key(folder, "bob");
@@ -240,7 +240,7 @@ fn operate(folder: &Path, database: &str, by: &str) {
     succeed(folder, &["user", "enable", "--user", "bob"]);
     let nobody = fail(folder, &["user", "disable", "--user", "nobody/else"]);
     assert!(
-        nobody.contains("UNKNOWN_USER: user_id: There is no user nobody/else"),
+        nobody.contains("UNKNOWN_USER: user_id: User nobody/else does not exist"),
         "{nobody}"
     );
 
@@ -251,7 +251,7 @@ fn operate(folder: &Path, database: &str, by: &str) {
     assert_eq!(code.trim().len(), 29, "{code}");
     assert_eq!(
         succeed(folder, &["voucher", "revoke", id]),
-        format!("{id} is revoked.\n")
+        format!("Revoked {id}.\n")
     );
     let vouchers = json(folder, &["voucher", "list"]);
     assert_eq!(vouchers["vouchers"][0]["uses"], 3, "{vouchers}");
@@ -263,8 +263,8 @@ fn operate(folder: &Path, database: &str, by: &str) {
         "{list}"
     );
     let wrong = ["voucher", "create", "--credits", "5", "--uses", "0"];
-    assert!(fail(folder, &wrong).contains("uses: It is a number from 1"));
-    assert!(fail(folder, &["voucher", "revoke", "vou_0"]).contains("There is no voucher vou_0"));
+    assert!(fail(folder, &wrong).contains("uses: The value must be a number from 1"));
+    assert!(fail(folder, &["voucher", "revoke", "vou_0"]).contains("Voucher vou_0 does not exist"));
 
     let done = [
         "user.topped_up",
@@ -272,7 +272,7 @@ fn operate(folder: &Path, database: &str, by: &str) {
         "api_key.revoked",
         "api_key.created",
     ];
-    // What came within a second may be one event, counted.
+    // Events within a second may be one event with a count.
     let mut seen = kinds(folder, &["--user", "alice", "--by", by]);
     seen.dedup();
     assert_eq!(seen, done);
@@ -302,7 +302,7 @@ fn users_and_keys_are_seen_to_with_a_gateway_and_without_one() {
         &me(beside.path()),
     );
     let alone = folder("dev = false\n");
-    // Nobody's mistake makes a database.
+    // A mistaken command creates no database.
     let refused = fail(alone.path(), &["key", "create", "--user", "alice"]);
     assert!(refused.contains(&database(alone.path())), "{refused}");
     assert!(refused.contains("--offline"), "{refused}");
@@ -368,9 +368,9 @@ fn an_operator_lets_in_again_whom_failed_proofs_have_shut_out() {
     let all = json(folder, &["lockout", "list"]);
     assert_eq!(all["lockouts"][0]["address"], "127.0.0.1", "{all}");
     let other = fail(folder, &["lockout", "clear", "127.0.0.2"]);
-    assert!(other.contains("This address is not shut out"), "{other}");
+    assert!(other.contains("This address is not locked out"), "{other}");
     let cleared = succeed(folder, &["lockout", "clear", "127.0.0.1"]);
-    assert_eq!(cleared, "127.0.0.1 is let in again.\n");
+    assert_eq!(cleared, "Ended the lockout of 127.0.0.1.\n");
     assert_eq!(ask(&running, &key).0, 200);
 }
 
@@ -406,7 +406,7 @@ fn commands_beside_a_gateway_without_an_admin_socket_change_nothing_behind_its_b
     let _running = Running::start(folder);
     let refused = fail(folder, &["key", "revoke", &id]);
     assert!(
-        refused.contains("set `admin_socket = true`, or stop it first"),
+        refused.contains("set `admin_socket = true`, or stop the gateway first"),
         "{refused}"
     );
 }
@@ -485,12 +485,12 @@ fn a_gateway_without_any_issuer_is_operated_through_its_admin_socket() {
     assert!(succeed(folder, &INSTALL).contains("The slot serves with it."));
     let events = succeed(folder, &["plugin", "events", "demo", "--json"]);
     let events: Value = serde_json::from_str(&events).expect("JSON");
-    // As the kernel knows whoever ran the command: this test's own user.
+    // The kernel's user of the command: this test's own user.
     let me = format!("local:{}", metadata.uid());
     assert_eq!(events["events"][0]["actor"], *me, "{events}");
 }
 
-/// A project's folder has no gateway: a plugin that is installed from there goes to the one that its author runs.
+/// A project's folder has no gateway: a plugin that is installed from there goes to its author's running one.
 #[test]
 fn a_command_in_any_folder_finds_the_development_gateway_that_runs() {
     let home = tempfile::tempdir().expect("a folder");
@@ -522,7 +522,7 @@ fn a_command_in_any_folder_finds_the_development_gateway_that_runs() {
     assert!(complaint(&installed).contains(&data), "{installed:?}");
     let ran = in_project(&["swarm", "list"]);
     assert!(ran.status.success(), "{ran:?}");
-    // What has a configuration of its own goes nowhere else.
+    // A folder with its own configuration uses no other gateway.
     std::fs::write(project.join("weir.toml"), "").expect("the folder can be written");
     let refused = in_project(&INSTALL);
     assert!(
@@ -530,7 +530,7 @@ fn a_command_in_any_folder_finds_the_development_gateway_that_runs() {
         "{refused:?}"
     );
     std::fs::remove_file(project.join("weir.toml")).expect("it is there");
-    // One that has crashed leaves its link behind.
+    // A crashed gateway leaves its link behind.
     running.crash();
     let refused = in_project(&INSTALL);
     assert!(
@@ -540,7 +540,7 @@ fn a_command_in_any_folder_finds_the_development_gateway_that_runs() {
     assert!(!project.join(".weir").exists(), "nothing is made");
 }
 
-/// The key of a development gateway goes to that gateway, whoever listens where the configuration says.
+/// The key of a development gateway goes only to that gateway, regardless of the configuration's listener.
 #[test]
 fn a_gateways_own_key_is_sent_to_no_other_port() {
     let other = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
@@ -560,7 +560,7 @@ fn a_gateways_own_key_is_sent_to_no_other_port() {
     );
     let refused = list(&["--url", &format!("http://{address}")]);
     assert!(
-        complaint(&refused).contains("its key is not sent to"),
+        complaint(&refused).contains("its key is valid only there"),
         "{refused:?}"
     );
     let nobody = other.accept().expect_err("nobody has called");
@@ -632,14 +632,14 @@ fn the_admin_socket_of_a_gateway_that_crashed_is_replaced() {
 
 #[test]
 fn the_admin_socket_can_be_off_and_else_it_belongs_to_one_gateway() {
-    // Two on one database would be refused for its sake.
+    // A second gateway on the database would be refused.
     let settings = "dev = false\ndatabase_url = \"sqlite::memory:\"\n";
     let folder = folder(settings);
     let folder = folder.path();
     let _first = Running::start(folder);
     let second = fail(folder, &["serve", "--listen", "127.0.0.1:0"]);
     assert!(
-        second.contains("another weir has the admin socket .weir/admin.sock"),
+        second.contains("another gateway uses the admin socket .weir/admin.sock"),
         "{second}"
     );
     assert!(succeed(folder, &["plugin", "list"]).contains("demo"));

@@ -1,5 +1,5 @@
-//! Many times more requests than there are turns: as many are served as can be, the others hear so at once, and so does
-//! whoever asks whether the gateway lives. `cargo torture H5` does it for longer.
+//! Many times more requests than turns: as many are served as possible, the others are refused at once, and health
+//! probes succeed. `cargo torture H5` does it for longer.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ async fn what_can_be_served_is_served_and_the_rest_is_told_at_once() {
         .await;
     let request = chat("scripted", "x");
     let became = overload(&gateway.client(), &request, turns, Duration::from_secs(3)).await;
-    // A machine that is busy with other tests has less of everything: the row H5 asks for 90 %.
+    // A machine that is busy with other tests has less of everything: the row H5 requires 90 %.
     assert!(became.goodput >= 0.6 * became.peak, "{became:?}");
     let statuses: Vec<_> = became.answers.keys().copied().collect();
     assert!(

@@ -1,4 +1,4 @@
-//! The processor's events: taken if they are signed, kept before they are acknowledged, and applied once, in any order.
+//! The processor's events: accepted if signed, stored before the acknowledgement, and applied once, in any order.
 
 use std::time::Duration;
 
@@ -28,7 +28,7 @@ use crate::sdk;
 /// The moment at which these tests begin.
 const NOW: &str = "2026-03-03T00:00:00Z";
 
-/// A period that is under way, the one after it, and one that is over, but for its grace.
+/// A current period, the one after it, and a past one with a current grace period.
 const PRESENT: Span = Span("2026-02-20T00:00:00Z", "2026-03-20T00:00:00Z");
 const NEXT: Span = Span("2026-03-02T12:00:00Z", "2026-04-02T12:00:00Z");
 const OVER: Span = Span("2026-02-02T00:00:00Z", "2026-03-02T00:00:00Z");
@@ -61,7 +61,7 @@ async fn until_state(processor: &Processor, event: &Value, state: &str) {
     .await;
 }
 
-/// Has a user spend 4,000 credits.
+/// Makes a user spend 4,000 credits.
 async fn spend(gateway: &Gateway, payer: &Payer) {
     let served = Served {
         user: &payer.0,
@@ -118,7 +118,7 @@ async fn an_event_is_taken_if_the_processor_has_signed_it_and_else_refused() {
         refused(processor.send_signed("", &right).await);
         let bare = gateway.stranger();
         refused(bare.post(WEBHOOK, &event).await);
-        // A user's proof is none here.
+        // A user's credential is invalid here.
         refused(gateway.client().post(WEBHOOK, &event).await);
         let kept: i64 = sqlx::query_scalar("SELECT CAST(COUNT(*) AS BIGINT) FROM payment_events")
             .fetch_one(gateway.app().database.reader())
@@ -126,7 +126,7 @@ async fn an_event_is_taken_if_the_processor_has_signed_it_and_else_refused() {
             .expect("the database answers");
         assert_eq!(kept, 0);
         assert_eq!(alice.standing(gateway.app()).await.topup, 0);
-        // None of that has shut the processor's address out.
+        // The processor's address is not shut out by that.
         for good in [
             &at_seconds(-300),
             &at_seconds(300),
@@ -188,8 +188,8 @@ fn standing(plan: &str, plan_credits: i64, topup: i64, owed: i64, is_ending: boo
     }
 }
 
-/// What an event makes of users who have had a period and spent 4,000 credits in it: on `free` without any, on `guru` and
-/// on `pro` in their period, and on `guru` in the grace after it.
+/// The effect of an event on users who have had a period and spent 4,000 credits in it: on `free` without any, on
+/// `guru` and on `pro` in their period, and on `guru` in the grace after it.
 struct Row {
     name: &'static str,
     event: fn(&Payer, Span) -> Value,
@@ -265,7 +265,7 @@ fn table() -> Vec<Row> {
             "an upgrade that was paid for: 33,000 less 6,000 credits",
             |payer, span| payer.switch_paid("e", NOW, "e", raise(span)),
             [
-                // Its period is not known.
+                // Its period is unknown.
                 free(),
                 standing("pro", 33_000, 0, 0, false),
                 standing("pro", 78_000, 0, 0, false),
@@ -488,7 +488,7 @@ async fn a_plan_that_is_cancelled_may_be_resumed_and_else_ends_with_its_period()
         let cancelled =
             payer.subscription_is("updated", "4", "2026-03-03T00:03:00Z", guru.ending());
         processor.tell(&cancelled).await;
-        // The day after the period, which has no grace.
+        // The day after the period, without a grace.
         clock.set(at("2026-03-20T00:00:00Z"));
         let standing = payer.standing(app).await;
         assert_eq!((&*standing.plan, standing.plan_credits), ("free", 500));
@@ -551,7 +551,7 @@ async fn a_checkout_begins_a_period_whose_bounds_are_told_later() {
         assert_eq!((&*standing.plan, standing.plan_credits), ("guru", 10_000));
         assert_eq!(standing.period_end, "2026-04-03T00:00:00Z");
         spend(&gateway, &payer).await;
-        // Begun three seconds before the checkout was completed, and by the processor's calendar.
+        // The period begins three seconds before the checkout was completed, and ends by the processor's calendar.
         let told = Span("2026-03-02T23:59:57Z", "2026-04-02T23:59:57Z");
         let guru = Like::active("guru", told);
         for repeat in ["2", "3"] {
@@ -585,9 +585,9 @@ async fn a_checkout_begins_a_period_whose_bounds_are_told_later() {
     .await;
 }
 
-/// Stripe tells of a renewal about an hour before it charges the card
-/// (<https://docs.stripe.com/billing/subscriptions/webhooks>), and of a subscription that stays `active` while its collection is
-/// paused (<https://docs.stripe.com/billing/subscriptions/pause-payment>).
+/// Stripe reports a renewal about an hour before it charges the card
+/// (<https://docs.stripe.com/billing/subscriptions/webhooks>), and a subscription that stays `active` while its
+/// collection is paused (<https://docs.stripe.com/billing/subscriptions/pause-payment>).
 #[tokio::test]
 async fn a_later_period_is_granted_when_its_invoice_is_paid_and_not_before() {
     each(NOW, async |gateway, processor, clock| {
@@ -612,7 +612,7 @@ async fn a_later_period_is_granted_when_its_invoice_is_paid_and_not_before() {
             let standing = payer.standing(app).await;
             assert_eq!((&*standing.plan, standing.plan_credits), ("guru", 6_000));
         }
-        // An invoice of nothing is no payment while nothing is collected.
+        // An invoice of zero is no payment while the collection is paused.
         let mut nothing = payer.invoice_paid("5", "2026-03-20T00:30:00Z", "none", "guru", next);
         nothing["data"]["object"]["amount_paid"] = json!(0);
         processor.tell(&nothing).await;
@@ -698,8 +698,8 @@ async fn an_unpaid_renewal_ends_the_plan_and_the_user_may_buy_it_again() {
     .await;
 }
 
-/// Up and down again within a minute, and up once more: the processor gives back on paper what was paid, and charges the next
-/// upgrade against it.
+/// Up and down again within a minute, and up once more: the processor credits the payment on paper, and charges the
+/// next upgrade against it.
 #[tokio::test]
 async fn credits_of_an_upgrade_go_back_with_its_price_and_are_given_once_for_one_payment() {
     each(NOW, async |gateway, processor, _| {
@@ -726,9 +726,9 @@ async fn credits_of_an_upgrade_go_back_with_its_price_and_are_given_once_for_one
             ("3", down, 10_000),
             ("4", up, 37_326),
             ("5", down, 10_000),
-            // A downgrade more than there were upgrades: nothing of the period's own credits.
+            // A downgrade beyond the upgrades takes none of the period's own credits.
             ("6", down, 10_000),
-            // Its price was given back before.
+            // Its price was refunded before.
             ("7", up, 10_000),
         ] {
             let invoice = payer.switch_paid(id, NOW, id, switch);
@@ -740,7 +740,7 @@ async fn credits_of_an_upgrade_go_back_with_its_price_and_are_given_once_for_one
             // The lower plan comes with the next period.
             assert_eq!(standing.plan, "pro", "{id}");
         }
-        // What was spent before its price went back is owed.
+        // Credits spent before the refund of their price are owed.
         processor.tell(&payer.switch_paid("8", NOW, "8", up)).await;
         assert_eq!(payer.standing(app).await.plan_credits, 37_326);
         for _ in 0..8 {
@@ -776,7 +776,7 @@ async fn a_change_that_is_invoiced_with_the_renewal_gives_credits_that_do_not_la
             .expect("lines");
         let data = lines["data"].as_array_mut().expect("lines");
         data.extend(prorations.iter().cloned());
-        // More lines than the event shows: what is shown may be the better half.
+        // More lines than the event shows: the shown ones may be the better half.
         lines["has_more"] = json!(true);
         processor.tell(&invoice).await;
         let standing = payer.standing(app).await;
@@ -805,7 +805,7 @@ async fn a_plan_that_lapsed_by_mistake_is_granted_again_when_its_event_is_retrie
         let payer = payer(&gateway, "quinn").await;
         let paid = payer.invoice_paid("1", NOW, "1", "guru", PRESENT);
         processor.tell(&paid).await;
-        // The time of day is wrong for a while, and the user asks for something meanwhile.
+        // The time of day is wrong for a while, and the user sends a request meanwhile.
         clock.jump(40 * 86_400_000);
         let account = AccountId(payer.0.clone());
         let soon = tokio::time::Instant::now() + Duration::from_secs(10);
@@ -837,7 +837,7 @@ async fn a_plan_that_lapsed_by_mistake_is_granted_again_when_its_event_is_retrie
             (10_000, PRESENT.1)
         );
         until_state(&processor, &paid, "applied").await;
-        // Once more it changes nothing.
+        // A repetition changes nothing.
         spend(&gateway, &payer).await;
         admin.post(&retry, &json!({})).await;
         until_state(&processor, &paid, "applied").await;
@@ -913,7 +913,7 @@ async fn operators_see_that_an_invoice_is_not_paid() {
         );
         let mut root = Browser::of(&gateway, "root").await;
         let html = root.page("/console/admin/users/sven").await;
-        assert!(html.contains("is not paid since"), "{html}");
+        assert!(html.contains("is unpaid since"), "{html}");
         processor
             .tell(&payer.invoice_paid("3", "2026-03-03T00:00:02Z", "3", "guru", NEXT))
             .await;
@@ -1026,7 +1026,7 @@ async fn a_payment_credits_once_and_goes_back_in_proportion_whatever_is_told_twi
     each(NOW, async |gateway, processor, _| {
         let app = gateway.app();
         let payer = payer(&gateway, "frank").await;
-        // Told of before the payment itself.
+        // The refund arrives before the payment itself.
         let half = payer.refunded("r1", NOW, "p", 250);
         processor.tell(&half).await;
         assert_eq!(processor.state_of(&half).await.0, "waiting");
@@ -1043,7 +1043,7 @@ async fn a_payment_credits_once_and_goes_back_in_proportion_whatever_is_told_twi
         })
         .await;
         until_state(&processor, &half, "applied").await;
-        // An earlier word about the same charge, and then all of it, once as a refund and again as a dispute.
+        // An earlier report about the same charge, and then all of it, once as a refund and again as a dispute.
         processor.tell(&payer.refunded("r0", NOW, "p", 100)).await;
         assert_eq!(payer.standing(app).await.topup, 2_500);
         processor.tell(&payer.refunded("r2", NOW, "p", 500)).await;
@@ -1172,7 +1172,7 @@ async fn what_cannot_be_applied_is_tried_again_and_holds_up_nothing() {
     .await;
 }
 
-/// Has the database refuse a user's turn, as it may for any reason.
+/// Makes the database refuse a user's turn, as it may for any reason.
 async fn refuse_turns_of(gateway: &Gateway, user: &str) {
     let database = &gateway.app().database;
     let statements = match database.dialect() {
@@ -1200,12 +1200,12 @@ async fn refuse_turns_of(gateway: &Gateway, user: &str) {
 async fn an_error_of_the_database_drops_no_other_event_that_is_being_applied() {
     each(NOW, async |gateway, processor, clock| {
         let app = gateway.app();
-        // The first one in any order.
+        // The first user in any order.
         refuse_turns_of(&gateway, "a0").await;
         let mut events = Vec::new();
         for number in 0..24 {
             let payer = payer(&gateway, &format!("a{number}")).await;
-            // Somebody else has every turn for a second, so that all events are due at one moment.
+            // Another holder has every turn for a second, so that all events are due at one moment.
             let taken = sqlx::query(
                 "INSERT INTO payment_turns (user_id, holder, until) SELECT CAST($1 AS TEXT), 'gone', $2 WHERE $1 <> 'a0'",
             );
@@ -1260,7 +1260,7 @@ async fn a_new_event_goes_before_all_retries() {
         let copied = copied.execute(app.database.writer()).await;
         assert_eq!(copied.expect("copies").rows_affected(), RETRIES as u64);
         clock.advance(Duration::from_secs(10));
-        // They have begun, and this one comes behind them.
+        // They have begun, and this one comes after them.
         let again = async || -> i64 {
             let again = "SELECT CAST(COUNT(*) AS BIGINT) FROM payment_events WHERE id LIKE 'evt_stuck_%' AND attempts > 1";
             let again = sqlx::query_scalar(again).fetch_one(app.database.reader());
@@ -1306,7 +1306,7 @@ async fn an_event_that_nothing_can_be_done_about_has_failed_after_three_days() {
             })
             .await;
         };
-        // Tokens are good for an hour.
+        // Tokens are valid for an hour.
         let shown = async || {
             let admin = gateway.admin("root").await;
             let shown = admin.get("/admin/payments/events").await.json();
@@ -1337,7 +1337,7 @@ async fn an_event_that_nothing_can_be_done_about_has_failed_after_three_days() {
         );
         assert_eq!(given_up().await, 1);
 
-        // An operator may want it tried again, for as long.
+        // An operator may retry it, for as long.
         let retry = format!("/admin/payments/events/{id}/retry");
         let admin = gateway.admin("root").await;
         assert_eq!(admin.post(&retry, &json!({})).await.status, 200);
@@ -1352,7 +1352,7 @@ async fn an_event_that_nothing_can_be_done_about_has_failed_after_three_days() {
         tried_after(73).await;
         assert_eq!(shown().await["next_attempt_at"], Value::Null);
         assert_eq!(given_up().await, 2);
-        // What it waited for comes after all.
+        // The missing event comes after all.
         processor
             .tell(&payer.payment_is("succeeded", "s", NOW, "p", "small"))
             .await;
@@ -1565,7 +1565,7 @@ async fn operators_put_credits_right_and_statements_say_why() {
                 "{body}"
             );
         }
-        // Credits that are owed, and what of it the next ones pay.
+        // Owed credits, and the part that the next ones pay.
         processor
             .tell(&alice.payment_is("succeeded", "1", NOW, "p", "small"))
             .await;
@@ -1744,10 +1744,7 @@ async fn commands_show_events_and_put_credits_right() {
     assert_eq!(json["events"][0]["event_id"], failed["id"]);
     assert_eq!(json["events"].as_array().expect("a list").len(), 1);
     let retried = weir(&["payments", "retry", "evt_alice_f"]);
-    assert!(
-        retried.starts_with("evt_alice_f is to be applied"),
-        "{retried}"
-    );
+    assert!(retried.starts_with("Scheduled evt_alice_f"), "{retried}");
     let refused = run(folder.path(), &["payments", "retry", "evt_none"]);
     assert!(
         text(&refused.stderr).contains("evt_none"),
@@ -1790,7 +1787,7 @@ async fn an_event_is_applied_when_the_database_is_back() {
     let app = gateway.app();
     let processor = Processor::new(gateway.stranger(), app);
     let payer = payer(&gateway, "leo").await;
-    // Somebody has the turn, so that the event waits, and then the database is gone.
+    // Another holder has the turn, so that the event waits, and then the database fails.
     let turn = "INSERT INTO payment_turns (user_id, holder, until) VALUES ('leo', 'gone', $1)";
     let until = app.ledger.now().0 + 3_000;
     let taken = sqlx::query(turn).bind(until).execute(app.database.writer());
@@ -1799,7 +1796,7 @@ async fn an_event_is_applied_when_the_database_is_back() {
     processor.hand_in(&kept).await;
     assert_eq!(payer.standing(app).await.topup, 0);
     postgres.kill();
-    // What cannot be kept is not acknowledged; the processor sends it again.
+    // An event that cannot be stored is not acknowledged; the processor sends it again.
     let lost = payer.payment_is("succeeded", "2", NOW, "q", "small");
     processor.send(&lost).await.error(503, "STORE_UNAVAILABLE");
     postgres.restart();

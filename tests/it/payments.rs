@@ -1,4 +1,4 @@
-//! Where users are sent to pay: what the processor is asked, each thing once, and what users are told.
+//! Payment pages: the calls to the processor, each once, and the users' view.
 
 use std::time::Duration;
 
@@ -22,23 +22,23 @@ use weir_storage::secrets::Secret;
 
 const START: &str = "2026-01-31T12:00:00Z";
 
-/// A page that is asked for at [`START`] lapses then, in seconds.
+/// The expiry of a page that is requested at [`START`], in seconds.
 const LAPSES: i64 = 1_769_860_800 + (24 * 60 - 10) * 60;
 
-/// A gateway on each database that sells through a processor.
+/// A gateway on each database with a payment processor.
 pub(crate) async fn each(test: impl AsyncFn(&Processor, Gateway, ManualClock)) {
     each_with("", test).await;
 }
 
 async fn each_with(settings: &str, test: impl AsyncFn(&Processor, Gateway, ManualClock)) {
-    // One for each: their users are others.
+    // One for each: their users differ.
     let processors = [Processor::start().await, Processor::start().await];
     let next = std::cell::Cell::new(0);
     let configure = |builder: tests::gateway::Builder| {
         let index = next.replace(next.get() + 1);
         builder.tables(&format!("{}{settings}", processors[index].settings()))
     };
-    // The first is served before the second is configured.
+    // The first gateway runs before the second is configured.
     on_each_database(START, configure, async |gateway, clock| {
         test(&processors[next.get() - 1], gateway, clock).await;
     })
@@ -201,20 +201,20 @@ async fn who_asks_again_is_sent_to_the_same_page_until_it_lapses_or_is_paid() {
         let alice = gateway.web("alice");
         let first = url(&top_up(&alice, "small").await);
         assert_eq!(url(&top_up(&alice, "small").await), first);
-        // Also while the processor cannot say how it is.
+        // Also while the processor cannot report its state.
         processor.will(Reply::new(500).header("stripe-should-retry", "false"));
         assert_eq!(url(&top_up(&alice, "small").await), first);
-        // Another tier is another page, beside it.
+        // Another tier has another page, beside it.
         let large = url(&top_up(&alice, "large").await);
         assert_ne!(large, first);
         assert_eq!(url(&top_up(&alice, "small").await), first);
         assert_eq!(processor.open_sessions().len(), 2);
 
-        // Paid on, and its event is still to come: credits can be bought again.
+        // Paid, and its event is still to come: credits can be bought again.
         processor.end_session("cs_test_1", "complete");
         let second = url(&top_up(&alice, "small").await);
         assert_eq!(second, "https://pay.example/cs_test_3");
-        // Or its event has come.
+        // The event has come.
         let now = gateway.app().ledger.now();
         let store = &gateway.app().payments.store;
         store
@@ -224,7 +224,7 @@ async fn who_asks_again_is_sent_to_the_same_page_until_it_lapses_or_is_paid() {
         let third = url(&top_up(&alice, "small").await);
         assert_eq!(third, "https://pay.example/cs_test_4");
 
-        // One that is about to lapse is ended before there is another one.
+        // A page that is about to expire is ended before another is created.
         clock.advance(Duration::from_secs(LAPSES as u64 - 1_769_860_800 - 9 * 60));
         let fourth = url(&top_up(&gateway.web("alice"), "small").await);
         assert_eq!(fourth, "https://pay.example/cs_test_5");
@@ -248,7 +248,7 @@ async fn two_plans_are_never_both_paid() {
         assert_eq!(open.len(), 1);
         assert_eq!(open[0]["url"], pro);
 
-        // It is paid, and no event has come: who asks for either has one.
+        // Paid without an event so far: a request for either gets one page.
         processor.end_session("cs_test_2", "complete");
         for plan in ["pro", "guru"] {
             checkout(&alice, plan)
@@ -351,7 +351,7 @@ async fn what_is_not_sold_is_refused_by_its_name_and_asks_nobody() {
     answer.error(415, "UNSUPPORTED_MEDIA_TYPE");
     portal(&alice).await.error(404, "NO_PAYMENT_CUSTOMER");
 
-    // Keys buy nothing, and strangers neither.
+    // Neither keys nor strangers can buy.
     for client in [gateway.client(), gateway.stranger()] {
         checkout(&client, "guru")
             .await
@@ -395,7 +395,7 @@ async fn a_processor_that_does_not_serve_is_told_as_503_and_asked_again_by_the_n
             .await
             .error(503, "PAYMENTS_UNAVAILABLE");
         assert_eq!((processor.customers(), processor.sessions()), (1, 1));
-        // The page was made, and its answer lost: it is found again by its key.
+        // The page was created, and its response lost: its key finds it again.
         let page = url(&checkout(&alice, "guru").await);
         assert_eq!(page, "https://pay.example/cs_test_1");
         assert_eq!((processor.customers(), processor.sessions()), (1, 1));
@@ -432,7 +432,7 @@ async fn a_page_whose_prices_have_changed_since_it_was_asked_for_is_asked_for_an
         .start()
         .await;
     let page = url(&top_up(&gateway.web("alice"), "small").await);
-    // Under the old key it would have the old price; nobody was sent to that page.
+    // The old key would return the old price; no user was sent to that page.
     assert_eq!(page, "https://pay.example/cs_test_2");
     let last = processor.calls().pop().expect("a call");
     assert_eq!(last.field("line_items[0][price_data][unit_amount]"), "600");
@@ -452,7 +452,7 @@ async fn all_who_ask_at_once_are_sent_to_one_page() {
             async move { url(&checkout(&alice, "guru").await) }
         });
         gate.reached().await;
-        // The second call under a key that is in use, as Stripe answers it.
+        // The second call under a key in use, as Stripe responds to it.
         let in_use =
             json!({ "error": { "type": "idempotency_error", "code": "idempotency_key_in_use" } });
         processor.will(Reply::json(409, &in_use));
@@ -461,7 +461,7 @@ async fn all_who_ask_at_once_are_sent_to_one_page() {
         assert_eq!(first.await.expect("no panic"), second);
         assert_eq!((processor.customers(), processor.sessions()), (1, 1));
 
-        // Many, of somebody else, without an order.
+        // Many concurrent requests of another user.
         let asked = (0..8).map(|_| {
             let bob = gateway.web("bob");
             tokio::spawn(async move { url(&checkout(&bob, "pro").await) })
@@ -504,7 +504,7 @@ async fn a_page_that_was_replaced_before_its_answer_came_is_ended_and_shown_to_n
     .await;
 }
 
-/// Fast, where a test waits for time-outs.
+/// Short pauses, for tests that wait for time-outs.
 const FAST: Pace = Pace {
     connect: Duration::from_secs(1),
     each: Duration::from_millis(400),
@@ -538,7 +538,7 @@ async fn create(stripe: &Stripe) -> Result<CheckoutSession, ProcessorError> {
     stripe.create_checkout(&order, "key-1").await
 }
 
-/// Asks for one of each; `tests/sdk` has the same in the words of Stripe's own clients.
+/// Makes one call of each kind; `tests/sdk` does the same with Stripe's own clients.
 pub(crate) async fn ask_for_all(processor: &Processor) {
     let stripe = stripe(processor);
     let customer = stripe.create_customer("usr_1", "customer-usr_1").await;
@@ -579,8 +579,8 @@ pub(crate) async fn ask_for_all(processor: &Processor) {
     assert!(matches!(found, Ok(Some(_))), "{found:?}");
 }
 
-/// Names and values of a portal's configuration are those of API version 2024-12-18.acacia: `Configuration.Features` of the
-/// `stripe` package 17.5.0 for Node.js.
+/// Names and values of a portal's configuration are those of API version 2024-12-18.acacia: `Configuration.Features`
+/// of the `stripe` package 17.5.0 for Node.js.
 #[tokio::test]
 async fn a_probe_names_the_settings_of_the_processor_that_do_not_fit() {
     let processor = Processor::start().await;
@@ -719,14 +719,14 @@ async fn the_processor_says_whether_and_when_to_ask_again() {
     assert!(made.is_ok() && calls == 2);
     let (made, calls, waited) = asked(Reply::new(429).header("retry-after", "1")).await;
     assert!(made.is_ok() && calls == 2 && waited >= Duration::from_secs(1));
-    // Nobody waits an hour.
+    // The test does not wait an hour.
     let (made, calls, _) = asked(Reply::new(429).header("retry-after", "3600")).await;
     let hour = Some(Duration::from_secs(3_600));
     assert!(
         matches!(made, Err(ProcessorError::Unavailable { retry_after, .. }) if retry_after == hour)
     );
     assert_eq!(calls, 1);
-    // What is refused, elsewhere, or endless is not asked for again.
+    // A refused call, a redirect and an endless response are not retried.
     let long = vec![b' '; (1 << 20) + 1];
     for reply in [
         Reply::new(400),
@@ -873,7 +873,7 @@ async fn a_charge_whose_answer_is_lost_is_made_once_and_found() {
         stripe.find_payment("cus_1", "charge-1", since).await,
         Ok(None)
     );
-    // The customer is told, and each of the answers to the charge is cut.
+    // The processor performs the customer's call, and each response to the charge is cut.
     processor.will_do_but(|reply| reply);
     for _ in 0..MAX_TRIES {
         processor.will_do_but(|_| Reply::hang_up());
@@ -910,7 +910,7 @@ async fn a_charge_whose_answer_is_lost_is_made_once_and_found() {
     ];
     assert_eq!(sent(first), fields(page));
     assert_eq!(second.field("starting_after"), "pi_22");
-    // Under its key it is the same, too; with another card it is not made anew.
+    // Its key returns the same result; another card does not create a new one.
     assert_eq!(stripe.charge(&CHARGE).await, Ok(paid));
     processor.set_methods(None, Some("pm_2"));
     assert_eq!(stripe.charge(&CHARGE).await, Err(ProcessorError::KeyReused));

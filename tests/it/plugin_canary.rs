@@ -1,4 +1,5 @@
-//! Canaries: a second component of a slot, for a share of the accounts, which ends or serves all by its figures.
+//! Canaries: a second component of a slot, for a share of the accounts, whose figures decide whether it ends or
+//! serves all.
 
 use std::time::Duration;
 
@@ -16,7 +17,7 @@ use weir_storage::clock::ManualClock;
 
 const SLOT: &str = "/admin/plugins/greeter";
 
-/// What serves before a canary does: quick, sound and modest.
+/// The behaviour of the component before a canary: fast, correct and frugal.
 const USUAL: Habits = Habits {
     traps: 0,
     waits_ms: 0,
@@ -34,7 +35,7 @@ async fn activate(admin: &Client, body: &Value) -> Answer {
     admin.post(&format!("{SLOT}/activate"), body).await
 }
 
-/// Has half of the accounts served by a component that is installed by then; returns its digest.
+/// Starts an installed component as a canary for half of the accounts; returns its digest.
 async fn start_canary(admin: &Client, component: &[u8]) -> String {
     let digest = install(admin, component).await;
     let body = json!({ "digest": digest, "share": 0.5 });
@@ -51,7 +52,7 @@ async fn shown(admin: &Client) -> Value {
     answer.json()
 }
 
-/// The kinds of the slot's events, the newest first.
+/// Returns the kinds of the slot's events, the newest first.
 async fn kinds(admin: &Client) -> Vec<String> {
     let events = events(admin).await;
     let kinds = events.iter().map(|event| event["kind"].as_str());
@@ -67,14 +68,14 @@ fn greeter(component: &[u8]) -> Builder {
     Gateway::builder().guest("greeter", component, None)
 }
 
-/// Gateways of one deployment, and as many users of each as a crowd has.
+/// Gateways of one deployment, with a crowd of users on each.
 struct Deployment {
     nodes: Vec<Gateway>,
     crowd: Vec<(usize, Client)>,
     clock: ManualClock,
 }
 
-/// Who is a crowd: enough for each side to have many.
+/// The size of a crowd: enough for many users on each side.
 const CROWD: usize = 48;
 
 impl Deployment {
@@ -109,7 +110,7 @@ impl Deployment {
         self.nodes[0].admin("olivia").await
     }
 
-    /// Each of the crowd asks for so many streams.
+    /// Makes each of the crowd request this many streams.
     async fn ask(&self, times: usize) {
         let asked = self.crowd.iter().cycle().take(times * CROWD);
         let answers = asked.map(async |(_, client)| {
@@ -120,7 +121,7 @@ impl Deployment {
         while answers.next().await.is_some() {}
     }
 
-    /// Every node writes what it has sampled, and then all judge at once.
+    /// Makes every node write its samples, and then judge.
     async fn judge(&self) {
         for node in &self.nodes {
             let app = node.app();
@@ -138,7 +139,7 @@ impl Deployment {
         join_all(judged).await;
     }
 
-    /// The crowd asks until the canary is over, as it must be after some thousand requests.
+    /// Lets the crowd send requests until the canary is over, which must take at most some thousand requests.
     async fn ask_until_it_is_over(&self, admin: &Client) {
         for _ in 0..20 {
             self.ask(5).await;
@@ -150,7 +151,7 @@ impl Deployment {
         panic!("the canary is not over: {:#}", shown(admin).await["canary"]);
     }
 
-    /// The sum of a figure over all nodes.
+    /// Returns the sum of a metric over all nodes.
     async fn figure(&self, line: &str) -> u64 {
         let mut sum = 0;
         for node in &self.nodes {
@@ -164,7 +165,7 @@ impl Deployment {
     }
 }
 
-/// What is worse than this is rolled back by itself, once, on however many nodes, and its reason says why.
+/// Checks that a worse canary is rolled back automatically, once, on any number of nodes, with this reason.
 async fn is_rolled_back(usual: Habits, canary: Habits, measure: &str, reason: &str) {
     for on_postgres in [false, true] {
         let deployment = Deployment::start(&guests::with_habits(usual), on_postgres).await;
@@ -189,7 +190,7 @@ async fn is_rolled_back(usual: Habits, canary: Habits, measure: &str, reason: &s
             "weir_plugin_canaries_rolled_back_total{{slot=\"greeter\",digest=\"{digest}\"}}"
         );
         assert_eq!(deployment.figure(&figure).await, 1);
-        // Nobody is served by it any more, on any node.
+        // It serves no account any more, on any node.
         patiently(async {
             for node in &deployment.nodes {
                 while node.app().plugins.canary_shares().next().is_some() {
@@ -292,7 +293,7 @@ async fn a_canary_that_is_as_good_serves_all_when_its_time_has_come_and_enough_i
         let figure =
             format!("weir_plugin_canaries_promoted_total{{slot=\"greeter\",digest=\"{digest}\"}}");
         assert_eq!(deployment.figure(&figure).await, 1);
-        // Everywhere.
+        // On all nodes.
         patiently(async {
             for node in &deployment.nodes {
                 let plugins = &node.app().plugins;
@@ -325,7 +326,7 @@ async fn a_canary_of_which_too_little_is_known_waits_after_its_time() {
     assert_eq!(canary["enough"], false);
 }
 
-/// What each of some accounts is greeted with.
+/// Returns the greeting of each account.
 async fn greetings(clients: &[Client]) -> Vec<String> {
     let greetings = clients.iter().map(async |client| {
         let answer = client.post("/chat", &chat("greeter", "hello")).await;
@@ -363,7 +364,7 @@ async fn the_same_accounts_stay_in_a_canary_and_a_larger_share_adds_to_them() {
         assert_eq!(slot["canary"]["share"], share);
         assert_eq!(slot["canary"]["comparison"][2]["measure"], "errors");
         let requests = |side: &str| slot["canary"]["comparison"][2][side]["requests"].clone();
-        // Those of the smaller share do not count any more.
+        // Samples of the smaller share no longer count.
         assert_eq!(requests("canary"), 2 * in_it);
         assert_eq!(requests("active"), 2 * (users.len() - in_it));
         let figure =
@@ -377,7 +378,7 @@ async fn the_same_accounts_stay_in_a_canary_and_a_larger_share_adds_to_them() {
     );
 }
 
-/// Each ends a canary in its own way.
+/// Each change ends a canary in its own way.
 #[tokio::test]
 async fn an_operator_ends_a_canary_or_has_it_serve_all() {
     let gateway = greeter(&guests::answering("aa")).start().await;
@@ -392,7 +393,7 @@ async fn an_operator_ends_a_canary_or_has_it_serve_all() {
     let removed = admin.delete(&format!("{SLOT}/{digest}")).await;
     removed.error(409, "PLUGIN_IN_USE");
 
-    // A rollback takes the canary back, not what serves the others.
+    // A rollback takes the canary back, not the active component.
     let answer = admin.post(&format!("{SLOT}/rollback"), &json!({})).await;
     assert_eq!(answer.status, 200, "{}", answer.text());
     assert_eq!(answer.json()["active"], *usual);
@@ -403,13 +404,13 @@ async fn an_operator_ends_a_canary_or_has_it_serve_all() {
     let answer = admin.post(&format!("{SLOT}/rollback"), &json!({})).await;
     answer.error(409, "NOTHING_TO_ROLL_BACK_TO");
 
-    // Another one in its place.
+    // Another canary in its place.
     activate(&admin, &json!({ "digest": digest, "share": 0.5 })).await;
     let other = start_canary(&admin, &guests::answering("cc")).await;
     let expected = ["canary_started", "canary_ended", "installed"];
     assert_eq!(kinds(&admin).await[..3], expected);
 
-    // It serves all.
+    // The canary serves all accounts.
     let answer = activate(&admin, &json!({ "digest": other })).await;
     assert_eq!(answer.json()["active"], *other);
     assert_eq!(answer.json()["canary"], Value::Null);
@@ -425,7 +426,7 @@ async fn an_operator_ends_a_canary_or_has_it_serve_all() {
         listed[0]
     );
 
-    // A third one is activated: whatever the canary was compared with is gone.
+    // A third component is activated: the canary's counterpart is gone.
     activate(&admin, &json!({ "digest": digest, "share": 0.5 })).await;
     let answer = activate(&admin, &json!({ "digest": usual })).await;
     assert_eq!(answer.json()["active"], *usual);
@@ -457,7 +458,7 @@ async fn what_makes_no_canary_is_refused() {
     activate(&admin, &unknown)
         .await
         .error(404, "UNKNOWN_PLUGIN");
-    // A slot that serves with nothing has nothing to compare with.
+    // A slot without an active component has no counterpart for a canary.
     let new = "/admin/plugins/acme";
     admin.put_component(new, &guests::answering("cc")).await;
     let body = json!({ "digest": Digest::of(&guests::answering("cc")).to_string(), "share": 0.5 });
@@ -466,7 +467,7 @@ async fn what_makes_no_canary_is_refused() {
     assert_eq!(kinds(&admin).await, ["installed"]);
 }
 
-/// A component that fails by this command.
+/// Makes a component fail by this command.
 async fn trap(client: &Client) {
     let command = json!({ "behave": "unreachable" }).to_string();
     let answer = client.post("/chat", &chat("greeter", &command)).await;
@@ -475,7 +476,7 @@ async fn trap(client: &Client) {
 
 #[tokio::test]
 async fn a_canary_in_quarantine_is_over_and_its_slot_goes_on_with_what_serves_the_others() {
-    // Nothing else is in the slot: what serves the others is its last sound component, and the canary is not.
+    // The slot has no other: the active component is its last sound one, since the canary does not count.
     let gateway = greeter(&guests::answering("aa"))
         .tables("[plugins]\nquarantine_traps = 5")
         .start()
@@ -506,7 +507,7 @@ async fn a_canary_in_quarantine_is_over_and_its_slot_goes_on_with_what_serves_th
     assert_eq!(listed[1]["kind"], "canary_ended");
     assert_eq!(
         listed[1]["detail"],
-        "it is put into quarantine: 5 traps within a minute"
+        "the canary is put into quarantine: 5 traps within a minute"
     );
     let metrics = gateway.stranger().get("/metrics").await.text();
     let figure = format!("weir_plugin_quarantines_total{{slot=\"greeter\",digest=\"{digest}\"}} 1");
@@ -526,7 +527,7 @@ async fn a_slot_never_goes_back_to_its_canary() {
         .start()
         .await;
     let admin = gateway.admin("olivia").await;
-    // What serves the others came after it, so that it is what served before, too.
+    // The active component came after it, so it is also the earlier component.
     let canary = install(&admin, &guests::answering("bb")).await;
     let culprit = install(&admin, guests::misbehaving()).await;
     for body in [
@@ -563,7 +564,7 @@ async fn a_node_on_which_a_canary_does_not_load_is_ready_and_serves_all_with_wha
     let gateway = greeter(&guests::answering("aa")).start().await;
     let admin = gateway.admin("olivia").await;
     let digest = start_canary(&admin, &guests::answering("bb")).await;
-    // What is written of it is no longer what it says of itself.
+    // The stored description differs from the component's.
     let spoiled = sqlx::query("UPDATE plugins SET description = '{}' WHERE digest = $1")
         .bind(digest.clone())
         .execute(gateway.app().database.writer())
@@ -580,7 +581,7 @@ async fn a_node_on_which_a_canary_does_not_load_is_ready_and_serves_all_with_wha
     assert_eq!(canary["digest"], *digest);
     assert_eq!(canary["served"], false);
     let why = canary["not_loaded"].as_str().expect("a reason");
-    assert!(why.contains("it says something else of itself"), "{why}");
+    assert!(why.contains("its description differs"), "{why}");
 }
 
 #[tokio::test]
@@ -595,7 +596,7 @@ async fn a_canary_goes_on_after_a_restart_with_the_same_accounts() {
         .await;
     assert_eq!(greetings(&clients(&gateway, 20)).await, greeted);
     let slot = shown(&gateway.admin("olivia").await).await;
-    // What was sampled before it stopped counts on.
+    // Samples from before it stopped still count.
     let requests = &slot["canary"]["comparison"][2]["canary"]["requests"];
     let in_it = greeted.iter().filter(|letters| *letters == "bb").count();
     assert_eq!(*requests, 2 * in_it, "{slot:#}");
@@ -651,7 +652,7 @@ async fn a_filters_canary_screens_its_accounts_alone() {
     assert_eq!(answer.status, 200, "{}", answer.text());
     greetings(&clients(&gateway, 20)).await;
     let compared = admin.get(slot).await.json()["canary"]["comparison"].clone();
-    // What a filter refuses, changes and stops is compared, too.
+    // A filter's refusals, changes and stops are compared, too.
     assert_eq!(compared[3]["measure"], "refusals", "{compared}");
     let requests = |side: &str| compared[2][side]["requests"].as_u64().expect("a number");
     assert_eq!(requests("active") + requests("canary"), 20, "{compared}");

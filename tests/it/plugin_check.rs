@@ -1,4 +1,4 @@
-//! `weir plugin check` as a plugin's author runs it.
+//! `weir plugin check`, run as the author of a plugin.
 
 use std::fs;
 use std::path::Path;
@@ -6,11 +6,11 @@ use std::process::Output;
 
 use serde_json::{Value, json};
 use tempfile::TempDir;
-use tests::{chat, guests};
+use tests::{chat, guests, source};
 
 use crate::cli::{run, text};
 
-/// An answer of the dialect that the adapter `openai` speaks, in German, since a letter of it takes two bytes.
+/// A response for the adapter `openai`. Its text is German, because one of the letters has two bytes.
 const STREAMED: &str = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n\
     data: {\"choices\":[{\"index\":0,\"delta\":{\"role\":\"assistant\",\"content\":\"Grüß\"}}]}\r\n\r\n\
     data: {\"choices\":[{\"index\":0,\"delta\":{},\"finish_reason\":\"stop\"}]}\r\n\r\n\
@@ -38,7 +38,7 @@ impl Desk {
         run(self.path(), &[&["plugin", "check", "."], more].concat())
     }
 
-    /// What a check finds that ends with this code.
+    /// The findings of a check that ends with this code.
     fn found(&self, code: i32, more: &[&str]) -> Found {
         let output = self.check(&[&["--json"], more].concat());
         assert_eq!(output.status.code(), Some(code), "{output:?}");
@@ -48,11 +48,11 @@ impl Desk {
     }
 }
 
-/// What a check found.
+/// The findings of a check.
 struct Found(Value);
 
 impl Found {
-    /// All of a check's name, which must be there.
+    /// The findings of the check with this name, at least one.
     fn of(&self, name: &str) -> Vec<&Value> {
         let checks = self.0["checks"].as_array().expect("a list");
         let found: Vec<_> = checks
@@ -67,7 +67,7 @@ impl Found {
         self.of(name)[0]["result"].as_str().expect("a word")
     }
 
-    /// Whether a check failed for this reason, and something to read is named.
+    /// Fails unless a check failed for this reason and names a document.
     #[track_caller]
     fn fails(&self, name: &str, why: &str) {
         let failed = self.of(name).into_iter().find(|check| {
@@ -85,14 +85,14 @@ impl Found {
 
 #[test]
 fn every_adapter_that_weir_brings_passes() {
-    for name in ["openai", "anthropic", "gemini", "ollama", "demo"] {
+    for name in &source::adapters() {
         let found = Desk::new(&guests::bundled(name)).found(0, &[]);
         assert_eq!(found.0["component"]["kind"], "adapter");
         let dialect = &found.0["component"]["description"]["dialect"];
         assert!(
             dialect
                 .as_str()
-                .is_some_and(|dialect| dialect.starts_with(name))
+                .is_some_and(|dialect| dialect.starts_with(name.as_str()))
         );
         for check in ["size", "parse", "compile", "imports", "world", "self-test"] {
             assert_eq!(found.result(check), "passed", "{name}: {check}");
@@ -182,7 +182,7 @@ fn what_a_guest_must_not_do_is_found() {
     let found = desk.found(1, &[]);
     found.fails("recording spins", "processor time");
     found.fails("recording strays", "two slashes");
-    found.fails("recording nonsense", "make no answer");
+    found.fails("recording nonsense", "are not a valid response");
     found.fails("recording on", "other steps");
     let read = |name: &str| found.of(name)[0]["read"].to_string();
     assert!(read("recording strays").contains("http-request"));
@@ -195,7 +195,7 @@ fn an_adapter_that_takes_anything_for_an_answer_is_told() {
     let found = Desk::new(guests::misbehaving()).found(1, &["--option", &option]);
     found.fails(
         "broken answers",
-        "429 with a page: it is taken for an answer",
+        "429 with a page: the adapter reads it as a valid response",
     );
     found.fails("output limit", "max-output-tokens");
     found.fails("recorded answers", "in pieces of 1 bytes");
@@ -290,7 +290,7 @@ fn a_tool_is_checked_with_its_own_recordings() {
     desk.found(1, &[]).fails("recording page", "do not fit");
 }
 
-/// What a filter is shown of an answer.
+/// The events of a response for a filter.
 const EVENTS: &str = r#"{"event":{"block-start":{"index":0,"block":"text"}}}
 {"event":{"text":{"index":0,"text":"Ask a@exam"}}}
 {"event":{"text":{"index":0,"text":"ple.org."}}}
@@ -333,18 +333,18 @@ fn what_a_filter_must_not_do_is_found() {
         (
             "attach",
             "requests",
-            "refers to an attachment that there is not",
+            "refers to an attachment that does not exist",
         ),
         (
             "nowhere",
             "requests",
-            "chooses an upstream that there is not",
+            "chooses an upstream that does not exist",
         ),
         ("header", "requests", "annotations"),
         ("trap", "requests", "basic: "),
-        ("answer-nonsense", "answer", "make no answer"),
+        ("answer-nonsense", "answer", "not a valid response"),
         ("answer-forge", "answer", "images or usage"),
-        ("answer-swallow", "answer", "make no answer"),
+        ("answer-swallow", "answer", "not a valid response"),
         ("answer-restarts", "answer", "characters, line "),
     ] {
         let option = format!("always={word}");
@@ -371,7 +371,7 @@ fn a_filter_is_checked_with_its_own_recordings() {
     desk.found(1, &[]).fails("recording asked", "Tell");
     desk.put("asked.events", "{\"event\":{\"block-end\":0}}\n");
     desk.found(1, &[])
-        .fails("recording asked", "make no answer");
+        .fails("recording asked", "not a valid response");
 }
 
 #[test]

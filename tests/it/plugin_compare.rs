@@ -1,4 +1,4 @@
-//! `weir plugin compare`: what another version of a plugin does otherwise, on recordings.
+//! `weir plugin compare`: the differences of another version of a plugin, on recordings.
 
 use std::fs;
 use std::process::Output;
@@ -45,7 +45,7 @@ fn compared(output: &Output) -> Value {
     serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("no JSON: {output:?}"))
 }
 
-/// The same component with every occurrence of a text in it replaced by one of the same length.
+/// Returns the component with every occurrence of a text replaced by one of the same length.
 fn patched(component: &[u8], text: &str, by: &str) -> Vec<u8> {
     assert_eq!(text.len(), by.len());
     let mut patched = component.to_vec();
@@ -64,7 +64,7 @@ fn patched(component: &[u8], text: &str, by: &str) -> Vec<u8> {
 fn what_does_the_same_is_told_so() {
     let openai = guests::bundled("openai");
     let desk = desk(&openai, &guests::with_custom_section(&openai, 5));
-    // Also by the name of what weir brings.
+    // Also by the name of a bundled component.
     for old in ["old.wasm", "openai"] {
         let output = compare(&desk, old, "new.wasm", &PRICE);
         assert!(output.status.success(), "{output:?}");
@@ -128,7 +128,7 @@ fn usage_and_what_it_costs_are_compared() {
         "old": r#"{"input-tokens":2,"output-tokens":4,"reasoning-tokens":0}"#,
         "new": r#"{"input-tokens":1000,"output-tokens":500}"#,
     });
-    // A dollar and two for a million tokens, of which each thousandth is a credit, times 1.4.
+    // One and two dollars for a million tokens, at 1,000 credits a dollar, times 1.4.
     let price = json!({ "what": "price", "old": "0.014", "new": "2.8" });
     assert_eq!(priced(&PRICE), [price, usage.clone()]);
     assert_eq!(priced(&[]), [usage]);
@@ -173,7 +173,7 @@ fn what_cannot_be_compared_is_told_so() {
         text(&output.stderr)
     };
     let both = said(&compare(&desk, "old.wasm", "new.wasm", &[]));
-    assert!(both.contains("one of the two is an adapter"), "{both}");
+    assert!(both.contains("one component is an adapter"), "{both}");
     let absent = said(&compare(&desk, "old.wasm", "absent.wasm", &[]));
     assert!(absent.contains("reading absent.wasm"), "{absent}");
     let price = said(&compare(

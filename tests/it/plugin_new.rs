@@ -60,8 +60,7 @@ fn a_project_has_its_own_name_and_all_that_it_needs() {
     }
 }
 
-/// What a project imports by its version is in the contract that it has beside it, and what a gateway writes there stays out of
-/// its history.
+/// A project's imports are in its own copy of the contract, and git ignores the gateway's files there.
 #[test]
 fn a_project_names_the_contract_that_it_has() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -98,10 +97,10 @@ fn a_project_is_made_only_where_there_is_none_and_by_a_sound_name() {
     let folder = tempfile::tempdir().expect("a folder");
     made(folder.path(), "once", "tool", "js");
     for (name, complaint) in [
-        ("once", "is there already"),
-        ("Upper", "is no name"),
-        ("../elsewhere", "is no name"),
-        ("7up", "is no name"),
+        ("once", "once exists"),
+        ("Upper", "is not a valid name"),
+        ("../elsewhere", "is not a valid name"),
+        ("7up", "is not a valid name"),
     ] {
         let output = run(folder.path(), &["plugin", "new", name]);
         assert_eq!(output.status.code(), Some(1));
@@ -165,7 +164,7 @@ fn what_is_no_project_is_told_so() {
     assert!(complaint().contains("requirements.txt"));
 }
 
-/// Takes minutes, and languages' own tools, which it has installed: `tests/run --samples` runs it.
+/// Takes minutes, and needs the languages' own tools: `tests/run --samples` installs them and runs it.
 #[test]
 #[ignore = "takes minutes and the network: tests/run --samples"]
 fn projects_in_each_language_build_and_pass_their_checks() {
@@ -177,7 +176,7 @@ fn projects_in_each_language_build_and_pass_their_checks() {
             let project = folder.path().join(&name);
             let done = |arguments: &[&str]| {
                 let mut command = weir(&project);
-                // Components with Python in them take long to compile where other tests run.
+                // Components with Python compile slowly beside other tests.
                 command.env("WEIR_PLUGINS__COMPILE__TIMEOUT_MS", "600000");
                 // Compilers and installers have their caches there.
                 if let Some(home) = std::env::var_os("HOME") {

@@ -1,5 +1,5 @@
-//! What `weir plugin try` does around an exchange: keeps compiled code, shows what guests write, watches files, and records
-//! an upstream.
+//! `weir plugin try` around an exchange: it caches compiled code, shows guests' output, watches files, and records an
+//! upstream.
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader};
@@ -49,7 +49,7 @@ fn compiled_code_is_kept_and_taken_from_there_unless_it_was_tampered_with() {
     let key = desk.path().join(".local/share/weir/plugin-cache.key");
     let mode = fs::metadata(&key).expect("a key").permissions().mode();
     assert_eq!(mode & 0o777, 0o600);
-    // Code that is used is marked as used; what is compiled is written anew, under another inode.
+    // Cached code in use is marked as used; newly compiled code gets another inode.
     use std::os::unix::fs::MetadataExt;
     let inode = || fs::metadata(code).expect("it is there").ino();
     let modified = || fs::metadata(code).and_then(|found| found.modified());
@@ -135,7 +135,7 @@ fn a_change_of_a_file_has_it_run_again() {
         chat("the second", "hello").to_string().as_bytes(),
     );
     assert_eq!(model(), "the second");
-    // What cannot be run is no end.
+    // A component that cannot be run does not end the command.
     put("plugin.wasm", b"half a component");
     put(
         "request.json",
@@ -185,7 +185,7 @@ async fn an_upstream_is_recorded_without_the_credential() {
     for told in [&printed, &recorded, &text(&output.stderr)] {
         assert!(!told.contains(CREDENTIAL), "{told}");
     }
-    // And it is read as it was.
+    // The recording plays back unchanged.
     let again = run(
         desk.path(),
         &[&TRY[..], &["--response", "answer.http"]].concat(),

@@ -1,5 +1,5 @@
-//! Components in OCI registries: `weir plugin push` and `install`, with a real registry, artifacts of other tools' making,
-//! and registries that mean no good.
+//! Components in OCI registries: `weir plugin push` and `install`, with a real registry, artifacts of other tools,
+//! and hostile registries.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -21,7 +21,7 @@ const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
 const CONFIG: &str = "application/vnd.wasm.config.v0+json";
 const WASM: &str = "application/wasm";
 
-/// A folder with `plugin.wasm` in it.
+/// A folder with `plugin.wasm`.
 fn desk(component: &[u8]) -> TempDir {
     let desk = tempfile::tempdir().expect("a folder");
     put(desk.path(), "plugin.wasm", component);
@@ -37,7 +37,7 @@ fn succeeded(output: &Output) -> String {
     text(&output.stdout)
 }
 
-/// What a command complains of that must fail.
+/// Returns the errors of a command that must fail.
 fn complaint(output: &Output) -> String {
     assert!(!output.status.success(), "{output:?}");
     text(&output.stderr)
@@ -58,7 +58,7 @@ fn install(served: &Served, from: &str, more: &[&str]) -> Output {
     run(served.folder(), &[&install, more].concat())
 }
 
-/// What pulling from there complains of: no gateway is asked before.
+/// Returns the errors of a pull, which must not reach a gateway.
 fn refused(folder: &Path, from: &str) -> String {
     complaint(&run(
         folder,
@@ -66,7 +66,7 @@ fn refused(folder: &Path, from: &str) -> String {
     ))
 }
 
-/// A gateway whose model `greeter` is served by that slot, which is empty.
+/// A gateway whose model `greeter` uses that slot, which is empty.
 fn served(more: &str) -> Served {
     Served::configured(&format!(
         "[providers.greeter]\nadapter = \"greeter\"\nbase_url = \"http://127.0.0.1:1\"\n\
@@ -81,7 +81,7 @@ async fn greeting(served: &Served) -> String {
     served.client().post("/chat", &body).await.content()
 }
 
-/// Has the folder's user have credentials for a registry.
+/// Gives the folder's user credentials for a registry.
 fn log_in(home: &Path, config: &Value) {
     fs::create_dir_all(home.join(".docker")).expect("the folder can be written");
     put(home, ".docker/config.json", config.to_string().as_bytes());
@@ -104,7 +104,7 @@ async fn what_is_pushed_is_installed_and_serves_by_tag_and_by_digest() {
         "{by_digest}"
     );
     assert!(text(&pushed.stderr).contains("no signature"), "{pushed:?}");
-    // The same again is the same.
+    // A second push returns the same digest.
     assert_eq!(succeeded(&push(desk.path(), &to, &[])).trim(), by_digest);
 
     let served = served("");
@@ -117,7 +117,7 @@ async fn what_is_pushed_is_installed_and_serves_by_tag_and_by_digest() {
     );
     assert_eq!(greeting(&served).await, "bb");
 
-    // The tag moves on; who has pinned the digest does not.
+    // The tag moves; a pinned digest does not.
     put(desk.path(), "plugin.wasm", &guests::answering("cc"));
     let moved = succeeded(&push(desk.path(), &to, &[])).trim().to_owned();
     assert_ne!(moved, by_digest);
@@ -159,7 +159,7 @@ async fn what_is_pushed_is_what_other_tools_read() {
 
     let config = manifest["config"]["digest"].as_str().expect("a digest");
     let config = get(&format!("/v2/openai/blobs/{config}")).await.json();
-    // Fields that `oci-wasm` refuses to go without, of the types that it has them be.
+    // Fields that `oci-wasm` requires, with the types that it requires.
     assert_eq!(config["created"], "1970-01-01T00:00:00Z");
     assert_eq!(config["architecture"], "wasm");
     assert_eq!(config["os"], "wasip2");
@@ -176,7 +176,7 @@ async fn what_is_pushed_is_what_other_tools_read() {
         imports.contains(&json!("weir:plugin/chat@0.2.1")),
         "{imports:?}"
     );
-    // Not those of what it is made of.
+    // Not the imports of its parts.
     assert!(
         imports
             .iter()
@@ -203,7 +203,7 @@ async fn a_registry_that_asks_for_it_gets_the_credentials_that_docker_keeps() {
     );
     let said = complaint(&push(home, &to, &[]));
     assert!(
-        said.contains(&format!("asked as {REGISTRY_USER}, by {config}")),
+        said.contains(&format!("from {REGISTRY_USER}, by {config}")),
         "{said}"
     );
     assert!(said.contains("401"), "{said}");
@@ -213,7 +213,7 @@ async fn a_registry_that_asks_for_it_gets_the_credentials_that_docker_keeps() {
     succeeded(&pushed);
     assert!(!format!("{pushed:?}").contains(REGISTRY_PASSWORD));
 
-    // A helper's, and Podman's file.
+    // A credential helper's, and Podman's file.
     let helper = home.join("bin/docker-credential-vault");
     fs::create_dir(home.join("bin")).expect("the folder can be written");
     let script = format!(
@@ -293,7 +293,7 @@ async fn a_publishers_signature_goes_along_and_holds_for_what_it_was_made_for() 
     assert!(installed.contains("signed by acme"), "{installed}");
     assert_eq!(greeting(&served).await, "bb");
 
-    // One that lies beside it, which comes to the same.
+    // A signature file beside it has the same effect.
     succeeded(&run(
         folder,
         &[&["plugin", "sign", "plugin.wasm"][..], &with_key[..]].concat(),
@@ -324,7 +324,7 @@ async fn a_publishers_signature_goes_along_and_holds_for_what_it_was_made_for() 
         "{said}"
     );
 
-    // What is there already is not told apart: another file needs another signature.
+    // The existing signature does not fit: another file needs another signature.
     put(folder, "plugin.wasm", &guests::answering("cc"));
     let said = complaint(&push(folder, &signed, &[]));
     assert!(
@@ -332,7 +332,7 @@ async fn a_publishers_signature_goes_along_and_holds_for_what_it_was_made_for() 
         "{said}"
     );
 
-    // Whoever may write to the registry vouches for nothing.
+    // Write access to the registry vouches for nothing.
     let line = text(&fs::read(folder.join("plugin.wasm.sig")).expect("it is there"));
     let other = guests::answering("cc");
     for (annotation, component, refusal) in [
@@ -345,7 +345,7 @@ async fn a_publishers_signature_goes_along_and_holds_for_what_it_was_made_for() 
         (
             "{}".to_owned(),
             &other,
-            "its annotation dev.weir.signature is no signature",
+            "its annotation dev.weir.signature is not a signature",
         ),
     ] {
         let tampered = Upstream::start().await;
@@ -359,7 +359,7 @@ async fn a_publishers_signature_goes_along_and_holds_for_what_it_was_made_for() 
     served.stop();
 }
 
-/// What `oci-wasm` writes of a component, and what `wkg` and wasmtime's tools push by it.
+/// The manifest that `oci-wasm` writes for a component, which `wkg` and wasmtime's tools push.
 fn manifest_of(component: &[u8]) -> Value {
     let layer = format!("sha256:{}", Digest::of(component));
     let config = json!({
@@ -387,7 +387,7 @@ fn at(registry: &Upstream) -> String {
     format!("oci://{}/x:1", registry.address())
 }
 
-/// Has a scripted registry have this manifest and this blob, whatever it is asked for.
+/// Makes a scripted registry return this manifest and this blob for every request.
 fn has(registry: &Upstream, manifest: &Value, blob: &[u8]) {
     let (manifest, blob) = (manifest.to_string(), blob.to_vec());
     registry
@@ -447,12 +447,12 @@ async fn what_is_no_component_is_told_so() {
         (
             changed(&|manifest| manifest["layers"][0]["mediaType"] = image.into()),
             &component[..],
-            "no Wasm component: its layers are of the media types application/vnd.oci.image.layer.v1.tar+gzip, and its configuration is of application/vnd.wasm.config.v0+json",
+            "not a Wasm component: the media types of its layers are application/vnd.oci.image.layer.v1.tar+gzip, and of its configuration application/vnd.wasm.config.v0+json",
         ),
         (
             json!({ "schemaVersion": 2, "mediaType": index, "manifests": [] }),
             &component,
-            "no Wasm component: its media type is application/vnd.oci.image.index.v1+json",
+            "not a Wasm component: its media type is application/vnd.oci.image.index.v1+json",
         ),
         (
             changed(&|manifest| {
@@ -468,18 +468,18 @@ async fn what_is_no_component_is_told_so() {
         (
             changed(&|manifest| manifest["layers"][0]["size"] = (1_u64 << 40).into()),
             &component,
-            "the component has 1099511627776 bytes, and may have at most 33554432",
+            "the component has 1099511627776 bytes; a component has at most 33554432",
         ),
         (
             changed(&|manifest| manifest["layers"][0]["digest"] = "md5:12".into()),
             &component,
-            "is no digest",
+            "is not a digest",
         ),
         (json!("none"), &component, "manifest cannot be read"),
         (
             good.clone(),
             b"other bytes",
-            "the registry's component is another",
+            "the registry's component has another digest",
         ),
     ] {
         let registry = Upstream::start().await;
@@ -494,7 +494,7 @@ async fn what_is_no_component_is_told_so() {
     has(&registry, &good, &component);
     let said = refused(folder.path(), &other);
     assert!(
-        said.contains("the registry's manifest is another"),
+        said.contains("the registry's manifest has another digest"),
         "{said}"
     );
     let nowhere = Registry::start().reference("nothing:1");
@@ -502,7 +502,10 @@ async fn what_is_no_component_is_told_so() {
     assert!(said.contains("cannot be reached"), "{said}");
     let real = Registry::start();
     let said = refused(folder.path(), &real.reference("nothing:1"));
-    assert!(said.contains("no such thing: MANIFEST_UNKNOWN"), "{said}");
+    assert!(
+        said.contains("no such artifact: MANIFEST_UNKNOWN"),
+        "{said}"
+    );
     let said = refused(folder.path(), "oci://127.0.0.1/x");
     assert!(said.contains("neither a tag nor a digest"), "{said}");
 }
@@ -538,7 +541,7 @@ async fn a_registry_that_never_ends_is_cut_off() {
     let registry = Upstream::start().await;
     registry.always(Reply::redirect(307, "/v2/x/manifests/1"));
     let said = refused(folder.path(), &at(&registry));
-    assert!(said.contains("leads elsewhere more than 5 times"), "{said}");
+    assert!(said.contains("redirects more than 5 times"), "{said}");
     assert_eq!(registry.count(), 6);
 }
 
@@ -574,7 +577,7 @@ async fn no_credential_goes_where_a_registry_leads() {
     }
 
     for (location, expected) in [
-        ("http://blobs.example/x", "not asked in the clear"),
+        ("http://blobs.example/x", "which has no TLS"),
         ("ftp://blobs.example/x", "whose scheme is ftp"),
         ("file:///etc/passwd", "whose scheme is file"),
     ] {
@@ -603,7 +606,7 @@ async fn a_registrys_tokens_are_asked_for_where_that_is_safe() {
     let good = Reply::json(200, &json!({ "token": "good" }));
     let scope = "service=the+registry&scope=repository%3Ax%3Apull";
 
-    // Without credentials, with a password, and with what Docker keeps of some clouds in its place.
+    // Without credentials, with a password, and with Docker's stored token of some clouds in its place.
     issuer.will(good.clone());
     succeeded(&install(&served, &at(&registry), &["--activate"]));
     assert_eq!(greeting(&served).await, "bb");
@@ -636,7 +639,7 @@ async fn a_registrys_tokens_are_asked_for_where_that_is_safe() {
         format!("{scope}&client_id=weir&grant_type=refresh_token&refresh_token=an%2Bidentity");
     assert_eq!(text(&asked.body), form);
 
-    // A token that is refused is not asked for again and again.
+    // A refused token is not requested again and again.
     issuer.always(Reply::json(200, &json!({ "token": "bad" })));
     let said = complaint(&install(&served, &at(&registry), &[]));
     assert!(
@@ -660,14 +663,14 @@ async fn a_registrys_tokens_are_asked_for_where_that_is_safe() {
         ),
         (
             "Bearer realm=\"http://issuer.example/\"",
-            "not asked in the clear",
+            "which has no TLS",
         ),
         (
             "Bearer realm=\"https://a:b@issuer.example/\"",
             "holds credentials",
         ),
         ("Bearer realm=\"nowhere\"", "its issuer is nowhere"),
-        ("Negotiate", "a proof of another kind"),
+        ("Negotiate", "offers neither Bearer nor Basic"),
     ] {
         registry.always(Reply::new(401).header("www-authenticate", challenge));
         let said = complaint(&install(&served, &at(&registry), &[]));

@@ -1,4 +1,4 @@
-//! Whose components serve: signatures, publishers, versions.
+//! Trust in components: signatures, publishers, versions.
 
 use std::fmt::Write as _;
 
@@ -15,14 +15,14 @@ fn key() -> SigningKey {
     SigningKey::generate().expect("a key").0
 }
 
-/// What `weir plugin sign` would write for this slot, as this version.
+/// Returns the output of `weir plugin sign` for this slot and version.
 fn signed(key: &SigningKey, slot: &str, version: &str, component: &[u8]) -> String {
     let version = version.parse().expect("a version");
     let digest = Digest::of(component);
     Signature::of(key, Kind::Adapter, slot, version, digest).to_json()
 }
 
-/// A gateway whose binary fills the slot `greeter`, and which takes what these publishers have signed, and nothing else.
+/// A gateway with a bundled component in the slot `greeter` that trusts only these publishers.
 fn trusting(publishers: &[(&str, &SigningKey, &str)]) -> tests::gateway::Builder {
     let mut tables = "[plugins]\nquarantine_traps = 0\nallow_unsigned = false\n".to_owned();
     for (name, key, slot) in publishers {
@@ -46,7 +46,7 @@ async fn activate(client: &Client, body: Value) -> Answer {
     client.post(&format!("{SLOT}/activate"), &body).await
 }
 
-/// Puts a component into the slot, signed as what it is.
+/// Uploads a component into the slot, with a matching signature.
 async fn put(
     client: &Client,
     key: &SigningKey,
@@ -98,7 +98,7 @@ async fn what_nobody_vouches_for_is_refused_on_every_node_and_changes_nothing() 
     let invalid = "PLUGIN_SIGNATURE_INVALID";
     let cases = [
         (&component, None, "PLUGIN_UNSIGNED", "no signature"),
-        // What is no component at all is not looked at any closer.
+        // A file that is no component is not examined further.
         (
             &b"no component".to_vec(),
             None,
@@ -124,7 +124,12 @@ async fn what_nobody_vouches_for_is_refused_on_every_node_and_changes_nothing() 
             "plugins.publishers.elsewhere.slots",
         ),
         (&changed, Some(good.clone()), invalid, "for other bytes"),
-        (&component, Some(forged), invalid, "does not hold"),
+        (
+            &component,
+            Some(forged),
+            invalid,
+            "its signature is invalid",
+        ),
         (
             &component,
             Some(signed(&acme, "greeter", "0.2.0", &component)),
@@ -207,7 +212,7 @@ async fn development_mode_takes_components_that_are_unsigned_or_a_strangers_but_
         let answer = admin.put_signed(SLOT, &component, &signature).await;
         answer.error(403, code);
     }
-    // It vouches for nothing here: nobody is the publisher.
+    // The signature counts for nothing here: the component has no publisher.
     let answer = admin.put_signed(SLOT, &component, &signature).await;
     assert_eq!(answer.status, 201, "{}", answer.text());
     assert_eq!(answer.json()["publisher"], serde_json::Value::Null);
@@ -246,7 +251,7 @@ async fn an_older_version_is_refused_unless_it_is_asked_for_and_a_rollback_is_no
         let answer = admin.post(&format!("{SLOT}/rollback"), &json!({})).await;
         assert_eq!(answer.status, 200, "{}", answer.text());
         assert_eq!(greeting(&gateway).await, "bb");
-        // What was removed is remembered.
+        // The removed version is remembered.
         let newest = digest("cc", "0.3.0");
         assert_eq!(admin.delete(&format!("{SLOT}/{newest}")).await.status, 204);
         let answer = put(&admin, &acme, "dd", "0.2.0", "activate=true").await;
@@ -259,10 +264,10 @@ async fn an_older_version_is_refused_unless_it_is_asked_for_and_a_rollback_is_no
         let allowed = json!({ "digest": older, "allow_downgrade": true });
         assert_eq!(activate(&admin, allowed).await.status, 200);
         assert_eq!(greeting(&gateway).await, "bb");
-        // Which has not made the lower one the highest.
+        // The refusal has not made the lower one the highest.
         let answer = put(&admin, &acme, "ee", "0.2.0", "").await;
         answer.error(409, "PLUGIN_DOWNGRADE");
-        // Nor is another one of the highest version a downgrade, or one by the order of letters.
+        // Neither a second component of the highest version nor the order of letters is a downgrade.
         let answer = put(&admin, &acme, "ff", "0.3.0", "").await;
         assert_eq!(answer.status, 201, "{}", answer.text());
     }
@@ -285,7 +290,7 @@ async fn another_publisher_takes_a_slot_only_when_that_is_asked_for() {
     }
     assert_eq!(greeting(&gateway).await, "bb");
 
-    // To have it there is not to serve with it.
+    // An installed component does not serve yet.
     let answer = put(&admin, &other, "cc", "0.1.0", "change_publisher=true").await;
     assert_eq!(answer.status, 201, "{}", answer.text());
     let others = digest("cc", "0.1.0");
@@ -294,13 +299,13 @@ async fn another_publisher_takes_a_slot_only_when_that_is_asked_for() {
     let changed = json!({ "digest": others, "change_publisher": true });
     assert_eq!(activate(&admin, changed).await.status, 200);
     assert_eq!(greeting(&gateway).await, "cc");
-    // Versions are each publisher's own.
+    // Each publisher has its own versions.
     let answer = put(&admin, &other, "dd", "0.2.0", "").await;
     assert_eq!(answer.status, 201, "{}", answer.text());
     let answer = put(&admin, &acme, "ee", "0.6.0", "").await;
     answer.error(409, "PLUGIN_OTHER_PUBLISHER");
 
-    // After a rollback it is the first one's again, also when it goes on to what the binary brings.
+    // After a rollback the slot belongs to the first publisher again, also if it continues to the bundled component.
     for served in ["bb", "aa"] {
         let answer = admin.post(&format!("{SLOT}/rollback"), &json!({})).await;
         assert_eq!(answer.status, 200, "{}", answer.text());
@@ -337,7 +342,7 @@ async fn a_canary_is_asked_for_what_an_activation_is_and_its_promotion_for_nothi
     let others = digest("ee", "0.1.0");
     let canary = json!({ "digest": others, "share": 0.5, "change_publisher": true });
     assert_eq!(activate(&admin, canary).await.status, 200);
-    // The slot is not the other's as long as that serves some.
+    // A canary does not change the slot's owner.
     let answer = put(&admin, &acme, "ff", "0.7.0", "").await;
     assert_eq!(answer.status, 201, "{}", answer.text());
     let promoted = activate(&admin, json!({ "digest": others })).await;
@@ -347,7 +352,7 @@ async fn a_canary_is_asked_for_what_an_activation_is_and_its_promotion_for_nothi
     answer.error(409, "PLUGIN_OTHER_PUBLISHER");
 }
 
-/// Has what is kept of the signature be something else.
+/// Replaces the stored signature.
 async fn replace_signature(gateway: &Gateway, signature: Option<&str>) {
     let replaced = sqlx::query("UPDATE plugins SET signature = $1 WHERE slot = 'greeter'")
         .bind(signature.map(str::to_owned))
@@ -390,18 +395,18 @@ async fn a_node_without_the_key_does_not_serve_what_it_signed_until_it_is_signed
     let admin = second.admin("olivia").await;
     let refused = activate(&admin, json!({ "digest": digest("bb", "0.1.0") })).await;
     refused.error(403, "PLUGIN_SIGNER_UNKNOWN");
-    // One that serves it, and knows the key, goes on.
+    // A node that serves it, and knows the key, continues.
     assert_eq!(greeting(&first).await, "bb");
     first.stop().await;
 
-    // Whoever can write to the database vouches for nothing.
+    // Write access to the database vouches for nothing.
     let mut second = second;
     for (signature, why) in [
-        (None, "it carries no signature"),
+        (None, "the component has no signature"),
         (Some("{}"), "cannot be read"),
         (
             Some(&*kept.replace("greeter", "demo")),
-            "no configured publisher's",
+            "no configured publisher has",
         ),
     ] {
         replace_signature(&second, signature).await;

@@ -1,4 +1,4 @@
-//! `weir plugin try` as an adapter's author runs it.
+//! `weir plugin try` from an adapter author's view.
 
 use std::fs;
 use std::io::Write;
@@ -55,14 +55,14 @@ impl Desk {
         run(self.path(), &[&given, more].concat())
     }
 
-    /// The lines of a trial that ends well.
+    /// Returns the lines of a trial that succeeds.
     fn lines(&self, more: &[&str]) -> Vec<Value> {
         let output = self.try_with(more);
         assert!(output.status.success(), "{output:?}");
         lines(&output)
     }
 
-    /// The last line of a trial that ends badly.
+    /// Returns the last line of a trial that fails.
     fn end(&self, more: &[&str]) -> Value {
         let output = self.try_with(more);
         assert_eq!(output.status.code(), Some(1), "{output:?}");
@@ -82,12 +82,12 @@ fn event(event: Value) -> Value {
     json!({ "event": event })
 }
 
-/// The first block, a text, begins.
+/// The beginning of the first block, a text.
 fn begun() -> Value {
     event(json!({ "block-start": { "index": 0, "block": "text" } }))
 }
 
-/// The first block goes on.
+/// A fragment of the first block.
 fn fragment(text: &str) -> Value {
     event(json!({ "text": { "index": 0, "text": text } }))
 }
@@ -225,7 +225,7 @@ fn a_recording_that_is_none_is_named() {
     let desk = Desk::with_openai(true);
     desk.put("broken", "HTTP/1.1 200 OK\r\nno header\r\n\r\n");
     for (file, complaint) in [
-        ("broken", "line 2 is no header"),
+        ("broken", "line 2 is not a header"),
         ("missing", "reading missing"),
     ] {
         let output = desk.try_with(&["--response", file]);
@@ -257,7 +257,7 @@ fn an_option_that_the_adapter_does_not_have_is_refused() {
     let desk = Desk::with_openai(true);
     let said = text(&desk.try_with(&["--option", "wrong=1"]).stderr);
     assert!(
-        said.contains("the option \"wrong\" is not one") && said.contains("output-limit-field"),
+        said.contains("the option \"wrong\" is unknown") && said.contains("output-limit-field"),
         "{said}"
     );
 }
@@ -309,7 +309,7 @@ fn a_guest_that_misbehaves_is_cut_and_named() {
         (json!({ "behave": "spin" }), "processor time"),
         (json!({ "behave": "panic" }), "trapped"),
         (json!({ "behave": "grow", "in": "begin" }), "memory"),
-        (json!({ "behave": "utf8" }), "nonsense"),
+        (json!({ "behave": "utf8" }), "unreadable result"),
         (
             json!({ "behave": "never-done", "wait": 5 }),
             "64 other steps",
@@ -349,7 +349,7 @@ fn many_requests_take_a_recording_each_up_to_the_bound() {
     let output = once.try_with(&given(3));
     assert!(output.status.success(), "{output:?}");
     assert!(
-        text(&output.stderr).contains("2 of the recorded answers"),
+        text(&output.stderr).contains("2 recorded responses"),
         "{output:?}"
     );
 }
@@ -408,7 +408,7 @@ fn what_is_wrong_with_a_tools_arguments_is_said() {
             "http_get",
             json!({ "uri": "https://example.com" }),
             &[][..],
-            json!({ "error": "the arguments do not fit: `url` is missing" }),
+            json!({ "error": "the arguments do not match the schema: `url` is missing" }),
         ),
         (
             "api_call",
@@ -492,9 +492,9 @@ fn what_a_filter_refuses_ends_or_breaks_is_told() {
     let stopped = desk("answer-stop").lines(&given);
     assert_eq!(stopped.last(), Some(&json!({ "stopped": true })));
     for (word, why) in [
-        ("answer-nonsense", "make no answer"),
+        ("answer-nonsense", "not a valid response"),
         ("answer-trap", "trap"),
-        ("attach", "an attachment that there is not"),
+        ("attach", "an attachment that does not exist"),
     ] {
         let last = desk(word).end(&given);
         let error = last["error"].as_str().expect("an error");

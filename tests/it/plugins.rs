@@ -1,4 +1,4 @@
-//! Slots: components that come and go on a running gateway.
+//! Slots: changes of components on a running gateway.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -10,7 +10,7 @@ use tests::{Answer, Client, Gate, Gateway, Reply, Upstream, chat, guests, patien
 use weir_plugins::slots::SlotOperation;
 use weir_sandbox::Digest;
 
-/// Nodes serve with a change within this: a second, and what a busy machine adds.
+/// Time limit for a change to reach all nodes: a second, and a busy machine's delay.
 const CONVERGED_WITHIN: Duration = Duration::from_secs(20);
 
 /// Installs and activates; returns the digest.
@@ -39,7 +39,7 @@ async fn slot(client: &Client, slot: &str) -> Value {
     answer.json()
 }
 
-/// What a slot says of one of its components.
+/// Returns a component in a slot's response.
 fn plugin<'a>(slot: &'a Value, digest: &str) -> &'a Value {
     let plugins = slot["plugins"].as_array().expect("a list");
     let found = plugins.iter().find(|plugin| plugin["digest"] == digest);
@@ -56,7 +56,7 @@ async fn events(client: &Client, path: &str) -> Vec<(String, String)> {
         .collect()
 }
 
-/// A gateway whose model `greeter` answers `aa`, from a slot of that name that its binary fills.
+/// A gateway whose model `greeter` sends `aa`, from a slot of that name with a bundled component.
 fn greeter() -> tests::gateway::Builder {
     Gateway::builder()
         .settings("internal_listen = \"127.0.0.1:0\"")
@@ -256,7 +256,7 @@ async fn what_fails_a_load_step_is_refused_by_name_and_changes_nothing() {
         .collect::<Vec<_>>();
     reasons.sort_unstable();
     reasons.dedup();
-    // What is too large has not been looked at.
+    // An oversized component is not examined.
     let steps = ["describe", "imports", "parse", "self-test", "world"];
     assert_eq!(reasons, steps.map(|step| format!("greeter: {step}")));
 }
@@ -270,7 +270,7 @@ async fn bad_requests_are_told_what_is_wrong_with_them() {
         let answer = admin
             .put_component(&format!("/admin/plugins/{name}"), &component)
             .await;
-        // `PUT` is no method of the path that `events` is.
+        // The path of `events` does not take `PUT`.
         if name == "events" {
             answer.error(405, "METHOD_NOT_ALLOWED");
         } else {
@@ -322,7 +322,7 @@ async fn bad_requests_are_told_what_is_wrong_with_them() {
 async fn a_component_that_the_configuration_does_not_fit_is_not_activated() {
     let gateway = Gateway::builder().start().await;
     let admin = gateway.admin("olivia").await;
-    // The provider `demo` has no base URL, which this one needs.
+    // The provider `demo` has no base URL, which this component needs.
     let answer = admin
         .put_component(
             "/admin/plugins/demo?activate=true",
@@ -415,7 +415,7 @@ async fn a_slot_of_its_own_serves_after_a_restart_with_a_provider_and_goes_with_
     assert_eq!(slot(&admin, "acme").await["active"], *other);
 }
 
-/// A component that fails by this command, and answers "ok" to anything else.
+/// Makes a component fail by this command; it sends "ok" otherwise.
 async fn fail(client: &Client, command: Value) -> Answer {
     let request = chat("greeter", &command.to_string());
     client.post("/chat", &request).await
@@ -426,7 +426,7 @@ async fn trap(client: &Client) {
     answer.error(502, "ADAPTER_FAILED");
 }
 
-/// Its events make no answer, which is no trap.
+/// Its events form no valid response, which is not a trap.
 async fn talk_nonsense(client: &Client) {
     let command = json!({ "behave": "script", "steps": [{ "Emit": [{ "BlockEnd": 7 }] }] });
     fail(client, command).await.error(502, "ADAPTER_FAILED");
@@ -441,7 +441,7 @@ async fn until_greeted_with(gateway: &Gateway, greeted: &str) {
     .await;
 }
 
-/// A slot `greeter` of the component that fails, with one that answers "bb" before it. Returns the digest of the former.
+/// A slot `greeter` with the failing component, after one that sends "bb". Returns the digest of the failing one.
 async fn failing_greeter(admin: &Client) -> String {
     swap(admin, "greeter", &guests::answering("bb")).await;
     swap(admin, "greeter", guests::misbehaving()).await
@@ -477,7 +477,7 @@ async fn five_traps_in_a_minute_on_requests_of_two_accounts_bring_back_what_serv
     let public = gateway.stranger().get("/metrics").await;
     public.error(404, "NOT_FOUND");
 
-    // An operator may bring it back.
+    // An operator may activate it again.
     let answer = activate(&admin, "greeter", &culprit).await;
     assert_eq!(answer.status, 200, "{}", answer.text());
     assert_eq!(greeting(&gateway).await, "ok");
@@ -491,7 +491,7 @@ async fn set_policy(admin: &Client, slot: &str, policy: &Value) -> Answer {
         .await
 }
 
-/// Has the slot's component be put into quarantine.
+/// Puts the slot's component into quarantine.
 async fn trap_five_times(gateway: &Gateway) {
     let clients = [gateway.client(), gateway.web("bob")];
     for number in 0..5 {
@@ -522,7 +522,7 @@ async fn a_slot_may_refuse_instead_of_going_back() {
     let detail = "5 traps within a minute; the slot refuses until a component is activated";
     assert_eq!(listed["events"][0]["kind"], "quarantined");
     assert_eq!(listed["events"][0]["detail"], detail);
-    // It goes back when an operator says so.
+    // The slot rolls back on an operator's command.
     let back = roll_back(&admin, "greeter").await;
     assert_eq!(back.status, 200, "{}", back.text());
     assert_eq!(greeting(&gateway).await, "bb");
@@ -541,7 +541,7 @@ async fn a_slot_goes_to_no_version_below_its_least() {
     let set = set_policy(&admin, "greeter", &least("0.4.0")).await;
     assert_eq!(set.status, 200, "{}", set.text());
     assert_eq!(set.json()["least_version"], "0.4.0");
-    // Neither what served before nor what the binary brings, of 0.1.0, is gone back to.
+    // Neither the earlier component nor the bundled one, both of 0.1.0, is a target of a rollback.
     assert_eq!(set.json()["previous"], Value::Null);
     let refused = roll_back(&admin, "greeter").await;
     refused.error(409, "NOTHING_TO_ROLL_BACK_TO");
@@ -559,7 +559,7 @@ async fn a_slot_goes_to_no_version_below_its_least() {
     );
     let refused = set_policy(&admin, "nowhere", &least("0.1.0")).await;
     refused.error(404, "UNKNOWN_SLOT");
-    // Without one, all is as before.
+    // Without a least version, the rollback works as before.
     assert_eq!(set_policy(&admin, "greeter", &json!({})).await.status, 200);
     assert_eq!(roll_back(&admin, "greeter").await.status, 200);
     assert_eq!(greeting(&gateway).await, "bb");
@@ -583,13 +583,13 @@ async fn a_rollback_takes_back_only_what_is_expected() {
         back("nothing").await.error(400, "INVALID_REQUEST")["param"],
         "from"
     );
-    // Two operators who look at the same fault take back one component.
+    // Two operators who react to the same fault take back one component.
     let both = tokio::join!(back(&second), back(&second));
     let mut statuses = [both.0.status.as_u16(), both.1.status.as_u16()];
     statuses.sort_unstable();
     assert_eq!(statuses, [200, 409]);
     assert_eq!(greeting(&gateway).await, "bb");
-    // Of a canary, it is the canary that is taken back.
+    // If there is a canary, the rollback takes the canary back.
     let body = json!({ "digest": second, "share": 0.5 });
     let begun = admin.post("/admin/plugins/greeter/activate", &body).await;
     assert_eq!(begun.status, 200, "{}", begun.text());
@@ -599,8 +599,8 @@ async fn a_rollback_takes_back_only_what_is_expected() {
     assert_eq!(greeting(&gateway).await, "bb");
 }
 
-/// A database that is restored from a backup, or fails over to a copy that is behind, has fewer changes than its nodes have
-/// seen, or others.
+/// A database that is restored from a backup, or fails over to a lagging replica, has fewer changes than its nodes
+/// have seen, or others.
 #[tokio::test]
 async fn nodes_follow_a_database_that_is_set_back() {
     for url in [None, Some(Postgres::shared().create_database().await)] {
@@ -629,7 +629,7 @@ async fn nodes_follow_a_database_that_is_set_back() {
                 .await
                 .expect("the database");
         };
-        // As it was a few changes ago.
+        // The state of a few changes ago.
         set("UPDATE slots SET active_digest = $1", &bb).await;
         set("UPDATE plugin_generation SET number = number - 5", &bb).await;
         set(
@@ -638,7 +638,7 @@ async fn nodes_follow_a_database_that_is_set_back() {
         )
         .await;
         until_greeted_with(&gateway, "bb").await;
-        // And changed as often, by others.
+        // Changed as often, by other changes.
         set("UPDATE slots SET active_digest = $1", &cc).await;
         set(
             "UPDATE plugin_events SET at = at + 1 WHERE number = (SELECT MAX(number) FROM plugin_events)",
@@ -646,7 +646,7 @@ async fn nodes_follow_a_database_that_is_set_back() {
         )
         .await;
         until_greeted_with(&gateway, "cc").await;
-        // Changes go on from there.
+        // Later changes continue from there.
         swap(&admin, "greeter", &bb).await;
         assert_eq!(greeting(&gateway).await, "bb");
     }
@@ -671,7 +671,7 @@ async fn one_account_alone_takes_no_component_from_the_others() {
     );
 }
 
-/// Nonsense and refused destinations are faults of the component, too: no trap is needed.
+/// Malformed output and refused destinations are faults of the component, too: no trap is needed.
 #[tokio::test]
 async fn a_component_that_fails_half_of_its_exchanges_is_taken_out_of_service() {
     let nonsense = json!({ "behave": "script", "steps": [{ "Emit": [{ "BlockEnd": 7 }] }] });
@@ -723,7 +723,7 @@ async fn the_last_sound_component_of_a_slot_goes_on_with_an_event_and_a_metric()
             "weir_plugin_quarantines_withheld_total{{slot=\"greeter\",digest=\"{digest}\"}} {round}"
         );
         patiently(async {
-            // Without a port for other services, it is on the public one.
+            // Without a port for other services, the endpoint is on the public one.
             while !gateway
                 .stranger()
                 .get("/metrics")
@@ -739,7 +739,7 @@ async fn the_last_sound_component_of_a_slot_goes_on_with_an_event_and_a_metric()
     }
     let shown = slot(&admin, "greeter").await;
     assert_eq!(plugin(&shown, &digest)["state"], "active");
-    // Once an hour is enough for the log of events.
+    // The log of events has it once an hour.
     assert_eq!(
         events(&admin, "/admin/plugins/greeter/events").await,
         [("quarantine_withheld".to_owned(), "weir".to_owned())]
@@ -757,7 +757,7 @@ async fn charges_and_open_holds(gateway: &Gateway) -> (i64, i64) {
     )
 }
 
-/// What is written of a component is no longer what it says of itself: it does not load.
+/// Changes a component's stored description, so that it no longer loads.
 async fn spoil(gateway: &Gateway, digest: &str) {
     let spoiled = sqlx::query("UPDATE plugins SET description = '{}' WHERE digest = $1")
         .bind(digest.to_owned())
@@ -773,7 +773,7 @@ async fn a_node_that_cannot_load_what_is_activated_is_not_ready_and_serves_nothi
     let admin = gateway.admin("olivia").await;
     let digest = swap(&admin, "greeter", &guests::answering("bb")).await;
     spoil(&gateway, &digest).await;
-    // One that serves it already goes on, whatever else changes.
+    // A node that serves it already continues, through other changes.
     swap(&admin, "acme", &guests::answering("cc")).await;
     gateway
         .app()
@@ -789,7 +789,7 @@ async fn a_node_that_cannot_load_what_is_activated_is_not_ready_and_serves_nothi
     let ready = gateway.stranger().get("/health/ready").await;
     let error = ready.error(503, "NOT_READY");
     let why = error["message"].as_str().expect("a text");
-    for part in ["greeter", &*digest, "it says something else of itself"] {
+    for part in ["greeter", &*digest, "its description differs"] {
         assert!(why.contains(part), "{why}");
     }
     let before = charges_and_open_holds(&gateway).await;
@@ -867,7 +867,7 @@ async fn a_swap_on_one_node_serves_on_the_others_and_one_that_was_down_catches_u
     }
     let third = node().folder(third).start().await;
     assert_eq!(greeting(&third).await, "dd");
-    // Told by nobody: by looking.
+    // Found by polling, without an announcement.
     redis.pause();
     let app = first.app();
     let operation = SlotOperation {
@@ -943,7 +943,7 @@ async fn what_not_every_node_can_load_is_not_activated() {
         .expect("the database");
     assert_eq!(asked, 0, "the questions are taken back");
 
-    // Installed where the binary does not bring it, it is named, and serves on both.
+    // Installed on a node that does not bundle it, the row names it, and it serves on both.
     let installed = second.admin("olivia").await;
     let installed = installed
         .put_component("/admin/plugins/greeter", &guests::answering("aa"))
@@ -971,7 +971,7 @@ async fn what_not_every_node_can_load_is_not_activated() {
     assert_eq!(greeting(&first).await, "aa");
 }
 
-/// What a client can bring about by the size of its request is no fault of the component.
+/// A failure that a client causes by the size of its request is no fault of the component.
 #[tokio::test]
 async fn requests_too_large_for_a_component_do_not_put_it_into_quarantine() {
     let upstream = Upstream::start().await;
@@ -981,7 +981,7 @@ async fn requests_too_large_for_a_component_do_not_put_it_into_quarantine() {
         .tables("[plugins]\nquarantine_traps = 2")
         .start()
         .await;
-    // Written as JSON, each takes six bytes: more than a component may hand over.
+    // As JSON, each character takes six bytes: more than a component may return.
     let text = "\u{1}".repeat(1_400_000);
     for _ in 0..4 {
         let answer = gateway.chat("scripted", &text).await;

@@ -1,4 +1,4 @@
-//! The PROXY protocol: whose a connection is that comes through a proxy which passes on bytes.
+//! The PROXY protocol: the client of a connection through a proxy that passes on bytes.
 
 use std::net::SocketAddr;
 
@@ -26,14 +26,14 @@ async fn connect(gateway: &Gateway, from: [u8; 4], header: &[u8]) -> TcpStream {
     socket
 }
 
-/// What is heard of a request behind this header, to the end of the connection.
+/// Returns the response to a request after this header, to the end of the connection.
 async fn ask(gateway: &Gateway, from: [u8; 4], header: &[u8], key: &str) -> String {
     let request =
         format!("GET /models HTTP/1.1\r\nHost: a\r\nX-Api-Key: {key}\r\nConnection: close\r\n\r\n");
     let mut socket = connect(gateway, from, header).await;
     let _ = socket.write_all(request.as_bytes()).await;
     let mut answer = Vec::new();
-    // One that is refused unread may be reset.
+    // A connection that is refused unread may be reset.
     let _ = patiently(socket.read_to_end(&mut answer)).await;
     String::from_utf8_lossy(&answer).into_owned()
 }
@@ -84,7 +84,7 @@ async fn either_version_is_read_and_clients_are_told_apart() {
     http2.flush().await.expect("it reads");
     let client = Http2::over(http2, "a").await.with_key(gateway.key());
     let answer = client.post("/chat", &chat("demo", "hello")).await;
-    // Known by now to the gateway, its key goes on working from an address that is shut out.
+    // A key that the gateway knows by now continues to work from an address in lockout.
     assert_eq!(answer.content(), "You said: hello");
 }
 
@@ -160,7 +160,7 @@ async fn connections_count_for_the_address_that_is_named() {
             .expect("an answer");
         assert_eq!(&answer, b"HTTP/1.1 401");
     }
-    // Of one client, the one before makes way.
+    // A client's idle connection makes way for its next one.
     let mut idle = connect(&gateway, PROXY, &v1("203.0.113.9")).await;
     idle.write_all(b"GET /health HTTP/1.1\r\nHost: a\r\n\r\n")
         .await

@@ -1,11 +1,12 @@
-//! No list page and no sweep reads a whole table that grows.
+//! No list page and no sweep reads a complete table that grows.
 //!
-//! The test finds the queries by itself: a PostgreSQL server notes the plan of every statement that a gateway runs, with its
-//! real parameters and the rows that each step read (`auto_explain`), while the test asks for every list of the OpenAPI
-//! document with each of its parameters, walks the console, and lets every sweep run. All tables that grow are full. Each
-//! text is then explained on SQLite, too, as far as SQLite knows its words.
+//! The test finds the queries by itself: a PostgreSQL server logs the plan of every statement of a gateway, with its
+//! real parameters and the rows that each step read (`auto_explain`). Meanwhile the test requests every list of the
+//! OpenAPI document with each of its parameters, walks the console, and runs every sweep. All tables that grow are
+//! full. Each text is then explained on SQLite, too, as far as SQLite knows its syntax.
 //!
-//! A new table counts as one that grows: [`BOUNDED`] names those that do not, and [`FILL`] the values of the others.
+//! A new table counts as one that grows: [`BOUNDED`] names the tables that do not, and [`FILL`] the values of the
+//! others.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -27,19 +28,19 @@ use crate::console::Browser;
 /// Rows of every table that grows.
 const ROWS: i64 = 4_000;
 
-/// Rows of such a table that one statement may read: more than the largest page that is asked for here, and than a sweep
-/// takes at once.
+/// Rows of such a table that one statement may read: more than the largest page requested here, and than a sweep's
+/// batch.
 const MAX_READ: f64 = 600.0;
 
-/// Statements of exports return every row of a range of an index. Only the rows that they leave out count.
+/// Statements of exports return every row of a range of an index. Only the rows that they filter out count.
 const RANGES: [&str; 2] = [
     "FROM entries WHERE hold_id IS NULL AND account_id = $1 AND at >= $2 AND at < $3",
     "FROM entries WHERE hold_id IS NULL AND CAST($1 AS TEXT) IS NULL AND at >= $2 AND at < $3",
 ];
 
-/// Tables that do not grow with users, requests or time: rows of a fixed number, or one for each component, slot, tool or key
-/// that an operator has brought, or for each node of the last day. Questions between nodes are deleted
-/// after the answers.
+/// Tables that do not grow with users, requests or time: a fixed number of rows, or one row for each component, slot,
+/// tool or key of an operator, or for each node of the last day. Questions between nodes are deleted after the
+/// answers.
 const BOUNDED: [&str; 19] = [
     "_sqlx_migrations",
     "api_key_peppers",
@@ -62,8 +63,8 @@ const BOUNDED: [&str; 19] = [
     "slots",
 ];
 
-/// What columns have, in SQL, with `i` for the row's number. Columns that are not named here are null, or a text or number of
-/// their own. The rows are of the past: no sweep has anything to do about them, but for free periods that are due.
+/// Values of columns, in SQL, with `i` for the row's number. Unnamed columns are null, or a unique text or number.
+/// The rows are of the past: no sweep has work with them, except free periods that are due.
 const FILL: &[(&str, &str, &str)] = &[
     ("*", "account_id", "'usr_' || lpad(i::text, 6, '0')"),
     ("*", "user_id", "'usr_' || lpad(i::text, 6, '0')"),
@@ -130,12 +131,12 @@ const SWEEPS: [&str; 14] = [
     // Open holds of runs that are over, and of this one.
     "WITH RECURSIVE runs",
     "boot_id = $1 AND opened_at < $2",
-    // Paid plans that nobody has renewed, and what the ledger forgets.
+    // Paid plans without a renewal, and rows that the ledger deletes.
     "plan <> 'free' AND period_end <= $1",
     "DELETE FROM node_leases",
     "FROM holds WHERE expired_at < $1",
     "DELETE FROM idempotency_keys",
-    // What is bought and told.
+    // Purchases and notices.
     "FROM accounts a JOIN auto_top_ups t",
     "FROM accounts a LEFT JOIN auto_top_ups t",
     "FROM auto_top_up_charges c WHERE ended_at IS NULL",
@@ -147,7 +148,7 @@ const SWEEPS: [&str; 14] = [
     "FROM tasks WHERE next_fire_at",
 ];
 
-/// A statement's plan, as PostgreSQL has run it.
+/// A statement's plan in a run of PostgreSQL.
 struct Run {
     text: String,
     plan: Value,
@@ -198,7 +199,8 @@ async fn no_list_page_and_no_sweep_reads_a_whole_table_that_grows() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n\n"));
 }
 
-/// Fills every table that grows, and returns their names. What would refuse such rows goes: no plan depends on it.
+/// Fills every table that grows, and returns their names. Constraints against such rows are dropped: no plan depends
+/// on them.
 async fn fill(url: &SecretUrl) -> BTreeSet<String> {
     let mut connection = sqlx::AnyConnection::connect(url.expose())
         .await
@@ -265,7 +267,7 @@ fn now() -> Millis {
     Millis(jiff::Timestamp::now().as_millisecond())
 }
 
-/// Has the server note the plan of each statement of sessions from now on.
+/// Makes the server log the plan of each statement of later sessions.
 async fn explain_all(url: &SecretUrl) {
     let mut connection = sqlx::AnyConnection::connect(url.expose())
         .await
@@ -280,8 +282,8 @@ async fn explain_all(url: &SecretUrl) {
         "auto_explain.log_analyze = on",
         "auto_explain.log_timing = off",
         "auto_explain.log_format = 'json'",
-        // A few thousand rows are read at once rather than looked up. So are they planned as millions would be: by an index
-        // wherever there is one that fits.
+        // PostgreSQL reads a few thousand rows at once rather than looking them up. These settings force the plans of
+        // millions of rows: by an index if one fits.
         "enable_seqscan = off",
         "enable_hashjoin = off",
         "enable_mergejoin = off",
@@ -293,7 +295,7 @@ async fn explain_all(url: &SecretUrl) {
     connection.close().await.expect("it answers");
 }
 
-/// The statements that the server has noted so far.
+/// Returns the statements that the server has logged so far.
 fn runs(server: &Postgres) -> Vec<Run> {
     let log = fs::read_to_string(server.folder().join("log")).expect("a log");
     let mut runs = Vec::new();
@@ -306,7 +308,7 @@ fn runs(server: &Postgres) -> Vec<Run> {
         while let Some(line) = lines.next_if(|line| line.starts_with('\t')) {
             plan.push_str(line);
         }
-        // The last one may be being written.
+        // The last one may be incomplete.
         let Ok(noted) = serde_json::from_str::<Value>(&plan) else {
             continue;
         };
@@ -317,8 +319,8 @@ fn runs(server: &Postgres) -> Vec<Run> {
     runs
 }
 
-/// The rows that a step and those below it have read of each table, those included that a filter has left out; of a range,
-/// only those.
+/// Returns the rows that a step and its children have read of each table, including filtered rows; for a range, only
+/// the filtered ones.
 fn rows_read(step: &Value, is_range: bool, read: &mut BTreeMap<String, f64>) {
     if let Some(table) = step["Relation Name"].as_str()
         && step["Node Type"] != "ModifyTable"
@@ -334,7 +336,7 @@ fn rows_read(step: &Value, is_range: bool, read: &mut BTreeMap<String, f64>) {
     }
 }
 
-/// Asks for every list and every page, as an administrator, with each of the parameters that it has.
+/// Requests every list and every page, as an administrator, with each of its parameters.
 async fn ask_for_everything(gateway: &Gateway) {
     let served = Served {
         user: &gateway.web_user_id("root").await,
@@ -374,7 +376,7 @@ async fn ask_for_everything(gateway: &Gateway) {
             ask(client, &path).await;
             asked += 1;
             for parameter in operation["parameters"].as_array().into_iter().flatten() {
-                // A table comes whole.
+                // A CSV table is always complete.
                 let is_of_parts = parameter["name"] == "limit" || parameter["name"] == "before";
                 if parameter["in"] == "query" && !(*whole && is_of_parts) {
                     ask_with(client, &path, parameter, served.user).await;
@@ -403,7 +405,7 @@ async fn ask_for_everything(gateway: &Gateway) {
     }
 }
 
-/// Asks for a list with each value of one of its parameters.
+/// Requests a list with each value of one of its parameters.
 async fn ask_with(client: &Client, path: &str, parameter: &Value, user: &str) {
     let name = parameter["name"].as_str().expect("a name");
     let schema = &parameter["schema"];
@@ -443,7 +445,7 @@ async fn ask_with(client: &Client, path: &str, parameter: &Value, user: &str) {
                         .map(str::to_owned);
                     vec![id.expect("a key")]
                 }
-                // A client that wants tables has asked without a key.
+                // A client of CSV tables has no key.
                 false => Vec::new(),
             }
         }
@@ -473,7 +475,7 @@ async fn ask(client: &Client, path: &str) {
     );
 }
 
-/// Has every sweep run that does not so within a second.
+/// Runs every sweep that does not run by itself within a second.
 async fn sweep(gateway: &Gateway) {
     let app = gateway.app();
     app.ledger.sweep().await.expect("it answers");
@@ -490,7 +492,7 @@ async fn sweep(gateway: &Gateway) {
     assert_eq!(swarms.forget(before).await.expect("it answers"), 0);
 }
 
-/// The statements that scan a table that grows on SQLite, which plans without statistics.
+/// Returns the statements that scan a growing table on SQLite, which plans without statistics.
 async fn scans_on_sqlite(texts: &BTreeSet<String>, growing: &BTreeSet<String>) -> Vec<String> {
     let url = SecretUrl::new("sqlite::memory:");
     let database = Database::open(&url).await.expect("a database");
@@ -521,7 +523,7 @@ async fn scans_on_sqlite(texts: &BTreeSet<String>, growing: &BTreeSet<String>) -
         };
         explained += 1;
         let steps: Vec<String> = steps.iter().map(|step| step.get("detail")).collect();
-        // A list in the order of an index ends with its page. How far it has to go, PostgreSQL has shown.
+        // A list in the order of an index ends with its page. PostgreSQL's plans have shown the rows on the way.
         let is_page =
             text.contains("LIMIT") && !steps.iter().any(|step| step.contains("TEMP B-TREE"));
         for step in &steps {
@@ -540,7 +542,7 @@ async fn scans_on_sqlite(texts: &BTreeSet<String>, growing: &BTreeSet<String>) -
     wrong
 }
 
-/// A statement of PostgreSQL's in SQLite's words.
+/// Translates a statement of PostgreSQL for SQLite.
 fn for_sqlite(text: &str) -> String {
     let mut text = text.to_owned();
     for parameter in 1..10 {
@@ -556,7 +558,7 @@ fn for_sqlite(text: &str) -> String {
     }
 }
 
-/// The table that a statement calls so.
+/// Returns the table behind a statement's alias.
 fn table_of(text: &str, name: &str) -> Option<String> {
     let words: Vec<_> = text
         .split(|character: char| character.is_whitespace() || "(),".contains(character))

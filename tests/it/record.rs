@@ -1,4 +1,4 @@
-//! `weir record`: exchanges recorded from traffic, sealed, bounded, and played to another version of an adapter.
+//! `weir record`: exchanges recorded from traffic, sealed, bounded, and replayed to another version of an adapter.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -19,7 +19,7 @@ const PERSON: &str = "person-0815-of-the-client";
 const PROMPT: &str = "zanzibar-is-asked-for";
 const ANSWER: &str = "quixotic-is-answered";
 
-/// A gateway of its own process whose model `scripted` is served by the upstream.
+/// A gateway in a separate process, whose model `scripted` the upstream serves.
 fn served(upstream: &Upstream, folder: &Path) -> Served {
     let key = folder.join("key");
     fs::write(&key, CREDENTIAL).expect("a file");
@@ -38,7 +38,7 @@ fn record(served: &Served, arguments: &[&str]) -> Value {
     serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("no JSON: {output:?}"))
 }
 
-/// Asks until an exchange is recorded: a node looks each second for what is wanted.
+/// Sends requests until an exchange is recorded: a node polls each second for recordings.
 async fn until_recorded(client: &Client, exchanges: impl AsyncFn() -> i64) {
     patiently(async {
         while exchanges().await == 0 {
@@ -76,7 +76,7 @@ fn assert_nowhere_in(folder: &Path, word: &str) {
     }
 }
 
-/// Whoever has begun a recording finds in it what any node serves from then on.
+/// A new recording has the exchanges of every node from then on.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_recording_has_begun_on_all_nodes_when_its_beginning_returns() {
     let upstream = Upstream::start().await;
@@ -130,7 +130,7 @@ async fn traffic_is_recorded_sealed_and_played_to_another_version() {
     assert_eq!(begun["most_bytes"], 64 << 20);
     let again = run(served.folder(), &["record", "start", "openai"]);
     assert!(
-        text(&again.stderr).contains("is being recorded"),
+        text(&again.stderr).contains("is already being recorded"),
         "{again:?}"
     );
     until_recorded(&client, async || count(&served)).await;
@@ -236,7 +236,7 @@ async fn traffic_is_recorded_sealed_and_played_to_another_version() {
         "openai"
     );
     let gone = run(served.folder(), &["record", "fetch", "openai", "more"]);
-    assert!(text(&gone.stderr).contains("was not recorded"), "{gone:?}");
+    assert!(text(&gone.stderr).contains("has no recording"), "{gone:?}");
     let audit = text(&run(served.folder(), &["audit"]).stdout);
     for kind in ["started", "stopped", "fetched", "forgotten"] {
         assert!(
@@ -280,7 +280,7 @@ async fn it_ends_with_its_time_and_with_its_bytes_and_is_forgotten_a_week_later(
         client.post("/chat", &chat("scripted", "late")).await;
         let ended = shown(&admin).await;
         assert_eq!(ended["state"], "ended");
-        // Whatever was still on its way was too late to be kept.
+        // A late exchange is not stored.
         let store = RecordingStore::new(
             gateway.app().database.clone(),
             gateway.app().sealing_keys.clone(),
@@ -295,7 +295,7 @@ async fn it_ends_with_its_time_and_with_its_bytes_and_is_forgotten_a_week_later(
                 .expect("an answer")
         );
 
-        // One that does not fit is skipped, and smaller ones are kept.
+        // An oversized exchange is skipped, and smaller ones are stored.
         let small = json!({ "share": 1.0, "seconds": 60, "most_bytes": 16_000 });
         begin(&admin, &small).await;
         assert_eq!(
@@ -353,7 +353,7 @@ async fn an_exchange_is_as_large_as_its_request_and_its_answer() {
     let all = json!({ "share": 1.0, "seconds": 600, "most_bytes": 64 << 20 });
     begin(&admin, &all).await;
     until_recorded(&client, async || exchanges(&admin).await).await;
-    // What is written has each quotation mark twice as long.
+    // In the stored form, each quotation mark takes two bytes.
     for large in ["x".repeat(1_100_000), "\"".repeat(600_000)] {
         let answer = client.post("/chat", &chat("scripted", &large)).await;
         assert_eq!(answer.status, 200, "{}", answer.text());

@@ -1,4 +1,4 @@
-//! What is tried again, what is not, and on whom.
+//! Retries: their conditions, and their upstreams.
 
 use std::time::{Duration, Instant};
 
@@ -82,7 +82,7 @@ async fn an_upstream_that_cannot_be_reached_gives_way_to_the_next() {
     let second = Upstream::start().await;
     second.always(Reply::chat("from the second"));
     let gateway = Gateway::builder()
-        // Nothing listens on the port of a socket that was just closed.
+        // The port of a socket that was just closed has no listener.
         .tables(&format!(
             "[providers.gone]\nadapter = \"openai\"\nbase_url = \"http://{}\"\n",
             free_port()
@@ -121,7 +121,7 @@ async fn a_component_that_fails_before_anything_was_sent_gives_way_to_the_next_u
         assert_eq!(answer.content(), "from the second", "{command}");
     }
     assert_eq!((first.count(), second.count()), (0, 5));
-    // What was sent may have been served.
+    // A request that was sent may have been served.
     for place in ["head", "body"] {
         let command = json!({ "behave": "unreachable", "in": place }).to_string();
         let answer = gateway.chat("both", &command).await;

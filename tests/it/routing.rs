@@ -1,4 +1,4 @@
-//! Which of a model's upstreams is asked: by order, weight, conversation, the client's wish, and what is known to fail.
+//! The choice among a model's upstreams: by order, weight, conversation, the client's wish, and known failures.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use tests::gateway::Builder;
 use tests::stores::Redis;
 use tests::{Answer, Client, Gate, Gateway, Reply, Upstream, chat};
 
-/// Two upstreams that say who they are, and a gateway whose model `both` they serve.
+/// Two upstreams with distinct responses, and a gateway whose model `both` they serve.
 struct Pair {
     first: Upstream,
     second: Upstream,
@@ -21,7 +21,7 @@ impl Pair {
         Self { first, second }
     }
 
-    /// With the second half of what stands for each in the model's list, such as a weight.
+    /// A builder with the rest of each upstream's entry in the model's list, such as a weight.
     fn builder(&self, first: &str, second: &str) -> Builder {
         let upstreams = format!(
             "upstreams = [{{ provider = \"first\"{first} }}, {{ provider = \"second\"{second} }}]"
@@ -44,7 +44,7 @@ impl Pair {
     }
 }
 
-/// A request of a conversation, by what its client calls it.
+/// A request of a conversation, by the client's id of it.
 fn of_conversation(field: &str, name: &str) -> Value {
     let mut body = chat("both", "x");
     match field {
@@ -109,7 +109,7 @@ async fn a_conversation_stays_with_one_of_those_that_have_a_weight() {
     }
 }
 
-/// Each answer has another id.
+/// Each response has another id.
 #[tokio::test]
 async fn a_conversation_by_its_answers_ids_stays_with_one_of_those_that_have_a_weight() {
     let pair = Pair::start().await;
@@ -133,7 +133,7 @@ async fn a_conversation_by_its_answers_ids_stays_with_one_of_those_that_have_a_w
     );
 }
 
-/// Where its prompt is in a cache.
+/// On the upstream whose cache has its prompt.
 #[tokio::test]
 async fn a_conversation_goes_on_with_who_answered_it_last_on_every_node() {
     let redis = Redis::start();
@@ -149,7 +149,7 @@ async fn a_conversation_goes_on_with_who_answered_it_last_on_every_node() {
     assert_eq!(asked(&one.client(), &body).await, "second");
     assert_eq!(asked(&one.client(), &body).await, "second");
     assert_eq!(asked(&other.client(), &body).await, "second");
-    // Others of theirs, and the same one of somebody else, are where they would be anyway.
+    // Other conversations of the user, and the same id of another user, stay where they would be anyway.
     let another = of_conversation("prompt_cache_key", "another");
     assert_eq!(asked(&one.client(), &another).await, "first");
     assert_eq!(asked(&one.web("bob"), &body).await, "first");
@@ -245,7 +245,7 @@ async fn who_asks_to_be_left_alone_is_asked_after_others_and_never_refused() {
     assert_eq!(asked(&first, &chat("both", "x")).await, "first");
 }
 
-/// Whether a gateway leaves an upstream alone, as its metrics say.
+/// Returns whether an upstream's breaker is open, by the gateway's metrics.
 async fn is_open(gateway: &Gateway, upstream: &str) -> bool {
     let metrics = gateway.stranger().get("/metrics").await.text();
     let line = format!("weir_upstream_breaker_open{{upstream=\"{upstream}\"}} 1\n");
@@ -285,7 +285,7 @@ async fn what_fails_for_several_accounts_is_left_alone_until_one_request_shows_t
     assert_eq!(gateway.chat("both", "x").await.content(), "second");
     assert_eq!(pair.first.count(), calls);
 
-    // One that tries is let through, and no other meanwhile.
+    // One probe is let through, and no other request meanwhile.
     let gate = Gate::new();
     pair.first.always(Reply::chat("first"));
     pair.first.will(Reply::chat("first").after_gate(&gate));
@@ -317,7 +317,7 @@ async fn what_cannot_be_reached_is_left_alone_on_every_node() {
     second.always(Reply::chat("second"));
     let builder = || {
         Gateway::builder()
-            // Nothing listens on the port of a socket that was just closed.
+            // The port of a socket that was just closed has no listener.
             .tables(&format!(
                 "[providers.gone]\nadapter = \"openai\"\nbase_url = \"http://{}\"\n",
                 std::net::TcpListener::bind("127.0.0.1:0")
@@ -351,14 +351,14 @@ async fn what_cannot_be_reached_is_left_alone_on_every_node() {
     assert_eq!(header(&answer, "x-weir-attempts"), None, "nobody was asked");
 }
 
-/// With a first token that may take so many milliseconds.
+/// Settings with this time limit of a first token, in milliseconds.
 fn patience(ms: u32) -> String {
     format!("[timeouts]\nfirst_token_ms = {ms}\n")
 }
 
 #[tokio::test]
 async fn a_stream_of_which_nothing_comes_gives_way_to_the_next_upstream() {
-    // No answer at all; a head and no more; a first event that says nothing yet.
+    // No response at all; headers only; a first event without content.
     let begun = Reply::events([r#"{"choices":[{"index":0,"delta":{"role":"assistant"}}]}"#]);
     let begun_bytes = begun.whole_body().len();
     for silent in [
@@ -378,7 +378,7 @@ async fn a_stream_of_which_nothing_comes_gives_way_to_the_next_upstream() {
         pair.first.until_hung_up().await;
         assert_eq!(pair.counts(), (1, 1));
 
-        // The client pays for the answer, and weir for the other attempt.
+        // The client pays for the response, and weir for the other attempt.
         let admin = gateway.admin("root").await;
         let report = admin.get("/admin/model-economics").await.json();
         let row = &report[0];
@@ -411,7 +411,7 @@ async fn the_last_upstream_is_waited_for_and_so_is_one_that_has_begun() {
         .will(Reply::events(events).gate_before_piece(1, &gate));
     let mut stream = gateway.stream("both", "x").await;
     stream.next().await.expect("the first of it");
-    // Longer than a first token may take.
+    // Longer than the limit of a first token.
     tokio::time::sleep(slow).await;
     gate.open();
     let rest = stream.rest().await;
@@ -419,7 +419,7 @@ async fn the_last_upstream_is_waited_for_and_so_is_one_that_has_begun() {
         rest.iter().any(|event| event.contains("\"st\"")),
         "{rest:?}"
     );
-    // What is not streamed comes when it is whole.
+    // A non-streamed response comes when it is complete.
     pair.first.will(Reply::chat("first").after(slow));
     assert_eq!(gateway.chat("both", "x").await.content(), "first");
     assert_eq!(pair.counts(), (3, 0));

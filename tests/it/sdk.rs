@@ -1,5 +1,5 @@
-//! OpenAI's and Anthropic's own Python SDKs, with nothing set but `base_url` and `api_key`; and theirs for JavaScript,
-//! Vercel's and LangChain, which `tests/run --sdks` installs. And Stripe's, which ask a processor for what weir asks it for.
+//! The Python SDKs of OpenAI and Anthropic with only `base_url` and `api_key` set. `tests/run --sdks` adds their SDKs for
+//! JavaScript, Vercel's AI SDK and LangChain. Stripe's clients send a processor the calls that weir sends.
 
 use std::path::Path;
 use std::process::Command;
@@ -69,7 +69,7 @@ async fn the_anthropic_sdk_chats_streams_calls_tools_counts_and_knows_its_errors
             .will(anthropic_messages::said(adapter, "You said: żółw"))
             .will(anthropic_messages::rich_stream(adapter))
             .will(anthropic_messages::said(adapter, "You said: żółw"));
-        // As often as weir asks.
+        // weir sends two requests.
         for _ in 0..2 {
             upstream.will(Reply::error(529, "overloaded"));
         }
@@ -89,7 +89,7 @@ async fn the_openai_sdk_makes_and_edits_images() {
     run("openai_images.py", &arguments).await;
 }
 
-/// Has a script ask a processor through Stripe's client for what weir's asks it for, and compares the calls.
+/// Compares the calls of a script with Stripe's client to the calls of weir.
 async fn compare_with_stripes(script: &str) {
     let [ours, theirs] = [Processor::start().await, Processor::start().await];
     for processor in [&ours, &theirs] {
@@ -119,7 +119,7 @@ async fn the_stripe_client_for_javascript_asks_for_the_same_in_the_same_words() 
     compare_with_stripes("node/stripe.mjs").await;
 }
 
-/// Whose user has few credits, with a model that takes little and one that nobody can pay.
+/// A gateway with a user with few credits, a small model and an expensive model.
 async fn limited(adapter: &str, upstream: &Upstream) -> Gateway {
     Gateway::builder()
         .provider("scripted", adapter, Some(upstream))
@@ -131,7 +131,7 @@ async fn limited(adapter: &str, upstream: &Upstream) -> Gateway {
         .await
 }
 
-/// A model that `demo` serves.
+/// A model of the provider `demo`.
 fn model(name: &str, window: u32, output: u32, price: u32) -> String {
     format!(
         "[models.{name}]\ncontext_window = {window}\nmax_output_tokens = {output}\n\
@@ -140,8 +140,8 @@ fn model(name: &str, window: u32, output: u32, price: u32) -> String {
     )
 }
 
-/// Text, a stream, a tool's round trip, parallel calls in a stream, a picture, an answer by a schema, and a provider that
-/// is overloaded: what each script asks for, in this order.
+/// The replies for the requests of each script, in this order: text, a stream, a tool call with its result, parallel calls
+/// in a stream with their results, a picture, a structured output, and an overloaded provider.
 fn course(adapter: &str) -> Vec<Reply> {
     let whole = |scenario: Scenario| scenario.reply(adapter, false).expect("an answer");
     let streamed = |scenario: Scenario| scenario.reply(adapter, true).expect("an answer");
@@ -154,14 +154,14 @@ fn course(adapter: &str) -> Vec<Reply> {
         whole(Scenario::Text),
         whole(Scenario::Structured),
     ];
-    // As often as weir asks.
+    // weir sends two requests.
     replies.resize(replies.len() + 2, Reply::error(529, "overloaded"));
     replies
 }
 
-/// Runs a script on a gateway before an upstream of each kind, and checks what came through to that.
+/// Runs a script against a gateway with each provider, and checks the requests that the provider gets.
 async fn run_course(script: &str, more: &[&str]) {
-    for adapter in ["openai", "anthropic"] {
+    for adapter in anthropic_messages::ADAPTERS {
         let upstream = Upstream::start().await;
         for reply in course(adapter) {
             upstream.will(reply);
@@ -212,13 +212,13 @@ async fn langchain_is_served_by_each_of_its_providers() {
     }
 }
 
-/// Runs a script of `tests/sdk`, which complains if anything is not as it expects.
+/// Runs a script of `tests/sdk`, which fails if a response is wrong.
 pub(crate) async fn run(script: &str, arguments: &[&str]) {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"))
         .parent()
         .expect("the workspace");
     let (interpreter, folder, name) = match script.split_once('/') {
-        // Where their packages are.
+        // Each script needs the packages of its folder.
         Some(("node", name)) => (
             "target/oidc/node_modules/.bin/node",
             "target/sdk-node",

@@ -157,7 +157,7 @@ async fn neither_port_serves_what_belongs_to_the_other() {
     answer.error(405, "METHOD_NOT_ALLOWED");
 }
 
-/// A gateway that takes the tokens of an issuer which signs with this key, with these tables under `identity`.
+/// A gateway that accepts the tokens of an issuer with this key, with these tables under `identity`.
 async fn taking(issuer: &str, key: &SigningKey, tables: &str) -> (Gateway, Upstream) {
     let keys = Upstream::start().await;
     keys.always(Reply::json(200, &key_set([key])));
@@ -263,14 +263,14 @@ async fn a_kubernetes_service_account_is_known_by_its_subject() {
     assert_eq!(plugins.get("/admin/plugins").await.status, 200);
     for stranger in [
         token("default", Value::Null),
-        // An address that nobody has verified is nobody's.
+        // An unverified address counts as none.
         token("default", subject("executor").into()),
     ] {
         ask(stranger).await.error(401, "UNAUTHENTICATED");
     }
 }
 
-/// An executor makes the requests of many users from one address.
+/// An executor sends the requests of many users from one address.
 #[tokio::test]
 async fn services_are_neither_limited_nor_locked_out() {
     let upstream = Upstream::start().await;
@@ -301,7 +301,7 @@ async fn services_are_neither_limited_nor_locked_out() {
 
 const EXECUTOR: &str = "https://executor.example";
 
-/// A gateway that takes the tokens of a server, from two of its clients.
+/// A gateway that accepts the tokens of a server, from two of its clients.
 async fn trusting(server: &OidcServer, clock: &ManualClock, more: &str) -> Gateway {
     let (issuer, robot, caller) = (server.issuer(), ROBOT.email, CALLER.email);
     let table = format!(
@@ -350,7 +350,7 @@ async fn tokens_of_a_real_issuer_are_taken_and_its_new_keys_found() {
     ask(&after).await.error(401, "UNAUTHENTICATED");
 }
 
-/// What an executor does: it gets a token of its own, and calls the API with it.
+/// The calls of an executor: it gets a token of its own, and calls the API with it.
 #[tokio::test]
 async fn weir_gets_tokens_of_a_real_issuer_that_weir_takes() {
     let server = OidcServer::start();

@@ -1,4 +1,4 @@
-//! Sessions: what was said before goes before what is said now, for its user alone.
+//! Sessions: earlier messages precede the new ones, for their user alone.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -13,7 +13,7 @@ use tests::{Client, Gate, Gateway, Reply, Upstream, chat, patiently};
 use tokio::task::JoinSet;
 use weir_storage::clock::ManualClock;
 
-/// Runs a test where sessions are in SQLite, in PostgreSQL, and in Redis.
+/// Runs a test with sessions in SQLite, in PostgreSQL, and in Redis.
 async fn on_each(test: impl AsyncFn(Builder, Upstream)) {
     let postgres = Postgres::shared().create_database().await;
     let redis = Redis::start();
@@ -38,7 +38,7 @@ async fn say(client: &Client, session: &str, text: &str) {
     assert_eq!(answer.status, 200, "{}", answer.text());
 }
 
-/// What a session's history has: each message's role and text.
+/// Returns a session's history: each message's role and text.
 async fn history(client: &Client, session: &str) -> Vec<(String, String)> {
     let answer = client.get(&format!("/session/{session}/history")).await;
     assert_eq!(answer.status, 200, "{}", answer.text());
@@ -53,7 +53,7 @@ async fn history(client: &Client, session: &str) -> Vec<(String, String)> {
         .collect()
 }
 
-/// The messages of an upstream's next request: each one's role and text.
+/// Returns the messages of an upstream's next request: each one's role and text.
 pub(crate) async fn sent(upstream: &Upstream) -> Vec<(String, String)> {
     let request = upstream.next_request().await.json();
     let messages = request["messages"].as_array().expect("a list").iter();
@@ -79,7 +79,7 @@ async fn a_session_goes_on_where_it_was_and_is_gone_when_it_is_deleted() {
         say(&client, "s 1", "first").await;
         assert_eq!(sent(&upstream).await, lines(&[("user", "first")]));
 
-        // By another way in of the same user's, and as a stream.
+        // By another credential of the same user, and as a stream.
         upstream.will_stream(["second ", "answer"]);
         let mut streamed = question("s 1", "second");
         streamed["stream"] = json!(true);
@@ -133,7 +133,7 @@ async fn a_session_keeps_ten_messages_and_begins_with_a_question() {
     assert_eq!(kept.len(), 10);
     assert_eq!(kept[0], ("user".to_owned(), "3".to_owned()));
 
-    // A turn of three messages: what is left of the first ones begins with a tool's result, which nobody asked for.
+    // A turn of three messages: after truncation the first message would be a tool's result without its call.
     let call =
         json!({ "id": "c", "type": "function", "function": { "name": "f", "arguments": "{}" } });
     let mut turn = question("t", "");
@@ -153,7 +153,7 @@ async fn a_session_keeps_ten_messages_and_begins_with_a_question() {
     assert_eq!(roles, ["user", "assistant", "tool", "assistant"].repeat(2));
     assert_eq!(kept[0].1, "b");
 
-    // What is said of the model's part once is not said again with each turn.
+    // The model's instruction is not repeated with each turn.
     for text in ["a", "b"] {
         turn["session_id"] = json!("u");
         turn["messages"] = json!([
@@ -335,7 +335,7 @@ async fn a_session_ends_when_it_was_not_used_for_its_time() {
     say(&client, "s", "third").await;
     assert_eq!(history(&client, "s").await.len(), 2);
 
-    // It ended while a turn was under way, which knows what it was.
+    // The session expired during a turn, which still has its history.
     clock.advance(minutes(9));
     let gate = Gate::new();
     let before = upstream.count();
@@ -403,7 +403,7 @@ async fn sessions_are_sealed_bound_to_their_place_and_outlive_a_new_key() {
     let client = gateway.client();
     assert_eq!(history(&client, "a").await.len(), 4);
 
-    // Not in the place of another session, nor with another end.
+    // Neither in the place of another session, nor with another expiry.
     let write = async |statement: &'static str| {
         let written = sqlx::query(statement).execute(gateway.app().database.writer());
         assert_eq!(written.await.expect("it can be written").rows_affected(), 1);
@@ -431,7 +431,7 @@ async fn sessions_are_sealed_bound_to_their_place_and_outlive_a_new_key() {
         .error(404, "NOT_FOUND");
 }
 
-/// Which words that begin with `canary-` the files below a folder hold.
+/// Returns the words with the prefix `canary-` in the files below a folder.
 fn canaries<'a>(folder: &Path, words: &[&'a str]) -> BTreeSet<&'a str> {
     let mut found = BTreeSet::new();
     for entry in std::fs::read_dir(folder).expect("it can be read") {
@@ -439,7 +439,7 @@ fn canaries<'a>(folder: &Path, words: &[&'a str]) -> BTreeSet<&'a str> {
         if path.is_dir() {
             found.append(&mut canaries(&path, words));
         }
-        // A file may be gone again.
+        // A file may have been removed meanwhile.
         let file = std::fs::read(&path).unwrap_or_default();
         for (at, _) in file.iter().enumerate().filter(|(_, byte)| **byte == b'c') {
             let here = words
@@ -454,7 +454,7 @@ fn canaries<'a>(folder: &Path, words: &[&'a str]) -> BTreeSet<&'a str> {
 #[tokio::test(flavor = "multi_thread")]
 async fn what_was_said_is_in_no_file_of_a_store() {
     let (asked, answered) = ("canary-question-5eL2", "canary-answer-9pQ7");
-    // That one is there: what is looked for would be found.
+    // Proof that the search finds words.
     let session = "canary-session-3kW4";
     let words = [asked, answered, session];
     let (postgres, redis) = (Postgres::start(Durability::Fast), Redis::start());
@@ -471,7 +471,7 @@ async fn what_was_said_is_in_no_file_of_a_store() {
         let with_key = client.clone().with_header("idempotency-key", "canary-key");
         say(&with_key, session, asked).await;
         assert_eq!(history(&client, session).await.len(), 2);
-        // Stopping empties SQLite's log.
+        // A stop empties SQLite's log.
         let running = canaries(&gateway.data_dir(), &words);
         let folder = gateway.stop().await;
         for found in [running, canaries(folder.path(), &words)] {

@@ -1,14 +1,14 @@
-//! The same upstream answer, cut at every byte position, is the same answer to the client.
+//! An upstream's response, cut at every byte position, is the same response to the client.
 //!
-//! The adapter's own tests do this without a socket; here the cuts travel over TCP, through the HTTP
-//! client and the sandbox. Two gateways' worth of every position would take minutes; so each position is
-//! one request over a kept connection.
+//! The adapter's own tests do this without a socket; here the cuts travel over TCP, through the HTTP client and the
+//! sandbox. A gateway for every position would take minutes; each position is therefore one request over a kept
+//! connection.
 
 use serde_json::Value;
 use tests::{Gateway, Reply, Upstream, chat, chunks};
 
-/// Text with characters of 2, 3 and 4 bytes, CR LF line ends, a comment, a BOM, multi-line data, tool
-/// calls and usage: what framing can get wrong.
+/// Text with characters of 2, 3 and 4 bytes, CR LF line ends, a comment, a BOM, multi-line data, tool calls and
+/// usage: the hard cases of framing.
 fn stream() -> String {
     let data = [
         r#"{"choices":[{"index":0,"delta":{"role":"assistant","content":""},"finish_reason":null}]}"#,
@@ -29,7 +29,7 @@ fn stream() -> String {
     text
 }
 
-/// What a client understands of a stream, whatever the pieces it came in.
+/// Returns a client's view of a stream, independent of its pieces.
 fn understood(events: &[String]) -> (String, String, String, Value) {
     assert_eq!(
         events.last().map(String::as_str),

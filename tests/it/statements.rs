@@ -1,4 +1,4 @@
-//! Statements: what has changed an account's credits, line by line, with the balance after each.
+//! Statements: changes of an account's credits, line by line, with the balance after each.
 
 use serde_json::Value;
 use tests::gateway::{USER, at};
@@ -12,8 +12,8 @@ use weir_storage::clock::ManualClock;
 use crate::cli::{run, text};
 use crate::usage::{SMALL, each, fold};
 
-/// A month of an account: a plan's credits, bought ones, requests, one that was not served, and credits taken back; half
-/// of it folded.
+/// A month of an account: a plan's credits, bought ones, requests, one that was not served, and credits taken back;
+/// half of it folded.
 async fn a_month(gateway: &Gateway, clock: &ManualClock) {
     let app = gateway.app();
     for number in 0..3 {
@@ -70,12 +70,12 @@ fn lines(page: &Value) -> Vec<Value> {
     page["transactions"].as_array().expect("a list").clone()
 }
 
-/// Credits as they are written, in millionths.
+/// Parses credits, in millionths.
 fn micro(credits: &Value) -> i64 {
     (credits.as_f64().expect("a number") * 1e6).round() as i64
 }
 
-/// Whether each line's balance is the one before it and its own change.
+/// Checks that each line's balance is the previous one plus its change.
 fn add_up(lines: &[Value]) {
     for pair in lines.windows(2) {
         let [later, earlier] = pair else { continue };
@@ -119,11 +119,12 @@ async fn each_line_of_a_statement_follows_from_the_one_before_it() {
             (micro(&oldest["plan_credits"]), &oldest["balance"]["total"]),
             (500_000_000, &500.into())
         );
-        // What it ends with is what the account has.
+        // The final balance is the account's.
         let summary = client.get("/usage/me").await.json();
         assert_eq!(all[0]["balance"]["plan"], summary["plan_credits_remaining"]);
         assert_eq!(all[0]["balance"]["topup"], summary["topup_balance"]);
-        // Which is less than was bought, since the dear request took of it: 6 of the plan's before, then 11 of 30.
+        // The balance is less than the purchase, since the expensive request took some: 6 of the plan's before, then
+        // 11 of 30.
         let dear = &all[3];
         assert_eq!(
             (micro(&dear["plan_credits"]), micro(&dear["topup_credits"])),
@@ -198,7 +199,7 @@ async fn a_statement_comes_as_csv_and_to_operators() {
             );
             assert!(row.starts_with(&begin), "{row} {begin}");
         }
-        // No spreadsheet takes what a client has written for a formula, nor for more than a cell.
+        // No spreadsheet reads a client's text as a formula, nor as more than a cell.
         assert!(
             rows[5].contains(r#","'=HYPERLINK(""http://x"",""a, b"")","#),
             "{}",

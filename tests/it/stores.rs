@@ -1,4 +1,4 @@
-//! The stores: both databases, both caches, and what happens when they are away.
+//! The stores: both databases, both caches, and outages.
 
 use std::io::Write;
 use std::num::NonZeroU32;
@@ -43,7 +43,7 @@ fn record(user_id: &str, per_minute: Option<u32>) -> Record {
     }
 }
 
-/// A record that is buried by the key that it is found by.
+/// A record key whose tombstone has the same key.
 fn same(key: &str) -> RecordKey<'_> {
     RecordKey {
         secret: key,
@@ -59,7 +59,7 @@ async fn identify(cache: &Cache, address: Option<(&str, Rate)>, key: Option<&str
     cache.identify(&request).await.expect("the cache answers")
 }
 
-/// Keeps a record, as a reader does who has just looked.
+/// Keeps a record, as a reader does right after its lookup.
 async fn fill(cache: &Cache, key: &str, record: &Record, ttl: Duration) -> Filled {
     let since = identify(cache, None, None).await.epoch;
     let filled = cache.fill(same(key), record, since, ttl).await;
@@ -147,7 +147,7 @@ async fn a_transaction_that_is_dropped_leaves_nothing_and_readers_cannot_write()
             loop {
                 let count = sqlx::query_scalar("SELECT CAST(COUNT(*) AS BIGINT) FROM users");
                 match count.fetch_one(database.reader()).await {
-                    // A busy machine may not have a connection within a request's patience.
+                    // A busy machine may have no connection within a request's time limit.
                     Err(sqlx::Error::PoolTimedOut) => {}
                     outcome => break outcome.expect("a number"),
                 }
@@ -185,7 +185,7 @@ async fn sqlites_log_is_moved_into_its_file_by_itself() {
     }
 }
 
-/// A log that is never moved to its end grows for as long as somebody writes.
+/// A log that is never completely moved grows while writes continue.
 #[tokio::test(flavor = "multi_thread")]
 async fn sqlites_log_begins_anew_while_others_write() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -228,7 +228,7 @@ async fn a_burst_is_exactly_the_limit_and_refills_at_the_rate() {
             assert_eq!(decision.limit, 600);
             assert!(allowed < 700, "it never refuses");
         };
-        // In real time, one more comes with every 100 ms that this takes.
+        // In real time, one more is allowed for every 100 ms of this loop.
         let slack = if stores.is_in_real_time() { 50 } else { 0 };
         assert!((600..=600 + slack).contains(&allowed), "{allowed}");
         assert!(refused.remaining == 0 && refused.retry_after <= Duration::from_millis(100));
@@ -289,7 +289,8 @@ async fn what_is_refused_is_not_counted_elsewhere() {
             matches!(limited.record, Lookup::Found(_)),
             "who it was is known"
         );
-        // Two of four are left for the address: the refused one did not count. They are for who is known.
+        // Two of four are left for the address, since the refused one did not count. They are reserved for known
+        // callers.
         let unknown = identify(cache, from, Some("other")).await;
         assert!(!unknown.address.expect("a rate").allowed);
         assert_eq!((unknown.record, unknown.user), (Lookup::Missing, None));
@@ -352,7 +353,7 @@ async fn the_tenth_failure_shuts_an_address_out() {
         stores.pass(policy.block).await;
         assert_eq!(identify(cache, from, None).await.locked_out, None);
 
-        // The first nine are too old by the time of the tenth.
+        // The first nine are too old at the time of the tenth.
         for _ in 0..9 {
             assert_eq!(fail(policy).await, None);
         }
@@ -365,7 +366,7 @@ async fn the_tenth_failure_shuts_an_address_out() {
     .await;
 }
 
-/// Strangers behind the address of a known caller can neither shut them out nor use up the address's rate.
+/// Strangers behind the address of a known caller can neither shut the caller out nor use up the address's rate.
 #[tokio::test]
 async fn who_is_known_is_served_beside_strangers_from_the_same_address() {
     each_cache(async |stores| {
@@ -457,7 +458,7 @@ async fn a_users_tombstone_stands_on_all_of_their_records_and_on_nobody_elses() 
         cache.bury(buried, MINUTE).await.expect("an answer");
         let found = look("first").await;
         assert_eq!((found.record, found.user), (Lookup::Doubtful, None));
-        // Whoever fills it now may have looked before.
+        // A writer of a value may have looked it up before.
         for key in ["first", "second"] {
             assert_eq!(fill(key, "alice").await, Filled::InDoubt);
             assert_eq!(look(key).await.record, Lookup::Doubtful);
@@ -696,7 +697,7 @@ async fn without_redis_the_first_call_fails_soon_and_the_next_at_once() {
             next.push(call().await);
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
-        // A busy machine may take its time with one or another.
+        // A busy machine may delay some of them.
         next.sort();
         assert!(next[next.len() / 2] < Duration::from_millis(5), "{next:?}");
         if is_killed {
@@ -717,7 +718,7 @@ async fn an_idle_gateway_notices_that_redis_is_away() {
     let redis = Redis::start();
     let cache = open_cache(&redis).await;
     redis.pause();
-    // Nobody asked before: what a request finds is a breaker that is open already.
+    // No request came before: this one finds an open breaker.
     tokio::time::sleep(Duration::from_millis(2_500)).await;
     let started = Instant::now();
     assert_eq!(cache.ping().await, Err(CacheError::Unavailable));
@@ -737,7 +738,7 @@ async fn without_postgres_nothing_waits_and_it_comes_back() {
             .await
     };
     for round in 0..2 {
-        // Connections in use, idle and yet to be made.
+        // Connections in use, idle and not yet opened.
         insert(round * 1_000).await.expect("it answers");
         let mut transaction = database.begin().await.expect("a transaction");
         if round == 0 {
@@ -796,7 +797,7 @@ async fn a_gateway_serves_from_both_and_is_not_ready_without_its_cache() {
         .error(503, "NOT_READY");
 }
 
-/// Collects what is logged on this thread.
+/// Collects the log of this thread.
 #[derive(Clone, Default)]
 struct Log(Arc<Mutex<Vec<u8>>>);
 
@@ -835,8 +836,8 @@ async fn no_error_log_or_debug_output_holds_a_password() {
         if said_so() {
             break;
         }
-        // tracing takes an event for unwanted if another test's thread, which collects nothing, came
-        // upon it first and just then.
+        // tracing disables an event if another test's thread, which collects nothing, reached it first at that
+        // moment.
         tracing::callsite::rebuild_interest_cache();
         redis.restart();
         while cache.ping().await.is_err() {

@@ -1,5 +1,5 @@
-//! Requests for the whole answer that weir has streamed to itself, and the end of those that take too long: text that has
-//! arrived is delivered and charged, and what else the provider asks for is booked as a cost.
+//! Non-streamed requests that weir streams from the upstream, and their time limit: text that has arrived is
+//! delivered and charged, and the rest of the provider's price is booked as a cost.
 
 use serde_json::{Value, json};
 use tests::client::patiently;
@@ -38,7 +38,7 @@ async fn available(gateway: &Gateway) -> i64 {
     account.available().total().micro()
 }
 
-/// What the model has cost its operator and earned, and its requests that were charged; once each has ended.
+/// Returns the model's cost, its revenue, and its charged requests, once each has ended.
 async fn economics(gateway: &Gateway) -> (f64, f64, i64) {
     is_settled(gateway).await;
     let report = gateway.admin("root").await;
@@ -140,7 +140,7 @@ async fn text_that_has_arrived_by_the_deadline_is_delivered_as_cut_and_charged()
     assert!(charged > 0 && (revenue - charged as f64 / 1e9).abs() < 1e-12);
     assert!(cost > 0.0 && cost < revenue, "{cost} of {revenue}");
 
-    // What was charged is not lost: the same request has the same answer.
+    // The charged text is not lost: the same request gets the same response.
     let again = keyed.post("/chat", &to_chat).await;
     assert_eq!(again.headers["idempotency-replayed"], "true");
     assert_eq!(again.json()["choices"][0]["finish_reason"], "length");
@@ -182,7 +182,7 @@ async fn what_no_client_can_use_in_part_is_504_and_its_cost_is_booked() {
         assert!(cost > 0.0, "{reply:?}");
         assert_eq!((revenue, requests), (0.0, 0), "{reply:?}");
         assert_eq!(available(&gateway).await, before);
-        // Nothing was charged: the key serves the next one.
+        // Without a charge the key serves the next request.
         let (text, tool) = (json!({ "content": "{}" }), tool_call("{}"));
         let delta = if request["tools"].is_null() {
             text
@@ -230,7 +230,7 @@ async fn an_upstream_that_breaks_off_midway_is_an_error_and_its_cost_is_booked()
     let (cost, revenue, requests) = economics(&gateway).await;
     assert!(cost > 0.0 && revenue == 0.0 && requests == 0);
     assert_eq!(available(&gateway).await, before);
-    // One that declines has done nothing.
+    // An upstream that rejects the request has done no work.
     upstream.will(Reply::error(400, "no"));
     let declined = gateway.client().post("/chat", &chat("plain", "x")).await;
     declined.error(400, "UPSTREAM_REJECTED");

@@ -1,5 +1,5 @@
-//! What clients hear of a swarm while it runs: numbered events, none lost and none twice however often the stream is cut, and
-//! between them what models say.
+//! Events of a running swarm: numbered, none lost and none twice however often the stream is cut, and with the
+//! models' text in between.
 
 use http::Method;
 use serde_json::{Value, json};
@@ -10,7 +10,7 @@ use crate::billing::is_settled;
 use crate::swarm_tools::{calls, page};
 use crate::swarms::{agent, gateway, swarm};
 
-/// An event's number, name and payload. One without a number is no numbered event.
+/// Returns an event's number, name and payload. A delta has no number.
 fn read(event: &str) -> (Option<i64>, String, Value) {
     let field = |name: &str| {
         let mut lines = event.lines();
@@ -24,7 +24,7 @@ fn read(event: &str) -> (Option<i64>, String, Value) {
     )
 }
 
-/// The numbered ones of these events.
+/// Returns the numbered events among these.
 pub(crate) fn numbered(events: Vec<String>) -> Vec<String> {
     let has_number = |event: &String| event.lines().any(|line| line.starts_with("id: "));
     events.into_iter().filter(has_number).collect()
@@ -40,7 +40,7 @@ async fn follow(client: &Client, id: &str, after: i64) -> EventStream {
     stream
 }
 
-/// The next event of a stream. A slow machine may hear that the stream is kept alive before it.
+/// Returns the next event of a stream. On a slow machine, keep-alive comments may precede it.
 async fn next(stream: &mut EventStream) -> String {
     loop {
         let event = stream.next().await.expect("another event");
@@ -68,7 +68,7 @@ async fn what_a_model_says_is_told_as_it_comes_to_who_listens() {
     let client = gateway.client();
     let id = ask(&client, &swarm(&[agent("a"), agent("b")])).await;
     patiently(unheard.reached()).await;
-    // In the midst of the first call, which nobody listened to when it began.
+    // In the middle of the first call, which had no listener at its beginning.
     let mut stream = follow(&client, &id, 0).await;
     unheard.open();
     let mut next = async || read(&next(&mut stream).await);
@@ -79,7 +79,7 @@ async fn what_a_model_says_is_told_as_it_comes_to_who_listens() {
         let told = json!({ "execution_id": id, "agent": "b", "number": 1, "iteration": 1, "offset": offset, "text": text });
         (None, "agent_delta".to_owned(), told)
     };
-    // Its answer is not all there yet.
+    // Its response is still incomplete.
     assert_eq!(next().await, delta(0, "Größe: "));
     half.open();
     let mut text = String::new();
@@ -103,7 +103,7 @@ async fn what_a_model_says_is_told_as_it_comes_to_who_listens() {
     assert_ne!(asked[0]["stream"], true, "nobody listened");
     assert_eq!(asked[1]["stream"], true);
     assert!(asked[1].get("step").is_none(), "{}", asked[1]);
-    // It was said, and is not kept.
+    // The delta was sent, and is not stored.
     let again: Vec<_> = follow(&client, &id, 0).await.rest().await;
     let again: Vec<_> = again.iter().map(|event| read(event).0).collect();
     assert_eq!(again, [1, 2, 3, 4, 5].map(Some));
@@ -140,8 +140,8 @@ async fn a_stream_that_is_cut_at_every_event_loses_none_and_repeats_none() {
             });
         }
         let id = ask(&client, &swarm(&[agent("a"), agent("b")])).await;
-        // agent_start, tool_call, agent_done, twice, and swarm_done: a gate stands before these, and the client is there
-        // before it opens.
+        // agent_start, tool_call, agent_done, twice, and swarm_done: a gate stands before these, and the client is
+        // connected before it opens.
         let behind = [(1, 0), (2, 1), (4, 2), (5, 3)];
         let (mut last, mut seen) = (0, Vec::new());
         while last < 7 {
@@ -174,7 +174,7 @@ async fn a_stream_that_is_cut_at_every_event_loses_none_and_repeats_none() {
     }
 }
 
-/// Clients and what stands between take a connection without a byte for a dead one.
+/// Clients and proxies treat a connection without a byte as dead.
 #[tokio::test]
 async fn a_stream_of_events_with_nothing_to_say_is_kept_alive() {
     let upstream = Upstream::start().await;

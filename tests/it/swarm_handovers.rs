@@ -1,5 +1,5 @@
-//! Swarms whose executor goes in the midst of their work, on both databases: what the next one may spend, what is written
-//! while the database is away, and what a stop of a node finishes.
+//! Swarms whose executor departs in the middle of their work, on both databases: the successor's budget, writes
+//! during an outage of the database, and the work that a stopping node finishes.
 
 use std::time::Duration;
 
@@ -14,8 +14,8 @@ use crate::billing::is_settled;
 use crate::swarm_tools::calls;
 use crate::swarms::{agent, ended, gateway, swarm};
 
-/// Before, the heir opened a hold for the whole budget while a call of it was under way (155 of 100 could be spent), or for
-/// as much as that call had left.
+/// Earlier versions let the successor open a hold for the complete budget during a call (155 of 100 could be spent),
+/// or for as much as that call had left.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_takeover_during_a_model_call_spends_the_budget_and_no_more() {
     let postgres = Postgres::shared().create_database().await;
@@ -56,7 +56,8 @@ async fn a_model_that_is_unavailable_for_a_while_is_asked_again() {
     is_settled(&gateway).await;
 }
 
-/// Before, the first statement that failed left the run until its lease lapsed, and counted as a failure of its executor.
+/// In earlier versions, the first failed statement left the run until its lease expired, and counted as a failure of
+/// its executor.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_journal_write_is_made_again_while_the_lease_lasts() {
     let postgres = Postgres::shared().create_database().await;
@@ -103,7 +104,7 @@ async fn a_journal_write_is_made_again_while_the_lease_lasts() {
     gateway.stop().await;
 }
 
-/// Before, the call was cut off and its outcome unknown: an unsafe one was not made again.
+/// In earlier versions, the call was cut off and its outcome unknown: an unsafe one was not repeated.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_stop_of_the_executor_finishes_the_call_of_a_tool_that_is_under_way() {
     let (upstream, receiver) = (Upstream::start().await, Upstream::start().await);
@@ -132,7 +133,7 @@ async fn a_stop_of_the_executor_finishes_the_call_of_a_tool_that_is_under_way() 
     patiently(gate.reached()).await;
     let executor = gateway.executor().clone();
     let stop = tokio::spawn(async move { executor.stop().await });
-    // A run without a tool's call is given up at once.
+    // A run without a tool's call is released at once.
     gate.open();
     patiently(stop).await.expect("no panic");
     let steps = gateway.app().swarms.store.steps(id).await;
@@ -154,7 +155,7 @@ async fn a_stop_of_the_executor_finishes_the_call_of_a_tool_that_is_under_way() 
     is_settled(&gateway).await;
 }
 
-/// Before, a call that outlived its swarm was charged and in no record.
+/// In earlier versions, a call that outlived its swarm was charged and in no record.
 #[tokio::test]
 async fn what_a_call_costs_that_outlives_its_swarm_is_added_to_it() {
     let upstream = Upstream::start().await;
@@ -200,7 +201,7 @@ async fn what_a_call_costs_that_outlives_its_swarm_is_added_to_it() {
     );
 }
 
-/// Before, one that was cancelled in its last call was `completed`.
+/// In earlier versions, a swarm that was cancelled in its last call was `completed`.
 #[tokio::test]
 async fn a_swarm_that_is_cancelled_during_its_last_call_is_cancelled() {
     let upstream = Upstream::start().await;
@@ -226,7 +227,7 @@ async fn a_swarm_that_is_cancelled_during_its_last_call_is_cancelled() {
         (&record["status"], &record["content"], &record["error"]),
         (&json!("cancelled"), &json!("Done."), &Value::Null)
     );
-    // Cancelled again, it is still there.
+    // A second cancellation still finds it.
     assert_eq!(client.post(&cancel, &json!({})).await.status, 204);
     assert_eq!(client.get(&format!("/swarms/{id}")).await.status, 200);
     is_settled(&gateway).await;

@@ -1,5 +1,5 @@
-//! What users may fill and take of swarms and tasks: credits before a swarm is kept, kept data, starts a minute; what a claim
-//! reads; what operators see and cancel.
+//! Limits of users' swarms and tasks: credits before a swarm is accepted, stored data, starts a minute; the reads of
+//! a claim; operators' views and cancellations.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ use crate::cli::{Served, run, text};
 use crate::swarms::{agent, ended, gateway, swarm};
 use crate::tasks::{BEGINNING, define, definition, show};
 
-/// Runs that are over, with a step each, and that wait, of some users each.
+/// Inserts finished runs, with a step each, and waiting runs, for some users each.
 async fn fill(database: &Database, users: usize, past: usize, waiting: usize) {
     let mut transaction = database.begin().await.expect("a transaction");
     for user in 0..users {
@@ -68,7 +68,7 @@ async fn fill(database: &Database, users: usize, past: usize, waiting: usize) {
         .expect("analyzed");
 }
 
-/// A statement's plan, with these literals in the place of its parameters.
+/// Returns a statement's plan, with these literals in place of its parameters.
 async fn plan(database: &Database, statement: &str, literals: &[&str]) -> String {
     let mut statement = statement.to_owned();
     for (index, literal) in literals.iter().enumerate() {
@@ -86,7 +86,7 @@ async fn plan(database: &Database, statement: &str, literals: &[&str]) -> String
     steps.collect::<Vec<String>>().join("\n")
 }
 
-/// Before, a claim read all kept runs of a user for each waiting run.
+/// In earlier versions, a claim read all stored runs of a user for each waiting run.
 #[tokio::test]
 async fn a_claim_reads_an_index_of_open_runs_and_no_history() {
     each_database(async |stores| {
@@ -98,7 +98,7 @@ async fn a_claim_reads_an_index_of_open_runs_and_no_history() {
             (&*oldest, &["'user-1'", "1"][..]),
         ] {
             let plan = plan(database, statement, literals).await;
-            // The indexes of this name have no run that is over.
+            // The indexes of this name contain no finished run.
             assert!(plan.contains("swarm_runs_open"), "{plan}");
             for history in [
                 "Seq Scan on swarm_runs",
@@ -123,7 +123,7 @@ async fn a_swarm_whose_budget_does_not_cover_its_first_call_is_not_kept() {
     let gateway = gateway(&upstream).await;
     let client = gateway.client();
     let mut dear = agent("a");
-    // 100,000 tokens of input at most, at 0.0007 credits each.
+    // At most 100,000 tokens of input, at 0.0007 credits each.
     dear["system_prompt"] = json!("x".repeat(200_000));
     let mut asked = swarm(&[dear]);
     asked["max_total_credits"] = json!(1);
@@ -181,7 +181,7 @@ async fn data_of_a_users_swarms_is_limited_counted_and_freed() {
     let refused = client.post("/swarms", &swarm(&[agent("a")])).await;
     let error = refused.error(429, "SWARM_DATA_LIMIT_REACHED");
     assert_eq!(error["param"], "agents");
-    // What is deleted is free again.
+    // A deletion frees its space.
     assert_eq!(client.delete(&format!("/swarms/{id}")).await.status, 204);
     client
         .get(&format!("/swarms/{id}"))
@@ -196,7 +196,7 @@ async fn data_of_a_users_swarms_is_limited_counted_and_freed() {
         .error(404, "NOT_FOUND");
 }
 
-/// Before, its own hold had a repeat refused for want of credits.
+/// In earlier versions, its own hold made a repeat fail for lack of credits.
 #[tokio::test]
 async fn a_repeat_is_answered_before_credits_plan_and_tools_are_looked_at() {
     let upstream = Upstream::start().await;
@@ -205,7 +205,7 @@ async fn a_repeat_is_answered_before_credits_plan_and_tools_are_looked_at() {
     let builder = Gateway::builder().swarms().upstream("scripted", &upstream);
     let gateway = builder.credits(0).start().await;
     gateway.set_plan("guru").await;
-    // No more than one swarm may cost.
+    // Enough for one such swarm.
     let app = gateway.app();
     let account = app.ledger.find_account(&AccountId(USER.to_owned())).await;
     let available = account.expect("an answer").expect("an account").available();
@@ -263,7 +263,7 @@ async fn a_task_starts_once_a_minute_and_keeps_its_definition_once() {
     long["agents"][0]["system_prompt"] = json!("long ".repeat(10_000));
     let id = define(&client, &long).await;
     let service = gateway.executor_service(DevAudience::Executor, &["swarm:run"]);
-    // `queue` is what the OpenAPI document called an event once.
+    // `queue` is the OpenAPI document's former name of an event.
     let start = async |trigger: &str, message: &str| {
         let message = json!({ "task_id": id, "trigger_type": trigger, "message_id": message });
         service.post("/internal/agent/execute", &message).await
@@ -274,7 +274,7 @@ async fn a_task_starts_once_a_minute_and_keeps_its_definition_once() {
     let error = refused.error(429, "TASK_STARTED_TOO_SOON");
     assert_eq!(error["param"], "task_id");
     assert_eq!(refused.headers["retry-after"], "30");
-    // The same message again is no start.
+    // A repeated message is no start.
     assert_eq!(start("queue", "m-1").await.status, 202);
     let task = show(&client, &id).await;
     assert_eq!(task["runs"].as_array().map(Vec::len), Some(1));
@@ -387,5 +387,5 @@ fn operators_cancel_swarms_by_the_command_line_without_a_key() {
         text(&unknown.stderr)
     );
     let shown = weir(&["swarm", "show", "--operator", "nope"]);
-    assert!(text(&shown.stderr).contains("--operator is for list and cancel"));
+    assert!(text(&shown.stderr).contains("--operator works only for list and cancel"));
 }

@@ -1,4 +1,5 @@
-//! `weir serve --role api` and `--role executor`: what each serves, and executors that share swarms on one PostgreSQL.
+//! `weir serve --role api` and `--role executor`: the routes of each, and executors that share swarms on one
+//! PostgreSQL.
 
 use std::fs::{self, File};
 use std::net::SocketAddr;
@@ -22,7 +23,7 @@ struct Executor {
 }
 
 impl Executor {
-    /// One that knows the keys of an API, and calls it.
+    /// Starts an executor with the keys of an API, which it calls.
     fn beside(api: &Served, internal: SocketAddr, tables: &str) -> Self {
         let folder = tempfile::tempdir().expect("a folder");
         share_compiled_plugins(&folder.path().join(".weir"));
@@ -68,7 +69,7 @@ impl Drop for Executor {
     }
 }
 
-/// The address in the line of a log that says this.
+/// Returns the address in the log line with this text.
 fn listening(log: &str, what: &str) -> Option<SocketAddr> {
     let line = log.lines().find(|line| line.contains(what))?;
     let (_, address) = line.split_once("address=")?;
@@ -114,7 +115,7 @@ async fn an_api_and_its_executors_are_processes_of_their_own_and_share_what_is_a
         assert_eq!(accepted["status"], "queued", "nobody runs it yet");
         ids.push(accepted["execution_id"].as_str().expect("an id").to_owned());
     }
-    // What an executor serves, the API does not.
+    // The API does not serve the executor's routes.
     for address in [client.address(), internal] {
         let client = client.at(address);
         let asked = client.post("/internal/agent/swarm", &swarm()).await;
@@ -128,7 +129,7 @@ async fn an_api_and_its_executors_are_processes_of_their_own_and_share_what_is_a
         assert_eq!(executor.get("/health/ready").await.status, 200);
         let asked = executor.post("/internal/agent/swarm", &swarm()).await;
         asked.error(401, "UNAUTHENTICATED");
-        // What the API serves, it does not.
+        // The executor does not serve the API's routes.
         for path in ["/chat", "/swarms", "/internal/agent/code"] {
             executor.post(path, &swarm()).await.error(404, "NOT_FOUND");
         }

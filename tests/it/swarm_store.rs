@@ -1,4 +1,4 @@
-//! Who works on a swarm, on both databases: an executor that is gone is replaced, and one that comes back writes nothing.
+//! The executor of a swarm, on both databases: a lost executor is replaced, and a returning one writes nothing.
 
 use std::time::Duration;
 
@@ -138,7 +138,7 @@ async fn an_executor_whose_lease_is_over_writes_nothing() {
             let renewed = store.renew(&zombie, Millis(now), Millis(9_000)).await;
             assert!(!renewed.expect("the database answers"));
         };
-        // Over, though nobody else has the run yet; and by a clock that has stood still since.
+        // The lease is over, though no other executor has the run yet; and by a clock that has stood still since.
         is_lost(2_000).await;
         let heir = claim("heir", 2_000, 5_000).await;
         is_lost(1_500).await;
@@ -212,7 +212,7 @@ async fn users_take_turns_where_there_are_fewer_turns_than_users() {
     .await;
 }
 
-/// Runs a test on each database, with a swarm of one agent that waits, and no executor.
+/// Runs a test on each database, with a waiting swarm of one agent, and no executor.
 async fn with_a_swarm_that_waits(upstream: &Upstream, test: impl AsyncFn(&Gateway, &str)) {
     let configure = |builder: Builder| builder.swarms().upstream("scripted", upstream);
     on_each_database("2026-03-01T00:00:00Z", configure, async |gateway, _| {
@@ -229,7 +229,7 @@ async fn with_a_swarm_that_waits(upstream: &Upstream, test: impl AsyncFn(&Gatewa
     .await;
 }
 
-/// Takes the swarm up and reserves all that its user has, as an executor that is gone at once.
+/// Claims the swarm and reserves all of its user's credits, as an executor that fails at once.
 async fn take_up_and_vanish(gateway: &Gateway) {
     let app = gateway.app();
     let (store, ledger) = (&app.swarms.store, &app.ledger);
@@ -289,7 +289,7 @@ async fn a_swarm_that_executors_vanish_over_is_given_up_and_nothing_stays_reserv
     let upstream = Upstream::start().await;
     upstream.always(Reply::chat("Done."));
     with_a_swarm_that_waits(&upstream, async |gateway, id| {
-        // The first time is none after a failure.
+        // The first claim is not after a failure.
         for _ in 0..=5 {
             take_up_and_vanish(gateway).await;
         }
@@ -334,7 +334,7 @@ async fn a_swarm_goes_on_where_an_executor_was_killed_and_nothing_is_done_twice(
         patiently(gate.reached()).await;
         gateway.executor().kill();
         let heir = gateway.another_executor();
-        // It has the run before the answer is there, and joins the call.
+        // The executor has the run before the response arrives, and joins the call.
         patiently(async {
             while fence(&gateway, id).await < 2 {
                 tokio::time::sleep(Duration::from_millis(20)).await;

@@ -1,4 +1,4 @@
-//! `weir swarm run` as its user sees it: in a terminal, cut off, and left.
+//! `weir swarm run` from its user's view: in a terminal, cut off, and left.
 
 use std::process::Stdio;
 
@@ -12,7 +12,7 @@ use tokio::process::Command;
 use crate::cli::text;
 use crate::swarms::{agent, gateway, swarm};
 
-/// What a model says to take a terminal over: it sets the title, clears the screen, and moves the cursor.
+/// A model's attack on a terminal: it sets the title, clears the screen, and moves the cursor.
 const HOSTILE: &str = "Rivers\u{1b}]0;mine\u{7} rise\u{1b}[2J\u{9b}9A\r\u{8}";
 
 /// A folder with a swarm of these agents and a key.
@@ -27,7 +27,7 @@ fn folder(agents: &[Value], key: &str) -> TempDir {
     folder
 }
 
-/// Runs a program in a folder, its outputs piped.
+/// A program in a folder, with piped outputs.
 fn command(program: &str, folder: &TempDir) -> Command {
     let mut command = Command::new(program);
     command
@@ -58,8 +58,7 @@ fn weir_swarm_run(folder: &TempDir, url: &str) -> Command {
     command
 }
 
-/// What a screen got, without what moves the cursor up, clears behind it, and sets how letters look; and how often the cursor
-/// was moved up.
+/// Returns a screen's text without cursor movements, clearing and styles, and the number of upward movements.
 fn without_drawing(screen: &str) -> (String, usize) {
     let mut pieces = screen.split("\u{1b}[");
     let mut text = pieces.next().unwrap_or_default().to_owned();
@@ -88,7 +87,7 @@ async fn a_terminal_shows_a_swarm_as_it_runs_and_no_model_drives_it() {
             .will(Reply::chat_stream(pieces).gate_before_piece(1, &half));
         let gateway = gateway(&upstream).await;
         let folder = folder(&[agent("scout"), agent("writer")], gateway.key());
-        // It has its command run in a terminal, whose output it passes on.
+        // `script` runs its command in a terminal, and passes on its output.
         let mut command = command("script", &folder);
         if without_colours {
             command.env("NO_COLOR", "1");
@@ -175,7 +174,7 @@ async fn who_leaves_a_swarm_hears_how_to_see_and_cancel_it_and_it_goes_on() {
     }
     gate.open();
     crate::swarms::ended(&gateway.client(), id).await;
-    // To a pipe it is said as it was said; the lines beside it are for a terminal, too.
+    // A pipe gets the text unchanged; the lines beside it are for a terminal, too.
     let shown = weir_swarm_run(&folder, &url);
     let output = {
         upstream.will(Reply::chat(HOSTILE));
@@ -226,7 +225,7 @@ async fn a_run_goes_on_behind_the_event_at_which_its_stream_was_cut() {
     let lines: Vec<_> = lines.lines().collect();
     assert_eq!(
         lines[..2],
-        ["scout: begins on demo", "scout: http_get http://a/: 200"]
+        ["scout: starts on demo", "scout: http_get http://a/: 200"]
     );
     assert_eq!(text(&output.stdout), "Rain.\n");
     let asked = stand_in.requests();

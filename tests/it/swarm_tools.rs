@@ -1,5 +1,4 @@
-//! Agents that call tools: what their models are told, what is kept of it, and what happens where an executor is gone in the
-//! midst of a call.
+//! Agents that call tools: their models' view, the stored record, and an executor that fails in the middle of a call.
 
 use http::Method;
 use serde_json::{Value, json};
@@ -9,7 +8,7 @@ use tests::{Client, Gate, Gateway, Reply, Upstream};
 use crate::swarm_events::numbered;
 use crate::swarms::gateway;
 
-/// A model's answer that calls a tool.
+/// A model's response that calls a tool.
 pub(crate) fn calls(tool: &str, arguments: &Value) -> Reply {
     let function = json!({ "name": tool, "arguments": arguments.to_string() });
     let call = json!({ "id": "call_1", "type": "function", "function": function });
@@ -17,7 +16,7 @@ pub(crate) fn calls(tool: &str, arguments: &Value) -> Reply {
     Reply::chat_message(&message, "tool_calls")
 }
 
-/// The page that development mode has for agents.
+/// Returns the page that development mode has for agents.
 pub(crate) fn page(gateway: &Gateway) -> String {
     let tool = gateway.app().tools.describe("http_get").expect("the tool");
     let page = tool.description.split_once("http://");
@@ -31,7 +30,7 @@ fn swarm(tools: &Value) -> Value {
     ] })
 }
 
-/// Waits until a swarm is over, and returns its events.
+/// Waits for a swarm's end, and returns its events.
 async fn events(client: &Client, id: &str) -> Vec<String> {
     let events = format!("/swarms/{id}/events");
     let events = client.follow(Method::GET, &events, &Value::Null).await;
@@ -49,7 +48,7 @@ async fn record(client: &Client, id: &str) -> Value {
     client.get(&format!("/swarms/{id}")).await.json()
 }
 
-/// What a model's last request says that a tool has answered.
+/// Returns the tool's result in a model's last request.
 fn told(upstream: &Upstream) -> Value {
     let requests = upstream.requests();
     let request = requests.last().expect("a request").json();
@@ -71,7 +70,7 @@ async fn what_a_tool_answers_goes_back_to_the_model_and_is_kept() {
     upstream
         .will(calls("http_get", &json!({ "url": page })))
         .will(Reply::chat("It rains."));
-    // Those of an agent that names none.
+    // The default tools of an agent.
     let id = ask(&client, &swarm(&Value::Null)).await;
     let events = events(&client, &id).await;
     let names: Vec<_> = events
@@ -140,7 +139,7 @@ async fn a_call_that_is_refused_is_told_to_the_model_and_the_agent_goes_on() {
         (&agent["status"], &agent["iterations"]),
         (&json!("completed"), &json!(3))
     );
-    // One that it does not have is no call.
+    // A tool that the agent does not have is no call.
     assert_eq!(agent["tool_calls"].as_array().map(Vec::len), Some(1));
     let call = &agent["tool_calls"][0];
     assert_eq!(
@@ -170,8 +169,7 @@ async fn tools_that_are_not_there_are_refused_by_their_place() {
     }
 }
 
-/// What may be done once is not done twice, and the model hears that nobody knows whether it was; what only reads is read
-/// again.
+/// An unsafe call is not repeated, and the model learns that its outcome is unknown; a read is repeated.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_call_whose_executor_is_gone_is_made_again_only_where_that_is_safe() {
     for (effect, asked) in [("unsafe", 1), ("read", 2), ("idempotent", 2)] {
@@ -219,7 +217,7 @@ async fn a_call_whose_executor_is_gone_is_made_again_only_where_that_is_safe() {
         let expected = if asked == 1 { "not known" } else { "second" };
         assert!(told.contains(expected), "{effect}: {told}");
         assert_eq!(upstream.count(), 2, "the model is asked once a step");
-        // Of a call whose outcome is unknown, the log does not say that it succeeded.
+        // The log does not report success for a call with an unknown outcome.
         let call = &record["agents"][0]["tool_calls"][0];
         let status = if asked == 1 { "blocked" } else { "success" };
         assert_eq!(call["status"], status, "{effect}");

@@ -1,4 +1,4 @@
-//! Swarms: agents one after another on a scripted model, under one budget; what clients are told, and what is charged.
+//! Swarms: agents in sequence on a scripted model, under one budget; the client's view, and the charges.
 
 use std::time::Duration;
 
@@ -36,7 +36,7 @@ fn after(name: &str, wanted: &str) -> Value {
     agent
 }
 
-/// A model's answer that calls a tool.
+/// A model's response that calls a tool.
 fn calls_tool(text: &str) -> Reply {
     let message = json!({ "role": "assistant", "content": text, "tool_calls": [
         { "id": "call_1", "type": "function", "function": { "name": "look_up", "arguments": "{}" } },
@@ -44,12 +44,12 @@ fn calls_tool(text: &str) -> Reply {
     Reply::chat_message(&message, "tool_calls")
 }
 
-/// Asks for a swarm, and waits until it is over.
+/// Requests a swarm, and waits for its end.
 async fn run(client: &Client, swarm: &Value) -> Value {
     let accepted = client.post("/swarms", swarm).await;
     assert_eq!(accepted.status, 202, "{}", accepted.text());
     let accepted = accepted.json();
-    // It may have begun by now.
+    // The swarm may have begun by now.
     let status = accepted["status"].as_str().expect("a status");
     assert!(matches!(
         status,
@@ -58,12 +58,12 @@ async fn run(client: &Client, swarm: &Value) -> Value {
     ended(client, accepted["execution_id"].as_str().expect("an id")).await
 }
 
-/// Waits until a swarm is over: its events end then.
+/// Waits for a swarm's end, which ends its event stream.
 pub(crate) async fn ended(client: &Client, id: &str) -> Value {
     let path = format!("/swarms/{id}");
     let events = format!("{path}/events");
     let events = client.follow(Method::GET, &events, &Value::Null).await;
-    // A character may be cut where a piece of them ends.
+    // The end of a piece may cut a character.
     events.try_rest().await;
     client.get(&path).await.json()
 }
@@ -153,7 +153,7 @@ async fn agents_run_in_order_each_told_what_went_before_and_are_charged_once() {
     assert!(charged > 0);
     assert_eq!(micro(&record["total_credits"]), charged);
     is_settled(&gateway).await;
-    // Each call is a charge of the task's.
+    // Each call is a charge of the task.
     let requests = gateway.client().get("/usage/requests").await.json();
     let requests = requests["requests"].as_array().expect("a list");
     let calls = requests
@@ -283,7 +283,7 @@ async fn an_agent_that_only_calls_tools_ends_at_its_cap_with_what_it_said_last()
     );
     assert_eq!(looker["output"], "Still looking.");
     let requests = upstream.requests();
-    // A tool that it does not have is an error for it to read.
+    // A call of a tool that it does not have returns an error to the model.
     let told = &requests[1].json()["messages"][3];
     assert_eq!(
         (&told["role"], &told["tool_call_id"]),
@@ -308,7 +308,7 @@ async fn a_budget_lowers_limits_and_halts_and_keeps_what_was_done() {
     let before = available(&gateway).await;
     let agents = ["a", "b", "c"].map(|name| {
         let mut agent = agent(name);
-        // What models are told of tools costs, too.
+        // The descriptions of tools cost tokens, too.
         agent["tools"] = json!([]);
         agent
     });
@@ -342,7 +342,7 @@ async fn a_budget_lowers_limits_and_halts_and_keeps_what_was_done() {
 #[tokio::test]
 async fn a_budget_that_is_spent_exactly_ends_the_swarm_before_the_next_agent() {
     let upstream = Upstream::start().await;
-    // More than it is believed to be: as much as is held for the call.
+    // The reported usage exceeds the accepted maximum: the charge equals the call's hold.
     upstream.always(Reply::chat_with_usage("All of it.", 100_000, 100_000));
     let gateway = gateway(&upstream).await;
     let client = gateway.client();
@@ -387,7 +387,10 @@ async fn a_call_that_takes_longer_than_its_swarm_may_ends_it() {
     let record = run(&gateway.client(), &swarm(&[agent("a"), agent("b")])).await;
     assert_eq!(record["status"], "failed", "{record}");
     let error = record["error"].as_str().expect("a reason");
-    assert!(error.contains("The swarm took too long."), "{error}");
+    assert!(
+        error.contains("The swarm exceeded its deadline."),
+        "{error}"
+    );
     gate.open();
     is_settled(&gateway).await;
 }
@@ -408,7 +411,11 @@ async fn a_swarm_that_waits_beyond_its_deadline_begins_no_more() {
     let record = ended(&client, accepted["execution_id"].as_str().expect("an id")).await;
     assert_eq!(
         (&record["status"], &record["error"], &record["agents"]),
-        (&json!("failed"), &json!("It took too long."), &json!([]))
+        (
+            &json!("failed"),
+            &json!("The swarm exceeded its deadline."),
+            &json!([])
+        )
     );
     assert_eq!(upstream.count(), 0);
     late.stop().await;
@@ -482,7 +489,7 @@ async fn what_cannot_be_run_is_refused_by_code_and_field() {
 async fn too_few_credits_for_a_call_of_each_agent_are_402() {
     let upstream = Upstream::start().await;
     let gateway = gateway(&upstream).await;
-    // Of 500 credits at most that it may spend, ten calls of 65,536 tokens at 0.0028 each take all.
+    // The swarm may spend at most 500 credits, which ten calls of 65,536 tokens at 0.0028 each use up.
     let agents: Vec<_> = (0..10)
         .map(|number| {
             let mut agent = agent(&number.to_string());
@@ -511,7 +518,7 @@ async fn too_few_credits_for_a_call_of_each_agent_are_402() {
         (&error["required_credits"], &error["available_credits"]),
         (&json!(500), &json!(499))
     );
-    // Less of it is there.
+    // The balance is lower.
     upstream.always(Reply::chat("Short."));
     let record = run(&gateway.client(), &swarm(&agents[..2])).await;
     assert_eq!(record["status"], "completed");
@@ -549,7 +556,7 @@ async fn a_swarm_is_run_once_for_its_key() {
     assert_eq!(upstream.count(), 1);
 }
 
-/// An event's number, name and payload.
+/// Returns an event's number, name and payload.
 fn read_event(text: &str) -> (i64, String, Value) {
     let field = |name: &str| {
         let mut lines = text.lines();

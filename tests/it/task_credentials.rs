@@ -1,4 +1,4 @@
-//! What the tools of a task's agents prove themselves with: sent where it is bound and nowhere else, and shown to nobody.
+//! Credentials of a task's agents: sent to their bound place only, and never shown.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -7,10 +7,10 @@ use serde_json::{Value, json};
 use tests::gateway::{Builder, on_each_database};
 use tests::stores::each_database;
 use tests::{Client, Gateway, Reply, Upstream};
-use weir::tasks::credentials::{NewCredential, TaskCredentials};
 use weir::tasks::definition::Definition;
 use weir::tasks::store::{Task, TaskStore};
 use weir::tools::settings::CredentialBinding;
+use weir::tools::task_credentials::{NewCredential, TaskCredentials};
 use weir_storage::clock::Millis;
 use weir_storage::sealing::KeyRing;
 use weir_storage::secrets::{Key, Secret};
@@ -22,7 +22,7 @@ const DELETE: &str = "/api/agent/delete-credential";
 
 const SECRET: &str = "tok-0123456789/abcdef+ghijkl==";
 
-/// A model's answer that calls a tool.
+/// A model's response that calls a tool.
 fn calls(tool: &str, arguments: &Value) -> Reply {
     let function = json!({ "name": tool, "arguments": arguments.to_string() });
     let call = json!({ "id": "call_1", "type": "function", "function": function });
@@ -30,7 +30,8 @@ fn calls(tool: &str, arguments: &Value) -> Reply {
     Reply::chat_message(&message, "tool_calls")
 }
 
-/// Reaches these with `http_get`, and the first with `api_call` as the integration `crm`, which has no credential.
+/// Permits these hosts for `http_get`, and the first for `api_call` as the integration `crm`, which has no
+/// credential.
 fn reaching<'a>(model: &'a Upstream, receivers: [&'a Upstream; 2]) -> impl Fn(Builder) -> Builder {
     move |builder| {
         let [at, other] = receivers.map(Upstream::address);
@@ -54,7 +55,7 @@ fn whole(secret: &str) -> [String; 3] {
     ]
 }
 
-/// Runs the swarm of the model's script, and returns its record with all that its client was told.
+/// Runs the swarm of the model's script, and returns its record with all output to its client.
 async fn run(client: &Client, task_id: &str) -> (Value, String) {
     let mut asked = definition("s");
     asked["agents"][0]["tools"] = json!(["http_get", "api_call"]);
@@ -97,7 +98,7 @@ async fn a_credential_is_sent_where_it_is_bound_and_shown_to_nobody() {
         let kept = wanda.post(ENCRYPT, &asked).await;
         assert_eq!(kept.status, 201, "{}", kept.text());
         let url = |path: &str| json!({ "url": format!("{}{path}", bound.base_url()), "credential": "crm" });
-        // One that echoes, one that leads elsewhere, and requests that the credential is not bound to.
+        // A server that echoes, one that redirects, and requests outside of the credential's binding.
         let echo = format!("Bearer {SECRET} {}", STANDARD.encode(SECRET));
         let away = format!("{}/v2/taken", elsewhere.base_url());
         bound
@@ -143,7 +144,7 @@ async fn a_credential_is_sent_where_it_is_bound_and_shown_to_nobody() {
             }
         }
 
-        // Another's swarm does not get it, whatever task it names.
+        // Another user's swarm does not get it, under any task id.
         let mallory = web_user(&gateway, "mallory").await;
         model.will(calls("http_get", &url("/v2/items"))).will(Reply::chat("So be it."));
         let (record, _) = run(&mallory, &id).await;
@@ -213,7 +214,7 @@ async fn a_credential_is_refused_by_its_field_and_never_repeated() {
         let mut asked = sound.clone();
         asked["name"] = json!(format!("own.{number}"));
         assert_eq!(wanda.post(ENCRYPT, &asked).await.status, 201);
-        // In the place of itself.
+        // A replacement by itself.
         assert_eq!(wanda.post(ENCRYPT, &asked).await.status, 201);
     }
     wanda
@@ -222,7 +223,7 @@ async fn a_credential_is_refused_by_its_field_and_never_repeated() {
         .error(429, "CREDENTIAL_LIMIT_REACHED");
     let data = gateway.stop().await;
     let mut read = 0;
-    // The database and what it has not merged yet.
+    // The database and its unmerged log.
     for entry in std::fs::read_dir(data.path().join("data")).expect("a folder") {
         let path = entry.expect("an entry").path();
         if path.is_file() {
@@ -297,7 +298,7 @@ async fn what_a_task_keeps_opens_as_what_it_is_alone_and_is_sealed_anew() {
         assert!(tasks.find("task_1").await.expect("it opens").is_some());
         assert_eq!(values(&credentials, "alice", "task_1").await, first);
 
-        // Of another task, and of another user's.
+        // Another task's, and another user's.
         for other in ["task_2", "task_3"] {
             let swap = "UPDATE task_credentials SET sealed = (SELECT sealed FROM task_credentials WHERE task_id = $1) \
                         WHERE task_id = 'task_1'";

@@ -1,4 +1,4 @@
-//! Schedules of tasks: each slot fires once, on one node or two, late where nobody was there, and what comes of it is shown.
+//! Schedules of tasks: each slot fires once, on one node or two, late if no node was up, and its result is shown.
 
 use std::time::Duration;
 
@@ -24,7 +24,7 @@ fn every_five_minutes() -> Value {
     definition
 }
 
-/// The slots that have fired, the last one first, each with what came of it.
+/// Returns the fired slots, the last one first, each with its result.
 fn fired(task: &Value) -> Vec<(String, String)> {
     let runs = task["runs"].as_array().expect("a list").iter();
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
@@ -64,7 +64,7 @@ async fn a_slot_fires_once_for_its_owner_and_not_while_the_task_is_paused() {
             Value::Null
         );
         clock.set(at("2026-03-02T12:20:30Z"));
-        // What fires every minute shows that schedules are looked at.
+        // A schedule of every minute proves that schedules are polled.
         let mut other = definition("other");
         other["schedule"] = json!({ "cron": "* * * * *" });
         let other = define(&client, &other).await;
@@ -72,7 +72,7 @@ async fn a_slot_fires_once_for_its_owner_and_not_while_the_task_is_paused() {
         until(&client, &other, |runs| have_ended(runs, 1)).await;
         client.delete(&format!("{TASKS}/{other}")).await;
         assert_eq!(fired(&show(&client, &id).await).len(), 1);
-        // What has passed meanwhile is not made up for.
+        // Slots during the pause are not made up for.
         let resumed = put(&client, &path, &every_five_minutes()).await.json();
         assert_eq!(resumed["next_fire_at"], "2026-03-02T12:25:00Z");
         clock.set(at("2026-03-02T12:25:59Z"));
@@ -211,7 +211,7 @@ async fn a_slot_whose_node_is_gone_is_started_by_another_one_once() {
         .await
         .expect("an answer");
     assert_eq!(open, [start]);
-    // Two nodes look for what is left over.
+    // Two nodes sweep for leftovers.
     let look = || {
         let app = gateway.app().clone();
         tokio::spawn(async move { timer::run(&app).await })
@@ -280,7 +280,7 @@ async fn of_nodes_that_race_for_a_slot_one_has_it() {
             assert_eq!(taken.count(), 1, "slot {slot}");
             due.at = next;
         }
-        // A slot that has fired does not again, even where the schedule was set back to it.
+        // A slot that has fired does not fire again, even if the schedule was set back to it.
         let back = store
             .find("task_1")
             .await

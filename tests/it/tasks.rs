@@ -1,4 +1,5 @@
-//! Tasks: defined, started once for each cause, and shown with what came of it; the gate before the web app's functions.
+//! Tasks: defined, started once for each cause, and shown with their results; the gate before the web app's
+//! functions.
 
 use std::time::Duration;
 
@@ -17,7 +18,7 @@ pub(crate) const TASKS: &str = "/api/agent/tasks";
 pub(crate) const TRIGGER: &str = "/api/agent/trigger-execution";
 const EXECUTE: &str = "/internal/agent/execute";
 
-/// The moment at which tests by a clock of their own begin.
+/// The moment at which tests with their own clock begin.
 pub(crate) const BEGINNING: &str = "2026-03-02T12:00:30Z";
 
 pub(crate) fn runs_swarms(upstream: &Upstream) -> impl Fn(Builder) -> Builder {
@@ -231,7 +232,7 @@ async fn a_message_starts_a_task_once_however_often_it_comes() {
         .await;
         let listed = client.get(TASKS).await.json();
         assert_eq!(listed["tasks"][0]["last_run"], task["last_run"]);
-        // Also where its node was gone before it could note what it had started.
+        // Also if its node failed before it could record the started run.
         for noted in [true, false] {
             if !noted {
                 let forget = sqlx::query("DELETE FROM task_starts WHERE task_id = $1").bind(&*id);
@@ -252,7 +253,7 @@ async fn a_message_starts_a_task_once_however_often_it_comes() {
         triggers.sort();
         assert_eq!(triggers, ["\"event\"", "\"schedule\""]);
         assert!(task["runs"][0]["total_credits"].as_f64().is_some_and(|credits| credits > 0.0));
-        // What it costs is the owner's, under the task.
+        // Its cost is the owner's, under the task.
         let requests = client.get("/usage/requests").await.json();
         let calls = requests["requests"].as_array().expect("a list");
         let calls = calls.iter().filter(|call| call["model"] == "scripted");
@@ -409,7 +410,7 @@ async fn the_gate_refuses_in_its_order_each_stage_for_itself() {
         .stranger()
         .with_header("origin", "https://evil.example");
     let post = async |client: &Client, body: &Value| client.post(TRIGGER, body).await;
-    // Each has everything wrong that comes behind, too.
+    // Each request has all later faults as well.
     post(&elsewhere, &large)
         .await
         .error(403, "ORIGIN_NOT_ALLOWED");
@@ -418,7 +419,7 @@ async fn the_gate_refuses_in_its_order_each_stage_for_itself() {
     let forged = app.clone().with_header("x-identity-appcheck", "a.b.c");
     let refused = post(&forged, &small).await;
     refused.error(401, "ATTESTATION_INVALID");
-    // The page may read why.
+    // CORS lets the page read the reason.
     assert_eq!(
         refused.headers["access-control-allow-origin"],
         "https://app.example"
@@ -437,7 +438,7 @@ async fn the_gate_refuses_in_its_order_each_stage_for_itself() {
     }
     assert!(refusals.len() > 1, "{refusals:?}");
     assert_eq!(refusals.last().map(String::as_str), Some("RATE_LIMITED"));
-    // Whoever is limited is not attested, first of all.
+    // The rate limit comes before the attestation.
     post(&app, &small).await.error(401, "ATTESTATION_INVALID");
     let identity = attestation.identity.expose();
     let signed = unsigned.clone().with_key(identity);
@@ -445,7 +446,7 @@ async fn the_gate_refuses_in_its_order_each_stage_for_itself() {
     clock.advance(Duration::from_secs(60));
     post(&unsigned, &small).await.error(401, "UNAUTHENTICATED");
     post(&signed, &small).await.error(404, "NOT_FOUND");
-    // As ten failures from elsewhere would.
+    // The effect of ten failures from another place.
     let cache = &gateway.app().cache;
     for _ in 0..10 {
         let counted = cache.count_failure("127.0.0.1", LOCKOUT).await;

@@ -1,39 +1,34 @@
-//! Tenants are apart: whatever endpoint one uses, with whatever id, nothing of another's is seen, used, charged or changed.
+//! Tenants are isolated: no endpoint shows, uses, charges or changes a record of another tenant, for any id.
+//!
+//! The endpoints come from the routers, so a new endpoint is tested without an edit here.
 
 use std::collections::BTreeSet;
 
 use bytes::Bytes;
 use http::Method;
 use serde_json::{Value, json};
+use tests::api::{Endpoint, endpoints, fill};
 use tests::{Answer, Client, Gateway, Reply, Upstream, chat};
 
-/// What an endpoint has to do with tenants.
+/// The relation of an endpoint to tenants. The tests below check each kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
-    /// Says the same to all who may call it.
+    /// The response is the same for all callers.
     Common,
-    /// About its caller, whom nothing in the request names.
+    /// The response is about the caller, and no part of the path names a record.
     Own,
-    /// About what an id names, which must be its caller's.
+    /// The path has the id of a record of the caller.
     OwnById,
-    /// About what an id names, of which each tenant has their own.
+    /// The path has a name, and each tenant has its own record of this name.
     OwnByName,
-    /// About what its body names, which must be its caller's, a web user's. `tasks.rs` and
-    /// `task_credentials.rs` show it.
+    /// The body has the id of a record of the caller, a web user. `tasks.rs` and `task_credentials.rs` test it.
     OwnByBody,
-    /// Of a browser that is signed in to the console, whatever else it sends. `console.rs` shows it, for ids, too.
+    /// The endpoint needs a console session. `console.rs` tests it, including ids.
     BySession,
 }
 
-/// Every endpoint that tenants may call. What is shown for each kind is below.
-const CASES: [(&str, Kind); 81] = [
-    ("POST /chat", Kind::Own),
-    ("POST /code", Kind::Own),
-    ("POST /v1/chat/completions", Kind::Own),
-    ("POST /v1/responses", Kind::Own),
-    ("POST /v1/images/generations", Kind::Own),
-    ("POST /v1/images/edits", Kind::Own),
-    ("POST /v1/messages", Kind::Own),
+/// Endpoints whose kind their path does not show; see [`kind`].
+const EXCEPTIONS: [(&str, Kind); 23] = [
     ("POST /v1/messages/count_tokens", Kind::Common),
     ("GET /models", Kind::Common),
     ("GET /v1/models", Kind::Common),
@@ -42,39 +37,9 @@ const CASES: [(&str, Kind); 81] = [
     ("GET /health/ready", Kind::Common),
     ("GET /metrics", Kind::Common),
     ("GET /openapi.json", Kind::Common),
-    ("POST /api-keys", Kind::Own),
-    ("GET /api-keys", Kind::Own),
-    ("DELETE /api-keys/{key_id}", Kind::OwnById),
-    ("PUT /api-keys/{key_id}/budgets", Kind::OwnById),
-    ("GET /webhooks/secret", Kind::Own),
-    ("GET /usage/me", Kind::Own),
-    ("GET /usage/export", Kind::Own),
-    ("GET /usage/requests", Kind::Own),
-    ("GET /usage/requests/{request_id}", Kind::OwnById),
-    ("GET /billing/transactions", Kind::Own),
-    ("POST /billing/redeem", Kind::Own),
-    ("POST /billing/sync-balance", Kind::Own),
-    ("POST /billing/checkout", Kind::Own),
-    ("POST /billing/topup", Kind::Own),
-    ("POST /billing/portal", Kind::Own),
-    ("GET /billing/notices", Kind::Own),
-    ("GET /billing/auto-topup", Kind::Own),
-    ("PUT /billing/auto-topup", Kind::Own),
-    // Nobody's but the payment processor's.
+    // The payment processor calls it.
     ("POST /billing/webhook", Kind::Common),
-    ("POST /swarms", Kind::Own),
-    ("GET /swarms", Kind::Own),
     ("GET /swarms/templates", Kind::Common),
-    ("GET /swarms/{execution_id}", Kind::OwnById),
-    ("DELETE /swarms/{execution_id}", Kind::OwnById),
-    ("POST /swarms/{execution_id}/cancel", Kind::OwnById),
-    ("GET /swarms/{execution_id}/events", Kind::OwnById),
-    ("POST /mcp", Kind::Own),
-    ("POST /api/agent/tasks", Kind::Own),
-    ("GET /api/agent/tasks", Kind::Own),
-    ("GET /api/agent/tasks/{task_id}", Kind::OwnById),
-    ("PUT /api/agent/tasks/{task_id}", Kind::OwnById),
-    ("DELETE /api/agent/tasks/{task_id}", Kind::OwnById),
     ("POST /api/agent/encrypt-credential", Kind::OwnByBody),
     ("POST /api/agent/delete-credential", Kind::OwnByBody),
     ("POST /api/agent/trigger-execution", Kind::OwnByBody),
@@ -82,51 +47,27 @@ const CASES: [(&str, Kind); 81] = [
     ("DELETE /session/{id}", Kind::OwnByName),
     ("GET /", Kind::Common),
     ("GET /docs", Kind::Common),
-    ("GET /console", Kind::BySession),
-    ("GET /console/usage", Kind::BySession),
-    ("GET /console/requests", Kind::BySession),
-    ("GET /console/requests/{request_id}", Kind::BySession),
-    ("GET /console/keys", Kind::BySession),
-    ("POST /console/keys", Kind::BySession),
-    ("GET /console/keys/made", Kind::BySession),
-    ("POST /console/keys/{key_id}/revoke", Kind::BySession),
-    ("GET /console/money", Kind::BySession),
-    ("POST /console/money/plan", Kind::BySession),
-    ("POST /console/money/top-up", Kind::BySession),
-    ("POST /console/money/portal", Kind::BySession),
-    ("POST /console/money/voucher", Kind::BySession),
-    ("POST /console/money/auto-top-up", Kind::BySession),
-    ("GET /console/swarms", Kind::BySession),
-    ("POST /console/swarms", Kind::BySession),
-    ("GET /console/swarms/{execution_id}", Kind::BySession),
-    ("GET /console/swarms/{execution_id}/state", Kind::BySession),
-    ("GET /console/swarms/{execution_id}/events", Kind::BySession),
-    (
-        "POST /console/swarms/{execution_id}/cancel",
-        Kind::BySession,
-    ),
     ("GET /console/assets/{name}", Kind::Common),
     ("GET /console/sign-in", Kind::Common),
     ("POST /console/sign-in", Kind::Common),
     ("POST /console/sign-in/development", Kind::Common),
     ("POST /console/sign-in/link", Kind::Common),
-    ("POST /console/sign-out", Kind::BySession),
     ("GET /console/{*path}", Kind::Common),
 ];
 
-/// What operators' endpoints begin with: all of them are closed to tenants.
+/// Prefix of the endpoints for operators, which reject tenants.
 const OPERATORS: &str = "/admin/";
 
-/// What services' begin with, on a port that tenants do not reach.
+/// Prefix of the endpoints for services, on a port that tenants do not reach.
 const SERVICES: &str = "/internal/";
 
-/// What is no tenant's: the above, what the admin socket alone has, and the pages of development mode, which has but one.
+/// Prefixes of endpoints that tenants may not call: the above, the admin socket, and development mode with its one tenant.
 const NOT_TENANTS: [&str; 5] = [OPERATORS, SERVICES, "/local/", "/dev/", "/console/admin"];
 
-/// Those of them that are at the executor's port: `swarms.rs` and `tasks.rs` show that they are closed.
+/// Endpoints of the executor's port: `swarms.rs` and `tasks.rs` test that they reject tenants.
 const EXECUTORS: [&str; 2] = ["/internal/agent/swarm", "/internal/agent/execute"];
 
-/// What is no id, or nobody's.
+/// Invalid ids, and ids without a record.
 const BAD_IDS: [&str; 10] = [
     "key_0",
     "0",
@@ -140,60 +81,51 @@ const BAD_IDS: [&str; 10] = [
     "%25s%25n",
 ];
 
-/// The endpoints that the router has, each by its method and its path.
-fn endpoints() -> BTreeSet<(String, String)> {
-    let routers = [
-        include_str!("../../host/weir/src/router.rs"),
-        include_str!("../../host/weir/src/console/router.rs"),
-    ];
-    let routes = routers
-        .iter()
-        .flat_map(|router| router.split(".route(").skip(1));
-    let mut found = BTreeSet::new();
-    for route in routes {
-        let path = route.split('"').nth(1).expect("a path");
-        // The handlers, as far as the route's own parenthesis goes.
-        let mut depth = 1;
-        let end = route.find(|character| {
-            depth += match character {
-                '(' => 1,
-                ')' => -1,
-                _ => 0,
-            };
-            depth == 0
-        });
-        let route = &route[..end.expect("a route ends")];
-        // Behind the path, whose words are no methods.
-        let handlers = route.rsplit('"').next().unwrap_or_default();
-        for method in ["get", "post", "put", "delete", "patch", "any"] {
-            let words =
-                handlers.split(|c: char| !c.is_ascii_alphanumeric() && c != '_' && c != ':');
-            if words.into_iter().any(|word| word == method) {
-                found.insert((method.to_uppercase(), path.to_owned()));
-            }
-        }
+/// The endpoints of all routers that tenants may call.
+fn endpoints_of_tenants() -> impl Iterator<Item = Endpoint> {
+    endpoints().into_iter().filter(|endpoint| {
+        !NOT_TENANTS
+            .iter()
+            .any(|start| endpoint.path.starts_with(start))
+    })
+}
+
+/// The relation of an endpoint to tenants. An endpoint outside [`EXCEPTIONS`] gets the strictest kind of its path.
+fn kind(endpoint: &Endpoint) -> Kind {
+    let name = endpoint.name();
+    let exception = EXCEPTIONS.iter().find(|(known, _)| *known == name);
+    match exception {
+        Some((_, kind)) => *kind,
+        None if endpoint.path.starts_with("/console") => Kind::BySession,
+        None if endpoint.path.contains('{') => Kind::OwnById,
+        None => Kind::Own,
     }
+}
+
+/// The endpoints of this kind.
+fn of_kind(wanted: Kind) -> Vec<Endpoint> {
+    let found: Vec<_> = endpoints_of_tenants()
+        .filter(|endpoint| kind(endpoint) == wanted)
+        .collect();
+    assert!(!found.is_empty(), "no endpoint is {wanted:?}");
     found
 }
 
 #[test]
-fn every_endpoint_has_its_case() {
-    let known: BTreeSet<_> = CASES
-        .iter()
-        .map(|(endpoint, _)| (*endpoint).to_owned())
+fn every_exception_is_an_endpoint_of_tenants() {
+    let names: BTreeSet<_> = endpoints_of_tenants()
+        .map(|endpoint| endpoint.name())
         .collect();
-    let found: BTreeSet<_> = endpoints()
-        .into_iter()
-        .filter(|(_, path)| !NOT_TENANTS.iter().any(|begin| path.starts_with(begin)))
-        .map(|(method, path)| format!("{method} {path}"))
-        .collect();
-    assert_eq!(
-        found, known,
-        "say here what a new endpoint has to do with tenants"
+    assert!(names.len() > 70, "{names:?}");
+    let exceptions = EXCEPTIONS.iter().map(|(name, _)| *name);
+    let stale: Vec<_> = exceptions.filter(|name| !names.contains(*name)).collect();
+    assert!(
+        stale.is_empty(),
+        "remove these from EXCEPTIONS in tests/it/tenants.rs: {stale:?}"
     );
 }
 
-/// A tenant: a web user, and a key that they made.
+/// A tenant: a web user with an API key.
 struct Tenant {
     web: Client,
     key_id: String,
@@ -218,7 +150,7 @@ impl Tenant {
         }
     }
 
-    /// All that is theirs, as they are shown it.
+    /// The balance and keys of the tenant.
     async fn state(&self) -> Value {
         let balance = self.client.post("/billing/sync-balance", &json!({})).await;
         assert_eq!(balance.status, 200, "{}", balance.text());
@@ -231,7 +163,7 @@ impl Tenant {
         json!([balance, keys])
     }
 
-    /// Whether any of an answer is theirs.
+    /// Whether a response has any id or key of the tenant.
     fn is_in(&self, answer: &Answer) -> bool {
         let text = answer.text() + &format!("{:?}", answer.headers);
         [
@@ -243,17 +175,6 @@ impl Tenant {
         .iter()
         .any(|theirs| text.contains(theirs.as_str()))
     }
-}
-
-fn fill(path: &str, id: &str) -> String {
-    let mut filled = String::new();
-    for (index, part) in path.split('/').enumerate() {
-        if index > 0 {
-            filled.push('/');
-        }
-        filled.push_str(if part.starts_with('{') { id } else { part });
-    }
-    filled
 }
 
 async fn send(client: &Client, method: &str, path: &str) -> Answer {
@@ -290,13 +211,14 @@ async fn what_is_for_operators_is_closed_to_tenants_whatever_they_name() {
     let mut refused = 0;
     let operators = endpoints()
         .into_iter()
-        .filter(|(_, path)| path.starts_with(OPERATORS));
-    for (method, path) in operators {
+        .filter(|endpoint| endpoint.path.starts_with(OPERATORS));
+    for endpoint in operators {
+        let method = &endpoint.method;
         for id in &ids {
-            let path = fill(&path, id);
+            let path = endpoint.path_with(id);
             for (client, status) in [(&mallory.client, 401), (&mallory.web, 403)] {
-                let answer = send(client, &method, &path).await;
-                // Media types and ids are not looked at for who may not ask.
+                let answer = send(client, method, &path).await;
+                // weir checks the caller before media types and ids.
                 assert_eq!(answer.status, status, "{method} {path}: {}", answer.text());
                 assert!(!alice.is_in(&answer), "{method} {path}: {}", answer.text());
                 refused += 1;
@@ -319,8 +241,8 @@ async fn an_id_is_good_for_its_own_tenant_and_as_long_as_it_is_there() {
     let own = format!("/usage/requests/{request_id}");
     assert_eq!(alice.client.get(&own).await.json()["id"], request_id);
     let before = alice.state().await;
-    for (endpoint, _) in CASES.iter().filter(|(_, kind)| *kind == Kind::OwnById) {
-        let (method, path) = endpoint.split_once(' ').expect("a method and a path");
+    for endpoint in of_kind(Kind::OwnById) {
+        let (name, method, path) = (endpoint.name(), &endpoint.method, &endpoint.path);
         let long = "x".repeat(4_000);
         let theirs = [
             &*alice.key_id,
@@ -334,10 +256,10 @@ async fn an_id_is_good_for_its_own_tenant_and_as_long_as_it_is_there() {
             let answer = send(&mallory.web, method, &fill(path, id)).await;
             assert!(
                 matches!(answer.status.as_u16(), 400 | 404),
-                "{endpoint} {id}: {}",
+                "{name} {id}: {}",
                 answer.text()
             );
-            // Another's id is refused as one that nobody has.
+            // The error for the id of another tenant is the error for an id without a record.
             if id == alice.key_id || id == request_id {
                 let nobodys = fill(path, &id.replace(&id[id.len() - 4..], "0000"));
                 let (theirs, nobodys) = (
@@ -351,14 +273,14 @@ async fn an_id_is_good_for_its_own_tenant_and_as_long_as_it_is_there() {
         if method == "GET" || !path.starts_with("/api-keys") {
             continue;
         }
-        // Their own key is no proof of being them.
+        // A key may not revoke itself or change its budgets.
         let by_key = send(&alice.client, method, &fill(path, &alice.key_id)).await;
         by_key.error(401, "UNAUTHENTICATED");
     }
     assert_eq!(alice.state().await, before);
     assert_eq!(alice.client.get("/models").await.status, 200);
 
-    // Gone is gone, for who had it and for others.
+    // A revoked key stays revoked, for its owner and for others.
     let path = format!("/api-keys/{}", mallory.key_id);
     assert_eq!(mallory.web.delete(&path).await.status, 204);
     for client in [&mallory.web, &alice.web] {
@@ -369,13 +291,10 @@ async fn an_id_is_good_for_its_own_tenant_and_as_long_as_it_is_there() {
             again.text()
         );
     }
-    for (endpoint, kind) in CASES {
-        let (method, path) = endpoint.split_once(' ').expect("a method and a path");
-        if kind == Kind::Own {
-            send(&mallory.client, method, path)
-                .await
-                .error(401, "UNAUTHENTICATED");
-        }
+    for endpoint in of_kind(Kind::Own) {
+        let refused = send(&mallory.client, &endpoint.method, &endpoint.path).await;
+        assert_eq!(refused.status, 401, "{}", endpoint.name());
+        refused.error(401, "UNAUTHENTICATED");
     }
 }
 
@@ -399,14 +318,14 @@ async fn an_answer_is_about_its_caller_and_charged_to_them() {
             .with_header("x-request-id", &alice.user_id);
         assert_eq!(client.post(path, &named).await.content(), "for you");
         assert_ne!(mallory.state().await, theirs, "who asks pays");
-        // What names a payer is for services.
+        // Only services may name the payer.
         for field in ["user_id", "account", "account_id", "task_id"] {
             let mut named = asked.clone();
             named[field] = json!(alice.user_id);
             let refused = mallory.client.post(path, &named).await;
             refused.error(400, "UNSUPPORTED_PARAMETER");
         }
-        // Another's key id in the other header names nobody.
+        // The key id of another tenant is no credential.
         let two_proofs = mallory
             .client
             .clone()
@@ -414,6 +333,15 @@ async fn an_answer_is_about_its_caller_and_charged_to_them() {
         let theirs = mallory.state().await;
         assert_eq!(two_proofs.post(path, &asked).await.status, 200);
         assert_ne!(mallory.state().await, theirs, "whose key it is pays");
+    }
+    for endpoint in of_kind(Kind::Own) {
+        if endpoint.method == "GET" {
+            for client in [&mallory.web, &mallory.client] {
+                let answer = send(client, &endpoint.method, &endpoint.path).await;
+                let name = endpoint.name();
+                assert!(!alice.is_in(&answer), "{name}: {}", answer.text());
+            }
+        }
     }
     for report in ["/usage/requests", "/usage/me?group=key"] {
         let answer = mallory.web.get(report).await;
@@ -429,14 +357,14 @@ async fn an_answer_is_about_its_caller_and_charged_to_them() {
             refused.error(400, "INVALID_REQUEST");
         }
     }
-    // Another's key is no key, as one that nobody has.
+    // A key id of another tenant is as unknown as an id without a key.
     for key in [&*alice.key_id, "key_0000000000000000"] {
         let refused = mallory.web.get(&format!("/usage/requests?key={key}")).await;
         let error = refused.error(400, "INVALID_REQUEST");
         assert!(
             error["message"]
                 .as_str()
-                .is_some_and(|text| text.starts_with("There is no such key"))
+                .is_some_and(|text| text.starts_with("The key does not exist"))
         );
     }
     for path in ["/api-keys", "/usage/me"] {
@@ -471,7 +399,7 @@ async fn an_idempotency_key_of_one_tenant_is_another_ones_own() {
     let question = chat("scripted", "x");
     let answer = keyed(&alice).post("/chat", &question).await;
     assert_eq!(answer.content(), "for alice");
-    // A request that fails gives nothing away, and leaves nothing behind.
+    // A failed request discloses nothing and stores no response.
     upstream
         .will(Reply::error(400, "no"))
         .will(Reply::chat("for mallory"));
@@ -500,8 +428,8 @@ async fn a_name_means_something_else_to_each_tenant() {
     let history = "/session/shared/history";
     let hers = alice.client.get(history).await.text();
     assert!(hers.contains("a secret"), "{hers}");
-    for (endpoint, _) in CASES.iter().filter(|(_, kind)| *kind == Kind::OwnByName) {
-        let (method, path) = endpoint.split_once(' ').expect("a method and a path");
+    for endpoint in of_kind(Kind::OwnByName) {
+        let (name, method, path) = (endpoint.name(), &endpoint.method, &endpoint.path);
         for client in [&mallory.client, &mallory.web] {
             let theirs = send(client, method, &fill(path, "shared")).await;
             theirs.error(404, "NOT_FOUND");
@@ -509,7 +437,7 @@ async fn a_name_means_something_else_to_each_tenant() {
                 let answer = send(client, method, &fill(path, id)).await;
                 assert!(
                     matches!(answer.status.as_u16(), 400 | 404),
-                    "{endpoint} {id}: {}",
+                    "{name} {id}: {}",
                     answer.text()
                 );
             }
@@ -518,7 +446,7 @@ async fn a_name_means_something_else_to_each_tenant() {
         stranger.error(401, "UNAUTHENTICATED");
     }
     assert_eq!(alice.web.get(history).await.text(), hers);
-    // What they have under that name is theirs.
+    // Each tenant has its own session of this name.
     assert_eq!(mallory.client.post("/chat", &question).await.status, 200);
     let deleted = mallory.client.delete("/session/shared").await;
     assert_eq!(deleted.status, 204);
@@ -559,11 +487,11 @@ async fn a_create_that_fails_leaves_nothing_behind() {
         .await
         .error(429, "KEY_LIMIT_REACHED");
     assert_eq!(alice.state().await, full);
-    // No key of a request that failed is good for anything: as many work as are listed.
+    // A failed request made no key.
     assert_eq!(full[1]["api_keys"].as_array().expect("a list").len(), 10);
 }
 
-/// Services charge whom they name, so that tenants must not pass for one.
+/// A service names the user that it charges, so no tenant may pass for a service.
 #[tokio::test]
 async fn what_is_for_services_is_closed_to_tenants() {
     let gateway = Gateway::builder()
@@ -575,11 +503,12 @@ async fn what_is_for_services_is_closed_to_tenants() {
     let before = alice.state().await;
     let mut body = chat("demo", "x");
     body["user_id"] = json!(alice.user_id);
+    let is_of_api = |path: &str| path.starts_with(SERVICES) && !EXECUTORS.contains(&path);
     let services = endpoints()
         .into_iter()
-        .filter(|(_, path)| path.starts_with(SERVICES) && !EXECUTORS.contains(&&**path));
-    for (_, path) in services {
-        let path = &*path;
+        .filter(|endpoint| is_of_api(&endpoint.path));
+    for endpoint in services {
+        let path = &*endpoint.path;
         for client in [&mallory.client, &mallory.web] {
             client.post(path, &body).await.error(404, "NOT_FOUND");
             let inside = client.at(gateway.internal().address());

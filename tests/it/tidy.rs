@@ -10,11 +10,12 @@ use tests::source::{files, root};
 use self::imports::Imports;
 
 /// Each crate of the host, and the crates that it may depend on.
-const WALLS: [(&str, &[&str]); 12] = [
+const WALLS: [(&str, &[&str]); 13] = [
     ("weir-bundled", &["weir", "weir-plugins"]),
     (
         "weir",
         &[
+            "weir-author",
             "weir-dialects",
             "weir-egress",
             "weir-errors",
@@ -24,6 +25,18 @@ const WALLS: [(&str, &[&str]); 12] = [
             "weir-sandbox",
             "weir-storage",
             "weir-telemetry",
+            "weir-upstream",
+        ],
+    ),
+    (
+        "weir-author",
+        &[
+            "weir-dialects",
+            "weir-ledger",
+            "weir-outgoing",
+            "weir-plugins",
+            "weir-sandbox",
+            "weir-storage",
             "weir-upstream",
         ],
     ),
@@ -41,6 +54,7 @@ const WALLS: [(&str, &[&str]); 12] = [
         "weir-upstream",
         &[
             "weir-dialects",
+            "weir-errors",
             "weir-ledger",
             "weir-outgoing",
             "weir-sandbox",

@@ -96,7 +96,7 @@ async fn a_slow_reader_cannot_outstay_the_deadline() {
     body["max_tokens"] = 1_000_000.into();
     let mut stream = gateway.client().stream("/chat", &body).await;
     stream.next_chunk().await;
-    // It reads nothing for as long as the request is under way.
+    // The client reads nothing for as long as the request is under way.
     tests::patiently(async {
         while !gateway.app().tasks.is_empty() {
             tokio::task::yield_now().await;
@@ -132,7 +132,7 @@ async fn a_guest_that_dawdles_in_every_call_is_bounded_by_the_deadline_too() {
 async fn a_server_that_accepts_and_stays_silent_counts_as_unreachable() {
     let second = Upstream::start().await;
     second.always(Reply::chat("from the second"));
-    // Speaks no TLS: it accepts, because the kernel does, and never says a word.
+    // Speaks no TLS: the kernel accepts, and the server stays silent.
     let silent = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
     let silent = silent
         .local_addr()
@@ -173,14 +173,14 @@ async fn another_upstream_is_not_asked_after_a_time_out() {
     assert_eq!((first.count(), second.count()), (1, 0));
 }
 
-/// Clients and what stands between take a connection without a byte for a dead one.
+/// Clients and proxies treat a connection without a byte as dead.
 #[tokio::test]
 async fn a_stream_with_nothing_to_say_is_kept_alive() {
     let upstream = Upstream::start().await;
     let gate = Gate::new();
     upstream.will(Reply::chat_stream(["at ", "last"]).after_gate(&gate));
     let gateway = Gateway::with_upstream(&upstream).await;
-    // The head is there before the answer is.
+    // The headers arrive before the response's content.
     let mut stream = gateway.stream("scripted", "x").await;
     assert_eq!(stream.status, 200);
     assert_eq!(stream.next().await.as_deref(), Some(": keep-alive"));
@@ -188,7 +188,7 @@ async fn a_stream_with_nothing_to_say_is_kept_alive() {
     assert_eq!(stream.content().await, "at last");
 }
 
-/// A comment is no part of the answer: another attempt may follow it, and so may an error.
+/// A comment is no part of the response: another attempt may follow it, and so may an error.
 #[tokio::test]
 async fn what_fails_behind_a_comment_is_tried_again_and_ends_the_stream_with_its_error() {
     let upstream = Upstream::start().await;

@@ -1,4 +1,4 @@
-//! TLS at the public port: what is spoken over it, and its certificate, which changes while weir runs.
+//! TLS at the public port: its protocols, and its certificate, which changes while weir runs.
 
 use std::fs::{self, File};
 use std::path::Path;
@@ -23,7 +23,7 @@ const KEYS: [(&[u8], &[u8]); 2] = [
     (TWO, include_bytes!("../tls/two.key")),
 ];
 
-/// Puts a pair of files in a folder, or one that is no pair.
+/// Puts a pair of files into a folder, or a mismatched pair.
 fn place(folder: &Path, certificate: &[u8], key: &[u8]) {
     for (name, bytes) in [("cert.pem", certificate), ("key.pem", key)] {
         // As certificate managers do: never half a file.
@@ -80,7 +80,7 @@ async fn both_versions_are_spoken_over_tls_by_alpn() {
         assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
     }
     assert!(connect(&["spdy/3"]).await.is_err());
-    // Nothing is spoken there without it.
+    // The port refuses plain text.
     let mut plain = TcpStream::connect(gateway.address())
         .await
         .expect("it listens");
@@ -93,7 +93,7 @@ async fn both_versions_are_spoken_over_tls_by_alpn() {
     assert!(!answer.starts_with(b"HTTP/"), "{answer:?}");
 }
 
-/// A handshake that is not begun, or not finished, holds nothing for long.
+/// A handshake that does not begin, or does not finish, holds no resources for long.
 #[tokio::test]
 async fn a_handshake_is_not_waited_for_longer_than_a_head() {
     let upstream = Upstream::start().await;
@@ -107,7 +107,7 @@ async fn a_handshake_is_not_waited_for_longer_than_a_head() {
         let _ = patiently(socket.read_to_end(&mut answer)).await;
         assert_eq!(answer, b"");
     }
-    // Over TLS as without it, what is no head hears so.
+    // Malformed headers get a response over TLS as without it.
     let mut stream = connect_by_tls(gateway.address(), ONE, &["http/1.1"])
         .await
         .expect("TLS");
@@ -174,7 +174,7 @@ impl Serving {
         Self { child, folder }
     }
 
-    /// Waits until a line of its log holds this, and returns it.
+    /// Waits for a log line with this text, and returns it.
     async fn logged(&self, part: &str) -> String {
         patiently(async {
             loop {
@@ -207,7 +207,7 @@ async fn files_that_do_not_fit_are_not_taken_up_and_the_log_says_so() {
     assert!(connect(ONE).await.is_ok());
     // One's certificate with the other's key.
     place(serving.folder.path(), KEYS[1].0, KEYS[0].1);
-    let line = serving.logged("is not taken up").await;
+    let line = serving.logged("are invalid").await;
     assert!(
         line.contains("ERROR") && line.contains("is not the key of"),
         "{line}"
@@ -217,7 +217,7 @@ async fn files_that_do_not_fit_are_not_taken_up_and_the_log_says_so() {
     serving.logged("`tls.key`: reading").await;
     assert!(connect(ONE).await.is_ok());
     place(serving.folder.path(), KEYS[1].0, KEYS[1].1);
-    serving.logged("new connections are shown").await;
+    serving.logged("reloaded the certificate").await;
     assert!(connect(TWO).await.is_ok() && connect(ONE).await.is_err());
 }
 
@@ -249,5 +249,5 @@ fn neither_serve_nor_check_takes_a_certificate_that_does_not_fit() {
     let sound = run(folder, &["check"]);
     assert!(sound.status.success(), "{}", text(&sound.stderr));
     fs::write(folder.join("weir.toml"), table(folder)).expect("a file");
-    refusals("`tls` is set, and development mode");
+    refusals("`tls` is set, but development mode");
 }

@@ -1,5 +1,4 @@
-//! Tokens as proof of identity: every way to forge one, and issuers whose keys come late, change or
-//! cannot be had.
+//! Authentication by tokens: every kind of forgery, and issuers whose keys come late, change or are unavailable.
 
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
@@ -68,8 +67,7 @@ fn settings(issuer: &str, audience: &str, jwks_url: Option<String>) -> IssuerSet
     }
 }
 
-/// One kind of token, with a verifier for it. All share their keys: only what tokens say tells the kinds
-/// apart.
+/// One kind of token, with a verifier for it. All kinds share their keys: only the claims tell the kinds apart.
 struct Kind {
     name: &'static str,
     verifier: TokenVerifier,
@@ -86,7 +84,7 @@ struct Keys {
     stranger: SigningKey,
 }
 
-/// A modulus of 1024 bits, and a token that it verifies; no library here still makes either.
+/// A modulus of 1024 bits, and a token that it verifies; no library here still generates either.
 const WEAK_MODULUS: &str = "rq2CT9aW23Ig3QXauUBMR5DWsi8SagTObvDHOnolk3sMyzfR5W7NeTpsWqAOZDa7CSRb1JfElF6SEFV2lG3ppvO34yFIFesxZHOMq1DjGo_BQ2rpFKs0e_nLFPkImSuRDyihI9pncBnbS_QF4c6AzyBPpCm1bsosnTa1KcOLexE";
 const WEAK_TOKEN: &str = "eyJhbGciOiJSUzI1NiIsInR5cCI6IkpXVCIsImtpZCI6IndlYWsifQ.eyJpc3MiOiJodHRwczovL2lkLmV4YW1wbGUiLCJhdWQiOiJhcHAiLCJzdWIiOiJhbGljZSIsImV4cCI6MTgwMDAwMDYwMH0.fDAjwvj6knFmx2ZtLWvHYkjrm4hpB7euip3sy4kj9SYMwOhIVXTWWMnHVPo2VgCO2FS8FsLKEzFPpRh2C9kY_5zRqgiHoeLkungAQoCG_VYUKycSTRIXZF6jhhKJkxuz-0flHJyeR--HNc-hs9z7eo-Erir8kB6Wztc1M7708Kw";
 
@@ -176,7 +174,7 @@ impl Kind {
         claims
     }
 
-    /// The claims as text, with more before the closing brace.
+    /// Returns the claims as text, with more before the closing brace.
     fn and(&self, more: &str) -> String {
         let claims = self.claims().to_string();
         format!("{},{more}}}", claims.trim_end_matches('}'))
@@ -197,7 +195,7 @@ const EARLY: Verdict = Err(TokenError::NotYetValid);
 const CLAIM: Verdict = Err(TokenError::Claim);
 const NOT_ALLOWED: Verdict = Err(TokenError::NotAllowed);
 
-/// What a confused verifier might take: an HMAC under the public key.
+/// Returns a token for a confused verifier: an HMAC under the public key.
 fn hmac_token(header: &Value, claims: &Value, secret: &[u8]) -> String {
     let message = format!(
         "{}.{}",
@@ -221,7 +219,7 @@ fn header_without(key: &SigningKey, name: &str) -> String {
     header.to_string()
 }
 
-/// An ECDSA signature as most libraries make it, and as tokens must not have it.
+/// Returns an ECDSA signature in the form of most libraries, which tokens must not have.
 fn der_signature(fixed: &[u8]) -> Vec<u8> {
     let integer = |half: &[u8]| {
         let mut bytes = vec![0];
@@ -233,7 +231,7 @@ fn der_signature(fixed: &[u8]) -> Vec<u8> {
     [&[0x30, both.len() as u8][..], &both].concat()
 }
 
-/// Every token, by what sets it apart, and its verdict.
+/// Returns every token, its name, and its verdict.
 #[rustfmt::skip]
 fn vectors(kind: &Kind, keys: &Keys) -> Vec<(&'static str, String, Verdict)> {
     let Keys { rsa, pss, ec, ed, encryption, stranger } = keys;
@@ -264,7 +262,7 @@ fn vectors(kind: &Kind, keys: &Keys) -> Vec<(&'static str, String, Verdict)> {
     let key_text = serde_json::to_string(&rsa.jwk()).expect("JSON");
 
     let mut vectors = vec![
-        // Good ones.
+        // Valid tokens.
         ("RS256", good.clone(), GOOD),
         ("PS256", pss.token(&kind.claims()), GOOD),
         ("ES256", ec_good.clone(), GOOD),
@@ -317,7 +315,7 @@ fn vectors(kind: &Kind, keys: &Keys) -> Vec<(&'static str, String, Verdict)> {
         ("an ECDSA signature in DER", format!("{ec_message}.{}", encode(der_signature(&ec.sign(ec_message.as_bytes())))), SIGNATURE),
         ("loose bits after the signature", format!("{message}.{loose_bits}"), MALFORMED),
 
-        // Whose and for whom.
+        // Issuer and audience.
         ("iss with a trailing slash", with("iss", json!(format!("{}/", kind.issuer))), ISSUER),
         ("iss in upper case", with("iss", json!(kind.issuer.to_uppercase())), ISSUER),
         ("another iss", with("iss", json!("https://mallory.example")), ISSUER),
@@ -361,14 +359,14 @@ fn vectors(kind: &Kind, keys: &Keys) -> Vec<(&'static str, String, Verdict)> {
         ("iat is a text", with("iat", json!("now")), CLAIM),
         ("iat 61 s ahead", with("iat", json!(NOW + 61)), EARLY),
 
-        // Names twice.
+        // Repeated names.
         ("exp twice", rsa.token_of(&rsa.header().to_string(), &kind.and(r#""exp":1800009999"#)), MALFORMED),
         ("sub twice", rsa.token_of(&rsa.header().to_string(), &kind.and(r#""sub":"mallory""#)), MALFORMED),
         ("sub twice, once in disguise", rsa.token_of(&rsa.header().to_string(), &kind.and(r#""\u0073ub":"mallory""#)), MALFORMED),
         ("a name twice further in", rsa.token_of(&rsa.header().to_string(), &kind.and(r#""a":{"b":1,"b":2}"#)), MALFORMED),
         ("alg twice", rsa.token_of(r#"{"alg":"none","alg":"RS256","kid":"rsa"}"#, &claims), MALFORMED),
 
-        // Keys' names.
+        // Key ids.
         ("no kid", rsa.token_of(&header_without(rsa, "kid"), &claims), MALFORMED),
         ("an empty kid", head("kid", json!("")), MALFORMED),
         ("kid is a number", head("kid", json!(0)), MALFORMED),
@@ -517,7 +515,7 @@ async fn a_token_says_whom_it_names_and_what_that_one_may_do() {
     assert_eq!(executor.verify(&token).await, Err(TokenError::Audience));
 }
 
-/// An issuer on a socket, a verifier of its tokens, and the clock that both go by.
+/// An issuer on a socket, a verifier of its tokens, and their common clock.
 struct Setup {
     issuer: Upstream,
     verifier: TokenVerifier,
@@ -693,7 +691,7 @@ async fn keys_are_fetched_anew_at_the_age_that_the_issuer_gave_them() {
     assert_eq!(setup.verify(&key).await, GOOD);
     setup.hands.advance_ms(10 * MINUTE_MS - 1);
     assert_eq!((setup.verify(&key).await, setup.issuer.count()), (GOOD, 1));
-    // Now due: served at once, while a fetch runs beside.
+    // Due now: served at once, while a fetch runs in the background.
     setup.hands.advance_ms(1);
     let gate = Gate::new();
     setup.issuer.always(answer().after_gate(&gate));
@@ -702,7 +700,7 @@ async fn keys_are_fetched_anew_at_the_age_that_the_issuer_gave_them() {
     assert_eq!((setup.verify(&key).await, setup.issuer.count()), (GOOD, 2));
     gate.open();
     assert_eq!(setup.verify(&other).await, UNKNOWN_KEY);
-    // Long overdue, because nobody came: the key may be withdrawn by now, and is.
+    // Long overdue, since no token came: the key may be withdrawn by now, and is.
     setup.publish(&[&other]);
     setup.hands.advance_ms(60 * MINUTE_MS);
     assert_eq!(setup.verify(&key).await, UNKNOWN_KEY);
@@ -901,7 +899,7 @@ async fn a_token_endpoint_is_asked_once_for_as_long_as_its_token_is_good() {
     );
     hands.advance_ms(9 * MINUTE_MS - 1);
     assert_eq!(source.token().await.expect("a token").expose(), "first");
-    // A minute before its end it is replaced, or used on if that fails.
+    // A minute before its end it is replaced, or used further if the fetch fails.
     endpoint
         .will(Reply::error(500, "down"))
         .will(issued("second", 600));

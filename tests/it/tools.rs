@@ -1,4 +1,4 @@
-//! Tools: what agents' models may call, over real sockets; what they may not; and tools that scheme.
+//! Tools of agents' models over real sockets: permitted calls, forbidden calls, and hostile tools.
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -20,7 +20,7 @@ use weir_ledger::{AccountId, Plan};
 use weir_sandbox::Digest;
 use weir_storage::secrets::Secret;
 
-/// What an operator gave an integration, in a file.
+/// An integration's secret, in an operator's file.
 const SECRET: &str = "tok-0123456789/abcdef+ghijkl==";
 
 fn call(tool: &str, arguments: Value) -> Call {
@@ -59,7 +59,7 @@ fn reaching(upstream: &Upstream, more: &str) -> Builder {
         .tables(more)
 }
 
-/// What lets `scheming` reach an upstream's host, and no other, with the credential `tracker`.
+/// The settings that let `scheming` reach an upstream's host only, with the credential `tracker`.
 fn scheming(upstream: &Upstream, more: &str) -> String {
     format!(
         "[tools.scheming]\nhosts = [\"127.0.0.1\"]\nmethods = [\"GET\", \"POST\"]\nplain_http = true\n\
@@ -71,7 +71,7 @@ fn scheming(upstream: &Upstream, more: &str) -> String {
 
 /// The credential `tracker`, for an upstream.
 fn credential(upstream: &Upstream, methods: &[&str]) -> String {
-    // One for all: a gateway reads it when it starts, whenever that is.
+    // One file for all: a gateway reads it at its start, at any time.
     static FILE: LazyLock<PathBuf> = LazyLock::new(|| {
         let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
         let mut file = tempfile::NamedTempFile::new_in(folder).expect("a file");
@@ -123,7 +123,7 @@ async fn an_account_has_a_share_of_the_calls_at_once() {
     for _ in 0..2 {
         upstream.next_request().await;
     }
-    // Another account is served, with a third call of the first one's before it.
+    // Another account is served, after a waiting third call of the first.
     let waiting = spawn(asked("/fast", USER));
     let of_bob = patiently(gateway.app().tools.call(asked("/fast", "bob"))).await;
     assert_eq!(of_bob.content, "HTTP 200\n\nfast");
@@ -137,7 +137,7 @@ async fn an_account_has_a_share_of_the_calls_at_once() {
         late.failed && late.content.contains("TOO_MANY_AT_ONCE"),
         "{late:?}"
     );
-    // At `/mcp`, a client is told so at once.
+    // At `/mcp`, a client is refused at once.
     let message = crate::mcp::request(
         "tools/call",
         json!({ "name": "http_get", "arguments": { "url": upstream.base_url() } }),
@@ -152,7 +152,8 @@ async fn an_account_has_a_share_of_the_calls_at_once() {
     assert_eq!(waiting.await.expect("no panic").content, "HTTP 200\n\nfast");
 }
 
-/// An integration is for the plans and the users that its operator names: in swarms, in calls of agents, and at `/mcp`.
+/// An integration is available to the plans and the users of its operator's list: in swarms, in calls of agents, and
+/// at `/mcp`.
 #[tokio::test]
 async fn an_integration_serves_the_plans_and_users_that_it_names() {
     let upstream = Upstream::start().await;
@@ -215,7 +216,7 @@ async fn an_integration_serves_the_plans_and_users_that_it_names() {
             }
         }
     }
-    // A swarm is refused by the field, and `/mcp` does not offer what is others'.
+    // A swarm is refused by the field, and `/mcp` does not list others' integrations.
     gateway.set_plan("guru").await;
     let mut agent = crate::swarms::agent("one");
     agent["integrations"] = json!(["open", "for-pro"]);
@@ -253,7 +254,7 @@ async fn a_tool_that_may_reach_every_host_reaches_no_denied_one() {
         at.port()
     );
     let gateway = Gateway::builder().tables(&tables).start().await;
-    // An address by itself, the address of a name, and a name.
+    // An IP address, the address of a name, and a name.
     for url in [
         upstream.base_url(),
         format!("http://localhost:{}/", at.port()),
@@ -450,7 +451,7 @@ async fn an_integration_is_called_with_its_credential_that_nobody_sees() {
         request.path
     );
     let shown = format!("{outcome:?}");
-    // The neighbours' part of a base64 digit may stand; nothing of the secret's middle may.
+    // A base64 digit's bits of the neighbours may stay; no part of the secret's middle may.
     for secret in spelled {
         let middle = &secret[4..secret.len() - 6];
         assert!(!shown.contains(middle), "{middle} in {shown}");
@@ -685,7 +686,7 @@ async fn no_scheming_tool_gets_a_credential_out() {
     upstream.always(echo.body(format!("Bearer {SECRET} {}", STANDARD.encode(SECRET))));
     let gateway = reaching(&upstream, &scheming(&upstream, "")).start().await;
     let run = async |arguments: Value| {
-        // One of the task's own, which only the host has, too.
+        // A credential of the task's own, which only the host has, too.
         let own = Credential {
             name: "own".to_owned(),
             value: Secret::new("Basic b3duLXNlY3JldC0wMTIzNDU2Nzg5".to_owned()),
@@ -762,7 +763,7 @@ async fn a_tool_that_misbehaves_ends_alone() {
             json!({ "behave": "post", "url": url, "bytes": 2 << 20 }),
             "The tool failed",
         ),
-        // It goes on asking, and is refused each time.
+        // The tool sends further requests, and each is refused.
         (
             json!({ "behave": "fetch-for-ever", "url": url }),
             "The tool took too long",
@@ -848,7 +849,7 @@ async fn a_tool_is_replaced_while_it_is_called_and_taken_out_of_service_when_it_
         run(&gateway, "scheming", json!({})).await.record.digest
     );
 
-    // What traps goes back to what served before.
+    // A trapping component is rolled back to the earlier one.
     let culprit = guests::with_custom_section(guests::scheming(), 1);
     put(&culprit).await;
     for account in [USER, "bob", USER, "bob"] {
@@ -948,7 +949,7 @@ async fn settings_that_do_not_fit_are_named() {
         ),
         (
             "[integrations.i]\nbase_url = \"https://a.example\"\ncredential = \"c\"",
-            "there is no `credentials.c`",
+            "`credentials.c` does not exist",
         ),
         (
             "[integrations.i]\nbase_url = \"https://a.example\"\npaths = [\"v1\"]",
@@ -968,7 +969,7 @@ async fn settings_that_do_not_fit_are_named() {
         };
         assert!(error.contains(complaint), "{tables}: {error}");
     }
-    // What is only absent keeps nobody from starting: what needs it is refused, by name.
+    // A missing tool keeps no gateway from starting: requests that need it are refused, by name.
     let upstream = Upstream::start().await;
     let tables = format!(
         "[tools.scheming]\nhosts = [\"*\"]\nplain_http = true\nprivate = [\"{}\"]\ncredentials = [\"c\"]\n\

@@ -1,5 +1,5 @@
-//! Traces: what a collector is sent of requests, what those are told who are asked for their sake, and that neither a collector
-//! that fails nor a client can do any harm with it.
+//! Traces: the spans of requests at a collector, the context of their upstream requests, and the harmlessness of
+//! failing collectors and of clients.
 
 use std::time::{Duration, Instant};
 
@@ -22,7 +22,7 @@ const SERVER: i32 = 2;
 const CALL: i32 = 3;
 const CONSUMER: i32 = 5;
 
-/// What a client says of its trace, which is recorded or not.
+/// A client's trace context, recorded or not.
 fn parent(flags: &str) -> String {
     format!("00-{TRACE}-{CLIENT}-{flags}")
 }
@@ -129,7 +129,7 @@ async fn a_streamed_request_is_a_trace_of_its_attempt_its_hold_and_its_charge() 
     let took = (attempt.time.1 - attempt.time.0) as f64 / 1e9;
     assert!(first > 0.0 && first <= took, "{first} of {took}");
 
-    // Who is asked is told of the attempt.
+    // The upstream gets the span of the attempt.
     let asked = &upstream.requests()[0];
     let told = format!("00-{TRACE}-{}-01", attempt.id);
     assert_eq!(asked.header("traceparent"), Some(&*told));
@@ -201,7 +201,7 @@ async fn each_attempt_is_a_span_and_a_failed_one_says_why() {
     assert_eq!(second.fact("gen_ai.usage.input_tokens"), "10");
     assert!(first.time.1 <= second.time.0, "{first:?} {second:?}");
     assert_eq!(served.fact("weir.attempts"), "2");
-    // A client that is refused is no error of the server's.
+    // A client's refused request is no error of the server.
     assert_eq!(
         (
             unknown.fact("error.type"),
@@ -241,7 +241,7 @@ async fn an_image_is_an_attempt_to_generate_content() {
     );
 }
 
-/// A gateway that records nothing changes nothing.
+/// A gateway without recording changes nothing.
 #[tokio::test]
 async fn what_is_not_recorded_goes_on_as_it_came() {
     for settings in ["", "telemetry"] {
@@ -266,7 +266,7 @@ async fn what_is_not_recorded_goes_on_as_it_came() {
             .with_header("traceparent", "00-nonsense-01");
         nonsense.post("/chat", &chat("scripted", "x")).await;
         let asked = upstream.next_request().await;
-        // Others are told that it is not recorded, so that they need not either.
+        // The upstream learns that the trace is not recorded.
         let told = asked.header("traceparent");
         match is_on {
             false => assert_eq!(told, None),
@@ -282,7 +282,7 @@ async fn what_is_not_recorded_goes_on_as_it_came() {
                 assert_eq!(asked.header("traceparent"), Some(&*parent("01")));
                 assert_eq!(spans.len(), 0, "{spans:?}");
             }
-            // Whoever began the trace has said that it is recorded.
+            // The originator of the trace has it recorded.
             true => {
                 assert_eq!(spans.len(), 4, "{spans:?}");
                 let all_its = spans.iter().all(|span| span.trace_id == TRACE);
@@ -292,7 +292,7 @@ async fn what_is_not_recorded_goes_on_as_it_came() {
     }
 }
 
-/// Also where another executor goes on with it.
+/// Also if another executor continues it.
 #[tokio::test]
 async fn a_swarm_is_one_trace_from_its_acceptance_to_its_end() {
     let (collector, upstream) = (Collector::start().await, Upstream::start().await);
@@ -384,7 +384,7 @@ async fn a_swarm_is_one_trace_from_its_acceptance_to_its_end() {
     }
 }
 
-/// Through its executor, too, which asks the API for its models' answers.
+/// Through its executor, too, which sends the model requests to the API.
 #[tokio::test]
 async fn a_swarm_that_is_not_recorded_hands_on_what_its_user_has_said() {
     let upstream = Upstream::start().await;
@@ -409,7 +409,7 @@ async fn a_webhook_is_recorded_as_it_comes_and_as_it_is_applied() {
     let processor = Processor::new(gateway.stranger(), app);
     let event = Payer("bob".to_owned()).customer_created("2026-03-03T00:00:00Z");
     processor.tell(&event).await;
-    // The processor tells more than once.
+    // The processor repeats its event.
     processor.tell(&event).await;
     gateway.stop().await;
 
@@ -524,7 +524,7 @@ async fn a_probe_says_whether_the_collector_takes_traces() {
     }
 }
 
-/// The variables that all of OpenTelemetry has.
+/// The standard variables of OpenTelemetry.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_standards_variables_are_enough() {
     let collector = Collector::start().await;

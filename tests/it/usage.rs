@@ -1,4 +1,4 @@
-//! What users are shown of their accounts: exact, their own, and a minute late at most.
+//! Users' views of their accounts: exact, their own, and at most a minute late.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -27,7 +27,7 @@ use weir_storage::database::SqlDialect;
 
 const START: &str = "2026-01-31T12:00:00Z";
 
-/// The summary of someone new at [`START`].
+/// The summary of a new user at [`START`].
 const NEW: &str = r#"{"plan":"free","plan_allocation":500,"plan_credits_remaining":500,"topup_balance":0,"cycle_start":"2026-01-31T12:00:00Z","cycle_end":"2026-02-28T12:00:00Z","this_month":{"total_credits_used":0,"total_requests":0},"by_model":[]}"#;
 
 pub(crate) const SMALL: Served<'static> = Served {
@@ -38,7 +38,7 @@ pub(crate) const SMALL: Served<'static> = Served {
     cost: 1,
 };
 
-/// A gateway on each database, by a clock that shows [`START`].
+/// A gateway on each database, with a clock at [`START`].
 pub(crate) async fn each(test: impl AsyncFn(Gateway, ManualClock)) {
     on_each_database(START, |builder| builder.credits(0), test).await;
 }
@@ -93,7 +93,7 @@ async fn a_summary_is_exact() {
             ..SMALL
         };
         serve(app, tiny).await;
-        // All that is left of the plan, and the rest from what was bought.
+        // The rest of the plan's credits, and the remainder from bought ones.
         let large = Served {
             model: "large",
             credits: 510_000_000,
@@ -185,7 +185,7 @@ async fn a_cycle_begins_on_time_and_a_charge_belongs_to_the_one_that_it_began_in
             .replace("2026-01-31", "2026-02-28");
         assert_eq!(summary(&alice).await, next);
 
-        // The same once it is begun, with the open request of the one before.
+        // The same once it has begun, with the open request of the one before.
         let begun_by = hold(app, SMALL).await;
         forget(&gateway, USER).await;
         assert_eq!(summary(&alice).await, next);
@@ -397,7 +397,7 @@ async fn json_of(client: &Client, path: &str) -> Value {
     answer.json()
 }
 
-/// An amount in micro-credits.
+/// Parses an amount, in micro-credits.
 fn micro(credits: &Value) -> i64 {
     (credits.as_f64().expect("a number") * 1e6).round() as i64
 }
@@ -541,7 +541,7 @@ async fn pages_of_requests_are_whole_while_requests_are_added() {
         loop {
             let page = json_of(&alice, &format!("/usage/requests?limit=2{next}")).await;
             seen.extend(ids(&page));
-            // What comes meanwhile is before all of it.
+            // A new request comes before all of them.
             serve(app, SMALL).await;
             match page["next"].as_str() {
                 Some(before) => next = format!("&before={before}"),
@@ -639,7 +639,7 @@ async fn a_request_is_listed_once_however_it_ended() {
         assert_eq!(statuses().await[0], told("expired", 400_000, 7));
         fold(app).await;
         assert_eq!(statuses().await[0], told("expired", 400_000, 7));
-        // Its node is back, and says what it came to.
+        // Its node returns, and reports the final charge.
         settle(app, expired, SMALL).await;
         assert_eq!(statuses().await[..1], [told("settled", 1_500_000, 20)]);
         assert_eq!(statuses().await.len(), 2);
@@ -828,7 +828,7 @@ async fn reports_read_one_accounts_rows_through_indexes() {
             let (explain, column) = match dialect {
                 SqlDialect::Sqlite => ("EXPLAIN QUERY PLAN", 3),
                 SqlDialect::Postgres => {
-                    // Tables as small as these are read whole, unless that is not to be had.
+                    // PostgreSQL reads tables as small as these completely, unless that is disabled.
                     let off = sqlx::query("SET LOCAL enable_seqscan = off");
                     off.execute(&mut *snapshot).await.expect("it can be set");
                     ("EXPLAIN", 0)

@@ -1,4 +1,5 @@
-//! Vouchers: made by operators, redeemed once by each account and no more often than they say, on any number of nodes.
+//! Vouchers: created by operators, redeemed once by each account and at most as often as they permit, on any number
+//! of nodes.
 
 use std::time::Duration;
 
@@ -23,7 +24,7 @@ async fn each(test: impl AsyncFn(Gateway, ManualClock)) {
     on_each_database(START, |builder| builder.credits(0), test).await;
 }
 
-/// Makes a voucher. Returns its id and its code.
+/// Creates a voucher. Returns its id and its code.
 async fn create(admin: &Client, body: Value) -> (String, String) {
     let answer = admin.post("/admin/vouchers", &body).await;
     assert_eq!(answer.status, 201, "{}", answer.text());
@@ -38,7 +39,7 @@ async fn redeem(client: &Client, code: &str) -> Answer {
         .await
 }
 
-/// Refused for the code.
+/// Checks that a response refuses the code.
 fn refused(answer: &Answer, status: u16, code: &str) -> Value {
     let error = answer.error(status, code);
     assert_eq!(error["param"], "code", "{error}");
@@ -63,7 +64,7 @@ async fn is_sound(gateway: &Gateway) {
     assert_eq!(violations.expect("an answer"), []);
 }
 
-/// What was recorded of vouchers, the newest first: kinds, and users.
+/// Returns the audit events of vouchers, the newest first: kinds, and users.
 async fn audited(admin: &Client) -> Vec<(String, Option<String>)> {
     patiently(async {
         loop {
@@ -101,7 +102,7 @@ async fn a_voucher_gives_each_account_its_credits_once_and_the_statement_names_i
         let [bob, carol, dave] = ["bob", "carol", "dave"].map(|name| gateway.web(name));
         assert_eq!(bought(&bob).await, 0);
         bob.get("/usage/me").await;
-        // As somebody types it.
+        // The code as a user may type it.
         let typed = code.to_lowercase().replace('-', " ");
         let answer = redeem(&bob, &typed).await;
         assert_eq!(answer.status, 200, "{}", answer.text());
@@ -133,7 +134,7 @@ async fn a_voucher_gives_each_account_its_credits_once_and_the_statement_names_i
         ] {
             assert_eq!(bought(client).await, credits);
         }
-        // A key may not, whoever has it.
+        // No key may redeem.
         redeem(&gateway.client(), &code)
             .await
             .error(401, "UNAUTHENTICATED");
@@ -154,7 +155,7 @@ async fn a_voucher_gives_each_account_its_credits_once_and_the_statement_names_i
         );
         let root = gateway.web_user_id("root").await;
         assert_eq!(item["created_by"], format!("user:{root}"));
-        // Neither as it is shown nor as it is hashed without the pepper.
+        // Neither the displayed code nor its hash without the pepper is stored.
         let stored: Vec<u8> = sqlx::query_scalar("SELECT code_hash FROM vouchers")
             .fetch_one(gateway.app().database.reader())
             .await
@@ -179,7 +180,7 @@ async fn a_voucher_gives_each_account_its_credits_once_and_the_statement_names_i
     .await;
 }
 
-/// Sends a code until it is neither too much at once nor a store too busy.
+/// Sends a code until no rate limit and no busy store refuses it.
 async fn redeem_patiently(client: &Client, code: &str) -> u16 {
     patiently(async {
         loop {
@@ -204,7 +205,7 @@ async fn at_once(nodes: &[&Gateway]) {
     }
     let attempts = names.iter().flat_map(|name| {
         let clients = nodes.iter().map(|node| node.web(name));
-        // On one node, the two come at once, too.
+        // On one node, two concurrent requests as well.
         let clients: Vec<_> = clients.cycle().take(2).collect();
         clients
             .into_iter()
@@ -247,7 +248,7 @@ async fn a_redemption_that_a_node_left_behind_is_finished() {
         let (id, code) = create(&admin, json!({ "credits": 30, "uses": 2 })).await;
         let voucher = store::find(&app.database, &id).await.expect("an answer");
         let voucher = voucher.expect("a voucher");
-        // As if the node had stopped before the ledger was asked.
+        // As if the node had stopped before the ledger's operation.
         for name in ["bob", "carol"] {
             let user = gateway.web_user_id(name).await;
             let claim = store::claim(&app.database, &voucher, &user, app.ledger.now()).await;
@@ -258,10 +259,10 @@ async fn a_redemption_that_a_node_left_behind_is_finished() {
             (bought(&bob).await, bought(&carol).await),
             (json!(0), json!(0))
         );
-        // Who asks again has it at once.
+        // A second request gets the credits at once.
         assert_eq!(redeem(&bob, &code).await.status, 200);
         refused(&redeem(&bob, &code).await, 409, "VOUCHER_ALREADY_REDEEMED");
-        // A young one may be under way.
+        // A recent claim may be under way.
         sweep(app).await.expect("an answer");
         assert_eq!(bought(&carol).await, 0);
         clock.advance(Duration::from_secs(16));
@@ -300,7 +301,7 @@ async fn verification_compares_vouchers_with_the_ledger() {
         };
         clock.advance(Duration::from_secs(600));
         assert_eq!(look().await, []);
-        // One that was claimed ten minutes ago and never applied.
+        // A claim of ten minutes ago that was never applied.
         let voucher = store::find(&app.database, &id).await.expect("an answer");
         let voucher = voucher.expect("a voucher");
         let claim = store::claim(&app.database, &voucher, &carol_id, app.ledger.now()).await;
@@ -334,7 +335,7 @@ async fn unknown_codes_are_counted_and_then_no_more_are_looked_up() {
         let admin = gateway.admin("root").await;
         let (_, code) = create(&admin, json!({ "credits": 5, "uses": 9 })).await;
         let [bob, carol] = ["bob", "carol"].map(|name| gateway.web(name));
-        // What cannot be a code tells nothing, and does not count.
+        // A malformed code reveals nothing, and does not count.
         for wrong in [
             json!(""),
             json!("abc"),
@@ -354,7 +355,7 @@ async fn unknown_codes_are_counted_and_then_no_more_are_looked_up() {
         bob.post("/billing/redeem", &more)
             .await
             .error(400, "INVALID_REQUEST");
-        // A code that there is is no guess, however often it comes.
+        // An existing code is no guess, however often it is sent.
         assert_eq!(redeem(&bob, &code).await.status, 200);
         for _ in 0..MOST_GUESSES {
             refused(&redeem(&bob, &code).await, 409, "VOUCHER_ALREADY_REDEEMED");
@@ -362,7 +363,7 @@ async fn unknown_codes_are_counted_and_then_no_more_are_looked_up() {
         let other = |last: char| format!("{}{last}", &code[..code.len() - 1]);
         let last = code.chars().last().expect("a character");
         let wrong = other(if last == '7' { '8' } else { '7' });
-        // Of thirty at once, ten are looked up.
+        // Ten of thirty concurrent requests are looked up.
         let answers = join_all((0..30).map(|_| redeem(&bob, &wrong))).await;
         let count = |status| {
             answers
@@ -380,13 +381,13 @@ async fn unknown_codes_are_counted_and_then_no_more_are_looked_up() {
                 }
             };
         }
-        // Nor is a right one, until the hour is over; others are not concerned.
+        // A right code is refused, too, until the hour is over; other users are not affected.
         refused(&redeem(&bob, &code).await, 429, "TOO_MANY_GUESSES");
         assert_eq!(redeem(&carol, &code).await.status, 200);
         clock.advance(Duration::from_secs(3_599));
         refused(&redeem(&bob, &code).await, 429, "TOO_MANY_GUESSES");
         clock.advance(Duration::from_secs(1));
-        // Tokens are good for an hour.
+        // Tokens are valid for an hour.
         let bob = gateway.web("bob");
         refused(&redeem(&bob, &wrong).await, 404, "UNKNOWN_VOUCHER");
         refused(&redeem(&bob, &code).await, 409, "VOUCHER_ALREADY_REDEEMED");
@@ -536,7 +537,7 @@ async fn a_voucher_is_redeemed_on_the_consoles_page() {
         (
             "00000-00000-00000-00000-00000",
             404,
-            "There is no voucher with this code",
+            "No voucher has this code",
         ),
     ] {
         let answer = alice.post(path, &[("code", wrong)]).await;
@@ -555,10 +556,10 @@ async fn a_voucher_is_redeemed_on_the_consoles_page() {
         assert!(html.contains(text), "{text} in {html}");
     }
     assert_eq!(bought(&gateway.web("alice")).await, 1_234);
-    // Another site's page cannot.
+    // Another site's page cannot redeem.
     let mut mallory = Browser::of(&gateway, "mallory").await;
     let answer = mallory.post_bare(path, &[("code", &code)]).await;
     assert_eq!(answer.status, 403);
-    // Nor is anybody else's account touched.
+    // No other account is changed either.
     assert_eq!(bought(&gateway.client()).await, 0, "{USER}");
 }

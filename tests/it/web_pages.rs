@@ -1,4 +1,4 @@
-//! Web pages that call: CORS for the origins that are listed, and the headers that every answer has.
+//! Calls of web pages: CORS for the listed origins, and the headers of every response.
 
 use bytes::Bytes;
 use http::{HeaderMap, Method};
@@ -22,7 +22,7 @@ fn names(headers: &HeaderMap, header: &str) -> Vec<String> {
     names.map(|name| name.trim().to_ascii_lowercase()).collect()
 }
 
-/// Asks what a page may send, as a browser does.
+/// Asks for a page's permissions, as a browser does.
 async fn preflight(page: &Client, path: &str, headers: &str) -> tests::Answer {
     let page = page
         .clone()
@@ -56,7 +56,7 @@ async fn a_page_of_a_listed_origin_asks_calls_and_reads() {
         assert!(!headers.contains_key("access-control-allow-credentials"));
     }
 
-    // What it then sends, with both tokens of its user.
+    // The actual request, with both tokens of its user.
     let page = gateway.web("al").with_header("origin", APP);
     let answer = page.post("/chat", &chat("demo", "Hello")).await;
     assert_eq!(answer.content(), "You said: Hello");
@@ -78,7 +78,7 @@ async fn a_page_of_a_listed_origin_asks_calls_and_reads() {
             assert!(readable.contains(&header.to_owned()), "{readable:?}");
         }
     }
-    // A browser that sends no proof shows its page that, too.
+    // A page can also read the response to a request without credentials.
     let stranger = gateway.stranger().with_header("origin", APP);
     let refused = stranger.get("/models").await;
     refused.error(401, "UNAUTHENTICATED");
@@ -108,7 +108,7 @@ async fn other_origins_get_no_header_of_cors() {
                 }
             }
         }
-        // Nor does who is no page.
+        // A client that is no page gets no CORS headers either.
         let answer = gateway.client().get("/models").await;
         assert!(CORS.iter().all(|name| !answer.headers.contains_key(*name)));
     }

@@ -1,4 +1,4 @@
-//! `Client`: what a test says to a gateway over a socket, and what it hears.
+//! `Client`: a test's connection to a gateway over a socket.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
@@ -12,7 +12,7 @@ use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
 use serde_json::Value;
 
-/// How long a test waits for anything at all before it fails.
+/// Time limit of any wait; after it, the test fails.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// A client of one gateway, with its own connections.
@@ -24,7 +24,7 @@ pub struct Client {
     headers: HeaderMap,
 }
 
-/// A whole answer.
+/// A complete response.
 #[derive(Debug)]
 pub struct Answer {
     /// The status.
@@ -35,7 +35,7 @@ pub struct Answer {
     pub body: Bytes,
 }
 
-/// An answer that is read as it comes. Dropping it hangs up.
+/// A response that is read as it arrives. Dropping it closes the connection.
 pub struct EventStream {
     /// The status.
     pub status: StatusCode,
@@ -43,12 +43,12 @@ pub struct EventStream {
     pub headers: HeaderMap,
     body: Incoming,
     text: String,
-    /// A connection of its own goes with it, if it has one, so that hanging up closes it.
+    /// The response's own connection, if it has one: a drop closes it.
     _client: Option<HttpClient<HttpConnector, Full<Bytes>>>,
 }
 
 impl Client {
-    /// A client that presents nothing.
+    /// A client without credentials.
     pub fn new(address: SocketAddr) -> Self {
         Self {
             http: new_http(None),
@@ -58,13 +58,13 @@ impl Client {
         }
     }
 
-    /// The same with an API key.
+    /// The client with an API key.
     #[must_use]
     pub fn with_key(self, key: &str) -> Self {
         self.with_header("authorization", &format!("Bearer {key}"))
     }
 
-    /// The same from another address of this machine, such as any in 127.0.0.0/8.
+    /// The client from another address of this machine, such as any in 127.0.0.0/8.
     #[must_use]
     pub fn from_address(self, from: IpAddr) -> Self {
         Self {
@@ -74,12 +74,12 @@ impl Client {
         }
     }
 
-    /// Where it calls.
+    /// The gateway's address.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// The same at another node.
+    /// The client for another node.
     #[must_use]
     pub fn at(&self, address: SocketAddr) -> Self {
         Self {
@@ -89,7 +89,7 @@ impl Client {
         }
     }
 
-    /// The same with a header on every request.
+    /// The client with a header on every request.
     #[must_use]
     pub fn with_header(mut self, name: &str, value: &str) -> Self {
         self.headers.insert(
@@ -104,19 +104,19 @@ impl Client {
         self.send(Method::GET, path, None, Bytes::new()).await
     }
 
-    /// Sends a GET to a gateway that may not be there.
+    /// Sends a GET to a gateway that may be down.
     pub async fn try_get(&self, path: &str) -> Option<StatusCode> {
         let request = self.request(Method::GET, path, None, Bytes::new());
         let response = patiently(self.http.request(request)).await.ok()?;
         Some(response.status())
     }
 
-    /// Posts JSON to a gateway that may go away: `None` if there is no answer, or not the whole of it.
+    /// Posts JSON to a gateway that may go down: `None` without a complete response.
     pub async fn try_post(&self, path: &str, body: &Value) -> Option<Answer> {
         self.try_post_bytes(path, body.to_string().into()).await
     }
 
-    /// The same with JSON that is written already.
+    /// Posts serialized JSON to a gateway that may go down.
     pub async fn try_post_bytes(&self, path: &str, body: Bytes) -> Option<Answer> {
         let json = Some("application/json");
         let request = self.request(Method::POST, path, json, body);
@@ -143,13 +143,13 @@ impl Client {
             .await
     }
 
-    /// Puts a component.
+    /// Uploads a component.
     pub async fn put_component(&self, path: &str, component: &[u8]) -> Answer {
         let (wasm, body) = (Some("application/wasm"), Bytes::copy_from_slice(component));
         self.send(Method::PUT, path, wasm, body).await
     }
 
-    /// Puts a component with what is to be its signature.
+    /// Uploads a component with a signature.
     pub async fn put_signed(&self, path: &str, component: &[u8], signature: &str) -> Answer {
         let mut signing = self.clone();
         let value = HeaderValue::try_from(signature).expect("a legal header");
@@ -157,7 +157,7 @@ impl Client {
         signing.put_component(path, component).await
     }
 
-    /// Sends anything.
+    /// Sends any request.
     pub async fn send(
         &self,
         method: Method,
@@ -186,14 +186,14 @@ impl Client {
         .await
     }
 
-    /// Posts JSON with `stream` set, and reads the answer as it comes.
+    /// Posts JSON with `stream` set, and reads the response as it arrives.
     pub async fn stream(&self, path: &str, body: &Value) -> EventStream {
         self.try_stream(path, body)
             .await
             .expect("the gateway answers")
     }
 
-    /// The same of a gateway that may go away.
+    /// Posts JSON with `stream` set to a gateway that may go down.
     pub async fn try_stream(&self, path: &str, body: &Value) -> Option<EventStream> {
         let mut body = body.clone();
         body["stream"] = Value::Bool(true);
@@ -202,7 +202,7 @@ impl Client {
             .await
     }
 
-    /// Sends anything, and reads the answer as it comes.
+    /// Sends any request, and reads the response as it arrives.
     pub async fn follow(&self, method: Method, path: &str, body: &Value) -> EventStream {
         let (content_type, body) = match body {
             Value::Null => (None, Bytes::new()),
@@ -262,7 +262,7 @@ impl Answer {
         String::from_utf8_lossy(&self.body).into_owned()
     }
 
-    /// A chat answer's text.
+    /// Returns the text of a chat response.
     pub fn content(&self) -> String {
         let json = self.json();
         match &json["choices"][0]["message"]["content"] {
@@ -271,11 +271,11 @@ impl Answer {
         }
     }
 
-    /// Checks that this is the documented error, and returns its object.
+    /// Checks that the response is this documented error, and returns its object.
     pub fn error(&self, status: u16, code: &str) -> Value {
         assert_eq!(self.status.as_u16(), status, "{}", self.text());
         let error = self.json()["error"].clone();
-        // Where a vendor's code stands in its place, weir's is beside it.
+        // If a vendor's code is in `code`, weir's code is beside it.
         let own = error.get("weir_code").unwrap_or(&error["code"]);
         assert_eq!(own, code, "{error}");
         for field in ["type", "message"] {
@@ -284,7 +284,7 @@ impl Answer {
                 "{error}"
             );
         }
-        // Anthropic has it beside the object.
+        // Anthropic's dialect has it beside the object.
         let json = self.json();
         let id = error.get("request_id").unwrap_or(&json["request_id"]);
         assert_eq!(id, self.headers["x-request-id"].to_str().expect("ASCII"));
@@ -293,7 +293,7 @@ impl Answer {
 }
 
 impl EventStream {
-    /// An answer on a connection that goes on without it.
+    /// Reads a response from a connection that stays open.
     pub fn of(response: Response<Incoming>) -> Self {
         let (head, body) = response.into_parts();
         Self {
@@ -305,7 +305,7 @@ impl EventStream {
         }
     }
 
-    /// The next event's text: its lines without the blank one. `None` at the end.
+    /// Returns the next event's text: its lines without the blank one. `None` at the end.
     pub async fn next(&mut self) -> Option<String> {
         patiently(async {
             loop {
@@ -328,7 +328,8 @@ impl EventStream {
         .await
     }
 
-    /// Reads to the end; whether the answer was whole, rather than ended by an error or broken off.
+    /// Reads to the end; returns whether the response was complete, rather than ended by an error or a broken
+    /// connection.
     pub async fn is_whole(mut self) -> bool {
         let mut end = Vec::new();
         patiently(async {
@@ -346,7 +347,7 @@ impl EventStream {
         .await
     }
 
-    /// Reads an event if one comes whole; `false` once the stream has ended or broken off.
+    /// Reads a complete event; returns `false` once the stream has ended or broken.
     pub async fn try_next(&mut self) -> bool {
         patiently(async {
             loop {
@@ -366,7 +367,7 @@ impl EventStream {
         .await
     }
 
-    /// The next event, which must be a chunk.
+    /// Returns the next event, which must be a chunk.
     pub async fn next_chunk(&mut self) -> Value {
         let event = self.next().await.expect("another event");
         let data = event
@@ -375,7 +376,7 @@ impl EventStream {
         serde_json::from_str(data).unwrap_or_else(|error| panic!("{error}: {data}"))
     }
 
-    /// All events that are left.
+    /// Returns all remaining events.
     pub async fn rest(mut self) -> Vec<String> {
         let mut events = Vec::new();
         while let Some(event) = self.next().await {
@@ -384,14 +385,14 @@ impl EventStream {
         events
     }
 
-    /// The body that is left as JSON, for an answer that is no stream; null if it is none.
+    /// Returns the remaining body as JSON, for a response without a stream; null if it is not JSON.
     pub async fn try_json(self) -> Value {
         let body = patiently(self.body.collect()).await;
         let body = body.map(|body| body.to_bytes()).unwrap_or_default();
         serde_json::from_slice(&body).unwrap_or(Value::Null)
     }
 
-    /// All events that still come whole, from a stream that may break off.
+    /// Returns all remaining complete events, from a stream that may break.
     pub async fn try_rest(mut self) -> Vec<String> {
         patiently(async {
             while let Some(Ok(frame)) = self.body.frame().await {
@@ -401,12 +402,12 @@ impl EventStream {
         })
         .await;
         let mut events: Vec<_> = self.text.split("\n\n").map(str::to_owned).collect();
-        // What follows the last blank line is no whole event.
+        // The text after the last blank line is not a complete event.
         events.pop();
         events
     }
 
-    /// The text of all chunks that are left; the stream must end with `[DONE]`.
+    /// Returns the text of all remaining chunks; the stream must end with `[DONE]`.
     pub async fn content(self) -> String {
         let events = self.rest().await;
         assert_eq!(
@@ -425,7 +426,7 @@ impl EventStream {
     }
 }
 
-/// The chunks among a stream's events.
+/// Returns the chunks among a stream's events.
 pub fn chunks(events: &[String]) -> Vec<Value> {
     events
         .iter()
@@ -438,12 +439,12 @@ fn new_http(from: Option<IpAddr>) -> HttpClient<HttpConnector, Full<Bytes>> {
     connector.set_local_address(from);
     connector.set_nodelay(true);
     HttpClient::builder(TokioExecutor::new())
-        // Before the gateway closes it: a request could cross with that.
+        // Shorter than the gateway's limit: a request could otherwise cross with the close.
         .pool_idle_timeout(Duration::from_secs(60))
         .build(connector)
 }
 
-/// Waits, but not for ever: a test that hangs says where.
+/// Waits with a time limit: a test that hangs reports its position.
 pub async fn patiently<T>(work: impl Future<Output = T>) -> T {
     tokio::time::timeout(PATIENCE, work)
         .await

@@ -1,4 +1,4 @@
-//! `Collector`: what a gateway sends its traces to, by OTLP over HTTP, and what it has been sent.
+//! `Collector`: a collector of a gateway's traces, by OTLP over HTTP.
 
 use std::collections::BTreeMap;
 
@@ -15,69 +15,69 @@ pub struct Collector {
     server: Upstream,
 }
 
-/// A span, as it was sent.
+/// A received span.
 #[derive(Debug, Clone)]
 pub struct Span {
     /// Its name.
     pub name: String,
-    /// Of its kinds: 1 internal, 2 server, 3 client, 5 consumer.
+    /// The OTLP kind: 1 internal, 2 server, 3 client, 5 consumer.
     pub kind: i32,
-    /// In hexadecimal, as all ids.
+    /// In hexadecimal, like all ids.
     pub trace_id: String,
-    /// Its own.
+    /// The span's id.
     pub id: String,
-    /// Empty where it has none.
+    /// Empty for a root span.
     pub parent_id: String,
-    /// What a client has handed on.
+    /// The `tracestate` from a client.
     pub state: String,
-    /// All values as texts.
+    /// The attributes, with values as texts.
     pub facts: BTreeMap<String, String>,
-    /// The trace and the span of each.
+    /// The trace and the span of each link.
     pub links: Vec<(String, String)>,
-    /// Whether it has failed.
+    /// The span has failed.
     pub is_error: bool,
-    /// When it began and ended, in nanoseconds since 1970.
+    /// Start and end, in nanoseconds since 1970.
     pub time: (u64, u64),
 }
 
 impl Collector {
-    /// Starts one that takes everything.
+    /// Starts a collector that accepts every request.
     pub async fn start() -> Self {
         let server = Upstream::start().await;
         server.always(Reply::new(200));
         Self { server }
     }
 
-    /// Starts one that answers this instead.
+    /// Starts a collector with this response.
     pub async fn answering(reply: Reply) -> Self {
         let server = Upstream::start().await;
         server.always(reply);
         Self { server }
     }
 
-    /// The table that has a gateway send its traces here.
+    /// The configuration table that sends a gateway's traces here.
     pub fn settings(&self) -> String {
         let url = self.server.base_url();
         format!("[telemetry]\notlp_endpoint = \"{url}\"\n")
     }
 
-    /// What has come.
+    /// Returns the received requests.
     pub fn requests(&self) -> Vec<Request> {
         self.server.requests()
     }
 
-    /// Waits until anything has come.
+    /// Waits for the first request.
     pub async fn next_request(&self) -> Request {
         self.server.next_request().await
     }
 
-    /// All spans that have come.
+    /// Returns all received spans.
     pub fn spans(&self) -> Vec<Span> {
         let all = self.requests();
         all.iter().flat_map(spans).collect()
     }
 
-    /// Waits until so many spans have come whose names begin so, and returns all.
+    /// Waits for this many spans with this prefix of the name, and returns all.
     pub async fn until(&self, name: &str, number: usize) -> Vec<Span> {
         patiently(async {
             loop {
@@ -94,14 +94,14 @@ impl Collector {
 }
 
 impl Span {
-    /// A fact, which it must have.
+    /// Returns an attribute, which must exist.
     pub fn fact(&self, name: &str) -> &str {
         let fact = self.facts.get(name);
         fact.unwrap_or_else(|| panic!("no {name} in {self:?}"))
     }
 }
 
-/// What a collector was sent about its sender.
+/// Returns the resource attributes of a request.
 pub fn resource(request: &Request) -> BTreeMap<String, String> {
     let sent = decoded(request);
     let resource = sent.resource_spans[0].resource.as_ref();

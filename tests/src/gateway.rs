@@ -1,7 +1,7 @@
 //! `Gateway`: a running weir on a free port, with real stores in a folder of its own.
 //!
-//! It runs in the test's process, so that a test can hand it plugins that are not bundled and see its
-//! tasks; clients still reach it over sockets only.
+//! The gateway runs in the test's process, so that a test can add plugins that are not bundled and observe its tasks;
+//! clients still use only sockets.
 
 use std::fmt::Write as _;
 use std::net::SocketAddr;
@@ -39,7 +39,7 @@ use crate::client::{Answer, Client, EventStream, patiently};
 use crate::stores::Postgres;
 use crate::upstream::Upstream;
 
-/// The credential that the gateway has for scripted upstreams.
+/// The gateway's credential for scripted upstreams.
 pub const UPSTREAM_CREDENTIAL: &str = "sk-upstream-secret-0123456789";
 
 /// The user whose key [`Gateway::client`] uses.
@@ -58,7 +58,7 @@ pub struct Gateway {
     folder: TempDir,
 }
 
-/// What a gateway is started with.
+/// The settings of a gateway before its start.
 pub struct Builder {
     folder: TempDir,
     settings: String,
@@ -80,13 +80,13 @@ impl Gateway {
         Self::with_adapter("openai", upstream).await
     }
 
-    /// The same through another adapter.
+    /// The gateway of [`Self::with_upstream`], with another adapter.
     pub async fn with_adapter(adapter: &str, upstream: &Upstream) -> Self {
         let builder = Self::builder().provider("scripted", adapter, Some(upstream));
         builder.model("scripted", &["scripted"]).start().await
     }
 
-    /// To be configured further.
+    /// Returns the settings of a gateway before its start.
     pub fn builder() -> Builder {
         Builder {
             folder: tempfile::tempdir().expect("a temporary folder can be made"),
@@ -99,17 +99,17 @@ impl Gateway {
         }
     }
 
-    /// A client that presents a good key.
+    /// A client with a valid key.
     pub fn client(&self) -> Client {
         Client::new(self.address).with_key(&self.key)
     }
 
-    /// A client that presents nothing.
+    /// A client without credentials.
     pub fn stranger(&self) -> Client {
         Client::new(self.address)
     }
 
-    /// A client that presents both tokens of a web user, as the local issuer mints them.
+    /// A client with both tokens of a web user, as the local issuer mints them.
     pub fn web(&self, user: &str) -> Client {
         let tokens = self
             .issuer()
@@ -120,7 +120,7 @@ impl Gateway {
             .with_header("x-identity-appcheck", tokens.attestation.expose())
     }
 
-    /// The id of a web user, who is made if there is none of that name yet.
+    /// Returns the id of a web user, and creates the user if absent.
     pub async fn web_user_id(&self, user: &str) -> String {
         let issuer = DevIssuer::settings(DevAudience::Identity).issuer;
         let (database, now) = (&self.app.database, self.app.clock.now());
@@ -128,7 +128,7 @@ impl Gateway {
         user.await.expect("the database answers").id
     }
 
-    /// A client that presents both tokens of a web user who is an administrator.
+    /// A client with both tokens of a web user who is an administrator.
     pub async fn admin(&self, user: &str) -> Client {
         let id = self.web_user_id(user).await;
         let (database, now) = (&self.app.database, self.app.clock.now());
@@ -137,7 +137,7 @@ impl Gateway {
         self.web(user)
     }
 
-    /// A client at the internal port that presents a token of the local issuer with these scopes.
+    /// A client at the internal port with a token of the local issuer with these scopes.
     pub fn service(&self, scopes: &[&str]) -> Client {
         let token = self
             .issuer()
@@ -151,7 +151,7 @@ impl Gateway {
         self.internal().with_key(token.expose())
     }
 
-    /// A client at the executor's port that presents a token of the local issuer with these scopes.
+    /// A client at the executor's port with a token of the local issuer with these scopes.
     pub fn executor_service(&self, audience: DevAudience, scopes: &[&str]) -> Client {
         let now = self.app.clock.now();
         let token = self
@@ -162,12 +162,12 @@ impl Gateway {
         Client::new(address).with_key(token.expose())
     }
 
-    /// The executor that was started with it.
+    /// The executor that was started with the gateway.
     pub fn executor(&self) -> &Executor {
         self.executor.as_ref().expect("it runs swarms")
     }
 
-    /// Starts another executor beside it, which calls the same API.
+    /// Starts another executor beside the first, which calls the same API.
     pub fn another_executor(&self) -> Executor {
         let url = format!("http://{}", self.internal().address());
         let tokens = self.app.service_tokens.clone();
@@ -175,7 +175,7 @@ impl Gateway {
         executor_at(&self.app, &url, tokens).expect("a client can be made")
     }
 
-    /// Puts its user on a plan, until the end of the month.
+    /// Puts the gateway's user on a plan, until the end of the month.
     pub async fn set_plan(&self, plan: &str) {
         let admin = self.admin("root").await;
         let path = format!("/admin/users/{USER}/plan");
@@ -183,9 +183,24 @@ impl Gateway {
         assert_eq!(set.status, 200, "{}", set.text());
     }
 
-    /// A client at the internal port that presents nothing.
+    /// A client at the internal port without credentials.
     pub fn internal(&self) -> Client {
         Client::new(self.internal.expect("`internal_listen` is set"))
+    }
+
+    /// A new API key of a web user.
+    pub async fn web_key(&self, user: &str) -> String {
+        let made = self.web(user).post("/api-keys", &json!({})).await;
+        let key = made.json()["api_key"].as_str().map(str::to_owned);
+        key.expect("a key")
+    }
+
+    /// An API key of a user that expired a day ago: keys are valid for 90 days.
+    pub async fn expired_key(&self, user: &str) -> String {
+        let made_at = Millis(self.app.clock.now().0 - 91 * 86_400_000);
+        let (database, peppers) = (&self.app.database, &self.app.key_peppers);
+        let key = store::create_key(database, peppers, user, "old", false, made_at).await;
+        key.expect("a key").expose().to_owned()
     }
 
     /// The local issuer.
@@ -197,27 +212,27 @@ impl Gateway {
             .expect("development mode has an issuer")
     }
 
-    /// Asks a model, the whole answer at once.
+    /// Sends a chat request, and reads the complete response.
     pub async fn chat(&self, model: &str, text: &str) -> Answer {
         self.client().post("/chat", &chat(model, text)).await
     }
 
-    /// Asks a model, the answer as it comes.
+    /// Sends a chat request, and reads the response as it arrives.
     pub async fn stream(&self, model: &str, text: &str) -> EventStream {
         self.client().stream("/chat", &chat(model, text)).await
     }
 
-    /// Where it listens.
+    /// The gateway's address.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// A good key.
+    /// A valid key.
     pub fn key(&self) -> &str {
         &self.key
     }
 
-    /// What its requests share.
+    /// The state that its requests share.
     pub fn app(&self) -> &App {
         &self.app
     }
@@ -227,7 +242,7 @@ impl Gateway {
         self.folder.path().join("data")
     }
 
-    /// Stops it as a signal would, waits for the drain, and returns its folder.
+    /// Stops the gateway as a signal would, waits for the drain, and returns its folder.
     pub async fn stop(mut self) -> TempDir {
         if let Some(stop) = self.stop.take() {
             let _ = stop.send(());
@@ -238,7 +253,7 @@ impl Gateway {
 }
 
 impl Builder {
-    /// Has it use a PostgreSQL.
+    /// Uses a PostgreSQL.
     #[must_use]
     pub fn postgres(self, url: &SecretUrl) -> Self {
         let url = url.expose();
@@ -246,7 +261,7 @@ impl Builder {
             .explicitly_dev()
     }
 
-    /// Has it use a Redis.
+    /// Uses a Redis.
     #[must_use]
     pub fn redis(self, url: &SecretUrl) -> Self {
         let url = url.expose();
@@ -261,35 +276,35 @@ impl Builder {
         self.settings("dev = true")
     }
 
-    /// How many credits its user has beside those of the plan `free`: a million unless set.
+    /// Sets the credits of the gateway's user beside those of the plan `free`. Default: a million.
     #[must_use]
     pub fn credits(mut self, credits: u32) -> Self {
         self.credits = credits;
         self
     }
 
-    /// Has it go by another clock, which is its database's, too.
+    /// Uses another clock, which is also its database's.
     #[must_use]
     pub fn clock(mut self, clock: &ManualClock) -> Self {
         self.clock = Clock::Manual(clock.clone());
         self
     }
 
-    /// Has it run on a machine whose clock is so many milliseconds off, and which nothing else shares.
+    /// Uses a clock with this offset in milliseconds, as the only process on that machine.
     #[must_use]
     pub fn clock_off_by(mut self, ms: i64) -> Self {
         self.clock = Clock::Off(ms);
         self
     }
 
-    /// Has it run swarms, too.
+    /// Enables swarms.
     #[must_use]
     pub fn swarms(mut self) -> Self {
         self.swarms = true;
         self
     }
 
-    /// Has it use the folder of a gateway that was stopped.
+    /// Uses the folder of a stopped gateway.
     #[must_use]
     pub fn folder(mut self, folder: TempDir) -> Self {
         self.folder = folder;
@@ -329,7 +344,7 @@ impl Builder {
         self.provider(name, name, upstream).model(name, &[name])
     }
 
-    /// Adds a tool or a filter to those that the binary brings.
+    /// Adds a tool or a filter to the bundled ones.
     #[must_use]
     pub fn plugin(mut self, name: &str, component: &[u8]) -> Self {
         self.plugins.push(Bundled {
@@ -339,7 +354,7 @@ impl Builder {
         self
     }
 
-    /// Adds a provider. Without an upstream, its base URL leads nowhere.
+    /// Adds a provider. Without an upstream, its base URL is unreachable.
     #[must_use]
     pub fn provider(mut self, name: &str, adapter: &str, upstream: Option<&Upstream>) -> Self {
         let _ = write!(self.tables, "[providers.{name}]\nadapter = {adapter:?}\n");
@@ -373,7 +388,7 @@ impl Builder {
         self
     }
 
-    /// Has it know the keys and tokens of another gateway, as nodes of one deployment do.
+    /// Shares the keys and tokens of another gateway, as nodes of one deployment do.
     #[must_use]
     pub fn sharing_secrets_of(self, other: &Gateway) -> Self {
         let keys = self.folder.path().join("data/keys");
@@ -392,33 +407,33 @@ impl Builder {
         self
     }
 
-    /// Has it wait for its stores no longer than gateways do unless they are told to, in a test that takes one away.
+    /// Uses the default time limits of stores, in a test that stops one.
     #[must_use]
     pub fn impatient(self) -> Self {
         self.tables("[stores]\n")
     }
 
-    /// The configuration that these settings make.
+    /// Returns the configuration of these settings.
     pub fn config(&self) -> Config {
-        // Tests ask more often than people; those that are about limits set their own.
+        // Tests send more requests than people; tests of rate limits set their own.
         let rates = if self.tables.contains("[rate_limits]") {
             ""
         } else {
             "[rate_limits]\nfree = 1000000\naddress = 1000000\n"
         };
-        // Some have guests trap on purpose, and often; those that are about the consequences set their own.
+        // Some tests make guests trap often on purpose; tests of quarantine set their own limit.
         let quarantine = if self.tables.contains("quarantine_traps") {
             ""
         } else {
             "[plugins]\nquarantine_traps = 0\n"
         };
-        // A machine that is busy with other tests is no outage.
+        // A machine that is busy with other tests must not count as an outage.
         let stores = if self.tables.contains("[stores]") {
             ""
         } else {
             "[stores]\nacquire_ms = 30000\nstatement_ms = 30000\ncache_ms = 30000\n"
         };
-        // Outside development it is there only where it is configured.
+        // Outside development, the provider exists only if configured.
         let is_named = self.tables.contains("[providers.demo]");
         let demo = match self.settings.contains("dev = false") && !is_named {
             true => "[providers.demo]\nadapter = \"demo\"\n",
@@ -432,9 +447,9 @@ impl Builder {
         );
         let mut config =
             Config::from_toml(&toml).unwrap_or_else(|error| panic!("{error:#}\n{toml}"));
-        // No load balancer needs time to notice that one stops.
+        // No load balancer needs time to notice a stop.
         config.limits.connections.drain_delay_ms.get_or_insert(0);
-        // One user asks as much as many do; tests that are about shares set their own.
+        // One user sends as many requests as many users do; tests of shares set their own.
         let shares = &mut config.limits.admission;
         if !self.tables.contains("requests_per_account") {
             shares.requests_per_account.free = NonZeroU32::MAX;
@@ -451,18 +466,18 @@ impl Builder {
         config
     }
 
-    /// Starts it.
+    /// Starts the gateway.
     pub async fn start(self) -> Gateway {
         self.try_start()
             .await
             .unwrap_or_else(|error| panic!("{error:#}"))
     }
 
-    /// Starts it, if it does start.
+    /// Starts the gateway, and returns the error of a failed start.
     pub async fn try_start(self) -> anyhow::Result<Gateway> {
         share_compiled_plugins(&self.folder.path().join("data"));
         let config = self.config();
-        // This process is no weir, but runs one to compile what is installed.
+        // This process is not a weir binary, but runs one to compile installed components.
         let compiler = Compiler::with_program(weir_program(), config.plugins.compile.clone());
         let (clock, progress) = (self.clock.clone(), CompileProgress::default());
         let app = App::start_with(config, &self.plugins, clock, compiler, &progress).await?;
@@ -472,7 +487,7 @@ impl Builder {
                 let made = store::create_key(database, &app.key_peppers, USER, "test", false, now);
                 match made.await {
                     Ok(key) => break key,
-                    // One whose settings have it give up soon does so here, too.
+                    // A gateway with short time limits fails at its start as well.
                     Err(error) if is_outage(&error) => tokio::task::yield_now().await,
                     Err(error) => panic!("a key can be made: {error}"),
                 }
@@ -541,7 +556,7 @@ pub fn weir_program() -> PathBuf {
         .expect("weir is built: run tests/run, or cargo build")
 }
 
-/// Runs a test on a gateway on SQLite and on one on PostgreSQL, each by a clock that shows this moment, in ISO 8601.
+/// Runs a test on a gateway on SQLite and on one on PostgreSQL, each with a clock at this moment, in ISO 8601.
 pub async fn on_each_database(
     moment: &str,
     configure: impl Fn(Builder) -> Builder,
@@ -586,10 +601,10 @@ async fn listen(address: &ListenAddress) -> (TcpListener, SocketAddr) {
     (listener, address)
 }
 
-/// Where tests keep what they have compiled.
+/// The folder of tests' compiled code.
 const COMPILED_PLUGINS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../target/test-plugins");
 
-/// Gives a gateway what tests have compiled so far, in a folder of its own, but for one component.
+/// Copies the compiled code of earlier tests into a gateway's own folder, except one component's.
 pub fn copy_compiled_plugins(data: &Path, except: &Digest) {
     let own = data.join("cache/plugins");
     for folder in [data, &data.join("cache"), &own] {
@@ -605,8 +620,8 @@ pub fn copy_compiled_plugins(data: &Path, except: &Digest) {
     }
 }
 
-/// Has a gateway use the compiled plugins of other tests: compiling takes longer than most tests. What
-/// is tested about that cache is tested with a folder of its own.
+/// Shares the compiled plugins of other tests: compilation takes longer than most tests. Tests of that cache use a
+/// folder of their own.
 pub fn share_compiled_plugins(data: &Path) {
     let shared = Path::new(COMPILED_PLUGINS);
     create_private_folder(shared).expect("the target folder can be written");

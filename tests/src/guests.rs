@@ -1,10 +1,10 @@
-//! Guests that misbehave: compiled from Rust, assembled from text, or made up here.
+//! Guests that misbehave: compiled from Rust, assembled from text, or built here.
 //!
-//! [`misbehaving`] obeys commands that it finds in the user's message; `tests/hostile/misbehaving`
-//! lists them. [`wat_guest`] assembles one of the `.wat` files in `tests/hostile/`: what a compiler
-//! would never emit, such as a start function that loops or a list with a forged length.
+//! [`misbehaving`] obeys commands in the user's message; `tests/hostile/misbehaving` lists them. [`wat_guest`]
+//! assembles one of the `.wat` files in `tests/hostile/`: components that no compiler would emit, such as a start
+//! function that loops or a list with a forged length.
 //!
-//! To add one of the latter, add its file; [`wat_guest_names`] finds it.
+//! To add a `.wat` guest, add its file; [`wat_guest_names`] finds it.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -17,18 +17,18 @@ pub fn misbehaving() -> &'static [u8] {
     include_bytes!(env!("HOSTILE_MISBEHAVING"))
 }
 
-/// What the adapter that misbehaves does without a command: see `tests/hostile/misbehaving/src/habits.rs`.
+/// The behaviour of the misbehaving adapter without a command: see `tests/hostile/misbehaving/src/habits.rs`.
 #[derive(Debug, Clone, Copy)]
 pub struct Habits {
-    /// Of a hundred requests, so many trap.
+    /// Traps in a hundred requests.
     pub traps: u32,
-    /// So long the answer takes to begin.
+    /// Milliseconds before the response begins.
     pub waits_ms: u32,
-    /// So many tokens the answer is said to have.
+    /// Reported tokens of the response.
     pub tokens: u32,
 }
 
-/// The adapter that misbehaves, with these habits: numbers of three digits at most. Whatever they are, it is another component.
+/// The misbehaving adapter with these habits: numbers of at most three digits. Any habits make it another component.
 pub fn with_habits(habits: Habits) -> Vec<u8> {
     let Habits {
         traps,
@@ -56,12 +56,12 @@ pub fn meddling() -> &'static [u8] {
     include_bytes!(env!("HOSTILE_MEDDLING"))
 }
 
-/// A tool of a healthy schema that answers this to every call.
+/// A tool with a valid schema and this result for every call.
 pub fn tool(answer: &str) -> Vec<u8> {
     describing_tool("answering", "Answers.", r#"{"type":"object"}"#, answer)
 }
 
-/// A tool that says this of itself, and answers this.
+/// A tool with this description and this result.
 pub fn describing_tool(name: &str, description: &str, schema: &str, answer: &str) -> Vec<u8> {
     const TEXTS_AT: usize = 256;
     let texts = [name, "0.1.0", description, schema, answer];
@@ -73,7 +73,7 @@ pub fn describing_tool(name: &str, description: &str, schema: &str, answer: &str
         }
         at += text.len();
     }
-    // The description is four texts; the answer of a call is `ok` and one text.
+    // The description is four texts; the result of a call is `ok` and one text.
     let (described, answered) = places.split_at(4 * 8);
     let escaped =
         |bytes: &[u8]| -> String { bytes.iter().map(|byte| format!("\\{byte:02x}")).collect() };
@@ -100,7 +100,7 @@ pub fn describing_tool(name: &str, description: &str, schema: &str, answer: &str
     assemble("describing-tool", &module)
 }
 
-/// A component that the binary brings, such as `openai`.
+/// A bundled component, such as `openai`.
 pub fn bundled(name: &str) -> Vec<u8> {
     let mut plugins = weir_bundled::BUNDLE.plugins().into_iter();
     let found = plugins.find(|plugin| plugin.name == name);
@@ -111,13 +111,13 @@ pub fn bundled(name: &str) -> Vec<u8> {
 ///
 /// # Panics
 ///
-/// If there is no such file, or it is no valid component of its world.
+/// If there is no such file, or the component is invalid for its world.
 pub fn wat_guest(name: &str) -> Vec<u8> {
     let text = read(&folder().join(name).with_extension("wat"));
     assemble(name, &complete(&text))
 }
 
-/// The names that [`wat_guest`] takes, sorted.
+/// Returns the names that [`wat_guest`] accepts, sorted.
 pub fn wat_guest_names() -> Vec<String> {
     let mut names: Vec<String> = fs::read_dir(folder())
         .expect("tests/hostile is a folder")
@@ -130,7 +130,7 @@ pub fn wat_guest_names() -> Vec<String> {
     names
 }
 
-/// A healthy adapter that answers these two letters: one of many that differ.
+/// A healthy adapter whose response is these two letters: many different ones can be made.
 pub fn answering(letters: &str) -> Vec<u8> {
     assert_eq!(letters.len(), 2, "there is room for two letters");
     let prelude = read(&folder().join("prelude.wat"));
@@ -144,7 +144,7 @@ pub fn answering(letters: &str) -> Vec<u8> {
     )
 }
 
-/// The same as a version that takes as many letters as `0.1.0`, which it is otherwise.
+/// The adapter of [`answering`] with another version, of as many letters as its own `0.1.0`.
 pub fn answering_as(letters: &str, version: &str) -> Vec<u8> {
     let component = answering(letters);
     let is = b"0.1.0";
@@ -160,14 +160,14 @@ pub fn answering_as(letters: &str, version: &str) -> Vec<u8> {
     versioned
 }
 
-/// A healthy adapter that also defines so many functions that nobody calls: work for the compiler.
+/// A healthy adapter with this many unused functions: work for the compiler.
 pub fn with_functions(count: usize) -> Vec<u8> {
     let function =
         "(func (param f64) (result f64) (f64.sqrt (f64.add (local.get 0) (local.get 0))))\n";
     assemble("many functions", &complete(&function.repeat(count)))
 }
 
-/// The same component with a custom section of so many bytes added: weight that means nothing.
+/// The component with a custom section of this many bytes: size without meaning.
 pub fn with_custom_section(component: &[u8], bytes: u32) -> Vec<u8> {
     let name = b"\x07padding";
     let mut padded = component.to_vec();
@@ -186,8 +186,8 @@ pub fn with_custom_section(component: &[u8], bytes: u32) -> Vec<u8> {
     padded
 }
 
-/// The same component with another core module added, which has a memory of so many pages. Guests
-/// from text are of one core module, and a core module may have one memory.
+/// The component with another core module with a memory of this many pages. Guests from text have one core module,
+/// and a core module may have one memory.
 pub fn with_memory(component: &[u8], pages: u32) -> Vec<u8> {
     const CORE_MODULE: u8 = 1;
     const CORE_INSTANCE: u8 = 2;
@@ -202,12 +202,12 @@ pub fn with_memory(component: &[u8], pages: u32) -> Vec<u8> {
         u8::try_from(module.len()).expect("it is small"),
     ]);
     larger.extend(module);
-    // One instance, of the module with this index, which imports nothing.
+    // One instance, of the module with this index, without imports.
     larger.extend([CORE_INSTANCE, 4, 1, 0, index, 0]);
     larger
 }
 
-/// The kinds of a component's sections.
+/// Returns the kinds of a component's sections.
 fn sections(component: &[u8]) -> impl Iterator<Item = u8> {
     let mut rest = &component[8..];
     std::iter::from_fn(move || {
@@ -226,7 +226,7 @@ fn sections(component: &[u8]) -> impl Iterator<Item = u8> {
     })
 }
 
-/// Completes a guest's forms to a module, with those of the prelude that it does not define itself.
+/// Completes a guest's forms to a module with missing forms of the prelude.
 fn complete(guest: &str) -> String {
     if guest.lines().any(|line| line.starts_with("(module")) {
         return guest.to_owned();
@@ -246,7 +246,7 @@ fn complete(guest: &str) -> String {
     module + ")"
 }
 
-/// The identifier that a form of the prelude defines: `$next` of `(func $next …`.
+/// Returns the identifier that a form of the prelude defines: `$next` of `(func $next …`.
 fn identifier(form: &str) -> Option<&str> {
     let definition = form.lines().find(|line| line.starts_with('('))?;
     definition.split_whitespace().nth(1)
@@ -256,12 +256,12 @@ fn defines(guest: &str, name: &str) -> bool {
     guest.lines().any(|line| identifier(line) == Some(name))
 }
 
-/// Makes a core module a component of its world, and checks that it is valid.
+/// Turns a core module into a component of its world, and checks that it is valid.
 fn assemble(name: &str, module: &str) -> Vec<u8> {
     let mut core = wat::parse_str(module).unwrap_or_else(|error| panic!("{name}.wat: {error}"));
 
     let mut resolve = Resolve::default();
-    // Frozen: whatever is added to the contract, these were built before.
+    // A frozen version: later additions to the contract do not change these guests.
     let contract = Path::new(env!("CARGO_MANIFEST_DIR")).join("../wit/since-v0.2.0");
     let (contract, _) = resolve.push_dir(&contract).expect("the contract is valid");
     let own = folder().join(name).with_extension("wit");

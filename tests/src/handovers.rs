@@ -1,4 +1,4 @@
-//! Swarms that go from one executor to another while a model call is under way: what each may cost, and what it does.
+//! Handovers of swarms from one executor to another during a model call: their cost and their result.
 
 use std::time::Duration;
 
@@ -12,39 +12,39 @@ use crate::client::patiently;
 use crate::gateway::{Gateway, USER};
 use crate::upstream::{Gate, Reply, Upstream};
 
-/// What each swarm may spend: enough for two whole calls of its three agents' model, not for three.
+/// Budget of each swarm: enough for two complete calls of its three agents' model, not for three.
 const BUDGET: Credits = Credits::whole(3);
 
-/// Tokens that each call may generate.
+/// Maximum output tokens of each call.
 const OUTPUT_LIMIT: u32 = 400;
 
 const LEDGER_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How the executor of a swarm goes.
+/// The departure of a swarm's executor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Departure {
-    /// It stays: nothing happens to the swarm.
+    /// None: the executor stays.
     Stays,
-    /// It stops and gives its lease up.
+    /// The executor stops and releases its lease.
     Stops,
-    /// It is killed: its lease lapses.
+    /// The executor is killed: its lease expires.
     IsKilled,
 }
 
-/// What a swarm has come to.
+/// The outcome of a swarm.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Outcome {
-    /// What the ledger has charged for it, in micro-credits.
+    /// The ledger's charges, in micro-credits.
     charged: i64,
-    /// What its record says that it cost, in micro-credits.
+    /// The cost in the swarm's record, in micro-credits.
     told: i64,
     status: String,
     agents_completed: i64,
 }
 
-/// Hands swarms over so many times, on a gateway whose model is `scripted` and whose user is on a plan that has swarms.
-/// Returns what went wrong. Each swarm must cost no more than its budget, and come to the same as without a handover: also
-/// if its user has no more than that budget.
+/// Hands over this many swarms, on a gateway whose model is `scripted` and whose user's plan has swarms. Returns the
+/// faults. Each swarm must stay within its budget, and have the same outcome as without a handover, even if its user
+/// has no more than that budget.
 pub async fn hand_over(gateway: &Gateway, upstream: &Upstream, rounds: u32) -> Vec<String> {
     gateway.executor().stop().await;
     let mut faults = Vec::new();
@@ -70,7 +70,7 @@ pub async fn hand_over(gateway: &Gateway, upstream: &Upstream, rounds: u32) -> V
     faults
 }
 
-/// Has a swarm run whose model says as much as is paid for, and its executor go in this call.
+/// Runs a swarm whose model uses all paid tokens, and whose executor departs in this call.
 async fn run(
     gateway: &Gateway,
     upstream: &Upstream,
@@ -83,7 +83,7 @@ async fn run(
         false => None,
     };
     let gate = Gate::new();
-    // More than is believed: each call costs what is reserved for it.
+    // The reported usage exceeds the limit: each call costs its reservation.
     let whole = || Reply::chat_with_usage("All of it.", 100_000, 100_000);
     for _ in 0..call {
         upstream.will(whole());
@@ -104,7 +104,7 @@ async fn run(
             _ => executor.stop().await,
         }
         executor = gateway.another_executor();
-        // The heir asks for the call that is under way.
+        // The successor joins the call under way.
         patiently(async {
             while self::joined(gateway).await <= joined {
                 tokio::task::yield_now().await;
@@ -151,7 +151,7 @@ fn swarm() -> Value {
     json!({ "swarm_id": "handed over", "agents": agents, "max_total_credits": BUDGET })
 }
 
-/// Reserves what the user has beyond the budget of one swarm.
+/// Reserves the user's credits beyond the budget of one swarm.
 async fn hold_all_but_the_budget(gateway: &Gateway) -> HoldId {
     let ledger = &gateway.app().ledger;
     let account = AccountId(USER.to_owned());
@@ -174,7 +174,7 @@ async fn hold_all_but_the_budget(gateway: &Gateway) -> HoldId {
     hold
 }
 
-/// How often a call was asked for that was under way.
+/// Counts requests that joined a call under way.
 async fn joined(gateway: &Gateway) -> u64 {
     const SERIES: &str =
         "weir_requests_total{method=\"POST\",route=\"/internal/agent/code\",status=\"409\"} ";

@@ -1,4 +1,4 @@
-//! `Http2`: a client that speaks HTTP/2 on one connection, in the clear or over TLS.
+//! `Http2`: a client for HTTP/2 on one connection, in clear text or over TLS.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ use tokio_rustls::client::TlsStream;
 
 use crate::client::{Answer, EventStream, patiently};
 
-/// A connection, which closes when it is dropped.
+/// A connection, closed on drop.
 pub struct Http2 {
     send: SendRequest<Full<Bytes>>,
     authority: String,
@@ -31,13 +31,13 @@ pub struct Http2 {
 }
 
 impl Http2 {
-    /// Connects to a gateway that is known to speak it.
+    /// Connects to a gateway with prior knowledge of HTTP/2.
     pub async fn connect(address: SocketAddr) -> Self {
         let stream = TcpStream::connect(address).await.expect("it listens");
         Self::over(stream, &address.to_string()).await
     }
 
-    /// Speaks it over this, to this authority.
+    /// Starts HTTP/2 over a stream, for this authority.
     pub async fn over<S>(stream: S, authority: &str) -> Self
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
@@ -52,7 +52,7 @@ impl Http2 {
         }
     }
 
-    /// The same with an API key on every request.
+    /// The client with an API key on every request.
     #[must_use]
     pub fn with_key(mut self, key: &str) -> Self {
         self.key = Some(key.to_owned());
@@ -70,13 +70,14 @@ impl Http2 {
         self.try_post(path, body).await.expect("an answer")
     }
 
-    /// The same of a gateway that may not answer.
+    /// Posts JSON to a gateway that may not respond.
     pub async fn try_post(&self, path: &str, body: &Value) -> hyper::Result<Answer> {
         let request = self.request(Method::POST, path, body.to_string().into());
         Ok(whole(self.ask(request).await?).await)
     }
 
-    /// Posts JSON with `stream` set, and reads the answer as it comes. Dropping it gives it up, and leaves the connection.
+    /// Posts JSON with `stream` set, and reads the response as it arrives. A drop resets the stream, and keeps the
+    /// connection.
     pub async fn stream(&self, path: &str, body: &Value) -> EventStream {
         let mut body = body.clone();
         body["stream"] = Value::Bool(true);
@@ -84,7 +85,7 @@ impl Http2 {
         EventStream::of(self.ask(request).await.expect("an answer"))
     }
 
-    /// A request to this path.
+    /// Builds a request for this path.
     pub fn request(&self, method: Method, path: &str, body: Bytes) -> Request<Full<Bytes>> {
         let mut request = Request::builder()
             .method(method)
@@ -98,7 +99,7 @@ impl Http2 {
         request.body(Full::new(body)).expect("a legal request")
     }
 
-    /// Sends anything; the answer's body is yet to be read.
+    /// Sends any request; returns the response before its body.
     pub async fn ask(&self, request: Request<Full<Bytes>>) -> hyper::Result<Response<Incoming>> {
         let mut send = self.send.clone();
         patiently(async {
@@ -130,7 +131,8 @@ async fn whole(response: Response<Incoming>) -> Answer {
     }
 }
 
-/// Connects by TLS to `localhost` at this address, trusting this certificate alone, and offers these protocols by ALPN.
+/// Connects with TLS to `localhost` at this address, trusts only this certificate, and offers these protocols by
+/// ALPN.
 pub async fn connect_by_tls(
     address: SocketAddr,
     certificate: &[u8],

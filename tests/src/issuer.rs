@@ -1,7 +1,7 @@
-//! `SigningKey`: what an issuer of tokens has, and signs anything with.
+//! `SigningKey`: the key of an issuer of tokens, which signs any text.
 //!
-//! Header and claims are texts, so that a test can write what no library would: a name twice, a number
-//! as a text, an algorithm that was not used.
+//! Header and claims are texts, so that a test can write invalid ones: a name twice, a number as a text, an algorithm
+//! other than the one used.
 
 use aws_lc_rs::encoding::{AsDer, PublicKeyX509Der};
 use aws_lc_rs::rand::SystemRandom;
@@ -28,7 +28,7 @@ enum Pair {
 }
 
 impl SigningKey {
-    /// A new key for `RS256`, `PS256`, `ES256` or `EdDSA`.
+    /// Generates a key for `RS256`, `PS256`, `ES256` or `EdDSA`.
     pub fn generate(kid: &str, algorithm: &'static str) -> Self {
         let pair = match algorithm {
             "RS256" | "PS256" => RsaKeyPair::generate(KeySize::Rsa2048).map(Pair::Rsa),
@@ -43,7 +43,7 @@ impl SigningKey {
         }
     }
 
-    /// The public key as a JSON Web Key.
+    /// Returns the public key as a JSON Web Key.
     pub fn jwk(&self) -> Value {
         let mut jwk = json!({ "kid": self.kid, "alg": self.algorithm, "use": "sig" });
         let parameters = match &self.pair {
@@ -72,7 +72,7 @@ impl SigningKey {
         jwk
     }
 
-    /// The public key as DER: what a confused verifier might take for a shared secret.
+    /// Returns the public key as DER: a confused verifier might use it as a shared secret.
     pub fn public_der(&self) -> Vec<u8> {
         let Pair::Rsa(pair) = &self.pair else {
             panic!("only asked of RSA keys");
@@ -81,24 +81,24 @@ impl SigningKey {
         der.as_ref().to_vec()
     }
 
-    /// The header that tokens of this key usually have.
+    /// Returns the usual header of this key's tokens.
     pub fn header(&self) -> Value {
         json!({ "alg": self.algorithm, "typ": "JWT", "kid": self.kid })
     }
 
-    /// A token with the usual header.
+    /// Signs a token with the usual header.
     pub fn token(&self, claims: &Value) -> String {
         self.token_of(&self.header().to_string(), &claims.to_string())
     }
 
-    /// A token with this header and payload, whatever they say.
+    /// Signs a token with this header and payload, valid or not.
     pub fn token_of(&self, header: &str, payload: &str) -> String {
         let message = format!("{}.{}", encode(header), encode(payload));
         let signature = encode(self.sign(message.as_bytes()));
         format!("{message}.{signature}")
     }
 
-    /// A signature by the key's own algorithm.
+    /// Signs with the key's own algorithm.
     pub fn sign(&self, message: &[u8]) -> Vec<u8> {
         let random = SystemRandom::new();
         match &self.pair {
@@ -122,13 +122,13 @@ impl SigningKey {
     }
 }
 
-/// The set of public keys that an issuer publishes.
+/// Returns the set of public keys that an issuer publishes.
 pub fn key_set<'a>(keys: impl IntoIterator<Item = &'a SigningKey>) -> Value {
     let keys: Vec<_> = keys.into_iter().map(SigningKey::jwk).collect();
     json!({ "keys": keys })
 }
 
-/// Base64 as tokens have it.
+/// Encodes Base64 in the form of tokens.
 pub fn encode(bytes: impl AsRef<[u8]>) -> String {
     URL_SAFE_NO_PAD.encode(bytes)
 }

@@ -1,9 +1,10 @@
-//! What weir's tests stand on: a running gateway, a scripted provider, guests that misbehave.
+//! The base of weir's tests: a running gateway, a scripted provider, guests that misbehave.
 //!
-//! Everything is real but the provider and most issuers of tokens: sockets, WebAssembly, databases. See
+//! All parts are real except the provider and most issuers of tokens: sockets, WebAssembly, databases. See
 //! [`gateway::Gateway`], [`upstream::Upstream`], [`issuer::SigningKey`], [`oidc::OidcServer`], [`guests`] and
 //! [`ledger`].
 
+pub mod api;
 pub mod client;
 pub mod collector;
 pub mod gateway;
@@ -38,7 +39,7 @@ pub use upstream::{Gate, Reply, Upstream};
 
 use std::time::Duration;
 
-/// The figure that so many hundredths of all are not beyond. Sorts them.
+/// Returns the percentile of the figures, in hundredths. Sorts them.
 pub fn percentile(figures: &mut [Duration], hundredths: usize) -> Duration {
     figures.sort();
     figures[figures.len() * hundredths / 100]

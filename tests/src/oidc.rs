@@ -1,8 +1,8 @@
-//! `OidcServer`: a certified OpenID provider, `oidc-provider` on Node, for services that ask it for tokens
-//! by the client credentials grant.
+//! `OidcServer`: a certified OpenID provider, `oidc-provider` on Node, for services that get tokens by the client
+//! credentials grant.
 //!
-//! What it does is in `tests/oidc/server.mjs`. It ends when its standard input does, so that it does not
-//! outlive the tests, however they end.
+//! Its behaviour is in `tests/oidc/server.mjs`. The server ends with its standard input, so that it never outlives
+//! the tests.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::SocketAddr;
@@ -28,7 +28,7 @@ pub struct OidcServer {
     state: State,
 }
 
-/// A service that the server knows.
+/// A service with credentials at the server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct OidcClient {
     /// The client's id, and the `sub` of its tokens.
@@ -39,11 +39,11 @@ pub struct OidcClient {
     pub email: &'static str,
     /// The scopes that it may ask for.
     pub scope: &'static str,
-    /// How its tokens are signed.
+    /// The algorithm of its tokens.
     pub algorithm: &'static str,
 }
 
-/// A service to let in.
+/// A service with access.
 pub const ROBOT: OidcClient = OidcClient {
     id: "robot",
     secret: "robot-secret-9876543210",
@@ -52,7 +52,7 @@ pub const ROBOT: OidcClient = OidcClient {
     algorithm: "RS256",
 };
 
-/// Another one to let in, with a signature of another kind, and less that it may do.
+/// Another service with access, another algorithm, and fewer permissions.
 pub const CALLER: OidcClient = OidcClient {
     id: "caller",
     secret: "caller-secret-9876543210",
@@ -61,7 +61,7 @@ pub const CALLER: OidcClient = OidcClient {
     algorithm: "ES256",
 };
 
-/// A service that belongs on no list.
+/// A service without access.
 pub const STRANGER: OidcClient = OidcClient {
     id: "stranger",
     secret: "stranger-secret-9876543210",
@@ -70,12 +70,12 @@ pub const STRANGER: OidcClient = OidcClient {
     algorithm: "RS256",
 };
 
-/// The program. Node takes it as text, so that it looks for modules in the working directory and not
-/// beside the source.
+/// The program. Node reads it as text, so that it looks for modules in the working directory and not beside the
+/// source.
 const PROGRAM: &str = include_str!("../oidc/server.mjs");
 
 impl OidcServer {
-    /// A server of its own, with new keys.
+    /// Starts a server with new keys.
     pub fn start() -> Self {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR"))
             .parent()
@@ -110,27 +110,27 @@ impl OidcServer {
         }
     }
 
-    /// Its name, which is its address too: `http://127.0.0.1:…`, without a path.
+    /// Returns its name, which is also its address: `http://127.0.0.1:…`, without a path.
     pub fn issuer(&self) -> &str {
         &self.state.issuer
     }
 
-    /// Where it gives out tokens.
+    /// Returns the URL of its token endpoint.
     pub fn token_url(&self) -> String {
         format!("{}/token", self.state.issuer)
     }
 
-    /// The names of its keys: `kid`.
+    /// Returns the names of its keys: `kid`.
     pub fn keys(&self) -> &[String] {
         &self.state.keys
     }
 
-    /// A token for a client, with these scopes: names with spaces between them, or none.
+    /// Returns a token for a client with these scopes: names separated by spaces, or empty.
     pub async fn token(&self, client: OidcClient, scope: &str) -> String {
         self.token_for(AUDIENCE, client, scope).await
     }
 
-    /// The same for another audience, which is a URL.
+    /// Returns a token for another audience, which is a URL.
     pub async fn token_for(&self, audience: &str, client: OidcClient, scope: &str) -> String {
         let credentials = STANDARD.encode(format!("{}:{}", client.id, client.secret));
         let scope = scope.replace(' ', "+");
@@ -151,7 +151,7 @@ impl OidcServer {
         }
     }
 
-    /// Changes all its keys. The old ones are no longer published.
+    /// Replaces all its keys. The old ones are no longer published.
     pub fn rotate(&mut self) {
         self.orders.write_all(b"rotate\n").expect("it is there");
         self.state = State::read(&mut self.answers);
@@ -160,13 +160,13 @@ impl OidcServer {
 
 impl Drop for OidcServer {
     fn drop(&mut self) {
-        // By its id, which is nobody else's before the wait.
+        // Killed by its id, which stays reserved until the wait.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// What the server says when it listens, and when it has changed its keys.
+/// The server's output when it listens, and after a rotation of its keys.
 struct State {
     issuer: String,
     keys: Vec<String>,

@@ -1,4 +1,4 @@
-//! More requests than a gateway can serve: what of them it serves all the same, and how soon it is itself again.
+//! Overload: more requests than a gateway can serve, the requests it still serves, and its recovery.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,34 +11,33 @@ use tokio::time::{Instant, MissedTickBehavior, interval};
 
 use crate::client::{Client, patiently};
 
-/// How often health is asked for meanwhile, each time over a new connection.
+/// Time between two health probes, each over a new connection.
 const PROBE_EVERY: Duration = Duration::from_millis(100);
 
-/// What becomes of it.
+/// The result of an overload.
 #[derive(Debug)]
 pub struct Overload {
-    /// Requests served in a second by a gateway that has just enough to do.
+    /// Requests served per second at saturation.
     pub peak: f64,
-    /// Requests served in a second of those beyond that.
+    /// Requests served per second during the overload.
     pub goodput: f64,
-    /// Requests a second that were made.
+    /// Requests sent per second.
     pub offered: f64,
-    /// How many answers had which status; 0 where there was none.
+    /// Number of responses by status; 0 for no response.
     pub answers: BTreeMap<u16, usize>,
-    /// Refusals that did not say when to try again.
+    /// Refusals without `Retry-After`.
     pub without_retry_after: usize,
     /// The slowest refusal.
     pub slowest_refusal: Duration,
-    /// The slowest probe, and how many were not answered 200.
+    /// The slowest probe.
     pub slowest_probe: Duration,
-    /// Probes that were not answered 200.
+    /// Probes with another status than 200.
     pub failed_probes: usize,
-    /// From the last request on until one is served as fast as before.
+    /// Time from the last request to the first one served as fast as before.
     pub recovered_in: Duration,
 }
 
-/// Asks as much as can be served at once, then five times as many requests a second, whether the earlier ones are answered or
-/// not; each for so long.
+/// Saturates the gateway, then sends five times as many requests per second in an open loop; each for this long.
 pub async fn overload(client: &Client, request: &Value, turns: usize, each: Duration) -> Overload {
     let alone = Instant::now();
     let answer = client.post("/chat", request).await;
@@ -50,7 +49,7 @@ pub async fn overload(client: &Client, request: &Value, turns: usize, each: Dura
     let stop = Arc::new(AtomicBool::new(false));
     let probing = tokio::spawn(probe(client.clone(), stop.clone()));
     let mut clock = interval(Duration::from_secs_f64(1.0 / offered));
-    // Those that are due at once are made at once: that is an open loop.
+    // Overdue requests are sent at once: that is an open loop.
     clock.set_missed_tick_behavior(MissedTickBehavior::Burst);
     let mut requests = JoinSet::new();
     let began = Instant::now();
@@ -104,7 +103,7 @@ pub async fn overload(client: &Client, request: &Value, turns: usize, each: Dura
     }
 }
 
-/// Requests served in a second where as many are under way as there are turns.
+/// Returns the requests served per second with as many under way as there are turns.
 async fn saturate(client: &Client, request: &Value, turns: usize, each: Duration) -> f64 {
     let until = Instant::now() + each;
     let lanes = (0..turns).map(|_| async {

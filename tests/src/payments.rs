@@ -1,4 +1,4 @@
-//! A payment processor's events, as it writes and signs them, and what has become of the users whom they are about.
+//! Events of a payment processor in its own form and signature, and their effect on users.
 
 use std::time::Duration;
 
@@ -15,18 +15,18 @@ use weir_storage::clock::{ManualClock, Millis};
 use crate::client::{Answer, Client, patiently};
 use crate::ledger::random::Random;
 
-/// Where the processor tells.
+/// The path of the processor's webhook.
 pub const WEBHOOK: &str = "/billing/webhook";
 
 /// A user with a customer, a subscription and payments, all named after them.
 #[derive(Debug, Clone)]
 pub struct Payer(pub String);
 
-/// A span, as ISO 8601 has its two ends.
+/// A period by its two ends in ISO 8601.
 #[derive(Debug, Clone, Copy)]
 pub struct Span(pub &'static str, pub &'static str);
 
-/// What a subscription is like.
+/// The properties of a subscription.
 #[derive(Debug, Clone, Copy)]
 pub struct Like {
     /// The plan.
@@ -35,47 +35,47 @@ pub struct Like {
     pub status: &'static str,
     /// The period.
     pub period: Span,
-    /// Whether it is to end with it.
+    /// The subscription ends with its period.
     pub ends: bool,
-    /// Whether the processor collects nothing for it.
+    /// The processor collects no payment for it.
     pub paused: bool,
 }
 
 /// A paid change of plan within a period: its moment and the period's end, and the cents of its two lines.
 #[derive(Debug, Clone, Copy)]
 pub struct Switch {
-    /// What is left of the period.
+    /// The rest of the period.
     pub left: Span,
-    /// The plan before, and what is given back of its price, below zero.
+    /// The plan before, and the refunded part of its price, below zero.
     pub from: (&'static str, i64),
-    /// The plan after, and what is charged of its price.
+    /// The plan after, and the charged part of its price.
     pub to: (&'static str, i64),
 }
 
-/// What a user has by what was paid.
+/// A user's paid plan and credits.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Standing {
     /// The plan's name.
     pub plan: String,
     /// Whole credits of the plan.
     pub plan_credits: i64,
-    /// Whole credits that were bought.
+    /// Whole credits from purchases.
     pub topup: i64,
-    /// Whole credits that are owed.
+    /// Whole credits owed.
     pub owed: i64,
-    /// Whether the plan is to end with its period.
+    /// The plan ends with its period.
     pub is_ending: bool,
     /// The end of its period.
     pub period_end: String,
 }
 
-/// Seconds since 1970 of a moment by ISO 8601.
+/// Returns the seconds since 1970 of an ISO 8601 moment.
 pub fn seconds(moment: &str) -> i64 {
     let moment: Timestamp = moment.parse().expect("ISO 8601");
     moment.as_second()
 }
 
-/// An event about an object.
+/// Returns an event about an object.
 pub fn event(id: &str, name: &str, at: &str, object: &Value) -> Value {
     json!({ "id": id, "object": "event", "api_version": "2024-06-20", "type": name, "created": seconds(at),
             "livemode": false, "pending_webhooks": 1, "data": { "object": object } })
@@ -93,13 +93,13 @@ impl Like {
         }
     }
 
-    /// The same in another status.
+    /// The subscription in another status.
     #[must_use]
     pub fn in_status(self, status: &'static str) -> Self {
         Self { status, ..self }
     }
 
-    /// The same, with `pause_collection`.
+    /// The subscription with `pause_collection`.
     #[must_use]
     pub fn paused(self) -> Self {
         Self {
@@ -108,7 +108,7 @@ impl Like {
         }
     }
 
-    /// The same, ending with its period.
+    /// The subscription, ending with its period.
     #[must_use]
     pub fn ending(self) -> Self {
         Self { ends: true, ..self }
@@ -116,17 +116,17 @@ impl Like {
 }
 
 impl Payer {
-    /// The processor's customer.
+    /// Returns the id of the processor's customer.
     pub fn customer(&self) -> String {
         format!("cus_{}", self.0)
     }
 
-    /// The subscription.
+    /// Returns the id of the subscription.
     pub fn subscription(&self) -> String {
         format!("sub_{}", self.0)
     }
 
-    /// The payment of a name.
+    /// Returns the id of a payment by its name.
     pub fn payment(&self, name: &str) -> String {
         format!("pi_{}_{name}", self.0)
     }
@@ -214,14 +214,14 @@ impl Payer {
         self.event(name, id, at, &object)
     }
 
-    /// `invoice.paid` of a change of plan, as Stripe's API version 2024-12-18.acacia has it: prorations are invoice items
-    /// (`InvoiceLineItem` of the `stripe` package 17.5.0 for Node.js; a change's two lines:
+    /// `invoice.paid` of a change of plan, as Stripe's API version 2024-12-18.acacia has it: prorations are invoice
+    /// items (`InvoiceLineItem` of the `stripe` package 17.5.0 for Node.js; a change's two lines:
     /// <https://docs.stripe.com/billing/subscriptions/prorations>).
     pub fn switch_paid(&self, id: &str, at: &str, payment: &str, switch: Switch) -> Value {
         self.switch("invoice.paid", id, at, payment, switch)
     }
 
-    /// The same where nothing could be charged.
+    /// `invoice.payment_failed` of a change of plan.
     pub fn switch_failed(&self, id: &str, at: &str, switch: Switch) -> Value {
         self.switch("invoice.payment_failed", id, at, id, switch)
     }
@@ -264,7 +264,7 @@ impl Payer {
         self.event(&format!("payment_intent.{outcome}"), id, at, &object)
     }
 
-    /// `charge.refunded`: so many cents of the payment in all.
+    /// `charge.refunded`, with the refunded cents of the payment in total.
     pub fn refunded(&self, id: &str, at: &str, payment: &str, cents: i64) -> Value {
         let object = json!({ "id": format!("ch_{}_{payment}", self.0), "object": "charge",
             "customer": self.customer(), "payment_intent": self.payment(payment), "amount": 500,
@@ -272,7 +272,7 @@ impl Payer {
         self.event("charge.refunded", id, at, &object)
     }
 
-    /// `charge.dispute.funds_withdrawn`: so many cents of the payment.
+    /// `charge.dispute.funds_withdrawn`, with the disputed cents of the payment.
     pub fn disputed(&self, id: &str, at: &str, payment: &str, cents: i64) -> Value {
         let object = json!({ "id": format!("dp_{}_{id}", self.0), "object": "dispute",
             "charge": format!("ch_{}_{payment}", self.0), "payment_intent": self.payment(payment),
@@ -280,7 +280,7 @@ impl Payer {
         self.event("charge.dispute.funds_withdrawn", id, at, &object)
     }
 
-    /// What the user has.
+    /// Returns the user's paid plan and credits.
     pub async fn standing(&self, app: &App) -> Standing {
         let account = app.ledger.find_account(&AccountId(self.0.clone())).await;
         let account = account.expect("the database answers").expect("a user");
@@ -294,8 +294,8 @@ impl Payer {
         }
     }
 
-    /// Status, plan and period's end of the subscription, and whether it is to end and has an unpaid invoice, as they are
-    /// stored; `None` if it is not known.
+    /// Returns status, plan, end of period, ending and unpaid invoice of the stored subscription; `None` if it is
+    /// unknown.
     pub async fn subscription_row(
         &self,
         app: &App,
@@ -317,7 +317,7 @@ impl Payer {
         ))
     }
 
-    /// The payments: id, kind, micro-credits, cents, and the cents that went back.
+    /// Returns the payments: id, kind, micro-credits, cents, and refunded cents.
     pub async fn payments(&self, app: &App) -> Vec<(String, String, i64, i64, i64)> {
         let text = "SELECT id, kind, credits, amount, refunded FROM payments WHERE user_id = $1 ORDER BY id";
         let rows = sqlx::query(text)
@@ -330,7 +330,7 @@ impl Payer {
         rows.iter().map(read).collect()
     }
 
-    /// The kinds of what the user was told.
+    /// Returns the kinds of the user's notices.
     pub async fn notices(&self, app: &App) -> Vec<String> {
         sqlx::query_scalar("SELECT kind FROM notices WHERE user_id = $1 ORDER BY id")
             .bind(&self.0)
@@ -340,7 +340,7 @@ impl Payer {
     }
 }
 
-/// The processor, as a gateway knows it: it signs with the gateway's secret.
+/// The processor of a gateway: it signs with the gateway's secret.
 #[derive(Clone)]
 pub struct Processor {
     client: Client,
@@ -348,7 +348,7 @@ pub struct Processor {
 }
 
 impl Processor {
-    /// The processor of a gateway's.
+    /// The processor of this gateway.
     pub fn new(client: Client, app: &App) -> Self {
         Self {
             client,
@@ -356,23 +356,23 @@ impl Processor {
         }
     }
 
-    /// The header's value for a body that is sent now.
+    /// Returns the signature header for a body that is sent now.
     pub fn signature(&self, body: &str) -> String {
         self.signature_at(body, self.app.ledger.now())
     }
 
-    /// The same at another moment.
+    /// Returns the signature header for another moment.
     pub fn signature_at(&self, body: &str, at: Millis) -> String {
         let secret = self.app.payments.webhook_secrets.first();
         sign(secret.expect("a processor"), at.seconds(), body.as_bytes())
     }
 
-    /// Sends an event, which must be taken, and waits until it was tried.
+    /// Sends an event, which must be accepted, and waits for the attempt to apply it.
     pub async fn tell(&self, event: &Value) {
         self.hand_in(event).await;
         let text = "SELECT CAST(COUNT(*) AS BIGINT) FROM payment_events \
                     WHERE id = $1 AND (attempts > 0 OR applied_at IS NOT NULL)";
-        // A gateway on a busy machine acknowledges it before that.
+        // A busy gateway acknowledges the event before it applies it.
         patiently(async {
             loop {
                 let tried: i64 = sqlx::query_scalar(text)
@@ -389,7 +389,7 @@ impl Processor {
         .await;
     }
 
-    /// Sends an event, which must be taken.
+    /// Sends an event, which must be accepted.
     pub async fn hand_in(&self, event: &Value) {
         let answer = self.send(event).await;
         assert_eq!(answer.status, StatusCode::OK, "{}: {event}", answer.text());
@@ -412,7 +412,7 @@ impl Processor {
         client.send(Method::POST, WEBHOOK, json, body).await
     }
 
-    /// State and outcome of an event, or its last error.
+    /// Returns state and outcome of an event, or its last error.
     pub async fn state_of(&self, event: &Value) -> (String, String) {
         let text =
             "SELECT state, COALESCE(outcome, last_error, '') FROM payment_events WHERE id = $1";
@@ -424,7 +424,7 @@ impl Processor {
         (row.get(0), row.get(1))
     }
 
-    /// How many of a user's events are not applied.
+    /// Counts a user's unapplied events.
     pub async fn open_events(&self, payer: &Payer) -> i64 {
         let text = "SELECT CAST(COUNT(*) AS BIGINT) FROM payment_events \
                     WHERE (user_id = $1 OR customer_id = $2 OR subject = $3) AND applied_at IS NULL";
@@ -439,21 +439,22 @@ impl Processor {
     }
 }
 
-/// The moment at which [`Payer::story`] is over.
+/// The moment at the end of [`Payer::story`].
 pub const AFTER_THE_STORY: &str = "2026-03-25T00:00:00Z";
 
-/// Copies of each event of a story that are sent, and how many are under way at once.
+/// Copies of each event of a story, and concurrent deliveries.
 const COPIES: usize = 5;
 const AT_ONCE: usize = 20;
 
 impl Payer {
-    /// An event of each type, and of some more than one: a subscription that begins with a checkout, is raised to `pro` by an
-    /// invoice that is paid, has an unpaid invoice and is deleted, half of its first payment disputed; and bought credits, half of them refunded.
+    /// Returns events of each type, some more than once: a subscription begins with a checkout, is raised to `pro` by
+    /// a paid invoice, has an unpaid invoice and is deleted, and half of its first payment is disputed; half of the
+    /// bought credits are refunded.
     pub fn story(&self) -> Vec<Value> {
         let period = Span("2026-03-20T00:00:00Z", "2026-04-20T00:00:00Z");
         let (guru, pro) = (Like::active("guru", period), Like::active("pro", period));
         let first = "2026-03-20T00:00:00Z";
-        // 30 of 31 days.
+        // The rest is 30 of 31 days.
         let raise = Switch {
             left: Span("2026-03-21T00:00:00Z", "2026-04-20T00:00:00Z"),
             from: ("guru", -968),
@@ -496,7 +497,7 @@ impl Payer {
         ]
     }
 
-    /// Sends a story: every event several times, in an order that is drawn, many at once, to one node or another.
+    /// Sends a story: every event several times, in random order, concurrently, to random nodes.
     pub async fn tell_shuffled(&self, nodes: &[Processor], random: &mut Random) {
         let mut events: Vec<Value> = self.story();
         events = vec![events; COPIES].concat();
@@ -512,7 +513,7 @@ impl Payer {
             .await;
     }
 
-    /// Waits until all events are applied; lets time pass for those that are to be tried again. Returns whether they are.
+    /// Waits until all events are applied; advances the clock for retries. Returns whether they are.
     pub async fn until_applied(&self, node: &Processor, clock: &ManualClock) -> bool {
         for _ in 0..1_000 {
             if node.open_events(self).await == 0 {
@@ -524,7 +525,7 @@ impl Payer {
         false
     }
 
-    /// All that has come of what was told, but for the user's own name.
+    /// Returns the effects of the story, without the user's own name.
     pub async fn outcome(&self, app: &App) -> String {
         let all = (
             self.standing(app).await,

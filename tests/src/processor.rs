@@ -1,7 +1,7 @@
-//! `Processor`: a processor of payments that a test scripts, with an API like Stripe's.
+//! `Processor`: a scripted payment processor with an API like Stripe's.
 //!
-//! It keeps its answers by idempotency key, as Stripe does: the same call again gets the first one's answer, another call
-//! under the key an error. What it is asked is recorded ([`Call`]).
+//! Responses are kept by idempotency key, as Stripe does: the same call again gets the first response, another call
+//! under the key an error. Calls are recorded ([`Call`]).
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -11,10 +11,10 @@ use tempfile::TempDir;
 
 use crate::upstream::{Reply, Request, Upstream};
 
-/// What weir proves itself to it with.
+/// The credential of weir at the processor.
 pub const SECRET_KEY: &str = "sk_test_0123456789abcdef";
 
-/// What its webhooks are signed with.
+/// The key of its webhook signatures.
 pub const WEBHOOK_SECRET: &str = "whsec_0123456789abcdef";
 
 /// A processor of payments on a socket of its own.
@@ -37,16 +37,16 @@ pub struct Call {
     pub key: Option<String>,
 }
 
-/// What an answer is made into on its way.
+/// A change of a response on its way.
 type Fault = Box<dyn Fn(Reply) -> Reply + Send>;
 
 #[derive(Default)]
 struct Books {
-    /// By idempotency key: the call, and its answer.
+    /// Calls and their responses, by idempotency key.
     kept: BTreeMap<String, (Call, u16, Value)>,
-    /// By id.
+    /// Sessions by id.
     sessions: BTreeMap<String, Value>,
-    /// In the order in which they were made.
+    /// Payments in order.
     intents: Vec<Value>,
     customers: usize,
     default_method: Option<String>,
@@ -56,7 +56,7 @@ struct Books {
 }
 
 impl Processor {
-    /// Starts one on a free port.
+    /// Starts a processor on a free port.
     pub async fn start() -> Self {
         let upstream = Upstream::start().await;
         let books = Arc::<Mutex<Books>>::default();
@@ -78,7 +78,7 @@ impl Processor {
         self.upstream.base_url()
     }
 
-    /// The settings of a gateway that sells through it, as TOML.
+    /// The settings of a gateway that uses it, as TOML.
     pub fn settings(&self) -> String {
         let file = |name| self.folder.path().join(name);
         format!(
@@ -90,38 +90,38 @@ impl Processor {
         )
     }
 
-    /// Has the next call be answered so, and change nothing.
+    /// Answers the next call with this reply, and changes nothing.
     pub fn will(&self, reply: Reply) -> &Self {
         self.upstream.will(reply);
         self
     }
 
-    /// Has the next call be done, and its answer be made into something else on its way.
+    /// Performs the next call, and changes its response on the way.
     pub fn will_do_but(&self, fault: impl Fn(Reply) -> Reply + Send + 'static) -> &Self {
         self.books().faults.push_back(Box::new(fault));
         self
     }
 
-    /// Has all charges be declined, or none.
+    /// Declines all charges, or accepts them.
     pub fn declines(&self, declines: bool) {
         self.books().declines = declines;
     }
 
-    /// Gives all customers a card, and has them choose something to pay invoices with.
+    /// Gives all customers a card, and sets their payment method for invoices.
     pub fn set_methods(&self, card: Option<&str>, chosen: Option<&str>) {
         let mut books = self.books();
         books.card = card.map(str::to_owned);
         books.default_method = chosen.map(str::to_owned);
     }
 
-    /// Has somebody pay on a page, or the page lapse: `complete`, or `expired`.
+    /// Completes a payment page, or lets it expire: `complete`, or `expired`.
     pub fn end_session(&self, id: &str, status: &str) {
         let mut books = self.books();
         let session = books.sessions.get_mut(id).expect("a session");
         session["status"] = status.into();
     }
 
-    /// The pages that can be paid on.
+    /// Returns the payment pages that are open.
     pub fn open_sessions(&self) -> Vec<Value> {
         let books = self.books();
         let open = books.sessions.values();
@@ -130,22 +130,22 @@ impl Processor {
             .collect()
     }
 
-    /// How many pages it has made.
+    /// Returns the number of payment pages.
     pub fn sessions(&self) -> usize {
         self.books().sessions.len()
     }
 
-    /// How many customers it has made.
+    /// Returns the number of customers.
     pub fn customers(&self) -> usize {
         self.books().customers
     }
 
-    /// The payments that were tried without their customer, the first one first.
+    /// Returns the payments without the customer's presence, in order.
     pub fn intents(&self) -> Vec<Value> {
         self.books().intents.clone()
     }
 
-    /// What it was asked so far, each with what every call must have.
+    /// Returns all calls so far, after a check of the fields that every call must have.
     pub fn calls(&self) -> Vec<Call> {
         let requests = self.upstream.requests();
         requests
@@ -158,7 +158,7 @@ impl Processor {
             .collect()
     }
 
-    /// The version of its API that each call asked for.
+    /// Returns the API version of each call.
     pub fn versions(&self) -> Vec<String> {
         let requests = self.upstream.requests();
         let versions = requests
@@ -205,12 +205,12 @@ impl Call {
         }
     }
 
-    /// The value of a field.
+    /// Returns the value of a field.
     pub fn field(&self, name: &str) -> &str {
         self.fields.get(name).map_or("", String::as_str)
     }
 
-    /// Its fields below a name: `metadata[a]` as `a`.
+    /// Returns its fields below a name: `metadata[a]` as `a`.
     fn below(&self, name: &str) -> Value {
         let fields = self.fields.iter().filter_map(|(field, value)| {
             let rest = field.strip_prefix(name)?.strip_prefix('[')?;
@@ -220,7 +220,7 @@ impl Call {
     }
 }
 
-/// A part of a form as it was meant.
+/// Decodes a part of a form.
 fn decoded(text: &str) -> String {
     let text = text.replace('+', " ");
     let mut bytes = Vec::new();

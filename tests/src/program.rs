@@ -1,12 +1,12 @@
-//! The `weir` command of another profile than that of who runs it, built when it is asked for.
+//! The `weir` command in another profile than the running test's, built on demand.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Builds `weir` and returns where it is: in the folder of builds that this program is in.
+/// Builds `weir` and returns its path, in the build folder of this program.
 ///
-/// It is built beside this package, so that it has the features that this package has it with: otherwise all that it stands
-/// on would be built twice.
+/// `weir` is built together with this package, so that its features equal this package's: otherwise all its
+/// dependencies would be built twice.
 pub fn build_weir(profile: &str) -> PathBuf {
     let program = std::env::current_exe().expect("a program has a path");
     let target = program

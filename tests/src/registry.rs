@@ -5,13 +5,13 @@ use std::path::Path;
 
 use crate::stores::{Folder, Server, as_unprivileged};
 
-/// Who may use a registry that asks for it.
+/// The user of a registry with a password.
 pub const REGISTRY_USER: &str = "alice";
 
-/// The password of that user. Nothing that is printed may hold it.
+/// The password of that user. No output may contain it.
 pub const REGISTRY_PASSWORD: &str = "registry-secret-123";
 
-/// The same as bcrypt has it, which is all that the registry reads.
+/// The password in bcrypt, the only form that the registry reads.
 const PASSWORD_FILE: &str = "alice:$2b$05$abcdefghijklmnopqrstuuhxPeeyH3786o9NEHeIBG0hXkC1uUepC\n";
 
 /// An empty registry. Stopped when dropped.
@@ -20,12 +20,12 @@ pub struct Registry {
 }
 
 impl Registry {
-    /// One that is open to all.
+    /// Starts a registry without authentication.
     pub fn start() -> Self {
         Self::with("")
     }
 
-    /// One for [`REGISTRY_USER`] alone.
+    /// Starts a registry for [`REGISTRY_USER`] alone.
     pub fn with_password() -> Self {
         Self::with("auth: { htpasswd: { realm: it, path: htpasswd } }\n")
     }
@@ -51,12 +51,12 @@ impl Registry {
         Self { server }
     }
 
-    /// Where it listens.
+    /// The registry's address.
     pub fn address(&self) -> SocketAddr {
         ([127, 0, 0, 1], self.server.port()).into()
     }
 
-    /// What an artifact in it is called.
+    /// Returns the reference of an artifact.
     pub fn reference(&self, name_and_tag: &str) -> String {
         format!("oci://{}/{name_and_tag}", self.address())
     }

@@ -1,4 +1,4 @@
-//! The sandbox by itself, without a gateway around it.
+//! A sandbox without a gateway.
 
 use serde_json::Value;
 use weir_dialects as dialect;
@@ -6,12 +6,12 @@ use weir_sandbox::adapter::ProviderWorld;
 use weir_sandbox::adapter::bindings::adapter::{Request, Task};
 use weir_sandbox::{Engine, GuestLimits, LoadError, Room, Sandbox, World, loading};
 
-/// A sandbox for adapters with room for so many guests.
+/// A sandbox for adapters with room for this many guests.
 pub fn sandbox(instances: u32) -> Sandbox<ProviderWorld> {
     sandbox_of(instances)
 }
 
-/// The same for plugins of any world.
+/// A sandbox for plugins of any world.
 pub fn sandbox_of<W: World>(instances: u32) -> Sandbox<W> {
     let room = Room {
         guests: instances,
@@ -30,7 +30,7 @@ pub async fn load<W: World>(
     loading::load(sandbox, None, &GuestLimits::default(), name, component).await
 }
 
-/// What an adapter is handed for the body of a chat request.
+/// Returns an adapter's input for the body of a chat request.
 ///
 /// # Panics
 ///

@@ -1,23 +1,23 @@
-//! One exchange, scripted for each provider's API: whatever adapter reads it, a client is told the same.
+//! One exchange, scripted for each provider's API: a client gets the same response through every adapter.
 
 use serde_json::{Value, json};
 
 use crate::upstream::Reply;
 
-/// What a model does.
+/// A model's behaviour.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scenario {
     /// Says `Hello there`.
     Text,
     /// Calls `look` with `{"at": 1}`.
     Tool,
-    /// Says `Two`, and calls `look` with `{"at": 1}` and with nothing.
+    /// Says `Two`, and calls `look` with `{"at": 1}` and without arguments.
     ParallelTools,
     /// Thinks `Hm.`, and says `So`.
     Reasoning,
-    /// Declines to answer.
+    /// Refuses.
     Refusal,
-    /// Says `So`, and has no tokens left.
+    /// Says `So`, and reaches the token limit.
     Length,
     /// Says `{"answer": 42}`.
     Structured,
@@ -28,14 +28,11 @@ pub enum Scenario {
 /// Tokens of every exchange's input and output.
 pub const USED: (u64, u64) = (12, 7);
 
-/// An answer by a schema.
+/// A response with a schema.
 const ANSWER: &str = "{\"answer\": 42}";
 
-/// Adapters that have an upstream.
-pub const ADAPTERS: [&str; 4] = ["openai", "anthropic", "gemini", "ollama"];
-
 impl Scenario {
-    /// All but the error.
+    /// All except the error.
     pub const WHOLE: [Self; 7] = [
         Self::Text,
         Self::Tool,
@@ -46,7 +43,8 @@ impl Scenario {
         Self::Structured,
     ];
 
-    /// What an upstream answers whose dialect this adapter speaks; `None` where its API has no such thing.
+    /// Returns the upstream's response in the dialect of this adapter; `None` if its API does not support the
+    /// scenario.
     pub fn reply(self, adapter: &str, stream: bool) -> Option<Reply> {
         if self == Self::ErrorInside && !stream || self == Self::Refusal && adapter == "ollama" {
             return None;
@@ -58,7 +56,9 @@ impl Scenario {
             ("anthropic", true) => self.anthropic_stream(),
             ("gemini", _) => self.gemini(stream),
             ("ollama", _) => self.ollama(stream),
-            _ => panic!("{adapter} has no upstream"),
+            _ => panic!(
+                "the adapter {adapter} has no scripted replies; add them to `Scenario` in tests/src/scenario.rs"
+            ),
         })
     }
 
@@ -105,7 +105,7 @@ impl Scenario {
                 vec![call(0, "t1", "{\"at\""), more(0, ": 1}")],
                 "tool_calls",
             ),
-            // Those of the first one come behind the second one's beginning.
+            // Fragments of the first call arrive after the beginning of the second.
             Self::ParallelTools => (
                 vec![
                     said("Two"),
@@ -248,7 +248,7 @@ impl Scenario {
             Self::Length => (vec![text("So")], "MAX_TOKENS"),
             Self::ErrorInside => (vec![text("So")], ""),
         };
-        // Of the output, thoughts are counted apart.
+        // The output count excludes thoughts.
         let thoughts = if self == Self::Reasoning { 3 } else { 0 };
         let usage = json!({
             "promptTokenCount": USED.0, "candidatesTokenCount": USED.1 - thoughts, "thoughtsTokenCount": thoughts,

@@ -1,10 +1,10 @@
-//! Clients of each dialect, as far as tests compare what they are told.
+//! Clients of each dialect, for comparisons of their responses.
 
 use serde_json::{Value, json};
 
 use crate::client::{Answer, Client, chunks};
 
-/// A dialect that clients speak.
+/// A client dialect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Speaker {
     /// OpenAI's Chat Completions.
@@ -15,40 +15,40 @@ pub enum Speaker {
     Responses,
 }
 
-/// How an answer ended.
+/// The end of a response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum End {
-    /// It was whole.
+    /// Complete.
     #[default]
     Stop,
-    /// With calls of tools.
+    /// With tool calls.
     Tools,
-    /// With no tokens left.
+    /// At the token limit.
     Length,
-    /// The model, or its provider, declined.
+    /// Refused by the model or its provider.
     Declined,
 }
 
-/// What a client is told, in no dialect's words.
+/// A client's view of a response, independent of the dialect.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Told {
-    /// What the model said.
+    /// The model's text.
     pub text: String,
-    /// What it thought, as far as that is shown.
+    /// The visible reasoning.
     pub reasoning: String,
     /// The calls: name and arguments.
     pub calls: Vec<(String, Value)>,
-    /// How it ended.
+    /// The end.
     pub end: End,
     /// Tokens of input and output.
     pub used: (u64, u64),
 }
 
 impl Speaker {
-    /// All of them.
+    /// All dialects.
     pub const ALL: [Self; 3] = [Self::Chat, Self::Messages, Self::Responses];
 
-    /// Where it asks.
+    /// The request path.
     pub fn path(self) -> &'static str {
         match self {
             Self::Chat => "/v1/chat/completions",
@@ -57,7 +57,7 @@ impl Speaker {
         }
     }
 
-    /// A question to a model that may call `look`.
+    /// A request to a model with the tool `look`.
     pub fn question(self, model: &str, text: &str, stream: bool) -> Value {
         let schema = json!({ "type": "object", "properties": { "at": { "type": "integer" } } });
         let message = json!({ "role": "user", "content": text });
@@ -77,7 +77,7 @@ impl Speaker {
         }
     }
 
-    /// Asks, and reads the whole answer.
+    /// Sends the request, and reads the complete response.
     pub async fn ask(self, client: &Client, model: &str) -> Told {
         let question = self.question(model, "Hello", false);
         let answer = client.post(self.path(), &question).await;
@@ -85,7 +85,7 @@ impl Speaker {
         self.read(&answer.json())
     }
 
-    /// Asks for a stream, and reads all of it. The error that it ends with, if it does.
+    /// Requests a stream, and reads all of it. Returns its error, if it ends with one.
     pub async fn ask_streamed(self, client: &Client, model: &str) -> Result<Told, Value> {
         let question = self.question(model, "Hello", true);
         let stream = client.stream(self.path(), &question).await;
@@ -97,12 +97,12 @@ impl Speaker {
         }
     }
 
-    /// The object about an error, as its SDK finds it.
+    /// Returns the error object, as the dialect's SDK finds it.
     pub fn error(self, answer: &Answer) -> Value {
         answer.json()["error"].clone()
     }
 
-    /// The status by which it is told what others are by this one.
+    /// Returns the dialect's status for a status.
     pub fn status(self, status: u16) -> u16 {
         match (self, status) {
             (Self::Messages, 503) => 529,
@@ -110,7 +110,7 @@ impl Speaker {
         }
     }
 
-    /// That of a stream that has begun.
+    /// Returns the error of a stream that has begun.
     pub fn error_event(self, events: &[String]) -> Option<Value> {
         let mut last = events.last()?;
         if self == Self::Responses && last.starts_with("event: response.failed\n") {
@@ -159,7 +159,7 @@ fn number(value: &Value) -> u64 {
     value.as_u64().unwrap_or_default()
 }
 
-/// The arguments of a call, and a check of its id.
+/// Returns the arguments of a call, and checks its id.
 fn call(seen: &mut Vec<String>, id: &Value, name: &Value, arguments: Value) -> (String, Value) {
     let id = text(id);
     assert!(!id.is_empty() && !seen.contains(&id), "{id:?} of {seen:?}");
@@ -342,7 +342,7 @@ fn told_in_responses(answer: &Value) -> Told {
     told
 }
 
-/// By what each item was when it was done, which must be what its pieces add up to, and by how the answer ended.
+/// Reads each item in its final form, which must equal the sum of its pieces, and the end of the response.
 fn read_responses_stream(events: &[String]) -> Told {
     let (mut items, mut pieces) = (Vec::new(), String::new());
     let mut answer = Value::Null;

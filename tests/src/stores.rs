@@ -1,7 +1,7 @@
 //! `Postgres` and `Redis`: private servers on free ports, in folders of their own.
 //!
-//! A small shell stands beside each server. It waits for the tests' process to go away, however that
-//! happens, and then kills the server and removes its folder.
+//! A small shell runs beside each server. It waits for the end of the tests' process, even by a crash, and then kills
+//! the server and removes its folder.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
@@ -19,15 +19,14 @@ use weir_storage::database::Timeouts;
 use weir_storage::secrets::SecretUrl;
 use weir_storage::{Cache, Database};
 
-/// The password of both. Nothing that is printed may hold it.
+/// The password of both servers. No output may contain it.
 pub const PASSWORD: &str = "store-secret-9876543210";
 
-/// How long a server may take to start.
+/// Time limit for the start of a server.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// `$1` is the folder, the rest the server. Each line of standard input starts it once more, and is
-/// answered by its process id and when that began: an id alone may be somebody else's by the time that
-/// it is used.
+/// The shell's script. `$1` is the folder, the rest the server. Each line of standard input starts the server once
+/// more; the response is its process id and its start time, since another process may get the id later.
 const KEEPER: &str = r#"
 folder=$1; shift
 began() { cut -d' ' -f22 "/proc/$server/stat" 2>/dev/null; }
@@ -51,11 +50,11 @@ wait
 rm -rf "$folder"
 "#;
 
-/// A database and a cache, opened.
+/// An open database and cache.
 pub struct Stores {
-    /// The database, empty but for its schema.
+    /// The database, empty except for its schema.
     pub database: Database,
-    /// The cache, empty.
+    /// The empty cache.
     pub cache: Cache,
     time: Option<ManualClock>,
     _guards: (Option<tempfile::TempDir>, Option<Redis>),
@@ -71,12 +70,12 @@ pub struct Redis {
     server: Server,
 }
 
-/// Whether a PostgreSQL may lose what it has acknowledged if the machine fails.
+/// The durability of PostgreSQL's commits in a failure of the machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Durability {
-    /// It may; tests are faster.
+    /// Commits may be lost; tests are faster.
     Fast,
-    /// It waits for the disk.
+    /// Commits wait for the disk.
     Real,
 }
 
@@ -125,7 +124,7 @@ enum OnCache {
     Redis,
 }
 
-/// A database that is waited for as long as it takes: a machine that is busy with other tests is no outage.
+/// Opens a database with long time limits: a machine that is busy with other tests must not count as an outage.
 pub async fn patient_database(url: &SecretUrl) -> Database {
     let patient = Timeouts {
         acquire: PATIENCE,
@@ -162,16 +161,16 @@ impl Stores {
         }
     }
 
-    /// Whether time passes for the cache by itself.
+    /// Returns whether the cache uses real time.
     pub fn is_in_real_time(&self) -> bool {
         self.time.is_none()
     }
 
-    /// Lets time pass for the cache: at once where it is ours, in real time for Redis.
+    /// Advances the cache's time: at once in process, in real time for Redis.
     pub async fn pass(&self, time: Duration) {
         match &self.time {
             Some(clock) => clock.advance(time),
-            // Redis counts whole milliseconds, of which a value has its last one still.
+            // Redis counts milliseconds, and a value lives through its last one.
             None => tokio::time::sleep(time + Duration::from_millis(20)).await,
         }
     }
@@ -184,7 +183,7 @@ impl Postgres {
         &SHARED
     }
 
-    /// A server of its own.
+    /// Starts a separate server.
     pub fn start(durability: Durability) -> Self {
         let folder = Folder::new();
         let binaries = postgres_binaries();
@@ -230,7 +229,7 @@ impl Postgres {
         server
     }
 
-    /// Makes an empty database and returns its URL.
+    /// Creates an empty database and returns its URL.
     pub async fn create_database(&self) -> SecretUrl {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let name = format!("test_{}", NUMBER.fetch_add(1, Ordering::Relaxed));
@@ -253,7 +252,7 @@ impl Postgres {
         ))
     }
 
-    /// A program that came with it, such as `pg_dump`.
+    /// A program of the PostgreSQL installation, such as `pg_dump`.
     pub fn tool(name: &str) -> Command {
         Command::new(postgres_binaries().join(name))
     }
@@ -263,22 +262,22 @@ impl Postgres {
         &self.server.folder
     }
 
-    /// Kills it and its sessions, as a crash would.
+    /// Kills the server and its sessions, as a crash would.
     pub fn kill(&self) {
         self.server.kill();
     }
 
-    /// Has it answer nobody, with its connections open.
+    /// Stops all responses, with connections open.
     pub fn pause(&self) {
         self.server.signal("-STOP");
     }
 
-    /// Has it go on.
+    /// Continues after [`Self::pause`].
     pub fn resume(&self) {
         self.server.signal("-CONT");
     }
 
-    /// Starts it again after [`Self::kill`], on the same port.
+    /// Starts the server again after [`Self::kill`], on the same port.
     pub fn restart(&self) {
         let lock = self.server.folder.join("data/postmaster.pid");
         let _ = fs::remove_file(lock);
@@ -297,7 +296,7 @@ impl Postgres {
 }
 
 impl Redis {
-    /// A server of its own.
+    /// Starts a separate server.
     pub fn start() -> Self {
         let folder = Folder::new();
         let path = folder.0.clone();
@@ -330,33 +329,33 @@ impl Redis {
         ))
     }
 
-    /// The folder that it dumps into.
+    /// The folder of its dumps.
     pub fn folder(&self) -> &Path {
         &self.server.folder
     }
 
-    /// Kills it.
+    /// Kills the server.
     pub fn kill(&self) {
         self.server.kill();
     }
 
-    /// Has it answer nobody, with its connections open.
+    /// Stops all responses, with connections open.
     pub fn pause(&self) {
         self.server.signal("-STOP");
     }
 
-    /// Has it go on.
+    /// Continues after [`Self::pause`].
     pub fn resume(&self) {
         self.server.signal("-CONT");
     }
 
-    /// Starts it again after [`Self::kill`], empty, on the same port.
+    /// Starts the server again after [`Self::kill`], empty, on the same port.
     pub fn restart(&self) {
         self.server.launch();
         self.wait();
     }
 
-    /// Runs a command and returns the first bytes of the answer as they come.
+    /// Runs a command and returns the first bytes of the response as they arrive.
     pub fn command(&self, command: &str) -> String {
         ask(
             self.server.port,
@@ -385,7 +384,7 @@ fn ask(port: u16, text: &str, lines: usize) -> std::io::Result<String> {
     Ok(answer)
 }
 
-/// A folder for a server; the keeper removes it.
+/// A folder for a server; the shell removes it.
 pub(crate) struct Folder(PathBuf);
 
 impl Folder {
@@ -395,7 +394,7 @@ impl Folder {
             .tempdir()
             .expect("a temporary folder can be made")
             .keep();
-        // PostgreSQL runs as somebody else when we are root.
+        // PostgreSQL runs as another user if the tests run as root.
         if is_root() {
             let given = Command::new("chown").arg("nobody").arg(&folder).status();
             assert!(given.is_ok_and(|status| status.success()), "root may");
@@ -419,7 +418,7 @@ fn is_root() -> bool {
     fs::metadata("/proc/self").is_ok_and(|process| process.uid() == 0)
 }
 
-/// PostgreSQL refuses to run as root; no other server needs to.
+/// Wraps a program for another user: PostgreSQL refuses to run as root. No other server needs this.
 pub(crate) fn as_unprivileged(program: &Path) -> Command {
     if !is_root() {
         return Command::new(program);
@@ -457,15 +456,15 @@ struct Keeper {
     server: Process,
 }
 
-/// A process that no other can be taken for.
+/// A process, identified uniquely.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Process {
     id: u32,
-    /// In clock ticks since the machine was started.
+    /// Start time in clock ticks since the machine's boot.
     began: u64,
 }
 
-/// What Linux says of a process.
+/// Linux's status of a process.
 struct Status {
     process: Process,
     parent: u32,
@@ -475,7 +474,7 @@ struct Status {
 impl Status {
     fn read(id: u32) -> Option<Self> {
         let text = fs::read_to_string(format!("/proc/{id}/stat")).ok()?;
-        // `id (name) state parent …`, and when it began is the 22nd. The name may hold anything.
+        // `id (name) state parent …`; the 22nd field is the start time. The name may contain any character.
         let fields: Vec<_> = text.rsplit(") ").next()?.split(' ').collect();
         Some(Self {
             process: Process {
@@ -503,7 +502,7 @@ impl Server {
             .current_dir("/")
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
-            // What interrupts the tests must not interrupt the one that cleans up after them.
+            // A signal to the tests must not reach the process that cleans up after them.
             .process_group(0)
             .spawn()
             .expect("sh runs");
@@ -553,7 +552,7 @@ impl Server {
         }
     }
 
-    /// The server and its children that are alive; none once the server has ended.
+    /// Returns the server and its live children; empty once the server has ended.
     fn family(&self) -> Vec<u32> {
         let server = self.keeper.lock().expect("no panic in here").server;
         let is_server = |status: &Status| status.process == server && !status.has_ended;
@@ -569,7 +568,7 @@ impl Server {
             .collect()
     }
 
-    /// Kills the server and its children and waits until it is gone.
+    /// Kills the server and its children and waits for their end.
     fn kill(&self) {
         let until = Instant::now() + PATIENCE;
         while !self.family().is_empty() {
@@ -581,7 +580,7 @@ impl Server {
 
     fn signal(&self, signal: &str) {
         let ids = self.family().into_iter().map(|id| id.to_string());
-        // One of them may have ended meanwhile.
+        // A process may have ended meanwhile.
         let _ = Command::new("kill")
             .arg(signal)
             .args(ids)

@@ -1,4 +1,5 @@
-//! TLS before an [`Upstream`], with the certificate of `egress/server.pem`: `example.com` and the names right below it.
+//! TLS in front of an [`Upstream`], with the certificate of `egress/server.pem`: `example.com` and the names directly
+//! below it.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -15,14 +16,14 @@ use crate::Upstream;
 
 const PEM: &[u8] = include_bytes!("../egress/server.pem");
 
-/// A port at which an upstream speaks TLS. Closed when dropped.
+/// A TLS port of an upstream. Closed when dropped.
 pub struct TlsFront {
     address: SocketAddr,
     server: JoinHandle<()>,
 }
 
 impl TlsFront {
-    /// Opens one on a free port of the loopback interface.
+    /// Opens a port on the loopback interface.
     pub async fn before(upstream: &Upstream) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let address = listener.local_addr().expect("a bound socket");
@@ -32,7 +33,7 @@ impl TlsFront {
             while let Ok((outer, _)) = listener.accept().await {
                 let acceptor = acceptor.clone();
                 tokio::spawn(async move {
-                    // Clients that do not like the certificate go away, as some tests want them to.
+                    // Clients that reject the certificate disconnect, as some tests want.
                     let Ok(mut outer) = acceptor.accept(outer).await else {
                         return;
                     };
@@ -44,7 +45,7 @@ impl TlsFront {
         Self { address, server }
     }
 
-    /// Where it listens.
+    /// The port's address.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
@@ -56,7 +57,7 @@ impl Drop for TlsFront {
     }
 }
 
-/// What a client trusts that is to believe these servers, and nobody else.
+/// The TLS configuration of a client that trusts only these servers.
 pub fn client_config() -> ClientConfig {
     let mut roots = RootCertStore::empty();
     roots.add(certificate()).expect("a certificate");

@@ -1,13 +1,13 @@
-//! `Upstream`: a model provider that says exactly what a test scripts, byte for byte.
+//! `Upstream`: a model provider whose bytes a test scripts.
 //!
-//! It speaks HTTP/1.1 by hand over a real socket, because a server library would mend what these
-//! tests are about: bytes cut anywhere, answers that never come or never end, connections reset in
-//! mid-sentence. It records what it receives, and what breaks HTTP's rules.
+//! The provider speaks HTTP/1.1 by hand over a real socket, because a server library would repair the faults under test: bytes
+//! cut anywhere, responses that never come or never end, connections reset in the middle. It records its requests,
+//! and violations of HTTP's rules.
 //!
-//! Tests wait for events ([`Upstream::next_request`], [`Gate::reached`],
-//! [`Upstream::until_closed`]) and hold an answer back with a [`Gate`], rather than sleep and hope.
+//! Tests wait for events ([`Upstream::next_request`], [`Gate::reached`], [`Upstream::until_closed`]) and hold a
+//! response back with a [`Gate`], rather than sleep.
 //!
-//! **Invariant:** everything stops when the [`Upstream`] is dropped.
+//! **Invariant:** all tasks stop when the [`Upstream`] is dropped.
 //!
 //! To add a way to misbehave, add an [`Act`] and the method of [`Reply`] that scripts it.
 
@@ -28,24 +28,24 @@ use tokio::task::JoinHandle;
 /// The input tokens that [`Reply::chat`] and [`Reply::chat_stream`] report.
 pub const TOKENS_INPUT: u64 = 10;
 
-/// The most a request's head may take.
+/// Maximum bytes of a request's headers.
 const MAX_HEAD_BYTES: usize = 64 << 10;
 
-/// The most a request's body may take.
+/// Maximum bytes of a request's body.
 const MAX_BODY_BYTES: usize = 64 << 20;
 
-/// The answer to a [violation](Upstream::violations).
+/// The response to a [violation](Upstream::violations).
 const BAD_REQUEST: &[u8] =
     b"HTTP/1.1 400 Bad Request\r\ncontent-length: 0\r\nconnection: close\r\n\r\n";
 
-/// Up to so many pieces are set apart by the clock; more would take a test too long.
+/// Maximum pieces that are separated by time; more would take a test too long.
 const MAX_CLOCKED_PIECES: usize = 64;
 
 /// A scripted model provider on a socket of its own.
 pub struct Upstream {
     address: SocketAddr,
     shared: Arc<Shared>,
-    /// How many requests [`Upstream::next_request`] has handed out.
+    /// Number of requests that [`Upstream::next_request`] has returned.
     handed_out: Mutex<usize>,
     closes_seen: Mutex<usize>,
     hang_ups_seen: Mutex<usize>,
@@ -55,35 +55,35 @@ pub struct Upstream {
 /// A request as it arrived.
 #[derive(Clone, Debug)]
 pub struct Request {
-    /// Which connection it came over, counted from 0.
+    /// Number of its connection, counted from 0.
     pub connection: usize,
-    /// As written.
+    /// The method as written.
     pub method: String,
     /// Path and query, as written.
     pub path: String,
     /// In order, names as written.
     pub headers: Vec<(String, String)>,
-    /// The head's bytes, up to and including its blank line.
+    /// The bytes of request line and headers, including the blank line.
     pub head: Bytes,
     /// The body's bytes.
     pub body: Bytes,
 }
 
-/// One scripted answer: what to send, in which pieces, and what goes wrong.
+/// One scripted response: its bytes, their pieces, and its faults.
 #[derive(Clone, Debug)]
 pub struct Reply {
-    /// None where the body's bytes are all there is.
+    /// `None` if the response has only the body's bytes.
     head: Option<Head>,
-    /// Each sent by itself.
+    /// Pieces, each sent separately.
     pieces: Vec<Bytes>,
     before_head: Vec<Act>,
-    /// What to do before the piece of that index; the number of pieces stands for the end.
+    /// Steps before the piece of that index; the number of pieces means the end.
     before_piece: Vec<(usize, Act)>,
     pause: Option<Duration>,
     ending: Ending,
 }
 
-/// Holds an answer back until the test opens it.
+/// Holds a response back until the test opens it.
 #[derive(Clone, Debug)]
 pub struct Gate {
     open: watch::Sender<bool>,
@@ -97,7 +97,7 @@ struct Head {
     chunked: bool,
 }
 
-/// A step that sends nothing.
+/// A step that sends no bytes.
 #[derive(Clone, Debug)]
 enum Act {
     Wait(Duration),
@@ -106,22 +106,22 @@ enum Act {
 
 #[derive(Clone, Debug)]
 enum Ending {
-    /// Completes the answer and awaits the next request.
+    /// Completes the response and awaits the next request.
     KeepAlive,
-    /// Completes the answer and closes.
+    /// Completes the response and closes.
     Close,
-    /// Closes with a FIN after so many bytes of the body; without a number, before the head.
+    /// Closes with a FIN after this many bytes of the body; without a number, before the headers.
     Cut(Option<usize>),
-    /// The same with a RST.
+    /// Closes with a RST after this many bytes of the body; without a number, before the headers.
     Reset(Option<usize>),
-    /// Falls silent there, with the connection open.
+    /// Stops sending after this many bytes, with the connection open.
     Silence(Option<usize>),
-    /// Repeats this for ever after the pieces.
+    /// Repeats this byte for ever after the pieces.
     Drip { byte: u8, every: Duration },
 }
 
 impl Upstream {
-    /// Starts one on a free port of the loopback interface. It answers 501 until told otherwise.
+    /// Starts a provider on a free port of the loopback interface. Its response is 501 until a script sets another.
     pub async fn start() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0")
             .await
@@ -147,50 +147,49 @@ impl Upstream {
         }
     }
 
-    /// Where it listens, as a base URL without a path.
+    /// Its address, as a base URL without a path.
     pub fn base_url(&self) -> String {
         format!("http://{}", self.address)
     }
 
-    /// Where it listens.
+    /// Its address.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Queues an answer for one request; requests take them in the order in which they are
-    /// complete.
+    /// Queues a response for one request; requests take responses in the order of their completion.
     pub fn will(&self, reply: Reply) -> &Self {
         locked(&self.shared.script).queue.push_back(reply);
         self
     }
 
-    /// Queues a streamed answer of these texts.
+    /// Queues a streamed response with these texts.
     pub fn will_stream<'a>(&self, texts: impl IntoIterator<Item = &'a str>) -> &Self {
         self.will(Reply::chat_stream(texts))
     }
 
-    /// Sets the answer to requests that find the queue empty.
+    /// Sets the response for requests that find the queue empty.
     pub fn always(&self, reply: Reply) -> &Self {
         self.always_by(move |_| reply.clone())
     }
 
-    /// The same, by what the request says.
+    /// Sets the response as a function of the request.
     pub fn always_by(&self, reply: impl Fn(&Request) -> Reply + Send + Sync + 'static) -> &Self {
         locked(&self.shared.script).default = Arc::new(reply);
         self
     }
 
-    /// Every request so far.
+    /// Returns every request so far.
     pub fn requests(&self) -> Vec<Request> {
         self.shared.record.borrow().requests.clone()
     }
 
-    /// How many requests have arrived.
+    /// Returns the number of requests.
     pub fn count(&self) -> usize {
         self.shared.record.borrow().requests.len()
     }
 
-    /// The next request that this method has not returned yet; waits for it to arrive.
+    /// Returns the next request that this method has not returned yet; waits for its arrival.
     pub async fn next_request(&self) -> Request {
         let index = take_turn(&self.handed_out);
         let mut record = self.shared.record.subscribe();
@@ -201,12 +200,12 @@ impl Upstream {
         record.requests[index].clone()
     }
 
-    /// How many connections it has accepted.
+    /// Returns the number of accepted connections.
     pub fn connections(&self) -> usize {
         self.shared.record.borrow().connections
     }
 
-    /// How many of them are open.
+    /// Returns the number of open connections.
     pub fn open_connections(&self) -> usize {
         let record = self.shared.record.borrow();
         record.connections - record.ended
@@ -218,8 +217,7 @@ impl Upstream {
         self.until(|record| record.closed > seen).await;
     }
 
-    /// Waits until the peer has closed a connection before its answer was complete: one more with
-    /// each call.
+    /// Waits until the peer has closed a connection before its response was complete: one more with each call.
     pub async fn until_hung_up(&self) {
         let seen = take_turn(&self.hang_ups_seen);
         self.until(|record| record.hung_up > seen).await;
@@ -231,13 +229,13 @@ impl Upstream {
             .await;
     }
 
-    /// How many answers the peer did not wait for.
+    /// Returns the number of responses that the peer did not wait for.
     pub fn hang_ups(&self) -> usize {
         self.shared.record.borrow().hung_up
     }
 
-    /// What arrived that was no proper HTTP/1.1, one sentence each. Each was answered 400 and its
-    /// connection closed; none counts as a request.
+    /// Returns violations of HTTP/1.1, one sentence each. Each got a 400 and its connection was closed; none counts
+    /// as a request.
     pub fn violations(&self) -> Vec<String> {
         self.shared.record.borrow().violations.clone()
     }
@@ -258,12 +256,12 @@ impl Drop for Upstream {
 }
 
 impl Request {
-    /// The value of the first header of this name, whatever its case.
+    /// Returns the value of the first header of this name, in any case.
     pub fn header(&self, name: &str) -> Option<&str> {
         self.headers_named(name).next()
     }
 
-    /// The values of all headers of this name, whatever its case.
+    /// Returns the values of all headers of this name, in any case.
     pub fn headers_named<'a>(&'a self, name: &str) -> impl Iterator<Item = &'a str> {
         self.headers
             .iter()
@@ -275,15 +273,15 @@ impl Request {
     ///
     /// # Panics
     ///
-    /// If it is none.
+    /// If the body is not JSON.
     pub fn json(&self) -> Value {
         serde_json::from_slice(&self.body).expect("the upstream was sent JSON")
     }
 }
 
-/// What to answer.
+/// The content of responses.
 impl Reply {
-    /// An answer with an empty body.
+    /// A response with an empty body.
     pub fn new(status: u16) -> Self {
         Self {
             head: Some(Head {
@@ -299,14 +297,14 @@ impl Reply {
         }
     }
 
-    /// A JSON answer.
+    /// A JSON response.
     pub fn json(status: u16, value: &Value) -> Self {
         Self::new(status)
             .header("content-type", "application/json")
             .body(value.to_string())
     }
 
-    /// A stream of server-sent events, each the text after `data: `, each in a chunk of its own.
+    /// A stream of server-sent events, each with the text after `data: `, each in its own chunk.
     pub fn events(events: impl IntoIterator<Item = impl AsRef<str>>) -> Self {
         let pieces = events
             .into_iter()
@@ -319,8 +317,7 @@ impl Reply {
         reply
     }
 
-    /// These bytes and nothing else, so that the head can be wrong too. Closes the connection after
-    /// them.
+    /// These bytes alone, so that the headers can be wrong, too. Closes the connection after them.
     pub fn raw(bytes: impl Into<Bytes>) -> Self {
         let mut reply = Self::new(0);
         reply.head = None;
@@ -329,14 +326,14 @@ impl Reply {
         reply
     }
 
-    /// A chat completion, whole, in OpenAI's shape. Reports [`TOKENS_INPUT`] tokens of input and a
-    /// token of output for each word.
+    /// A complete chat completion in OpenAI's form. Reports [`TOKENS_INPUT`] tokens of input and a token of output
+    /// for each word.
     pub fn chat(text: &str) -> Self {
         let tokens_output = u64::try_from(text.split_whitespace().count()).unwrap_or(u64::MAX);
         Self::chat_with_usage(text, TOKENS_INPUT, tokens_output)
     }
 
-    /// The same with this usage.
+    /// A complete chat completion with this usage.
     pub fn chat_with_usage(text: &str, tokens_input: u64, tokens_output: u64) -> Self {
         let value = json!({
             "id": "chatcmpl-scripted",
@@ -353,15 +350,15 @@ impl Reply {
         Self::json(200, &value)
     }
 
-    /// A chat completion in chunks, one for each text, in OpenAI's shape. Reports [`TOKENS_INPUT`]
-    /// tokens of input and a token of output for each text.
+    /// A chat completion in chunks, one for each text, in OpenAI's form. Reports [`TOKENS_INPUT`] tokens of input and
+    /// a token of output for each text.
     pub fn chat_stream<'a>(texts: impl IntoIterator<Item = &'a str>) -> Self {
         let texts: Vec<&str> = texts.into_iter().collect();
         let tokens_output = u64::try_from(texts.len()).unwrap_or(u64::MAX);
         Self::chat_stream_with_usage(texts, TOKENS_INPUT, tokens_output)
     }
 
-    /// The same with this usage.
+    /// A chat completion in chunks with this usage.
     pub fn chat_stream_with_usage<'a>(
         texts: impl IntoIterator<Item = &'a str>,
         tokens_input: u64,
@@ -397,13 +394,13 @@ impl Reply {
         Self::events(events)
     }
 
-    /// A chat completion of this message, whole, in OpenAI's shape. Reports no usage.
+    /// A complete chat completion with this message, in OpenAI's form. Reports no usage.
     pub fn chat_message(message: &Value, finish_reason: &str) -> Self {
         let choice = json!({ "index": 0, "message": message, "finish_reason": finish_reason });
         Self::json(200, &json!({ "choices": [choice] }))
     }
 
-    /// A chat completion in chunks, one for each of these deltas, in OpenAI's shape. Reports no usage.
+    /// A chat completion in chunks, one for each of these deltas, in OpenAI's form. Reports no usage.
     pub fn chat_deltas<'a>(
         deltas: impl IntoIterator<Item = &'a Value>,
         finish_reason: &str,
@@ -419,7 +416,7 @@ impl Reply {
         Self::events(events)
     }
 
-    /// An error in OpenAI's shape.
+    /// An error in OpenAI's form.
     pub fn error(status: u16, message: &str) -> Self {
         let error = json!({ "message": message, "type": "scripted", "param": null, "code": null });
         Self::json(status, &json!({ "error": error }))
@@ -430,7 +427,7 @@ impl Reply {
         Self::new(status).header("location", location)
     }
 
-    /// No answer: the connection stays open and silent.
+    /// No response: the connection stays open and silent.
     pub fn never() -> Self {
         Self {
             ending: Ending::Silence(None),
@@ -438,7 +435,7 @@ impl Reply {
         }
     }
 
-    /// No answer: the connection is closed with a FIN.
+    /// No response: the connection is closed with a FIN.
     pub fn hang_up() -> Self {
         Self {
             ending: Ending::Cut(None),
@@ -446,7 +443,7 @@ impl Reply {
         }
     }
 
-    /// No answer: the connection is closed with a RST.
+    /// No response: the connection is closed with a RST.
     pub fn reset() -> Self {
         Self {
             ending: Ending::Reset(None),
@@ -454,7 +451,7 @@ impl Reply {
         }
     }
 
-    /// An event stream that sends one byte, of a comment, at each interval and never ends.
+    /// An event stream that sends one byte of a comment at each interval and never ends.
     pub fn drip(every: Duration) -> Self {
         let mut reply = Self::events([""; 0]);
         reply.pieces = vec![Bytes::from_static(b":")];
@@ -462,7 +459,7 @@ impl Reply {
         reply
     }
 
-    /// A head that grows by one byte at each interval and never ends.
+    /// Headers that grow by one byte at each interval and never end.
     pub fn drip_head(every: Duration) -> Self {
         Self {
             ending: Ending::Drip { byte: b'.', every },
@@ -471,8 +468,7 @@ impl Reply {
     }
 }
 
-/// How to answer. Positions count the bytes of the body; of a [`Reply::raw`] one, those of the
-/// whole.
+/// The transmission of responses. Positions count the bytes of the body; for [`Reply::raw`], all bytes.
 impl Reply {
     /// Adds a header.
     pub fn header(mut self, name: &str, value: &str) -> Self {
@@ -482,13 +478,13 @@ impl Reply {
         self
     }
 
-    /// Sets the body, one piece.
+    /// Sets the body as one piece.
     pub fn body(mut self, bytes: impl Into<Bytes>) -> Self {
         self.pieces = vec![bytes.into()];
         self
     }
 
-    /// Frames the body in chunks, one for each piece, instead of giving its length.
+    /// Frames the body in chunks, one for each piece, instead of sending its length.
     pub fn chunked(mut self) -> Self {
         if let Some(head) = &mut self.head {
             head.chunked = true;
@@ -496,7 +492,7 @@ impl Reply {
         self
     }
 
-    /// Cuts the body at these positions and nowhere else. Each piece is a segment of its own.
+    /// Cuts the body at exactly these positions. Each piece is a segment of its own.
     pub fn split_at(mut self, positions: impl IntoIterator<Item = usize>) -> Self {
         let body = self.whole_body();
         let mut positions: Vec<usize> = positions
@@ -521,18 +517,18 @@ impl Reply {
         self.split_at(1..length)
     }
 
-    /// Sends the whole body in one segment.
+    /// Sends the complete body in one segment.
     pub fn in_one_piece(self) -> Self {
         self.split_at([])
     }
 
-    /// Waits before the head.
+    /// Waits before the headers.
     pub fn after(mut self, wait: Duration) -> Self {
         self.before_head.push(Act::Wait(wait));
         self
     }
 
-    /// Waits before the head until the gate is open.
+    /// Waits before the headers until the gate is open.
     pub fn after_gate(mut self, gate: &Gate) -> Self {
         self.before_head.push(Act::Pass(gate.clone()));
         self
@@ -544,41 +540,38 @@ impl Reply {
         self
     }
 
-    /// Waits before the piece of this index, counted from 0, until the gate is open. The index
-    /// after the last holds back the end of the answer.
+    /// Waits before the piece of this index, counted from 0, until the gate is open. The index after the last holds
+    /// back the end of the response.
     pub fn gate_before_piece(mut self, index: usize, gate: &Gate) -> Self {
         self.before_piece.push((index, Act::Pass(gate.clone())));
         self
     }
 
-    /// Closes the connection when the answer is complete, and announces it.
+    /// Closes the connection when the response is complete, and announces it.
     pub fn closing(mut self) -> Self {
         self.ending = Ending::Close;
         self.header("connection", "close")
     }
 
-    /// Closes the connection with a FIN after so many bytes of the body; the head promises them
-    /// all.
+    /// Closes the connection with a FIN after this many bytes of the body; the headers announce all bytes.
     pub fn cut_after(mut self, bytes: usize) -> Self {
         self.ending = Ending::Cut(Some(bytes));
         self
     }
 
-    /// Closes the connection with a RST after so many bytes of the body; the head promises them
-    /// all.
+    /// Closes the connection with a RST after this many bytes of the body; the headers announce all bytes.
     pub fn reset_after(mut self, bytes: usize) -> Self {
         self.ending = Ending::Reset(Some(bytes));
         self
     }
 
-    /// Sends so many bytes of the body, then falls silent with the connection open; the head
-    /// promises them all.
+    /// Sends this many bytes of the body, then stays silent with the connection open; the headers announce all bytes.
     pub fn silent_after(mut self, bytes: usize) -> Self {
         self.ending = Ending::Silence(Some(bytes));
         self
     }
 
-    /// The body's bytes, all pieces together.
+    /// Returns the body's bytes, all pieces together.
     pub fn whole_body(&self) -> Bytes {
         match self.pieces.as_slice() {
             [piece] => piece.clone(),
@@ -608,12 +601,12 @@ impl Gate {
         }
     }
 
-    /// Lets every answer pass, now and later.
+    /// Lets every response pass, now and later.
     pub fn open(&self) {
         self.open.send_replace(true);
     }
 
-    /// Waits until an answer stands before the gate, or has passed it.
+    /// Waits until a response stands before the gate, or has passed it.
     pub async fn reached(&self) {
         self.reached
             .subscribe()
@@ -668,7 +661,7 @@ impl Head {
     }
 }
 
-/// What connections and the test share.
+/// The shared state of connections and the test.
 struct Shared {
     script: Mutex<Script>,
     record: watch::Sender<Record>,
@@ -679,25 +672,25 @@ struct Script {
     default: Arc<dyn Fn(&Request) -> Reply + Send + Sync>,
 }
 
-/// What happened so far. Only ever grows.
+/// The record of events, which only grows.
 #[derive(Default)]
 struct Record {
     requests: Vec<Request>,
     connections: usize,
-    /// Connections that are over, whoever ended them.
+    /// Connections that have ended, by either side.
     ended: usize,
     /// Connections that the peer closed.
     closed: usize,
-    /// Those of them whose answer was not complete.
+    /// Connections that the peer closed before the response was complete.
     hung_up: usize,
     violations: Vec<String>,
 }
 
-/// Why a connection is over.
+/// The reason that a connection ended.
 enum End {
     /// The peer closed it between requests.
     Closed,
-    /// The peer closed it while an answer was under way.
+    /// The peer closed it during a response.
     HungUp,
     /// The script closed it.
     Scripted,
@@ -706,7 +699,7 @@ enum End {
 }
 
 async fn serve(listener: TcpListener, shared: Arc<Shared>) {
-    // Dropped with this task, and the connections with it.
+    // Dropped with this task, which drops the connections.
     let mut connections = tokio::task::JoinSet::new();
     for index in 0_usize.. {
         let Ok((stream, _)) = listener.accept().await else {
@@ -723,7 +716,7 @@ async fn serve(listener: TcpListener, shared: Arc<Shared>) {
             };
             let end = connection.run(&shared).await;
             if matches!(end, End::Violation(_)) {
-                // The peer may be gone; that it broke the rules is what counts.
+                // The peer may be gone; only the violation counts.
                 connection.write(BAD_REQUEST).await.ok();
             }
             drop(connection);
@@ -746,14 +739,14 @@ async fn serve(listener: TcpListener, shared: Arc<Shared>) {
 struct Connection {
     index: usize,
     stream: TcpStream,
-    /// What has arrived and is not yet a request.
+    /// Received bytes of an incomplete request.
     received: BytesMut,
 }
 
 impl Connection {
-    /// Serves requests until something ends the connection.
+    /// Serves requests until the connection ends.
     async fn run(&mut self, shared: &Shared) -> End {
-        // Without it, the kernel would join pieces that the script set apart.
+        // Otherwise the kernel would join pieces that the script separates.
         if self.stream.set_nodelay(true).is_err() {
             return End::Closed;
         }
@@ -820,7 +813,7 @@ impl Connection {
         })
     }
 
-    /// Plays the reply while watching for the peer to close.
+    /// Plays the reply while watching for the peer's close.
     async fn answer(&mut self, mut reply: Reply) -> ControlFlow<End> {
         let body_bytes = reply.whole_body().len();
         let cut = match reply.ending {
@@ -874,7 +867,7 @@ impl Connection {
             }
             Ending::Cut(_) => self.finish().await,
             Ending::Reset(_) => {
-                // What was sent before is lost to a peer that has not read it when the RST arrives.
+                // A peer that has not read the earlier bytes loses them when the RST arrives.
                 self.watched(settle(Some(Duration::from_millis(20))))
                     .await?;
                 self.stream.set_zero_linger().ok();
@@ -892,13 +885,13 @@ impl Connection {
     }
 
     async fn finish(&mut self) -> ControlFlow<End> {
-        // It fails if the peer was faster, which ends the connection as well.
+        // The shutdown fails if the peer was faster, which ends the connection as well.
         self.stream.shutdown().await.ok();
         ControlFlow::Break(End::Scripted)
     }
 
     async fn send(&mut self, bytes: &[u8]) -> ControlFlow<End> {
-        // The peer may stop reading and then close: only reading shows it.
+        // The peer may stop reading and then close: only a read shows it.
         let mut rest = bytes;
         while !rest.is_empty() {
             let (mut reader, mut writer) = self.stream.split();
@@ -939,13 +932,13 @@ impl Connection {
     }
 }
 
-/// Reads some more; false if the peer closed, or sends more than any request may take.
+/// Reads more bytes; false if the peer closed, or exceeds the maximum of a request.
 async fn read_into(stream: &mut (impl AsyncReadExt + Unpin), received: &mut BytesMut) -> bool {
     let room = received.remaining() <= MAX_HEAD_BYTES + MAX_BODY_BYTES;
     room && matches!(stream.read_buf(received).await, Ok(1..))
 }
 
-/// Gives the peer time to read what was sent, so that it sees pieces apart.
+/// Gives the peer time to read the sent bytes as separate pieces.
 async fn settle(pause: Option<Duration>) {
     match pause {
         Some(pause) => tokio::time::sleep(pause).await,
@@ -959,8 +952,7 @@ async fn settle(pause: Option<Duration>) {
 
 type ParsedHead = (String, String, Vec<(String, String)>);
 
-/// Strict, since a proxy that sends what only a lenient server takes can be made to smuggle
-/// requests.
+/// Parses strictly: a proxy that sends bytes that only a lenient server accepts can be abused to smuggle requests.
 fn parse_head(head: &[u8]) -> Result<ParsedHead, &'static str> {
     let head = std::str::from_utf8(head).map_err(|_| "a head that is no text")?;
     let head = head
@@ -994,7 +986,7 @@ fn parse_head(head: &[u8]) -> Result<ParsedHead, &'static str> {
     Ok((method.to_owned(), path.to_owned(), headers))
 }
 
-/// Whether RFC 9110 allows the byte in a token, such as a method or the name of a header.
+/// Returns whether RFC 9110 permits the byte in a token, such as a method or the name of a header.
 fn is_token(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
 }
@@ -1036,7 +1028,7 @@ fn usage(tokens_input: u64, tokens_output: u64) -> Value {
     })
 }
 
-/// The counter's value, which no other call gets.
+/// Returns the counter's value, which no other call gets.
 fn take_turn(counter: &Mutex<usize>) -> usize {
     let mut counter = locked(counter);
     let turn = *counter;
@@ -1044,7 +1036,7 @@ fn take_turn(counter: &Mutex<usize>) -> usize {
     turn
 }
 
-/// A test that panicked elsewhere has its own report; this one goes on.
+/// Locks a mutex even after a panic: a test that panicked elsewhere has its own report; this one continues.
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -1074,7 +1066,7 @@ mod tests {
                 .expect("the upstream reads");
         }
 
-        /// Reads until the answer ends with this, and says in how many reads.
+        /// Reads until the response ends with this text, and returns the number of reads.
         async fn read_until(&mut self, end: &str) -> (String, usize) {
             let (mut answer, mut reads) = (Vec::new(), 0);
             while !answer.ends_with(end.as_bytes()) {

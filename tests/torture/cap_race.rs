@@ -1,4 +1,4 @@
-//! L3: a thousand requests at once on a balance for fifty.
+//! L3: a thousand concurrent requests on a balance for fifty.
 
 use std::time::{Duration, Instant};
 
@@ -15,10 +15,10 @@ const REQUESTS: usize = 1_000;
 
 const ADMITTED: usize = 50;
 
-/// What fifty requests cost, less the 500 credits of the plan `free`: both pools are spent to the end.
+/// Cost of fifty requests, less the 500 credits of the plan `free`: both pools are spent to the end.
 const TOP_UP: &str = "257.4";
 
-/// How long it may take until all but those admitted are refused.
+/// Time limit for the refusal of all requests except the admitted ones.
 const PATIENCE: Duration = Duration::from_secs(25);
 
 pub(crate) fn run() -> bool {
@@ -50,7 +50,7 @@ pub(crate) fn run() -> bool {
 
 fn race(runtime: &tokio::runtime::Runtime, name: &str, processes: usize, stores: &Stores) -> bool {
     let gate = Gate::new();
-    // The answers use all that was held for them.
+    // The responses use their complete holds.
     let (input, output) = (money::TOKENS_INPUT, money::TOKENS_OUTPUT);
     let plain = Reply::chat_with_usage("paid", input, output).after_gate(&gate);
     let stream =
@@ -82,7 +82,7 @@ fn race(runtime: &tokio::runtime::Runtime, name: &str, processes: usize, stores:
         };
         let decided = tokio::time::timeout(PATIENCE, decided).await;
         let refused_after = decided.ok().map(|()| began.elapsed());
-        // Whoever is there by now was sent by a request that nobody has refused.
+        // Requests at the upstream by now belong to admitted requests.
         gate.open();
         while let Some(answer) = answers.recv().await {
             heard.push(answer);

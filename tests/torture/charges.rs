@@ -1,4 +1,4 @@
-//! I11: weir killed while it has cards charged for accounts that are low, over and over.
+//! I11: weir is killed again and again during card charges for accounts with a low balance.
 
 use std::time::{Duration, Instant};
 
@@ -13,16 +13,16 @@ use weir_storage::clock::Millis;
 
 use crate::process::{Node, Stores, shown, wait_until};
 
-/// Kills on each database, and users, of whom each is charged once.
+/// Kills on each database, and users, each charged once.
 const KILLS: u32 = 100;
 
-/// What is bought: enough, so that nothing more is.
+/// Bought credits: enough to prevent a second purchase.
 const CREDITS: Credits = Credits::whole(27_500);
 
-/// How long a kill waits for the next charge; longer than a lease.
+/// Time that a kill waits for the next charge; longer than a lease.
 const NEXT_CHARGE: Duration = Duration::from_secs(60);
 
-/// How long after the last kill every charge may take to be over.
+/// Time limit for all charges after the last kill.
 const OVER: Duration = Duration::from_secs(60);
 
 pub(crate) fn run() -> bool {
@@ -97,7 +97,7 @@ fn kill(runtime: &tokio::runtime::Runtime, name: &str, stores: &Stores, kills: u
     killed == kills && counts && over.is_some() && sound && (faults, panics) == (0, 0)
 }
 
-/// Kills a node with each charge, at another moment of it.
+/// Kills a node with each charge, at different moments of it.
 fn killing(nodes: &mut [Node], processor: &Processor, kills: u32, random: &mut Random) -> u32 {
     for killed in 0..kills {
         let began = Instant::now();
@@ -115,9 +115,9 @@ fn killing(nodes: &mut [Node], processor: &Processor, kills: u32, random: &mut R
     kills
 }
 
-/// Users who are low from the beginning, each with a card.
+/// Creates users with a low balance and a card.
 async fn prepare(node: &Node, users: &[String]) {
-    // Its folder is there, and its database in the newest shape.
+    // The folder exists, and the database has the latest schema.
     node.data_dir();
     let database = Database::open(node.database_url())
         .await
@@ -155,7 +155,7 @@ async fn open(database: &Database) -> i64 {
     counted.await.expect("a count")
 }
 
-/// Charges that are noted as paid, and the credits that users have bought.
+/// Returns the charges that are noted as paid, and the credits that users have bought.
 async fn credited(database: &Database) -> (i64, i64) {
     let row = sqlx::query(
         "SELECT (SELECT CAST(COUNT(*) AS BIGINT) FROM auto_top_up_charges WHERE outcome = 'succeeded'), \

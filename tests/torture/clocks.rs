@@ -1,4 +1,4 @@
-//! L11: two nodes on one PostgreSQL, the clock of one of them wrong.
+//! L11: two nodes on one PostgreSQL, one of them with a wrong clock.
 
 use std::time::Duration;
 
@@ -10,18 +10,18 @@ use weir_storage::secrets::SecretUrl;
 use crate::money;
 use crate::process::{Node, Providers, Stores, wait_until};
 
-/// Streams that each node has open while the other one looks, and requests with a key that each was sent before.
+/// Open streams of each node during the other one's sweeps, and earlier requests with a key to each.
 const HELD: usize = 20;
 
-/// Short, so that holds of what is taken for another time lapse many times over.
+/// Short, so that holds that count as expired would lapse many times over.
 const LEASE: &str = "[ledger]\nlease_ms = 3000\nrenew_ms = 500\n";
 
-/// In which each node sweeps, begins periods and forgets what is old several times.
+/// Time in which each node sweeps, begins periods and deletes old rows several times.
 const LOOKED_FOR: Duration = Duration::from_secs(20);
 
 const SETTLING: Duration = Duration::from_secs(20);
 
-/// What a wrong clock must not change.
+/// The state that a wrong clock must not change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Kept {
     expired: i64,

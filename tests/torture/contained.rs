@@ -1,6 +1,7 @@
 //! W-A: every kind of hostile guest in turn, against one gateway.
 //!
-//! To add an assault, add it to its kind in [`kinds`]; a kind is contained if all of its assaults are, in every round.
+//! To add an assault, add it to its kind in [`kinds`]; a kind is contained if all of its assaults are, in every
+//! round.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -18,28 +19,28 @@ use crate::resident_mib;
 
 const ROUNDS: usize = 3;
 
-/// How much larger the process may be in the end than it was before the first guest.
+/// Maximum growth of the process since before the first guest, in MiB.
 const MARGIN_MIB: usize = 64;
 
-/// No assault may take longer.
+/// Time limit of an assault.
 const CONTAINED_WITHIN: Duration = Duration::from_secs(15);
 
-/// How deep JSON nests that must be refused.
+/// Nesting depth of JSON that must be refused.
 const DEEP: usize = 100_000;
 
-/// One assault, and what it must come to.
+/// One assault, and its required result.
 enum Assault {
-    /// The guest that misbehaves is asked to: its request must end with this status and this code.
+    /// A command to the misbehaving guest: its request must end with this status and this code.
     Ask(Value, u16, &'static str),
-    /// So many are asked together, while healthy requests are served.
+    /// This many commands at once, while healthy requests are served.
     Beside(Value, usize),
-    /// A component must be refused when it is loaded, with a complaint that contains this.
+    /// A component whose load must fail with an error that contains this.
     Load(Vec<u8>, &'static str),
-    /// A client's body must be refused.
+    /// A client's body that must be refused.
     Post(String),
-    /// An upstream's answer must end its request with this status and this code.
+    /// An upstream's response that must end its request with this status and this code.
     Answer(Reply, u16, &'static str),
-    /// Compiled code on disk is changed: it must be compiled anew, and replaced.
+    /// Changed compiled code on disk: it must be compiled anew, and replaced.
     Tamper(fn(&mut Vec<u8>)),
 }
 
@@ -49,7 +50,7 @@ fn kinds() -> [(&'static str, Vec<Assault>); 20] {
     let fails = |command: Value| Ask(command, 502, "ADAPTER_FAILED");
     let deep = || format!("{}{}", "[".repeat(DEEP), "]".repeat(DEEP));
     let budget = "used up its processor time";
-    let nonsense = "returned nonsense";
+    let nonsense = "returned an unreadable result";
     let too_much = "too much data";
     let everywhere = |behave: &str| {
         ["begin", "next"]
@@ -146,7 +147,7 @@ fn kinds() -> [(&'static str, Vec<Assault>); 20] {
             "W16",
             vec![
                 Answer(Reply::drip(Duration::from_secs(5)), 504, "UPSTREAM_TIMEOUT"),
-                // An exchange has only so much time for its waits.
+                // An exchange has a limit on its waits.
                 fails(json!({ "behave": "never-done", "wait": u32::MAX })),
                 fails(json!({ "behave": "script", "steps": drips, "forever": true })),
             ],
@@ -242,7 +243,7 @@ struct Arena {
 }
 
 impl Arena {
-    /// Plays an assault; the error says how it was not contained.
+    /// Plays an assault; the error describes the failed containment.
     async fn withstands(&self, assault: &Assault) -> Result<(), String> {
         match assault {
             Assault::Ask(command, status, code) => {
@@ -326,7 +327,8 @@ impl Arena {
         replaced.then_some(()).ok_or("it was not replaced".into())
     }
 
-    /// Whether the next healthy requests are served, by the same component and by others, and nothing is left over.
+    /// Returns whether the next healthy requests are served, by the same component and by others, and no resources
+    /// remain.
     async fn serves(&self) -> bool {
         self.is_served("hostile", "ok").await
             && self.is_served("demo", "You said: hello").await
@@ -343,7 +345,7 @@ impl Arena {
     }
 }
 
-/// Whether an answer is this typed error.
+/// Checks that a response is this typed error.
 fn is(status: u16, answer: &Value, wanted: u16, code: &str) -> Result<(), String> {
     let error = &answer["error"]["code"];
     (status == wanted && error == code)

@@ -1,4 +1,4 @@
-//! L4: weir killed under load, over and over, and started again.
+//! L4: weir is killed under load and started again, many times.
 
 use std::time::{Duration, Instant};
 
@@ -16,32 +16,32 @@ const KILLS: u32 = 100;
 
 const KILLS_PER_REPORT: u32 = 25;
 
-/// Enough for everything that is asked.
+/// Enough for all requests.
 const TOP_UP: &str = "10000000";
 
 const LEASE: Duration = Duration::from_secs(3);
 const SWEEP: Duration = Duration::from_secs(1);
 
-/// What a sweep may be late by: a node is away, or starting, or busy with what else it finds.
+/// Allowed delay of a sweep: a node is down, starting, or busy with other work.
 const SWEEP_MARGIN: Duration = Duration::from_secs(1);
 
-/// How soon a node that was started serves.
+/// Time limit for a started node to serve.
 const SERVING: Duration = Duration::from_secs(2);
 
-/// A checkpoint is due after so long, and written when the next piece is there.
+/// Period of checkpoints; a due checkpoint is written with the next piece.
 const CHECKPOINT_EVERY: Duration = Duration::from_millis(100);
 
-/// A piece of a streamed answer: 150 tokens by its bytes.
+/// A piece of a streamed response: 150 tokens by its bytes.
 const PIECE_BYTES: usize = 600;
 const PIECE_TOKENS: u64 = PIECE_BYTES as u64 / BYTES_PER_TOKEN;
 const PIECES: usize = 12;
 const TOKENS: u64 = PIECES as u64 * PIECE_TOKENS;
 const BYTES_PER_TOKEN: u64 = 4;
 
-/// The time between two of them.
+/// The time between two pieces.
 const PAUSE: Duration = Duration::from_millis(40);
 
-/// Pieces by which a checkpoint is due.
+/// Pieces until a checkpoint is due.
 const CHECKPOINT_PIECES: u64 = CHECKPOINT_EVERY.as_millis().div_ceil(PAUSE.as_millis()) as u64;
 
 pub(crate) fn run() -> bool {
@@ -79,7 +79,7 @@ fn kills(runtime: &tokio::runtime::Runtime, database: &str, stores: &Stores) -> 
     let (mut started, mut serving) = (Vec::new(), Vec::new());
     let mut served_all = true;
     for kill in 1..=KILLS {
-        // Each at another moment of the requests that are under way.
+        // Each kill hits another moment of the requests under way.
         std::thread::sleep(Duration::from_millis(150 + u64::from(kill * 37 % 250)));
         node.kill();
         let began = Instant::now();
@@ -101,7 +101,7 @@ fn kills(runtime: &tokio::runtime::Runtime, database: &str, stores: &Stores) -> 
     let heard = runtime.block_on(load).expect("no panic");
     let closed = runtime.block_on(async {
         let books = node.books().await;
-        // The load is over, so that nothing opens a hold any more.
+        // The load is over, so no request opens a hold any more.
         let limit = LEASE + SWEEP + SWEEP_MARGIN;
         let closed = wait_until(limit, async || books.totals().await.open == 0).await;
         books.close().await;
@@ -131,13 +131,13 @@ struct Outcome {
     calls: i64,
     totals: Totals,
     delivered: usize,
-    /// Whole answers without a settled hold of the charge that the client was told.
+    /// Complete responses without a settled hold of the reported charge.
     uncharged: usize,
-    /// Streams that broke off after at least one checkpoint was due.
+    /// Streams that broke after at least one due checkpoint.
     cut: usize,
-    /// The most tokens that one of those had delivered beyond its charge.
+    /// Maximum tokens that such a stream had delivered beyond its charge.
     shortfall: u64,
-    /// Those that were charged for more than they can have been.
+    /// Streams that were charged for more than was possible.
     overcharged: usize,
     latest_expiry: Duration,
 }
@@ -180,7 +180,7 @@ impl Outcome {
             credits,
             overrun,
         } = self.totals;
-        // One that was due when the process ended, and what came while it was being written.
+        // The checkpoint due at the process's end, and the pieces that arrived during its write.
         let limit = (2 * CHECKPOINT_PIECES + 1) * PIECE_TOKENS;
         let latest = SWEEP + SWEEP_MARGIN;
         println!(
@@ -201,7 +201,7 @@ impl Outcome {
             && self.cut > 0
             && self.shortfall <= limit
             && (self.overcharged, open, overrun) == (0, 0, 0)
-            // Nothing is charged that was not asked for, and nothing asked for that was not held.
+            // Every charge has a request, and every request has a hold.
             && charged <= self.calls
             && self.calls <= holds
             && self.latest_expiry <= latest

@@ -1,8 +1,8 @@
-//! W-C: how late guests that loop are cut.
+//! W-C: the delay in stopping guests that loop.
 //!
-//! There are two deadlines. One is by the clock: a call may take `call_timeout_ms`. The other is of processor time, of
-//! which an exchange has `cpu_ms`, counted in ticks; a guest that is past its first ticks sleeps between them, so that
-//! by the clock that budget lasts several times as long, by design.
+//! There are two deadlines. The first is by the clock: a call may take `call_timeout_ms`. The second is processor
+//! time: an exchange has `cpu_ms`, counted in ticks. A guest that is past its first ticks sleeps between them, so by
+//! the clock that budget lasts several times as long, by design.
 
 use std::num::NonZeroU64;
 use std::time::{Duration, Instant};
@@ -17,10 +17,10 @@ use weir_sandbox::{GuestError, GuestLimits, loading};
 
 const WORKER_THREADS: usize = 2;
 
-/// Guests that are measured by the clock, of each kind and number.
+/// Guests measured by the clock, of each kind and number.
 const GUESTS: usize = 200;
 
-/// Guests that are measured in processor time, of each kind; each takes more than a second.
+/// Guests measured in processor time, of each kind; each takes more than a second.
 const LONG_GUESTS: usize = 40;
 
 const LIMIT: Duration = Duration::from_millis(30);
@@ -61,13 +61,13 @@ fn report(what: &str, mut late_ms: Vec<f64>) -> bool {
     at(99) <= limit_ms
 }
 
-/// How much later than its time-out the call returns, in milliseconds, with so many guests at once.
+/// Returns the delay of the call's end after its time-out, in milliseconds, with this many concurrent guests.
 fn past_the_clock(behave: &'static str, together: usize) -> Vec<f64> {
     crate::runtime(WORKER_THREADS).block_on(async {
         let adapter = std::sync::Arc::new(
             load(GuestLimits {
                 call_timeout_ms: milliseconds(CALL_TIMEOUT),
-                // Enough for the clock to come first.
+                // Large enough that the wall-clock limit comes first.
                 cpu_ms: milliseconds(Duration::from_secs(60)),
                 ..GuestLimits::default()
             })
@@ -92,8 +92,8 @@ fn past_the_clock(behave: &'static str, together: usize) -> Vec<f64> {
     })
 }
 
-/// How much more processor time a guest gets than its budget, in milliseconds; less than nothing where a tick was cut
-/// short, since one counts in full.
+/// Returns the processor time of a guest beyond its budget, in milliseconds; negative if a tick was cut short, since
+/// a tick counts in full.
 fn past_the_budget(behave: &str) -> Vec<f64> {
     // One thread for all, so that its processor time is the guest's.
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -117,7 +117,7 @@ fn past_the_budget(behave: &str) -> Vec<f64> {
     })
 }
 
-/// Has a guest misbehave in its first call, and returns how that ends.
+/// Lets a guest misbehave in its first call, and returns the error.
 async fn begin(adapter: &Adapter, behave: &str) -> GuestError {
     let command = json!({ "behave": behave, "in": "begin" });
     let request = asking(&command.to_string());
@@ -137,14 +137,14 @@ fn milliseconds(time: Duration) -> NonZeroU64 {
     NonZeroU64::new(time.as_millis() as u64).expect("it is some")
 }
 
-/// A request of one message.
+/// A request with one message.
 pub(crate) fn asking(text: &str) -> Request {
     request(&chat("hostile", text))
 }
 
-/// Time that this thread has run, from the kernel's scheduler.
+/// Returns this thread's running time, from the kernel's scheduler.
 fn processor_time() -> Duration {
-    // The count of a thread that is running is some milliseconds old; a thread that wakes up has a fresh one.
+    // The count of a running thread is some milliseconds old; the count of a thread that wakes up is fresh.
     std::thread::sleep(Duration::from_millis(1));
     let statistics = std::fs::read_to_string("/proc/thread-self/schedstat").expect("Linux has it");
     let nanoseconds = statistics.split(' ').next().expect("three numbers");

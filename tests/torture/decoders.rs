@@ -1,12 +1,12 @@
-//! F1: what each adapter makes of answers that are broken on purpose, in the sandbox.
+//! F1: each adapter in the sandbox, with corrupted responses.
 //!
-//! A seed says which recorded answer of `tests/conformance/answers` is broken, how, and in which pieces it comes. What
-//! must hold of any bytes: the component does not trap and stays within its limits of memory and processor time; its
-//! events make an answer, as far as they go; they are not more than the bytes that came can account for; and in any
-//! pieces they are the same.
+//! A seed chooses the recorded response of `tests/conformance/answers`, its corruption, and its pieces. For any
+//! bytes, these must hold: the component does not trap and stays within its limits of memory and processor time; its
+//! events form a valid response, as far as they go; their number is bounded by the received bytes; and they are the
+//! same for any pieces.
 //!
-//! `FUZZ_SECONDS` is how long each adapter is tried, 600 unless it says otherwise; `FUZZ_SEED` is the first seed, so that
-//! a case that failed can be tried again.
+//! `FUZZ_SECONDS` is the duration for each adapter, 600 by default; `FUZZ_SEED` is the first seed, to repeat a failed
+//! case.
 
 use std::fmt::Debug;
 use std::path::Path;
@@ -16,27 +16,27 @@ use std::time::{Duration, Instant};
 
 use serde_json::json;
 use tests::sandbox::{load, request, sandbox};
-use weir::inference::media::MediaPieces;
-use weir::inference::sequence::Sequence;
 use weir_bundled::BUNDLE;
 use weir_sandbox::adapter::bindings::adapter::{HttpResponseHead, Progress, Request};
 use weir_sandbox::adapter::bindings::chat::Event;
 use weir_sandbox::adapter::{Adapter, CallError, GuestExchange};
 use weir_sdk::testing::{Mutator, Recorded, recorded};
+use weir_upstream::media::MediaPieces;
+use weir_upstream::sequence::Sequence;
 
-/// How many adapters are tried at once.
+/// Adapters under test at once.
 const THREADS: usize = 2;
 
-/// Bytes of memory that trying two adapters may keep; what the first seconds need is not among them.
+/// Memory that two adapters may keep in MiB, beyond that of the first seconds.
 const MEMORY_MIB: usize = 64;
 
-/// How long the process takes to have all the memory that it needs.
+/// Time until the process has allocated its working memory.
 const WARM_UP: Duration = Duration::from_secs(5);
 
-/// Beside pieces of some size, an answer is read whole every so many times.
+/// Period of cases that are also read in one piece.
 const COMPARED_EVERY: u64 = 8;
 
-/// What the smallest input may take to find, in cases.
+/// Maximum cases in the search for the smallest input.
 const SHRINKING_CASES: usize = 5_000;
 
 const STATUSES: [u16; 9] = [200, 201, 204, 301, 400, 401, 404, 429, 529];
@@ -83,7 +83,7 @@ fn setting<T: FromStr<Err: Debug>>(name: &str) -> Option<T> {
     Some(value.parse().expect("a number"))
 }
 
-/// A broken answer, and how it arrives.
+/// A corrupted response, and its pieces.
 #[derive(Clone)]
 struct Case {
     head: HttpResponseHead,
@@ -99,7 +99,7 @@ struct Fuzzer {
     answers: Vec<Recorded>,
 }
 
-/// What an adapter made of an answer.
+/// An adapter's result for a response.
 #[derive(Debug, PartialEq)]
 struct Outcome {
     events: Vec<Event>,
@@ -107,7 +107,7 @@ struct Outcome {
 }
 
 impl Fuzzer {
-    /// Tries one adapter for so long, prints what was found, and says whether that is nothing.
+    /// Tests one adapter for this long, prints its faults, and returns whether there are none.
     fn try_all(name: &str, folder: &str, first_seed: u64, duration: Duration) -> bool {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
@@ -151,7 +151,7 @@ impl Fuzzer {
         let adapter = load(&sandbox(4), name, bytes).await;
         let adapter = adapter.expect("it loads");
         let configuration = adapter.configure(&[]).await.expect("no options");
-        // What is called is a function, and free text.
+        // The calls are a function's, and a free-text tool's.
         let asked = json!({"model": "m", "messages": [{"role": "user", "content": "Hi"}], "stream": true,
             "max_tokens": 1000, "tools": [{"type": "custom", "custom": {"name": "patch"}}]});
         Self {
@@ -162,7 +162,7 @@ impl Fuzzer {
         }
     }
 
-    /// The case of a seed.
+    /// Returns the case of a seed.
     fn case(&self, seed: u64) -> Case {
         let mut mutator = Mutator::new(seed);
         let bodies: Vec<&[u8]> = self.answers.iter().map(|answer| &*answer.body).collect();
@@ -177,7 +177,7 @@ impl Fuzzer {
             headers = vec![("content-type".to_owned(), media_type)];
         }
         let body = mutator.mutated(&answer.body, &bodies);
-        // Many pieces of many bytes take long to hand over, and show nothing new.
+        // Many pieces of many bytes take long to pass, and show nothing new.
         let fewest = 1 + body.len() / 2_000;
         let longest = if mutator.below(2) == 0 { 64 } else { 4_096 };
         let piece_bytes = fewest + mutator.below(longest);
@@ -189,7 +189,7 @@ impl Fuzzer {
         }
     }
 
-    /// Says what is wrong with how the adapter reads a case.
+    /// Describes the fault of the adapter's result for a case.
     async fn check(&self, case: &Case) -> Result<(), String> {
         let outcome = self.read(case, case.piece_bytes).await?;
         if case.is_compared {
@@ -205,7 +205,7 @@ impl Fuzzer {
         let guest = |error: weir_sandbox::GuestError| format!("the guest was given up: {error}");
         let begun = GuestExchange::begin(&self.adapter, &self.request, 1_000, &self.configuration);
         let mut exchange = begun.await.map_err(|error| error.to_string())?.exchange;
-        // 64 KiB, and 48 bytes for each that came.
+        // 64 KiB, and 48 bytes for each received byte.
         let input_bytes = u32::try_from(case.body.len()).expect("few bytes");
         let mut sequence = Sequence::new(input_bytes);
         let mut events = Vec::new();
@@ -234,7 +234,7 @@ impl Fuzzer {
         if !failed {
             sequence.end().map_err(|error| error.to_string())?;
         }
-        // In how many pieces an image comes is no matter of the answer.
+        // The number of an image's pieces may differ.
         let events = MediaPieces::default().assemble(events);
         Ok(Outcome { events, failed })
     }
@@ -258,7 +258,7 @@ impl Fuzzer {
         );
     }
 
-    /// Leaves out all that the case can do without and still fail.
+    /// Removes all parts of a case that its failure does not need.
     async fn smallest(&self, mut case: Case) -> Case {
         let mut cases = 0;
         let mut length = case.body.len().div_ceil(2);

@@ -1,4 +1,4 @@
-//! L10: clients that hang up, at each point of an answer.
+//! L10: clients that disconnect, at each point of a response.
 
 use std::time::Duration;
 
@@ -10,29 +10,29 @@ use weir_ledger::Credits;
 use crate::money::{self, Books, price};
 use crate::process::{Stores, provider, wait_until};
 
-/// At each point, on each database.
+/// Disconnects at each point, on each database.
 const CUTS: usize = 250;
 
-/// Clients that hang up together.
+/// Clients that disconnect together.
 const TOGETHER: usize = 25;
 
-/// How long an answer is read on for a client that is gone.
+/// Time for which a response is read on after its client's disconnect.
 const DRAIN: Duration = Duration::from_millis(1_000);
 
-/// In which a cut request is over: the drain, and what this machine takes.
+/// Time limit for the end of a cut request: the drain, and this machine's delay.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 const PIECES: usize = 10;
 
-/// One piece of an answer, of three tokens by its bytes.
+/// One piece of a response, of three tokens by its bytes.
 const PIECE: &str = "eleven byte";
 
-/// What the upstream reports of a whole answer: more than an estimate would say.
+/// Tokens that the upstream reports for a complete response: more than an estimate.
 const TOKENS_OUTPUT: u64 = 123;
 
 const BYTES_PER_TOKEN: u64 = 4;
 
-/// Where a client hangs up.
+/// The point of the disconnect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Cut {
     BeforeHeaders,
@@ -41,12 +41,12 @@ enum Cut {
     AfterLastChunk,
 }
 
-/// What the upstream does then.
+/// The upstream's behaviour after it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Upstreams {
-    /// Goes on to the end and says what was used.
+    /// Completes the response and reports usage.
     Ends,
-    /// Says nothing more.
+    /// Stops sending.
     FallsSilent,
 }
 
@@ -78,7 +78,7 @@ async fn cuts(database: &str, stores: &Stores) -> bool {
         Cut::AfterLastChunk,
     ] {
         for then in [Upstreams::Ends, Upstreams::FallsSilent] {
-            // Of a plain answer there is only what comes before it.
+            // A plain response can only be cut before it.
             let stream = cut != Cut::BeforeHeaders || then == Upstreams::FallsSilent;
             cases.push(Case { cut, then, stream });
         }
@@ -136,12 +136,12 @@ async fn cuts(database: &str, stores: &Stores) -> bool {
 }
 
 impl Case {
-    /// The model and the provider that are for this case only.
+    /// The model and the provider of this case.
     fn model(&self) -> String {
         format!("{:?}-{:?}", self.cut, self.then).to_lowercase()
     }
 
-    /// Pieces that have arrived when the client hangs up.
+    /// Pieces that arrive before the disconnect.
     fn pieces(&self) -> usize {
         match self.cut {
             Cut::BeforeHeaders => 0,
@@ -176,7 +176,7 @@ impl Case {
         }
     }
 
-    /// Some clients ask and hang up; whether each request was over in time.
+    /// Runs some clients that disconnect; returns whether each request ended in time.
     async fn play(&self, gateway: &Gateway, upstream: &Upstream) -> bool {
         let gate = Gate::new();
         let calls = upstream.count();
@@ -186,7 +186,7 @@ impl Case {
             clients.spawn(self.ask(gateway.client()));
         }
         if self.cut == Cut::BeforeHeaders {
-            // Nobody is told anything; all have been asked for.
+            // No response arrives, but all requests have.
             patiently(async {
                 while upstream.count() < calls + TOGETHER {
                     upstream.next_request().await;
@@ -200,7 +200,7 @@ impl Case {
             }
         }
         if self.then == Upstreams::Ends {
-            // The gateway learns of it from the socket; a request over the same runtime lets it.
+            // The gateway learns of the disconnect from the socket; a request on the same runtime gives it the time.
             gateway.stranger().get("/health").await;
             gate.open();
         }
@@ -210,7 +210,7 @@ impl Case {
             .is_some()
     }
 
-    /// Asks, and reads up to the point where it hangs up.
+    /// Sends a request, and reads up to the point of the disconnect.
     fn ask(&self, client: Client) -> impl Future<Output = ()> + Send + use<> {
         let request = chat(&self.model(), money::TEXT);
         let (is_stream, pieces) = (self.stream, self.pieces());

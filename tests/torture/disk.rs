@@ -13,24 +13,24 @@ use crate::load;
 use crate::money;
 use crate::process::{Node, Providers, Stores, shown, wait_until};
 
-/// Of the file system that the node's data is on.
+/// Size of the file system with the node's data.
 const SIZE: &str = "64m";
 
-/// Under load before the disk is full, and after that.
+/// Time under load before the disk is full, and after that.
 const BETWEEN: Duration = Duration::from_secs(2);
 
 const FULL: Duration = Duration::from_secs(30);
 
-/// What was written before may still be written over: so long it may take until nothing can be.
+/// Time until no write succeeds, since earlier blocks may still be overwritten.
 const NOTICED: Duration = Duration::from_secs(10);
 
-/// From when there is room again to the first answer, and to being ready.
+/// Time limit from free space to the first response, and to readiness.
 const LIMIT: Duration = Duration::from_secs(5);
 
-/// In which everything that was asked for meanwhile is written down.
+/// Time in which all earlier requests are recorded.
 const CATCHING_UP: Duration = Duration::from_secs(15);
 
-/// A file system of its own, unmounted when dropped.
+/// A separate file system, unmounted when dropped.
 struct SmallDisk(PathBuf);
 
 impl SmallDisk {
@@ -54,7 +54,7 @@ impl SmallDisk {
         self.0.join("ballast")
     }
 
-    /// Takes whatever room there is.
+    /// Fills all free space.
     fn fill(&self) {
         let file = File::options()
             .create(true)
@@ -97,7 +97,7 @@ pub(crate) fn run() -> bool {
         let mut ready_at = None;
         let mut reason = String::new();
         while filled.elapsed() < FULL {
-            // What the node gives up, such as a log that was moved, is taken again.
+            // Space that the node frees, such as a moved log, is filled again.
             disk.fill();
             match why_not_ready(&client).await {
                 None => ready_at = Some(filled.elapsed()),

@@ -1,4 +1,4 @@
-//! W-D: calls that are dropped at random points, in the sandbox itself and by clients that hang up.
+//! W-D: calls that are dropped at random points, in the sandbox itself and by clients that disconnect.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -16,18 +16,18 @@ use weir_sandbox::adapter::{Adapter, CallError, GuestExchange};
 use crate::cut::asking;
 use crate::process::wait_until;
 
-/// Calls that are dropped in each way.
+/// Calls dropped in each way.
 const DROPS: usize = 1_000;
 
-/// Calls at a time.
+/// Concurrent calls.
 const TOGETHER: usize = 8;
 
-/// Points are drawn from this time, which is longer than most calls.
+/// Range of the random points, longer than most calls.
 const WITHIN_MICROSECONDS: usize = 60_000;
 
 const SEED: u64 = 1;
 
-/// In which a gateway is done with clients that hung up.
+/// Time in which a gateway finishes after disconnects.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 pub(crate) fn run() -> bool {
@@ -79,7 +79,7 @@ async fn calls() -> bool {
     left == slots
 }
 
-/// Has clients hang up on a gateway.
+/// Disconnects clients from a gateway.
 async fn clients() -> bool {
     let upstream = Upstream::start().await;
     upstream
@@ -127,7 +127,7 @@ async fn clients() -> bool {
     left == slots && over.is_some() && serves
 }
 
-/// Something that takes a while, or nothing special.
+/// Returns a slow behaviour, or a normal one.
 fn behaviour(random: &mut Random) -> Value {
     let places = ["begin", "next", "head", "body", "end"];
     let place = random.choose(&places).copied().unwrap_or("next");
@@ -150,7 +150,7 @@ fn point(random: &mut Random) -> Duration {
     Duration::from_micros(random.below(WITHIN_MICROSECONDS) as u64)
 }
 
-/// An exchange whose upstream answers at once.
+/// An exchange whose upstream responds at once.
 async fn exchange(adapter: &Adapter, command: &str) -> Result<(), CallError> {
     let begun = GuestExchange::begin(adapter, &asking(command), 0, &[]).await?;
     let (mut guest, mut step) = (begun.exchange, begun.step);
@@ -175,7 +175,7 @@ async fn exchange(adapter: &Adapter, command: &str) -> Result<(), CallError> {
     }
 }
 
-/// How many guests there is room for at this moment: as many as the pool has slots.
+/// Returns the number of free slots of the pool.
 async fn free_slots(adapter: &Adapter) -> usize {
     let mut guests = Vec::new();
     loop {

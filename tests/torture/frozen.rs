@@ -1,4 +1,4 @@
-//! L12: a node that is frozen past its lease, over and over, while another serves the same keys.
+//! L12: a node that is frozen past its lease, many times, while another serves the same keys.
 
 use std::time::{Duration, Instant};
 
@@ -9,16 +9,16 @@ use weir_ledger::Credits;
 use crate::money::{self, Books};
 use crate::process::{Node, Providers, Stores, request, wait_until};
 
-/// Freezes: by turns before the hold, before the request is sent, and midway in a stream.
+/// Freezes: alternately before the hold, before the request is sent, and in the middle of a stream.
 const FREEZES: u32 = 100;
 
-/// Enough for everything that is asked.
+/// Enough for all requests.
 const TOP_UP: &str = "10000000";
 
 const LEASE: Duration = Duration::from_millis(800);
 const SWEEP: Duration = Duration::from_millis(250);
 
-/// How long a round may take.
+/// Time limit of a round.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 pub(crate) fn run() -> bool {
@@ -70,7 +70,7 @@ pub(crate) fn run() -> bool {
     outcome.report(freezes, sound, panics)
 }
 
-/// The same client with a key of its own.
+/// The client with a key of its own.
 trait WithKey {
     fn with_key_of(&self, number: u32) -> Self;
 }
@@ -91,19 +91,19 @@ struct Round<'a> {
     providers: &'a Providers,
 }
 
-/// What the client of a node was told.
+/// The result of a node's client.
 #[derive(Default)]
 struct Told {
     request_id: Option<String>,
-    /// Whether it has a whole answer that is no replay.
+    /// The client got a complete response that is no replay.
     is_served: bool,
 }
 
 #[derive(Default)]
 struct Outcome {
-    /// Keys that two were served under, by their clients' or the upstream's word.
+    /// Keys with two served requests, by their clients' or the upstream's count.
     served_twice: usize,
-    /// Keys under which two requests were charged.
+    /// Keys with two charged requests.
     charged_twice: usize,
     served: usize,
     /// Rounds whose freeze came before the hold, and after it.
@@ -121,14 +121,14 @@ impl Round<'_> {
         let holds = self.books.totals().await.holds;
         let first = tokio::spawn(ask(self.client.clone(), streamed));
         match self.number % 3 {
-            // Somewhere on the way to the hold; a little later each time.
+            // At some point before the hold; a little later each time.
             0 => tokio::time::sleep(Duration::from_micros(u64::from(self.number) * 150)).await,
-            // When it is open.
+            // While the hold is open.
             1 => {
                 self.until(async || self.books.totals().await.holds > holds)
                     .await
             }
-            // When some of the stream has come.
+            // After some of the stream.
             _ => {
                 self.until(async || self.providers.calls() > calls).await;
                 tokio::time::sleep(Duration::from_millis(90)).await;
@@ -141,7 +141,7 @@ impl Round<'_> {
             outcome.before_hold += 1;
         }
         tokio::time::sleep(LEASE + 2 * SWEEP).await;
-        // Until it is decided who is served.
+        // Until one of the two is served.
         let began = Instant::now();
         let second = loop {
             let client = self.client.at(self.other.address());
@@ -178,7 +178,7 @@ impl Round<'_> {
     }
 }
 
-/// One request: what its client was told, and the error's code, if that is what it is.
+/// Sends one request; returns the client's result, and the code of an error.
 async fn ask(client: Client, streamed: bool) -> (Told, Option<String>) {
     let id = |headers: &http::HeaderMap| {
         let id = headers.get("x-request-id")?;

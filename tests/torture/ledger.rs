@@ -1,4 +1,4 @@
-//! L1 and L2: the ledger against an oracle, and its committer against everything that can happen.
+//! L1 and L2: the ledger against an oracle, and its committer in a simulation.
 
 use std::time::{Duration, Instant};
 
@@ -11,14 +11,14 @@ use weir_storage::secrets::SecretUrl;
 /// Operations of L1, half of them on each database.
 const OPERATIONS: usize = 1_000_000;
 
-/// Each history is on a fresh ledger.
+/// Operations of each history, which has a fresh ledger.
 const OPERATIONS_PER_HISTORY: usize = 50_000;
 
 const L1_LIMIT: Duration = Duration::from_secs(600);
 
 const SEEDS: u64 = 10_000;
 
-/// A planted defect is found within so many seeds.
+/// Maximum seeds until a planted defect is found.
 const SEEDS_TO_FIND: u64 = 100;
 
 /// L1: random histories on SQLite and PostgreSQL, in batches of 1 to 64, each outcome compared with the oracle's.
@@ -59,7 +59,7 @@ pub(crate) fn model() -> bool {
     })
 }
 
-/// L2: so many seeds of everything that can happen, and how soon a planted defect is found.
+/// L2: this many seeds of the simulation, and the seeds until a planted defect is found.
 pub(crate) fn simulation() -> bool {
     let began = Instant::now();
     let mut sum = Happened::default();

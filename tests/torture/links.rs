@@ -1,4 +1,4 @@
-//! H6: the network between weir and what it calls is slow, loses, cuts what it carries, and goes silent.
+//! H6: the network between weir and its upstreams is slow, loses packets, cuts connections, and goes silent.
 
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -19,48 +19,48 @@ use crate::load::{self, Heard};
 use crate::money::{self, Books};
 use crate::process::{Node, Providers, Stores, shown, wait_until};
 
-/// How often each link fails in each way, and for how long.
+/// Failures of each link in each way, and their duration.
 const ROUNDS: usize = if cfg!(debug_assertions) { 1 } else { 3 };
 const LASTS: Duration = Duration::from_secs(5);
 
-/// From when a link is well again to when requests are served again, one after another.
+/// Time limit from a link's recovery to served requests, one after another.
 const LIMIT: Duration = Duration::from_secs(5);
 const IN_A_ROW: usize = 4;
 
-/// In which everything that was asked for is written down.
+/// Time in which all earlier requests are recorded.
 const CATCHING_UP: Duration = Duration::from_secs(15);
 
 const LATE_BY: Duration = Duration::from_millis(20);
 
-/// What is lost comes late: TCP sends it again. So long after, one piece in so many.
+/// Delay of lost data, which TCP sends again, and the ratio of lost pieces.
 const AGAIN_AFTER: Duration = Duration::from_millis(200);
 const LOST: usize = 20;
 
-/// Of the pieces that a link carries, one in so many is its connection's last, and only half of it arrives.
+/// Ratio of pieces that are their connection's last, half delivered.
 const CUT: usize = 20;
 
 const TOP_UP: &str = "100000000";
 
-/// How a link does.
+/// The state of a link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Weather {
     Well,
     Late,
     Lossy,
-    /// Connections are reset in the middle of what they carry.
+    /// Connections are reset in the middle of a piece.
     Cut,
-    /// Connections stay open and carry nothing ever again, and nor do those that are made meanwhile.
+    /// Connections stay open and carry no data ever again, and so do new ones.
     HalfOpen,
 }
 
-/// A network between weir and one that it calls.
+/// A network between weir and an upstream.
 struct Link {
     address: SocketAddr,
     weather: watch::Sender<Weather>,
 }
 
 impl Link {
-    /// Leads there, and is well.
+    /// A healthy link to this address.
     async fn to(target: SocketAddr) -> Self {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await;
         let listener = listener.expect("a free port");
@@ -84,7 +84,7 @@ impl Link {
         Self { address, weather }
     }
 
-    /// The same in front of one that a URL names.
+    /// A healthy link to the server of a URL.
     async fn before(url: &SecretUrl) -> (Self, SecretUrl) {
         let mut parsed = url::Url::parse(url.expose()).expect("a URL");
         let port = parsed.port().expect("it has one");
@@ -95,7 +95,7 @@ impl Link {
     }
 }
 
-/// Carries what either side says, until one of them ends or the connection is cut.
+/// Carries data both ways, until one side ends or the connection is cut.
 async fn carry(near: TcpStream, far: TcpStream, seen: watch::Receiver<Weather>) {
     for side in [&near, &far] {
         side.set_nodelay(true).expect("it is open");
@@ -108,7 +108,7 @@ async fn carry(near: TcpStream, far: TcpStream, seen: watch::Receiver<Weather>) 
     }
 }
 
-/// Ends when its side has ended or the connection is cut.
+/// Carries data one way, until its side ends or the connection is cut.
 async fn one_way(
     mut from: OwnedReadHalf,
     mut to: OwnedWriteHalf,
@@ -151,7 +151,7 @@ async fn silence() {
     std::future::pending().await
 }
 
-/// Once in so many calls, in an order that looks like none and is the same each time.
+/// Returns true once in this many calls, in a pseudo-random but fixed order.
 fn is_one_in(many: usize) -> bool {
     static RANDOM: LazyLock<Mutex<Random>> = LazyLock::new(|| Mutex::new(Random::new(1)));
     RANDOM.lock().expect("nobody has panicked").below(many) == 0
@@ -231,7 +231,7 @@ pub(crate) fn run() -> bool {
             heard.paid.is_some() && !is_charged
         });
         let lost = lost.count();
-        // Of a stream, what was delivered is charged for; an answer that never came is not.
+        // A stream is charged for its delivered part; a missing response is not charged.
         let for_nothing = heard.iter().filter(|heard| {
             heard.status != Some(200) && charge(heard).is_some_and(|it| it.credits.micro() > 0)
         });
@@ -265,7 +265,7 @@ pub(crate) fn run() -> bool {
     })
 }
 
-/// Asks for so long, and waits for the answers that are due.
+/// Sends requests for this long, and waits for their responses.
 async fn load_for(lasts: Duration, client: &Client) -> Vec<Heard> {
     let (stop, stopped) = watch::channel(false);
     let load = tokio::spawn(load::run(client.clone(), stopped));
@@ -283,7 +283,7 @@ async fn is_served(client: &Client) -> bool {
     true
 }
 
-/// How many there were of each.
+/// Counts the outcomes by kind.
 fn outcomes(heard: &[Heard]) -> String {
     let mut counts = BTreeMap::<String, usize>::new();
     for heard in heard {

@@ -1,4 +1,4 @@
-//! Requests in an open loop, half of them streamed, to a gateway that may go away; and what was heard of each.
+//! Requests in an open loop, half of them streamed, to a gateway that may go down, and their results.
 
 use std::time::Duration;
 
@@ -12,21 +12,21 @@ use crate::process::request;
 
 const REQUESTS_PER_SECOND: u32 = 50;
 
-/// What a client heard of one request.
+/// A client's result of one request.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Heard {
-    /// `None` if there was no answer, or not the whole of a plain one.
+    /// `None` without a response, or with an incomplete plain one.
     pub status: Option<u16>,
     pub request_id: Option<String>,
-    /// Of an error, also one that ends a stream.
+    /// The code of an error, also at the end of a stream.
     pub code: Option<String>,
-    /// What the client was told that it paid, at the end of a whole answer.
+    /// The reported charge, at the end of a complete response.
     pub paid: Option<Credits>,
-    /// Bytes of the answer's text.
+    /// Bytes of the response's text.
     pub bytes: usize,
 }
 
-/// Sends requests until told to stop, then waits for the answers that are due.
+/// Sends requests until a stop, then waits for the remaining responses.
 pub(crate) async fn run(client: Client, mut stop: watch::Receiver<bool>) -> Vec<Heard> {
     let mut requests = JoinSet::new();
     let mut clock = tokio::time::interval(Duration::from_secs(1) / REQUESTS_PER_SECOND);
@@ -99,7 +99,7 @@ fn id_of(headers: &http::HeaderMap) -> Option<String> {
     Some(headers.get("x-request-id")?.to_str().ok()?.to_owned())
 }
 
-/// A number with at most six decimals.
+/// Parses a number with at most six decimals.
 fn paid(answer: &Value) -> Option<Credits> {
     Credits::parse(&answer["usage"]["credits"].to_string())
 }

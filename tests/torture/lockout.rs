@@ -1,4 +1,4 @@
-//! Attempts to prove oneself with what is wrong, from one address that forges others, and from very many.
+//! Failed authentications from one address that forges others, and from very many addresses.
 
 use tests::gateway::USER;
 use tests::{Client, Gateway};
@@ -8,10 +8,10 @@ use crate::resident_mib;
 
 const FORGED: usize = 10_000;
 
-/// Addresses that fail once each: more than the cache of one process has places for.
+/// Addresses that fail once each: more than the capacity of one process's cache.
 const ADDRESSES: usize = 250_000;
 
-/// What the places take that those addresses can fill.
+/// Memory of the entries that those addresses can fill.
 const MEMORY_LIMIT_MIB: usize = 96;
 
 pub(crate) fn run() -> bool {
@@ -72,7 +72,7 @@ async fn crowd() -> bool {
     grown <= MEMORY_LIMIT_MIB && still == 429 && elsewhere.iter().all(|status| *status == 200)
 }
 
-/// A client with a key that nobody has used yet.
+/// A client with a key that was never used.
 async fn new_key(gateway: &Gateway) -> Client {
     let app = gateway.app();
     let (database, peppers, now) = (&app.database, &app.key_peppers, app.clock.now());
@@ -88,7 +88,7 @@ async fn fail(client: &Client, n: usize) -> u16 {
     wrong.get("/models").await.status.as_u16()
 }
 
-/// One of many addresses.
+/// Returns one of many addresses.
 pub(crate) fn address(n: usize) -> String {
     format!("{}.{}.{}.7", 1 + (n >> 16), n >> 8 & 255, n & 255)
 }

@@ -1,7 +1,7 @@
-//! `cargo torture ROW`: what takes too long for the gate.
+//! `cargo torture ROW`: tests that take too long for the gate.
 //!
-//! Each row prints one line with its figure, and the program fails when a row falls short. Without an
-//! argument it lists the rows. To add one, add a module with an async `run` and a line in [`ROWS`].
+//! Each row prints one line with its figure, and the program fails if a row misses its limit. Without an argument it
+//! lists the rows. To add a row, add a module with an async `run` and a line in [`ROWS`].
 
 #![expect(
     clippy::print_stdout,
@@ -289,13 +289,13 @@ fn main() -> ExitCode {
     }
 }
 
-/// How often a row does what it repeats: as often as it says, or `WEIR_TORTURE_ROUNDS`.
+/// Returns the repetitions of a row: its own number, or `WEIR_TORTURE_ROUNDS`.
 fn rounds(by_default: u32) -> u32 {
     let rounds = std::env::var("WEIR_TORTURE_ROUNDS").ok();
     rounds.map_or(by_default, |rounds| rounds.parse().expect("a number"))
 }
 
-/// A runtime of so many worker threads.
+/// A runtime with this many worker threads.
 fn runtime(threads: usize) -> tokio::runtime::Runtime {
     tokio::runtime::Builder::new_multi_thread()
         .worker_threads(threads)
@@ -304,12 +304,12 @@ fn runtime(threads: usize) -> tokio::runtime::Runtime {
         .expect("a runtime starts")
 }
 
-/// MiB of memory that this process has in RAM.
+/// Returns this process's resident memory in MiB.
 fn resident_mib() -> usize {
     resident_kib("self") >> 10
 }
 
-/// KiB of memory that a process has in RAM, by its id.
+/// Returns a process's resident memory in KiB, by its id.
 fn resident_kib(process: &str) -> usize {
     let statistics = std::fs::read_to_string(format!("/proc/{process}/statm"));
     let statistics = statistics.expect("Linux has it");

@@ -1,4 +1,4 @@
-//! What the rows about money share: a price whose sums are known beforehand, and a look into the books.
+//! The shared parts of the rows about money: a price with known sums, and reads of the ledger.
 
 use std::collections::HashMap;
 
@@ -11,23 +11,23 @@ use weir_storage::clock::Millis;
 use weir_storage::database::Snapshot;
 use weir_storage::secrets::SecretUrl;
 
-/// Who pays for everything.
+/// The user who pays for all requests.
 pub(crate) const USER: &str = tests::gateway::USER;
 
-/// What is asked, every time.
+/// The text of every request.
 pub(crate) const TEXT: &str = "pay!";
 
-/// The most that [`TEXT`] is believed to count for: twice half its bytes and 16 for the message.
+/// Maximum accepted input count for [`TEXT`]: twice half its bytes and 16 for the message.
 pub(crate) const TOKENS_INPUT: u64 = 36;
 
-/// The most that an answer is believed to count for: the output limit of [`model`] and 64 more.
+/// Maximum accepted output count of a response: the output limit of [`model`] and 64 more.
 pub(crate) const TOKENS_OUTPUT: u64 = 1_064;
 
-/// What is held for a request, and charged if [`TOKENS_INPUT`] and [`TOKENS_OUTPUT`] are reported: 36 × 5 USD +
-/// 1,064 × 10 USD a million, times 1.4.
+/// Hold of a request, and its charge if [`TOKENS_INPUT`] and [`TOKENS_OUTPUT`] are reported: 36 × 5 USD + 1,064 × 10
+/// USD a million, times 1.4.
 pub(crate) const HOLD: Credits = Credits::from_micro(15_148_000);
 
-/// The charge for these tokens.
+/// Returns the charge for these tokens.
 pub(crate) const fn price(input: u64, output: u64) -> Credits {
     Credits::from_micro((input * 7_000 + output * 14_000) as i64)
 }
@@ -41,7 +41,7 @@ pub(crate) fn model(name: &str) -> String {
     )
 }
 
-/// All holds that there ever were: those that are open, and those that entries tell of.
+/// All holds ever: open holds, and holds in entries.
 const HOLDS: &str = "SELECT request_id, 'open' AS state, 0 AS credits, 0 AS overrun, 0 AS tokens FROM holds \
      WHERE expired_at IS NULL UNION ALL SELECT MIN(request_id), \
      CASE SUM(CASE kind WHEN 'expiry' THEN 1 WHEN 'late_settlement' THEN 2 WHEN 'late_release' THEN 4 \
@@ -49,18 +49,18 @@ const HOLDS: &str = "SELECT request_id, 'open' AS state, 0 AS credits, 0 AS over
      ELSE 'released' END, CAST(-SUM(plan_delta + top_up_delta) AS BIGINT), CAST(SUM(overrun) AS BIGINT), \
      CAST(COALESCE(SUM(tokens_output), 0) AS BIGINT) FROM entries WHERE hold_id IS NOT NULL GROUP BY hold_id";
 
-/// The ledger, as its tables have it.
+/// The ledger, read from its tables.
 pub(crate) struct Books(Database);
 
-/// How many holds have ended in which way, and what they have cost.
+/// The number of holds by their end, and their cost.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Totals {
-    /// All there ever were.
+    /// All holds.
     pub holds: i64,
     pub open: i64,
-    /// Those that somebody paid for.
+    /// Charged holds.
     pub charged: i64,
-    /// Those that a sweep has settled.
+    /// Holds that a sweep has settled.
     pub expired: i64,
     pub credits: i64,
     pub overrun: i64,
@@ -100,13 +100,13 @@ impl Books {
         }
     }
 
-    /// What the user has, held or not.
+    /// Returns the user's credits, held or not.
     pub(crate) async fn balance(&self) -> Credits {
         let sql = "SELECT plan_credits + top_up_credits FROM accounts WHERE id = 'alice'";
         Credits::from_micro(self.row(sql).await.get(0))
     }
 
-    /// What each request was charged that has been.
+    /// Returns the charge of each settled request.
     pub(crate) async fn charges(&self) -> HashMap<String, Charge> {
         let sql = "SELECT request_id, state, credits, tokens FROM (HOLDS) AS holds";
         let sql = AssertSqlSafe(sql.replace("HOLDS", HOLDS));
@@ -125,14 +125,14 @@ impl Books {
             .collect()
     }
 
-    /// How long after its node's lease the last hold was settled by a sweep, in milliseconds.
+    /// Returns the delay of the latest settlement by a sweep after its node's lease, in milliseconds.
     pub(crate) async fn latest_expiry_ms(&self) -> i64 {
         let sql = "SELECT CAST(COALESCE(MAX(expired_at - lease_until), 0) AS BIGINT) FROM holds \
                    JOIN node_leases ON node_leases.boot_id = holds.boot_id";
         self.row(sql).await.get(0)
     }
 
-    /// How many holds of a model were settled at this charge, by the upstream's word or by an estimate.
+    /// Counts a model's holds that were settled at this charge, by the upstream's count or by an estimate.
     pub(crate) async fn settled(&self, model: &str, credits: Credits, estimated: bool) -> i64 {
         let estimated = if estimated { "NOT NULL" } else { "NULL" };
         let sql = format!(
@@ -143,7 +143,7 @@ impl Books {
         self.row(&sql).await.get(0)
     }
 
-    /// What is wrong with the ledger is printed.
+    /// Verifies the ledger and prints its faults.
     pub(crate) async fn are_sound(&self) -> bool {
         let violations = verify(&self.0, Millis::now()).await;
         let violations = violations.expect("the database answers");
@@ -160,13 +160,13 @@ impl Books {
             .expect("the database answers")
     }
 
-    /// Statements in it may take longer than a request waits.
+    /// Begins a snapshot whose statements may take longer than a request's.
     async fn snapshot(&self) -> Snapshot {
         self.0.snapshot().await.expect("the database answers")
     }
 }
 
-/// What became of a request's hold.
+/// The end of a request's hold.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Charge {
     pub is_settled: bool,

@@ -1,5 +1,5 @@
-//! MONTH: what a thousand users buy, cancel, owe and get back in some weeks, by a scripted clock: each account is at every
-//! moment as a plain model of its own has it, though the processor's events come shuffled and more than once.
+//! MONTH: purchases, cancellations, debts and refunds of a thousand users in some weeks, by a scripted clock. Each
+//! account must equal a simple model at every moment, although the processor's events arrive shuffled and repeated.
 
 use std::time::{Duration, Instant};
 
@@ -20,17 +20,17 @@ use weir_storage::secrets::SecretUrl;
 
 const USERS: u32 = 1_000;
 
-/// Steps of the clock, and hours of each: renewals, and what follows one that is not paid for, come twice.
+/// Steps of the clock, and hours of each step: renewals, and the consequences of an unpaid one, occur twice.
 const STEPS: i64 = 140;
 const STEP_HOURS: u64 = 12;
 
 /// Days of a paid period.
 const PERIOD_DAYS: i64 = 30;
 
-/// Deliveries at once.
+/// Concurrent deliveries.
 const AT_ONCE: usize = 20;
 
-/// How long the events of a step may take to be applied.
+/// Time limit for the application of a step's events.
 const APPLIED_WITHIN: Duration = Duration::from_secs(60);
 
 const MICRO: i64 = 1_000_000;
@@ -46,45 +46,45 @@ pub(crate) fn run() -> bool {
     })
 }
 
-/// What a user is to have.
+/// The expected state of a user.
 struct User {
     id: String,
     customer: String,
     created_at: Millis,
-    /// Whether the processor has told of the customer.
+    /// The processor has reported the customer.
     linked: bool,
     plan: Plan,
     plan_credits: i64,
     top_up: i64,
     owed: i64,
-    /// Whether it may owe something between two events of this moment, depending on their order.
+    /// The user may owe credits between two events of this moment, depending on their order.
     owed_between: bool,
     period: Option<Period>,
-    /// Whether the paid plan ends with its period.
+    /// The paid plan ends with its period.
     ends: bool,
-    /// The sum of the prorations that were paid in the period, in micro-credits, also below zero.
+    /// The sum of the paid prorations of the period, in micro-credits, possibly negative.
     prorated: i64,
-    /// Whether its last subscription ended unpaid.
+    /// Its last subscription ended unpaid.
     was_unpaid: bool,
     subscription: Option<Subscription>,
     top_ups: Vec<Payment>,
-    /// For the period that is under way.
+    /// The payment of the current period.
     plan_payment: Option<Payment>,
-    /// What it has bought, to name things by.
+    /// Number of purchases, used in names.
     bought: u32,
     touched: bool,
 }
 
-/// What the processor knows.
+/// The processor's state.
 #[derive(Clone)]
 struct Subscription {
     id: String,
-    /// From the next period on, at the latest.
+    /// The plan, effective from the next period at the latest.
     plan: Plan,
     start: Millis,
     end: Millis,
     is_ending: bool,
-    /// Since when the period that is under way is not paid for.
+    /// The time since which the current period is unpaid.
     due_since: Option<Millis>,
     /// Lines for the next invoice.
     pending: Vec<Line>,
@@ -181,7 +181,7 @@ async fn play(store: &str, users: usize, postgres: Option<&SecretUrl>) -> bool {
             .max(model.iter().filter(|user| user.owed > 0).count());
     }
     let mut violations = verify(database, now).await.expect("the ledger can be read");
-    // Nothing is under way any more.
+    // No delivery is under way any more.
     let later = now.plus_days(1);
     let differ = reconcile::look(database, later, Extent::All).await;
     violations.extend(differ.expect("the payments can be read"));
@@ -304,7 +304,7 @@ impl User {
         self.touched = true;
     }
 
-    /// What happens to the user at this moment, and the events that tell of it.
+    /// Performs a user's action at this moment, and returns its events.
     fn act(&mut self, now: Millis, random: &mut Random, counts: &mut Counts) -> Vec<Value> {
         let mut events = Vec::new();
         let owes = self.owed > 0;
@@ -313,7 +313,7 @@ impl User {
             None => {}
             Some(subscription) => self.go_on(subscription, now, random, counts, &mut events),
         }
-        // What comes to pass at one moment has no order: of two payments, either may be what a debt is taken from.
+        // Events of one moment have no order: a debt may be taken from either of two payments.
         let owes = owes || self.owed > 0 || std::mem::take(&mut self.owed_between);
         if random.percent(3) && (!owes || events.is_empty()) {
             self.buy(now, random, &mut events);
@@ -362,7 +362,7 @@ impl User {
         self.subscription = Some(subscription);
     }
 
-    /// What comes of a subscription at this moment.
+    /// Advances a subscription to this moment.
     fn go_on(
         &mut self,
         mut subscription: Subscription,
@@ -385,7 +385,7 @@ impl User {
                     self.pay(&mut subscription, now, events);
                     counts.renewals += 1;
                 }
-                // The processor gives up: there is no grace any more, and another subscription may be bought.
+                // The processor gives up: the grace period ends, and another subscription may be bought.
                 30..45 => {
                     events.push(self.news("updated", &subscription, "unpaid", now));
                     counts.unpaid += 1;
@@ -406,7 +406,7 @@ impl User {
         } else if is_over {
             subscription.start = subscription.end;
             subscription.end = subscription.start.plus_days(PERIOD_DAYS);
-            // An hour before the card is charged, and whatever comes of that.
+            // An hour before the charge of the card, with either result.
             let before = Millis(now.0 - 3_600_000);
             events.push(self.news("updated", &subscription, "active", before));
             if random.percent(80) {
@@ -432,7 +432,7 @@ impl User {
         self.subscription = Some(subscription);
     }
 
-    /// The plan is changed within its period.
+    /// Changes the plan within its period.
     fn change(
         &mut self,
         subscription: &mut Subscription,
@@ -467,7 +467,7 @@ impl User {
         subscription.plan = other;
         events.push(self.news("updated", subscription, "active", now));
         match random.below(4) {
-            // While something is owed, what comes and goes at one moment has an order.
+            // While the user has a debt, events of one moment are ordered.
             0 if self.owed == 0 => {
                 counts.there_and_back += 1;
                 self.owed_between = true;
@@ -483,7 +483,7 @@ impl User {
                 counts.without_invoice += 1;
                 subscription.pending.extend(lines);
             }
-            // A downgrade that is scheduled has no lines.
+            // A scheduled downgrade has no lines.
             2 if !is_upgrade => counts.downgrades += 1,
             _ => {
                 match is_upgrade {
@@ -495,7 +495,7 @@ impl User {
         }
     }
 
-    /// A change is invoiced at once, and paid.
+    /// Invoices a change at once, and pays it.
     fn settle_change(
         &mut self,
         subscription: &Subscription,
@@ -522,7 +522,7 @@ impl User {
         self.plan = raised.map(|line| line.plan).fold(self.plan, Plan::max);
     }
 
-    /// A period is paid for.
+    /// Pays a period.
     fn pay(&mut self, subscription: &mut Subscription, now: Millis, events: &mut Vec<Value>) {
         let mut invoice = self.invoice(subscription, now);
         let pending = std::mem::take(&mut subscription.pending);
@@ -543,14 +543,14 @@ impl User {
                 end: subscription.end,
             },
         );
-        // Their period is over: what they give does not lapse.
+        // Their period is over: their credits do not lapse.
         let late = pending
             .iter()
             .map(|line| line.credits())
             .sum::<i64>()
             .max(0);
         self.top_up += late - self.pay_debts(late);
-        // A part of what was paid for both is a part of neither.
+        // A part of a joint payment belongs to neither.
         self.plan_payment = pending.is_empty().then(|| Payment {
             id: payment,
             credits: subscription.plan.monthly_credits().micro(),
@@ -590,7 +590,7 @@ impl User {
         });
     }
 
-    /// Some of a payment, or all of it, goes back.
+    /// Refunds a payment in part or completely.
     fn get_back(
         &mut self,
         now: Millis,
@@ -600,7 +600,7 @@ impl User {
     ) {
         let of_plan = random.percent(30);
         let payment = match of_plan {
-            // The one that began the period is not all that was paid where it was raised since.
+            // The first payment of a period is not its complete price if the plan was raised since.
             true => self
                 .plan_payment
                 .as_mut()
@@ -699,7 +699,7 @@ impl Line {
         })
     }
 
-    /// Micro-credits, below zero where money was given back.
+    /// Micro-credits, negative for a refund.
     fn credits(&self) -> i64 {
         self.cents * self.plan.monthly_credits().micro() / cents(self.plan)
     }
@@ -761,7 +761,7 @@ async fn deliver(gateway: &Gateway, events: Vec<Value>, now: Millis) {
     }
 }
 
-/// Events that are not applied in time, and why.
+/// Returns the events that are not applied in time, and the reasons.
 async fn waiting(gateway: &Gateway) -> Vec<String> {
     let deadline = Instant::now() + APPLIED_WITHIN;
     loop {

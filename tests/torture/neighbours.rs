@@ -13,29 +13,30 @@ use tokio::task::JoinSet;
 const REQUESTS_PER_SECOND: u32 = 50;
 const WORKER_THREADS: usize = 2;
 
-/// Of each neighbourhood, as many alone as beside hostile guests, in turn: what else the machine does then slows both.
+/// Windows of each neighbourhood, alone and beside hostile guests alternately: other work of the machine then slows
+/// both.
 const WINDOWS: usize = 3;
 const SECONDS_PER_WINDOW: u32 = 5;
 
-/// Of the requests, where some are hostile: every so many.
+/// Period of hostile requests among the others.
 const HOSTILE_EVERY: u32 = 10;
 
-/// How much later the slowest hundredth may be: the epoch's period, twice.
+/// Maximum increase of p99: twice the epoch's period.
 const MARGIN: Duration = Duration::from_millis(20);
 
-/// In which guests that loop are gone.
+/// Time in which looping guests end.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// What healthy requests have beside them.
+/// The neighbours of healthy requests.
 enum Neighbours {
     /// Requests of many hostile kinds, one in [`HOSTILE_EVERY`].
     Mixed,
-    /// So many guests at any time that do the same for ever.
+    /// This many concurrent guests with the same endless behaviour.
     Loops(&'static str, usize),
 }
 
 pub(crate) fn run() -> bool {
-    // In memory: each request waits for its charge to be written, and what the disk does must not count.
+    // In memory: each request waits for the write of its charge, and the disk's speed must not count.
     let folder = tempfile::tempdir_in("/dev/shm").expect("Linux has it");
     let gateway_runtime = runtime(WORKER_THREADS);
     let gateway = gateway_runtime.block_on(async {
@@ -51,10 +52,10 @@ pub(crate) fn run() -> bool {
             neighbourhoods.push(Neighbours::Loops(behave, times * WORKER_THREADS));
         }
     }
-    // The load has a runtime of its own: what is measured is the gateway's.
+    // The load has a runtime of its own: the measurement covers only the gateway's.
     runtime(1).block_on(async {
         let mut sound = true;
-        // Warms up.
+        // The warm-up.
         measure(&gateway.client(), false).await;
         for neighbours in &neighbourhoods {
             sound &= neighbours.are_borne(&gateway).await;
@@ -73,7 +74,7 @@ impl Neighbours {
                 Self::Mixed => beside.add(measure(&client, true).await),
                 Self::Loops(behave, loops) => {
                     let looping = Loops::start(&client, behave, *loops);
-                    // What is measured is that they go on, not that they begin together.
+                    // The measurement starts once all guests run.
                     tokio::time::sleep(Duration::from_secs(1)).await;
                     beside.add(measure(&client, false).await);
                     beside.cut += looping.stop();
@@ -115,10 +116,10 @@ impl std::fmt::Display for Neighbours {
 
 #[derive(Default)]
 struct Measured {
-    /// By healthy requests.
+    /// Durations of healthy requests.
     took: Vec<Duration>,
     failed: usize,
-    /// Hostile requests that ended as they must.
+    /// Hostile requests with the required end.
     cut: usize,
 }
 
@@ -135,7 +136,7 @@ impl Measured {
     }
 }
 
-/// Requests at a fixed rate, whether the earlier ones are answered or not.
+/// Sends requests at a fixed rate, regardless of outstanding responses.
 async fn measure(client: &Client, some_hostile: bool) -> Measured {
     let hostile = assaults();
     let mut requests = JoinSet::new();
@@ -188,7 +189,7 @@ fn assaults() -> Vec<Value> {
     .into()
 }
 
-/// So many guests at a time that loop.
+/// This many concurrent guests that loop.
 struct Loops {
     cut: Arc<AtomicUsize>,
     task: tokio::task::JoinHandle<()>,
@@ -215,7 +216,7 @@ impl Loops {
         Self { cut, task }
     }
 
-    /// Stops them and says how many were cut.
+    /// Stops them and returns the number that were cut.
     fn stop(self) -> usize {
         self.task.abort();
         self.cut.load(Ordering::Relaxed)

@@ -1,4 +1,4 @@
-//! L6: PostgreSQL crashes and comes back under load, over and over.
+//! L6: PostgreSQL crashes and restarts under load, many times.
 
 use std::time::{Duration, Instant};
 
@@ -12,13 +12,13 @@ use crate::process::{Node, Providers, Stores, shown, wait_until};
 
 const RESTARTS: u32 = 20;
 
-/// Under load before each.
+/// Time under load before each crash.
 const BETWEEN: Duration = Duration::from_millis(1_500);
 
-/// From when it answers again to the first answer of weir.
+/// Time limit from PostgreSQL's recovery to weir's first response.
 const LIMIT: Duration = Duration::from_secs(5);
 
-/// In which everything that was asked for while it was away is written down.
+/// Time in which all requests of the outage are recorded.
 const CATCHING_UP: Duration = Duration::from_secs(10);
 
 const TOP_UP: &str = "10000000";
@@ -83,7 +83,7 @@ pub(crate) fn run() -> bool {
     );
     lost == 0
         && !acknowledged.is_empty()
-        // weir was there all the time: whatever it asked for it has charged.
+        // weir ran all the time: it has charged every upstream request.
         && unpaid == 0
         && totals.overrun == 0
         && slowest <= LIMIT

@@ -1,4 +1,4 @@
-//! `Node`: `weir serve` as a process of its own, which can be killed and started again; and `Providers`, what it asks.
+//! `Node`: `weir serve` as a separate process, which can be killed and started again; and `Providers`, its upstreams.
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Read as _, Write as _};
@@ -18,10 +18,10 @@ use weir_storage::secrets::{Key, SecretUrl};
 
 use crate::money::{Books, USER};
 
-/// Ports for nodes: below those that the kernel gives to clients, which could take one while its node is away.
+/// Ports for nodes: below the kernel's client ports, which could take a port while its node is down.
 const PORTS: std::ops::Range<u16> = 20_000..32_000;
 
-/// A node, running or not. It keeps its port and its folder; killed when dropped.
+/// A node, running or not. Its port and its folder stay; killed when dropped.
 pub(crate) struct Node {
     stores: Stores,
     tables: String,
@@ -33,7 +33,7 @@ pub(crate) struct Node {
     role: Role,
 }
 
-/// What a node does.
+/// The role of a node.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Role {
     All,
@@ -43,21 +43,21 @@ enum Role {
     Executor(SocketAddr),
 }
 
-/// Where nodes keep what they know: SQLite and memory where nothing is named.
+/// The stores of nodes: SQLite and memory by default.
 #[derive(Clone, Default)]
 pub(crate) struct Stores {
     pub postgres: Option<SecretUrl>,
     pub redis: Option<SecretUrl>,
 }
 
-/// Two providers, each with a model of its name: `plain` has whole answers, `stream` has streamed ones.
+/// Two providers, each with a model of its name: `plain` sends complete responses, `stream` sends streamed ones.
 pub(crate) struct Providers {
     pub plain: Upstream,
     pub stream: Upstream,
 }
 
 impl Node {
-    /// A node that was never started, with these tables in its configuration.
+    /// A node before its first start, with these tables in its configuration.
     pub(crate) fn new(stores: &Stores, tables: &str) -> Self {
         let folder = tempfile::tempdir().expect("a temporary folder can be made");
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()));
@@ -87,13 +87,13 @@ impl Node {
         }
     }
 
-    /// The same as an API alone, which has [executors](Self::executor) beside it.
+    /// The node as an API alone, which has [executors](Self::executor) beside it.
     pub(crate) fn into_api(mut self) -> Self {
         self.role = Role::Api(SocketAddr::from((Ipv4Addr::LOCALHOST, free_port())));
         self
     }
 
-    /// From its next start on, it is all again.
+    /// Gives the node all roles from its next start on.
     pub(crate) fn take_all_roles(&mut self) {
         self.role = Role::All;
     }
@@ -108,14 +108,13 @@ impl Node {
         twin
     }
 
-    /// Has it use what tests have compiled so far: what is compiled is not what it is about.
+    /// Uses the compiled code of earlier tests: compilation is not under test.
     pub(crate) fn with_compiled_plugins(self) -> Self {
         share_compiled_plugins(&self.data_dir());
         self
     }
 
-    /// A node that serves others than this machine, by default limits, and believes this machine whom its requests come
-    /// from.
+    /// A node in production mode with default limits, which trusts this machine as a proxy.
     pub(crate) fn in_production(tables: &str) -> Self {
         let mut node = Self::new(&Stores::default(), tables);
         node.is_dev = false;
@@ -127,12 +126,12 @@ impl Node {
         node
     }
 
-    /// Bytes that its log has.
+    /// Returns the size of its log in bytes.
     pub(crate) fn log_bytes(&self) -> u64 {
         fs::metadata(self.log()).expect("it was started").len()
     }
 
-    /// Bytes that its data folder has.
+    /// Returns the size of its data folder in bytes.
     pub(crate) fn data_bytes(&self) -> u64 {
         let mut folders = vec![self.folder.path().join(".weir")];
         let mut bytes = 0;
@@ -141,7 +140,7 @@ impl Node {
                 match entry.metadata() {
                     Ok(found) if found.is_dir() => folders.push(entry.path()),
                     Ok(found) => bytes += found.len(),
-                    // Gone meanwhile.
+                    // The file was removed meanwhile.
                     Err(_) => {}
                 }
             }
@@ -149,12 +148,12 @@ impl Node {
         bytes
     }
 
-    /// Its database, to be read beside it.
+    /// Returns the URL of its database, for reads beside the node.
     pub(crate) fn database_url(&self) -> &SecretUrl {
         &self.database
     }
 
-    /// Another node with the same settings that knows the keys of this one, as those of one deployment do.
+    /// Another node with the same settings and keys, as in one deployment.
     pub(crate) fn twin(&self) -> Self {
         let twin = Self::new(&self.stores, &self.tables);
         let keys = Path::new(".weir/keys");
@@ -164,37 +163,37 @@ impl Node {
         }
         for secret in ["api-key-pepper", "sealing", "dev-issuer"] {
             let own = self.folder.path().join(keys).join(secret);
-            // One that has not been needed yet is made now.
+            // A key that was not needed yet is created now.
             Key::load_or_create(&own).expect("the folder can be written");
             fs::copy(own, twin.folder.path().join(keys).join(secret)).expect("it was made");
         }
         twin
     }
 
-    /// Where it listens.
+    /// Returns its address.
     pub(crate) fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Its ledger, read beside it.
+    /// Returns its ledger, for reads beside the node.
     pub(crate) async fn books(&self) -> Books {
         Books::open(&self.database).await
     }
 
-    /// The folder that it keeps its data in, which is made if it is not there.
+    /// Returns its data folder, and creates it if absent.
     pub(crate) fn data_dir(&self) -> PathBuf {
         let folder = self.folder.path().join(".weir");
         weir_storage::secrets::create_private_folder(&folder).expect("the folder can be written");
         folder
     }
 
-    /// Starts it; returns when it listens.
+    /// Starts the node; returns when it listens.
     pub(crate) fn start(&mut self) {
         self.spawn(self.weir());
     }
 
-    /// The same on a machine whose clock is so far off, such as `+40s`: Debian's `faketime` says so. Its clock that
-    /// nobody sets is left alone.
+    /// Starts the node with a clock offset, such as `+40s`, by Debian's `faketime`. Its monotonic clock stays
+    /// unchanged.
     pub(crate) fn start_with_clock(&mut self, off: &str) {
         let mut weir = self.weir();
         let library = "/usr/lib/x86_64-linux-gnu/faketime/libfaketime.so.1";
@@ -244,7 +243,7 @@ impl Node {
         self.child = Some(child);
     }
 
-    /// Whether it listens and answers. While weir loads plugins, its port is open and answers 503.
+    /// Returns whether it listens and responds. While weir loads plugins, its port is open and sends 503.
     fn is_started(&self) -> bool {
         let Ok(mut socket) = TcpStream::connect(self.address) else {
             return false;
@@ -257,7 +256,7 @@ impl Node {
         read.is_ok() && !response.starts_with("HTTP/1.1 503")
     }
 
-    /// Kills it with SIGKILL; returns when it is gone.
+    /// Kills the node with SIGKILL; returns after its end.
     pub(crate) fn kill(&mut self) {
         if let Some(mut child) = self.child.take() {
             child
@@ -267,7 +266,7 @@ impl Node {
         }
     }
 
-    /// Sends it a signal, such as `STOP`.
+    /// Sends a signal, such as `STOP`.
     pub(crate) fn signal(&self, name: &str) {
         let id = self.child.as_ref().expect("it runs").id().to_string();
         let signalled = Command::new("kill")
@@ -277,7 +276,7 @@ impl Node {
         assert!(signalled.success());
     }
 
-    /// Waits for it to end by itself, and whether it does so well; `None` if it has not by then.
+    /// Waits for the node's own end, and returns whether it succeeded; `None` after the limit.
     pub(crate) async fn ended_within(&mut self, limit: Duration) -> Option<bool> {
         let until = Instant::now() + limit;
         let child = self.child.as_mut().expect("it runs");
@@ -290,8 +289,8 @@ impl Node {
         None
     }
 
-    /// Runs a command of `weir` and returns its output, and whether it succeeded. Commands about keys and users reach the running
-    /// node, or its database before it starts.
+    /// Runs a command of `weir` and returns its output and its success. Commands about keys and users reach the
+    /// running node, or its database before the start.
     pub(crate) fn run(&self, arguments: &[&str]) -> (String, bool) {
         let mut weir = self.weir();
         weir.args(arguments);
@@ -306,12 +305,12 @@ impl Node {
         (text, output.status.success())
     }
 
-    /// Makes [`USER`] with so many credits beside those of the plan `free`, and a client with a key.
+    /// Creates [`USER`] with these credits beside those of the plan `free`, and a client with a key.
     pub(crate) fn client(&self, credits: &str) -> Client {
         self.client_of(USER, credits)
     }
 
-    /// The same of another user.
+    /// Creates another user with these credits, and a client with a key.
     pub(crate) fn client_of(&self, user: &str, credits: &str) -> Client {
         let (key, made) = self.run(&["key", "create", "--user", user]);
         assert!(made, "a key is made");
@@ -330,13 +329,13 @@ impl Node {
         Client::new(self.address).with_key(token)
     }
 
-    /// KiB of memory that it has in RAM.
+    /// Returns its resident memory in KiB.
     pub(crate) fn resident_kib(&self) -> usize {
         let id = self.child.as_ref().expect("it runs").id();
         crate::resident_kib(&id.to_string())
     }
 
-    /// KiB of RAM that are its own: a page that it has mapped a hundred times, as those of a component's data are by its
+    /// Returns its private memory in KiB: a page with a hundred mappings, as a component's data have in its
     /// instances, counts once.
     pub(crate) fn own_kib(&self) -> usize {
         let id = self.child.as_ref().expect("it runs").id();
@@ -347,14 +346,14 @@ impl Node {
         kib.expect("it is there").parse().expect("a number")
     }
 
-    /// Descriptors that it has open.
+    /// Returns its open descriptors.
     pub(crate) fn descriptors(&self) -> usize {
         let id = self.child.as_ref().expect("it runs").id();
         let open = fs::read_dir(format!("/proc/{id}/fd"));
         open.expect("Linux has it").count()
     }
 
-    /// Whether `weir ledger verify` finds nothing.
+    /// Returns whether `weir ledger verify` finds no fault.
     pub(crate) fn is_sound(&self) -> bool {
         let (findings, sound) = self.run(&["ledger", "verify"]);
         if !sound {
@@ -363,12 +362,12 @@ impl Node {
         sound
     }
 
-    /// How often a thread of it has panicked since its first start.
+    /// Counts panics of its threads since its first start.
     pub(crate) fn panics(&self) -> usize {
         self.logged("panicked at")
     }
 
-    /// How often it has logged this since its first start.
+    /// Counts this text in its log since its first start.
     pub(crate) fn logged(&self, text: &str) -> usize {
         self.read_log().matches(text).count()
     }
@@ -383,7 +382,7 @@ impl Node {
 
     fn weir(&self) -> Command {
         let mut command = Command::new(&*BINARY);
-        // What a developer has set must not change what is tested.
+        // A developer's environment must not change the test.
         for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("WEIR_")) {
             command.env_remove(name);
         }
@@ -411,7 +410,7 @@ impl Drop for Node {
 }
 
 impl Providers {
-    /// Both, with the same answer: so many tokens of input, and a token of output for each text.
+    /// Starts both with the same response: this many tokens of input, and a token of output for each text.
     pub(crate) async fn start(plain: Reply, stream: Reply) -> Self {
         let providers = Self {
             plain: Upstream::start().await,
@@ -422,12 +421,12 @@ impl Providers {
         providers
     }
 
-    /// How many requests have reached them.
+    /// Returns the number of requests to them.
     pub(crate) fn calls(&self) -> usize {
         self.plain.count() + self.stream.count()
     }
 
-    /// The tables of a configuration that name them, and rates and shares that nobody exceeds.
+    /// Returns the tables of a configuration with them, with rates and shares that no test exceeds.
     pub(crate) fn tables(&self) -> String {
         format!(
             "[rate_limits]\nfree = 1000000\naddress = 1000000\n\
@@ -439,7 +438,7 @@ impl Providers {
     }
 }
 
-/// The tables of a provider and of a model of its name.
+/// Returns the tables of a provider and of a model of its name.
 pub(crate) fn provider(name: &str, upstream: &Upstream) -> String {
     format!(
         "[providers.{name}]\nadapter = \"openai\"\nbase_url = \"{}\"\n{}",
@@ -455,7 +454,7 @@ pub(crate) fn request(stream: bool) -> Value {
     request
 }
 
-/// Of the same profile as this program, built once.
+/// The binary in the profile of this program, built once.
 static BINARY: LazyLock<PathBuf> = LazyLock::new(|| {
     build_weir(match cfg!(debug_assertions) {
         true => "dev",
@@ -464,7 +463,7 @@ static BINARY: LazyLock<PathBuf> = LazyLock::new(|| {
 });
 
 fn free_port() -> u16 {
-    // Each is looked at once: a node that is not started yet has one, too.
+    // Each port is tried once: a node before its start owns one, too.
     static NEXT: AtomicU16 = AtomicU16::new(PORTS.start);
     loop {
         let port = NEXT.fetch_add(1, Ordering::Relaxed);
@@ -475,7 +474,7 @@ fn free_port() -> u16 {
     }
 }
 
-/// Waits until a condition holds and says how long that took; `None` if it takes too long.
+/// Waits for a condition and returns the duration; `None` after the limit.
 pub(crate) async fn wait_until(
     limit: Duration,
     mut holds: impl AsyncFnMut() -> bool,
@@ -490,7 +489,7 @@ pub(crate) async fn wait_until(
     Some(began.elapsed())
 }
 
-/// How long something took, for a line of figures.
+/// Formats a duration for a line of figures.
 pub(crate) fn shown(took: Option<Duration>) -> String {
     took.map_or_else(|| "never".to_owned(), |took| format!("{took:.0?}"))
 }

@@ -1,4 +1,4 @@
-//! Redis goes away under load, by a crash or by hanging, and comes back.
+//! Redis fails under load, by a crash or by hanging, and recovers.
 
 use std::time::{Duration, Instant};
 
@@ -11,13 +11,13 @@ use crate::process::wait_until;
 
 const REQUESTS_PER_SECOND: u32 = 50;
 
-/// How long Redis is away.
+/// Duration of the outage.
 const AWAY: Duration = Duration::from_secs(10);
 
-/// The first to notice wait for the cache's own time-out.
+/// The first requests of the outage wait for the cache's own time-out.
 const LIMIT: Duration = Duration::from_millis(400);
 const LIMIT_OF_BREAKER: Duration = Duration::from_millis(5);
-/// In which every hold ends.
+/// Time in which every hold ends.
 const SETTLING: Duration = Duration::from_secs(5);
 const LIMIT_OF_RECOVERY: Duration = Duration::from_secs(2);
 
@@ -25,7 +25,7 @@ const LIMIT_OF_RECOVERY: Duration = Duration::from_secs(2);
 struct Outage {
     refused: usize,
     otherwise: usize,
-    /// Of all; of those that began when the first had been refused.
+    /// The slowest request of all, and of those that began after the first refusal.
     slowest: Duration,
     p99_of_breaker: Duration,
     upstream_calls: usize,
@@ -82,7 +82,7 @@ async fn outage(
     away: impl FnOnce(),
     back: impl FnOnce(),
 ) -> Outage {
-    // One after the other, so that none is under way when the cache goes.
+    // In sequence, so that no request is under way when the cache fails.
     for _ in 0..50 {
         let answer = gateway.chat("scripted", "hello").await;
         assert_eq!(answer.status, 200, "{}", answer.text());

@@ -1,4 +1,4 @@
-//! E2: sealing keys replaced on two nodes, while sessions go on.
+//! E2: rotation of sealing keys on two nodes, during sessions.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -17,10 +17,10 @@ const ROTATIONS: u32 = 3;
 /// Sessions under way.
 const SESSIONS: usize = 20;
 
-/// How long each set of keys is in force on all nodes.
+/// Time for which each set of keys is in force on all nodes.
 const BETWEEN: Duration = Duration::from_millis(500);
 
-/// The nodes that answer at this moment.
+/// The nodes that respond at the moment.
 type Addresses = Arc<RwLock<Vec<std::net::SocketAddr>>>;
 
 pub(crate) fn run() -> bool {
@@ -33,7 +33,7 @@ pub(crate) fn run() -> bool {
     })
 }
 
-/// A node and what it takes to start it anew.
+/// A node and its settings for a restart.
 struct Nodes {
     builder: Box<dyn Fn(Option<TempDir>) -> Builder>,
     folder: TempDir,
@@ -71,7 +71,7 @@ async fn rotate(store: &str, database: &SecretUrl, redis: Option<&Redis>) -> boo
     nodes.running = vec![first, second];
     nodes.publish(&[0, 1]).await;
     let client = nodes.running[0].client();
-    // One that nobody goes on with.
+    // A session without further turns.
     say(&client, "idle", "turn 1").await;
 
     let stop = Arc::new(AtomicBool::new(false));
@@ -84,7 +84,8 @@ async fn rotate(store: &str, database: &SecretUrl, redis: Option<&Redis>) -> boo
             let id = format!("session-{number}");
             let mut turn = 0;
             while !stop.load(Ordering::Relaxed) {
-                // A node is taken from the list, and stopped, between turns: what a stop does to them is not the matter here.
+                // A node is removed from the list, and stopped, between turns: the effect of a stop is not under
+                // test.
                 let addresses = addresses.read().await;
                 let client = client.at(addresses[(number + turn) % addresses.len()]);
                 if turn > 0 && !is_at(&client, &id, turn).await {
@@ -130,7 +131,7 @@ async fn rotate(store: &str, database: &SecretUrl, redis: Option<&Redis>) -> boo
 }
 
 impl Nodes {
-    /// Starts a node under these keys, the first one seals.
+    /// Starts a node under these keys; the first one seals.
     async fn start(
         &self,
         keys: &[u32],
@@ -154,7 +155,7 @@ impl Nodes {
         format!("{{ id = {id}, key = {{ file = {path:?} }} }},")
     }
 
-    /// Has all nodes go on under these keys, one after the other.
+    /// Restarts all nodes under these keys, one after the other.
     async fn replace(&mut self, keys: &[u32]) {
         for index in 0..self.running.len() {
             self.publish(&[1 - index]).await;
@@ -179,18 +180,18 @@ impl Nodes {
 async fn say(client: &Client, session: &str, text: &str) {
     let mut question = chat("scripted", text);
     question["session_id"] = session.into();
-    // A machine that is busy may not have had the time.
+    // A busy machine may have needed more time.
     while unless_busy(client.post("/chat", &question).await).is_none() {}
 }
 
-/// A success, or that there is no such session; `None` if the gateway is overloaded.
+/// Returns a success, or a missing session; `None` if the gateway is overloaded.
 fn unless_busy(answer: Answer) -> Option<Answer> {
     let status = answer.status.as_u16();
     assert!([200, 404, 503].contains(&status), "{}", answer.text());
     (status != 503).then_some(answer)
 }
 
-/// Whether a session has this turn as its last one.
+/// Returns whether a session has this turn as its last one.
 async fn is_at(client: &Client, session: &str, turn: usize) -> bool {
     let path = format!("/session/{session}/history");
     let history = loop {

@@ -1,4 +1,4 @@
-//! N2 and N3: one stranger takes all that they can get, beside another user whose requests go on.
+//! N2 and N3: one stranger takes the maximum of resources, beside another user whose requests must continue.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -13,20 +13,20 @@ use tokio::task::{JoinHandle, JoinSet};
 
 use crate::process::{Node, Stores, provider};
 
-/// Requests that are made at once.
+/// Concurrent requests.
 const REQUESTS: usize = 1_100;
 
-/// Users who make them together, where one is not enough.
+/// Users who send them together, if one user is not enough.
 const CROWD: usize = 40;
 
 const DRIPPING_BODIES: usize = 80;
 const SILENT_CONNECTIONS: usize = 4_000;
 const DRIPPING_HEADS: usize = 200;
 
-/// How long each goes on.
+/// Duration of each attack.
 const WINDOW: Duration = Duration::from_secs(12);
 
-/// Between two requests of the neighbour, and the longest that any of them may take.
+/// Period of the neighbour's requests, and the maximum duration of each.
 const PERIOD: Duration = Duration::from_millis(50);
 const LIMIT: Duration = Duration::from_secs(2);
 
@@ -110,19 +110,19 @@ pub(crate) fn bodies_and_connections() -> bool {
     })
 }
 
-/// A user with the credits of the plan `free`, who has a key.
+/// Creates a user with the credits of the plan `free` and a key.
 fn new_user(node: &Node, name: &str) -> Client {
     let (key, made) = node.run(&["key", "create", "--user", name]);
     assert!(made, "a key is made");
     Client::new(node.address()).with_key(&key)
 }
 
-/// Makes all requests at once, and goes away after a while. Returns how many were refused, by code, and how many had no answer
-/// by then.
+/// Sends all requests at once, and disconnects after a while. Returns the refusals by code, and the number without a
+/// response by then.
 async fn besiege(strangers: &[Client], request: &Value) -> (BTreeMap<String, usize>, usize) {
     let mut requests = JoinSet::new();
     for n in 0..REQUESTS {
-        // From several addresses: the share of connections is another matter.
+        // From several addresses: the share of connections is tested elsewhere.
         let from = IpAddr::from(Ipv4Addr::new(127, 0, 1, n as u8 % 8));
         let client = strangers[n % strangers.len()].clone().from_address(from);
         let request = request.clone();
@@ -147,7 +147,7 @@ fn code(answer: Option<Answer>) -> String {
     }
 }
 
-/// Says something, and then the same thing each second, if anything. Returns how the other side ends it.
+/// Sends a beginning, and then the same text each second, if any. Returns how the other side ends it.
 async fn drip(address: SocketAddr, begin: String, drop: &'static str) -> String {
     let connected = async {
         let socket = TcpSocket::new_v4()?;
@@ -179,7 +179,7 @@ async fn listen(mut socket: TcpStream, drop: &'static str) -> String {
     }
 }
 
-/// A user whose requests go on, each over a connection of its own.
+/// A user whose requests continue, each over a connection of its own.
 struct Beside {
     stop: oneshot::Sender<()>,
     served: JoinHandle<Vec<(Duration, String)>>,
@@ -209,7 +209,7 @@ impl Beside {
         Self { stop, served }
     }
 
-    /// Whether all were served in time; prints what it is about, and the figures.
+    /// Returns whether all were served in time; prints its subject, and the figures.
     async fn was_served(self, row: &str, what: &str) -> bool {
         let _ = self.stop.send(());
         let answers = self.served.await.expect("the neighbour does not panic");

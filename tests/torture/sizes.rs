@@ -1,5 +1,5 @@
-//! N1 and N5: what one free key can do to others by the size of what it sends, at default limits. A neighbour who asks the
-//! same model must be served within two seconds throughout.
+//! N1 and N5: the effect of one free key on others by the size of its requests, at default limits. A neighbour with
+//! requests to the same model must be served within two seconds throughout.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -13,14 +13,14 @@ use tokio::task::JoinSet;
 use crate::process::{Node, Stores};
 use crate::runtime;
 
-/// The model that both ask, of the bundled adapter `openai`.
+/// The model of both, with the bundled adapter `openai`.
 const MODEL: &str = "wide";
 
 /// The rate of the plan `free`.
 const ATTACKS_EVERY: Duration = Duration::from_secs(1);
 const NEIGHBOUR_EVERY: Duration = Duration::from_millis(100);
 
-/// How often each kind is sent in N1: as often as it takes to put a component into quarantine.
+/// Repetitions of each kind in N1: as many as a quarantine would take.
 const TIMES: usize = 5;
 
 /// Prompts of N5.
@@ -28,13 +28,13 @@ const PROMPTS: usize = 60;
 
 const SERVED_WITHIN: Duration = Duration::from_secs(2);
 
-/// How long an answer is waited for: what is later has not come.
+/// Time limit of a response: a later one counts as missing.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Bytes of what is to be too large: less than a body may have.
+/// Size of an oversized part, in bytes: less than a body may have.
 const HUGE: usize = 9_000_000;
 
-/// N1: everything that a client controls the size of.
+/// N1: all sizes under a client's control.
 pub(crate) fn quarantine() -> bool {
     let kinds = kinds();
     let attacks = (0..TIMES).flat_map(|_| kinds.iter().cloned());
@@ -42,7 +42,7 @@ pub(crate) fn quarantine() -> bool {
     runtime(2).block_on(beside_a_neighbour("N1", &what, attacks))
 }
 
-/// N5: prompts that are as long as a body can be, and as long as an adapter can serve.
+/// N5: prompts as long as a body can be, and as long as an adapter can serve.
 pub(crate) fn appetite() -> bool {
     let prompts = [HUGE, 7_500_000].map(|bytes| said(chat(MODEL, &"word ".repeat(bytes / 5))));
     let attacks = (0..PROMPTS).map(|prompt| prompts[prompt % 2].clone());
@@ -99,7 +99,7 @@ async fn beside_a_neighbour(row: &str, what: &str, attacks: impl Iterator<Item =
         && node.panics() == 0
 }
 
-/// What a neighbour's requests came to.
+/// The results of a neighbour's requests.
 #[derive(Default)]
 struct Neighbour {
     asked: usize,
@@ -107,7 +107,7 @@ struct Neighbour {
     slowest: Duration,
 }
 
-/// Asks at a fixed rate, whether the earlier requests are answered or not.
+/// Sends requests at a fixed rate, regardless of outstanding responses.
 async fn ask_until(stopped: watch::Receiver<bool>, client: Client) -> Neighbour {
     let mut requests = JoinSet::new();
     let mut clock = tokio::time::interval(NEIGHBOUR_EVERY);
@@ -134,7 +134,7 @@ async fn ask_until(stopped: watch::Receiver<bool>, client: Client) -> Neighbour 
     }
 }
 
-/// How many answers there were of each kind; no answer at all and a connection that was closed are two of them.
+/// Counts the responses by kind; a missing response and a closed connection are two of the kinds.
 fn count(answers: &[Option<Option<Answer>>]) -> String {
     let mut kinds = BTreeMap::new();
     for answer in answers {
@@ -165,7 +165,7 @@ fn key(node: &Node, user: &str) -> Client {
     Client::new(node.address()).with_key(&key)
 }
 
-/// A model whose context holds any body, at a price that any account can pay.
+/// A model whose context fits any body, at a price that any account can pay.
 fn model(upstream: &Upstream) -> String {
     format!(
         "[providers.{MODEL}]\nadapter = \"openai\"\nbase_url = \"{}\"\n\
@@ -176,7 +176,7 @@ fn model(upstream: &Upstream) -> String {
     )
 }
 
-/// A body for each thing that a client controls the size of.
+/// Returns a body for each size under a client's control.
 fn kinds() -> Vec<Bytes> {
     let long = "x".repeat(HUGE);
     let escaped = "\u{1}".repeat(HUGE / 6);
@@ -258,7 +258,7 @@ fn kinds() -> Vec<Bytes> {
             said(body)
         })
         .collect();
-    // Arrays in one another, as many as a body holds, and many times that.
+    // Nested arrays, as deep as a body allows, and many times that.
     for megabytes in [9, 64] {
         kinds.push(Bytes::from("[".repeat(megabytes << 20)));
         let half = (megabytes << 20) / 2;

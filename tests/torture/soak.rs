@@ -1,5 +1,6 @@
-//! SOAK: half an hour of everything at once, at a load that a gateway can keep up: requests and streams, clients that hang up, an
-//! adapter that is replaced, keys that come and go, swarms, payments. Nothing fails, and nothing is left behind.
+//! SOAK: half an hour of all kinds of work together, at a sustainable load: requests and streams, clients that
+//! disconnect, an adapter that is replaced, keys that are created and revoked, swarms, payments. No request fails,
+//! and no resource leaks.
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
@@ -19,30 +20,30 @@ use crate::process::{Node, Providers, Stores, request, wait_until};
 
 const LASTS: Duration = Duration::from_secs(if cfg!(debug_assertions) { 60 } else { 1_800 });
 
-/// How long the most that it can serve is looked for, by so many connections, and the share of it that it is then asked for.
+/// Duration of the search for the peak, its connections, and the share of the peak that is then applied.
 const PEAK_TIME: Duration = Duration::from_secs(if cfg!(debug_assertions) { 5 } else { 15 });
 const CONNECTIONS: usize = 32;
 const SHARE_OF_PEAK: f64 = 0.7;
 
-/// Requests under way beyond which it does not keep up.
+/// Concurrent requests beyond which the gateway does not keep up.
 const MOST_AT_ONCE: usize = 1_024;
 
-/// How often each of the others happens.
+/// Period of each of the other activities.
 const HANG_UP_EVERY: Duration = Duration::from_millis(200);
 const SWAP_EVERY: Duration = Duration::from_secs(2);
 const KEY_EVERY: Duration = Duration::from_secs(2);
 const SWARM_EVERY: Duration = Duration::from_secs(3);
 const PAYMENT_EVERY: Duration = Duration::from_secs(5);
 
-/// Memory is looked at so often, from when pools and caches are full, and may have grown by so much at the end.
+/// Period of memory samples, their beginning once pools and caches are full, and the allowed growth at the end.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 const WARM_UP: f64 = 1.0 / 3.0;
 const MAY_GROW_KIB: usize = 16 << 10;
 
-/// After which connections are closed that nobody uses, with some to spare.
+/// Idle time after which connections are closed, with some margin.
 const IDLE_FOR: Duration = Duration::from_secs(120);
 
-/// Descriptors that may be open beside those of the start: the stores' own.
+/// Descriptors that may be open beyond those of the start: the stores' own.
 const MAY_STAY_OPEN: usize = 20;
 
 const CREDITS: &str = "100000000";
@@ -52,7 +53,7 @@ pub(crate) fn run() -> bool {
         let words = ["one ", "two ", "three ", "four ", "five ", "six ", "seven ", "eight "];
         let stream = Reply::chat_stream(words).pausing(Duration::from_millis(4));
         let providers = Providers::start(Reply::chat("one two three"), stream).await;
-        // Its user is on a plan that has swarms.
+        // The user's plan has swarms.
         let tables = providers
             .tables()
             .replace("free = 1000000", "free = 1000000\npro = 1000000")
@@ -120,7 +121,7 @@ pub(crate) fn run() -> bool {
     })
 }
 
-/// Requests a second that are served when as many as there are connections are always under way.
+/// Returns the requests per second with one request always under way on each connection.
 async fn peak(client: &Client) -> f64 {
     let began = Instant::now();
     let mut connections = JoinSet::new();
@@ -140,7 +141,7 @@ async fn peak(client: &Client) -> f64 {
     served as f64 / began.elapsed().as_secs_f64()
 }
 
-/// What goes on at once, and what has come of it.
+/// The concurrent activities and their results.
 struct Soak {
     node: Node,
     client: Client,
@@ -154,7 +155,7 @@ impl Soak {
         self.is_over.load(Ordering::Relaxed)
     }
 
-    /// Counts what went as it should, and says what did not.
+    /// Counts successes, and prints failures.
     fn note(&self, what: &'static str, is_good: bool, answer: impl Display) {
         if is_good {
             let mut counts = self.counts.lock().expect("nobody panics with it");
@@ -173,7 +174,7 @@ impl Soak {
         shown.join(", ")
     }
 
-    /// Its memory, until it is over.
+    /// Samples the node's memory until the end.
     async fn watch(&self) -> Vec<usize> {
         let began = Instant::now();
         let mut told = began;
@@ -191,7 +192,7 @@ impl Soak {
         memory
     }
 
-    /// In an open loop, half of them streamed.
+    /// Sends requests in an open loop, half of them streamed.
     async fn requests(self: Arc<Self>, rate: f64) {
         let mut under_way = JoinSet::new();
         let mut clock = tokio::time::interval(Duration::from_secs_f64(1.0 / rate));
@@ -226,7 +227,7 @@ impl Soak {
         }
     }
 
-    /// Between two components, each a canary before it serves all.
+    /// Alternates between two components, each a canary before it serves all.
     async fn swaps(&self) {
         let components =
             [0, 1].map(|number| guests::with_custom_section(&guests::bundled("openai"), number));
@@ -258,14 +259,14 @@ impl Soak {
         }
     }
 
-    /// Each is made, used, revoked, and then refused.
+    /// Creates, uses and revokes keys, and checks their refusal.
     async fn keys(&self) {
         for number in 0.. {
             if self.is_over() {
                 return;
             }
             tokio::time::sleep(KEY_EVERY).await;
-            // Nobody makes more than a hundred a day.
+            // A user may create at most a hundred a day.
             let web = self.web(&format!("user-{}", number / 50));
             let made = web
                 .post("/api-keys", &json!({ "name": "soak" }))
@@ -313,7 +314,7 @@ impl Soak {
         }
     }
 
-    /// A user buys credits, and the processor tells of it.
+    /// Buys credits for a user, with the processor's event.
     async fn payments(&self) {
         while !self.is_over() {
             tokio::time::sleep(PAYMENT_EVERY).await;
@@ -344,7 +345,7 @@ impl Soak {
         }
     }
 
-    /// The one who pays is not the one who asks: nothing else is booked.
+    /// The payer sends no requests: the account has no other entries.
     async fn last_of_payer(&self, payer: &Client) -> Value {
         let listed = payer.get("/billing/transactions?limit=1").await.json();
         listed["transactions"][0].clone()

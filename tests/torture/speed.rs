@@ -1,4 +1,4 @@
-//! SPEED: the bench of the gateway, which fails beyond the most that a request may cost, on both kinds of stores.
+//! SPEED: the bench of the gateway, which fails if a request exceeds its maximum cost, on both kinds of stores.
 
 use std::process::Command;
 

@@ -1,5 +1,5 @@
-//! N4 and N6: what strangers, and users beyond their rate, can do to others on a gateway at default limits. A neighbour
-//! behind the same address, and another one elsewhere, must be served within two seconds throughout.
+//! N4 and N6: the effect of strangers, and of users beyond their rate, on others, on a gateway at default limits. A
+//! neighbour behind the same address, and another one elsewhere, must be served within two seconds throughout.
 
 use std::time::{Duration, Instant};
 
@@ -19,39 +19,39 @@ use crate::runtime;
 
 const MODEL: &str = "plain";
 
-/// Addresses that fail once each: more than a cache in process has places for.
+/// Addresses that fail once each: more than the capacity of an in-process cache.
 const ADDRESSES: usize = if cfg!(debug_assertions) {
     10_000
 } else {
     250_000
 };
 
-/// How long each of the attacks goes on that could go on for ever.
+/// Duration of each attack without an end of its own.
 const ATTACK: Duration = Duration::from_secs(if cfg!(debug_assertions) { 5 } else { 20 });
 
-/// Attackers at once.
+/// Concurrent attackers.
 const LANES: usize = 16;
 
 const NEIGHBOUR_EVERY: Duration = Duration::from_millis(200);
 const SERVED_WITHIN: Duration = Duration::from_secs(2);
 
-/// What the places take that so many addresses can fill.
+/// Memory of the entries that so many addresses can fill.
 const MEMORY_LIMIT_MIB: usize = 96;
 
-/// Of the log, in a second: some lines, however many requests are refused.
+/// Log bytes per second: some lines, regardless of the number of refused requests.
 const LOG_LIMIT_BYTES: u64 = 16 << 10;
 
-/// Audit events that a whole attack may leave: a few of each kind.
+/// Audit events that a complete attack may leave: a few of each kind.
 const AUDIT_LIMIT: i64 = 300;
 
-/// By which the data folder may grow, the neighbours' own records and the database's log included.
+/// Maximum growth of the data folder in MiB, including the neighbours' own records and the database's log.
 const DATA_LIMIT_MIB: u64 = 32;
 
 /// The address that an attacker shares with a neighbour.
 const OFFICE: &str = "198.51.100.7";
 const ELSEWHERE: &str = "203.0.113.9";
 
-/// N4: shut others out.
+/// N4: attacks that shut others out.
 pub(crate) fn shut_out() -> bool {
     runtime(2).block_on(async {
         let scene = Scene::start("N4").await;
@@ -72,7 +72,7 @@ pub(crate) fn shut_out() -> bool {
                         old.get("/models").await;
                     }
                     served += usize::from(alice.get("/models").await.status == 200);
-                    // The plan's rate, which is not what is tried here.
+                    // The plan's rate is not under test here.
                     tokio::time::sleep(Duration::from_millis(1_050)).await;
                 }
                 (200, served == 100)
@@ -104,7 +104,7 @@ pub(crate) fn shut_out() -> bool {
     })
 }
 
-/// N6: fill the log, the audit events, the disk.
+/// N6: attacks that fill the log, the audit events and the disk.
 pub(crate) fn fill() -> bool {
     runtime(2).block_on(async {
         let scene = Scene::start("N6").await;
@@ -136,7 +136,7 @@ pub(crate) fn fill() -> bool {
     })
 }
 
-/// A gateway, what it asks, and whoever asks it.
+/// A gateway, its upstream, and its clients.
 struct Scene {
     row: &'static str,
     node: Node,
@@ -200,7 +200,7 @@ impl Scene {
         Client::new(self.node.address()).with_key(&key)
     }
 
-    /// A web user whose identity token expires so many seconds from now.
+    /// A web user whose identity token expires in this many seconds.
     fn web(&self, user: &str, expires: i64, from: &str) -> Client {
         let now = Millis::now().seconds();
         let token = |audience: &str, expires: i64| {
@@ -213,8 +213,8 @@ impl Scene {
             .with_header("x-identity-appcheck", &token("check", 3_000))
     }
 
-    /// Runs an attack, which says how many requests it was, and whether all went as it should; prints how the neighbours
-    /// fared beside it.
+    /// Runs an attack, which returns its number of requests, and whether all results were as required; prints the
+    /// neighbours' results beside it.
     async fn beside(
         &self,
         what: &str,
@@ -225,13 +225,13 @@ impl Scene {
             .neighbours
             .clone()
             .map(|client| tokio::spawn(ask(client, stopped.clone())));
-        // Each is known by then.
+        // Each neighbour is known by then.
         tokio::time::sleep(2 * NEIGHBOUR_EVERY).await;
         let (attack_stop, attack_stopped) = watch::channel(false);
         let timer = tokio::spawn(async move {
             tokio::time::sleep(ATTACK).await;
             attack_stop.send_replace(true);
-            // Closed only when nobody listens any more.
+            // Closed only when all receivers are gone.
             attack_stop.closed().await;
         });
         let (requests, as_it_should) = attack(attack_stopped).await;
@@ -249,7 +249,7 @@ impl Scene {
         as_it_should && fared.served == fared.asked && fared.slowest <= SERVED_WITHIN
     }
 
-    /// The same, and prints what it has left behind.
+    /// Runs an attack as [`Self::beside`] does, and prints its leftovers.
     async fn bounded(
         &self,
         what: &str,
@@ -262,7 +262,7 @@ impl Scene {
         );
         let began = Instant::now();
         let sound = self.beside(what, attack).await;
-        // What is gathered is written within a second.
+        // Buffered lines are written within a second.
         tokio::time::sleep(Duration::from_millis(1_500)).await;
         let per_second = (self.node.log_bytes() - log) / began.elapsed().as_secs().max(1);
         let events = self.events().await - events;
@@ -275,7 +275,7 @@ impl Scene {
         sound && per_second <= LOG_LIMIT_BYTES && events <= AUDIT_LIMIT && data <= DATA_LIMIT_MIB
     }
 
-    /// How many audit events there are.
+    /// Counts the audit events.
     async fn events(&self) -> i64 {
         let database = Database::open(self.node.database_url())
             .await
@@ -289,7 +289,7 @@ impl Scene {
     }
 }
 
-/// How neighbours fared.
+/// The neighbours' results.
 #[derive(Default)]
 struct Fared {
     asked: usize,
@@ -305,7 +305,7 @@ impl Fared {
     }
 }
 
-/// Asks at a fixed rate until told to stop, whether earlier requests are answered or not.
+/// Sends requests at a fixed rate until a stop, regardless of outstanding responses.
 async fn ask(client: Client, stopped: watch::Receiver<bool>) -> Fared {
     let mut requests = JoinSet::new();
     let mut clock = tokio::time::interval(NEIGHBOUR_EVERY);
@@ -328,7 +328,8 @@ async fn ask(client: Client, stopped: watch::Receiver<bool>) -> Fared {
     fared
 }
 
-/// Asks as fast as it can until told to stop. It goes as it should where nobody is served more than a rate lets pass.
+/// Sends requests at full speed until a stop. The result is as required if no client is served more than a rate
+/// permits.
 async fn hammer(clients: &[Client], path: &str, stop: watch::Receiver<bool>) -> (usize, bool) {
     let lanes = clients.iter().map(async |client| {
         let mut requests = 0;
@@ -342,7 +343,7 @@ async fn hammer(clients: &[Client], path: &str, stop: watch::Receiver<bool>) -> 
     (requests.into_iter().sum(), true)
 }
 
-/// Makes keys and revokes them as fast as the user's rate allows.
+/// Creates and revokes keys as fast as the user's rate permits.
 async fn collect_keys(client: &Client, stop: watch::Receiver<bool>) -> (usize, bool) {
     let mut requests = 0;
     while !*stop.borrow() {

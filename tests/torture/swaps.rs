@@ -1,5 +1,5 @@
-//! W-E: an adapter replaced a thousand times under load, each time as a canary first, behind a filter that is replaced, too;
-//! and bad components refused beside it.
+//! W-E: an adapter replaced a thousand times under load, each time as a canary first, behind a filter that is
+//! replaced, too; and refusals of bad components meanwhile.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -17,18 +17,18 @@ const CONNECTIONS: usize = 32;
 
 const SWAPS: usize = 1_000;
 
-/// Each so many-th swap is to a component that was never there before; the others go back and forth between two.
+/// Period of swaps to a new component; the others alternate between two.
 const SWAPS_PER_NEW_COMPONENT: usize = 20;
 
-/// Swaps before which memory is not looked at: pools and caches fill.
+/// Swaps before the first memory sample: pools and caches fill.
 const WARM_UP: usize = 250;
 
-/// Memory that a swap may cost in the long run; the code of one component is some hundred KiB.
+/// Memory that a swap may cost in the long run; the code of one component has some hundred KiB.
 const SLOPE_KIB: f64 = 16.0;
 
 const PATH: &str = "/admin/plugins/openai";
 
-/// The filter that all requests and answers go through, and how often it is replaced, in swaps.
+/// The filter of all requests and responses, and the period of its replacement, in swaps.
 const FILTER: &str = "redact-pii";
 const SWAPS_PER_FILTER: usize = 50;
 
@@ -118,7 +118,7 @@ pub(crate) fn run() -> bool {
     })
 }
 
-/// Requests on so many connections, one after another on each, every other one streamed.
+/// Requests on this many connections, one after another on each, every second one streamed.
 struct Load {
     counts: Arc<Counts>,
     requests: JoinSet<()>,
@@ -146,7 +146,7 @@ impl Load {
                 let mut stream = connection % 2 == 0;
                 while !counts.stop.load(Ordering::Relaxed) {
                     let heard = ask(&client, stream).await;
-                    // Whole, and paid for.
+                    // The response is complete and charged.
                     if heard.status == Some(200) && heard.code.is_none() && heard.paid.is_some() {
                         counts.served.fetch_add(1, Ordering::Relaxed);
                     } else {
@@ -174,7 +174,7 @@ impl Load {
     }
 }
 
-/// The bundled adapter, and not the same component.
+/// The bundled adapter, as different components.
 fn openai(number: u32) -> Vec<u8> {
     guests::with_custom_section(&guests::bundled("openai"), number)
 }
@@ -228,7 +228,7 @@ async fn activate(operator: &Client, digest: &str) {
     assert_eq!(answer.json()["serving"], *digest, "{}", answer.text());
 }
 
-/// Has half of the accounts served by a component, unless all are already.
+/// Serves half of the accounts by a component, unless it already serves all.
 async fn begin_canary(operator: &Client, digest: &str) {
     let body: Value = json!({ "digest": digest, "share": 0.5 });
     let answer = operator.post("/admin/plugins/openai/activate", &body).await;
@@ -236,7 +236,7 @@ async fn begin_canary(operator: &Client, digest: &str) {
     assert!(answer.status == 200 || is_active, "{}", answer.text());
 }
 
-/// By how much the second grows with the first: least squares.
+/// Returns the slope of the second over the first, by least squares.
 fn slope(points: &[(f64, f64)]) -> f64 {
     let count = points.len() as f64;
     let mean_x = points.iter().map(|(x, _)| x).sum::<f64>() / count;

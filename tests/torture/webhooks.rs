@@ -1,4 +1,4 @@
-//! L8: the payment processor's events, several times each, in any order, many at once, to one node and to two.
+//! L8: the payment processor's events, several times each, in any order, concurrently, to one node and to two.
 
 use std::pin::pin;
 use std::time::Instant;

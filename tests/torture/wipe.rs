@@ -1,4 +1,4 @@
-//! L9: the cache is emptied while a balance is all held, again and again.
+//! L9: the cache is emptied while a balance is completely held, many times.
 
 use std::time::Duration;
 
@@ -14,19 +14,19 @@ use crate::load::{self, Heard};
 use crate::money::{self, Books, HOLD, Totals};
 use crate::process::{Providers, Stores, provider, shown, wait_until};
 
-/// Streams that are held open; the balance at the beginning is enough for no more.
+/// Open streams; the initial balance is enough for no more.
 const HELD: usize = 200;
 
 /// A user has at most ten keys, and each new node makes one.
 const WIPES: usize = 8;
 
-/// The balance grows by so many requests before each wipe, and again after it.
+/// Growth of the balance before each wipe, and again after it, in requests.
 const PAID_FOR: usize = 5;
 
-/// Under load before each wipe, and after it.
+/// Time under load before each wipe, and after it.
 const BETWEEN: Duration = Duration::from_millis(750);
 
-/// In which every hold ends when the streams may.
+/// Time in which every hold ends once the streams may.
 const SETTLING: Duration = Duration::from_secs(20);
 
 pub(crate) fn run() -> bool {
@@ -54,7 +54,7 @@ pub(crate) fn run() -> bool {
         postgres: database(true),
         redis: None,
     };
-    // What is in process is lost with the process, and a node that begins has nothing yet.
+    // The in-process cache is lost with its process, and a new node has an empty one.
     let wiped = clients.block_on(torment(&gateways, &stores, || Wipe::NewNode));
     sound & wiped.report("PostgreSQL, requests move to a node whose cache in process is empty")
 }
@@ -76,7 +76,7 @@ struct Wiped {
 }
 
 async fn torment(gateways: &Runtime, stores: &Stores, wipe: impl Fn() -> Wipe) -> Wiped {
-    // Every answer uses all that was held for it.
+    // Every response uses its complete hold.
     let (input, output) = (money::TOKENS_INPUT, money::TOKENS_OUTPUT);
     let providers = Providers::start(
         Reply::chat_with_usage("paid", input, output),

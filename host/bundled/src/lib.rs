@@ -4,7 +4,7 @@
 
 use weir_plugins::bundled::Bundle;
 
-/// Everything that the program embeds.
+/// All files that the program embeds.
 pub static BUNDLE: Bundle = Bundle {
     adapters: include!(concat!(env!("OUT_DIR"), "/adapters.rs")),
     tools: include!(concat!(env!("OUT_DIR"), "/tools.rs")),

@@ -2,7 +2,8 @@
 
 use std::process::ExitCode;
 
-/// A request makes and drops some hundreds of small things, some of them on another thread than made them.
+/// The allocator of the process. A request allocates and frees some hundreds of small objects, some of them on
+/// another thread.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 

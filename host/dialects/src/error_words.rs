@@ -1,4 +1,4 @@
-//! In whose words a client is told an error.
+//! The choice of an error's format.
 
 use http::{HeaderMap, HeaderName, StatusCode};
 use serde_json::Value;
@@ -6,22 +6,22 @@ use weir_errors::ApiError;
 
 use super::{anthropic_messages, openai_chat, openai_responses};
 
-/// In whose words a client is told an error: a vendor's where its SDKs and agents call, which act on its codes and on
-/// its wording; weir's own elsewhere.
+/// The format of an error: a vendor's if the vendor's SDKs and agents call, because they depend on its codes and
+/// wording; else weir's own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ErrorWords {
     /// weir's own.
     Own,
     /// OpenAI's.
     OpenAi,
-    /// OpenAI's, with the names that fields have in its Responses.
+    /// OpenAI's, with the field names of Responses.
     OpenAiResponses,
     /// Anthropic's.
     Anthropic,
 }
 
 impl ErrorWords {
-    /// By the request: its path, and where two vendors have the same one, the header that Anthropic's SDKs send.
+    /// Chooses by the path, and if two vendors share it, by the header of Anthropic's SDKs.
     pub fn of(path: &str, headers: &HeaderMap) -> Self {
         let Some(path) = path.strip_prefix("/v1/") else {
             return Self::Own;
@@ -39,7 +39,7 @@ impl ErrorWords {
         }
     }
 
-    /// The header besides weir's own where the vendor's SDKs look for a request's id.
+    /// The vendor's header for a request's id, besides weir's own.
     pub fn id_header(self) -> Option<HeaderName> {
         match self {
             Self::Own | Self::OpenAi | Self::OpenAiResponses => None,
@@ -47,7 +47,7 @@ impl ErrorWords {
         }
     }
 
-    /// The status that it is told by.
+    /// The status of the error.
     pub fn status(self, error: &ApiError) -> StatusCode {
         match self {
             Self::Own => error.status(),

@@ -1,18 +1,16 @@
-//! JSON that clients send, read with an eye on who sent it: the ground that all dialects share.
+//! Parsing of untrusted JSON: the shared base of all dialects.
 //!
-//! A dialect declares its objects with [`object!`] and reads a body with [`read`]. Types, unknown and repeated fields are
-//! settled while reading; what values mean, by the dialect with the helpers at the end, whose mistakes are [`Fault`]s.
+//! A dialect declares its objects with [`object!`] and reads a body with [`read`]. Parsing checks types, unknown fields
+//! and repeated fields. The dialect checks values with the helpers at the end, which return [`Fault`]s.
 //!
-//! **Invariant:** an error names the field and never repeats a value: it may be part of a prompt.
-//! **Invariant:** null is as absent wherever it stands, and a field that is given twice is refused.
-//! **Invariant:** a field whose name differs in case alone from one that weir or an adapter owns is refused. Servers in Go compare
-//! names without case and would read its value instead of the one that weir has priced. The rule does not look into free-form
-//! maps, schemas and arguments.
-//! **Invariant:** a value that is handed on unread nests at most [`MAX_RAW_DEPTH`] levels deep, so that whoever reads it
-//! can recurse.
-//! **Invariant:** every list has a bound, and so have the number of unknown fields and the length of their names; all of
-//! them together have one, too ([`MAX_ITEMS`]): an empty item takes three bytes of a body and hundreds in memory, here and
-//! in a guest.
+//! **Invariant:** an error names the field and never repeats a value, which may be part of a prompt. **Invariant:**
+//! null counts as absent everywhere, and a repeated field is refused. **Invariant:** a field whose name differs only in
+//! case from one of weir's or an adapter's fields is refused. Servers in Go ignore case and would use its value instead
+//! of the one that weir has priced. The rule does not apply within free-form maps, schemas and arguments.
+//! **Invariant:** a value that weir passes on unparsed nests at most [`MAX_RAW_DEPTH`] levels deep, so that readers can
+//! recurse. **Invariant:** each list, the number of unknown fields and the length of their names have a limit; all of
+//! them together have one, too ([`MAX_ITEMS`]): an empty item takes three bytes in a body and hundreds in memory, here
+//! and in a guest.
 
 use std::borrow::Cow;
 use std::cell::Cell;
@@ -33,30 +31,30 @@ use weir_errors::ApiError;
 
 use super::Attachment;
 
-/// At most so many messages: an empty one takes 30 bytes of the body and ten times that in memory.
+/// The maximum messages: an empty one takes 30 bytes in the body and ten times that in memory.
 pub(crate) const MAX_MESSAGES: usize = 8_192;
-/// At most so many parts, or tool calls, in a message.
+/// The maximum parts, or tool calls, of a message.
 pub(crate) const MAX_PARTS: usize = 1_024;
-/// At most so many tools; OpenAI takes 128.
+/// The maximum tools; OpenAI accepts 128.
 pub(crate) const MAX_TOOLS: usize = 512;
-/// At most so many stop sequences; OpenAI takes 4, others more.
+/// The maximum stop sequences; OpenAI accepts 4, others more.
 pub(crate) const MAX_STOPS: usize = 16;
-/// At most so many unknown fields of the body, or of a tool that an upstream brings.
+/// The maximum unknown fields of the body, or of an upstream's own tool.
 pub(crate) const MAX_EXTRA: usize = 64;
-/// At most so many unknown fields of a message, a part or a function: there are many of those.
+/// The maximum unknown fields of a message, a part or a function, which can be numerous.
 pub(crate) const MAX_EXTRA_WITHIN: usize = 16;
 
-/// No field name longer than this is repeated in an error or passed on.
+/// The maximum bytes of a field name that weir repeats in an error or passes on.
 const MAX_NAME_BYTES: usize = 64;
-/// How deep a value that is passed on as JSON may nest. Adapters put it a few levels down in a body of their own,
+/// The maximum depth of a value that weir passes on as JSON. Adapters put it a few levels deep into their own body,
 /// which must stay within the 128 levels that serde_json reads, here and there.
 const MAX_RAW_DEPTH: usize = 100;
 const MAX_URL_BYTES: usize = 8_192;
-/// What serde_json says of a number that no float can hold: to it, that is a matter of syntax.
+/// serde_json's message for a number beyond all floats, which it reports as a syntax error.
 const OUT_OF_RANGE: &str = "number out of range";
-/// Fields of a body that adapters write themselves, price, or refuse unless an operator lets them through, whether or not the
-/// client's dialect declares them.
-const ADAPTERS_OWN: [&str; 15] = [
+/// Fields that adapters write, price, or refuse without the operator's permission, even if the client's dialect does
+/// not declare them.
+pub const ADAPTERS_OWN: [&str; 15] = [
     "fallbacks",
     "inference_geo",
     "input",
@@ -73,28 +71,27 @@ const ADAPTERS_OWN: [&str; 15] = [
     "user",
     "web_search_options",
 ];
-/// The longest id that a client may send back, e.g. of a tool call; vendors' have some dozen characters.
+/// The maximum characters of an id from a client, e.g. of a tool call; vendors' ids have some dozen characters.
 pub(crate) const MAX_ID_CHARS: usize = 512;
-/// Items that all lists of a body may have together, unknown fields counted as such. Long conversations have some
-/// thousands.
+/// The maximum items of all lists of a body together, unknown fields included. Long conversations have some thousands.
 const MAX_ITEMS: usize = 32_768;
 
 thread_local! {
-    /// What is left of [`MAX_ITEMS`] for the body that is being read: a `Deserialize` has no other way to know.
+    /// The rest of [`MAX_ITEMS`] for the current body: a `Deserialize` has no other way to receive it.
     static ITEMS_LEFT: Cell<usize> = const { Cell::new(MAX_ITEMS) };
 }
 
-/// Encoders disagree on padding; both forms name the same bytes.
+/// Encoders disagree on padding; both forms encode the same bytes.
 const BASE64: GeneralPurpose = GeneralPurpose::new(
     &alphabet::STANDARD,
     GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
 );
 
-/// Declares an object of a dialect, with the JSON name of each field beside the Rust one. `others` says what becomes of
-/// unknown fields: [`Refused`], [`Extra`] or [`Ignored`].
+/// Declares an object of a dialect, with the JSON name of each field beside the Rust one. `others` handles unknown
+/// fields: [`Refused`], [`Extra`] or [`Ignored`].
 ///
-/// serde's derive would do but for two rules: null is as absent wherever it stands, also in an unknown field, and an
-/// error about a field's presence must arise while its value is read, which is when its path is known.
+/// serde's derive does not suffice for two rules: null counts as absent even in an unknown field, and an error about a
+/// repeated field must arise while its value is read, because only then its path is known.
 macro_rules! object {
     ($(#[$meta:meta])* struct $object:ident<$de:lifetime> {
         $($name:literal: $field:ident: $type:ty,)*
@@ -149,8 +146,8 @@ macro_rules! object {
 }
 pub(crate) use object;
 
-/// Reads a body. What is wrong is looked for a second time, now keeping track of where: the first time is faster
-/// without.
+/// Reads a body. After an error, it reads the body again to find the path, because the first read is faster without
+/// tracking it.
 ///
 /// # Errors
 ///
@@ -197,11 +194,11 @@ impl<'de> Deserialize<'de> for Text<'de> {
     }
 }
 
-/// An array of at most `MAX` items, so that a body of empty ones cannot take many times its size in memory.
+/// An array of at most `MAX` items, so that a body of empty items cannot take many times its size in memory.
 pub(crate) struct List<T, const MAX: usize>(pub(crate) Vec<T>);
 
 impl<T, const MAX: usize> List<T, MAX> {
-    /// For visitors of values that may be something else than an array, too.
+    /// Reads an array for visitors that accept other values, too.
     pub(crate) fn read<'de, A: SeqAccess<'de>>(mut array: A) -> Result<Self, A::Error>
     where
         T: Deserialize<'de>,
@@ -250,7 +247,7 @@ fn count_item<E: de::Error>() -> Result<(), E> {
     Ok(())
 }
 
-/// The items of a list; none if it is absent.
+/// The items of a list; empty if it is absent.
 pub(crate) fn items<T, const MAX: usize>(list: Option<List<T, MAX>>) -> Vec<T> {
     list.map(|list| list.0).unwrap_or_default()
 }
@@ -261,9 +258,9 @@ pub(crate) enum TextOr<T, const MAX: usize> {
     List(List<T, MAX>),
 }
 
-/// What stands in such a list.
+/// The items of such a list.
 pub(crate) trait Listed {
-    /// As a fault calls several of them.
+    /// The plural in a fault.
     const PLURAL: &'static str;
 }
 
@@ -307,7 +304,7 @@ impl<'de> Deserialize<'de> for Raw<'de> {
     }
 }
 
-/// A field that is accepted and has no effect; as `others`, all unknown fields are.
+/// A field that is accepted without an effect; as `others`, it accepts all unknown fields.
 #[derive(Default)]
 pub(crate) struct Ignored;
 
@@ -328,7 +325,7 @@ impl<'de> Deserialize<'de> for Ignored {
     }
 }
 
-/// A field that is refused by name; wrapped in an `Option`, null passes.
+/// A field that is refused by name; in an `Option`, null passes.
 pub(crate) enum Unsupported {}
 
 impl<'de> Deserialize<'de> for Unsupported {
@@ -337,7 +334,7 @@ impl<'de> Deserialize<'de> for Unsupported {
     }
 }
 
-/// Stands where the value of a repeated field would be read.
+/// The value type of a repeated field, which always fails.
 pub(crate) enum Repeated {}
 
 impl<'de> Deserialize<'de> for Repeated {
@@ -346,7 +343,7 @@ impl<'de> Deserialize<'de> for Repeated {
     }
 }
 
-/// The unknown fields of an object that knows all of its own: each is refused by name.
+/// The unknown fields of an object without free fields: each is refused by name.
 #[derive(Default)]
 pub(crate) struct Refused;
 
@@ -362,7 +359,7 @@ impl Refused {
     }
 }
 
-/// The unknown fields of an object, at most `MAX`, for the adapter to decide about.
+/// The unknown fields of an object, at most `MAX`, which the adapter handles.
 #[derive(Default)]
 pub(crate) struct Extra<'de, const MAX: usize>(pub(crate) Vec<(Text<'de>, Raw<'de>)>);
 
@@ -386,8 +383,7 @@ impl<'de, const MAX: usize> Extra<'de, MAX> {
         };
         if self.0.len() == MAX || name.as_str().len() > MAX_NAME_BYTES {
             return Err(de::Error::custom(format_args!(
-                "must not have more than {MAX} fields beyond those documented, none with a name longer than \
-                 {MAX_NAME_BYTES} bytes"
+                "must have at most {MAX} undocumented fields, with names of at most {MAX_NAME_BYTES} bytes"
             )));
         }
         count_item()?;
@@ -404,18 +400,18 @@ impl<'de, const MAX: usize> Extra<'de, MAX> {
     }
 }
 
-/// Refuses an unknown field of an object whose name is that of one of its own fields, or of [`ADAPTERS_OWN`], but for its case.
+/// Refuses an unknown field whose name differs only in case from a field of the object or of [`ADAPTERS_OWN`].
 fn refuse_other_case<'de, A: MapAccess<'de>>(
     name: &str,
     own: &[&'static str],
     map: &mut A,
 ) -> Result<(), A::Error> {
-    // Own names are in lower case.
+    // All own names are lower-case.
     let is_plain = |byte: u8| byte.is_ascii() && !byte.is_ascii_uppercase();
     if name.bytes().all(is_plain) {
         return Ok(());
     }
-    // A body has a model, and no other object has.
+    // Only a body has a field `model`.
     let of_adapters: &[&'static str] = match own.contains(&"model") {
         true => &ADAPTERS_OWN,
         false => &[],
@@ -427,8 +423,8 @@ fn refuse_other_case<'de, A: MapAccess<'de>>(
     }
 }
 
-/// A character as Go's `encoding/json` compares names: by Unicode's simple case folding, in which two characters beyond
-/// ASCII are letters of ASCII (go.dev/src/encoding/json/fold.go, Go 1.21).
+/// Folds a character like Go's `encoding/json`: by Unicode's simple case folding, which maps two characters beyond
+/// ASCII to ASCII letters (go.dev/src/encoding/json/fold.go, Go 1.21).
 fn folded(character: char) -> char {
     match character {
         '\u{17f}' => 's',
@@ -437,7 +433,7 @@ fn folded(character: char) -> char {
     }
 }
 
-/// Takes the place of the value of a misspelt field: the error says how to write its name.
+/// The value type of a misspelt field: its error gives the correct spelling.
 struct OtherCase(&'static str);
 
 impl<'de> DeserializeSeed<'de> for OtherCase {
@@ -451,13 +447,13 @@ impl<'de> DeserializeSeed<'de> for OtherCase {
     }
 }
 
-/// Reads a value that was left as it came.
+/// Parses a raw value.
 pub(crate) fn reread<'de, T: Deserialize<'de>>(raw: Raw<'de>) -> Result<T, Fault> {
     let json = raw.0.as_bytes();
     serde_json::from_slice(json).map_err(|error| fault::<T>(json, &said(&error).0))
 }
 
-/// A JSON object of fields that are JSON already.
+/// Returns a JSON object with fields that are JSON already.
 pub(crate) fn object_of(fields: Vec<(String, String)>) -> String {
     let mut json = String::from("{");
     for (name, value) in fields {
@@ -472,7 +468,7 @@ pub(crate) fn object_of(fields: Vec<(String, String)>) -> String {
     json
 }
 
-/// What is wrong with a field, and which one, as seen from the object being checked.
+/// The problem of a field, with its path relative to the checked object.
 #[derive(Debug)]
 pub(crate) struct Fault {
     path: String,
@@ -488,7 +484,7 @@ impl Fault {
         }
     }
 
-    /// The same fault as seen from the object around it.
+    /// Returns the fault with a path relative to the enclosing object.
     pub(crate) fn within(mut self, field: &str) -> Self {
         let separator = if self.path.is_empty() || self.path.starts_with('[') {
             ""
@@ -499,7 +495,7 @@ impl Fault {
         self
     }
 
-    /// The same fault as seen from the array around the object.
+    /// Returns the fault with a path relative to the enclosing array.
     pub(crate) fn at(self, index: usize) -> Self {
         self.within(&format!("[{index}]"))
     }
@@ -530,12 +526,12 @@ pub(crate) fn each<Wire, Translated>(
         .collect()
 }
 
-/// The value, which the client must give.
+/// Returns the value, which the client must send.
 pub(crate) fn required<T>(value: Option<T>, field: &str) -> Result<T, Fault> {
     value.ok_or_else(|| Fault::new(field, "is required"))
 }
 
-/// The number, if it lies between these two or is one of them.
+/// Checks that a number lies within inclusive bounds.
 pub(crate) fn between(
     value: Option<f64>,
     low: i32,
@@ -557,7 +553,7 @@ pub(crate) fn check_not_empty(text: &str, field: &str) -> Result<(), Fault> {
     Ok(())
 }
 
-/// Checks that a text has at least one character and not more than so many.
+/// Checks that a text has at least one character, and at most a number of them.
 pub(crate) fn check_length(text: &str, max_chars: usize, field: &str) -> Result<(), Fault> {
     if text.is_empty() || text.chars().count() > max_chars {
         return Err(Fault::new(
@@ -568,9 +564,9 @@ pub(crate) fn check_length(text: &str, max_chars: usize, field: &str) -> Result<
     Ok(())
 }
 
-/// Checks that a text, which may be empty, has not more than so many characters.
+/// Checks that a text, possibly empty, has at most a number of characters.
 pub(crate) fn check_at_most(text: &str, max_chars: usize, field: &str) -> Result<(), Fault> {
-    // No text has more characters than bytes, and few are near their bound.
+    // The byte length is an upper bound, and few texts are near their limit.
     if text.len() > max_chars && text.chars().count() > max_chars {
         return Err(Fault::new(
             field,
@@ -580,7 +576,7 @@ pub(crate) fn check_at_most(text: &str, max_chars: usize, field: &str) -> Result
     Ok(())
 }
 
-/// Checks that an id is there and is not longer than any is.
+/// Checks that an id is not empty and not too long.
 pub(crate) fn check_id(id: &str, field: &str) -> Result<(), Fault> {
     check_not_empty(id, field)?;
     check_at_most(id, MAX_ID_CHARS, field)
@@ -594,8 +590,7 @@ pub(crate) fn check_is_object(json: &str, field: &str) -> Result<(), Fault> {
     Ok(())
 }
 
-/// Checks that of the fields that belong to one `type` each, no other is given than that of this one. `what` says whose
-/// type it is, e.g. `a part`.
+/// Checks that no field of another `type` is set. `what` names the object in errors, e.g. `a part`.
 pub(crate) fn check_belongs<const COUNT: usize>(
     given: [(&str, bool); COUNT],
     kind: &str,
@@ -613,7 +608,7 @@ pub(crate) fn check_belongs<const COUNT: usize>(
     }
 }
 
-/// Checks a URL that an upstream is to fetch. `otherwise` is what to say of one that is not `https`.
+/// Checks a URL for an upstream to fetch. `otherwise` is the error for a URL without `https`.
 pub(crate) fn check_https_url(
     url: &str,
     field: &str,
@@ -639,7 +634,7 @@ pub(crate) fn check_https_url(
     Ok(())
 }
 
-/// The file in `data:<media type>[;parameter…];base64,<bytes>`; nothing if it is another kind of URL.
+/// Returns the file in `data:<media type>[;parameter…];base64,<bytes>`; `None` for another kind of URL.
 pub(crate) fn data_url(url: &str, field: &str) -> Result<Option<Attachment>, Fault> {
     let Some(rest) = strip_prefix_ignoring_case(url, "data:") else {
         return Ok(None);
@@ -665,7 +660,7 @@ pub(crate) fn data_url(url: &str, field: &str) -> Result<Option<Attachment>, Fau
     }))
 }
 
-/// Whether this may stand on one side of a media type's slash (RFC 6838 §4.2).
+/// Whether a text is valid on one side of a media type's slash (RFC 6838 §4.2).
 pub(crate) fn is_media_type_name(text: &str) -> bool {
     (1..=127).contains(&text.len())
         && text
@@ -673,7 +668,7 @@ pub(crate) fn is_media_type_name(text: &str) -> bool {
             .all(|byte| byte.is_ascii_alphanumeric() || b"!#$&^_.+-".contains(&byte))
 }
 
-/// The bytes of a file in base64.
+/// Decodes a file in base64.
 pub(crate) fn base64_data(data: &str, field: &str) -> Result<Bytes, Fault> {
     let data = BASE64
         .decode(data)
@@ -684,16 +679,16 @@ pub(crate) fn base64_data(data: &str, field: &str) -> Result<Bytes, Fault> {
     Ok(data.into())
 }
 
-/// An object that a guest wrote, as it may stand in an answer: on one line, since streams end an event with an empty
-/// one, and no deeper than clients may send it back. Nothing if it is not such an object.
+/// Returns a guest's object in a form that is valid in a response: on one line, since an empty line ends a stream's
+/// event, and no deeper than clients may send back. Returns `None` for anything else.
 pub(crate) fn guests_object(json: &str) -> Option<Box<RawValue>> {
-    // Between a string's quotes JSON has no line breaks, and everywhere else a space does as well.
+    // In JSON, line breaks occur only between tokens, and a space can replace each.
     let json = RawValue::from_string(json.replace(['\n', '\r'], " ")).ok()?;
     let is_fine = json.get().starts_with('{') && !nests_deeper_than(json.get(), MAX_RAW_DEPTH);
     is_fine.then_some(json)
 }
 
-/// The objects of a list that a guest wrote, as they may stand in an answer. What else is in it is left out.
+/// Returns the objects of a guest's list, in a form that is valid in a response. Other items are left out.
 pub(crate) fn guests_objects(json: &str) -> Vec<Box<RawValue>> {
     let objects: Vec<&RawValue> = serde_json::from_str(json).unwrap_or_default();
     let objects = objects.into_iter();
@@ -708,7 +703,7 @@ fn strip_prefix_ignoring_case<'text>(text: &'text str, prefix: &str) -> Option<&
         .then(|| &text[prefix.len()..])
 }
 
-/// serde_json skips over a raw value without counting its depth, so whoever parses it later would be the one to find out.
+/// serde_json skips a raw value without counting its depth, so a later parser would overflow.
 fn nests_deeper_than(json: &str, limit: usize) -> bool {
     let mut depth = 0;
     let mut bytes = json.bytes();
@@ -747,7 +742,7 @@ fn explain<'de, Body: Deserialize<'de>>(body: &'de [u8], error: &serde_json::Err
     fault::<Body>(body, &text).into()
 }
 
-/// What an error says, without where, and where.
+/// Splits an error into its message and its position.
 fn said(error: &serde_json::Error) -> (String, String) {
     let text = error.to_string();
     let position = format!(" at line {} column {}", error.line(), error.column());
@@ -759,7 +754,7 @@ fn is_of_syntax(error: &serde_json::Error, text: &str) -> bool {
     error.classify() != Category::Data && text != OUT_OF_RANGE
 }
 
-/// What is wrong with a value, by what was said of it.
+/// Returns the fault for an error message.
 fn fault<'de, T: Deserialize<'de>>(json: &'de [u8], text: &str) -> Fault {
     let predicate = if text == OUT_OF_RANGE {
         "is a number out of range".to_owned()
@@ -772,12 +767,12 @@ fn fault<'de, T: Deserialize<'de>>(json: &'de [u8], text: &str) -> Fault {
     }
 }
 
-/// Words serde's message anew: it quotes the value it found, which may be part of a prompt.
+/// Rewrites serde's message, because it quotes the value, which may be part of a prompt.
 fn predicate(message: &str) -> String {
     if message.starts_with("must ") || message.starts_with("is ") {
         return message.to_owned();
     }
-    // What was expected is our own text or serde's; a found value comes before it.
+    // The expected part is weir's or serde's own text; the value comes before it.
     let expected = message
         .rsplit_once(", expected ")
         .map(|(_, expected)| match expected {
@@ -806,7 +801,7 @@ fn predicate(message: &str) -> String {
     }
 }
 
-/// The path at which reading the body fails, e.g. `messages[0].content[1].image_url.url`.
+/// Returns the path at which reading the body fails, e.g. `messages[0].content[1].image_url.url`.
 fn locate<'de, Body: Deserialize<'de>>(body: &'de [u8]) -> String {
     ITEMS_LEFT.set(MAX_ITEMS);
     let mut deserializer = serde_json::Deserializer::from_slice(body);
@@ -829,7 +824,7 @@ fn locate<'de, Body: Deserialize<'de>>(body: &'de [u8]) -> String {
     path
 }
 
-/// A client's field name as an error may show it.
+/// Returns a client's field name in a form for errors.
 pub(crate) fn presentable(name: &str) -> &str {
     let plain = name.bytes().all(|byte| {
         byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'.' | b':' | b'$')

@@ -26,6 +26,7 @@ pub mod openai_responses;
 mod openai_tools;
 
 pub use error_words::ErrorWords;
+pub use json::ADAPTERS_OWN;
 
 use std::borrow::Cow;
 
@@ -37,123 +38,122 @@ use weir_sandbox::adapter::bindings::chat::{self, ChatRequest, Event, ImageReque
 
 use weir_errors::ApiError;
 
-/// A request, whatever dialect it came in.
+/// A chat request in any dialect.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ChatCall {
-    /// The request in the plugins' vocabulary. `model` is what the client named, and `max_output_tokens` is 0: both
-    /// are for the host to resolve.
+    /// The request in the plugins' vocabulary. `model` is the client's name, and `max_output_tokens` is 0: the host
+    /// resolves both.
     pub request: ChatRequest,
-    /// The bytes that the request's images, recordings and documents are in, by their index.
+    /// The bytes of the request's images, audio and documents, by index.
     pub attachments: Vec<Attachment>,
-    /// Where each of the request's messages stands in what the client sent.
+    /// The position of each message in the client's body.
     pub origins: Vec<Origin>,
-    /// Bytes of the body that it came in, and of what a session had.
+    /// The bytes of the body, and of the session's messages.
     pub body_bytes: usize,
-    /// Who asks, as far as an upstream may care.
+    /// The client, as far as an upstream needs it.
     pub client: Client,
     /// The client's own limit on output tokens, at least 1.
     pub output_limit: Option<u32>,
-    /// The field that set it, for an error about it.
+    /// The field of the limit, for errors.
     pub output_limit_param: &'static str,
-    /// Whether only a model that can call tools will do.
+    /// Whether the model must support tools.
     pub needs_tools: bool,
-    /// Which earlier answer it goes on with, in dialects whose answers can be gone on with by their ids.
+    /// The link to an earlier response, in dialects that continue responses by id.
     pub chain: Option<Chain>,
-    /// How it is answered.
+    /// The dialect of the response.
     pub dialect: Dialect,
 }
 
-/// Where a message of a request stands in what its client sent.
+/// The position of a message in the client's body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Origin {
-    /// In the list of messages, or what the dialect has in its place, at this index.
+    /// An index in the list of messages, or in the dialect's equivalent.
     Listed(usize),
-    /// In a field of its own, as a system prompt does.
+    /// A separate field, such as a system prompt.
     Apart,
-    /// Nowhere: a session had it.
+    /// A stored session, not the body.
     Session,
 }
 
-/// What a client calls one of its conversations.
+/// The client's names of a conversation.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Conversation {
-    /// What it calls it in this request.
+    /// The name in this request.
     pub name: Option<String>,
-    /// What it will call it in the next one, where that is known and another.
+    /// The name in the next request, if it is known and different.
     pub next: Option<String>,
 }
 
-/// A request as a link in a chain of answers.
+/// A request as a link in a chain of responses.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Chain {
-    /// The id of the answer that it goes on with, as clients name it.
+    /// The previous response's id, in the client's form.
     pub previous: Option<String>,
-    /// The field that names it, for an error about it.
+    /// The field of that id, for errors.
     pub param: &'static str,
-    /// Whether another request may go on with its answer.
+    /// Whether another request may continue its response.
     pub is_kept: bool,
-    /// What stands before an answer's id as clients name it.
+    /// The prefix of response ids in the client's form.
     pub prefix: &'static str,
-    /// How many of its first messages are for this request alone: instructions.
+    /// The number of leading messages for this request alone: instructions.
     pub leading: usize,
-    /// Where parts of earlier answers stand by their ids, in order.
+    /// The references to parts of earlier responses, in order.
     pub references: Vec<Reference>,
 }
 
-/// A place in a request where a part of an earlier answer stands by its id. So far nothing is there.
+/// A reference to a part of an earlier response, in a request. Its place holds an empty part until it is resolved.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reference {
-    /// The place: the message's index behind those that are for this request alone, and the part's in it.
+    /// The message's index, counted after the leading messages; `part` is the index within the message.
     pub message: usize,
-    /// See above.
+    /// The part's index; see `message`.
     pub part: usize,
-    /// The answer's id, as clients name it.
+    /// The response's id, in the client's form.
     pub answer: String,
-    /// The first of the answer's blocks that are meant.
+    /// The first referenced block of the response.
     pub block: usize,
-    /// Whether what proves the block is meant alone, where it is no reasoning.
+    /// Whether the reference means only the proof of a block that is not reasoning.
     pub is_proof: bool,
-    /// The field that names it, for an error about it.
+    /// The field of the reference, for errors.
     pub param: String,
 }
 
-/// A request for images, whatever dialect it came in.
+/// An image request in any dialect.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ImageCall {
-    /// The request in the plugins' vocabulary. `model` is what the client named.
+    /// The request in the plugins' vocabulary. `model` is the client's name.
     pub request: ImageRequest,
-    /// The bytes that the request's images are in, by their index.
+    /// The bytes of the request's images, by index.
     pub attachments: Vec<Attachment>,
-    /// Bytes of the body that it came in.
+    /// The bytes of the body.
     pub body_bytes: usize,
-    /// Who asks, as far as an upstream may care.
+    /// The client, as far as an upstream needs it.
     pub client: Client,
-    /// How it is answered.
+    /// The dialect of the response.
     pub dialect: Dialect,
 }
 
-/// A request for either.
+/// A request of either kind.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Call {
-    /// For a chat.
+    /// A chat request.
     Chat(Box<ChatCall>),
-    /// For images.
+    /// An image request.
     Images(Box<ImageCall>),
 }
 
-/// Bytes that a client sent inside its request.
+/// A file that a client sent within its request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Attachment {
-    /// An IANA media type, e.g. `image/png`.
+    /// The IANA media type, e.g. `image/png`.
     pub media_type: String,
     /// The bytes, decoded.
     pub data: Bytes,
 }
 
 impl ChatCall {
-    /// What the client calls the conversation that this is part of, if it says so: to providers, which keep its prompt in
-    /// their caches, or to weir, whose session it is. Where it goes on with answers by their ids, this one has `answer_id`,
-    /// without what the dialect puts before it.
+    /// Returns the client's names of the conversation, if any: for providers' prompt caches, or for weir's sessions. In
+    /// a chain of responses, this response has `answer_id`, without the dialect's prefix.
     pub fn conversation(&self, answer_id: &str) -> Conversation {
         let text = |name: &str| {
             let (_, json) = self.request.extra.iter().find(|(field, _)| field == name)?;
@@ -178,7 +178,7 @@ impl ChatCall {
         }
     }
 
-    /// Bytes of the body without what is now in attachments: what an adapter is handed, more or less.
+    /// The approximate bytes that an adapter receives: the body without attachments.
     pub fn text_bytes(&self) -> usize {
         let attached = self.attachments.iter();
         let in_base64 = attached
@@ -189,7 +189,7 @@ impl ChatCall {
 }
 
 impl ImageCall {
-    /// Bytes of what an adapter is handed, more or less.
+    /// The approximate bytes that an adapter receives.
     pub fn text_bytes(&self) -> usize {
         let request = &self.request;
         let extra = request.extra.iter();
@@ -200,26 +200,26 @@ impl ImageCall {
     }
 }
 
-/// Collects the attachments that a body holds, as its reader comes across them.
+/// Collects the attachments of a body during parsing.
 #[derive(Debug, Default)]
 pub(crate) struct Attachments(Vec<Attachment>);
 
 impl Attachments {
-    /// Keeps one, and says how content refers to it.
+    /// Adds an attachment, and returns its reference.
     pub(crate) fn add(&mut self, attachment: Attachment) -> Source {
         let index = u32::try_from(self.0.len()).expect("a body has fewer bytes than that");
         self.0.push(attachment);
         Source::Attachment(index)
     }
 
-    /// All of them, in the order of their indexes.
+    /// Returns all attachments, by index.
     pub(crate) fn into_vec(self) -> Vec<Attachment> {
         self.0
     }
 }
 
 impl Attachment {
-    /// What an adapter is told of it: everything but the bytes.
+    /// Describes the attachment to an adapter, without its bytes.
     pub fn described(&self) -> chat::Attachment {
         chat::Attachment {
             media_type: self.media_type.clone(),
@@ -228,7 +228,7 @@ impl Attachment {
     }
 }
 
-/// A dialect to answer in, with what the client asked of it.
+/// The dialect of a response, with the client's preferences.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Dialect {
     /// OpenAI's Chat Completions.
@@ -241,27 +241,27 @@ pub enum Dialect {
     AnthropicMessages,
 }
 
-/// What stands in an answer besides what the model said.
+/// The parts of a response besides the model's output.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AnswerHead {
-    /// The answer's id without what a dialect puts before it: 32 hexadecimal digits.
+    /// The response's id without the dialect's prefix: 32 hexadecimal digits.
     pub id: String,
-    /// Seconds since the epoch.
+    /// The time, in seconds since the epoch.
     pub created: i64,
-    /// The model, by the name that the client used.
+    /// The model's name in the client's request.
     pub model: String,
 }
 
-/// What an answer says of its price: what was charged, and for what.
+/// The price in a response: charge and usage.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Billed {
     /// The tokens.
     pub tokens: TokenCounts,
-    /// The credits that the account paid.
+    /// The charged credits.
     pub credits: Credits,
 }
 
-/// An answer that is not streamed, as far as it has come.
+/// A plain response under construction.
 #[derive(Debug, Clone)]
 pub enum WholeAnswer {
     /// In OpenAI's Chat Completions.
@@ -274,7 +274,7 @@ pub enum WholeAnswer {
     AnthropicMessages(anthropic_messages::Message),
 }
 
-/// Writes a streamed answer, piece by piece.
+/// A writer of a stream.
 #[derive(Debug)]
 pub enum AnswerStream {
     /// In OpenAI's Chat Completions.
@@ -296,12 +296,12 @@ pub fn read_own(body: &[u8]) -> Result<ChatCall, ApiError> {
     openai_chat::read(body)
 }
 
-/// Reads what an adapter is asked: a chat request of weir's own endpoints, or one for images, which has a `prompt` and no
-/// `messages`.
+/// Reads any input of an adapter: a chat request of weir's own endpoints, or an image request, which has a `prompt` and
+/// no `messages`.
 ///
 /// # Errors
 ///
-/// As for [`read_own`].
+/// Fails like [`read_own`].
 pub fn read_any(body: &[u8]) -> Result<Call, ApiError> {
     let fields: Option<Value> = serde_json::from_slice(body).ok();
     let has = |field: &str| {
@@ -319,16 +319,16 @@ pub fn read_any(body: &[u8]) -> Result<Call, ApiError> {
     openai_images::read(body, made).map(|call| Call::Images(Box::new(call)))
 }
 
-/// Reads a request for what [`read_own`] has no words for, as `POST /v1/messages` takes it.
+/// Reads a request in the format of `POST /v1/messages`, for content that [`read_own`] cannot express.
 ///
 /// # Errors
 ///
-/// As for [`read_own`].
+/// Fails like [`read_own`].
 pub fn read_messages(body: &[u8]) -> Result<ChatCall, ApiError> {
     anthropic_messages::read(body, &http::HeaderMap::new())
 }
 
-/// A part of a message that says this and no more.
+/// Returns a part of a message with this content only.
 pub fn plain(content: chat::Content) -> chat::Part {
     chat::Part {
         content,
@@ -339,13 +339,13 @@ pub fn plain(content: chat::Content) -> chat::Part {
     }
 }
 
-/// Writes a message as weir's own endpoints have it.
+/// Writes a message in the format of weir's own endpoints.
 pub fn write_message(message: &chat::Message, attachments: &[Attachment]) -> Value {
     openai_chat::write_message(message, attachments)
 }
 
 impl Dialect {
-    /// Begins an answer that is not streamed.
+    /// Starts a plain response.
     pub fn whole_answer(&self, head: AnswerHead) -> WholeAnswer {
         match self {
             Self::OpenAiChat(_) => WholeAnswer::OpenAiChat(openai_chat::Completion::new(head)),
@@ -359,7 +359,7 @@ impl Dialect {
         }
     }
 
-    /// A comment that keeps a silent stream alive.
+    /// Returns the keep-alive data of a silent stream.
     pub fn keep_alive(&self) -> Bytes {
         match self {
             Self::OpenAiChat(_) | Self::OpenAiImages(_) => openai_chat::KEEP_ALIVE,
@@ -368,7 +368,7 @@ impl Dialect {
         }
     }
 
-    /// Translates a field's name in Chat Completions, as adapters use it, into the name in this dialect.
+    /// Returns the dialect's name of a field; adapters use its name in Chat Completions.
     pub fn field<'name>(&self, name: &'name str) -> Cow<'name, str> {
         match self {
             Self::OpenAiChat(_) | Self::OpenAiImages(_) | Self::AnthropicMessages => name.into(),
@@ -376,7 +376,7 @@ impl Dialect {
         }
     }
 
-    /// The path of a message in this dialect's requests.
+    /// Returns the dialect's path of a message.
     pub fn place(&self, origin: Origin) -> String {
         match (origin, self) {
             (Origin::Listed(index), Self::OpenAiResponses(_)) => format!("input[{index}]"),
@@ -388,20 +388,20 @@ impl Dialect {
         }
     }
 
-    /// Translates an adapter's text about a message, such as `messages[3].name` or `messages[3]: a name`, to the client's
-    /// message. Returns `None` if the text is not about a message.
+    /// Translates an adapter's error about a message, counted in the request, into the client's path:
+    /// `messages[3].name`, or `messages[3]: a name`. Returns `None` for other errors.
     pub fn of_message(&self, said: &str, origins: &[Origin]) -> Option<String> {
         let (index, rest) = said.strip_prefix("messages[")?.split_once(']')?;
         let origin = *origins.get(index.parse::<usize>().ok()?)?;
         let rest = match origin {
-            // The client did not send this message's fields with this request.
+            // The client has not sent the contents of a session's message.
             Origin::Session => rest.find(':').map_or("", |colon| &rest[colon..]),
             Origin::Listed(_) | Origin::Apart => rest,
         };
         Some(self.place(origin) + rest)
     }
 
-    /// Begins an answer that is streamed.
+    /// Starts a stream.
     pub fn answer_stream(&self, head: AnswerHead) -> AnswerStream {
         match self {
             Self::OpenAiChat(preferences) => {
@@ -421,7 +421,7 @@ impl Dialect {
 }
 
 impl WholeAnswer {
-    /// Adds the content of an event.
+    /// Adds an event.
     pub fn push(&mut self, event: Event) {
         match self {
             Self::OpenAiChat(completion) => completion.push(event),
@@ -431,8 +431,8 @@ impl WholeAnswer {
         }
     }
 
-    /// Notes the provider of all that follows, by its name in the configuration. Content that only this provider can read
-    /// again, such as sealed reasoning, carries the name.
+    /// Sets the provider of the following events, by its name in the configuration: parts that only this provider can
+    /// read, such as sealed reasoning, carry the name.
     pub fn answered_by(&mut self, provider: &str) {
         match self {
             Self::OpenAiChat(completion) => completion.answered_by(provider),
@@ -442,7 +442,7 @@ impl WholeAnswer {
         }
     }
 
-    /// Forgets an attempt that yielded nothing.
+    /// Discards an attempt without output.
     pub fn clear(&mut self) {
         match self {
             Self::OpenAiChat(completion) => completion.clear(),
@@ -452,7 +452,7 @@ impl WholeAnswer {
         }
     }
 
-    /// The body of the answer.
+    /// Returns the body of the response.
     pub fn into_body(self, billed: &Billed) -> Vec<u8> {
         match self {
             Self::OpenAiChat(completion) => completion.into_body(billed),
@@ -464,7 +464,7 @@ impl WholeAnswer {
 }
 
 impl AnswerStream {
-    /// The same as [`WholeAnswer::answered_by`].
+    /// Sets the provider, like [`WholeAnswer::answered_by`].
     pub fn answered_by(&mut self, provider: &str) {
         match self {
             Self::OpenAiChat(chunks) => chunks.answered_by(provider),
@@ -474,8 +474,7 @@ impl AnswerStream {
         }
     }
 
-    /// Appends the content of an event, if it has a place in the stream. [`Self::finish`] writes the end, after the charge is
-    /// settled.
+    /// Appends the data of an event, if it has any. [`Self::finish`] writes the end after the settlement.
     pub fn event(&mut self, event: &Event, out: &mut Vec<u8>) {
         match self {
             Self::OpenAiChat(chunks) => chunks.event(event, out),
@@ -485,7 +484,7 @@ impl AnswerStream {
         }
     }
 
-    /// Appends the end of a complete answer.
+    /// Appends the end of a complete response.
     pub fn finish(&mut self, billed: &Billed, out: &mut Vec<u8>) {
         match self {
             Self::OpenAiChat(chunks) => chunks.finish(billed, out),
@@ -495,7 +494,8 @@ impl AnswerStream {
         }
     }
 
-    /// Appends an error in the form of [`ErrorWords`], which ends the stream. No marker of a complete answer may follow.
+    /// Appends an error, as [`ErrorWords`] write it, and ends the stream. No end marker may follow, because it would
+    /// mark the response as complete.
     pub fn error(&mut self, error: &Value, out: &mut Vec<u8>) {
         match self {
             Self::OpenAiChat(_) => openai_chat::CompletionStream::error(error, out),

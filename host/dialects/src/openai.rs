@@ -1,5 +1,4 @@
-//! The fields that OpenAI's two dialects share: images, files, names of calls, reasoning effort, and fields without effect.
-//! Their tools are in [`super::openai_tools`].
+//! Shared parts of OpenAI's dialects: files, tool names, reasoning effort, default fields.
 
 use serde_json::Value;
 use weir_sandbox::adapter::bindings::chat::{ReasoningEffort, Source};
@@ -11,10 +10,10 @@ use super::json::{
 
 const MAX_FILE_ID_CHARS: usize = 256;
 const MAX_FILE_NAME_CHARS: usize = 1_024;
-/// The longest name of a call in an earlier answer. A request's own tools have shorter names.
+/// The maximum characters of a name in an earlier call; a request's tools have shorter names.
 const MAX_CALLED_NAME_CHARS: usize = 256;
 
-/// Reads the source of an image from the URL in the field `field`.
+/// Returns the source of an image by the URL in the field `field`.
 pub(crate) fn image_source(
     url: Text<'_>,
     field: &str,
@@ -37,7 +36,7 @@ pub(crate) fn image_source(
     Ok(Source::Url(url.into_string()))
 }
 
-/// Reads a document from `file_data`. Returns its media type, too.
+/// Returns the document in `file_data`, and its media type.
 pub(crate) fn inline_file(
     data: Text<'_>,
     attachments: &mut Attachments,
@@ -52,17 +51,17 @@ pub(crate) fn inline_file(
     Ok((attachments.add(attachment), media_type))
 }
 
-/// Checks the id that a provider gave to a file.
+/// Checks an upstream's file id.
 pub(crate) fn check_file_id(id: &str) -> Result<(), Fault> {
     check_length(id, MAX_FILE_ID_CHARS, "file_id")
 }
 
-/// Checks the name of a file.
+/// Checks a file name.
 pub(crate) fn check_file_name(name: Option<&str>) -> Result<(), Fault> {
     check_at_most(name.unwrap_or_default(), MAX_FILE_NAME_CHARS, "filename")
 }
 
-/// Reads the name of a call in an earlier answer.
+/// Checks the name in an earlier call.
 pub(crate) fn called_name(name: Option<String>) -> Result<String, Fault> {
     let name = required(name, "name")?;
     check_not_empty(&name, "name")?;
@@ -70,7 +69,7 @@ pub(crate) fn called_name(name: Option<String>) -> Result<String, Fault> {
     Ok(name)
 }
 
-/// Reads the reasoning effort from the word in the field `field`.
+/// Returns the reasoning effort for the word in the field `field`.
 pub(crate) fn effort(
     word: Option<&Text<'_>>,
     field: &str,
@@ -82,7 +81,7 @@ pub(crate) fn effort(
         Some("low") => ReasoningEffort::Low,
         Some("medium") => ReasoningEffort::Medium,
         Some("high") => ReasoningEffort::High,
-        // The last step of the scale has had two names.
+        // The highest effort has had two names.
         Some("xhigh" | "max") => ReasoningEffort::Highest,
         Some(_) => {
             return Err(Fault::new(
@@ -93,13 +92,13 @@ pub(crate) fn effort(
     }))
 }
 
-/// Whether an unknown field has its default value. Clients and SDKs write such defaults out, and no adapter has to know
+/// Whether an unknown field has its default value: clients and SDKs write such defaults, and adapters need not know
 /// them.
 pub(crate) fn says_nothing(name: &str, json: &str) -> bool {
     match name {
         "store" => json == "false",
         "service_tier" => json == "\"auto\"",
-        // A longer object has a field.
+        // A longer value is not a default.
         "metadata" | "logit_bias" if json.len() < 16 => {
             matches!(serde_json::from_str(json), Ok(Value::Object(fields)) if fields.is_empty())
         }

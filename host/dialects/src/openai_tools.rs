@@ -49,7 +49,7 @@ pub(crate) fn choice_by_mode(mode: &str, named: &str, tools: &[Tool]) -> Result<
         "none" => Ok(ToolChoice::None),
         "required" if tools.is_empty() => Err(Fault::new(
             "tool_choice",
-            "must not be required where there are no tools",
+            "must not be required without tools",
         )),
         "required" => Ok(ToolChoice::Required),
         _ => Err(Fault::new(

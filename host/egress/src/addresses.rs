@@ -1,8 +1,9 @@
-//! Which addresses are public: none of IANA's special-purpose registries, and of IPv6 only what is global unicast.
+//! Public addresses: all addresses outside of IANA's special-purpose registries; for IPv6, only global unicast.
 //!
-//! What the registries call globally reachable is refused as well: relays and sinks, which no tool has business with.
+//! The guard also blocks entries that the registries call globally reachable: they are relays and sinks, which no tool
+//! needs.
 //!
-//! To add an entry, write it in its registry's order; a more specific one may follow the block that covers it.
+//! To add an entry, keep the order of its registry; a more specific entry may follow the block that covers it.
 
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::LazyLock;
@@ -13,9 +14,9 @@ use ipnet::IpNet;
 #[derive(Debug, PartialEq, Eq)]
 pub struct Special {
     block: &'static str,
-    /// What the registry calls it.
+    /// The entry's name in the registry.
     pub name: &'static str,
-    /// Where it is defined.
+    /// The defining document.
     pub source: &'static str,
 }
 
@@ -27,8 +28,8 @@ const fn special(block: &'static str, name: &'static str, source: &'static str) 
     }
 }
 
-/// The [IANA IPv4 Special-Purpose Address Registry](https://www.iana.org/assignments/iana-ipv4-special-registry/), and
-/// below it what is no public host for another reason.
+/// The [IANA IPv4 Special-Purpose Address Registry](https://www.iana.org/assignments/iana-ipv4-special-registry/),
+/// followed by other blocks without public hosts.
 static IPV4: [Special; 28] = [
     special("0.0.0.0/8", "This network", "RFC 791"),
     special("0.0.0.0/32", "This host on this network", "RFC 1122"),
@@ -70,13 +71,13 @@ static IPV4: [Special; 28] = [
     special("255.255.255.255/32", "Limited Broadcast", "RFC 919"),
     // From the registry of multicast addresses.
     special("224.0.0.0/4", "Multicast", "RFC 5771"),
-    // In no registry: it looks public, and leads from any virtual machine of Azure to the agent of its host.
+    // This address is in no registry: it looks public, but reaches the host agent from any Azure virtual machine.
     special("168.63.129.16/32", "Azure's host agent", "Microsoft"),
 ];
 
-/// The [IANA IPv6 Special-Purpose Address Registry](https://www.iana.org/assignments/iana-ipv6-special-registry/), and
-/// below it what once was in it or never has a public host. What lies outside of `2000::/3` would be refused without an
-/// entry, too; with one, the refusal can say what it is.
+/// The [IANA IPv6 Special-Purpose Address Registry](https://www.iana.org/assignments/iana-ipv6-special-registry/),
+/// followed by former entries and other blocks without public hosts. Addresses outside of `2000::/3` are blocked
+/// without an entry, too; an entry lets the refusal name the block.
 static IPV6: [Special; 29] = [
     special("::1/128", "Loopback Address", "RFC 4291"),
     special("::/128", "Unspecified Address", "RFC 4291"),
@@ -115,17 +116,17 @@ static IPV6: [Special; 29] = [
     special("5f00::/16", "Segment Routing (SRv6) SIDs", "RFC 9602"),
     special("fc00::/7", "Unique-Local", "RFC 4193"),
     special("fe80::/10", "Link-Local Unicast", "RFC 4291"),
-    // From elsewhere: addresses that were given up, and those of no single host.
+    // Deprecated addresses, and multicast.
     special("::/96", "Deprecated (IPv4-compatible)", "RFC 4291"),
     special("3ffe::/16", "Returned (6bone)", "RFC 3701"),
     special("fec0::/10", "Deprecated (site-local)", "RFC 3879"),
     special("ff00::/8", "Multicast", "RFC 4291"),
 ];
 
-/// What IANA has for hosts of the Internet; all else is reserved.
+/// IANA assigns Internet hosts only from global unicast and reserves all other blocks.
 static NOT_GLOBAL_UNICAST: Special = special("::/0", "not global unicast", "RFC 4291");
 
-/// Below any prefix, since it depends on the receiver's side whether it is one.
+/// ISATAP addresses exist below any prefix: the receiving network decides.
 static ISATAP: Special = special("::/0", "ISATAP, which embeds an IPv4 address", "RFC 5214");
 
 static BLOCKS: LazyLock<Vec<(IpNet, &'static Special)>> = LazyLock::new(|| {
@@ -139,7 +140,7 @@ static BLOCKS: LazyLock<Vec<(IpNet, &'static Special)>> = LazyLock::new(|| {
     all.map(read).collect()
 });
 
-/// Why an address is not public; none if it is.
+/// The block that makes an address non-public; `None` if the address is public.
 pub fn special_purpose(address: IpAddr) -> Option<&'static Special> {
     let covering = BLOCKS.iter().filter(|(block, _)| block.contains(&address));
     let narrowest = covering.max_by_key(|(block, _)| block.prefix_len());
@@ -153,7 +154,7 @@ pub fn special_purpose(address: IpAddr) -> Option<&'static Special> {
     }
 }
 
-/// Whether the lower half says `0000:5efe` or `0200:5efe`, and then an IPv4 address.
+/// Whether the lower half is `0000:5efe` or `0200:5efe`, and then an IPv4 address.
 fn is_isatap(address: Ipv6Addr) -> bool {
     let segments = address.segments();
     segments[4] & !0x0200 == 0 && segments[5] == 0x5efe

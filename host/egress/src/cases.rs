@@ -1,5 +1,5 @@
-//! Cases: files that say what becomes of a URL, and what the guard says to it. The guard is the real one; only names
-//! and servers are scripted, by the case itself. `tests/egress/README.md` describes the format.
+//! Cases: files with URLs and the guard's expected decisions. The guard is the real one; each case scripts only names
+//! and servers. `tests/egress/README.md` describes the format.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -26,7 +26,7 @@ use crate::target::Target;
 /// A line of a file of cases.
 #[derive(Debug, Deserialize)]
 pub struct Case {
-    /// What it is called.
+    /// The case's name.
     pub id: String,
     url: String,
     #[serde(default)]
@@ -47,7 +47,7 @@ pub struct Case {
     strip_auth: bool,
 }
 
-/// Which policy a case assumes.
+/// The policy that a case uses.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum Tool {
@@ -71,21 +71,21 @@ enum SecondVerdict {
     BlockOrSamePeer,
 }
 
-/// A line that is no case.
+/// A line that is not a valid case.
 #[derive(Debug, thiserror::Error)]
 #[error("line {line}: {why}")]
 pub struct Unreadable {
-    /// Counted from 1.
+    /// The line number, from 1.
     pub line: usize,
     why: serde_json::Error,
 }
 
-/// What a case says and what the guard says, where they differ.
+/// A difference between a case's expected decision and the guard's.
 #[derive(Debug)]
 pub struct Disagreement {
-    /// What the file says.
+    /// The decision in the file.
     pub expected: String,
-    /// What the guard says.
+    /// The guard's decision.
     pub found: String,
 }
 
@@ -93,7 +93,7 @@ pub struct Disagreement {
 ///
 /// # Errors
 ///
-/// Names the first line that is no case.
+/// Fails with the first invalid line.
 pub fn read(file: &[u8]) -> Result<Vec<Case>, Unreadable> {
     let lines = file.split(|&byte| byte == b'\n').zip(1..);
     let lines = lines.filter(|(text, _)| !text.trim_ascii().is_empty());
@@ -101,7 +101,7 @@ pub fn read(file: &[u8]) -> Result<Vec<Case>, Unreadable> {
     cases.collect()
 }
 
-/// A field that is null is not there.
+/// A null field counts as absent.
 fn case(text: &[u8]) -> serde_json::Result<Case> {
     let mut fields: serde_json::Map<String, Value> = serde_json::from_slice(text)?;
     fields.retain(|_, value| !value.is_null());
@@ -109,7 +109,8 @@ fn case(text: &[u8]) -> serde_json::Result<Case> {
 }
 
 impl Case {
-    /// Asks the guard, and compares. Without a policy, that of the case's `tool` applies.
+    /// Runs the case against the guard, and compares the results. Without a policy, the policy of the case's `tool`
+    /// applies.
     pub async fn disagreement(&self, policy: Option<&Policy>) -> Option<Disagreement> {
         let own = || match self.tool {
             Tool::Http => Policy::http(),
@@ -166,7 +167,7 @@ impl Case {
         }
     }
 
-    /// What would be asked for, with a credential for the origin of the case's URL, if it has one.
+    /// The request of the case, with a credential for the origin of its URL if the case has one.
     fn request(&self, method: Method) -> Request {
         let origin = Url::parse(&self.url)
             .ok()
@@ -186,15 +187,15 @@ impl Case {
     }
 }
 
-/// What the guard did with one call.
+/// The guard's decision for one call.
 struct Outcome {
     refusal: Option<Refusal>,
-    /// What decided.
+    /// The stage that decided.
     stage: &'static str,
     sent: Vec<Sent>,
 }
 
-/// A message that went out.
+/// A sent message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Sent {
     peer: SocketAddr,
@@ -228,7 +229,7 @@ impl fmt::Display for Outcome {
     }
 }
 
-/// Names and servers as a case has them.
+/// The names and servers of a case.
 struct Script<'a> {
     case: &'a Case,
     policy: Policy,
@@ -237,9 +238,9 @@ struct Script<'a> {
 
 #[derive(Default)]
 struct State {
-    /// How often a name was asked for, over all calls.
+    /// Look-ups of each name, over all calls.
     asked: HashMap<String, usize>,
-    /// Of this call.
+    /// The messages of the current call.
     sent: Vec<Sent>,
 }
 
@@ -284,7 +285,7 @@ impl<'a> Script<'a> {
         }
     }
 
-    /// The answers that a name has, one after the other; the last one stays.
+    /// The addresses of a name, one set for each look-up; the last set repeats.
     fn answers(&self, name: &str) -> Option<Vec<&'a str>> {
         let same = |own: &str| own.trim_end_matches('.').eq_ignore_ascii_case(name);
         let case = self.case;
@@ -312,7 +313,7 @@ impl Outside for Script<'_> {
         let name = name.strip_suffix('.').unwrap_or(name);
         let answers = self.answers(name).ok_or(Rule::Unresolved)?;
         let addresses = answers.iter().map(|answer| answer.parse());
-        // What is no address, such as one with a zone, leads nowhere public.
+        // Invalid addresses, such as an address with a zone, count as not public.
         addresses
             .collect::<Result<_, _>>()
             .map_err(|_| Rule::Unresolved)
@@ -352,7 +353,7 @@ mod tests {
         cases[0].disagreement(None).await
     }
 
-    /// Else a file in which all agree would show nothing.
+    /// Without this test, a comparison that never fails would go unnoticed.
     #[tokio::test]
     async fn what_the_guard_does_otherwise_is_found() {
         let sound = r#"{"id":"1","url":"https://a.com/","verdict":"allow","stage":"dns","dns":{"a.com":["1.1.1.1"]}"#;

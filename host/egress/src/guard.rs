@@ -1,4 +1,4 @@
-//! The way of a request, stage by stage, redirects included: the one place where their order stands.
+//! The stages of a request, redirects included, in their order.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -17,16 +17,16 @@ use crate::request::{Credential, Request, Response, strip_for_another_origin, ve
 use crate::resolver::Resolver;
 use crate::target::Target;
 
-/// What all requests of a guard have in common.
+/// The settings that all requests of a guard share.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// Whose certificates are believed.
+    /// The trusted certificate authorities.
     pub tls: rustls::ClientConfig,
-    /// What servers are told of who asks.
+    /// The `user-agent` header.
     pub user_agent: HeaderValue,
 }
 
-/// The only way out for what a stranger, such as a model or a plugin, wants sent.
+/// The guard: models and plugins send their requests through it only.
 #[derive(Debug, Clone)]
 pub struct Guard {
     network: Network,
@@ -34,7 +34,7 @@ pub struct Guard {
 }
 
 impl Guard {
-    /// A guard that asks this resolver for addresses.
+    /// Returns a guard that resolves names with this resolver.
     pub fn new(settings: Settings, resolver: Resolver) -> Self {
         Self {
             network: Network::new(settings.tls, resolver),
@@ -42,19 +42,19 @@ impl Guard {
         }
     }
 
-    /// Sends a request within a policy, and reads its answer.
+    /// Sends a request within a policy, and reads the response.
     ///
     /// Dropping the future closes the connection.
     ///
     /// # Errors
     ///
-    /// A [`Refusal`] says which rule was broken, and whether anything was sent.
+    /// A [`Refusal`] names the violated rule, and whether the guard sent anything.
     pub async fn fetch(&self, request: Request, policy: &Policy) -> Result<Response, Refusal> {
         walk(&self.network, &self.user_agent, request, policy).await
     }
 }
 
-/// Where the request has got to.
+/// The current target of a request, which each redirect replaces.
 struct Leg {
     target: Target,
     method: Method,
@@ -63,7 +63,7 @@ struct Leg {
     credential: Option<Credential>,
 }
 
-/// Takes a request all its way.
+/// Takes a request through all stages.
 pub(crate) async fn walk<O: Outside>(
     outside: &O,
     user_agent: &HeaderValue,
@@ -96,7 +96,7 @@ pub(crate) async fn walk<O: Outside>(
     }
 }
 
-/// What a redirect leads to is refused as a redirect, unless it was the connection or the answer that failed.
+/// Refusals after a redirect count as [`Stage::Redirect`], unless the connection or the response failed.
 fn refusal(rule: Rule, followed: usize, sent: bool) -> Refusal {
     let stage = match rule.stage() {
         stage @ (Stage::Connect | Stage::Response) => stage,
@@ -106,7 +106,7 @@ fn refusal(rule: Rule, followed: usize, sent: bool) -> Refusal {
     Refusal { stage, rule, sent }
 }
 
-/// All that can be said of a request before anybody is asked.
+/// Checks a request as far as possible without a look-up.
 fn begin(request: Request, policy: &Policy) -> Result<Leg, Rule> {
     let target = Target::vet(&request.url, &request.method, policy)?;
     if request.body.len() > policy.max_bytes {
@@ -127,7 +127,7 @@ fn begin(request: Request, policy: &Policy) -> Result<Leg, Rule> {
 }
 
 impl Leg {
-    /// Resolves, vets every address, and sends.
+    /// Resolves the name, checks every address, and sends the message.
     async fn send<O: Outside>(
         &self,
         outside: &O,
@@ -140,8 +140,8 @@ impl Leg {
         let addresses = match &origin.host {
             Address::Ip(address) => vec![*address],
             Address::Name(name) => {
-                // With the dot, the name is what it says: no search list makes another one of it. A name that the operator
-                // has exempted may be one of a hosts file or a search list.
+                // The trailing dot keeps the resolver from applying a search list. An exempted name has no dot, because
+                // it may come from a hosts file or a search list.
                 let name = match self.target.is_exempt {
                     true => name.clone(),
                     false => format!("{name}."),
@@ -157,7 +157,7 @@ impl Leg {
         if addresses.iter().any(is_denied) {
             return Err(unsent(Rule::HostDenied));
         }
-        // A literal address has been vetted with its URL.
+        // The URL check already covered literal addresses.
         if !self.target.is_exempt && matches!(origin.host, Address::Name(_)) {
             for address in &addresses {
                 if let Some(special) = policy.refuses(*address) {
@@ -178,10 +178,10 @@ impl Leg {
     fn message(&self, user_agent: &HeaderValue) -> Result<Message, Rule> {
         let mut headers = self.headers.clone();
         let host = HeaderValue::try_from(self.target.origin.authority());
-        let host = host.map_err(|_| Rule::Malformed("its host is no header"))?;
+        let host = host.map_err(|_| Rule::Malformed("its host is not a valid header value"))?;
         headers.insert(header::HOST, host);
         headers.insert(header::USER_AGENT, user_agent.clone());
-        // Nothing is unpacked here, so that nothing unpacks to more than was read.
+        // The guard never decompresses, so a small body cannot expand beyond the limit.
         headers.insert(
             header::ACCEPT_ENCODING,
             HeaderValue::from_static("identity"),
@@ -198,7 +198,7 @@ impl Leg {
         })
     }
 
-    /// The next leg, vetted as the first was. What has been dropped does not come back.
+    /// Returns the next target, checked as strictly as the first one. Dropped headers and credentials stay dropped.
     fn follow(
         mut self,
         status: u16,

@@ -1,16 +1,17 @@
-//! The egress guard: the one way by which what a stranger asks for leaves this machine.
+//! The egress guard: the only way out for requests of models and plugins from this machine.
 //!
-//! A URL that a model or a plugin wrote is hostile. A request goes out only if every stage lets it: what the URL says,
-//! what the [`Policy`] lists, the caller's headers, every address of the name, and then again for each redirect.
-//! `README.md` beside this crate has the stages in their order.
+//! URLs that a model or a plugin wrote are hostile. A request must pass every stage: the URL, the [`Policy`], the
+//! caller's headers, every address of the name, and again all stages for each redirect. `README.md` beside this crate
+//! lists the stages in their order.
 //!
-//! - [`Guard::fetch`] takes a [`Request`] to its [`Response`] or a [`Refusal`]; `guard.rs` has the order of the stages.
-//! - `target.rs`, `names.rs`, [`addresses`]: what is read of a URL, which names and which addresses are public.
-//! - [`Policy`]: what the operator allows; [`Credential`]: where one may be sent.
-//! - [`webhook`]: how a webhook is signed; [`cases`]: what becomes of which URL, to try a guard without a network.
+//! - [`Guard::fetch`] takes a [`Request`] and returns a [`Response`] or a [`Refusal`]; `guard.rs` has the order of the
+//!   stages.
+//! - `target.rs`, `names.rs`, [`addresses`]: URL parsing, and rules for public names and addresses.
+//! - [`Policy`]: the operator's rules; [`Credential`]: a secret and its allowed targets.
+//! - [`webhook`]: signatures of webhooks; [`cases`]: decisions for example URLs, without a network.
 //!
-//! **Architecture invariant:** nothing here knows a feature of weir's: no tool, no agent, no account. No other crate opens
-//! a connection to an address that a stranger chose.
+//! **Architecture invariant:** this crate knows no feature of weir: no tool, no agent, no account. No other crate
+//! connects to addresses that a model or a plugin chose.
 
 pub mod addresses;
 pub mod cases;
@@ -33,8 +34,8 @@ pub use self::refusal::{Kind, Refusal, Rule, Stage};
 pub use self::request::{Credential, Request, Response};
 pub use self::resolver::Resolver;
 
-/// Redirects that are followed at most.
+/// The maximum number of followed redirects.
 pub const MAX_REDIRECTS: usize = 3;
 
-/// Bytes of the longest URL.
+/// The maximum length of a URL, in bytes.
 pub const MAX_URL_BYTES: usize = 8 << 10;

@@ -1,7 +1,7 @@
-//! Which names may be those of public hosts, before anybody is asked for their addresses.
+//! Rules for names of public hosts; they need no look-up.
 
-/// Names that have no public host, and all below them. Resolvers answer many of them from a file, a search list or
-/// multicast, so that not even the question belongs outside.
+/// Domains without public hosts, subdomains included. Resolvers answer many of them from a file, a search list or
+/// multicast, so the guard does not even send the query.
 const SPECIAL: [(&str, &str); 41] = [
     // The IANA special-use domain names.
     ("alt", "is not of the DNS (RFC 9476)"),
@@ -17,7 +17,7 @@ const SPECIAL: [(&str, &str); 41] = [
     ("home", "is of a private network"),
     ("internal", "is of a private network"),
     ("mail", "is of a private network"),
-    // Not delegated, and used by private networks all the same (RFC 6762, appendix G).
+    // Not delegated, but private networks use them (RFC 6762, appendix G).
     ("belkin", "is of a private network"),
     ("dlink", "is of a private network"),
     ("domain", "is of a private network"),
@@ -32,7 +32,7 @@ const SPECIAL: [(&str, &str); 41] = [
     ("private", "is of a private network"),
     ("router", "is of a private network"),
     ("workgroup", "is of a private network"),
-    // Not delegated; what clusters and containers call themselves.
+    // Not delegated; clusters and containers use them.
     ("cluster", "is of a cluster"),
     ("consul", "is of a cluster"),
     ("default", "is of a cluster"),
@@ -44,25 +44,25 @@ const SPECIAL: [(&str, &str); 41] = [
     ("nomad", "is of a cluster"),
     ("pod", "is of a cluster"),
     ("svc", "is of a cluster"),
-    // Not of the DNS, but of resolvers of their own.
+    // Alternative resolvers serve these names, not the DNS.
     ("bit", "is not of the DNS"),
     ("eth", "is not of the DNS"),
     ("i2p", "is not of the DNS"),
-    // Below a public zone, and answered inside of a cloud only.
-    ("metadata.goog", "is that of a cloud's metadata"),
+    // The parent zone is public, but only clouds answer this name.
+    ("metadata.goog", "is the name of a cloud's metadata service"),
 ];
 
-/// The most octets of a name, its dots included (RFC 1035).
+/// The maximum octets of a name, dots included (RFC 1035).
 const MAX_NAME: usize = 253;
 
-/// The most octets of a label.
+/// The maximum octets of a label.
 const MAX_LABEL: usize = 63;
 
-/// Checks a name in lower case, without the dot that may end it.
+/// Checks a lower-case name without the trailing dot.
 ///
 /// # Errors
 ///
-/// Says what is wrong with it, as a predicate.
+/// The error is a predicate, such as "has an empty label".
 pub(crate) fn check(name: &str) -> Result<(), &'static str> {
     if name.len() > MAX_NAME {
         return Err("has more than 253 octets");
@@ -76,14 +76,14 @@ pub(crate) fn check(name: &str) -> Result<(), &'static str> {
         if label.len() > MAX_LABEL {
             return Err("has a label of more than 63 octets");
         }
-        // Underscores are no part of a host's name, but of many a host's.
+        // Standards forbid underscores in host names, but many hosts have them.
         let is_legal = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
         if !label.bytes().all(is_legal) || label.starts_with('-') || label.ends_with('-') {
             return Err("has a label that no public host has");
         }
     }
     if labels == 1 {
-        return Err("is a single label, which is looked for in the local network");
+        return Err("is a single label, which resolvers look up in the local network");
     }
     for (special, what) in SPECIAL {
         let below = name.strip_suffix(special);
@@ -103,7 +103,7 @@ mod tests {
         for (special, what) in SPECIAL {
             assert!(check(special).is_err(), "{special}");
             assert_eq!(check(&format!("a.b.{special}")), Err(what));
-            // As a part of a label, or above another name, it is only a name.
+            // The name is harmless as a part of a label, or above another domain.
             assert_eq!(check(&format!("a.x{special}")), Ok(()));
             assert_eq!(check(&format!("{special}.com")), Ok(()));
         }

@@ -1,10 +1,10 @@
-//! The network: a connection of its own for each message, to an address that has been vetted.
+//! The network: one connection for each message, to a checked address.
 //!
-//! There is no pool: a connection that is used again would belong to a look-up of the past, and to a name. A handshake
-//! more is nothing beside what a tool's call takes.
+//! The guard pools no connections: a reused connection would depend on an old look-up and its name. An extra handshake
+//! is cheap compared with a tool call.
 //!
-//! **Invariant:** only [`dial`] opens a connection, and only to an address that it is handed. No name reaches it, and
-//! no proxy of the environment is asked.
+//! **Invariant:** only [`dial`] opens a connection, and only to an address from its caller. [`dial`] resolves no name
+//! and uses no proxy of the environment.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -31,10 +31,10 @@ use crate::refusal::{Rule, Stage};
 use crate::resolver::Resolver;
 use crate::target::Target;
 
-/// How long one of several addresses may take before the next one is tried.
+/// The connect timeout of each address if a name has several.
 const CONNECT: Duration = Duration::from_secs(3);
 
-/// Bytes of an answer's head.
+/// The maximum bytes of a response's head.
 const MAX_HEAD_BYTES: usize = 64 << 10;
 
 #[derive(Debug, Clone)]
@@ -64,7 +64,7 @@ impl Network {
         let name = match &target.origin.host {
             Address::Ip(address) => ServerName::IpAddress((*address).into()),
             Address::Name(name) => ServerName::try_from(name.clone())
-                .map_err(|_| Rule::Tls("its name can be in no certificate"))?,
+                .map_err(|_| Rule::Tls("its name cannot be in a certificate"))?,
         };
         let connecting = TlsConnector::from(Arc::clone(&self.tls)).connect(name, tcp);
         match timeout_at(deadline, connecting).await {
@@ -112,7 +112,7 @@ trait Duplex: AsyncRead + AsyncWrite + Unpin + Send {}
 
 impl<S: AsyncRead + AsyncWrite + Unpin + Send> Duplex for S {}
 
-/// Connects to the first address that takes a connection, and makes sure that it is the one.
+/// Connects to the first reachable address, and verifies the peer's address.
 async fn dial(addresses: &[SocketAddr], deadline: Instant) -> Result<TcpStream, Rule> {
     for address in addresses {
         let until = deadline.min(Instant::now() + CONNECT);
@@ -122,7 +122,7 @@ async fn dial(addresses: &[SocketAddr], deadline: Instant) -> Result<TcpStream, 
         if stream.peer_addr().ok() != Some(*address) {
             return Err(Rule::Peer);
         }
-        // Refused on a connection that is gone already, which whoever writes to it hears of.
+        // The call fails only on a closed connection; the next write reports that.
         let _ = stream.set_nodelay(true);
         return Ok(stream);
     }
@@ -132,7 +132,7 @@ async fn dial(addresses: &[SocketAddr], deadline: Instant) -> Result<TcpStream, 
     }
 }
 
-/// Why TLS failed, in words of ours: rustls quotes the certificate, which a stranger wrote.
+/// The TLS error in weir's own words: rustls quotes the certificate, which is untrusted text.
 fn what(error: &io::Error) -> &'static str {
     let inner = error.get_ref().and_then(|inner| inner.downcast_ref());
     match inner {
@@ -143,17 +143,15 @@ fn what(error: &io::Error) -> &'static str {
             CertificateError::Expired | CertificateError::ExpiredContext { .. } => {
                 "its certificate has expired"
             }
-            CertificateError::UnknownIssuer => {
-                "its certificate is signed by nobody who is trusted here"
-            }
+            CertificateError::UnknownIssuer => "its certificate has no trusted issuer",
             _ => "its certificate is not valid",
         },
-        Some(_) => "it and this gateway do not agree on one",
+        Some(_) => "it and this gateway share no protocol version or cipher",
         None => "it broke off",
     }
 }
 
-/// Says one message, and reads its answer.
+/// Sends one message and reads the response.
 async fn speak(
     stream: Stream,
     target: &Target,
@@ -169,7 +167,7 @@ async fn speak(
         .handshake(TokioIo::new(stream))
         .await
         .map_err(|_| Rule::BrokeOff)?;
-    // Ends with this call, whatever becomes of it.
+    // The guard closes the connection when this call ends, even if the call fails.
     let _connection = AbortOnDropHandle::new(tokio::spawn(connection));
     let answer = sender.send_request(request).await;
     let (head, body) = answer.map_err(|_| Rule::BrokeOff)?.into_parts();
@@ -194,7 +192,7 @@ async fn speak(
     })
 }
 
-/// Reads a body up to a bound, and says whether there is more of it.
+/// Reads a body up to a limit. Returns whether the body was longer.
 async fn read(mut body: Incoming, max_bytes: usize) -> Result<(Bytes, bool), Rule> {
     let mut whole = BytesMut::new();
     while let Some(frame) = body.frame().await {

@@ -1,11 +1,11 @@
-//! Where a server is: its scheme, its host and its port.
+//! The origin of a server: its scheme, host and port.
 
 use std::net::IpAddr;
 use std::str::FromStr;
 
 use url::{Host, Url};
 
-/// Scheme, host and port: what a credential is bound to, and what a redirect stays within or leaves.
+/// Scheme, host and port: the scope of a credential, and the boundary for redirects.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UrlOrigin {
     pub(crate) is_https: bool,
@@ -13,7 +13,7 @@ pub struct UrlOrigin {
     pub(crate) port: u16,
 }
 
-/// A host, as [`url`] normalises it: a name in lower case, encoded as IDNA has it, without the dot that may end it.
+/// A host, as [`url`] normalises it: a lower-case name in IDNA's encoding, without the trailing dot.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Address {
     Name(String),
@@ -21,7 +21,7 @@ pub(crate) enum Address {
 }
 
 impl Address {
-    /// Reads a host as it stands in a URL.
+    /// Reads the host part of a URL.
     pub(crate) fn parse(text: &str) -> Option<Self> {
         Host::parse(text).ok().map(Self::from)
     }
@@ -43,14 +43,14 @@ impl From<Host<String>> for Address {
 impl FromStr for UrlOrigin {
     type Err = &'static str;
 
-    /// Reads an origin that an operator wrote, e.g. `https://api.example.com`.
+    /// Reads an operator's origin, e.g. `https://api.example.com`.
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let url = Url::parse(text).map_err(|_| "is not a URL")?;
         let has_more = url.path() != "/" || url.query().is_some() || url.fragment().is_some();
         if has_more || !url.username().is_empty() || url.password().is_some() {
-            return Err("is more than scheme, host and port");
+            return Err("has more than scheme, host and port");
         }
-        Self::of(&url).ok_or("is neither https://… nor http://…")
+        Self::of(&url).ok_or("begins with neither https:// nor http://")
     }
 }
 
@@ -68,7 +68,7 @@ impl UrlOrigin {
         })
     }
 
-    /// What the header `host` says.
+    /// The value of the `host` header.
     pub(crate) fn authority(&self) -> String {
         let host = match &self.host {
             Address::Name(name) => name.clone(),

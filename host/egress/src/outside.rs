@@ -1,4 +1,4 @@
-//! What the guard needs of the outside, and what goes there and comes back.
+//! The guard's interface to the network.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -9,16 +9,16 @@ use tokio::time::Instant;
 use crate::refusal::Rule;
 use crate::target::Target;
 
-/// Where names are resolved and messages go: the network, or a script that says what would happen there.
+/// The network, or a script that stands in for it: resolves names and sends messages.
 pub(crate) trait Outside: Sync {
-    /// Every address of a name.
+    /// Resolves every address of a name.
     fn resolve(
         &self,
         name: &str,
         deadline: Instant,
     ) -> impl Future<Output = Result<Vec<IpAddr>, Rule>> + Send;
 
-    /// Sends a message to the first of these addresses that takes it, all of which have been vetted.
+    /// Sends a message to the first reachable address; the guard has checked all of them.
     fn exchange(
         &self,
         target: &Target,
@@ -28,7 +28,7 @@ pub(crate) trait Outside: Sync {
     ) -> impl Future<Output = Result<Answer, Failure>> + Send;
 }
 
-/// A request as it goes onto the wire.
+/// A request as the network sends it.
 #[derive(Debug, Clone)]
 pub(crate) struct Message {
     pub(crate) method: Method,
@@ -42,25 +42,25 @@ pub(crate) struct Bounds {
     pub(crate) max_bytes: usize,
 }
 
-/// What came back. A redirect's body is not read.
+/// The server's response. The guard does not read a redirect's body.
 #[derive(Debug, Clone)]
 pub(crate) struct Answer {
     pub(crate) status: u16,
     pub(crate) headers: HeaderMap,
-    /// Where it redirects to, if it does.
+    /// The redirect target, if the response redirects.
     pub(crate) location: Option<Result<String, Rule>>,
     pub(crate) body: Bytes,
     pub(crate) truncated: bool,
 }
 
-/// What failed, and whether it was after the message had begun to go out.
+/// The violated rule, and whether the guard had begun to send the message.
 #[derive(Debug, Clone)]
 pub(crate) struct Failure {
     pub(crate) rule: Rule,
     pub(crate) sent: bool,
 }
 
-/// Where an answer leads, if anywhere. Two places are none.
+/// The target of a redirect; `None` for other responses. Two `Location` headers are an error.
 pub(crate) fn location(status: u16, headers: &HeaderMap) -> Option<Result<String, Rule>> {
     if !matches!(status, 301 | 302 | 303 | 307 | 308) {
         return None;
@@ -69,6 +69,8 @@ pub(crate) fn location(status: u16, headers: &HeaderMap) -> Option<Result<String
     let text = std::str::from_utf8(all.next()?.as_bytes());
     Some(match (text, all.next()) {
         (Ok(text), None) => Ok(text.to_owned()),
-        _ => Err(Rule::Malformed("it is not one text")),
+        _ => Err(Rule::Malformed(
+            "the Location header occurs twice or is not text",
+        )),
     })
 }

@@ -1,4 +1,4 @@
-//! What an operator lets one caller ask for. No caller, and nothing that it sends, changes any of it.
+//! The operator's policy for one caller. Neither the caller nor its requests can change it.
 
 use std::net::IpAddr;
 use std::str::FromStr;
@@ -13,38 +13,39 @@ use crate::addresses::{Special, special_purpose};
 use crate::origin::Address;
 use crate::refusal::Rule;
 
-/// What a caller may ask for. [`Policy::http`] and [`Policy::webhook`] are where to begin.
+/// The requests that a caller may send. Start with [`Policy::http`] or [`Policy::webhook`].
 #[derive(Debug, Clone)]
 pub struct Policy {
-    /// The hosts that may be asked.
+    /// Allowed hosts.
     pub hosts: Vec<HostPattern>,
-    /// Of these, the hosts that may not; an address also if a name has it.
+    /// Denied hosts, which take precedence over `hosts`; a denied address also blocks names that resolve to it.
     pub denied_hosts: Vec<HostPattern>,
-    /// The methods that may be used.
+    /// Allowed methods.
     pub methods: Vec<Method>,
-    /// What a path must begin with, segment by segment: `/v1` covers `/v1` and `/v1/x`, not `/v1x`.
+    /// Allowed path prefixes, compared by segment: `/v1` covers `/v1` and `/v1/x`, not `/v1x`.
     pub path_prefixes: Vec<String>,
-    /// Whether `http` will do; else only `https`.
+    /// Whether `http` is allowed; else only `https`.
     pub plain_http: bool,
-    /// Ports beside 80 and 443.
+    /// Allowed ports besides 80 and 443.
     pub ports: Vec<u16>,
-    /// Whether the host must be a name: no address.
+    /// Whether the host must be a name, not an address.
     pub names_only: bool,
-    /// Whether redirects are followed.
+    /// Whether the guard follows redirects.
     pub redirects: bool,
-    /// Headers that the caller may set, beside those that all may: `accept`, `accept-language`, `content-language`,
-    /// `content-type`, `if-match`, `if-modified-since`, `if-none-match`, `if-unmodified-since`, `prefer` and `range`.
+    /// Headers that the caller may set, besides the headers that every caller may set: `accept`, `accept-language`,
+    /// `content-language`, `content-type`, `if-match`, `if-modified-since`, `if-none-match`, `if-unmodified-since`,
+    /// `prefer` and `range`.
     pub headers: Vec<HeaderName>,
-    /// Bytes of the longest request body, and of an answer's body, which is cut there.
+    /// Maximum bytes of a request body, and of a response body, which the guard truncates.
     pub max_bytes: usize,
-    /// How long all of it may take, look-ups and redirects included.
+    /// Timeout of the complete request, look-ups and redirects included.
     pub timeout: Duration,
-    /// What may be reached although it is not public.
+    /// Non-public hosts and addresses that the caller may reach.
     pub exemptions: Vec<Exemption>,
 }
 
 impl Policy {
-    /// Any public host, by `http` and `https`, within 1 MiB and 10 s.
+    /// Allows any public host, by `http` and `https`, within 1 MiB and 10 s.
     pub fn http() -> Self {
         Self {
             hosts: vec![HostPattern::any()],
@@ -62,7 +63,7 @@ impl Policy {
         }
     }
 
-    /// The same for webhooks: `POST` by `https`, to a name, and no redirects.
+    /// Allows webhooks: `POST` by `https`, to a name, without redirects.
     pub fn webhook() -> Self {
         Self {
             methods: vec![Method::POST],
@@ -73,7 +74,7 @@ impl Policy {
         }
     }
 
-    /// Checks what a URL asks for against the lists.
+    /// Checks a URL and a method against the lists.
     pub(crate) fn check(&self, host: &Address, method: &Method, path: &str) -> Result<(), Rule> {
         if !self.hosts.iter().any(|pattern| pattern.matches(host)) {
             return Err(Rule::HostNotListed);
@@ -93,14 +94,14 @@ impl Policy {
         }
     }
 
-    /// Whether a host is excluded.
+    /// Whether the policy denies a host.
     pub(crate) fn denies(&self, host: &Address) -> bool {
         self.denied_hosts
             .iter()
             .any(|pattern| pattern.matches(host))
     }
 
-    /// Why an address may not be reached; none if it is public or exempt.
+    /// The block that makes an address unreachable; `None` if the address is public or exempt.
     pub(crate) fn refuses(&self, address: IpAddr) -> Option<&'static Special> {
         let covers = |exemption: &Exemption| matches!(exemption.0, Exempt::Network(network) if network.contains(&address));
         match self.exemptions.iter().any(covers) {
@@ -116,7 +117,7 @@ impl Policy {
     }
 }
 
-/// What may be asked for at all: none that changes what a connection is.
+/// All methods that a policy can allow; methods that change the connection are missing.
 pub(crate) const METHODS: [Method; 6] = [
     Method::GET,
     Method::HEAD,
@@ -130,8 +131,8 @@ pub(crate) const METHODS: [Method; 6] = [
 ///
 /// # Errors
 ///
-/// Where the prefix narrows anything, a path that a server could read as leading out of it is refused: one with an escaped
-/// slash, dot, backslash or percent sign, or with a segment that begins with two dots.
+/// If the prefix restricts the path, the guard also blocks ambiguous paths: an escaped slash, dot, backslash or percent
+/// sign, or a segment that begins with two dots.
 pub(crate) fn is_below(path: &str, prefix: &str) -> Result<bool, Rule> {
     if prefix.is_empty() || prefix == "/" {
         return Ok(true);
@@ -150,7 +151,7 @@ pub(crate) fn is_below(path: &str, prefix: &str) -> Result<bool, Rule> {
     }
 }
 
-/// Hosts that may be asked: `api.example.com`, `*.example.com` (all below it, not itself), an address, or `*`.
+/// A pattern for hosts: `api.example.com`, `*.example.com` (subdomains only), an address, or `*`.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "String")]
 pub struct HostPattern(Pattern);
@@ -198,7 +199,7 @@ impl FromStr for HostPattern {
             },
             None => Pattern::Exactly(Address::parse(text).ok_or_else(not_one)?),
         };
-        // The URL parser takes an asterisk for a character of a name.
+        // The URL parser accepts an asterisk in a name.
         match &pattern {
             Pattern::Below(name) | Pattern::Exactly(Address::Name(name)) if name.contains('*') => {
                 Err(not_one())
@@ -216,10 +217,10 @@ impl TryFrom<String> for HostPattern {
     }
 }
 
-/// What may be reached although it is not public: a host with its port (`page.internal:8080`, `127.0.0.1:8080`), at
-/// whichever address, or the addresses of a network (`10.1.0.0/16`) at allowed ports.
+/// An exemption from the rule for public addresses: a host with its port (`page.internal:8080`, `127.0.0.1:8080`), at
+/// any address, or a network (`10.1.0.0/16`) at allowed ports.
 ///
-/// It says nothing of [`Policy::hosts`], which a host must match all the same.
+/// The host must still match [`Policy::hosts`].
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "String")]
 pub struct Exemption(Exempt);

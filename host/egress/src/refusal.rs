@@ -1,56 +1,56 @@
-//! Why a request did not get its answer: at which stage, by which rule, and whether anything had been sent.
+//! Refusals: the stage and the rule that stopped a request, and whether the guard had sent anything.
 
 use std::fmt;
 
 use crate::addresses::Special;
 
-/// Why there is no answer.
+/// A refused or failed request.
 ///
-/// **Invariant:** it never quotes a URL, an address or a value: nothing of a query, a credential or a body is in it.
+/// **Invariant:** a refusal never quotes a URL, an address or a value: neither a query, nor a credential, nor a body.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{rule}; {}", if *.sent { "something was sent" } else { "nothing was sent" })]
 pub struct Refusal {
-    /// What decided.
+    /// The stage that stopped the request.
     pub stage: Stage,
-    /// What it broke.
+    /// The violated rule.
     pub rule: Rule,
-    /// Whether anything of the request may have reached a server, be it only the one that redirected it.
+    /// Whether any server may have received the request, including a server that redirected it.
     pub sent: bool,
 }
 
-/// What decides whether a request is sent, in this order.
+/// The stages of a request, in this order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stage {
-    /// Reading the URL.
+    /// Parses the URL.
     Parse,
-    /// Its scheme.
+    /// Checks the scheme.
     Scheme,
-    /// Its user name and password: there are none.
+    /// Rejects a user name or password.
     Userinfo,
-    /// Its port.
+    /// Checks the port.
     Port,
-    /// Its host, where that is a name.
+    /// Checks the host's name.
     Host,
-    /// Its host, where that is an address.
+    /// Checks the host's address.
     Ip,
-    /// What the operator lets this caller ask for.
+    /// Checks the operator's policy.
     Policy,
-    /// The caller's headers.
+    /// Checks the caller's headers.
     Header,
-    /// Whether the credential is for this request.
+    /// Checks whether the credential is for this request.
     Credential,
-    /// The addresses of its name.
+    /// Resolves the name and checks its addresses.
     Dns,
-    /// The connection.
+    /// Connects.
     Connect,
-    /// Where the answer redirects to, by any of the stages before.
+    /// Checks a redirect target against all stages above.
     Redirect,
-    /// The answer.
+    /// Reads the response.
     Response,
 }
 
 impl Stage {
-    /// As it is written in files and logs.
+    /// The stage's name in files and logs.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Parse => "parse",
@@ -76,51 +76,51 @@ impl fmt::Display for Stage {
     }
 }
 
-/// What kind of failure a [`Refusal`] is to its caller.
+/// The class of a [`Refusal`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// A rule forbids it: asking again changes nothing.
+    /// A rule forbids the request; a retry fails again.
     Blocked,
-    /// It took too long.
+    /// The request took too long.
     Timeout,
-    /// The server could not be reached, or broke off.
+    /// The server was unreachable, or closed the connection early.
     Unreachable,
 }
 
-/// A rule, and what broke it.
+/// A rule, with the cause of its violation.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Rule {
-    /// More than 8 KiB.
+    /// A URL of more than 8 KiB.
     #[error("the URL has more than {} bytes", crate::MAX_URL_BYTES)]
     UrlTooLong,
-    /// Parsers drop or keep them, each its own.
+    /// Parsers disagree on control characters: some drop them, some keep them.
     #[error("the URL holds a space or a control character; write it percent-encoded")]
     ControlCharacter,
-    /// A slash to some parsers.
+    /// Some parsers read a backslash as a slash.
     #[error("the URL holds a backslash")]
     Backslash,
-    /// No absolute URL, or one whose host or port is none.
+    /// A relative URL, or a URL with an invalid host or port.
     #[error("the URL is malformed: {0}")]
     Malformed(&'static str),
-    /// Neither http nor https.
+    /// A scheme other than https and http.
     #[error("the URL's scheme is neither https nor http")]
     Scheme,
-    /// `http`, where only `https` will do.
+    /// `http`, although the policy allows only `https`.
     #[error("only https is allowed here, not http")]
     PlainHttp,
     /// A user name or password, even an empty one.
     #[error("the URL holds a user name or password")]
     Userinfo,
-    /// Neither 80, nor 443, nor one that the operator allows.
+    /// A port other than 80, 443 and the operator's.
     #[error("port {0} is not allowed")]
     Port(u16),
-    /// Not the name of a public host.
+    /// A name that no public host has.
     #[error("the host's name {0}")]
     Name(&'static str),
-    /// The URL's host is an address, and not a public one.
+    /// A URL with an address that is not public.
     #[error("the host is an address that is not public: {} ({})", .0.name, .0.source)]
     Literal(&'static Special),
-    /// The URL's host is an address, where only a name will do.
+    /// A URL with an address, although the policy requires a name.
     #[error("the host must be a name, not an address")]
     NameWanted,
     /// A host that is not on the list.
@@ -132,22 +132,22 @@ pub enum Rule {
     /// A method that is not on the list.
     #[error("the policy does not allow this method")]
     MethodNotListed,
-    /// A path below none of the prefixes.
+    /// A path outside all allowed prefixes.
     #[error("the policy does not allow this path")]
     PathNotListed,
-    /// A path that a server may read as another one.
-    #[error("the path holds an escape or a segment that could lead out of what is allowed")]
+    /// A path that servers may interpret differently.
+    #[error("the path holds an escape or a segment that could lead out of the allowed prefix")]
     PathUnclear,
-    /// A body of more bytes than the policy allows.
+    /// A body with more bytes than the policy allows.
     #[error("the request's body has more than {0} bytes")]
     BodyTooLarge(usize),
-    /// A header that is not the caller's to set.
+    /// A header that the caller may not set.
     #[error("the header {0} is not allowed")]
     Header(String),
-    /// No header at all.
+    /// An invalid header.
     #[error("a header's name or value is malformed")]
     HeaderMalformed,
-    /// More than 32, or more than 16 KiB of them.
+    /// More than 32 headers, or more than 16 KiB in total.
     #[error("the headers are too many or too large")]
     TooManyHeaders,
     /// The credential is for another origin, method or path.
@@ -155,53 +155,53 @@ pub enum Rule {
     CredentialBound {
         /// The credential's name.
         name: String,
-        /// What differs.
+        /// The differing part: origin, method or path.
         what: &'static str,
     },
-    /// The credential cannot be a header's value, or its header is one that frames messages.
+    /// A credential whose value or header name cannot be sent.
     #[error("the credential {0} cannot be sent as a header")]
     CredentialUnfit(String),
-    /// The name has no address, or nobody said which.
+    /// A name without an address, or a failed look-up.
     #[error("the host's name does not resolve")]
     Unresolved,
-    /// One of the name's addresses is not public, which spoils the others.
-    #[error("the host's name leads to an address that is not public: {} ({})", .0.name, .0.source)]
+    /// A name with at least one address that is not public.
+    #[error("the host's name resolves to an address that is not public: {} ({})", .0.name, .0.source)]
     Resolved(&'static Special),
-    /// No address took a connection.
+    /// A server that accepts no connection at any address.
     #[error("the server cannot be reached")]
     Unreachable,
-    /// Connected to somebody else than was asked for.
-    #[error("the connection leads to another address than was asked for")]
+    /// A connection to another peer than the requested address.
+    #[error("the connection has another peer than the requested address")]
     Peer,
-    /// TLS failed, e.g. for a certificate of another name.
+    /// A TLS failure, e.g. a certificate for another name.
     #[error("no secure connection to the server: {0}")]
     Tls(&'static str),
-    /// A redirect of a request that takes none.
-    #[error("the server redirects, which is not followed here")]
+    /// A redirect, although the policy follows none.
+    #[error("the server redirects, but this request may not follow redirects")]
     RedirectRefused,
-    /// One more than are followed.
+    /// More redirects than the maximum.
     #[error("the server redirects more than {} times", crate::MAX_REDIRECTS)]
     TooManyRedirects,
-    /// From https to http.
+    /// A redirect from https to http.
     #[error("the server redirects from https to http")]
     Downgrade,
-    /// A redirect that would send the body to whom it was not meant for.
+    /// A redirect that would send the body to another origin.
     #[error("the server redirects a request with a body to another origin")]
     BodyElsewhere,
-    /// The answer broke off or is not HTTP.
-    #[error("the server broke off, or did not answer in HTTP")]
+    /// An incomplete response, or a response that is not HTTP.
+    #[error("the server closed the connection early, or did not respond in HTTP")]
     BrokeOff,
-    /// A compressed answer, which was not asked for.
-    #[error("the answer is compressed, though none was asked for")]
+    /// A compressed response, although the request did not allow compression.
+    #[error("the response is compressed, although the request did not allow that")]
     Encoded,
-    /// The policy's time was over.
-    #[error("it took longer than the policy allows (at the stage {0})")]
+    /// A timeout at this stage.
+    #[error("the request took longer than the policy allows (at the stage {0})")]
     TimedOut(Stage),
 }
 
 impl Rule {
-    /// Where a first request meets the rule; what a redirect leads to meets all but the last stages at
-    /// [`Stage::Redirect`].
+    /// The stage that checks the rule for a first request. After a redirect, the refusal has [`Stage::Redirect`],
+    /// except at the last stages.
     pub fn stage(&self) -> Stage {
         match self {
             Self::UrlTooLong | Self::ControlCharacter | Self::Backslash | Self::Malformed(_) => {
@@ -233,7 +233,7 @@ impl Rule {
 }
 
 impl Refusal {
-    /// What it means to whoever asked.
+    /// The class of the failure.
     pub fn kind(&self) -> Kind {
         match self.rule {
             Rule::TimedOut(_) => Kind::Timeout,

@@ -1,4 +1,4 @@
-//! What is asked for, what comes back, and which headers and credentials go along.
+//! Requests and responses, and the headers and credentials that the guard sends.
 
 use bytes::Bytes;
 use http::header::{self, HeaderName, HeaderValue};
@@ -10,26 +10,26 @@ use crate::policy::{Policy, is_below};
 use crate::refusal::Rule;
 use crate::target::Target;
 
-/// A request as a stranger would have it sent, but for the host's own headers and the credential.
+/// A request of a model or a plugin, with the host's headers and the credential.
 #[derive(Debug, Clone)]
 pub struct Request {
-    /// One that the policy allows.
+    /// The method.
     pub method: Method,
-    /// As the stranger wrote it.
+    /// The URL, as the model or plugin wrote it.
     pub url: String,
-    /// The stranger's, too: names and values.
+    /// The model's or plugin's headers: names and values.
     pub headers: Vec<(String, String)>,
-    /// Headers that the host itself adds, such as `idempotency-key` or a webhook's signature. The stranger may not set
-    /// them, too, and they do not follow a redirect to another origin.
+    /// Headers of the host, such as `idempotency-key` or a webhook's signature. The model or plugin may not set them,
+    /// and redirects to another origin drop them.
     pub host_headers: HeaderMap,
-    /// Empty for none.
+    /// The body; empty for none.
     pub body: Bytes,
-    /// Goes along where it is bound to; elsewhere the request is refused.
+    /// The credential. The guard refuses the request if its target is outside of the credential's scope.
     pub credential: Option<Credential>,
 }
 
 impl Request {
-    /// A request with neither headers, body nor credential.
+    /// Returns a request without headers, body and credential.
     pub fn new(method: Method, url: impl Into<String>) -> Self {
         Self {
             method,
@@ -42,34 +42,35 @@ impl Request {
     }
 }
 
-/// What proves to a server who calls. It is sent to its origin alone, by its methods, below its path, in its header.
+/// A secret that authenticates the caller to a server. The guard sends it only to its origin, with its methods, below
+/// its path, in its header.
 #[derive(Debug, Clone)]
 pub struct Credential {
-    /// What refusals call it.
+    /// The credential's name in refusals.
     pub name: String,
-    /// All of the header's value, such as `Bearer …`.
+    /// The complete header value, such as `Bearer …`.
     pub value: Secret,
-    /// Where it may be sent.
+    /// The allowed origin.
     pub origin: UrlOrigin,
-    /// With which methods.
+    /// The allowed methods.
     pub methods: Vec<Method>,
-    /// Below which path, as in [`Policy::path_prefixes`].
+    /// The allowed path prefix, as in [`Policy::path_prefixes`].
     pub path_prefix: String,
-    /// In which header.
+    /// The header's name.
     pub header: HeaderName,
 }
 
 impl Credential {
-    /// Whether its header and value are such that it can be sent at all.
+    /// Whether the header and value are valid in a request.
     pub fn is_sendable(&self) -> bool {
         self.header().is_ok()
     }
 
-    /// Whether it may go along there.
+    /// Checks a request's target and method against the credential's scope.
     ///
     /// # Errors
     ///
-    /// Says what it is bound to otherwise.
+    /// The error names the part that differs.
     pub(crate) fn check(&self, target: &Target, method: &Method) -> Result<(), Rule> {
         let bound = |what| Rule::CredentialBound {
             name: self.name.clone(),
@@ -87,7 +88,7 @@ impl Credential {
         }
     }
 
-    /// The header that it is sent as.
+    /// The header with the credential.
     pub(crate) fn header(&self) -> Result<(HeaderName, HeaderValue), Rule> {
         let unfit = || Rule::CredentialUnfit(self.name.clone());
         if is_the_connections(&self.header) {
@@ -99,28 +100,28 @@ impl Credential {
     }
 }
 
-/// What a server answered.
+/// A server's response.
 #[derive(Debug, Clone)]
 pub struct Response {
-    /// Three digits; a redirect's only where it names no place.
+    /// The status, of three digits; a redirect's status only if the response names no target.
     pub status: u16,
-    /// As the server sent them; of them, too, nothing is to be believed.
+    /// The server's headers, which are untrusted.
     pub headers: HeaderMap,
-    /// At most [`Policy::max_bytes`] of it.
+    /// The body, up to [`Policy::max_bytes`].
     pub body: Bytes,
-    /// Whether there was more of it.
+    /// Whether the guard truncated the body.
     pub truncated: bool,
-    /// Where it came from, which a redirect has changed.
+    /// The URL of the response, after redirects.
     pub url: String,
 }
 
-/// The most headers that a caller sets.
+/// The maximum number of headers from a caller.
 const MAX_HEADERS: usize = 32;
 
-/// Bytes of their names and values.
+/// The maximum bytes of their names and values.
 const MAX_HEADER_BYTES: usize = 16 << 10;
 
-/// What any caller may set.
+/// Headers that every caller may set.
 const ALLOWED: [HeaderName; 10] = [
     header::ACCEPT,
     header::ACCEPT_LANGUAGE,
@@ -134,7 +135,7 @@ const ALLOWED: [HeaderName; 10] = [
     header::RANGE,
 ];
 
-/// What of it follows a redirect to another origin: what says nothing of who asks.
+/// Headers that a redirect to another origin keeps, because they do not identify the caller.
 const FOLLOWS_ANYWHERE: [HeaderName; 4] = [
     header::ACCEPT,
     header::ACCEPT_LANGUAGE,
@@ -142,7 +143,7 @@ const FOLLOWS_ANYWHERE: [HeaderName; 4] = [
     header::CONTENT_TYPE,
 ];
 
-/// Headers that frame a message, lead it, or say through whom it came: never a caller's, whatever a policy lists.
+/// Whether a header frames a message, routes it, or names its proxies: no policy can let a caller set it.
 fn is_the_connections(name: &HeaderName) -> bool {
     const NAMES: [&str; 18] = [
         "accept-encoding",
@@ -171,7 +172,7 @@ fn is_the_connections(name: &HeaderName) -> bool {
         || name.starts_with("x-original-")
 }
 
-/// Checks the caller's headers, and adds the host's own.
+/// Checks the caller's headers, and adds the host's headers.
 pub(crate) fn vet_headers(request: &Request, policy: &Policy) -> Result<HeaderMap, Rule> {
     let pairs = &request.headers;
     let sizes = pairs.iter().map(|(name, value)| name.len() + value.len());
@@ -190,7 +191,7 @@ pub(crate) fn vet_headers(request: &Request, policy: &Policy) -> Result<HeaderMa
         if !is_listed || is_the_hosts {
             return Err(Rule::Header(name.as_str().chars().take(64).collect()));
         }
-        // Refuses control characters, CR and LF among them.
+        // The parser rejects control characters, including CR and LF.
         let value = HeaderValue::from_str(value).map_err(|_| Rule::HeaderMalformed)?;
         headers.append(name, value);
     }
@@ -198,7 +199,7 @@ pub(crate) fn vet_headers(request: &Request, policy: &Policy) -> Result<HeaderMa
     Ok(headers)
 }
 
-/// Drops what must not follow a redirect to another origin.
+/// Drops the headers that a redirect to another origin must not carry.
 pub(crate) fn strip_for_another_origin(headers: &mut HeaderMap) {
     let names: Vec<HeaderName> = headers.keys().cloned().collect();
     for name in names {
@@ -255,7 +256,7 @@ mod tests {
             "X-Api-Key",
             "Webhook-Id",
         ] {
-            // Not even where an operator lists it.
+            // Even the operator's list does not allow these.
             let refused = verdict(name, "x", &[name]);
             assert_eq!(refused, Err(Rule::Header(name.to_lowercase())));
         }

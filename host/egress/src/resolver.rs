@@ -3,8 +3,8 @@
 //! **Invariant:** a look-up runs in its caller's future. If the future is dropped, its UDP sockets close, and its permit
 //! is free. `getaddrinfo` cannot be cancelled: it holds a thread until its servers have timed out.
 //!
-//! **Invariant:** only the name servers of `resolv.conf` are asked. If it has none, the look-up fails: no public server
-//! learns which names this machine looks up.
+//! **Invariant:** look-ups query only the name servers of `resolv.conf`. If it has none, the look-up fails, so no
+//! public server learns which names this machine looks up.
 
 use std::fmt;
 use std::fs;
@@ -27,11 +27,11 @@ use hickory_resolver::proto::rr::{Name, RecordType};
 use hickory_resolver::{Hosts, TokioResolver};
 use tokio::sync::Semaphore;
 
-/// Look-ups at once; more wait for their turn. A look-up whose server is silent has up to 6 UDP sockets: 3 tries for
-/// each address family.
+/// The maximum number of concurrent look-ups; others wait. A look-up whose server is silent has up to 6 UDP sockets: 3
+/// tries for each address family.
 const MAX_LOOKUPS: usize = 64;
 
-/// Name servers of a `resolv.conf` that are asked; more are ignored (`MAXNS` in resolv.conf(5)).
+/// The maximum number of name servers from a `resolv.conf`; weir ignores the others (`MAXNS` in resolv.conf(5)).
 const MAX_SERVERS: usize = 3;
 
 /// The highest `ndots` (resolv.conf(5)).
@@ -45,36 +45,36 @@ const MAX_ATTEMPTS: u32 = 5;
 
 type Lookup = dyn Fn(String) -> BoxFuture<'static, io::Result<Vec<IpAddr>>> + Send + Sync;
 
-/// Answers with every address of a name.
+/// A resolver: returns every address of a name.
 #[derive(Clone)]
 pub struct Resolver(Arc<Lookup>);
 
 impl Resolver {
-    /// The system's: `/etc/hosts`, then the name servers of `/etc/resolv.conf`.
+    /// The system's resolver: `/etc/hosts`, then the name servers of `/etc/resolv.conf`.
     ///
     /// It follows glibc's `getaddrinfo` with `hosts: files dns`:
     ///
-    /// - If the hosts file has the name, no server is asked. A dot at the name's end makes no difference here.
-    /// - Servers are asked in their order. The next one is asked if a server times out or fails, but not if it says that
-    ///   the name does not exist.
-    /// - A and AAAA records are asked for in parallel. One of the two suffices. IPv4 addresses come first.
-    /// - A name without a dot at its end is tried in the search list.
-    /// - Of the options, `ndots`, `timeout`, `attempts`, `edns0` and `no-aaaa` count; the others are ignored.
+    /// - If the hosts file has the name, weir queries no server. A trailing dot makes no difference here.
+    /// - weir queries servers in their order. If a server times out or fails, weir queries the next one, but not if a
+    ///   server says that the name does not exist.
+    /// - weir queries A and AAAA records in parallel. One response of the two suffices. IPv4 addresses come first.
+    /// - The search list applies to names without a trailing dot.
+    /// - weir reads the options `ndots`, `timeout`, `attempts`, `edns0` and `no-aaaa`, and ignores all other options.
     ///
-    /// It differs from glibc in this:
+    /// The differences from glibc:
     ///
-    /// - If `/etc/resolv.conf` is missing or has no name server, look-ups fail. glibc would ask this machine.
-    /// - Other modules of `nsswitch.conf` (`mdns`, `myhostname`, `resolve`) are not called.
-    /// - `localhost` and names below it are loopback, `invalid` and `onion` do not exist (RFC 6761, RFC 7686): no server
-    ///   is asked.
+    /// - If `/etc/resolv.conf` is missing or has no name server, look-ups fail; glibc would query this machine.
+    /// - weir does not call other modules of `nsswitch.conf` (`mdns`, `myhostname`, `resolve`).
+    /// - `localhost` and its subdomains are loopback, and `invalid` and `onion` do not exist (RFC 6761, RFC 7686); weir
+    ///   queries no server for them.
     ///
-    /// Nothing is cached. Each look-up checks whether one of the two files has changed, and reads both again if so.
+    /// weir caches nothing. Each look-up checks both files for changes, and reads them again after a change.
     pub fn system() -> Self {
         let files = SystemFiles::new("/etc/resolv.conf", "/etc/hosts");
         Self::with(move || files.current())
     }
 
-    /// One of the caller's.
+    /// A resolver from the caller's function.
     pub fn new<F, L>(lookup: F) -> Self
     where
         F: Fn(String) -> L + Send + Sync + 'static,
@@ -113,17 +113,18 @@ impl fmt::Debug for Resolver {
 /// A hosts file, and name servers for the names that it does not have.
 struct NameSources {
     hosts: Hosts,
-    /// Or why there are none.
+    /// The name servers, or the reason for their absence.
     servers: Result<NameServers, String>,
 }
 
 impl NameSources {
     /// # Errors
     ///
-    /// `InvalidInput` if the DNS cannot hold the name, `NotFound` if it has no address, `TimedOut` if no server answers
-    /// in time, and `Other`.
+    /// Fails with `InvalidInput` if the DNS cannot hold the name, with `NotFound` if the name has no address, with
+    /// `TimedOut` if no server responds in time, else with `Other`.
     async fn look_up(&self, name: &str) -> io::Result<Vec<IpAddr>> {
-        // As ASCII, since IDNA refuses names that exist, such as those with two hyphens at the third letter.
+        // The name stays ASCII, because IDNA rejects existing names, such as names with two hyphens at the third
+        // letter.
         let name = Name::from_ascii(name)
             .map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
         let addresses = self.in_hosts(&name);
@@ -138,8 +139,8 @@ impl NameSources {
 
     /// The name's addresses in the hosts file, of both families.
     ///
-    /// hickory's own check of the file would ask a server for the family that the file does not have, and would try
-    /// the search list before the name itself.
+    /// hickory's own check of the file would query a server for the missing family, and would try the search list
+    /// before the name itself.
     fn in_hosts(&self, name: &Name) -> Vec<IpAddr> {
         let of_type = |record_type| {
             let query = Query::query(name.clone(), record_type);
@@ -151,20 +152,20 @@ impl NameSources {
     }
 }
 
-/// Name servers, in the order in which they are asked.
+/// Name servers, in query order.
 struct NameServers {
-    /// One for each server: hickory takes the first answer of several, even if it is that the server failed.
+    /// One client for each server: hickory takes the first response of several, even a failure.
     clients: Vec<TokioResolver>,
-    /// How often each server is asked.
+    /// The number of tries for each server.
     attempts: usize,
 }
 
 impl NameServers {
     fn new(config: ResolverConfig, mut options: ResolverOpts) -> Result<Self, NetError> {
         let attempts = std::mem::take(&mut options.attempts);
-        // The hosts file has been asked before.
+        // [`NameSources`] reads the hosts file first.
         options.use_hosts_file = ResolveHosts::Never;
-        // A name that did not exist a moment ago may exist now, and a tool's call is slow beside a look-up.
+        // A name may appear at any moment, and a tool call takes much longer than a look-up.
         options.cache_size = 0;
         let (domain, search, servers) = config.into_parts();
         let client = |server| {
@@ -179,11 +180,11 @@ impl NameServers {
         })
     }
 
-    /// Reads a `resolv.conf`. Lines that make no sense are ignored.
+    /// Reads a `resolv.conf`. The parser ignores invalid lines.
     ///
     /// # Errors
     ///
-    /// Says why there is no server to ask, as a predicate.
+    /// The error is a predicate.
     fn parse(resolv_conf: &[u8]) -> Result<Self, String> {
         let (read, _) = resolv_conf::Config::parse_with_errors(resolv_conf);
         let servers: Vec<_> = read.nameservers.iter().take(MAX_SERVERS).collect();
@@ -263,7 +264,7 @@ impl SystemFiles {
             .last_read
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
-        // Before the files are read, so that a change meanwhile is seen the next time.
+        // The versions are read before the files, so that the next call sees a concurrent change.
         let versions = [&self.resolv_conf, &self.hosts].map(|path| FileVersion::of(path));
         match &*last_read {
             Some(last) if last.versions == versions => Arc::clone(&last.sources),
@@ -284,7 +285,7 @@ impl SystemFiles {
             Err(error) => Err(format!("cannot be read: {error}")),
         };
         let mut hosts = Hosts::default();
-        // If the file is missing or a line is not UTF-8, the servers are asked for the rest.
+        // If the file is missing or a line is not UTF-8, weir queries the servers for the other names.
         if let Ok(file) = fs::read(&self.hosts) {
             let _ = hosts.read_hosts_conf(file.as_slice());
         }
@@ -295,8 +296,7 @@ impl SystemFiles {
     }
 }
 
-/// Tells a file from what it was before, as glibc does: one that is replaced has another inode, one that is written to
-/// another size or time.
+/// The version of a file, as glibc tells it: a replaced file has another inode, a changed file another size or time.
 #[derive(PartialEq)]
 struct FileVersion {
     device: u64,
@@ -309,7 +309,7 @@ struct FileVersion {
 }
 
 impl FileVersion {
-    /// `None` if there is no such file.
+    /// Returns `None` if the file does not exist.
     fn of(path: &Path) -> Option<Self> {
         let metadata = fs::metadata(path).ok()?;
         Some(Self {
@@ -343,10 +343,10 @@ mod tests {
     const IPV4: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
     const IPV6: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1);
 
-    /// Longer than a test may take, so that a test that waits for a silent server fails.
+    /// Longer than a test may take, so a test fails if it waits for a silent server.
     const SILENCE: Duration = Duration::from_secs(600);
 
-    /// How long the runtime may take to do what nothing holds up, on a busy machine.
+    /// The timeout for work that nothing blocks, on a busy machine.
     const SOON: Duration = Duration::from_secs(5);
 
     enum Reply {
@@ -363,7 +363,7 @@ mod tests {
     }
 
     impl Server {
-        /// Replies to each query as the name and the type want it.
+        /// Responds to each query as the name and the type require.
         async fn start(reply: fn(&str, RecordType) -> Reply) -> Self {
             let socket = UdpSocket::bind("127.0.0.1:0").await.expect("a port");
             let address = socket.local_addr().expect("an address");
@@ -375,7 +375,7 @@ mod tests {
                     let query = request.queries.first().expect("a query").clone();
                     let (name, record_type) = (query.name().to_string(), query.query_type());
                     let reply = reply(&name, record_type);
-                    // The test may have seen enough.
+                    // The test may have dropped its receiver.
                     let _ = sender.send((name, record_type));
                     let mut response = request.into_response();
                     match reply {
@@ -411,7 +411,7 @@ mod tests {
         }
     }
 
-    /// Asks these servers, with a search list.
+    /// Returns a resolver for these servers, with a search list.
     fn resolver(servers: &[&Server], search: &[&str]) -> Resolver {
         let servers = servers.iter().map(|server| {
             let mut udp = ConnectionConfig::udp();
@@ -498,7 +498,7 @@ mod tests {
         assert_eq!(second.asked(), HashSet::new());
     }
 
-    /// A caller drops its look-up at a time-out, for example.
+    /// A caller drops its look-up at a timeout, for example.
     #[tokio::test]
     async fn dropped_lookups_make_room_at_once() {
         let mut server = Server::start(|name, _| match name {
@@ -565,7 +565,7 @@ mod tests {
         let files = SystemFiles::new(&resolv_conf, &hosts);
         let resolver = Resolver::with(move || files.current());
 
-        // Nobody else is asked, and the reason names the file to change.
+        // weir queries no other server, and the error names the file to change.
         let error = resolver.resolve("page.example.").await;
         let error = error.expect_err("no file").to_string();
         assert!(error.contains("resolv.conf cannot be read"), "{error}");

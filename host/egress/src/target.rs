@@ -1,6 +1,6 @@
-//! A URL of a stranger's becomes a [`Target`], or is refused: parse, scheme, user name, port, host, policy.
+//! Checks an untrusted URL and turns it into a [`Target`]: parse, scheme, user name, port, host, policy.
 //!
-//! **Invariant:** nothing here asks anybody anything; what is refused here causes not even a look-up.
+//! **Invariant:** this module uses no network; a URL that it refuses does not even cause a look-up.
 
 use http::uri::PathAndQuery;
 use url::Url;
@@ -11,23 +11,23 @@ use crate::origin::{Address, UrlOrigin};
 use crate::policy::Policy;
 use crate::refusal::Rule;
 
-/// The ports that need nobody's permission.
+/// The ports that every policy allows.
 const PORTS: [u16; 2] = [80, 443];
 
-/// Where a request goes, checked.
+/// The checked target of a request.
 #[derive(Debug, Clone)]
 pub(crate) struct Target {
-    /// As the URL parser has normalised it, without its fragment.
+    /// The URL, as the parser normalised it, without its fragment.
     pub(crate) url: Url,
     pub(crate) origin: UrlOrigin,
-    /// What goes onto the request's line.
+    /// The target in the request line.
     pub(crate) path_and_query: PathAndQuery,
-    /// The operator lets this host and port have any address.
+    /// Whether the operator exempts this host and port from the rule for public addresses.
     pub(crate) is_exempt: bool,
 }
 
 impl Target {
-    /// Checks a URL as somebody wrote it, to be asked for by this method.
+    /// Checks an untrusted URL for a method.
     pub(crate) fn vet(text: &str, method: &http::Method, policy: &Policy) -> Result<Self, Rule> {
         let mut url = parse(text)?;
         url.set_fragment(None);
@@ -60,7 +60,7 @@ impl Target {
         policy.check(&origin.host, method, url.path())?;
         let path_and_query = url[url::Position::BeforePath..]
             .parse()
-            .map_err(|_| Rule::Malformed("its path is none"))?;
+            .map_err(|_| Rule::Malformed("its path is invalid"))?;
         Ok(Self {
             url,
             origin,
@@ -69,10 +69,10 @@ impl Target {
         })
     }
 
-    /// Where a `Location` leads that the target answered with, as somebody would write it.
+    /// Returns the URL of a `Location` header from this target.
     ///
-    /// An absolute one, and one that names its host, is read as strictly as a first URL: the parser's own rules
-    /// for what is relative take `https:/other` and `///other` for another host.
+    /// Absolute URLs and URLs with a host get the strict checks of a first URL: the parser's rules for relative URLs
+    /// would read `https:/other` and `///other` as another host.
     pub(crate) fn resolve(&self, location: &str) -> Result<String, Rule> {
         check_characters(location)?;
         if scheme(location).is_some() {
@@ -81,7 +81,7 @@ impl Target {
             Ok(format!("{}:{location}", self.url.scheme()))
         } else {
             let joined = self.url.join(location);
-            let joined = joined.map_err(|_| Rule::Malformed("it cannot be joined"))?;
+            let joined = joined.map_err(|_| Rule::Malformed("the redirect target is invalid"))?;
             Ok(joined.into())
         }
     }
@@ -103,7 +103,7 @@ fn check_characters(text: &str) -> Result<(), Rule> {
 fn parse(text: &str) -> Result<Url, Rule> {
     check_characters(text)?;
     let url = Url::parse(text).map_err(|error| Rule::Malformed(what(error)))?;
-    // Here the parser adds and drops slashes until there is a host.
+    // For these schemes, the parser adds and drops slashes until there is a host.
     let is_web = matches!(url.scheme(), "http" | "https");
     if is_web && authority(text).is_empty() {
         return Err(Rule::Malformed(
@@ -113,7 +113,7 @@ fn parse(text: &str) -> Result<Url, Rule> {
     Ok(url)
 }
 
-/// The parser's errors in words of ours, none of which quotes anything.
+/// The parser's errors in weir's own words, without a quotation.
 fn what(error: url::ParseError) -> &'static str {
     use url::ParseError::{
         EmptyHost, InvalidDomainCharacter, InvalidIpv4Address, InvalidIpv6Address, InvalidPort,
@@ -121,15 +121,15 @@ fn what(error: url::ParseError) -> &'static str {
     };
     match error {
         EmptyHost => "it has no host",
-        InvalidPort => "its port is none",
-        InvalidIpv4Address | InvalidIpv6Address => "its host is an address that is none",
+        InvalidPort => "its port is invalid",
+        InvalidIpv4Address | InvalidIpv6Address => "its host is an invalid address",
         InvalidDomainCharacter => "its host holds a character that no name has",
         RelativeUrlWithoutBase => "it does not begin with a scheme",
-        _ => "its host is no name",
+        _ => "its host is not a valid name",
     }
 }
 
-/// What stands before the first colon, if that is a scheme.
+/// The scheme before the first colon, if there is one.
 fn scheme(text: &str) -> Option<&str> {
     let (scheme, _) = text.split_once(':')?;
     let mut bytes = scheme.bytes();
@@ -138,7 +138,7 @@ fn scheme(text: &str) -> Option<&str> {
     (begins && bytes.all(goes_on)).then_some(scheme)
 }
 
-/// What stands between `//` behind the scheme and the path, as it was written; empty if there is none.
+/// The authority as written: the text between `//` and the path; empty if there is none.
 fn authority(text: &str) -> &str {
     let rest = scheme(text).map_or("", |scheme| &text[scheme.len() + 1..]);
     let rest = rest.strip_prefix("//").unwrap_or_default();

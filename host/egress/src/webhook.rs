@@ -1,4 +1,4 @@
-//! How a webhook says that it is from here: [Standard Webhooks](https://www.standardwebhooks.com), version 1.
+//! Signatures of webhooks: [Standard Webhooks](https://www.standardwebhooks.com), version 1.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -8,32 +8,32 @@ use http::header::{HeaderName, HeaderValue};
 use sha2::Sha256;
 use weir_storage::secrets::Secret;
 
-/// What a receiver's copy of a secret begins with; base64 follows.
+/// The prefix of a receiver's copy of a secret; base64 follows.
 const PREFIX: &str = "whsec_";
 
-/// Bytes that a secret has (`openssl rand -base64 32`).
+/// The length of a secret, in bytes (`openssl rand -base64 32`).
 const KEY_BYTES: std::ops::RangeInclusive<usize> = 24..=64;
 
-/// Why a webhook cannot be signed.
+/// The reasons for which weir cannot sign a webhook.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SigningError {
-    /// Not `whsec_` and base64 of 24 to 64 bytes.
+    /// A secret that is not `whsec_` and base64 of 24 to 64 bytes.
     #[error("the secret is not {PREFIX} and base64 of 24 to 64 bytes")]
     Secret,
-    /// An id that no header could hold, or that a dot could lengthen.
-    #[error("the message's id is empty, or holds a dot or what is not visible ASCII")]
+    /// An id that is no valid header value, or that has a dot, which separates the signed parts.
+    #[error("the message's id is empty, or holds a dot or characters outside of visible ASCII")]
     Id,
 }
 
-/// The headers that sign a body: `webhook-id`, `webhook-timestamp` and `webhook-signature`, for
+/// Returns the headers that sign a body: `webhook-id`, `webhook-timestamp` and `webhook-signature`, for
 /// [`Request::host_headers`](crate::Request::host_headers).
 ///
-/// The id is the same for every attempt of one message, so that its receiver can tell repeats; the time is that of the
-/// attempt, in seconds of the Unix epoch.
+/// All attempts of one message share its id, so that the receiver can detect repeats; the timestamp is the attempt's,
+/// in seconds of the Unix epoch.
 ///
 /// # Errors
 ///
-/// Says what is wrong with the secret or the id, and quotes neither.
+/// The error names the problem with the secret or the id, and quotes neither.
 pub fn headers(
     secret: &Secret,
     id: &str,
@@ -72,7 +72,7 @@ pub fn headers(
 mod tests {
     use super::*;
 
-    /// The example of the specification's reference libraries.
+    /// The values are the example of the specification's reference libraries.
     #[test]
     fn a_signature_is_that_of_the_reference_libraries() {
         let secret = Secret::new("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw".into());

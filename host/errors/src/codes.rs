@@ -1,11 +1,11 @@
-//! Every error code, with its status and its meaning. The table in `docs/errors.md` is made from this one.
+//! Every error code, with its status and its meaning. This table is the source of the table in `docs/errors.md`.
 
 use http::StatusCode;
 
 /// Declares the codes: variant, status, code, meaning, advice.
 macro_rules! codes {
     ($($variant:ident, $status:ident, $code:literal, $meaning:literal, $advice:literal;)*) => {
-        /// Why weir refuses a request or cannot serve it.
+        /// The reason for which weir rejects a request or cannot serve it.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
         pub enum ErrorCode {
             $(#[doc = $meaning] $variant,)*
@@ -15,7 +15,7 @@ macro_rules! codes {
             /// All codes, sorted.
             pub const ALL: &[Self] = &[$(Self::$variant,)*];
 
-            /// The code that clients get, e.g. `UNKNOWN_MODEL`. It never changes.
+            /// The stable code in responses, e.g. `UNKNOWN_MODEL`.
             pub const fn as_str(self) -> &'static str {
                 match self { $(Self::$variant => $code,)* }
             }

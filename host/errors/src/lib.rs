@@ -4,14 +4,14 @@
 //! `code` and `param` from it, people read `message`. `code` is stable and upper case, `type` is
 //! OpenAI's vocabulary, `param` is the path of the field that is wrong.
 //!
-//! Under `/v1`, where vendors' SDKs and agents call, it is told in the vendor's words, with this `code` beside them as
-//! `weir_code`: a dialect has them (`ErrorWords` in `weir-dialects`).
+//! Under `/v1`, SDKs and agents expect the error format of a vendor. There, a dialect writes the error (`ErrorWords` in
+//! `weir-dialects`), with this `code` as `weir_code`.
 //!
-//! [`ErrorCode`] lists all codes. Features keep an error enum of their own and turn it into an [`ApiError`] where HTTP begins. The
-//! body is written by the layer around all routes (`surround.rs` in `weir`), which knows the request's id.
+//! [`ErrorCode`] lists all codes. Each feature has an error enum and converts it to [`ApiError`] in its handlers. The
+//! layer around all routes (`surround.rs` in `weir`) writes the body, because it knows the request's id.
 //!
-//! **Invariant:** a message never holds a key, a token, a prompt, an upstream's address or a cause
-//! chain; what an operator needs beyond it goes to the log.
+//! **Invariant:** a message never holds a key, a token, a prompt, an upstream's address or a cause chain. Details for
+//! operators go to the log.
 
 mod codes;
 
@@ -25,11 +25,11 @@ use weir_storage::database;
 
 pub use self::codes::ErrorCode;
 
-/// An answer other than success.
+/// An error response.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ApiError(Box<Parts>);
 
-/// Left in a response that is an error in words of a protocol's own, and is to stay as it is.
+/// A marker in a response whose error body a protocol already wrote; the error layer leaves that body unchanged.
 #[derive(Debug, Clone, Copy)]
 pub struct OwnWords;
 
@@ -65,7 +65,7 @@ impl ApiError {
         Self::new(ErrorCode::InvalidRequest, message).with_param(param)
     }
 
-    /// 401: no proof of identity, or one that does not hold. Never says which part failed.
+    /// 401: the credentials are missing or invalid. The message never says which part failed.
     pub fn unauthenticated() -> Self {
         Self::new(
             ErrorCode::Unauthenticated,
@@ -73,12 +73,12 @@ impl ApiError {
         )
     }
 
-    /// 500. The cause belongs in the log, where the caller of this has put it.
+    /// 500. 500: the caller of this function logs the cause.
     pub fn internal() -> Self {
-        Self::new(ErrorCode::Internal, "Something went wrong on our side.")
+        Self::new(ErrorCode::Internal, "weir failed unexpectedly.")
     }
 
-    /// 503 if the database does not answer, else 500. `when` says in the log what it was doing.
+    /// 503 if the database does not respond, else 500. `when` names the operation in the log.
     pub fn of_database(error: &sqlx::Error, when: &'static str) -> Self {
         tracing::error!(%error, "the database, {when}");
         match database::is_outage(error) {
@@ -87,32 +87,32 @@ impl ApiError {
         }
     }
 
-    /// 503: the database does not answer. The cause belongs in the log, where the caller of this has put it.
+    /// 503: the database does not respond. The caller of this function logs the cause.
     pub fn store_unavailable() -> Self {
         Self::new(
             ErrorCode::StoreUnavailable,
-            "The database does not answer; try again.",
+            "The database does not respond; retry later.",
         )
         .with_retry_after(Duration::from_secs(1))
     }
 
-    /// 503: there is too much to do at once.
+    /// 503: the gateway has no capacity left.
     pub fn overloaded() -> Self {
-        let message = "Too many requests are being served; try again shortly.";
+        let message = "The gateway serves too many requests; retry shortly.";
         Self::new(ErrorCode::Overloaded, message).with_retry_after(Duration::from_secs(1))
     }
 
-    /// 429: the caller has too much under way at once.
+    /// 429: the caller has too many concurrent requests.
     pub fn too_many_at_once(message: impl Into<String>) -> Self {
         Self::new(ErrorCode::TooManyAtOnce, message).with_retry_after(Duration::from_secs(1))
     }
 
-    /// 503: the cache does not answer, and with it nothing is known of limits and revocations.
+    /// 503: the cache does not respond, so limits and revocations are unknown.
     pub fn cache_unavailable(message: &'static str) -> Self {
         Self::new(ErrorCode::CacheUnavailable, message).with_retry_after(Duration::from_secs(1))
     }
 
-    /// Sets another status than the code's.
+    /// Overrides the status of the code.
     #[must_use]
     pub fn with_status(mut self, status: StatusCode) -> Self {
         self.0.status = status;
@@ -134,14 +134,14 @@ impl ApiError {
         self
     }
 
-    /// Says when trying again makes sense; rounded up to whole seconds in `Retry-After`.
+    /// Sets `Retry-After`, rounded up to whole seconds.
     #[must_use]
     pub fn with_retry_after(mut self, after: Duration) -> Self {
         self.0.retry_after = Some(after);
         self
     }
 
-    /// Says that trying again is of no use, to SDKs that would: OpenAI's and Anthropic's read it.
+    /// Sets `x-should-retry: false`: the SDKs of OpenAI and Anthropic do not retry then.
     #[must_use]
     pub fn with_no_retry(mut self) -> Self {
         self.0.no_retry = true;
@@ -155,19 +155,19 @@ impl ApiError {
         self
     }
 
-    /// Adds the error as an upstream of the client's own dialect wrote it.
+    /// Adds the error object of an upstream that speaks the client's dialect.
     #[must_use]
     pub fn with_upstream(mut self, error: Option<Value>) -> Self {
         self.0.upstream = error;
         self
     }
 
-    /// That error. It is for the client where it is about the client's request, and for a dialect to write anew.
+    /// The upstream's error object. Dialects rewrite it if the client's request caused the error.
     pub fn upstream(&self) -> Option<&Value> {
         self.0.upstream.as_ref()
     }
 
-    /// The HTTP status, unless a vendor has another for it.
+    /// The HTTP status; a dialect may map it to another.
     pub fn status(&self) -> StatusCode {
         self.0.status
     }
@@ -192,12 +192,12 @@ impl ApiError {
         self.0.details.get(name)
     }
 
-    /// All of them.
+    /// All fields that [`with_detail`](Self::with_detail) added.
     pub fn details(&self) -> &Map<String, Value> {
         &self.0.details
     }
 
-    /// The error in weir's own words, as the value of a response body or of a stream's `error` event.
+    /// The error in weir's own format, as the value of a response body or of a stream's `error` event.
     pub fn body(&self, request_id: &str) -> Value {
         let mut error = self.0.details.clone();
         error.insert("code".into(), self.0.code.as_str().into());
@@ -208,7 +208,7 @@ impl ApiError {
         json!({ "error": error })
     }
 
-    /// The whole response, with the status and the body that its client is told it by.
+    /// The complete response, with a status and a body in the client's dialect.
     pub fn render(&self, status: StatusCode, body: &Value) -> Response {
         let mut response = (
             status,
@@ -235,7 +235,7 @@ impl ApiError {
         response
     }
 
-    /// OpenAI's word for this class of error, by status.
+    /// OpenAI's type for this class of error, by status.
     fn kind(&self) -> &'static str {
         match self.0.status.as_u16() {
             401 => "authentication_error",
@@ -250,7 +250,7 @@ impl ApiError {
 }
 
 impl IntoResponse for ApiError {
-    /// A bare response that carries the error along; it gets its body where the request's id is known.
+    /// A response without a body that carries the error; the error layer adds the body with the request's id.
     fn into_response(self) -> Response {
         let mut response = self.0.status.into_response();
         response.extensions_mut().insert(self);

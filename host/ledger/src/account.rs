@@ -1,14 +1,14 @@
-//! What an operation does to an account: plain functions, without I/O and without a clock.
+//! The effect of each operation on an account: plain functions, without I/O and without a clock.
 //!
-//! A *hold* reserves credits (it is open, or pending); it ends once: *settled* for what was used, *released*
-//! if nothing was delivered, or *expired* when its node is gone. Plan credits are reserved and spent
-//! before top-up credits; what is freed returns to the pool it came from. A hold with a *parent* draws on
-//! what the parent has reserved and returns there what it does not use.
+//! A *hold* reserves credits (it is open, or pending); it ends once: *settled* for the actual usage, *released* if
+//! nothing was delivered, or *expired* after its node has failed. Plan credits are reserved and spent before top-up
+//! credits; freed credits return to their pool. A hold with a *parent* draws on the parent's reserved credits and
+//! returns its unused credits there.
 //!
-//! **Invariant:** `held ≤ balance` in each pool, so that what is available is never negative.
-//! **Invariant:** `held` is the sum of what open holds reserve; `balance` is the sum of all entries.
-//! **Invariant:** an operation that was done is not done again: its repeat returns the first outcome, and
-//! another operation under its id is refused. A refusal leaves nothing behind to be repeated.
+//! **Invariant:** `held ≤ balance` in each pool, so the available credits are never negative.
+//! **Invariant:** `held` is the sum of the open holds' credits; `balance` is the sum of all entries.
+//! **Invariant:** an operation is done once: its repeat returns the first outcome, and another operation with the same
+//! id is rejected. A rejection leaves nothing behind.
 //!
 //! To change the order in which credits are spent, edit [`Pools::take`] and [`Pools::take_back`].
 
@@ -27,194 +27,194 @@ use crate::operation::{
 use crate::plans::{Period, Plan};
 use crate::usage::{RequestUsage, UsageCounts};
 
-/// Credits by the pool that they are in.
+/// Credits by pool.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Pools {
-    /// The plan's, which lapse with their period.
+    /// The plan's credits, which expire with their period.
     pub plan: Credits,
-    /// The bought ones, which do not lapse.
+    /// Bought credits, which do not expire.
     pub top_up: Credits,
 }
 
-/// An account as far as the operations on it need it, and what they have changed.
+/// An account, as far as operations need it, and its unwritten changes.
 #[derive(Debug, Clone)]
 pub struct Account {
-    /// The id of its user.
+    /// The user's id.
     pub id: AccountId,
-    /// The moment at which its user was first seen; periods of the free plan are counted from here.
+    /// The time of the user's first request; periods of the free plan count from here.
     pub created_at: Millis,
-    /// The plan that it is on.
+    /// The current plan.
     pub plan: Plan,
-    /// The period that its plan credits are for.
+    /// The period of the plan credits.
     pub period: Period,
-    /// The number of periods that have begun; a hold belongs to the one in which it was opened.
+    /// Number of periods that have begun; a hold belongs to the period of its opening.
     pub period_number: i64,
-    /// All credits, those that are held included.
+    /// All credits, including held ones.
     pub balance: Pools,
-    /// The part of them that open holds reserve.
+    /// The part of them in open holds.
     pub held: Pools,
-    /// Credits that were taken back after they were spent; the next ones that come pay for them.
+    /// Credits that were taken back after they were spent; the next credits repay them.
     pub owed: Credits,
-    /// Since when the paid plan is known to end with its period; `None` if it goes on.
+    /// The time at which the paid plan was cancelled for the end of its period; `None` if it renews.
     pub cancelled_at: Option<Millis>,
-    /// Below how many credits it is low.
+    /// The balance below which the account is low.
     pub low_below: Option<Credits>,
-    /// Since when it is.
+    /// The time from which it is low.
     pub low_since: Option<Millis>,
-    /// The number of its entries; the next one's number is one more.
+    /// Number of entries; the next one's number is one more.
     pub entries: i64,
-    /// Its budgets and those of its keys, if there are any.
+    /// The budgets of the account and its keys, if any.
     pub budgets: Option<Budgets>,
-    /// The open and the expired holds that were loaded, or opened since.
+    /// Open and expired holds that were loaded, or opened since.
     pub holds: BTreeMap<HoldId, Hold>,
-    /// The holds that were loaded as settled or released, or are so since.
+    /// Holds that were loaded as settled or released, or ended since.
     pub ended: BTreeMap<HoldId, Ended>,
-    /// The operations with an id that were loaded, or done since.
+    /// Operations with an id that were loaded, or done since.
     pub recorded: BTreeMap<OperationId, Recorded>,
-    /// The idempotency keys that were loaded, or claimed since.
+    /// Idempotency keys that were loaded, or claimed since.
     pub keys: BTreeMap<String, Key>,
-    /// The changes that are not written yet.
+    /// The unwritten changes.
     pub journal: Journal,
 }
 
-/// What operations have changed in an account.
+/// An account's changes by operations.
 #[derive(Debug, Clone, Default)]
 pub struct Journal {
     /// Entries to append, in order.
     pub entries: Vec<Entry>,
-    /// Holds that are new or different, or that have ended.
+    /// New, changed and ended holds.
     pub holds: BTreeSet<HoldId>,
-    /// Keys that are new or different.
+    /// New and changed keys.
     pub keys: BTreeSet<String>,
-    /// Whether balances are different.
+    /// Whether balances have changed.
     pub account: bool,
-    /// Whether plan, period or anything else is different that seldom is.
+    /// Whether the plan, the period or another rarely changing field has changed.
     pub plan: bool,
 }
 
-/// An operation that was done, as its entry keeps it.
+/// An operation that was done, as its entry stores it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Recorded {
-    /// The account that it was asked for.
+    /// The operation's account.
     pub account: AccountId,
-    /// What it asks for.
+    /// The operation.
     pub asked: Asked,
-    /// The answer that a repeat gets, too.
+    /// The outcome, also for repeats.
     pub outcome: Done,
 }
 
-/// Credits that are reserved for a request; or that were, and its node went away.
+/// Credits reserved for a request, or formerly reserved if its node has failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Hold {
-    /// The request that it was opened for.
+    /// The request.
     pub open: Open,
-    /// The run of a node that will end it.
+    /// The run of the node that will end the hold.
     pub boot_id: BootId,
-    /// The moment at which it was asked for.
+    /// The time of the opening.
     pub opened_at: Millis,
-    /// The start of the period that it belongs to.
+    /// The start of its period.
     pub period_start: Millis,
-    /// The number of that period.
+    /// The number of its period.
     pub period_number: i64,
-    /// The moment at which its expiry was asked for; `None` while it is open.
+    /// The time of its expiry; `None` while it is open.
     pub expired_at: Option<Millis>,
-    /// The credits that it reserves now: nothing once it has expired, less than at first where others draw on it.
+    /// The currently reserved credits: zero after the expiry, less than at first if other holds draw on it.
     pub reserved: Pools,
-    /// The price of what was used so far, while it is open.
+    /// The price of the usage so far, while it is open.
     pub checkpoint: Credits,
-    /// The credits that were taken from the account.
+    /// The credits taken from the account.
     pub posted: Pools,
-    /// The part of the price that could not be paid: our loss.
+    /// The unpaid part of the price: our loss.
     pub overrun: Credits,
-    /// The request's usage, as of the checkpoint.
+    /// The request's usage at the checkpoint.
     pub usage: Option<RequestUsage>,
 }
 
-/// A hold that has come to its end, as its entries tell it.
+/// An ended hold, from its entries.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ended {
-    /// The request that it was opened for.
+    /// The request.
     pub open: Open,
-    /// How it ended.
+    /// The final state.
     pub state: HoldState,
-    /// The credits that were taken from the account.
+    /// The credits taken from the account.
     pub posted: Pools,
-    /// The part of the price that could not be paid: our loss.
+    /// The unpaid part of the price: our loss.
     pub overrun: Credits,
-    /// What the request has used, if it was charged; of one that was released, what a provider asks for it.
+    /// The usage of a charged request, or the provider's cost of a released one.
     pub usage: Option<RequestUsage>,
 }
 
-/// The reasons for which an account changes.
+/// Reasons for a change of an account.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum EntryKind {
-    /// The price of what a request used.
+    /// The price of a request's usage.
     Settlement,
-    /// Nothing was delivered; the balance is as it was. A provider may ask to be paid all the same.
+    /// Nothing was delivered, and the balance stays. The provider may still charge for the request.
     Release,
-    /// The price of what a request had used by its last checkpoint.
+    /// The price of a request's usage at its last checkpoint.
     Expiry,
-    /// The difference to an expiry, once the request's own word comes.
+    /// The difference to an expiry, when the request's settlement arrives.
     LateSettlement,
-    /// All of an expiry given back: nothing was used after all.
+    /// The full refund of an expiry: nothing was used after all.
     LateRelease,
-    /// Plan credits: at the start of a period, for a higher plan that was paid for within it, or as an adjustment.
+    /// Plan credits: at the start of a period, for a paid upgrade within it, or as an adjustment.
     Grant,
-    /// Plan credits that their period's end has taken.
+    /// Plan credits that expired with their period.
     Lapse,
-    /// Credits that were bought, or given.
+    /// Credits that were bought or given.
     TopUp,
-    /// Credits taken back: with the payment for them, later of what is owed, or as an adjustment.
+    /// Credits taken back: with a refunded payment, later from owed credits, or as an adjustment.
     Refund,
 }
 
 /// A line of an account's history; never changed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Entry {
-    /// Its number in the account, from 1 without a gap.
+    /// The entry's number in the account, from 1 without a gap.
     pub sequence: i64,
-    /// The moment at which the operation was asked for.
+    /// The time of the operation.
     pub at: Millis,
     /// The reason.
     pub kind: EntryKind,
-    /// The change of the plan's pool; below zero where credits are taken.
+    /// The change of the plan's pool; negative if credits are taken.
     pub plan_delta: Credits,
     /// The change of the pool of bought credits.
     pub top_up_delta: Credits,
-    /// The part of a request's price that could not be paid.
+    /// The unpaid part of a request's price.
     pub overrun: Credits,
-    /// The change of what the account owes.
+    /// The change of the owed credits.
     pub owed: Credits,
-    /// The start of the period that it belongs to.
+    /// The start of its period.
     pub period_start: Millis,
-    /// The operation, where it is one with an id.
+    /// The operation, if it has an id.
     pub recorded: Option<Asked>,
-    /// The hold that it is about, as it was opened.
+    /// The hold, as it was opened.
     pub hold: Option<Open>,
-    /// What the reports count of the request: differences where an earlier entry said something else.
+    /// The request's contribution to reports: differences if an earlier entry has counted it.
     pub usage: Option<UsageDelta>,
 }
 
-/// An entry's part in the reports.
+/// An entry's contribution to reports.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UsageDelta {
-    /// The upstream that answered.
+    /// The upstream of the response.
     pub provider: String,
-    /// The adapter that translated.
+    /// The adapter of the response.
     pub adapter_digest: String,
-    /// 1 for a request that was not reported yet, -1 for one that is taken back, else 0.
+    /// 1 for a new request, -1 for one that is taken back, else 0.
     pub requests: i64,
-    /// The counts, less those of an earlier entry for the same request.
+    /// The counts, minus those of an earlier entry for the same request.
     pub counts: UsageCounts,
-    /// The time from the request to the end of the answer, less what an earlier entry said.
+    /// The time from the request to the end of the response, minus an earlier entry's.
     pub latency_ms: i64,
-    /// How often upstreams were asked for it, less what an earlier entry said.
+    /// The attempts at upstreams, minus an earlier entry's.
     pub attempts: i64,
     /// Whether the counts are the host's own estimate.
     pub estimated: bool,
 }
 
-/// Does an operation, or refuses and changes nothing (but that a period which is due begins).
+/// Does an operation, or rejects it without a change, except that a due period begins.
 pub fn apply(operation: &Operation, account: &mut Account) -> Outcome {
     let outcome = act(operation, account);
     account.note_level(operation.at);
@@ -257,7 +257,7 @@ fn act(operation: &Operation, account: &mut Account) -> Outcome {
 }
 
 impl Account {
-    /// An account without credits. Its first period begins with the first operation that needs one.
+    /// Makes an account without credits. Its first period begins with the first operation that needs one.
     pub fn new(id: AccountId, created_at: Millis) -> Self {
         Self {
             id,
@@ -284,18 +284,18 @@ impl Account {
         }
     }
 
-    /// The credits that can be held or taken now: those that no open hold reserves.
+    /// Returns the credits for holds and deductions: those outside open holds.
     pub fn available(&self) -> Pools {
         self.balance.minus(self.held)
     }
 
-    /// Whether [`Self::begin_due_period`] would begin one.
+    /// Returns whether [`Self::begin_due_period`] would begin a period.
     pub fn is_period_due(&self, at: Millis) -> bool {
         self.period_number == 0 || at >= self.lapses_at()
     }
 
-    /// When its period is over if nobody has begun another: the free plan's at its end, a paid one's after a grace, unless
-    /// it is known to end.
+    /// Returns the time at which its period ends without a new one: the free plan's at its end, a paid plan's after the
+    /// grace period, or at its end if cancelled.
     pub fn lapses_at(&self) -> Millis {
         match self.cancelled_at {
             Some(_) => self.period.end,
@@ -303,14 +303,14 @@ impl Account {
         }
     }
 
-    /// Begins the period that is due, if one is: the free plan's by time, and where a paid plan's next
-    /// period was not paid for in time, the free plan's too.
+    /// Begins a period that is due: the free plan's by time, and also the free plan's if the next period of a paid plan
+    /// was not paid in time.
     pub fn begin_due_period(&mut self, at: Millis) {
         if !self.is_period_due(at) {
             return;
         }
         let mut period = Period::monthly(self.created_at, at);
-        // After a paid plan, the rest of the month: its start may be in a period that was granted already.
+        // After a paid plan, the rest of the month: the month's start may be in a period with a grant already.
         period.start = period.start.max(self.period.end).min(period.end);
         self.begin_period(Plan::Free, period, Plan::Free.monthly_credits(), at, None);
     }
@@ -353,7 +353,7 @@ impl Account {
                 let reserved = parent.reserved.take_all(open.amount)?;
                 parent.reserved = parent.reserved.minus(reserved);
                 self.journal.holds.insert(id.clone());
-                // What it draws on was held against the budgets, and counts for them.
+                // The parent was held against the budgets, and counts for them.
                 let key_id = parent.open.key_id.clone();
                 (parent.period_start, parent.period_number, reserved, key_id)
             }
@@ -456,7 +456,7 @@ impl Account {
         Ok(Done::Expired { charged, overrun })
     }
 
-    /// Checkpoints may overtake each other; the furthest one stands.
+    /// Checkpoints may overtake each other; the highest one counts.
     fn checkpoint(&mut self, checkpoint: &Checkpoint) -> Outcome {
         if !checkpoint.credits.is_in_range() {
             return Err(Refusal::OutOfRange);
@@ -487,7 +487,7 @@ impl Account {
         if period.end <= at {
             return Err(Refusal::Outdated);
         }
-        // Words of payments overtake each other. The free plan's period was not paid for.
+        // Payment events may overtake each other. The free plan's period was not paid.
         if self.plan != Plan::Free {
             if period.start < self.period.start {
                 return Err(Refusal::OlderPeriod);
@@ -500,7 +500,7 @@ impl Account {
         Ok(Done::Granted { credits })
     }
 
-    /// Raises the plan of the current period, or moves its end. Adds no credits: each payment for a higher plan tops up its own.
+    /// Raises the plan of the current period, or moves its end. Adds no credits: each upgrade payment tops up its own.
     fn amend(&mut self, grant: &Grant, at: Millis, recorded: Asked) -> Outcome {
         let plan = grant.plan.max(self.plan);
         if plan == self.plan && grant.period.end == self.period.end {
@@ -607,7 +607,7 @@ impl Account {
         if below.is_some_and(|below| !below.is_in_range()) {
             return Err(Refusal::OutOfRange);
         }
-        // What is due is as good as there.
+        // A due period counts as begun.
         self.begin_due_period(at);
         if self.low_below != below {
             self.low_below = below;
@@ -627,11 +627,11 @@ impl Account {
         Ok(Done::BudgetsSet)
     }
 
-    /// Whether the budgets of the account and of a key allow a hold of so much.
+    /// Checks whether the budgets of the account and of a key allow a hold of this amount.
     ///
     /// # Errors
     ///
-    /// The one that does not; of several, the one that says no for longest.
+    /// The budget that rejects it; of several, the one that rejects it for the longest time.
     pub fn check_budgets(
         &self,
         key_id: Option<&str>,
@@ -644,7 +644,7 @@ impl Account {
         })
     }
 
-    /// Refuses a hold that a budget does not allow; returns the key whose budgets it counts for.
+    /// Rejects a hold that exceeds a budget; returns the key whose budgets it counts for.
     fn look_at_budgets(&self, open: &Open, at: Millis) -> Result<Option<String>, Refusal> {
         let Some(budgets) = &self.budgets else {
             return Ok(None);
@@ -657,13 +657,13 @@ impl Account {
         Ok(counted.map(str::to_owned))
     }
 
-    /// Open holds reserve so much more.
+    /// Adds credits to open holds.
     fn hold_more(&mut self, key_id: Option<&str>, credits: Pools) {
         self.held = self.held.plus(credits);
         self.note_held(key_id, credits.total().micro());
     }
 
-    /// And so much less.
+    /// Removes credits from open holds.
     fn hold_less(&mut self, key_id: Option<&str>, credits: Pools) {
         self.held = self.held.minus(credits);
         self.note_held(key_id, -credits.total().micro());
@@ -679,7 +679,7 @@ impl Account {
         }
     }
 
-    /// How the budgets of a key stand, or those of the account.
+    /// Returns the state of the budgets of a key, or of the account.
     pub fn standings(&self, key_id: Option<&str>, at: Millis) -> Vec<Standing> {
         let budgets = self.budgets.as_ref();
         budgets.map_or_else(Vec::new, |budgets| {
@@ -687,7 +687,7 @@ impl Account {
         })
     }
 
-    /// Notes since when it is low. It is what the account has in all that counts: what is held may come back.
+    /// Records the time from which the balance is low. Held credits count, because they may return.
     fn note_level(&mut self, at: Millis) {
         let is_low = self
             .low_below
@@ -697,7 +697,7 @@ impl Account {
         }
     }
 
-    /// Takes what is owed of credits that have just come.
+    /// Collects owed credits from new ones.
     fn collect(&mut self, come: Pools, at: Millis) {
         let (taken, _) = come.take(self.owed);
         if taken.total() > Credits::ZERO {
@@ -708,7 +708,7 @@ impl Account {
         }
     }
 
-    /// Does what `act` says unless it was done under this id already.
+    /// Calls `act` unless an operation with this id was done already.
     fn once(
         &mut self,
         id: &OperationId,
@@ -716,7 +716,7 @@ impl Account {
         act: impl FnOnce(&mut Self, Asked) -> Outcome,
     ) -> Outcome {
         let Some(asked) = operation.asked() else {
-            unreachable!("what has an id is kept");
+            unreachable!("entries keep operations with an id");
         };
         if let Some(first) = self.recorded.get(id) {
             return if first.account == self.id && first.asked == asked {
@@ -735,7 +735,7 @@ impl Account {
         Ok(outcome)
     }
 
-    /// Refuses a request whose key is taken.
+    /// Rejects a request whose key is taken.
     fn look_at_key(&self, claim: &Claim, at: Millis) -> Result<(), Refusal> {
         let taken = self.keys.get(&claim.key).and_then(|key| {
             let fate = self.fate(&key.hold);
@@ -792,7 +792,7 @@ impl Account {
         }
     }
 
-    /// Plan credits that nobody holds lapse; those that are held stay with their holds.
+    /// Plan credits outside holds expire; held ones stay with their holds.
     fn begin_period(
         &mut self,
         plan: Plan,
@@ -816,7 +816,7 @@ impl Account {
         self.collect(granted, at);
     }
 
-    /// Charges a hold that is open or expired: what it is charged with now replaces what it was before.
+    /// Charges an open or expired hold: the new charge replaces the previous one.
     fn post_end(
         &mut self,
         mut hold: Hold,
@@ -826,12 +826,12 @@ impl Account {
         at: Millis,
     ) -> Hold {
         let (posted_before, overrun_before) = (hold.posted, hold.overrun);
-        // What an expiry has posted already; an open hold has posted nothing.
+        // The amounts that an expiry has posted; an open hold has posted nothing.
         let settled_before = posted_before.total().saturating_add(overrun_before);
         let more = credits.saturating_sub(settled_before);
         let less = settled_before.saturating_sub(credits);
 
-        // Its own reservation first; the rest of it is freed before more is looked for.
+        // The hold's own credits first; the rest of them is freed before others are drawn.
         let (own, beyond) = hold.reserved.take(more);
         let unused = hold.reserved.minus(own);
         hold.reserved = Pools::default();
@@ -842,7 +842,7 @@ impl Account {
         hold.posted = hold.posted.plus(own).plus(drawn);
         hold.overrun = hold.overrun.saturating_add(missing);
 
-        // Less than before: our loss shrinks first, then the account gets the rest back.
+        // After a reduction, our loss shrinks first, then the account gets the rest back.
         let spared = less.min(hold.overrun);
         hold.overrun = hold.overrun.saturating_sub(spared);
         let returned = hold.posted.take_back(less.saturating_sub(spared));
@@ -855,10 +855,10 @@ impl Account {
             plan: hold.posted.plan.since(posted_before.plan).negated(),
             top_up: hold.posted.top_up.since(posted_before.top_up).negated(),
         };
-        // A checkpoint was not reported yet.
+        // A checkpoint is not reported.
         let is_first = kind == EntryKind::Expiry || kind == EntryKind::Settlement;
         let counted = hold.usage.as_ref().filter(|_| !is_first);
-        // A cost that nobody pays belongs to no request that was charged.
+        // An unpaid cost belongs to no charged request.
         let is_unpaid = kind == EntryKind::LateRelease && usage.is_some();
         let mut usage = UsageDelta::between(counted, usage);
         if is_unpaid {
@@ -876,7 +876,7 @@ impl Account {
         hold
     }
 
-    /// Has a hold that was taken out be one that has come to its end.
+    /// Stores a removed hold as ended.
     fn end(&mut self, hold: Hold, state: HoldState, usage: Option<RequestUsage>) {
         let id = hold.open.hold.clone();
         self.journal.holds.insert(id.clone());
@@ -890,8 +890,8 @@ impl Account {
         self.ended.insert(id, ended);
     }
 
-    /// Frees credits that a hold has reserved: its parent has them again, if that is open, or the account.
-    /// Those of a plan's past period lapse, and are returned for an entry that says so.
+    /// Frees a hold's credits: they return to its parent if that is open, or to the account. Credits of a past plan
+    /// period expire, and are returned for their entry.
     fn free(&mut self, hold: &Hold, credits: Pools) -> Credits {
         if let Some(parent) = self.open_parent(hold) {
             parent.reserved = parent.reserved.plus(credits);
@@ -907,8 +907,8 @@ impl Account {
         credits.plan
     }
 
-    /// Takes credits beyond a hold: what its parent still has, then what is available. Of the plan's
-    /// credits, only those of the hold's own period. Returns what is missing too.
+    /// Draws credits beyond a hold: the parent's remaining credits, then available ones. From the plan's credits, only
+    /// those of the hold's own period. Also returns the missing amount.
     fn draw(&mut self, hold: &Hold, credits: Credits) -> (Pools, Credits) {
         let mut from_parent = Pools::default();
         let mut missing = credits;
@@ -939,7 +939,7 @@ impl Account {
         self.journal.holds.extend(hold.open.parent.clone());
     }
 
-    /// Why nothing can be done about a hold that is neither open nor expired.
+    /// Returns the reason why a hold that is neither open nor expired cannot be ended.
     fn is_over(&self, id: &HoldId) -> Refusal {
         match self.ended.get(id) {
             Some(ended) => Refusal::Ended(ended.state),
@@ -959,7 +959,7 @@ impl Account {
         }
     }
 
-    /// Appends an entry for what was done to the balance.
+    /// Appends an entry for a change of the balance.
     fn post(
         &mut self,
         kind: EntryKind,
@@ -990,7 +990,7 @@ impl Account {
 }
 
 impl Hold {
-    /// Whether it reserves credits; else it has expired.
+    /// Returns whether the hold is open; otherwise it has expired.
     pub fn is_open(&self) -> bool {
         self.expired_at.is_none()
     }
@@ -1002,21 +1002,21 @@ impl Hold {
         }
     }
 
-    /// What the account paid, and what it could not pay.
+    /// Returns the paid and the unpaid amount.
     fn charge(&self) -> (Credits, Credits) {
         (self.posted.total(), self.overrun)
     }
 }
 
 impl Ended {
-    /// Adds what a later one of its entries says.
+    /// Adds a later entry of the same hold.
     pub(crate) fn add(&mut self, later: Self) {
         self.state = later.state;
         self.posted = self.posted.plus(later.posted);
         self.overrun = self.overrun.saturating_add(later.overrun);
     }
 
-    /// Adds what one of its entries has reported.
+    /// Adds an entry's usage.
     pub(crate) fn add_usage(&mut self, reported: UsageDelta) {
         let before = self.usage.take().unwrap_or_default();
         let latency_ms = before.latency_ms as i64 + reported.latency_ms;
@@ -1031,14 +1031,14 @@ impl Ended {
         });
     }
 
-    /// What the account paid, and what it could not pay.
+    /// Returns the paid and the unpaid amount.
     fn charge(&self) -> (Credits, Credits) {
         (self.posted.total(), self.overrun)
     }
 }
 
 impl EntryKind {
-    /// Its name in the database.
+    /// Returns the kind's name in the database.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Settlement => "settlement",
@@ -1055,8 +1055,8 @@ impl EntryKind {
 }
 
 impl UsageDelta {
-    /// What is reported now, less what was reported before. A hold has one provider: no request is
-    /// tried elsewhere once there is something to checkpoint.
+    /// Returns the current usage minus the reported usage. A hold has one provider: no request fails over once it has a
+    /// checkpoint.
     fn between(before: Option<&RequestUsage>, now: Option<&RequestUsage>) -> Option<Self> {
         let named = now.or(before)?;
         let counts =
@@ -1074,22 +1074,22 @@ impl UsageDelta {
         })
     }
 
-    /// The same of a request that is not charged.
+    /// Returns the same delta for a request without a charge.
     fn of_unpaid(mut self) -> Self {
         self.requests -= 1;
         self
     }
 }
 
-/// Sums of what is in an account, which the ranges of operations keep far from the bounds of an i64, and
-/// differences of parts and the whole that they were taken from.
+/// Sums of an account's credits, which the ranges of operations keep far from the bounds of an i64, and differences
+/// between a total and its parts.
 impl Pools {
-    /// The sum of both.
+    /// Returns the sum of both pools.
     pub fn total(self) -> Credits {
         self.plan.saturating_add(self.top_up)
     }
 
-    /// What there was before a change.
+    /// Returns the credits before a change.
     pub(crate) fn before(self, change: Self) -> Self {
         Self {
             plan: self.plan.since(change.plan),
@@ -1097,7 +1097,7 @@ impl Pools {
         }
     }
 
-    /// So many credits of one pool.
+    /// Makes pools with credits in one pool.
     fn of(pool: Pool, credits: Credits) -> Self {
         let mut pools = Self::default();
         match pool {
@@ -1143,7 +1143,7 @@ impl Pools {
         }
     }
 
-    /// As much of `amount` as there is, of the plan's first, and what is missing.
+    /// Takes as much of `amount` as possible, plan credits first, and returns the missing amount.
     fn take(self, amount: Credits) -> (Self, Credits) {
         let plan = amount.min(self.plan);
         let top_up = amount.saturating_sub(plan).min(self.top_up);
@@ -1151,7 +1151,7 @@ impl Pools {
         (taken, amount.saturating_sub(taken.total()))
     }
 
-    /// All of `amount`, or the refusal. Exactly enough is enough.
+    /// Takes all of `amount`, or returns the refusal. A balance that equals the amount is enough.
     fn take_all(self, amount: Credits) -> Result<Self, Refusal> {
         match self.take(amount) {
             (taken, Credits::ZERO) => Ok(taken),
@@ -1162,7 +1162,7 @@ impl Pools {
         }
     }
 
-    /// Undoes [`Self::take`] for so much: what was bought comes back first.
+    /// Undoes [`Self::take`] for an amount: bought credits return first.
     fn take_back(self, amount: Credits) -> Self {
         let top_up = amount.min(self.top_up);
         Self {

@@ -1,12 +1,12 @@
-//! What grows for ever leaves the database: old entries go into files, a month each, and an opening entry takes their place.
+//! The archive: old entries move from the database into files, one for each month, and an opening entry replaces them.
 //!
-//! An account's *opening* has the sums of all its entries that are in the archive, the number and the place of the last of
-//! them, and says how many they are. So that a balance is still the sum of the entries. What tells repeats stays: entries of
-//! operations with an id, and those of holds that are not forgotten.
+//! An account's *opening* has the sums of all its archived entries, the number and the position of the last one, and
+//! their count. A balance is therefore still the sum of the entries. Entries that detect repeats stay: those of
+//! operations with an id, and those of remembered holds.
 //!
-//! **Invariant:** an entry is in its file, on disk, before it leaves the database. After a crash it may be in both, or twice
-//! in the file: its number tells.
-//! **Invariant:** only what was verified is archived.
+//! **Invariant:** an entry is in its file, on disk, before it leaves the database. After a crash it may be in both, or
+//! twice in the file, with the same number.
+//! **Invariant:** only verified entries are archived.
 
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
@@ -24,46 +24,46 @@ use weir_storage::database::{SqlDialect, Transaction};
 use crate::budgets::Budgets;
 use crate::plans::day;
 
-/// Entries that leave the database in one transaction: others want to write, too.
+/// Entries per transaction: other writers need their turn.
 const MOVED: i64 = 500;
 
-/// Days of entries that stay: a hold's end may be followed by a late one, and users ask about their last month.
+/// Days of entries that stay: a late settlement may follow a hold's end, and users ask about their last month.
 pub const KEPT_DAYS: i64 = 30;
 
-/// Why nothing is archived, or no more.
+/// The reason why archiving stopped.
 #[derive(Debug, thiserror::Error)]
 pub enum ArchiveError {
-    /// The month is not over for long enough.
+    /// The month is too recent.
     #[error("entries of the last {KEPT_DAYS} days stay; name an earlier month")]
     TooEarly,
-    /// The database does not do it.
+    /// The database failed.
     #[error(transparent)]
     Database(#[from] sqlx::Error),
     /// The files cannot be written.
-    #[error("writing the archive: {0}")]
+    #[error("cannot write the archive: {0}")]
     File(#[from] io::Error),
-    /// Others have changed what was to be moved; nothing of it was.
+    /// Another process changed the entries, so nothing was moved.
     #[error("the entries have changed meanwhile; run it again")]
     Changed,
 }
 
-/// What entries that go into the archive have counted for budgets without a window.
+/// The amounts that archived entries have added to budgets without a window.
 #[derive(Debug)]
 struct Totals {
     /// The number of the last entry that was archived before.
     archived: i64,
-    /// By key, or nothing for the account, and how many entries came before the budget.
+    /// Spending by key, or by an empty key for the account, and by the number of entries before the budget.
     spent: BTreeMap<(Option<String>, i64), i64>,
 }
 
-/// An account's opening, as it will be.
+/// An account's new opening.
 #[derive(Debug, Default)]
 struct Opening {
     number: i64,
     sequence: i64,
     at: i64,
     period_start: i64,
-    /// Entries that it stands for.
+    /// Number of entries in the opening.
     entries: i64,
     plan_delta: i64,
     top_up_delta: i64,
@@ -71,8 +71,8 @@ struct Opening {
     owed: i64,
 }
 
-/// Moves entries from before the first moment of a month to files in a folder, as lines of JSON; returns how many there
-/// were. Those that are not verified stay. `progress` hears how many are done.
+/// Moves entries before the first moment of a month to files in a folder, as lines of JSON; returns their number.
+/// Unverified entries stay. `progress` receives the number of entries done.
 pub async fn archive(
     database: &Database,
     folder: &Path,
@@ -98,8 +98,8 @@ pub async fn archive(
     }
 }
 
-/// Lets entries be deleted that are verified, and older than all that are from this moment or later; returns the number
-/// of the last one.
+/// Permits the deletion of verified entries that are older than all entries from this moment on; returns the number of
+/// the last one.
 async fn allow(database: &Database, before: Millis) -> sqlx::Result<i64> {
     let mut snapshot = database.snapshot().await?;
     let kept: Option<i64> =
@@ -125,7 +125,7 @@ async fn allow(database: &Database, before: Millis) -> sqlx::Result<i64> {
     Ok(last)
 }
 
-/// The next entries to be moved.
+/// Returns the next entries to move.
 async fn next(database: &Database, after: i64, last: i64) -> sqlx::Result<Vec<AnyRow>> {
     let mut snapshot = database.snapshot().await?;
     let rows = sqlx::query(
@@ -162,11 +162,11 @@ fn write(folder: &Path, rows: &[AnyRow]) -> Result<(), ArchiveError> {
         file.write_all(&lines)?;
         file.sync_all()?;
     }
-    // The names of new files are on disk when their folder is.
+    // Syncing the folder makes the names of new files durable.
     Ok(File::open(folder)?.sync_all()?)
 }
 
-/// All columns that are not null.
+/// Returns all columns that are not null.
 fn fields(row: &AnyRow) -> sqlx::Result<Map<String, Value>> {
     let mut fields = Map::new();
     for column in row.columns() {
@@ -180,7 +180,7 @@ fn fields(row: &AnyRow) -> sqlx::Result<Map<String, Value>> {
     Ok(fields)
 }
 
-/// Puts openings in the place of entries.
+/// Replaces entries by openings.
 async fn replace(database: &Database, rows: &[AnyRow], last: i64) -> Result<(), ArchiveError> {
     let mut openings: BTreeMap<String, Opening> = BTreeMap::new();
     let mut totals: BTreeMap<String, Totals> = BTreeMap::new();
@@ -246,7 +246,7 @@ async fn replace(database: &Database, rows: &[AnyRow], last: i64) -> Result<(), 
     Ok(())
 }
 
-/// Takes an account's opening out, if it has one.
+/// Removes and returns an account's opening, if it has one.
 async fn take_opening(
     transaction: &mut Transaction,
     account: &str,
@@ -321,7 +321,7 @@ impl Totals {
 
     async fn keep(&self, transaction: &mut Transaction, account: &str) -> sqlx::Result<()> {
         for ((key, since), spent) in &self.spent {
-            // What an earlier version has archived is not known.
+            // The amounts of an earlier version's archive are unknown.
             let first = (self.archived <= *since).then_some(*spent);
             sqlx::query(
                 "INSERT INTO archived_totals (account_id, key_id, since, spent) VALUES ($1, $2, $3, $4) \

@@ -1,15 +1,15 @@
-//! Budgets: how much an account, or one of its API keys, may spend in an hour, a day, a week, a month, or in all. Plain
-//! functions, without I/O and without a clock.
+//! Budgets: limits on the spending of an account, or of one of its API keys, in an hour, a day, a week, a month, or in
+//! total. Plain functions, without I/O and without a clock.
 //!
-//! They are kept in the account's own row, so that a hold is held against them where it is opened, under the same lock: what
-//! is held counts, a settlement takes its place, a release frees it. Of any number of requests at once, none passes a
-//! budget. An account without budgets has none of this to read or to write.
+//! Budgets are in the account's own row. A hold is checked against them when it is opened, under the same lock: holds
+//! count, a settlement replaces its hold, a release frees it. Budgets therefore hold under any concurrency. An account
+//! without budgets has nothing to read or to write.
 //!
-//! A charge counts in the window of the moment that it was made at, as it does in sums of usage; what is held counts in
-//! whichever window is under way. A budget counts from when it is set.
+//! A charge counts in the window of its own moment, as in the sums of usage; a hold counts in the current window. A
+//! budget counts from the moment at which it is set.
 //!
-//! **Invariant:** what is counted follows from entries and holds, which say by `budget_key` whose budgets they count for:
-//! [`crate::verify`] looks.
+//! **Invariant:** the counted amounts follow from entries and holds, whose `budget_key` names the key with the budgets:
+//! [`crate::verify`] checks this.
 
 use std::str::FromStr;
 
@@ -20,10 +20,10 @@ use weir_storage::clock::Millis;
 use crate::credits::Credits;
 use crate::plans::Period;
 
-/// Budgets of an account or a key: one for each window.
+/// Maximum budgets of an account or a key: one for each window.
 pub const MOST_WINDOWS: usize = 5;
 
-/// Keys of an account that have budgets, those included that have ended and are not forgotten yet.
+/// Maximum keys of an account with budgets, including ended keys that are still remembered.
 const MOST_KEYS: usize = 100;
 
 const HOUR_MS: i64 = 3_600_000;
@@ -32,7 +32,7 @@ const DAY_MS: i64 = 24 * HOUR_MS;
 /// 1970 began on a Thursday; weeks begin on Mondays.
 const MONDAY_MS: i64 = 3 * DAY_MS;
 
-/// The time that a budget is for: of the calendar, in UTC.
+/// A budget's calendar window, in UTC.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Window {
@@ -40,69 +40,69 @@ pub enum Window {
     Hour,
     /// A day.
     Day,
-    /// From Monday to Sunday.
+    /// A week from Monday to Sunday.
     Week,
-    /// A month of the calendar.
+    /// A calendar month.
     Month,
-    /// All time from when it was set.
+    /// The budget's lifetime.
     Total,
 }
 
-/// How much may be spent in a window.
+/// The maximum spending in a window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Budget {
-    /// The most.
+    /// The maximum.
     pub credits: Credits,
-    /// The time that it is for.
+    /// The window.
     pub window: Window,
 }
 
-/// A budget as it stands at a moment.
+/// The state of a budget at a moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Standing {
     /// The budget.
     pub budget: Budget,
-    /// What was charged in the window.
+    /// The charges in the window.
     pub spent: Credits,
-    /// What open holds reserve.
+    /// The credits in open holds.
     pub held: Credits,
-    /// What may still be held.
+    /// The credits for further holds.
     pub left: Credits,
-    /// The window's end; `None` where it has none.
+    /// The window's end; `None` for `total`.
     pub resets_at: Option<Millis>,
 }
 
-/// A budget that does not allow a hold.
+/// A budget that rejects a hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Exceeded {
-    /// Whether it is the key's; else it is the account's.
+    /// Whether the budget is the key's, otherwise the account's.
     pub of_key: bool,
-    /// What was to be held.
+    /// The amount of the hold.
     pub required: Credits,
-    /// The budget; of several, the one that says no for longest.
+    /// The budget; of several, the one that rejects the hold for the longest time.
     pub standing: Standing,
 }
 
-/// Sets the budgets of an account or of one of its keys, in place of those that it has.
+/// Replaces the budgets of an account or of one of its keys.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SetBudgets {
     /// The key; `None` for the account.
     pub key_id: Option<String>,
-    /// When the key expires, after which its budgets are forgotten.
+    /// The time at which the key expires; its budgets are then deleted.
     pub until: Option<Millis>,
-    /// The budgets; none of them to take them away. One that is for the same window goes on counting.
+    /// The budgets; an empty list removes them. A budget with the same window keeps its count.
     pub budgets: Vec<Budget>,
-    /// Keys that were revoked, whose budgets are forgotten.
+    /// Revoked keys, whose budgets are deleted.
     pub ended: Vec<String>,
 }
 
-/// The budgets of an account and of its keys, with what they have counted. Stored as JSON in the account's row.
+/// The budgets of an account and of its keys, with their counts. Stored as JSON in the account's row.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Budgets(Vec<Scope>);
 
-/// Whose budgets they are. Amounts are in micro-credits.
+/// The budgets of an account or a key. Amounts are in micro-credits.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Scope {
     /// `None` for the account.
@@ -110,31 +110,31 @@ pub(crate) struct Scope {
     pub key_id: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     until: Option<Millis>,
-    /// What the key's open holds reserve. Of an account, its row has that.
+    /// The credits in the key's open holds. The account's row has those of the account.
     #[serde(default)]
     pub held: i64,
     pub counters: Vec<Counter>,
 }
 
-/// What a budget has counted.
+/// The count of a budget.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Counter {
     pub window: Window,
     limit: i64,
-    /// The account's entries up to this one came before the budget.
+    /// The number of the account's entries before the budget.
     pub since: i64,
-    /// The start of the last window in which anything was charged.
+    /// The start of the last window with a charge.
     pub start: Millis,
-    /// What was charged in it. Below zero where more was taken back of what an earlier one was charged.
+    /// The charges in the window. Negative if refunds of an earlier window's charges exceed them.
     pub spent: i64,
 }
 
 impl Window {
-    /// All of them.
+    /// All windows.
     pub const ALL: [Self; MOST_WINDOWS] =
         [Self::Hour, Self::Day, Self::Week, Self::Month, Self::Total];
 
-    /// Its name in the API.
+    /// Returns the window's name in the API.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Hour => "hour",
@@ -145,7 +145,7 @@ impl Window {
         }
     }
 
-    /// The first moment of the window that a moment is in.
+    /// Returns the first moment of a moment's window.
     pub fn start(self, at: Millis) -> Millis {
         match self {
             Self::Hour => Millis(at.0 - at.0.rem_euclid(HOUR_MS)),
@@ -156,7 +156,7 @@ impl Window {
         }
     }
 
-    /// The first moment after the window that begins at this one.
+    /// Returns the first moment after the window with this start.
     pub fn end(self, start: Millis) -> Option<Millis> {
         match self {
             Self::Hour => Some(Millis(start.0 + HOUR_MS)),
@@ -179,7 +179,7 @@ impl FromStr for Window {
 }
 
 impl SetBudgets {
-    /// Whether each is for a window of its own, and within what an operation may be about.
+    /// Returns whether each budget has its own window and an amount in range.
     fn is_sound(&self) -> bool {
         let mut windows: Vec<_> = self.budgets.iter().map(|budget| budget.window).collect();
         windows.sort_unstable();
@@ -193,13 +193,13 @@ impl SetBudgets {
 }
 
 impl Budgets {
-    /// Whether the key has budgets, so that what it holds is to be counted.
+    /// Returns whether the key has budgets, so that its holds must be counted.
     pub(crate) fn has_key(&self, key_id: &str) -> bool {
         self.of(Some(key_id))
             .is_some_and(|scope| !scope.counters.is_empty())
     }
 
-    /// Refuses to hold more than what is left of the account's budgets and of the key's. `held` is what the account holds.
+    /// Rejects a hold that exceeds the account's or the key's budgets. `held` is the credits in the account's holds.
     pub(crate) fn check(
         &self,
         key_id: Option<&str>,
@@ -209,7 +209,7 @@ impl Budgets {
     ) -> Result<(), Exceeded> {
         let exceeded = self.standings_for(key_id, held, at);
         let exceeded = exceeded.filter(|(_, standing)| required > standing.left);
-        // Whatever has no end says no for longest.
+        // A window without an end rejects for the longest time.
         let last =
             exceeded.max_by_key(|(_, standing)| standing.resets_at.map_or(i64::MAX, |at| at.0));
         match last {
@@ -222,13 +222,13 @@ impl Budgets {
         }
     }
 
-    /// How the budgets of a key stand, or those of the account, which holds so much.
+    /// Returns the state of the budgets of a key, or of the account, with `held` in the account's holds.
     pub fn standings(&self, key_id: Option<&str>, held: Credits, at: Millis) -> Vec<Standing> {
         let scope = self.of(key_id);
         scope.map_or_else(Vec::new, |scope| scope.standings(held, at).collect())
     }
 
-    /// The keys that have budgets, or had some.
+    /// Returns the keys with current or former budgets.
     pub fn keys(&self) -> impl Iterator<Item = &str> {
         self.0.iter().filter_map(|scope| scope.key_id.as_deref())
     }
@@ -237,8 +237,8 @@ impl Budgets {
         &self.0
     }
 
-    /// Open holds of a key reserve so much more, or less. Holds that count for a key do so to their end, also where its
-    /// budgets were taken away: it may get others.
+    /// Changes the credits in a key's open holds. Holds of a key count until their end even if its budgets were
+    /// removed: the key may get new ones.
     pub(crate) fn change_held(&mut self, key_id: &str, change: i64) {
         let place = self.place_of(Some(key_id));
         let scope = &mut self.0[place];
@@ -248,9 +248,9 @@ impl Budgets {
         }
     }
 
-    /// So much was charged, or given back.
+    /// Counts a charge or a refund.
     pub(crate) fn spend(&mut self, key_id: Option<&str>, micro: i64, at: Millis) {
-        // What costs nothing begins no window, as a release does not.
+        // A charge of zero begins no window, like a release.
         if micro == 0 {
             return;
         }
@@ -259,14 +259,14 @@ impl Budgets {
             if start > counter.start {
                 (counter.start, counter.spent) = (start, 0);
             }
-            // What is asked for in one window and done in the next comes too late to count.
+            // An operation of an earlier window arrives too late to count.
             if start == counter.start {
                 counter.spent += micro;
             }
         }
     }
 
-    /// Takes what an entry says off what was counted of it.
+    /// Subtracts an entry's amount from the counts.
     pub(crate) fn discount(&mut self, key_id: Option<&str>, delta: i64, at: Millis, sequence: i64) {
         for counter in self.counters_for(key_id) {
             if sequence > counter.since && counter.window.start(at) == counter.start {
@@ -275,7 +275,8 @@ impl Budgets {
         }
     }
 
-    /// The budgets without a window: the key, or none for the account's, and how many entries came before the budget.
+    /// Returns the budgets without a window: the key, or none for the account's, and the number of entries before the
+    /// budget.
     pub(crate) fn totals(&self) -> impl Iterator<Item = (Option<&str>, i64)> {
         self.0.iter().filter_map(|scope| {
             let mut counters = scope.counters.iter();
@@ -284,7 +285,7 @@ impl Budgets {
         })
     }
 
-    /// Sets budgets; `false` if they are not sound, or of too many keys. `since` is how many entries the account has.
+    /// Sets budgets; `false` if they are invalid, or of too many keys. `since` is the number of the account's entries.
     pub(crate) fn set(&mut self, set: &SetBudgets, since: i64, at: Millis) -> bool {
         if !set.is_sound() {
             return false;
@@ -330,7 +331,7 @@ impl Budgets {
         self.0.is_empty()
     }
 
-    /// What counts charges of a key, or of none.
+    /// Returns the counters of a key's charges, or of charges without a key.
     fn counters_for(&mut self, key_id: Option<&str>) -> impl Iterator<Item = &mut Counter> {
         let scopes = self.0.iter_mut();
         let counting =
@@ -344,7 +345,7 @@ impl Budgets {
             .find(|scope| scope.key_id.as_deref() == key_id)
     }
 
-    /// Where those of a key, or of the account, are; made if there are none.
+    /// Returns the position of a key's or the account's scope, which is created if missing.
     fn place_of(&mut self, key_id: Option<&str>) -> usize {
         let known = self
             .0
@@ -361,7 +362,7 @@ impl Budgets {
         })
     }
 
-    /// Those that a request with this key is held against, and whether they are the key's.
+    /// Returns the budgets that apply to a request with this key, and whether they are the key's.
     fn standings_for(
         &self,
         key_id: Option<&str>,
@@ -380,7 +381,7 @@ impl Budgets {
 }
 
 impl Scope {
-    /// Whether it has nothing to say.
+    /// Returns whether the scope has no budgets and no holds.
     fn is_idle(&self) -> bool {
         self.counters.is_empty() && self.held == 0
     }
@@ -391,7 +392,7 @@ impl Scope {
             None => held,
         };
         self.counters.iter().map(move |counter| {
-            // A node may be a little behind the one that has charged last.
+            // This node's clock may be slightly behind the node with the last charge.
             let now = counter.window.start(at);
             let (start, spent) = match now > counter.start {
                 true => (now, 0),

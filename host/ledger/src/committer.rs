@@ -1,19 +1,19 @@
-//! The committer: what waits is committed together, and nobody is told before it is durable.
+//! The committer: it commits waiting operations together, and answers each caller only after its operation is durable.
 //!
-//! There is no timer. An idle committer commits an operation as soon as whoever is ready to run has run, who may ask for
-//! more; while it is busy, others wait, and the next batch is all of them. [`Committer::step`] decides, without I/O: it
-//! takes what has happened and says what to do next. [`run`] does it, on the database; a simulation does it on a store
-//! that fails in every way that a database can.
+//! There is no timer. An idle committer commits an operation as soon as all ready tasks have run, which may submit
+//! further ones; while it is busy, operations queue, and the next batch is the complete queue. [`Committer::step`]
+//! decides, without I/O: it takes inputs and returns the next action. [`run`] executes it on the database; a simulation
+//! executes it on a store that fails in every way that a database can.
 //!
-//! - Nothing was done ([`StoreError::Unavailable`]): again after a pause, in smaller batches.
-//! - The answer to the commit was lost ([`StoreError::Unknown`]): the whole batch again. Operations have
-//!   ids, so that what was done is not done twice.
-//! - The database refuses ([`StoreError::Rejected`]): each half by itself, so that the one at fault is soon alone, and only
-//!   that fails.
+//! - If the database did nothing ([`StoreError::Unavailable`]): it retries after a pause, in smaller batches.
+//! - If the result of the commit was lost ([`StoreError::Unknown`]): it retries the complete batch. Operations have
+//!   ids, so none is done twice.
+//! - If the database rejects the batch ([`StoreError::Rejected`]): it retries each half separately, until the invalid
+//!   operation is alone, and only that one fails.
 //!
-//! **Invariant:** operations are done in the order in which they came.
-//! **Invariant:** an opened hold that nobody has taken over is released; one that nobody waits for any more
-//! is not even opened.
+//! **Invariant:** operations are done in the order of their submission.
+//! **Invariant:** the committer releases an opened hold that no caller has received, and does not open a hold whose
+//! caller no longer waits.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -32,59 +32,59 @@ use crate::store::{Store, StoreError};
 /// Operations in one transaction.
 const BATCH: usize = 256;
 
-/// Bytes of answers in one transaction, beyond the first one.
+/// Bytes of stored responses in one transaction, beyond the first one.
 const BATCH_ANSWER_BYTES: usize = 4 << 20;
 
-/// The pause after a first failure; each one after it is twice as long.
+/// The pause after the first failure; each further failure doubles it.
 const PAUSE: Duration = Duration::from_millis(10);
 
 const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 
-/// How long the first of a batch waits at most while more come.
+/// Maximum time that the first operation of a batch waits for further ones.
 const LONGEST_COMPANY: Duration = Duration::from_millis(2);
 
-/// A caller who waits for an outcome.
+/// A caller that waits for an outcome.
 pub trait Reply {
-    /// Whether nobody waits any more.
+    /// Returns whether the caller no longer waits.
     fn is_gone(&self) -> bool;
 
-    /// Hands over the outcome, and says whether it was taken.
+    /// Sends the outcome, and returns whether the caller received it.
     fn answer(self, answer: Answer) -> bool;
 }
 
-/// An outcome, or why there is none: the database's error.
+/// An outcome, or the database's error.
 pub type Answer = Result<Outcome, String>;
 
-/// An event that the committer takes in.
+/// An input of the committer.
 #[derive(Debug)]
 pub enum Input<R> {
-    /// Somebody asks for an operation. Without a reply, it is done all the same.
+    /// A caller submits an operation. The committer does it even without a reply.
     Submit(Operation, Option<R>),
-    /// The store is done with the batch.
+    /// The store has finished the batch.
     Committed(Result<Vec<Outcome>, StoreError>),
 }
 
-/// The committer's next move.
+/// The committer's next action.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Next {
-    /// Wait for somebody to ask for something.
+    /// Wait for an operation.
     Idle,
-    /// Commit [`Committer::batch`] after a pause, and say what came of it.
+    /// Commit [`Committer::batch`] after a pause, and pass the result as an input.
     Commit {
-        /// How long to wait before.
+        /// The pause.
         pause: Duration,
     },
 }
 
-/// What waits to be committed, and what is being committed.
+/// The queue, and the current batch.
 #[derive(Debug)]
 pub struct Committer<R> {
     queue: VecDeque<Waiting<R>>,
     batch: Vec<Operation>,
-    /// Who waits for the operations of the batch.
+    /// The callers of the batch's operations.
     callers: Vec<Caller<R>>,
     failures: u32,
-    /// Halves of refused batches so far.
+    /// Halves of rejected batches so far.
     parts: u64,
 }
 
@@ -97,9 +97,9 @@ struct Waiting<R> {
 #[derive(Debug)]
 struct Caller<R> {
     reply: Option<R>,
-    /// Whether a commit whose answer was lost may have done it.
+    /// Whether a commit with a lost result may have done the operation.
     perhaps_done: bool,
-    /// The part of a batch which the database refused that it is tried in, with no others.
+    /// The half of a rejected batch to which the operation belongs; other operations are not tried with it.
     part: Option<u64>,
 }
 
@@ -126,9 +126,9 @@ impl<R> Default for Committer<R> {
 }
 
 impl<R: Reply> Committer<R> {
-    /// Takes in what has happened, tells those who wait, and says what to do next.
+    /// Takes inputs, answers callers, and returns the next action.
     ///
-    /// While a batch is under way, the only thing to do next is to commit it.
+    /// During a batch, the next action is always to commit it.
     pub fn step(&mut self, inputs: impl IntoIterator<Item = Input<R>>) -> Next {
         let mut again = false;
         for input in inputs {
@@ -151,12 +151,12 @@ impl<R: Reply> Committer<R> {
         }
     }
 
-    /// The operations to commit, in one transaction.
+    /// Returns the operations to commit in one transaction.
     pub fn batch(&self) -> &[Operation] {
         &self.batch
     }
 
-    /// Ends a batch; returns whether there must be a pause before the next one.
+    /// Ends a batch; returns whether a pause must precede the next one.
     fn conclude(&mut self, result: Result<Vec<Outcome>, StoreError>) -> bool {
         match result {
             Ok(outcomes) => {
@@ -190,7 +190,7 @@ impl<R: Reply> Committer<R> {
             }
             Err(StoreError::Rejected(error)) if self.batch.len() == 1 => {
                 self.batch.clear();
-                tracing::error!(error, "the database refuses an operation of the ledger");
+                tracing::error!(error, "the database rejects an operation of the ledger");
                 for reply in self.callers.drain(..).filter_map(|caller| caller.reply) {
                     reply.answer(Err(error.clone()));
                 }
@@ -200,7 +200,7 @@ impl<R: Reply> Committer<R> {
                 tracing::warn!(
                     error,
                     operations = self.batch.len(),
-                    "the database refuses a batch; each half is tried by itself"
+                    "the database rejects a batch; retrying each half separately"
                 );
                 self.halve();
                 self.put_back();
@@ -215,7 +215,7 @@ impl<R: Reply> Committer<R> {
             error,
             operations = self.batch.len(),
             failures = self.failures,
-            "a batch of the ledger is tried again"
+            "retrying a batch of the ledger"
         );
     }
 
@@ -237,7 +237,7 @@ impl<R: Reply> Committer<R> {
     }
 
     fn next_batch(&mut self) {
-        // What is too much for the database in one go may not be in two.
+        // A batch that is too large for the database may succeed in two halves.
         let limit = BATCH >> self.failures.saturating_sub(1).min(8);
         let mut answers = 0;
         while self.batch.len() < limit.max(1)
@@ -274,7 +274,7 @@ fn answer_bytes(operation: &Operation) -> usize {
     }
 }
 
-/// The operation that voids a hold which the given one has opened.
+/// Returns the operation that releases a hold which the given operation has opened.
 pub(crate) fn release_of(operation: Operation) -> Option<Operation> {
     let Action::Open { open, .. } = operation.action else {
         return None;
@@ -289,13 +289,13 @@ pub(crate) fn release_of(operation: Operation) -> Option<Operation> {
     })
 }
 
-/// What is on its way to the committer.
+/// A message to the committer.
 #[derive(Debug)]
 #[expect(clippy::large_enum_variant, reason = "nearly all of it are operations")]
 pub(crate) enum Submitted {
-    /// An operation, and who waits for its outcome, if anybody does.
+    /// An operation, and the caller that waits for its outcome, if any.
     Operation(Operation, Option<oneshot::Sender<Answer>>),
-    /// Somebody who waits until all operations that came before are done.
+    /// A caller that waits until all earlier operations are done.
     Flush(oneshot::Sender<()>),
 }
 
@@ -309,7 +309,7 @@ impl Reply for oneshot::Sender<Answer> {
     }
 }
 
-/// Starts to commit what comes: until nobody can ask any more and nothing waits, or the database is closed.
+/// Starts the commit loop. It ends when no sender remains and the queue is empty, or when the database is closed.
 pub(crate) fn start(
     store: Store,
     submitted: mpsc::Receiver<Submitted>,
@@ -317,7 +317,7 @@ pub(crate) fn start(
     health: Arc<Health>,
 ) -> io::Result<()> {
     match dialect {
-        // SQLite blocks whoever waits for the disk.
+        // SQLite blocks the thread during disk writes.
         SqlDialect::Sqlite => {
             let runtime = runtime::Builder::new_current_thread()
                 .enable_time()
@@ -334,8 +334,8 @@ pub(crate) fn start(
     Ok(())
 }
 
-/// Lets those run who are ready to, for as long as that brings more: it shares the next commit, which is most of what an
-/// operation costs. Where there is a processor to spare, nobody waits for anything.
+/// Runs all ready tasks as long as they submit operations: these share the next commit, the largest cost of an
+/// operation. With a free processor, no task waits.
 async fn wait_for_company(
     arrived: &mut Vec<Submitted>,
     submitted: &mut mpsc::Receiver<Submitted>,
@@ -370,7 +370,7 @@ async fn run(
     loop {
         next = match next {
             Next::Idle => {
-                // All that ever came is done. Nobody may wait for that any more.
+                // All earlier operations are done, so no caller may still wait for them.
                 for flush in flushes.drain(..) {
                     let _ = flush.send(());
                 }
@@ -388,11 +388,11 @@ async fn run(
                 });
                 committer.step(operations)
             }
-            // What comes meanwhile waits in the channel until those of this batch have their answers: what they
-            // then ask for has a chance to be in the next one.
+            // Operations that arrive meanwhile wait in the channel until this batch is answered: the follow-up
+            // operations of its callers can then join the next batch.
             Next::Commit { pause } => {
                 if !pause.is_zero() {
-                    // It goes on with what has failed, all the while.
+                    // A failing batch counts as busy the whole time.
                     health.begin();
                     tokio::time::sleep(pause).await;
                 }
@@ -444,7 +444,8 @@ mod tests {
         operation.holds().any(|hold| hold.0 == poison.to_string())
     }
 
-    /// What a database is asked to do that refuses all batches with one operation: transactions, and who was answered what.
+    /// Commits all operations on a database that rejects each batch with one operation: returns the number of
+    /// transactions, and each caller's answer.
     fn commit_all(poison: usize) -> (usize, Vec<(usize, bool)>) {
         let answers = std::rc::Rc::default();
         let mut committer = Committer::default();
@@ -472,7 +473,7 @@ mod tests {
     fn the_operation_that_the_database_refuses_is_found_by_halving() {
         for poison in [0, 77, BATCH - 1] {
             let (transactions, answers) = commit_all(poison);
-            // All, then both halves of each that was refused.
+            // The complete batch, then both halves of each rejected one.
             assert_eq!(transactions, 1 + 2 * BATCH.ilog2() as usize, "{poison}");
             let expected: Vec<_> = (0..BATCH).map(|hold| (hold, hold != poison)).collect();
             assert_eq!(answers, expected, "in order, and each once");

@@ -12,9 +12,9 @@ use serde_json::value::RawValue;
 
 use crate::decimal::Decimal;
 
-/// An amount in micro-credits. What an account has is never negative; what an entry changes may be.
+/// An amount in micro-credits. A balance is never negative; an entry's change may be.
 ///
-/// There is no `+` and no `-`: each sum says what happens when it does not fit.
+/// The type has no `+` and no `-`: each method's name says how it handles an overflow.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Credits(i64);
 
@@ -22,44 +22,44 @@ pub struct Credits(i64);
 const MICRO: i64 = 1_000_000;
 
 impl Credits {
-    /// No credits at all.
+    /// Zero credits.
     pub const ZERO: Self = Self(0);
 
-    /// The most that one operation may be about: a billion credits, or a million USD. Thousands of such
-    /// amounts still add up without overflow.
+    /// The maximum of one operation: a billion credits, or a million USD. Thousands of such amounts still add up
+    /// without overflow.
     pub const MAX: Self = Self(1_000_000_000 * MICRO);
 
-    /// An amount in micro-credits, as the database has it.
+    /// Makes an amount from micro-credits, as stored in the database.
     pub const fn from_micro(micro: i64) -> Self {
         Self(micro)
     }
 
-    /// Micro-credits; below zero where credits were taken away.
+    /// Returns micro-credits; negative for removed credits.
     pub const fn micro(self) -> i64 {
         self.0
     }
 
-    /// An amount of whole credits.
+    /// Makes an amount of whole credits.
     pub const fn whole(credits: u32) -> Self {
         Self(credits as i64 * MICRO)
     }
 
-    /// Whether an operation may be about this amount.
+    /// Returns whether an operation may have this amount.
     pub fn is_in_range(self) -> bool {
         (Self::ZERO..=Self::MAX).contains(&self)
     }
 
-    /// The sum, unless it does not fit.
+    /// Returns the sum, unless it overflows.
     pub fn checked_add(self, other: Self) -> Option<Self> {
         self.0.checked_add(other.0).map(Self)
     }
 
-    /// The sum, or the bound of the type that it would go beyond.
+    /// Returns the sum, or the type's bound on overflow.
     pub fn saturating_add(self, other: Self) -> Self {
         Self(self.0.saturating_add(other.0))
     }
 
-    /// The difference, unless it is negative or does not fit.
+    /// Returns the difference, unless it is negative or overflows.
     pub fn checked_sub(self, other: Self) -> Option<Self> {
         self.0
             .checked_sub(other.0)
@@ -67,35 +67,35 @@ impl Credits {
             .map(Self)
     }
 
-    /// The difference, or nothing where it would be negative.
+    /// Returns the difference, or zero if it is negative.
     pub fn saturating_sub(self, other: Self) -> Self {
         Self(self.0.saturating_sub(other.0).max(0))
     }
 
-    /// What an amount has changed by since it was `before`, for an entry that says so: below zero where it is less.
+    /// Returns the change of an amount since `before`, for an entry: negative if the amount is less.
     pub fn since(self, before: Self) -> Self {
         Self(self.0.saturating_sub(before.0))
     }
 
-    /// The amount taken away, for an entry that says so.
+    /// Returns the negative amount, for an entry that removes credits.
     pub fn negated(self) -> Self {
         Self(self.0.saturating_neg())
     }
 
-    /// Reads whole credits with at most six decimals, such as `12.5`.
+    /// Parses whole credits with at most six decimals, such as `12.5`.
     pub fn parse(text: &str) -> Option<Self> {
         DECIMAL.parse(text).map(Self)
     }
 
-    /// The amount as a number of whole credits in a JSON value: for people, since beyond fifteen digits the last
-    /// ones may differ.
+    /// Returns the amount as a JSON number of whole credits, for people: beyond fifteen digits the last ones may
+    /// differ.
     pub fn to_json(self) -> serde_json::Value {
         self.to_string().parse().unwrap_or_default()
     }
 
-    /// Whole credits, half rounded up: for reports whose fields are integers. Round once, after summing.
+    /// Returns whole credits, half rounded up: for reports with integer fields. Round once, after summing.
     pub fn rounded(self) -> i64 {
-        // `(n + MICRO / 2) / MICRO`, without the overflow.
+        // This form of `(n + MICRO / 2) / MICRO` does not overflow.
         self.0.div_euclid(MICRO) + i64::from(self.0.rem_euclid(MICRO) >= MICRO / 2)
     }
 }
@@ -105,14 +105,14 @@ const DECIMAL: Decimal = Decimal {
     expected: "credits of at least 0 with at most 6 decimals",
 };
 
-/// Sums stop at the bounds of the type, which a balance stays far from.
+/// Sums saturate at the type's bounds, which a balance never approaches.
 impl Sum for Credits {
     fn sum<I: Iterator<Item = Self>>(credits: I) -> Self {
         Self(credits.fold(0, |sum, credits| sum.saturating_add(credits.0)))
     }
 }
 
-/// The shortest decimal, such as `0.000001` or `500`.
+/// Formats the shortest decimal, such as `0.000001` or `500`.
 impl fmt::Display for Credits {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let sign = if self.0 < 0 { "-" } else { "" };
@@ -129,7 +129,7 @@ impl fmt::Display for Credits {
     }
 }
 
-/// A JSON number, digit by digit: a binary fraction would lose the last ones of a large amount.
+/// Serialises as a JSON number with all digits: a binary fraction would lose the last digits of a large amount.
 impl Serialize for Credits {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let number = RawValue::from_string(self.to_string()).map_err(serde::ser::Error::custom)?;

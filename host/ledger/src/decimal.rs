@@ -4,17 +4,17 @@ use std::fmt;
 
 use serde::de::{Error, Unexpected, Visitor};
 
-/// Reads a decimal, written as a number or a text, without going through binary fractions.
+/// A parser of decimals, written as a number or a text, without binary fractions.
 pub(crate) struct Decimal {
-    /// How many decimals it may have; the value counts units of the last one.
+    /// Maximum number of decimal places; the value counts units of the last place.
     pub places: u32,
-    /// What to say to those who wrote something else.
+    /// The error message for other input.
     pub expected: &'static str,
 }
 
 impl Decimal {
     pub(crate) fn parse(&self, text: &str) -> Option<i64> {
-        // As many programs write small numbers, and JSON allows.
+        // Many programs write small numbers like this, and JSON allows it.
         if let Some((number, exponent)) = text.split_once(['e', 'E']) {
             return self.parse_scientific(number, exponent.parse().ok()?);
         }
@@ -49,7 +49,7 @@ impl Decimal {
         if significant.is_empty() {
             return Some(0);
         }
-        // Where the last of them stands, in units of the last place.
+        // The position of the last digit, in units of the last place.
         let zeros = digits.len() - significant.len();
         let shift = i64::from(self.places) + i64::from(exponent) + zeros as i64;
         let shift = u32::try_from(shift - fraction.len() as i64).ok()?;
@@ -71,7 +71,7 @@ impl Visitor<'_> for Decimal {
     }
 
     fn visit_f64<E: Error>(self, number: f64) -> Result<i64, E> {
-        // The shortest text that reads back as this number is what the author wrote.
+        // The shortest text that parses to this number is the text that the author wrote.
         self.parse(&number.to_string())
             .ok_or_else(|| E::invalid_value(Unexpected::Float(number), &self))
     }

@@ -1,4 +1,4 @@
-//! How the ledger fares on this node: whether it can commit, and figures for those who watch it.
+//! The health of the ledger on this node: whether it can commit, and its metrics.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -14,18 +14,18 @@ use crate::credits::Credits;
 use crate::operation::{Done, Outcome, Refusal};
 use crate::store::StoreError;
 
-/// A batch that takes longer than this does not end: no statement may take more than a second.
+/// A longer batch is stuck: no statement may take more than a second.
 const STUCK: Duration = Duration::from_secs(5);
 
-/// Operations of a batch, up to the most that there may be.
+/// Buckets of a batch's operations, up to the maximum.
 const BATCHES: [f64; 9] = [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0];
 
-/// Seconds, from a fast disk's `fsync` to a statement's time-out.
+/// Buckets in seconds, from a fast disk's `fsync` to a statement's timeout.
 const COMMITS: [f64; 10] = [
     0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.1, 0.5, 1.0,
 ];
 
-/// What the committer is about, and what has become of it.
+/// The state of the committer.
 #[derive(Debug)]
 pub(crate) struct Health {
     state: Mutex<State>,
@@ -34,13 +34,13 @@ pub(crate) struct Health {
 
 #[derive(Debug, Default)]
 struct State {
-    /// Since when a batch is being committed, or tried again.
+    /// The start of the current batch, including its retries.
     busy_since: Option<Instant>,
-    /// Whether the last attempt to write failed. Why is in the log: this is told to anybody who asks for readiness.
+    /// Whether the last write failed. Only the log has the reason, because the readiness endpoint is public.
     has_failed: bool,
 }
 
-/// Figures since the start. Its clones are one.
+/// Metrics since the start. All clones share them.
 #[derive(Debug, Clone)]
 pub struct LedgerMetrics {
     batches: Histogram,
@@ -74,34 +74,34 @@ impl Health {
         &self.metrics
     }
 
-    /// Why nothing can be committed, in words; `None` while it can.
+    /// Returns the reason why the ledger cannot commit, in words; `None` while it can.
     pub(crate) fn trouble(&self) -> Option<String> {
         let state = self.lock();
         if state.has_failed {
-            return Some("the database does not commit; the log says why".to_owned());
+            return Some("the database does not commit; see the log for the reason".to_owned());
         }
         let busy = state.busy_since?.elapsed();
-        (busy > STUCK).then(|| format!("a commit has not ended for {} s", busy.as_secs()))
+        (busy > STUCK).then(|| format!("a commit has been running for {} s", busy.as_secs()))
     }
 
-    /// A batch is committed, or tried again.
+    /// Marks the start of a batch, or its retry.
     pub(crate) fn begin(&self) {
         self.lock().busy_since.get_or_insert_with(Instant::now);
     }
 
-    /// The committer has nothing to do.
+    /// Marks the committer as idle.
     pub(crate) fn rest(&self) {
         self.lock().busy_since = None;
     }
 
-    /// Notes what came of a batch, and how long that took.
+    /// Records the result and the duration of a batch.
     pub(crate) fn conclude(&self, result: &Result<Vec<Outcome>, StoreError>, took: Duration) {
         let has_failed = match result {
             Ok(outcomes) => {
                 self.metrics.count(outcomes, took);
                 false
             }
-            // It answers, and does not like what it is asked.
+            // The database responds, but rejects the operation.
             Err(StoreError::Rejected(_)) => false,
             Err(StoreError::Unavailable(_) | StoreError::Unknown(_)) => {
                 self.metrics.failures.inc();
@@ -113,12 +113,12 @@ impl Health {
         state.has_failed = has_failed;
     }
 
-    /// Notes whether something else was written: while nobody asks for anything, nothing else tells.
+    /// Records the result of another write: an idle committer has no result of its own.
     pub(crate) fn wrote(&self, result: &sqlx::Result<()>) {
         let mut state = self.lock();
         match result {
             Err(_) => state.has_failed = true,
-            // What is still being tried says more.
+            // The result of a batch that is being retried takes precedence.
             Ok(()) if state.busy_since.is_none() => state.has_failed = false,
             Ok(()) => {}
         }
@@ -130,33 +130,33 @@ impl Health {
 }
 
 impl LedgerMetrics {
-    /// Has them shown, under names that begin with `ledger`.
+    /// Registers the metrics under names with the prefix `ledger`.
     pub fn register(&self, registry: &mut Registry) {
         let registry = registry.sub_registry_with_prefix("ledger");
         registry.register(
             "batch_operations",
-            "Operations that were committed together",
+            "Operations per committed batch",
             self.batches.clone(),
         );
         registry.register_with_unit(
             "commit",
-            "How long the transaction of a batch took",
+            "Duration of a batch's transaction",
             Unit::Seconds,
             self.commits.clone(),
         );
         registry.register(
             "commit_failures",
-            "Batches that the database did not commit, and that were tried again",
+            "Batches that the database did not commit, and that were retried",
             self.failures.clone(),
         );
         registry.register(
             "refused",
-            "Operations that were refused, such as holds for too few credits",
+            "Rejected operations, such as holds with insufficient credits",
             self.refused.clone(),
         );
         registry.register(
             "overrun_credits",
-            "Credits that requests cost beyond what their accounts could pay",
+            "Cost of requests beyond their accounts' credits",
             self.overrun.clone(),
         );
     }
@@ -201,14 +201,14 @@ mod tests {
         health.conclude(&full(), Duration::ZERO);
         let why = health.trouble().expect("it is in trouble");
         assert!(!why.contains("the disk is full"), "{why}");
-        // It is tried again: that something else was written does not mean that this can be.
+        // A successful other write does not prove that the retried batch can be written.
         health.begin();
         health.wrote(&Ok(()));
         assert!(health.trouble().is_some());
         health.conclude(&Ok(Vec::new()), Duration::ZERO);
         assert_eq!(health.trouble(), None);
 
-        // Nobody waits for what has failed, so that nobody tries it again.
+        // No caller waits for the failed operation, so it is not retried.
         health.begin();
         health.conclude(&full(), Duration::ZERO);
         health.rest();

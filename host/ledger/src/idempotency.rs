@@ -1,8 +1,8 @@
-//! The end of an idempotency key, and the answer that is kept with it.
+//! The end of an idempotency key, and the response that is stored with it.
 //!
-//! What keys do is [`crate::keys`]'. An answer is stored with the charge for it, in one transaction, so that nobody pays for
-//! one that is lost. It is stored sealed, and opens only for the account, the key and the request
-//! that it was sealed for, and until it lapses.
+//! [`crate::keys`] has the rules of keys. A response is stored together with its charge, in one transaction, so that no
+//! account pays for a lost response. It is stored sealed, and opens only for the account, the key and the request for
+//! which it was sealed, until the key expires.
 
 use std::time::Duration;
 
@@ -17,25 +17,24 @@ use crate::keys;
 use crate::ledger::{Ledger, LedgerError};
 use crate::operation::{AccountId, Action, Claim, EndKey, Refusal, Served};
 
-/// Bytes of an answer that is kept to be given again, before it is sealed.
+/// Maximum bytes of a stored response, before sealing.
 pub const MAX_ANSWER_BYTES: usize = 1 << 20;
 
-/// The same of a request whose answer is to be there whatever happens.
+/// Maximum bytes of a stored response for requests that must keep it.
 pub const MAX_LONG_ANSWER_BYTES: usize = 16 << 20;
 
-/// How long a finished request waits until its key has ended, too; from then on that goes on without it.
+/// Time that a finished request waits for the end of its key; afterwards the end continues in the background.
 const END_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// How long it is tried to end a key whose hold is about to end.
+/// Time for retries to end a key whose hold is about to end.
 const ENDING_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// The pauses between two tries.
+/// The pauses between two attempts.
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
-/// A key that a request has claimed. It ends with the settlement of its request ([`ending`](Self::ending)), by
-/// [`end`](Self::end), or, where the request was torn down by a
-/// panic, when this is dropped.
+/// A key that a request has claimed. It ends with the settlement of its request ([`ending`](Self::ending)), with
+/// [`end`](Self::end) or, after a panic in the request, when it is dropped.
 pub struct ClaimedKey {
     ledger: Ledger,
     sealing_keys: KeyRing,
@@ -51,7 +50,7 @@ struct Claimed {
 }
 
 impl ClaimedKey {
-    /// A key that was claimed at this moment.
+    /// Makes the guard of a key that was claimed at this moment.
     pub fn new(
         ledger: Ledger,
         sealing_keys: KeyRing,
@@ -74,16 +73,17 @@ impl ClaimedKey {
         }
     }
 
-    /// Has long answers be kept, too.
+    /// Also stores long responses.
     #[must_use]
     pub fn keeping_long_answers(mut self) -> Self {
         self.max_answer_bytes = MAX_LONG_ANSWER_BYTES;
         self
     }
 
-    /// What ends it together with its request's hold, with the answer to be given again unless it is too long.
+    /// Returns the operation that ends the key together with its request's hold. It stores the response for retries
+    /// unless it is too long.
     ///
-    /// When that is done, it has [`ended`](Self::ended).
+    /// After it is done, call [`ended`](Self::ended).
     pub fn ending(&self, answer: Option<&[u8]>) -> Option<Box<EndKey>> {
         let claimed = self.claimed.as_ref()?;
         let answer = answer
@@ -96,25 +96,25 @@ impl ClaimedKey {
         }))
     }
 
-    /// Notes that it has ended.
+    /// Marks the key as ended.
     pub fn ended(mut self) {
         self.claimed = None;
     }
 
-    /// Ends it after the request's hold has ended. The answer is kept to be given again unless it is too long.
+    /// Ends the key after its request's hold. Stores the response for retries unless it is too long.
     ///
-    /// When it returns, that is done, or goes on without the request.
+    /// When this returns, the key has ended, or its end continues in the background.
     pub async fn end(mut self, answer: Option<Bytes>) {
         if let Some(ending) = self.begin_ending(answer) {
             let _ = tokio::time::timeout(END_TIMEOUT, ending).await;
         }
     }
 
-    /// In a task of its own: what a finished request waits for must not be lost when it waits no longer.
+    /// Ends the key in a task of its own: its end must not be lost if the finished request stops waiting.
     fn begin_ending(&mut self, answer: Option<Bytes>) -> Option<JoinHandle<()>> {
         let end = self.ending(answer.as_deref())?;
         let account = self.claimed.take()?.account;
-        // There is none where a runtime is being torn down; another node, or the next start, sees that it is over.
+        // No runtime exists during its shutdown; another node, or the next start, ends the key.
         let runtime = Handle::try_current().ok()?;
         let ledger = self.ledger.clone();
         Some(runtime.spawn(end_at_last(ledger, account, *end)))
@@ -135,7 +135,7 @@ impl Claimed {
     }
 }
 
-/// Opens the answer that was kept for an earlier request of this account, with the same key and content.
+/// Opens the stored response of an earlier request of this account, with the same key and content.
 pub fn open_answer(
     keys: &KeyRing,
     account: &AccountId,
@@ -149,7 +149,7 @@ pub fn open_answer(
     Some(opened.map(Bytes::from))
 }
 
-/// What is authenticated with an answer.
+/// Returns the authenticated data of a response.
 fn fields<'a>(
     account: &'a AccountId,
     claim: &'a Claim,
@@ -172,7 +172,7 @@ async fn end_at_last(ledger: Ledger, account: AccountId, end: EndKey) {
         let action = Action::EndKey(end.clone());
         let outcome = ledger.submit(&account, action, deadline).await;
         match outcome {
-            // Its settlement is still on its way.
+            // The hold's settlement is still in the queue.
             Err(LedgerError::Refused(Refusal::StillOpen)) if Instant::now() + pause < deadline => {
                 tokio::time::sleep(pause).await;
                 pause = (pause * 2).min(LONGEST_PAUSE);
@@ -180,7 +180,7 @@ async fn end_at_last(ledger: Ledger, account: AccountId, end: EndKey) {
             Ok(_) => return,
             Err(error) => {
                 let request_id = &end.request_id;
-                tracing::warn!(request_id, %error, "an idempotency key does not end");
+                tracing::warn!(request_id, %error, "cannot end an idempotency key");
                 return;
             }
         }

@@ -1,61 +1,60 @@
-//! Idempotency keys as an account has them: plain rules, without I/O and without a clock.
+//! The rules of an account's idempotency keys: plain functions, without I/O and without a clock.
 //!
-//! A key is claimed where the hold of its request is opened, all or nothing. Where that hold is released the key is free
-//! again; where anything is charged, of 0 even, the key ends after it: completed, with the answer if there is one to give
-//! again.
+//! A request claims its key together with its hold, or gets neither. A release of the hold frees the key; after a
+//! charge, even of 0, the key ends: completed, with the stored response if one exists.
 //!
-//! **Invariant:** of any number of requests with one key, one is served at a time, and once one was charged, none is
-//! served again. If its node went away before the key ended, the key still names it and its charge.
+//! **Invariant:** of any number of requests with one key, one is served at a time, and after a charge none is served
+//! again. If its node fails before the key ends, the key still names the request and its charge.
 
 use weir_storage::clock::Millis;
 
 use crate::credits::Credits;
 use crate::operation::{BootId, Claim, HoldId, Served, Taken};
 
-/// Hours that a key is kept.
+/// Hours for which a key is kept.
 pub const KEPT_HOURS: i64 = 24;
 
-/// A key that has not ended so long after it was claimed, though its hold has and its node is there, will not: it ends
-/// within seconds of the hold, unless the database was away just then.
+/// Time after which an unfinished key is over, although its hold has ended and its node is live: a key ends within
+/// seconds of its hold, unless the database was unavailable at that moment.
 const OVER_AFTER_MS: i64 = 15 * 60_000;
 
-/// A key that was claimed.
+/// A claimed key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Key {
-    /// As the request brought it.
+    /// The key from the request.
     pub name: String,
-    /// What tells its request from another one.
+    /// The digest of the request's content.
     pub request_digest: [u8; 32],
-    /// The request that has claimed it.
+    /// The request that claimed the key.
     pub request_id: String,
     /// That request's hold.
     pub hold: HoldId,
-    /// The run of a node that serves it.
+    /// The run of the node that serves it.
     pub boot_id: BootId,
-    /// The moment at which the request was to be served.
+    /// The time of the claim.
     pub created_at: Millis,
-    /// The moment from which on anybody may claim it.
+    /// The time from which any request may claim the key.
     pub expires_at: Millis,
-    /// The moment at which its request was over, if something was charged for that.
+    /// The time at which its request ended with a charge.
     pub completed_at: Option<Millis>,
-    /// The answer to give again, sealed.
+    /// The stored response, sealed.
     pub answer: Option<Vec<u8>>,
-    /// Until when the run's lease is valid, if it is known to have had one. Loaded, never written.
+    /// The end of the run's lease, if it had one. Loaded, never written.
     pub leased_until: Option<Millis>,
 }
 
-/// What has become of a hold, as far as its key asks.
+/// The state of a hold, for its key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Fate {
     Open,
-    /// Settled, or expired: so much was charged, of 0 even.
+    /// Settled or expired: this amount was charged, even if it is 0.
     Charged(Credits),
-    /// Released, or there never was one.
+    /// Released, or never opened.
     Nothing,
 }
 
 impl Key {
-    /// Why another request that brings this key is not served; `None` if it may be.
+    /// Returns the reason why another request with this key is not served; `None` if it may be.
     pub(crate) fn refuses(&self, claim: &Claim, at: Millis, hold: Fate) -> Option<Taken> {
         if at >= self.expires_at || hold == Fate::Nothing {
             return None;
@@ -64,7 +63,7 @@ impl Key {
             return Some(Taken::OtherRequest);
         }
         let Fate::Charged(charged) = hold else {
-            // A sweep has yet to end it, if its node does not.
+            // If its node does not end the hold, a sweep will.
             return Some(Taken::InProgress);
         };
         let is_leased = self.leased_until.is_some_and(|until| at < until);
@@ -81,7 +80,7 @@ impl Key {
     }
 }
 
-/// When a key lapses that is claimed at this moment.
+/// Returns the expiry of a key that is claimed at this moment.
 pub fn expires_at(claimed_at: Millis) -> Millis {
     Millis(claimed_at.0 + KEPT_HOURS * 3_600_000)
 }

@@ -1,4 +1,4 @@
-//! The ledger as requests use it: one committer a node, its lease, and what it does by itself.
+//! The ledger for requests: one committer for each node, its lease, and its background tasks.
 
 mod upkeep;
 
@@ -28,10 +28,10 @@ use crate::store::history::KeyedRequest;
 use crate::store::{Store, StoreError};
 use crate::usage::RequestUsage;
 
-/// Operations that wait for the committer; whoever brings more waits to hand them over.
+/// The committer's queue; further callers wait for a place.
 const QUEUE: usize = 4_096;
 
-/// The ledger as requests use it. Cheap to clone.
+/// The ledger for requests. Cheap to clone.
 #[derive(Clone)]
 pub struct Ledger(Arc<Inner>);
 
@@ -41,7 +41,7 @@ struct Inner {
     time: DatabaseClock,
     boot_id: BootId,
     lease: LeaseSettings,
-    /// Until when this node's lease is known to be valid, in milliseconds of the monotonic clock.
+    /// The end of this node's lease, in milliseconds of the monotonic clock.
     leased_until_ms: AtomicU64,
     renewing: Mutex<()>,
     /// Holds that stay open for longer than any request.
@@ -51,7 +51,7 @@ struct Inner {
     stopping: CancellationToken,
 }
 
-/// Says for as long as it is there that a hold of this node is in use, however old it is.
+/// A guard for a hold of this node: sweeps ignore the hold's age while the guard exists.
 pub struct KeptOpen {
     all: Arc<std::sync::Mutex<BTreeSet<HoldId>>>,
     hold: HoldId,
@@ -69,24 +69,24 @@ impl Drop for KeptOpen {
 pub struct Settlement {
     /// The credits that the account paid.
     pub charged: Credits,
-    /// The rest of the price, which it could not pay: our loss.
+    /// The rest of the price, which the account could not pay: our loss.
     pub overrun: Credits,
 }
 
-/// Why an operation was not done, or is not known to be.
+/// The reason why an operation failed, or has an unknown outcome.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum LedgerError {
-    /// It was refused, and nothing has changed.
+    /// The ledger rejected the operation, and nothing has changed.
     #[error(transparent)]
     Refused(#[from] Refusal),
-    /// The deadline has passed. A hold is not opened, or released again; everything else is still done.
-    #[error("the ledger did not answer in time")]
+    /// The deadline has passed. A hold is not opened, or is released again; every other operation is still done.
+    #[error("the ledger did not respond in time")]
     Late,
-    /// This node can get no valid lease, or the ledger has stopped.
+    /// This node has no valid lease, or the ledger has stopped.
     #[error("the ledger is not available")]
     Unavailable,
-    /// The database refuses the operation, which is a defect of weir.
-    #[error("the database refuses: {0}")]
+    /// The database rejects the operation, which is a defect of weir.
+    #[error("the database rejects the operation: {0}")]
     Rejected(String),
 }
 
@@ -129,47 +129,48 @@ impl Ledger {
         Ok(ledger)
     }
 
-    /// The id of this run, which its holds carry.
+    /// Returns the id of this run, which its holds carry.
     pub fn boot_id(&self) -> &BootId {
         &self.0.boot_id
     }
 
-    /// The runs of nodes that are live, this one's among them.
+    /// Returns the live nodes' runs, including this one.
     pub async fn live_runs(&self) -> sqlx::Result<Vec<BootId>> {
         self.0.store.live_runs(self.now()).await
     }
 
-    /// Why nothing can be charged on this node, in words; `None` while it can.
+    /// Returns the reason why this node cannot charge, in words; `None` while it can.
     pub fn trouble(&self) -> Option<String> {
         if self.0.submit.is_closed() {
-            return Some("its committer is gone, and only a new start mends that".to_owned());
+            return Some("its committer has stopped, and only a restart helps".to_owned());
         }
         self.0.health.trouble()
     }
 
-    /// This moment by the database's clock, which decides about leases, periods and the life of keys.
+    /// Returns the database's time, which decides about leases, periods and the expiry of keys.
     pub fn now(&self) -> Millis {
         self.0.time.now()
     }
 
-    /// What is wrong with this node's own clock, in words; `None` if it shows what the database's does, more or less.
+    /// Returns the problem of this node's own clock, in words; `None` if it is close to the database's.
     pub fn clock_trouble(&self) -> Option<String> {
         self.0.time.trouble()
     }
 
-    /// Its figures since the start.
+    /// Returns the ledger's metrics since the start.
     pub fn metrics(&self) -> &LedgerMetrics {
         self.0.health.metrics()
     }
 
-    /// How many holds of this node are open.
+    /// Returns the number of this node's open holds.
     pub async fn open_holds(&self) -> sqlx::Result<i64> {
         self.0.store.count_open_holds(&self.0.boot_id).await
     }
 
-    /// Reserves credits. When this returns `Ok`, the hold is durable, and the caller must end it.
+    /// Reserves credits. After `Ok`, the hold is durable, and the caller must end it.
     ///
-    /// When it does not, or is dropped before it returns, there is no hold, or there soon is none.
+    /// After an error, or if the future is dropped before it returns, no hold exists, or the committer releases it
+    /// soon.
     pub async fn open(
         &self,
         account: &AccountId,
@@ -181,8 +182,9 @@ impl Ledger {
             .map(drop)
     }
 
-    /// The same for a request that may bring an idempotency key: it is claimed with the hold, or neither is done. Returns
-    /// the moment of it. If anything is charged, the caller must also [end the key](crate::idempotency::ClaimedKey).
+    /// Does the same for a request with an optional idempotency key: claims the key together with the hold, or does
+    /// neither. Returns the time of the hold. If anything is charged, the caller must also [end the
+    /// key](crate::idempotency::ClaimedKey).
     pub async fn open_claiming(
         &self,
         account: &AccountId,
@@ -191,11 +193,11 @@ impl Ledger {
         deadline: Instant,
     ) -> Result<Millis, LedgerError> {
         if !self.is_leased() {
-            // Others would take its holds for abandoned.
+            // Without a lease, other nodes would treat its holds as abandoned.
             match timeout_at(deadline, self.renew_lapsed_lease()).await {
                 Ok(Ok(())) => {}
                 Ok(Err(error)) => {
-                    tracing::warn!(%error, "renewing the ledger's lapsed lease");
+                    tracing::warn!(%error, "cannot renew the ledger's expired lease");
                     return Err(LedgerError::Unavailable);
                 }
                 Err(_) => return Err(LedgerError::Late),
@@ -227,8 +229,8 @@ impl Ledger {
         done(answer).map(|_| at)
     }
 
-    /// Has a hold of this node be taken for one that is in use, also where it is older than any request. It is for holds that
-    /// others draw on.
+    /// Protects a hold of this node from sweeps, even if it is older than any request. For holds that are parents of
+    /// others.
     pub fn keep_open(&self, hold: &HoldId) -> KeptOpen {
         let all = self.0.kept_open.clone();
         all.lock()
@@ -240,7 +242,7 @@ impl Ledger {
         }
     }
 
-    /// Ends a hold: so much was used. If the deadline passes, settling goes on.
+    /// Settles a hold at this usage. After the deadline, settling continues in the background.
     pub async fn settle(
         &self,
         account: &AccountId,
@@ -256,9 +258,9 @@ impl Ledger {
         }
     }
 
-    /// Ends a hold: nothing was delivered. If the deadline passes, releasing goes on.
+    /// Releases a hold: nothing was delivered. After the deadline, releasing continues in the background.
     ///
-    /// `cost` is what a provider asks for the request all the same, if anything. It is reported, and charged to nobody.
+    /// `cost` is the provider's price for the request, if any. It is reported, and charged to no account.
     pub async fn release(
         &self,
         account: &AccountId,
@@ -270,13 +272,13 @@ impl Ledger {
         self.submit(account, action, deadline).await.map(drop)
     }
 
-    /// The same, for whoever can not wait.
+    /// Releases a hold in the background.
     pub fn release_soon(&self, account: &AccountId, hold: HoldId) {
         let operation = self.operation(account, Action::Release { hold, cost: None });
         self.send_soon(Submitted::Operation(operation, None));
     }
 
-    /// Notes what was used so far, which is charged if this node does not come to settle.
+    /// Records the usage so far, which is charged if this node cannot settle.
     pub async fn checkpoint(
         &self,
         account: &AccountId,
@@ -287,7 +289,7 @@ impl Ledger {
         self.submit(account, action, deadline).await.map(drop)
     }
 
-    /// The same, for whoever does not wait. Where many wait already it is left out: a later one says more.
+    /// Records the usage so far in the background. A busy committer drops it: a later checkpoint has more.
     pub fn note(&self, account: &AccountId, checkpoint: Checkpoint) {
         let operation = self.operation(account, Action::Checkpoint(checkpoint));
         let _ = self
@@ -296,15 +298,15 @@ impl Ledger {
             .try_send(Submitted::Operation(operation, None));
     }
 
-    /// Ends a hold at its last checkpoint, as if this node had gone away: for whoever can neither settle nor wait.
+    /// Ends a hold at its last checkpoint, as after this node's failure: for a caller that can neither settle nor wait.
     pub fn abandon(&self, account: &AccountId, hold: HoldId) {
         let operation = self.operation(account, Action::Expire { hold });
         self.send_soon(Submitted::Operation(operation, None));
     }
 
-    /// Does any operation. If the deadline passes, it is done all the same.
+    /// Does an operation. After the deadline, it is done all the same.
     ///
-    /// To open a hold, see [`Self::open`], which does not leave one behind.
+    /// To open a hold, see [`Self::open`], which leaves no hold behind.
     pub async fn submit(
         &self,
         account: &AccountId,
@@ -331,7 +333,7 @@ impl Ledger {
         }
     }
 
-    /// What an account has, the period begun that is due; `None` if there is no such user.
+    /// Returns an account, after beginning its period if it is due; `None` if the user does not exist.
     pub async fn find_account(&self, id: &AccountId) -> sqlx::Result<Option<Account>> {
         let store = &self.0.store;
         let account = match store.find_account(id).await? {
@@ -347,25 +349,25 @@ impl Ledger {
         }))
     }
 
-    /// What has become of the request that claimed an idempotency key.
+    /// Returns the state of the request that claimed an idempotency key.
     pub async fn find_keyed(&self, account: &AccountId, key: &str) -> sqlx::Result<KeyedRequest> {
         self.0.store.find_keyed(account, key).await
     }
 
-    /// Waits until everything that was asked for is done, and gives the lease up. Callers must be gone.
+    /// Waits until all operations are done, and releases the lease. No caller may remain.
     pub async fn stop(&self) {
         self.0.stopping.cancel();
-        // What is sent by tasks is asked for, too.
+        // Operations of background tasks also belong to them.
         self.0.tasks.close();
         self.0.tasks.wait().await;
-        // The committer ends when nothing can come any more; this handle alone would keep it waiting.
+        // The committer ends when no sender remains, and this handle is a sender.
         let (reply, flushed) = oneshot::channel();
         if self.0.submit.send(Submitted::Flush(reply)).await.is_ok() {
             let _ = flushed.await;
         }
         let now = self.0.time.now();
         if let Err(error) = self.0.store.end_lease(&self.0.boot_id, now).await {
-            tracing::warn!(%error, "giving up the ledger's lease; it lapses by itself");
+            tracing::warn!(%error, "cannot release the ledger's lease; it expires by itself");
         }
     }
 
@@ -386,7 +388,7 @@ impl Ledger {
     }
 }
 
-/// A hold that is being opened. Dropped before the outcome is seen, it leaves none behind.
+/// A hold that is being opened. Dropping it before the outcome arrives leaves no hold behind.
 struct Opening<'a> {
     ledger: &'a Ledger,
     release: Option<Operation>,
@@ -398,7 +400,7 @@ impl Drop for Opening<'_> {
         let Some(operation) = self.release.take() else {
             return;
         };
-        // From here on the committer sees that nobody waits. What it said before that is seen here.
+        // From here on the committer sees that no caller waits. An outcome that it sent before is handled here.
         self.answer.close();
         if let Ok(Ok(Ok(Done::Opened))) = self.answer.try_recv() {
             self.ledger.send_soon(Submitted::Operation(operation, None));
@@ -414,7 +416,7 @@ fn done(answer: Result<Answer, oneshot::error::RecvError>) -> Result<Done, Ledge
     }
 }
 
-/// Does one operation without a [`Ledger`], as a command does: tried again while its outcome is unknown.
+/// Does one operation without a [`Ledger`], for a command: retries while its outcome is unknown.
 pub async fn commit_one(store: &Store, operation: Operation) -> Result<Done, LedgerError> {
     for _ in 0..3 {
         match store.commit(std::slice::from_ref(&operation)).await {
@@ -424,7 +426,7 @@ pub async fn commit_one(store: &Store, operation: Operation) -> Result<Done, Led
             }
             Err(StoreError::Rejected(error)) => return Err(LedgerError::Rejected(error)),
             Err(error) => {
-                tracing::warn!(%error, "trying again");
+                tracing::warn!(%error, "retrying");
                 tokio::time::sleep(Duration::from_millis(200)).await;
             }
         }

@@ -1,36 +1,36 @@
-//! What requests cost, and the ledger that they are paid from.
+//! The prices of requests, and the ledger of the credits that pay for them.
 //!
 //! A request's worst-case price is *held* before its upstream is called, then *settled* at the actual price, or
 //! *released* if nothing was delivered. Amounts are [`Credits`], exact integers from the price list to the database.
 //!
-//! - [`credits`], [`price`], [`plans`]: amounts, what providers ask, what accounts get; [`pricing`]: what a request
-//!   costs; [`usage`]: what it used.
-//! - [`operation`]: what can be asked of the ledger; [`account`]: what that does, as plain functions.
-//! - [`budgets`]: how much an account or a key may spend in which time.
-//! - [`committer`]: many operations in one transaction; [`store`]: the SQL of it; [`verify`]: whether what is stored
-//!   is sound.
-//! - [`archive`]: how old entries leave the database.
-//! - [`Ledger`] is what requests use; [`keys`]: one outcome for each idempotency key that they bring; [`idempotency`]: the
-//!   answers that are kept with them.
+//! - [`credits`], [`price`], [`plans`]: amounts, providers' prices, accounts' plans; [`pricing`]: the cost of a
+//!   request; [`usage`]: its usage.
+//! - [`operation`]: the operations of the ledger; [`account`]: their effects, as plain functions.
+//! - [`budgets`]: limits on the spending of an account or a key in a window.
+//! - [`committer`]: many operations in one transaction; [`store`]: its SQL; [`verify`]: verification of the stored
+//!   data.
+//! - [`archive`]: the removal of old entries from the database.
+//! - [`Ledger`] is the interface for requests; [`keys`]: one outcome for each idempotency key; [`idempotency`]: the
+//!   responses that are stored with keys.
 //!
 //! **Invariant:** nothing outside this crate writes a row of the ledger.
-//! **Invariant:** whoever is told that something is done will find it done, whatever crashes.
-//! **Invariant:** a hold ends once. One whose node went away ends within the node's lease and one sweep, at
-//! its last checkpoint; if the node comes back with more to say, the difference is posted.
+//! **Invariant:** an operation whose caller has received its outcome is durable, after any crash.
+//! **Invariant:** a hold ends once. The hold of a failed node ends within the node's lease and one sweep, at its last
+//! checkpoint; if the node returns with a settlement, the difference is posted.
 //!
-//! **Architecture invariant:** nothing here knows HTTP, a plugin, or a provider's wire format. Whoever serves a
-//! request counts what it used, and says so here; the ledger asks nobody.
+//! **Architecture invariant:** this crate knows neither HTTP, nor plugins, nor a provider's wire format. The caller
+//! counts a request's usage and reports it here; the ledger calls no other part.
 //!
-//! **Invariant:** leases, periods and the life of idempotency keys go by the database's clock, never by a node's. So a
-//! node whose clock is wrong ends nothing of the others'.
+//! **Invariant:** leases, periods and the expiry of idempotency keys use the database's clock, never a node's. A node
+//! with a wrong clock therefore ends nothing of other nodes.
 //!
 //! | To … | touch |
 //! |---|---|
-//! | change which credits are spent first | [`account`] and its table test |
-//! | change what a plan gives | [`plans`] |
-//! | change how a price becomes a charge | [`pricing`] |
-//! | count another thing in usage | [`usage::UsageCounts`], a migration that adds its column |
-//! | add an operation | a variant of [`operation::Action`], what it does in [`account`]; a migration if it posts an entry of a new kind |
+//! |change the order in which credits are spent | [`account`] and its table test |
+//! |change a plan's credits | [`plans`] |
+//! |change the conversion of prices to charges | [`pricing`] |
+//! |add a count to usage | [`usage::UsageCounts`], a migration that adds its column |
+//! |add an operation | a variant of [`operation::Action`], its effect in [`account`]; a migration if it posts an entry of a new kind |
 
 pub mod account;
 pub mod archive;

@@ -1,4 +1,4 @@
-//! What can be asked of the ledger, and what it answers.
+//! The operations of the ledger, and their outcomes.
 
 use std::fmt;
 
@@ -12,143 +12,143 @@ use crate::credits::Credits;
 use crate::plans::{Period, Plan};
 use crate::usage::RequestUsage;
 
-/// One thing to do to one account.
+/// A change of one account.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Operation {
-    /// The account that it is about.
+    /// The account.
     pub account: AccountId,
-    /// The moment at which it was asked for. However late it is done, it counts as of then.
+    /// The time of the request. The operation counts from this time, even if it is done later.
     pub at: Millis,
-    /// The change that is asked for.
+    /// The change.
     pub action: Action,
 }
 
-/// What to do. Whoever asks names it, so that asking again is safe.
+/// The kind of change. The caller provides the ids, so that a repeat is safe.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Action {
     /// Reserve credits.
     Open {
-        /// The request that they are for, and how many.
+        /// The request and the amount.
         open: Open,
-        /// The run of a node that will end the hold.
+        /// The run of the node that will end the hold.
         boot_id: BootId,
-        /// The idempotency key of the request, to be claimed with it.
+        /// The request's idempotency key, claimed together with the hold.
         claim: Option<Box<Claim>>,
     },
-    /// End a hold: so much was used.
+    /// Settle a hold at this usage.
     Settle(Settle),
-    /// End a hold: nothing was used.
+    /// Release a hold: nothing was used.
     Release {
         /// The hold, open or expired.
         hold: HoldId,
-        /// What served the request, and what a provider asks for it although nothing was delivered: a cost that nobody pays.
+        /// The upstream, and its charge although nothing was delivered: a cost without a payer.
         cost: Option<Box<RequestUsage>>,
     },
-    /// End a hold whose node is gone: as much was used as its last checkpoint says.
+    /// End a hold of a failed node at its last checkpoint.
     Expire {
         /// The open hold.
         hold: HoldId,
     },
-    /// Note what was used so far.
+    /// Record the usage so far.
     Checkpoint(Checkpoint),
-    /// Begin the next period, if it is due. Opening a hold does so too.
+    /// Begin the next period, if it is due. Opening a hold also does so.
     ResetPeriod,
-    /// Begin a period that was paid for, or raise the plan of the current one.
+    /// Begin a paid period, or raise the plan of the current one.
     Grant(Grant),
-    /// Add credits that were bought.
+    /// Add bought credits.
     TopUp(TopUp),
-    /// Take credits back. What is spent already is owed.
+    /// Take credits back. Spent credits are owed.
     Refund(Refund),
-    /// Put right what went wrong.
+    /// Correct the balance.
     Adjust(Adjust),
-    /// Note whether the paid plan goes on after its period: with a grace for the payment, or not at all.
+    /// Record whether the paid plan renews after its period: with a grace period for the payment, or not at all.
     Renewal {
-        /// Whether it goes on.
+        /// Whether it renews.
         renews: bool,
     },
-    /// Note below how many credits the account is low.
+    /// Set the balance below which the account is low.
     Watch {
-        /// The bound, which is not low itself; `None` for an account that is never low.
+        /// The bound, which itself is not low; `None` for an account that is never low.
         below: Option<Credits>,
     },
-    /// Set how much the account, or one of its keys, may spend in which time.
+    /// Set the budgets of the account, or of one of its keys.
     SetBudgets(Box<SetBudgets>),
-    /// End an idempotency key whose request is over.
+    /// End an idempotency key after its request.
     EndKey(EndKey),
 }
 
-/// What an entry keeps of an operation that has an id, to tell a repeat from something else under the same id.
+/// The stored form of an operation with an id, which distinguishes a repeat from another operation with the same id.
 ///
-/// It is stored as JSON and read by later versions, and by earlier ones while nodes are upgraded: a field that is added
-/// has `#[serde(default)]`, a default that says what was done without it, and an earlier text in the test.
+/// It is stored as JSON and read by later versions, and by earlier ones during an upgrade. A new field therefore needs
+/// `#[serde(default)]`, a default that matches the former behaviour, and an earlier text in the test.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Asked {
-    /// A period that was paid for.
+    /// A paid period.
     Grant(Grant),
-    /// Credits that were bought.
+    /// Bought credits.
     TopUp(TopUp),
-    /// Credits to be taken back.
+    /// Credits to take back.
     Refund(Refund),
-    /// What an operator has put right.
+    /// An operator's correction.
     Adjust(Adjust),
 }
 
 /// Reserves credits for a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Open {
-    /// The new hold's id, made up by the caller; see [`weir_storage::ids::hold_id`].
+    /// The new hold's id, generated by the caller; see [`weir_storage::ids::hold_id`].
     pub hold: HoldId,
-    /// The most that the request can cost.
+    /// The maximum cost of the request.
     pub amount: Credits,
-    /// The id of the request that it is for.
+    /// The request's id.
     pub request_id: String,
-    /// The hold to draw on, instead of the account.
+    /// The hold to draw on instead of the account.
     pub parent: Option<HoldId>,
-    /// Where the request came from.
+    /// The source of the request.
     pub source: RequestSource,
     /// The key or task, if any.
     pub source_id: Option<String>,
-    /// The id of the key whose budgets it is held against, besides the account's. Of a hold that is there: if it has any; of
-    /// one that draws on another, that one's.
+    /// The id of the key whose budgets apply besides the account's. A stored hold has it only if the key has budgets; a
+    /// hold with a parent has the parent's.
     pub key_id: Option<String>,
-    /// The model that was asked for.
+    /// The requested model.
     pub model: String,
 }
 
-/// Bytes of an idempotency key.
+/// Maximum bytes of an idempotency key.
 pub const MAX_KEY_BYTES: usize = 255;
 
-/// An idempotency key that a request brings.
+/// A request's idempotency key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Claim {
     /// The key, of 1 to [`MAX_KEY_BYTES`] bytes.
     pub key: String,
-    /// SHA-256 of all that tells the request from another one.
+    /// SHA-256 of the request's distinguishing content.
     pub request_digest: [u8; 32],
 }
 
-/// Why a request is not served: an earlier one has brought its key.
+/// The reason why weir does not serve a request: an earlier request has used its key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Taken {
-    /// The earlier request was another one.
+    /// The earlier request had different content.
     OtherRequest,
-    /// The earlier one is still being served: worth asking again.
+    /// The earlier request is still in progress: a retry may succeed.
     InProgress,
     /// The earlier one was served.
     Served(Served),
 }
 
-/// The first request of a key, which was served.
+/// The first, served request of a key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Served {
     /// The request's id.
     pub request_id: String,
     /// Its charge.
     pub charged: Credits,
-    /// Its answer, sealed, if that is kept.
+    /// Its sealed response, if stored.
     pub answer: Option<Vec<u8>>,
-    /// The moment at which the key lapses.
+    /// The time at which the key expires.
     pub expires_at: Millis,
 }
 
@@ -157,130 +157,130 @@ pub struct Served {
 pub struct EndKey {
     /// The key.
     pub key: String,
-    /// The request that has claimed it. The key of another one is left alone.
+    /// The request that claimed it. Another request's key stays unchanged.
     pub request_id: String,
-    /// The request's answer, sealed, if it is to be given again.
+    /// The request's sealed response, if it is stored for retries.
     pub answer: Option<Vec<u8>>,
 }
 
-/// Who pays for a request, and through what it came.
+/// The payer and the source of a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Payer {
     /// The account whose credits are spent.
     pub account: AccountId,
-    /// Where the request came from.
+    /// The source of the request.
     pub source: RequestSource,
     /// The key's hash or the task's id.
     pub source_id: Option<String>,
     /// The id of the key whose budgets apply, besides the account's.
     pub key_id: Option<String>,
-    /// The hold to draw on, instead of the account.
+    /// The hold to draw on instead of the account.
     pub parent: Option<HoldId>,
 }
 
-/// Ends a hold: so much was used.
+/// Settles a hold at this usage.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settle {
     /// The hold, open or expired.
     pub hold: HoldId,
-    /// What the request costs; more than the hold is taken from what is available.
+    /// The request's cost; an amount beyond the hold is taken from the available credits.
     pub credits: Credits,
-    /// What served the request, and what it used.
+    /// The upstream and the usage of the request.
     pub usage: RequestUsage,
-    /// The request's idempotency key, to be ended with it. Its answer says what was charged: where that cannot all be
-    /// paid, the key does not end yet.
+    /// The request's idempotency key, which ends with the settlement. The stored response contains the charge: if the
+    /// account cannot pay all of it, the key does not end yet.
     pub end: Option<Box<EndKey>>,
 }
 
-/// Notes what was used so far.
+/// Records the usage so far.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Checkpoint {
     /// The open hold.
     pub hold: HoldId,
-    /// What the request would cost if it ended now.
+    /// The request's cost so far.
     pub credits: Credits,
-    /// What serves the request, and what it has used.
+    /// The upstream and the usage of the request.
     pub usage: RequestUsage,
 }
 
-/// Begins a period: what is left of the plan's credits lapses, and `credits` take its place.
+/// Begins a period: the rest of the plan's credits expires, and `credits` replace it.
 ///
-/// If the account is in a paid period that began at the same moment, the grant amends that period: the higher plan counts, the
-/// last end counts, and no credits are added.
+/// If the account is in a paid period with the same start, the grant amends that period: the higher plan and the last
+/// end apply, and no credits are added.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Grant {
-    /// Unique for ever, e.g. made of subscription and period start.
+    /// A permanently unique id, e.g. from subscription and period start.
     pub id: OperationId,
-    /// The plan from here on.
+    /// The new plan.
     pub plan: Plan,
-    /// The period that was paid for.
+    /// The paid period.
     pub period: Period,
-    /// What the plan's pool then holds.
+    /// The new credits of the plan's pool.
     pub credits: Credits,
 }
 
-/// Adds credits that were bought.
+/// Adds bought credits.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TopUp {
-    /// Unique for ever, e.g. the payment's id.
+    /// A permanently unique id, e.g. the payment's.
     pub id: OperationId,
-    /// The credits that were bought.
+    /// The bought credits.
     pub credits: Credits,
-    /// If the payment was for a higher plan within a period: a moment in that period. While the account is in that period, the
-    /// credits are plan credits and lapse with it; else they are bought credits.
+    /// For the payment of an upgrade within a period: a moment in that period. While the account is in that period, the
+    /// credits are plan credits and expire with it; otherwise they are bought credits.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub within: Option<Millis>,
 }
 
-/// Takes credits back, as far as they are there and not held. The rest is owed: the next credits pay for it.
+/// Takes credits back if they are in the account and not held. The rest is owed: the next credits repay it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Refund {
-    /// Unique for ever, e.g. the refund's id.
+    /// A permanently unique id, e.g. the refund's.
     pub id: OperationId,
-    /// The pool that they are taken from.
+    /// The pool.
     pub pool: Pool,
-    /// How many.
+    /// The amount.
     pub credits: Credits,
 }
 
-/// Puts right what went wrong: gives credits, or takes some that are there.
+/// Corrects a balance: adds or removes credits.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Adjust {
-    /// Unique for ever.
+    /// A permanently unique id.
     pub id: OperationId,
-    /// Whether the account gets credits or gives some.
+    /// Whether to add or to remove credits.
     pub way: Way,
-    /// The pool that they come to, or are taken from.
+    /// The pool.
     pub pool: Pool,
-    /// How many. They are taken all or none.
+    /// The amount. Removal is complete or not done at all.
     pub credits: Credits,
-    /// Why, in the operator's words.
+    /// The reason, in the operator's words.
     pub reason: String,
     /// The operator.
     pub actor: String,
 }
 
-/// Which way credits go.
+/// The direction of a change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Way {
-    /// To the account.
+    /// Into the account.
     Give,
-    /// From it.
+    /// Out of the account.
     Take,
 }
 
-/// The two kinds of credits of an account.
+/// The two pools of an account.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Pool {
-    /// The plan's, which lapse with their period.
+    /// The plan's credits, which expire with their period.
     Plan,
-    /// The bought ones.
+    /// Bought credits.
     TopUp,
 }
 
-/// Where a request came from.
+/// The source of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RequestSource {
@@ -292,23 +292,23 @@ pub enum RequestSource {
     Agent,
 }
 
-/// A hold is open once, and ends once.
+/// The state of a hold, which is open once, and ends once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HoldState {
-    /// It reserves credits.
+    /// The hold reserves credits.
     Open,
-    /// The price of what was used is posted.
+    /// The price of the usage is posted.
     Settled,
-    /// It is void: nothing was used.
+    /// The hold is void: nothing was used.
     Released,
-    /// Its node went away, and the last checkpoint is posted. A settlement can still come.
+    /// The hold's node has failed, and the last checkpoint is posted. A settlement can still follow.
     Expired,
 }
 
-/// The answer to an operation.
+/// The result of an operation.
 pub type Outcome = Result<Done, Refusal>;
 
-/// It is done: now, or when it was asked for before.
+/// The operation is done: now, or at its first request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Done {
     /// The credits are reserved.
@@ -329,7 +329,7 @@ pub enum Done {
         /// The rest of the price, which it could not pay.
         overrun: Credits,
     },
-    /// The checkpoint, or a later one, is kept.
+    /// The checkpoint, or a later one, is stored.
     Checkpointed,
     /// The account is in its current period.
     PeriodReset,
@@ -338,79 +338,79 @@ pub enum Done {
         /// The plan's credits in it.
         credits: Credits,
     },
-    /// The bought credits are there.
+    /// The bought credits are added.
     ToppedUp {
-        /// The credits that were added.
+        /// The number of credits.
         credits: Credits,
     },
-    /// The credits are gone, or owed.
+    /// The credits are taken back, or owed.
     Refunded {
-        /// The credits that were there to be taken.
+        /// The credits that were taken from the account.
         credits: Credits,
     },
-    /// It is put right.
+    /// The balance is corrected.
     Adjusted {
-        /// The credits that came, or went.
+        /// The credits that were added or removed.
         credits: Credits,
     },
-    /// It is known whether the plan goes on.
+    /// The renewal of the plan is recorded.
     RenewalNoted,
-    /// It is known when the account is low.
+    /// The account's low balance is set.
     Watched,
     /// The budgets apply.
     BudgetsSet,
-    /// The key says what became of its request, or is free again.
+    /// The key has its result, or is free again.
     KeyEnded,
 }
 
-/// It is not done, and nothing has changed.
+/// The operation is not done, and nothing has changed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
     /// Too few credits are available.
     #[error("{required} credits are required and {available} available")]
     Insufficient {
-        /// The amount that was to be held.
+        /// The amount of the hold.
         required: Credits,
-        /// The credits that are there to be held, on the account or its parent hold.
+        /// The available credits, in the account or in its parent hold.
         available: Credits,
     },
-    /// A budget of the account or the key does not allow it.
+    /// A budget of the account or the key rejects the hold.
     #[error("{} credits are required, and a budget has {} left", .0.required, .0.standing.left)]
     OverBudget(Box<Exceeded>),
-    /// There is no such user.
-    #[error("there is no such account")]
+    /// The user does not exist.
+    #[error("the account does not exist")]
     UnknownAccount,
-    /// The account has no such hold.
-    #[error("there is no such hold")]
+    /// The account does not have the hold.
+    #[error("the hold does not exist")]
     UnknownHold,
-    /// The hold has ended otherwise.
+    /// The hold has already ended differently.
     #[error("the hold is {} already", .0.name())]
     Ended(HoldState),
-    /// Something else was done under this id.
-    #[error("the id was used for something else")]
+    /// Another operation used this id.
+    #[error("another operation used this id")]
     Conflict,
     /// The period is over.
     #[error("the period is over")]
     Outdated,
-    /// The period was paid for already, at this plan or a higher one.
-    #[error("the period was granted already")]
+    /// The period was already paid, on this plan or a higher one.
+    #[error("the period was already granted")]
     Granted,
-    /// A later period was paid for already.
-    #[error("a later period was paid for already")]
+    /// A later period was already paid.
+    #[error("a later period was already paid")]
     OlderPeriod,
-    /// An earlier request has brought the idempotency key.
+    /// An earlier request used the idempotency key.
     #[error("the idempotency key is taken")]
     KeyTaken(Taken),
-    /// It is not known yet what becomes of the hold.
+    /// The end of the hold is not known yet.
     #[error("the hold is still open")]
     StillOpen,
-    /// The amount is negative, or more than anybody has; or the period has no days.
+    /// The amount is negative or too large, or the period is empty.
     #[error("the amount is out of range")]
     OutOfRange,
 }
 
 impl Asked {
-    /// The id that it was asked for under.
+    /// Returns the operation's id.
     pub fn id(&self) -> &OperationId {
         match self {
             Self::Grant(grant) => &grant.id,
@@ -422,7 +422,7 @@ impl Asked {
 }
 
 impl Operation {
-    /// The id, if it is one that an entry keeps.
+    /// Returns the id, for operations that entries store with one.
     pub fn id(&self) -> Option<&OperationId> {
         match &self.action {
             Action::Grant(grant) => Some(&grant.id),
@@ -433,7 +433,7 @@ impl Operation {
         }
     }
 
-    /// The holds that it names.
+    /// Returns the holds in the operation.
     pub(crate) fn holds(&self) -> impl Iterator<Item = &HoldId> {
         let (hold, parent) = match &self.action {
             Action::Open { open, .. } => (Some(&open.hold), open.parent.as_ref()),
@@ -446,7 +446,7 @@ impl Operation {
         hold.into_iter().chain(parent)
     }
 
-    /// What an entry keeps of it, if it has an id.
+    /// Returns the stored form, for an operation with an id.
     pub(crate) fn asked(&self) -> Option<Asked> {
         match &self.action {
             Action::Grant(grant) => Some(Asked::Grant(grant.clone())),
@@ -457,7 +457,7 @@ impl Operation {
         }
     }
 
-    /// The idempotency key that it names.
+    /// Returns the idempotency key in the operation.
     pub(crate) fn key(&self) -> Option<&str> {
         match &self.action {
             Action::Open { claim, .. } => claim.as_ref().map(|claim| &*claim.key),
@@ -469,7 +469,7 @@ impl Operation {
 }
 
 impl Open {
-    /// Whether both are of one request. Whose budgets a hold counts for is settled when it is opened.
+    /// Returns whether both belong to one request. The opening decides which budgets a hold counts for.
     pub(crate) fn is_same_as(&self, other: &Self) -> bool {
         let Self {
             hold,
@@ -492,7 +492,7 @@ impl Open {
 }
 
 impl HoldState {
-    /// Its name, for people.
+    /// Returns the state's name, for people.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Open => "open",
@@ -504,7 +504,7 @@ impl HoldState {
 }
 
 impl RequestSource {
-    /// Its name in the API and the database.
+    /// Returns the source's name in the API and the database.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Web => "web",
@@ -513,7 +513,7 @@ impl RequestSource {
         }
     }
 
-    /// The source of this name.
+    /// Returns the source with this name.
     pub fn of(name: &str) -> Option<Self> {
         [Self::Web, Self::ApiKey, Self::Agent]
             .into_iter()
@@ -521,37 +521,37 @@ impl RequestSource {
     }
 }
 
-/// An account: the id of its user.
+/// The id of an account, which is its user's id.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct AccountId(pub String);
 
-/// A hold.
+/// The id of a hold.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct HoldId(pub String);
 
-/// A run of a node, from its start to its end. Never empty.
+/// The id of a node's run, from its start to its end. Never empty.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct BootId(String);
 
-/// A grant, a top-up, a refund or an adjustment.
+/// The id of a grant, a top-up, a refund or an adjustment.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct OperationId(pub String);
 
 impl BootId {
-    /// An id for a run that begins.
+    /// Makes an id for a new run.
     pub fn fresh() -> Self {
         Self(ids::boot_id())
     }
 
-    /// The run of this name, unless that is empty.
+    /// Returns the run with this name, unless the name is empty.
     pub fn of(name: &str) -> Option<Self> {
         (!name.is_empty()).then(|| Self(name.to_owned()))
     }
 
-    /// As it is stored.
+    /// Returns the stored form.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -629,7 +629,7 @@ mod tests {
         ] {
             assert_eq!(serde_json::from_str::<Asked>(stored).unwrap(), asked);
             assert_eq!(serde_json::to_string(&asked).unwrap(), stored);
-            // What a later version has stored, while nodes are upgraded.
+            // JSON from a later version, during an upgrade.
             let later = stored.replace("}}", r#","occasion":"gift"}}"#);
             assert_eq!(serde_json::from_str::<Asked>(&later).unwrap(), asked);
         }

@@ -1,9 +1,8 @@
 //! Plans and their periods.
 //!
-//! A plan gives credits at the start of each period, which lapse at its end. Paid plans take their
-//! periods from the payment processor. Periods of the free plan are months since the account was made,
-//! counted by the calendar in UTC: of an account made on 31 January one begins on 28 February and the next
-//! on 31 March.
+//! A plan grants credits at the start of each period, which expire at its end. The payment processor defines the
+//! periods of paid plans. Periods of the free plan are calendar months in UTC since the account's creation: for an
+//! account from 31 January, one begins on 28 February and the next on 31 March.
 
 use std::fmt;
 use std::str::FromStr;
@@ -17,7 +16,7 @@ use weir_storage::clock::Millis;
 
 use crate::credits::Credits;
 
-/// A subscription, or the free plan of those who have none.
+/// A subscription, or the free plan of users without one.
 #[derive(
     Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
 )]
@@ -37,18 +36,18 @@ pub enum Plan {
 pub struct Period {
     /// The first moment that belongs to it.
     pub start: Millis,
-    /// The first moment that does not.
+    /// The first moment after it.
     pub end: Millis,
 }
 
-/// Days that a paid plan stays on after its period while the payment for the next one is under way.
+/// Days that a paid plan stays active after its period while the payment for the next one is pending.
 pub(crate) const GRACE_DAYS: i64 = 3;
 
 impl Plan {
-    /// All of them.
+    /// All plans.
     pub const ALL: [Self; 3] = [Self::Free, Self::Guru, Self::Pro];
 
-    /// The credits of one period.
+    /// Returns the credits of one period.
     pub const fn monthly_credits(self) -> Credits {
         match self {
             Self::Free => Credits::whole(500),
@@ -57,7 +56,7 @@ impl Plan {
         }
     }
 
-    /// Its name in the API and the database.
+    /// Returns the plan's name in the API and the database.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Free => "free",
@@ -66,8 +65,8 @@ impl Plan {
         }
     }
 
-    /// When a period of this plan is over if nobody has begun another: the free plan's at its end, a paid
-    /// one's after a grace.
+    /// Returns the time at which a period of this plan ends without a new one: the free plan's at its end, a paid
+    /// plan's after the grace period.
     pub(crate) fn lapses_at(self, period: Period) -> Millis {
         match self {
             Self::Free => period.end,
@@ -93,18 +92,18 @@ impl fmt::Display for Plan {
     }
 }
 
-/// There is no plan of that name.
+/// The plan does not exist.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("there are the plans free, guru and pro")]
+#[error("the plan must be free, guru or pro")]
 pub struct UnknownPlan;
 
 impl Period {
-    /// Whether a moment belongs to it.
+    /// Returns whether a moment is in the period.
     pub fn contains(self, moment: Millis) -> bool {
         self.start <= moment && moment < self.end
     }
 
-    /// The month of the calendar that a moment belongs to, in UTC.
+    /// Returns a moment's calendar month in UTC.
     pub fn of_calendar_month(moment: Millis) -> Self {
         let moment = Timestamp::from_millisecond(moment.0).unwrap_or_default();
         let date = moment.to_zoned(TimeZone::UTC).date();
@@ -114,13 +113,13 @@ impl Period {
         }
     }
 
-    /// The month since `anchor` that `now` belongs to; the first one if `now` is before it.
+    /// Returns the month since `anchor` that contains `now`; the first one if `now` precedes it.
     ///
-    /// Each start is counted from the anchor and not from the start before it, which a short month would
-    /// have moved for good.
+    /// Each start counts from the anchor: counting from the previous start would let a short month move all later
+    /// starts.
     pub fn monthly(anchor: Millis, now: Millis) -> Self {
         let start = |months: i64| months_after(anchor, months);
-        // No month has more than 31 days, so that this is at most the right one, and soon is.
+        // No month has more than 31 days, so this is at most the right month, and is soon reached.
         let mut months = (now.0.saturating_sub(anchor.0) / (31 * 86_400_000)).max(0);
         while start(months + 1) <= now && start(months + 1) > start(months) {
             months += 1;
@@ -132,7 +131,7 @@ impl Period {
     }
 }
 
-/// The same day and time so many months later, or the month's last day. Beyond what calendars reach, the
+/// Returns the same day and time after some months, or the month's last day. Beyond the calendar's range, returns the
 /// moment itself.
 fn months_after(anchor: Millis, months: i64) -> Millis {
     let later = Timestamp::from_millisecond(anchor.0)
@@ -146,7 +145,7 @@ fn months_after(anchor: Millis, months: i64) -> Millis {
     later.map_or(anchor, |later| Millis(later.timestamp().as_millisecond()))
 }
 
-/// The day of a moment in UTC, as `YYYY-MM-DD`.
+/// Returns the day of a moment in UTC, as `YYYY-MM-DD`.
 pub fn day(moment: Millis) -> String {
     Timestamp::from_millisecond(moment.0)
         .unwrap_or_default()
@@ -155,7 +154,7 @@ pub fn day(moment: Millis) -> String {
         .to_string()
 }
 
-/// The first moment of a day in UTC, which is written as `YYYY-MM-DD`.
+/// Parses a day as `YYYY-MM-DD`, and returns its first moment in UTC.
 pub fn start_of_day(day: &str) -> Option<Millis> {
     let day: Date = (day.len() == "YYYY-MM-DD".len()).then(|| day.parse().ok())??;
     Some(first_moment(day))
@@ -166,7 +165,7 @@ fn first_moment(day: Date) -> Millis {
     Millis(since.as_secs() * 1_000)
 }
 
-/// The first moments of the first and of the last day of a calendar month in UTC, which is written as `YYYY-MM`.
+/// Parses a calendar month as `YYYY-MM`, and returns the first moments of its first and last day in UTC.
 pub fn days_of_month(month: &str) -> Option<[Millis; 2]> {
     let first: Date = format!("{month}-01").parse().ok()?;
     Some([first, first.last_of_month()].map(first_moment))

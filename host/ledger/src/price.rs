@@ -1,7 +1,7 @@
 //! Prices as exact integers.
 //!
-//! One credit is 0.001 USD, so that one nano-USD is one micro-credit and a provider's price list needs
-//! no conversion: a price is held in nano-USD (= micro-credits before the factor) per million tokens.
+//! One credit is 0.001 USD, so that one nano-USD is one micro-credit and a provider's price list needs no conversion: a
+//! price is stored in nano-USD (= micro-credits before the factor) per million tokens.
 
 use serde::de::Error;
 use serde::{Deserialize, Deserializer};
@@ -16,40 +16,39 @@ pub struct NanoUsd(pub i64);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Factor(pub i64);
 
-/// The dearest price that is believed: 1 million USD per million tokens. Keeps all later arithmetic
-/// on i128 far from its bounds.
+/// The maximum valid price: 1 million USD per million tokens. It keeps all later arithmetic on i128 far from overflow.
 const MAX_USD: i64 = 1_000_000;
 
-/// What a model costs at one upstream, before the factors.
+/// A model's price at one upstream, before the factors.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Price {
-    /// By tokens.
+    /// Prices of tokens.
     Text {
-        /// Up to the threshold of `above`, or always.
+        /// Prices up to the threshold of `above`, or always.
         base: TokenPrices,
-        /// For requests whose input is longer than so many tokens.
+        /// The threshold in input tokens, and the prices of requests with more.
         above: Option<(u64, TokenPrices)>,
     },
-    /// Flat, per image.
+    /// A flat price per image.
     Image(NanoUsd),
 }
 
 /// Prices per million tokens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TokenPrices {
-    /// Input that is neither read from nor written to the upstream's cache.
+    /// Input tokens outside the upstream's cache.
     pub input: NanoUsd,
-    /// Input read from the cache.
+    /// Input tokens that were read from the cache.
     pub cache_read: NanoUsd,
-    /// Input written to it for a short time.
+    /// Input tokens that were written to the cache for a short time.
     pub cache_write_short: NanoUsd,
-    /// Input written to it for a long time.
+    /// Input tokens that were written to the cache for a long time.
     pub cache_write_long: NanoUsd,
-    /// Output, reasoning included.
+    /// Output tokens, including reasoning.
     pub output: NanoUsd,
 }
 
-/// What prices are multiplied with: `[price_factors]`.
+/// Factors on prices: `[price_factors]`.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct PriceFactors {
@@ -69,7 +68,7 @@ impl Default for PriceFactors {
 }
 
 impl NanoUsd {
-    /// Credits for a thousand tokens at this price per million, the factor included; for display.
+    /// Returns credits for a thousand tokens at this price per million, including the factor; for display.
     pub fn credits_per_1k(self, factor: Factor) -> f64 {
         // Nano-USD per million tokens × factor = micro-credits per million tokens.
         (self.0 as f64 * factor.0 as f64) / (1e4 * 1e9)

@@ -1,11 +1,11 @@
-//! What a request costs: exact integers, rounded up once at the end.
+//! The price of a request: exact integers, rounded up once at the end.
 //!
-//! A provider's prices are nano-USD per million tokens, or per image. The customer pays them times the
-//! text factor (1.4), images also times the image factor (1.15); both are configuration. One micro-credit
-//! is one nano-USD, so that nothing is converted.
+//! A provider's prices are nano-USD per million tokens, or per image. The customer pays them times the text factor
+//! (1.4), and for images also times the image factor (1.15); both are configuration. One micro-credit is one nano-USD,
+//! so no conversion is needed.
 //!
 //! **Invariant:** a charge is less than one micro-credit above the exact price, and never below it.
-//! **Invariant:** what a request may use of tokens costs at most its [`worst_case`].
+//! **Invariant:** a request within its token limits costs at most its [`worst_case`].
 
 use serde::{Deserialize, Serialize};
 
@@ -22,26 +22,26 @@ pub struct Charge {
     pub provider_cost_nano_usd: i64,
 }
 
-/// The most that a request can use, as known before it is sent.
+/// The maximum usage of a request, known before it is sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Bound {
-    /// Tokens of input.
+    /// Input tokens.
     pub input_tokens: u64,
-    /// Tokens of output: the limit that is sent upstream.
+    /// Output tokens: the limit that is sent upstream.
     pub output_tokens: u64,
-    /// Images that are asked for.
+    /// Requested images.
     pub images: u32,
 }
 
-/// Prices are per so many tokens.
+/// The number of tokens in a price.
 const TOKENS_PER_PRICE: i128 = 1_000_000;
 
 /// The denominator of a [`Factor`].
 const FACTOR_SCALE: i128 = 10_000;
 
-/// What `used` costs at an upstream with this price.
+/// Returns the price of `used` at an upstream.
 ///
-/// Never more than [`Credits::MAX`]: whatever a request did, a single one is not believed to cost more.
+/// The result is at most [`Credits::MAX`]: no single request is believed to cost more.
 pub fn charge(price: &Price, factors: &PriceFactors, used: &Billable) -> Charge {
     match price {
         Price::Text { base, above } => {
@@ -55,7 +55,7 @@ pub fn charge(price: &Price, factors: &PriceFactors, used: &Billable) -> Charge 
     }
 }
 
-/// The most that a request within `bound` can cost at an upstream with this price: what is held for it.
+/// Returns the maximum price of a request within `bound` at an upstream: the amount of its hold.
 pub fn worst_case(price: &Price, factors: &PriceFactors, bound: &Bound) -> Credits {
     let dearest = |prices: &TokenPrices, input: u64| {
         let of_input = [
@@ -72,7 +72,7 @@ pub fn worst_case(price: &Price, factors: &PriceFactors, bound: &Bound) -> Credi
     match price {
         Price::Text { base, above } => match above {
             Some((threshold, above)) if bound.input_tokens > *threshold => {
-                // The actual input may stay below the threshold, and a long one may be the cheaper one.
+                // The actual input may stay below the threshold, and the price above it may be lower.
                 dearest(base, *threshold).max(dearest(above, bound.input_tokens))
             }
             _ => dearest(base, bound.input_tokens),
@@ -85,14 +85,14 @@ fn times(price: NanoUsd, tokens: u64) -> i128 {
     i128::from(price.0) * i128::from(tokens)
 }
 
-/// In nano-USD for a million times as many tokens.
+/// Returns nano-USD for a million times as many tokens.
 fn exact(prices: &TokenPrices, tokens: &TokenCounts) -> i128 {
     let cached = [
         (prices.cache_read, tokens.cache_read),
         (prices.cache_write_short, tokens.cache_write_short),
         (prices.cache_write_long, tokens.cache_write_long),
     ];
-    // Whatever the parts say, they are parts: no more is charged for than the whole.
+    // Parts never exceed the total: the charge covers at most the total.
     let mut rest = tokens.input;
     let mut sum = times(prices.output, tokens.output);
     for (price, part) in cached {

@@ -1,18 +1,18 @@
-//! How the ledger is kept: `[ledger]`.
+//! The settings of the ledger: `[ledger]`.
 
 use std::num::NonZeroU64;
 use std::time::Duration;
 
 use serde::Deserialize;
 
-/// How long a node's holds are its own.
+/// The lease on a node's holds.
 #[derive(Debug, Clone, Copy)]
 pub struct LeaseSettings {
-    /// How often the lease is renewed, and holds of lapsed ones are looked for. Default: 5 s.
+    /// Interval between renewals of the lease, and between searches for expired ones. Default: 5 s.
     pub renew_every: Duration,
-    /// How long it is valid from then. Default: 30 s.
+    /// Validity of a renewed lease. Default: 30 s.
     pub valid_for: Duration,
-    /// A hold that is older has no request any more: its node ends it. Default: 15 minutes.
+    /// Maximum age of a request: the node ends an older hold. Default: 15 minutes.
     pub longest_request: Duration,
 }
 
@@ -26,11 +26,11 @@ impl Default for LeaseSettings {
     }
 }
 
-/// How the ledger is kept: `[ledger]`.
+/// The settings of the ledger: `[ledger]`.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct LedgerSettings {
-    /// Milliseconds between renewals of a node's lease, and between looks for expired leases. Default: 5,000.
+    /// Milliseconds between renewals of a node's lease, and between searches for expired leases. Default: 5,000.
     pub renew_ms: NonZeroU64,
     /// Milliseconds for which a lease is valid, at least twice `renew_ms`. Default: 30,000.
     pub lease_ms: NonZeroU64,
@@ -57,7 +57,7 @@ impl Default for LedgerSettings {
 }
 
 impl LedgerSettings {
-    /// As the ledger has it.
+    /// Returns the settings as a lease.
     pub fn lease(&self) -> LeaseSettings {
         LeaseSettings {
             renew_every: Duration::from_millis(self.renew_ms.get()),
@@ -66,12 +66,12 @@ impl LedgerSettings {
         }
     }
 
-    /// The time between two checkpoints of a request.
+    /// Returns the interval between two checkpoints of a request.
     pub fn checkpoint_every(&self) -> Duration {
         Duration::from_millis(self.checkpoint_ms.get())
     }
 
-    /// What is wrong with the settings, beyond what types can say; each sentence names the setting.
+    /// Returns the problems of the settings beyond their types; each sentence names the setting.
     pub fn problems(&self) -> Vec<String> {
         match self.lease_ms.get() / 2 < self.renew_ms.get() {
             true => vec!["`ledger.lease_ms` must be at least twice `ledger.renew_ms`".to_owned()],

@@ -1,12 +1,12 @@
-//! The ledger's SQL: a batch of operations in one transaction, leases, and what a sweep looks for.
+//! The ledger's SQL: a batch of operations in one transaction, leases, and the queries of sweeps.
 //!
-//! - [`rows`]: the tables; [`postgres`] and [`sqlite`]: how a batch gets into each of the databases. What it
-//!   loads and what it writes is the same for both, and here.
-//! - [`fold`]: what a batch does not write: sums of usage, and the entries of each account.
-//! - [`history`]: what an account is shown of those.
+//! - [`rows`]: the tables; [`postgres`] and [`sqlite`]: the batches of each database. This module has the common parts:
+//!   the data that a batch loads and writes.
+//! - [`fold`]: derived data that batches do not write: sums of usage, and the entries of each account.
+//! - [`history`]: the queries about an account's past.
 //!
-//! **What a request writes:** its account's row, a hold's row that is there from opening to end, and an entry for that
-//! end, with the one index that tells repeats. Everything else that is asked about entries is folded from them.
+//! **Rows of a request:** its account's row, a hold's row from opening to end, and an entry for that end, with the
+//! single index that detects repeats. All other data about entries is folded from them.
 
 mod fold;
 pub mod history;
@@ -36,65 +36,65 @@ use crate::operation::{AccountId, Action, BootId, HoldId, Operation, Outcome, Re
 use crate::plans::GRACE_DAYS;
 use crate::usage::{UsageSums, to_date};
 
-/// How long the lease of a run that is over is kept, for those who look into what happened.
+/// Retention of an ended run's lease, for investigations.
 const LEASE_KEPT: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// How long an expired hold is kept, for its node may have more to say of it: a day.
+/// Retention of an expired hold, because its node may still settle it: a day.
 const EXPIRED_KEPT: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// Expired holds that are deleted in one transaction, in which their accounts are locked.
+/// Expired holds that one transaction deletes, while it locks their accounts.
 const EXPIRED_FORGOTTEN: i64 = 100;
 
-/// Idempotency keys that are deleted by one statement.
+/// Idempotency keys that one statement deletes.
 const FORGOTTEN: i64 = 1_000;
 
-/// Such statements in one round: others want to write, too.
+/// Maximum number of such statements in a round: other writers need their turn.
 const MOST_ROUNDS: u32 = 50;
 
 /// The ledger in the database. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Store {
     database: Database,
-    /// While one has it, it has the turn too.
+    /// The mutex also gives the turn to write.
     remembered: Arc<Mutex<sqlite::Remembered>>,
 }
 
-/// Why a batch has no outcomes.
+/// The reason why a batch has no outcomes.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum StoreError {
-    /// The database could not do it now, and has done none of it.
+    /// The database could not do the batch now, and has done none of it.
     #[error("the database is unavailable: {0}")]
     Unavailable(String),
     /// The database may have done all of it, or none.
-    #[error("the answer to a commit was lost: {0}")]
+    #[error("the result of a commit was lost: {0}")]
     Unknown(String),
-    /// The database will not do it, and has done none of it.
-    #[error("the database refuses: {0}")]
+    /// The database rejects the batch, and has done none of it.
+    #[error("the database rejects the batch: {0}")]
     Rejected(String),
 }
 
-/// An open hold that nobody will end.
+/// An open hold without a live node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Orphan {
-    /// The account that it reserves credits of.
+    /// The hold's account.
     pub account: AccountId,
-    /// The hold, to be expired.
+    /// The hold to expire.
     pub hold: HoldId,
 }
 
-/// An account and what the period that it is in has cost, as of one moment.
+/// An account and the usage of its current period, from one snapshot.
 #[derive(Debug, Clone)]
 pub struct PeriodUsage {
-    /// The account as it is, with none of its holds.
+    /// The account, without its holds.
     pub account: Account,
-    /// What requests of earlier periods still hold of the plan's credits.
+    /// The plan's credits in holds of earlier periods.
     pub plan_held_before: Credits,
-    /// What the period has cost by model. Where a charge was taken back, there are sums of nothing.
+    /// The period's usage by model. After refunds, sums may be zero.
     pub by_model: Vec<(String, UsageSums)>,
 }
 
 impl Store {
-    /// The ledger in this database.
+    /// Makes the ledger's store in this database.
     pub fn new(database: Database) -> Self {
         Self {
             database,
@@ -113,20 +113,20 @@ impl Store {
         }
     }
 
-    /// To be asked for in one's turn.
+    /// Locks the remembered accounts; call it only in one's turn.
     fn remembered(&self) -> MutexGuard<'_, sqlite::Remembered> {
-        // A batch that panics leaves nothing there.
+        // A batch that panics leaves this empty.
         self.remembered
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether nothing can be committed any more.
+    /// Returns whether the database is closed, so that nothing can be committed any more.
     pub(crate) fn is_closed(&self) -> bool {
         self.database.is_closed()
     }
 
-    /// An account as it is, with none of its holds; `None` if it has not asked for anything yet.
+    /// Returns an account without its holds; `None` if it had no operation yet.
     pub async fn find_account(&self, id: &AccountId) -> sqlx::Result<Option<Account>> {
         let account = sqlx::query(AssertSqlSafe(format!("{} = $1", find_account())))
             .bind(&id.0)
@@ -135,7 +135,7 @@ impl Store {
         Ok(account.as_ref().map(read_account).transpose()?)
     }
 
-    /// When a user was first seen; `None` if there is no such user.
+    /// Returns the time of a user's first request; `None` if the user does not exist.
     pub async fn find_user_since(&self, id: &AccountId) -> sqlx::Result<Option<Millis>> {
         let since = sqlx::query_scalar("SELECT created_at FROM users WHERE id = $1")
             .bind(&id.0)
@@ -144,9 +144,9 @@ impl Store {
         Ok(since.map(Millis))
     }
 
-    /// An account and what its period has cost; `None` if it has not asked for anything yet.
+    /// Returns an account and its period's usage; `None` if it had no operation yet.
     pub async fn find_period_usage(&self, id: &AccountId) -> sqlx::Result<Option<PeriodUsage>> {
-        // One statement, so that no settlement comes between the balance and the sums. Open holds are few.
+        // One statement, so that no settlement changes data between the balance and the sums. Open holds are few.
         let rows = sqlx::query(AssertSqlSafe(period_usage()))
             .bind(&id.0)
             .fetch_all(self.database.reader())
@@ -167,7 +167,7 @@ impl Store {
         }))
     }
 
-    /// How many holds of a run are open.
+    /// Returns the number of a run's open holds.
     pub async fn count_open_holds(&self, boot_id: &BootId) -> sqlx::Result<i64> {
         let count =
             "SELECT CAST(COUNT(*) AS BIGINT) FROM holds WHERE boot_id = $1 AND expired_at IS NULL";
@@ -177,7 +177,7 @@ impl Store {
             .await
     }
 
-    /// Begins a run's lease or makes it longer, never shorter.
+    /// Begins a run's lease or extends it, and never shortens it.
     pub async fn renew_lease(
         &self,
         boot_id: &BootId,
@@ -197,7 +197,7 @@ impl Store {
         .map(drop)
     }
 
-    /// Ends a run's lease: what it left open is anybody's.
+    /// Ends a run's lease: any node may end its open holds.
     pub async fn end_lease(&self, boot_id: &BootId, now: Millis) -> sqlx::Result<()> {
         sqlx::query("UPDATE node_leases SET lease_until = $1 WHERE boot_id = $2")
             .bind(now.0)
@@ -207,7 +207,7 @@ impl Store {
             .map(drop)
     }
 
-    /// The runs of nodes whose lease is valid.
+    /// Returns the runs with a valid lease.
     pub async fn live_runs(&self, now: Millis) -> sqlx::Result<Vec<BootId>> {
         let live = "SELECT boot_id FROM node_leases WHERE lease_until > $1";
         let ids: Vec<String> = sqlx::query_scalar(live)
@@ -217,7 +217,7 @@ impl Store {
         Ok(ids.iter().filter_map(|id| BootId::of(id)).collect())
     }
 
-    /// Forgets leases that were over long ago.
+    /// Deletes leases after their retention.
     pub async fn forget_leases(&self, now: Millis) -> sqlx::Result<()> {
         sqlx::query("DELETE FROM node_leases WHERE lease_until < $1")
             .bind(now.0 - LEASE_KEPT.as_millis() as i64)
@@ -226,7 +226,7 @@ impl Store {
             .map(drop)
     }
 
-    /// Forgets idempotency keys that have been kept long enough, some at a time.
+    /// Deletes idempotency keys after their retention, in limited batches.
     pub async fn forget_keys(&self, now: Millis) -> sqlx::Result<()> {
         for _ in 0..MOST_ROUNDS {
             let forgotten = sqlx::query(
@@ -246,7 +246,7 @@ impl Store {
         Ok(())
     }
 
-    /// Deletes holds that expired more than a day ago, some at a time. What their nodes say later changes nothing: the
+    /// Deletes holds that expired more than a day ago, in limited batches. A later settlement changes nothing: the
     /// entry of the expiry stands.
     pub async fn forget_expired_holds(&self, now: Millis) -> sqlx::Result<()> {
         let before = now.0 - EXPIRED_KEPT.as_millis() as i64;
@@ -261,7 +261,7 @@ impl Store {
             .await?;
             let old = read_orphans(&rows)?;
             if self.database.dialect() == SqlDialect::Postgres {
-                // A batch that settles one of them late has locked its account, and must find what it has read.
+                // The account locks keep a concurrent batch from a late settlement of a hold that it has already read.
                 let accounts: BTreeSet<_> = old.iter().map(|old| &*old.account.0).collect();
                 sqlx::query(
                     "SELECT id FROM accounts WHERE id IN \
@@ -286,14 +286,14 @@ impl Store {
         Ok(())
     }
 
-    /// Accounts whose paid plan is over, at most so many. A period of the free plan begins with its account's next
-    /// operation, so that no sweep touches every account.
+    /// Returns up to `limit` accounts whose paid plan has ended. A period of the free plan begins with the account's
+    /// next operation, so that no sweep touches every account.
     pub async fn find_lapsed_accounts(
         &self,
         now: Millis,
         limit: u32,
     ) -> sqlx::Result<Vec<AccountId>> {
-        // Paid plans have a grace, in which their next period may still be paid for.
+        // Paid plans have a grace period, in which their next period may still be paid.
         let of_paid_plans = Millis(now.0 - GRACE_DAYS * 86_400_000);
         let ids: Vec<String> = sqlx::query_scalar(
             "SELECT id FROM accounts WHERE plan <> 'free' AND period_end <= $1 \
@@ -307,9 +307,9 @@ impl Store {
         Ok(ids.into_iter().map(AccountId).collect())
     }
 
-    /// Open holds that no run's valid lease covers, at most so many.
+    /// Returns up to `limit` open holds of runs without a valid lease.
     pub async fn find_orphans(&self, now: Millis, limit: u32) -> sqlx::Result<Vec<Orphan>> {
-        // Each run that has open holds is found by one step in the index: only the holds of runs without a lease are read.
+        // One index step finds each run with open holds: the query reads only the holds of runs without a lease.
         let rows = sqlx::query(
             "WITH RECURSIVE runs (boot_id) AS (SELECT MIN(boot_id) FROM holds WHERE expired_at IS NULL UNION ALL \
              SELECT (SELECT MIN(h.boot_id) FROM holds h WHERE h.expired_at IS NULL AND h.boot_id > runs.boot_id) \
@@ -325,7 +325,7 @@ impl Store {
         read_orphans(&rows)
     }
 
-    /// Open holds of a run that were opened before this moment, at most so many.
+    /// Returns up to `limit` open holds of a run that were opened before this moment.
     pub async fn find_overdue(
         &self,
         boot_id: &BootId,
@@ -354,13 +354,13 @@ fn read_orphans(rows: &[AnyRow]) -> sqlx::Result<Vec<Orphan>> {
     rows.iter().map(read).collect()
 }
 
-/// What operations need, as far as it is there.
+/// The stored data that operations need.
 #[derive(Default)]
 struct Loaded {
     accounts: BTreeMap<AccountId, Account>,
-    /// The holds that are known, and whose they are.
+    /// The known holds, and their accounts.
     owners: BTreeMap<HoldId, AccountId>,
-    /// Those of them that have a row.
+    /// The holds with a row.
     stored: BTreeSet<HoldId>,
 }
 
@@ -374,7 +374,7 @@ impl Loaded {
         self.owners.insert(id, owner);
     }
 
-    /// Notes whose a hold of an account that was remembered is, and its parent; `false` if it is not among them.
+    /// Records the account and the parent of a remembered account's hold; `false` if the hold is not remembered.
     fn recall_hold(&mut self, account: &AccountId, id: &HoldId) -> bool {
         let known = self.accounts.get(account);
         let Some(hold) = known.and_then(|account| account.holds.get(id)) else {
@@ -389,7 +389,7 @@ impl Loaded {
         true
     }
 
-    /// Adds an entry about a hold that has no row, in the order of their numbers.
+    /// Adds an entry about a hold without a row, in the order of the entries' numbers.
     fn add_end(&mut self, owner: AccountId, end: Ended, reported: Option<UsageDelta>) {
         let id = end.open.hold.clone();
         if let Some(account) = self.accounts.get_mut(&owner) {
@@ -434,7 +434,7 @@ impl Loaded {
                 return Err(Refusal::UnknownAccount);
             };
             match &operation.action {
-                // The hold is another account's.
+                // The hold belongs to another account.
                 Action::Open { open, .. }
                     if owners
                         .get(&open.hold)
@@ -461,7 +461,7 @@ impl Loaded {
                     Some(hold) if is_stored => changes.holds.push((id, hold)),
                     Some(hold) => changes.new_holds.push((id, hold)),
                     None if is_stored => changes.ended_holds.push((id, hold)),
-                    // Opened and ended within these operations.
+                    // The hold was opened and ended within these operations.
                     None => {}
                 }
             }
@@ -481,21 +481,21 @@ impl Loaded {
     }
 }
 
-/// What operations have changed, row by row.
+/// The changes of a batch, row by row.
 #[derive(Default)]
 struct Changes<'a> {
     accounts: Vec<Row<'a, Account>>,
-    /// Those of them of which plan, period or the like have.
+    /// The accounts with a changed plan, period or similar field.
     plans: Vec<Row<'a, Account>>,
     new_holds: Vec<Row<'a, Hold>>,
     holds: Vec<Row<'a, Hold>>,
-    /// Whose rows are to go.
+    /// Holds whose rows are deleted.
     ended_holds: Vec<Row<'a, HoldId>>,
     entries: Vec<Row<'a, Entry>>,
     keys: Vec<Row<'a, Key>>,
 }
 
-/// What went wrong before a commit was asked for, so that nothing was done.
+/// An error before the commit, after which nothing is done.
 #[derive(Debug, thiserror::Error)]
 enum Failure {
     #[error(transparent)]
@@ -504,7 +504,7 @@ enum Failure {
     Native(#[from] rusqlite::Error),
     #[error(transparent)]
     Unreadable(#[from] Unreadable),
-    #[error("{written} of {wanted} rows were written: an id is another account's")]
+    #[error("{written} of {wanted} rows were written: an id belongs to another account")]
     Incomplete { written: u64, wanted: usize },
 }
 
@@ -517,13 +517,13 @@ impl Failure {
         }
     }
 
-    /// Whether it would fail again however often it is tried.
+    /// Returns whether every retry would fail, too.
     fn is_refusal(&self) -> bool {
         match self {
             Self::Incomplete { .. } | Self::Unreadable(_) => true,
             Self::Sqlx(sqlx::Error::Database(error)) => {
-                // PostgreSQL's classes: what it cannot do, data exceptions, constraints, what it does not
-                // understand, what is too large.
+                // PostgreSQL's classes: unsupported features, data exceptions, constraints, syntax errors, exceeded
+                // limits.
                 let code = error.code().unwrap_or_default();
                 ["0A", "21", "22", "23", "42", "54", "P0"]
                     .iter()
@@ -536,7 +536,7 @@ impl Failure {
                 | sqlx::Error::ColumnNotFound(_),
             ) => true,
             Self::Sqlx(_) => false,
-            // SQLite's low byte is an error, a constraint, a wrong type, or a value too large.
+            // SQLite's low byte is an error, a constraint, a wrong type, or a value that is too large.
             Self::Native(error) => error
                 .sqlite_error()
                 .is_none_or(|error| matches!(error.extended_code & 0xff, 1 | 18 | 19 | 20)),
@@ -555,7 +555,7 @@ impl From<Failure> for StoreError {
     }
 }
 
-/// The beginning of what [`read_account`] reads; a condition on the id follows.
+/// Returns the start of the query for [`read_account`]; a condition on the id follows.
 fn find_account() -> String {
     format!(
         "SELECT {}, created_at FROM accounts WHERE id",
@@ -563,7 +563,7 @@ fn find_account() -> String {
     )
 }
 
-/// What [`Store::find_period_usage`] reads: a row for each model, of which each has the columns of the account first.
+/// Returns the query for [`Store::find_period_usage`]: a row for each model, with the columns of the account first.
 fn period_usage() -> String {
     let account = list(ACCOUNTS.columns(), |name| format!("accounts.{name}"));
     let sums = UsageSums::columns();
@@ -581,7 +581,7 @@ fn period_usage() -> String {
     )
 }
 
-/// The beginning of what makes accounts of users; a condition on the id follows.
+/// The start of the statement that creates accounts of users; a condition on the id follows.
 const MAKE_ACCOUNTS: &str = "INSERT INTO accounts (id, created_at, plan, period_start, period_end, period_number, \
      plan_credits, top_up_credits, plan_held, top_up_held, entries) \
      SELECT id, created_at, 'free', created_at, created_at, 0, 0, 0, 0, 0, 0 FROM users WHERE id";

@@ -1,10 +1,10 @@
-//! What requests used: counted for each, and summed for reports.
+//! The usage of requests: counted for each request, and summed for reports.
 //!
-//! [`UsageCounts`] is the one list of what is counted. A hold keeps its request's counts as JSON, an entry adds
-//! them to the account's history, `usage_daily` sums them, reports read those sums.
+//! [`UsageCounts`] is the only list of counts. A hold stores its request's counts as JSON, an entry adds them to the
+//! account's history, `usage_daily` sums them, and reports read those sums.
 //!
-//! To count another thing, add a field to [`UsageCounts`], its line to [`COUNTS`], and a migration that adds its
-//! column to `entries` and to `usage_daily`.
+//! To add a count, add a field to [`UsageCounts`], its line to [`COUNTS`], and a migration that adds its column to
+//! `entries` and to `usage_daily`.
 
 use std::fmt::Write as _;
 
@@ -12,62 +12,62 @@ use serde::{Deserialize, Serialize};
 
 use crate::credits::Credits;
 
-/// Tokens that a request was served with, checked by the host.
+/// A request's tokens, verified by the host.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct TokenCounts {
-    /// All input, cached input included.
+    /// Input tokens, including cached ones.
     pub input: u64,
-    /// The part of the input that came from the upstream's cache.
+    /// Input tokens that were read from the upstream's cache.
     pub cache_read: u64,
-    /// The part of the input that was written to it for a short time.
+    /// Input tokens that were written to the cache for a short time.
     pub cache_write_short: u64,
-    /// The part of the input that was written to it for a long time.
+    /// Input tokens that were written to the cache for a long time.
     pub cache_write_long: u64,
-    /// All output, reasoning included.
+    /// Output tokens, including reasoning.
     pub output: u64,
-    /// The part of the output that was reasoning.
+    /// Reasoning tokens of the output.
     pub reasoning: u64,
 }
 
-/// What a request used, and is charged for.
+/// A request's billable usage.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Billable {
-    /// Tokens of input and output.
+    /// Input and output tokens.
     pub tokens: TokenCounts,
-    /// Images made.
+    /// Generated images.
     pub images: u32,
 }
 
-/// Everything that is counted of requests: of one, of many together, or the difference between two counts of the
-/// same, which may be negative.
+/// The counts of one request, of many requests together, or the difference between two counts of the same request,
+/// which may be negative.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-// What was stored before a count was added lacks it.
+// JSON from before a count was added lacks it.
 #[serde(default)]
 pub struct UsageCounts {
-    /// Tokens of input, cached ones included.
+    /// Input tokens, including cached ones.
     pub tokens_input: i64,
-    /// The part of the input that was read from the provider's cache.
+    /// Input tokens that were read from the provider's cache.
     pub tokens_cache_read: i64,
-    /// The part of the input that was written to the provider's cache, for however long.
+    /// Input tokens that were written to the provider's cache, for any time.
     pub tokens_cache_write: i64,
-    /// Tokens of output.
+    /// Output tokens.
     pub tokens_output: i64,
-    /// Images made.
+    /// Generated images.
     pub images: i64,
     /// The provider's own price, in nano-USD.
     pub provider_cost_nano_usd: i64,
 }
 
-/// One of the [`UsageCounts`].
+/// One count of the [`UsageCounts`].
 pub struct Count {
     /// Its column in `entries` and in `usage_daily`.
     pub column: &'static str,
-    /// The most that is believed of one request.
+    /// The maximum of one request.
     most: i64,
     field: fn(&mut UsageCounts) -> &mut i64,
 }
 
-/// No count of one request is believed beyond this; their sums stay within an i64.
+/// The maximum of any count of one request; it keeps sums within an i64.
 const MAX_COUNT: i64 = 1_000_000_000_000;
 
 /// Each of the [`UsageCounts`] once.
@@ -94,40 +94,40 @@ const fn count(column: &'static str, field: fn(&mut UsageCounts) -> &mut i64) ->
     }
 }
 
-/// What served a request and what it used, for the reports. Holds no content of messages.
+/// The upstream and the usage of a request, for the reports. Contains no messages.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-// What was stored before a field was added lacks it.
+// JSON from before a field was added lacks it.
 #[serde(default)]
 pub struct RequestUsage {
-    /// The upstream that answered.
+    /// The upstream of the response.
     pub provider: String,
-    /// The adapter that translated.
+    /// The adapter of the response.
     pub adapter_digest: String,
     /// The request's counts.
     #[serde(flatten)]
     pub counts: UsageCounts,
-    /// The time from the request to the end of the answer.
+    /// The time from the request to the end of the response.
     pub latency_ms: u64,
-    /// How often upstreams were asked for it.
+    /// Attempts at upstreams.
     pub attempts: u32,
     /// Whether the counts are the host's own estimate.
     pub estimated: bool,
 }
 
-/// What many requests used and cost, as `usage_daily` has it. Where what was counted on one day is taken back on
-/// another, the other day's sums are negative.
+/// The usage and the charges of many requests, as in `usage_daily`. If a charge is taken back on another day, that
+/// day's sums are negative.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct UsageSums {
-    /// Requests that were charged.
+    /// Charged requests.
     pub requests: i64,
     /// The credits that accounts paid.
     pub credits: Credits,
-    /// The sums of their counts.
+    /// The sums of the requests' counts.
     pub counts: UsageCounts,
 }
 
 impl Count {
-    /// This one of them.
+    /// Returns this count of `counts`.
     pub fn of(&self, mut counts: UsageCounts) -> i64 {
         *(self.field)(&mut counts)
     }
@@ -138,7 +138,7 @@ impl Count {
 }
 
 impl UsageCounts {
-    /// The counts of what a request was charged for.
+    /// Makes the counts of a request's charge.
     pub fn new(used: &Billable, provider_cost_nano_usd: i64) -> Self {
         let count = |count: u64| i64::try_from(count).unwrap_or(i64::MAX);
         let TokenCounts {
@@ -156,19 +156,19 @@ impl UsageCounts {
         }
     }
 
-    /// The sum of both.
+    /// Returns the sum of both.
     #[must_use]
     pub fn plus(self, other: Self) -> Self {
         self.with_each(other, i64::saturating_add)
     }
 
-    /// The difference of both, which may be negative.
+    /// Returns the difference of both, which may be negative.
     #[must_use]
     pub fn minus(self, other: Self) -> Self {
         self.with_each(other, i64::saturating_sub)
     }
 
-    /// As far as they are believed of one request.
+    /// Returns the counts within the maximum of one request.
     fn bounded(mut self) -> Self {
         for count in &COUNTS {
             let value = (count.field)(&mut self);
@@ -187,7 +187,7 @@ impl UsageCounts {
 }
 
 impl RequestUsage {
-    /// As far as it is believed of one request.
+    /// Returns the usage within the maximum of one request.
     pub(crate) fn bounded(mut self) -> Self {
         self.counts = self.counts.bounded();
         self.latency_ms = self.latency_ms.min(MAX_COUNT.unsigned_abs());
@@ -196,7 +196,7 @@ impl RequestUsage {
 }
 
 impl UsageSums {
-    /// The sum of both.
+    /// Returns the sum of both.
     #[must_use]
     pub fn plus(self, other: Self) -> Self {
         Self {
@@ -206,13 +206,13 @@ impl UsageSums {
         }
     }
 
-    /// The sums over rows of `usage_daily`, as columns of a `SELECT`; [`Self::read`] reads them.
+    /// Returns the sums over rows of `usage_daily`, as columns of a `SELECT`; [`Self::read`] reads them.
     pub fn columns() -> String {
         let counts = COUNTS.iter().map(|count| count.column);
         let mut columns = String::new();
         for column in ["requests", "credits"].into_iter().chain(counts) {
             let separator = if columns.is_empty() { "" } else { ", " };
-            // PostgreSQL sums whole numbers to a decimal; and of no rows, neither database makes a number.
+            // PostgreSQL sums integers to a decimal; and both databases sum zero rows to null.
             let _ = write!(
                 columns,
                 "{separator}CAST(COALESCE(SUM({column}), 0) AS BIGINT) AS {column}"
@@ -221,7 +221,7 @@ impl UsageSums {
         columns
     }
 
-    /// Reads the columns of that name, by name.
+    /// Reads these columns by name.
     pub fn read<E>(mut column: impl FnMut(&'static str) -> Result<i64, E>) -> Result<Self, E> {
         let mut sums = Self {
             requests: column("requests")?,
@@ -235,13 +235,12 @@ impl UsageSums {
     }
 }
 
-/// What all requests have used up to this moment, as a table of a `SELECT`: rows of `usage_daily`, and those of the entries
-/// that are not folded into it yet. The condition is on the columns of `usage_daily`; its parameters may be repeated.
+/// Returns the usage of all requests up to now, as a table of a `SELECT`: rows of `usage_daily`, plus entries that are
+/// not folded into it yet. The condition is on the columns of `usage_daily`; its parameters may be repeated.
 pub fn to_date(condition: &str) -> String {
     let counts: Vec<_> = COUNTS.iter().map(|count| count.column).collect();
     let counts = counts.join(", ");
-    // That there is a highest number keeps PostgreSQL from believing that a third of all entries come after the last
-    // one that is folded.
+    // The upper bound keeps PostgreSQL from the estimate that a third of all entries follow the last folded one.
     format!(
         "(SELECT account_id, period_start, day, model, provider, source, key_hash, requests, credits, overrun, {counts} \
          FROM usage_daily WHERE {condition} UNION ALL SELECT * FROM (SELECT {ENTRY_USAGE}, {counts} FROM entries \
@@ -250,8 +249,8 @@ pub fn to_date(condition: &str) -> String {
     )
 }
 
-/// An entry's part in the sums, but for the counts: as the columns of `usage_daily`, in this order. Agents' tasks have no
-/// sums of their own: each would be a row.
+/// An entry's contribution to the sums, except for the counts: the columns of `usage_daily`, in this order. Agents'
+/// tasks have no sums of their own: each would add a row.
 pub(crate) const ENTRY_USAGE: &str = "account_id, period_start, at - at % 86400000 AS day, model, provider, source, \
      CASE WHEN source = 'api_key' THEN COALESCE(source_id, '') ELSE '' END AS key_hash, requests, \
      -(plan_delta + top_up_delta) AS credits, overrun";
@@ -261,7 +260,7 @@ pub(crate) const ENTRY_USAGE: &str = "account_id, period_start, at - at % 864000
 mod tests {
     use super::*;
 
-    /// A count of each that no other has.
+    /// Makes counts with a distinct value each.
     fn counts() -> UsageCounts {
         UsageCounts {
             tokens_input: 1,
@@ -321,11 +320,11 @@ mod tests {
         };
         assert_eq!(usage, expected);
         assert_eq!(serde_json::to_string(&usage).unwrap(), stored);
-        // What was stored before images were counted, say.
+        // An example of JSON from before images were counted.
         let earlier = stored.replace(r#""images":5,"#, "");
         let usage: RequestUsage = serde_json::from_str(&earlier).unwrap();
         assert_eq!(usage.counts.images, 0);
-        // Before anything but who answered was, and by a later version while nodes are upgraded.
+        // JSON from before any field but the provider, and from a later version during an upgrade.
         let first: RequestUsage = serde_json::from_str(r#"{"provider":"p"}"#).unwrap();
         assert_eq!((&*first.provider, first.estimated), ("p", false));
         let later = stored.replace("}", r#","region":"eu"}"#);

@@ -1,10 +1,10 @@
-//! Whether what is stored is sound: each balance from its entries, each hold from its own.
+//! Verification of the ledger: each balance against its entries, each hold against its own entries.
 //!
-//! Reads the whole ledger in some long statements, or what is new since it was last found sound, so it is for operators and
-//! tests. They see one moment, so that it may be in use meanwhile.
+//! Verification reads the complete ledger, or the part since the last verification, in a few long statements, so it is
+//! for operators and tests. All statements read one snapshot, so the ledger may be in use meanwhile.
 //!
-//! Entries do not change. So what those add up to that were verified is kept for each account, and the next look begins
-//! after them; usage is looked at again from the first moment of that day on.
+//! Entries never change. The database therefore keeps the sums of verified entries for each account, and the next
+//! verification begins after them; it reads usage again from the first moment of that day on.
 
 use std::collections::BTreeMap;
 
@@ -17,54 +17,53 @@ use weir_storage::database::SqlDialect;
 use crate::budgets::{Budgets, Counter, Window};
 use crate::usage::COUNTS;
 
-/// Something that must not be.
+/// A broken invariant.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Violation {
-    /// The invariant that is broken, e.g. `I1`.
+    /// The invariant's name, e.g. `I1`.
     pub invariant: &'static str,
     /// The finding, in words.
     pub what: &'static str,
-    /// The account, hold or request that it was found at.
+    /// The account, hold or request.
     pub subject: String,
 }
 
 const DAY_MS: i64 = 86_400_000;
 
-/// Violations that are listed of each kind.
+/// Maximum listed violations of each kind.
 const LISTED: i64 = 100;
 
-/// How long after its node's lease an open hold may still wait for a sweep.
+/// Time after the expiry of its node's lease in which a sweep must end an open hold.
 const SWEEP_ALLOWANCE_MS: i64 = 15_000;
 
-/// Entries whose sums are kept in one transaction.
+/// Entries per transaction when sums are stored.
 const KEPT: i64 = 5_000;
 
-/// How much is looked at.
+/// The extent of a verification.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Extent {
-    /// Every entry that is in the database.
+    /// Every entry in the database.
     All,
-    /// What came after the last verified entry.
+    /// Entries after the last verified one.
     New,
 }
 
-/// What was found.
+/// The findings.
 #[derive(Debug)]
 pub struct Findings {
-    /// Everything that is wrong, at most 100 of each kind.
+    /// The violations, at most 100 of each kind.
     pub violations: Vec<Violation>,
-    /// Entries that were looked at.
+    /// Number of verified entries.
     pub entries: i64,
-    /// The number of the last of them that nothing can come before any more.
+    /// The number of the last entry that no later entry can precede.
     last: i64,
-    /// The first moment of the day, in UTC.
+    /// The first moment of its day, in UTC.
     day: Millis,
 }
 
-/// Invariant, what is wrong, and a query for the subjects. `$NOW` is the moment before which no lease with
-/// an open hold may have lapsed; `$NEW` are the entries that are looked at, `$SUMS` what they and those before them add to
-/// each account; `$ENDS` are the holds that they tell of, with what each tells in all; the other names are filled in from
-/// the columns of what is counted in usage.
+/// Invariant, problem, and a query for the subjects. `$NOW` is the time since which every lease with an open hold must
+/// be valid; `$NEW` are the entries to verify, `$SUMS` the sums of those and earlier entries for each account; `$ENDS`
+/// are the holds in these entries, with the totals of each; the remaining names are replaced by the columns of usage.
 const CHECKS: &[(&str, &str, &str)] = &[
     (
         "I1",
@@ -75,7 +74,7 @@ const CHECKS: &[(&str, &str, &str)] = &[
     ),
     (
         "I1",
-        "what is owed is not the sum of the entries",
+        "the owed credits are not the sum of the entries",
         "SELECT a.id FROM accounts a LEFT JOIN (SELECT account_id, CAST(SUM(owed) AS BIGINT) AS owed \
          FROM $SUMS s GROUP BY account_id) e ON e.account_id = a.id WHERE COALESCE(e.owed, 0) <> a.owed",
     ),
@@ -88,8 +87,8 @@ const CHECKS: &[(&str, &str, &str)] = &[
     ),
     (
         "I1",
-        "an account's index of entries is not that of its entries",
-        // Each way by a key of the other's: as one full join, SQLite compares all with all.
+        "an account's index of entries does not match its entries",
+        // Two directions, each by the other's key: for one full join, SQLite would compare all pairs.
         "SELECT e.account_id FROM $NEW e LEFT JOIN account_entries i \
          ON i.account_id = e.account_id AND i.sequence = e.sequence \
          WHERE e.number <= (SELECT number FROM entries_folded) AND (i.number IS NULL OR i.number <> e.number) \
@@ -99,20 +98,20 @@ const CHECKS: &[(&str, &str, &str)] = &[
     ),
     (
         "I2",
-        "what is held is not the sum of the open holds",
+        "the held credits are not the sum of the open holds",
         "SELECT a.id FROM accounts a LEFT JOIN (SELECT account_id, CAST(SUM(plan_reserved) AS BIGINT) AS plan, \
          CAST(SUM(top_up_reserved) AS BIGINT) AS top_up FROM holds GROUP BY account_id) h ON h.account_id = a.id \
          WHERE COALESCE(h.plan, 0) <> a.plan_held OR COALESCE(h.top_up, 0) <> a.top_up_held",
     ),
     (
         "I2",
-        "more is held than there is",
+        "the held credits exceed the balance",
         "SELECT id FROM accounts WHERE plan_held < 0 OR top_up_held < 0 \
          OR plan_credits < plan_held OR top_up_credits < top_up_held",
     ),
     (
         "I3",
-        "what a hold posted is not the sum of its entries",
+        "the posted credits of a hold are not the sum of its entries",
         "SELECT h.id FROM holds h LEFT JOIN $ENDS e ON e.hold_id = h.id \
          WHERE COALESCE(-e.plan, 0) <> h.plan_posted OR COALESCE(-e.top_up, 0) <> h.top_up_posted \
          OR COALESCE(e.overrun, 0) <> h.overrun",
@@ -131,7 +130,7 @@ const CHECKS: &[(&str, &str, &str)] = &[
     ),
     (
         "I4",
-        "a hold is kept that ended, or expired without an entry",
+        "the database keeps a hold that ended, or that expired without an entry",
         "SELECT h.id FROM holds h LEFT JOIN $ENDS e ON e.hold_id = h.id \
          WHERE CASE WHEN h.expired_at IS NULL THEN e.hold_id IS NOT NULL \
          ELSE COALESCE(e.expiries, 0) <> 1 OR e.late <> 0 END",
@@ -151,7 +150,7 @@ const CHECKS: &[(&str, &str, &str)] = &[
     ),
     (
         "I6",
-        "entries of a hold are of different periods or accounts",
+        "entries of a hold belong to different periods or accounts",
         "SELECT e.hold_id FROM $ENDS e LEFT JOIN holds h ON h.id = e.hold_id WHERE e.differ > 0 \
          OR h.period_start <> e.period_start OR h.account_id <> e.account_id",
     ),
@@ -187,22 +186,22 @@ const ENDS: &str = "(SELECT hold_id, MIN(account_id) AS account_id, MIN(request_
      CAST(SUM(CASE WHEN kind IN ('late_settlement', 'late_release') THEN 1 ELSE 0 END) AS BIGINT) AS late \
      FROM entries WHERE hold_id IS NOT NULL AND $TOLD GROUP BY hold_id)";
 
-/// An entry for each account, or for each of its entries that are looked at.
+/// A row for each account, or for each of its entries to verify.
 const SUMS: &str = "(SELECT account_id, CASE kind WHEN 'opening' THEN amount ELSE 1 END AS n, sequence AS last, \
      plan_delta AS plan, top_up_delta AS top_up, owed FROM entries WHERE number > $AFTER UNION ALL \
      SELECT account_id, entries, entries, plan_credits, top_up_credits, owed FROM verified_accounts WHERE $AFTER > 0)";
 
-/// Holds that entries tell of which are looked at, and those that something else names.
+/// Holds in the entries to verify, and holds that another condition selects.
 const TOLD: &str = "hold_id IN (SELECT hold_id FROM entries WHERE number > $AFTER AND hold_id IS NOT NULL UNION \
      SELECT id FROM holds UNION SELECT hold_id FROM idempotency_keys)";
 
-/// Everything that is wrong with a ledger, at most 100 of each kind.
+/// Returns all violations of a ledger, at most 100 of each kind.
 pub async fn verify(database: &Database, now: Millis) -> sqlx::Result<Vec<Violation>> {
     let findings = look(database, now, Extent::All, |_| {}).await?;
     Ok(findings.violations)
 }
 
-/// Looks for everything that is wrong. `progress` hears what is looked for next.
+/// Searches for all violations. `progress` receives the name of each check.
 pub async fn look(
     database: &Database,
     now: Millis,
@@ -227,7 +226,7 @@ pub async fn look(
     .fetch_one(&mut *snapshot)
     .await?;
     let mark = |index| marks.try_get::<i64, _>(index);
-    // Usage of what is in the archive has no entries any more.
+    // The archive holds the entries of older usage.
     let (after, first, day) = match extent {
         Extent::All => (0, 0, mark(3)?),
         Extent::New => (mark(0)?, mark(2)?, mark(1)?.max(mark(3)?)),
@@ -261,7 +260,7 @@ pub async fn look(
             });
         }
     }
-    progress("what a budget has counted is not what entries and holds say");
+    progress("the count of a budget does not match entries and holds");
     violations.extend(budgets_that_differ(&mut snapshot, extent, first, Millis(day)).await?);
     let findings = Findings {
         violations,
@@ -273,9 +272,9 @@ pub async fn look(
     Ok(findings)
 }
 
-/// Budgets that have counted something else than entries and holds say. Entries after `first` are looked at, among which are
-/// all from the moment `day` on: windows that began before it are left out. Budgets without a window are looked at with
-/// [`Extent::All`] alone: by all entries that are in the database, and what was noted of those in the archive.
+/// Returns budgets whose counts do not match entries and holds. It reads the entries after `first`, which include all
+/// from the moment `day` on, and skips windows that began before it. Budgets without a window are only verified with
+/// [`Extent::All`]: against all entries in the database, and the recorded amounts of archived ones.
 async fn budgets_that_differ(
     snapshot: &mut AnyConnection,
     extent: Extent,
@@ -285,7 +284,7 @@ async fn budgets_that_differ(
     let rows = sqlx::query("SELECT id, budgets FROM accounts WHERE budgets IS NOT NULL")
         .fetch_all(&mut *snapshot)
         .await?;
-    // What they have counted, from which what entries and holds say is taken: nothing must be left.
+    // The counts, minus the amounts of entries and holds: the rest must be zero.
     let mut accounts = BTreeMap::new();
     for row in &rows {
         let budgets: String = row.try_get("budgets")?;
@@ -332,7 +331,7 @@ async fn budgets_that_differ(
                 });
             };
             if scope.held != 0 {
-                violated("what a key's budgets hold is not the sum of its open holds");
+                violated("the held credits of a key's budgets are not the sum of its open holds");
             }
             let mut counters = scope.counters.iter();
             let differs = |counter: &Counter| match counter.window {
@@ -345,7 +344,7 @@ async fn budgets_that_differ(
                 _ => counter.start >= day && counter.spent != 0,
             };
             if counters.any(differs) {
-                violated("what a budget has counted is not the sum of its entries");
+                violated("the count of a budget is not the sum of its entries");
             }
         }
     }
@@ -353,12 +352,12 @@ async fn budgets_that_differ(
     Ok(violations)
 }
 
-/// What is known of entries that are in the archive.
+/// The facts about archived entries.
 #[derive(Default)]
 struct Archived {
-    /// The last entry of each account that is there.
+    /// The last archived entry of each account.
     last: BTreeMap<String, i64>,
-    /// What budgets have counted of them, by account, key and the number of entries before the budget.
+    /// The budgets' counts of archived entries, by account, key and the number of entries before the budget.
     spent: BTreeMap<(String, String, i64), Option<i64>>,
 }
 
@@ -378,7 +377,7 @@ impl Archived {
         Ok(archived)
     }
 
-    /// What a budget has counted of archived entries; `None` if an earlier version archived some, and did not note it.
+    /// Returns a budget's count of archived entries; `None` if an earlier version archived some without recording it.
     fn spent(&self, account: &str, key: &str, since: i64) -> Option<i64> {
         let noted = self.spent.get(&(account.to_owned(), key.to_owned(), since));
         match noted {
@@ -393,7 +392,8 @@ impl Archived {
     }
 }
 
-/// Has the next look begin after what was found sound. `progress` hears up to which entry that is done.
+/// Stores the verified sums, so that the next verification begins after them. `progress` receives the number of the
+/// last stored entry.
 pub async fn keep(
     database: &Database,
     sound: &Findings,

@@ -1,9 +1,8 @@
-//! Outgoing HTTP, but for inference's: the one place that makes the client for issuers' documents and tokens, and for
-//! the command line's calls to a gateway. Exchanges with upstreams have a client (`inference/upstream.rs`) of
-//! their own, and its TLS from here.
+//! The HTTP client for issuers' documents and tokens, and for the command line's calls to a gateway. Model calls have
+//! their own client (`inference/upstream.rs`), which shares this TLS configuration.
 //!
-//! **Invariant:** no proxy comes from the environment, and no redirect is followed: an answer comes from the address that
-//! was asked, or not at all.
+//! **Invariant:** the client uses no proxy of the environment and follows no redirect, so every response comes from the
+//! requested address.
 
 use std::error::Error;
 use std::path::Path;
@@ -12,13 +11,12 @@ use std::time::Duration;
 pub use reqwest::Client;
 use reqwest::redirect::Policy;
 
-/// How long a connection without traffic is kept, and after how long the kernel asks whether the peer is still there.
+/// The time after which an idle connection closes, and after which the kernel probes the peer.
 const IDLE: Duration = Duration::from_secs(60);
 
-/// Makes a client, which keeps its connections to use them again.
+/// Returns a client with a connection pool.
 ///
-/// `connect_timeout` covers name look-up, TCP and TLS together. How long an answer may take and how large it may be, is
-/// for each call to say.
+/// `connect_timeout` covers name look-up, TCP and TLS together. Each call sets its own response timeout and size limit.
 pub fn client(connect_timeout: Duration) -> anyhow::Result<Client> {
     Ok(Client::builder()
         .tls_backend_preconfigured(tls_config()?)
@@ -32,9 +30,9 @@ pub fn client(connect_timeout: Duration) -> anyhow::Result<Client> {
         .build()?)
 }
 
-/// Makes a client of whoever listens at a Unix socket, whatever host a URL names.
+/// Returns a client that sends every request to the Unix socket at `path`; the host of a URL has no effect.
 pub fn socket_client(path: &Path) -> anyhow::Result<Client> {
-    // Nobody speaks TLS there: no authority needs to be looked for.
+    // Sockets carry no TLS, so the client needs no certificate authorities.
     let nobody = rustls::RootCertStore::empty();
     Ok(Client::builder()
         .tls_backend_preconfigured(trusting(nobody)?)
@@ -44,17 +42,17 @@ pub fn socket_client(path: &Path) -> anyhow::Result<Client> {
         .build()?)
 }
 
-/// TLS by aws-lc-rs, as everywhere in this binary. Trusts the system's certificate authorities.
+/// The TLS configuration with aws-lc-rs and the system's certificate authorities.
 pub fn tls_config() -> anyhow::Result<rustls::ClientConfig> {
     let mut roots = rustls::RootCertStore::empty();
     let found = rustls_native_certs::load_native_certs();
     for error in &found.errors {
-        tracing::warn!(%error, "a certificate authority of the system cannot be read");
+        tracing::warn!(%error, "cannot read a certificate authority of the system");
     }
     roots.add_parsable_certificates(found.certs);
     if roots.is_empty() {
         tracing::warn!(
-            "the system has no certificate authorities: https upstreams cannot be reached; install ca-certificates"
+            "the system has no certificate authorities: https upstreams are unreachable; install ca-certificates"
         );
     }
     trusting(roots)
@@ -68,7 +66,7 @@ fn trusting(roots: rustls::RootCertStore) -> anyhow::Result<rustls::ClientConfig
         .with_no_client_auth())
 }
 
-/// What an error comes down to, e.g. `Connection refused`: without the URL, which may hold what is nobody's business.
+/// The root cause of an error, e.g. `Connection refused`. The URL is left out, because it may hold private data.
 pub fn root_cause(error: reqwest::Error) -> String {
     let error = error.without_url();
     let mut cause: &dyn Error = &error;

@@ -8,7 +8,7 @@ use std::borrow::Cow;
 /// A file that the program embeds: its name or path, and its text.
 pub type TextFile = (&'static str, &'static str);
 
-/// Everything that the program embeds.
+/// All files that the program embeds.
 #[derive(Debug)]
 pub struct Bundle {
     /// Provider adapters.

@@ -1,4 +1,4 @@
-//! A component in its slot: what it is, what it has done there, and what the slot is for.
+//! A component in its slot, its counters, and the slot's kind.
 
 use std::ops::Deref;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -13,20 +13,20 @@ use weir_sandbox::{ConfigureError, Digest, LoadedCode};
 
 use super::counters::Counters;
 
-/// What a slot is for.
+/// The kind of a slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Kind {
-    /// Translating for providers.
+    /// Adapters translate for providers.
     Adapter,
-    /// Being called by agents' models.
+    /// Tools are called by agents' models.
     Tool,
-    /// Looking at requests and their answers.
+    /// Filters inspect requests and their responses.
     Filter,
 }
 
 impl Kind {
-    /// As it stands in the database and in answers.
+    /// The name in the database and in responses.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Adapter => "adapter",
@@ -35,7 +35,7 @@ impl Kind {
         }
     }
 
-    /// Reads what [`Kind::as_str`] writes.
+    /// Parses the name that [`Kind::as_str`] returns.
     pub fn parse(text: &str) -> Option<Self> {
         [Self::Adapter, Self::Tool, Self::Filter]
             .into_iter()
@@ -54,28 +54,28 @@ pub enum Plugin {
     Filter(Arc<FilterComponent>),
 }
 
-/// An adapter in its slot: what it has done there, and what it made of its providers' options.
+/// An adapter in its slot, with its counters and its configuration for each provider's options.
 pub struct Component {
     adapter: Adapter,
     counters: Arc<Counters>,
     configurations: Configurations,
 }
 
-/// A tool in its slot, and what it has done there.
+/// A tool in its slot, with its counters.
 pub struct ToolComponent {
     tool: Tool,
     counters: Arc<Counters>,
 }
 
-/// A filter in its slot: what it has done there, and what it made of the options of those who ask for it.
+/// A filter in its slot, with its counters and its configuration for each set of options.
 pub struct FilterComponent {
     filter: Filter,
     counters: Arc<Counters>,
     configurations: Configurations,
 }
 
-/// What a component made of the options that it was given. It is asked once for each set of them, of which there are as
-/// many as an operator has written down.
+/// A component's configurations by their options. Each set of options is parsed once; the operator's settings bound
+/// their number.
 #[derive(Default)]
 struct Configurations(Mutex<Vec<Configuration>>);
 
@@ -111,7 +111,7 @@ impl Configurations {
 }
 
 impl Plugin {
-    /// What its slot is for.
+    /// The kind of its slot.
     pub fn kind(&self) -> Kind {
         match self {
             Self::Adapter(_) => Kind::Adapter,
@@ -138,12 +138,12 @@ impl Plugin {
         self.code().digest
     }
 
-    /// The version of the contract that it was built for.
+    /// The version of the contract for which it was built.
     pub fn contract(&self) -> &str {
         &self.code().contract
     }
 
-    /// What it calls itself.
+    /// The name in its description.
     pub fn name(&self) -> &str {
         match self {
             Self::Adapter(adapter) => &adapter.description.name,
@@ -161,7 +161,7 @@ impl Plugin {
         }
     }
 
-    /// What it says of itself, as it is kept.
+    /// Its description, as it is stored.
     pub fn description(&self) -> Value {
         match self {
             Self::Adapter(adapter) => adapter::description::to_json(&adapter.description),
@@ -170,7 +170,7 @@ impl Plugin {
         }
     }
 
-    /// What it has done.
+    /// Its counters.
     pub fn counters(&self) -> &Arc<Counters> {
         match self {
             Self::Adapter(adapter) => adapter.counters(),
@@ -205,7 +205,7 @@ impl Deref for FilterComponent {
 }
 
 impl FilterComponent {
-    /// A component that counts where all of its digest in its slot count.
+    /// A component that shares the counters of its digest in its slot.
     pub fn new(filter: Filter, counters: Arc<Counters>) -> Self {
         Self {
             filter,
@@ -214,7 +214,7 @@ impl FilterComponent {
         }
     }
 
-    /// What the filter made of the options of one who asks for it.
+    /// Returns the filter's configuration for these options.
     pub async fn configuration(&self, options: &[Setting]) -> Result<Arc<[u8]>, ConfigureError> {
         let configure = self.filter.configure(options);
         self.configurations.of(options, configure).await
@@ -222,14 +222,14 @@ impl FilterComponent {
 }
 
 impl ToolComponent {
-    /// A component that counts where all of its digest in its slot count.
+    /// A component that shares the counters of its digest in its slot.
     pub fn new(tool: Tool, counters: Arc<Counters>) -> Self {
         Self { tool, counters }
     }
 }
 
 impl Component {
-    /// A component that counts where all of its digest in its slot count.
+    /// A component that shares the counters of its digest in its slot.
     pub fn new(adapter: Adapter, counters: Arc<Counters>) -> Self {
         Self {
             adapter,
@@ -238,12 +238,12 @@ impl Component {
         }
     }
 
-    /// What it has done.
+    /// Its counters.
     pub fn counters(&self) -> &Arc<Counters> {
         &self.counters
     }
 
-    /// What the adapter made of a provider's options.
+    /// Returns the adapter's configuration for a provider's options.
     pub async fn configuration(&self, options: &[Setting]) -> Result<Arc<[u8]>, ConfigureError> {
         let configure = self.adapter.configure(options);
         self.configurations.of(options, configure).await

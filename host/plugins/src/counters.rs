@@ -1,8 +1,8 @@
-//! What a component has done in its slot: how often it was asked, how it fared, how long it took, what was
-//! charged for it. Counted in process, and added to the database every few seconds: a crash loses those.
+//! Counters of a component in its slot: exchanges, outcomes, durations and charges. Counted in process, and added to
+//! the database every few seconds: a crash loses the latest counts.
 //!
-//! [`Counters::suspect`] says when a component has failed so often that it should not serve. No one account can bring
-//! that about alone.
+//! [`Counters::suspect`] reports a component that has failed too often to serve. No single account can cause that
+//! alone.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -11,16 +11,16 @@ use std::time::{Duration, Instant};
 
 use weir_ledger::{AccountId, Credits};
 
-/// Within which exchanges count together.
+/// Period in which exchanges count together.
 const WITHIN: Duration = Duration::from_secs(60);
 
-/// How finely that is kept, for what is counted as a share.
+/// Resolution of that period for shares.
 const SLICE: Duration = Duration::from_secs(10);
 
-/// Of fewer exchanges than these, no share is taken.
+/// Minimum number of exchanges for a share.
 const EXCHANGES_FOR_A_SHARE: u32 = 20;
 
-/// Counts since they were last taken.
+/// Counts since the last [`Counters::take`].
 #[derive(Debug, Default)]
 pub struct Counters {
     requests: AtomicI64,
@@ -32,36 +32,36 @@ pub struct Counters {
     recent: Mutex<Recent>,
 }
 
-/// How an exchange ended.
+/// The end of an exchange.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ended {
-    /// With an answer, or because its client or the gateway went away.
+    /// Complete, or ended by the departure of its client or the gateway.
     Well,
-    /// With an error of somebody else: the upstream's, the client's, the gateway's.
+    /// An error of the upstream, the client or the gateway.
     InError,
-    /// The component asked for what it may not, or its events make no answer.
+    /// A fault of the component: a forbidden request, or events that form no valid response.
     InFault,
-    /// The component trapped, ran out of a budget or returned nonsense.
+    /// A trap: the component trapped, exceeded a budget or returned an unreadable result.
     InTrap,
 }
 
-/// What a filter did to a request and its answer.
+/// The effects of a filter on a request and its response.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct FilterEffects {
-    /// It refused the request.
+    /// The filter refused the request.
     pub refused: bool,
-    /// It changed the request, or the answer.
+    /// The filter changed the request or the response.
     pub changed: bool,
-    /// It ended the answer.
+    /// The filter ended the response.
     pub stopped: bool,
 }
 
-/// What speaks against a component, on requests of at least two accounts within a minute.
+/// The evidence against a component, from requests of at least two accounts within a minute.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Suspicion {
-    /// So many traps.
+    /// The number of traps.
     Traps(u32),
-    /// So many failures of its own, traps among them, of so many exchanges.
+    /// The number of its own failures, including traps, and the number of exchanges.
     Faults(u32, u32),
 }
 
@@ -77,10 +77,10 @@ impl std::fmt::Display for Suspicion {
     }
 }
 
-/// What has happened within the last minute.
+/// The events of the last minute.
 #[derive(Debug, Default)]
 struct Recent {
-    /// The latest traps, as many as there may be.
+    /// The latest traps, at most as many as the limit.
     traps: VecDeque<Instant>,
     trapped: LatestTwo,
     /// Slices of time, the oldest first.
@@ -95,33 +95,33 @@ struct Slice {
     faults: u32,
 }
 
-/// The two accounts on whose requests something happened last, each with the last time of it: enough to tell whether it
-/// happened to more than one of late.
+/// The two accounts of the latest events, each with its latest time: enough to tell whether more than one account is
+/// affected.
 #[derive(Debug, Default)]
 struct LatestTwo {
     latest: Option<(AccountId, Instant)>,
     other: Option<(AccountId, Instant)>,
 }
 
-/// Sums.
+/// Sums of counts.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Exchanges.
     pub requests: i64,
-    /// Those that ended in an error, traps included.
+    /// Exchanges that ended in an error, including traps.
     pub errors: i64,
-    /// Those that ended in a trap.
+    /// Exchanges that ended in a trap.
     pub traps: i64,
-    /// How long all of them took, in microseconds.
+    /// Total duration, in microseconds.
     pub latency_us: i64,
-    /// What was charged for them, in micro-credits.
+    /// Total charges, in micro-credits.
     pub credits: i64,
-    /// Answers of them whose reported usage was not believed.
+    /// Responses whose reported usage was rejected.
     pub clamps: i64,
 }
 
 impl Counts {
-    /// Adds another's.
+    /// Adds other counts.
     pub(super) fn add(&mut self, other: &Self) {
         self.requests += other.requests;
         self.errors += other.errors;
@@ -147,14 +147,14 @@ impl Counters {
         self.credits.fetch_add(credits.micro(), Ordering::Relaxed);
     }
 
-    /// Counts an answer whose reported usage was not believed.
+    /// Counts a response whose reported usage was rejected.
     pub fn clamp(&self) {
         self.clamps.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Notes how an exchange ended that this account asked for. Says so if the component has failed too often by now:
-    /// with `max_traps` traps, or by its own fault in half of the exchanges. They are forgotten then. Without a limit
-    /// there is no suspicion.
+    /// Notes the end of an exchange of this account. Returns a suspicion if the component has failed too often by
+    /// now: with `max_traps` traps, or by its own fault in half of the exchanges. The events are forgotten then.
+    /// Without a limit there is no suspicion.
     pub fn suspect(
         &self,
         ended: Ended,
@@ -171,7 +171,7 @@ impl Counters {
         Some(suspicion)
     }
 
-    /// What has been counted since this was last called.
+    /// Takes the counts since the last call.
     pub(super) fn take(&self) -> Counts {
         let take = |counter: &AtomicI64| counter.swap(0, Ordering::Relaxed);
         Counts {
@@ -184,7 +184,7 @@ impl Counters {
         }
     }
 
-    /// What has been counted since then, which stays.
+    /// Returns the counts since the last [`Self::take`], which stay.
     pub(super) fn peek(&self) -> Counts {
         let read = |counter: &AtomicI64| counter.load(Ordering::Relaxed);
         Counts {
@@ -197,7 +197,7 @@ impl Counters {
         }
     }
 
-    /// Puts back what could not be written; of a write whose answer was lost, that may be twice.
+    /// Restores counts after a failed write; if only the write's response was lost, they count twice.
     pub(super) fn put_back(&self, counts: &Counts) {
         for (counter, number) in [
             (&self.requests, counts.requests),
@@ -242,7 +242,7 @@ impl Recent {
         (is_share && self.at_fault.are_two(now)).then_some(Suspicion::Faults(faults, exchanges))
     }
 
-    /// Counts an exchange. Returns how many there were within a minute, and how many failed.
+    /// Counts an exchange. Returns the number of exchanges within a minute, and the number of failures.
     fn count(&mut self, is_fault: bool, now: Instant) -> (u32, u32) {
         while self
             .slices
@@ -335,7 +335,7 @@ mod tests {
             assert_eq!(ended(Ended::InTrap, second, "one"), None, "{second}");
             assert_eq!(ended(Ended::InFault, second, "one"), None, "{second}");
         }
-        // Whoever it happened to in between.
+        // Exchanges of other accounts in between change nothing.
         assert_eq!(ended(Ended::Well, 90, "other"), None);
         assert_eq!(
             ended(Ended::InTrap, 91, "other"),
@@ -352,7 +352,7 @@ mod tests {
             let at = start + Duration::from_secs(seconds);
             counters.suspect(ended, &account(name), 5, at)
         };
-        // Those of more than a minute ago do not count.
+        // Exchanges from more than a minute ago do not count.
         for _ in 0..100 {
             assert_eq!(ended(Ended::Well, 0, "a"), None);
         }

@@ -1,4 +1,4 @@
-//! Why an operator's change was not made.
+//! The reasons for which an operator's change was not made.
 
 use std::time::Duration;
 
@@ -10,13 +10,13 @@ use weir_sandbox::{Digest, GuestError, LoadError};
 
 use super::trust::TrustError;
 
-/// Why a slot was not changed.
+/// The reason that a slot was not changed.
 #[derive(Debug, thiserror::Error)]
 pub enum OperationError {
     /// The component fails a load step.
     #[error(transparent)]
     Load(#[from] LoadError),
-    /// Nobody vouches for the component whom the gateway believes.
+    /// No configured publisher vouches for the component.
     #[error(transparent)]
     Untrusted(#[from] TrustError),
     /// The publisher has signed a later version for the slot.
@@ -50,19 +50,19 @@ pub enum OperationError {
     /// There is no such slot.
     #[error("there is no such slot")]
     UnknownSlot,
-    /// Nothing of that digest is installed in the slot.
+    /// No component of that digest is installed in the slot.
     #[error("no such component is installed in the slot")]
     UnknownPlugin,
-    /// The slot serves with it.
-    #[error("the slot serves with it")]
+    /// The slot serves with the component.
+    #[error("the slot serves with the component")]
     InUse,
-    /// The slot serves all with it, so that it cannot be the canary.
-    #[error("the slot serves all with it already")]
+    /// The slot serves all accounts with the component, which therefore cannot be the canary.
+    #[error("the slot serves all accounts with the component already")]
     IsActive,
-    /// The slot serves with nothing that a canary could be compared with.
-    #[error("the slot serves with nothing that a canary could be compared with")]
+    /// The slot has no active component to compare a canary with.
+    #[error("the slot has no active component to compare a canary with")]
     NothingBeside,
-    /// The slot serves with no version as low as that.
+    /// The version is below the slot's least version.
     #[error("the slot serves with no version below {least}, and the component is {version}")]
     BelowLeast {
         /// The slot's least version.
@@ -70,19 +70,19 @@ pub enum OperationError {
         /// The version of the component.
         version: String,
     },
-    /// The slot serves with another component by now than the operator expects.
+    /// The slot's active component differs from the operator's expectation.
     #[error("the slot serves with {}", .0.map_or_else(|| "nothing".to_owned(), |digest| digest.to_string()))]
     NotExpected(Option<Digest>),
-    /// The slot has nothing to go back to.
-    #[error("there is nothing to go back to")]
+    /// The slot has no earlier component.
+    #[error("the slot has no earlier component")]
     NothingBefore,
-    /// The gateway's configuration needs what the component does not have.
+    /// The gateway's configuration needs a feature that the component lacks.
     #[error("{0}")]
     DoesNotFit(String),
-    /// A live node cannot load the component, or has not said that it can.
+    /// A live node cannot load the component, or has not confirmed that it can.
     #[error("{0}")]
     NotEverywhere(String),
-    /// The database.
+    /// The database failed.
     #[error(transparent)]
     Database(#[from] sqlx::Error),
 }
@@ -91,7 +91,7 @@ impl From<OperationError> for ApiError {
     fn from(error: OperationError) -> Self {
         use StatusCode as S;
         match error {
-            // The gateway's own trouble, and no fault of the component.
+            // A failure of the gateway, not of the component.
             OperationError::Load(
                 error @ (LoadError::Compile(CompileError::NotRun(_))
                 | LoadError::Describe(GuestError::NoRoom)),
@@ -122,18 +122,18 @@ impl From<OperationError> for ApiError {
             OperationError::Downgrade { .. } => Self::new(
                 ErrorCode::PluginDowngrade,
                 format!(
-                    "The version is too low: {error}. To take it all the same, say allow_downgrade (--allow-downgrade)."
+                    "The version is too low: {error}. To accept the lower version, set allow_downgrade (--allow-downgrade)."
                 ),
             ),
             OperationError::OtherPublisher { .. } => Self::new(
                 ErrorCode::PluginOtherPublisher,
                 format!(
-                    "The publisher would change: {error}. To have it so, say change_publisher (--change-publisher)."
+                    "The publisher would change: {error}. To accept the change, set change_publisher (--change-publisher)."
                 ),
             ),
             OperationError::OtherKind { .. } => Self::new(
                 ErrorCode::PluginRefused,
-                format!("The component fails a load step. {error}; install it in another one."),
+                format!("The component fails a load step. {error}; install it in another slot."),
             )
             .with_detail("step", "world"),
             OperationError::UnknownSlot => Self::new(
@@ -148,18 +148,17 @@ impl From<OperationError> for ApiError {
             .with_param("digest"),
             OperationError::InUse => Self::new(
                 ErrorCode::PluginInUse,
-                "The slot serves with it, as the active one or the canary, or the binary brings it; activate another one, or \
-                 end the canary, first.",
+                "The component is active, a canary or bundled; first activate another component, or end the canary.",
             )
             .with_param("digest"),
             OperationError::IsActive => Self::new(
                 ErrorCode::PluginActive,
-                "The slot serves all accounts with it already; a canary is another component.",
+                "The slot serves all accounts with the component already; a canary must be another component.",
             )
             .with_param("digest"),
             OperationError::NothingBeside => Self::new(
                 ErrorCode::NothingToCompareWith,
-                "The slot serves with nothing that a canary could be compared with; activate the component for all, without a share.",
+                "The slot has no active component to compare a canary with; activate the component for all accounts, without a share.",
             )
             .with_param("share"),
             OperationError::BelowLeast { .. } => Self::new(
@@ -169,22 +168,22 @@ impl From<OperationError> for ApiError {
             .with_param("least_version"),
             OperationError::NotExpected(_) => Self::new(
                 ErrorCode::PluginChanged,
-                format!("Nothing was rolled back: by now, {error}."),
+                format!("The slot was not rolled back: by now, {error}."),
             )
             .with_param("from"),
             OperationError::NothingBefore => Self::new(
                 ErrorCode::NothingToRollBackTo,
-                "The slot has nothing sound to go back to; activate a component by its digest.",
+                "The slot has no sound component to roll back to; activate a component by its digest.",
             ),
             OperationError::DoesNotFit(what) => Self::new(
                 ErrorCode::PluginDoesNotFit,
                 format!(
-                    "The gateway's configuration asks for what the component does not have. {what}."
+                    "The component lacks a feature that the gateway's configuration needs. {what}."
                 ),
             ),
             OperationError::NotEverywhere(what) => Self::new(
                 ErrorCode::PluginNotEverywhere,
-                format!("Nothing was changed, since not every node can load the component: {what}."),
+                format!("The slot is unchanged, since not every node can load the component: {what}."),
             )
             .with_param("digest"),
             OperationError::Database(error) => Self::of_database(&error, "changing a slot"),

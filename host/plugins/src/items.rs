@@ -1,4 +1,4 @@
-//! Slots, their components and their events, as answers tell of them and commands read them.
+//! Slots, their components and their events, as responses show them and commands read them.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -10,66 +10,68 @@ use super::counters::Counts;
 use super::slots::{CanaryOverview, Origin, SlotCandidate};
 use super::store::EventRow;
 
-/// A slot, and all that could serve in it.
+/// A slot with all its components.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub struct SlotItem {
     /// Its name, which providers' `adapter` names, or agents' `tools`.
     pub slot: String,
-    /// What it is for: `adapter` or `tool`.
+    /// Its kind: `adapter`, `tool` or `filter`.
     pub kind: String,
-    /// The digest that all nodes are to serve with; `None` where the slot refuses.
+    /// The digest that all nodes should serve with; `None` if the slot refuses requests.
     pub active: Option<String>,
-    /// The digest that the node which answers serves with: another one for a moment, or if `active` does not
-    /// load there.
+    /// The digest that the responding node serves with. It differs from `active` for a moment after a change, or if
+    /// `active` does not load there.
     pub serving: Option<String>,
-    /// What a rollback goes back to.
+    /// The digest that a rollback would activate.
     pub previous: Option<String>,
-    /// What serves a share of the accounts.
+    /// The component that serves a share of the accounts.
     pub canary: Option<CanaryItem>,
-    /// The lowest version that it serves with, if any is too low.
+    /// The lowest permitted version, if there is a limit.
     #[serde(default)]
     pub least_version: Option<String>,
-    /// What becomes of it if its component is put into quarantine: `roll_back` or `refuse`; null for the default, which is `refuse`
-    /// for a filter whose failure refuses requests, and otherwise `roll_back`.
+    /// The reaction to a quarantine of its component: `roll_back` or `refuse`; null for the default, which is
+    /// `refuse` for a filter whose failure refuses requests, and otherwise `roll_back`.
     #[serde(default)]
     pub on_quarantine: Option<String>,
-    /// What could serve.
+    /// The components that could serve.
     pub plugins: Vec<PluginItem>,
 }
 
-/// A canary: what serves a share of a slot's accounts, until its figures say whether it may serve all.
+/// A canary: the component that serves a share of a slot's accounts, until its figures decide whether it may serve
+/// all.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub struct CanaryItem {
-    /// Which code it is.
+    /// The digest of its code.
     pub digest: String,
-    /// The share of accounts that it serves, of 1.
+    /// The share of accounts that it serves, from 0 to 1.
     pub share: f64,
-    /// When it began.
+    /// The time of its beginning.
     pub since: String,
-    /// When it is promoted at the earliest; null where an operator does that.
+    /// The earliest time of its promotion; null if an operator promotes it.
     pub promote_at: Option<String>,
-    /// Whether it is certain by every measure that it does no harm, so that it may be promoted.
+    /// The absence of harm is certain by every measure: the canary may be promoted.
     pub enough: bool,
-    /// Whether the node that answers serves with it.
+    /// The responding node serves with it.
     pub served: bool,
-    /// Why it does not load there. All accounts are served with `active` then.
+    /// The reason that it does not load there. All accounts are served with `active` then.
     pub not_loaded: Option<String>,
-    /// How it compares with what serves the others, on all nodes since it began.
+    /// The comparison with the active component, on all nodes since its beginning.
     pub comparison: Vec<ComparedItem>,
 }
 
-/// How a canary compares by one measure.
+/// The comparison of a canary by one measure.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub struct ComparedItem {
-    /// `traps`, `faults` (traps among them), `errors` (also the client's and the upstream's); of a filter `refusals`, `changes` and
-    /// `stops`: each a share of requests. `first_token` and `latency` in microseconds, `tokens`, and `credits` in micro-credits: each
-    /// a geometric mean.
+    /// `traps`, `faults` (including traps), `errors` (including the client's and the upstream's); for filters
+    /// `refusals`, `changes` and `stops`: each a share of requests. `first_token` and `latency` in microseconds,
+    /// `tokens`, and `credits` in micro-credits: each a geometric mean.
     pub measure: String,
-    /// Of what serves the others.
+    /// The active component's side.
     pub active: SideItem,
-    /// Of the canary.
+    /// The canary's side.
     pub canary: SideItem,
-    /// `too_few` requests or accounts to say anything, `alike` for certain, `worse` for certain, or `open`: neither is certain.
+    /// `too_few` (too few requests or accounts), `alike` (certain), `worse` (certain), or `open` (neither is
+    /// certain).
     pub judgement: String,
 }
 
@@ -78,54 +80,54 @@ pub struct ComparedItem {
 pub struct SideItem {
     /// Requests.
     pub requests: i64,
-    /// Groups of accounts that they are of, 16 at most.
+    /// Groups of accounts that sent them, at most 16.
     pub groups: usize,
-    /// The mean over groups, without the lowest and the highest fifth of them; null without a request.
+    /// The mean over groups, without the lowest and the highest fifth; null without a request.
     pub value: Option<f64>,
 }
 
 /// A component in a slot.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub struct PluginItem {
-    /// Which code it is.
+    /// The digest of its code.
     pub digest: String,
-    /// What it calls itself.
+    /// The name in its description.
     pub name: String,
     /// Its version.
     pub version: String,
-    /// The version of the contract that it was built for.
+    /// The version of the contract for which it was built.
     pub contract: String,
-    /// Where it comes from: `bundled` or `installed`.
+    /// Its source: `bundled` or `installed`.
     pub source: String,
-    /// Whose signature it carries.
+    /// The publisher that signed it.
     pub publisher: Option<String>,
     /// `active`, `canary`, `previous`, `quarantined` or `available`.
     pub state: String,
-    /// Bytes; unknown of what the binary brings.
+    /// Bytes; null for bundled components.
     pub size_bytes: Option<i64>,
-    /// When it was installed.
+    /// The time of its installation.
     pub installed_at: Option<String>,
-    /// By whom.
+    /// The actor of its installation.
     pub installed_by: Option<String>,
-    /// Exchanges on all nodes, some seconds late of other nodes.
+    /// Exchanges on all nodes; counts of other nodes arrive some seconds late.
     pub requests: i64,
-    /// Those that ended in an error: the adapter's, the upstream's, the connection's, or the request's own.
+    /// Exchanges that ended in an error of the adapter, the upstream, the connection or the request.
     pub errors: i64,
-    /// Those that ended in a trap.
+    /// Exchanges that ended in a trap.
     pub traps: i64,
-    /// How long an exchange took on average, in milliseconds; null where there was none.
+    /// Mean duration of an exchange, in milliseconds; null without an exchange.
     pub latency_ms: Option<f64>,
-    /// What was charged for them.
+    /// Total charges.
     #[schema(value_type = f64)]
     pub credits: serde_json::Value,
-    /// Answers whose usage, as the component reported it, was not believed.
+    /// Responses whose usage, as the component reported it, was rejected.
     pub clamps: i64,
 }
 
 /// All slots.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub struct SlotList {
-    /// By name.
+    /// The slots, sorted by name.
     pub slots: Vec<SlotItem>,
 }
 
@@ -134,19 +136,19 @@ pub struct SlotList {
 pub struct InstalledItem {
     /// The slot's name.
     pub slot: String,
-    /// Which code it is.
+    /// The digest of its code.
     pub digest: String,
-    /// What it calls itself.
+    /// The name in its description.
     pub name: String,
     /// Its version.
     pub version: String,
-    /// Whose signature it carries.
+    /// The publisher that signed it.
     pub publisher: Option<String>,
-    /// Whether the slot serves with it.
+    /// The slot serves with it.
     pub active: bool,
 }
 
-/// Something that has happened to a slot.
+/// An event of a slot.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 #[schema(as = PluginEventItem)]
 pub struct EventItem {
@@ -157,13 +159,13 @@ pub struct EventItem {
     /// `installed`, `activated`, `rolled_back`, `removed`, `quarantined`, `quarantine_withheld`, `canary_started`,
     /// `canary_promoted` or `canary_ended`.
     pub kind: String,
-    /// What it was about.
+    /// The component that the event concerns.
     pub digest: Option<String>,
-    /// What the slot served with before.
+    /// The slot's component before the event.
     pub previous: Option<String>,
-    /// Who did it: `user:ID`, `service:E-MAIL`, `local:UID` at the admin socket, or `weir` by itself.
+    /// The actor: `user:ID`, `service:E-MAIL`, `local:UID` at the admin socket, or `weir` by itself.
     pub actor: String,
-    /// More of it, for people.
+    /// Details, for people.
     pub detail: Option<String>,
 }
 
@@ -192,7 +194,7 @@ impl EventItem {
 /// A canary and its comparison, as operators see them.
 pub(super) fn canary_item(canary: CanaryOverview) -> CanaryItem {
     let after_ms = canary.promote_after.map(|after| after.as_millis() as i64);
-    // Of a tool or a filter, there are neither first tokens nor charges, and nothing but a filter refuses.
+    // Tools and filters have neither first tokens nor charges, and only filters refuse.
     let measured = canary.findings.iter();
     let measured = measured.filter(|finding| finding.active.requests + finding.canary.requests > 0);
     let promote_at = after_ms.map(|ms| Millis(canary.since.0.saturating_add(ms)));
@@ -226,7 +228,7 @@ fn compared_item(finding: &Finding) -> ComparedItem {
 pub(super) fn plugin_item(candidate: SlotCandidate, state: &str, counts: Counts) -> PluginItem {
     let latency_ms = match counts.requests {
         0 => None,
-        // To a tenth: more than that is noise.
+        // Rounded to a tenth: further digits are noise.
         requests => Some((counts.latency_us as f64 / requests as f64 / 100.0).round() / 10.0),
     };
     let (source, size_bytes, installed_at, installed_by, publisher) = match candidate.origin {

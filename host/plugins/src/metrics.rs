@@ -28,7 +28,7 @@ pub struct PluginMetrics {
     canaries_promoted: Family<PluginLabels, Counter>,
 }
 
-/// How weir itself ended a canary.
+/// The end of a canary by weir itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CanaryEnd {
     /// The canary was worse.

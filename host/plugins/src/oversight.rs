@@ -1,4 +1,5 @@
-//! What each exchange and each call of a tool says of its component: counted, and acted upon where it failed too often.
+//! Oversight: each exchange and each call of a tool counts for its component, and a component that fails too often is
+//! quarantined.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -15,43 +16,43 @@ use super::slots::{Plugins, Stores};
 use super::store::Quarantined;
 use crate::metrics::PluginMetrics;
 
-/// Who watches over components at work. Cheap to clone.
+/// The supervisor of components. Cheap to clone.
 #[derive(Clone)]
 pub struct Oversight {
     /// The slots.
     pub plugins: Plugins,
-    /// Where a quarantine is written.
+    /// The database in which a quarantine is stored.
     pub database: Database,
-    /// Where other nodes hear of it.
+    /// The cache through which other nodes learn of it.
     pub cache: Cache,
-    /// What gives it its time.
+    /// The source of time.
     pub clock: Clock,
     /// Figures for Prometheus.
     pub metrics: Arc<PluginMetrics>,
-    /// Where it is awaited by a gateway that stops.
+    /// The tasks that a stopping gateway awaits.
     pub tasks: TaskTracker,
     /// `plugins.quarantine_traps`.
     pub max_traps: u32,
 }
 
-/// What is noted of an exchange, or a call of a tool.
+/// The record of an exchange, or a call of a tool.
 pub struct Noted<'a> {
-    /// How it ended.
+    /// Its end.
     pub ended: Ended,
-    /// How long it took.
+    /// Its duration.
     pub took: Duration,
-    /// What it did to the request and its answer, where it is a filter.
+    /// A filter's effects on the request and its response.
     pub effects: Option<FilterEffects>,
-    /// Whether the requests of its slot are refused without it, so that what it should stop must not pass.
+    /// The requests of its slot are refused without it: a quarantine must not let harmful requests pass.
     pub is_guard: bool,
-    /// How long it took until the first of the answer, where that was streamed.
+    /// Time to the first token, if the response was streamed.
     pub first_token: Option<Duration>,
-    /// Where it counts, if its slot has a canary.
+    /// The sampler, if its slot has a canary.
     pub sampler: Option<&'a Sampler>,
 }
 
 impl Oversight {
-    /// Counts an exchange, and takes a component out of service that has failed too often.
+    /// Counts an exchange, and quarantines a component that has failed too often.
     pub fn note(&self, plugin: &Plugin, account: &AccountId, exchange: Noted<'_>) {
         let Noted {
             ended,

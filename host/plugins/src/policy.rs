@@ -1,45 +1,46 @@
-//! What a slot may serve with, and what becomes of it if its component fails too often.
+//! The policy of a slot: its permitted versions, and its reaction to a quarantine.
 //!
-//! A rollback goes to an older version, which may have a fault that its successor has mended. For most slots that is better than to
-//! refuse everybody. For a filter that guards it is not: a known way around it would be open again. So a slot may have a least
-//! version, which neither an operator nor a quarantine goes below; and it may refuse requests where others roll back.
+//! A rollback activates an older version, which may have a fault that its successor has fixed. For most slots that is
+//! better than to refuse all requests. For a filter that guards it is not: a known bypass would be open again. A slot
+//! may therefore have a least version, which neither an operator nor a quarantine goes below; and it may refuse
+//! requests instead of rolling back.
 
 use semver::Version;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use weir_sandbox::Digest;
 
-/// What operators have set for a slot.
+/// An operator's settings for a slot.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SlotPolicy {
-    /// The lowest version that it serves with.
+    /// The lowest permitted version.
     pub least_version: Option<Version>,
-    /// What becomes of it if its component is put into quarantine. Without, a slot of a filter whose failure refuses requests
-    /// refuses, and others roll back.
+    /// The reaction to a quarantine of its component. By default, a slot of a filter whose failure refuses requests
+    /// refuses, and other slots roll back.
     pub on_quarantine: Option<OnQuarantine>,
 }
 
-/// What becomes of a slot whose component is put into quarantine.
+/// The reaction of a slot to a quarantine of its component.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum OnQuarantine {
-    /// It serves with what it served with before.
+    /// Activate the previous component.
     RollBack,
-    /// It refuses requests until an operator activates a component.
+    /// Refuse requests until an operator activates a component.
     Refuse,
 }
 
-/// What the binary brings for a slot.
+/// The bundled component of a slot.
 #[derive(Debug, Clone, Copy)]
 pub struct OfBinary<'a> {
-    /// Which code it is.
+    /// The digest of its code.
     pub digest: Digest,
     /// Its version.
     pub version: &'a str,
 }
 
 impl OnQuarantine {
-    /// As it stands in the database and in answers.
+    /// The name in the database and in responses.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::RollBack => "roll_back",
@@ -47,7 +48,7 @@ impl OnQuarantine {
         }
     }
 
-    /// Reads what [`Self::as_str`] writes.
+    /// Parses the name that [`Self::as_str`] returns.
     pub fn parse(text: &str) -> Option<Self> {
         [Self::RollBack, Self::Refuse]
             .into_iter()
@@ -56,7 +57,7 @@ impl OnQuarantine {
 }
 
 impl SlotPolicy {
-    /// Whether a version is too low. One that is not by Semantic Versioning is lower than all.
+    /// Returns whether a version is too low. A version that violates Semantic Versioning is lower than all.
     pub fn is_too_low(&self, version: &str) -> bool {
         let Some(least) = &self.least_version else {
             return false;

@@ -1,11 +1,11 @@
-//! How far a start is with compiling the plugins that the binary brings.
+//! The progress of a start in compiling the bundled plugins.
 //!
-//! Their code is kept, so that only the first start of a version compiles. It takes seconds, in which operators and load
-//! balancers want to know why nothing is served.
+//! Compiled code is cached, so only the first start of a version compiles. The compilation takes seconds, in which
+//! operators and load balancers need the reason for the delay.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// How far it is, and who is told. Cheap to clone.
+/// The progress and its listener. Cheap to clone.
 #[derive(Clone)]
 pub struct CompileProgress(Arc<Inner>);
 
@@ -27,7 +27,7 @@ impl Default for CompileProgress {
 }
 
 impl CompileProgress {
-    /// Progress of which somebody is told in lines.
+    /// Progress that is also reported in lines.
     pub fn telling(tell: fn(&str)) -> Self {
         Self(Arc::new(Inner {
             tell,
@@ -35,25 +35,25 @@ impl CompileProgress {
         }))
     }
 
-    /// So many plugins are about to be compiled.
+    /// Begins the compilation of this many plugins.
     pub(super) fn begin(&self, all: usize) {
         if all == 0 {
             return;
         }
         self.change(|counts| counts.all = all);
         (self.0.tell)(&format!(
-            "compiling {}, once: their code is kept",
+            "compiling {}, once: their code is cached",
             plugins(all)
         ));
     }
 
-    /// One of them is compiled.
+    /// Notes a compiled plugin.
     pub(super) fn compiled(&self, name: &str) {
         let Counts { all, done } = self.change(|counts| counts.done += 1);
         (self.0.tell)(&format!("compiled {name}: {done} of {all}"));
     }
 
-    /// How far it is, as a sentence; `None` if nothing is to be compiled, or all is done.
+    /// Describes the progress in a sentence; `None` if no compilation is pending.
     pub fn sentence(&self) -> Option<String> {
         let Counts { all, done } = self.change(|_| {});
         (done < all).then(|| {

@@ -1,4 +1,4 @@
-//! What plugins may use, and when one is taken out of service: `[plugins]`.
+//! The settings of plugins, their limits and their quarantine: `[plugins]`.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
@@ -29,7 +29,7 @@ pub struct PluginSettings {
     /// Traps within a minute, from at least two accounts, that quarantine a component; 0 turns quarantine off. Default:
     /// 5.
     pub quarantine_traps: u32,
-    /// Whose signed components are taken, by name: `[plugins.publishers.NAME]`. Default: nobody's.
+    /// Publishers whose signed components are accepted, by name: `[plugins.publishers.NAME]`. Default: none.
     pub publishers: BTreeMap<String, PublisherSettings>,
     /// Whether components without a configured publisher's signature are accepted. Default: `true` in development mode
     /// only.
@@ -62,7 +62,7 @@ impl Default for PluginSettings {
 }
 
 impl PluginSettings {
-    /// Calls of tools of one account at once.
+    /// Concurrent tool calls of one account.
     pub fn tool_calls_per_account(&self) -> u32 {
         let default = (self.tool_calls.get() / 4).max(1);
         self.tool_calls_per_account.map_or(default, NonZeroU32::get)
@@ -73,7 +73,7 @@ impl PluginSettings {
         u64::from(self.all_memory_mib.get()) << 20
     }
 
-    /// What is wrong with the settings, beyond what types can say; each sentence names the setting.
+    /// Returns faults of the settings beyond those of their types; each sentence names the setting.
     pub fn problems(&self) -> Vec<String> {
         let mut problems = Vec::new();
         let memory_bytes = self.limits.memory_bytes.get();

@@ -1,8 +1,7 @@
-//! Publishers' signatures on components: Ed25519 over what a component is, which version, which code, and which slot it is
-//! for.
+//! Publishers' signatures on components: Ed25519 over a component's kind, slot, version and digest.
 //!
-//! A signature is one line of JSON, in a file beside the component or in a header. What is signed is a text of our own
-//! ([`Signature::signed_text`]) and not the JSON, of which there are many for one meaning.
+//! A signature is one line of JSON, in a file beside the component or in a header. The signed bytes are a text of
+//! weir's own ([`Signature::signed_text`]) and not the JSON, since JSON has many spellings of one meaning.
 
 use std::fmt;
 
@@ -15,10 +14,10 @@ use weir_sandbox::Digest;
 
 use super::component::Kind;
 
-/// The first line of what is signed: a signature for anything else is none for a component.
+/// The first line of the signed text: a signature with another purpose is invalid for a component.
 const PURPOSE: &str = "weir plugin signature, version 1";
 
-/// Bytes of the longest signature as it is sent; a real one has some 400.
+/// Maximum bytes of a signature as it is sent; a typical one has some 400.
 pub const SIGNATURE_BYTES: usize = 2_048;
 
 /// Bytes of a public key.
@@ -28,19 +27,19 @@ const KEY_BYTES: usize = 32;
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct PublicKey([u8; KEY_BYTES]);
 
-/// A publisher's word on a component.
+/// A publisher's signature on a component.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Signature {
-    /// What the component is.
+    /// The component's kind.
     pub kind: Kind,
-    /// The slot that it is for, and no other.
+    /// The only slot for which the signature is valid.
     pub slot: String,
     /// Its version, by [Semantic Versioning](https://semver.org).
     pub version: Version,
-    /// Which code it is.
+    /// The digest of its code.
     pub digest: Digest,
-    /// The key that it was signed with.
+    /// The key of the signature.
     pub key: PublicKey,
     /// 64 bytes, in Base64.
     signature: String,
@@ -62,7 +61,7 @@ impl Signature {
         signature
     }
 
-    /// Reads one from its JSON.
+    /// Parses a signature from its JSON.
     pub fn parse(text: &str) -> Result<Self, String> {
         if text.len() > SIGNATURE_BYTES {
             return Err(format!(
@@ -73,12 +72,12 @@ impl Signature {
         serde_json::from_str(text.trim()).map_err(|error| error.to_string())
     }
 
-    /// Its JSON, on one line.
+    /// Returns its JSON, on one line.
     pub fn to_json(&self) -> String {
         serde_json::json!(self).to_string()
     }
 
-    /// Whether its key has signed what it says.
+    /// Returns whether its key has signed its contents.
     pub fn is_genuine(&self) -> bool {
         let Ok(signature) = BASE64.decode(&self.signature) else {
             return false;
@@ -88,8 +87,8 @@ impl Signature {
             .is_ok()
     }
 
-    /// What is signed: a line each of the purpose, the kind, the slot, the version and the digest. None of them holds a
-    /// line's end: slots' names are checked by whoever reads a signature for a slot, which is equal to this one's.
+    /// Returns the signed text: a line each of the purpose, the kind, the slot, the version and the digest. None of
+    /// the values contains a line break: a verifier requires the slot to equal a checked slot name.
     fn signed_text(&self) -> String {
         format!(
             "{PURPOSE}\n{}\n{}\n{}\n{}\n",
@@ -102,7 +101,7 @@ impl Signature {
 }
 
 impl PublicKey {
-    /// Reads one from the Base64 of its 32 bytes.
+    /// Parses a key from the Base64 of its 32 bytes.
     pub fn parse(text: &str) -> Result<Self, String> {
         let bytes = BASE64.decode(text).ok();
         let bytes = bytes.and_then(|bytes| bytes.try_into().ok());
@@ -144,9 +143,10 @@ const PEM_BEGIN: &str = "-----BEGIN PRIVATE KEY-----";
 const PEM_END: &str = "-----END PRIVATE KEY-----";
 
 impl SigningKey {
-    /// Makes one. Returns its PEM, too: PKCS #8, as OpenSSL writes and reads Ed25519 keys.
+    /// Generates a key. Also returns its PEM: PKCS #8, as OpenSSL writes and reads Ed25519 keys.
     pub fn generate() -> anyhow::Result<(Self, String)> {
-        let key = Ed25519KeyPair::generate().map_err(|_| anyhow::anyhow!("no key can be made"))?;
+        let key = Ed25519KeyPair::generate()
+            .map_err(|_| anyhow::anyhow!("the generation of a key failed"))?;
         let document = key
             .to_pkcs8v1()
             .map_err(|_| anyhow::anyhow!("the key cannot be written"))?;
@@ -157,7 +157,7 @@ impl SigningKey {
         Ok((Self(key), pem))
     }
 
-    /// Reads one from its PEM.
+    /// Parses a key from its PEM.
     pub fn parse(pem: &str) -> Option<Self> {
         let lines = pem.trim().strip_prefix(PEM_BEGIN)?.strip_suffix(PEM_END)?;
         let encoded: String = lines.split_ascii_whitespace().collect();
@@ -165,7 +165,7 @@ impl SigningKey {
         Ed25519KeyPair::from_pkcs8(&document).ok().map(Self)
     }
 
-    /// What publishers' `keys` name it by.
+    /// Returns the public key, as publishers' `keys` list it.
     pub fn public_key(&self) -> PublicKey {
         let mut bytes = [0; KEY_BYTES];
         bytes.copy_from_slice(self.0.public_key().as_ref());

@@ -1,8 +1,9 @@
-//! Which component may come after another in a slot: what keeps an old one, or another publisher's, from being slipped in.
+//! Succession of components in a slot: a check that keeps an old version, or another publisher's component, from
+//! being slipped in.
 //!
-//! A slot is the publisher's whose component was activated in it last; what the binary brings has no publisher, and leaves
-//! the slot whose it was. Of each publisher, the highest version that was installed in a slot is remembered, also when it is
-//! removed. A rollback is not asked about: what it goes back to has served before.
+//! A slot belongs to the publisher whose component was activated in it last; a bundled component has no publisher,
+//! and leaves the owner unchanged. For each publisher, weir remembers the highest version that was installed in a
+//! slot, even after its removal. A rollback needs no check, since its target has served before.
 
 use semver::Version;
 
@@ -10,17 +11,17 @@ use super::error::OperationError;
 use super::trust::Voucher;
 use weir_storage::database::Transaction;
 
-/// What an operator must say aloud to have it done.
+/// Permissions that an operator must give explicitly.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Permissions {
-    /// To take a lower version than the highest that the publisher has signed for the slot.
+    /// To accept a lower version than the highest that the publisher has signed for the slot.
     pub downgrade: bool,
-    /// To take a component of another publisher than the slot's.
+    /// To accept a component of another publisher than the slot's.
     pub change_publisher: bool,
 }
 
-/// Whether a component may come after what its slot has had: not below its publisher's highest version, which could be
-/// a replay of what had a fault, and not in another publisher's place, unless that is wanted.
+/// Checks that a component may follow the slot's earlier ones: not below its publisher's highest version, which could
+/// be a replay of a faulty version, and not in another publisher's place, unless an operator permits it.
 pub(super) async fn check_succession(
     transaction: &mut Transaction,
     slot: &str,
@@ -56,7 +57,7 @@ pub(super) async fn check_succession(
     Ok(())
 }
 
-/// The highest version that a publisher has signed for a slot, as far as it was installed.
+/// Returns the highest installed version that a publisher has signed for a slot.
 async fn highest_version(
     transaction: &mut Transaction,
     slot: &str,
@@ -69,7 +70,7 @@ async fn highest_version(
         .await
 }
 
-/// Whether a version comes before another one; a text that is none comes before all.
+/// Returns whether a version comes before another; a text that is not a version comes before all.
 fn is_lower(voucher: &Voucher, highest: &str) -> bool {
     let highest = Version::parse(highest);
     highest.is_ok_and(|highest| voucher.signature.version.cmp_precedence(&highest).is_lt())

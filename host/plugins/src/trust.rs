@@ -1,10 +1,10 @@
-//! Whose components may serve: the publishers of `[plugins.publishers]`, and whether unsigned ones may.
+//! Trust in components: the publishers of `[plugins.publishers]`, and the setting for unsigned components.
 //!
-//! **Invariant:** a signature that is there holds or its component is refused, also where unsigned ones are allowed: none
-//! becomes better by taking its signature away from a file, but worse by a false one. If unsigned ones are allowed, a genuine
-//! signature by a key that nobody has configured counts as none.
+//! **Invariant:** a component with an invalid signature is refused, even if unsigned components are allowed: the
+//! removal of a signature never improves a component's standing, and a forged one worsens it. If unsigned components
+//! are allowed, a genuine signature by an unconfigured key counts as none.
 //!
-//! What the binary brings is trusted as the binary is, and not asked for here.
+//! A bundled component is trusted as the binary is, and not checked here.
 
 use std::collections::BTreeMap;
 
@@ -22,76 +22,76 @@ pub struct Trust {
     allow_unsigned: bool,
 }
 
-/// Who signed a component, and as which version; nobody where unsigned ones are allowed.
+/// The signer and version of a component; `None` if unsigned components are allowed.
 pub(super) type Signed = Option<Voucher>;
 
-/// A signature that holds.
+/// A valid signature.
 #[derive(Debug, Clone)]
 pub(super) struct Voucher {
     pub publisher: String,
     pub signature: Signature,
 }
 
-/// Why a component is not trusted.
+/// The reason that a component is not trusted.
 #[derive(Debug, thiserror::Error)]
 pub enum TrustError {
-    /// It has no signature.
+    /// The component has no signature.
     #[error(
-        "it carries no signature, and unsigned components are refused: sign it with `weir plugin sign`, or set \
+        "the component has no signature, and unsigned components are refused: sign it with `weir plugin sign`, or set \
          `plugins.allow_unsigned = true`"
     )]
     Unsigned,
-    /// Its signature is for other bytes.
+    /// The signature is for other bytes.
     #[error(
         "its signature is for other bytes: for the digest {signed}, while the component's is {actual}"
     )]
     OtherDigest {
-        /// For these.
+        /// The signed digest.
         signed: Digest,
-        /// It has these.
+        /// The component's digest.
         actual: Digest,
     },
-    /// Its signature is for another slot.
+    /// The signature is for another slot.
     #[error("its signature is for the slot {signed:?}, and not for {slot:?}")]
     OtherSlot {
-        /// For this one.
+        /// The signed slot.
         signed: String,
-        /// It is to fill this one.
+        /// The slot to fill.
         slot: String,
     },
     /// No publisher has the key.
     #[error(
-        "it is signed with the key {0}, which is no configured publisher's: see `[plugins.publishers]`"
+        "the component is signed with the key {0}, which no configured publisher has: see `[plugins.publishers]`"
     )]
     UnknownKey(PublicKey),
-    /// The key has not signed this.
-    #[error("its signature does not hold: the key of the publisher {0:?} did not make it")]
+    /// The key has not signed this component.
+    #[error("its signature is invalid: the key of the publisher {0:?} did not make it")]
     Forged(String),
-    /// Its publisher's slots are others.
+    /// The publisher may not fill the slot.
     #[error(
         "the publisher {publisher:?} may not fill the slot {slot:?}: see `plugins.publishers.{publisher}.slots`"
     )]
     NotItsSlot {
-        /// Who signed it.
+        /// The signer.
         publisher: String,
         /// The slot.
         slot: String,
     },
-    /// Its signature is none.
+    /// The signature is malformed.
     #[error("its signature cannot be read: {0}")]
     Unreadable(String),
-    /// It is not what its signature says.
-    #[error("its signature is for the {signed}, and it says of itself that it is the {described}")]
+    /// The component's description differs from its signature.
+    #[error("its signature is for the {signed}, and its description is of the {described}")]
     OtherDescription {
-        /// By its signature.
+        /// By the signature.
         signed: String,
-        /// By itself.
+        /// By the description.
         described: String,
     },
 }
 
 impl TrustError {
-    /// The code of its answer.
+    /// The error code of its response.
     pub fn code(&self) -> ErrorCode {
         match self {
             Self::Unsigned => ErrorCode::PluginUnsigned,
@@ -107,7 +107,7 @@ impl TrustError {
 }
 
 impl Trust {
-    /// Of these publishers, and of unsigned components if they are allowed.
+    /// Trusts these publishers, and unsigned components if `allow_unsigned`.
     pub fn new(publishers: BTreeMap<String, PublisherSettings>, allow_unsigned: bool) -> Self {
         Self {
             publishers,
@@ -115,7 +115,8 @@ impl Trust {
         }
     }
 
-    /// Who vouches for a component in a slot. Looks at its digest alone: what is not trusted is neither parsed nor run.
+    /// Returns the publisher that vouches for a component in a slot. The check uses only the digest: an untrusted
+    /// component is neither parsed nor run.
     pub(super) fn check(
         &self,
         slot: &str,
@@ -163,7 +164,7 @@ impl Trust {
         }
     }
 
-    /// The publisher who made a signature, whatever it is for.
+    /// Returns the publisher of a signature of any slot.
     pub fn signer(&self, signature: &Signature) -> Result<String, TrustError> {
         let signer = self
             .publishers
@@ -177,7 +178,7 @@ impl Trust {
     }
 }
 
-/// Whether a component is what its signature says.
+/// Checks that a component's description equals its signature.
 pub(super) fn check_description(
     voucher: Option<&Voucher>,
     plugin: &Plugin,

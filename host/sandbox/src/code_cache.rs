@@ -1,16 +1,15 @@
-//! Compiled code on disk, so that a start need not compile what an earlier one did.
+//! Compiled code on disk: a start need not compile code that an earlier start compiled.
 //!
-//! Deserializing forged code is running it: wasmtime does not check what it maps. So each file begins
-//! with an HMAC-SHA256 over the component's digest, the engine's compatibility hash and the code, and
-//! nothing is deserialized before it matches. The key lives outside the cache folder: whoever can
-//! write there cannot sign.
+//! To deserialize forged code is to run it, since wasmtime does not check the code that it maps. Each file therefore
+//! begins with an HMAC-SHA256 over the component's digest, the engine's compatibility hash and the code, and no code
+//! is deserialized before the HMAC matches. The key lives outside the cache folder: write access to the folder is not
+//! enough to sign.
 //!
-//! The cache is a convenience. A file that is missing, cut, tampered with or from another version is
-//! compiled anew and replaced; a folder that cannot be written costs start-up time only.
+//! The cache is optional. If a file is missing, truncated, tampered with or from another version, weir compiles anew
+//! and replaces the file; a read-only folder costs only start-up time.
 //!
-//! Each load touches its file, and a start removes those that none has touched for [`UNUSED_FOR`].
-//! Gateways of several versions may thus share a folder; the worst that one can do to another is to
-//! have it compile again.
+//! Each load touches its file, and a start removes files that were not touched for [`UNUSED_FOR`]. Gateways of
+//! several versions may share a folder; the worst effect of one on another is a second compilation.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
@@ -25,10 +24,10 @@ use crate::engine::Engine;
 
 const TAG_BYTES: usize = 32;
 
-/// How long compiled code is kept that no start uses: long enough to go back to the last version.
+/// Lifetime of compiled code that no start uses: long enough for a rollback to the last version.
 pub const UNUSED_FOR: Duration = Duration::from_hours(30 * 24);
 
-/// How long a file that is being written is left alone; writing one takes milliseconds.
+/// Maximum age of an incomplete file; a write takes milliseconds.
 const WRITTEN_WITHIN: Duration = Duration::from_hours(1);
 
 /// A folder of compiled components.
@@ -38,12 +37,12 @@ pub struct CodeCache {
 }
 
 impl CodeCache {
-    /// Uses a folder, which need not exist yet, under a key that is kept elsewhere.
+    /// Uses a folder, which need not exist yet. The key is stored elsewhere.
     pub fn new(folder: PathBuf, key: Key) -> Self {
         Self { folder, key }
     }
 
-    /// The compiled component, if it is there and its tag holds.
+    /// Returns the compiled component, if it exists and its tag matches.
     pub(crate) fn load(&self, engine: &Engine, digest: &Digest) -> Option<Component> {
         let path = self.path(engine, digest);
         let file = std::fs::read(&path).ok()?;
@@ -66,20 +65,19 @@ impl CodeCache {
         }
     }
 
-    /// Whether there is compiled code of a component; whether it holds shows when it is loaded.
+    /// Returns whether compiled code of a component exists; only a load checks its tag.
     pub fn contains(&self, engine: &Engine, digest: &Digest) -> bool {
         self.path(engine, digest).exists()
     }
 
-    /// Keeps compiled code for the next start.
+    /// Stores compiled code for the next start.
     pub(crate) fn store(&self, engine: &Engine, digest: &Digest, code: &[u8]) {
         if let Err(error) = self.try_store(engine, digest, code) {
             tracing::warn!(%error, folder = %self.folder.display(), "compiled code cannot be kept");
         }
     }
 
-    /// Removes what no start has used for long, and what a crash left half-written. Other files in the
-    /// folder are not this module's to remove.
+    /// Removes code that no start has used for long, and incomplete files of a crash. Other files in the folder stay.
     pub fn remove_unused(&self, now: SystemTime) {
         let Ok(entries) = std::fs::read_dir(&self.folder) else {
             return;
@@ -91,7 +89,7 @@ impl CodeCache {
             let used_at = entry.metadata().and_then(|metadata| metadata.modified());
             let unused_for = used_at.ok().and_then(|at| now.duration_since(at).ok());
             if unused_for.is_some_and(|unused_for| unused_for > kept_for) {
-                // Another process may have been faster.
+                // Another process may have removed it already.
                 let _ = std::fs::remove_file(entry.path());
             }
         }
@@ -122,7 +120,7 @@ impl CodeCache {
     }
 }
 
-/// How long a file of this name is kept; `None` for one that this module cannot have written.
+/// Returns the lifetime of a file by its name; `None` if this module cannot have written it.
 fn kept_for(name: &str) -> Option<Duration> {
     let is_hex = |text: &str, digits| {
         text.len() == digits && text.bytes().all(|byte| byte.is_ascii_hexdigit())
@@ -138,14 +136,14 @@ fn kept_for(name: &str) -> Option<Duration> {
     }
 }
 
-/// Marks a file as used. One that is only readable here counts as unused, which costs little.
+/// Marks a file as used. A read-only file counts as unused, which costs little.
 fn touch(path: &Path) {
     if let Ok(file) = std::fs::File::options().append(true).open(path) {
         let _ = file.set_modified(SystemTime::now());
     }
 }
 
-/// Writes beside the target and renames, so that a reader sees the old file or the new one.
+/// Writes a temporary file and renames it: a reader sees the old file or the new one.
 fn replace_file(path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
     let beside = path.with_extension(format!("{}.tmp", uuid::Uuid::now_v7().simple()));
     std::fs::write(&beside, bytes)?;

@@ -1,8 +1,9 @@
 //! Compiles components that arrive at run time, in a child process of the same binary.
 //!
-//! wasmtime promises nothing about hostile input to its compiler: it may take all memory, never end, or abort.
-//! A child may: it has limits of its own on memory and time, a lower priority, and an empty environment. Its output
-//! is trusted as the compiler's is; what a child guards against is exhaustion and crashes.
+//! wasmtime makes no promise about hostile input to its compiler: the compiler may take all memory, never end, or
+//! abort. A child process may do so: it has its own limits on memory and time, a lower priority, and an empty
+//! environment. The child's output is trusted as the compiler's is; the child guards only against exhaustion and
+//! crashes.
 
 use std::io::{Read, Write};
 use std::num::NonZeroU64;
@@ -21,16 +22,16 @@ use crate::limits::COMPONENT_BYTES;
 /// The hidden command that a child runs.
 pub const COMMAND: &str = "compile-plugin";
 
-/// Bytes of compiled code that are taken from a child.
+/// Maximum bytes of compiled code from a child.
 const CODE_BYTES: u64 = 128 << 20;
 
-/// Bytes of a child's complaint.
+/// Maximum bytes of a child's error text.
 const COMPLAINT_BYTES: u64 = 4 << 10;
 
-/// Threads of a child: each takes address space, which is limited, however many cores there are.
+/// Threads of a child. Each takes address space, which is limited, so the number does not grow with the cores.
 const THREADS: u32 = 4;
 
-/// How much lower than the gateway's a child's priority is.
+/// Difference between a child's niceness and the gateway's.
 const NICENESS: i32 = 10;
 
 /// Bounds on one compilation. Configured under `plugins.compile`.
@@ -52,39 +53,39 @@ impl Default for CompileLimits {
     }
 }
 
-/// Compiles in child processes.
+/// A compiler that uses child processes.
 #[derive(Debug, Clone)]
 pub struct Compiler {
     program: PathBuf,
     limits: CompileLimits,
 }
 
-/// Why there is no compiled code.
+/// The reason that there is no compiled code.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CompileError {
-    /// The compiler says what is wrong with the component.
+    /// The compiler rejected the component, with this reason.
     #[error("{0}")]
     Refused(String),
-    /// It took too long.
-    #[error("compiling it took more than {} s (`plugins.compile.timeout_ms`)", .0.as_secs_f64())]
+    /// The compilation took too long.
+    #[error("the compilation took more than {} s (`plugins.compile.timeout_ms`)", .0.as_secs_f64())]
     TooLong(Duration),
-    /// It died, most likely for want of memory.
+    /// The child died, most likely from lack of memory.
     #[error(
         "the compiler ended with {0}; it may have {1} MiB of memory (`plugins.compile.memory_mib`)"
     )]
     Died(ExitStatus, u64),
-    /// There is no child, or it cannot work.
+    /// The child did not start, or cannot work.
     #[error("the compiler cannot be run: {0}")]
     NotRun(String),
 }
 
 impl Compiler {
-    /// A compiler that runs this very binary, whatever has become of its file since.
+    /// A compiler that runs this process's binary, even if its file has been replaced since.
     pub fn new(limits: CompileLimits) -> Self {
         Self::with_program("/proc/self/exe".into(), limits)
     }
 
-    /// A compiler that runs another weir, for a process that is none.
+    /// A compiler that runs another weir binary, for a process of another program.
     pub fn with_program(program: PathBuf, limits: CompileLimits) -> Self {
         Self { program, limits }
     }
@@ -94,7 +95,7 @@ impl Compiler {
         let timeout = Duration::from_millis(self.limits.timeout_ms.get());
         tokio::time::timeout(timeout, self.run_child(component))
             .await
-            // The child is killed where it is dropped.
+            // The drop kills the child.
             .unwrap_or(Err(CompileError::TooLong(timeout)))
     }
 
@@ -106,7 +107,8 @@ impl Compiler {
             .arg(self.limits.timeout_ms.get().div_ceil(1_000).to_string())
             .env_clear()
             .env("RAYON_NUM_THREADS", THREADS.to_string())
-            // The allocator takes a GiB of address space at first otherwise, which here is limited.
+            // By default the allocator reserves 1 GiB of address space at once, which is too much under the child's
+            // limit.
             .env("MIMALLOC_ARENA_RESERVE", "32MiB")
             .current_dir("/")
             .stdin(Stdio::piped())
@@ -122,7 +124,7 @@ impl Compiler {
         };
         let (mut code, mut complaint) = (Vec::new(), Vec::new());
         let feed = async move {
-            // A child that dies early says why by its end.
+            // The exit status of a child that dies early has the reason.
             let _ = stdin.write_all(component).await;
         };
         let (_, read, _) = tokio::join!(
@@ -157,13 +159,13 @@ impl Compiler {
     }
 }
 
-/// A child's exit code for a component that its compiler refuses. No panic's, and no signal's.
+/// Exit code of a child whose compiler rejects the component. Neither a panic nor a signal uses it.
 const REFUSED: i32 = 3;
 
-/// The same for one that it could not try.
+/// Exit code of a child that could not run its compiler.
 const UNABLE: i32 = 4;
 
-/// What a child does: compiled code on standard output for a component on standard input.
+/// Runs the child: reads a component from standard input, writes compiled code to standard output.
 pub fn run_in_child(memory_mib: u64, seconds: u64) -> ExitCode {
     match limit_self(memory_mib, seconds).and_then(|()| compile_input()) {
         Ok(Ok(code)) => match std::io::stdout().write_all(&code) {
@@ -182,10 +184,10 @@ pub fn run_in_child(memory_mib: u64, seconds: u64) -> ExitCode {
 }
 
 fn limit_self(memory_mib: u64, seconds: u64) -> std::io::Result<()> {
-    // Where the kernel has to end somebody for want of memory, it should not be the gateway.
+    // If the kernel kills a process for lack of memory, it must not be the gateway.
     let _ = std::fs::write("/proc/self/oom_score_adj", "1000");
     let limit = |resource, number: u64| {
-        // What it inherits may be less, and cannot be raised.
+        // The inherited limit may be lower, and cannot be raised.
         let inherited = getrlimit(resource).maximum;
         let number = Some(inherited.map_or(number, |inherited| inherited.min(number)));
         let limits = Rlimit {
@@ -195,7 +197,7 @@ fn limit_self(memory_mib: u64, seconds: u64) -> std::io::Result<()> {
         setrlimit(resource, limits)
     };
     limit(Resource::As, memory_mib.saturating_mul(1 << 20))?;
-    // Of all threads together, for one whose parent is no longer there to look at the clock.
+    // Limit on all threads together, for a child whose parent no longer enforces the timeout.
     let seconds = seconds.saturating_mul(THREADS.into());
     limit(Resource::Cpu, seconds.max(1))?;
     limit(Resource::Core, 0)?;

@@ -1,31 +1,32 @@
-//! What a component makes of what an operator set: asked for once, and handed to it again with each piece of work.
+//! A component's configuration: parsed once from the operator's options, and passed to the component with each piece
+//! of work.
 
 use crate::guest::GuestError;
 use crate::printable::printable;
 
-/// Bytes that a component may keep of its options.
+/// Maximum bytes of a component's configuration.
 const CONFIGURATION_BYTES: usize = 64 << 10;
 
-/// Why a component cannot work with its options.
+/// The reason that a component cannot work with its options.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum ConfigureError {
-    /// It refuses one of them.
+    /// The component refuses an option.
     #[error("the option {name:?} {why}")]
     Refused {
-        /// Its name.
+        /// The option's name.
         name: String,
-        /// What is wrong with it, as a predicate.
+        /// The fault as a predicate.
         why: String,
     },
-    /// It keeps more of them than it may.
-    #[error("it keeps {0} bytes of its options, more than {CONFIGURATION_BYTES}")]
+    /// The configuration is too large.
+    #[error("the component's configuration has {0} bytes, more than {CONFIGURATION_BYTES}")]
     TooLarge(usize),
-    /// It failed.
+    /// The component failed.
     #[error(transparent)]
     Guest(#[from] GuestError),
 }
 
-/// Checks that a component has all of the options that are set.
+/// Checks that a component knows all options that are set.
 pub(crate) fn check_names(
     known: &[String],
     options: &[(String, String)],
@@ -34,12 +35,12 @@ pub(crate) fn check_names(
         None => Ok(()),
         Some((name, _)) => Err(ConfigureError::Refused {
             name: printable(name, 64),
-            why: "is not one that it has".to_owned(),
+            why: "is unknown to it".to_owned(),
         }),
     }
 }
 
-/// Takes what a component made of its options, or the name of the one that it refuses, and why.
+/// Returns a component's configuration, or the name of a refused option and the reason.
 pub(crate) fn check_made(
     made: Result<Vec<u8>, (String, String)>,
 ) -> Result<Vec<u8>, ConfigureError> {

@@ -1,4 +1,4 @@
-//! The digest of a component: which code it was.
+//! The digest of a component, which identifies its code.
 
 use std::fmt;
 use std::str::FromStr;
@@ -8,7 +8,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use sha2::{Digest as _, Sha256};
 use weir_storage::ids::Hex;
 
-/// The SHA-256 of a component's bytes: which code it was that served a request.
+/// The SHA-256 of a component's bytes: it identifies the code that served a request.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Digest([u8; 32]);
 
@@ -49,7 +49,7 @@ impl<'de> Deserialize<'de> for Digest {
     }
 }
 
-/// A text that is no digest.
+/// A text that is not a digest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("a digest has 64 hexadecimal digits")]
 pub struct NoDigest;

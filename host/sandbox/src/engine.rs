@@ -1,12 +1,12 @@
-//! The Wasm engine: how guests are compiled, allocated, interrupted and linked.
+//! The Wasm engine: compilation, allocation, interruption and linking of guests.
 //!
-//! **Invariant:** a guest that never returns costs its neighbours at most a tick at a time: epochs make it yield
-//! every 10 ms, and past the time of a call at full speed (10 ms of processor time, and 40 ns for each byte that it was handed) it
-//! waits for a turn before each. All guests that are that far take a fifth of the machine together, however many they are: one
-//! guest a component, and the components in turn.
-//! **Invariant:** WASI is linked with an empty context: clocks and randomness, no environment,
-//! arguments, files or sockets. It goes through the *async* linker; the synchronous one blocks the
-//! runtime and panics when a guest merely prints.
+//! **Invariant:** a guest that never returns costs its neighbours at most a tick at a time. Epochs make it yield
+//! every 10 ms. After the time of a call at full speed (10 ms of processor time, and 40 ns for each byte of its
+//! input), it waits for a turn before each tick. All such guests together take a fifth of the machine, regardless of
+//! their number: one guest a component, and the components in turn.
+//! **Invariant:** WASI is linked with an empty context: clocks and randomness, but no environment, arguments, files
+//! or sockets. WASI uses the *async* linker; the synchronous one blocks the runtime and panics if a guest merely
+//! prints.
 
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
@@ -25,40 +25,40 @@ use crate::limits::{GuestLimits, MAX_MEMORY_BYTES};
 use crate::memory_budget::MemoryBudget;
 use crate::slow_lane::SlowLane;
 
-/// What a component may consist of; the Python toolchain links dozens of core modules.
+/// Maximum core instances of a component; the Python toolchain links dozens of core modules.
 const CORE_INSTANCES: u32 = 64;
 const MEMORIES: u32 = 2;
 const TABLES: u32 = 8;
 
-/// Guests that are not serving a request: those of plugins that are being loaded.
+/// Guests beyond those of requests, for plugins that are being loaded.
 const SPARE_INSTANCES: u32 = 16;
 
-/// Compiles components and makes stores for them. Cheap to clone.
+/// The engine that compiles components and creates their stores. Cheap to clone.
 #[derive(Clone)]
 pub struct Engine {
     pub(crate) wasm: wasmtime::Engine,
     pub(crate) slow_lane: Arc<SlowLane>,
     pub(crate) memory: Arc<MemoryBudget>,
     pub(crate) listener: Option<Listener>,
-    /// Guests that the pool has room for; none where guests are allocated on demand.
+    /// Size of the pool in guests; `None` if guests are allocated on demand.
     pooled_guests: Option<u32>,
     _ticker: Arc<Ticker>,
 }
 
-/// How much room there is for guests.
+/// The room for guests.
 #[derive(Debug, Clone, Copy)]
 pub struct Room {
-    /// Guests at once, beside some for plugins that are being loaded.
+    /// Concurrent guests, without those of plugins that are being loaded.
     pub guests: u32,
-    /// Bytes of memories and tables that all of them may have together.
+    /// Bytes of memories and tables of all guests together.
     pub memory_bytes: u64,
 }
 
 impl Engine {
     /// Starts an engine.
     ///
-    /// Address space is reserved for all guests, and memory used by none. Where the kernel refuses that much address
-    /// space, guests are allocated one by one instead, which costs some 10 µs each.
+    /// The engine reserves address space for all guests, and memory for none. If the kernel refuses that much address
+    /// space, guests are allocated one by one instead, which costs about 10 µs each.
     pub fn start(room: Room) -> anyhow::Result<Self> {
         let pooled = config(Some(room.guests.saturating_add(SPARE_INSTANCES)));
         let (wasm, pooled_guests) = match wasmtime::Engine::new(&pooled) {
@@ -80,12 +80,13 @@ impl Engine {
         })
     }
 
-    /// Whether so many guests have room at once, as far as address space goes. It is reserved once, at the start.
+    /// Returns whether the reserved address space holds this many concurrent guests. The reservation happens once, at
+    /// start.
     pub fn has_room_for(&self, guests: u32) -> bool {
         self.pooled_guests.is_none_or(|pooled| guests <= pooled)
     }
 
-    /// The same engine, whose guests' standard output and error are heard as they are written.
+    /// The same engine with a listener for its guests' standard output and error.
     #[must_use]
     pub fn heard_by(self, listener: Listener) -> Self {
         Self {
@@ -94,8 +95,7 @@ impl Engine {
         }
     }
 
-    /// A number that changes with wasmtime's version and anything in the configuration that
-    /// compiled code depends on.
+    /// A hash of wasmtime's version and all configuration on which compiled code depends.
     pub(crate) fn compatibility(&self) -> u64 {
         let mut hasher = std::hash::DefaultHasher::new();
         self.wasm.precompile_compatibility_hash().hash(&mut hasher);
@@ -106,14 +106,14 @@ impl Engine {
         Component::from_binary(&self.wasm, bytes)
     }
 
-    /// Compiled code that a child process has made.
+    /// Loads compiled code from a child process.
     pub(crate) fn take_compiled(&self, code: &[u8]) -> wasmtime::Result<Component> {
-        // SAFETY: a child of ours, of the same binary, has made it with the same configuration; wasmtime checks
-        // its version and settings. That the compiler was not subverted by its input is beyond any check.
+        // SAFETY: a child process of the same binary has made it with the same configuration; wasmtime checks its
+        // version and settings. No check can show that hostile input did not subvert the compiler.
         unsafe { Component::deserialize(&self.wasm, code) }
     }
 
-    /// A linker with the imports of every world: the log, and WASI 0.2, which gives a guest clocks and randomness only.
+    /// A linker with the imports of every world: WASI 0.2, through which a guest reaches clocks and randomness only.
     pub(crate) fn linker<H: Send + 'static>(&self) -> wasmtime::Result<Linker<Guest<H>>> {
         let mut linker = Linker::new(&self.wasm);
         wasmtime_wasi::p2::add_to_linker_async(&mut linker)?;
@@ -146,8 +146,8 @@ impl HasData for HasPolls {
     type Data<'a> = Polls<'a>;
 }
 
-/// Compiles a component for an engine of another process. Compiled code does not depend on how instances are
-/// allocated, and this one will not have any.
+/// Compiles a component for an engine of another process. Compiled code does not depend on the allocation of
+/// instances, and this engine creates none.
 pub(crate) fn compile(bytes: &[u8]) -> wasmtime::Result<Vec<u8>> {
     wasmtime::Engine::new(&config(None))?.precompile_component(bytes)
 }
@@ -167,8 +167,8 @@ fn config(pooled_instances: Option<u32>) -> Config {
         .cranelift_nan_canonicalization(true);
     if let Some(instances) = pooled_instances {
         let mut pool = PoolingAllocationConfig::new();
-        // What one component may have, times all of them, so that no guest's appetite leaves another
-        // without a place. Components of today's toolchains have one memory, and few tables.
+        // The limits of one component, times the number of components: no guest's size leaves another without a
+        // place. Components of today's toolchains have one memory, and few tables.
         pool.total_component_instances(instances)
             .total_core_instances(instances.saturating_mul(CORE_INSTANCES))
             .total_memories(instances.saturating_mul(MEMORIES))
@@ -190,7 +190,7 @@ fn config(pooled_instances: Option<u32>) -> Config {
     config
 }
 
-/// Moves the epoch on, from a thread of its own so that no busy runtime can hold it up.
+/// The thread that advances the epoch; on a thread of its own, no busy runtime can delay it.
 struct Ticker {
     stopped: Arc<AtomicBool>,
     thread: Option<std::thread::JoinHandle<()>>,

@@ -1,9 +1,10 @@
-//! One guest: what the host keeps for it, every call into it bounded, every way it can fail a type.
+//! One guest: its state in the host, bounded calls into it, and a type for every failure.
 //!
-//! **Invariant:** a call ends within its wall-clock limit whatever the guest does. Epochs stop one that
-//! computes, the clock stops one that is parked in a host call. The limit is lengthened by the time that the guest waits for
-//! other components' guests, a thread or memory. That time has a limit of its own ([`MOST_WAITING`]), and is not the guest's fault.
-//! **Invariant:** after an error from here the guest is never called again; dropping it frees all.
+//! **Invariant:** a call ends within its wall-clock limit, regardless of the guest. Epochs stop a guest that
+//! computes; the clock stops a guest that waits in a host call. Time in which the guest waits for other components'
+//! guests, a thread or memory extends the limit. The wait has a limit of its own ([`MOST_WAITING`]), and is not the
+//! guest's fault.
+//! **Invariant:** after an error from here the guest is never called again; its drop frees everything.
 
 use std::future::{Future, poll_fn};
 use std::pin::pin;
@@ -26,37 +27,37 @@ use crate::memory_budget::MemoryBudget;
 use crate::printable::printable;
 use crate::slow_lane::Lane;
 
-/// How long one call may wait for others: their turns, a thread or memory.
+/// Maximum time that one call may wait for a turn, a thread or memory.
 const MOST_WAITING: Duration = Duration::from_secs(30);
 
-/// Why a guest was given up. Each is the plugin's fault, but for the last.
+/// The reason that a guest was stopped. All except the last are the plugin's fault.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum GuestError {
-    /// It used up its processor time.
+    /// The guest used up its processor time.
     #[error("the plugin used up its processor time")]
     CpuBudget,
-    /// A call took longer than a call may, waiting included.
+    /// A call exceeded its time limit, including waits.
     #[error("a call into the plugin timed out")]
     CallTimeout,
-    /// It trapped after it had been refused more memory.
+    /// The guest trapped after the host refused it more memory.
     #[error("the plugin ran out of memory")]
     Memory,
-    /// It trapped, e.g. by a panic.
+    /// The guest trapped, e.g. by a panic.
     #[error("the plugin trapped: {0}")]
     Trap(&'static str),
-    /// One call handed over more than a call may.
+    /// One call returned more data than a call may.
     #[error("the plugin handed over too much data in one call")]
     TooMuchData,
-    /// What it returned cannot be read: a bad pointer, text that is not UTF-8.
-    #[error("the plugin returned nonsense: {0}")]
+    /// The result is unreadable: a bad pointer, text that is not UTF-8.
+    #[error("the plugin returned an unreadable result: {0}")]
     Nonsense(String),
-    /// No room for another guest, or for what this one needs: others have all the memory that guests may have, or all the turns
-    /// of guests that compute for long.
+    /// No room for another guest, or for this guest's growth: other guests hold all guest memory, or all turns for
+    /// long computations.
     #[error("no room for another plugin instance")]
     NoRoom,
 }
 
-/// Why the host stopped a guest.
+/// The reason that the host stopped a guest.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Stopped {
     #[error("processor time used up")]
@@ -67,21 +68,21 @@ pub(crate) enum Stopped {
     KeptWaiting,
 }
 
-/// What the host keeps for one guest.
+/// The host's state of one guest.
 pub struct Guest<H> {
-    /// Made when the guest first uses WASI: most never do, and it costs microseconds.
+    /// Created on the guest's first use of WASI: most guests never use it, and it costs microseconds.
     wasi: Option<WasiCtx>,
     table: Option<ResourceTable>,
-    /// There is some once it uses WASI.
+    /// Set once the guest uses WASI.
     last_words: Option<LastWords>,
     listener: Option<Listener>,
     pub(crate) allowance: Allowance,
     clock: GuestClock,
-    /// Where it waits for its turns if it computes for long.
+    /// The queue for its turns if it computes for long.
     lane: Lane,
     handles: usize,
     pub(crate) log: GuestLog,
-    /// What its world's imports need.
+    /// The state that its world's imports need.
     pub(crate) host: H,
 }
 
@@ -109,9 +110,9 @@ impl<H> Guest<H> {
         }
     }
 
-    /// Says in the log why it was given up, with what it has to say itself.
+    /// Logs the reason that the guest was stopped, with the guest's last output.
     fn report(&self, error: &GuestError) {
-        // Nobody's fault, least of all the guest's.
+        // Not the guest's fault.
         if *error == GuestError::NoRoom {
             return;
         }
@@ -119,7 +120,7 @@ impl<H> Guest<H> {
         self.log.give_up(error, &last_words.unwrap_or_default());
     }
 
-    /// Runs when the epoch has moved on while the guest was running.
+    /// Handles an epoch's end during the guest's run.
     pub(crate) fn tick(&mut self) -> wasmtime::Result<UpdateDeadline> {
         let pace = self.clock.pace();
         if pace == Pace::Ended {
@@ -138,7 +139,7 @@ impl<H> Guest<H> {
         Ok(UpdateDeadline::YieldCustom(1, Box::pin(pause)))
     }
 
-    /// What `wasi:io/poll` works on, and how many a list of it may have.
+    /// The table of `wasi:io/poll`, and the maximum length of its lists.
     pub(crate) fn polls(&mut self) -> Polls<'_>
     where
         H: Send,
@@ -149,8 +150,8 @@ impl<H> Guest<H> {
     }
 }
 
-/// WASI's `poll`, of no more at once than a guest can hold: a list may name the same one any number of times, and the
-/// host would go through it all in what counts as one tick.
+/// WASI's `poll`, limited to as many entries as a guest can hold: a list may name an entry any number of times, and
+/// the host would process it all within one tick.
 pub(crate) struct Polls<'a> {
     table: &'a mut ResourceTable,
     max: usize,
@@ -203,7 +204,7 @@ impl<H: Send> WasiView for Guest<H> {
             .get_or_insert_with(|| LastWords::new(listener.clone()));
         WasiCtxView {
             ctx: self.wasi.get_or_insert_with(|| {
-                // The builder starts with nothing; what it allows by default is closed as well.
+                // The builder starts empty; its few permissions by default are closed as well.
                 let mut builder = WasiCtxBuilder::new();
                 if listener.is_some() {
                     builder.stdout(LastWords::new(listener.clone()));
@@ -225,7 +226,7 @@ impl<H: Send> WasiView for Guest<H> {
     }
 }
 
-/// Runs one call into the guest, which is handed so many bytes, under the wall clock, and tells its errors apart.
+/// Runs one call with input of this many bytes under the wall clock, and classifies its errors.
 pub(crate) async fn enter<H: 'static, T>(
     store: &mut Store<Guest<H>>,
     timeout: Duration,
@@ -239,14 +240,14 @@ pub(crate) async fn enter<H: 'static, T>(
         store.data().report(&error);
         return Err(error);
     }
-    // Epochs since the last call were spent outside the guest.
+    // Epochs since the last call passed outside the guest.
     store.set_epoch_deadline(1);
     let outcome = {
         let mut call = pin!(call(store));
         let mut run = async |until: Option<Instant>| {
             let slices = poll_fn(|context| clock.slice(|| call.as_mut().poll(context)));
             match until {
-                // Most calls are over in microseconds: only one that is not is worth a timer.
+                // Most calls end in microseconds: only a longer call is worth a timer.
                 None => poll_once(slices).await,
                 Some(until) => tokio::time::timeout_at(until.into(), slices).await.ok(),
             }
@@ -275,7 +276,7 @@ pub(crate) async fn enter<H: 'static, T>(
     })
 }
 
-/// What comes of work that is looked at once, if it is done.
+/// Returns the result of work that is done after a single poll.
 async fn poll_once<T>(work: impl Future<Output = T>) -> Option<T> {
     let mut work = pin!(work);
     poll_fn(|context| match work.as_mut().poll(context) {
@@ -313,7 +314,7 @@ fn explain(error: &wasmtime::Error, refused: Option<Refused>) -> GuestError {
         Some(Trap::MemoryOutOfBounds) => GuestError::Trap("memory access out of bounds"),
         Some(Trap::IntegerDivisionByZero) => GuestError::Trap("division by zero"),
         Some(_) => GuestError::Trap("an illegal operation"),
-        // wasmtime has no type for it that others can name.
+        // wasmtime's type for this error is private.
         None if error.root_cause().to_string().starts_with("too much data") => {
             GuestError::TooMuchData
         }

@@ -1,12 +1,13 @@
-//! A guest's time: the processor time that it has used, and the time that it has waited for others.
+//! A guest's time: its processor time, and its time of waiting for others.
 //!
-//! A guest pays for the processor time of the thread that runs it, never for the time by the wall clock: on a busy machine, a
-//! thread can be off the processor for longer than its guest's whole budget.
+//! A guest pays for the processor time of its thread, never for wall-clock time: on a busy machine, a thread can be
+//! off the processor for longer than its guest's complete budget.
 //!
-//! To read a thread's processor time is a system call: 0.2 to 1 µs, against 2 µs for a whole call into a guest. So a slice (one
-//! poll of a call) that is over within [`SHORT`] by the wall clock is charged by the wall clock, which is nearly free and wrong by
-//! [`SHORT`] at most. A longer slice is charged by the thread's clock, from the thread's last reading on. That reading is at most
-//! [`READING_LASTS`] older than the slice: the processor time of another guest in that span is the largest error.
+//! A read of a thread's processor time is a system call of 0.2 to 1 µs, against 2 µs for a complete call into a
+//! guest. A slice (one poll of a call) that ends within [`SHORT`] by the wall clock is therefore charged by the wall
+//! clock, which is nearly free and wrong by [`SHORT`] at most. A longer slice is charged by the thread's clock, from
+//! the thread's last reading on. The reading is at most [`READING_LASTS`] older than the slice: the processor time
+//! of another guest in that span is the largest error.
 
 use std::cell::Cell;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,27 +15,27 @@ use std::time::{Duration, Instant};
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// The period of the epoch clock: how long a guest can run before the host gets a say.
+/// The period of the epoch clock: the longest run of a guest before the host regains control.
 pub(crate) const TICK: Duration = Duration::from_millis(10);
 
-/// How long a slice may take by the wall clock to be charged by it.
+/// Longest slice that is charged by the wall clock.
 const SHORT: Duration = Duration::from_micros(100);
 
-/// For how long a thread's reading of its processor time is used for slices that begin.
+/// Validity of a thread's reading of its processor time, for new slices.
 const READING_LASTS: Duration = Duration::from_micros(500);
 
-/// Processor time that a guest gets for each byte that it is handed, several times what translating takes. A fixed budget would cut
-/// the longest answers.
+/// Processor time per byte of input, several times the cost of a translation. A fixed budget would cut the longest
+/// responses.
 const PER_BYTE: Duration = Duration::from_nanos(40);
 
-/// Bytes that each call counts for at least: an upstream chooses how small its pieces are, and each costs a call.
+/// Minimum bytes that count for each call: an upstream chooses the size of its pieces, and each costs a call.
 const LEAST_BYTES: u32 = 250;
 
-/// Processor time that a call has at full speed, beside that for what it is handed. A translation takes 20 µs: a call that is still
-/// running after this has no good reason to.
+/// Processor time of a call at full speed, beside that for its input. A translation takes 20 µs: a call that runs
+/// longer than this has no good reason to.
 const AT_FULL_SPEED: Duration = Duration::from_millis(10);
 
-/// A guest's clock. Shared with what the guest waits for.
+/// A guest's clock. Shared with the queues in which the guest waits.
 #[derive(Clone)]
 pub(crate) struct GuestClock(Arc<Mutex<Times>>);
 
@@ -43,27 +44,27 @@ struct Times {
     budget: Duration,
     /// Processor time of all finished slices.
     used: Duration,
-    /// Processor time that the guest may have used before it waits for its next turn.
+    /// Processor time that the guest may use before it waits for its next turn.
     until_turn: Duration,
     slice: Option<Slice>,
-    /// How long the call has waited for others.
+    /// Time that the call has waited for others.
     waited: Duration,
     waiting_since: Option<Instant>,
 }
 
-/// What a guest may do that has just run for a tick.
+/// The decision on a guest after a tick.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Pace {
-    /// Go on at once.
+    /// Continue at once.
     GoOn,
-    /// Go on when it is its turn.
+    /// Continue at the guest's next turn.
     AwaitTurn,
-    /// It has used up its processor time.
+    /// The guest has used up its processor time.
     Ended,
 }
 
 impl GuestClock {
-    /// The clock of a guest with so much processor time.
+    /// The clock of a guest with this budget of processor time.
     pub(crate) fn new(budget: Duration) -> Self {
         Self(Arc::new(Mutex::new(Times {
             budget,
@@ -75,7 +76,7 @@ impl GuestClock {
         })))
     }
 
-    /// A call begins that hands over so many bytes: they lengthen the processor time. Returns whether any is left.
+    /// Begins a call; its input's bytes extend the processor time. Returns whether any is left.
     pub(crate) fn begin_call(&self, handed_bytes: usize) -> bool {
         let bytes = u32::try_from(handed_bytes).unwrap_or(u32::MAX);
         let mut times = self.lock();
@@ -97,7 +98,7 @@ impl GuestClock {
         polled
     }
 
-    /// What the guest may do after a tick within a slice.
+    /// Decides after a tick within a slice.
     pub(crate) fn pace(&self) -> Pace {
         let times = self.lock();
         let running = times.slice.map_or(Duration::ZERO, |slice| slice.used());
@@ -111,19 +112,19 @@ impl GuestClock {
         }
     }
 
-    /// It is the guest's turn: it has a tick of processor time, however long that takes on a busy machine.
+    /// Begins the guest's turn: one tick of processor time, regardless of its duration on a busy machine.
     pub(crate) fn take_turn(&self) {
         let mut times = self.lock();
         times.until_turn = times.used + TICK;
     }
 
-    /// Time from now on is spent waiting for others, until what is returned is dropped.
+    /// Counts time as waiting for others, until the returned value is dropped.
     pub(crate) fn wait(&self) -> Waiting {
         self.lock().waiting_since = Some(Instant::now());
         Waiting(self.clone())
     }
 
-    /// How long the call has waited for others, until now.
+    /// Returns the time that the call has waited for others, until now.
     pub(crate) fn waited(&self) -> Duration {
         let times = self.lock();
         let waiting = times.waiting_since.map(|since| since.elapsed());
@@ -131,12 +132,12 @@ impl GuestClock {
     }
 
     fn lock(&self) -> MutexGuard<'_, Times> {
-        // Sums alone: no panic leaves them half changed.
+        // The data are sums: no panic leaves them half changed.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// A time in which a guest waits for others.
+/// A period in which a guest waits for others.
 pub(crate) struct Waiting(GuestClock);
 
 impl Drop for Waiting {
@@ -148,16 +149,16 @@ impl Drop for Waiting {
     }
 }
 
-/// A span in which one thread runs a guest.
+/// A period in which one thread runs a guest.
 #[derive(Clone, Copy)]
 struct Slice {
     began: Instant,
-    /// The thread's processor time as of its last reading before.
+    /// The thread's processor time at its last reading before the slice.
     reading: Duration,
 }
 
 thread_local! {
-    /// When this thread last read its processor time, and what it was.
+    /// The moment and value of this thread's last reading of its processor time.
     static READING: Cell<Option<(Instant, Duration)>> = const { Cell::new(None) };
 }
 
@@ -170,7 +171,7 @@ impl Slice {
         Self { began, reading }
     }
 
-    /// The processor time until now. On the thread that it began on.
+    /// Returns the processor time since the beginning. Must run on the thread of the beginning.
     fn used(&self) -> Duration {
         let now = Instant::now();
         let by_the_wall = now.duration_since(self.began);
@@ -183,7 +184,7 @@ impl Slice {
 
 fn read(now: Instant) -> Duration {
     let time = clock_gettime(ClockId::ThreadCPUTime);
-    // A processor time is never negative.
+    // Processor time is never negative.
     let reading = Duration::try_from(time).unwrap_or_default();
     READING.set(Some((now, reading)));
     reading
@@ -193,7 +194,7 @@ fn read(now: Instant) -> Duration {
 mod tests {
     use super::*;
 
-    /// Computes for so long, as the thread's own clock has it.
+    /// Computes for this long by the thread's own clock.
     fn compute(time: Duration) {
         let begun = read(Instant::now());
         while read(Instant::now()) - begun < time {}
@@ -213,7 +214,7 @@ mod tests {
     #[test]
     fn a_call_runs_at_full_speed_as_long_as_what_it_was_handed_takes() {
         let clock = GuestClock::new(Duration::from_millis(100));
-        // For 1 MB, 40 ms more.
+        // 1 MB adds 40 ms.
         for (handed_bytes, time_ms) in [(0, 10), (1_000_000, 50)] {
             assert!(clock.begin_call(handed_bytes));
             clock.slice(|| {
@@ -240,7 +241,7 @@ mod tests {
             calls += 1;
             assert!(calls < 2_000, "it never ends");
         }
-        // Each adds 10 µs to the budget, and takes 50.
+        // Each call adds 10 µs to the budget, and takes 50 µs.
         assert!(calls >= 100, "{calls}");
         clock.slice(|| assert_eq!(clock.pace(), Pace::Ended));
     }

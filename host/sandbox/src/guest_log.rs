@@ -1,4 +1,4 @@
-//! What a guest says to the operator's log: capped, cut and escaped.
+//! A guest's lines in the operator's log: limited in number, truncated and escaped.
 
 use std::fmt::Display;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use tracing::Level;
 use crate::limits::GuestLimits;
 use crate::printable;
 
-/// Counts a guest's lines and drops those past the cap.
+/// Counts a guest's lines and drops lines past the limit.
 pub(crate) struct GuestLog {
     plugin: Arc<str>,
     lines_left: u32,
@@ -26,7 +26,7 @@ impl GuestLog {
         }
     }
 
-    /// Writes a line, unless the guest has written too many.
+    /// Writes a line, unless the guest has reached its limit.
     pub(crate) fn write(&mut self, level: Level, message: &str) {
         let Some(left) = self.lines_left.checked_sub(1) else {
             self.dropped += 1;
@@ -45,13 +45,13 @@ impl GuestLog {
 }
 
 impl GuestLog {
-    /// Says that the guest is given up, and what it last wrote.
+    /// Logs that the guest was stopped, and its last output.
     pub(crate) fn give_up(&self, error: &dyn Display, last_words: &str) {
         let plugin = &*self.plugin;
         match last_words {
-            "" => tracing::warn!(target: "weir::guest", plugin, %error, "a guest is given up"),
+            "" => tracing::warn!(target: "weir::guest", plugin, %error, "a guest is stopped"),
             words => {
-                tracing::warn!(target: "weir::guest", plugin, %error, "a guest is given up; its last words: {words}");
+                tracing::warn!(target: "weir::guest", plugin, %error, "a guest is stopped; its last words: {words}");
             }
         }
     }

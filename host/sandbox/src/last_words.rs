@@ -1,5 +1,5 @@
-//! What a guest last wrote to its standard error: a panic's text, a traceback. It says why it trapped, which the trap itself
-//! does not.
+//! A guest's last output on its standard error: a panic's text, a traceback. The output explains a trap, which the
+//! trap itself does not.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -11,16 +11,16 @@ use wasmtime_wasi::p2::{OutputStream, Pollable, StreamResult};
 
 use crate::printable::printable;
 
-/// Bytes that are kept: the last ones, since a traceback ends with what went wrong.
+/// Bytes that are kept: the last bytes, since a traceback ends with the error.
 const KEPT_BYTES: usize = 1 << 10;
 
-/// Bytes of a line made of them: what is escaped takes up to six times its place.
+/// Bytes of the log line: an escaped character takes up to six times its length.
 const LINE_BYTES: usize = 6 * KEPT_BYTES;
 
-/// Hears what guests write as they write it: for who looks at one guest at a time.
+/// A listener for guests' output as they write it, for a caller that runs one guest at a time.
 pub type Listener = Arc<dyn Fn(&[u8]) + Send + Sync>;
 
-/// The end of what a guest writes to its standard error. Clones share it.
+/// The end of a guest's standard error. Clones share it.
 #[derive(Clone, Default)]
 pub(crate) struct LastWords {
     kept: Arc<Mutex<Vec<u8>>>,
@@ -35,7 +35,7 @@ impl LastWords {
         }
     }
 
-    /// All of it on one line, whatever a guest has put into it.
+    /// Returns the output as one escaped line.
     pub(crate) fn line(&self) -> String {
         let written = self.written();
         let begin = written.len().saturating_sub(KEPT_BYTES);
@@ -51,7 +51,7 @@ impl LastWords {
         }
         let bytes = &bytes[bytes.len().saturating_sub(KEPT_BYTES)..];
         let mut written = self.written();
-        // Room for twice as much: not every line moves all that is kept.
+        // Twice the kept size: not every line then moves all kept bytes.
         if written.len() + bytes.len() > 2 * KEPT_BYTES {
             let surplus = written.len().saturating_sub(KEPT_BYTES);
             written.drain(..surplus);
@@ -76,7 +76,7 @@ impl StdoutStream for LastWords {
     }
 
     fn async_stream(&self) -> Box<dyn AsyncWrite + Send + Sync> {
-        // For worlds of WASI p3, of which there is none.
+        // Only worlds of WASI p3 need this stream, and weir has no such world.
         Box::new(tokio::io::sink())
     }
 }

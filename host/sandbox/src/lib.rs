@@ -1,24 +1,24 @@
-//! The sandbox: WebAssembly components behind the contract in `wit/`, whatever their world.
+//! The sandbox: WebAssembly components of every world of the contract in `wit/`.
 //!
-//! A component is hostile until proven otherwise. It is [loaded](loading) once: checked, compiled, asked what it is,
-//! tried. Then each piece of work runs in a [guest] of its own: a fresh store with its own memory, dropped after the
-//! work and never used again after a trap.
+//! A component is hostile until proven otherwise. It is [loaded](loading) once: checked, compiled, described, tried.
+//! Then each piece of work runs in a [guest] of its own: a fresh store with its own memory, dropped after the work
+//! and never used again after a trap.
 //!
-//! What is the same for every component is generic over its [`World`]; what is not has a module a world:
-//! [`adapter`] for provider adapters, [`tool`] for what agents' models call, [`filter`] for what looks at requests and their
-//! answers.
+//! Code for every component is generic over its [`World`]; each world has a module for the rest: [`adapter`] for
+//! provider adapters, [`tool`] for tools that agents' models call, [`filter`] for filters of requests and responses.
 //!
 //! **Invariant:** a guest has no ambient authority: no network, files, environment, credential, and no memory of other
 //! work.
-//! **Invariant:** whatever a guest does ends as a typed [`GuestError`] of that one piece of work.
+//! **Invariant:** every failure of a guest ends as a typed [`GuestError`] of that one piece of work.
 //! **Invariant:** code is native only if this process or a [child](compiler) of it compiled it, or its HMAC holds
 //! ([`code_cache`]).
 //!
-//! **Architecture invariant:** nothing here knows a slot, a request, an account or HTTP beyond the names of headers: what
-//! a component is used for is its user's.
+//! **Architecture invariant:** no code here knows a slot, a request, an account or HTTP beyond the names of headers:
+//! the caller decides the use of a component.
 //!
-//! To change what a guest may use, edit [`limits`]; what it may import, its world and [`loading`]; how it is interrupted,
-//! [`engine`]. To run another kind of plugin, implement [`World`] in a module of its own.
+//! To change the resources of a guest, edit [`limits`]; to change its imports, edit its world and [`loading`]; to
+//! change its interruption, edit [`engine`]. To run another kind of plugin, implement [`World`] in a module of its
+//! own.
 
 pub mod adapter;
 pub mod code_cache;

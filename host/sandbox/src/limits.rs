@@ -1,7 +1,7 @@
-//! What one guest may use, and how its use is counted.
+//! The resource limits of one guest, and the count of its memory.
 //!
-//! Every figure is per exchange, or call of a tool: a guest lives in a store of its own, dropped after it. What all of them may
-//! have together is in [`crate::memory_budget`].
+//! Each limit is per exchange, or per call of a tool: a guest lives in a store of its own, dropped after it. The
+//! limit of all guests together is in [`crate::memory_budget`].
 
 use std::num::{NonZeroU64, NonZeroUsize};
 use std::sync::Arc;
@@ -14,10 +14,10 @@ use wasmtime_wasi::async_trait;
 use crate::guest_clock::GuestClock;
 use crate::memory_budget::MemoryBudget;
 
-/// Bytes of the largest component that is accepted; one written in Python has 18 MB.
+/// Maximum size of a component in bytes; a component written in Python has 18 MB.
 pub const COMPONENT_BYTES: usize = 32 << 20;
 
-/// Bytes that the pool has for one memory, whatever the limits say.
+/// Bytes that the pool reserves for one memory, an upper bound on the configured limit.
 pub const MAX_MEMORY_BYTES: u64 = 256 << 20;
 
 /// Bounds on one guest. Configured under `plugins.limits`.
@@ -55,15 +55,16 @@ impl Default for GuestLimits {
     }
 }
 
-/// Processor time of one call of a tool: it may have to read a page, not only to translate an answer as it comes.
+/// Processor time of one call of a tool: a tool may read a complete page, not only translate a response as it
+/// arrives.
 const TOOL_CPU_MS: NonZeroU64 = NonZeroU64::new(2_000).unwrap();
 
-/// Bytes that a tool may hand to the host in one call.
+/// Maximum bytes that a tool passes to the host in one call.
 const TOOL_CALL_BYTES: NonZeroUsize = NonZeroUsize::new(1 << 20).unwrap();
 
 impl GuestLimits {
-    /// The same for tools, which have more processor time and hand over less. By the clock they may take what whoever calls
-    /// them says.
+    /// The limits for tools, which have more processor time and pass less data. The caller sets their wall-clock
+    /// limit.
     #[must_use]
     pub fn for_tools(&self) -> Self {
         Self {
@@ -82,25 +83,25 @@ impl GuestLimits {
     }
 }
 
-/// Adds up all memories and tables of a store. `wasmtime::StoreLimits` bounds each apart, so that a
-/// guest with a hundred memories would get a hundred times the limit.
+/// Adds up all memories and tables of a store. `wasmtime::StoreLimits` limits each one separately: a guest with a
+/// hundred memories would get a hundred times the limit.
 pub(crate) struct Allowance {
     limit_bytes: u64,
     used_bytes: u64,
-    /// What all guests may have together; this one's part of it goes back on drop.
+    /// The budget of all guests; a drop returns this guest's part.
     budget: Arc<MemoryBudget>,
-    /// What is told of the time in which it waits for memory.
+    /// The clock that counts its waits for memory.
     clock: GuestClock,
-    /// What it was refused last, if it ever was: a guest traps soon after, and this says why.
+    /// The last refusal of memory, if any: the guest traps soon after, and this is the reason.
     pub(crate) refused: Option<Refused>,
 }
 
-/// Why a guest got no more memory.
+/// The reason that a guest got no more memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Refused {
-    /// It has what one may have.
+    /// The guest has reached its own limit.
     OwnLimit,
-    /// All guests together have what they may have, and none gave any back in time.
+    /// All guests together have reached their limit, and none returned memory in time.
     Budget,
 }
 
@@ -115,7 +116,7 @@ impl Allowance {
         }
     }
 
-    /// What it has by now.
+    /// Bytes in use.
     pub(crate) fn used_bytes(&self) -> u64 {
         self.used_bytes
     }
@@ -196,7 +197,7 @@ mod tests {
         assert!(!grew(second.memory_growing(0, 600, None).await));
         assert_eq!(second.refused, Some(Refused::Budget));
         assert!(grew(second.memory_growing(0, 400, None).await));
-        // Who waits gets what is given back meanwhile.
+        // A waiting guest gets memory that others return meanwhile.
         let (growing, ()) = tokio::join!(second.memory_growing(400, 900, None), async {
             tokio::task::yield_now().await;
             drop(first);

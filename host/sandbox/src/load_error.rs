@@ -1,62 +1,62 @@
-//! Why a component was refused: the step that failed, and what to change.
+//! Refusals of a component: the step that failed, and the necessary change.
 
 use crate::compiler::CompileError;
 use crate::guest::GuestError;
 use crate::limits::COMPONENT_BYTES;
 
-/// Why a component was refused.
+/// The reason that a component was refused.
 #[derive(Debug, thiserror::Error)]
 pub enum LoadError {
     /// The file is larger than [`COMPONENT_BYTES`].
     #[error("size: the component has {bytes} bytes, more than {COMPONENT_BYTES}")]
     TooLarge {
-        /// Its size.
+        /// Its size in bytes.
         bytes: usize,
     },
     /// Not a component, or one that needs a Wasm feature that is off.
     #[error("parse: not a WebAssembly component that can be compiled: {0}")]
     Parse(String),
-    /// A core module, which toolchains make where they are not told otherwise.
+    /// A core module, the default output of toolchains.
     #[error(
         "parse: not a WebAssembly component but a core module: build it for `wasm32-wasip2`, or make it a component with \
          `wasm-tools component new`"
     )]
     CoreModule,
-    /// Something else altogether.
+    /// The file is not WebAssembly.
     #[error("parse: not a WebAssembly component: it begins with \"{0}\" instead of \"\\0asm\"")]
     NoWasm(String),
-    /// It could not be compiled within its limits.
+    /// The compilation failed or exceeded its limits.
     #[error("compile: {0}")]
     Compile(CompileError),
-    /// It asks for something that plugins are not given.
+    /// The component has imports that plugins do not get.
     #[error(
-        "imports: the component imports what plugins are not given: {}; they may import: {}", .refused.join(", "),
+        "imports: the component has imports that plugins do not get: {}; permitted imports: {}", .refused.join(", "),
         .allowed.join(", ")
     )]
     Imports {
-        /// The names of what it is not given, in its order.
+        /// The refused imports, in the component's order.
         refused: Vec<String>,
-        /// What plugins of its world are given, by what the names begin with.
+        /// Prefixes of the imports that plugins of its world get.
         allowed: Vec<String>,
     },
-    /// It does not export its world, or exports it with other types.
+    /// The component does not export its world, or exports it with other types.
     #[error("world: the component does not fit the world {world}: {why}")]
     World {
-        /// Which world, e.g. `weir:plugin/provider@0.2`.
+        /// The world, e.g. `weir:plugin/provider@0.2`.
         world: &'static str,
-        /// What does not fit.
+        /// The mismatch.
         why: String,
     },
-    /// It failed before it could say what it is.
+    /// The component failed before it returned its description.
     #[error("describe: {0}")]
     Describe(GuestError),
-    /// What it says of itself makes no sense.
+    /// Its description is malformed.
     #[error("describe: {0}")]
     Description(String),
-    /// It claims to be another plugin.
-    #[error("describe: it calls itself {0:?}, which is the name of another slot")]
+    /// Its description has another plugin's name.
+    #[error("describe: its name is {0:?}, which is the name of another slot")]
     NameOfAnother(String),
-    /// It failed what every component of its world must be able to do.
+    /// It failed the self-test of its world.
     #[error("self-test: {0}")]
     SelfTest(String),
 }

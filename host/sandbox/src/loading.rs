@@ -1,8 +1,9 @@
-//! From bytes to a plugin that can work: size → parse and compile → imports and world → what its world asks of it.
-//! Each refusal names its step and what to change.
+//! The load steps, from bytes to a working plugin: size → parse and compile → imports and world → the self-test of
+//! its world. Each refusal names its step and the necessary change.
 //!
-//! **Invariant:** what comes from elsewhere is compiled by a child ([`arrived_code`]). So is what was built into the binary,
-//! which this process compiles only where no child can ([`own_code`]): what compiling takes of memory goes with a child.
+//! **Invariant:** a child compiles every uploaded component ([`arrived_code`]). A child also compiles bundled
+//! components, and this process does so only if no child can ([`own_code`]): the compiler's memory ends with the
+//! child.
 
 use std::sync::Arc;
 
@@ -18,7 +19,7 @@ pub use crate::load_error::LoadError;
 use crate::printable::printable;
 use crate::world::{LoadedCode, Program, Sandbox, World};
 
-/// What a component of any world may import: WASI 0.2, as linked with an empty context.
+/// Imports of a component of any world: WASI 0.2, as linked with an empty context.
 const IMPORTS: [&str; 6] = [
     "wasi:cli/",
     "wasi:clocks/",
@@ -28,13 +29,13 @@ const IMPORTS: [&str; 6] = [
     "wasi:sockets/",
 ];
 
-/// What stands in the names of all of these.
+/// The version in the names of these imports.
 const WASI_VERSION: &str = "@0.2.";
 
-/// At most so many imports are named in an error.
+/// Maximum number of imports in an error.
 const LISTED_IMPORTS: usize = 20;
 
-/// Runs every load step on a component of the binary's own, in this process.
+/// Runs every load step on a bundled component, in this process.
 pub async fn load<W: World>(
     sandbox: &Sandbox<W>,
     cache: Option<&CodeCache>,
@@ -51,20 +52,20 @@ pub async fn load<W: World>(
     finish(sandbox, limits, name, code).await
 }
 
-/// A component's code, compiled: what it is for is not known yet.
+/// A component's compiled code, before its kind is known.
 pub struct Code {
     digest: Digest,
     component: Component,
 }
 
 impl Code {
-    /// Whether it exports what components of this world do, in whatever version.
+    /// Returns whether it exports the interface of this world, in any version.
     pub fn is_of<W: World>(&self, engine: &Engine) -> bool {
         versions::<W>(engine, &self.component).next().is_some()
     }
 }
 
-/// The first steps for a component of the binary's own: where no child can compile it, this process does.
+/// The first steps for a bundled component: if no child can compile it, this process does.
 pub async fn own_code(
     engine: &Engine,
     compiler: &Compiler,
@@ -73,7 +74,7 @@ pub async fn own_code(
 ) -> Result<Code, LoadError> {
     match arrived_code(engine, compiler, cache, own).await {
         Err(LoadError::Compile(error)) => {
-            tracing::warn!(%error, "a plugin of weir's own is compiled without a child");
+            tracing::warn!(%error, "a bundled plugin is compiled without a child process");
             compile_here(engine, cache.map(Arc::as_ref), &own.bytes, own.digest)
         }
         code => code,
@@ -96,7 +97,7 @@ fn compile_here(
     Ok(Code { digest, component })
 }
 
-/// The first steps for a component from elsewhere: a child process compiles it.
+/// The first steps for an uploaded component: a child process compiles it.
 pub async fn arrived_code(
     engine: &Engine,
     compiler: &Compiler,
@@ -125,7 +126,7 @@ pub async fn arrived_code(
     Ok(Code { digest, component })
 }
 
-/// A component from elsewhere.
+/// An uploaded component.
 pub struct Arrived {
     /// Its bytes.
     pub bytes: Bytes,
@@ -142,13 +143,13 @@ impl Arrived {
     }
 }
 
-/// Does what takes milliseconds for each megabyte where no request waits behind it.
+/// Runs work that takes milliseconds for each megabyte on a thread where no request waits behind it.
 async fn aside<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
     let done = tokio::task::spawn_blocking(work).await;
     done.unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic()))
 }
 
-/// Has a child compile a component, and keeps its code.
+/// Lets a child compile a component, and stores its code.
 pub async fn compile(
     engine: &Engine,
     compiler: &Compiler,
@@ -170,7 +171,7 @@ pub async fn compile(
     Ok(code)
 }
 
-/// Looks at a component from outside, so that what is none is told so in plain words.
+/// Checks a component's form, and explains in plain words if it is not a component.
 fn check_form(bytes: &[u8]) -> Result<(), LoadError> {
     const MAGIC: &[u8] = b"\0asm";
     const CORE_VERSION: [u8; 4] = [1, 0, 0, 0];
@@ -191,7 +192,7 @@ fn parse_error(error: &wasmtime::Error) -> LoadError {
     LoadError::Parse(printable(&format!("{error:#}"), 400))
 }
 
-/// The steps from compiled code on, which run the component, but within its limits.
+/// The steps after compilation, which run the component within its limits.
 pub async fn finish<W: World>(
     sandbox: &Sandbox<W>,
     limits: &GuestLimits,
@@ -244,7 +245,7 @@ fn check_imports<W: World>(engine: &Engine, component: &Component) -> Result<(),
     })
 }
 
-/// The versions of the contract that a component was built for, e.g. `0.2.0`; none if it is of another world.
+/// The versions of the contract for which a component was built, e.g. `0.2.0`; empty if it is of another world.
 fn versions<W: World>(engine: &Engine, component: &Component) -> impl Iterator<Item = String> {
     let ty = component.component_type();
     let versions: Vec<_> = ty

@@ -1,17 +1,17 @@
-//! What all guests of a node may have of memory together.
+//! The memory budget of all guests of a node.
 //!
-//! Each guest's own limit times as many as may be at work would be many times a machine's memory. So whatever a guest's
-//! memory grows by, from its first byte on, is taken from one budget, and goes back when the guest is dropped.
+//! A guest's own limit times the number of guests exceeds a machine's memory many times over. All growth of a guest's
+//! memory, from its first byte on, is therefore taken from one budget, and returned when the guest is dropped.
 //!
-//! **Invariant:** who finds too little waits no longer than [`PATIENCE`], and meanwhile keeps from nobody else what is
-//! left: a small guest goes past a large one that waits.
+//! **Invariant:** a guest that finds too little memory waits no longer than [`PATIENCE`], and does not block other
+//! guests meanwhile: a small guest may overtake a large one that waits.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::Notify;
 
-/// How long a guest waits for others to give back what it wants.
+/// Maximum time that a guest waits for memory.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Bytes that are left for guests.
@@ -29,14 +29,14 @@ impl MemoryBudget {
         }
     }
 
-    /// Takes so many bytes. Returns whether they were there in time.
+    /// Takes bytes. Returns whether they were available in time.
     pub(crate) async fn take(&self, bytes: u64) -> bool {
         if self.try_take(bytes) {
             return true;
         }
         let waiting = async {
             loop {
-                // Before the look, so that nothing is missed between it and the wait.
+                // Registered before the check, so that no notification is lost between the check and the wait.
                 let given_back = self.given_back.notified();
                 if self.try_take(bytes) {
                     return;
@@ -47,7 +47,7 @@ impl MemoryBudget {
         tokio::time::timeout(PATIENCE, waiting).await.is_ok()
     }
 
-    /// Gives so many bytes back.
+    /// Returns bytes to the budget.
     pub(crate) fn give_back(&self, bytes: u64) {
         if bytes > 0 {
             *self.left.lock().unwrap_or_else(PoisonError::into_inner) += bytes;
@@ -55,7 +55,7 @@ impl MemoryBudget {
         }
     }
 
-    /// Takes so many bytes if they are there. Returns whether they were.
+    /// Takes bytes if available. Returns whether they were.
     pub(crate) fn try_take(&self, bytes: u64) -> bool {
         let mut left = self.left.lock().unwrap_or_else(PoisonError::into_inner);
         match left.checked_sub(bytes) {

@@ -1,7 +1,7 @@
-//! A stranger's text, made fit for a line of ours.
+//! A stranger's text, made safe for a line of output.
 
-/// At most `bytes` bytes of a text that a stranger wrote, fit for one line of a log or an error: control
-/// characters (line breaks, escapes, NUL) are escaped, so that nothing in it can pass for another line.
+/// Returns at most `bytes` bytes of a stranger's text, safe for one line of a log or an error: control characters
+/// (line breaks, escapes, NUL) are escaped, so that no part of it can pass for another line.
 pub fn printable(text: &str, bytes: usize) -> String {
     let mut line = String::with_capacity(text.len().min(bytes));
     for character in text.chars() {

@@ -1,7 +1,8 @@
-//! The slow lanes: guests that compute for long run one after another, however many they are.
+//! The slow lanes: guests that compute for long run one after another, regardless of their number.
 //!
-//! Each component in its slot has a [`Lane`] of its own, in which its guests queue. The guests at the head of their lanes take turns:
-//! a component whose guests all compute for ever keeps no other component's guest waiting for more than a moment.
+//! Each component in its slot has a [`Lane`] of its own, in which its guests queue. The guests at the head of their
+//! lanes take turns: a component whose guests all compute for ever delays no other component's guest by more than a
+//! moment.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,19 +12,19 @@ use tokio::time::{Instant, sleep_until};
 
 use crate::guest_clock::{GuestClock, TICK};
 
-/// Ticks that pass for each one that a guest runs past its time at full speed: it gets a fifth of a core at most.
+/// Ticks that pass for each tick of a guest past its time at full speed: such a guest gets at most a fifth of a core.
 const TICKS_APART: u32 = 5;
 
-/// Where the guests of one component wait for their turns. Clones are the same lane.
+/// The queue in which one component's guests wait for their turns. Clones are the same lane.
 #[derive(Clone)]
 pub(crate) struct Lane {
-    /// The next moment as far as this lane's own guests go. They queue for it.
+    /// The earliest next turn by this lane's own guests, which queue for it.
     free_at: Arc<Mutex<Instant>>,
     turns: Arc<SlowLane>,
 }
 
 impl Lane {
-    /// A lane beside all others with the same turns.
+    /// A lane that shares its turns with all others.
     pub(crate) fn new(turns: &Arc<SlowLane>) -> Self {
         Self {
             free_at: Arc::new(Mutex::new(Instant::now())),
@@ -31,8 +32,8 @@ impl Lane {
         }
     }
 
-    /// Waits until it is the turn of the guest with this clock. What other lanes' guests keep it waiting is told to the clock; the
-    /// guest's own pace and its own lane's guests are the component's own doing.
+    /// Waits for the turn of the guest with this clock. The clock counts only waits for other lanes' guests; the
+    /// guest's own pace and its own lane's guests are the component's responsibility.
     pub(crate) async fn turn(&self, clock: &GuestClock) {
         let soonest = Instant::now() + TICK * (TICKS_APART - 1);
         sleep_until(soonest).await;
@@ -46,12 +47,12 @@ impl Lane {
     }
 }
 
-/// Hands out moments to guests that are past their time at full speed.
+/// The schedule of turns for guests that are past their time at full speed.
 ///
-/// The moments are as far apart as it takes for a fifth of the machine. If each guest slept for itself, many would leave
-/// nothing to others; and those that began together would wake together, and run one after another on every thread.
+/// The turns are spaced to fill a fifth of the machine. If each guest slept on its own, many guests would leave
+/// nothing to others, and guests that began together would wake together and run one after another on every thread.
 pub(crate) struct SlowLane {
-    /// The next moment. Lanes queue for it: who is dropped in the queue, or before the moment has come, uses none up.
+    /// The next turn. Lanes queue for it: a guest that is dropped in the queue, or before its turn, uses up none.
     free_at: Mutex<Instant>,
     apart: Duration,
 }
@@ -69,7 +70,7 @@ impl SlowLane {
         }
     }
 
-    /// Waits for a moment, this one at the soonest. Returns it.
+    /// Waits for a turn, at `soonest` or later. Returns its time.
     async fn turn(&self, soonest: Instant) -> Instant {
         let mut free_at = self.free_at.lock().await;
         let moment = soonest.max(*free_at);
@@ -83,7 +84,7 @@ impl SlowLane {
 mod tests {
     use super::*;
 
-    /// With moments this far apart, those of the dropped would take many times what the test waits.
+    /// With turns this far apart, the turns of dropped guests would take many times the test's wait.
     const APART: Duration = Duration::from_secs(60);
 
     fn clock() -> GuestClock {
@@ -95,7 +96,7 @@ mod tests {
         let turns = Arc::new(SlowLane::with_moments_apart(APART));
         let (lane, clock) = (Lane::new(&turns), clock());
         let mut given_up: Vec<_> = (0..20).map(|_| Box::pin(lane.turn(&clock))).collect();
-        // The first has its moment; the others have their places behind it.
+        // The first guest has its turn; the rest queue behind it.
         given_up[0].as_mut().await;
         for turn in &mut given_up[1..] {
             let polled = tokio::time::timeout(TICK * TICKS_APART, turn.as_mut()).await;
@@ -111,7 +112,7 @@ mod tests {
         lane.turn(&clock).await;
     }
 
-    /// However many guests of a component are in its lane, another component's guest waits for one of them.
+    /// A guest of another component waits for one guest of a crowded lane, regardless of the crowd's size.
     #[tokio::test]
     async fn lanes_take_turns_however_long_each_is() {
         let apart = TICK * 10;
@@ -130,7 +131,7 @@ mod tests {
             let took = began.elapsed();
             assert!(took < TICK * 4 + apart * 5, "{took:?}");
         }
-        // The wait for the other lane is not its own.
+        // The wait for the other lane does not count as its own.
         assert!(of_short.waited() >= apart / 2, "{:?}", of_short.waited());
         busy.iter().for_each(tokio::task::JoinHandle::abort);
     }

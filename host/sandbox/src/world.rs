@@ -1,4 +1,4 @@
-//! A kind of plugin: its imports, its exports, and its load steps.
+//! The kinds of plugins: imports, exports and required abilities.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use crate::slow_lane::Lane;
 
 /// A kind of plugin: a world of the contract, with the bindings that wasmtime generates for it.
 pub trait World: Sized + Send + Sync + 'static {
-    /// The state of its imports during a piece of work, such as a policy, or `()`.
+    /// The state of its imports during a piece of work, such as a policy; `()` if they need none.
     type Host: Send + 'static;
     /// A component whose types have been checked: the `…Pre` of the bindings.
     type Prepared: Clone + Send + Sync + 'static;
@@ -25,11 +25,11 @@ pub trait World: Sized + Send + Sync + 'static {
     /// A component that has passed every load step.
     type Plugin: Send;
 
-    /// For people, e.g. `weir:plugin/provider@0.2`.
+    /// The name for people, e.g. `weir:plugin/provider@0.2`.
     const NAME: &'static str;
-    /// The interface that it exports, without its version, e.g. `weir:plugin/adapter`.
+    /// The exported interface without its version, e.g. `weir:plugin/adapter`.
     const EXPORT: &'static str;
-    /// The prefixes of the names that it may import beside WASI.
+    /// Prefixes of its allowed imports besides WASI.
     const IMPORTS: &'static [&'static str];
 
     /// Links its imports beside the log and WASI, which every world has.
@@ -40,19 +40,19 @@ pub trait World: Sized + Send + Sync + 'static {
     /// Checks a component's types.
     fn prepare(component: InstancePre<Guest<Self::Host>>) -> wasmtime::Result<Self::Prepared>;
 
-    /// Makes an instance.
+    /// Creates an instance.
     fn instantiate(
         component: &Self::Prepared,
         store: &mut Store<Guest<Self::Host>>,
     ) -> impl Future<Output = wasmtime::Result<Self::Exports>> + Send;
 
-    /// The last load steps: reads the component's description, and tests the component.
+    /// Runs the last load steps: reads the component's description, and runs the self-test.
     fn admit(
         program: Program<Self>,
     ) -> impl Future<Output = Result<Self::Plugin, LoadError>> + Send;
 }
 
-/// Loads and runs the components of one world. Cheap to clone.
+/// A sandbox in which components of a world are loaded and run. Cheap to clone.
 pub struct Sandbox<W: World> {
     engine: Engine,
     linker: Arc<Linker<Guest<W::Host>>>,
@@ -68,7 +68,7 @@ impl<W: World> Clone for Sandbox<W> {
 }
 
 impl<W: World> Sandbox<W> {
-    /// Links what the world imports, for an engine that other worlds may share.
+    /// Links the world's imports, for an engine that other worlds may share.
     pub fn new(engine: &Engine) -> anyhow::Result<Self> {
         let linker = engine.linker().and_then(|mut linker| {
             W::link(&mut linker)?;
@@ -81,7 +81,7 @@ impl<W: World> Sandbox<W> {
         })
     }
 
-    /// The engine, which other worlds may share.
+    /// Returns its engine.
     pub fn engine(&self) -> &Engine {
         &self.engine
     }
@@ -131,7 +131,7 @@ impl<W: World> Program<W> {
         &self.code
     }
 
-    /// Makes a fresh instance for one piece of work.
+    /// Creates a fresh instance for one piece of work.
     pub(crate) async fn start(&self, host: W::Host) -> Result<Instance<W>, GuestError> {
         let Engine {
             memory, listener, ..
@@ -166,12 +166,12 @@ pub(crate) struct Instance<W: World> {
 }
 
 impl<W: World> Instance<W> {
-    /// Has calls end after so long, by the clock, instead of what the limits say.
+    /// Sets the wall-clock limit of calls in place of the configured one.
     pub(crate) fn set_call_timeout(&mut self, timeout: Duration) {
         self.call_timeout = timeout;
     }
 
-    /// Bytes of memories and tables that it has.
+    /// Bytes of its memories and tables.
     pub(crate) fn memory_bytes(&self) -> u64 {
         self.store.data().allowance.used_bytes()
     }
@@ -184,7 +184,7 @@ impl<W: World> Instance<W> {
         self.call_with(0, call).await
     }
 
-    /// The same for a call that hands over so many bytes: they lengthen the processor time.
+    /// Calls an export with input of this many bytes, which extends the processor time.
     pub(crate) async fn call_with<T>(
         &mut self,
         handed_bytes: usize,

@@ -1,4 +1,4 @@
-//! Time as milliseconds since the Unix epoch, and where it comes from.
+//! Time as milliseconds since the Unix epoch, and its sources.
 
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock};
@@ -7,18 +7,18 @@ use std::time::{Duration, Instant};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-/// Where the time comes from. Cheap to clone.
+/// The source of time. Cheap to clone.
 #[derive(Debug, Clone)]
 pub enum Clock {
-    /// The system.
+    /// The system's clock.
     System,
-    /// The system, so many milliseconds off, as the clock of a machine that nobody has set: for tests.
+    /// The system's clock with an offset in milliseconds, as a machine with a wrong clock has: for tests.
     Off(i64),
-    /// A test.
+    /// A test's clock.
     Manual(ManualClock),
 }
 
-/// A clock that stands still until it is moved. Its clones are one clock.
+/// A clock that stands still until a test moves it. Its clones share one time.
 #[derive(Debug, Clone, Default)]
 pub struct ManualClock(Arc<ManualTime>);
 
@@ -26,7 +26,7 @@ pub struct ManualClock(Arc<ManualTime>);
 struct ManualTime {
     /// Microseconds of the monotonic clock.
     passed: AtomicU64,
-    /// Milliseconds that the time of day is ahead of it.
+    /// Offset of the time of day from it, in milliseconds.
     jumped: AtomicI64,
 }
 
@@ -38,7 +38,7 @@ struct ManualTime {
 pub struct Millis(pub i64);
 
 impl Clock {
-    /// This moment.
+    /// Returns the time of day.
     pub fn now(&self) -> Millis {
         match self {
             Self::System => Millis::now(),
@@ -47,8 +47,7 @@ impl Clock {
         }
     }
 
-    /// How much time has passed since some moment before any that was asked for. Never goes back, as the
-    /// time of day may.
+    /// Returns the time since an arbitrary origin. Never goes back, unlike the time of day.
     pub fn monotonic(&self) -> Duration {
         static ORIGIN: LazyLock<Instant> = LazyLock::new(Instant::now);
         match self {
@@ -59,21 +58,21 @@ impl Clock {
 }
 
 impl ManualClock {
-    /// A clock that shows this moment, which must not be before 1970.
+    /// A clock that stands at this moment, which must not be before 1970.
     pub fn at(moment: Millis) -> Self {
         let clock = Self::default();
         clock.set(moment);
         clock
     }
 
-    /// Shows another moment.
+    /// Sets the clock to another moment.
     pub fn set(&self, moment: Millis) {
         let millis = moment.0 - self.jumped_ms();
         let millis = u64::try_from(millis).expect("a moment after 1970");
         self.0.passed.store(millis * 1_000, Ordering::SeqCst);
     }
 
-    /// Sets the time of day ahead, or back if below zero, while no time passes.
+    /// Moves the time of day by `by_ms`, back if negative; the monotonic clock does not move.
     pub fn jump(&self, by_ms: i64) {
         self.0.jumped.fetch_add(by_ms, Ordering::SeqCst);
     }
@@ -86,7 +85,7 @@ impl ManualClock {
         self.0.jumped.load(Ordering::SeqCst)
     }
 
-    /// Lets time pass.
+    /// Advances both clocks.
     pub fn advance(&self, by: Duration) {
         let micros = u64::try_from(by.as_micros()).expect("a test takes less than a million years");
         self.0.passed.fetch_add(micros, Ordering::SeqCst);
@@ -94,29 +93,29 @@ impl ManualClock {
 }
 
 impl Millis {
-    /// This moment.
+    /// Returns the system's time of day.
     pub fn now() -> Self {
         Self(Timestamp::now().as_millisecond())
     }
 
-    /// A later moment.
+    /// Returns the moment `days` later.
     #[must_use]
     pub fn plus_days(self, days: i64) -> Self {
         Self(self.0 + days * 86_400_000)
     }
 
-    /// In UTC by ISO 8601, e.g. `2026-02-03T04:05:06.789Z`.
+    /// Formats the moment in UTC by ISO 8601, e.g. `2026-02-03T04:05:06.789Z`.
     pub fn iso(self) -> String {
         Timestamp::from_millisecond(self.0).map_or_else(|_| String::new(), |at| at.to_string())
     }
 
-    /// Reads a moment by ISO 8601, with its offset from UTC.
+    /// Parses an ISO 8601 moment with its offset from UTC.
     pub fn parse(text: &str) -> Option<Self> {
         let moment: Timestamp = text.parse().ok()?;
         Some(Self(moment.as_millisecond()))
     }
 
-    /// Whole seconds, as OpenAI's `created` fields have them.
+    /// Returns complete seconds, the unit of OpenAI's `created` fields.
     pub fn seconds(self) -> i64 {
         self.0.div_euclid(1000)
     }

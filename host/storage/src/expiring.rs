@@ -1,7 +1,7 @@
-//! Values that are kept until a moment: in Redis where there is one, else in the database. Not in the cache in process,
-//! which forgets what it has no room for.
+//! Values that expire: in Redis if there is one, else in the database. The in-process cache is no place for them,
+//! since it evicts.
 //!
-//! **Invariant:** a value is replaced only by who has seen it: of two who change it at once, one is told to look again.
+//! **Invariant:** only a writer that has read a value replaces it: of two concurrent writers, one must read again.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use crate::ids;
 /// Expired values that one statement removes.
 const BATCH: i64 = 500;
 
-/// Where values are kept.
+/// The stores of values.
 #[derive(Debug, Clone)]
 pub struct ExpiringValues {
     database: Database,
@@ -28,32 +28,32 @@ pub struct ExpiringValues {
 pub struct Found {
     /// The value.
     pub value: Vec<u8>,
-    /// Which of the values that stood there it is.
+    /// The version of the value in its place.
     pub version: Version,
 }
 
-/// Tells a value from all others that ever stood in its place.
+/// A number that tells a value from all others that ever stood in its place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Version(u64);
 
-/// Values can neither be read nor written now.
+/// Values can be neither read nor written now.
 #[derive(Debug, thiserror::Error)]
 pub enum ExpiringError {
-    /// Redis does not answer, or refused.
-    #[error("the cache does not keep values now")]
+    /// Redis does not respond, or refused the command.
+    #[error("the cache cannot store values now")]
     Cache(#[from] CacheError),
-    /// The database does not answer, or refused.
-    #[error("the database does not keep values now: {0}")]
+    /// The database does not respond, or refused the statement.
+    #[error("the database cannot store values now: {0}")]
     Database(#[from] sqlx::Error),
 }
 
 impl ExpiringValues {
-    /// Values in these stores.
+    /// Stores values in this database or cache.
     pub fn new(database: Database, cache: Cache) -> Self {
         Self { database, cache }
     }
 
-    /// The value of a name, unless its time is over.
+    /// Returns the value of a name, unless it has expired.
     pub async fn find(&self, name: &str, now: Millis) -> Result<Option<Found>, ExpiringError> {
         if let Cache::Redis(redis) = &self.cache {
             let found = redis.find_versioned(name).await?;
@@ -78,8 +78,8 @@ impl ExpiringValues {
         .transpose()
     }
 
-    /// Writes a value in the place of the one that was found there, or of none. Returns whether it did: not if
-    /// something else stands there by now.
+    /// Writes a value in the place of the one that was found there, or of none. Returns whether it did: another
+    /// writer may have been faster.
     pub async fn replace(
         &self,
         name: &str,
@@ -120,12 +120,12 @@ impl ExpiringValues {
         Ok(written.rows_affected() == 1)
     }
 
-    /// Removes a value. Returns whether there was one.
+    /// Removes a value. Returns whether an unexpired value existed.
     pub async fn remove(&self, name: &str, now: Millis) -> Result<bool, ExpiringError> {
         if let Cache::Redis(redis) = &self.cache {
             return Ok(redis.remove_versioned(name).await?);
         }
-        // What has expired may go as well, but it was not there.
+        // An expired value may be removed as well, but counts as absent.
         let removed: Option<i64> =
             sqlx::query_scalar("DELETE FROM expiring_values WHERE name = $1 RETURNING expires_at")
                 .bind(name)
@@ -134,7 +134,7 @@ impl ExpiringValues {
         Ok(removed.is_some_and(|expires_at| expires_at > now.0))
     }
 
-    /// Removes what has expired, some of it at a time, and says how much that was.
+    /// Removes expired values in batches, and returns their number.
     pub async fn prune(&self, now: Millis) -> sqlx::Result<u64> {
         let mut all = 0;
         loop {

@@ -1,4 +1,4 @@
-//! Files that processes lock against one another. The system unlocks what a process held that is gone.
+//! Files that processes lock against one another. The system releases the lock of a dead process.
 
 use std::fs::{File, TryLockError};
 use std::path::Path;
@@ -7,13 +7,13 @@ use anyhow::Context;
 
 use crate::secrets::create_private_folder;
 
-/// A locked file. Unlocked when dropped: to close it is not enough while a process that is being started
-/// still has a copy of its descriptor.
+/// A locked file. A drop unlocks it explicitly: closing it is not enough while a process that is being started still
+/// has a copy of its descriptor.
 #[derive(Debug)]
 pub struct FileLock(File);
 
 impl FileLock {
-    /// Waits until nobody else has the lock.
+    /// Waits until no other process has the lock.
     pub fn exclusive(path: &Path) -> anyhow::Result<Self> {
         let file = open(path)?;
         file.lock()
@@ -21,14 +21,14 @@ impl FileLock {
         Ok(Self(file))
     }
 
-    /// The lock, unless somebody else has it.
+    /// Takes the lock, unless another process has it.
     pub fn try_exclusive(path: &Path) -> anyhow::Result<Option<Self>> {
         let file = open(path)?;
         let locked = file.try_lock();
         Self::locked(file, locked, path)
     }
 
-    /// A share of the lock, unless somebody else has all of it.
+    /// Takes a share of the lock, unless another process has it exclusively.
     pub fn try_shared(path: &Path) -> anyhow::Result<Option<Self>> {
         let file = open(path)?;
         let locked = file.try_lock_shared();

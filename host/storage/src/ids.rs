@@ -1,10 +1,10 @@
-//! Identifiers that weir makes up: a prefix that says what it names, then a UUIDv7 in hex.
+//! Identifiers that weir generates: a prefix that names the kind, then a UUIDv7 in hex.
 
 use std::fmt;
 
 use uuid::Uuid;
 
-/// An id for one exchange that was recorded: later ones are greater.
+/// An id for one recorded exchange: later ones are greater.
 pub fn recorded_exchange_id() -> String {
     prefixed("rec_")
 }
@@ -14,12 +14,12 @@ pub fn request_id() -> String {
     prefixed("req_")
 }
 
-/// An id for one answer; its dialect puts a prefix before it.
+/// An id for one response; its dialect adds a prefix.
 pub fn answer_id() -> String {
     prefixed("")
 }
 
-/// An id for one run of a swarm: nothing but hexadecimal digits, later ones greater.
+/// An id for one run of a swarm: only hexadecimal digits, later ones greater.
 pub fn swarm_id() -> String {
     prefixed("")
 }
@@ -29,7 +29,7 @@ pub fn task_id() -> String {
     prefixed("task_")
 }
 
-/// An id for one start of a task that nothing else tells from another.
+/// An id for one start of a task, unlike any other start's.
 pub fn start_id() -> String {
     prefixed("")
 }
@@ -39,12 +39,12 @@ pub fn user_id() -> String {
     prefixed("usr_")
 }
 
-/// An id for one hold of credits that no request of weir's has.
+/// An id for one hold of credits without a request of weir's.
 pub fn hold_id() -> String {
     prefixed("hold_")
 }
 
-/// The id of the hold of a request, by which the request is found again; `None` if the request's id is not weir's.
+/// Returns the id of a request's hold, which leads back to the request; `None` if the request's id is not weir's.
 pub fn hold_of_request(request_id: &str) -> Option<String> {
     let digits = request_id.strip_prefix("req_")?;
     let is_hex = |byte: u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
@@ -56,7 +56,7 @@ pub fn boot_id() -> String {
     prefixed("boot_")
 }
 
-/// An id for a charge that a user has wished for beforehand.
+/// An id for an automatic charge that a user has authorized beforehand.
 pub fn charge_id() -> String {
     prefixed("chg_")
 }
@@ -66,22 +66,22 @@ pub fn voucher_id() -> String {
     prefixed("vou_")
 }
 
-/// An id for one thing that an operator does.
+/// An id for one action of an operator.
 pub fn operator_action_id() -> String {
     prefixed("op_")
 }
 
-/// An id for one thing that is asked of a processor of payments.
+/// An id for one call to a payment processor.
 pub fn payment_call_id() -> String {
     prefixed("pay_")
 }
 
-/// An id for a question to all nodes.
+/// An id for one query to all nodes.
 pub fn load_question_id() -> String {
     prefixed("ask_")
 }
 
-/// A number like no other, and not 0: the half of a UUIDv7 that is its variant and random bits.
+/// A unique number, never 0: the half of a UUIDv7 that is its variant and random bits.
 pub fn unlike_any_other() -> u64 {
     Uuid::now_v7().as_u64_pair().1
 }
@@ -102,7 +102,7 @@ pub struct Hex<'a>(pub &'a [u8]);
 impl fmt::Display for Hex<'_> {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         const DIGITS: &[u8; 16] = b"0123456789abcdef";
-        // Many at a time: each turn through the formatter takes as long as all of a digest's digits.
+        // Chunks of 32 bytes: each call to the formatter takes as long as all of a digest's digits.
         for bytes in self.0.chunks(32) {
             let mut digits = [0; 64];
             for (byte, pair) in bytes.iter().zip(digits.chunks_exact_mut(2)) {

@@ -1,13 +1,13 @@
-//! What weir's crates stand on: what must last, what is quick to ask for, and what both are kept under.
+//! The base of weir's crates: databases, caches, clocks, ids, secrets and sealing.
 //!
 //! - [`database`]: SQLite or PostgreSQL, its schema up to date; [`cache`]: in process or Redis.
-//! - [`expiring`]: what must last for a time only.
-//! - [`secrets`]: what must not be shown; [`sealing`]: what only weir may read of what lasts.
-//! - [`file_lock`]: what processes keep one another out by.
+//! - [`expiring`]: values that last for a limited time.
+//! - [`secrets`]: values that must not be shown; [`sealing`]: stored values that only weir may read.
+//! - [`file_lock`]: locks between processes.
 //! - [`clock`] and [`ids`]: time and names, which arrive as parameters everywhere else.
 //!
-//! **Architecture invariant:** nothing here knows a feature: no account, no plugin, no request. Each feature keeps its
-//! SQL to itself, in its own `store.rs`.
+//! **Architecture invariant:** no code here knows a feature: no account, no plugin, no request. Each feature keeps
+//! its SQL to itself, in its own `store.rs`.
 
 pub mod cache;
 pub mod clock;

@@ -1,18 +1,18 @@
-//! Sealing: what the database or the cache keeps and only weir may read, such as answers.
+//! Sealing: encryption of stored values that only weir may read, such as responses.
 //!
-//! XChaCha20-Poly1305, whose nonces are long enough to be random for as many values as there will ever be. A sealed
-//! value names its key, so that keys can be replaced: the first one that is configured seals, all open. To replace a
-//! key without losing anything: add the new one behind the old one on every node, then swap them on every node,
-//! then drop the old one when nothing that it sealed is kept any more.
+//! The cipher is XChaCha20-Poly1305, whose nonces are long enough to be random for any number of values. A sealed
+//! value names its key, so that keys can be replaced: the first configured key seals, and all keys open. To replace a
+//! key without data loss: add the new key behind the old one on every node, then swap them on every node, then drop
+//! the old key once no value sealed under it remains.
 //!
 //! ```text
 //! version (1 byte) · key id (4, big-endian) · nonce (24) · ciphertext · tag (16)
 //! ```
 //!
-//! **Invariant:** a value opens only as what it was sealed as: version, key id, [`Purpose`] and the fields that
-//! the caller names, such as the user's id, are authenticated with it.
-//! **Invariant:** nodes that share a database share its sealing keys. The database keeps a fingerprint of each, and
-//! a node whose key of an id is another does not start.
+//! **Invariant:** a value opens only in the context in which it was sealed: version, key id, [`Purpose`] and the
+//! caller's fields, such as the user's id, are authenticated with it.
+//! **Invariant:** nodes that share a database share its sealing keys. The database keeps a fingerprint of each key,
+//! and a node with a different key under the same id does not start.
 
 use std::path::Path;
 
@@ -25,28 +25,28 @@ use serde::Deserialize;
 use crate::database::{Database, at_start};
 use crate::secrets::{Key, SecretSource, random_bytes};
 
-/// What a value is sealed or tagged for: one that was sealed for something else does not open.
+/// The purpose of a sealed or tagged value: a value sealed for another purpose does not open.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Purpose(&'static str);
 
 impl Purpose {
-    /// An answer that is kept for its `Idempotency-Key`.
+    /// A response that is kept for its `Idempotency-Key`.
     pub const IDEMPOTENT_ANSWER: Self = Self("idempotent answer");
-    /// What was said in a session.
+    /// The messages of a session.
     pub const SESSION: Self = Self("session");
-    /// What a swarm was asked, and what came of it.
+    /// The request and the result of a swarm.
     pub const SWARM: Self = Self("swarm");
-    /// What a task is to do, and why it did not.
+    /// A task's instructions, and the reason of its failure.
     pub const TASK: Self = Self("task");
-    /// What the tools of a task's agents prove themselves with.
+    /// The credential of the tools of a task's agents.
     pub const TASK_CREDENTIAL: Self = Self("task credential");
-    /// An exchange that was recorded.
+    /// A recorded exchange.
     pub const RECORDING: Self = Self("recorded exchange");
-    /// A tool's call, which receivers tell from others.
+    /// A tag that tells one tool call from another for its receivers.
     pub const TOOL_CALL: Self = Self("tool call");
-    /// Who is signed in to the console, in their browser's keeping.
+    /// The console's sign-in cookie.
     pub const CONSOLE_SESSION: Self = Self("console session");
-    /// What the console says on the next page, in their browser's keeping.
+    /// The cookie with the notice for the console's next page.
     pub const CONSOLE_NOTICE: Self = Self("console notice");
 }
 
@@ -70,24 +70,24 @@ struct SealingKey {
     key: Key,
 }
 
-/// Why a value does not open.
+/// The reason that a value does not open.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum OpenError {
-    /// It is no sealed value of a version that is known.
-    #[error("it is not of the shape of a sealed value")]
+    /// The bytes are not a sealed value of a known version.
+    #[error("the sealed value is malformed")]
     Malformed,
-    /// The key that it names is not configured, or no longer.
+    /// The value's key is not configured, or no longer.
     #[error("there is no sealing key of id {0}")]
     UnknownKey(u32),
-    /// It was changed, or sealed as something else.
-    #[error("it is not what was sealed")]
+    /// The value was changed, or sealed for another purpose.
+    #[error("the sealed value fails authentication")]
     NotAuthentic,
 }
 
 /// The format of sealed values.
 const VERSION: u8 = 1;
 
-/// The id of the key that a gateway without configured ones makes for itself.
+/// The id of the key that a gateway without configured keys generates for itself.
 const OWN_ID: u32 = 1;
 
 /// Bytes of version and key id.
@@ -96,7 +96,8 @@ const HEAD_BYTES: usize = 5;
 const NONCE_BYTES: usize = 24;
 
 impl KeyRing {
-    /// Reads the configured keys, or without any the gateway's own, which is made on first use in the file `own`.
+    /// Reads the configured keys. Without any, it reads the gateway's own key from the file `own`, which the first
+    /// use creates.
     pub fn read(configured: &[SealingKeySettings], own: &Path) -> anyhow::Result<Self> {
         if configured.is_empty() {
             let key = Key::load_or_create(own)?;
@@ -106,7 +107,7 @@ impl KeyRing {
         Ok(Self(keys.collect::<anyhow::Result<_>>()?))
     }
 
-    /// Compares them with those that the database's contents are sealed under.
+    /// Compares the keys with the fingerprints in the database.
     pub async fn compare(&self, database: &Database) -> anyhow::Result<()> {
         for key in &*self.0 {
             let known = at_start(|| known_fingerprint(database, key))
@@ -122,13 +123,13 @@ impl KeyRing {
         Ok(())
     }
 
-    /// These, the one that seals first, without asking a database; e.g. ones that a test chose.
+    /// A ring of these keys, the sealing key first, without a check against a database; e.g. for tests.
     pub fn of(keys: impl IntoIterator<Item = (u32, Key)>) -> Self {
         let keys = keys.into_iter().map(|(id, key)| SealingKey { id, key });
         Self(keys.collect())
     }
 
-    /// The id of the key that seals: what is kept for long is sealed anew when it is another one's.
+    /// Returns the id of the sealing key: long-lived values under another key are sealed anew.
     pub fn current_id(&self) -> u32 {
         self.0[0].id
     }
@@ -154,8 +155,8 @@ impl KeyRing {
         sealed
     }
 
-    /// What tells these fields from all others, and says nothing of them to who does not have the key. It is made under the key
-    /// that seals: with another one it is another.
+    /// Returns a tag that distinguishes these fields and reveals nothing of them without the key. The tag changes
+    /// with the sealing key.
     pub fn tag(&self, purpose: Purpose, fields: &[&[u8]]) -> [u8; 32] {
         let mut mac = self.0[0].key.mac(b"weir tag\0");
         mac.update(&associated(&[], purpose, fields));
@@ -207,7 +208,7 @@ impl SealingKey {
     }
 }
 
-/// What is authenticated beside the value. Each part goes with its length, so that no two lists of parts are one.
+/// Returns the associated data. Each part goes with its length, so no two lists of parts are equal.
 fn associated(head: &[u8], purpose: Purpose, fields: &[&[u8]]) -> Vec<u8> {
     let mut associated = head.to_vec();
     for part in std::iter::once(&purpose.0.as_bytes()).chain(fields) {
@@ -217,7 +218,7 @@ fn associated(head: &[u8], purpose: Purpose, fields: &[&[u8]]) -> Vec<u8> {
     associated
 }
 
-/// The fingerprint of the key of an id: this one's, unless the database knows another.
+/// Returns the fingerprint of a key's id: the database's, or this key's if the database has none.
 async fn known_fingerprint(database: &Database, key: &SealingKey) -> sqlx::Result<Vec<u8>> {
     let keep =
         "INSERT INTO sealing_keys (id, fingerprint) VALUES ($1, $2) ON CONFLICT (id) DO NOTHING";
@@ -260,7 +261,7 @@ mod tests {
 
     #[test]
     fn every_flipped_bit_and_every_cut_is_refused() {
-        // All ids that one flipped bit makes are there, under the same key: only authentication can tell.
+        // The ring has every id that one flipped bit makes, under the same key: only authentication can tell.
         let ids = std::iter::once(7).chain((0..32).map(|bit| 7 ^ (1 << bit)));
         let ring = KeyRing::of(ids.map(|id| (id, Key::new([1; 32]))));
         let sealed = ring.seal(PURPOSE, FIELDS, b"an answer");

@@ -1,4 +1,4 @@
-//! Secrets in memory and their files: what prints masked, and what only the owner can read.
+//! Secrets in memory and in files: masked in output, readable only by the owner.
 
 use std::fmt;
 use std::io::{ErrorKind, Write};
@@ -11,7 +11,7 @@ use serde::Deserialize;
 use sha2::{Digest, Sha256};
 use url::Url;
 
-/// Bytes that a configured secret has at least.
+/// Minimum length of a configured secret, in bytes.
 const MIN_CONFIGURED_BYTES: usize = 32;
 
 /// A 256-bit key. Prints masked.
@@ -19,7 +19,7 @@ const MIN_CONFIGURED_BYTES: usize = 32;
 pub struct Key([u8; 32]);
 
 impl Key {
-    /// A key with this value, e.g. one that a test chose.
+    /// A key with this value, e.g. for a test.
     pub fn new(bytes: [u8; 32]) -> Self {
         Self(bytes)
     }
@@ -29,7 +29,7 @@ impl Key {
         &self.0
     }
 
-    /// The key that a configured secret makes; `what` names it in errors, such as `the pepper of version 1`.
+    /// Derives the key from a configured secret; `what` names it in errors, such as `the pepper of version 1`.
     pub fn configured(source: &SecretSource, what: &str) -> anyhow::Result<Self> {
         let text = source
             .read(environment)
@@ -41,7 +41,7 @@ impl Key {
         Ok(Self(Sha256::digest(text.expose().as_bytes()).into()))
     }
 
-    /// An HMAC-SHA256 under the key, begun with a label that tells what it is for.
+    /// An HMAC-SHA256 under the key, begun with a label for its purpose.
     pub fn mac(&self, label: &[u8]) -> Hmac<Sha256> {
         let mut mac = <Hmac<Sha256> as KeyInit>::new_from_slice(&self.0)
             .unwrap_or_else(|_| unreachable!("HMAC takes keys of any length"));
@@ -49,15 +49,15 @@ impl Key {
         mac
     }
 
-    /// What tells it from another without telling anything of it.
+    /// A fingerprint that tells the key from others without revealing it.
     pub fn fingerprint(&self, label: &[u8]) -> Vec<u8> {
         self.mac(label).finalize().into_bytes()[..16].to_vec()
     }
 
-    /// Reads a key from its file, or makes one from the system's randomness if there is none.
+    /// Reads a key from its file, or generates one from the system's randomness if there is no file.
     ///
-    /// The file has mode 0600; one that others can read is refused, since what it protects is
-    /// forfeit. Processes that make it at the same time all get the key of the one that was first.
+    /// The file has mode 0600. A file that others can read is refused, since its key may have leaked. Concurrent
+    /// processes that create the file all get the key of the first.
     pub fn load_or_create(path: &Path) -> anyhow::Result<Self> {
         match std::fs::symlink_metadata(path) {
             Ok(_) => {}
@@ -82,10 +82,10 @@ impl Key {
     }
 }
 
-/// Puts a new key in place, unless another process was faster.
+/// Writes a new key's file, unless another process was faster.
 ///
-/// The key is written beside its place and linked there when it is whole: a link, unlike a rename,
-/// never replaces, and a crash leaves a stray file rather than half a key.
+/// The key is written to a temporary file and then linked in its place: a link, unlike a rename, never replaces a
+/// file, and a crash leaves a stray file rather than half a key.
 fn create_key_file(path: &Path) -> anyhow::Result<()> {
     let folder = path.parent().context("a key lies in a folder")?;
     create_private_folder(folder)?;
@@ -102,7 +102,7 @@ fn create_key_file(path: &Path) -> anyhow::Result<()> {
     std::fs::remove_file(&beside)?;
     match linked {
         Err(error) if error.kind() != ErrorKind::AlreadyExists => Err(error.into()),
-        // The folder too, so that what the key protects does not outlast the key.
+        // The folder is synced, too: the data under the key must not outlast the key.
         _ => Ok(std::fs::File::open(folder)?.sync_all()?),
     }
 }
@@ -135,7 +135,7 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// Where a secret comes from, such as a credential: `{ env = "NAME" }` or `{ file = "PATH" }`.
+/// The source of a secret, such as a credential: `{ env = "NAME" }` or `{ file = "PATH" }`.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(try_from = "SourceTable")]
 pub enum SecretSource {
@@ -145,7 +145,7 @@ pub enum SecretSource {
     File(PathBuf),
 }
 
-/// Reads anything, so that a secret which was written where its source belongs is in no error.
+/// Accepts any value: no error then quotes a secret that was written in the place of its source.
 #[derive(Deserialize)]
 #[serde(transparent)]
 struct SourceTable(serde_json::Value);
@@ -160,19 +160,19 @@ impl TryFrom<SourceTable> for SecretSource {
             (Some(name), _) => Ok(Self::Env(name.to_owned())),
             (_, Some(path)) => Ok(Self::File(path.into())),
             _ => Err(
-                "a secret is not written here but where it is: { env = \"NAME\" } or { file = \"PATH\" }",
+                "write the secret's source here, not the secret: { env = \"NAME\" } or { file = \"PATH\" }",
             ),
         }
     }
 }
 
 impl SecretSource {
-    /// Reads the credential; environment variables as `environment` has them.
+    /// Reads the credential; `environment` looks up environment variables.
     ///
     /// # Errors
     ///
-    /// Says in a few words why there is none: it is not set, cannot be read, or is empty. A name that does not look like
-    /// one is not repeated: it may be the secret, written in the place of its name.
+    /// Returns a short reason if the secret is not set, unreadable or empty. The error does not repeat a malformed
+    /// name: it may be the secret, written in the place of its name.
     pub fn read(&self, environment: impl Fn(&str) -> Option<String>) -> Result<Secret, String> {
         let text = match self {
             Self::Env(name) => environment(name).ok_or_else(|| {
@@ -196,19 +196,20 @@ impl SecretSource {
             })?,
         };
         match text.trim() {
-            "" => Err("it is empty".into()),
+            "" => Err("the value is empty".into()),
             text => Ok(Secret::new(text.to_owned())),
         }
     }
 }
 
-/// Whether this looks like the name of an environment variable, and like no secret: keys have small letters.
+/// Returns whether a text looks like the name of an environment variable and not like a secret: keys have lower-case
+/// letters.
 fn is_variable(name: &str) -> bool {
     let is_legal = |byte: u8| byte.is_ascii_uppercase() || byte.is_ascii_digit() || byte == b'_';
     name.bytes().all(is_legal) && name.contains(|letter: char| letter.is_ascii_uppercase())
 }
 
-/// Whether this looks like a path, and like no secret.
+/// Returns whether a path looks like a path and not like a secret.
 fn is_path(path: &Path) -> bool {
     path.is_absolute()
         || path.starts_with(".")
@@ -216,13 +217,12 @@ fn is_path(path: &Path) -> bool {
         || path.extension().is_some()
 }
 
-/// An environment variable of this process, if it is set and is text.
+/// Returns an environment variable of this process, if it is set and valid Unicode.
 pub fn environment(name: &str) -> Option<String> {
     std::env::var(name).ok()
 }
 
-/// A URL whose password must not be shown, written where it is asked for or as a [`SecretSource`]. Prints with the
-/// password masked.
+/// A URL whose password must not be shown, given directly or as a [`SecretSource`]. Prints with the password masked.
 #[derive(Clone, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "SourceTable")]
 pub struct SecretUrl(String);
@@ -234,9 +234,8 @@ impl TryFrom<SourceTable> for SecretUrl {
         if let serde_json::Value::String(url) = written.0 {
             return Ok(Self(url));
         }
-        let source = SecretSource::try_from(written).map_err(
-            |_| "it is a URL, or says where one is: { env = \"NAME\" } or { file = \"PATH\" }",
-        )?;
+        let source = SecretSource::try_from(written)
+            .map_err(|_| "give a URL, or its source: { env = \"NAME\" } or { file = \"PATH\" }")?;
         Ok(Self(source.read(environment)?.0))
     }
 }
@@ -252,7 +251,7 @@ impl SecretUrl {
         &self.0
     }
 
-    /// What it begins with, without the colon; empty if there is none.
+    /// Returns the scheme without the colon; empty if there is none.
     pub fn scheme(&self) -> &str {
         self.0.split_once(':').map_or("", |(scheme, _)| scheme)
     }
@@ -261,11 +260,11 @@ impl SecretUrl {
 impl fmt::Display for SecretUrl {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Ok(mut url) = Url::parse(&self.0) else {
-            // What cannot be read cannot be masked in part.
+            // A malformed URL cannot be masked in part.
             return write!(formatter, "{}:****", self.scheme());
         };
         if url.password().is_some() {
-            // Only a URL without a host refuses, and that has no password.
+            // Only a URL without a host refuses, and such a URL has no password.
             let _ = url.set_password(Some("****"));
         }
         if url.query().is_some() {
@@ -284,7 +283,7 @@ impl fmt::Debug for SecretUrl {
     }
 }
 
-/// Creates a folder that only its owner can enter, if it is not there.
+/// Creates a folder that only its owner can enter, if it is absent.
 pub fn create_private_folder(path: &Path) -> anyhow::Result<()> {
     std::fs::DirBuilder::new()
         .recursive(true)
@@ -293,7 +292,7 @@ pub fn create_private_folder(path: &Path) -> anyhow::Result<()> {
         .with_context(|| format!("creating the folder {}", path.display()))
 }
 
-/// Bytes from the system's randomness.
+/// Returns bytes from the system's randomness.
 pub fn random_bytes<const N: usize>() -> [u8; N] {
     let mut bytes = [0; N];
     getrandom::fill(&mut bytes).expect("the system's randomness is there from boot on");
@@ -331,7 +330,7 @@ mod tests {
         create_private_folder(&folder).expect("a folder can be made");
         for round in 0..50 {
             let path = folder.join(format!("key-{round}"));
-            // What a process that died leaves behind is in nobody's way.
+            // A dead process's temporary file does not get in the way.
             std::fs::write(path.with_extension("0.tmp"), "").expect("the folder can be written");
             let barrier = std::sync::Barrier::new(16);
             let keys: Vec<_> = std::thread::scope(|scope| {

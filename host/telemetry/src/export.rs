@@ -1,7 +1,7 @@
-//! Spans on their way out: a queue, and a task that sends what is in it to a collector, by OTLP over HTTP.
+//! Export of spans: a queue, and a task that sends its spans to a collector, by OTLP over HTTP.
 //!
-//! **Invariant:** nobody waits for a collector. What the queue has no room for is dropped, and what cannot be sent, too; both
-//! are counted.
+//! **Invariant:** no request waits for a collector. If the queue is full or a send fails, the spans are dropped and
+//! counted.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -21,28 +21,28 @@ use weir_outgoing as outgoing;
 use super::settings::TelemetrySettings;
 use weir_storage::secrets::environment;
 
-/// Spans that wait to be sent.
+/// Capacity of the queue, in spans.
 const WAITING: usize = 8_192;
 
-/// Spans that are sent in one request.
+/// Maximum spans in one request.
 const AT_ONCE: usize = 512;
 
-/// How long a span waits for others to be sent with.
+/// Time that a span waits for others to share its request.
 const WAIT_FOR_MORE: Duration = Duration::from_secs(1);
 
-/// How long a collector may take, tries and pauses together.
+/// Time limit of an export, including retries and pauses.
 const EXPORT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How long a gateway that stops waits for a collector.
+/// Time that a stopping gateway waits for a collector.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// How often is told that a collector takes nothing.
+/// Minimum time between two warnings that a collector refuses spans.
 const TELL_EVERY: Duration = Duration::from_secs(60);
 
-/// Where the traces of a collector are, below its endpoint.
+/// Path of a collector's traces below its endpoint.
 const TRACES: &str = "/v1/traces";
 
-/// Spans that were exported, and those that were not.
+/// Counters of exported and lost spans.
 #[derive(Clone, Default)]
 pub struct ExportFigures {
     exported: Counter,
@@ -55,21 +55,21 @@ struct DropLabels {
     why: &'static str,
 }
 
-/// Where spans wait.
+/// The queue of spans.
 pub struct Queue {
     items: mpsc::Sender<Item>,
     figures: ExportFigures,
-    /// Of the traces that begin here, this share is recorded.
+    /// Recorded share of the traces that begin here.
     pub(super) share: f64,
 }
 
 enum Item {
     Span(Box<SpanData>),
-    /// Who wants to know when all before it is sent.
+    /// A waiter for the export of all spans before it.
     Flush(oneshot::Sender<()>),
 }
 
-/// Who sends spans, not begun yet.
+/// The exporter of spans, before its start.
 pub struct Exporting {
     exporter: SpanExporter,
     share: f64,
@@ -77,11 +77,11 @@ pub struct Exporting {
 }
 
 impl Exporting {
-    /// Reads what is configured; `None` where no collector is.
+    /// Reads the configuration; `None` without a collector.
     ///
     /// # Errors
     ///
-    /// A header's secret cannot be read, or what the standard's variables say does not fit.
+    /// A header's secret is unreadable, or the standard's variables are invalid.
     pub fn of(
         settings: &TelemetrySettings,
         connect_timeout: Duration,
@@ -94,9 +94,8 @@ impl Exporting {
             let secret = source.read(environment);
             let secret =
                 secret.map_err(|problem| anyhow::anyhow!("`otlp_headers.{name}`: {problem}"))?;
-            http::HeaderValue::from_str(secret.expose()).map_err(|_| {
-                anyhow::anyhow!("`otlp_headers.{name}`: it cannot be a header's value")
-            })?;
+            http::HeaderValue::from_str(secret.expose())
+                .map_err(|_| anyhow::anyhow!("`otlp_headers.{name}`: not a valid header value"))?;
             headers.insert(name.clone(), secret.expose().to_owned());
         }
         let exporter = SpanExporter::builder()
@@ -113,24 +112,24 @@ impl Exporting {
         }))
     }
 
-    /// Whether the collector takes what it is sent: nothing, here.
+    /// Sends an empty export to check that the collector accepts it.
     ///
     /// # Errors
     ///
-    /// Says why not.
+    /// Returns the reason of a refusal.
     pub async fn probe(&self) -> Result<(), String> {
         let sent = self.exporter.export(Vec::new()).await;
         sent.map_err(|error| error.to_string())
     }
 
-    /// Begins to send. `instance` tells this process from others of the service.
+    /// Starts to send. `instance` tells this process from others of the service.
     pub fn start(self, instance: &str, figures: ExportFigures) -> Queue {
         let Self {
             mut exporter,
             share,
             service_name,
         } = self;
-        // With what `OTEL_RESOURCE_ATTRIBUTES` says.
+        // The resource includes `OTEL_RESOURCE_ATTRIBUTES`.
         let resource = Resource::builder()
             .with_service_name(service_name)
             .with_attribute(KeyValue::new("service.version", env!("CARGO_PKG_VERSION")))
@@ -152,16 +151,16 @@ impl Exporting {
 }
 
 impl ExportFigures {
-    /// Has them shown to Prometheus.
+    /// Registers the counters.
     pub fn register(&self, registry: &mut Registry) {
         registry.register(
             "trace_spans_exported",
-            "Spans that a collector has taken",
+            "Spans that a collector has accepted",
             self.exported.clone(),
         );
         registry.register(
             "trace_spans_dropped",
-            "Spans that were not exported, by why",
+            "Spans that were not exported, by reason",
             self.dropped.clone(),
         );
     }
@@ -173,7 +172,7 @@ impl ExportFigures {
 }
 
 impl Queue {
-    /// Has a span sent, if there is room for it.
+    /// Queues a span if there is room.
     pub(super) fn put(&self, span: SpanData) {
         if self.items.try_send(Item::Span(Box::new(span))).is_err() {
             self.figures.drop("queue_full", 1);
@@ -193,7 +192,7 @@ impl Queue {
     }
 }
 
-/// The task that sends.
+/// The task that sends spans.
 struct Sending {
     exporter: SpanExporter,
     figures: ExportFigures,
@@ -236,14 +235,14 @@ impl Sending {
                 return;
             }
             Ok(Err(error)) => error.to_string(),
-            Err(_) => "it took too long".to_owned(),
+            Err(_) => "the export took too long".to_owned(),
         };
         self.figures.drop("export_failed", number);
         if self.told_at.is_none_or(|told| told.elapsed() >= TELL_EVERY) {
             self.told_at = Some(Instant::now());
             tracing::warn!(
                 why,
-                "the collector of traces does not take spans; they are dropped and counted"
+                "the collector of traces does not accept spans; they are dropped and counted"
             );
         }
     }
@@ -253,7 +252,7 @@ impl Sending {
 pub(super) mod tests {
     use super::*;
 
-    /// A queue with so much room that nobody empties, and what it counts.
+    /// A queue of this capacity that no task empties, and its counters.
     pub(crate) fn full_at(room: usize, share: f64) -> (Queue, Waiting) {
         let (items, waiting) = mpsc::channel(room);
         let figures = ExportFigures::default();
@@ -265,7 +264,7 @@ pub(super) mod tests {
         (queue, Waiting { waiting, figures })
     }
 
-    /// What waits in it.
+    /// The spans in the queue.
     pub(crate) struct Waiting {
         waiting: mpsc::Receiver<Item>,
         figures: ExportFigures,

@@ -1,6 +1,6 @@
 //! The log: lines on standard error, as text or JSON (`log_format`), filtered by `WEIR_LOG` (e.g. `debug`,
-//! `weir=debug,hyper=info`). Traces, if an operator has a collector: [`spans`] records them, [`export`] sends them to the
-//! collector, and [`propagation`] carries a trace from process to process. The buckets of all latency metrics.
+//! `weir=debug,hyper=info`). And traces for operators with a collector: the recorded [`spans`], their [`export`] to
+//! the collector, and the [`propagation`] of a trace from process to process.
 
 pub mod export;
 pub mod propagation;
@@ -19,24 +19,24 @@ use weir_sandbox::printable;
 pub const LATENCY_BUCKETS_SECONDS: [f64; 10] =
     [0.01, 0.05, 0.1, 0.5, 1.0, 2.5, 5.0, 15.0, 60.0, 300.0];
 
-/// The format of the log's lines.
+/// The format of log lines.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LogFormat {
-    /// For people.
+    /// Text for people.
     #[default]
     Text,
-    /// An object a line, for programs.
+    /// A JSON object a line, for programs.
     Json,
 }
 
-/// Starts the log, of this level unless `WEIR_LOG` says otherwise. Call once.
+/// Starts the log at this level unless `WEIR_LOG` sets another. Call once.
 pub fn start(format: LogFormat, level: &str) {
     let filter = EnvFilter::try_from_env("WEIR_LOG").unwrap_or_else(|_| EnvFilter::new(level));
     let lines = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(std::io::stderr)
-        // A log that cannot be written, as on a full disk, must not take the gateway with it: the word about it would go to the
+        // A failed write of the log, as on a full disk, must not stop the gateway: its error message would go to the
         // same place, and panic there.
         .log_internal_errors(false);
     match format {
@@ -47,7 +47,7 @@ pub fn start(format: LogFormat, level: &str) {
             .with_span_list(false)
             .init(),
     }
-    // A panic is a line as any other, so that programs can read it.
+    // A panic is logged like any other line, so that programs can parse it.
     std::panic::set_hook(Box::new(|panic| {
         let place = panic.location().map(ToString::to_string);
         let text = panic.payload_as_str().unwrap_or_default();
@@ -55,7 +55,7 @@ pub fn start(format: LogFormat, level: &str) {
     }));
 }
 
-/// Keeps what strangers bring about from filling the log: so many lines a second, and a count of the rest.
+/// A limit on log lines that strangers cause: lines per second, and a count of the rest.
 pub struct LineLimit {
     per_second: u32,
     state: Mutex<LineState>,
@@ -68,7 +68,7 @@ struct LineState {
 }
 
 impl LineLimit {
-    /// So many lines a second.
+    /// A limit in lines per second.
     pub const fn new(per_second: u32) -> Self {
         let state = LineState {
             second: None,
@@ -81,7 +81,7 @@ impl LineLimit {
         }
     }
 
-    /// Whether another line may be written now: `Some` with the number of those that were not since the last one.
+    /// Returns whether another line may be written now: `Some` with the number of lines dropped since the last one.
     pub fn admit(&self) -> Option<u64> {
         self.admit_at(Instant::now())
     }

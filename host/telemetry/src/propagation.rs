@@ -1,20 +1,20 @@
-//! W3C Trace Context: what a request says of the trace that it is part of, and what those are told that come of it.
+//! W3C Trace Context: the trace that a request belongs to, read from its headers and passed to its own requests.
 //!
-//! A context that a client sends goes on unchanged where nothing is recorded. What is no such context counts as none: a new
-//! trace begins.
+//! If nothing is recorded, a client's context is passed on unchanged. A malformed context counts as none: a new trace
+//! begins.
 
 use std::fmt;
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 use opentelemetry::trace::{SpanContext, SpanId, TraceFlags, TraceId, TraceState};
 
-/// The header of the trace, and of the span in it that a request comes of.
+/// The header with the trace, and with the span that the request comes from.
 const TRACE_PARENT: HeaderName = HeaderName::from_static("traceparent");
 
-/// What those who record a trace note in it for one another.
+/// The header in which tracing systems leave notes for one another.
 const TRACE_STATE: HeaderName = HeaderName::from_static("tracestate");
 
-/// Bytes of a `tracestate` that is carried; a longer one is left out, as the standard allows.
+/// Maximum bytes of a `tracestate` that is passed on; a longer one is dropped, as the standard allows.
 const MAX_STATE_BYTES: usize = 512;
 
 /// A place in a trace.
@@ -22,11 +22,11 @@ const MAX_STATE_BYTES: usize = 512;
 pub struct TraceContext {
     /// The trace.
     pub trace_id: TraceId,
-    /// The span that others are children of.
+    /// The parent of further spans.
     pub span_id: SpanId,
-    /// Whether the trace is recorded.
+    /// The trace is recorded.
     pub is_sampled: bool,
-    /// As the client wrote it, of whatever version.
+    /// The client's own text, of any version.
     as_it_came: Option<HeaderValue>,
     state: Option<HeaderValue>,
 }
@@ -43,7 +43,7 @@ impl TraceContext {
         }
     }
 
-    /// What a request says; `None` where it says nothing, or nothing sound.
+    /// Reads a request's context; `None` if absent or malformed.
     pub fn read(headers: &HeaderMap) -> Option<Self> {
         let mut values = headers.get_all(TRACE_PARENT).iter();
         let (Some(value), None) = (values.next(), values.next()) else {
@@ -57,8 +57,8 @@ impl TraceContext {
         })
     }
 
-    /// Reads `00-<32 digits: the trace>-<16 digits: the span>-<2 digits: flags>`, lower-case hexadecimal. Later versions may
-    /// have more behind it.
+    /// Parses `00-<32 digits: the trace>-<16 digits: the span>-<2 digits: flags>`, lower-case hexadecimal. Later
+    /// versions may append fields.
     pub fn parse(text: &str) -> Option<Self> {
         let mut parts = text.split('-');
         let mut part = |digits: usize| {
@@ -77,7 +77,7 @@ impl TraceContext {
         is_legal.then(|| Self::new(trace_id, span_id, flags.is_sampled()))
     }
 
-    /// Another span of the same trace.
+    /// The context of another span of the same trace.
     pub fn with_span(&self, span_id: SpanId, is_sampled: bool) -> Self {
         Self {
             trace_id: self.trace_id,
@@ -88,7 +88,7 @@ impl TraceContext {
         }
     }
 
-    /// Tells whoever a request is sent to.
+    /// Writes the context into a request's headers.
     pub fn write(&self, headers: &mut HeaderMap) {
         let parent = match &self.as_it_came {
             Some(parent) => Ok(parent.clone()),
@@ -102,7 +102,7 @@ impl TraceContext {
         }
     }
 
-    /// As exporters have it.
+    /// Returns the context in the exporters' type.
     pub(super) fn to_span_context(&self, is_remote: bool) -> SpanContext {
         let flags = TraceFlags::default().with_sampled(self.is_sampled);
         let state = self.state.as_ref().and_then(|state| state.to_str().ok());
@@ -122,7 +122,7 @@ impl fmt::Display for TraceContext {
     }
 }
 
-/// The request's `tracestate`, in one, if it is sound and not too long.
+/// Returns the request's `tracestate` as one value, if it is well-formed and not too long.
 fn state(headers: &HeaderMap) -> Option<HeaderValue> {
     let mut values = headers.get_all(TRACE_STATE).iter();
     let first = values.next()?;

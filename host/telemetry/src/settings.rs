@@ -1,4 +1,4 @@
-//! Where traces go: `[telemetry]`.
+//! The settings of traces: `[telemetry]`.
 
 use std::collections::BTreeMap;
 
@@ -8,19 +8,19 @@ use serde::Deserialize;
 use url::Url;
 use weir_storage::secrets::SecretSource;
 
-/// The standard's variables that are read where weir's own settings say nothing, and the setting that each stands for. What
-/// its exporter reads besides by itself: `OTEL_EXPORTER_OTLP_HEADERS` and `OTEL_RESOURCE_ATTRIBUTES`.
+/// The standard's variables that apply if weir's own settings are absent, and the setting of each. The exporter also
+/// reads `OTEL_EXPORTER_OTLP_HEADERS` and `OTEL_RESOURCE_ATTRIBUTES`.
 const VARIABLES: [(&str, &str); 3] = [
     ("OTEL_EXPORTER_OTLP_ENDPOINT", "otlp_endpoint"),
     ("OTEL_SERVICE_NAME", "service_name"),
     ("OTEL_TRACES_SAMPLER_ARG", "sample"),
 ];
 
-/// Where traces go: `[telemetry]`.
+/// The settings of traces: `[telemetry]`.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct TelemetrySettings {
-    /// Collector URL for OTLP over HTTP, to which weir appends `/v1/traces`; without it weir records no traces.
+    /// Collector URL for OTLP over HTTP without `/v1/traces`, which weir appends; without a URL weir records no traces.
     /// Default: `OTEL_EXPORTER_OTLP_ENDPOINT`, else none.
     pub otlp_endpoint: Option<String>,
     /// Headers that authenticate weir to the collector, each a secret source. Default: `OTEL_EXPORTER_OTLP_HEADERS`.
@@ -43,7 +43,7 @@ impl Default for TelemetrySettings {
 }
 
 impl TelemetrySettings {
-    /// What the standard's variables say, as settings. An empty one counts as none.
+    /// Returns the standard's variables as settings. An empty variable counts as none.
     pub fn standard(variable: impl Fn(&str) -> Option<String>) -> Dict {
         let variable = |name: &str| variable(name).filter(|value| !value.trim().is_empty());
         let is =
@@ -62,7 +62,7 @@ impl TelemetrySettings {
             };
             settings.insert(setting.to_owned(), value);
         }
-        // What it says of traces that begin here; of others' it is always the parent's word that counts.
+        // The sampler applies to traces that begin here; for other traces, the parent's flag always counts.
         let sampler = variable("OTEL_TRACES_SAMPLER").unwrap_or_default();
         if let Some(share) = match sampler.trim_start_matches("parentbased_") {
             "always_off" => Some(0.0),
@@ -74,7 +74,7 @@ impl TelemetrySettings {
         settings
     }
 
-    /// What is wrong with it.
+    /// Returns the faults of the settings.
     pub fn problems(&self) -> Vec<String> {
         let mut problems = Vec::new();
         if let Some(endpoint) = &self.otlp_endpoint
@@ -84,7 +84,7 @@ impl TelemetrySettings {
         }
         if !(0.0..=1.0).contains(&self.sample) {
             problems.push(format!(
-                "`telemetry.sample` is {}; it is a share, from 0 to 1",
+                "`telemetry.sample` is {}; it must be a share from 0 to 1",
                 self.sample
             ));
         }
@@ -94,7 +94,7 @@ impl TelemetrySettings {
         for name in self.otlp_headers.keys() {
             if HeaderName::try_from(name).is_err() {
                 problems.push(format!(
-                    "`telemetry.otlp_headers.{name}` is no header's name"
+                    "`telemetry.otlp_headers.{name}` is not a valid header name"
                 ));
             }
         }
@@ -102,16 +102,14 @@ impl TelemetrySettings {
     }
 }
 
-/// The text itself is in no error: it may hold a password.
+/// Checks the endpoint. No error quotes its text: it may contain a password.
 fn check_endpoint(text: &str) -> Result<(), &'static str> {
     let url = Url::parse(text).map_err(|_| "is not a URL, such as http://collector:4318")?;
     if !matches!(url.scheme(), "http" | "https") {
         return Err("must begin with http:// or https://");
     }
     if !url.username().is_empty() || url.password().is_some() {
-        return Err(
-            "holds a user name; what proves who sends belongs under `telemetry.otlp_headers`",
-        );
+        return Err("holds a user name; credentials belong under `telemetry.otlp_headers`");
     }
     if url.query().is_some() || url.fragment().is_some() {
         return Err("must end with its path: no query, no fragment");

@@ -1,8 +1,8 @@
-//! Spans: what is recorded of requests and runs, made at the few places that matter.
+//! Spans: records of requests and runs, made at a few important places.
 //!
-//! **Invariant:** where nothing is recorded, there is no span: what it would say is not even put together.
-//! **Invariant:** a span says names of the configuration, figures, kinds of errors and ids; never what a client or a model has
-//! written, no path, no key.
+//! **Invariant:** without recording there is no span, and its attributes are not even assembled.
+//! **Invariant:** a span has names from the configuration, numbers, error kinds and ids; never a client's or a
+//! model's text, no path, no key.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -15,38 +15,38 @@ use opentelemetry_sdk::trace::{IdGenerator, RandomIdGenerator, SpanData, SpanEve
 use super::export::Queue;
 use super::propagation::TraceContext;
 
-/// Who makes spans. Cheap to clone.
+/// The source of spans. Cheap to clone.
 #[derive(Clone, Default)]
 pub struct Tracer(Option<Arc<Recording>>);
 
-/// Where spans go, and of how many traces.
+/// The destination of spans, and the sampled share of traces.
 struct Recording {
     queue: Queue,
-    /// Of the traces that begin here, those are recorded whose ids' last 32 bits are less than this.
+    /// A trace that begins here is recorded if the last 32 bits of its id are less than this.
     sampled_below: u64,
     scope: InstrumentationScope,
 }
 
-/// Something that takes time. It ends when it is dropped, or at [`Span::end`].
+/// An operation with a duration. The span ends on drop, or at [`Span::end`].
 pub struct Span {
     recording: Arc<Recording>,
     context: TraceContext,
     began: Instant,
-    /// `None` only when it has been sent.
+    /// `None` only after export.
     data: Option<SpanData>,
     is_over: bool,
 }
 
-/// A request, as its trace has it.
+/// A request with its trace.
 pub struct Traced {
-    /// What those are told that come of it.
+    /// The context for the request's own requests.
     pub context: TraceContext,
-    /// `None` where it is not recorded.
+    /// `None` if the request is not recorded.
     pub span: Option<Box<Span>>,
 }
 
 impl Tracer {
-    /// One whose spans go there.
+    /// A tracer whose spans go to this queue.
     pub fn recording(queue: Queue) -> Self {
         let scope = InstrumentationScope::builder("weir").with_version(env!("CARGO_PKG_VERSION"));
         Self(Some(Arc::new(Recording {
@@ -56,13 +56,13 @@ impl Tracer {
         })))
     }
 
-    /// Whether anything may be recorded.
+    /// Returns whether anything may be recorded.
     pub fn is_on(&self) -> bool {
         self.0.is_some()
     }
 
-    /// The beginning of a request in this process; `None` where nothing is recorded at all. Whether it is recorded is for
-    /// whoever began its trace to say.
+    /// Begins a request's span in this process; `None` if recording is off. The originator of its trace decides
+    /// whether it is recorded.
     pub fn serve(
         &self,
         name: impl FnOnce() -> Cow<'static, str>,
@@ -79,7 +79,7 @@ impl Tracer {
             return Some(Traced { context, span });
         };
         if !client.is_sampled {
-            // As it came: whoever does not take part changes nothing.
+            // Unchanged, as the standard asks of a non-participant.
             let context = client.clone();
             return Some(Traced {
                 context,
@@ -95,21 +95,21 @@ impl Tracer {
         Some(Traced { context, span })
     }
 
-    /// A trace that begins with something that has an id of its own, the same in every process that works on it; `None` where
-    /// nothing is recorded at all.
+    /// Begins a trace for an operation with an id of its own, which is the same in every process that works on it;
+    /// `None` if recording is off.
     pub fn begin_trace(&self, trace_id: TraceId, span_id: SpanId) -> Option<TraceContext> {
         let recording = self.0.as_ref()?;
         let is_sampled = recording.samples(trace_id);
         Some(TraceContext::new(trace_id, span_id, is_sampled))
     }
 
-    /// An id that nothing else has.
+    /// Returns an unused span id.
     pub fn new_span_id(&self) -> SpanId {
         RandomIdGenerator::default().new_span_id()
     }
 
-    /// What has this place in a trace that is recorded, for whoever ends it to record: once, whichever processes it went
-    /// through.
+    /// Returns the span at this place in a recorded trace. The process that ends the operation records it, once, even
+    /// if the operation went through several processes.
     pub fn span_at(
         &self,
         name: impl Into<Cow<'static, str>>,
@@ -121,7 +121,7 @@ impl Tracer {
         Some(recording.begin(name.into(), kind, context.clone(), parent))
     }
 
-    /// Waits, for so long at most, until what has ended is exported.
+    /// Waits for the export of all ended spans, within a time limit.
     pub async fn flush(&self) {
         if let Some(recording) = &self.0 {
             recording.queue.flush().await;
@@ -130,8 +130,9 @@ impl Tracer {
 }
 
 impl Recording {
-    /// The same on every node, so that all of a trace is recorded or none of it. The last 32 bits alone decide: where an id is
-    /// a UUIDv7, those before them count up within a millisecond, and what begins at once would share one fate.
+    /// Decides the same on every node: a trace is recorded completely or not at all. Only the last 32 bits decide: in
+    /// a UUIDv7, the bits before them count up within a millisecond, and simultaneous traces would share one
+    /// decision.
     fn samples(&self, trace_id: TraceId) -> bool {
         let [.., a, b, c, d] = trace_id.to_bytes();
         u64::from(u32::from_be_bytes([a, b, c, d])) < self.sampled_below
@@ -171,12 +172,12 @@ impl Recording {
 }
 
 impl Span {
-    /// Its place in the trace.
+    /// Returns its place in the trace.
     pub fn context(&self) -> &TraceContext {
         &self.context
     }
 
-    /// The beginning of a part of it.
+    /// Begins a child span.
     pub fn child(&self, name: impl Into<Cow<'static, str>>, kind: SpanKind) -> Box<Self> {
         let id = RandomIdGenerator::default().new_span_id();
         let context = self.context.with_span(id, true);
@@ -184,21 +185,21 @@ impl Span {
             .begin(name.into(), kind, context, Some(&self.context))
     }
 
-    /// Notes a fact.
+    /// Sets an attribute.
     pub fn set(&mut self, key: &'static str, value: impl Into<Value>) {
         if let Some(data) = &mut self.data {
             data.attributes.push(KeyValue::new(key, value));
         }
     }
 
-    /// Notes a fact, if it is known.
+    /// Sets an attribute, if its value is known.
     pub fn set_if_known(&mut self, key: &'static str, value: Option<impl Into<Value>>) {
         if let Some(value) = value {
             self.set(key, value);
         }
     }
 
-    /// Notes that it failed, by what kind of error.
+    /// Marks the span as failed, with the kind of error.
     pub fn fail(&mut self, error: &'static str) {
         self.set("error.type", error);
         if let Some(data) = &mut self.data {
@@ -206,14 +207,14 @@ impl Span {
         }
     }
 
-    /// It began before it was recorded: at this moment.
+    /// Sets an earlier start time.
     pub fn began_at(&mut self, moment: SystemTime) {
         if let Some(data) = &mut self.data {
             data.start_time = moment.min(data.end_time);
         }
     }
 
-    /// Says of another trace that it belongs to this one.
+    /// Links another trace to this span.
     pub fn link(&mut self, context: &TraceContext) {
         if let Some(data) = &mut self.data {
             let link = Link::new(context.to_span_context(true), Vec::new(), 0);
@@ -221,7 +222,7 @@ impl Span {
         }
     }
 
-    /// It is over; facts may still be noted.
+    /// Sets the end time; attributes may still be set.
     pub fn end(&mut self) {
         if let Some(data) = &mut self.data
             && !self.is_over

@@ -1,16 +1,18 @@
-//! Breakers: what is known to fail is left alone for a while.
+//! Circuit breakers: a failing upstream gets no requests for a while.
 //!
-//! Each upstream of a model has one, by the key of the catalog's candidate: a model can be overloaded at a
-//! provider whose others are well. It opens after [`FAILURES`] failures in a row, for [`FIRST_PAUSE`]. Then one request is
-//! let through at a time; its success closes the breaker, its failure opens it for twice as long, up to [`LONGEST_PAUSE`].
+//! Each upstream of a model has one, by the key of the catalog's candidate: one model of a provider can be overloaded
+//! while its other models work. It opens after [`FAILURES`] failures in a row, for [`FIRST_PAUSE`]. Then one request
+//! is let through at a time; its success closes the breaker, its failure opens it for twice as long, up to
+//! [`LONGEST_PAUSE`].
 //!
-//! Nodes tell one another through the cache which are open, and look there every second. A cache that does not answer
-//! leaves each node with what it has seen itself.
+//! Nodes share open breakers through the cache, and poll it every second. If the cache does not respond, each node
+//! uses only its own observations.
 //!
-//! **Invariant:** no single account opens a breaker by what it asks for: failures that a request can bring about count only
-//! together with another account's. What no request can bring about, such as a connection that is refused, counts by itself.
-//! **Invariant:** an upstream that asked to be left alone, by `Retry-After`, is asked after all others until then, and
-//! refused to nobody: it may have meant one client's size of request.
+//! **Invariant:** no single account opens a breaker by its requests: failures that a request can cause count only
+//! together with another account's. Failures that no request can cause, such as a refused connection, count by
+//! themselves.
+//! **Invariant:** an upstream that sent `Retry-After` is tried after all others until then, but stays available to
+//! every client: the limit may apply only to one client's size of request.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -26,22 +28,22 @@ use weir_storage::Cache;
 /// Failures in a row that open a breaker.
 const FAILURES: u32 = 5;
 
-/// A failure that is older than this is not of the same row.
+/// Age beyond which a failure no longer counts toward the row.
 const ROW: Duration = Duration::from_secs(60);
 
-/// How long a breaker is open at first.
+/// First duration of an open breaker.
 const FIRST_PAUSE: Duration = Duration::from_secs(5);
 
-/// How long it is open at most.
+/// Longest duration of an open breaker.
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
-/// When to come again while another request tries.
+/// Retry delay for other requests while one request probes the upstream.
 const PROBE_TIME: Duration = Duration::from_secs(1);
 
-/// How long a `Retry-After` is remembered at most.
+/// Maximum `Retry-After` that counts.
 const LONGEST_REST: Duration = Duration::from_secs(60);
 
-/// How often a node looks for what others have learnt.
+/// Time between two polls of the cache for other nodes' breakers.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// The breakers of all upstreams. Cheap to clone.
@@ -49,7 +51,7 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 pub struct Breakers(Arc<Inner>);
 
 struct Inner {
-    /// Of those that have failed; a catalog's keys bound it.
+    /// Breakers of upstreams that have failed; a catalog's keys bound it.
     breakers: Mutex<HashMap<Arc<str>, Breaker>>,
     open: Family<Labels, Gauge>,
     cache: Cache,
@@ -60,47 +62,47 @@ struct Labels {
     upstream: String,
 }
 
-/// What an attempt shows of an upstream.
+/// The finding of an attempt about an upstream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Health {
-    /// It works, whatever it thinks of the request.
+    /// The upstream works, even if it rejects the request.
     Well,
-    /// It works, and asks to be left alone for so long.
+    /// The upstream works and limits the rate, with its `Retry-After`.
     Limits(Option<Duration>),
-    /// It fails, or takes too long: a request may have brought that about.
+    /// The upstream fails, or takes too long: the request may be the cause.
     Fails(Option<Duration>),
-    /// It cannot be reached, whatever the request.
+    /// The upstream is unreachable for any request.
     Unreachable,
-    /// Nothing.
+    /// The attempt shows nothing.
     Unknown,
 }
 
-/// How an upstream stands at a moment; the best first.
+/// The state of an upstream at a moment; the best first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Standing {
-    /// As far as is known, it works.
+    /// The upstream works, as far as is known.
     Well,
-    /// It has failed, or asked to be left alone, and may be asked.
+    /// The upstream has failed or limited the rate, and may be tried.
     Doubtful,
-    /// It may not be asked for so long yet.
+    /// The upstream gets no requests for this long.
     Open(Duration),
 }
 
-/// The right to ask an upstream.
+/// The permission to send a request to an upstream.
 pub struct Permit {
     breakers: Breakers,
     key: Arc<str>,
-    /// Whether it is the one that tries what has failed.
+    /// Marks the one request that probes an upstream.
     is_probe: bool,
 }
 
 #[derive(Debug, Default)]
 struct Breaker {
-    /// In a row, and how many of them no request can have brought about.
+    /// Failures in a row, and the number of them that no request can have caused.
     failures: u32,
     unreachable: u32,
     last_failure: Option<Instant>,
-    /// Who met the first of the row, and whether others have met one.
+    /// The account of the row's first failure, and whether other accounts have failed as well.
     account: Option<AccountId>,
     of_several: bool,
     rests_until: Option<Instant>,
@@ -112,11 +114,11 @@ struct Open {
     until: Instant,
     pause: Duration,
     is_probed: bool,
-    /// Whether other nodes know: one that they have closed is then gone from the cache.
+    /// Other nodes know of the open breaker: if one of them closes it, the cache entry is gone.
     is_shared: bool,
 }
 
-/// What a look or an outcome has changed.
+/// The change that a poll or an outcome has caused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Change {
     Opened(Duration),
@@ -134,7 +136,7 @@ impl Breaker {
         }
     }
 
-    /// Whether whoever asks now is the one that tries, or how long nobody may.
+    /// Returns whether the next request is the probe, or the time for which no request is allowed.
     fn enter(&mut self, now: Instant) -> Result<bool, Duration> {
         if let Standing::Open(left) = self.standing(now) {
             return Err(left);
@@ -145,7 +147,7 @@ impl Breaker {
         Ok(self.open.is_some())
     }
 
-    /// Takes what an attempt has shown. `is_probe` is whether it was the one that tried.
+    /// Notes an attempt's finding. `is_probe` marks the probe.
     fn note(
         &mut self,
         health: Health,
@@ -164,7 +166,7 @@ impl Breaker {
                 *self = Self::default();
                 match health {
                     Health::Limits(rest) => self.rest(rest, now),
-                    // One that was served says nothing of when another will be.
+                    // A served request says nothing about the next one.
                     _ => self.rests_until = rests_until,
                 }
                 was_open.then_some(Change::Closed)
@@ -200,7 +202,7 @@ impl Breaker {
         self.unreachable += u32::from(is_unreachable);
         self.of_several |= self.account.get_or_insert_with(|| account.clone()) != account;
         let pause = match &self.open {
-            // Whoever began before it opened says nothing new.
+            // An attempt from before the opening shows nothing new.
             Some(_) if !is_probe => return None,
             Some(open) => (open.pause * 2).min(LONGEST_PAUSE),
             None if self.unreachable >= FAILURES => FIRST_PAUSE,
@@ -216,7 +218,7 @@ impl Breaker {
         Some(Change::Opened(pause))
     }
 
-    /// Takes what other nodes say: that it is open for so long yet, or nothing.
+    /// Applies other nodes' state: open for this long, or closed.
     fn hear(&mut self, left: Option<Duration>, now: Instant) -> Option<Change> {
         match (left, &mut self.open) {
             (Some(left), None) => {
@@ -230,11 +232,11 @@ impl Breaker {
             }
             (Some(left), Some(open)) => {
                 open.is_shared = true;
-                // Another node has tried, and it still fails.
+                // Another node's probe has failed.
                 open.until = open.until.max(now + left);
                 None
             }
-            // It was closed elsewhere, not only over: what is over by itself waits for one to try.
+            // Another node has closed it before its end: an expired breaker would wait for a probe instead.
             (None, Some(open)) if open.is_shared && open.until > now + PROBE_TIME => {
                 *self = Self::default();
                 Some(Change::Closed)
@@ -245,7 +247,7 @@ impl Breaker {
 }
 
 impl Breakers {
-    /// All closed. What opens is told to other nodes through this cache.
+    /// Closed breakers. Openings are announced to other nodes through this cache.
     pub fn new(cache: Cache) -> Self {
         Self(Arc::new(Inner {
             breakers: Mutex::default(),
@@ -254,16 +256,16 @@ impl Breakers {
         }))
     }
 
-    /// Adds its figures to those of the gateway.
+    /// Registers its metrics.
     pub fn register(&self, registry: &mut Registry) {
         registry.register(
             "upstream_breaker_open",
-            "Whether an upstream is left alone since it has failed, by provider and model there",
+            "Open circuit breakers of upstreams (1 = open), by provider and model there",
             self.0.open.clone(),
         );
     }
 
-    /// How an upstream stands.
+    /// Returns the state of an upstream.
     pub fn standing(&self, key: &str) -> Standing {
         let now = Instant::now();
         self.lock()
@@ -271,7 +273,7 @@ impl Breakers {
             .map_or(Standing::Well, |breaker| breaker.standing(now))
     }
 
-    /// Has a request ask an upstream, or says for how long none may.
+    /// Permits a request to an upstream, or returns the time for which none is allowed.
     pub fn enter(&self, key: &Arc<str>) -> Result<Permit, Duration> {
         let is_probe = match self.lock().get_mut(key) {
             None => false,
@@ -284,7 +286,7 @@ impl Breakers {
         })
     }
 
-    /// Looks for what other nodes have learnt, for ever. `keys` are those of all upstreams that there are.
+    /// Polls for other nodes' breakers, for ever. `keys` lists all upstreams.
     pub async fn follow(self, keys: impl Fn() -> Vec<Arc<str>>) {
         loop {
             tokio::time::sleep(LOOK_EVERY).await;
@@ -326,11 +328,11 @@ impl Breakers {
             Change::Opened(pause) => {
                 gauge.set(1);
                 let seconds = pause.as_secs();
-                tracing::warn!(upstream = key, seconds, by, "an upstream is left alone");
+                tracing::warn!(upstream = key, seconds, by, "an upstream's breaker opens");
             }
             Change::Closed => {
                 gauge.set(0);
-                tracing::info!(upstream = key, by, "an upstream is asked as before");
+                tracing::info!(upstream = key, by, "an upstream's breaker closes");
             }
         }
     }
@@ -338,7 +340,7 @@ impl Breakers {
     async fn share(self, key: Arc<str>, change: Change) {
         match change {
             Change::Closed => {
-                // One that does not hear it finds out by itself.
+                // A node that misses the message finds out by its own probe.
                 let _ = self.0.cache.resume(&key).await;
             }
             Change::Opened(pause) => {
@@ -354,12 +356,12 @@ impl Breakers {
 }
 
 impl Permit {
-    /// Notes what an attempt of this account's has shown.
+    /// Notes the finding of an attempt of this account.
     pub fn note(&mut self, health: Health, account: &AccountId) {
         let is_probe = std::mem::take(&mut self.is_probe);
         let change = {
             let mut breakers = self.breakers.lock();
-            // Nothing is kept of those that work.
+            // Working upstreams need no entry.
             match breakers.get_mut(&self.key) {
                 None if matches!(health, Health::Well | Health::Unknown) => return,
                 Some(breaker) => breaker.note(health, is_probe, account, Instant::now()),
@@ -377,7 +379,7 @@ impl Permit {
 }
 
 impl Drop for Permit {
-    /// One that was to try and did not leaves it to the next.
+    /// A probe that is dropped without a finding leaves the probe to the next request.
     fn drop(&mut self) {
         if self.is_probe
             && let Some(breaker) = self.breakers.lock().get_mut(&self.key)
@@ -410,7 +412,7 @@ mod tests {
             self
         }
 
-        /// An attempt of an account's, if any is allowed.
+        /// An attempt of an account, if one is allowed.
         fn attempt(&mut self, account: &str, health: Health) -> Result<Option<Change>, Duration> {
             let is_probe = self.breaker.enter(self.now)?;
             let account = AccountId(account.to_owned());
@@ -475,7 +477,7 @@ mod tests {
         case.after(FIRST_PAUSE * 2);
         assert_eq!(case.attempt("a", Health::Well), Ok(Some(Change::Closed)));
         assert_eq!(case.breaker.standing(case.now), Standing::Well);
-        // From the beginning again.
+        // The count begins anew.
         assert_eq!(case.attempts(&["a", "b", "a", "b"], FAILS), [None; 4]);
     }
 

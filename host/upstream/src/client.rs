@@ -1,13 +1,13 @@
 //! The HTTP client for upstreams: a pool of connections, each driven by the exchange that uses it.
 //!
-//! hyper's pooled client drives each connection in a task of its own, which hands over an answer piece by piece, and each
-//! piece costs a wake-up there and one back. Here the exchange's own task polls the connection: what has arrived is there
-//! in one turn, however many pieces it came in.
+//! hyper's pooled client drives each connection in a task of its own, which passes on a response piece by piece, and
+//! each piece costs a wake-up there and one back. Here the exchange's own task polls the connection: all bytes that
+//! have arrived are read in one turn, regardless of the number of pieces.
 //!
-//! It follows no redirect, knows no proxy, inflates nothing, and sets TCP_NODELAY. A request's URI is put together from
+//! The client follows no redirect, uses no proxy, inflates nothing, and sets TCP_NODELAY. A request's URI consists of
 //! checked parts ([`crate::destination`]), and no URL parser normalises it again.
 //!
-//! **Invariant:** a connection is used again only if the answer before was read to its end.
+//! **Invariant:** a connection is reused only if the previous response was read to its end.
 
 use std::collections::{HashMap, VecDeque};
 use std::error::Error;
@@ -32,20 +32,20 @@ use weir_outgoing as outgoing;
 
 use crate::connections::{self, ReusableConnector};
 
-/// How long a connection is kept that nobody uses.
+/// Lifetime of an idle connection.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// How often those are looked for.
+/// Time between two sweeps of idle connections.
 const SWEEP_EVERY: Duration = Duration::from_secs(30);
 
-/// Connections that one request is tried on: all but the last were closed already.
+/// Maximum connections that one request tries: all but the last were already closed.
 const MAX_CONNECTIONS: usize = 16;
 
-/// Bytes that are handed over in one piece when more are there already.
+/// Maximum size of a coalesced piece, in bytes.
 pub const COALESCED_BYTES: usize = 16 << 10;
 
-/// Bytes that a connection reads ahead, and so those of a head and of one frame at most: each is kept while a client does not read
-/// what it was sent.
+/// Bytes that a connection reads ahead, and therefore the maximum size of the headers and of one frame. Each
+/// connection keeps this many while its client does not read.
 const READ_AHEAD_BYTES: usize = 16 << 10;
 
 /// The client that all exchanges share. Cheap to clone.
@@ -58,7 +58,7 @@ struct Pool {
     idle: Mutex<HashMap<ServerOrigin, VecDeque<Idle>>>,
 }
 
-/// Whom a connection is to.
+/// The server of a connection.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct ServerOrigin {
     scheme: Scheme,
@@ -77,32 +77,33 @@ struct Connection {
     driver: Pin<Box<http1::Connection<Io, Full<Bytes>>>>,
 }
 
-/// Why there is no answer. Errors' own texts may hold addresses, so that they are not told.
+/// The reason that there is no response. The texts of the underlying errors may contain addresses and are therefore
+/// left out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum SendError {
-    /// There is no connection: nothing was sent.
-    #[error("there is no connection")]
+    /// No connection: no byte of the request was sent.
+    #[error("the connection failed")]
     Connect,
-    /// The connection broke off before the head of an answer.
-    #[error("the connection broke off")]
+    /// The connection broke before the response's headers.
+    #[error("the connection broke")]
     BrokenOff,
 }
 
-/// An answer's body, read in pieces as large as what is there already, up to a bound.
+/// A response's body. Its pieces contain all bytes that have arrived, up to a limit.
 pub struct AnswerBody {
     body: Incoming,
-    /// None once it has ended, or is in the pool again.
+    /// `None` once the body has ended, or the connection is back in the pool.
     connection: Option<Connection>,
-    /// An error that came right behind bytes: those are handed on first, and it must not be lost, since
-    /// a body that broke off would pass for one that ended.
+    /// An error that arrived right after bytes. The bytes are passed on first; the error must not be lost, since a
+    /// broken body would pass for a complete one.
     broken: Option<hyper::Error>,
     pool: HttpClient,
     origin: ServerOrigin,
 }
 
 impl HttpClient {
-    /// Makes the client. Connecting takes no longer than this, name look-up and TLS included. Trusts the system's
-    /// certificate authorities. It must be called on a runtime.
+    /// Creates the client. `connect_timeout` limits a connect including DNS and TLS. The client trusts the system's
+    /// certificate authorities. The call must be made on a runtime.
     pub fn new(connect_timeout: Duration) -> anyhow::Result<Self> {
         let mut tcp = HttpConnector::new();
         tcp.enforce_http(false);
@@ -122,9 +123,9 @@ impl HttpClient {
         Ok(Self(pool))
     }
 
-    /// Sends a request to the origin that its URI names; returns when the head of the answer is there.
+    /// Sends a request to the origin of its URI; returns with the response's headers.
     ///
-    /// A connection that turns out to have been closed before anything was sent on it is replaced.
+    /// A connection that was closed before any byte was sent on it is replaced.
     pub async fn send(&self, request: Request<Bytes>) -> Result<Response<AnswerBody>, SendError> {
         let (origin, request) = of_origin(request)?;
         for _ in 0..MAX_CONNECTIONS {
@@ -190,7 +191,7 @@ impl HttpClient {
         }))
     }
 
-    /// The connection that was used last: the others may come to be idle for long enough.
+    /// Takes the most recently used connection: the others may reach their idle timeout.
     async fn take_idle(&self, origin: &ServerOrigin) -> Option<Connection> {
         loop {
             let Idle {
@@ -224,13 +225,13 @@ impl HttpClient {
 }
 
 impl Connection {
-    /// Whether another request can be sent on it, as far as the runtime knows.
+    /// Returns whether the connection can take another request, as far as the runtime knows.
     fn is_ready(&mut self, context: &mut Context<'_>) -> bool {
         self.driver.as_mut().poll(context).is_pending() && self.sender.is_ready()
     }
 }
 
-/// Closes what has been idle for too long.
+/// Closes connections that exceed the idle timeout.
 async fn sweep(pool: Weak<Pool>) {
     loop {
         tokio::time::sleep(SWEEP_EVERY).await;
@@ -244,7 +245,7 @@ async fn sweep(pool: Weak<Pool>) {
     }
 }
 
-/// A request as it is written to a connection: a path, and whom it is for as a header.
+/// Splits a request into its server and the form that is written to a connection: a path, and a `Host` header.
 fn of_origin(request: Request<Bytes>) -> Result<(ServerOrigin, Request<Full<Bytes>>), SendError> {
     let mut request = request.map(Full::new);
     let uri = std::mem::take(request.uri_mut()).into_parts();
@@ -264,11 +265,11 @@ fn of_origin(request: Request<Bytes>) -> Result<(ServerOrigin, Request<Full<Byte
 }
 
 impl AnswerBody {
-    /// The next piece. `None` at its end.
+    /// Returns the next piece; `None` at the end.
     ///
     /// # Errors
     ///
-    /// It broke off.
+    /// The connection broke.
     pub async fn next(&mut self) -> Result<Option<Bytes>, hyper::Error> {
         if let Some(error) = self.broken.take() {
             return Err(error);
@@ -285,7 +286,7 @@ impl AnswerBody {
                 }
                 match Pin::new(&mut self.body).poll_frame(context) {
                     Poll::Ready(Some(Ok(frame))) => {
-                        // Trailers count as nothing.
+                        // Trailers are dropped.
                         let data = frame.into_data().unwrap_or_default();
                         if first.is_empty() {
                             first = data;
@@ -300,7 +301,7 @@ impl AnswerBody {
                         self.broken = Some(error);
                         break;
                     }
-                    // The end shows again at the next call.
+                    // The next call sees the end again.
                     Poll::Ready(None) if first.is_empty() => {
                         self.end(context);
                         break;
@@ -325,7 +326,7 @@ impl AnswerBody {
         Ok(Some(all.freeze()))
     }
 
-    /// Puts the connection back: its answer was read to the end.
+    /// Returns the connection to the pool: its response was read to the end.
     fn end(&mut self, context: &mut Context<'_>) {
         if let Some(mut connection) = self.connection.take()
             && connection.is_ready(context)
@@ -344,7 +345,7 @@ mod tests {
 
     use super::*;
 
-    /// On one thread, the runtime does not hear of what happens while this test does not let it.
+    /// On a single thread, the runtime sees no event unless this test yields.
     #[tokio::test]
     async fn what_is_closed_unnoticed_is_replaced_before_anything_is_sent() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();

@@ -1,10 +1,10 @@
-//! Connections to upstreams that are used again: whether they are still there.
+//! Reused connections to upstreams, and the check that they are still open.
 //!
-//! An upstream closes what has been idle for long enough. A request that is written to such a connection is lost, and may not be
-//! sent again, since nobody knows that it is. So it is looked at before anything is written to it, at the socket itself: what the
-//! runtime knows of it may be older.
+//! An upstream closes idle connections. A request written to a closed connection is lost, but must not be sent again,
+//! since the loss cannot be proven. The connection is therefore checked before each write of a request, at the socket
+//! itself: the runtime's state may be older.
 //!
-//! **Invariant:** a request that [was not sent](is_unsent) has had no byte of it written.
+//! **Invariant:** no byte was written of a request that [was not sent](is_unsent).
 
 use std::error::Error;
 use std::io;
@@ -20,7 +20,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tower_service::Service;
 
-/// Makes connections that are looked at before they are used again.
+/// A connector whose connections are checked before reuse.
 #[derive(Debug, Clone)]
 pub(super) struct ReusableConnector(pub HttpConnector);
 
@@ -28,18 +28,18 @@ pub(super) struct ReusableConnector(pub HttpConnector);
 #[derive(Debug)]
 pub(super) struct Reusable {
     stream: TcpStream,
-    /// All that was written has gone out.
+    /// All written bytes are flushed.
     is_flushed: bool,
-    /// And something came back: what is written next is another request.
+    /// A response has followed them: the next write begins another request.
     is_answered: bool,
 }
 
-/// The connection was closed before anything of the request was written to it.
+/// The connection was closed before any byte of the request was written.
 #[derive(Debug, thiserror::Error)]
 #[error("the connection was closed while it was idle")]
 struct ClosedWhileIdle;
 
-/// Whether an error says that nothing of the request was sent, although there was a connection.
+/// Returns whether an error shows that no byte of the request was sent, although there was a connection.
 pub(super) fn is_unsent(error: &(dyn Error + 'static)) -> bool {
     let mut cause = Some(error);
     while let Some(error) = cause {
@@ -75,8 +75,8 @@ impl Service<Uri> for ReusableConnector {
 }
 
 impl Reusable {
-    /// Fails if this begins another request and the peer has said anything since the last one: that it closes, most likely,
-    /// and nothing that is of use in any case.
+    /// Fails if this write begins another request and the peer has sent anything since the last response: most likely
+    /// a close, and never anything of use.
     fn look(&mut self) -> io::Result<()> {
         let begins = self.is_flushed && self.is_answered;
         (self.is_flushed, self.is_answered) = (false, false);

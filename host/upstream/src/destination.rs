@@ -1,12 +1,11 @@
-//! Where an adapter's request may go: to its upstream's base URL, and nowhere else.
+//! The destination of an adapter's request: its upstream's base URL, and no other.
 //!
-//! The guest gives a path; the host owns scheme, authority and the base's own path. The path is checked
-//! by its bytes, then *appended*, never joined as a relative reference: joining is where `//other/x`,
-//! `/../` and backslashes change the host. No URL parser normalises anything afterwards, and the result's
-//! origin and prefix are checked once more.
+//! The guest gives a path; the host owns scheme, authority and the base's own path. The host checks the path's bytes,
+//! then *appends* it and never joins it as a relative reference: a join lets `//other/x`, `/../` and backslashes
+//! change the host. No URL parser normalises the result, and its origin and prefix are checked once more.
 //!
-//! **Invariant:** the request that comes out goes to the base's authority, below the base's path, and
-//! bears only headers that the host did not reserve.
+//! **Invariant:** the request goes to the base's authority, below the base's path, and has only headers that the host
+//! did not reserve.
 
 use std::fmt;
 
@@ -24,22 +23,22 @@ use weir_sandbox::adapter::bindings::adapter::{
 use weir_sandbox::adapter::http_rules;
 use weir_storage::secrets::Secret;
 
-/// Bytes of the largest body, attachments included: several times what a client can send.
+/// Maximum size of a body in bytes, including attachments: several times the client's limit.
 const MAX_BODY_BYTES: usize = 64 << 20;
 
 const MAX_HEADERS: usize = 32;
 const MAX_HEADER_BYTES: usize = 16 << 10;
 
-/// What the type of a body begins with that is a form.
+/// Prefix of the media type of a form.
 const MULTIPART: &str = "multipart/";
 
-/// What sets weir apart in an upstream's log.
+/// The user agent that identifies weir in an upstream's log.
 const USER_AGENT: HeaderValue =
     HeaderValue::from_static(concat!("weir/", env!("CARGO_PKG_VERSION")));
 
 const IDENTITY: HeaderValue = HeaderValue::from_static("identity");
 
-/// What adapters' paths are appended to: an origin and a path without a slash at its end.
+/// The base of adapters' paths: an origin and a path without a slash at its end.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BaseUrl {
     scheme: Scheme,
@@ -47,37 +46,37 @@ pub struct BaseUrl {
     prefix: String,
 }
 
-/// Why an adapter's request is not sent. It never quotes what the guest wrote beyond a name.
+/// The reason that an adapter's request is not sent. The text quotes no more of the guest's input than a name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum DestinationError {
-    /// The upstream has no base URL: its adapter was expected to answer alone.
+    /// The upstream has no base URL, because its adapter should need no requests.
     #[error("the provider has no base_url")]
     NoBaseUrl,
-    /// Neither GET nor POST.
+    /// The method is neither GET nor POST.
     #[error("the method is neither GET nor POST")]
     Method,
-    /// The path could lead elsewhere.
+    /// The path could lead to another resource.
     #[error("the path {0}")]
     Path(&'static str),
-    /// A header that the host owns, or one that is malformed.
-    #[error("the header {0:?} is not the adapter's to set")]
+    /// A header is the host's, or malformed.
+    #[error("the header {0:?} is not allowed for an adapter")]
     Header(String),
-    /// It refers to an attachment that the request does not have.
-    #[error("the body refers to attachment {0}, which is not there")]
+    /// The request does not have this attachment.
+    #[error("the body refers to attachment {0}, which does not exist")]
     Attachment(u32),
-    /// What the client attached would end the part of a form that it stands in.
-    #[error("an attachment holds the boundary of the form that it goes into")]
+    /// An attachment contains the boundary of its form.
+    #[error("an attachment contains the boundary of its form")]
     Boundary,
-    /// The body, attachments included.
+    /// The body with its attachments is too large.
     #[error("the body has more than {MAX_BODY_BYTES} bytes")]
     TooLarge,
-    /// Too many or too large headers.
+    /// The headers are too many or too large.
     #[error("the headers are too many or too large")]
     TooManyHeaders,
 }
 
 impl BaseUrl {
-    /// Reads a base URL from the configuration; the error says what is wrong with it.
+    /// Parses a base URL from the configuration; the error names its fault.
     pub fn parse(text: &str) -> Result<Self, String> {
         let parts = text
             .parse::<Uri>()
@@ -109,12 +108,12 @@ impl BaseUrl {
         })
     }
 
-    /// The host's name or address.
+    /// Returns the host's name or address.
     pub fn host(&self) -> &str {
         self.authority.host()
     }
 
-    /// The port, where one is named.
+    /// Returns the port, if the URL has one.
     pub fn port(&self) -> Option<u16> {
         self.authority.port_u16()
     }
@@ -148,8 +147,8 @@ impl fmt::Display for BaseUrl {
     }
 }
 
-/// Makes the HTTP request that an adapter of this description asked for, credential and attachments included, or says
-/// why not.
+/// Builds the HTTP request of an adapter with this description, including credential and attachments, or returns the
+/// reason of a refusal.
 pub fn build(
     base: Option<&BaseUrl>,
     description: &Description,
@@ -168,7 +167,7 @@ pub fn build(
         .map_err(DestinationError::Path)?;
     let mut headers = guest_headers(&asked.headers, description)?;
     headers.entry(header::USER_AGENT).or_insert(USER_AGENT);
-    // Without it, any encoding would do, and an encoded answer is refused.
+    // Without this header any encoding would be allowed, and an encoded response is refused.
     headers.insert(header::ACCEPT_ENCODING, IDENTITY);
     let mut path = asked.path;
     if let Some(credential) = credential {
@@ -185,8 +184,8 @@ pub fn build(
     Ok(request)
 }
 
-/// Checks that no attachment reads as more than one part of a form. An adapter, which does not see what is attached,
-/// cannot choose a boundary that is not in it, and whoever sent that may know which one it chooses.
+/// Checks that no attachment reads as more than one part of a form. An adapter does not see attachments and therefore
+/// cannot choose a boundary that is not in them, and their sender may know its choice.
 fn check_boundary(
     headers: &HeaderMap,
     parts: &[BodyPart],
@@ -222,7 +221,7 @@ fn check_boundary(
     Ok(())
 }
 
-/// The body that an adapter described: its own bytes, and attachments where it wants them.
+/// Assembles the body of an adapter: its own bytes, and attachments at their places.
 fn put_together(
     parts: Vec<BodyPart>,
     attachments: &[Attachment],
@@ -233,7 +232,7 @@ fn put_together(
             .and_then(|index| attachments.get(index));
         found.ok_or(DestinationError::Attachment(index))
     };
-    // Most bodies are one piece, which need not be copied.
+    // Most bodies are one piece, which needs no copy.
     let mut parts = parts;
     if let [BodyPart::Bytes(whole)] = &mut parts[..] {
         return Ok(Bytes::from(std::mem::take(whole)));
@@ -291,11 +290,11 @@ fn guest_headers(
         let is_described = described
             .iter()
             .any(|described| parsed == described.as_str());
-        // The description was checked when the adapter was loaded; what must never leave is looked at again.
+        // The description was checked at load; headers that must never leave are checked again here.
         if !is_described || !http_rules::is_settable(&parsed, &description.credential) {
             return Err(refused());
         }
-        // Refuses control characters, CR and LF among them.
+        // The parse refuses control characters, including CR and LF.
         let value = HeaderValue::from_str(value).map_err(|_| refused())?;
         headers.append(parsed, value);
     }
@@ -308,8 +307,7 @@ fn apply(
     path: &mut String,
     headers: &mut HeaderMap,
 ) -> Result<(), DestinationError> {
-    // The catalog has checked that the credential can be a header's value and that a slot's
-    // header has a legal name.
+    // The catalog has checked that the credential is a valid header value and that a slot's header has a legal name.
     let unfit = || DestinationError::Header("credential".into());
     let mut insert = |name: HeaderName, text: &str| {
         let mut value = HeaderValue::from_str(text).map_err(|_| unfit())?;
@@ -338,7 +336,7 @@ fn apply(
     }
 }
 
-/// A guest that sets the credential's own parameter could have its value preferred to ours.
+/// Refuses a path that sets the credential's own parameter: the upstream could prefer the guest's value.
 fn refuse_parameter(path: &str, name: &str) -> Result<(), DestinationError> {
     let query = path.split_once('?').map_or("", |(_, query)| query);
     let taken = query.split(['&', ';']).any(|pair| {
@@ -351,7 +349,7 @@ fn refuse_parameter(path: &str, name: &str) -> Result<(), DestinationError> {
     Ok(())
 }
 
-/// Appends a text as a query parameter writes it.
+/// Appends a text with the escapes of a query parameter.
 pub(super) fn percent_encode(text: &str, out: &mut String) {
     for byte in text.bytes() {
         if byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b'~') {
@@ -376,7 +374,7 @@ mod tests {
         }
     }
 
-    /// An adapter that may ask for everything that a description can name.
+    /// An adapter that may use everything that a description can name.
     fn described(slot: &CredentialSlot, headers: &[&str]) -> Description {
         Description {
             name: "test".into(),
@@ -577,7 +575,7 @@ mod tests {
             let ends = built(content_type, b"\x89\r\n--b-1-\r\n", attached());
             assert_eq!(ends, Err(DestinationError::Boundary));
             assert_eq!(built(content_type, b"\x89--b-2-", attached()), Ok(()));
-            // In base64 nothing ends anything.
+            // Base64 cannot contain a boundary.
             let encoded = built(content_type, b"b-1-", BodyPart::Base64Of(0));
             assert_eq!(encoded, Ok(()));
         }

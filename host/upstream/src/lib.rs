@@ -4,6 +4,10 @@
 //! - [`destination`]: the URL, the credential and the body of a request that an adapter has written.
 //! - [`redact`]: removes credentials from responses.
 //! - [`breaker`]: skips an upstream that fails.
+//! - [`response`], [`sequence`], [`media`] and [`usage`]: the headers that an adapter sees, and the checks of its events.
+//! - [`filter_rules`]: the checks of a filter's verdict and events.
+//! - [`error`]: the reasons for a failed attempt.
+//! - [`recorded`]: the format of recorded exchanges.
 //!
 //! **Invariant:** a request goes to the base URL that the operator has configured; an adapter cannot lead it elsewhere.
 //! **Invariant:** an adapter never sees a credential.
@@ -12,7 +16,15 @@ pub mod breaker;
 pub mod client;
 pub mod connections;
 pub mod destination;
+pub mod error;
+pub mod filter_rules;
+pub mod media;
+mod pages;
+pub mod recorded;
 pub mod redact;
+pub mod response;
+pub mod sequence;
+pub mod usage;
 
 use std::num::NonZeroU64;
 use std::time::Duration;
@@ -21,36 +33,36 @@ pub use crate::destination::BaseUrl;
 use weir_sandbox::adapter::bindings::adapter::Setting;
 use weir_storage::secrets::Secret;
 
-/// Somebody who answers requests, e.g. a model provider.
+/// A server of requests, e.g. a model provider.
 #[derive(Debug)]
 pub struct Upstream {
-    /// Its name under `providers`.
+    /// The name under `providers`.
     pub name: String,
     /// The slot of the adapter that speaks its dialect.
     pub adapter: String,
-    /// Where it is; none for an adapter that answers by itself.
+    /// The base URL; `None` for an adapter that responds by itself.
     pub base: Option<BaseUrl>,
-    /// What proves to it who calls.
+    /// The credential that authenticates weir to it.
     pub credential: Option<Secret>,
     /// Settings for the adapter.
     pub options: Vec<Setting>,
-    /// How long it may take.
+    /// Time limits.
     pub timeouts: UpstreamTimeouts,
 }
 
-/// How long an upstream may take.
+/// Time limits of an upstream.
 #[derive(Debug, Clone, Copy)]
 pub struct UpstreamTimeouts {
-    /// From the request to the head of a streamed answer.
+    /// From the request to the headers of a streamed response.
     pub first_byte: Duration,
-    /// From the request to the first of a streamed answer, where another upstream could be asked instead.
+    /// From the request to the first token of a streamed response, if there is an upstream to fall back to.
     pub first_token: Duration,
-    /// Between two pieces of an answer.
+    /// Between two pieces of a response.
     pub idle: Duration,
 }
 
 impl UpstreamTimeouts {
-    /// All in milliseconds.
+    /// Creates the limits from milliseconds.
     pub fn from_millis(
         first_byte_ms: NonZeroU64,
         first_token_ms: NonZeroU64,

@@ -1,21 +1,20 @@
-//! Blots out a secret in a stream of bytes, wherever the stream is cut.
+//! Redaction of a secret in a stream of bytes, across the stream's pieces.
 //!
-//! An upstream that echoes the request's headers, or an error that quotes the key, would show an adapter
-//! the credential that the host keeps from it. So what an upstream answers passes through here first.
+//! An upstream that echoes the request's headers, or an error that quotes the key, would show an adapter the
+//! credential that the host hides from it. Every response of an upstream therefore passes through here first.
 
 use bytes::Bytes;
 use memchr::memmem::Finder;
 use serde_json::Value;
 
-/// Bytes that a secret has at least: what is shorter may be a word, and would be blotted out of answers that say it.
+/// Minimum length of a redacted secret in bytes: a shorter secret may be a word of a legitimate response.
 pub const MIN_BYTES: usize = 16;
 
-/// Replaces each occurrence of a secret by as many asterisks, also where it is written as a URL or a JSON
-/// text writes it.
+/// Replaces each occurrence of a secret by as many asterisks, also in its URL and JSON escapes.
 pub struct Redactor(Vec<SpellingRedactor>);
 
 impl Redactor {
-    /// For this secret; without one, everything passes.
+    /// A redactor of this secret; without one, it passes all bytes.
     pub fn new(secret: Option<&str>) -> Self {
         let secret = secret.unwrap_or_default();
         let mut in_url = String::new();
@@ -38,14 +37,14 @@ impl Redactor {
         )
     }
 
-    /// The bytes that can be handed on now. What may be the secret's beginning is held back.
+    /// Returns the bytes that can be passed on now. Bytes that may be the secret's beginning are held back.
     pub fn push(&mut self, bytes: Bytes) -> Bytes {
         self.0
             .iter_mut()
             .fold(bytes, |bytes, blotter| blotter.push(bytes))
     }
 
-    /// What was held back, at the end of the stream.
+    /// Returns the held bytes, at the end of the stream.
     pub fn finish(&mut self) -> Bytes {
         let mut held = Bytes::new();
         for blotter in &mut self.0 {
@@ -57,10 +56,10 @@ impl Redactor {
     }
 }
 
-/// Blots out one spelling.
+/// The redactor of one spelling.
 struct SpellingRedactor {
     spelling: Finder<'static>,
-    /// The end of what came so far, if the secret could begin there.
+    /// The end of the bytes so far, if the secret could begin there.
     held: Vec<u8>,
 }
 
@@ -103,7 +102,7 @@ pub fn blot_out(finder: &Finder<'_>, bytes: &mut [u8]) {
     }
 }
 
-/// The length of the longest end of `bytes` that `secret` begins with, and that is not all of it.
+/// Returns the length of the longest proper suffix of `bytes` that is a prefix of `secret`.
 fn overlap(bytes: &[u8], secret: &[u8]) -> usize {
     let longest = bytes.len().min(secret.len() - 1);
     (1..=longest)

@@ -1,9 +1,10 @@
-//! `App`: everything that requests share, and how it is put together.
+//! `App`: the state that requests share, and its construction.
 
+mod parts;
 mod prepared;
 pub mod stores;
 
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::ops::Deref;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -22,34 +23,37 @@ use weir_telemetry::spans::Tracer;
 use weir_upstream::client::HttpClient;
 
 pub use self::prepared::Prepared;
+use crate::admission::Admission;
 use crate::audit::{Audit, retention};
-use crate::billing::csv::Exports;
 use crate::catalog::filters::check_filters;
 use crate::catalog::listing::{CatalogListing, Difference};
 use crate::catalog::live::LiveCatalog;
 use crate::catalog::{self, Catalog, LeftOut, Missing, Problem};
 use crate::config::Config;
+use crate::csv_export::Exports;
 use crate::identity::key_lookups::KeyLookups;
 use crate::identity::last_used::LastUsed;
 use crate::identity::pepper::Peppers;
 use crate::identity::service_token::ServiceTokenSource;
 use crate::identity::verifiers::Verifiers;
-use crate::inference::admission::Admission;
 use crate::inference::routing::Routing;
-use crate::mcp::remote::settings as mcp_settings;
-use crate::mcp::remote::store::PinStore;
-use crate::mcp::remote::{Records, Remotes};
+use crate::listen_address::reachable;
 use crate::metrics::Metrics;
+use crate::node::Core;
 use crate::payments::{self, Payments};
 use crate::recordings::Recorder;
+use crate::request::BodyReader;
 use crate::server::tls::Tls;
 use crate::sessions::Sessions;
 use crate::swarm::Swarms;
 use crate::swarm::store::SwarmStore;
-use crate::tasks::credentials::TaskCredentials;
 use crate::tasks::store::TaskStore;
 use crate::tools::page::Page;
+use crate::tools::remote::settings as mcp_settings;
+use crate::tools::remote::store::PinStore;
+use crate::tools::remote::{Records, Remotes};
 use crate::tools::rules::Rules;
+use crate::tools::task_credentials::TaskCredentials;
 use crate::tools::{Parts, Tools};
 use weir_ledger::{LeaseSettings, Ledger};
 use weir_sandbox::compiler::Compiler;
@@ -60,91 +64,77 @@ use weir_storage::sealing::KeyRing;
 use weir_storage::secrets::{create_private_folder, environment};
 use weir_storage::{Cache, Database, database};
 
-/// What a request may take beyond its time-out, to hold and to settle.
+/// Time that a request may take beyond its timeout, to hold and to settle.
 const REQUEST_MARGIN: Duration = Duration::from_secs(60);
 
-/// Everything that requests share. Cheap to clone.
+/// The state that requests share. Cheap to clone.
 #[derive(Clone)]
 pub struct App(Arc<Shared>);
 
-/// What is known of users, and what operators change about them: as much of a gateway as a command has while none runs.
-/// Cheap to clone.
-#[derive(Clone)]
-pub struct Core {
-    /// The database: what must last.
-    pub database: Database,
-    /// The cache: key checks, rates and lockouts.
-    pub cache: Cache,
-    /// The queue of security events.
-    pub audit: Audit,
-    /// The clock, which tests set.
-    pub clock: Clock,
-    /// The tables under way as CSV.
-    pub exports: Exports,
-}
-
-/// The fields behind [`App`], beside those of its [`Core`].
+/// The fields of [`App`], besides its [`Core`].
 pub struct Shared {
     core: Core,
-    /// The settings it was started with. Of the catalog, they may not be in force any more: see `catalog`.
+    /// The settings at the start. The catalog's settings may have been reloaded since: see `catalog`.
     pub config: Config,
     /// Verifiers of web users' and services' tokens.
     pub verifiers: Verifiers,
     /// The accounts and their credits.
     pub ledger: Ledger,
-    /// The times of keys' last uses, to be written.
+    /// Times of the keys' last uses, not written yet.
     pub last_used: LastUsed,
-    /// Who looks keys up in the database.
+    /// Database lookups of keys.
     pub key_lookups: KeyLookups,
-    /// The models that can be served at this moment.
+    /// The active catalog.
     pub catalog: Arc<LiveCatalog>,
     /// The loaded adapters and tools.
     pub plugins: Plugins,
-    /// Who counts what components do, and takes them out of service.
+    /// Statistics of components, and their automatic deactivation.
     pub oversight: Oversight,
-    /// What agents' models call.
+    /// Tools of agents' models.
     pub tools: Tools,
-    /// Of these, other servers'.
+    /// Remote MCP tools.
     pub remotes: Remotes,
-    /// The figures of `GET /metrics`.
+    /// The metrics of `GET /metrics`.
     pub metrics: Arc<Metrics>,
-    /// Who records what happens, where somebody collects it.
+    /// The tracer, if a collector is configured.
     pub tracer: Tracer,
-    /// Which upstreams are asked, in which order, and which are left alone.
+    /// The order of upstreams, and their circuit breakers.
     pub routing: Routing,
-    /// The client that reaches upstreams.
+    /// The HTTP client for upstreams.
     pub http: HttpClient,
-    /// The turns that requests take, and room for their bodies.
-    pub admission: Admission,
-    /// The peppers that API keys are stored under.
+    /// The request queue, and the memory for bodies.
+    pub admission: Arc<Admission>,
+    /// The limits of request bodies.
+    pub bodies: BodyReader,
+    /// The peppers of API keys.
     pub key_peppers: Peppers,
-    /// What records exchanges, where an operator wants that.
+    /// The recorder of exchanges.
     pub recorder: Recorder,
-    /// What was said in sessions.
+    /// Messages of sessions.
     pub sessions: Sessions,
-    /// The swarms that are asked for, and who is told of them.
+    /// Swarms, and the subscribers of their events.
     pub swarms: Swarms,
-    /// The tasks: swarms that are started again and again.
+    /// Tasks: swarms that run repeatedly.
     pub task_store: TaskStore,
-    /// What the tools of tasks' agents prove themselves with.
+    /// Credentials of the tools of tasks' agents.
     pub task_credentials: TaskCredentials,
-    /// How users pay.
+    /// Payments.
     pub payments: Payments,
-    /// The certificate of the public listener; `None` where it does not speak TLS.
+    /// The public listener's certificate; `None` without TLS.
     pub tls: Option<Tls>,
-    /// The keys that stored answers are sealed under.
+    /// The keys that encrypt stored responses.
     pub sealing_keys: KeyRing,
-    /// The source of the token that is presented to other services; `None` where none is configured.
+    /// The source of the token for other services; `None` if not configured.
     pub service_tokens: Option<ServiceTokenSource>,
-    /// The requests under way, whether their clients are still there or not.
+    /// Requests in progress, including those of disconnected clients.
     pub tasks: TaskTracker,
-    /// Fires when a stopping gateway has waited long enough for them.
+    /// Cancelled when a stopping gateway has waited long enough for them.
     pub shutdown: CancellationToken,
-    /// Fires when the gateway begins to stop: it is no longer ready.
+    /// Cancelled when the gateway begins to stop: readiness fails.
     pub draining: CancellationToken,
     /// The time of the start.
     pub started_at: Millis,
-    /// Where the public service listens, once it does.
+    /// The public service's address, once it listens.
     pub serves_at: OnceLock<SocketAddr>,
     _serving: Option<FileLock>,
 }
@@ -165,41 +155,39 @@ impl Deref for Shared {
     }
 }
 
+impl FromRef<App> for BodyReader {
+    fn from_ref(app: &App) -> Self {
+        app.bodies.clone()
+    }
+}
+
 impl FromRef<App> for Core {
     fn from_ref(app: &App) -> Self {
         app.core.clone()
     }
 }
 
-impl Core {
-    /// Opens the stores, and no more.
-    pub async fn open(config: &Config) -> anyhow::Result<Self> {
-        create_private_folder(&config.data_dir)?;
-        let clock = Clock::System;
-        let database_url = config.database_url();
-        let (database, cache) = tokio::join!(
-            Database::open_with(&database_url, config.stores.database()),
-            Cache::open(config.redis_url.as_ref(), &clock, config.stores.cache())
-        );
-        let database = database?;
-        Ok(Self {
-            audit: Audit::start(database.clone()),
-            database,
-            cache: cache?,
-            clock,
-            exports: Exports::default(),
-        })
-    }
-
-    /// Writes what is to be written yet, and closes the database.
-    pub async fn close(&self) {
-        self.audit.flush().await;
-        self.database.close().await;
-    }
+/// Opens only the stores.
+pub async fn open_core(config: &Config) -> anyhow::Result<Core> {
+    create_private_folder(&config.data_dir)?;
+    let clock = Clock::System;
+    let database_url = config.database_url();
+    let (database, cache) = tokio::join!(
+        Database::open_with(&database_url, config.stores.database()),
+        Cache::open(config.redis_url.as_ref(), &clock, config.stores.cache())
+    );
+    let database = database?;
+    Ok(Core {
+        audit: Audit::start(database.clone()),
+        database,
+        cache: cache?,
+        clock,
+        exports: Exports::default(),
+    })
 }
 
 impl App {
-    /// Opens the stores and loads the plugins. Reports what is left out of the catalog to the log.
+    /// Opens the stores and loads the plugins. Logs the providers that are left out of the catalog.
     pub async fn start(
         config: Config,
         bundled: &[Bundled],
@@ -209,7 +197,7 @@ impl App {
         Self::start_with(config, bundled, Clock::System, compiler, progress).await
     }
 
-    /// The same by another clock, and with a compiler that need not be this program.
+    /// Does the same with another clock, and with a compiler that may be another program.
     pub async fn start_with(
         config: Config,
         bundled: &[Bundled],
@@ -220,7 +208,7 @@ impl App {
         create_private_folder(&config.data_dir)?;
         let database_url = config.database_url();
         let serving = database::lock_for_serving(&database_url)?;
-        // What is wrong with the configuration is said at once, whatever the stores do.
+        // Errors of the configuration are reported immediately, independent of the stores.
         let (prepared, database, cache) = tokio::try_join!(
             Prepared::of(&config, bundled, &clock, compiler, progress),
             Database::open_with(&database_url, config.stores.database()),
@@ -245,7 +233,7 @@ impl App {
         sealing_keys.compare(&database).await?;
         database::at_start(|| plugins.sync(&database))
             .await
-            .context("reading what plugins are installed")?;
+            .context("cannot read the installed plugins")?;
         let catalog = build_catalog(&config, &plugins).await?;
         report_left_out(&catalog);
         let catalog = Arc::new(LiveCatalog::new(catalog));
@@ -257,7 +245,7 @@ impl App {
         };
         let ledger = Ledger::start(database.clone(), clock.clone(), lease)
             .await
-            .context("starting the ledger")?;
+            .context("cannot start the ledger")?;
         let routing = Routing::new(cache.clone());
         let breakers = routing.breakers.clone();
         tokio::spawn(breakers.follow({
@@ -291,7 +279,11 @@ impl App {
             max_traps: config.plugins.quarantine_traps,
         };
         let page = match config.is_dev() {
-            true => Some(Page::serve().await.context("serving a page for agents")?),
+            true => Some(
+                Page::serve()
+                    .await
+                    .context("cannot serve the page for agents")?,
+            ),
             false => None,
         };
         let audit = Audit::start(database.clone());
@@ -348,7 +340,14 @@ impl App {
             clock.clone(),
             ledger.boot_id(),
         );
+        let admission = Arc::new(Admission::new(&config.limits.admission));
+        let bodies = BodyReader {
+            admission: admission.clone(),
+            limits: config.limits.bodies.clone(),
+        };
         Ok(Self(Arc::new(Shared {
+            bodies,
+            admission,
             recorder,
             sessions,
             swarms: Swarms::new(swarms),
@@ -367,7 +366,6 @@ impl App {
             tracer,
             http,
             routing,
-            admission: Admission::new(&config.limits.admission),
             key_peppers,
             sealing_keys,
             service_tokens,
@@ -390,9 +388,9 @@ impl App {
         })))
     }
 
-    /// Takes up the providers, models, filters and price factors of another configuration, what it allows tools, and the MCP servers
-    /// that it names; or none of it if they do not fit. Requests and calls of tools under way end as they began. Returns what has
-    /// changed of the catalog.
+    /// Applies the providers, models, filters, price factors, tool rules and MCP servers of a new configuration, or
+    /// none of them if they are invalid. Requests and tool calls in progress complete with the old ones. Returns the
+    /// differences of the catalog.
     pub async fn take_up(&self, config: Config) -> anyhow::Result<Difference> {
         let config = Config {
             timeouts: self.config.timeouts.clone(),
@@ -400,7 +398,7 @@ impl App {
         };
         let unfit = |what: &str, problems: Vec<String>| {
             let problems = problems.join("\n  ");
-            anyhow!("the settings of {what} do not fit:\n  {problems}")
+            anyhow!("the settings of {what} are invalid:\n  {problems}")
         };
         let in_use = Config {
             filters: config.filters.clone(),
@@ -409,8 +407,8 @@ impl App {
         if !self.plugins.has_room_for(prepared::needed_guests(&in_use)) {
             let filters = config.filters.len();
             anyhow::bail!(
-                "filters: there is no room for the guests of {filters} of them beside \
-                 limits.concurrent_requests; restart the gateway to make some"
+                "filters: the reserved memory is too small for {filters} filters with limits.concurrent_requests; restart the \
+                 gateway to reserve more"
             );
         }
         let rules = Rules::read(config.tools(), environment);
@@ -447,14 +445,15 @@ fn report_left_out(catalog: &Catalog) {
 }
 
 impl Shared {
-    /// The URL of the public service as this machine reaches it; `None` before it listens, or if this is an executor alone.
+    /// Returns the URL of the public service as this machine reaches it; `None` before it listens, or in an executor
+    /// without the API.
     pub fn url(&self) -> Option<String> {
         let address = reachable(*self.serves_at.get()?);
         let scheme = if self.tls.is_some() { "https" } else { "http" };
         Some(format!("{scheme}://{address}"))
     }
 
-    /// Where what operators change is written and announced.
+    /// Returns the stores for operators' changes, and their announcement.
     pub fn stores(&self) -> Stores<'_> {
         Stores {
             database: &self.database,
@@ -463,17 +462,7 @@ impl Shared {
     }
 }
 
-/// The address at which this machine itself reaches a listener.
-pub fn reachable(address: SocketAddr) -> SocketAddr {
-    let ip = match address {
-        _ if !address.ip().is_unspecified() => address.ip(),
-        SocketAddr::V4(_) => Ipv4Addr::LOCALHOST.into(),
-        SocketAddr::V6(_) => Ipv6Addr::LOCALHOST.into(),
-    };
-    SocketAddr::new(ip, address.port())
-}
-
-/// Puts the catalog together; the error lists everything that is wrong with it.
+/// Builds the catalog; the error lists all its problems.
 pub async fn build_catalog(config: &Config, plugins: &Plugins) -> anyhow::Result<Catalog> {
     let mut refused = catalog::check_options(&config.providers, plugins).await;
     refused.extend(check_filters(&config.filters, plugins).await);
@@ -489,6 +478,5 @@ pub async fn build_catalog(config: &Config, plugins: &Plugins) -> anyhow::Result
     let lines = problems
         .iter()
         .map(|Problem { setting, what }| format!("\n  {setting}: {what}"));
-    Err(anyhow!("{}", lines.collect::<String>()))
-        .context("the catalog's configuration does not fit")
+    Err(anyhow!("{}", lines.collect::<String>())).context("the catalog's configuration is invalid")
 }

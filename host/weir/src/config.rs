@@ -1,10 +1,9 @@
-//! Every setting, documented where it is declared: here, or by the feature that takes it.
+//! All settings, documented at their declaration: here, or in the feature that takes them.
 //!
-//! Settings come from `weir.toml` (or the file that `--config` or `WEIR_CONFIG` names), then from the
-//! environment: `WEIR_LISTEN`, and `__` between the levels, as in `WEIR_LIMITS__BODY_BYTES`. Variables
-//! that name no setting are ignored with a warning: for a Service called `weir`, Kubernetes sets
-//! `WEIR_PORT` and `WEIR_SERVICE_HOST` in every container. Zero configuration is a working gateway for
-//! one machine.
+//! Settings come from `weir.toml` (or the file that `--config` or `WEIR_CONFIG` names), then from the environment:
+//! `WEIR_LISTEN`, and `__` between the levels, as in `WEIR_LIMITS__BODY_BYTES`. weir ignores variables that name no
+//! setting, with a warning: for a Service called `weir`, Kubernetes sets `WEIR_PORT` and `WEIR_SERVICE_HOST` in every
+//! container. Without any configuration, weir is a working gateway for one machine.
 
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -26,6 +25,7 @@ use weir_plugins::trust::Trust;
 use weir_telemetry::LogFormat;
 use weir_telemetry::settings::TelemetrySettings;
 
+use crate::admission::AdmissionLimits;
 use crate::app::stores::StoreSettings;
 use crate::catalog::CatalogSettings;
 use crate::catalog::config::{ModelConfig, ProviderConfig};
@@ -35,15 +35,16 @@ use crate::identity::dev_issuer::DevIssuer;
 use crate::identity::pepper::PepperSettings;
 use crate::identity::rates::{FailurePolicy, RateLimits};
 use crate::identity::settings::IdentitySettings;
-use crate::inference::admission::AdmissionLimits;
-use crate::inference::settings::{ExchangeLimits, TimeoutSettings};
-use crate::mcp::remote::settings::McpServerSettings;
+use crate::inference::settings::ExchangeLimits;
+use crate::limits::settings::{BodyLimits, TimeoutSettings};
+use crate::listen_address::ListenAddress;
 use crate::payments::settings::PaymentSettings;
-use crate::server::settings::{BodyLimits, ConnectionLimits, ListenAddress};
+use crate::server::settings::ConnectionLimits;
 use crate::server::tls::TlsSettings;
 use crate::sessions::settings::SessionSettings;
 use crate::swarm::settings::SwarmSettings;
 use crate::tools;
+use crate::tools::remote::settings::McpServerSettings;
 use crate::tools::settings::{
     CredentialSettings, IntegrationSettings, ToolSettings, ToolsSettings,
 };
@@ -53,7 +54,7 @@ use weir_storage::database::{self, SqlDialect};
 use weir_storage::sealing::SealingKeySettings;
 use weir_storage::secrets::{SecretSource, SecretUrl};
 
-/// The whole configuration.
+/// The complete configuration.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Config {
@@ -89,22 +90,22 @@ pub struct Config {
     /// outside development mode. Default: one in `data_dir`.
     #[serde(default)]
     pub sealing_keys: Vec<SealingKeySettings>,
-    /// How long requests wait for the database and the cache.
+    /// Timeouts of the database and the cache.
     #[serde(default)]
     pub stores: StoreSettings,
     /// Whether the built-in providers and models are added. Default: `true`.
     #[serde(default = "yes")]
     pub default_catalog: bool,
-    /// Bounds on what clients send and how much is served at once.
+    /// Limits of requests, and of concurrency.
     #[serde(default)]
     pub limits: ServingLimits,
-    /// The issuers whose tokens are accepted beside API keys.
+    /// The issuers of tokens, accepted beside API keys.
     #[serde(default)]
     pub identity: IdentitySettings,
-    /// Time-outs on upstreams.
+    /// Timeouts of upstreams.
     #[serde(default)]
     pub timeouts: TimeoutSettings,
-    /// Bounds on plugins.
+    /// Limits of plugins.
     #[serde(default)]
     pub plugins: PluginSettings,
     /// Requests per minute.
@@ -128,39 +129,39 @@ pub struct Config {
     /// `text`, or `json` with one object a line. Default: `text`.
     #[serde(default)]
     pub log_format: LogFormat,
-    /// Where traces go.
+    /// The export of traces.
     #[serde(default)]
     pub telemetry: TelemetrySettings,
     /// Without a Redis response, `reject` returns 503, and `allow` (development mode only) serves without rate limits.
     /// Default: `reject`.
     #[serde(default)]
     pub failure_policy: FailurePolicy,
-    /// The lease on what a node holds in the ledger.
+    /// The lease on a node's holds in the ledger.
     #[serde(default)]
     pub ledger: LedgerSettings,
-    /// How long sessions are kept.
+    /// Lifetime of sessions.
     #[serde(default)]
     pub sessions: SessionSettings,
-    /// How swarms are run.
+    /// Settings of swarms.
     #[serde(default)]
     pub swarms: SwarmSettings,
-    /// Through whom users pay, and what.
+    /// The payment processor, and the products.
     #[serde(default)]
     pub payments: PaymentSettings,
     /// Factors on every price.
     #[serde(default)]
     pub price_factors: PriceFactors,
-    /// What each tool may do, by its slot; see [`ToolSettings`]. What is said here of a tool that the binary brings
-    /// stands for what it says itself, in `tools/default.toml`, each setting for itself.
+    /// Rules for each tool, by its slot; see [`ToolSettings`]. For a bundled tool, each setting here overrides the same
+    /// setting in `tools/default.toml`.
     #[serde(default)]
     pub tools: BTreeMap<String, ToolSettings>,
     /// Services that agents may call, by id; see [`IntegrationSettings`].
     #[serde(default)]
     pub integrations: BTreeMap<String, IntegrationSettings>,
-    /// What proves to such services who calls, by name; see [`CredentialSettings`].
+    /// Credentials for these services, by name; see [`CredentialSettings`].
     #[serde(default)]
     pub credentials: BTreeMap<String, CredentialSettings>,
-    /// Servers of the Model Context Protocol whose tools may be called, by name; see [`McpServerSettings`].
+    /// Remote MCP servers with tools, by name; see [`McpServerSettings`].
     #[serde(default)]
     pub mcp: BTreeMap<String, McpServerSettings>,
     /// Secret source of at least 32 bytes, from which webhook signing secrets are derived; PostgreSQL outside
@@ -170,61 +171,61 @@ pub struct Config {
     /// The upstreams, by name.
     #[serde(default)]
     pub providers: BTreeMap<String, ProviderConfig>,
-    /// The models that clients can ask for, by id.
+    /// The models that clients can request, by id.
     #[serde(default)]
     pub models: BTreeMap<String, ModelConfig>,
-    /// What requests go through before they are routed, in this order; see [`FilterConfig`]. There is room for the guests
-    /// of those that there are at the start.
+    /// Filters of requests before routing, in this order; see [`FilterConfig`]. weir reserves memory for the filters at
+    /// the start.
     #[serde(default)]
     pub filters: Vec<FilterConfig>,
 }
 
-/// `[limits]`: bounds on what clients send and how much is served at once. The features that keep them declare them.
+/// `[limits]`: limits of requests and of concurrency. The features that enforce them declare them.
 #[derive(Debug, Clone, Default)]
 pub struct ServingLimits {
-    /// Bounds on connections.
+    /// Limits of connections.
     pub connections: ConnectionLimits,
-    /// Bounds on one request's body.
+    /// Limits of one request's body.
     pub bodies: BodyLimits,
-    /// Bounds on how much is served at once.
+    /// Limits of concurrency.
     pub admission: AdmissionLimits,
-    /// Bounds on one exchange with an upstream.
+    /// Limits of one exchange with an upstream.
     pub exchanges: ExchangeLimits,
 }
 
 impl Config {
-    /// Reads the configuration. Without `file`, `weir.toml` is read if it is there.
+    /// Reads the configuration. Without `file`, reads `weir.toml` if it exists.
     ///
-    /// Errors name the setting and where it came from.
+    /// Errors name the setting and its source.
     pub fn load(file: Option<&Path>) -> anyhow::Result<Self> {
         Self::extract(Self::settings(file)?)
     }
 
-    /// What the file and the environment set, by the first part of the names of settings.
+    /// Returns the settings of the file and the environment, by the first part of their names.
     pub fn sources(file: Option<&Path>) -> anyhow::Result<Dict> {
         let settings = Self::settings(file)?.extract();
         settings.map_err(|error| anyhow!(in_our_words(error)))
     }
 
-    /// How the log is to be written, for a log that begins before the configuration is checked; as text where that
-    /// cannot be told.
+    /// Returns the log format, for a log that begins before the configuration is checked; text if the format cannot be
+    /// read.
     pub fn log_format(file: Option<&Path>) -> LogFormat {
         let settings = Self::settings(file).ok();
         let format = settings.and_then(|settings| settings.extract_inner("log_format").ok());
         format.unwrap_or_default()
     }
 
-    /// What the file and the environment say.
+    /// Reads the file and the environment.
     fn settings(file: Option<&Path>) -> anyhow::Result<Figment> {
         let named = file.is_some();
         let standard = TelemetrySettings::standard(|name| std::env::var(name).ok());
         let mut settings = Figment::from(Serialized::default("telemetry", standard));
         let file = file.unwrap_or(Path::new("weir.toml"));
-        // figment takes a file that is missing for an empty one, or fails without its name.
+        // figment treats a missing file as empty, or fails without its name.
         if file.is_file() {
             settings = settings.merge(Toml::file_exact(file));
         } else if named {
-            anyhow::bail!("there is no file {}", file.display());
+            anyhow::bail!("the file {} does not exist", file.display());
         }
         let known = field_names::<Self>();
         let environment = Env::prefixed("WEIR_")
@@ -263,8 +264,9 @@ impl Config {
         let mut config: Self = all
             .extract()
             .map_err(|error| anyhow!(in_our_words(error)))
-            .context("the configuration does not fit")?;
-        // It does what it is asked, as slowly as it is asked: not for strangers, unless an operator says so.
+            .context("the configuration is invalid")?;
+        // The demo provider executes its clients' instructions, including delays: production gateways have it only if
+        // an operator lists it.
         if !config.is_dev() && !lists_demo {
             config.providers.remove("demo");
             config.models.remove("demo");
@@ -274,14 +276,15 @@ impl Config {
         Ok(config)
     }
 
-    /// Checks what types cannot say; the error names every setting that is wrong.
+    /// Validates rules that types cannot express; the error names every invalid setting.
     pub fn check(&self) -> anyhow::Result<()> {
         let mut problems = self.address_problems();
         problems.extend(self.key_problems());
         problems.extend(self.store_problems());
         if self.failure_policy == FailurePolicy::Allow && !self.is_dev() {
-            problems
-                .push("`failure_policy` is `allow`, which is for development mode only".to_owned());
+            problems.push(
+                "`failure_policy` is `allow`, which only development mode permits".to_owned(),
+            );
         }
         problems.extend(self.limits.admission.problems());
         problems.extend(self.ledger.problems());
@@ -292,7 +295,7 @@ impl Config {
         problems.extend(self.telemetry.problems());
         anyhow::ensure!(
             problems.is_empty(),
-            "the configuration does not fit:\n  {}",
+            "the configuration is invalid:\n  {}",
             problems.join("\n  ")
         );
         Ok(())
@@ -314,22 +317,22 @@ impl Config {
                 Ok(resolved) => {
                     if self.is_dev() && !resolved.iter().all(|address| address.ip().is_loopback()) {
                         problems.push(format!(
-                            "`{setting}` is {address}: development mode serves this machine only; set `dev = false` \
-                             to serve others",
+                            "`{setting}` is {address}: development mode serves only this machine; set `dev = false` to serve \
+                 other machines",
                         ));
                     }
                 }
             }
         }
-        // It shows pages at its own address, and serves no proxy.
+        // The local payment processor shows pages at its own address, and works behind no proxy.
         for (setting, is_set) in [
             ("tls", self.tls.is_some()),
             ("proxy_protocol", !self.proxy_protocol.is_empty()),
         ] {
             if is_set && self.is_dev() {
                 problems.push(format!(
-                    "`{setting}` is set, and development mode serves this machine only, without it; set `dev = false` to \
-                     serve others"
+                    "`{setting}` is set, but development mode serves only this machine, without it; set `dev = false` to serve \
+                     other machines"
                 ));
             }
         }
@@ -357,7 +360,7 @@ impl Config {
             for (index, number) in numbers.iter().enumerate() {
                 if *number == 0 || numbers[..index].contains(number) {
                     problems.push(format!(
-                        "`{setting}[{index}].{field}` is {number}; {field}s begin at 1 and are used once"
+                        "`{setting}[{index}].{field}` is {number}; {field}s begin at 1 and must be unique"
                     ));
                 }
             }
@@ -378,7 +381,7 @@ impl Config {
         problems
     }
 
-    /// Refuses to guess whether a gateway on shared stores, or with users, is for one developer or for all.
+    /// Rejects an ambiguous mode: a gateway with shared stores, or with users, must set `dev`.
     pub fn check_mode(&self) -> anyhow::Result<()> {
         let postgres = SqlDialect::of(&self.database_url())? == SqlDialect::Postgres;
         let production = [
@@ -392,39 +395,39 @@ impl Config {
         };
         anyhow::ensure!(
             !postgres || self.dev != Some(false) || !self.api_key_peppers.is_empty(),
-            "`api_key_peppers` is not set: the keys in a PostgreSQL must outlive the data folder of one node"
+            "`api_key_peppers` is not set: keys in a PostgreSQL must outlive the data folder of one node"
         );
         anyhow::ensure!(
             !postgres || self.dev != Some(false) || !self.sealing_keys.is_empty(),
-            "`sealing_keys` is not set: what is sealed in a PostgreSQL must open on every node"
+            "`sealing_keys` is not set: every node must be able to decrypt the data in a PostgreSQL"
         );
         anyhow::ensure!(
             self.dev.is_some(),
-            "`{setting}` is set, and development mode is not meant for it: set `dev = false` to serve \
-             others, or start with `--dev` for development mode all the same"
+            "`{setting}` is set, which is unusual in development mode: set `dev = false` to serve \
+                 other machines, or start with `--dev` to confirm development mode"
         );
         Ok(())
     }
 
-    /// Whether it is in development mode.
+    /// Returns whether the gateway is in development mode.
     pub fn is_dev(&self) -> bool {
         self.dev.unwrap_or(true)
     }
 
-    /// Whose plugins it takes.
+    /// Returns the publishers whose plugins the gateway accepts.
     pub fn trust(&self) -> Trust {
         let allow_unsigned = self.plugins.allow_unsigned.unwrap_or(self.is_dev());
         Trust::new(self.plugins.publishers.clone(), allow_unsigned)
     }
 
-    /// How long a gateway goes on accepting that was told to stop.
+    /// Returns the time for which a stopping gateway still accepts connections.
     pub fn drain_delay(&self) -> Duration {
         let default_ms = if self.is_dev() { 0 } else { 5_000 };
         let delay_ms = self.limits.connections.drain_delay_ms;
         Duration::from_millis(delay_ms.unwrap_or(default_ms))
     }
 
-    /// The issuer of local tokens; none outside development mode.
+    /// Returns the issuer of local tokens; none outside development mode.
     pub fn dev_issuer(&self) -> anyhow::Result<Option<DevIssuer>> {
         match self.is_dev() {
             true => DevIssuer::open(&self.data_dir).map(Some),
@@ -432,12 +435,12 @@ impl Config {
         }
     }
 
-    /// Where the admin socket is, unless it is off.
+    /// Returns the path of the admin socket, unless it is off.
     pub fn admin_socket_path(&self) -> Option<PathBuf> {
         self.admin_socket.then(|| self.data_dir.join("admin.sock"))
     }
 
-    /// The settings of the catalog.
+    /// Returns the settings of the catalog.
     pub fn catalog(&self) -> CatalogSettings<'_> {
         CatalogSettings {
             default_catalog: self.default_catalog,
@@ -450,7 +453,7 @@ impl Config {
         }
     }
 
-    /// The settings of tools.
+    /// Returns the settings of tools.
     pub fn tools(&self) -> ToolsSettings<'_> {
         ToolsSettings {
             tools: &self.tools,
@@ -459,7 +462,7 @@ impl Config {
         }
     }
 
-    /// Whether a node may have secrets of its own that others would need, too.
+    /// Returns whether a node may have generated secrets that no other node needs.
     pub fn has_own_secrets(&self) -> bool {
         self.is_dev()
             || !matches!(
@@ -468,27 +471,27 @@ impl Config {
             )
     }
 
-    /// The file of the key for webhooks that the gateway makes for itself where none is configured.
+    /// Returns the file of the generated webhook key, for a configuration without one.
     pub fn own_webhook_key(&self) -> PathBuf {
         self.data_dir.join("keys/webhooks")
     }
 
-    /// The file of the key that the local processor of payments signs its webhooks with.
+    /// Returns the file of the key with which the local payment processor signs its webhooks.
     pub fn own_payment_key(&self) -> PathBuf {
         self.data_dir.join("keys/payment-webhooks")
     }
 
-    /// The file of the pepper that the gateway makes for itself where none is configured.
+    /// Returns the file of the generated pepper, for a configuration without one.
     pub fn own_pepper(&self) -> PathBuf {
         self.data_dir.join("keys/api-key-pepper")
     }
 
-    /// The file of the sealing key that the gateway makes for itself where none is configured.
+    /// Returns the file of the generated sealing key, for a configuration without one.
     pub fn own_sealing_key(&self) -> PathBuf {
         self.data_dir.join("keys/sealing")
     }
 
-    /// The database's URL as people are shown it: its password masked, and the path of a file absolute.
+    /// Returns the database's URL for display: its password masked, and the path of a file absolute.
     pub fn shown_database(&self) -> String {
         let url = self.database_url();
         let file = database::file_of(&url).and_then(|file| std::path::absolute(file).ok());
@@ -498,12 +501,12 @@ impl Config {
         )
     }
 
-    /// Whether the database is there, as far as that can be told without asking a server.
+    /// Returns whether the database exists, as far as that is known without contacting a server.
     pub fn has_database(&self) -> bool {
         database::file_of(&self.database_url()).is_none_or(|file| file.exists())
     }
 
-    /// The database's URL.
+    /// Returns the database's URL.
     pub fn database_url(&self) -> SecretUrl {
         self.database_url.clone().unwrap_or_else(|| {
             SecretUrl::new(format!(
@@ -515,8 +518,7 @@ impl Config {
 }
 
 impl<'de> Deserialize<'de> for ServingLimits {
-    /// Gives each feature its own settings out of the table. Not by serde's `flatten`, whose errors name the table
-    /// alone.
+    /// Splits the table among the features' settings. serde's `flatten` would name only the table in errors.
     fn deserialize<D: Deserializer<'de>>(table: D) -> Result<Self, D::Error> {
         let mut table = Dict::deserialize(table)?;
         let limits = Self {
@@ -528,13 +530,13 @@ impl<'de> Deserialize<'de> for ServingLimits {
         match table.first_key_value() {
             None => Ok(limits),
             Some((unknown, _)) => Err(de::Error::custom(format_args!(
-                "there is no setting `limits.{unknown}`"
+                "`limits.{unknown}` is not a setting"
             ))),
         }
     }
 }
 
-/// Settings that are secrets, or hold some.
+/// Settings that are or contain secrets.
 const SECRET_SETTINGS: [&str; 7] = [
     "api_key_peppers",
     "sealing_keys",
@@ -545,8 +547,8 @@ const SECRET_SETTINGS: [&str; 7] = [
     "otlp_headers",
 ];
 
-/// Takes what may be a secret out of what figment says: the values of secret settings, and a text where a table or a list
-/// belongs, since secrets are written inside those. Of a syntax error, the line of the file.
+/// Removes possible secrets from figment's error: the values of secret settings, and a text in place of a table or a
+/// list, because secrets are written inside those. From a syntax error, removes the quoted line of the file.
 fn without_secrets(mut error: Error) -> Error {
     let is_secret = error
         .path
@@ -559,14 +561,14 @@ fn without_secrets(mut error: Error) -> Error {
                 .iter()
                 .any(|container| expected.starts_with(container));
             if is_secret || (holds_others && matches!(found, Actual::Str(_))) {
-                *found = Actual::Other("a value that is not shown here".to_owned());
+                *found = Actual::Other("a hidden value".to_owned());
             }
         }
         Kind::InvalidValue(found, _) if is_secret => {
-            *found = Actual::Other("a value that is not shown here".to_owned());
+            *found = Actual::Other("a hidden value".to_owned());
         }
         Kind::Message(text) if text.starts_with("TOML parse error") => {
-            // The line of the file, and the mark under it, have a bar in front.
+            // The line of the file, and the mark under it, begin with a bar.
             let told = text.lines().filter(|line| !line.contains('|'));
             *text = told.collect::<Vec<_>>().join(": ");
         }
@@ -575,7 +577,7 @@ fn without_secrets(mut error: Error) -> Error {
     error
 }
 
-/// The built-in catalog, without the credentials in whose place `settings` have others: of two tables, figment makes one.
+/// Returns the built-in catalog without the credentials that `settings` replaces: figment would merge both tables.
 fn default_catalog(settings: &Figment) -> anyhow::Result<Figment> {
     let mut catalog: Dict = Figment::from(Toml::string(crate::catalog::DEFAULT)).extract()?;
     if let Some(Value::Dict(_, providers)) = catalog.get_mut("providers") {
@@ -590,13 +592,13 @@ fn default_catalog(settings: &Figment) -> anyhow::Result<Figment> {
     Ok(Figment::from(Serialized::defaults(catalog)))
 }
 
-/// What figment says, with a setting's name as the file writes it.
+/// Returns figment's error, with a setting's name as in the file.
 fn in_our_words(error: Error) -> String {
-    // `default` is figment's name for what belongs to no profile, and no key of ours.
+    // `default` is figment's name of the default profile, and not a setting.
     let text = without_secrets(error)
         .to_string()
         .replace("key \"default.", "key \"");
-    // Of a variable it shows the name in capitals.
+    // figment shows a variable's name in capitals.
     match text.split_once("for key \"") {
         Some((what, rest)) if rest.contains("environment variable") => {
             let (key, source) = rest.split_once('"').unwrap_or((rest, ""));
@@ -616,12 +618,12 @@ fn take_settings<T: DeserializeOwned, E: de::Error>(table: &mut Dict) -> Result<
     })
 }
 
-/// The fields of a struct, as serde names them when it refuses one that is none of them.
+/// Returns the fields of a struct, from serde's error about an unknown field.
 fn field_names<T: DeserializeOwned>() -> &'static [&'static str] {
     let refused: Result<T, Error> = Figment::from(Serialized::default("?", ())).extract();
     match refused.map(drop).map_err(|error| error.kind) {
         Err(Kind::UnknownField(_, known)) => known,
-        other => unreachable!("settings refuse fields that they do not have: {other:?}"),
+        other => unreachable!("settings reject unknown fields: {other:?}"),
     }
 }
 
@@ -670,7 +672,7 @@ mod tests {
                 "[limits]\nbody_bytes = 'many'\n",
                 ["limits.body_bytes", "many"],
             ),
-            ("[limits]\nbody = 1\n", ["limits.body", "no setting"]),
+            ("[limits]\nbody = 1\n", ["limits.body", "not a setting"]),
             ("limits = 1\n", ["limits", "map"]),
             (
                 "[timeouts]\ntotal_ms = 0\n",

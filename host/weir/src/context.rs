@@ -1,11 +1,12 @@
-//! What is known of a request from its first byte to the last of its answer: its ids, and its line of the log.
+//! The context of a request from its first byte to the last of its response: its ids, and its log line.
 //!
-//! The router makes a [`RequestContext`] and hands it along. Each part of the gateway notes in it what it learns; the line
-//! is written when the last one lets go, which for a model's answer is the task that settles it. So there is one line a
-//! request, with its end, its tokens and its charge, also when its client has long gone.
+//! The router creates a [`RequestContext`] and passes it on. Each part of the gateway records facts in it. The log line
+//! is written when the last reference is dropped; for a model's response, that is the task that settles it. Each
+//! request therefore has one line, with its end, its tokens and its charge, even if its client has disconnected long
+//! before.
 //!
-//! **Invariant:** neither a path nor a client's text is in the line, but for an id that is made of letters, digits and
-//! a few marks.
+//! **Invariant:** the line contains neither a path nor a client's text, except an id of letters, digits and a few
+//! punctuation marks.
 
 use std::convert::Infallible;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -28,50 +29,51 @@ use crate::metrics::requests::{Over, RequestMetrics, method as method_name};
 use weir_ledger::{Credits, TokenCounts};
 use weir_storage::ids;
 
-/// The header of a request's id, in and out.
+/// The header of a request's id, in requests and responses.
 pub const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
-/// The header by which a client narrows the choice among a model's providers: their names, separated by commas. In an
-/// answer, who has given it.
+/// The header with which a client restricts a model's providers: their names, separated by commas. In a response, the
+/// provider that served it.
 pub const WANTED_PROVIDER: HeaderName = HeaderName::from_static("x-weir-provider");
 
-/// The header of an answer that says how many attempts it took, on whomever.
+/// The response header with the number of attempts, over all providers.
 const ATTEMPTS: HeaderName = HeaderName::from_static("x-weir-attempts");
 
-/// The header of an answer with what filters have noted, each as `slot.name=value`.
+/// The response header with the filters' annotations, each as `slot.name=value`.
 const ANNOTATIONS: HeaderName = HeaderName::from_static("x-weir-annotations");
 
-/// Bytes of an id that a client gives its request.
+/// Maximum bytes of a client's own request id.
 const MAX_CLIENT_ID_BYTES: usize = 128;
 
-/// Lines a second about requests that were refused for their number, or came from strangers: those cost their senders
-/// nothing, and must not fill the log.
+/// Log lines a second about rate-limited and anonymous requests: they cost their senders nothing, and must not fill the
+/// log.
 static REFUSALS: LineLimit = LineLimit::new(20);
 
-/// What is known of a request. Cheap to clone.
+/// The context of a request. Cheap to clone.
 #[derive(Clone)]
 pub struct RequestContext(Arc<ContextState>);
 
 struct ContextState {
     id: String,
-    /// The client's own id for it.
+    /// The client's own id of the request.
     client_id: Option<String>,
-    /// What those are told that come of it: its own span's place where it is recorded, else what its client has said.
+    /// The trace context for outgoing requests: the request's own span if it is recorded, else the client's trace
+    /// context.
     trace: Option<TraceContext>,
-    /// Whether it has a span: where it has none, nobody looks for it.
+    /// Whether the request has a span; saves the lock otherwise.
     is_recorded: bool,
     wanted_provider: Option<String>,
     words: ErrorWords,
     method: Method,
-    /// The route and not the path: people paste keys into paths, too.
+    /// The route instead of the path: people paste keys into paths, too.
     route: Option<MatchedPath>,
     started: Instant,
-    /// Where it is counted when it is over.
+    /// The metrics that count the completed request.
     metrics: Option<Arc<RequestMetrics>>,
     facts: Mutex<Facts>,
 }
 
-/// What is learned of a request on its way.
+/// Facts that are recorded during a request.
 #[derive(Default)]
 struct Facts {
     user: Option<String>,
@@ -80,20 +82,20 @@ struct Facts {
     attempts: u32,
     status: Option<StatusCode>,
     code: Option<&'static str>,
-    /// Whether that is no fault of its client's.
+    /// Whether the failure is on the server side.
     failed: bool,
     failure: Option<String>,
-    /// What filters have noted, each as `slot.name=value`.
+    /// The filters' annotations, each as `slot.name=value`.
     annotations: Vec<String>,
     charged: Option<(TokenCounts, Credits)>,
-    /// `None` where it is not recorded.
+    /// `None` if the request is not recorded.
     span: Option<Box<TraceSpan>>,
-    /// The last attempt's, until its charge is known.
+    /// The last attempt's span, until its charge is known.
     attempt_span: Option<Box<TraceSpan>>,
 }
 
 impl RequestContext {
-    /// For a request with this head, to be counted there and recorded by that tracer.
+    /// Makes the context of a request with this head, counted by these metrics and recorded by this tracer.
     pub fn new(
         method: &Method,
         path: &str,
@@ -129,54 +131,54 @@ impl RequestContext {
         }))
     }
 
-    /// The id that weir knows it by, like no other's: in the ledger and in the log.
+    /// Returns weir's own unique id of the request: in the ledger and in the log.
     pub fn id(&self) -> &str {
         &self.0.id
     }
 
-    /// The id that its client knows it by: the client's own if it has sent one, else weir's.
+    /// Returns the id for the client: the client's own if the request has one, else weir's.
     pub fn shown_id(&self) -> &str {
         self.0.client_id.as_deref().unwrap_or(&self.0.id)
     }
 
-    /// The header besides where its client's SDK looks for that id.
+    /// Returns the additional header in which the client's SDK looks for that id.
     pub fn vendors_id_header(&self) -> Option<HeaderName> {
         self.0.words.id_header()
     }
 
-    /// The status that its client is told an error by.
+    /// Returns the status of an error for this client.
     pub fn status_of(&self, error: &ApiError) -> StatusCode {
         self.0.words.status(error)
     }
 
-    /// An error as its client is told it.
+    /// Returns the body of an error for this client.
     pub fn error_body(&self, error: &ApiError) -> Value {
         self.0.words.body(error, self.shown_id())
     }
 
-    /// What all lines of the log about it carry.
+    /// Returns the span that all log lines of the request carry.
     pub fn span(&self) -> Span {
         let request_id = self.id();
         let trace_id = self.0.trace.as_ref().map(|trace| display(trace.trace_id));
         tracing::error_span!("request", request_id, trace_id)
     }
 
-    /// Who calls.
+    /// Records the caller.
     pub fn note_user(&self, user_id: &str) {
         self.facts().user = Some(user_id.to_owned());
     }
 
-    /// What is asked for, by a name of the catalog.
+    /// Records the model, by its name in the catalog.
     pub fn note_model(&self, model: &str) {
         self.facts().model = Some(model.to_owned());
     }
 
-    /// The providers that its client allows, if it says so.
+    /// Returns the providers that the client allows, if it names any.
     pub fn wanted_provider(&self) -> Option<&str> {
         self.0.wanted_provider.as_deref()
     }
 
-    /// Who is asked for it now, once more or for the first time, by a name of the configuration.
+    /// Records an attempt and its provider, by its name in the configuration.
     pub fn note_attempt(&self, provider: &str) {
         let mut facts = self.facts();
         facts.attempts += 1;
@@ -185,7 +187,7 @@ impl RequestContext {
         }
     }
 
-    /// The trace that those are told of who are asked for its sake: the attempt that is made, or what it comes of.
+    /// Returns the trace context for outgoing requests: the current attempt's, or the request's.
     pub fn trace_onward(&self) -> Option<TraceContext> {
         if self.0.is_recorded
             && let Some(attempt) = &self.facts().attempt_span
@@ -195,7 +197,7 @@ impl RequestContext {
         self.0.trace.clone()
     }
 
-    /// The beginning of a part of it, if it is recorded.
+    /// Begins the span of a part of the request, if it is recorded.
     pub fn trace_part(&self, name: &'static str) -> Option<Box<TraceSpan>> {
         if !self.0.is_recorded {
             return None;
@@ -205,7 +207,7 @@ impl RequestContext {
         Some(span.child(name, SpanKind::Internal))
     }
 
-    /// Has its span, if it is recorded, and one of another trace say of one another that they belong together.
+    /// Links the request's span, if it is recorded, with a span of another trace.
     pub fn link_trace(&self, other: &mut TraceSpan) {
         if let Some(span) = &mut self.facts().span {
             span.link(other.context());
@@ -213,8 +215,8 @@ impl RequestContext {
         }
     }
 
-    /// The beginning of an attempt on an upstream, if it is recorded; its span ends with the attempt, and is kept until its
-    /// charge is known.
+    /// Begins the span of an attempt at an upstream, if the request is recorded; the span ends with the attempt, and
+    /// stays until its charge is known.
     pub fn trace_attempt(&self, begin: impl FnOnce(&TraceSpan) -> Box<TraceSpan>) {
         if !self.0.is_recorded {
             return;
@@ -225,7 +227,7 @@ impl RequestContext {
         }
     }
 
-    /// Notes something about the attempt that is made, if it is recorded.
+    /// Records something about the current attempt, if the request is recorded.
     pub fn note_in_attempt(&self, note: impl FnOnce(&mut TraceSpan)) {
         if self.0.is_recorded
             && let Some(span) = &mut self.facts().attempt_span
@@ -234,12 +236,12 @@ impl RequestContext {
         }
     }
 
-    /// What a filter says of it, of letters, digits and a few marks.
+    /// Records a filter's annotation of letters, digits and a few punctuation marks.
     pub fn note_annotation(&self, annotation: String) {
         self.facts().annotations.push(annotation);
     }
 
-    /// Shows who was asked last, and how many attempts there were, if there was any; and what filters have noted.
+    /// Writes the response headers about the last provider, the number of attempts and the filters' annotations.
     pub fn show_facts(&self, headers: &mut HeaderMap) {
         let facts = self.facts();
         if !facts.annotations.is_empty()
@@ -254,24 +256,24 @@ impl RequestContext {
         }
     }
 
-    /// What it was charged, and for what.
+    /// Records the charge: tokens and credits.
     pub fn note_charge(&self, tokens: TokenCounts, credits: Credits) {
         self.facts().charged = Some((tokens, credits));
     }
 
-    /// Why no answer came of it, in words for operators.
+    /// Records the reason of a failure, in words for operators.
     pub fn note_failure(&self, why: impl ToString) {
         self.facts().failure = Some(why.to_string());
     }
 
-    /// What its client is told in the end, though the answer had begun with a success.
+    /// Records the final error of a response that had begun with a success.
     pub fn note_error(&self, error: &ApiError) {
         let mut facts = self.facts();
         facts.code = Some(error.code());
         facts.failed = error.status().is_server_error();
     }
 
-    /// The head of its answer.
+    /// Records the head of the response.
     pub fn note_answer(&self, status: StatusCode, error: Option<&ApiError>) {
         let mut facts = self.facts();
         facts.status = Some(status);
@@ -288,7 +290,7 @@ impl<S: Sync> FromRequestParts<S> for RequestContext {
     type Rejection = Infallible;
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Infallible> {
-        // Missing only where a handler is called outside the router.
+        // The context is missing only if a handler is called outside the router.
         Ok(parts.extensions.get::<Self>().cloned().unwrap_or_else(|| {
             let (path, headers) = (parts.uri.path(), &parts.headers);
             Self::new(&parts.method, path, headers, None, None, &Tracer::default())
@@ -355,7 +357,7 @@ impl Drop for ContextState {
                     milliseconds = self.started.elapsed().as_millis() as u64,
                     suppressed,
                     "{}",
-                    if facts.status.is_some() { "answered" } else { "the client hung up" },
+                    if facts.status.is_some() { "answered" } else { "the client disconnected" },
                 )
             };
         }
@@ -367,7 +369,7 @@ impl Drop for ContextState {
 }
 
 impl ContextState {
-    /// Ends what is recorded, with all that is known by now.
+    /// Ends the spans, with all facts known so far.
     fn end_spans(&self, facts: &mut Facts) {
         let Some(mut span) = facts.span.take() else {
             return;
@@ -391,7 +393,7 @@ impl ContextState {
         let status = facts.status.map(|status| status.as_u16());
         span.set_if_known("http.response.status_code", status.map(i64::from));
         match (facts.code, status) {
-            // What is the client's doing is no error of the server's.
+            // The client's error is not an error of the server's span.
             (Some(code), Some(400..500)) => span.set("error.type", code),
             (Some(code), _) => span.fail(code),
             (None, None) => span.set("error.type", "hung_up"),
@@ -400,13 +402,13 @@ impl ContextState {
     }
 }
 
-/// Probes ask every few seconds.
+/// Returns whether the route is a probe's, which load balancers call every few seconds.
 fn is_probe(route: Option<&MatchedPath>) -> bool {
     let route = route.map(MatchedPath::as_str);
     matches!(route, Some("/health" | "/health/ready" | "/metrics"))
 }
 
-/// The method and the route: a path would name whatever strangers think of.
+/// Returns the method and the route: a path would contain strangers' text.
 fn span_name(method: &Method, route: Option<&MatchedPath>) -> String {
     let method = method_name(method);
     match route {
@@ -415,7 +417,7 @@ fn span_name(method: &Method, route: Option<&MatchedPath>) -> String {
     }
 }
 
-/// The id that a client gives its request, if that can stand in a header, an error and a log.
+/// Returns the client's own request id if it is safe in a header, an error and a log.
 fn client_id(headers: &HeaderMap) -> Option<String> {
     let id = headers.get(REQUEST_ID)?.to_str().ok()?;
     let is_legal = (1..=MAX_CLIENT_ID_BYTES).contains(&id.len())
@@ -425,7 +427,7 @@ fn client_id(headers: &HeaderMap) -> Option<String> {
     is_legal.then(|| id.to_owned())
 }
 
-/// The providers that a client allows, as it writes them; what is no text names none.
+/// Returns the providers that a client allows, as written; a value that is not text names none.
 fn wanted_provider(headers: &HeaderMap) -> Option<String> {
     let wanted = headers.get_all(WANTED_PROVIDER).iter();
     let wanted: Vec<_> = wanted

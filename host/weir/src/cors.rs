@@ -1,10 +1,10 @@
-//! CORS: which web pages may call, by their origins (`cors_origins`).
+//! CORS: origins of the web pages that may call the API (`cors_origins`).
 //!
-//! What is not listed gets no header of CORS at all, so that a browser keeps the answer from its page. Not by a library's
-//! layer: that would answer `OPTIONS` everywhere, and show unlisted origins what listed ones may.
+//! Responses to unlisted origins have no CORS header, so that a browser hides them from the page. A library's layer
+//! would respond to `OPTIONS` on every path, and show unlisted origins the permissions of listed ones.
 //!
-//! Callers prove themselves by headers, never by cookies, so that no answer allows credentials; and a listed page is
-//! trusted with a user's tokens anyway, so that it may send any header: SDKs add their own.
+//! Callers authenticate with headers, never with cookies, so no response allows credentials. A listed page handles a
+//! user's tokens anyway, so it may send any header: SDKs add their own.
 
 use std::fmt;
 
@@ -12,24 +12,24 @@ use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use serde::Deserialize;
 use url::Url;
 
-/// Seconds for which a browser need not ask again; none keeps it longer than two hours.
+/// Seconds for which a browser may cache the response; browsers cap it at two hours.
 const MAX_AGE: HeaderValue = HeaderValue::from_static("7200");
 
 const METHODS: HeaderValue = HeaderValue::from_static("GET, POST, PUT, DELETE");
 
-/// What pages may read of an answer's head, beside what all may.
+/// Response headers that pages may read, beside those that are always readable.
 const EXPOSED: HeaderValue = HeaderValue::from_static(
     "x-request-id, request-id, retry-after, x-should-retry, ratelimit, ratelimit-policy, idempotency-replayed, \
      x-weir-ignored, x-weir-provider, x-weir-attempts",
 );
 
-/// An origin as browsers write it, e.g. `https://app.example` or `http://localhost:3000`.
+/// An origin in the form that browsers send, e.g. `https://app.example` or `http://localhost:3000`.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "String")]
 pub struct Origin(String);
 
 impl Origin {
-    /// Whether its pages come without TLS, as a developer's do.
+    /// Returns whether the origin uses plain HTTP, as a developer's page does.
     pub fn is_plain(&self) -> bool {
         self.0.starts_with("http://")
     }
@@ -57,7 +57,7 @@ impl TryFrom<String> for Origin {
         match written {
             Some(written) if written == text => Ok(Self(text)),
             Some(written) => Err(format!(
-                "an origin has no path and is written as browsers send it: {written:?}"
+                "an origin has no path and has the form that browsers send: {written:?}"
             )),
             None => Err(
                 "an origin is a scheme and a host, and a port if it is not the scheme's: \
@@ -68,7 +68,7 @@ impl TryFrom<String> for Origin {
     }
 }
 
-/// The origin of the page that a request is from, if it is among these.
+/// Returns the origin of the request's page, if it is listed.
 pub fn listed_origin(listed: &[Origin], headers: &HeaderMap) -> Option<HeaderValue> {
     let origin = headers.get(header::ORIGIN)?;
     listed
@@ -77,12 +77,12 @@ pub fn listed_origin(listed: &[Origin], headers: &HeaderMap) -> Option<HeaderVal
         .then(|| origin.clone())
 }
 
-/// Whether a browser asks what it may send.
+/// Returns whether a request is a preflight request.
 pub fn is_preflight(method: &Method, headers: &HeaderMap) -> bool {
     *method == Method::OPTIONS && headers.contains_key(header::ACCESS_CONTROL_REQUEST_METHOD)
 }
 
-/// The answer to that, for a listed origin; `asked` is the request's head.
+/// Returns the response to a listed origin's preflight request; `asked` is the request's head.
 pub fn preflight(asked: &HeaderMap) -> (StatusCode, HeaderMap) {
     let mut headers = HeaderMap::new();
     headers.insert(header::ACCESS_CONTROL_ALLOW_METHODS, METHODS);
@@ -93,7 +93,7 @@ pub fn preflight(asked: &HeaderMap) -> (StatusCode, HeaderMap) {
     (StatusCode::NO_CONTENT, headers)
 }
 
-/// Lets a listed origin's page read an answer.
+/// Adds the headers that let a listed origin's page read a response.
 pub fn share_with(origin: HeaderValue, headers: &mut HeaderMap) {
     headers.insert(header::ACCESS_CONTROL_ALLOW_ORIGIN, origin);
     headers.insert(header::ACCESS_CONTROL_EXPOSE_HEADERS, EXPOSED);

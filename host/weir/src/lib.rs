@@ -12,12 +12,13 @@
 //! - [`swarm`], [`tasks`] and [`tools`]: agents, their schedules and their tools. [`mcp`]: tools over the Model Context Protocol.
 //! - [`payments`] and [`vouchers`]: plans and credits.
 //! - [`admin`]: the API for administrators. [`openapi`]: the API's document. [`console`]: web pages.
-//! - [`metrics`]: figures for Prometheus. [`weir_telemetry`]: log and traces.
+//! - [`metrics`]: metrics for Prometheus. [`weir_telemetry`]: log and traces.
 //! - [`cli`]: the commands.
 //!
-//! `host/README.md` lists the crates, and where to make each kind of change.
+//! `host/README.md` lists the crates, and the place of each kind of change.
 
 pub mod admin;
+pub mod admission;
 pub mod app;
 pub mod audit;
 pub mod billing;
@@ -26,13 +27,19 @@ pub mod cli;
 pub mod config;
 pub mod console;
 pub mod context;
+
 pub mod cors;
-pub mod health;
+pub mod csv_export;
 pub mod identity;
 pub mod inference;
 pub mod json;
+pub mod keys;
+pub mod limits;
+pub mod listen_address;
 pub mod mcp;
 pub mod metrics;
+pub mod monitoring;
+pub mod node;
 pub mod openapi;
 pub mod payments;
 pub mod plugins;
@@ -40,9 +47,11 @@ pub mod query;
 pub mod recordings;
 pub mod request;
 pub mod router;
+pub mod schemas;
 pub mod server;
 pub mod sessions;
 pub mod shares;
+pub mod small_body;
 pub mod surround;
 pub mod swarm;
 pub mod tasks;

@@ -1,4 +1,4 @@
-//! The queries of lists, whoever asks for one.
+//! Queries of lists.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -8,11 +8,11 @@ use http::request::Parts;
 
 use weir_errors::ApiError;
 
-/// Items of a list unless asked otherwise, and at most.
+/// Default and maximum number of items.
 const ITEMS: u32 = 100;
 const MOST_ITEMS: u32 = 1_000;
 
-/// A list's query. Parameters are taken out of it one by one; [`Self::finish`] refuses what nobody took.
+/// A list's query. Handlers take parameters one by one; [`Self::finish`] rejects the rest.
 pub struct ListQuery(BTreeMap<String, Vec<String>>);
 
 impl<S: Sync> FromRequestParts<S> for ListQuery {
@@ -28,7 +28,7 @@ impl<S: Sync> FromRequestParts<S> for ListQuery {
     }
 }
 
-/// Of parameters that are no request's own.
+/// Makes a query of parameters from another source than a request.
 impl<const N: usize> From<[(&str, String); N]> for ListQuery {
     fn from(parameters: [(&str, String); N]) -> Self {
         let parameters = parameters.map(|(name, value)| (name.to_owned(), vec![value]));
@@ -37,7 +37,7 @@ impl<const N: usize> From<[(&str, String); N]> for ListQuery {
 }
 
 impl ListQuery {
-    /// Of those parameters that are not empty, as a page's form leaves them.
+    /// Makes a query of the parameters that are not empty; an HTML form sends unused fields as empty texts.
     pub fn filled<const N: usize>(parameters: [(&str, String); N]) -> Self {
         let mut query = Self::from(parameters);
         query
@@ -51,7 +51,7 @@ impl ListQuery {
         self.0.insert(name.to_owned(), vec![value]);
     }
 
-    /// Whether any of these parameters is there.
+    /// Returns whether any of these parameters is present.
     pub fn has_any(&self, names: &[&str]) -> bool {
         names.iter().any(|name| self.0.contains_key(*name))
     }
@@ -60,19 +60,22 @@ impl ListQuery {
     pub fn text(&mut self, name: &str) -> Result<Option<String>, ApiError> {
         let mut values = self.0.remove(name).unwrap_or_default();
         if values.len() > 1 {
-            return Err(ApiError::invalid_request(name, "It is there twice."));
+            return Err(ApiError::invalid_request(
+                name,
+                "The parameter is given twice.",
+            ));
         }
         Ok(values.pop())
     }
 
     /// Takes a yes or no.
     pub fn flag(&mut self, name: &str) -> Result<Option<bool>, ApiError> {
-        self.parsed(name, "It is true or false.")
+        self.parsed(name, "The value must be true or false.")
     }
 
     /// Takes a whole number that is not negative.
     pub fn number(&mut self, name: &str) -> Result<Option<i64>, ApiError> {
-        let what = "It is a whole number that is not negative.";
+        let what = "The value must be a non-negative integer.";
         let number: Option<i64> = self.parsed(name, what)?;
         match number {
             Some(..0) => Err(ApiError::invalid_request(name, what)),
@@ -80,9 +83,9 @@ impl ListQuery {
         }
     }
 
-    /// Takes `limit`, how many items are wanted at most.
+    /// Takes `limit`, the maximum number of items.
     pub fn limit(&mut self) -> Result<u32, ApiError> {
-        let what = format!("A limit is a number from 1 to {MOST_ITEMS}.");
+        let what = format!("The limit must be a number from 1 to {MOST_ITEMS}.");
         let limit = self.parsed("limit", &what)?.unwrap_or(ITEMS);
         match (1..=MOST_ITEMS).contains(&limit) {
             true => Ok(limit),
@@ -90,13 +93,13 @@ impl ListQuery {
         }
     }
 
-    /// Refuses what is left: a filter that is mistyped must not show everything.
+    /// Rejects unknown parameters: a mistyped filter must not list all items.
     pub fn finish(self) -> Result<(), ApiError> {
         match self.0.into_keys().next() {
             None => Ok(()),
             Some(unknown) => Err(ApiError::invalid_request(
                 unknown,
-                "There is no such parameter.",
+                "The parameter does not exist.",
             )),
         }
     }
@@ -113,8 +116,7 @@ impl ListQuery {
     }
 }
 
-/// Cuts a list, of which one item more was asked for than is shown, and returns what the next part begins after, if
-/// there is one.
+/// Cuts a list that has one item more than the page, and returns the start of the next page, if one exists.
 pub fn cut<T>(items: &mut Vec<T>, limit: u32, id: impl Fn(&T) -> String) -> Option<String> {
     let is_more = items.len() > limit as usize;
     items.truncate(limit as usize);

@@ -1,53 +1,68 @@
-//! What handlers may take of a request's body: JSON text, a form, or a component.
+//! Bodies for handlers: JSON text, a form, or a component.
 
-use axum::extract::{FromRequest, Request};
+use std::sync::Arc;
+
+use axum::extract::{FromRef, FromRequest, Request};
 use bytes::{Bytes, BytesMut};
 use http::{HeaderValue, StatusCode, header};
 use http_body::Body as _;
 use http_body_util::BodyExt;
 use weir_errors::{ApiError, ErrorCode};
 
-use crate::app::App;
-use crate::inference::admission::{BodyRoom, HeldRoom};
+use crate::admission::{Admission, BodyRoom, HeldRoom};
+use crate::limits::settings::BodyLimits;
 use weir_ledger::AccountId;
 use weir_sandbox::limits::COMPONENT_BYTES;
 
-/// The body of a request that says it is JSON, within the limits of size and time.
+/// The limits of request bodies, and their shared memory. Cheap to clone.
+#[derive(Clone)]
+pub struct BodyReader {
+    /// The memory for bodies.
+    pub admission: Arc<Admission>,
+    /// The limits of a body's size and time.
+    pub limits: BodyLimits,
+}
+
+/// The body of a request with a JSON content type, within the limits of size and time.
 pub struct JsonBody {
-    /// The text, whole.
+    /// The complete text.
     pub bytes: Bytes,
-    /// Its share of the room for bodies; kept for as long as a copy of the body is.
+    /// The body's share of the memory for bodies; held as long as a copy of the body exists.
     pub room: HeldRoom,
 }
 
-/// The body of a request that says it is a form or JSON, within the limits of size and time.
+/// The body of a request with a form or JSON content type, within the limits of size and time.
 pub struct FormOrJsonBody {
-    /// All of it.
+    /// The complete body.
     pub bytes: Bytes,
-    /// What sets a form's parts apart; none for JSON.
+    /// The boundary of a form's parts; none for JSON.
     pub boundary: Option<String>,
-    /// Its share of the room for bodies; kept for as long as a copy of the body is.
+    /// The body's share of the memory for bodies; held as long as a copy of the body exists.
     pub room: HeldRoom,
 }
 
-/// The body of a request that says it is a page's form, within the limits of size and time.
+/// The body of a page's form, within the limits of size and time.
 pub struct UrlEncodedBody(pub Bytes);
 
-/// Bytes of the largest form of a page.
+/// Maximum bytes of a page's form.
 const FORM_BYTES: usize = 64 << 10;
 
 /// A WebAssembly component as a request's body, within the limits of a component's size and a body's time.
 pub struct ComponentBody {
-    /// The component, whole.
+    /// The complete component.
     pub bytes: Bytes,
-    /// Its share of the room for bodies.
+    /// The body's share of the memory for bodies.
     pub room: HeldRoom,
 }
 
-impl FromRequest<App> for ComponentBody {
+impl<S: Send + Sync> FromRequest<S> for ComponentBody
+where
+    BodyReader: FromRef<S>,
+{
     type Rejection = ApiError;
 
-    async fn from_request(request: Request, app: &App) -> Result<Self, ApiError> {
+    async fn from_request(request: Request, state: &S) -> Result<Self, ApiError> {
+        let reader = &BodyReader::from_ref(state);
         let content_type = request.headers().get(header::CONTENT_TYPE);
         let is_component = content_type.is_some_and(|content_type| {
             let essence = essence(content_type.as_bytes());
@@ -60,24 +75,33 @@ impl FromRequest<App> for ComponentBody {
                 "Send the component's bytes as application/wasm.",
             ));
         }
-        let room = room_of(&request, app);
-        let (bytes, room) = read(request, app, room, COMPONENT_BYTES, component_too_large).await?;
+        let room = room_of(&request, reader);
+        let (bytes, room) =
+            read(request, reader, room, COMPONENT_BYTES, component_too_large).await?;
         Ok(Self { bytes, room })
     }
 }
 
-impl FromRequest<App> for JsonBody {
+impl<S: Send + Sync> FromRequest<S> for JsonBody
+where
+    BodyReader: FromRef<S>,
+{
     type Rejection = ApiError;
 
-    async fn from_request(request: Request, app: &App) -> Result<Self, ApiError> {
-        Self::read(request, app, app.config.limits.bodies.body_bytes.get()).await
+    async fn from_request(request: Request, state: &S) -> Result<Self, ApiError> {
+        let reader = &BodyReader::from_ref(state);
+        Self::read(request, reader, reader.limits.body_bytes.get()).await
     }
 }
 
-impl FromRequest<App> for UrlEncodedBody {
+impl<S: Send + Sync> FromRequest<S> for UrlEncodedBody
+where
+    BodyReader: FromRef<S>,
+{
     type Rejection = ApiError;
 
-    async fn from_request(request: Request, app: &App) -> Result<Self, ApiError> {
+    async fn from_request(request: Request, state: &S) -> Result<Self, ApiError> {
+        let reader = &BodyReader::from_ref(state);
         let content_type = request.headers().get(header::CONTENT_TYPE);
         let is_form = content_type.is_some_and(|content_type| {
             let essence = essence(content_type.as_bytes());
@@ -89,29 +113,33 @@ impl FromRequest<App> for UrlEncodedBody {
                 "Send the form as application/x-www-form-urlencoded.",
             ));
         }
-        let room = room_of(&request, app);
-        let (bytes, _) = read(request, app, room, FORM_BYTES, too_large).await?;
+        let room = room_of(&request, reader);
+        let (bytes, _) = read(request, reader, room, FORM_BYTES, too_large).await?;
         Ok(Self(bytes))
     }
 }
 
 impl JsonBody {
-    /// Reads a body of at most so many bytes.
-    pub async fn read(request: Request, app: &App, limit: usize) -> Result<Self, ApiError> {
-        let room = room_of(&request, app);
-        Self::read_in(room, request, app, limit).await
+    /// Reads a body of at most `limit` bytes.
+    pub async fn read(
+        request: Request,
+        reader: &BodyReader,
+        limit: usize,
+    ) -> Result<Self, ApiError> {
+        let room = room_of(&request, reader);
+        Self::read_in(room, request, reader, limit).await
     }
 
-    /// The same in this room.
+    /// Does the same within this memory.
     pub async fn read_in(
         room: BodyRoom<'_>,
         request: Request,
-        app: &App,
+        reader: &BodyReader,
         limit: usize,
     ) -> Result<Self, ApiError> {
         let headers = request.headers();
         let content_type = headers.get(header::CONTENT_TYPE).map(HeaderValue::as_bytes);
-        // No body at all needs no type; what needs a body finds it empty.
+        // A request without a body needs no content type; a handler that requires a body finds it empty.
         let bodiless = content_type.is_none() && request.body().is_end_stream();
         if !bodiless && !is_json(content_type) {
             return Err(ApiError::new(
@@ -119,15 +147,19 @@ impl JsonBody {
                 "Send the body as application/json.",
             ));
         }
-        let (bytes, room) = read(request, app, room, limit, too_large).await?;
+        let (bytes, room) = read(request, reader, room, limit, too_large).await?;
         Ok(Self { bytes, room })
     }
 }
 
-impl FromRequest<App> for FormOrJsonBody {
+impl<S: Send + Sync> FromRequest<S> for FormOrJsonBody
+where
+    BodyReader: FromRef<S>,
+{
     type Rejection = ApiError;
 
-    async fn from_request(request: Request, app: &App) -> Result<Self, ApiError> {
+    async fn from_request(request: Request, state: &S) -> Result<Self, ApiError> {
+        let reader = &BodyReader::from_ref(state);
         let content_type = request.headers().get(header::CONTENT_TYPE);
         let text = content_type.and_then(|content_type| content_type.to_str().ok());
         let boundary = text.and_then(|text| multer::parse_boundary(text).ok());
@@ -137,9 +169,9 @@ impl FromRequest<App> for FormOrJsonBody {
                 "Send the body as multipart/form-data, or as application/json.",
             ));
         }
-        let limit = app.config.limits.bodies.body_bytes.get();
-        let room = room_of(&request, app);
-        let (bytes, room) = read(request, app, room, limit, too_large).await?;
+        let limit = reader.limits.body_bytes.get();
+        let room = room_of(&request, reader);
+        let (bytes, room) = read(request, reader, room, limit, too_large).await?;
         Ok(Self {
             bytes,
             boundary,
@@ -148,17 +180,16 @@ impl FromRequest<App> for FormOrJsonBody {
     }
 }
 
-/// The room that there is for a request's body.
-fn room_of<'a>(request: &Request, app: &'a App) -> BodyRoom<'a> {
+/// Returns the memory for a request's body.
+fn room_of<'a>(request: &Request, reader: &'a BodyReader) -> BodyRoom<'a> {
     let account = request.extensions().get::<AccountId>();
-    app.admission.body_room(account)
+    reader.admission.body_room(account)
 }
 
-/// Reads a body of at most so many bytes, in the time that it may take. What is refused is left unread: the connection sees
-/// to it.
+/// Reads a body within the limit of bytes and time. A rejected body stays unread; the connection handles it.
 async fn read(
     request: Request,
-    app: &App,
+    reader: &BodyReader,
     mut room: BodyRoom<'_>,
     limit: usize,
     too_large: fn(usize) -> ApiError,
@@ -188,13 +219,14 @@ async fn read(
             if length > limit {
                 return Err(too_large(limit));
             }
-            // As it arrives: who says that much will come, and has it come slowly, must not keep room from others.
+            // Memory is reserved as the bytes arrive: a client that announces a large body and sends it slowly must not
+            // take memory from others.
             room.grow_to(length).await?;
             bytes.extend_from_slice(&data);
         }
         Ok(bytes.freeze())
     };
-    let timeout = app.config.limits.bodies.body_timeout();
+    let timeout = reader.limits.body_timeout();
     let bytes = tokio::time::timeout(timeout, all).await.map_err(|_| {
         ApiError::new(
             ErrorCode::RequestTimeout,
@@ -205,20 +237,20 @@ async fn read(
 }
 
 fn broke_off() -> ApiError {
-    ApiError::new(ErrorCode::InvalidRequest, "The body broke off.")
+    ApiError::new(ErrorCode::InvalidRequest, "The body is incomplete.")
 }
 
 fn is_json(content_type: Option<&[u8]>) -> bool {
     essence(content_type.unwrap_or_default()).eq_ignore_ascii_case(b"application/json")
 }
 
-/// A content type without its parameters.
+/// Returns a content type without its parameters.
 fn essence(content_type: &[u8]) -> &[u8] {
     let mut parts = content_type.split(|&byte| byte == b';');
     parts.next().unwrap_or_default().trim_ascii()
 }
 
-/// The first of the load steps, before there is anything to load.
+/// The size limit is the first load step, before any loading.
 fn component_too_large(limit: usize) -> ApiError {
     ApiError::new(
         ErrorCode::PluginRefused,

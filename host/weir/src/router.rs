@@ -1,4 +1,4 @@
-//! Every route on one page.
+//! All routes on one page.
 
 use axum::Router;
 use axum::extract::{FromRef, FromRequestParts, Request, State};
@@ -8,21 +8,22 @@ use axum::routing::{delete, get, post, put};
 use http::{HeaderName, HeaderValue, Uri};
 use weir_errors::{ApiError, ErrorCode};
 
-use crate::admin::AdminCaller;
-use crate::app::{App, Core};
+use crate::app::App;
+use crate::identity::admin::AdminCaller;
 use crate::inference::vendors::{images, messages, models, responses};
+use crate::node::Core;
 use crate::openapi::{self, Surface};
 use crate::payments::{auto_top_up, local};
 use crate::surround::surround;
 use crate::{
-    admin, billing, catalog, console, health, identity, inference, mcp, metrics, payments, plugins,
+    admin, billing, catalog, console, inference, keys, mcp, monitoring, payments, plugins,
     recordings, sessions, swarm, tasks, tools, vouchers,
 };
 
-/// Where the gateway behind an admin socket keeps what lasts, for commands to say; passwords masked.
+/// The header with the database behind an admin socket, for commands to show; passwords masked.
 pub const DATABASE: HeaderName = HeaderName::from_static("x-weir-database");
 
-/// The routes of the public service.
+/// Returns the routes of the public service.
 pub fn public(app: App) -> Router {
     let routes = Router::new()
         .route("/chat", post(inference::routes::create_chat_completion))
@@ -38,15 +39,12 @@ pub fn public(app: App) -> Router {
         .route("/v1/images/edits", post(images::create_image_edit))
         .route(
             "/api-keys",
-            post(identity::routes::create_api_key).get(identity::routes::list_api_keys),
+            post(keys::routes::create_api_key).get(keys::routes::list_api_keys),
         )
-        .route(
-            "/api-keys/{key_id}",
-            delete(identity::routes::revoke_api_key),
-        )
+        .route("/api-keys/{key_id}", delete(keys::routes::revoke_api_key))
         .route(
             "/api-keys/{key_id}/budgets",
-            put(identity::routes::set_key_budgets),
+            put(keys::routes::set_key_budgets),
         )
         .route("/webhooks/secret", get(tools::routes::get_webhook_secret))
         .route("/usage/me", get(billing::routes::get_usage))
@@ -81,13 +79,13 @@ pub fn public(app: App) -> Router {
         .route("/models", get(catalog::routes::list_models))
         .route("/v1/models", get(models::list_models))
         .route("/v1/models/{*id}", get(models::get_model))
-        .route("/health", get(health::get_health))
-        .route("/health/ready", get(health::get_readiness));
+        .route("/health", get(monitoring::health::get_health))
+        .route("/health/ready", get(monitoring::health::get_readiness));
     let routes = match app.config.is_dev() {
         true => routes.merge(development_routes()),
         false => routes,
     };
-    // Not for the public where there is another place.
+    // The metrics are on the internal listener if one exists.
     let routes = match app.config.internal_listen {
         Some(_) => routes.merge(document_route(Surface::Public)),
         None => routes
@@ -97,7 +95,7 @@ pub fn public(app: App) -> Router {
     finish(routes, app)
 }
 
-/// The routes for other services, on a port of its own.
+/// Returns the routes for services, on their own port.
 pub fn internal(app: App) -> Router {
     let routes = Router::new().route(
         "/internal/agent/code",
@@ -107,18 +105,18 @@ pub fn internal(app: App) -> Router {
     finish(routes.merge(document_route(Surface::Internal)), app)
 }
 
-/// The routes of an executor, for other services, on a port of its own.
+/// Returns an executor's routes for services, on their own port.
 pub fn executor(app: App) -> Router {
     let routes = Router::new()
         .route("/internal/agent/swarm", post(swarm::routes::run_swarm))
         .route("/internal/agent/execute", post(tasks::routes::execute_task))
-        .route("/health", get(health::get_health))
-        .route("/health/ready", get(health::get_readiness));
+        .route("/health", get(monitoring::health::get_health))
+        .route("/health/ready", get(monitoring::health::get_readiness));
     let routes = routes.merge(metrics_route());
     finish(routes.merge(document_route(Surface::Executor)), app)
 }
 
-/// The routes for whoever may open the admin socket.
+/// Returns the routes of the admin socket.
 pub fn local(app: App) -> Router {
     let routes = admin_routes()
         .merge(recording_routes())
@@ -142,16 +140,16 @@ async fn name_database(State(app): State<App>, request: Request, next: Next) -> 
     response
 }
 
-/// The routes for a command while no gateway runs. Errors are left as extensions of their responses.
+/// Returns the routes for a command while no gateway runs. Errors stay as extensions of their responses.
 pub fn without_gateway(core: Core) -> Router {
     user_and_key_routes().with_state(core)
 }
 
 fn metrics_route() -> Router<App> {
-    Router::new().route("/metrics", get(metrics::routes::get_metrics))
+    Router::new().route("/metrics", get(monitoring::metrics::get_metrics))
 }
 
-/// What a listener's routes are, for programs.
+/// Returns the route of a listener's OpenAPI document.
 fn document_route(surface: Surface) -> Router<App> {
     Router::new().route(
         "/openapi.json",
@@ -159,7 +157,7 @@ fn document_route(surface: Surface) -> Router<App> {
     )
 }
 
-/// Where users are sent to pay.
+/// Returns the routes of payments.
 fn payment_routes() -> Router<App> {
     Router::new()
         .route("/billing/checkout", post(payments::routes::create_checkout))
@@ -167,7 +165,7 @@ fn payment_routes() -> Router<App> {
         .route("/billing/portal", post(payments::routes::create_portal))
 }
 
-/// The pages of the processor of payments that development mode has.
+/// Returns the pages of development mode's payment processor.
 fn development_routes() -> Router<App> {
     Router::new()
         .route("/dev/payments/{page}", get(local::routes::show_page))
@@ -189,14 +187,14 @@ fn development_routes() -> Router<App> {
         )
 }
 
-/// What users reach of their sessions.
+/// Returns the users' routes of sessions.
 fn session_routes() -> Router<App> {
     Router::new()
         .route("/session/{id}/history", get(sessions::routes::show_history))
         .route("/session/{id}", delete(sessions::routes::delete_session))
 }
 
-/// What users reach of their swarms.
+/// Returns the users' routes of swarms.
 fn swarm_routes() -> Router<App> {
     Router::new()
         .route(
@@ -218,7 +216,7 @@ fn swarm_routes() -> Router<App> {
         )
 }
 
-/// What users reach of their tasks, and the web app's functions for them.
+/// Returns the users' routes of tasks, and the web app's functions for them.
 fn task_routes() -> Router<App> {
     Router::new()
         .route(
@@ -245,7 +243,7 @@ fn task_routes() -> Router<App> {
         )
 }
 
-/// What administrators reach.
+/// Returns the administrators' routes.
 fn admin_routes() -> Router<App> {
     Router::new()
         .route("/admin/usage", get(admin::routes::get_platform_usage))
@@ -276,7 +274,7 @@ fn admin_routes() -> Router<App> {
         .merge(user_and_key_routes())
 }
 
-/// What administrators do to users and keys, and what they read of it: with a gateway or without.
+/// Returns the administrators' routes of users, keys and their records: with a gateway or without.
 fn user_and_key_routes<S>() -> Router<S>
 where
     S: Clone + Send + Sync + 'static,
@@ -334,8 +332,7 @@ where
         )
 }
 
-/// What operators reach, administrators and other services, on either port.
-/// What is recorded of slots.
+/// Returns the routes of recordings, for administrators and services, on either port.
 fn recording_routes() -> Router<App> {
     Router::new()
         .route(
@@ -358,13 +355,13 @@ fn recording_routes() -> Router<App> {
         )
 }
 
-/// What operators decide of other servers' tools.
+/// Returns the operators' routes of remote MCP tools.
 fn remote_tool_routes() -> Router<App> {
     Router::new()
-        .route("/admin/mcp/tools", get(mcp::remote::routes::list_tools))
+        .route("/admin/mcp/tools", get(tools::remote::routes::list_tools))
         .route(
             "/admin/mcp/tools/{server}/{tool}/approve",
-            post(mcp::remote::routes::approve_tool),
+            post(tools::remote::routes::approve_tool),
         )
 }
 
@@ -409,16 +406,15 @@ fn finish(routes: Router<App>, app: App) -> Router {
 async fn unknown_route(uri: Uri) -> ApiError {
     let message = match vendors_path(uri.path()) {
         Some(path) => format!(
-            "There is nothing at this path; you may mean {path}. The base URL of OpenAI's SDKs ends in /v1, that of Anthropic's \
-             before it."
+            "This path does not exist; you may mean {path}. The base URL for OpenAI's SDKs ends in /v1, the one for Anthropic's \
+             SDKs does not."
         ),
-        None => "There is nothing at this path.".to_owned(),
+        None => "This path does not exist.".to_owned(),
     };
     ApiError::new(ErrorCode::NotFound, message)
 }
 
-/// Where a vendor's endpoint is that was looked for without `/v1`, or with two of it, as with a base URL that lacks it or
-/// a path that repeats it.
+/// Returns the vendor's endpoint for a path with a missing or a repeated `/v1`, from an incorrect base URL.
 fn vendors_path(path: &str) -> Option<&'static str> {
     let path = path.strip_prefix("/v1").unwrap_or(path);
     let path = path.strip_prefix("/v1").unwrap_or(path);
@@ -437,6 +433,6 @@ fn vendors_path(path: &str) -> Option<&'static str> {
 async fn wrong_method() -> ApiError {
     ApiError::new(
         ErrorCode::MethodNotAllowed,
-        "This path does not take that method; the Allow header lists those it takes.",
+        "This path does not support the method; the Allow header lists the supported methods.",
     )
 }

@@ -1,13 +1,13 @@
-//! Shares: how much each holder has taken of something that there is only so much of, so that none takes it all.
+//! Shares: the amount of a limited resource that each holder has taken, so that no holder takes all of it.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// What is taken, by holder: an account, an upstream, a slot.
+/// Amounts, by holder: an account, an upstream, a slot.
 #[derive(Debug, Default)]
 pub struct Shares(Mutex<HashMap<Arc<str>, u32>>);
 
-/// What one taker of a holder's has taken. Given back when dropped.
+/// The amount of one taker of a holder. Dropping it returns the amount.
 #[derive(Debug)]
 pub struct Share {
     of: Arc<Shares>,
@@ -16,7 +16,7 @@ pub struct Share {
 }
 
 impl Shares {
-    /// Begins to take for a holder: nothing yet.
+    /// Makes an empty share of a holder.
     pub fn of(self: &Arc<Self>, holder: &str) -> Share {
         Share {
             of: self.clone(),
@@ -25,20 +25,20 @@ impl Shares {
         }
     }
 
-    /// Takes one for a holder, unless all of theirs have `most`.
+    /// Takes one for a holder, unless the holder has `most` in total.
     pub fn take_one(self: &Arc<Self>, holder: &str, most: u32) -> Option<Share> {
         let mut share = self.of(holder);
         share.take(1, most).then_some(share)
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<Arc<str>, u32>> {
-        // Numbers alone: no panic leaves them half changed.
+        // The map contains only numbers: no panic leaves it inconsistent.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Share {
-    /// Takes more, unless all of the holder's would have more than `most`; whether it did.
+    /// Takes more, unless the holder would have more than `most` in total; returns whether it did.
     pub fn take(&mut self, more: u32, most: u32) -> bool {
         let mut all = self.of.lock();
         let held = all.get(&self.holder).copied().unwrap_or_default();
@@ -56,7 +56,7 @@ impl Drop for Share {
         let mut all = self.of.lock();
         if let Some(held) = all.get_mut(&self.holder) {
             *held -= self.taken;
-            // Holders are strangers: one who has nothing must not stay.
+            // Strangers create holders, so empty ones are removed.
             if *held == 0 {
                 all.remove(&self.holder);
             }

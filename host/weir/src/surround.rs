@@ -1,5 +1,5 @@
-//! What surrounds every request, whatever its route: what is known of it, who may reach development mode, CORS, errors and
-//! panics as the documented body, and the headers that every answer has.
+//! The layer around every request of every route: the request's context, the restriction of development mode, CORS,
+//! errors and panics as the documented body, and the headers of every response.
 
 use std::net::IpAddr;
 use std::panic::AssertUnwindSafe;
@@ -14,27 +14,28 @@ use ipnet::IpNet;
 use tracing::Instrument;
 use weir_errors::{ApiError, ErrorCode, OwnWords};
 
-use crate::admin::LocalPeer;
 use crate::app::App;
 use crate::context::{REQUEST_ID, RequestContext};
 use crate::cors;
 use crate::identity::RateSlot;
+use crate::identity::admin::LocalPeer;
 use crate::identity::client_address::ClientAddress;
 use weir_storage::cache::RateDecision;
 
-/// The IP address at the other end of a request's connection.
+/// The IP address of a connection's peer.
 #[derive(Debug, Clone, Copy)]
 pub struct Peer(pub IpAddr);
 
-/// Why a request is refused before any route sees it: its connection has no room for it, or its head is none.
+/// The reason for which weir rejects a request before any route: its connection has no slot for it, or its head is
+/// invalid.
 #[derive(Debug, Clone)]
 pub struct Shed(pub ApiError);
 
-/// An error whose response has its body already, in words of its own: a page.
+/// An error whose response already has its own body: a page.
 #[derive(Debug, Clone)]
 pub struct Told(pub ApiError);
 
-/// Of a response that is the same for everybody, and for ever at its path.
+/// The mark of a response that is equal for all clients, and permanent at its path.
 #[derive(Debug, Clone)]
 pub struct Lasting;
 
@@ -76,7 +77,7 @@ pub async fn surround(State(app): State<App>, mut request: Request, next: Next) 
         }
         headers.insert(REQUEST_ID, id);
     }
-    // An answer is one user's, and what it says is what it is.
+    // A response belongs to one user, and its content type is as declared.
     let caching = match is_lasting {
         true => "public, max-age=31536000, immutable",
         false => "no-store",
@@ -87,13 +88,13 @@ pub async fn surround(State(app): State<App>, mut request: Request, next: Next) 
         HeaderValue::from_static("nosniff"),
     );
     if app.draining.is_cancelled() {
-        // Who keeps the connection finds it closed; elsewhere is another gateway.
+        // The client must not reuse the connection; its next one may reach another gateway.
         headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
     }
     response
 }
 
-/// The answer of the route, or what stands before all routes.
+/// Returns the route's response, or the response of a check before all routes.
 async fn answer(
     app: &App,
     mut request: Request,
@@ -107,8 +108,8 @@ async fn answer(
     if app.config.is_dev() && !is_local {
         return Err(ApiError::new(
             ErrorCode::DevelopmentMode,
-            "This gateway is in development mode and serves its own machine only, without a proxy; \
-             set `dev = false` to serve others.",
+            "This gateway is in development mode and serves only its own machine, without a proxy; \
+             set `dev = false` to serve other machines.",
         ));
     }
     if may_share && cors::is_preflight(request.method(), request.headers()) {
@@ -120,7 +121,7 @@ async fn answer(
         .map_err(|_| ApiError::internal())
 }
 
-/// Writes errors as their client is told them, and notes how the request was answered.
+/// Writes an error in the format of its client, and records the response.
 fn render(answered: Result<Response, ApiError>, context: &RequestContext) -> Response {
     let (error, allow) = match answered {
         Err(error) => (error, None),
@@ -131,7 +132,7 @@ fn render(answered: Result<Response, ApiError>, context: &RequestContext) -> Res
             return response;
         }
         Ok(mut response) => match error_of(&mut response) {
-            // axum says here which methods a path takes.
+            // axum sets the path's methods in this header.
             Some(error) => (error, response.headers_mut().remove(header::ALLOW)),
             None => {
                 context.note_answer(response.status(), None);
@@ -155,7 +156,7 @@ fn error_of(response: &mut Response) -> Option<ApiError> {
     }
     let status = response.status();
     match response.extensions_mut().remove::<ApiError>() {
-        // No handler's doing: an extractor of axum's, whose text is not ours.
+        // An extractor of axum has rejected the request with its own text.
         None if status.is_client_error() || status.is_server_error() => Some(
             ApiError::new(ErrorCode::InvalidRequest, "The request is malformed.")
                 .with_status(status),
@@ -164,8 +165,8 @@ fn error_of(response: &mut Response) -> Option<ApiError> {
     }
 }
 
-/// The fields of draft-ietf-httpapi-ratelimit-headers: requests in a minute, what is left of them, and the
-/// seconds until all are there again.
+/// Writes the headers of draft-ietf-httpapi-ratelimit-headers: requests per minute, the remaining requests, and the
+/// seconds until the limit is complete again.
 fn show_rate(rate: &RateDecision, headers: &mut HeaderMap) {
     let policy = format!("\"requests\";q={};w=60", rate.limit);
     let seconds = rate.reset_after.as_millis().div_ceil(1_000);
@@ -177,8 +178,8 @@ fn show_rate(rate: &RateDecision, headers: &mut HeaderMap) {
     }
 }
 
-/// Warns, once, of what looks like a proxy of the operator's own that is not among the trusted ones: all its
-/// clients would be limited, and shut out, as one.
+/// Warns once about a probable proxy of the operator that is missing from the trusted ones: rate limits and lockouts
+/// would treat all its clients as one.
 fn warn_of_unnamed_proxy(peer: IpAddr, headers: &HeaderMap, trusted: &[IpNet]) {
     static WARNED: AtomicBool = AtomicBool::new(false);
     let peer = peer.to_canonical();
@@ -194,7 +195,7 @@ fn warn_of_unnamed_proxy(peer: IpAddr, headers: &HeaderMap, trusted: &[IpNet]) {
         tracing::warn!(
             %peer,
             "requests with forwarding headers come from a private address that is not a trusted proxy; \
-             if it is yours, add it to `trusted_proxies`, else all its clients count as one"
+         if it is your proxy, add it to `trusted_proxies`, otherwise all its clients count as one"
         );
     }
 }
@@ -207,8 +208,8 @@ fn is_forwarded(headers: &HeaderMap) -> bool {
     })
 }
 
-/// Whether a request came from this machine without a proxy, as far as its headers tell. A page in a
-/// browser that has its name resolved to this machine sends its own name as the host.
+/// Returns whether a request came from this machine without a proxy, according to its headers. A page in a browser that
+/// resolves its own name to this machine sends its own name as the host.
 fn is_local(headers: &HeaderMap) -> bool {
     let host = headers
         .get(header::HOST)

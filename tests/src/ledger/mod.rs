@@ -1,6 +1,6 @@
-//! What the ledger is held against: an [`oracle`] of its rules, and a [`simulation`] of everything that can
-//! happen to its committer. `tests/it/ledger.rs` runs a little of both, `cargo torture L1 L2` a lot.
-//! Reports are held against requests that were [`Served`].
+//! The references for the ledger: an [`oracle`] of its rules, and a [`simulation`] of failures of its committer.
+//! `tests/it/ledger.rs` runs a little of both, `cargo torture L1 L2` a lot. Reports are compared with the requests of
+//! [`Served`].
 
 pub mod oracle;
 pub mod random;
@@ -14,7 +14,7 @@ use weir_ledger::{
 use weir_storage::Database;
 use weir_storage::ids;
 
-/// Makes users, as somebody who signs in does.
+/// Creates users, as a sign-in does.
 pub async fn create_users(database: &Database, ids: impl Iterator<Item = &str>, created_at: i64) {
     for id in ids {
         sqlx::query("INSERT INTO users (id, created_at) VALUES ($1, $2)")
@@ -26,18 +26,18 @@ pub async fn create_users(database: &Database, ids: impl Iterator<Item = &str>, 
     }
 }
 
-/// A request that was served, as the ledger has it.
+/// A served request, as the ledger records it.
 #[derive(Debug, Clone, Copy)]
 pub struct Served<'a> {
-    /// The source of the request.
+    /// The user who sent the request.
     pub user: &'a str,
-    /// For what.
+    /// The model.
     pub model: &'a str,
-    /// The provider that answered.
+    /// The provider that responded.
     pub provider: &'a str,
     /// The charge, in micro-credits.
     pub credits: i64,
-    /// What the provider asks, in nano-USD.
+    /// The provider's cost, in nano-USD.
     pub cost: i64,
 }
 
@@ -85,13 +85,13 @@ pub async fn settle(app: &App, hold: HoldId, request: Served<'_>) {
     commit(app, request.user, Action::Settle(settle)).await;
 }
 
-/// Has a request be served at this moment, from hold to settlement.
+/// Serves a request at this moment, from hold to settlement.
 pub async fn serve(app: &App, request: Served<'_>) {
     let hold = hold(app, request).await;
     settle(app, hold, request).await;
 }
 
-/// Does something to an account at this moment, which must not be refused.
+/// Applies an action to an account at this moment, which must succeed.
 pub async fn commit(app: &App, user: &str, action: Action) {
     let operation = Operation {
         account: AccountId(user.to_owned()),

@@ -1,10 +1,9 @@
-//! The ledger's rules once more, told another way.
+//! An independent implementation of the ledger's rules.
 //!
-//! Where the ledger keeps sums of balances and of what is held, the oracle keeps *lots*: each period's plan
-//! credits are a lot of their own, what was bought is one more. A hold takes credits out of lots and puts them
-//! back; what is put back into the lot of a past period is gone. Whatever was done under an id is remembered as it
-//! was asked for and answered. Where the ledger counts for budgets, the oracle
-//! adds up all that was ever charged. Random histories go through both, in random batches.
+//! The ledger keeps sums of balances and holds; the oracle keeps *lots*: each period's plan credits are a lot, and
+//! bought credits are one more. A hold takes credits out of lots and puts them back; credits put back into the lot of
+//! a past period are lost. The oracle remembers each id's request and result. The ledger keeps counters for budgets;
+//! the oracle adds up all charges. Random histories go through both, in random batches.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -23,17 +22,17 @@ use super::random::Random;
 
 const START: Millis = Millis(1_750_000_000_000);
 
-/// Few, so that operations meet; the first one is in every second operation.
+/// Few accounts, so that operations meet; every second operation uses the first one.
 const ACCOUNTS: usize = 12;
 
-/// Holds of an account that operations still come back to.
+/// Holds of an account that later operations may use.
 const REMEMBERED: usize = 24;
 
 /// The oracle's view of all accounts.
 #[derive(Default)]
 struct Oracle {
     accounts: BTreeMap<String, Lots>,
-    /// Operations with an id: what was asked for and of whom, and the answer.
+    /// Operations with an id: the request, its account and the result.
     done: HashMap<String, (AccountId, Action, Done)>,
 }
 
@@ -42,16 +41,16 @@ struct Lots {
     created_at: Millis,
     plan: Plan,
     period: Option<Period>,
-    /// Credits of each period's lot that are free; all but the last one are closed.
+    /// Free credits of each period's lot; all except the last one are closed.
     periods: Vec<i64>,
     top_up: i64,
     owed: i64,
-    /// Whether the paid plan ends with its period.
+    /// The paid plan ends with its period.
     ends: bool,
     holds: HashMap<String, Taken>,
-    /// Budgets by whose they are, each with the moment it was set and how many charges there were.
+    /// Budgets by their scope, each with the moment of its setting and the number of charges by then.
     budgets: BTreeMap<Option<String>, Vec<(Budget, Millis, usize)>>,
-    /// All that was charged, or given back: when, and for whose budgets.
+    /// All charges and refunds: the moment, the key and the amount.
     charges: Vec<(Millis, Option<String>, i64)>,
     /// The latest holds, for the generator.
     recent: Vec<String>,
@@ -60,10 +59,10 @@ struct Lots {
 #[derive(Clone)]
 struct Taken {
     open: Open,
-    /// The key whose budgets it counts for.
+    /// The key whose budgets count the hold.
     key: Option<String>,
     lot: usize,
-    /// What it has taken out of its period's lot and of what was bought, and has not spent.
+    /// Unspent credits that it has taken out of its period's lot and out of bought credits.
     keeps: (i64, i64),
     spent: (i64, i64),
     lost: i64,
@@ -85,14 +84,14 @@ impl Lots {
         self.pay_debts(Pool::Plan, credits);
     }
 
-    /// Takes what is owed out of credits that have just come to a pool.
+    /// Pays debts with credits that a pool has just received.
     fn pay_debts(&mut self, pool: Pool, credits: i64) {
         let paid = credits.min(self.owed);
         self.owed -= paid;
         *self.pool(pool) -= paid;
     }
 
-    /// What is free of a pool, of which there is one when a period has begun.
+    /// Returns the free credits of a pool. A plan's pool exists once a period has begun.
     fn pool(&mut self, pool: Pool) -> &mut i64 {
         if self.periods.is_empty() {
             self.periods.push(0);
@@ -125,7 +124,7 @@ impl Lots {
         self.periods.last().unwrap_or(&0) + self.top_up
     }
 
-    /// Takes out of a lot, if it is the open one, and then out of what was bought.
+    /// Takes credits out of a lot, if it is the open one, and then out of bought credits.
     fn take(&mut self, lot: usize, amount: i64) -> (i64, i64) {
         let mut of_plan = 0;
         if lot + 1 == self.periods.len() {
@@ -137,7 +136,7 @@ impl Lots {
         (of_plan, bought)
     }
 
-    /// Puts back what a hold took, to its parent if that is open.
+    /// Puts back a hold's credits, to its parent if that is open.
     fn put_back(&mut self, hold: &Taken, credits: (i64, i64)) {
         if let Some(parent) = self.open_parent(hold) {
             parent.keeps = (parent.keeps.0 + credits.0, parent.keeps.1 + credits.1);
@@ -155,7 +154,7 @@ impl Lots {
         (parent.state == HoldState::Open).then_some(parent)
     }
 
-    /// The budget that does not allow a hold, looked for in all that was ever charged.
+    /// Returns the budget that forbids a hold, computed from all charges.
     fn exceeded(&self, open: &Open, at: Millis) -> Option<Exceeded> {
         let mut worst: Option<Exceeded> = None;
         let whose = [None, open.key_id.clone()];
@@ -224,14 +223,14 @@ impl Lots {
         self.budgets.insert(set.key_id.clone(), kept.collect());
     }
 
-    /// Makes what a hold has spent and lost be `total`.
+    /// Sets the spent and lost credits of a hold to `total`.
     fn spend(&mut self, id: &str, total: i64, at: Millis) {
         let mut hold = self.holds[id].clone();
         let before = hold.spent.0 + hold.spent.1;
         let mut more = total - hold.total;
         hold.total = total;
         if more >= 0 {
-            // Credit by credit would do the same: its own, its parent's, what is free, nobody's.
+            // The sum in one step, equal to credit by credit: its own, its parent's, free credits, nobody's.
             let own = (
                 more.min(hold.keeps.0),
                 (more - more.min(hold.keeps.0)).min(hold.keeps.1),
@@ -564,7 +563,7 @@ fn fits(credits: Credits) -> bool {
     (0..=1_000_000_000_000_000).contains(&credits.micro())
 }
 
-/// Makes up histories that meet every rule.
+/// A generator of valid histories.
 struct Generator {
     random: Random,
     now: Millis,
@@ -578,7 +577,7 @@ impl Generator {
         if self.random.below(20_000) == 0 {
             self.now = self.now.plus_days(self.random.up_to(40));
         }
-        // What was asked for before, word for word.
+        // An exact repetition of an earlier request.
         if self.random.percent(10)
             && let Some(operation) = self.random.choose(&self.past)
         {
@@ -696,7 +695,7 @@ impl Generator {
         }
     }
 
-    /// Of a settlement or checkpoint: within the hold mostly, now and then all of it, or more than all.
+    /// Draws the price of a settlement or checkpoint: mostly within the hold, sometimes all of it, or more.
     fn price(&mut self, hold: &Taken) -> i64 {
         let amount = hold.open.amount.micro();
         match self.random.below(20) {
@@ -776,7 +775,7 @@ impl Generator {
 
     fn grant(&mut self, account: Option<&Lots>) -> Action {
         let mut start = Millis(self.now.0 - self.random.up_to(86_400_000));
-        // The same period once more, perhaps of another plan.
+        // The same period again, possibly with another plan.
         if self.random.percent(40)
             && let Some(current) = account.and_then(|account| account.period)
         {
@@ -808,14 +807,14 @@ fn account_id(index: usize) -> String {
     format!("usr_{index:03}")
 }
 
-/// What a run has shown.
+/// The result of a run.
 #[derive(Debug, Default)]
 pub struct Report {
-    /// Operations that were done on both.
+    /// Operations that ran on both.
     pub operations: usize,
-    /// Those of them that were refused.
+    /// Refused operations.
     pub refused: usize,
-    /// Batches that they came in.
+    /// Batches of the operations.
     pub batches: usize,
 }
 
@@ -824,7 +823,7 @@ pub async fn compare(database: &Database, seed: u64, operations: usize) -> Resul
     let names: Vec<_> = (0..ACCOUNTS).map(account_id).collect();
     create_users(database, names.iter().map(|name| &**name), START.0).await;
     let store = Store::new(database.clone());
-    // Every hold is of one run, so that none is an orphan.
+    // All holds belong to one run, so none is an orphan.
     let renewed = store
         .renew_lease(&boot(), START, Millis(i64::MAX / 2))
         .await;
@@ -863,7 +862,7 @@ pub async fn compare(database: &Database, seed: u64, operations: usize) -> Resul
             batch.push(operation);
         }
         commit(&store, &batch, &expected, seed, &mut report).await?;
-        // As after a commit whose answer was lost.
+        // A repetition, as after a commit whose response was lost.
         if generator.random.percent(3) {
             let expected: Vec<_> = batch
                 .iter()

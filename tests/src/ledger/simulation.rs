@@ -1,10 +1,10 @@
-//! Everything that can happen to the ledger's committer, from a seed.
+//! A simulation of the ledger's committer and its failures, from a seed.
 //!
-//! Some nodes, each with a committer that a loop steps by hand, share a store that holds accounts in memory
-//! and applies the ledger's own operations to them. Commits fail before anything is done, or lose their answer
-//! before or after; they land when their node is gone, or give up by then the locks that they had; nodes crash; leases lapse
-//! while their node lives; requests are repeated, overtake each other, and stop waiting. When all is
-//! quiet, what the store holds must be sound, and what anybody was told must be true.
+//! Some nodes, each with a committer that a loop steps by hand, share a store that holds accounts in memory and
+//! applies the ledger's own operations to them. Commits fail before any change, or lose their response before or
+//! after it; they land after their node is gone, or release their locks by then; nodes crash; leases expire while
+//! their node lives; requests are repeated, overtake each other, and stop waiting. At rest, the store must be sound,
+//! and every response must have been true.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -26,31 +26,31 @@ const ACCOUNTS: usize = 3;
 const NODES: usize = 3;
 const STEPS: usize = 400;
 
-/// A defect to find.
+/// A planted defect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Plant {
-    /// None.
+    /// No defect.
     Nothing,
-    /// A settlement that comes again is posted again.
+    /// A repeated settlement is posted again.
     DoubleSettle,
 }
 
-/// How much happened in a run.
+/// The event counts of a run.
 #[derive(Debug, Default, Clone, Copy)]
 pub struct Happened {
-    /// Batches that were committed.
+    /// Successful commits.
     pub commits: usize,
-    /// Commits that failed, or whose answer was lost.
+    /// Commits that failed, or whose response was lost.
     pub failures: usize,
     /// Nodes that crashed.
     pub crashes: usize,
-    /// Requests that were made.
+    /// Requests.
     pub requests: usize,
     /// Holds that were settled for a node that was gone, or seemed to be.
     pub expired: usize,
 }
 
-/// What the nodes share.
+/// The shared state of the nodes.
 struct Shared {
     accounts: BTreeMap<AccountId, Account>,
     history: BTreeMap<AccountId, Vec<Entry>>,
@@ -63,7 +63,7 @@ struct Node {
     busy: bool,
 }
 
-/// Who waits for an answer.
+/// The waiter for a response.
 struct Waiter {
     asked: Operation,
     gone: Rc<Cell<bool>>,
@@ -85,14 +85,14 @@ impl Reply for Waiter {
     }
 }
 
-/// A request, as far as it has come.
+/// A request and its progress.
 struct Request {
     account: AccountId,
     node: usize,
     boot: BootId,
     hold: HoldId,
     gone: Rc<Cell<bool>>,
-    /// How it ends: the price, or nothing delivered.
+    /// Its end: the price, or `None` if nothing was delivered.
     price: Option<i64>,
     opened: bool,
     ended: bool,
@@ -106,7 +106,7 @@ struct Simulation {
     answers: Rc<RefCell<Vec<(Operation, Outcome)>>>,
     told: Vec<(Operation, Outcome)>,
     asked: Vec<Operation>,
-    /// Commits that nobody knows of any more, still under way.
+    /// Commits that are still under way after their node gave them up.
     adrift: Vec<Vec<Operation>>,
     dead_boots: Vec<BootId>,
     boots: usize,
@@ -114,7 +114,7 @@ struct Simulation {
     happened: Happened,
 }
 
-/// Runs one seed; an error is what was found to be wrong.
+/// Runs one seed; an error is the first fault.
 pub fn simulate(seed: u64, plant: Plant) -> Result<Happened, String> {
     let mut simulation = Simulation::new(seed, plant);
     for _ in 0..STEPS {
@@ -269,7 +269,7 @@ impl Simulation {
         self.ask(node, account, open, Some(gone));
     }
 
-    /// A request whose hold is open has a checkpoint, or ends.
+    /// Advances a request with an open hold: a checkpoint, or its end.
     fn request_goes_on(&mut self) {
         let going_on: Vec<_> = (0..self.requests.len())
             .filter(|index| {
@@ -347,7 +347,7 @@ impl Simulation {
         node.busy = next != Next::Idle;
     }
 
-    /// The store is done with a node's batch, in one way or another.
+    /// Ends a node's batch in the store, with success or one of the failures.
     fn node_commits(&mut self, node: usize, only_well: bool) {
         if !self.nodes[node].busy {
             return;
@@ -355,7 +355,7 @@ impl Simulation {
         let batch = self.nodes[node].committer.batch().to_vec();
         let waits = self.is_locked(&batch) && !only_well && self.random.percent(50);
         let fate = if waits {
-            // For too long.
+            // Longer than the time limit.
             70
         } else {
             self.locks_are_freed(&batch);
@@ -385,8 +385,8 @@ impl Simulation {
         node.busy = node.committer.step([Input::Committed(result)]) != Next::Idle;
     }
 
-    /// Its answer is lost, and it still has its accounts locked: it lands, or is rolled back, before anybody
-    /// else gets to them.
+    /// Ends a commit whose response is lost and whose accounts are still locked: it lands or rolls back before any
+    /// other access.
     fn drifting_commit_lands(&mut self) {
         if !self.adrift.is_empty() {
             let index = self.random.below(self.adrift.len());
@@ -416,12 +416,12 @@ impl Simulation {
         }
     }
 
-    /// Somebody asks again for what was asked for before, wherever that has come to.
+    /// Repeats an earlier request, in any state.
     fn repeat(&mut self) {
         let Some(operation) = self.random.choose(&self.asked).cloned() else {
             return;
         };
-        // Whoever opens a hold asks once, and asks nobody else.
+        // The opening of a hold is requested once, from one node.
         if !matches!(operation.action, Action::Open { .. }) {
             let node = self.random.below(NODES);
             self.submit(node, operation, Some(Rc::default()));
@@ -444,7 +444,7 @@ impl Simulation {
         let index = self.random.below(NODES);
         let fresh = self.new_node();
         let crashed = std::mem::replace(&mut self.nodes[index], fresh);
-        // A commit may be on its way all the same.
+        // A commit may be under way all the same.
         if crashed.busy && self.random.percent(50) {
             self.adrift.push(crashed.committer.batch().to_vec());
         }
@@ -497,7 +497,7 @@ impl Simulation {
         self.ask(node, account, action, Some(Rc::default()));
     }
 
-    /// Requests hear what they were told.
+    /// Delivers responses to requests.
     fn hear(&mut self) {
         let answers: Vec<_> = self.answers.borrow_mut().drain(..).collect();
         for (operation, outcome) in answers {
@@ -514,7 +514,7 @@ impl Simulation {
         }
     }
 
-    /// Nothing fails any more; every request that lives ends, and every sweep is made.
+    /// Stops all failures; every live request ends, and every sweep runs.
     fn come_to_rest(&mut self) {
         while !self.adrift.is_empty() {
             self.drifting_commit_lands();
@@ -588,7 +588,7 @@ impl Simulation {
         self.told.iter().try_for_each(|told| self.is_true(told))
     }
 
-    /// Whether what somebody was told is still so.
+    /// Checks that an earlier response still holds.
     fn is_true(&self, (operation, outcome): &(Operation, Outcome)) -> Result<(), String> {
         let account = &self.shared.accounts[&operation.account];
         let lie = || {
@@ -626,7 +626,7 @@ impl Simulation {
     }
 }
 
-/// Whether a hold has ended as often as it should, and its entries say what it has posted.
+/// Checks that a hold has ended exactly once, and that its entries equal its postings.
 fn hold_is_sound(
     entries: &[Entry],
     hold_id: &HoldId,

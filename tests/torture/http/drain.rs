@@ -1,5 +1,5 @@
-//! H4: SIGTERM while streams are open, over both versions: it ends in time, nothing is held after, and nobody hears of anything
-//! but the end.
+//! H4: SIGTERM with open streams, over both versions: the process ends in time, no hold remains, and every client
+//! gets a proper end.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -12,14 +12,14 @@ use crate::process::{Node, Stores, provider};
 
 const STREAMS: usize = if cfg!(debug_assertions) { 60 } else { 200 };
 
-/// What requests under way are given, and how long all of it may take.
+/// Time limit of requests under way, and of the complete shutdown.
 const SHUTDOWN: Duration = Duration::from_secs(if cfg!(debug_assertions) { 5 } else { 30 });
 const EXIT_WITHIN: Duration = Duration::from_secs(if cfg!(debug_assertions) { 10 } else { 35 });
 
 pub(crate) fn run() -> bool {
     weir::server::descriptors::raise(4 * STREAMS as u64);
     crate::runtime(2).block_on(async {
-        // Some are over in time, the others never.
+        // Some end in time, the others never.
         let (ending, endless) = (Upstream::start().await, Upstream::start().await);
         let texts = ["word "; 20];
         ending.always(Reply::chat_stream(texts).pausing(SHUTDOWN / 40));
@@ -72,7 +72,7 @@ pub(crate) fn run() -> bool {
     })
 }
 
-/// How a stream ends: whole, with this code, or otherwise.
+/// Returns a stream's end: complete, an error code, or another.
 async fn end_of(stream: EventStream) -> String {
     let events = stream.try_rest().await;
     match events.last().map(String::as_str) {

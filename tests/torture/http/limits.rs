@@ -1,4 +1,5 @@
-//! H2: heads and bodies beyond every limit, over and over, in both versions: each hears so, and memory stays.
+//! H2: headers and bodies beyond every limit, many times, in both versions: each gets its error, and memory stays
+//! constant.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -12,10 +13,10 @@ use crate::process::{Node, Stores};
 
 const ROUNDS: u32 = if cfg!(debug_assertions) { 20 } else { 500 };
 
-/// What all of it may add to the memory in use.
+/// Limit of the memory growth.
 const MEMORY_LIMIT_KIB: usize = 48 << 10;
 
-/// Frames and requests of an attack that is to be cut, at most.
+/// Maximum frames and requests of an attack that must be cut.
 const FLOOD: usize = 1_000_000;
 
 pub(crate) fn run() -> bool {
@@ -50,7 +51,7 @@ pub(crate) fn run() -> bool {
                     wrong.push(what.to_owned());
                 }
             }
-            // The first round has made what is kept anyway.
+            // The first round has allocated the permanent memory.
             if round == 0 {
                 before = node.resident_kib();
             }
@@ -71,7 +72,7 @@ pub(crate) fn run() -> bool {
     })
 }
 
-/// A name, a request, the status that it must have.
+/// Returns cases: a name, a request, the required status.
 fn cases(address: SocketAddr, key: &str) -> Vec<(&'static str, Vec<u8>, u16)> {
     let post = |headers: &str, body: &[u8]| {
         let head = format!(
@@ -119,7 +120,8 @@ fn cases(address: SocketAddr, key: &str) -> Vec<(&'static str, Vec<u8>, u16)> {
     ]
 }
 
-/// Writes as much as is taken, and reads to the end. Who says that nothing more comes before an answer is there, has hung up.
+/// Writes as much as the gateway accepts, and reads to the end. A client that half-closes before the response counts
+/// as disconnected.
 async fn say(address: SocketAddr, request: &[u8]) -> String {
     let socket = TcpStream::connect(address).await.expect("it listens");
     let (mut read, mut write) = socket.into_split();
@@ -132,7 +134,7 @@ async fn say(address: SocketAddr, request: &[u8]) -> String {
     String::from_utf8_lossy(&answer).into_owned()
 }
 
-/// What a request with so many headers of this size is answered.
+/// Returns the response to a request with this many headers of this size.
 async fn large_head(address: SocketAddr, headers: usize, bytes: usize) -> Option<u16> {
     let client = Http2::connect(address).await;
     let mut request = client.request(http::Method::GET, "/health", bytes::Bytes::new());
@@ -145,7 +147,7 @@ async fn large_head(address: SocketAddr, headers: usize, bytes: usize) -> Option
     Some(answer.status().as_u16())
 }
 
-/// Whether a head that goes on for ever is cut.
+/// Returns whether endless headers are cut.
 async fn continuation(address: SocketAddr) -> bool {
     let mut socket = TcpStream::connect(address).await.expect("it listens");
     let head = [PREFACE, b"\0\0\x03\x01\0\0\0\0\x01\x82\x86\x84"].concat();
@@ -161,7 +163,7 @@ async fn continuation(address: SocketAddr) -> bool {
     false
 }
 
-/// Whether a client that gives up request after request is cut.
+/// Returns whether a client that resets request after request is cut.
 async fn resets(address: SocketAddr, key: &str) -> bool {
     let socket = TcpStream::connect(address).await.expect("it listens");
     let Ok((mut send, connection)) = h2::client::handshake(socket).await else {

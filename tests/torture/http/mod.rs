@@ -1,4 +1,4 @@
-//! H1 to H5: what clients can do to a gateway over HTTP/1.1 and HTTP/2, beside whoever asks as they should.
+//! H1 to H5: attacks by clients over HTTP/1.1 and HTTP/2, beside healthy clients.
 
 pub(crate) mod drain;
 pub(crate) mod limits;
@@ -14,10 +14,10 @@ use tests::{Client, chat};
 use crate::money::USER;
 use crate::process::Node;
 
-/// The beginning of a connection that speaks HTTP/2, and says nothing of itself.
+/// The beginning of an HTTP/2 connection, with empty settings.
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
 
-/// Holds that a node's requests have open.
+/// Returns the open holds of a node's requests.
 async fn open_holds(client: &Client) -> Option<u64> {
     figure(client, "weir_ledger_open_holds ").await
 }
@@ -28,7 +28,7 @@ async fn figure(client: &Client, name: &str) -> Option<u64> {
     line?.parse().ok()
 }
 
-/// Waits until a node has settled all that it was asked for; whether it has in time.
+/// Waits until a node has settled all holds; returns whether that was in time.
 async fn settles(client: &Client, within: Duration) -> bool {
     let until = Instant::now() + within;
     while Instant::now() < until {
@@ -40,7 +40,7 @@ async fn settles(client: &Client, within: Duration) -> bool {
     false
 }
 
-/// A key of a user with as many credits as it takes.
+/// Creates a key of a user with enough credits.
 fn key(node: &Node) -> String {
     let (key, made) = node.run(&["key", "create", "--user", USER]);
     let (_, paid) = node.run(&["user", "top-up", "--user", USER, "--credits", "100000000"]);
@@ -53,7 +53,7 @@ fn client(node: &Node, key: &str) -> Client {
     Client::new(node.address()).with_key(key)
 }
 
-/// A request of what a healthy client asks for.
+/// A request of a healthy client.
 fn hello() -> Value {
     chat("demo", "hello")
 }

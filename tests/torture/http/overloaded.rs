@@ -10,7 +10,7 @@ use crate::process::{Node, Stores, provider};
 
 const WINDOW: Duration = Duration::from_secs(if cfg!(debug_assertions) { 10 } else { 60 });
 
-/// Requests that are served at once, each of which takes this long.
+/// Concurrently served requests, and the duration of each.
 const TURNS: usize = if cfg!(debug_assertions) { 8 } else { 64 };
 const EACH_TAKES: Duration = Duration::from_millis(250);
 

@@ -1,4 +1,5 @@
-//! H3: clients that read their streams a KiB a second, over both versions: what each takes, when it is cut, what it is charged.
+//! H3: clients that read their streams at a KiB per second, over both versions: their memory, their cut-off, their
+//! charge.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -15,7 +16,7 @@ use crate::process::{Node, Stores, provider};
 const CLIENTS: usize = if cfg!(debug_assertions) { 40 } else { 100 };
 const READ_BYTES: usize = 1 << 10;
 
-/// The write time-out, and the latest moment at which all are cut: the kernels' buffers between fill up first.
+/// The write time-out, and the latest moment of the cut-off: the kernels' buffers fill up first.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(if cfg!(debug_assertions) { 3 } else { 30 });
 const CUT_WITHIN: Duration = Duration::from_secs(if cfg!(debug_assertions) { 30 } else { 90 });
 
@@ -40,7 +41,7 @@ pub(crate) fn run() -> bool {
         let key = key(&node);
         let client = client(&node, &key);
         let address = node.address();
-        // What is kept for any stream is there already.
+        // The permanent memory of any stream is already allocated.
         let warm = read_by_http1(address, &key, usize::MAX).await;
         assert!(warm > 0, "it is served");
         let mut passed = true;
@@ -90,7 +91,7 @@ fn body() -> String {
     body.to_string()
 }
 
-/// Reads so many bytes a second, to the end; returns how many there were.
+/// Reads this many bytes per second, to the end; returns the total.
 async fn read_by_http1(address: SocketAddr, key: &str, per_second: usize) -> usize {
     let body = body();
     let request = format!(
@@ -133,7 +134,7 @@ async fn read_by_http2(address: SocketAddr, key: &str) -> usize {
     let mut bytes = 0;
     if let Ok(answer) = answer.await {
         let mut body = answer.into_body();
-        // A KiB a second of what has come is given back.
+        // The client acknowledges a KiB per second of the received bytes.
         while let Some(Ok(data)) = body.data().await {
             bytes += data.len();
             for piece in data.chunks(READ_BYTES) {

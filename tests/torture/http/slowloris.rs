@@ -1,4 +1,5 @@
-//! H1: connections that say a byte now and then, in a head, in a body, between requests, in HTTP/2's own beginnings.
+//! H1: connections that send a byte now and then, in headers, in a body, between requests, in HTTP/2's own
+//! beginnings.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -14,12 +15,12 @@ use crate::process::{Node, Stores};
 
 const SOCKETS: usize = 500;
 
-/// What each of the waits is set to, how often a byte is said, and when all must be closed.
+/// The setting of each time limit, the interval between bytes, and the time limit of the close.
 const WAIT: Duration = Duration::from_secs(if cfg!(debug_assertions) { 4 } else { 10 });
 const BYTE_EVERY: Duration = Duration::from_secs(if cfg!(debug_assertions) { 1 } else { 5 });
 const CLOSED_WITHIN: Duration = Duration::from_secs(if cfg!(debug_assertions) { 6 } else { 12 });
 
-/// By which the slowest hundredth of healthy requests may be slower, and what a machine's own noise may add.
+/// Maximum ratio of healthy requests' p99, and the allowance for the machine's own noise.
 const SLOWER_LIMIT: f64 = 1.2;
 const NOISE: Duration = Duration::from_millis(2);
 
@@ -77,7 +78,7 @@ pub(crate) fn run() -> bool {
     })
 }
 
-/// Says something, then the same byte again and again. Returns how long after the beginning the other side ends it.
+/// Sends a beginning, then the same byte again and again. Returns the time until the other side closes.
 async fn hold(address: SocketAddr, begin: &[u8], more: &[u8], began: Instant) -> Duration {
     let held = async {
         let mut socket = TcpStream::connect(address).await?;
@@ -97,7 +98,7 @@ async fn hold(address: SocketAddr, begin: &[u8], more: &[u8], began: Instant) ->
     began.elapsed()
 }
 
-/// Requests one after the other for a while, and what each took; those that fail take for ever.
+/// Sends requests in sequence for a while, and returns their durations; failed requests count as endless.
 async fn healthy(client: &Client, window: Duration) -> Vec<Duration> {
     let (until, mut took) = (Instant::now() + window, Vec::new());
     let mut clock = tokio::time::interval(HEALTHY_EVERY);

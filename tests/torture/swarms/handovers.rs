@@ -1,4 +1,4 @@
-//! X9: swarms that go from one executor to another while a model call of theirs is under way.
+//! X9: swarms that move from one executor to another during a model call.
 
 use std::time::Instant;
 

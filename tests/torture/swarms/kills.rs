@@ -1,4 +1,4 @@
-//! X1: the executor killed in the midst of swarms, over and over.
+//! X1: the executor is killed in the middle of swarms, many times.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -36,7 +36,7 @@ fn kill(mut ground: Ground<'_>, kills: u32) -> bool {
         Ground::wander(&mut random, undisturbed);
         ground.executor().kill();
         let began = Instant::now();
-        // One that was over by then is no kill of a swarm.
+        // A swarm that has ended by then does not count as a kill.
         if let Some(point) = ground.point(&asked) {
             *points.entry(point).or_default() += 1;
             killed += 1;

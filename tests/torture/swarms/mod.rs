@@ -1,4 +1,4 @@
-//! What the rows about swarms share: where swarms run, and what must have become of each in the end.
+//! The shared parts of the rows about swarms: their nodes, and the required end of each swarm.
 
 pub(crate) mod handovers;
 pub(crate) mod kills;
@@ -23,40 +23,40 @@ use self::outside::{AGENTS, Kind, MODEL_CALLS, Outside, output, swarm};
 use crate::money::USER;
 use crate::process::{Node, Stores, shown, wait_until};
 
-/// How long an executor's lease on a swarm is good.
+/// Duration of an executor's lease on a swarm.
 const LEASE: Duration = Duration::from_secs(1);
 
-/// The ledger's lease, and how often it looks for what is of others whose lease is over.
+/// The ledger's lease, and the period of its sweeps for expired leases.
 const LEDGER_LEASE: Duration = Duration::from_secs(2);
 const SWEEP: Duration = Duration::from_millis(500);
 
-/// How long a swarm may take, whatever happens to it.
+/// Time limit of a swarm, including all failures.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Enough for everything.
+/// Enough for all requests.
 const TOP_UP: &str = "10000000";
 
-/// Where swarms run: on SQLite, one node that is all; on PostgreSQL, an API and executors.
+/// The nodes of swarms: on SQLite, one node with all roles; on PostgreSQL, an API and executors.
 pub(crate) struct Ground<'r> {
     runtime: &'r Runtime,
     name: &'static str,
     outside: Outside,
-    /// On SQLite, the executor too.
+    /// On SQLite, also the executor.
     api: Node,
     executors: Vec<Node>,
     client: Client,
     database: Database,
-    /// What is wrong, and with which swarm.
+    /// Faults, with their swarms.
     faults: Vec<String>,
 }
 
-/// A swarm that was asked for.
+/// A requested swarm.
 struct Asked {
     id: String,
     tag: String,
 }
 
-/// How far one is.
+/// The progress of a swarm.
 struct State {
     status: String,
     fence: i64,
@@ -75,12 +75,12 @@ impl<'r> Ground<'r> {
         Self::new(runtime, "SQLite", None, 0, "")
     }
 
-    /// An API and so many executors on a PostgreSQL.
+    /// An API and this many executors on a PostgreSQL.
     fn on_postgres(runtime: &'r Runtime, url: &SecretUrl, executors: usize) -> Self {
         Self::new(runtime, "PostgreSQL", Some(url), executors, "")
     }
 
-    /// With these settings of `[swarms]`, too. Nothing is started yet.
+    /// Nodes with these settings of `[swarms]`, too, before their start.
     fn new(
         runtime: &'r Runtime,
         name: &'static str,
@@ -89,7 +89,7 @@ impl<'r> Ground<'r> {
         settings: &str,
     ) -> Self {
         let outside = runtime.block_on(Outside::start());
-        // A machine that is busy is no outage.
+        // A busy machine must not count as an outage.
         let tables = format!(
             "[ledger]\nlease_ms = {}\nrenew_ms = {}\n[rate_limits]\npro = 1000000\naddress = 1000000\n\
              [stores]\nacquire_ms = 10000\nstatement_ms = 10000\n[swarms]\nlease_ms = {}\n{settings}\n{}",
@@ -131,14 +131,14 @@ impl<'r> Ground<'r> {
         }
     }
 
-    /// The node that works on swarms, where it is one.
+    /// Returns the node that runs swarms, if it is only one.
     fn executor(&mut self) -> &mut Node {
         self.executors.first_mut().unwrap_or(&mut self.api)
     }
 
-    /// Asks for a swarm whose tasks carry this tag.
+    /// Requests a swarm whose tasks carry this tag.
     fn ask(&self, tag: String) -> Asked {
-        // However often it is asked for, it is one swarm.
+        // Repeated requests with the key are one swarm.
         let client = self.client.clone().with_header("idempotency-key", &tag);
         let asked = async |client: Client| client.post("/swarms", &swarm(&tag)).await;
         let answer = self.runtime.block_on(self.patiently(client, asked));
@@ -150,11 +150,11 @@ impl<'r> Ground<'r> {
         }
     }
 
-    /// What the API answers to a request, asked again while it is busy.
+    /// Returns the API's response to a request, which is retried while the API is busy.
     async fn patiently(&self, client: Client, ask: impl AsyncFn(Client) -> Answer) -> Answer {
         let began = Instant::now();
         loop {
-            // Connections to an API that was killed are of no use.
+            // Connections to a killed API are useless.
             let answer = ask(client.at(self.api.address())).await;
             if answer.status != 503 || began.elapsed() > PATIENCE {
                 return answer;
@@ -163,7 +163,7 @@ impl<'r> Ground<'r> {
         }
     }
 
-    /// A row of the database, which may be away for a while.
+    /// Reads a row of the database, which may be down for a while.
     fn row(&self, sql: &str, id: &str) -> sqlx::any::AnyRow {
         self.runtime.block_on(async {
             let began = Instant::now();
@@ -188,7 +188,7 @@ impl<'r> Ground<'r> {
         }
     }
 
-    /// Waits until a swarm is as it should be; returns whether that came.
+    /// Waits for a state of a swarm; returns whether it came.
     fn until(&mut self, asked: &Asked, what: &str, is_it: impl Fn(&State) -> bool) -> bool {
         let began = Instant::now();
         while !is_it(&self.state(asked)) {
@@ -210,7 +210,7 @@ impl<'r> Ground<'r> {
         self.until(asked, "over", State::is_over);
     }
 
-    /// How long a swarm takes that nothing happens to, from when it is taken up: the longest of some.
+    /// Returns the duration of an undisturbed swarm from its claim: the longest of some.
     fn undisturbed(&mut self) -> Duration {
         let longest = (0..3).map(|number| {
             let asked = self.ask(format!("calm-{number}"));
@@ -230,7 +230,7 @@ impl<'r> Ground<'r> {
         std::thread::sleep(Duration::from_micros(microseconds as u64));
     }
 
-    /// What a swarm is at: the step that is under way; `None` if it is over.
+    /// Returns the current step of a swarm; `None` if it has ended.
     fn point(&self, asked: &Asked) -> Option<String> {
         if self.state(asked).is_over() {
             return None;
@@ -246,11 +246,11 @@ impl<'r> Ground<'r> {
         self.faults.push(fault);
     }
 
-    /// Looks at everything that must be true of a swarm that is over.
+    /// Checks all requirements on a swarm that has ended.
     fn judge(&mut self, asked: &Asked) {
         let mut faults = self.charged(asked);
         faults.extend(self.told(asked));
-        // One that did not complete has not called everything.
+        // A swarm that did not complete has not made all calls.
         if faults.is_empty() {
             for (number, agent) in AGENTS.iter().enumerate() {
                 faults.extend(self.effects(asked, number, agent));
@@ -261,7 +261,7 @@ impl<'r> Ground<'r> {
         }
     }
 
-    /// What its client is told: each agent's result, once.
+    /// Checks the client's view: each agent's result, once.
     fn told(&self, asked: &Asked) -> Vec<String> {
         let path = format!("/swarms/{}", asked.id);
         let get = async |path: &str| {
@@ -308,7 +308,7 @@ impl<'r> Ground<'r> {
         faults
     }
 
-    /// What it has cost: each step once, and what its client was told.
+    /// Checks the cost: each step once, and the cost in the client's view.
     fn charged(&self, asked: &Asked) -> Vec<String> {
         let sql = "SELECT CAST(COUNT(*) AS BIGINT), CAST(COALESCE(SUM(-plan_delta - top_up_delta), 0) AS BIGINT) \
              FROM entries WHERE source_id = $1 AND model = 'scripted' AND plan_delta + top_up_delta <> 0";
@@ -327,7 +327,7 @@ impl<'r> Ground<'r> {
         }
     }
 
-    /// What an agent has brought about: keyed effects once, unsafe ones at most once, and none is lost.
+    /// Checks the effects of an agent: keyed effects once, unsafe ones at most once, and none is lost.
     fn effects(&self, asked: &Asked, number: usize, agent: &str) -> Vec<String> {
         let task = format!("{}/{agent}", asked.tag);
         let mut faults = Vec::new();
@@ -358,7 +358,7 @@ impl<'r> Ground<'r> {
         faults
     }
 
-    /// Stops everything once no hold is open, prints what was found, and says whether that is what must be.
+    /// Stops all nodes once no hold is open, prints the faults, and returns whether there are none.
     fn close(mut self, row: &str, figures: &str) -> bool {
         let (closed, totals) = self.runtime.block_on(async {
             let books = self.api.books().await;
@@ -387,7 +387,7 @@ impl<'r> Ground<'r> {
     }
 }
 
-/// How often a swarm has called its model.
+/// Counts a swarm's model calls.
 const MODEL_STEPS: &str =
     "SELECT CAST(COUNT(*) AS BIGINT) FROM swarm_steps WHERE run_id = $1 AND ordinal = 0";
 

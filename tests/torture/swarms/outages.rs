@@ -1,5 +1,5 @@
-//! X4: what a swarm stands on goes away: the database while it is taken up again, the API in the midst of a call, everything
-//! right behind the 202.
+//! X4: outages during a swarm: the database at its claim, the API in the middle of a call, all nodes right after the
+//! 202.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use super::Ground;
 /// Rounds of each kind, on each database.
 const ROUNDS: u32 = 20;
 
-/// How long the database is away, and when that begins: so long after an executor was started again.
+/// Duration of the database's outage, and its beginning after the start of an executor.
 const AWAY: Duration = Duration::from_millis(700);
 const TAKING_UP: Duration = Duration::from_millis(2_500);
 
@@ -29,7 +29,7 @@ pub(crate) fn run() -> bool {
     on_sqlite && on_postgres
 }
 
-/// Without a server, what is stored goes away with the node alone.
+/// Without a database server, the store goes down with the node alone.
 fn outages(mut ground: Ground<'_>, rounds: u32, postgres: Option<&Postgres>) -> bool {
     ground.start();
     let undisturbed = ground.undisturbed();
@@ -82,7 +82,7 @@ fn call(ground: &mut Ground<'_>, number: u32, random: &mut Random, undisturbed: 
     let asked = ground.ask(format!("call-{number}"));
     ground.until_begun(&asked);
     Ground::wander(random, undisturbed / 2);
-    // From when the model hears of it, for as long as it thinks.
+    // From the arrival of the model's request, for as long as it thinks.
     let calls = ground.outside.model.count();
     while ground.outside.model.count() == calls && !ground.state(&asked).is_over() {}
     ground.api.kill();

@@ -1,4 +1,4 @@
-//! What swarms of the rows call: a model that plays three agents, and a receiver that keeps what their tools send.
+//! The outside of the rows' swarms: a model that plays three agents, and a receiver that keeps the tools' requests.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -7,28 +7,28 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tests::{Reply, Upstream};
 
-/// The agents of each swarm, each behind the one before.
+/// The agents of each swarm, in a chain.
 pub(super) const AGENTS: [&str; 3] = ["a", "b", "c"];
 
-/// How often the model is called for each: it calls three tools at once, and then answers.
+/// Model calls of each agent: three concurrent tool calls, and then its output.
 pub(super) const MODEL_CALLS: usize = 2;
 
-/// How long the model and the receiver think.
+/// Thinking time of the model and the receiver.
 const MODEL_TIME: Duration = Duration::from_millis(15);
 const RECEIVER_TIME: Duration = Duration::from_millis(8);
 
-/// What tools bring about at the receiver, by the first part of the path.
+/// The tools' effects at the receiver, by the first part of the path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     /// `http_get`.
     Read,
-    /// `api_call`, of an integration that tells repeats by their key.
+    /// `api_call`, of an integration that detects repeats by their key.
     Keyed,
     /// `http_post`.
     Unsafe,
 }
 
-/// What is outside of weir.
+/// The servers outside of weir.
 pub(crate) struct Outside {
     pub(super) model: Upstream,
     pub(super) receiver: Upstream,
@@ -45,7 +45,7 @@ impl Kind {
         }
     }
 
-    /// As an agent's model calls it for a task.
+    /// Returns the tool call of an agent's model for a task.
     fn call(self, receiver: SocketAddr, task: &str) -> Value {
         let url = format!("http://{receiver}{}/{task}", self.path());
         let (name, arguments) = match self {
@@ -70,7 +70,7 @@ impl Outside {
         Self { model, receiver }
     }
 
-    /// The tables of a configuration that name both.
+    /// Returns the tables of a configuration with both.
     pub(super) fn tables(&self) -> String {
         let address = self.receiver.address();
         let port = address.port();
@@ -86,7 +86,7 @@ impl Outside {
         )
     }
 
-    /// What tools have sent of this kind for a task: how often, and under how many keys.
+    /// Counts the tools' requests of this kind for a task, and their distinct keys.
     pub(super) fn sent(&self, kind: Kind, task: &str) -> (usize, usize) {
         let path = format!("{}/{task}", kind.path());
         let requests = self.receiver.requests();
@@ -98,7 +98,7 @@ impl Outside {
         (of_task.count(), keys.len())
     }
 
-    /// How often the model was asked for the step with the most calls, of a swarm.
+    /// Counts the model's calls for the most frequent step of a swarm.
     pub(super) fn asked(&self, tag: &str) -> usize {
         let mut asked = [[0; MODEL_CALLS]; AGENTS.len()];
         for request in self.model.requests() {
@@ -127,7 +127,7 @@ pub(super) fn swarm(tag: &str) -> Value {
     json!({ "swarm_id": tag, "agents": agents })
 }
 
-/// What an agent says in the end.
+/// Returns the final output of an agent.
 pub(super) fn output(task: &str) -> String {
     format!("{task} is done")
 }
@@ -152,7 +152,7 @@ fn task(request: &Value) -> &str {
     task.expect("an agent has a task")
 }
 
-/// How often the model has answered so far.
+/// Returns the number of earlier responses of the model.
 fn turn(request: &Value) -> usize {
     let messages = request["messages"].as_array().into_iter().flatten();
     messages

@@ -1,4 +1,4 @@
-//! X3: two executors race for a lease that has lapsed, over and over.
+//! X3: two executors race for an expired lease, many times.
 
 use tests::ledger::create_users;
 use tests::stores::{Durability, Postgres, patient_database};
@@ -16,7 +16,7 @@ use crate::money::USER;
 /// Races on each database.
 const RACES: u32 = 1_000;
 
-/// Milliseconds that a lease is good.
+/// Duration of a lease in milliseconds.
 const LEASE_MS: i64 = 1_000;
 
 pub(crate) fn run() -> bool {
@@ -62,7 +62,7 @@ async fn race(name: &str, url: &SecretUrl, races: u32) -> bool {
                     .await
             })
         });
-        // Both are on their way before either is waited for.
+        // Both claims are under way before either is awaited.
         let claims: Vec<_> = claims.collect();
         let mut winners = Vec::new();
         for (executor, claim) in claims.into_iter().enumerate() {
@@ -92,7 +92,7 @@ async fn race(name: &str, url: &SecretUrl, races: u32) -> bool {
     wrong == 0 && won[0] + won[1] == races && lost == races - 1
 }
 
-/// Keeps a swarm that is to be claimed.
+/// Stores a swarm to be claimed.
 async fn accept(store: &SwarmStore) {
     let tool = |name: &str| {
         Some(AgentTool {

@@ -1,4 +1,4 @@
-//! X6: users who ask for many swarms at once, and executors that have fewer turns than there are users.
+//! X6: users who request many swarms at once, and executors with fewer turns than users.
 
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -16,10 +16,10 @@ const SWARMS: u32 = 20;
 
 const EXECUTORS: usize = 4;
 
-/// Turns of an executor: all of them together are fewer than the users.
+/// Turns of an executor: all executors together have fewer turns than there are users.
 const TURNS: usize = 2;
 
-/// How far a user's share may be off an even one.
+/// Maximum deviation of a user's share from an even one.
 const OFF: f64 = 0.2;
 
 pub(crate) fn run() -> bool {
@@ -27,7 +27,7 @@ pub(crate) fn run() -> bool {
     let runtime = crate::runtime(2);
     let postgres = Postgres::start(Durability::Real);
     let url = runtime.block_on(postgres.create_database());
-    // Of one file, one process is the executor.
+    // A SQLite file has one process, which is the executor.
     let sqlite = ground(&runtime, None, 0, EXECUTORS * TURNS);
     let on_sqlite = share(sqlite, swarms);
     let on_postgres = share(ground(&runtime, Some(&url), EXECUTORS, TURNS), swarms);
@@ -52,7 +52,7 @@ fn ground<'r>(
 fn share(mut ground: Ground<'_>, swarms: u32) -> bool {
     let users: Vec<_> = (0..USERS).map(|number| format!("user-{number}")).collect();
     let clients: Vec<_> = users.iter().map(|name| user(&ground.api, name)).collect();
-    // One user after another, and all before any is begun: whoever asks first is not to be served first for all of it.
+    // User by user, and all before the first claim: the first user must not get all the first turns.
     ground.api.start();
     let mut asked: Vec<Asked> = Vec::new();
     for (name, client) in users.iter().zip(clients) {
@@ -72,7 +72,7 @@ fn share(mut ground: Ground<'_>, swarms: u32) -> bool {
         ground.until_over(one);
     }
     let took = began.elapsed();
-    // While all of them wait for more.
+    // While all users still wait for more.
     let half = i64::try_from(asked.len()).expect("few") / 2;
     let shares = ground.shares(half);
     let even = half as f64 / USERS as f64;
@@ -85,7 +85,7 @@ fn share(mut ground: Ground<'_>, swarms: u32) -> bool {
         ground.faults.push(format!("the shares are {shares:?}"));
     }
     for one in &asked {
-        // Each is its own user's to look at.
+        // Only its own user can read a swarm.
         ground.faults.extend(ground.charged(one));
     }
     let counts: Vec<_> = shares.values().map(i64::to_string).collect();
@@ -104,7 +104,7 @@ fn share(mut ground: Ground<'_>, swarms: u32) -> bool {
 }
 
 impl Ground<'_> {
-    /// How many swarms of each user are among the first so many that have ended.
+    /// Counts each user's swarms among the first `first` that ended.
     fn shares(&self, first: i64) -> BTreeMap<String, i64> {
         self.runtime.block_on(async {
             let rows = sqlx::query(

@@ -1,4 +1,4 @@
-//! X2: an executor frozen past its lease in the midst of swarms, which another one ends.
+//! X2: an executor is frozen past its lease in the middle of swarms, which another executor completes.
 
 use std::collections::BTreeMap;
 
@@ -12,11 +12,11 @@ use crate::process::wait_until;
 /// Freezes on each database.
 const FREEZES: u32 = 30;
 
-/// What an executor logs that finds that it has lost a swarm, or the database's connection that it stood still on.
+/// Log lines of an executor that has lost a swarm, or its database connection, during a freeze.
 const LOST: [&str; 3] = [
-    "the lease of a swarm is lost",
-    "another executor has the swarm by now",
-    "a swarm is left to be taken up again",
+    "lost the lease of a swarm",
+    "another executor owns the swarm now",
+    "stopped work on a swarm",
 ];
 
 pub(crate) fn run() -> bool {
@@ -29,7 +29,7 @@ pub(crate) fn run() -> bool {
     alone && beside_another
 }
 
-/// On one node: it goes on by itself, under a claim of its own.
+/// On one node: it continues by itself, under a new claim.
 fn freeze_alone(mut ground: Ground<'_>, freezes: u32) -> bool {
     ground.start();
     let undisturbed = ground.undisturbed();
@@ -58,7 +58,7 @@ fn freeze_alone(mut ground: Ground<'_>, freezes: u32) -> bool {
     ground.close("X2", &format!("{frozen} freezes of the one node"))
 }
 
-/// Beside another executor, which ends what the frozen one has begun. Every other one wakes only after that.
+/// Beside another executor, which completes the frozen one's swarms. Every second one wakes only after that.
 fn freeze(mut ground: Ground<'_>, freezes: u32) -> bool {
     ground.api.start();
     let mut boots = BTreeMap::new();
@@ -85,7 +85,7 @@ fn freeze(mut ground: Ground<'_>, freezes: u32) -> bool {
         let zombie = boots[&state.owner.expect("somebody had it")];
         let lost = ground.lost(zombie);
         ground.executors[zombie].signal("STOP");
-        // One that is over has no lease to lose.
+        // A swarm that has ended has no lease to lose.
         let is_under_way = ground.point(&asked).is_some();
         let wakes_early = number % 2 == 1;
         if is_under_way {
@@ -125,7 +125,7 @@ fn freeze(mut ground: Ground<'_>, freezes: u32) -> bool {
 }
 
 impl Ground<'_> {
-    /// The runs of nodes that the ledger knows.
+    /// Returns the runs of nodes that the ledger knows.
     fn boots(&self) -> Vec<String> {
         self.runtime.block_on(async {
             let rows = sqlx::query("SELECT boot_id FROM node_leases");
@@ -135,13 +135,13 @@ impl Ground<'_> {
         })
     }
 
-    /// How often an executor has found that it has lost a swarm.
+    /// Counts the swarms that an executor has lost by its log.
     fn lost(&self, executor: usize) -> usize {
         let executor = &self.executors[executor];
         LOST.iter().map(|line| executor.logged(line)).sum()
     }
 
-    /// All that is written of a swarm, and everything that was called.
+    /// Returns all records of a swarm, and all its calls.
     fn trace(&self, asked: &Asked) -> String {
         let run = "SELECT CAST(status || '/' || fence || '/' || last_event || '/' || credits || '/' || \
              (SELECT COUNT(*) FROM swarm_events WHERE run_id = swarm_runs.id) || '/' || \

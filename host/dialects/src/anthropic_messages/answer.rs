@@ -1,4 +1,4 @@
-//! The answer as one object, and what it shares with the events of a streamed one.
+//! The response as one object, and the parts that streams share with it.
 
 use serde::Serialize;
 use serde_json::value::RawValue;
@@ -8,7 +8,7 @@ use weir_sandbox::adapter::bindings::chat::{Event, Usage};
 use super::blocks::{Blocks, Delta, Empty, NewBlock, Writer, stop_reason};
 use crate::{AnswerHead, Billed};
 
-/// An answer that is not streamed, as far as it has come.
+/// A plain response under construction.
 #[derive(Debug, Clone)]
 pub struct Message {
     head: AnswerHead,
@@ -18,7 +18,7 @@ pub struct Message {
 }
 
 impl Message {
-    /// An answer that says nothing yet.
+    /// Returns an empty response.
     pub fn new(head: AnswerHead) -> Self {
         Self {
             head,
@@ -28,7 +28,7 @@ impl Message {
         }
     }
 
-    /// Adds what an event says.
+    /// Adds an event.
     pub fn push(&mut self, event: &Event) {
         if let Event::Finish(reason) = event {
             let (word, sequence) = stop_reason(reason);
@@ -37,12 +37,12 @@ impl Message {
         self.blocks.follow(event, &mut self.said);
     }
 
-    /// Notes who answers from here on.
+    /// Sets the provider of the following events.
     pub fn answered_by(&mut self, provider: &str) {
         self.blocks.answered_by(provider);
     }
 
-    /// Forgets an attempt that yielded nothing.
+    /// Discards an attempt without output.
     pub fn clear(&mut self) {
         self.blocks = Blocks::default();
         self.said = Said::default();
@@ -68,7 +68,7 @@ impl Message {
     }
 }
 
-/// What the message holds.
+/// The content of the message.
 #[derive(Debug, Clone, Default)]
 struct Said(Vec<SaidBlock>);
 
@@ -92,7 +92,7 @@ enum SaidBlock {
         #[serde(serialize_with = "object")]
         input: String,
     },
-    /// What came in one piece.
+    /// A block that arrived in one piece.
     #[serde(untagged)]
     Whole(Box<RawValue>),
 }
@@ -144,7 +144,8 @@ impl Writer for Said {
     fn end(&mut self, _: usize) {}
 }
 
-/// A call's input, which is an object unless the answer was cut short: then there is none that could be run.
+/// A call's input, an object unless the response was cut short; then it becomes an empty object, because no client
+/// could run the call.
 fn object<S: serde::Serializer>(json: &str, serializer: S) -> Result<S::Ok, S::Error> {
     match serde_json::from_str::<&RawValue>(json) {
         Ok(input) if input.get().starts_with('{') => input.serialize(serializer),
@@ -152,7 +153,7 @@ fn object<S: serde::Serializer>(json: &str, serializer: S) -> Result<S::Ok, S::E
     }
 }
 
-/// A message, with all of its content or, where a stream begins, none.
+/// A message with its complete content or, at the start of a stream, without content.
 #[derive(Debug, Serialize)]
 pub(super) struct Body<'a, Content: ?Sized> {
     pub(super) id: &'a str,
@@ -166,7 +167,7 @@ pub(super) struct Body<'a, Content: ?Sized> {
     pub(super) usage: AnswerUsage,
 }
 
-/// The answer's id as Anthropic writes one.
+/// The response's id in Anthropic's form.
 pub(super) fn message_id(head: &AnswerHead) -> String {
     format!("msg_{}", head.id)
 }
@@ -175,7 +176,7 @@ pub(super) fn write_json<T: Serialize + ?Sized>(value: &T, out: &mut Vec<u8>) {
     serde_json::to_writer(out, value).expect("plain structs serialize, and a Vec takes every byte");
 }
 
-/// Unlike weir's own counts, the input is without what was read from a cache or written to it.
+/// The input excludes cached tokens, unlike weir's own counts.
 #[derive(Debug, Default, Serialize)]
 pub(super) struct AnswerUsage {
     input_tokens: u64,
@@ -185,7 +186,7 @@ pub(super) struct AnswerUsage {
     output_tokens: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     output_tokens_details: Option<OutputDetails>,
-    /// Not Anthropic's: what the request was charged.
+    /// weir's own field: the charge of the request.
     #[serde(skip_serializing_if = "Option::is_none")]
     credits: Option<Credits>,
 }
@@ -216,7 +217,7 @@ impl AnswerUsage {
                 ephemeral_1h_input_tokens: counts.cache_write_long,
             },
             output_tokens: counts.output,
-            // Where nobody has counted it, nothing is said.
+            // Without a count, the field is absent.
             output_tokens_details: (counts.reasoning > 0).then_some(OutputDetails {
                 thinking_tokens: counts.reasoning,
             }),

@@ -1,10 +1,10 @@
-//! The blocks of an answer, as far as it has come: what each event changes about the message.
+//! The blocks of a response under construction: translates each event into changes of the message.
 //!
-//! Both forms of an answer are written by what is decided here, so that they say the same: a [`Writer`] is told of each
-//! block that begins, grows and ends.
+//! Plain responses and streams share this code, so that they agree: a [`Writer`] receives each start, change and end of
+//! a block.
 //!
-//! **Invariant:** nothing here relies on an adapter's numbers: what names no open block has no place. Blocks are numbered
-//! anew, in the order in which they are written.
+//! **Invariant:** the code does not trust an adapter's numbers: an event without an open block is ignored. Blocks get
+//! new numbers, in the order of writing.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -16,14 +16,14 @@ use weir_sandbox::adapter::bindings::chat::{
 
 use crate::json::guests_object;
 
-/// Who is told what becomes of the message's blocks, which are named by their place in it.
+/// A receiver of block changes; blocks are identified by their position in the message.
 pub(super) trait Writer {
     fn begin(&mut self, at: usize, block: NewBlock<'_>);
     fn add(&mut self, at: usize, delta: Delta<'_>);
     fn end(&mut self, at: usize);
 }
 
-/// A block as it begins.
+/// A block at its start.
 #[derive(Debug, Serialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub(super) enum NewBlock<'a> {
@@ -49,7 +49,7 @@ pub(super) enum NewBlock<'a> {
     Image {
         source: ImageSource<'a>,
     },
-    /// A block that begins and ends with this.
+    /// A complete block.
     #[serde(untagged)]
     Whole(Box<RawValue>),
 }
@@ -65,7 +65,7 @@ pub(super) enum ImageSource<'a> {
     Url { url: &'a str },
 }
 
-/// What is added to a block.
+/// An addition to a block.
 #[derive(Debug, Serialize)]
 #[serde(tag = "type")]
 pub(super) enum Delta<'a> {
@@ -81,31 +81,31 @@ pub(super) enum Delta<'a> {
     Citation { citation: Box<RawValue> },
 }
 
-/// The blocks of an answer.
+/// The blocks of a response.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Blocks {
-    /// Those that have not ended. An attempt that was given up may have left some, so that of two with one number the
-    /// later counts.
+    /// The open blocks. An abandoned attempt may have left some, so of two with one number, the later counts.
     open: Vec<(u32, Open)>,
-    /// How many the message has.
+    /// The number of written blocks.
     written: usize,
-    /// The provider that answers, by its name in the configuration; empty where that is not known.
+    /// The provider's name in the configuration; empty if unknown.
     provider: String,
 }
 
 #[derive(Debug, Clone)]
 enum Open {
-    /// Text, and what stands for it: a refusal. It begins with its first piece, since nobody takes an empty one back.
+    /// Text, or a refusal in its place. It begins with its first piece, because clients reject empty text blocks in
+    /// later requests.
     Text(Option<usize>),
-    /// Reasoning that may turn out to be sealed alone: it begins with the first that can be read of it.
+    /// Reasoning that may turn out to be only sealed: it begins with its first readable piece.
     Reasoning {
         at: Option<usize>,
-        /// Clients take the last piece of it for all of it, so that it is written whole, at the end.
+        /// Clients keep only the last piece, so the signature is written completely, at the end.
         signature: String,
         sealed: String,
     },
     Function(usize),
-    /// Free text, which the dialect writes as an object of one field; it is written at the end.
+    /// Free text, which the dialect writes as an object with one field, at the end.
     Custom {
         at: usize,
         input: String,
@@ -113,12 +113,12 @@ enum Open {
 }
 
 impl Blocks {
-    /// Notes who answers from here on: what only that provider can read again carries its name.
+    /// Sets the provider of the following events: parts that only this provider can read carry its name.
     pub(super) fn answered_by(&mut self, provider: &str) {
         provider.clone_into(&mut self.provider);
     }
 
-    /// Tells what an event changes about the message's blocks.
+    /// Translates an event into block changes.
     pub(super) fn follow(&mut self, event: &Event, writer: &mut impl Writer) {
         match event {
             Event::BlockStart(start) => self.begin(start, writer),
@@ -203,7 +203,7 @@ impl Blocks {
         let Some(position) = self.open.iter().rposition(|(open, _)| *open == index) else {
             return;
         };
-        // Reasoning of which nothing can be read but its proof is a block, too.
+        // Reasoning with only a proof is a block, too.
         if matches!(&self.open[position].1, Open::Reasoning { signature, .. } if !signature.is_empty())
         {
             self.thinking(index, writer);
@@ -242,7 +242,7 @@ impl Blocks {
         }
     }
 
-    /// There is no such block in the dialect's answers; it is what its requests have.
+    /// The dialect's responses have no such block; the code uses the one of its requests.
     fn media(&mut self, media: &Media, writer: &mut impl Writer) {
         if media.media_type.starts_with("image/") && !media.is_preview {
             let source = match &media.url {
@@ -261,7 +261,7 @@ impl Blocks {
         open.find(|(open, _)| *open == index).map(|(_, open)| open)
     }
 
-    /// Where an open block of text is written, which begins now if it has not yet.
+    /// Returns the position of an open text block; begins the block if necessary.
     fn text(&mut self, index: u32, writer: &mut impl Writer) -> Option<usize> {
         match self.find(index) {
             Some(&mut Open::Text(Some(at))) => return Some(at),
@@ -275,7 +275,7 @@ impl Blocks {
         Some(begun)
     }
 
-    /// Where an open block of reasoning is written, which begins now if it has not yet.
+    /// Returns the position of an open reasoning block; begins the block if necessary.
     fn thinking(&mut self, index: u32, writer: &mut impl Writer) -> usize {
         if let Some(&mut Open::Reasoning { at: Some(at), .. }) = self.find(index) {
             return at;
@@ -293,7 +293,7 @@ impl Blocks {
         begun
     }
 
-    /// Begins a block at the message's end.
+    /// Begins a block at the end of the message.
     fn place(&mut self, block: NewBlock<'_>, writer: &mut impl Writer) -> usize {
         let at = self.written;
         self.written += 1;
@@ -311,8 +311,8 @@ fn name(provider: &str) -> Option<&str> {
     (!provider.is_empty()).then_some(provider)
 }
 
-/// A citation as its upstream wrote it, or else in the form that names a page: the dialect has no other for a source that
-/// was not part of the request.
+/// Returns a citation as its upstream wrote it, or else in the form with a page: the dialect has no other form for a
+/// source outside of the request.
 fn citation_json(citation: &Citation) -> Box<RawValue> {
     #[derive(Serialize)]
     struct Page<'a> {
@@ -336,9 +336,9 @@ fn citation_json(citation: &Citation) -> Box<RawValue> {
     })
 }
 
-/// Why the answer ended, in the dialect's words, and the stop sequence that was met. Clients run calls for `tool_use`, send
-/// the answer back for `pause_turn` and show `refusal` to people, so that these must be true; what has no word of its own
-/// is `end_turn`.
+/// Returns the finish reason in the dialect's words, and the stop sequence. Clients run calls for `tool_use`, send the
+/// response back for `pause_turn`, and show `refusal` to people, so these must be correct; reasons without an
+/// equivalent become `end_turn`.
 pub(super) fn stop_reason(reason: &FinishReason) -> (&'static str, Option<&str>) {
     match reason {
         FinishReason::Length => ("max_tokens", None),

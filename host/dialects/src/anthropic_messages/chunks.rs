@@ -1,8 +1,8 @@
-//! The answer as server-sent events.
+//! The response as server-sent events.
 //!
-//! **Invariant:** what the events of an answer add up to is the plain answer to the same events.
-//! **Invariant:** a block ends before the next one begins: Anthropic's SDKs take the last that has begun for the one that
-//! is written. What is said of a later one meanwhile, as with calls in parallel, waits.
+//! **Invariant:** the events of a stream add up to the plain response to the same events. **Invariant:** a block ends
+//! before the next one begins, because Anthropic's SDKs apply changes to the latest block. Events of a later block,
+//! such as a parallel call, wait.
 
 use std::collections::VecDeque;
 
@@ -15,23 +15,23 @@ use super::answer::{AnswerUsage, Body, message_id, write_json};
 use super::blocks::{Blocks, Delta, NewBlock, Writer, stop_reason};
 use crate::{AnswerHead, Billed};
 
-/// What keeps a silent stream alive.
+/// The keep-alive event of a silent stream.
 pub const KEEP_ALIVE: Bytes = Bytes::from_static(b"event: ping\ndata: {\"type\":\"ping\"}\n\n");
 
-/// Writes a streamed answer as server-sent events.
+/// Writes a stream as server-sent events.
 #[derive(Debug)]
 pub struct MessageStream {
     head: AnswerHead,
     begun: bool,
     blocks: Blocks,
     line: Line,
-    /// What was used so far, as the upstream says.
+    /// The usage so far, according to the upstream.
     used: AnswerUsage,
     stop: Option<(&'static str, Option<String>)>,
 }
 
 impl MessageStream {
-    /// A stream that says nothing yet.
+    /// Returns an empty stream.
     pub fn new(head: AnswerHead) -> Self {
         Self {
             head,
@@ -43,12 +43,12 @@ impl MessageStream {
         }
     }
 
-    /// Notes who answers from here on.
+    /// Sets the provider of the following events.
     pub fn answered_by(&mut self, provider: &str) {
         self.blocks.answered_by(provider);
     }
 
-    /// Appends what an event says. The end is written by [`Self::finish`], once the answer is settled.
+    /// Appends the data of an event. [`Self::finish`] writes the end after the settlement.
     pub fn event(&mut self, event: &Event, out: &mut Vec<u8>) {
         match event {
             Event::Started(_) => {}
@@ -65,7 +65,7 @@ impl MessageStream {
         }
     }
 
-    /// Appends the end: the reason and the usage.
+    /// Appends the end: the finish reason and the usage.
     pub fn finish(&mut self, billed: &Billed, out: &mut Vec<u8>) {
         self.start(out);
         let (stop_reason, stop_sequence) = self.stop.take().unwrap_or(("end_turn", None));
@@ -81,7 +81,7 @@ impl MessageStream {
         out.extend_from_slice(b"event: message_stop\ndata: {\"type\":\"message_stop\"}\n\n");
     }
 
-    /// Appends an error, which ends the stream. Nothing may follow.
+    /// Appends an error, and ends the stream. No event may follow.
     pub fn error(error: &Value, out: &mut Vec<u8>) {
         write_event("error", error, out);
     }
@@ -90,7 +90,7 @@ impl MessageStream {
         if std::mem::replace(&mut self.begun, true) {
             return;
         }
-        // What was used is settled at the end: the last event but one has all of it.
+        // The usage is final only at the end: the last event but one has all of it.
         let message = Body {
             id: &message_id(&self.head),
             kind: "message",
@@ -109,12 +109,12 @@ impl MessageStream {
     }
 }
 
-/// The events of blocks that wait until those before them have ended.
+/// The queue of events of blocks that wait for earlier blocks.
 #[derive(Debug, Default)]
 struct Line {
-    /// The block whose events are written as they come.
+    /// The block whose events are written immediately.
     at: usize,
-    /// Those behind it that have begun, in order.
+    /// The started blocks behind it, in order.
     waiting: VecDeque<Waiting>,
 }
 
@@ -125,7 +125,7 @@ struct Waiting {
 }
 
 impl Line {
-    /// Where the events of a block go.
+    /// Returns the output for a block's events.
     fn place<'a>(&'a mut self, index: usize, out: &'a mut Vec<u8>) -> &'a mut Vec<u8> {
         match index.checked_sub(self.at) {
             None | Some(0) => out,
@@ -133,7 +133,7 @@ impl Line {
         }
     }
 
-    /// Notes that a block has ended, and writes what waited for that.
+    /// Ends a block, and writes the waiting events.
     fn end(&mut self, index: usize, out: &mut Vec<u8>) {
         if let Some(behind @ 1..) = index.checked_sub(self.at) {
             self.waiting(behind).has_ended = true;
@@ -157,7 +157,7 @@ impl Line {
     }
 }
 
-/// The blocks' events, written one behind the other.
+/// Writes the blocks' events in sequence.
 struct Events<'a> {
     line: &'a mut Line,
     out: &'a mut Vec<u8>,

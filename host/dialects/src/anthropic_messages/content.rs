@@ -1,10 +1,10 @@
-//! What the messages of a request mean: their blocks as parts.
+//! The messages of a request: translates blocks into parts.
 //!
-//! A user's message may hold results of tool calls among its other blocks. The vocabulary has a role of its own for those,
-//! so that such a message becomes several, in the order of its blocks.
+//! A user message may mix results of tool calls with other blocks. The vocabulary has a separate role for results, so
+//! such a message becomes several, in the order of its blocks.
 //!
-//! A block that the vocabulary can't hold whole is opaque: one of a type that is not known here, a document that is text,
-//! and what stands in a tool's result with fields beyond the vocabulary's.
+//! A block is opaque if the vocabulary cannot hold all of it: an unknown type, a text document, or a tool result's
+//! block with extra fields.
 
 use weir_sandbox::adapter::bindings::chat::{
     CacheLifetime, CallKind, Content, File, Image, Message, Opaque, Part, Reasoning, Role, Source,
@@ -19,10 +19,10 @@ use crate::json::{
 use crate::{Attachment, Attachments, Origin, plain};
 
 const MAX_NAME_CHARS: usize = 64;
-/// Of a document.
+/// The maximum characters of a document's title.
 const MAX_TITLE_CHARS: usize = 1_024;
 
-/// The messages of a request, in order, and where they stand in it; what the system says is the first.
+/// Translates the messages of a request, in order, with their positions; the system prompt comes first.
 pub(super) fn messages(
     system: Option<wire::Content<'_>>,
     list: Option<wire::Messages<'_>>,
@@ -37,7 +37,7 @@ pub(super) fn messages(
         let parts = parts(content, "system", attachments)?;
         let is_empty =
             |part: &Part| matches!(&part.content, Content::Text(text) if text.is_empty());
-        // An empty system prompt is none.
+        // An empty system prompt counts as none.
         if !matches!(parts.as_slice(), [only] if is_empty(only)) && !parts.is_empty() {
             messages.push(Message {
                 role: Role::System,
@@ -75,7 +75,10 @@ fn message(
     };
     let is_misplaced = |part: &Part| role != Role::User && role_of(part) == Role::Tool;
     if let Some(index) = parts.iter().position(is_misplaced) {
-        let fault = Fault::new("type", "must not be tool_result but in a user's message");
+        let fault = Fault::new(
+            "type",
+            "must not be tool_result outside of a user's message",
+        );
         return Err(fault.at(index).within("content"));
     }
     if parts.is_empty() {
@@ -108,7 +111,7 @@ fn parts(
     }
 }
 
-/// What a block is; one of a type that is not known here is kept as it came.
+/// Translates a block; a block of an unknown type stays unchanged.
 fn part(raw: Raw<'_>, attachments: &mut Attachments) -> Result<Part, Fault> {
     let mut block: wire::Block<'_> = reread(raw)?;
     let kind = required(block.kind.take(), "type")?;
@@ -140,17 +143,17 @@ fn part(raw: Raw<'_>, attachments: &mut Attachments) -> Result<Part, Fault> {
         }
     };
     let (mut cache, mut extra) = (None, Vec::new());
-    // What an opaque block holds is in its JSON.
+    // The JSON of an opaque block has its content already.
     if !matches!(content, Content::Opaque(_)) {
         extra = std::mem::take(&mut block.others).into_fields();
-        // Of a text it is what was cited when it was written; of a document, whether it may be.
+        // For a text, the field holds its citations; for a document, it enables citations.
         if let Some(citations) = block.citations.filter(|_| kind.as_str() == "text") {
             extra.push(("citations".into(), citations.0.to_owned()));
         }
         cache = cache_mark(block.cache_control, &mut extra)?;
     }
     if let Content::ToolResult(_) = &content {
-        // A mark within a result is one behind it: its blocks have no place for it.
+        // A cache mark within a result moves behind the result, because the result's blocks have no place for it.
         cache = cache.or(mark_within);
     }
     if let Some(provider) = &block.provider {
@@ -215,7 +218,7 @@ fn document(block: &mut wire::Block<'_>, attachments: &mut Attachments) -> Resul
     })
 }
 
-/// Whether a document is text, in one piece or in blocks. Only servers of this dialect take one.
+/// Whether a document is text, in one piece or in blocks. Only servers of this dialect accept one.
 fn is_of_text(block: &wire::Block<'_>) -> Result<bool, Fault> {
     let Some(raw) = block.source else {
         return Ok(false);
@@ -225,7 +228,7 @@ fn is_of_text(block: &wire::Block<'_>) -> Result<bool, Fault> {
     Ok(matches!(kind, Some("text" | "content")))
 }
 
-/// Where a document is, and its media type where that is known.
+/// Returns the source of a document, and its media type if known.
 fn document_source(
     raw: Raw<'_>,
     attachments: &mut Attachments,
@@ -246,7 +249,7 @@ fn document_source(
     }
 }
 
-/// A file in base64.
+/// Returns a file in base64.
 fn inline(source: wire::Source<'_>) -> Result<Attachment, Fault> {
     let media_type = media_type(&source)?;
     let data = required(source.data, "data")?;
@@ -297,7 +300,7 @@ fn tool_call(block: &mut wire::Block<'_>) -> Result<ToolCall, Fault> {
     })
 }
 
-/// A result, and the mark of a cache within it.
+/// Translates a result, and returns the cache mark within it.
 fn tool_result(
     block: &mut wire::Block<'_>,
     attachments: &mut Attachments,
@@ -323,7 +326,7 @@ fn tool_result(
     Ok((result, mark))
 }
 
-/// What stands in a result. One that has more to it than the vocabulary holds is kept as it came.
+/// Translates the content of a result. Content beyond the vocabulary stays unchanged.
 fn tool_content(
     raw: Raw<'_>,
     mark: &mut Option<CacheLifetime>,
@@ -346,14 +349,14 @@ fn tool_content(
         _ => {
             return Err(Fault::new(
                 "type",
-                "must be one that may stand in a result, e.g. text, image, document",
+                "must be a type that a result allows, e.g. text, image, document",
             ));
         }
     })
 }
 
-/// How long a prefix is asked to be kept. A mark that says more than that is put with the fields beyond the vocabulary:
-/// a server of this dialect is told all of it, and any other none.
+/// Returns the requested cache lifetime of a prefix. A mark with extra fields goes into the fields beyond the
+/// vocabulary: a server of this dialect receives all of it, and any other server receives nothing.
 pub(super) fn cache_mark(
     raw: Option<Raw<'_>>,
     extra: &mut Vec<(String, String)>,

@@ -1,8 +1,7 @@
-//! Errors in Anthropic's words: its types, and the sentences that agents look for.
+//! Errors in Anthropic's format: its types, and the sentences that agents recognise.
 //!
-//! An agent that reads "prompt is too long" compacts its conversation; one that reads "credit balance is too low" tells
-//! people so. weir's own code stands beside the type as `weir_code`, with the field that is wrong and all else that weir
-//! has to say.
+//! An agent that reads "prompt is too long" compacts its conversation; an agent that reads "credit balance is too low"
+//! informs its user. weir adds its own code as `weir_code`, with the invalid field and all other details.
 
 use std::borrow::Cow;
 
@@ -12,23 +11,23 @@ use weir_sandbox::printable;
 
 use weir_errors::ApiError;
 
-/// The header of a request's id in Anthropic's answers.
+/// The header of a request's id in Anthropic's responses.
 pub(crate) const REQUEST_ID: HeaderName = HeaderName::from_static("request-id");
 
-/// What Anthropic answers with where it is overloaded: clients that are told so ask another model.
+/// Anthropic's status for overload; clients fall back to another model then.
 const OVERLOADED: u16 = 529;
 
-/// The types of errors that are about a client's own request.
+/// The types of errors that the client's request causes.
 const UPSTREAM_TYPES: [&str; 3] = [
     "invalid_request_error",
     "not_found_error",
     "request_too_large",
 ];
 
-/// Bytes of an upstream's text that its client is told.
+/// The maximum bytes of an upstream's message for its client.
 const MAX_UPSTREAM_BYTES: usize = 1_024;
 
-/// The status that Anthropic has for an error.
+/// Anthropic's status for an error.
 pub(crate) fn status(error: &ApiError) -> StatusCode {
     match (error.code(), error.status()) {
         ("UNKNOWN_MODEL", _) => StatusCode::NOT_FOUND,
@@ -39,7 +38,7 @@ pub(crate) fn status(error: &ApiError) -> StatusCode {
     }
 }
 
-/// An error as Anthropic's SDKs read it.
+/// An error in the format of Anthropic's SDKs.
 pub(crate) fn body(error: &ApiError, request_id: &str) -> Value {
     let mut fields = error.details().clone();
     let upstream = error.upstream().and_then(said_by_upstream);
@@ -53,7 +52,7 @@ pub(crate) fn body(error: &ApiError, request_id: &str) -> Value {
     json!({ "type": "error", "error": fields, "request_id": request_id })
 }
 
-/// The type and the text of an upstream that speaks the dialect itself: agents act on its wording.
+/// The type and the message of an upstream with the same dialect: agents depend on its wording.
 fn said_by_upstream(error: &Value) -> Option<(Cow<'_, str>, Cow<'_, str>)> {
     let field = |name: &str| error.get("error")?.get(name)?.as_str();
     let kind = field("type").filter(|kind| UPSTREAM_TYPES.contains(kind))?;

@@ -1,17 +1,17 @@
-//! Anthropic's Messages, as the dialect that a client speaks.
+//! Anthropic's Messages, as a client dialect.
 //!
-//! [`read`] turns a request's body into the plugins' vocabulary; [`Message`] and [`MessageStream`] turn the answer's events
-//! back, as one `message` object or as Anthropic's stream events.
+//! [`read`] parses a request's body into the plugins' vocabulary; [`Message`] and [`MessageStream`] write the response's
+//! events, as one `message` object or as Anthropic's stream events.
 //!
-//! A block of a type that the vocabulary has no word for (server tools, their results, search results) is opaque, and so
-//! are fields beyond those known here: an adapter whose upstream speaks this dialect passes them on as they came, any
-//! other refuses or names them.
+//! Blocks of types beyond the vocabulary (server tools, their results, search results) are opaque, and so are unknown
+//! fields: an adapter whose upstream speaks this dialect passes them on unchanged, and any other adapter refuses or
+//! names them.
 //!
-//! What the dialect has no place for is written as its nearest: an image in an answer as an `image` block, a refusal as
-//! text. `provider` beside a block that only its provider can read again is weir's own; clients send blocks back as they
-//! got them.
+//! Content without an equivalent in the dialect takes the nearest form: an image in a response becomes an `image`
+//! block, a refusal becomes text. The field `provider`, on blocks that only their provider can read, is weir's own;
+//! clients send blocks back unchanged.
 //!
-//! **Invariant:** a client that sends an answer's content back as it got it sends back all that the model needs of it:
+//! **Invariant:** a client that sends a response's content back unchanged returns everything that the model needs:
 //! text, calls, reasoning with its signature or sealed form, opaque blocks.
 //!
 //! To accept another field, add it to its object in `wire` and translate it in `request` (settings), `content`

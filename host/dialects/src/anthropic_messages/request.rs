@@ -1,4 +1,4 @@
-//! What a request means: its settings checked and translated into the plugins' vocabulary.
+//! The translation of a request: checks its settings, and converts them to the plugins' vocabulary.
 
 use http::HeaderMap;
 use serde_json::Value;
@@ -19,14 +19,14 @@ use crate::{Attachments, ChatCall, Dialect};
 
 const MAX_MODEL_CHARS: usize = 256;
 const MAX_STOP_CHARS: usize = 1_024;
-/// Of the id of an end user.
+/// The maximum characters of an end user's id.
 const MAX_USER_CHARS: usize = 512;
-/// Of the word for how reasoning is shown.
+/// The maximum characters of the word for the display of reasoning.
 const MAX_DISPLAY_CHARS: usize = 64;
 
-/// The headers that belong to the dialect.
+/// The dialect's own headers.
 const HEADERS: [&str; 2] = ["anthropic-beta", "anthropic-version"];
-/// Bytes of them that are handed on; agents send dozens of betas.
+/// The maximum bytes of those headers; agents send dozens of betas.
 const MAX_HEADER_BYTES: usize = 4 << 10;
 
 /// Reads a Messages request.
@@ -42,11 +42,11 @@ pub fn read(body: &[u8], headers: &HeaderMap) -> Result<ChatCall, ApiError> {
     }
 }
 
-/// The same where nothing is to be answered, so that no limit is needed.
+/// Reads a request without a response, such as a token count, which needs no output limit.
 ///
 /// # Errors
 ///
-/// As for [`read`].
+/// Fails like [`read`].
 pub fn read_uncounted(body: &[u8], headers: &HeaderMap) -> Result<ChatCall, ApiError> {
     let body_bytes = body.len();
     let body = json::read(body)?;
@@ -125,7 +125,7 @@ fn chat(body: wire::Body<'_>, body_bytes: usize, headers: &HeaderMap) -> Result<
     })
 }
 
-/// Those of a request's headers that belong to the dialect. What is too long, or no text, is left out.
+/// Returns the request's headers that belong to the dialect. Headers that are too long or not text are left out.
 fn own_headers(headers: &HeaderMap) -> Vec<(String, String)> {
     let mut room = MAX_HEADER_BYTES;
     let mut own = Vec::new();
@@ -142,7 +142,7 @@ fn own_headers(headers: &HeaderMap) -> Vec<(String, String)> {
     own
 }
 
-/// The id of the person behind the request, and the whole of the metadata as it came.
+/// Returns the id of the end user, and the complete metadata unchanged.
 fn metadata_fields(metadata: wire::Metadata<'_>) -> (Option<String>, String) {
     let mut fields = metadata.others.into_fields();
     if let Some(user_id) = &metadata.user_id {
@@ -154,7 +154,7 @@ fn metadata_fields(metadata: wire::Metadata<'_>) -> (Option<String>, String) {
     (metadata.user_id, object_of(fields))
 }
 
-/// What the answer must look like, which has two names.
+/// Returns the response format, which has two field names.
 fn response_format(
     format: Option<wire::Format<'_>>,
     at_first: Option<wire::Format<'_>>,
@@ -184,8 +184,7 @@ fn response_format(
     read().map_err(|fault: Fault| fault.within(at))
 }
 
-/// How the model is asked to reason; and the effort that was asked for beside no reasoning at all, which the vocabulary
-/// has no place for.
+/// Returns the reasoning settings, and an effort without reasoning, for which the vocabulary has no place.
 fn reasoning<'a>(
     thinking: Option<wire::Thinking<'_>>,
     effort: Option<&'a Text<'_>>,

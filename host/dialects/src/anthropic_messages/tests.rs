@@ -1,4 +1,4 @@
-//! Requests, read; answers, written, whole and streamed, which must say the same.
+//! Tests of request parsing, and of responses: plain ones and streams must agree.
 
 #![expect(clippy::unwrap_used, reason = "a test may fail by panicking")]
 
@@ -15,7 +15,7 @@ use weir_sandbox::adapter::bindings::chat::{
 use super::{Message, MessageStream, errors, read, read_uncounted};
 use crate::{AnswerHead, Billed, ChatCall};
 
-/// Fields put into a good request, and the whole message that refuses it; its first word is the path.
+/// Fields that invalidate a good request, and the expected complete message; its first word is the path.
 const REFUSALS: &str = r##"
 {"model": null}
     model is required.
@@ -44,7 +44,7 @@ const REFUSALS: &str = r##"
 {"messages": [{"role": "user", "content": [{"type": "tool_result", "content": "x"}]}]}
     messages[0].content[0].tool_use_id is required.
 {"messages": [{"role": "assistant", "content": [{"type": "tool_result", "tool_use_id": "c"}]}]}
-    messages[0].content[0].type must not be tool_result but in a user's message.
+    messages[0].content[0].type must not be tool_result outside of a user's message.
 {"messages": [{"role": "assistant", "content": [{"type": "tool_use", "id": "c", "name": "f", "input": []}]}]}
     messages[0].content[0].input must be an object.
 {"messages": [{"role": "user", "content": [{"type": "text", "text": "x", "cache_control": {"type": "forever"}}]}]}
@@ -52,7 +52,7 @@ const REFUSALS: &str = r##"
 {"tools": [{"name": "f"}]}
     tools[0].input_schema is required.
 {"tool_choice": {"type": "any"}}
-    tool_choice.type must not be any where there are no tools.
+    tool_choice.type must not be any without tools.
 {"tool_choice": {"type": "tool", "name": "f"}}
     tool_choice.name must be the name of one of the tools.
 {"thinking": {"type": "enabled"}}
@@ -205,7 +205,7 @@ fn results_of_calls_stand_in_messages_of_their_own_in_the_order_of_their_blocks(
     let [thinking, redacted, tool_use, opaque] = call.request.messages[0].parts.as_slice() else {
         panic!("four parts");
     };
-    // The proof of reasoning that its provider keeps to itself.
+    // The proof of hidden reasoning.
     assert_eq!(thinking.signature.as_deref(), Some("s"));
     assert!(
         matches!(&redacted.content, Content::Reasoning(r) if r.sealed.as_deref() == Some("sealed"))
@@ -262,7 +262,7 @@ fn documents_are_read_from_wherever_they_are() {
     assert_eq!(url.source, Source::Url("https://a.example/b.pdf".into()));
     let (id, _) = file(&source(json!({"type": "file", "file_id": "file_1"})));
     assert_eq!(id.source, Source::Id("file_1".into()));
-    // What is text has no such file; it stays as it was written.
+    // Text documents have no such file; they stay as written.
     for of_text in [
         json!({"type": "text", "media_type": "text/plain", "data": "words"}),
         json!({"type": "content", "content": [{"type": "text", "text": "words"}]}),
@@ -301,7 +301,7 @@ fn marks_of_a_cache_are_kept_wherever_they_stand() {
     let [tool, user] = request.messages.as_slice() else {
         panic!("two messages");
     };
-    // Within a result there is no place for one, so that it stands behind it.
+    // A mark within a result has no place there, so it moves behind the result.
     assert_eq!(tool.parts[0].cache, Some(CacheLifetime::Short));
     assert!(
         matches!(&tool.parts[0].content, Content::ToolResult(result) if matches!(
@@ -359,7 +359,7 @@ fn whole(events: &[Event]) -> Value {
     serde_json::from_slice(&message.into_body(&BILLED)).unwrap()
 }
 
-/// The events of a stream, by their names.
+/// The events of a stream, by name.
 fn streamed(events: &[Event]) -> Vec<(String, Value)> {
     let mut chunks = MessageStream::new(head());
     chunks.answered_by("p");
@@ -380,13 +380,13 @@ fn streamed(events: &[Event]) -> Vec<(String, Value)> {
         .collect()
 }
 
-/// What Anthropic's SDKs make of a stream.
+/// Combines a stream's events like Anthropic's SDKs.
 fn put_together(events: &[(String, Value)]) -> Value {
     let mut message = Value::Null;
     let mut inputs: Vec<String> = Vec::new();
     for (name, data) in events {
         let at = data["index"].as_u64().map(|at| at as usize);
-        // A delta of any other block than the last is taken for the last one's.
+        // SDKs apply every delta to the latest block.
         if let Some(at) = at
             && name != "content_block_start"
         {
@@ -409,7 +409,7 @@ fn put_together(events: &[(String, Value)]) -> Value {
                 match delta["type"].as_str().unwrap() {
                     "text_delta" => append(&mut block["text"], &delta["text"]),
                     "thinking_delta" => append(&mut block["thinking"], &delta["thinking"]),
-                    // What came before it is forgotten.
+                    // SDKs discard earlier pieces.
                     "signature_delta" => block["signature"] = delta["signature"].clone(),
                     "input_json_delta" => {
                         inputs[at.unwrap()].push_str(delta["partial_json"].as_str().unwrap());
@@ -471,7 +471,7 @@ fn everything() -> Vec<Event> {
             index: 3,
             block: opaque,
         }),
-        // Calls may be open at once.
+        // Calls may be open concurrently.
         calling(4, "c1", CallKind::Function),
         calling(5, "c2", CallKind::Function),
         Event::Fragment(piece(5, "{\"b\":")),
@@ -526,7 +526,7 @@ fn an_answer_holds_all_that_was_said() {
 fn a_stream_adds_up_to_the_plain_answer() {
     let events = everything();
     assert_eq!(put_together(&streamed(&events)), whole(&events));
-    // Nothing at all is an answer, too.
+    // An empty response is valid, too.
     let nothing = [Event::Finish(FinishReason::StopSequence("END".into()))];
     let answer = whole(&nothing);
     assert_eq!(
@@ -536,7 +536,7 @@ fn a_stream_adds_up_to_the_plain_answer() {
     assert_eq!(put_together(&streamed(&nothing)), answer);
 }
 
-/// Reasoning that its provider keeps to itself is a proof alone, and text that says nothing is none.
+/// Hidden reasoning is only a proof, and an empty text is nothing.
 #[test]
 fn an_empty_signed_block_is_kept_and_an_empty_text_is_not() {
     let events = [
@@ -643,8 +643,8 @@ fn errors_are_in_the_dialects_words() {
     }
     let (status, _) = told(ErrorCode::Overloaded, "");
     assert_eq!(status, 529);
-    // An upstream of the same dialect is told as it said it.
-    let error = ApiError::invalid_request("x", "The model's provider refused the request: no");
+    // An error of an upstream with the same dialect keeps its wording.
+    let error = ApiError::invalid_request("x", "The model's provider rejected the request: no");
     let said = json!({"type": "error", "error": {"type": "not_found_error", "message": "no\n", "secret": 1}});
     let body = errors::body(&error.with_upstream(Some(said)), "req_1");
     assert_eq!(

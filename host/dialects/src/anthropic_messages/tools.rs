@@ -1,4 +1,4 @@
-//! A request's tools, and the choice among them.
+//! The tools of a request, and the model's choice among them.
 
 use weir_sandbox::adapter::bindings::chat::{
     BuiltInTool, FunctionTool, Tool, ToolChoice, ToolKind,
@@ -10,7 +10,7 @@ use crate::json::{Fault, Text, check_is_object, check_length, object_of, require
 
 const MAX_NAME_CHARS: usize = 128;
 
-/// Reads a tool of the client, or one that the provider runs.
+/// Translates a tool: the client's own, or the upstream's.
 pub(super) fn tool(tool: wire::Tool<'_>) -> Result<Tool, Fault> {
     let kind = tool.kind.as_ref().map_or("custom", Text::as_str);
     check_length(kind, MAX_NAME_CHARS, "type")?;
@@ -61,12 +61,12 @@ pub(super) fn tool(tool: wire::Tool<'_>) -> Result<Tool, Fault> {
     })
 }
 
-/// Whether the model may call several tools at once, if the client says so.
+/// Whether the model may call several tools in parallel, if the client sets it.
 pub(super) fn parallel_tool_calls(choice: Option<&wire::ToolChoice<'_>>) -> Option<bool> {
     choice?.disable_parallel_tool_use.map(|disabled| !disabled)
 }
 
-/// Reads the tool choice. A choice by name must name a tool of the request.
+/// Translates the tool choice; a named tool must be in the request.
 pub(super) fn tool_choice(
     choice: Option<wire::ToolChoice<'_>>,
     tools: &[Tool],
@@ -86,7 +86,7 @@ pub(super) fn tool_choice(
         "none" => Ok(ToolChoice::None),
         "any" if tools.is_empty() => Err(Fault::new(
             "tool_choice.type",
-            "must not be any where there are no tools",
+            "must not be any without tools",
         )),
         "any" => Ok(ToolChoice::Required),
         "tool" => {

@@ -1,7 +1,7 @@
-//! The JSON of a request: its objects and which types their fields have.
+//! The JSON of a request: its objects, and the types of their fields.
 //!
-//! What values mean is settled in [`super::request`], [`super::content`] and [`super::tools`]. A block is read from raw
-//! JSON once its message is: one of a type that is not known here goes on as it came.
+//! [`super::request`], [`super::content`] and [`super::tools`] interpret the values. A block is parsed from raw JSON
+//! after its message: a block of an unknown type is passed on unchanged.
 
 use crate::json::{
     Extra, Ignored, List, Listed, MAX_EXTRA, MAX_EXTRA_WITHIN, MAX_MESSAGES, MAX_PARTS, MAX_STOPS,
@@ -18,7 +18,7 @@ object! {
         "tool_choice": tool_choice: ToolChoice<'de>,
         "thinking": thinking: Thinking<'de>,
         "output_config": output_config: OutputConfig<'de>,
-        // What `output_config.format` was called at first.
+        // The earlier name of `output_config.format`.
         "output_format": output_format: Format<'de>,
         "metadata": metadata: Metadata<'de>,
         "temperature": temperature: f64,
@@ -43,8 +43,8 @@ object! {
 }
 
 object! {
-    /// A block of content; which fields belong to it, its `type` says. What stands in `content`, `source` and
-    /// `citations` depends on that, too.
+    /// A block of content; its `type` determines its fields. The content of `content`, `source` and `citations` depends
+    /// on the type, too.
     struct Block<'de> {
         "type": kind: Text<'de>,
         "text": text: String,
@@ -62,7 +62,7 @@ object! {
         "content": content: Raw<'de>,
         "is_error": is_error: bool,
         "cache_control": cache_control: Raw<'de>,
-        // weir's own: see the module above.
+        // weir's own field: see the module above.
         "provider": provider: String,
         others: Extra<'de, MAX_EXTRA_WITHIN>,
     }
@@ -80,7 +80,7 @@ object! {
 }
 
 object! {
-    /// As far as it says which form a document has.
+    /// The fields that determine a document's form.
     struct DocumentSource<'de> {
         "type": kind: Text<'de>,
         others: Ignored,

@@ -1,4 +1,4 @@
-//! The answer as one object, and what it shares with the chunks of a streamed one.
+//! The response as one object, and the parts that streams share with it.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -14,7 +14,7 @@ use crate::Billed;
 use crate::json::{guests_object, guests_objects};
 use weir_ledger::Credits;
 
-/// An answer that is not streamed, as far as it has come.
+/// A plain response under construction.
 #[derive(Debug, Clone)]
 pub struct Completion {
     head: AnswerHead,
@@ -37,7 +37,7 @@ struct Said {
 }
 
 impl Completion {
-    /// An answer that says nothing yet.
+    /// Returns an empty response.
     pub fn new(head: AnswerHead) -> Self {
         Self {
             head,
@@ -45,8 +45,8 @@ impl Completion {
         }
     }
 
-    /// Adds what an event says. What the upstream calls the answer, recordings, and proofs of anything but reasoning
-    /// have no place in the message; usage is written as billed.
+    /// Adds an event. The message has no place for the upstream's response id, for audio, and for proofs of content
+    /// other than reasoning; the usage is the billed one.
     pub fn push(&mut self, event: Event) {
         let said = &mut self.said;
         match event {
@@ -70,20 +70,20 @@ impl Completion {
         }
     }
 
-    /// Notes who answers from here on.
+    /// Sets the provider of the following events.
     pub fn answered_by(&mut self, provider: &str) {
         self.said.blocks.answered_by(provider);
     }
 
-    /// Forgets an attempt that yielded nothing.
+    /// Discards an attempt without output.
     pub fn clear(&mut self) {
         self.said = Said::default();
     }
 
-    /// The `chat.completion` object.
+    /// Returns the `chat.completion` object.
     pub fn into_body(self, billed: &Billed) -> Vec<u8> {
         let said = &self.said;
-        // Null says that there is nothing but calls or a refusal; an answer without anything is an empty text.
+        // Null means that the message has only calls or a refusal; an empty response has an empty text.
         let is_text =
             !said.content.is_empty() || (said.tool_calls.is_empty() && said.refusal.is_empty());
         let answer = Answer {
@@ -136,7 +136,7 @@ impl Said {
             },
             None => return,
         };
-        // The first piece is taken as it is: an answer that was not streamed has only one.
+        // The first piece is stored without a copy, because a plain response has only one.
         if text.is_empty() {
             *text = fragment.text;
         } else {
@@ -145,12 +145,12 @@ impl Said {
     }
 }
 
-/// The answer's id as OpenAI writes one.
+/// The response's id in OpenAI's form.
 pub(super) fn completion_id(head: &AnswerHead) -> String {
     format!("chatcmpl-{}", head.id)
 }
 
-/// The word for how a call's input is written.
+/// The word for the form of a call's input.
 pub(super) fn call_word(kind: CallKind) -> &'static str {
     match kind {
         CallKind::Function => "function",
@@ -180,7 +180,7 @@ struct Choice<'a> {
     finish_reason: &'static str,
 }
 
-/// How likely the tokens of an answer were.
+/// The log probabilities of a response.
 #[derive(Debug, Clone, Default, Serialize)]
 pub(super) struct Logprobs {
     content: Option<Vec<Box<RawValue>>>,
@@ -188,7 +188,7 @@ pub(super) struct Logprobs {
 }
 
 impl Logprobs {
-    /// Adds those of the next tokens of a block.
+    /// Adds the log probabilities of a block's next tokens.
     pub(super) fn add(&mut self, blocks: &Blocks, piece: &Fragment) {
         let entries = guests_objects(&piece.text);
         let list = match blocks.is_refusal(piece.index) {
@@ -201,7 +201,7 @@ impl Logprobs {
         }
     }
 
-    /// These, if there are any.
+    /// The log probabilities, if there are any.
     pub(super) fn any(&self) -> Option<&Self> {
         (self.content.is_some() || self.refusal.is_some()).then_some(self)
     }
@@ -274,10 +274,10 @@ impl From<ToolCallStart> for ToolCall {
     }
 }
 
-/// A picture as OpenRouter and those who followed it put it into a message; OpenAI's own answers have none.
+/// An image in OpenRouter's form, which others have adopted; OpenAI's own responses have none.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct AnswerImage {
-    /// In chunks only, as for an annotation.
+    /// Only in chunks, as in an annotation.
     #[serde(skip_serializing_if = "Option::is_none")]
     index: Option<usize>,
     #[serde(rename = "type")]
@@ -291,8 +291,8 @@ struct ImageUrl {
 }
 
 impl AnswerImage {
-    /// Nothing for a recording, which the dialect answers only to who asks for one, in a form of its own, nor for what
-    /// another image follows.
+    /// Returns `None` for audio, which the dialect returns only on request and in another form, and for an image that
+    /// another one replaces.
     pub(super) fn new(index: Option<usize>, media: &Media) -> Option<Self> {
         if !media.media_type.starts_with("image/") || media.is_preview {
             return None;
@@ -310,7 +310,7 @@ impl AnswerImage {
     }
 }
 
-/// What a provider answers beyond the dialect, under the name that LiteLLM gave to such things.
+/// A provider's data beyond the dialect, under LiteLLM's name.
 #[derive(Debug, Serialize)]
 struct ProviderFields<'a> {
     blocks: &'a [OpaqueBlock],
@@ -318,7 +318,7 @@ struct ProviderFields<'a> {
 
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct OpaqueBlock {
-    /// In chunks only, as for an annotation.
+    /// Only in chunks, as in an annotation.
     #[serde(skip_serializing_if = "Option::is_none")]
     index: Option<usize>,
     kind: String,
@@ -328,7 +328,7 @@ pub(super) struct OpaqueBlock {
 }
 
 impl OpaqueBlock {
-    /// Nothing if the block is not the JSON that it should be.
+    /// Returns `None` if the block is not valid JSON.
     pub(super) fn new(
         index: Option<usize>,
         opaque: &Opaque,
@@ -350,7 +350,7 @@ pub(super) struct AnswerUsage {
     total_tokens: u64,
     prompt_tokens_details: PromptTokensDetails,
     completion_tokens_details: CompletionTokensDetails,
-    /// Not OpenAI's: what the request was charged.
+    /// weir's own field: the charge of the request.
     credits: Credits,
 }
 

@@ -1,4 +1,4 @@
-//! Answers, written: whole and in chunks, which must say the same.
+//! Tests of responses: plain ones and chunks must agree.
 
 #![expect(clippy::unwrap_used, reason = "a test may fail by panicking")]
 
@@ -103,7 +103,7 @@ fn media(media_type: &str, data: &[u8]) -> Event {
     })
 }
 
-/// A block of text in these pieces.
+/// A text block in these pieces.
 fn text(index: u32, pieces: &[&str]) -> Vec<Event> {
     let pieces = pieces.iter().map(|piece| fragment(index, piece));
     [block(index, Block::Text)]
@@ -136,7 +136,7 @@ fn stream(events: &[Event], include_usage: bool) -> Vec<u8> {
     out
 }
 
-/// The JSON of the chunks of a stream that ends as it should.
+/// The JSON of a complete stream's chunks.
 fn chunks(stream: &[u8]) -> Vec<Value> {
     let text = std::str::from_utf8(stream).unwrap();
     let text = text.strip_suffix("data: [DONE]\n\n").unwrap();
@@ -145,7 +145,7 @@ fn chunks(stream: &[u8]) -> Vec<Value> {
         .collect()
 }
 
-/// Puts deltas together as OpenAI's SDKs do: strings are joined, list entries matched by `index`.
+/// Combines deltas like OpenAI's SDKs: joins strings, and matches list entries by `index`.
 fn accumulate(whole: &mut Value, delta: &Value) {
     match (whole, delta) {
         (Value::Object(whole), Value::Object(delta)) => {
@@ -179,7 +179,7 @@ fn accumulate(whole: &mut Value, delta: &Value) {
     }
 }
 
-/// The message that the chunks of a stream add up to, as the plain answer has it.
+/// The message that a stream's chunks add up to, in the form of the plain response.
 fn added_up(events: &[Event]) -> Value {
     let mut whole = json!({});
     for chunk in chunks(&stream(events, false)) {
@@ -196,7 +196,7 @@ fn added_up(events: &[Event]) -> Value {
             entry.as_object_mut().unwrap().remove("index");
         }
     }
-    // What no chunk has said, the plain answer says that there is none of.
+    // The plain response has null for content that no chunk mentions.
     if whole.get("content").is_none() {
         let has_other = whole.get("tool_calls").or(whole.get("refusal")).is_some();
         whole["content"] = if has_other { Value::Null } else { "".into() };
@@ -207,14 +207,14 @@ fn added_up(events: &[Event]) -> Value {
     whole
 }
 
-/// The message, which both forms of the answer must agree on.
+/// The message, on which both forms of the response must agree.
 fn message(events: &[Event]) -> Value {
     let plain = plain_answer(events)["choices"][0]["message"].clone();
     assert_eq!(added_up(events), plain);
     plain
 }
 
-/// One of everything, in several blocks.
+/// One event of each kind, in several blocks.
 fn everything() -> Vec<Event> {
     let mut events = vec![
         Event::Started(Started {
@@ -348,7 +348,7 @@ fn content_is_null_only_beside_tool_calls_and_refusals() {
     let refusal = [block(0, Block::Refusal), fragment(0, "no")];
     assert_eq!(content(&refusal), Value::Null);
     assert_eq!(content(&[]), "");
-    // A block that says nothing is as none.
+    // An empty block counts as absent.
     assert_eq!(content(&[block(0, Block::Refusal)]), "");
 }
 
@@ -376,7 +376,7 @@ fn reasons_to_finish_are_put_in_openais_words() {
     }
 }
 
-/// As with OpenAI itself; with `content_filter` its SDKs' parsing helpers would raise an error instead.
+/// OpenAI does the same; with `content_filter`, its SDKs' parsing helpers would raise an error instead.
 #[test]
 fn a_refusal_stands_in_its_own_field_and_ends_like_an_answer() {
     let events = [
@@ -405,7 +405,7 @@ fn a_refusal_stands_in_its_own_field_and_ends_like_an_answer() {
             &json!({})
         ]
     );
-    // What was held back in the middle of it still was.
+    // Text held back in the middle still counts as filtered.
     let filtered = ending(events[..4].to_vec(), FinishReason::ContentFilter);
     assert_eq!(
         plain_answer(&filtered)["choices"][0]["finish_reason"],
@@ -483,7 +483,7 @@ fn a_citation_says_which_stretch_of_the_content_it_stands_behind() {
         citation(1, Some("https://b.example/"), None, None),
         citation(1, None, Some("B"), span(0, 3)),
         citation(1, None, None, None),
-        // Some announce a citation before the text.
+        // Some upstreams send a citation before its text.
         citation(1, Some("c"), None, span(7, u32::MAX)),
         citation(0, Some("of a block that has ended"), None, None),
         Event::BlockEnd(1),
@@ -525,7 +525,7 @@ fn reasoning_has_details_only_with_a_proof() {
     events.extend(reasoning(2, "b", &[seal(2, "d"), seal(2, "e")]));
     events.extend(reasoning(3, "", &[seal(3, "f")]));
     events.extend(reasoning(4, "c", &[]));
-    // A proof of something else has no place.
+    // A proof of other content has no place.
     events.extend([block(5, Block::Text), sign(5, "s"), Event::BlockEnd(5)]);
     let answer = message(&events);
     assert_eq!(answer["reasoning_content"], "abc");
@@ -541,7 +541,7 @@ fn reasoning_has_details_only_with_a_proof() {
     );
 }
 
-/// A conversation goes on with what the answer said, and the model gets its own words, calls and proofs again.
+/// A conversation continues with the response, and the model must receive its own text, calls and proofs.
 #[test]
 fn an_answer_that_a_client_sends_back_has_the_same_parts() {
     for message in [message(&everything()), added_up(&everything())] {

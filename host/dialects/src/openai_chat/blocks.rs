@@ -1,33 +1,33 @@
-//! The blocks of an answer, as far as it has come: where in the message each event belongs.
+//! The blocks of a response under construction: assigns each event its place in the message.
 //!
-//! Both forms of an answer are written by what is decided here, so that they say the same.
+//! Plain responses and streams share this code, so that they agree.
 //!
-//! **Invariant:** nothing here relies on an adapter's numbers: what names no open block has no place.
+//! **Invariant:** the code does not trust an adapter's numbers: an event without an open block is ignored.
 
 use serde::Serialize;
 use weir_sandbox::adapter::bindings::chat::{
     Block, BlockStart, CallKind, Citation, FinishReason, Fragment,
 };
 
-/// The blocks of an answer.
+/// The blocks of a response.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Blocks {
-    /// Those that have not ended, rarely more than one. An attempt that was given up may have left some, so that of two
-    /// with one number the later counts.
+    /// The open blocks, rarely more than one. An abandoned attempt may have left some, so of two with one number, the
+    /// later counts.
     open: Vec<(u32, Open)>,
-    /// Characters of content so far: citations say which stretch of it they belong to.
+    /// The characters of content so far, for the positions of citations.
     content_chars: u64,
     tool_calls: usize,
     reasoning_details: usize,
     has_refusal: bool,
-    /// The provider that answers, by its name in the configuration; empty where that is not known.
+    /// The provider's name in the configuration; empty if unknown.
     provider: String,
 }
 
 #[derive(Debug, Clone)]
 enum Open {
     Text {
-        /// Where in the content it begins.
+        /// The start position in the content.
         start: u64,
     },
     Refusal,
@@ -35,7 +35,7 @@ enum Open {
     Call(Call),
 }
 
-/// A block of reasoning, kept until its end: the proof of it comes last and is worth nothing without the text.
+/// A block of reasoning, kept until its end, because its proof comes last and is useless without the text.
 #[derive(Debug, Clone, Default)]
 struct Reasoning {
     text: String,
@@ -43,14 +43,14 @@ struct Reasoning {
     sealed: String,
 }
 
-/// A tool call: its place among the answer's calls, and how its input is written.
+/// A tool call: its index among the response's calls, and the form of its input.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Call {
     pub(super) index: usize,
     pub(super) kind: CallKind,
 }
 
-/// Where in the message a fragment belongs.
+/// The place of a fragment in the message.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Place {
     Content,
@@ -60,17 +60,17 @@ pub(super) enum Place {
 }
 
 impl Blocks {
-    /// Notes who answers from here on: what only that provider can read again carries its name.
+    /// Sets the provider of the following events: parts that only this provider can read carry its name.
     pub(super) fn answered_by(&mut self, provider: &str) {
         provider.clone_into(&mut self.provider);
     }
 
-    /// The provider that answers, if that is known.
+    /// The provider, if known.
     pub(super) fn provider(&self) -> Option<String> {
         (!self.provider.is_empty()).then(|| self.provider.clone())
     }
 
-    /// Opens a block; if that is a tool call, it is this one. Calls are numbered in the order in which they begin.
+    /// Opens a block; returns the call if it is one. Calls are numbered in order of their start.
     pub(super) fn begin(&mut self, start: &BlockStart) -> Option<Call> {
         let mut begun = None;
         let open = match &start.block {
@@ -93,9 +93,9 @@ impl Blocks {
         begun
     }
 
-    /// Follows a fragment, and says where it belongs.
+    /// Returns the place of a fragment.
     pub(super) fn follow(&mut self, fragment: &Fragment) -> Option<Place> {
-        // By field, so that the count of characters can be borrowed beside it.
+        // The field access leaves the character count free to borrow.
         let mut open = self.open.iter_mut().rev();
         let (_, block) = open.find(|(index, _)| *index == fragment.index)?;
         Some(match block {
@@ -115,7 +115,7 @@ impl Blocks {
         })
     }
 
-    /// Whether a block is a refusal, if it is text at all.
+    /// Whether a text block is a refusal; `None` for other blocks.
     pub(super) fn is_refusal(&self, index: u32) -> Option<bool> {
         let mut open = self.open.iter().rev();
         match open.find(|(known, _)| *known == index)?.1 {
@@ -125,23 +125,23 @@ impl Blocks {
         }
     }
 
-    /// Takes a piece of a proof. Only reasoning has a place for one.
+    /// Adds a piece of a proof. Only reasoning has a place for one.
     pub(super) fn sign(&mut self, fragment: &Fragment) {
         if let Some(reasoning) = self.reasoning(fragment.index) {
             reasoning.signature.push_str(&fragment.text);
         }
     }
 
-    /// Takes a piece of a sealed form.
+    /// Adds a piece of a sealed form.
     pub(super) fn seal(&mut self, fragment: &Fragment) {
         if let Some(reasoning) = self.reasoning(fragment.index) {
             reasoning.sealed.push_str(&fragment.text);
         }
     }
 
-    /// What a citation says of the content; nothing if it names no source or no open text.
+    /// Returns the annotation for a citation; `None` without a source or without an open text block.
     ///
-    /// Without a span of its own it stands behind the block as far as that has come: a stream cannot know how it goes on.
+    /// A citation without a span points to the end of its block so far, because a stream cannot know the rest.
     pub(super) fn annotation(
         &self,
         index: Option<usize>,
@@ -152,7 +152,7 @@ impl Blocks {
         let Open::Text { start } = *block else {
             return None;
         };
-        // The dialect demands both, so either has to do for the other.
+        // The dialect requires both, so one replaces the other.
         let url = citation.source.as_ref().or(citation.title.as_ref())?;
         let title = citation.title.as_ref().unwrap_or(url);
         let (start_index, end_index) = match citation.span {
@@ -171,8 +171,8 @@ impl Blocks {
         })
     }
 
-    /// Closes a block. Reasoning with a proof leaves entries for `reasoning_details`: one for what can be read of it, and
-    /// one for its sealed form, which belongs to the one before it.
+    /// Closes a block. Reasoning with a proof adds entries to `reasoning_details`: one for the readable text, and one
+    /// for the sealed form, which belongs to the entry before it.
     pub(super) fn end(&mut self, index: u32) -> Vec<ReasoningDetail> {
         let Some(position) = self.open.iter().rposition(|(open, _)| *open == index) else {
             return Vec::new();
@@ -212,13 +212,13 @@ impl Blocks {
         details
     }
 
-    /// The reason in OpenAI's words, of which clients know no others. SDKs that parse an answer raise an error for
-    /// `length` and `content_filter`, and run calls for `tool_calls`, so that these must be true; the rest is `stop`:
-    /// - a refusal that stands in the message, which is how OpenAI itself ends one (`content_filter` where none stands
-    ///   there: something was held back);
-    /// - a pause, since the client goes on by sending the answer back either way;
-    /// - a call that cannot be read, since there is none to run;
-    /// - the upstream's own words, which no client could know.
+    /// Returns OpenAI's word for the finish reason; clients know no other words. SDKs raise an error for `length` and
+    /// `content_filter`, and run calls for `tool_calls`, so these must be correct. The other reasons become `stop`:
+    /// - a refusal in the message, as in OpenAI's own responses (`content_filter` without a refusal: text was held
+    ///   back);
+    /// - a pause, because the client continues by sending the response back in any case;
+    /// - an unreadable call, because the client cannot run it;
+    /// - the upstream's own words, which no client knows.
     pub(super) fn finish_word(&self, reason: &FinishReason) -> &'static str {
         match reason {
             FinishReason::Length | FinishReason::ContextWindow => "length",
@@ -243,10 +243,10 @@ impl Blocks {
     }
 }
 
-/// A stretch of the content and the source behind it.
+/// A stretch of the content and its source.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct Annotation {
-    /// In chunks only. OpenAI's SDKs put lists together by it and fail on an entry without one.
+    /// Only in chunks. OpenAI's SDKs match list entries by it, and fail without it.
     #[serde(skip_serializing_if = "Option::is_none")]
     index: Option<usize>,
     #[serde(rename = "type")]
@@ -263,7 +263,7 @@ struct UrlCitation {
     url: String,
 }
 
-/// Reasoning with its proof, in OpenRouter's form. Entries keep their `index` in both forms of an answer, as there.
+/// Reasoning with its proof, in OpenRouter's form. As there, entries have their `index` in plain responses, too.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct ReasoningDetail {
     #[serde(rename = "type")]

@@ -1,6 +1,6 @@
-//! The answer as server-sent events.
+//! The response as server-sent events.
 //!
-//! **Invariant:** what the chunks of an answer add up to is the message of the plain answer to the same events.
+//! **Invariant:** the chunks of a stream add up to the message of the plain response to the same events.
 
 use bytes::Bytes;
 use serde::Serialize;
@@ -18,30 +18,29 @@ use crate::Billed;
 /// A comment, which readers of server-sent events skip.
 pub const KEEP_ALIVE: Bytes = Bytes::from_static(b": keep-alive\n\n");
 
-/// Writes a streamed answer as server-sent events.
+/// Writes a stream as server-sent events.
 ///
-/// The first chunk that says something also carries the role; a chunk of its own for the role would cost every
-/// answer one more.
+/// The first chunk with content also carries the role, which saves a chunk in every response.
 #[derive(Debug)]
 pub struct CompletionStream {
-    /// A chunk up to and including `"delta":{`, the same in all but the last.
+    /// A chunk up to and including `"delta":{`, equal in all but the last.
     opening: Vec<u8>,
-    /// How much of `opening` comes before `"choices"`.
+    /// The length of `opening` before `"choices"`.
     head_length: usize,
     include_usage: bool,
     begun: bool,
     images: usize,
     annotations: usize,
     opaque: usize,
-    /// Those of tokens whose text comes next.
+    /// The log probabilities of the next text's tokens.
     logprobs: Logprobs,
     blocks: Blocks,
     finish_reason: Option<&'static str>,
 }
 
 impl CompletionStream {
-    /// A stream that says nothing yet. `include_usage` is the client's wish for a last chunk with usage and no choice.
-    /// Other clients must not see one: many index `choices` without a look.
+    /// Returns an empty stream. With `include_usage`, the last chunk has the usage and no choice. Other clients must
+    /// not receive it: many index `choices` without a check.
     pub fn new(head: &AnswerHead, preferences: Preferences) -> Self {
         let mut opening = Vec::with_capacity(160 + head.id.len() + head.model.len());
         opening.extend_from_slice(b"data: {\"id\":");
@@ -67,13 +66,12 @@ impl CompletionStream {
         }
     }
 
-    /// Notes who answers from here on.
+    /// Sets the provider of the following events.
     pub fn answered_by(&mut self, provider: &str) {
         self.blocks.answered_by(provider);
     }
 
-    /// Appends the chunk for an event, if it has one. The end is written by [`Self::finish`], once the answer is
-    /// settled.
+    /// Appends the chunk of an event, if it has one. [`Self::finish`] writes the end after the settlement.
     pub fn event(&mut self, event: &Event, out: &mut Vec<u8>) {
         match event {
             Event::Fragment(fragment) => self.fragment(fragment, out),
@@ -113,7 +111,7 @@ impl CompletionStream {
         }
     }
 
-    /// Appends the end: the reason, usage, `[DONE]`.
+    /// Appends the end: the finish reason, usage, `[DONE]`.
     pub fn finish(&mut self, billed: &Billed, out: &mut Vec<u8>) {
         let usage = AnswerUsage::from(billed);
         out.extend_from_slice(&self.opening);
@@ -134,8 +132,8 @@ impl CompletionStream {
         out.extend_from_slice(b"}\n\ndata: [DONE]\n\n");
     }
 
-    /// Appends an error, which ends the stream: SDKs raise it by the `error` in the data, others by the event's name.
-    /// Nothing may follow, `[DONE]` least of all: it would say that the answer is whole.
+    /// Appends an error, and ends the stream: some SDKs raise it by the `error` in the data, others by the event's
+    /// name. No event may follow, in particular not `[DONE]`, which would mark the response as complete.
     pub fn error(error: &Value, out: &mut Vec<u8>) {
         out.extend_from_slice(b"event: error\ndata: ");
         json(error, out);
@@ -154,7 +152,7 @@ impl CompletionStream {
         }
     }
 
-    /// A chunk for a piece of a block; one that is empty says nothing.
+    /// Writes a chunk for a piece of a block; an empty piece is skipped.
     fn fragment(&mut self, fragment: &Fragment, out: &mut Vec<u8>) {
         let text = fragment.text.as_str();
         if text.is_empty() {
@@ -191,7 +189,7 @@ impl CompletionStream {
         out.extend_from_slice(b"null}]}\n\n");
     }
 
-    /// All between a delta and its reason to finish.
+    /// Writes the JSON between a delta and its finish reason.
     fn end_delta(&mut self, out: &mut Vec<u8>) {
         out.extend_from_slice(b"},");
         if let Some(logprobs) = std::mem::take(&mut self.logprobs).any() {
@@ -203,7 +201,7 @@ impl CompletionStream {
     }
 }
 
-/// What a chunk says of a call: all but its input first, then the input piece by piece.
+/// A chunk's part of a call: first everything but the input, then the input piece by piece.
 #[derive(Debug, Serialize)]
 struct ToolCallDelta<'a> {
     index: usize,

@@ -1,8 +1,8 @@
-//! Errors in OpenAI's words: its codes, its types, and the sentences that agents look for.
+//! Errors in OpenAI's format: its codes, its types, and the sentences that agents recognise.
 //!
-//! An agent that is told `context_length_exceeded`, or "This model's maximum context length is …", shortens its
-//! conversation; one that is told anything else gives up. weir's own code stands beside OpenAI's as `weir_code`, and
-//! whatever OpenAI has no code for has a null there, as with OpenAI.
+//! An agent that reads `context_length_exceeded`, or "This model's maximum context length is …", shortens its
+//! conversation; any other error makes it give up. weir adds its own code as `weir_code`; without an equivalent code of
+//! OpenAI's, `code` is null, as in OpenAI's own errors.
 
 use std::borrow::Cow;
 
@@ -13,7 +13,7 @@ use weir_sandbox::printable;
 
 use weir_errors::ApiError;
 
-/// The types of errors that are about a client's own request, as OpenAI and compatible servers write them.
+/// The types of errors that the client's request causes, in the words of OpenAI and compatible servers.
 const UPSTREAM_TYPES: [&str; 4] = [
     "invalid_request_error",
     "image_generation_user_error",
@@ -21,10 +21,10 @@ const UPSTREAM_TYPES: [&str; 4] = [
     "bad_request",
 ];
 
-/// Bytes of an upstream's text that its client is told.
+/// The maximum bytes of an upstream's message for its client.
 const MAX_UPSTREAM_BYTES: usize = 1_024;
 
-/// The status that OpenAI has for an error.
+/// OpenAI's status for an error.
 pub(crate) fn status(error: &ApiError) -> StatusCode {
     match error.code() {
         "UNKNOWN_MODEL" => StatusCode::NOT_FOUND,
@@ -32,7 +32,7 @@ pub(crate) fn status(error: &ApiError) -> StatusCode {
     }
 }
 
-/// An error as OpenAI's SDKs read it.
+/// An error in the format of OpenAI's SDKs.
 pub(crate) fn body(error: &ApiError, request_id: &str) -> Value {
     let mut fields = error.details().clone();
     let said = error.upstream().and_then(SaidByUpstream::read);
@@ -54,8 +54,8 @@ pub(crate) fn body(error: &ApiError, request_id: &str) -> Value {
     json!({ "error": fields })
 }
 
-/// The error of an upstream that speaks the dialect itself: agents act on its wording. Its code is told either way, as
-/// [`code`] says.
+/// The error of an upstream with the same dialect: agents depend on its wording. [`code`] determines the code in any
+/// case.
 struct SaidByUpstream {
     message: String,
     kind: String,
@@ -81,20 +81,20 @@ fn is_context_length(error: &ApiError) -> bool {
     error.code() == "CONTEXT_LENGTH_EXCEEDED"
 }
 
-/// Whether a message about a context length has the words that agents look for.
+/// Whether a message about the context length has the words that agents recognise.
 fn names_the_limit(message: &str) -> bool {
     message.contains("maximum context length is")
 }
 
 fn code(error: &ApiError) -> Option<&str> {
     Some(match error.code() {
-        // As OpenAI has it of a project that may not use a model.
+        // OpenAI's code for a project that may not use a model.
         "UNKNOWN_MODEL" | "MODEL_NOT_ALLOWED" => "model_not_found",
         "CONTEXT_LENGTH_EXCEEDED" => "context_length_exceeded",
         "PREVIOUS_RESPONSE_NOT_FOUND" => "previous_response_not_found",
         "UNAUTHENTICATED" => "invalid_api_key",
         "QUOTA_EXCEEDED" | "BUDGET_EXCEEDED" => "insufficient_quota",
-        // Of an image it has words of its own.
+        // Images have their own codes.
         "CONTENT_FILTERED" => match error.detail("upstream_code").and_then(Value::as_str) {
             Some(code @ ("moderation_blocked" | "content_policy_violation")) => code,
             _ => "content_filter",
@@ -104,7 +104,7 @@ fn code(error: &ApiError) -> Option<&str> {
         "OUTPUT_LIMIT_EXCEEDED" => "invalid_value",
         "PAYLOAD_TOO_LARGE" => "request_too_large",
         _ if error.status() == StatusCode::TOO_MANY_REQUESTS => "rate_limit_exceeded",
-        // What the provider itself has called it.
+        // The provider's own code.
         _ => return error.detail("upstream_code")?.as_str(),
     })
 }
@@ -125,8 +125,8 @@ fn message(error: &ApiError) -> Cow<'_, str> {
         "UNKNOWN_MODEL" => match error.detail("model").and_then(Value::as_str) {
             Some(model) => {
                 let mut text = format!(
-                    "The model `{model}` does not exist or you do not have access to it. GET /v1/models lists those \
-                     that do."
+                    "The model `{model}` does not exist or you do not have access to it. GET /v1/models lists all \
+                     models."
                 );
                 if let Some(remedy) = error.detail("remedy").and_then(Value::as_str) {
                     text = format!("{text} {remedy}");

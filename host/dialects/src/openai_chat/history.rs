@@ -1,4 +1,4 @@
-//! Messages of a conversation as clients would send them: what the history of a session shows.
+//! Messages of a session's history, in the clients' format.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -9,7 +9,7 @@ use weir_sandbox::adapter::bindings::chat::{
     CallKind, Content, Message, Role, Source, ToolCall, ToolContent,
 };
 
-/// Writes a message. What only a provider can read is left out.
+/// Writes a message. Parts that only a provider can read are left out.
 pub fn write_message(message: &Message, attachments: &[Attachment]) -> Value {
     let role = match message.role {
         Role::System => "system",

@@ -1,4 +1,4 @@
-//! What the messages of a request mean: their parts, and what else a message may be.
+//! The messages of a request: translates their parts and other fields.
 
 use weir_sandbox::adapter::bindings::chat::{
     Audio, CacheLifetime, CallKind, Content, File, Image, Message, Opaque, Part, Reasoning, Role,
@@ -15,13 +15,13 @@ use crate::{Attachment, Attachments, plain};
 
 const MAX_NAME_CHARS: usize = 64;
 
-/// A message, whose files go to the attachments.
+/// Translates a message; its files go to the attachments.
 pub(super) fn message(
     mut message: wire::Message<'_>,
     attachments: &mut Attachments,
 ) -> Result<Message, Fault> {
     let role = match required(message.role.as_ref(), "role")?.as_str() {
-        // OpenAI's newer models renamed it; no other API knows the difference.
+        // OpenAI's newer models renamed it; no other API distinguishes the two.
         "system" | "developer" => Role::System,
         "user" => Role::User,
         "assistant" => Role::Assistant,
@@ -96,7 +96,7 @@ fn check_fields_of_role(message: &wire::Message<'_>, role: Role) -> Result<(), F
     }
 }
 
-/// An earlier answer, with the fields that our own answers have: SDKs send a message back as they got it.
+/// Translates an earlier response, with the fields of weir's own responses: SDKs send a message back unchanged.
 fn answer(message: wire::Message<'_>, attachments: &mut Attachments) -> Result<Vec<Part>, Fault> {
     let tool_calls = each(items(message.tool_calls), "tool_calls", tool_call)?;
     let images = each(items(message.images), "images", |part| {
@@ -108,12 +108,12 @@ fn answer(message: wire::Message<'_>, attachments: &mut Attachments) -> Result<V
         .and_then(|fields| fields.blocks);
     let mut parts = each(items(blocks), "blocks", opaque_block)
         .map_err(|fault| fault.within("provider_specific_fields"))?;
-    // Beside other parts, an empty text says nothing, and there are upstreams that refuse one.
+    // Besides other parts, an empty text has no meaning, and some upstreams reject it.
     let needs_text =
         tool_calls.is_empty() && images.is_empty() && parts.is_empty() && refusal.is_none();
     let details = items(message.reasoning_details);
     let details = each(details, "reasoning_details", reasoning_detail)?;
-    // The text stands in both.
+    // The text is in both fields.
     if details.is_empty() {
         let text = message.reasoning_content.or(message.reasoning);
         parts.extend(text.filter(|text| !text.is_empty()).map(|text| {
@@ -140,10 +140,7 @@ fn answer(message: wire::Message<'_>, attachments: &mut Attachments) -> Result<V
     parts.extend(images);
     parts.extend(tool_calls);
     if parts.is_empty() {
-        return Err(Fault::new(
-            "content",
-            "is required where there are no tool_calls",
-        ));
+        return Err(Fault::new("content", "is required without tool_calls"));
     }
     Ok(parts)
 }
@@ -181,7 +178,7 @@ fn reasoning_detail(detail: wire::ReasoningDetail<'_>) -> Result<Part, Fault> {
         ("data", data.is_some()),
     ];
     let (own, text, sealed) = match kind.as_str() {
-        // A signature may stand alone: that of reasoning which its provider keeps to itself.
+        // A signature may stand alone: for hidden reasoning.
         "reasoning.text" if signature.is_some() => ("text", text.unwrap_or_default(), None),
         "reasoning.text" => ("text", required(text, "text")?, None),
         "reasoning.summary" => ("summary", required(summary, "summary")?, None),
@@ -204,8 +201,7 @@ fn reasoning_detail(detail: wire::ReasoningDetail<'_>) -> Result<Part, Fault> {
     })
 }
 
-/// The entries of `reasoning_details` as parts: an entry without a proof and a sealed one right behind it are what an
-/// answer says of one block.
+/// Combines entries of `reasoning_details`: an entry without a proof and a sealed entry after it belong to one block.
 fn joined(details: Vec<Part>) -> Vec<Part> {
     let mut parts: Vec<Part> = Vec::with_capacity(details.len());
     for part in details {
@@ -241,7 +237,7 @@ fn take_sealed_form(part: &mut Part, next: &Part) -> bool {
     is_one_block
 }
 
-/// The provider that wrote a part, by its name in the gateway's configuration.
+/// Returns the provider's name of a part, from the gateway's configuration.
 fn provider_name(provider: Option<String>) -> Result<Option<String>, Fault> {
     if let Some(name) = &provider {
         check_length(name, MAX_NAME_CHARS, "provider")?;
@@ -252,7 +248,7 @@ fn provider_name(provider: Option<String>) -> Result<Option<String>, Fault> {
 fn answer_image(part: wire::Part<'_>, attachments: &mut Attachments) -> Result<Part, Fault> {
     match &part.kind {
         Some(kind) if kind.as_str() != "image_url" => Err(Fault::new("type", "must be image_url")),
-        // Which roles may show a picture is a rule for `content`; here it is part of the answer.
+        // The roles that may show an image are a rule of `content`; here the image belongs to the response.
         _ => content_part(part, Role::User, attachments),
     }
 }
@@ -303,14 +299,14 @@ fn tool_result(
     let parts = match required(message.content, "content")? {
         wire::Content::Text(text) => vec![plain(Content::Text(text))],
         wire::Content::List(parts) => each(parts.0, "content", |part| {
-            // A result is one part in the vocabulary, so that an unknown field of a part within it has no place.
+            // The vocabulary holds a result as one part, so unknown fields of its inner parts have no place.
             if let Some((name, _)) = part.others.0.first() {
                 return Err(Fault::new(presentable(name.as_str()), "is not supported"));
             }
             content_part(part, Role::Tool, attachments)
         })?,
     };
-    // Likewise, a prefix that is to be cached ends with it or not at all.
+    // Therefore, a cached prefix ends with the result or not at all.
     let cache = parts.iter().rev().find_map(|part| part.cache);
     let content = parts
         .into_iter()
@@ -452,7 +448,7 @@ fn recording(audio: wire::InputAudio<'_>, attachments: &mut Attachments) -> Resu
     })
 }
 
-/// `cache_control` is Anthropic's; clients of several gateways send it in this dialect too.
+/// `cache_control` is Anthropic's; clients of several gateways send it in this dialect, too.
 pub(super) fn cache_lifetime(
     control: Option<wire::CacheControl<'_>>,
 ) -> Result<Option<CacheLifetime>, Fault> {

@@ -1,16 +1,16 @@
-//! OpenAI's Chat Completions, as the dialect that a client speaks.
+//! OpenAI's Chat Completions, as a client dialect.
 //!
-//! [`read`] turns a request's body into the plugins' vocabulary; [`Completion`] and [`CompletionStream`] turn the
-//! answer's events back, as one `chat.completion` object or as `chat.completion.chunk` events.
+//! [`read`] parses a request's body into the plugins' vocabulary; [`Completion`] and [`CompletionStream`] write the response's
+//! events, as one `chat.completion` object or as `chat.completion.chunk` events.
 //!
-//! A field of the request is translated, handed to the adapter as it is (unknown fields of the body, of messages, parts
-//! and tools), or refused by name. What is accepted and lost is what SDKs send back unasked and what does not change
-//! the question: of an earlier answer, what was added for the reader (`annotations`, `parsed`, `index`).
+//! A field of the request is translated, passed to the adapter unchanged (unknown fields of the body, of messages,
+//! parts and tools), or refused by name. Only fields without influence on the response are dropped: SDKs send them back
+//! from earlier responses (`annotations`, `parsed`, `index`).
 //!
-//! What other gateways add to the dialect is spoken as they do: `reasoning_content` (DeepSeek), `reasoning_details` and
+//! weir supports other gateways' extensions of the dialect: `reasoning_content` (DeepSeek), `reasoning_details` and
 //! `images` (OpenRouter), `provider_specific_fields` (LiteLLM).
 //!
-//! **Invariant:** a client that sends an answer's message back as it got it sends back all that the model needs of it:
+//! **Invariant:** a client that sends a response's message back unchanged returns everything that the model needs:
 //! text, refusals, calls, images, reasoning with its signature or sealed form, opaque blocks.
 //!
 //! To accept another field, add it to its object in `wire` and translate or check it in `request` (settings), `messages`
@@ -38,9 +38,9 @@ pub use request::read;
 /// The dialect's name in the contract.
 const NAME: &str = "openai-chat";
 
-/// How a client wants to be answered.
+/// The client's preferences for the response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Preferences {
-    /// Whether a streamed answer ends with a chunk of its own for usage.
+    /// Whether a stream ends with an additional chunk for usage.
     pub include_usage: bool,
 }

@@ -1,4 +1,4 @@
-//! What a request means: its settings checked and translated into the plugins' vocabulary.
+//! The translation of a request: checks its settings, and converts them to the plugins' vocabulary.
 
 use weir_errors::ApiError;
 use weir_sandbox::adapter::bindings::adapter::Client;
@@ -17,12 +17,12 @@ use crate::openai::{effort, says_nothing};
 use crate::{Attachments, ChatCall, Dialect, Origin};
 
 const MAX_MODEL_CHARS: usize = 256;
-/// Of a response format's schema.
+/// The maximum characters of a response schema's name.
 const MAX_SCHEMA_NAME_CHARS: usize = 256;
-/// Of alternatives for each token, as OpenAI has it.
+/// The maximum alternatives for each token, as with OpenAI.
 const MAX_TOP_LOGPROBS: u32 = 20;
 const MAX_STOP_CHARS: usize = 1_024;
-/// Of the id of an end user.
+/// The maximum characters of an end user's id.
 const MAX_USER_CHARS: usize = 512;
 
 /// Reads a Chat Completions request.
@@ -111,7 +111,7 @@ fn client(request: &ChatRequest) -> Result<Client, Fault> {
     })
 }
 
-/// An answer is one choice, of text.
+/// Checks that the client wants one choice, of text.
 fn check_single_text_answer(body: &wire::Body<'_>) -> Result<(), Fault> {
     if body.n.is_some_and(|n| n != 1) {
         return Err(Fault::new(
@@ -130,7 +130,7 @@ fn check_single_text_answer(body: &wire::Body<'_>) -> Result<(), Fault> {
     }
 }
 
-/// The probabilities that are asked for, as an adapter of this dialect passes them on and any other refuses them.
+/// Returns the fields for log probabilities, which adapters of this dialect pass on and others refuse.
 fn logprobs(wanted: Option<bool>, top: Option<u32>) -> Result<Vec<ExtraField>, Fault> {
     let top = top.filter(|top| *top > 0);
     match (wanted, top) {
@@ -163,7 +163,7 @@ fn output_limit(
     match (max_tokens, max_completion_tokens) {
         (Some(old), Some(new)) if old != new => Err(Fault::new(
             "max_tokens",
-            "must equal max_completion_tokens where both are given",
+            "must equal max_completion_tokens if both are given",
         )),
         (old, new) => Ok(new.or(old)),
     }

@@ -1,4 +1,4 @@
-//! Requests, read: what each becomes, and how each mistake is refused.
+//! Tests of request parsing: translations, and errors.
 
 #![expect(clippy::unwrap_used, reason = "a test may fail by panicking")]
 
@@ -16,7 +16,7 @@ use weir_sandbox::adapter::bindings::chat::{
 use super::{Preferences, read};
 use crate::{Attachment, ChatCall, Dialect, Origin};
 
-/// Fields put into a good request, and the whole message that refuses it; its first word is the path.
+/// Fields that invalidate a good request, and the expected complete message; its first word is the path.
 const REFUSALS: &str = r##"
 {"model": null}
     model is required.
@@ -61,9 +61,9 @@ const REFUSALS: &str = r##"
 {"messages": [{"role": "tool", "tool_call_id": "c", "content": [{"type": "file"}]}]}
     messages[0].content[0].type must be one of text, image_url.
 {"messages": [{"role": "assistant", "content": null}]}
-    messages[0].content is required where there are no tool_calls.
+    messages[0].content is required without tool_calls.
 {"messages": [{"role": "assistant", "content": []}]}
-    messages[0].content is required where there are no tool_calls.
+    messages[0].content is required without tool_calls.
 {"messages": [{"role": "user", "content": "x", "reasoning": "r"}]}
     messages[0].reasoning is for messages of the assistant role only.
 {"messages": [{"role": "user", "content": "x", "reasoning_details": []}]}
@@ -101,7 +101,7 @@ const REFUSALS: &str = r##"
 {"messages": [{"role": "assistant", "provider_specific_fields": {"blocks": [{"kind": "k", "block": {}, "provider": ""}]}}]}
     messages[0].provider_specific_fields.blocks[0].provider must have 1 to 64 characters.
 {"messages": [{"role": "assistant", "provider_specific_fields": {"thought_signatures": ["s"]}}]}
-    messages[0].content is required where there are no tool_calls.
+    messages[0].content is required without tool_calls.
 {"messages": [{"role": "assistant", "tool_calls": [{"type": "web_search"}]}]}
     messages[0].tool_calls[0].type must be one of function, custom.
 {"messages": [{"role": "assistant", "tool_calls": [{"type": "custom"}]}]}
@@ -239,7 +239,7 @@ const REFUSALS: &str = r##"
 {"tool_choice": "any"}
     tool_choice must be one of none, auto, required, or an object that names a function.
 {"tool_choice": "required"}
-    tool_choice must not be required where there are no tools.
+    tool_choice must not be required without tools.
 {"tool_choice": 1}
     tool_choice must be a string or an object, not an integer.
 {"tool_choice": {}}
@@ -297,7 +297,7 @@ const REFUSALS: &str = r##"
 {"max_completion_tokens": 0}
     max_completion_tokens must be at least 1.
 {"max_completion_tokens": 2, "max_tokens": 1}
-    max_tokens must equal max_completion_tokens where both are given.
+    max_tokens must equal max_completion_tokens if both are given.
 {"temperature": 2.1}
     temperature must be from 0 to 2.
 {"temperature": "1"}
@@ -350,7 +350,7 @@ fn parse(body: &Value) -> Result<ChatCall, ApiError> {
     read(body.to_string().as_bytes())
 }
 
-/// The request that `fields` make together with a model and, unless they have their own, a message.
+/// The request with `fields`, a model and, unless they have their own, a message.
 fn with(fields: Value) -> Value {
     let mut body = json!({"model": "m", "messages": [{"role": "user", "content": "hi"}]});
     body.as_object_mut()
@@ -642,7 +642,7 @@ fn fields_beyond_the_vocabulary_are_handed_on_as_they_were_written() {
         ])
     );
     assert_eq!(call.client.end_user.as_deref(), Some("u"));
-    // What says the same as nothing is not handed on.
+    // Default values are not passed on.
     let defaults = json!({"store": false, "service_tier": "auto", "metadata": {}, "logit_bias": {},
         "top_logprobs": 0, "logprobs": false, "n": 1});
     assert_eq!(parse(&with(defaults)).unwrap().request.extra, []);
@@ -1282,7 +1282,7 @@ fn depth_is_bounded_wherever_anything_may_stand() {
             path
         };
         assert_eq!(error(&body).param(), Some(expected), "{place}");
-        // The same, cut off before anything closes.
+        // The same, truncated before any bracket closes.
         let body = format!("{{{}", place.split('@').next().unwrap()) + &"[".repeat(100_000);
         assert_eq!(
             read(body.as_bytes()).unwrap_err().status().as_u16(),
@@ -1340,7 +1340,7 @@ fn lists_and_extra_fields_are_bounded() {
     assert!(
         error
             .message()
-            .starts_with("The body must not have more than 64 fields")
+            .starts_with("The body must have at most 64 undocumented fields")
     );
     let within = |place: &str, count| {
         let mut body = with(json!({
@@ -1364,7 +1364,7 @@ fn lists_and_extra_fields_are_bounded() {
         assert!(
             error
                 .message()
-                .contains(&format!("more than {limit} fields"))
+                .contains(&format!("at most {limit} undocumented fields"))
         );
     }
     let error = parse(&with(json!({"messages": [
@@ -1386,7 +1386,7 @@ fn a_name_that_cannot_be_shown_is_left_out_of_the_path() {
     }
 }
 
-/// Puts every kind of value in the place of every value of a request that uses everything.
+/// Puts every kind of value into each place of a request with all fields.
 #[test]
 fn no_error_repeats_what_the_body_says() {
     const SECRET: &str = "s3cret, expected u32";
@@ -1455,7 +1455,7 @@ fn no_error_repeats_what_the_body_says() {
     }
     assert!(refused > 500);
 
-    // And cut off anywhere, it is refused without a word of it.
+    // Truncated anywhere, it is refused without a quotation.
     let text = whole.to_string();
     for end in 0..text.len() {
         let error = error(&text[..end]);

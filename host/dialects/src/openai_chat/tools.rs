@@ -1,4 +1,4 @@
-//! A request's tools, and the choice among them.
+//! The tools of a request, and the model's choice among them.
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -15,8 +15,9 @@ use crate::openai_tools::{
     MAX_TYPE_CHARS, check_has_tool, choice_among, choice_by_mode, function_tool, tool_name,
 };
 
-/// Reads a tool. The prefix `function.` tells unknown fields within `function` from the tool's own. The fields of `function`
-/// and `custom` may also stand beside `type`, as in Responses: Cursor sends them there.
+/// Translates a tool. Unknown fields within `function` are passed on with the prefix `function.`, which distinguishes
+/// them from the tool's own. The fields of `function` and `custom` may also stand beside `type`, as in Responses:
+/// Cursor sends them so.
 pub(super) fn tool(tool: wire::Tool<'_>) -> Result<Tool, Fault> {
     let kind = required(tool.kind, "type")?;
     let kind = kind.as_str();
@@ -88,7 +89,7 @@ fn custom_tool(custom: wire::Custom<'_>) -> Result<CustomTool, Fault> {
     })
 }
 
-/// The contract writes a grammar's two fields beside `type`, this dialect in an object of their own.
+/// The contract puts a grammar's two fields beside `type`, this dialect into a separate object.
 fn flat(format: &str) -> String {
     #[derive(Deserialize)]
     struct Nested<'a> {
@@ -112,7 +113,7 @@ fn flat(format: &str) -> String {
     }
 }
 
-/// Reads a tool that the provider runs. Its unknown fields are its configuration.
+/// Translates a tool of another type than the client's own: its other fields are its configuration.
 fn built_in_tool(kind: &str, mut fields: Vec<(String, String)>) -> Result<BuiltInTool, Fault> {
     let mut name = None;
     if let Some(at) = fields.iter().position(|(field, _)| field == "name") {
@@ -129,7 +130,7 @@ fn built_in_tool(kind: &str, mut fields: Vec<(String, String)>) -> Result<BuiltI
     })
 }
 
-/// Reads the tool choice. A choice by name must name a tool of the request.
+/// Translates the tool choice; a named tool must be in the request.
 pub(super) fn tool_choice(
     choice: Option<wire::ToolChoice<'_>>,
     tools: &[Tool],
@@ -187,7 +188,8 @@ fn named(tool: wire::NamedTool<'_>, tools: &[Tool]) -> Result<String, Fault> {
     Ok(name)
 }
 
-/// Reads a tool's name from the object `field`, or from beside it, as in Responses. The tool must be of the type `field`.
+/// Returns the name in the object `field`, which is also the type of the named tool; or beside the object, as in
+/// Responses.
 fn known_name(
     tool: Option<wire::ToolName<'_>>,
     beside: Option<String>,

@@ -1,6 +1,6 @@
-//! The JSON of a request: its objects and which types their fields have.
+//! The JSON of a request: its objects, and the types of their fields.
 //!
-//! What values mean is settled in [`super::request`], [`super::messages`] and [`super::tools`].
+//! [`super::request`], [`super::messages`] and [`super::tools`] interpret the values.
 
 use std::fmt;
 
@@ -51,14 +51,14 @@ object! {
         "tool_call_id": tool_call_id: String,
         "tool_calls": tool_calls: List<ToolCall<'de>, MAX_PARTS>,
         "reasoning_content": reasoning_content: String,
-        // OpenRouter's name for the same.
+        // OpenRouter's name of the same field.
         "reasoning": reasoning: String,
         "reasoning_details": reasoning_details: List<ReasoningDetail<'de>, MAX_PARTS>,
         "refusal": refusal: String,
         "images": images: List<Part<'de>, MAX_PARTS>,
         "provider_specific_fields": provider_specific_fields: ProviderFields<'de>,
         "annotations": annotations: Ignored,
-        // SDK helpers that read an answer's JSON keep the result beside it, here and in a call.
+        // SDK helpers that parse a response's JSON keep the result in this field, here and in a call.
         "parsed": parsed: Ignored,
         others: Extra<'de, MAX_EXTRA_WITHIN>,
     }
@@ -73,7 +73,7 @@ object! {
         "file": file: File<'de>,
         "input_audio": input_audio: InputAudio<'de>,
         "cache_control": cache_control: CacheControl<'de>,
-        // An entry of `images` carries it in a streamed answer.
+        // Streams have it in entries of `images`.
         "index": index: Ignored,
         others: Extra<'de, MAX_EXTRA_WITHIN>,
     }
@@ -122,7 +122,7 @@ object! {
         "data": data: String,
         "id": id: String,
         "provider": provider: String,
-        // OpenRouter's word for the provider's form, and what streamed lists are put together by.
+        // OpenRouter's word for the provider's format, and the index in streamed lists.
         "format": format: Ignored,
         "index": index: Ignored,
         others: Refused,
@@ -130,7 +130,7 @@ object! {
 }
 
 object! {
-    /// LiteLLM's place for what a provider answers beyond the dialect; clients send it back. Only `blocks` is ours.
+    /// LiteLLM's field for a provider's data beyond the dialect; clients send it back. Only `blocks` is weir's.
     struct ProviderFields<'de> {
         "blocks": blocks: List<OpaqueBlock<'de>, MAX_PARTS>,
         others: Ignored,
@@ -153,7 +153,7 @@ object! {
         "type": kind: Text<'de>,
         "function": function: CalledFunction<'de>,
         "custom": custom: CalledCustom<'de>,
-        // Clients that put a streamed call together keep it.
+        // Clients that combine a streamed call keep it.
         "index": index: Ignored,
         others: Refused,
     }
@@ -206,7 +206,7 @@ object! {
 }
 
 object! {
-    /// A choice of one tool by its name, or of several.
+    /// A choice of one or several tools, by name.
     struct ChosenTool<'de> {
         "type": kind: Text<'de>,
         "function": function: ToolName<'de>,
@@ -268,7 +268,7 @@ object! {
     }
 }
 
-/// What a message says: plain text, or a list of parts.
+/// The content of a message: plain text, or a list of parts.
 pub(super) type Content<'de> = TextOr<Part<'de>, MAX_PARTS>;
 
 impl Listed for Part<'_> {
@@ -282,7 +282,7 @@ impl Listed for String {
     const PLURAL: &'static str = "strings";
 }
 
-/// A mode by its word, or tools by their names.
+/// A mode by its word, or tools by name.
 pub(super) enum ToolChoice<'de> {
     Mode(String),
     Chosen(ChosenTool<'de>),

@@ -1,4 +1,4 @@
-//! The answer: as one object with a list of images, or as events.
+//! The response: one object with a list of images, or events.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -10,14 +10,14 @@ use weir_sandbox::adapter::bindings::chat::{Event, Media, Usage};
 use super::Made;
 use crate::{AnswerHead, Billed};
 
-/// An answer that is not streamed, as far as it has come.
+/// A plain response under construction.
 #[derive(Debug, Clone)]
 pub struct Answer {
     created: i64,
     images: Images,
 }
 
-/// Writes a streamed answer: previews as they come, and the image when it is paid for.
+/// Writes a stream: previews as they arrive, and the image after its charge.
 #[derive(Debug)]
 pub struct ImageStream {
     created: i64,
@@ -26,12 +26,12 @@ pub struct ImageStream {
     images: Images,
 }
 
-/// The images that were made.
+/// The images of the response.
 #[derive(Debug, Clone, Default)]
 struct Images {
     data: Vec<Item>,
     output_format: Option<String>,
-    /// Tokens of the images that were given, as the upstream counts them.
+    /// Tokens of input images, as counted by the upstream.
     input_image_tokens: u64,
 }
 
@@ -75,7 +75,7 @@ struct AnswerUsage {
     output_tokens: u64,
     total_tokens: u64,
     input_tokens_details: InputTokensDetails,
-    /// Not OpenAI's: what the request was charged.
+    /// weir's own field: the charge of the request.
     credits: Credits,
 }
 
@@ -86,7 +86,7 @@ struct InputTokensDetails {
 }
 
 impl Answer {
-    /// An answer without an image yet.
+    /// Returns a response without images.
     pub fn new(head: &AnswerHead) -> Self {
         Self {
             created: head.created,
@@ -94,17 +94,17 @@ impl Answer {
         }
     }
 
-    /// Adds what an event says.
+    /// Adds an event.
     pub fn push(&mut self, event: &Event) {
         self.images.read(event);
     }
 
-    /// Forgets an attempt that yielded nothing.
+    /// Discards an attempt without output.
     pub fn clear(&mut self) {
         self.images = Images::default();
     }
 
-    /// The object.
+    /// Returns the object.
     pub fn into_body(self, billed: &Billed) -> Vec<u8> {
         let images = &self.images;
         let body = Body {
@@ -124,7 +124,7 @@ impl Answer {
 }
 
 impl ImageStream {
-    /// A stream without an image yet.
+    /// Returns a stream without images.
     pub fn new(head: &AnswerHead, made: Made) -> Self {
         Self {
             created: head.created,
@@ -134,7 +134,7 @@ impl ImageStream {
         }
     }
 
-    /// Appends a preview. The whole image waits until it is paid for.
+    /// Appends a preview. The final image waits for its charge.
     pub fn event(&mut self, event: &Event, out: &mut Vec<u8>) {
         self.images.read(event);
         if let Event::Media(media) = event
@@ -156,7 +156,7 @@ impl ImageStream {
         }
     }
 
-    /// Appends an error, which ends the stream.
+    /// Appends an error, and ends the stream.
     pub fn error(error: &Value, out: &mut Vec<u8>) {
         out.extend_from_slice(b"event: error\ndata: ");
         json(error, out);
@@ -232,7 +232,7 @@ impl Item {
     }
 }
 
-/// The word for it, where the bytes are there to be in it.
+/// Returns the name of an image's format, if its bytes are present.
 fn output_format(media: &Media) -> Option<&str> {
     match media.url {
         None => media.media_type.strip_prefix("image/"),

@@ -1,4 +1,4 @@
-//! A request that is a form (`multipart/form-data`): its fields, read as if they were JSON, and its images.
+//! A request as a form (`multipart/form-data`): its fields, converted to JSON, and its images.
 
 use bytes::Bytes;
 use serde_json::{Map, Value};
@@ -11,16 +11,16 @@ use super::wire::MAX_IMAGES;
 use crate::json::{Fault, is_media_type_name};
 use crate::{Attachment, ImageCall};
 
-/// Parts of a form at most: all fields, known and unknown, and all images.
+/// The maximum parts of a form: all fields, known and unknown, and all images.
 const MAX_PARTS: usize = 96;
-/// No other name is repeated in an error.
+/// The maximum bytes of a name that weir repeats in an error.
 const MAX_NAME_BYTES: usize = 64;
 
-/// Reads a form whose parts are set apart with this.
+/// Reads a form with this boundary.
 ///
 /// # Errors
 ///
-/// 400 `INVALID_REQUEST`, with the name of the field as `param` unless the body is no form.
+/// 400 `INVALID_REQUEST`, with the name of the field as `param` unless the body is not a form.
 pub async fn read(body: Bytes, boundary: &str, made: Made) -> Result<ImageCall, ApiError> {
     let body_bytes = body.len();
     let whole = futures_util::stream::iter([Ok::<_, std::convert::Infallible>(body)]);
@@ -73,12 +73,12 @@ pub async fn read(body: Bytes, boundary: &str, made: Made) -> Result<ImageCall, 
             }
         }
     }
-    // What is JSON from here on is checked as any other is.
+    // From here on, the fields are checked like a JSON body.
     let fields = Value::Object(fields).to_string();
     read_with(fields.as_bytes(), made, attached, body_bytes)
 }
 
-/// A field as JSON would have it: a form has texts only.
+/// Converts a field to JSON, because a form has only texts.
 fn value(name: &str, text: &str) -> Value {
     let is_other = matches!(
         name,
@@ -102,7 +102,7 @@ fn add(
     let media_type = media_type(said, &data).ok_or_else(|| {
         Fault::new(
             field,
-            "must be an image, and of a content type that says so, such as image/png",
+            "must be an image with a content type such as image/png",
         )
     })?;
     let source = attached.attachments.add(Attachment { media_type, data });
@@ -112,8 +112,8 @@ fn add(
     })
 }
 
-/// What the client says that an image is; what its first bytes say, where it says nothing of use, as SDKs do that are
-/// given bytes without a file's name.
+/// Returns the client's media type of an image, or the type by its first bytes if the client's is useless: SDKs with
+/// bytes but no file name send none.
 fn media_type(said: Option<String>, data: &[u8]) -> Option<String> {
     if let Some(said) = said
         && let Some(name) = said.strip_prefix("image/")
@@ -145,8 +145,5 @@ fn media_type(said: Option<String>, data: &[u8]) -> Option<String> {
 }
 
 fn broken(_: multer::Error) -> ApiError {
-    ApiError::invalid_request(
-        "",
-        "The body is not a form (multipart/form-data), or not all of one.",
-    )
+    ApiError::invalid_request("", "The body is not a complete form (multipart/form-data).")
 }

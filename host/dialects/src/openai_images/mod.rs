@@ -1,10 +1,10 @@
-//! OpenAI's Images, as the dialect that a client speaks: images made from a prompt, and made of others.
+//! OpenAI's Images, as a client dialect: images from a prompt, and edits of images.
 //!
-//! A request comes as JSON or, with images, as a form; [`read`] and [`form::read`] read both alike. [`Answer`] and
-//! [`ImageStream`] write the answer's events: as one object with a list of images, or as events, previews and then the image.
+//! A request is JSON or, with images, a form; [`read`] and [`form::read`] return the same structure. [`Answer`] and
+//! [`ImageStream`] write the response's events: one object with a list of images, or events with previews and the final
+//! image.
 //!
-//! To accept another field, add it to `wire` and check it in `request`. Fields that are the adapter's to decide about go
-//! to it as they are.
+//! To accept another field, add it to `wire` and check it in `request`. Fields for the adapter pass unchanged.
 
 mod answer;
 pub mod form;
@@ -19,11 +19,11 @@ pub use request::read;
 /// The dialect's name in the contract.
 const NAME: &str = "openai-images";
 
-/// What was asked for.
+/// The kind of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Made {
-    /// Images of a prompt.
+    /// Images from a prompt.
     Generation,
-    /// Images of other images.
+    /// Images from other images.
     Edit,
 }

@@ -1,4 +1,4 @@
-//! What a request for images means: its settings checked and translated into the plugins' vocabulary.
+//! The translation of an image request: checks its settings, and converts them to the plugins' vocabulary.
 
 use serde_json::Value;
 use weir_errors::ApiError;
@@ -13,17 +13,17 @@ use crate::json::{
 use crate::{Attachments, Dialect, ImageCall};
 
 const MAX_MODEL_CHARS: usize = 256;
-/// As with OpenAI; some models take fewer.
+/// The maximum characters of a prompt, as with OpenAI; some models accept fewer.
 const MAX_PROMPT_CHARS: usize = 32_000;
-/// Images that are made for one request.
+/// The maximum images of one request.
 const MAX_COUNT: u32 = 10;
 const MAX_PREVIEWS: u32 = 3;
-/// Of a size, a quality or the like.
+/// The maximum characters of a size, a quality or a similar word.
 const MAX_WORD_CHARS: usize = 32;
-/// Of the id of an end user.
+/// The maximum characters of an end user's id.
 const MAX_USER_CHARS: usize = 512;
 
-/// The images that came beside a request's fields: those of a form.
+/// The images of a form, besides its fields.
 #[derive(Debug, Default)]
 pub(super) struct Attached {
     pub(super) attachments: Attachments,
@@ -31,7 +31,7 @@ pub(super) struct Attached {
     pub(super) mask: Option<Image>,
 }
 
-/// Reads a request that is JSON.
+/// Reads a JSON request.
 ///
 /// # Errors
 ///
@@ -40,7 +40,7 @@ pub fn read(body: &[u8], made: Made) -> Result<ImageCall, ApiError> {
     read_with(body, made, Attached::default(), body.len())
 }
 
-/// Reads fields that are JSON, beside which images have come. All of it came in so many bytes.
+/// Reads fields in JSON, with separate images. `body_bytes` is the size of the complete body.
 pub(super) fn read_with(
     fields: &[u8],
     made: Made,
@@ -112,7 +112,7 @@ fn image(
     })
 }
 
-/// The images of the fields, in addition to those of a form.
+/// Returns the images of the fields, besides those of a form.
 fn read_images(
     body: &mut wire::Body<'_>,
     made: Made,
@@ -130,11 +130,11 @@ fn read_images(
     match made {
         Made::Generation if !attached.inputs.is_empty() => Err(Fault::new(
             "images",
-            "does not belong here: POST /v1/images/edits makes images of others",
+            "is not allowed here: use POST /v1/images/edits to edit images",
         )),
         Made::Generation if attached.mask.is_some() => Err(Fault::new(
             "mask",
-            "does not belong here: POST /v1/images/edits takes one",
+            "is not allowed here: use POST /v1/images/edits",
         )),
         Made::Edit if attached.inputs.is_empty() => Err(Fault::new("image", "is required")),
         Made::Edit if attached.inputs.len() > wire::MAX_IMAGES => Err(Fault::new(
@@ -190,7 +190,7 @@ fn media_type(format: Option<&Text<'_>>) -> Result<Option<String>, Fault> {
     }
 }
 
-/// What the adapter decides about, checked as far as it costs something or its values are known.
+/// Returns the fields for the adapter, checked if they affect the price or their values are known.
 fn extra(
     body: wire::Body<'_>,
     user: Option<&str>,
@@ -221,8 +221,7 @@ fn extra(
         ),
         ("moderation", body.moderation, &["auto", "low"]),
         ("style", body.style, &["vivid", "natural"]),
-        // With `high` the upstream charges for the images that it is given as for those that it makes, which the price of
-        // an image does not cover.
+        // With `high`, the upstream charges input images like generated ones, which the price per image does not cover.
         ("input_fidelity", body.input_fidelity, &["low"]),
     ];
     for (name, word, known) in words {

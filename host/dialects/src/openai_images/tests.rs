@@ -1,4 +1,4 @@
-//! Requests that are read and refused, and what answers are written as.
+//! Tests of image requests and responses.
 
 use bytes::Bytes;
 use serde_json::{Value, json};
@@ -15,7 +15,7 @@ fn of_json(body: &Value, made: Made) -> Result<ImageCall, ApiError> {
     read(body.to_string().as_bytes(), made)
 }
 
-/// A form's part: its name, what else its head says, its content.
+/// A form's part: its name, further header fields, its content.
 type Part<'a> = (&'a str, &'a str, &'a [u8]);
 
 async fn of_form(parts: &[Part<'_>]) -> Result<ImageCall, ApiError> {

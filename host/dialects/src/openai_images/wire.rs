@@ -1,8 +1,8 @@
-//! The JSON of a request. What values mean is settled in [`super::request`].
+//! The JSON of a request. [`super::request`] interprets the values.
 
 use crate::json::{Extra, List, MAX_EXTRA, Refused, Text, object};
 
-/// At most so many images to make others of; OpenAI takes 16.
+/// The maximum input images; OpenAI accepts 16.
 pub(super) const MAX_IMAGES: usize = 16;
 
 object! {
@@ -29,7 +29,7 @@ object! {
 }
 
 object! {
-    /// An image that is elsewhere, or in a data URL.
+    /// An image at a URL or in a data URL.
     struct Reference<'de> {
         "image_url": image_url: Text<'de>,
         "file_id": file_id: String,

@@ -1,4 +1,4 @@
-//! The answer as one object, and what it shares with the events of a streamed one.
+//! The response as one object, and the parts that streams share with it.
 
 use serde::Serialize;
 use serde_json::Value;
@@ -10,7 +10,7 @@ use super::output::{End, Output, Writer};
 use super::{Echo, ID_PREFIX};
 use crate::{AnswerHead, Billed};
 
-/// An answer that is not streamed, as far as it has come.
+/// A plain response under construction.
 #[derive(Debug, Clone)]
 pub struct Response {
     head: AnswerHead,
@@ -19,7 +19,7 @@ pub struct Response {
 }
 
 impl Response {
-    /// An answer that says nothing yet.
+    /// Returns an empty response.
     pub fn new(head: AnswerHead, echo: Echo) -> Self {
         Self {
             output: Output::new(&head.id),
@@ -28,47 +28,47 @@ impl Response {
         }
     }
 
-    /// Adds what an event says.
+    /// Adds an event.
     pub fn push(&mut self, event: &Event) {
         self.output.follow(event, &mut Nobody);
     }
 
-    /// Notes who answers from here on.
+    /// Sets the provider of the following events.
     pub fn answered_by(&mut self, provider: &str) {
         self.output.answered_by(provider);
     }
 
-    /// Forgets an attempt that yielded nothing.
+    /// Discards an attempt without output.
     pub fn clear(&mut self) {
         self.output = Output::new(&self.head.id);
     }
 
-    /// The `response` object.
+    /// Returns the `response` object.
     pub fn into_body(self, billed: &Billed) -> Vec<u8> {
         let (head, echo, output) = (&self.head, &self.echo, &self.output);
         object(head, echo, output, &Stage::Ended(billed)).into_bytes()
     }
 }
 
-/// Nobody hears of changes where all is told at once.
+/// Ignores changes, because a plain response is written at once.
 struct Nobody;
 
 impl Writer for Nobody {
     fn write(&mut self, _: &'static str, _: &Change<'_>) {}
 }
 
-/// How far an answer has come.
+/// The progress of a response.
 pub(super) enum Stage<'a> {
     InProgress,
     Ended(&'a Billed),
-    /// It failed, with this error as OpenAI's SDKs read it.
+    /// The response failed, with this error in the format of OpenAI's SDKs.
     Failed(&'a Value),
 }
 
-/// The `response` object, with the request's own fields at its end.
+/// Writes the `response` object, with the request's own fields at its end.
 pub(super) fn object(head: &AnswerHead, echo: &Echo, output: &Output, stage: &Stage<'_>) -> String {
     let items = match stage {
-        // A stream's beginning is what its events add to.
+        // At its beginning, a stream has no output yet.
         Stage::InProgress => &[],
         Stage::Ended(_) | Stage::Failed(_) => output.items(),
     };
@@ -109,7 +109,7 @@ struct Body<'a> {
     id: String,
     object: &'static str,
     created_at: i64,
-    /// Nobody looks at the clock when an answer ends.
+    /// weir does not record the time of the end.
     completed_at: Option<i64>,
     status: Status,
     background: bool,
@@ -138,7 +138,7 @@ struct AnswerUsage {
     output_tokens: u64,
     output_tokens_details: OutputDetails,
     total_tokens: u64,
-    /// Not OpenAI's: what the request was charged.
+    /// weir's own field: the charge of the request.
     credits: Credits,
 }
 

@@ -1,6 +1,6 @@
-//! The answer as server-sent events.
+//! The response as server-sent events.
 //!
-//! **Invariant:** what the events of an answer add up to is the plain answer to the same events.
+//! **Invariant:** the events of a stream add up to the plain response to the same events.
 
 use bytes::Bytes;
 use serde::Serialize;
@@ -17,22 +17,22 @@ use crate::{AnswerHead, Billed};
 /// A comment, which readers of server-sent events skip.
 pub const KEEP_ALIVE: Bytes = Bytes::from_static(b": keep-alive\n\n");
 
-/// How a stream begins, once there is something to say.
+/// The first events of a stream, written with the first output.
 const BEGINNING: [&str; 2] = ["response.created", "response.in_progress"];
 
-/// Writes a streamed answer as server-sent events.
+/// Writes a stream as server-sent events.
 #[derive(Debug)]
 pub struct ResponseStream {
     head: AnswerHead,
     echo: Echo,
     output: Output,
     has_begun: bool,
-    /// The number of the next event behind the first two.
+    /// The number of the next event after the first two.
     next: u64,
 }
 
 impl ResponseStream {
-    /// A stream that says nothing yet.
+    /// Returns an empty stream.
     pub fn new(head: AnswerHead, echo: Echo) -> Self {
         Self {
             output: Output::new(&head.id),
@@ -43,12 +43,12 @@ impl ResponseStream {
         }
     }
 
-    /// Notes who answers from here on.
+    /// Sets the provider of the following events.
     pub fn answered_by(&mut self, provider: &str) {
         self.output.answered_by(provider);
     }
 
-    /// Appends what an event says. The end is written by [`Self::finish`], once the answer is settled.
+    /// Appends the data of an event. [`Self::finish`] writes the end after the settlement.
     pub fn event(&mut self, event: &Event, out: &mut Vec<u8>) {
         let next = &mut self.next;
         if self.has_begun {
@@ -66,7 +66,7 @@ impl ResponseStream {
         }
     }
 
-    /// Appends the end: the whole of the answer.
+    /// Appends the end, with the complete response.
     pub fn finish(&mut self, billed: &Billed, out: &mut Vec<u8>) {
         self.start(out);
         let kind = match self.output.end() {
@@ -77,7 +77,7 @@ impl ResponseStream {
         self.write_response(kind, &Stage::Ended(billed), &mut Events { next, out });
     }
 
-    /// Appends an error, as the event that SDKs raise and as the answer that failed, which ends the stream.
+    /// Appends an error, as the event that SDKs raise and as the failed response, and ends the stream.
     pub fn error(&mut self, body: &Value, out: &mut Vec<u8>) {
         self.start(out);
         let error = &body["error"];
@@ -112,7 +112,7 @@ impl ResponseStream {
     }
 }
 
-/// The stream's events, numbered.
+/// The numbered events of a stream.
 struct Events<'a> {
     next: &'a mut u64,
     out: &'a mut Vec<u8>,
@@ -155,8 +155,8 @@ struct ResponseEvent {
     response: Box<RawValue>,
 }
 
-/// An error within a stream. Its documentation has the fields beside the type, its servers in an object: clients read
-/// either.
+/// An error within a stream. OpenAI's documentation puts the fields beside the type, its servers into an object:
+/// clients read both.
 #[derive(Debug, Serialize)]
 struct ErrorEvent<'a> {
     code: &'a Value,

@@ -1,7 +1,7 @@
-//! What the items of a request's input mean: as messages, whose parts they are.
+//! The items of a request's input: translates them into messages.
 //!
-//! What the model has said in one turn is several items in a row, and one message of the vocabulary; so are the results of
-//! its calls.
+//! The model's output of one turn is several items in sequence, and one message of the vocabulary; the same applies to
+//! the results of its calls.
 
 use std::collections::HashSet;
 
@@ -20,19 +20,19 @@ use crate::openai::{called_name, check_file_id, check_file_name, image_source, i
 use crate::{Attachment, Attachments, Origin, Reference, plain};
 
 const MAX_NAME_CHARS: usize = 64;
-/// Answers that a request may refer to: each is read and opened.
+/// The maximum responses that a request may refer to, because each is read and decrypted.
 const MAX_ANSWERS: usize = 64;
 
-/// What a request says.
+/// The messages of a request.
 pub(super) struct Said {
     pub(super) messages: Vec<Message>,
-    /// With which item each of them begins.
+    /// The first item of each message.
     pub(super) origins: Vec<Origin>,
-    /// Where in them parts of earlier answers stand by their ids.
+    /// The references to parts of earlier responses.
     pub(super) references: Vec<Reference>,
 }
 
-/// The messages of a request, in order.
+/// Translates the messages of a request, in order.
 pub(super) fn messages(
     input: wire::Input<'_>,
     attachments: &mut Attachments,
@@ -72,7 +72,7 @@ pub(super) fn messages(
     })
 }
 
-/// The items that stand by their ids.
+/// The items that are references.
 #[derive(Default)]
 struct References {
     all: Vec<Reference>,
@@ -80,7 +80,7 @@ struct References {
     answers: HashSet<String>,
 }
 
-/// Whether an item is one by its id alone; then its type may be left out.
+/// Whether an item is a reference by id; its type is optional.
 fn is_reference(item: &wire::Item<'_>) -> bool {
     match item.kind.as_ref().map(Text::as_str) {
         Some(kind) => kind == "item_reference",
@@ -89,8 +89,8 @@ fn is_reference(item: &wire::Item<'_>) -> bool {
 }
 
 impl References {
-    /// Notes where an item stands, in whose place there is an empty text until then. One that is named twice, as clients do
-    /// that take its parts for items, is there once.
+    /// Adds a reference, with an empty text as its placeholder. A repeated reference counts once: clients repeat it if
+    /// they take the item's parts for items.
     fn add(
         &mut self,
         item: wire::Item<'_>,
@@ -102,7 +102,7 @@ impl References {
         let unknown = || {
             Fault::new(
                 "id",
-                "must be that of an item of an earlier answer: send the item itself",
+                "must be the id of an item of an earlier response: send the item itself",
             )
         };
         let (prefix, rest) = id.split_once('_').ok_or_else(unknown)?;
@@ -115,7 +115,7 @@ impl References {
         if self.answers.insert(answer.clone()) && self.answers.len() > MAX_ANSWERS {
             return Err(Fault::new(
                 "id",
-                format!("must not be of more than {MAX_ANSWERS} answers in a request"),
+                format!("must not refer to more than {MAX_ANSWERS} responses in a request"),
             ));
         }
         let is_proof = prefix == "rs";
@@ -140,7 +140,7 @@ impl References {
     }
 }
 
-/// A message that says this and no more.
+/// Returns a message with these parts only.
 pub(super) fn message(role: Role, parts: Vec<Part>) -> Message {
     Message {
         role,
@@ -150,14 +150,14 @@ pub(super) fn message(role: Role, parts: Vec<Part>) -> Message {
     }
 }
 
-/// Adds an item to the messages before it.
+/// Adds an item to the messages.
 fn add(
     mut item: wire::Item<'_>,
     messages: &mut Vec<Message>,
     attachments: &mut Attachments,
 ) -> Result<(), Fault> {
     let kind = item.kind.take();
-    // In its easy form, a message has no type.
+    // In its short form, a message has no type.
     let kind = match (&kind, &item.role) {
         (Some(kind), _) => kind.as_str(),
         (None, Some(_)) => "message",
@@ -192,7 +192,7 @@ fn add(
     Ok(())
 }
 
-/// Refuses what only tools of OpenAI's own say.
+/// Refuses items of OpenAI's hosted tools.
 fn check_is_known(kind: &str) -> Result<(), Fault> {
     match kind {
         "message"
@@ -210,7 +210,7 @@ fn check_is_known(kind: &str) -> Result<(), Fault> {
     }
 }
 
-/// Puts a part behind what was said before it by the same role.
+/// Appends a part to the last message if it has the same role, else to a new one.
 fn join(role: Role, part: Part, messages: &mut Vec<Message>) {
     match messages.last_mut() {
         Some(last) if last.role == role => last.parts.push(part),
@@ -241,7 +241,7 @@ fn said(
         }
     };
     match role {
-        // An answer without content is one that said nothing, beside what else was said in that turn.
+        // A response without content is empty, besides the other items of its turn.
         Role::Assistant => {
             for part in parts {
                 join(role, part, messages);
@@ -262,7 +262,7 @@ fn content(
     let cache = cache(part.prompt_cache_breakpoint.take())?;
     let extra = std::mem::take(&mut part.others).into_fields();
     let content = match (kind.as_str(), role) {
-        // Some clients write earlier answers as they write questions.
+        // Some clients write earlier responses with the types of questions.
         ("input_text" | "output_text", _) => Content::Text(required(part.text, "text")?),
         ("refusal", Role::Assistant) => Content::Refusal(required(part.refusal, "refusal")?),
         ("input_image", Role::User | Role::Tool) => Content::Image(image(part, attachments)?),
@@ -345,7 +345,7 @@ fn file(part: wire::Part<'_>, attachments: &mut Attachments) -> Result<File, Fau
     })
 }
 
-/// The end of a prefix that is to be kept; the shorter time stands for whatever is not the longer.
+/// Returns the end of a cached prefix; every lifetime except the longer one counts as the shorter.
 fn cache(mark: Option<wire::CacheBreakpoint<'_>>) -> Result<Option<CacheLifetime>, Fault> {
     let Some(mark) = mark else {
         return Ok(None);
@@ -382,7 +382,7 @@ fn result(item: wire::Item<'_>, attachments: &mut Attachments) -> Result<ToolRes
     let content = match required(item.output, "output")? {
         wire::Content::Text(text) => vec![ToolContent::Text(text)],
         wire::Content::List(parts) => each(parts.0, "output", |part| {
-            // A result is one part in the vocabulary, so that an unknown field of a part within it has no place.
+            // The vocabulary holds a result as one part, so unknown fields of its inner parts have no place.
             if let Some((name, _)) = part.others.0.first() {
                 return Err(Fault::new(presentable(name.as_str()), "is not supported"));
             }
@@ -390,7 +390,7 @@ fn result(item: wire::Item<'_>, attachments: &mut Attachments) -> Result<ToolRes
                 Content::Text(text) => ToolContent::Text(text),
                 Content::Image(image) => ToolContent::Image(image),
                 Content::File(file) => ToolContent::File(file),
-                _ => return Err(Fault::new("type", "must be one that a result may have")),
+                _ => return Err(Fault::new("type", "must be a type that a result allows")),
             })
         })?,
     };
@@ -405,7 +405,7 @@ fn result(item: wire::Item<'_>, attachments: &mut Attachments) -> Result<ToolRes
     })
 }
 
-/// An image that an earlier answer made.
+/// Translates an image of an earlier response.
 fn made_image(item: wire::Item<'_>, attachments: &mut Attachments) -> Result<Image, Fault> {
     let format = item.output_format.as_ref().map_or("png", Text::as_str);
     if !is_media_type_name(format) {
@@ -425,7 +425,7 @@ fn made_image(item: wire::Item<'_>, attachments: &mut Attachments) -> Result<Ima
     })
 }
 
-/// Reasoning, or the proof of the item before it.
+/// Translates reasoning, or the proof of the previous item.
 fn reasoning(item: wire::Item<'_>, messages: &mut Vec<Message>) -> Result<(), Fault> {
     let mut text = texts(items(item.summary), "summary")?;
     if text.is_empty()
@@ -477,7 +477,7 @@ fn reasoning(item: wire::Item<'_>, messages: &mut Vec<Message>) -> Result<(), Fa
             let last = last.and_then(|last| last.parts.last_mut());
             match last.filter(|part| part.signature.is_none() && is_proven(&part.content, &of)) {
                 Some(part) => (part.signature, part.provider) = (signature, provider),
-                // A text may be empty, and then is no item.
+                // An empty text has no item, but can have a proof.
                 None if of == Proven::Text => {
                     let part = Part {
                         signature,
@@ -486,7 +486,7 @@ fn reasoning(item: wire::Item<'_>, messages: &mut Vec<Message>) -> Result<(), Fa
                     };
                     join(Role::Assistant, part, messages);
                 }
-                // What it proves is gone.
+                // The proven item is missing.
                 None => {}
             }
         }
@@ -502,7 +502,7 @@ fn is_proven(content: &Content, of: &Proven) -> bool {
     }
 }
 
-/// What the parts of a reasoning item say, a line between them.
+/// Joins the texts of a reasoning item's parts by line breaks.
 fn texts(parts: Vec<wire::Part<'_>>, field: &str) -> Result<String, Fault> {
     let texts = each(parts, field, |part| required(part.text, "text"))?;
     Ok(texts.join("\n"))

@@ -1,4 +1,4 @@
-//! The items of an answer's output, and what a stream's event says of a change to one.
+//! The items of a response's output, and the events about their changes.
 
 use serde::Serialize;
 
@@ -48,7 +48,7 @@ pub(super) enum Status {
     Failed,
 }
 
-/// A part of a message.
+/// The content of a message.
 #[derive(Debug, Clone, Serialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub(super) enum Content {
@@ -62,14 +62,14 @@ pub(super) enum Content {
     },
 }
 
-/// What can be read of reasoning.
+/// The readable part of reasoning.
 #[derive(Debug, Clone, Default, Serialize)]
 #[serde(tag = "type", rename = "summary_text")]
 pub(super) struct Summary {
     pub(super) text: String,
 }
 
-/// A source that stands behind a stretch of a text, in Unicode scalar values.
+/// A source of a stretch of a text, in Unicode scalar values.
 #[derive(Debug, Clone, Serialize)]
 #[serde(tag = "type", rename = "url_citation")]
 pub(super) struct Annotation {
@@ -79,7 +79,7 @@ pub(super) struct Annotation {
     pub(super) url: String,
 }
 
-/// What a stream's event says of a change. Which fields there are, depends on its type.
+/// The content of an event about a change. The event's type determines its fields.
 #[derive(Debug, Default, Serialize)]
 pub(super) struct Change<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -107,12 +107,12 @@ pub(super) struct Change<'a> {
     pub(super) annotation_index: Option<usize>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) annotation: Option<&'a Annotation>,
-    /// Of a text's events.
+    /// Only in events of a text.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) logprobs: Option<[(); 0]>,
 }
 
-/// A part as an event shows it.
+/// A part in an event.
 #[derive(Debug, Serialize)]
 #[serde(untagged)]
 pub(super) enum Part<'a> {
@@ -121,7 +121,7 @@ pub(super) enum Part<'a> {
 }
 
 impl Item {
-    /// Where the item's last part is.
+    /// Returns the position of the item's last part.
     pub(super) fn place(&self, output_index: usize) -> Change<'_> {
         let (id, content_index, summary_index) = match self {
             Self::Message { id, content, .. } => (id, content.len().checked_sub(1), None),

@@ -1,17 +1,17 @@
-//! OpenAI's Responses, as the dialect that a client speaks.
+//! OpenAI's Responses, as a client dialect.
 //!
-//! [`read`] turns a request's body into the plugins' vocabulary; [`Whole`] and [`ResponseStream`] turn the answer's events back, as
-//! one `response` object or as OpenAI's stream events.
+//! [`read`] parses a request's body into the plugins' vocabulary; [`Response`] and [`ResponseStream`] write the response's events,
+//! as one `response` object or as OpenAI's stream events.
 //!
-//! An answer is a list of items. Text and refusals are the content of a message, reasoning and each call are items of
-//! their own. Clients send items back as they got them, whatever stands beside them is lost: what only a provider can read
-//! again (signatures, sealed reasoning) is in the `encrypted_content` of a reasoning item, with the provider's name
-//! ([`proof`]). Blocks that the vocabulary has no word for have no place. An item's id is made of the answer's and of the
-//! number of its first block, so that clients can refer to it as long as the answer is kept.
+//! A response is a list of items. Text and refusals are the content of a message; reasoning and each call are separate
+//! items. Clients send items back unchanged, but lose extra fields: data that only a provider can read (signatures,
+//! sealed reasoning) is in the `encrypted_content` of a reasoning item, with the provider's name ([`proof`]). Blocks
+//! beyond the vocabulary have no place. An item's id consists of the response's id and the number of its first block,
+//! so that clients can refer to the item while the response is stored.
 //!
-//! **Invariant:** a client that sends an answer's items back as it got them sends back all that the model needs of it:
-//! text, refusals, calls, reasoning, and whatever proves any of them.
-//! **Invariant:** the last event of a stream is `response.completed`, `response.incomplete` or `response.failed`.
+//! **Invariant:** a client that sends a response's items back unchanged returns everything that the model needs: text,
+//! refusals, calls, reasoning, and all proofs. **Invariant:** the last event of a stream is `response.completed`,
+//! `response.incomplete` or `response.failed`.
 //!
 //! To accept another field, add it to its object in `wire` and translate it in `request` (settings), `input` or `tools`.
 
@@ -38,14 +38,14 @@ pub use request::read;
 /// The dialect's name in the contract.
 const NAME: &str = "openai-responses";
 
-/// What an answer's id begins with.
+/// The prefix of a response's id.
 const ID_PREFIX: &str = "resp_";
 
-/// What a client asked for, as its answer repeats it: fields of a JSON object, without its braces.
+/// The request's fields in the response: fields of a JSON object, without its braces.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Echo(Arc<str>);
 
-/// What the dialect calls a field that everything beyond it knows by its name in Chat Completions.
+/// Returns the dialect's name of a field; other code uses its name in Chat Completions.
 pub(super) fn field(name: &str) -> Cow<'_, str> {
     const NAMES: [(&str, &str); 6] = [
         ("messages", "input"),
@@ -57,7 +57,7 @@ pub(super) fn field(name: &str) -> Cow<'_, str> {
     ];
     for (known, own) in NAMES {
         match name.strip_prefix(known) {
-            // Which of its items a message was, nobody knows any more.
+            // The position of the message among the items is unknown.
             Some(rest) if rest.is_empty() || rest.starts_with('[') => return own.into(),
             Some(rest) if rest.starts_with('.') => return format!("{own}{rest}").into(),
             _ => {}

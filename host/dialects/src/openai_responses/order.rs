@@ -1,30 +1,30 @@
-//! One block at a time.
+//! The order of blocks: one at a time.
 //!
-//! An answer's blocks may be open at once, as with calls in parallel. Of this dialect's items each ends before the next
-//! begins, and clients take them in that order, so that what is said of a later block waits.
+//! An upstream's blocks may be open concurrently, as in parallel calls. In this dialect, each item ends before the next
+//! begins, and clients expect that order, so events of a later block wait.
 
 use std::collections::VecDeque;
 
 use weir_sandbox::adapter::bindings::chat::Event;
 
-/// The events that wait for the block before them to end.
+/// The events that wait for the end of the open block.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Order {
-    /// The block whose events pass.
+    /// The open block, whose events pass.
     open: Option<u32>,
     waiting: VecDeque<Waiting>,
 }
 
-/// A block behind the open one.
+/// A waiting block.
 #[derive(Debug, Clone)]
 struct Waiting {
-    /// Nothing for what is whole in one event.
+    /// `None` for a block in a single event.
     open: Option<u32>,
     events: Vec<Event>,
 }
 
 impl Order {
-    /// Whether it is an event's turn. One whose turn it is not waits, unless it names no block that has begun.
+    /// Whether an event passes now. Otherwise, it waits, unless its block has not begun.
     pub(super) fn passes(&mut self, event: &Event) -> bool {
         let index = match event {
             Event::Started(_) | Event::MediaBytes(_) | Event::Usage(_) | Event::Finish(_) => {
@@ -55,7 +55,8 @@ impl Order {
         false
     }
 
-    /// The events of the next block in line, once none is open. To be asked until there are none.
+    /// Returns the events of the next waiting block, once no block is open. Callers repeat the call until it returns
+    /// `None`.
     pub(super) fn next(&mut self) -> Option<Vec<Event>> {
         if self.open.is_some() {
             return None;
@@ -65,7 +66,7 @@ impl Order {
         Some(next.events)
     }
 
-    /// Whether something begins now, since nothing is open. Then nothing waits, either.
+    /// Whether a block begins now, because no block is open. In that case, no event is waiting, either.
     fn begins(&mut self, open: Option<u32>, event: &Event) -> bool {
         if self.open.is_none() {
             self.open = open;

@@ -1,9 +1,10 @@
-//! The output of an answer, as far as it has come: what each event changes about its items.
+//! The output of a response under construction: translates each event into changes of its items.
 //!
-//! Both forms of an answer are written by what is decided here, so that they say the same: a [`Writer`] is told of each
-//! change, and at the end the items are there as a whole.
+//! Plain responses and streams share this code, so that they agree: a [`Writer`] receives each change, and at the end
+//! the items are complete.
 //!
-//! An item is done when the next one begins or the answer ends, since only then it is known whether it was cut short.
+//! An item is done when the next one begins or the response ends, because only then it is known whether it was cut
+//! short.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -15,36 +16,37 @@ use super::items::{Annotation, Change, Content, Item, Part, Status, Summary};
 use super::order::Order;
 use super::proof::{Proof, Proven};
 
-/// Who is told what changes.
+/// A receiver of changes.
 pub(super) trait Writer {
-    /// An event of a stream, without its number.
+    /// Writes an event of a stream, without its number.
     fn write(&mut self, kind: &'static str, change: &Change<'_>);
 }
 
-/// The items of an answer.
+/// The items of a response.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Output {
-    /// The answer's id without what the dialect puts before it.
+    /// The response's id without the dialect's prefix.
     answer: String,
-    /// The provider that answers, by its name in the configuration; empty where that is not known.
+    /// The provider's name in the configuration; empty if unknown.
     provider: String,
     order: Order,
     items: Vec<Item>,
-    /// The blocks that have begun. An item has the number of its first one in its id, by which clients refer to it.
+    /// The number of started blocks. An item's id contains the number of its first block, and clients use the id in
+    /// references.
     blocks: usize,
-    /// Whether the last item is not done.
+    /// Whether the last item is open.
     is_open: bool,
     block: Option<Open>,
-    /// How the answer ended.
+    /// The end of the response.
     end: Option<End>,
 }
 
-/// The block that is being written. Its item, or its part of one, begins with the first that can be read of it.
+/// The current block. Its item, or its part of an item, begins with its first readable content.
 #[derive(Debug, Clone)]
 struct Open {
     kind: Kind,
     has_begun: bool,
-    /// Characters of it so far: citations say which stretch of a text they belong to.
+    /// The characters so far, for the positions of citations.
     chars: usize,
     signature: String,
     sealed: String,
@@ -58,16 +60,16 @@ enum Kind {
     Call,
 }
 
-/// How an answer ended, in the dialect's words.
+/// The end of a response, in the dialect's words.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum End {
     Completed,
-    /// Cut short, and why.
+    /// The response was cut short, with the reason.
     Incomplete(&'static str),
 }
 
 impl Output {
-    /// Of an answer that says nothing yet.
+    /// Returns the output of an empty response.
     pub(super) fn new(answer: &str) -> Self {
         Self {
             answer: answer.to_owned(),
@@ -75,8 +77,8 @@ impl Output {
         }
     }
 
-    /// Notes who answers from here on: what only that provider can read again carries its name. What an attempt left
-    /// that was given up is forgotten; no client has been told of it.
+    /// Sets the provider of the following events: parts that only this provider can read carry its name. The output of
+    /// an abandoned attempt is discarded; no client has received it.
     pub(super) fn answered_by(&mut self, provider: &str) {
         *self = Self {
             provider: provider.to_owned(),
@@ -88,19 +90,19 @@ impl Output {
         &self.items
     }
 
-    /// How the answer ended; one that did not say so is whole.
+    /// The end of the response; without a finish reason, it counts as complete.
     pub(super) fn end(&self) -> End {
         self.end.unwrap_or(End::Completed)
     }
 
-    /// Ends what an answer that fails has left open.
+    /// Ends the open item of a failed response.
     pub(super) fn cut(&mut self) {
         if self.is_open {
             self.set_status(Status::Incomplete);
         }
     }
 
-    /// Tells what an event changes about the items.
+    /// Translates an event into item changes.
     pub(super) fn follow(&mut self, event: &Event, writer: &mut impl Writer) {
         if self.order.passes(event) {
             self.apply(event, writer);
@@ -140,7 +142,7 @@ impl Output {
                 );
                 self.end = Some(end);
             }
-            // There is no item for what only another dialect has a word for.
+            // Opaque blocks of other dialects have no item.
             Event::Opaque(_) => self.blocks += 1,
             Event::Fragment(_)
             | Event::Started(_)
@@ -192,7 +194,7 @@ impl Output {
         self.push(item, writer);
     }
 
-    /// Adds a piece of what the open block holds.
+    /// Adds a piece to the open block.
     fn add(&mut self, text: &str, writer: &mut impl Writer) {
         self.begin_content(writer);
         if let Some(open) = &mut self.block {
@@ -238,7 +240,7 @@ impl Output {
         writer.write(kind, &change);
     }
 
-    /// Begins the item of the open block, or its part of one, if that has not begun.
+    /// Begins the item of the open block, or its part of an item, if necessary.
     fn begin_content(&mut self, writer: &mut impl Writer) {
         let Some(open) = &mut self.block else {
             return;
@@ -288,12 +290,12 @@ impl Output {
         let Some(open) = open.filter(|open| open.kind == Kind::Text) else {
             return;
         };
-        // Without a span of its own it stands behind the text as far as that has come.
+        // A citation without a span points to the end of the text so far.
         let (start_index, end_index) = match citation.span {
             Some(span) => (span.start as usize, span.end as usize),
             None => (0, open.chars),
         };
-        // The dialect demands both, so either has to do for the other.
+        // The dialect requires both, so one replaces the other.
         let Some(url) = citation.source.as_ref().or(citation.title.as_ref()) else {
             return;
         };
@@ -353,12 +355,12 @@ impl Output {
                 }
             }
         }
-        // Beside text and calls there is no sealed form.
+        // Text and calls have no sealed form.
         proof.sealed.clear();
         self.prove(&proof, false, writer);
     }
 
-    /// Puts a proof into the open reasoning, or into an item of its own: it is right behind what it proves.
+    /// Puts a proof into the open reasoning, or into a separate item right after the proven one.
     fn prove(&mut self, proof: &Proof, is_within: bool, writer: &mut impl Writer) {
         let Some(proof) = proof.write() else {
             return;
@@ -421,7 +423,7 @@ impl Output {
         self.write_part("response.content_part.done", writer);
     }
 
-    /// The id of the call that ends.
+    /// Writes the end of a call; returns its id.
     fn write_call_end(&self, writer: &mut impl Writer) -> Option<String> {
         let (item, place) = self.last()?;
         match item {
@@ -458,7 +460,7 @@ impl Output {
         };
         self.push(image, writer);
         if let Some(Item::ImageGenerationCall { result, .. }) = self.items.last_mut() {
-            // The dialect has no place of its own for one that is elsewhere.
+            // The dialect has no field for an image at a URL.
             *result = Some(match &media.url {
                 Some(url) => url.clone(),
                 None => STANDARD.encode(&media.data),
@@ -467,7 +469,7 @@ impl Output {
         self.close(Status::Completed, writer);
     }
 
-    /// Begins an item; the one before it is done.
+    /// Begins an item, and ends the previous one.
     fn push(&mut self, item: Item, writer: &mut impl Writer) {
         self.close(Status::Completed, writer);
         self.items.push(item);
@@ -516,19 +518,20 @@ impl Output {
         writer.write(kind, &Change { part, ..place });
     }
 
-    /// The last item, and where it is.
+    /// The last item, and its position.
     fn last(&self) -> Option<(&Item, Change<'_>)> {
         let item = self.items.last()?;
         Some((item, item.place(self.items.len() - 1)))
     }
 
-    /// The id of an item that begins with the open block, or proves it.
+    /// Returns the id of an item that begins with the open block, or proves it.
     fn id(&self, prefix: &str) -> String {
         format!("{prefix}_{}_{}", self.answer, self.blocks.saturating_sub(1))
     }
 
-    /// Clients take an answer that is incomplete for cut short, and raise errors, so that this must be true; what has no
-    /// word of its own is complete. A refusal that can be read is an answer.
+    /// Returns the end of a response: clients treat an incomplete response as cut short, and raise errors, so that
+    /// status must be correct; finish reasons without an equivalent count as complete. A readable refusal is a
+    /// response.
     fn end_of(&self, reason: &FinishReason) -> End {
         match reason {
             FinishReason::Length | FinishReason::ContextWindow => {

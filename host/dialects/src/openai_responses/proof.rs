@@ -1,20 +1,20 @@
-//! What only a provider can read again, as a client carries it: in the `encrypted_content` of a reasoning item.
+//! Data that only a provider can read, as clients carry it: in the `encrypted_content` of a reasoning item.
 //!
-//! That is the one place that every client sends back as it got it, and no client looks into. It holds the provider's name
-//! beside the signature or the sealed form, of the reasoning itself or of the item right before it: some providers sign
-//! calls and text, too.
+//! Every client sends this field back unchanged, and no client parses it. It holds the provider's name and the
+//! signature or the sealed form, of the reasoning itself or of the previous item: some providers sign calls and text,
+//! too.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde::{Deserialize, Serialize};
 
-/// What tells a proof of weir's from what other gateways and vendors have in its place.
+/// The prefix that distinguishes weir's proofs from those of other gateways and vendors.
 const PREFIX: &str = "weir.";
 
-/// A proof, and who gave it.
+/// A proof, with its provider.
 #[derive(Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct Proof {
-    /// By its name in the configuration; empty where that is not known.
+    /// The provider's name in the configuration; empty if unknown.
     pub(super) provider: String,
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub(super) signature: String,
@@ -25,21 +25,21 @@ pub(super) struct Proof {
     pub(super) of: Proven,
 }
 
-/// What is proven.
+/// The proven content.
 #[derive(Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Proven {
-    /// The reasoning whose item it stands in.
+    /// The reasoning of the item itself.
     #[default]
     Reasoning,
     /// The text before it.
     Text,
-    /// The call before it, which has this id.
+    /// The call before it, with this id.
     Call(String),
 }
 
 impl Proof {
-    /// As a client gets it; nothing if it proves nothing.
+    /// Writes the proof for a client; `None` if it is empty.
     pub(super) fn write(&self) -> Option<String> {
         if self.signature.is_empty() && self.sealed.is_empty() {
             return None;
@@ -48,8 +48,8 @@ impl Proof {
         Some(format!("{PREFIX}{}", STANDARD.encode(json)))
     }
 
-    /// What a client sends back. What another gateway or a vendor has sealed is sealed by nobody who is known here, so
-    /// that no upstream is sent it.
+    /// Reads a client's proof. The result for other gateways' or vendors' data has no known provider, so that no
+    /// upstream receives it.
     pub(super) fn read(text: &str) -> Self {
         let own = text.strip_prefix(PREFIX).and_then(|text| {
             let json = STANDARD.decode(text).ok()?;

@@ -1,4 +1,4 @@
-//! What a request means: its settings checked and translated into the plugins' vocabulary.
+//! The translation of a request: checks its settings, and converts them to the plugins' vocabulary.
 
 use std::fmt::Write as _;
 
@@ -20,14 +20,14 @@ use crate::openai::{effort, says_nothing};
 use crate::{Attachments, Chain, ChatCall, Dialect, Origin, plain};
 
 const MAX_MODEL_CHARS: usize = 256;
-/// Of a format's schema.
+/// The maximum characters of a schema's name.
 const MAX_SCHEMA_NAME_CHARS: usize = 256;
-/// Of the id of an end user.
+/// The maximum characters of an end user's id.
 const MAX_USER_CHARS: usize = 512;
-/// Of the word for how reasoning is shown.
+/// The maximum characters of the word for the display of reasoning.
 const MAX_SUMMARY_CHARS: usize = 64;
 
-/// What an answer may be asked to include. Reasoning always has its sealed form; the others belong to tools that no
+/// The accepted values of `include`. Reasoning always has its sealed form; the other values belong to tools that no
 /// upstream has.
 const INCLUDED: [&str; 6] = [
     "reasoning.encrypted_content",
@@ -123,7 +123,7 @@ fn chat(mut body: wire::Body<'_>, body_bytes: usize) -> Result<ChatCall, Fault> 
     })
 }
 
-/// An answer is given at once, of text without probabilities, and is not kept for others to look up.
+/// Checks that the client wants an immediate response, of text without log probabilities, without storage.
 fn check_answered_at_once(body: &wire::Body<'_>) -> Result<(), Fault> {
     if body.background == Some(true) {
         return Err(Fault::new("background", "is not supported"));
@@ -131,7 +131,7 @@ fn check_answered_at_once(body: &wire::Body<'_>) -> Result<(), Fault> {
     if body.store == Some(true) {
         return Err(Fault::new(
             "store",
-            "must not be true: no answer is kept to be looked up. Without it, previous_response_id works for a while",
+            "must not be true: weir stores no response for retrieval. Without it, previous_response_id works for a while",
         ));
     }
     if body.top_logprobs.is_some_and(|count| count > 0) {
@@ -147,14 +147,14 @@ fn check_answered_at_once(body: &wire::Body<'_>) -> Result<(), Fault> {
     let include = body.include.iter().flat_map(|include| &include.0);
     for (index, word) in include.enumerate() {
         if !INCLUDED.contains(&word.as_str()) {
-            let fault = Fault::new("", "is not supported, but reasoning.encrypted_content");
+            let fault = Fault::new("", "must be reasoning.encrypted_content");
             return Err(fault.at(index).within("include"));
         }
     }
     Ok(())
 }
 
-/// Whether an unknown field says what is done anyway: what does not fit is refused.
+/// Whether an unknown field has its default value; other values are refused.
 fn is_default(name: &str, json: &str) -> bool {
     name == "truncation" && json == "\"disabled\""
 }
@@ -217,8 +217,8 @@ fn reasoning(asked: wire::Reasoning<'_>) -> Result<ReasoningRequest, Fault> {
     })
 }
 
-/// What the answer repeats of the request: all that OpenAI's schema of an answer demands. What was not said is what
-/// OpenAI's own answers have then.
+/// Returns the request's fields for the response, as OpenAI's schema of a response requires. Missing fields get the
+/// defaults of OpenAI's own responses.
 fn echo(
     body: &wire::Body<'_>,
     tools: &[weir_sandbox::adapter::bindings::chat::Tool],
@@ -287,6 +287,6 @@ fn echo(
         let separator = if json.is_empty() { "" } else { "," };
         write!(json, "{separator}\"{name}\":{value}").expect("a String takes every byte");
     }
-    // Between a string's quotes JSON has no line breaks, and streams end an event with an empty line.
+    // In JSON, line breaks occur only between tokens, and an empty line would end a stream's event.
     Echo(json.replace(['\n', '\r'], " ").into())
 }

@@ -1,4 +1,4 @@
-//! Requests, read; answers, written, whole and streamed, which must say the same.
+//! Tests of request parsing, and of responses: plain ones and streams must agree.
 
 #![expect(clippy::unwrap_used, reason = "a test may fail by panicking")]
 
@@ -13,7 +13,7 @@ use weir_sandbox::adapter::bindings::chat::{
 use super::{Echo, Response, ResponseStream, read};
 use crate::{AnswerHead, Billed, ChatCall, Dialect};
 
-/// Fields put into a good request, and the whole message that refuses it; its first word is the path.
+/// Fields that invalidate a good request, and the expected complete message; its first word is the path.
 const REFUSALS: &str = r##"
 {"model": null}
     model is required.
@@ -62,9 +62,9 @@ const REFUSALS: &str = r##"
 {"input": [{"type": "reasoning", "summary": []}]}
     input must say something.
 {"input": [{"type": "item_reference", "id": "rs_1"}]}
-    input[0].id must be that of an item of an earlier answer: send the item itself.
+    input[0].id must be the id of an item of an earlier response: send the item itself.
 {"input": [{"id": "ig_1_1"}]}
-    input[0].id must be that of an item of an earlier answer: send the item itself.
+    input[0].id must be the id of an item of an earlier response: send the item itself.
 {"input": [{"type": "web_search_call", "id": "ws_1", "action": {}}]}
     input[0].type must be one of message, reasoning, function_call, function_call_output, custom_tool_call, custom_tool_call_output, image_generation_call: items of hosted tools are not supported.
 {"tools": [{"type": "function", "parameters": {}}]}
@@ -74,7 +74,7 @@ const REFUSALS: &str = r##"
 {"tools": [{"type": "custom", "name": "f", "parameters": {}}]}
     tools[0].parameters does not belong to a tool of this type.
 {"tool_choice": "required"}
-    tool_choice must not be required where there are no tools.
+    tool_choice must not be required without tools.
 {"tool_choice": "any"}
     tool_choice must be one of none, auto, required, or an object that names a tool.
 {"tool_choice": {"type": "web_search_preview"}}
@@ -96,11 +96,11 @@ const REFUSALS: &str = r##"
 {"top_logprobs": 2}
     top_logprobs is not supported.
 {"include": ["reasoning.encrypted_content", "message.output_text.logprobs"]}
-    include[1] is not supported, but reasoning.encrypted_content.
+    include[1] must be reasoning.encrypted_content.
 {"stream_options": {"include_obfuscation": true}}
     stream_options.include_obfuscation is not supported.
 {"store": true}
-    store must not be true: no answer is kept to be looked up. Without it, previous_response_id works for a while.
+    store must not be true: weir stores no response for retrieval. Without it, previous_response_id works for a while.
 {"background": true}
     background is not supported.
 {"conversation": "conv_1"}
@@ -188,7 +188,7 @@ fn a_request_is_read_with_all_that_it_says() {
         serde_json::from_str::<Value>(&built_in.configuration).unwrap(),
         json!({ "strict": true, "external_web_access": false })
     );
-    // What says nothing is taken, and all else is for the adapter to decide about.
+    // Default values are accepted, and the adapter handles all other fields.
     let extra: Vec<_> = request
         .extra
         .iter()
@@ -264,7 +264,7 @@ fn items_of_one_turn_are_one_message() {
     assert!(matches!(&second.content, Content::ToolResult(r) if r.call_id == "c2"));
 }
 
-/// Clients that believe an answer to be kept refer to its items, some of them more than once.
+/// Clients that assume a stored response refer to its items, some of them repeatedly.
 #[test]
 fn an_item_may_stand_by_its_id_alone() {
     let call = call(&json!({ "input": [
@@ -342,7 +342,7 @@ fn whole(events: &[Event]) -> Value {
     serde_json::from_slice(&answer.into_body(&billed())).unwrap()
 }
 
-/// The data of a stream's events, which are named by their types and numbered.
+/// The data of a stream's events, checked for types and numbers.
 fn parsed(out: &[u8]) -> Vec<Value> {
     let text = std::str::from_utf8(out).unwrap();
     let events = text.split_terminator("\n\n").enumerate();
@@ -368,7 +368,7 @@ fn streamed(events: &[Event]) -> Vec<Value> {
     parsed(&out)
 }
 
-/// Puts the output together as clients do: by what is added, and by the deltas. What is said to be done must be that.
+/// Combines the output like clients: by added items, and by deltas. Each done event must equal the combined state.
 fn put_together(events: &[Value]) -> Value {
     let mut output: Vec<Value> = Vec::new();
     let mut open = None;
@@ -465,7 +465,7 @@ fn cited(index: u32, source: &str, span: Option<Span>) -> Event {
     })
 }
 
-/// One of everything that an answer may have.
+/// One event of each kind.
 fn everything() -> Vec<Event> {
     vec![
         begin(0, Block::Reasoning),
@@ -489,7 +489,7 @@ fn everything() -> Vec<Event> {
                 json: "{\"type\":\"server_tool_use\"}".into(),
             },
         }),
-        // Calls may be open at once.
+        // Calls may be open concurrently.
         calling(4, "c1", CallKind::Function),
         calling(5, "c2", CallKind::Function),
         Event::Fragment(piece(5, "{\"b\":")),
@@ -598,7 +598,7 @@ fn a_stream_adds_up_to_the_plain_answer() {
     }
 }
 
-/// Whatever a client does with an answer's items but to send them back, all proofs come back with what they prove.
+/// If a client only sends a response's items back, all proofs return with their proven content.
 #[test]
 fn items_that_are_sent_back_prove_what_they_proved() {
     let mut events = everything();
@@ -606,7 +606,7 @@ fn items_that_are_sent_back_prove_what_they_proved() {
         begin(8, Block::Reasoning),
         Event::Sealed(piece(8, "sealed")),
         Event::BlockEnd(8),
-        // Whoever signs an empty text wants it back.
+        // A provider that signs an empty text needs it back.
         begin(9, Block::Text),
         Event::Signature(piece(9, "of a text")),
         Event::BlockEnd(9),
@@ -651,7 +651,7 @@ fn items_that_are_sent_back_prove_what_they_proved() {
     assert!(matches!(&turn.parts[9].content, Content::Image(_)));
 }
 
-/// No provider that is configured here has made it, so that none is sent it.
+/// No configured provider has made it, so none receives it.
 #[test]
 fn reasoning_that_was_sealed_elsewhere_is_nobodys() {
     let foreign =
@@ -709,7 +709,7 @@ fn a_stream_that_fails_says_what_there_is_of_the_answer() {
         chunks.error(&error, &mut out);
         parsed(&out)
     };
-    // Nothing is said before there is something to say.
+    // The stream is silent until the first output.
     let mut chunks = ResponseStream::new(head(), echo(&json!({})));
     let mut out = Vec::new();
     chunks.event(&begin(0, Block::Text), &mut out);

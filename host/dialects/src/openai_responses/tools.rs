@@ -1,4 +1,4 @@
-//! A request's tools, and the choice among them.
+//! The tools of a request, and the model's choice among them.
 
 use serde_json::{Value, json};
 use weir_sandbox::adapter::bindings::chat::{BuiltInTool, CustomTool, Tool, ToolChoice, ToolKind};
@@ -11,7 +11,7 @@ use crate::openai_tools::{
     MAX_TYPE_CHARS, check_has_tool, choice_among, choice_by_mode, function_tool, tool_name,
 };
 
-/// Reads a tool of the client, or one that the provider runs.
+/// Translates a tool: the client's own, or the upstream's.
 pub(super) fn tool(tool: wire::Tool<'_>) -> Result<Tool, Fault> {
     let kind = required(tool.kind.as_ref(), "type")?.as_str();
     check_length(kind, MAX_TYPE_CHARS, "type")?;
@@ -75,7 +75,7 @@ fn built_in(tool: wire::Tool<'_>) -> Result<Tool, Fault> {
     })
 }
 
-/// Reads the tool choice. A choice by name must name a tool of the request.
+/// Translates the tool choice; a named tool must be in the request.
 pub(super) fn tool_choice(choice: Option<Raw<'_>>, tools: &[Tool]) -> Result<ToolChoice, Fault> {
     let Some(choice) = choice else {
         return Ok(ToolChoice::Auto);
@@ -105,7 +105,7 @@ fn chosen(choice: wire::ChosenTool<'_>, tools: &[Tool]) -> Result<ToolChoice, Fa
     }
 }
 
-/// Reads the name of a tool of the type `kind`.
+/// Checks the name of a tool of this type.
 fn known_name(name: Option<String>, kind: &str, tools: &[Tool]) -> Result<String, Fault> {
     if !matches!(kind, "function" | "custom") {
         return Err(Fault::new("type", "must be one of function, custom"));
@@ -115,7 +115,7 @@ fn known_name(name: Option<String>, kind: &str, tools: &[Tool]) -> Result<String
     Ok(name)
 }
 
-/// Writes the tools for the answer, which repeats them with each field that OpenAI's schema demands.
+/// Returns the tools for the response, with each field that OpenAI's schema requires.
 pub(super) fn echo(tools: &[Tool]) -> String {
     let tools: Vec<_> = tools.iter().map(echo_one).collect();
     format!("[{}]", tools.join(","))

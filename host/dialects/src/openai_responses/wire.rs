@@ -1,13 +1,13 @@
-//! The JSON of a request: its objects and which types their fields have.
+//! The JSON of a request: its objects, and the types of their fields.
 //!
-//! What values mean is settled in [`super::request`], [`super::input`] and [`super::tools`].
+//! [`super::request`], [`super::input`] and [`super::tools`] interpret the values.
 
 use crate::json::{
     Extra, Ignored, List, Listed, MAX_EXTRA, MAX_EXTRA_WITHIN, MAX_MESSAGES, MAX_PARTS, MAX_TOOLS,
     Raw, Refused, Text, TextOr, Unsupported, object,
 };
 
-/// At most so many things to include; OpenAI knows seven.
+/// The maximum values of `include`; OpenAI knows seven.
 const MAX_INCLUDE: usize = 32;
 
 object! {
@@ -41,7 +41,7 @@ object! {
 }
 
 object! {
-    /// An item of the input; which fields belong to it, its `type` says.
+    /// An item of the input; its `type` determines its fields.
     struct Item<'de> {
         "type": kind: Text<'de>,
         "id": id: Text<'de>,
@@ -56,7 +56,7 @@ object! {
         "encrypted_content": encrypted_content: Text<'de>,
         "result": result: Text<'de>,
         "output_format": output_format: Text<'de>,
-        // What answers have beside what was said.
+        // Fields of responses besides the content.
         "status": status: Ignored,
         "phase": phase: Ignored,
         "caller": caller: Ignored,
@@ -66,7 +66,7 @@ object! {
 }
 
 object! {
-    /// A part of what an item says; which fields belong to it, its `type` says.
+    /// A part of an item; its `type` determines its fields.
     struct Part<'de> {
         "type": kind: Text<'de>,
         "text": text: String,
@@ -78,7 +78,7 @@ object! {
         "file_url": file_url: Text<'de>,
         "filename": filename: String,
         "prompt_cache_breakpoint": prompt_cache_breakpoint: CacheBreakpoint<'de>,
-        // What answers have beside what was said, and what SDK helpers make of it.
+        // Fields of responses besides the content, and results of SDK helpers.
         "annotations": annotations: Ignored,
         "logprobs": logprobs: Ignored,
         "parsed": parsed: Ignored,
@@ -107,7 +107,7 @@ object! {
 }
 
 object! {
-    /// A choice of one tool by its name, or of several.
+    /// A choice of one or several tools, by name.
     struct ChosenTool<'de> {
         "type": kind: Text<'de>,
         "name": name: String,
@@ -148,7 +148,7 @@ object! {
     struct Reasoning<'de> {
         "effort": effort: Text<'de>,
         "summary": summary: String,
-        // What `summary` was called at first.
+        // The earlier name of `summary`.
         "generate_summary": generate_summary: String,
         others: Refused,
     }
@@ -168,7 +168,7 @@ impl Listed for Item<'_> {
     const PLURAL: &'static str = "items";
 }
 
-/// What an item says: plain text, or a list of parts.
+/// The content of an item: plain text, or a list of parts.
 pub(super) type Content<'de> = TextOr<Part<'de>, MAX_PARTS>;
 
 impl Listed for Part<'_> {

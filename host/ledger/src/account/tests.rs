@@ -1,4 +1,4 @@
-//! What operations do, case by case. Whole histories are compared with an oracle in `tests/it/ledger.rs`.
+//! Unit tests of operations, case by case. `tests/it/ledger.rs` compares complete histories with an oracle.
 
 use super::*;
 use crate::operation::{Claim, RequestSource};
@@ -9,7 +9,7 @@ fn now() -> Millis {
     Millis(BORN.0 + 1_000)
 }
 
-/// An account with so much of each, and no history that matters.
+/// Makes an account with these credits, and without a relevant history.
 fn account(plan: i64, top_up: i64) -> Account {
     let mut account = Account::new(AccountId("alice".into()), BORN);
     account.begin_due_period(now());
@@ -120,7 +120,7 @@ fn settled(charged_and_overrun: (i64, i64)) -> Outcome {
     Ok(Done::Settled { charged, overrun })
 }
 
-/// Plan and top-up: what there is, and what of it is held.
+/// Returns plan and top-up credits: the balance, and the held part.
 fn pools(account: &Account) -> [i64; 4] {
     let Account { balance, held, .. } = account;
     [
@@ -131,7 +131,7 @@ fn pools(account: &Account) -> [i64; 4] {
     ]
 }
 
-/// I1 and I2, as far as one account shows them.
+/// Checks I1 and I2, as far as one account shows them.
 fn check(account: &Account) {
     let open = account
         .holds
@@ -150,7 +150,7 @@ fn check(account: &Account) {
     }
 }
 
-/// The balance is what it was plus all entries.
+/// Checks that the balance is its old value plus all entries.
 fn check_sum(account: &Account, plan: i64, top_up: i64) {
     let entries = &account.journal.entries;
     let sum = |delta: fn(&Entry) -> Credits| {
@@ -312,7 +312,7 @@ fn an_expired_hold_is_settled_at_its_furthest_checkpoint() {
 
 #[test]
 fn a_settlement_after_an_expiry_posts_the_difference() {
-    // A hold of 8 on 10 + 5 that has expired at 6.
+    // A hold of 8 on 10 + 5 that expired at 6.
     for (used, outcome, balance, tokens) in [
         (6, (6, 0), [4, 5], 0),
         (8, (8, 0), [2, 5], 2),
@@ -386,7 +386,7 @@ fn what_a_request_costs_that_nobody_pays_for_is_reported_without_a_request() {
         "{reported:?}"
     );
 
-    // The sums say the same after an expiry, at a checkpoint or at none.
+    // The sums are equal after an expiry at a checkpoint and without one.
     for (hold, noted) in [("noted", Some(3)), ("unnoted", None)] {
         run(&mut account, opening(hold, 7, None)).ok();
         if let Some(noted) = noted {
@@ -413,7 +413,7 @@ fn what_a_request_costs_that_nobody_pays_for_is_reported_without_a_request() {
 fn a_hold_open_over_a_reset_settles_against_its_own_period() {
     let later = now().plus_days(40);
     let allotment = Plan::Free.monthly_credits().micro();
-    // A hold of 8 on 6 + 5: the 6 are of the first period.
+    // A hold of 8 on 6 + 5: the 6 belong to the first period.
     for (used, outcome, top_up) in [
         (0, (0, 0), 5),
         (4, (4, 0), 5),
@@ -474,7 +474,7 @@ fn opening_a_hold_begins_the_period_that_is_due() {
         Ok(Done::Opened)
     );
     assert_eq!(fresh.period, Period::monthly(BORN, later));
-    // A clock that is behind takes nothing back.
+    // A slow clock takes nothing back.
     assert_eq!(run(&mut fresh, Action::ResetPeriod), Ok(Done::PeriodReset));
     assert_eq!(fresh.period, Period::monthly(BORN, later));
 }
@@ -501,7 +501,7 @@ fn a_grant_sets_the_plan_credits_once() {
         run_at(&mut account, over, granting("sub:2", 1)),
         Err(Refusal::Outdated)
     );
-    // Three days of grace, then the free plan for what is left of its month.
+    // Three days of grace, then the free plan for the rest of its month.
     let end = account.period.end;
     run_at(
         &mut account,
@@ -536,14 +536,14 @@ fn a_grant_of_an_older_period_than_the_paid_one_is_refused() {
         credits: Credits::from_micro(100),
     });
     let mut account = account(0, 0);
-    // Nothing was paid for the free plan's period, whenever that began.
+    // No payment covered the free plan's period, at any start.
     assert_eq!(run(&mut account, grant("old", Plan::Guru, -9)), granted);
     assert_eq!(run(&mut account, grant("new", Plan::Pro, 0)), granted);
     let before = pools(&account);
     let late = run(&mut account, grant("late", Plan::Guru, -1));
     assert_eq!(late, Err(Refusal::OlderPeriod));
     assert_eq!((account.plan, pools(&account)), (Plan::Pro, before));
-    // Told again, it is what it was; and a lower plan waits for the next period.
+    // A repeat returns the first outcome; a lower plan waits for the next period.
     assert_eq!(run(&mut account, grant("old", Plan::Guru, -9)), granted);
     let lower = run(&mut account, grant("same", Plan::Guru, 0));
     assert_eq!(lower, Err(Refusal::Granted));
@@ -583,7 +583,7 @@ fn a_higher_plan_is_the_current_periods_and_its_credits_are_those_that_were_paid
     assert_eq!((account.plan, account.period_number), (Plan::Pro, number));
     let lower = run(&mut account, grant("3", Plan::Guru, 30));
     assert_eq!(lower, Err(Refusal::Granted));
-    // The last event decides about the end. It adds no credits.
+    // The last event decides the end. It adds no credits.
     assert_eq!(run(&mut account, grant("4", Plan::Pro, 31)), granted(0));
     assert_eq!(account.period.end, now().plus_days(31));
 
@@ -604,12 +604,12 @@ fn a_higher_plan_is_the_current_periods_and_its_credits_are_those_that_were_paid
     let last = Millis(end.0 - 1);
     assert_eq!(run_at(&mut account, last, upgrade("5", within)), topped_up);
     assert_eq!(both(&account), [6_100, 0]);
-    // A payment for another period, or one that comes after the period, buys credits that do not lapse.
+    // A payment for another period, or one that arrives after the period, buys credits that do not expire.
     assert_eq!(run_at(&mut account, last, upgrade("6", end)), topped_up);
     assert_eq!(both(&account), [6_100, 100]);
     assert_eq!(run_at(&mut account, end, upgrade("7", within)), topped_up);
     assert_eq!(both(&account), [6_100, 200]);
-    // Repeated, it is what it was.
+    // A repeat returns the first outcome.
     assert_eq!(run_at(&mut account, end, upgrade("5", within)), topped_up);
     assert_eq!(both(&account), [6_100, 200]);
 }
@@ -649,7 +649,7 @@ fn a_plan_that_is_not_renewed_ends_with_its_period() {
         assert_eq!(account.plan, Plan::Free, "on day {free_on}");
         assert_eq!(account.cancelled_at, None);
     }
-    // Said when the period is over, it is at once so.
+    // After the end of the period, a cancellation takes effect immediately.
     let mut account = account(0, 0);
     paid(&mut account);
     later(&mut account, 31, Action::Renewal { renews: false }).expect("done");
@@ -804,7 +804,7 @@ fn top_ups_and_refunds_count_once() {
         assert_eq!(run(&mut account, top_up(11)), Err(Refusal::Conflict));
     }
     for _ in 0..3 {
-        // 15 less what is held.
+        // 15 less the held credits.
         let taken = Ok(Done::Refunded {
             credits: Credits::from_micro(12),
         });
@@ -840,7 +840,7 @@ fn a_child_draws_on_its_parent_and_returns_what_it_does_not_use() {
         run(&mut account, opening("b", 5, Some("parent"))),
         Ok(Done::Opened)
     );
-    // Beyond its own 5: the parent's 4, the 8 that are available, and 3 that nobody has.
+    // Beyond its own 5: the parent's 4, the 8 available ones, and 3 that the account lacks.
     assert_eq!(run(&mut account, settling("b", 20)), settled((17, 3)));
     assert_eq!(pools(&account), [0, 0, 0, 0]);
     assert_eq!(run(&mut account, release("parent")), Ok(Done::Released));

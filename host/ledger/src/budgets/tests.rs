@@ -1,4 +1,4 @@
-//! What budgets count, and when they say no.
+//! Tests of budgets' counts and rejections.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -104,7 +104,7 @@ fn what_is_held_and_what_is_spent_counts_until_the_window_ends() {
         exceeded.standing.resets_at,
         Some(at("2026-03-04T06:00:00Z"))
     );
-    // The hour is over, what is held is not; all that was spent is still spent.
+    // The hour is over, but its hold is not; all spent credits stay spent.
     let later = at("2026-03-04T06:00:00Z");
     assert_eq!(check(&budgets, 6, later), Ok(()));
     assert_eq!(
@@ -115,10 +115,10 @@ fn what_is_held_and_what_is_spent_counts_until_the_window_ends() {
             .window,
         Window::Hour
     );
-    // Of two that say no, the one that does so for longest.
+    // Of two rejecting budgets, the error has the one that rejects for longer.
     let exceeded = check(&budgets, 9, later).unwrap_err();
     assert_eq!(exceeded.standing.budget.window, Window::Total);
-    // A charge that was asked for in the hour before comes too late for this one.
+    // A charge from the previous hour arrives too late for this one.
     budgets.spend(Some("k"), micro(1), later);
     budgets.spend(Some("k"), micro(2), now);
     let standings = budgets.standings(Some("k"), Credits::ZERO, later);
@@ -165,7 +165,7 @@ fn another_limit_for_a_window_goes_on_counting_and_what_ended_is_forgotten() {
     let left: Vec<_> = left.iter().map(|standing| standing.left).collect();
     assert_eq!(left, [Credits::whole(2), Credits::whole(9)]);
 
-    // While something is held for it, it is not forgotten.
+    // A key with held credits is remembered.
     budgets.change_held("k", micro(1));
     let mut other = setting(Some("l"), &[(1, Window::Total)]);
     other.ended = vec!["k".to_owned()];

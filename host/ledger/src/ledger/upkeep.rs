@@ -1,8 +1,8 @@
-//! What a node does for the ledger by itself: it keeps its lease, ends what nodes that went away have left open,
-//! ends paid plans that nobody has renewed, folds entries, and forgets what is old.
+//! A node's background tasks for the ledger: it renews its lease, ends the holds of failed nodes, ends paid plans
+//! without a renewal, folds entries, and deletes old rows.
 //!
-//! Sweeps pause for 10 minutes if the database's clock jumps by more than 5 s: by a wrong time they would end the holds of all
-//! nodes and the paid plans of all accounts.
+//! Sweeps pause for 10 minutes if the database's clock jumps by more than 5 s: with a wrong time they would end the
+//! holds of all nodes and the paid plans of all accounts.
 
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
@@ -17,27 +17,26 @@ use super::{Ledger, LedgerError};
 use crate::operation::{Action, Done, HoldId, Refusal};
 use crate::store::Fold;
 
-/// Holds that a sweep settles in one go.
+/// Holds per sweep.
 const SWEPT: u32 = 256;
 
-/// How long a sweep waits for what it has asked for, before it looks again.
+/// Time that a sweep waits for its operations before it repeats.
 const SWEEP_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How long a node that cannot commit waits before it tries to renew its lease again.
+/// Interval between lease renewals of a node that cannot commit.
 const TROUBLED_RENEWAL: Duration = Duration::from_secs(1);
 
-/// Renewals between two rounds of beginning periods and forgetting what is old: a minute, by default.
+/// Lease renewals between two rounds of period starts and deletions: a minute, by default.
 const RENEWALS_PER_TIDYING: u32 = 12;
 
-/// How often entries are folded, where fewer come than are folded in one go.
+/// Interval between folds if fewer entries arrive than one fold takes.
 const FOLD_EVERY: Duration = Duration::from_secs(1);
 
-/// Entries that are folded in one transaction: others want to write, too.
+/// Entries per fold: other writers need their turn.
 const FOLDED: u32 = 1_000;
 
 impl Ledger {
-    /// Settles the open holds of runs that are over, and those of this one that are older than any request; returns how
-    /// many there were.
+    /// Settles open holds of ended runs, and holds of this run that are older than any request; returns their number.
     pub async fn sweep(&self) -> sqlx::Result<usize> {
         let mut swept = 0;
         loop {
@@ -59,13 +58,13 @@ impl Ledger {
                 let action = Action::Expire { hold: orphan.hold };
                 match self.submit(&orphan.account, action, deadline).await {
                     Ok(Done::Expired { charged, overrun }) => {
-                        tracing::info!(%hold, %charged, %overrun, "a hold that nobody will end is settled");
+                        tracing::info!(%hold, %charged, %overrun, "settled an abandoned hold");
                         true
                     }
-                    // Its node has settled it after all.
+                    // The hold's node has settled it meanwhile.
                     Err(LedgerError::Refused(Refusal::Ended(_))) => true,
                     other => {
-                        tracing::warn!(%hold, ?other, "settling a hold that nobody will end");
+                        tracing::warn!(%hold, ?other, "cannot settle an abandoned hold");
                         false
                     }
                 }
@@ -79,7 +78,7 @@ impl Ledger {
         }
     }
 
-    /// Ends the paid plans that nobody has renewed: begins a period of the free plan for each. Returns how many there were.
+    /// Ends paid plans without a renewal: begins a period of the free plan for each account. Returns their number.
     pub async fn begin_due_periods(&self) -> sqlx::Result<usize> {
         let mut begun = 0;
         loop {
@@ -92,7 +91,7 @@ impl Ledger {
             let resets = due.into_iter().map(|account| async move {
                 let reset = self.submit(&account, Action::ResetPeriod, deadline).await;
                 if let Err(error) = &reset {
-                    tracing::warn!(%account, %error, "beginning a period");
+                    tracing::warn!(%account, %error, "cannot begin a period");
                 }
                 reset.is_ok()
             });
@@ -105,7 +104,7 @@ impl Ledger {
         }
     }
 
-    /// Forgets leases, idempotency keys and expired holds that have been kept for long enough.
+    /// Deletes leases, idempotency keys and expired holds after their retention time.
     pub async fn forget_old(&self) -> sqlx::Result<()> {
         let Some(now) = self.0.time.ask_if_steady().await? else {
             return Ok(());
@@ -115,7 +114,7 @@ impl Ledger {
         self.0.store.forget_keys(now).await
     }
 
-    /// Renews the lease for as long as the committer is there, whatever else takes its time.
+    /// Renews the lease while the committer runs, independent of slow tasks.
     pub(super) async fn keep_lease(self) {
         let mut ticks = self.ticks();
         let mut was_wrong = false;
@@ -123,25 +122,25 @@ impl Ledger {
             if self.0.health.trouble().is_none() {
                 ticks.tick().await;
             } else {
-                // While nobody asks for anything, this is what tells that the database can write again.
+                // With an idle committer, only this renewal shows that the database accepts writes again.
                 tokio::time::sleep(self.0.lease.renew_every.min(TROUBLED_RENEWAL)).await;
             }
             if let Err(error) = self.renew_lease().await {
-                tracing::warn!(%error, "renewing the ledger's lease");
+                tracing::warn!(%error, "cannot renew the ledger's lease");
             }
             let trouble = self.clock_trouble();
             if trouble.is_some() != was_wrong {
                 match &trouble {
                     Some(trouble) => {
-                        tracing::error!("{trouble}; the node is not ready until it is set")
+                        tracing::error!("{trouble}; readiness fails until the clock is right")
                     }
-                    None => tracing::info!("this machine's clock is right again"),
+                    None => tracing::info!("this machine's clock is correct again"),
                 }
             }
             was_wrong = trouble.is_some();
         }
         tracing::error!(
-            "the ledger's committer is gone; the lease lapses, and others end what it held"
+            "the ledger's committer has stopped; the lease expires, and other nodes end its holds"
         );
     }
 
@@ -151,52 +150,54 @@ impl Ledger {
         ticks
     }
 
-    /// Ends what others have left, begins periods, forgets what is old.
+    /// Ends abandoned holds, begins periods, and deletes old rows.
     pub(super) async fn tidy(self) {
         let mut ticks = self.ticks();
         let mut rounds = 0_u32;
         loop {
             ticks.tick().await;
             rounds = rounds.wrapping_add(1);
-            // A node that was away must not take its own holds for another's.
+            // A node that was suspended must not treat its own holds as another node's.
             if self.is_leased()
                 && let Err(error) = self.sweep().await
             {
-                tracing::warn!(%error, "sweeping the ledger");
+                tracing::warn!(%error, "cannot sweep the ledger");
             }
             if rounds.is_multiple_of(RENEWALS_PER_TIDYING) {
                 if let Err(error) = self.begin_due_periods().await {
-                    tracing::warn!(%error, "ending paid plans that nobody has renewed");
+                    tracing::warn!(%error, "cannot end paid plans without a renewal");
                 }
                 if let Err(error) = self.forget_old().await {
-                    tracing::warn!(%error, "forgetting old leases, expired holds and idempotency keys");
+                    tracing::warn!(%error, "cannot delete old leases, expired holds and idempotency keys");
                 }
             }
         }
     }
 
-    /// Folds entries into the sums and indexes that are made of them, in batches, for as long as there are any.
+    /// Folds entries into their sums and indexes, in batches, until none is left.
     pub(super) async fn fold(self) {
         let mut ticks = tokio::time::interval(FOLD_EVERY);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut fold = Fold::new(self.0.store.clone());
         loop {
             ticks.tick().await;
-            // SQLite blocks whoever waits for the disk.
+            // SQLite blocks the thread during disk writes.
             let runtime = Handle::current();
             let folding = spawn_blocking(move || {
                 let folded = runtime.block_on(fold.step(FOLDED));
                 (fold, folded)
             });
             let Ok((returned, folded)) = folding.await else {
-                tracing::error!("folding the ledger's entries has panicked; readers add them up");
+                tracing::error!(
+                    "folding the ledger's entries has panicked; reads sum them instead"
+                );
                 return;
             };
             fold = returned;
             match folded {
                 Ok(folded) if folded == u64::from(FOLDED) => ticks.reset_immediately(),
                 Ok(_) => {}
-                Err(error) => tracing::warn!(%error, "folding the ledger's entries"),
+                Err(error) => tracing::warn!(%error, "cannot fold the ledger's entries"),
             }
         }
     }
@@ -211,7 +212,7 @@ impl Ledger {
         now_ms < self.0.leased_until_ms.load(Ordering::Acquire)
     }
 
-    /// For a node that was away for longer than its lease: asleep, or without its database.
+    /// Renews the lease of a node that was unavailable for longer than its lease: suspended, or without its database.
     pub(super) async fn renew_lapsed_lease(&self) -> sqlx::Result<()> {
         let _one_at_a_time = self.0.renewing.lock().await;
         if self.is_leased() {
@@ -222,7 +223,8 @@ impl Ledger {
 
     pub(super) async fn renew_lease(&self) -> sqlx::Result<()> {
         let inner = &*self.0;
-        // Its own clock is read before the database's, and both before it writes: the node's own view ends first.
+        // This reads the node's clock before the database's, and both before the write: the node's own view of the
+        // lease ends first.
         let leased_until = inner.time.monotonic() + inner.lease.valid_for;
         let renewed = async {
             let now = inner.time.ask().await?;

@@ -1,9 +1,9 @@
-//! What batches leave out: the sums of usage and the entries of each account, made of the entries behind them.
+//! Folding: the sums of usage and the entries of each account, derived from new entries after their batch.
 //!
-//! A *watermark* says up to which number entries are folded; it moves with what is folded, in one transaction, so that
-//! an entry is in the sums or after the watermark, whatever crashes. One folds at a time. In PostgreSQL numbers are taken
-//! before transactions end, so that one may appear below another that is there already: the watermark goes no further than
-//! to numbers that were there before all transactions that are still open.
+//! A *watermark* is the number of the last folded entry. It moves in the same transaction as the folded data, so that
+//! after any crash an entry is either in the sums or after the watermark. Only one node folds at a time. PostgreSQL
+//! assigns numbers before transactions end, so a lower number may appear after a higher one: the watermark stops at
+//! numbers that existed before all open transactions.
 
 use std::sync::LazyLock;
 
@@ -16,7 +16,7 @@ use super::sqlite::Remembered;
 use super::{Failure, Store, StoreError};
 use crate::usage::{COUNTS, ENTRY_USAGE};
 
-/// Who folds entries, and up to where it will soon be able to.
+/// The state of folding: the position up to which entries can soon be folded.
 #[derive(Debug)]
 pub struct Fold {
     store: Store,
@@ -24,15 +24,15 @@ pub struct Fold {
     mark: Option<Mark>,
 }
 
-/// A number that was there, and a transaction that was begun after it: those that were begun before both and may still
-/// bring lower numbers are older.
+/// An existing number, and a transaction that began after it: all transactions that may still add lower numbers are
+/// older.
 #[derive(Debug, Clone, Copy)]
 struct Mark {
     number: i64,
     transaction: i64,
 }
 
-/// What is to be folded next, on one database.
+/// The next entries to fold, in one database.
 #[derive(Debug, Clone, Copy)]
 struct Range {
     after: i64,
@@ -40,12 +40,12 @@ struct Range {
 }
 
 impl Fold {
-    /// For a task that folds again and again.
+    /// Makes the state for a task that folds repeatedly.
     pub fn new(store: Store) -> Self {
         Self { store, mark: None }
     }
 
-    /// Folds the next entries, at most so many; returns how many there were. In SQLite, it blocks the thread.
+    /// Folds up to `limit` entries; returns their number. In SQLite, it blocks the thread.
     pub async fn step(&mut self, limit: u32) -> Result<u64, StoreError> {
         let database = &self.store.database;
         match database.write_turn() {
@@ -96,7 +96,7 @@ async fn fold_sqlite(turn: &WriteTurn, store: &Store, limit: u32) -> Result<u64,
     })();
     let folded = folded.map_err(Failure::from)?;
     transaction.commit().map_err(Failure::from)?;
-    // It has touched nothing that is remembered.
+    // A fold changes no remembered account.
     remembered.keep_since(
         version,
         Remembered::version(&native).map_err(Failure::from)?,
@@ -113,7 +113,7 @@ async fn fold_postgres(
         return Ok(0);
     };
     let mut transaction = database.begin().await.map_err(Failure::from)?;
-    // Whoever comes second leaves it to the first.
+    // A second node leaves folding to the first one.
     let watermark = sqlx::query_scalar(
         "SELECT number FROM entries_folded WHERE \
          CAST(CAST(pg_snapshot_xmin(pg_current_snapshot()) AS TEXT) AS BIGINT) >= $1 FOR UPDATE SKIP LOCKED",
@@ -158,8 +158,8 @@ async fn fold_postgres(
     Ok(folded)
 }
 
-/// Marks what is there, if anything is not folded. The number is of the statement's snapshot, and so before its own
-/// transaction has a number.
+/// Marks the highest number, if any entry is not folded. The number is from the statement's snapshot, and therefore
+/// precedes the statement's own transaction id.
 async fn mark(database: &Database) -> Result<Option<Mark>, StoreError> {
     let last: Option<i64> = sqlx::query_scalar(
         "SELECT MAX(number) FROM entries WHERE number > (SELECT number FROM entries_folded)",
@@ -192,7 +192,7 @@ struct Statements {
 
 const MOVE: &str = "UPDATE entries_folded SET number = $1";
 
-// Parameters are in order: to SQLite they are names, which it numbers as they come.
+// SQLite treats these parameters as names, and numbers them in the order of their appearance.
 static STATEMENTS: LazyLock<Statements> = LazyLock::new(|| {
     let next = "SELECT folded.number, COALESCE((SELECT MAX(number) FROM (SELECT entries.number AS number FROM entries \
                 WHERE entries.number > folded.number AND entries.number <= $1 \

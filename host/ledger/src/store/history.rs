@@ -1,10 +1,10 @@
-//! What an account is shown of its past: what it has used, by key, model or day, and its requests one by one.
+//! An account's past: its usage by key, model or day, and its requests one by one.
 //!
-//! Both are exact at every moment: what is folded is read through its indexes, and the entries behind the watermark are
-//! added in the same statement.
+//! Both are exact at every moment: each statement reads folded data through its indexes, and adds the entries after the
+//! watermark.
 //!
-//! **Invariant:** a statement reads one account's rows, and of its entries at most [`SCANNED`] and those that are not
-//! folded yet.
+//! **Invariant:** a statement reads only one account's rows, and at most [`SCANNED`] of its folded entries plus the
+//! unfolded ones.
 
 use sqlx::any::AnyRow;
 use sqlx::{AssertSqlSafe, Row as _};
@@ -19,139 +19,139 @@ use crate::credits::Credits;
 use crate::operation::{AccountId, Asked, HoldId, HoldState, RequestSource};
 use crate::usage::{COUNTS, UsageCounts, UsageSums, to_date};
 
-/// Entries of an account that one page of its requests looks at: where a filter leaves few of them, the page is short.
+/// Maximum entries that one page of requests reads: a filter that excludes most of them makes the page short.
 const SCANNED: i64 = 2_000;
 
-/// By how much an entry may be later than others of its account whose moments are later than its own: an operation counts
-/// as of when it was asked for.
+/// Maximum delay of an entry against entries with later times of the same account: an operation counts from the time of
+/// its request.
 pub(super) const LATE_MS: i64 = 60 * 60 * 1_000;
 
-/// What usage is told apart by.
+/// A dimension of usage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum UsageGroup {
-    /// By where requests came from, and by API key.
+    /// The source of requests, and the API key.
     Key,
-    /// By the model that was asked for.
+    /// The requested model.
     Model,
-    /// By day, in UTC.
+    /// The day, in UTC.
     Day,
 }
 
-/// One of the parts that usage has in a [`UsageGroup`].
+/// A part of usage in a [`UsageGroup`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum UsagePart {
-    /// Requests from somewhere, and with one key.
+    /// Requests from a source, with one key.
     Key {
-        /// Where they came from.
+        /// The source.
         source: RequestSource,
-        /// The key's hash, as it was charged under; `None` where there was no key.
+        /// The key's hash at the time of the charge; `None` without a key.
         key_hash: Option<String>,
     },
-    /// Requests to a model of this id.
+    /// Requests for a model with this id.
     Model(String),
-    /// Requests of the day that begins at this moment.
+    /// Requests of the day with this first moment.
     Day(Millis),
 }
 
-/// What was used on a day, of one model and at one provider, with one key.
+/// The usage of a day, a model, a provider and a key.
 #[derive(Debug, Clone, PartialEq)]
 pub struct DayUsage {
-    /// Whose it is.
+    /// The account.
     pub account: AccountId,
-    /// The model that was asked for.
+    /// The requested model.
     pub model: String,
-    /// The upstream that answered.
+    /// The upstream of the response.
     pub provider: String,
-    /// Where requests came from.
+    /// The source of the requests.
     pub source: RequestSource,
-    /// The key's hash, as it was charged under; `None` where there was no key.
+    /// The key's hash at the time of the charge; `None` without a key.
     pub key_hash: Option<String>,
-    /// What it comes to.
+    /// The sums.
     pub sums: UsageSums,
 }
 
-/// An entry that is not a request's.
+/// An entry without a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CreditChange {
     /// The account of the entry.
     pub account: AccountId,
     /// The name of its [`EntryKind`](crate::account::EntryKind).
     pub kind: String,
-    /// What it changes, below zero if credits go.
+    /// The change, negative for removed credits.
     pub change: Pools,
-    /// What was asked for, if that has an id.
+    /// The operation, if it has an id.
     pub operation: Option<Asked>,
 }
 
-/// Which of an account's requests; where a field is `None`, all.
+/// A filter of an account's requests; `None` matches all.
 #[derive(Debug, Clone, Default)]
 pub struct RequestFilter {
-    /// Those with a key of one of these hashes.
+    /// Only requests with a key of one of these hashes.
     pub key_hashes: Option<Vec<String>>,
-    /// Those to the model of this id.
+    /// Only requests for this model.
     pub model: Option<String>,
-    /// Those that ended at this moment or later.
+    /// Only requests that ended at this moment or later.
     pub from: Option<Millis>,
-    /// Those that ended before this moment.
+    /// Only requests that ended before this moment.
     pub to: Option<Millis>,
-    /// Those before this place, which a page has named.
+    /// Only requests before this position, from an earlier page.
     pub before: Option<i64>,
 }
 
-/// A part of an account's requests.
+/// A page of an account's requests.
 #[derive(Debug, Clone)]
 pub struct RequestPage {
-    /// The last to end is first.
+    /// Requests, the last to end first.
     pub requests: Vec<EndedRequest>,
-    /// The place before which the next part is; `None` if this is the last.
+    /// The position of the next page; `None` on the last page.
     pub next: Option<i64>,
-    /// The moment from which on all requests are there: earlier ones may be archived. `None` if nothing is.
+    /// The moment from which all requests are present: earlier ones may be archived. `None` if none is archived.
     pub archived_before: Option<Millis>,
 }
 
-/// A request that has ended, as the ledger has it.
+/// A completed request in the ledger.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EndedRequest {
-    /// Its place among the account's entries: later ones have higher ones.
+    /// Its position among the account's entries: later ones have higher numbers.
     pub sequence: i64,
     /// The request's id.
     pub request_id: String,
-    /// When it ended.
+    /// The time of its end.
     pub at: Millis,
-    /// How its hold ended.
+    /// The final state of its hold.
     pub state: HoldState,
-    /// Where it came from.
+    /// The source.
     pub source: RequestSource,
     /// The key's hash or the task's id.
     pub source_id: Option<String>,
-    /// The model that was asked for.
+    /// The requested model.
     pub model: String,
-    /// The upstream that answered, if any did.
+    /// The upstream of the response, if any.
     pub provider: Option<String>,
-    /// The component that served it, if any did.
+    /// The component that served it, if any.
     pub adapter_digest: Option<String>,
-    /// What it used.
+    /// The usage.
     pub counts: UsageCounts,
-    /// What was held for it before.
+    /// The credits of its hold.
     pub held: Option<Credits>,
-    /// What the account paid.
+    /// The credits that the account paid.
     pub credits: Credits,
-    /// The time from the request to the end of the answer; `None` where nothing was delivered.
+    /// The time from the request to the end of the response; `None` if nothing was delivered.
     pub latency_ms: Option<i64>,
-    /// How often upstreams were asked for it; `None` where nothing was delivered, or from before that was counted.
+    /// Attempts at upstreams; `None` if nothing was delivered, or in entries from before attempts were counted.
     pub attempts: Option<i64>,
     /// Whether the counts are weir's own estimate.
     pub estimated: bool,
 }
 
-/// What has become of the request that claimed an idempotency key.
+/// The state of the request that claimed an idempotency key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum KeyedRequest {
-    /// No request has, or its hold was released, which frees the key.
+    /// No request claimed it, or the hold was released, which frees the key.
     Unclaimed,
-    /// Its hold is open.
+    /// The request's hold is open.
     Open,
-    /// It has ended, and was charged; of 0 even.
+    /// The request has ended with a charge, even of 0.
     Ended(Box<EndedRequest>),
 }
 
@@ -178,8 +178,8 @@ impl UsageGroup {
 }
 
 impl Store {
-    /// What an account has used from the first to the last of these days, each named by its first moment: the parts that
-    /// have cost anything, or had a request.
+    /// Returns an account's usage from the first to the last of these days, each given by its first moment: the parts
+    /// with a charge or a request.
     pub async fn find_usage(
         &self,
         id: &AccountId,
@@ -200,8 +200,8 @@ impl Store {
             .collect()
     }
 
-    /// What an account has used on a day, which is named by its first moment, or what all have: by account, model, provider
-    /// and key.
+    /// Returns the usage of one account, or of all, on a day given by its first moment: by account, model, provider and
+    /// key.
     pub async fn find_day_usage(
         &self,
         id: Option<&AccountId>,
@@ -209,7 +209,7 @@ impl Store {
     ) -> sqlx::Result<Vec<DayUsage>> {
         let condition = match id {
             Some(_) => "account_id = $1 AND day = $2",
-            // The parameter is there in both.
+            // Both statements use the parameter.
             None => "CAST($1 AS TEXT) IS NULL AND day = $2",
         };
         let columns = "account_id, model, provider, source, key_hash";
@@ -239,8 +239,8 @@ impl Store {
             .collect()
     }
 
-    /// The entries that are not a request's, from the first of these moments on and before the second, in their order: an
-    /// account's, or all. Archived ones, and the sums that stand for them, are left out.
+    /// Returns the entries without a request, from the first moment up to the second, in order: of one account, or of
+    /// all. Archived entries and openings are left out.
     pub async fn find_changes(
         &self,
         id: Option<&AccountId>,
@@ -255,7 +255,7 @@ impl Store {
         rows.iter()
             .map(|row| {
                 let operation: Option<String> = row.try_get("operation")?;
-                // A later version may have written what this one does not know.
+                // A later version may have written an unknown operation.
                 let asked = operation.and_then(|asked| serde_json::from_str(&asked).ok());
                 Ok(CreditChange {
                     account: AccountId(row.try_get("account_id")?),
@@ -270,7 +270,7 @@ impl Store {
             .collect()
     }
 
-    /// A page of the requests of an account that have ended, so many at most.
+    /// Returns a page of up to `limit` completed requests of an account.
     pub async fn list_requests(
         &self,
         id: &AccountId,
@@ -320,7 +320,7 @@ impl Store {
         Ok(page)
     }
 
-    /// The request of an account that had this hold, if it has ended and is not archived.
+    /// Returns the account's request with this hold, if it is completed and not archived.
     pub async fn find_request(
         &self,
         id: &AccountId,
@@ -334,7 +334,7 @@ impl Store {
         row.as_ref().map(read_request).transpose()
     }
 
-    /// What has become of the request that claimed this idempotency key of an account.
+    /// Returns the state of the request that claimed this idempotency key of an account.
     pub async fn find_keyed(&self, id: &AccountId, key: &str) -> sqlx::Result<KeyedRequest> {
         let row = sqlx::query(
             "SELECT hold_id, CAST((SELECT COUNT(*) FROM holds WHERE holds.id = keys.hold_id \
@@ -358,8 +358,8 @@ impl Store {
         }))
     }
 
-    /// The first place of an account's entries that is after this moment, or thereabouts; of those that are not folded, the
-    /// end. Entries are in the order of their moments, but for those that are late.
+    /// Returns approximately the first position of an account's entries after this moment; for unfolded entries, the
+    /// end. Entries are in the order of their times, except for delayed ones.
     pub(super) async fn first_after(
         &self,
         id: &AccountId,
@@ -384,13 +384,13 @@ impl Store {
                 false => first = sequence + 1,
             }
         }
-        // Nothing of what is folded is after it: of what is not, nobody knows.
+        // No folded entry is later; the times of unfolded ones are unknown.
         let probe = sqlx::query(PROBE).bind(&id.0).bind(first);
         let is_folded = probe.fetch_optional(self.database.reader()).await?;
         Ok(if is_folded.is_some() { first } else { end })
     }
 
-    /// The place before which the next page begins after one that has come down to a place: just above the next entry.
+    /// Returns the position of the next page after one that reached a position: just above the next entry.
     async fn place_below(
         &self,
         id: &AccountId,
@@ -417,16 +417,17 @@ impl Store {
     }
 }
 
-/// The first folded entry from a place on, and its moment.
+/// The first folded entry from a position on, and its time.
 const PROBE: &str = "SELECT i.sequence, e.at FROM account_entries i JOIN entries e ON e.number = i.number \
      WHERE i.account_id = $1 AND i.sequence >= $2 ORDER BY i.sequence LIMIT 1";
 
-/// The last entry below a place that is folded, and the last one that is not.
+/// The last folded and the last unfolded entry below a position.
 const BELOW: &str = "SELECT (SELECT MAX(sequence) FROM account_entries WHERE account_id = $1 AND sequence < $2), \
      (SELECT MAX(sequence) FROM entries WHERE number > (SELECT number FROM entries_folded) \
      AND number < 9223372036854775807 AND account_id = $1 AND sequence < $2)";
 
-/// Sums of an account, by what a group tells apart; parameters: the account, the first day and the last.
+/// Returns the statement for an account's sums, by the group's columns; parameters: the account, the first day and the
+/// last.
 pub fn usage_statement(group: UsageGroup) -> String {
     let columns = group.columns();
     format!(
@@ -436,11 +437,12 @@ pub fn usage_statement(group: UsageGroup) -> String {
     )
 }
 
-/// Entries that are not a request's; parameters: the account, or null for all, the first moment, and the one after the last.
+/// Returns the statement for entries without a request; parameters: the account, or null for all, the first moment, and
+/// the one after the last.
 pub fn changes_statement(of_one: bool) -> String {
     let account = match of_one {
         true => "account_id = $1",
-        // The parameter is there in both.
+        // Both statements use the parameter.
         false => "CAST($1 AS TEXT) IS NULL",
     };
     format!(
@@ -450,8 +452,9 @@ pub fn changes_statement(of_one: bool) -> String {
     )
 }
 
-/// A page of an account's requests; parameters: the account, the place before which it is, the first place that is looked
-/// at, the model, the hashes of keys as a JSON array, the first moment, the one after the last, and how many at most.
+/// Returns the statement for a page of an account's requests; parameters: the account, the page's position, the first
+/// position to read, the model, the hashes of keys as a JSON array, the first moment, the one after the last, and the
+/// maximum number.
 pub fn requests_statement(dialect: SqlDialect) -> String {
     let hashes = match dialect {
         SqlDialect::Sqlite => "SELECT value FROM json_each($5)",
@@ -466,7 +469,7 @@ pub fn requests_statement(dialect: SqlDialect) -> String {
     )
 }
 
-/// An account's request; parameters: its hold and the account.
+/// Returns the statement for an account's request; parameters: its hold and the account.
 pub fn request_statement() -> String {
     format!(
         "SELECT {} FROM entries e {LATE} WHERE e.hold_id = $1 AND e.account_id = $2 \
@@ -475,15 +478,15 @@ pub fn request_statement() -> String {
     )
 }
 
-/// Entries of an account, folded or not; parameters: the account, the place before which they are, and the first.
+/// Entries of an account, folded or not; parameters: the account, the position below which they are, and the first.
 ///
-/// The highest number keeps PostgreSQL from believing that a third of all entries are not folded.
+/// The upper bound keeps PostgreSQL from the estimate that a third of all entries are not folded.
 pub(super) const PLACES: &str = "(SELECT number FROM account_entries \
      WHERE account_id = $1 AND sequence < $2 AND sequence >= $3 UNION ALL SELECT number FROM entries \
      WHERE number > (SELECT number FROM entries_folded) AND number < 9223372036854775807 \
      AND account_id = $1 AND sequence < $2 AND sequence >= $3) AS places";
 
-/// What came after an expiry, with the difference to it.
+/// The entry that followed an expiry, with the difference.
 const LATE: &str = "LEFT JOIN entries late ON e.kind = 'expiry' AND late.hold_id = e.hold_id \
      AND late.kind IN ('late_settlement', 'late_release')";
 

@@ -1,8 +1,8 @@
-//! A batch in PostgreSQL. Rows travel as one JSON text for each table, so that a batch of any size is the
-//! same few round trips.
+//! A batch in PostgreSQL. Rows travel as one JSON text for each table, so that a batch of any size takes the same few
+//! round trips.
 //!
-//! Accounts are locked in the order of their ids, and everything else that a batch reads or writes belongs to
-//! an account that it has locked.
+//! Accounts are locked in the order of their ids, and all other rows that a batch reads or writes belong to an account
+//! that it has locked.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::LazyLock;
@@ -47,7 +47,7 @@ async fn run(
     Ok(outcomes)
 }
 
-/// Locks the accounts that operations are about. Those of users who have none yet are made.
+/// Locks the operations' accounts. Creates accounts of users without one.
 async fn load_accounts(
     transaction: &mut Transaction,
     operations: &[Operation],
@@ -63,7 +63,7 @@ async fn load_accounts(
             .bind(&ids)
             .execute(&mut *transaction)
             .await?;
-        // Also if none was made: another node may have, for which the insertion has waited.
+        // Needed even if no row was inserted: the insertion may have waited for another node that created the account.
         accounts = lock_accounts(transaction, &ids).await?;
     }
     Ok(accounts)
@@ -85,7 +85,7 @@ async fn lock_accounts(
         .collect()
 }
 
-/// Loads the idempotency keys that operations name, and returns their holds.
+/// Loads the operations' idempotency keys, and returns their holds.
 async fn load_keys(
     transaction: &mut Transaction,
     operations: &[Operation],
@@ -111,7 +111,7 @@ async fn load_keys(
     Ok(holds)
 }
 
-/// Loads the holds that operations or their keys name, and their parents.
+/// Loads the holds of operations and their keys, and the holds' parents.
 async fn load_holds(
     transaction: &mut Transaction,
     operations: &[Operation],
@@ -146,7 +146,7 @@ async fn load_holds(
     Ok(())
 }
 
-/// Loads what was done under the ids that operations bring.
+/// Loads the done operations with the ids of these operations.
 async fn load_recorded(
     transaction: &mut Transaction,
     operations: &[Operation],
@@ -210,7 +210,7 @@ async fn write(transaction: &mut Transaction, changes: &Changes<'_>) -> Result<(
     Ok(())
 }
 
-/// Writes rows, each of which must be written.
+/// Writes rows; an unwritten row is an error.
 async fn write_rows<T>(
     transaction: &mut Transaction,
     statement: &SqlStr,
@@ -312,7 +312,7 @@ fn insert<T>(table: &'static Table<T>) -> String {
     )
 }
 
-/// A table `new` of the rows in the statement's parameter.
+/// Returns a table `new` of the rows in the statement's parameter.
 fn rows<T>(table: &'static Table<T>) -> String {
     let columns: Vec<_> = table
         .columns()

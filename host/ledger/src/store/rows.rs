@@ -1,7 +1,7 @@
-//! The ledger's tables as both databases know them: columns, where their values are, and how rows are read.
+//! The ledger's tables in both databases: columns, the sources of their values, and the parsers of rows.
 //!
-//! To add a column, add it to its table here and to what reads it, in the same place. Columns of what is counted in
-//! usage are added to [`COUNTS`] alone.
+//! To add a column, add it to its table here and to its reader, in the same position. Columns of usage counts are added
+//! to [`COUNTS`] only.
 
 use std::borrow::Cow;
 
@@ -22,16 +22,16 @@ use crate::operation::{
 use crate::plans::Period;
 use crate::usage::{COUNTS, Count, RequestUsage, UsageCounts};
 
-/// A table and its columns, in the order in which they are written and read.
+/// A table and its columns, in the order of reads and writes.
 pub(super) struct Table<T: 'static> {
     pub name: &'static str,
-    /// The columns that tell a row from all others.
+    /// The primary key's columns.
     pub key: Columns<T>,
-    /// The columns that seldom or never change.
+    /// Columns that rarely or never change.
     pub fixed: Columns<T>,
-    /// The columns that often change.
+    /// Columns that often change.
     pub changing: Columns<T>,
-    /// The columns of what is counted in usage; they change as often.
+    /// Columns of usage counts, which change as often.
     pub counts: Columns<T>,
 }
 
@@ -52,7 +52,7 @@ enum Get<T> {
 type ValueOf<T> = for<'a> fn(&Row<'a, T>) -> Value<'a>;
 type CountsOf<T> = fn(&T) -> Option<UsageCounts>;
 
-// By hand, since a column is copied whatever its rows are made of.
+// Written by hand, because a column can be copied for any type of rows.
 impl<T> Clone for Column<T> {
     fn clone(&self) -> Self {
         *self
@@ -69,7 +69,7 @@ impl<T> Clone for Get<T> {
 
 impl<T> Copy for Get<T> {}
 
-/// The account that a row belongs to, and what its values are taken from.
+/// The account of a row, and the source of its values.
 pub(super) type Row<'a, T> = (&'a AccountId, &'a T);
 
 /// A value on its way to the database.
@@ -83,12 +83,12 @@ pub(super) enum Value<'a> {
     Bytes(&'a [u8]),
 }
 
-/// As PostgreSQL reads bytes from text.
+/// Serialises bytes in the text format of PostgreSQL.
 fn as_hex<S: Serializer>(bytes: &[u8], serializer: S) -> Result<S::Ok, S::Error> {
     serializer.collect_str(&format_args!("\\x{}", Hex(bytes)))
 }
 
-/// A row is not as it was written.
+/// A row has an unexpected format.
 #[derive(Debug, thiserror::Error)]
 #[error("a row cannot be read: {0}")]
 pub(super) struct Unreadable(String);
@@ -169,7 +169,7 @@ pub(super) const HOLDS: Table<Hold> = Table {
     counts: &[],
 };
 
-/// Their numbers are the database's own.
+/// The database assigns entries' numbers.
 pub(super) const ENTRIES: Table<Entry> = Table {
     name: "entries",
     key: &[
@@ -294,7 +294,7 @@ const fn bytes<T>(name: &'static str, value: ValueOf<T>) -> Column<T> {
     }
 }
 
-/// A column for each of the counts.
+/// Returns a column for each of the counts.
 const fn counts<T>(of: CountsOf<T>) -> [Column<T>; COUNTS.len()] {
     let column = Column {
         name: "",
@@ -302,7 +302,7 @@ const fn counts<T>(of: CountsOf<T>) -> [Column<T>; COUNTS.len()] {
         value: Get::Count(of, &COUNTS[0]),
     };
     let mut columns = [column; COUNTS.len()];
-    // Of what can run while compiling, only `while` repeats anything.
+    // Constant functions can loop only with `while`.
     let mut index = 0;
     while index < columns.len() {
         columns[index].name = COUNTS[index].column;
@@ -317,7 +317,7 @@ impl<T> Table<T> {
         self.key.iter().chain(self.fixed).chain(self.added())
     }
 
-    /// The columns that often change.
+    /// Returns the columns that often change.
     fn added(&self) -> impl Iterator<Item = &'static Column<T>> {
         self.changing.iter().chain(self.counts)
     }
@@ -327,7 +327,7 @@ impl<T> Table<T> {
     }
 }
 
-/// Says something of each column, with commas between.
+/// Writes a text for each column, separated by commas.
 pub(super) fn list<T: 'static>(
     columns: impl IntoIterator<Item = &'static Column<T>>,
     each: impl Fn(&str) -> String,
@@ -348,7 +348,7 @@ impl<T> Column<T> {
     }
 }
 
-/// Rows of a table as an array of objects.
+/// Returns rows of a table as a JSON array of objects.
 pub(super) fn json_of<T>(table: &'static Table<T>, rows: &[Row<'_, T>]) -> String {
     struct Object<'a, T: 'static>(&'static Table<T>, &'a Row<'a, T>);
 
@@ -441,7 +441,7 @@ impl Stored for rusqlite::Row<'_> {
 
 impl Unreadable {
     pub(super) fn unknown(name: &str) -> Self {
-        Self(format!("{name:?} is no name known here"))
+        Self(format!("the name {name:?} is unknown"))
     }
 
     fn because(error: impl std::error::Error) -> Self {
@@ -455,7 +455,7 @@ impl From<Unreadable> for sqlx::Error {
     }
 }
 
-/// A row's values, one after the other.
+/// A reader of a row's values, one after the other.
 struct Values<'r, R> {
     row: &'r R,
     next: usize,
@@ -513,7 +513,7 @@ impl<'r, R: Stored> Values<'r, R> {
     }
 }
 
-/// An account from a row that begins with the columns of [`ACCOUNTS`] and `created_at`, without its holds.
+/// Reads an account without its holds from a row that begins with the columns of [`ACCOUNTS`] and `created_at`.
 pub(super) fn read_account(row: &impl Stored) -> Result<Account, Unreadable> {
     let mut values = Values::of(row);
     let mut account = Account::new(AccountId(values.owned()?), Millis(0));
@@ -536,7 +536,7 @@ pub(super) fn read_account(row: &impl Stored) -> Result<Account, Unreadable> {
     Ok(account)
 }
 
-/// A hold from a row that has the columns of [`HOLDS`], and whose it is. Fields are in the order of the columns.
+/// Reads a hold and its account from a row with the columns of [`HOLDS`]. Fields are in the order of the columns.
 pub(super) fn read_hold(row: &impl Stored) -> Result<(AccountId, Hold), Unreadable> {
     let mut values = Values::of(row);
     let hold = HoldId(values.owned()?);
@@ -573,7 +573,7 @@ pub(super) fn read_hold(row: &impl Stored) -> Result<(AccountId, Hold), Unreadab
     Ok((account, hold))
 }
 
-/// The columns that [`read_end`] reads.
+/// Returns the columns for [`read_end`].
 pub(super) fn end_columns() -> String {
     let counts = list(ENTRIES.counts, str::to_owned);
     format!(
@@ -583,7 +583,7 @@ pub(super) fn end_columns() -> String {
     )
 }
 
-/// What an entry says of its hold, whose that is, and what it has reported.
+/// Reads an entry's hold, its account, and its reported usage.
 pub(super) fn read_end(
     row: &impl Stored,
 ) -> Result<(AccountId, Ended, Option<UsageDelta>), Unreadable> {
@@ -621,7 +621,7 @@ pub(super) fn read_end(
         adapter_digest: values.owned()?,
         requests: values.integer()?,
         latency_ms: values.integer()?,
-        // Of an entry from before they were counted, none.
+        // Entries from before attempts were counted have none.
         attempts: values.integer_or_null()?.unwrap_or_default(),
         estimated: values.integer_or_null()?.is_some(),
         counts: UsageCounts::default(),
@@ -632,10 +632,10 @@ pub(super) fn read_end(
     Ok((account, ended, Some(usage)))
 }
 
-/// The columns that [`read_recorded`] reads.
+/// The columns for [`read_recorded`].
 pub(super) const RECORDED: &str = "operation_id, account_id, operation, plan_delta, top_up_delta";
 
-/// An operation's id and how it was done, from a row that has the columns of [`RECORDED`].
+/// Reads an operation's id and its outcome from a row with the columns of [`RECORDED`].
 pub(super) fn read_recorded(row: &impl Stored) -> Result<(OperationId, Recorded), Unreadable> {
     let mut values = Values::of(row);
     let id = OperationId(values.owned()?);
@@ -646,7 +646,7 @@ pub(super) fn read_recorded(row: &impl Stored) -> Result<(OperationId, Recorded)
         Asked::Grant(_) => Done::Granted {
             credits: delta.plan,
         },
-        // Those for a higher plan are plan credits.
+        // Credits of an upgrade are plan credits.
         Asked::TopUp(_) => Done::ToppedUp {
             credits: delta.total(),
         },
@@ -665,7 +665,7 @@ pub(super) fn read_recorded(row: &impl Stored) -> Result<(OperationId, Recorded)
     Ok((id, recorded))
 }
 
-/// What reads keys, with the lease of the run that serves the request of each; a condition follows.
+/// Returns the query for keys, with the lease of the run that serves each key's request; a condition follows.
 pub(super) fn find_keys() -> String {
     let columns = list(KEYS.columns(), |name| format!("keys.{name}"));
     format!(
@@ -674,7 +674,7 @@ pub(super) fn find_keys() -> String {
     )
 }
 
-/// A key from a row that [`find_keys`] finds, and whose it is.
+/// Reads a key and its account from a row of [`find_keys`].
 pub(super) fn read_key(row: &impl Stored) -> Result<(AccountId, Key), Unreadable> {
     let mut values = Values::of(row);
     let account = AccountId(values.owned()?);

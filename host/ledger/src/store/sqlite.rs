@@ -1,7 +1,7 @@
-//! A batch in SQLite, on the thread that asks for it: a small statement for each row.
+//! A batch in SQLite, on the caller's thread: a small statement for each row.
 //!
-//! Whoever writes is alone, so nothing needs to be locked, and no row can change between two statements. Most often nobody
-//! else has written since the last batch either: then what that one has left in memory is not read again.
+//! SQLite has one writer at a time, so nothing needs to be locked, and no row changes between two statements. Usually
+//! no other process has written since the last batch: the accounts that it left in memory are then not read again.
 
 use std::collections::{BTreeSet, HashMap};
 use std::mem;
@@ -18,23 +18,24 @@ use super::{Changes, Failure, Loaded, MAKE_ACCOUNTS, StoreError, find_account};
 use crate::account::{Account, Journal};
 use crate::operation::{AccountId, HoldId, Operation, Outcome};
 
-/// Accounts that are remembered at most.
+/// Maximum number of remembered accounts.
 const REMEMBERED: usize = 4_096;
 
-/// Accounts as a batch has left them, with their open holds, so that the next one need not read them: good for as
-/// long as nobody else writes.
+/// Accounts after the last batch, with their open holds, so that the next batch need not read them: valid as long as no
+/// other connection writes.
 ///
-/// **Invariant:** of an account that is remembered, a hold with a parent is so only with its parent, if that is open.
+/// **Invariant:** a hold with an open parent is remembered only together with the parent.
 #[derive(Debug, Default)]
 pub(super) struct Remembered {
     accounts: HashMap<AccountId, Account>,
     as_of: Option<Version>,
 }
 
-/// Changes with every write: SQLite's `data_version` with those of other connections, `total_changes` with this one's.
+/// A version that changes with every write: SQLite's `data_version` with those of other connections, `total_changes`
+/// with this one's.
 pub(super) type Version = (i64, u64);
 
-/// Rolls back whatever goes wrong before the commit, a panic too.
+/// Does a batch; rolls back after every error before the commit, including a panic.
 pub(super) fn commit(
     connection: &mut Connection,
     remembered: &mut Remembered,
@@ -43,7 +44,7 @@ pub(super) fn commit(
     let transaction = connection
         .transaction_with_behavior(TransactionBehavior::Immediate)
         .map_err(Failure::from)?;
-    // Forgotten, should anything go wrong.
+    // Taken out first, so that an error leaves it empty.
     let mut before = mem::take(remembered);
     let version = Remembered::version(&transaction).map_err(Failure::from)?;
     if before.as_of != Some(version) {
@@ -56,7 +57,7 @@ pub(super) fn commit(
         return Ok(outcomes);
     };
     if transaction.is_autocommit() {
-        // It is over, and for this process rolled back; but what the disk would not confirm may be there after a
+        // The transaction is over and rolled back for this process, but unconfirmed disk writes may be there after a
         // crash.
         return Err(StoreError::Unknown(error.to_string()));
     }
@@ -73,7 +74,7 @@ impl Remembered {
         Ok((by_others, connection.total_changes()))
     }
 
-    /// Notes that whoever wrote in between has written nothing of what is remembered.
+    /// Keeps the remembered accounts valid after a write that changed none of them.
     pub(super) fn keep_since(&mut self, before: Version, after: Version) {
         if self.as_of == Some(before) {
             self.as_of = Some(after);
@@ -112,7 +113,7 @@ fn run(
     Ok((loaded, outcomes))
 }
 
-/// Loads the accounts that operations are about. Those of users who have none yet are made.
+/// Loads the operations' accounts. Creates accounts of users without one.
 fn load_accounts(
     transaction: &Transaction<'_>,
     before: &mut Remembered,
@@ -143,7 +144,7 @@ fn make_account(transaction: &Transaction<'_>, id: &str) -> Result<bool, Failure
     Ok(make.execute([id])? > 0)
 }
 
-/// Loads the idempotency keys that operations name; returns their holds, and whose they are.
+/// Loads the operations' idempotency keys; returns their holds and accounts.
 fn load_keys(
     transaction: &Transaction<'_>,
     operations: &[Operation],
@@ -165,7 +166,7 @@ fn load_keys(
     Ok(holds)
 }
 
-/// Loads the holds that operations or their keys name, and their parents.
+/// Loads the holds of operations and their keys, and the holds' parents.
 fn load_holds(
     transaction: &Transaction<'_>,
     operations: &[Operation],
@@ -204,7 +205,7 @@ fn load_hold(
         loaded.add_hold(account, hold);
         return Ok(parent);
     }
-    // Its entries may be there already, since it is another one's parent: they add up.
+    // The entries may be loaded already if the hold is another one's parent: adding them again would double them.
     if loaded.owners.contains_key(id) {
         return Ok(None);
     }
@@ -217,7 +218,7 @@ fn load_hold(
     Ok(None)
 }
 
-/// Loads what was done under the ids that operations bring.
+/// Loads the done operations with the ids of these operations.
 fn load_recorded(
     transaction: &Transaction<'_>,
     operations: &[Operation],
@@ -234,7 +235,7 @@ fn load_recorded(
     Ok(())
 }
 
-/// The row of an id, if there is one.
+/// Returns the row with an id.
 fn read<T>(
     find: &mut CachedStatement<'_>,
     id: &str,
@@ -248,7 +249,7 @@ fn write(transaction: &Transaction<'_>, changes: &Changes<'_>) -> Result<(), Fai
     let statements = &*STATEMENTS;
     let period = || ACCOUNTS.fixed.iter().chain(ACCOUNTS.key);
     let balances = || ACCOUNTS.changing.iter().chain(ACCOUNTS.key);
-    // Most often the period is the same, and so its index.
+    // The period usually stays the same, and so does its index.
     write_rows(
         transaction,
         &statements.write_periods,
@@ -261,7 +262,7 @@ fn write(transaction: &Transaction<'_>, changes: &Changes<'_>) -> Result<(), Fai
         balances,
         &changes.accounts,
     )?;
-    // Rows that go make room for those that come.
+    // Deleted rows make room for new ones.
     for (account, id) in &changes.ended_holds {
         let mut delete = transaction.prepare_cached(DELETE_HOLD)?;
         let deleted = delete.execute([&account.0, &id.0])?;
@@ -301,7 +302,7 @@ fn write(transaction: &Transaction<'_>, changes: &Changes<'_>) -> Result<(), Fai
     Ok(())
 }
 
-/// Writes rows, each of which must be written. The columns are in the order of the statement's parameters.
+/// Writes rows; an unwritten row is an error. The columns are in the order of the statement's parameters.
 fn write_rows<'r, T: 'static, C: Iterator<Item = &'static Column<T>>>(
     transaction: &Transaction<'_>,
     statement: &str,
@@ -456,7 +457,7 @@ mod tests {
         }
     }
 
-    /// Whether a row is written; if not, it is refused.
+    /// Returns whether SQLite accepts the row.
     fn is_written(native: &Connection, insert: &str) -> bool {
         let written = native.execute_batch(&format!("SAVEPOINT one; {insert}"));
         native.execute_batch("ROLLBACK TO one").unwrap();

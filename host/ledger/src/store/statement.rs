@@ -1,10 +1,10 @@
 //! An account's statement: its entries, each with the balance after it.
 //!
-//! Entries are numbered without a gap and never changed, so what the balance was after each follows from what it is now,
-//! read downwards. A page says what it was where the page ends, so that the next one need not add up what is above it.
+//! Entries are numbered without a gap and never changed, so each balance follows from the current balance, computed
+//! downwards. A page stores the balance at its end, so that the next page need not sum up the entries above it.
 //!
-//! **Invariant:** a page reads as many of the account's entries as it may list, and no more; the first page up to a moment
-//! adds up those after it, too.
+//! **Invariant:** a page reads only as many of the account's entries as it may list; the first page up to a moment also
+//! sums up the entries after it.
 
 use sqlx::any::AnyRow;
 use sqlx::{AssertSqlSafe, Row as _};
@@ -17,78 +17,78 @@ use crate::account::{EntryKind, Pools};
 use crate::credits::Credits;
 use crate::operation::{AccountId, Asked, RequestSource};
 
-/// Which of an account's entries; where a field is `None`, all.
+/// A filter of an account's entries; `None` matches all.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct StatementFilter {
-    /// Those of this moment or later.
+    /// Only entries of this moment or later.
     pub from: Option<Millis>,
-    /// Those before this moment.
+    /// Only entries before this moment.
     pub to: Option<Millis>,
-    /// Those before this place, which a page has named.
+    /// Only entries before this position, from an earlier page.
     pub before: Option<StatementPlace>,
 }
 
-/// A place among an account's entries, and the balance there.
+/// A position among an account's entries, with the balance there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StatementPlace {
-    /// The number of the entry above it.
+    /// The number of the entry above the position.
     pub sequence: i64,
     /// The balance before that entry.
     pub balance: Pools,
 }
 
-/// A part of an account's statement.
+/// A page of an account's statement.
 #[derive(Debug, Clone, Default)]
 pub struct StatementPage {
-    /// The last one is first. Entries that change nothing are left out.
+    /// Lines, newest first. Entries without a change are left out.
     pub lines: Vec<StatementLine>,
-    /// The place before which the next part is; `None` if this is the last.
+    /// The position of the next page; `None` on the last page.
     pub next: Option<StatementPlace>,
-    /// The moment from which on all entries are there: of earlier ones, there is the sum. `None` if nothing is archived.
+    /// The moment from which all entries are present: earlier ones are in a sum. `None` if none is archived.
     pub archived_before: Option<Millis>,
 }
 
 /// An entry, and the balance after it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StatementLine {
-    /// Its number among the account's.
+    /// The entry's number in the account.
     pub sequence: i64,
-    /// When what it is for was asked for.
+    /// The time of the entry's operation.
     pub at: Millis,
-    /// What it is for: an [`EntryKind`](crate::account::EntryKind)'s name; `adjustment` for what an operator has put right,
-    /// `owed_collected` for what was taken of later credits, `opening` for the sum of all that is archived.
+    /// The kind: an [`EntryKind`](crate::account::EntryKind)'s name; `adjustment` for an operator's correction,
+    /// `owed_collected` for the repayment from later credits, `opening` for the sum of all archived entries.
     pub kind: String,
-    /// What it changes, below zero where credits are taken.
+    /// The change, negative for removed credits.
     pub change: Pools,
-    /// The change of what is owed.
+    /// The change of the owed credits.
     pub owed: Credits,
-    /// What there was after it, those credits included that were held.
+    /// The balance after the entry, including held credits.
     pub balance: Pools,
-    /// Where the request came from that it charges.
+    /// The source of the charged request.
     pub source: Option<RequestSource>,
     /// The key's hash or the task's id.
     pub source_id: Option<String>,
-    /// The model that was asked for.
+    /// The requested model.
     pub model: Option<String>,
     /// The request's id.
     pub request_id: Option<String>,
-    /// Of a grant, a top-up or a refund, the id that it was asked for under.
+    /// The id of a grant, a top-up or a refund.
     pub operation_id: Option<String>,
-    /// Of an adjustment, why it was made.
+    /// The reason of an adjustment.
     pub reason: Option<String>,
 }
 
-/// What an account's statement begins with.
+/// The start of an account's statement.
 struct Top {
-    /// Above the last entry.
+    /// The position above the last entry.
     end: StatementPlace,
-    /// The first entry that counts: of what is left of those before, the sum is in it.
+    /// The first entry: an opening has the sum of earlier, archived ones.
     first: i64,
     archived_before: Option<Millis>,
 }
 
 impl Store {
-    /// A part of an account's statement, made of so many entries at most. An account that is not there has none.
+    /// Returns a page of an account's statement, from up to `limit` entries. A missing account has an empty statement.
     pub async fn find_statement(
         &self,
         id: &AccountId,
@@ -102,7 +102,7 @@ impl Store {
             };
             let page = self.read_page(id, filter, limit, &found).await?;
             top = self.find_top(id).await?;
-            // Else entries have left for the archive meanwhile, and their sum is elsewhere.
+            // Entries were archived meanwhile, so their sum has moved.
             if top.as_ref().is_some_and(|top| top.first == found.first) {
                 return Ok(page);
             }
@@ -172,7 +172,7 @@ impl Store {
         }))
     }
 
-    /// A place above all entries before a moment, and close to the last of them.
+    /// Returns a position above all entries before a moment, close to the last of them.
     async fn place_after(
         &self,
         id: &AccountId,
@@ -198,7 +198,8 @@ const TOP: &str = "SELECT a.entries, a.plan_credits, a.top_up_credits, \
      (SELECT sequence FROM entries WHERE account_id = $1 AND kind = 'opening') AS opening, \
      (SELECT day FROM entries_archived) AS day FROM accounts a WHERE a.id = $1";
 
-/// An account's entries, the last one first; parameters: the account, the place before which they are, and the first.
+/// Returns the statement for an account's entries, newest first; parameters: the account, the position below which they
+/// are, and the first.
 pub fn entries_statement() -> String {
     format!(
         "SELECT e.sequence, e.at, e.kind, e.plan_delta, e.top_up_delta, e.source, e.source_id, e.model, e.request_id, \
@@ -206,7 +207,7 @@ pub fn entries_statement() -> String {
     )
 }
 
-/// What the same entries add up to.
+/// Returns the statement for the sum of the same entries.
 fn sum_statement() -> String {
     format!(
         "SELECT CAST(COALESCE(SUM(e.plan_delta), 0) AS BIGINT) AS plan, \

@@ -1,90 +1,91 @@
-//! Whether a canary is worse than what serves: a sequential test.
+//! The comparison of a canary with the active component: a sequential test.
 //!
-//! Figures are looked at again and again while they come in. A test that is right once in a hundred looks by chance is
-//! nearly sure to be wrong in a thousand looks, so that this one is *always valid*: the interval around the difference holds
-//! the true difference at all looks together, with a probability of all but [`FALSE_ALARMS`]. It is the mixture sequential
-//! probability ratio test with a normal mixture (Robbins 1970; Johari, Pekelis, Walsh, *Always valid inference*, 2015), turned
-//! into an interval: for a difference of variance `v` and a mixture of variance `t`, its half width is
-//! `sqrt(v (v + t) / t · (ln((v + t) / v) + 2 ln(1 / alpha)))`.
+//! The figures are examined repeatedly while they come in. A test that errs once in a hundred examinations errs
+//! almost surely in a thousand, so this test is *always valid*: the interval around the difference contains the true
+//! difference at all examinations together, with a probability of all but [`FALSE_ALARMS`]. The test is the mixture
+//! sequential probability ratio test with a normal mixture (Robbins 1970; Johari, Pekelis, Walsh, *Always valid
+//! inference*, 2015), turned into an interval: for a difference of variance `v` and a mixture of variance `t`, its
+//! half width is `sqrt(v (v + t) / t · (ln((v + t) / v) + 2 ln(1 / alpha)))`.
 //!
-//! A canary is worse where the whole interval is beyond the smallest difference that matters. To be two per cent slower, and
-//! be it for certain, is no reason to take a component back.
+//! A canary is worse if the complete interval is beyond the smallest difference that matters. A certain slowdown of
+//! two per cent is no reason to roll a component back.
 //!
-//! Requests of one account are like each other, and a canary has few accounts: that its users write longer prompts is
-//! nothing that it has done. And an account may mean harm: it can send garbage to have a canary look bad, or outliers so that
-//! nothing is ever certain. So accounts are in [groups](super::samples::GROUPS) that count alike, however many requests each has
-//! sent, and each side is summed up robustly: by the mean of its groups' means without the lowest and the highest fifth of them, and
-//! by their Winsorized variance (Yuen, *The two-sample trimmed t for unequal population variances*, 1974). The sides' variances are not
-//! pooled. One account is in one group, on one side: it can move neither by more than another group's value, and cannot widen the
-//! interval. With fewer than [`LEAST_GROUPS`] groups on a side, nothing is said.
+//! Requests of one account resemble each other, and a canary has few accounts: its users' longer prompts are not its
+//! doing. An account may also be hostile: it can send garbage to make a canary look bad, or outliers to prevent any
+//! certainty. Accounts are therefore in [groups](super::samples::GROUPS) of equal weight, regardless of their numbers
+//! of requests, and each side has a robust summary: the mean of its groups' means without the lowest and the highest
+//! fifth, and their Winsorized variance (Yuen, *The two-sample trimmed t for unequal population variances*, 1974).
+//! The sides' variances are not pooled. One account is in one group, on one side: it can move neither side by more
+//! than another group's value, and cannot widen the interval. With fewer than [`LEAST_GROUPS`] groups on a side, the
+//! test gives no result.
 //!
-//! A canary ends where harm is certain. It is promoted where it is certain, of every measure, that there is no
-//! [harm](Bar::harm): where the whole interval is below that. While neither is certain, it goes on.
+//! A canary ends if harm is certain. It is promoted if for every measure the absence of [harm](Bar::harm) is certain,
+//! that is if the complete interval is below that bound. While neither is certain, the canary continues.
 
 use std::fmt;
 
 use super::samples::{Moments, VALUES_PER_E};
 use super::{Measure, Samples};
 
-/// Requests on each side before anything is said of a measure.
+/// Minimum requests on each side for a result on a measure.
 pub const LEAST_REQUESTS: i64 = 100;
 
-/// Groups of accounts on each side, likewise: fewer cannot outvote one.
+/// Minimum groups of accounts on each side: fewer cannot outvote one group.
 pub const LEAST_GROUPS: usize = 6;
 
-/// How probable it is for a canary that is no worse to be found worse by one measure, ever. Over the nine of them that can end a
-/// canary that is less than one in a hundred.
+/// Probability that a measure ever finds a harmless canary worse. Over the nine measures that can end a canary, the
+/// probability is less than one in a hundred.
 const FALSE_ALARMS: f64 = 0.001;
 
-/// How probable it is for a canary whose harm is at the bound to be found without harm by one measure, ever.
+/// Probability that a measure ever clears a canary whose harm is at the bound.
 const FALSE_PROMOTIONS: f64 = 0.05;
 
-/// The part of groups that is left out at each end.
+/// Fraction of groups that is trimmed at each end.
 const TRIMMED: f64 = 0.2;
 
-/// What the variance between groups is raised by where it is estimated of few: by so many parts of itself, divided by how
-/// many groups there are to spare.
+/// Correction of the variance between groups if few groups estimate it: the variance is raised by this many parts of
+/// itself, divided by the number of groups beyond the minimum.
 const FEW_GROUPS: f64 = 12.0;
 
-/// How one measure of a canary compares.
+/// The comparison of a canary by one measure.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Finding {
-    /// What is compared.
+    /// The measure.
     pub measure: Measure,
-    /// Of what serves the others.
+    /// The active component's side.
     pub active: Estimate,
-    /// Of the canary.
+    /// The canary's side.
     pub canary: Estimate,
-    /// What the test says.
+    /// The test's result.
     pub judgement: Judgement,
 }
 
-/// What is known of a measure on one side.
+/// The estimate of a measure on one side.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Estimate {
     /// Requests.
     pub requests: i64,
-    /// Groups of accounts that they are of.
+    /// Groups of accounts that sent these requests.
     pub groups: usize,
-    /// The share of requests, or the geometric mean of amounts, over groups. Not a number without a request.
+    /// The share of requests, or the geometric mean of amounts, over groups. NaN without a request.
     pub value: f64,
 }
 
-/// What the test says of a measure.
+/// The test's result on a measure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Judgement {
-    /// Nothing: there are too few requests, or accounts.
+    /// Too few requests or accounts.
     TooFew,
-    /// Neither harm nor that there is none is certain.
+    /// Neither harm nor its absence is certain.
     Open,
-    /// The canary does no harm, for certain.
+    /// The absence of harm is certain.
     Alike,
-    /// The canary is worse, for certain.
+    /// The harm is certain.
     Worse,
 }
 
 impl Judgement {
-    /// As it stands in answers.
+    /// The name in responses.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::TooFew => "too_few",
@@ -95,7 +96,7 @@ impl Judgement {
     }
 }
 
-/// Compares a canary with what serves the others, by each measure.
+/// Compares a canary with the active component, by each measure.
 pub fn compare(active: &Samples, canary: &Samples) -> [Finding; Measure::ALL.len()] {
     Measure::ALL.map(|measure| {
         let sides = [active, canary].map(|samples| Side::of(samples, measure));
@@ -109,7 +110,8 @@ pub fn compare(active: &Samples, canary: &Samples) -> [Finding; Measure::ALL.len
     })
 }
 
-/// Whether it is certain that a canary does no harm, by every measure that enough of the others' requests have.
+/// Returns whether the absence of harm is certain, by every measure for which the active component has enough
+/// requests.
 pub fn is_harmless(findings: &[Finding]) -> bool {
     let is_measured =
         |finding: &&Finding| finding.measure == Measure::Faults || finding.active.is_enough();
@@ -117,22 +119,22 @@ pub fn is_harmless(findings: &[Finding]) -> bool {
     measured.all(|finding| finding.judgement == Judgement::Alike)
 }
 
-/// What speaks most against a canary, if anything does that ends one.
+/// Returns the strongest finding that ends a canary, if there is one.
 pub fn worst(findings: &[Finding]) -> Option<&Finding> {
     let mut findings = findings.iter();
     findings
         .find(|finding| finding.judgement == Judgement::Worse && finding.measure != Measure::Errors)
 }
 
-/// What matters of a measure.
+/// The bounds of a measure.
 struct Bar {
-    /// The smallest difference that ends a canary, where it is certain.
+    /// The smallest difference that ends a canary, if certain.
     least: f64,
-    /// The bound of harm: a canary is promoted only where it is certain that the difference is less.
+    /// The bound of harm: a canary is promoted only if the difference is certainly less.
     harm: f64,
-    /// The standard deviation of the mixture: the difference that is found soonest.
+    /// The standard deviation of the mixture: the difference that the test finds soonest.
     mixture: f64,
-    /// Whether less is as bad as more.
+    /// Marks a measure for which a decrease is as bad as an increase.
     is_two_sided: bool,
 }
 
@@ -152,7 +154,7 @@ impl Measure {
                 mixture: 0.05,
                 is_two_sided: false,
             },
-            // A filter that lets pass what it should not is as bad as one that refuses everybody.
+            // A filter that passes harmful requests is as bad as a filter that refuses all.
             Self::Refusals | Self::Changes | Self::Stops => Bar {
                 least: 0.05,
                 harm: 0.1,
@@ -165,7 +167,7 @@ impl Measure {
                 mixture: 1.3_f64.ln(),
                 is_two_sided: false,
             },
-            // Who reports too little has weir pay for the rest.
+            // A component that reports too little makes weir pay for the rest.
             Self::Tokens | Self::Charge => Bar {
                 least: 1.1_f64.ln(),
                 harm: 1.5_f64.ln(),
@@ -189,7 +191,7 @@ struct Side {
     groups: usize,
     /// The trimmed mean of the groups' means.
     mean: f64,
-    /// The variance of that.
+    /// The variance of that mean.
     variance: f64,
 }
 
@@ -202,7 +204,7 @@ impl Side {
         let requests = filled.iter().map(|group| group.count).sum();
         let groups = filled.len();
         if groups < LEAST_GROUPS {
-            // For people alone.
+            // For display only.
             let means: f64 = filled.iter().map(|group| mean_of(group, measure)).sum();
             let mean = means / groups as f64;
             return Self {
@@ -218,13 +220,13 @@ impl Side {
         let kept = &means[trimmed..groups - trimmed];
         let to_spare = (kept.len() - 1) as f64;
         let mean = kept.iter().sum::<f64>() / kept.len() as f64;
-        // Each that is left out counts as the nearest that is not.
+        // Each trimmed value counts as the nearest value that remains.
         let (lowest, highest) = (kept[0], kept[kept.len() - 1]);
         let pulled: Vec<_> = means.iter().map(|of| of.clamp(lowest, highest)).collect();
         let pulled_mean = pulled.iter().sum::<f64>() / groups as f64;
         let spread: f64 = pulled.iter().map(|of| (of - pulled_mean).powi(2)).sum();
         let between = spread / (kept.len() as f64 * to_spare);
-        // Of what requests alone bring about: no less than that is believed, however alike a few groups happen to be.
+        // The variance from requests alone is a lower bound, even if a few groups happen to be more alike.
         let within = noise(&filled, measure, mean) / kept.len() as f64;
         let excess = (between - within).max(0.0);
         Self {
@@ -259,12 +261,12 @@ fn mean_of(group: &Moments, measure: Measure) -> f64 {
     group.sum as f64 / group.count as f64 / scale(measure)
 }
 
-/// The variance of a group's mean that its requests bring about: the median over the groups.
+/// Returns the variance of a group's mean that its requests cause: the median over the groups.
 fn noise(groups: &[Moments], measure: Measure, mean: f64) -> f64 {
     let of_group = |group: &Moments| {
         let (count, sum) = (group.count as f64, group.sum as f64);
         let of_a_request = if measure.is_share() {
-            // As if there had been one of each kind more on the side: that nothing happened yet is not certainty.
+            // One more request of each kind is assumed on the side: the absence of an event so far is not certainty.
             let requests: i64 = groups.iter().map(|group| group.count).sum();
             let requests = requests as f64;
             let share = (mean * requests + 1.0) / (requests + 2.0);
@@ -303,7 +305,7 @@ fn judge(measure: Measure, active: &Side, canary: &Side) -> Judgement {
 }
 
 fn half_width(variance: f64, mixture: f64, alpha: f64) -> f64 {
-    // Where nothing ever differs, no difference is chance.
+    // Without any variance, no difference is chance.
     if variance <= 0.0 {
         return 0.0;
     }
@@ -319,7 +321,7 @@ impl fmt::Display for Finding {
         if self.measure.is_share() {
             let what = match self.measure {
                 Measure::Traps => "it traps",
-                Measure::Faults => "it is at fault",
+                Measure::Faults => "it fails by its own fault",
                 Measure::Refusals => "it refuses requests",
                 Measure::Changes => "it changes requests or answers",
                 Measure::Stops => "it stops answers",
@@ -361,7 +363,7 @@ impl fmt::Display for Finding {
     }
 }
 
-/// A value with its unit, for people; `-` where there is none.
+/// Formats a value with its unit, for people; `-` for none.
 pub fn in_words(measure: Measure, value: f64) -> String {
     if !value.is_finite() {
         return "-".to_owned();

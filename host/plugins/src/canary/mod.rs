@@ -1,19 +1,19 @@
-//! Canaries: a second component of a slot, which serves a share of the accounts until figures say whether it may serve
-//! all of them.
+//! Canaries: a second component of a slot that serves a share of the accounts until its figures decide whether it may
+//! serve all.
 //!
-//! Which accounts those are is a [hash](CanaryShare::holds) of the slot, the component and the account: the same ones on
-//! every node and for as long as the share stays; those of a smaller share are among those of a larger one, and another
-//! slot's canary has others.
+//! A [hash](CanaryShare::holds) of the slot, the component and the account selects the accounts: the same accounts on
+//! every node for as long as the share stays. The accounts of a smaller share are a subset of a larger one's, and
+//! another slot's canary has others.
 //!
-//! While a slot has a canary, each node [samples](samples) what its requests to both components came to, and adds that to the
-//! database. Every node [compares](compare) the sums of all, every few seconds; who finds the canary worse ends it, in a
-//! transaction in which it still is the canary, so that one node does it once. What slots make of that is in
-//! [`super::slots`].
+//! While a slot has a canary, each node [samples](samples) the outcomes of its requests to both components, and adds
+//! them to the database. Every node [compares](compare) the sums every few seconds; a node that finds the canary
+//! worse ends it, in a transaction that checks that it is still the canary, so that only one node does so. The slots'
+//! reaction is in [`super::slots`].
 //!
-//! **Invariant:** figures of before a canary began, or of an earlier one, do not count.
-//! **Invariant:** a slot without a canary pays nothing for any of it, and only nodes that serve with both components sample.
+//! **Invariant:** figures from before a canary began, or of an earlier canary, do not count.
+//! **Invariant:** a slot without a canary has no cost from it, and only nodes that serve with both components sample.
 //!
-//! To compare something else, add a [`Measure`]; how sure a judgement must be is in [`compare`].
+//! To compare another quantity, add a [`Measure`]; the certainty of a judgement is in [`compare`].
 
 pub mod compare;
 pub mod samples;
@@ -33,56 +33,56 @@ pub use self::samples::{Measure, Samples, Tally};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CanaryShare(u16);
 
-/// What a canary is begun with.
+/// The terms of a new canary.
 #[derive(Debug, Clone, Copy)]
 pub struct CanaryTerms {
     /// The share of accounts that it serves.
     pub share: CanaryShare,
-    /// How long it must have done well to serve all of them; without it, an operator says so.
+    /// Time without harm after which it serves all accounts; without it, an operator decides.
     pub promote_after: Option<Duration>,
 }
 
 impl CanaryShare {
-    /// The parts of a whole.
+    /// The parts of a complete share.
     pub const WHOLE: u16 = 10_000;
 
-    /// From parts of ten thousand: neither none nor all of them.
+    /// A share from parts of ten thousand: neither none nor all of them.
     pub fn from_parts(parts: i64) -> Option<Self> {
         let parts = u16::try_from(parts).ok()?;
         (1..Self::WHOLE).contains(&parts).then_some(Self(parts))
     }
 
-    /// From a fraction, such as 0.05, to the next ten-thousandth.
+    /// A share from a fraction, such as 0.05, to the next ten-thousandth.
     pub fn from_fraction(fraction: f64) -> Option<Self> {
         let parts = (fraction * f64::from(Self::WHOLE)).round();
-        // What is no number becomes 0, and what is beyond all numbers the last one.
+        // NaN becomes 0, and numbers beyond the range become the nearest bound.
         Self::from_parts(parts as i64)
     }
 
-    /// In parts of ten thousand.
+    /// Returns the share in parts of ten thousand.
     pub fn parts(self) -> i64 {
         i64::from(self.0)
     }
 
-    /// As a fraction.
+    /// Returns the share as a fraction.
     pub fn fraction(self) -> f64 {
         f64::from(self.0) / f64::from(Self::WHOLE)
     }
 
-    /// Whether an account is among those that a canary serves.
+    /// Returns whether the canary serves an account.
     pub fn holds(self, lot: Lot) -> bool {
         lot.0 % u64::from(Self::WHOLE) < u64::from(self.0)
     }
 }
 
-/// In per cent.
+/// Formats the share in per cent.
 impl fmt::Display for CanaryShare {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(formatter, "{} %", f64::from(self.0) / 100.0)
     }
 }
 
-/// For people.
+/// Formats the terms for people.
 impl fmt::Display for CanaryTerms {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(formatter, "{} of accounts", self.share)?;
@@ -93,21 +93,21 @@ impl fmt::Display for CanaryTerms {
     }
 }
 
-/// A span for people, such as `30m`.
+/// Formats a duration for people, such as `30m`.
 pub fn span(span: Duration) -> String {
     let span = SignedDuration::try_from(span).unwrap_or(SignedDuration::MAX);
     format!("{span:#}")
 }
 
-/// What decides on which side of a canary an account is, and with which accounts it is counted.
+/// The hash that decides an account's side of a canary, and the group in which it counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Lot(u64);
 
 impl Lot {
-    /// The lot of an account, of a certain canary.
+    /// The lot of an account for one canary.
     pub fn draw(slot: &str, canary: Digest, account: &AccountId) -> Self {
         let mut hash = Sha256::new();
-        // A slot's name has no zero byte, and the digest is of one length.
+        // A slot's name has no zero byte, and the digest has a fixed length.
         hash.update(slot);
         hash.update([0]);
         hash.update(canary.to_string());
@@ -116,7 +116,7 @@ impl Lot {
         Self(u64::from_be_bytes([a, b, c, d, e, f, g, h]))
     }
 
-    /// Which of so many groups it is in. Says nothing about the side.
+    /// Returns the lot's group of this many groups. The group is independent of the side.
     fn group(self, groups: usize) -> usize {
         (self.0 / u64::from(CanaryShare::WHOLE)) as usize % groups
     }

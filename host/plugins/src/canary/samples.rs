@@ -1,8 +1,8 @@
-//! What the requests to a component came to while its slot has a canary: counts, sums and sums of squares, which add up over
-//! requests and nodes.
+//! Outcomes of requests to a component while its slot has a canary: counts, sums and sums of squares, which add up
+//! over requests and nodes.
 //!
-//! Accounts are put into groups, and each group is summed by itself: one account's requests are like each other, so that how
-//! far groups differ says how far chance alone may carry the sides apart.
+//! Accounts are put into groups, and each group has its own sums: one account's requests resemble each other, so the
+//! difference between groups shows the difference that chance alone may cause between the sides.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -16,35 +16,37 @@ use crate::counters::{Ended, FilterEffects};
 /// Groups of accounts.
 pub const GROUPS: usize = 16;
 
-/// What is compared.
+/// The compared quantity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Measure {
     /// Requests that ended in a trap.
     Traps,
-    /// Requests that failed by the component's own fault, traps among them.
+    /// Requests that failed by the component's own fault, including traps.
     Faults,
-    /// Requests that failed, also by the client's or the upstream's fault. They never end a canary, since clients can bring them
-    /// about; but what an upstream declines may be the component's doing, so that too many keep it from being promoted.
+    /// Requests that failed, including by the client's or the upstream's fault. Errors never end a canary, since
+    /// clients can cause them; but an upstream's rejection may be the component's fault, so too many errors prevent a
+    /// promotion.
     Errors,
     /// Requests that a filter refused.
     Refusals,
-    /// Requests that a filter changed, or whose answer it changed.
+    /// Requests that a filter changed, or whose response it changed.
     Changes,
-    /// Requests whose answer a filter ended.
+    /// Requests whose response a filter ended.
     Stops,
-    /// How long it took until the first of a streamed answer, in microseconds.
+    /// Time to the first token of a streamed response, in microseconds.
     FirstToken,
-    /// How long a request took that went well, in microseconds, without the time in which the client was slow to read.
+    /// Duration of a successful request in microseconds, without the time in which the client was slow to read.
     Latency,
-    /// Tokens that were charged for a request, in and out.
+    /// Tokens charged for a request, in and out.
     Tokens,
-    /// What was charged for a request, in micro-credits.
+    /// Charge of a request, in micro-credits.
     Charge,
 }
 
-/// Of a measure: how many requests, the sum and the sum of squares of their values. Of what can happen or not, the value is
-/// 1 or 0; of what is an amount, a thousand times the logarithm of one more than the amount. A logarithm is not swayed by a few
-/// answers that are a hundred times as long as others, and a difference of logarithms is a ratio.
+/// The moments of a measure: the number of requests, the sum and the sum of squares of their values. An event has the
+/// value 1 or 0; an amount has the value of a thousand times the logarithm of one more than the amount. A few
+/// responses that are a hundred times as long as others do not dominate a logarithm, and a difference of logarithms
+/// is a ratio.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Moments {
     /// Requests.
@@ -66,7 +68,7 @@ pub struct Tally {
     samples: Mutex<Samples>,
 }
 
-/// Where the requests of one account count.
+/// The group in which one account's requests count.
 #[derive(Debug, Clone)]
 pub struct Sampler {
     tally: Arc<Tally>,
@@ -74,7 +76,7 @@ pub struct Sampler {
 }
 
 impl Measure {
-    /// All of them, what says most first.
+    /// All measures, the most important first.
     pub const ALL: [Self; 10] = [
         Self::Traps,
         Self::Faults,
@@ -88,7 +90,7 @@ impl Measure {
         Self::Charge,
     ];
 
-    /// As it stands in the database and in answers.
+    /// The name in the database and in responses.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Traps => "traps",
@@ -104,14 +106,14 @@ impl Measure {
         }
     }
 
-    /// Reads what [`Measure::as_str`] writes.
+    /// Parses the name that [`Measure::as_str`] returns.
     pub fn parse(text: &str) -> Option<Self> {
         Self::ALL
             .into_iter()
             .find(|measure| measure.as_str() == text)
     }
 
-    /// Whether it is a share of requests; otherwise it is an amount.
+    /// Returns whether the measure is a share of requests; otherwise it is an amount.
     pub fn is_share(self) -> bool {
         !matches!(
             self,
@@ -119,13 +121,13 @@ impl Measure {
         )
     }
 
-    /// The amount whose value, on average, is this.
+    /// Returns the amount whose mean value is this.
     pub fn amount(mean: f64) -> f64 {
         (mean / VALUES_PER_E).exp_m1()
     }
 }
 
-/// What the logarithm of an amount is multiplied by, to be a whole number.
+/// Factor of an amount's logarithm that makes it an integer.
 pub(super) const VALUES_PER_E: f64 = 1_000.0;
 
 impl Moments {
@@ -135,7 +137,7 @@ impl Moments {
         self.squares += value * value;
     }
 
-    /// Adds another's.
+    /// Adds other moments.
     pub fn add(&mut self, other: Self) {
         self.count += other.count;
         self.sum += other.sum;
@@ -144,12 +146,12 @@ impl Moments {
 }
 
 impl Samples {
-    /// The moments of a measure in each group of accounts.
+    /// Returns the moments of a measure in each group of accounts.
     pub fn groups(&self, measure: Measure) -> impl Iterator<Item = Moments> {
         self.0.iter().map(move |group| group[measure as usize])
     }
 
-    /// All that is not empty: the group, the measure and its moments.
+    /// Returns all non-empty moments with their group and measure.
     pub fn all(&self) -> impl Iterator<Item = (usize, Measure, Moments)> {
         let groups = self.0.iter().enumerate();
         groups
@@ -160,26 +162,26 @@ impl Samples {
             .filter(|(_, _, moments)| moments.count > 0)
     }
 
-    /// Adds to a group's moments; what is of no group is left out.
+    /// Adds to a group's moments; an unknown group is ignored.
     pub fn add(&mut self, group: usize, measure: Measure, moments: Moments) {
         if let Some(group) = self.0.get_mut(group) {
             group[measure as usize].add(moments);
         }
     }
 
-    /// Adds another's.
+    /// Adds other samples.
     pub fn add_all(&mut self, other: &Self) {
         for (group, measure, moments) in other.all() {
             self.add(group, measure, moments);
         }
     }
 
-    /// Notes whether something happened in a request.
+    /// Notes whether an event happened in a request.
     pub(super) fn happened(&mut self, group: usize, measure: Measure, has: bool) {
         self.0[group % GROUPS][measure as usize].note(has.into());
     }
 
-    /// Notes what something amounted to in a request.
+    /// Notes an amount of a request.
     pub(super) fn amounted(&mut self, group: usize, measure: Measure, amount: f64) {
         let value = (amount.max(0.0).ln_1p() * VALUES_PER_E).round();
         self.0[group % GROUPS][measure as usize].note(value as i64);
@@ -187,7 +189,7 @@ impl Samples {
 }
 
 impl Tally {
-    /// An empty one, of a component.
+    /// An empty tally of a component.
     pub fn new(digest: Digest) -> Self {
         Self {
             digest,
@@ -195,12 +197,12 @@ impl Tally {
         }
     }
 
-    /// The component.
+    /// Returns the component's digest.
     pub fn digest(&self) -> Digest {
         self.digest
     }
 
-    /// Where the requests of an account count.
+    /// Returns the sampler of an account.
     pub fn sampler(self: &Arc<Self>, lot: Lot) -> Sampler {
         Sampler {
             tally: self.clone(),
@@ -208,29 +210,29 @@ impl Tally {
         }
     }
 
-    /// What was sampled since this was last called.
+    /// Takes the samples since the last call.
     pub fn take(&self) -> Samples {
         std::mem::take(&mut *self.lock())
     }
 
-    /// What was sampled since then, which stays.
+    /// Returns the samples since the last [`Self::take`], which stay.
     pub fn peek(&self) -> Samples {
         *self.lock()
     }
 
-    /// Puts back what could not be written.
+    /// Restores samples after a failed write.
     pub fn put_back(&self, samples: &Samples) {
         self.lock().add_all(samples);
     }
 
     fn lock(&self) -> MutexGuard<'_, Samples> {
-        // Sums alone: no panic leaves them half changed.
+        // The data are sums: no panic leaves them half changed.
         self.samples.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Sampler {
-    /// Samples an exchange, or a call of a tool. `first_token` is none where nothing was streamed.
+    /// Samples an exchange, or a call of a tool. `first_token` is `None` without streaming.
     pub fn exchange(&self, ended: Ended, took: Duration, first_token: Option<Duration>) {
         let mut samples = self.tally.lock();
         let is_fault = matches!(ended, Ended::InFault | Ended::InTrap);
@@ -241,13 +243,13 @@ impl Sampler {
         if let Some(first_token) = first_token {
             samples.amounted(self.group, Measure::FirstToken, micros(first_token));
         }
-        // What fails at once is not quick.
+        // The latency of a failure is not counted as fast.
         if ended == Ended::Well {
             samples.amounted(self.group, Measure::Latency, micros(took));
         }
     }
 
-    /// Samples what a filter did to a request and its answer.
+    /// Samples the effects of a filter on a request and its response.
     pub fn effects(&self, effects: FilterEffects) {
         let mut samples = self.tally.lock();
         samples.happened(self.group, Measure::Refusals, effects.refused);
@@ -255,7 +257,7 @@ impl Sampler {
         samples.happened(self.group, Measure::Stops, effects.stopped);
     }
 
-    /// Samples what was charged for a request.
+    /// Samples the charge of a request.
     pub fn charge(&self, tokens: TokenCounts, credits: Credits) {
         let mut samples = self.tally.lock();
         let tokens = tokens.input.saturating_add(tokens.output);

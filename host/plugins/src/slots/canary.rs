@@ -1,7 +1,7 @@
-//! Canaries on this node: brought in and out as the database says, sampled, and judged.
+//! Canaries on this node: started and ended as the database says, sampled, and judged.
 //!
-//! A node on which a canary does not load serves all accounts with what serves the others, and does not sample: it is ready,
-//! since everybody is served, and says why in its log and to operators who ask it.
+//! A node that cannot load a canary serves all accounts with the active component, and does not sample: the node is
+//! ready, since it serves all requests, and gives the reason in its log and in its admin responses.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -27,25 +27,25 @@ use crate::{Component, FilterComponent, OperationError, Plugin, ToolComponent};
 pub struct Chosen<T> {
     /// The component.
     pub component: Arc<T>,
-    /// Where the request counts, if its slot has a canary.
+    /// The request's sampler, if its slot has a canary.
     pub sampler: Option<Sampler>,
 }
 
-/// What operators see of a canary.
+/// A canary as operators see it.
 pub(crate) struct CanaryOverview {
     pub digest: Digest,
     pub share: CanaryShare,
     pub since: Millis,
     pub promote_after: Option<Duration>,
-    /// Whether the node that answers serves with it.
+    /// The responding node serves with it.
     pub is_served: bool,
-    /// Why it does not load there.
+    /// The reason that it does not load there.
     pub not_loaded: Option<String>,
     pub findings: Vec<Finding>,
 }
 
 impl CanaryOverview {
-    /// Whether it is certain that it does no harm.
+    /// Returns whether the absence of harm is certain.
     pub(crate) fn is_harmless(&self) -> bool {
         is_harmless(&self.findings)
     }
@@ -88,7 +88,7 @@ impl Plugins {
         })
     }
 
-    /// The canaries that this node serves with, and the share of accounts that each serves.
+    /// Returns the canaries of this node, and the share of accounts that each serves.
     pub fn canary_shares(&self) -> impl Iterator<Item = (Plugin, f64)> {
         let canaries = self.canaries().into_iter();
         canaries.map(|(_, canary)| (canary.plugin.clone(), canary.share.fraction()))
@@ -106,7 +106,7 @@ impl Plugins {
         self.serving().get(slot)?.canary.clone()
     }
 
-    /// Brings a slot's canary to what is wanted, in a task of its own, since it may have to be loaded first.
+    /// Brings a slot's canary to the wanted state, in a task of its own, since it may have to be loaded first.
     pub(super) fn follow_canary(
         &self,
         database: &Database,
@@ -123,15 +123,15 @@ impl Plugins {
             let mut synced = plugins.lock_synced();
             synced.canaries_brought.remove(&row.number);
             if let Err(error) = &brought {
-                tracing::warn!(slot, %error, "bringing a canary into service");
-                // The next look sees to it.
+                tracing::warn!(slot, %error, "starting a canary");
+                // The next poll retries.
                 synced.state = None;
             }
             brought
         }))
     }
 
-    /// The canary that is to be brought into service, if any. One that is over serves no longer.
+    /// Returns the canary that must be loaded, if any. A canary that has ended stops serving here.
     pub(super) fn canary_to_bring(&self, slot: &str, wanted: &Wanted) -> Option<CanaryRow> {
         let row = wanted.canary(slot);
         let number = row.map(|row| row.number);
@@ -149,7 +149,7 @@ impl Plugins {
         row.filter(|_| is_due && serving != number)
     }
 
-    /// Loads a canary, and serves with it unless it is over by then.
+    /// Loads a canary, and serves with it unless it has ended by then.
     pub(super) async fn bring_canary(
         &self,
         database: &Database,
@@ -170,7 +170,7 @@ impl Plugins {
             Err(error) => {
                 tracing::error!(
                     slot, digest = %row.digest, %error,
-                    "the slot's canary does not load here: all are served with what is active"
+                    "the slot's canary does not load here: the active component serves all accounts"
                 );
                 let not_loaded = NotLoaded {
                     why: error.to_string(),
@@ -184,7 +184,7 @@ impl Plugins {
         Ok(())
     }
 
-    /// Writes what this node has sampled for canaries since this was last called.
+    /// Writes this node's samples for canaries since the last call.
     pub(super) async fn write_samples(&self, database: &Database) -> sqlx::Result<()> {
         for (slot, canary) in self.canaries() {
             for tally in canary.tallies() {
@@ -200,8 +200,8 @@ impl Plugins {
         Ok(())
     }
 
-    /// Looks at what this node's canaries have done on all nodes: ends those that are worse, and promotes those that have done
-    /// well for long enough.
+    /// Judges this node's canaries by their figures on all nodes: ends worse canaries, and promotes harmless ones
+    /// after their time.
     pub async fn judge_canaries(
         &self,
         stores: Stores<'_>,
@@ -251,7 +251,7 @@ impl Plugins {
         Ok(())
     }
 
-    /// What operators see of a slot's canary.
+    /// Returns a slot's canary as operators see it.
     pub(super) async fn canary_overview(
         &self,
         database: &Database,
@@ -262,7 +262,7 @@ impl Plugins {
         let mut samples = store::samples(database, slot, row.number).await?;
         let here = self.canary_in(slot);
         let here = here.filter(|canary| canary.number == row.number);
-        // What this node has not written yet.
+        // Samples that this node has not written yet.
         for tally in here.iter().flat_map(|canary| canary.tallies()) {
             let of_digest = samples.entry(tally.digest()).or_default();
             of_digest.add_all(&tally.peek());
@@ -286,7 +286,7 @@ impl Plugins {
     }
 }
 
-/// Whether so much time has passed since then.
+/// Returns whether this much time has passed since then.
 fn is_over(span: Duration, since: Millis, now: Millis) -> bool {
     let passed = now.0.saturating_sub(since.0).max(0).unsigned_abs();
     u128::from(passed) >= span.as_millis()

@@ -1,4 +1,4 @@
-//! What components have done, from this node's counters into the database.
+//! Writes of this node's counters into the database.
 
 use std::sync::Arc;
 
@@ -9,11 +9,11 @@ use crate::counters::Counts;
 use crate::store;
 
 impl Plugins {
-    /// Writes what components have done since this was last called.
+    /// Writes the counts of components since the last call.
     pub async fn write_counts(&self, database: &Database) -> sqlx::Result<()> {
         let counters: Vec<_> = {
             let mut all = self.lock_counters();
-            // Nobody counts there any more, and nothing is left in it.
+            // No component uses these counters any more, and they are empty.
             all.retain(|_, counters| {
                 Arc::strong_count(counters) > 1 || counters.peek() != Counts::default()
             });

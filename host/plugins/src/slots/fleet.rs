@@ -16,10 +16,10 @@ use super::operate::Stores;
 use crate::OperationError;
 use crate::store::{self, LoadAnswer, Question};
 
-/// How long nodes have for their answers. One may compile the component first, behind others.
+/// Time limit for the answers of nodes. A node may compile the component first, behind others.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// How often answers are looked for.
+/// Time between two polls for answers.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 /// Asks all other live nodes whether they can load a component that this node has loaded, and waits for their answers.
@@ -77,7 +77,7 @@ impl Plugins {
     }
 }
 
-/// Whether no node of another binary can share the database: the processes of a SQLite file run on one machine.
+/// Returns whether only one binary can use the database: the processes of a SQLite file run on one machine.
 fn is_alone(database: &Database) -> bool {
     database.dialect() == SqlDialect::Sqlite
 }
@@ -98,7 +98,7 @@ async fn wait(
     question: &str,
 ) -> Result<(), OperationError> {
     if let Err(error) = cache.announce().await {
-        tracing::warn!(%error, "telling other nodes that they are asked");
+        tracing::warn!(%error, "announcing a question to other nodes");
     }
     let until = Instant::now() + PATIENCE;
     loop {

@@ -1,7 +1,7 @@
-//! Following the database: each slot is brought to what it is to serve with.
+//! Following the database: each slot is brought to its wanted component.
 //!
-//! A look reads what is wanted, swaps what is at hand, and leaves what has to be loaded first to a task for each slot and
-//! component: while one compiles, the next look hears of every other change.
+//! A poll reads the wanted state, swaps loaded components, and leaves others to a task for each slot and component:
+//! while one compiles, the next poll applies every other change.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Weak};
@@ -21,17 +21,17 @@ use crate::OperationError;
 use crate::metrics::PluginMetrics;
 use crate::store::{self, Wanted};
 
-/// How often a node looks for changes that nobody has told it of.
+/// Time between two polls for changes without an announcement.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
-/// How often what components have done is written, and canaries are judged by it, in looks.
+/// Polls between two writes of counters and judgements of canaries.
 const LOOKS_PER_COUNT: u32 = 10;
 
-/// When a component that does not load here is tried again.
+/// Time before the next attempt to load a component that does not load here.
 pub(super) const RETRY_AFTER: Duration = Duration::from_secs(30);
 
 impl Plugins {
-    /// Follows the database until the last other clone is gone; on the way it judges canaries, and answers other nodes.
+    /// Follows the database until the last other clone is dropped; also judges canaries, and answers other nodes.
     pub fn follow(
         &self,
         boot_id: BootId,
@@ -44,7 +44,7 @@ impl Plugins {
         tokio::spawn(follow(plugins, boot_id, database, cache, clock, metrics));
     }
 
-    /// Has every slot serve with what the database says, and waits for it.
+    /// Brings every slot to its wanted component, and waits for it.
     pub async fn sync(&self, database: &Database) -> sqlx::Result<()> {
         for task in self.look(database).await? {
             task.await
@@ -53,13 +53,13 @@ impl Plugins {
         Ok(())
     }
 
-    /// Has every slot serve with what the database says, as far as that is at hand; tasks see to the rest.
+    /// Brings every slot to its wanted component if that is loaded; tasks load the rest.
     async fn look(&self, database: &Database) -> sqlx::Result<Vec<JoinHandle<sqlx::Result<()>>>> {
         let state = store::state(database).await?;
         if self.lock_synced().is_at(state) {
             return Ok(Vec::new());
         }
-        // As of before the read: another read may be quicker.
+        // Read before the query: another query may be quicker.
         let earlier = self.lock_synced().seen;
         let mut wanted = self.wanted(database).await?;
         if earlier.is_some_and(|earlier| wanted.state.is_set_back_from(earlier)) {
@@ -70,7 +70,7 @@ impl Plugins {
         let mut tasks = Vec::new();
         for &slot in &slots {
             match self.change_of(slot, &wanted) {
-                // Whoever still loads what an earlier look wanted is too late.
+                // A task that still loads an earlier wanted component is too late.
                 None => {
                     self.lock_synced().claim(slot, wanted.moment());
                 }
@@ -85,7 +85,7 @@ impl Plugins {
         let first = {
             let mut synced = self.lock_synced();
             synced.operated = wanted.slots.keys().cloned().collect();
-            // What a slot does not serve with any more is not waited for.
+            // Failures of components that are no longer wanted are forgotten.
             synced.failed.retain(|(slot, digest), _| {
                 wanted.active(slot, self.bundled_digest(slot)) == Some(*digest)
             });
@@ -99,9 +99,10 @@ impl Plugins {
         Ok(tasks)
     }
 
-    /// What this node knows of the database is over: it was set back. A canary's number may be another canary's by now.
+    /// Begins an era: the database was set back, and this node's knowledge of it is void. A canary's number may
+    /// belong to another canary by now.
     fn begin_era(&self) -> u64 {
-        tracing::warn!("the database was set back: slots follow it from its earlier state on");
+        tracing::warn!("the database was set back: slots follow its earlier state");
         let mut synced = self.lock_synced();
         synced.era += 1;
         synced.canaries_failed.clear();
@@ -112,11 +113,11 @@ impl Plugins {
         synced.era
     }
 
-    /// The same for one slot, whatever there is to do about others, and to the end.
+    /// Brings one slot to its wanted component and waits for it, regardless of other slots.
     async fn sync_slot(&self, database: &Database, slot: &str) -> sqlx::Result<()> {
         let earlier = self.lock_synced().seen;
         let wanted = self.wanted(database).await?;
-        // The next look sees to a database that was set back.
+        // The next poll handles a database that was set back.
         if earlier.is_none_or(|earlier| !wanted.state.is_set_back_from(earlier)) {
             self.lock_synced().seen = Some(wanted.state);
         }
@@ -132,7 +133,7 @@ impl Plugins {
         }
     }
 
-    /// What a slot is to serve with, if that is not what it serves with.
+    /// Returns a slot's wanted component, if it differs from the serving one.
     fn change_of(&self, slot: &str, wanted: &Wanted) -> Option<Target> {
         let target = Target::of(wanted.active(slot, self.bundled_digest(slot)));
         let serving = self.serving();
@@ -177,17 +178,17 @@ impl Plugins {
         Some(tokio::spawn(async move {
             let brought = plugins.bring(&database, &key.0, target, &wanted).await;
             if let Err(error) = &brought {
-                tracing::warn!(slot = key.0, %error, "bringing a component into service");
+                tracing::warn!(slot = key.0, %error, "activating a component");
             }
             let mut synced = plugins.lock_synced();
             synced.being_brought.remove(&key);
-            // It may be wanted again by now, or could not be read: the next look sees to it.
+            // The component may be wanted again by now, or was unreadable: the next poll retries.
             synced.state = None;
             brought
         }))
     }
 
-    /// Has a slot serve with something else.
+    /// Brings a slot to its target.
     async fn bring(
         &self,
         database: &Database,
@@ -196,10 +197,7 @@ impl Plugins {
         wanted: &Wanted,
     ) -> sqlx::Result<()> {
         let Target::Component(target) = target else {
-            tracing::warn!(
-                slot,
-                "the slot refuses requests: nothing sound is left to serve with"
-            );
+            tracing::warn!(slot, "the slot refuses requests: it has no sound component");
             self.swap(slot, None, wanted.moment());
             return Ok(());
         };
@@ -208,7 +206,7 @@ impl Plugins {
             Ok(component) => {
                 tracing::info!(slot, digest = %target, "the slot serves with another component");
                 self.swap(slot, Some(component), wanted.moment());
-                // Nor is anything else waited for that the slot was to serve with.
+                // Failures of the slot's earlier targets are void.
                 let mut synced = self.lock_synced();
                 synced.failed.retain(|(failed, _), _| failed != slot);
             }
@@ -225,7 +223,7 @@ impl Plugins {
                     !synced.slots.contains_key(slot)
                 };
                 let serving = self.serving_in(slot).map(|plugin| plugin.digest());
-                // What the binary brings has not served here: it was there before the database was looked at.
+                // The bundled component has not served here: it was there before the first poll of the database.
                 if is_first || serving.is_none_or(|serving| wanted.is_quarantined(slot, serving)) {
                     self.swap(slot, None, wanted.moment());
                 }
@@ -234,19 +232,19 @@ impl Plugins {
         Ok(())
     }
 
-    /// What was just written serves here now, and elsewhere soon. Whatever fails of it, the next look makes up for.
+    /// Applies a change that was just written, here now and elsewhere soon. The next poll retries any failure.
     pub(super) async fn after_change(&self, database: &Database, cache: &Cache, slot: &str) {
-        // Others can load while this node does.
+        // Other nodes can load while this node does.
         if let Err(error) = cache.announce().await {
-            tracing::warn!(%error, "telling other nodes that a slot has changed");
+            tracing::warn!(%error, "announcing a slot's change to other nodes");
         }
         if let Err(error) = self.sync_slot(database, slot).await {
-            tracing::warn!(slot, %error, "looking at what the slot serves with");
+            tracing::warn!(slot, %error, "polling the slot's wanted component");
         }
     }
 
-    /// Has components compiled that were installed elsewhere, so that their activation finds them ready: of those that
-    /// were there when this node started, only what a slot would go back to.
+    /// Compiles components that were installed on other nodes, so that their activation is quick. At this node's
+    /// start, it compiles only the components of possible rollbacks.
     fn prepare(&self, database: &Database, wanted: &Wanted, at_the_start: bool) {
         let mut new: BTreeSet<_> = {
             let prepared = &mut self.lock_synced().prepared;
@@ -335,11 +333,11 @@ async fn follow(
             Ok(()) => last_failure.clear(),
             // The gateway has stopped.
             Err(sqlx::Error::PoolClosed) => return,
-            // Once for each reason: the database may be away for long.
+            // Each reason is logged once: the database may be away for long.
             Err(error) => {
                 let why = error.to_string();
                 if why != last_failure {
-                    tracing::warn!(%error, "looking at what slots serve with");
+                    tracing::warn!(%error, "polling the wanted components of slots");
                     last_failure = why;
                 }
             }

@@ -1,4 +1,4 @@
-//! Loading components, of whichever kind they turn out to be.
+//! Loading components of any kind.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use weir_sandbox::{Digest, Engine, GuestLimits, LoadError, LoadedCode, Sandbox};
 use crate::component::{Component, FilterComponent, Plugin, ToolComponent};
 use crate::counters::Counters;
 
-/// What loads components. Cheap to clone.
+/// The loader of components. Cheap to clone.
 #[derive(Clone)]
 pub struct Loader {
     adapters: Sandbox<ProviderWorld>,
@@ -35,7 +35,7 @@ pub enum Loaded {
 }
 
 impl Loader {
-    /// For guests of one engine, with these limits each, whose compiled code is kept in the cache, if there is one.
+    /// A loader for guests of one engine, with these limits each and an optional cache of compiled code.
     pub fn new(
         engine: &Engine,
         cache: Option<Arc<CodeCache>>,
@@ -52,7 +52,7 @@ impl Loader {
         })
     }
 
-    /// Whether a component need not be compiled any more.
+    /// Returns whether a component's compiled code is cached.
     pub fn is_compiled(&self, digest: &Digest) -> bool {
         let cache = self.cache.as_ref();
         cache.is_some_and(|cache| cache.contains(self.engine(), digest))
@@ -62,7 +62,7 @@ impl Loader {
         self.adapters.engine()
     }
 
-    /// Runs every load step on a component of the binary's own.
+    /// Runs every load step on a bundled component.
     pub async fn load_own(&self, name: &str, own: Arrived) -> Result<Loaded, LoadError> {
         let Self {
             cache, compiler, ..
@@ -71,7 +71,7 @@ impl Loader {
         self.finish(name, code).await
     }
 
-    /// Runs every load step on a component from elsewhere.
+    /// Runs every load step on an uploaded component.
     pub async fn load_arrived(&self, name: &str, arrived: Arrived) -> Result<Loaded, LoadError> {
         let Self {
             cache, compiler, ..
@@ -81,7 +81,7 @@ impl Loader {
         self.finish(name, code).await
     }
 
-    /// What it exports says what it is; what is none of them is told what an adapter would have to be.
+    /// Determines the kind by the exports; a component of no kind gets the errors of an adapter.
     async fn finish(&self, name: &str, code: Code) -> Result<Loaded, LoadError> {
         let engine = self.engine();
         let is_adapter = code.is_of::<ProviderWorld>(engine);
@@ -108,7 +108,7 @@ impl Loaded {
         }
     }
 
-    /// In its slot, where it counts with all others of its digest.
+    /// Returns it as a component of its slot, which shares the counters of its digest.
     pub fn counting(self, counters: Arc<Counters>) -> Plugin {
         match self {
             Self::Adapter(adapter) => Plugin::Adapter(Arc::new(Component::new(adapter, counters))),

@@ -1,35 +1,38 @@
-//! Slots: which component serves, and how that changes while a gateway runs.
+//! Slots: the serving components, and their changes while a gateway runs.
 //!
-//! A slot serves with what operators have activated in it, or else with what the binary brings. That is written
-//! in the database (`store`), and every node [follows](follow) it: at once where the change was made here or
-//! Redis announces it, and within half a second otherwise. A change is made by swapping one `Arc`: exchanges under way
-//! keep the component that they began with, and it is freed with the last of them.
+//! A slot serves with the component that operators have activated in it, or else with the bundled one. The database
+//! (`store`) has that state, and every node [follows](follow) it: at once if the change was made here or Redis
+//! announces it, and within half a second otherwise. A change swaps one `Arc`: exchanges under way keep their
+//! component, which is freed with the last of them.
 //!
-//! **Invariant:** of what the binary does not bring, nothing is parsed, taken from the cache of compiled code, compiled or
-//! run that the configured [publishers](super::trust) do not vouch for, on any node. A publisher's key that is removed holds
-//! from a node's next start on: what it signed does not load there.
-//! **Invariant:** nothing serves that has not passed every load step on this node, and describes itself here as it did
-//! where it was installed. Where the wanted component does not load here, this node is [not ready](Plugins::not_loaded);
-//! what served before goes on serving, unless that is in quarantine, and nothing takes its place.
-//! **Invariant:** a slot that is changed is never empty for a moment, unless that is the change.
+//! **Invariant:** no node parses, loads from the code cache, compiles or runs a component that is neither bundled nor
+//! vouched for by the configured [publishers](super::trust). The removal of a publisher's key takes effect at a
+//! node's next start: components signed by it no longer load there.
+//! **Invariant:** a component serves only if it has passed every load step on this node, and its description here
+//! equals the one at its installation. If the wanted component does not load here, this node is [not
+//! ready](Plugins::not_loaded); the earlier component continues to serve, unless it is in quarantine, and no other
+//! takes its place.
+//! **Invariant:** a change never leaves a slot empty for a moment, unless that is the change.
 //! **Invariant:** an operator can activate a component, or begin a canary with it, only if every live node can load it ([`ask_live_nodes`]).
-//! **Invariant:** a change of one slot waits for no other's: what has to be compiled first is compiled while nothing is
-//! locked, by a task of that change alone.
+//! **Invariant:** a change of one slot waits for no other slot's: a task of that change alone compiles its component,
+//! without a lock.
 //!
-//! A database may be set back: restored from a backup, or failed over to a copy that was behind. Nodes find that by the number of its
-//! last change, and follow it all the same: what they knew of later changes belongs to another era.
+//! A database may be set back: restored from a backup, or failed over to a replica that lagged. Nodes detect that by
+//! the number of its last change, and follow it all the same: their knowledge of later changes belongs to another
+//! era.
 //!
-//! A component that fails too often on one node, for more than one account, goes into quarantine: its slot goes back to
-//! what served before, or else to what the binary brings. Only an operator who activates it brings it back. Where neither
-//! is sound, it goes on: a slot that refuses everybody would serve whoever has it fail. A slot of a filter that guards refuses
-//! requests instead of going back, and so does one whose [policy](super::policy) says so.
+//! A component that fails too often on one node, for more than one account, is quarantined: its slot rolls back to
+//! its earlier component, or else to the bundled one. Only an operator who activates the component ends its
+//! quarantine. If neither is sound, the component continues to serve: otherwise a client that makes it fail could
+//! make the slot refuse all requests. A slot of a filter that guards refuses requests instead of rolling back, and so
+//! does a slot with that [policy](super::policy).
 //!
-//! A slot may have a [canary](super::canary) beside what serves: a second component for a share of the accounts, which ends or
-//! serves all by what its figures say. Whatever changes what serves the others ends it. It is never what a slot goes back to,
-//! and where it goes into quarantine, its slot goes on with what serves the others.
+//! A slot may have a [canary](super::canary) beside the active component: a second component for a share of the
+//! accounts, whose figures decide whether it ends or serves all. Any change of the active component ends the canary.
+//! A slot never rolls back to a canary; if the canary is quarantined, the active component serves all accounts.
 //!
-//! What operators change is in [`operate`], what they see in [`overview`], what components have done in [`counts`], what a node
-//! makes of canaries in [`canary`], which component a request gets in [`serving`].
+//! Changes by operators are in [`operate`], their views in [`overview`], counters in [`counts`], a node's canaries in
+//! [`canary`], the choice of a component for a request in [`serving`].
 
 mod canary;
 mod counts;
@@ -79,9 +82,9 @@ struct Inner {
     bundled: BySlot,
     serving: RwLock<Arc<Serving>>,
     synced: Mutex<Synced>,
-    /// One component is compiled at a time: a node has better things to do.
+    /// One component is compiled at a time, to leave the processor to requests.
     compiling: Semaphore,
-    /// And one of those that nobody waits for, so that they are not in others' way for long.
+    /// One more for compilations without a waiter, which must not delay others.
     preparing: Semaphore,
     counters: Mutex<AllCounters>,
 }
@@ -90,54 +93,54 @@ type BySlot = BTreeMap<Arc<str>, Plugin>;
 
 type AllCounters = BTreeMap<(Arc<str>, Digest), Arc<Counters>>;
 
-/// What a slot is to serve with.
+/// The wanted state of a slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Target {
     /// A component.
     Component(Digest),
-    /// Nothing: it refuses.
+    /// No component: the slot refuses requests.
     Nothing,
 }
 
-/// What this node has made of the database.
+/// This node's view of the database.
 #[derive(Default)]
 struct Synced {
-    /// How far the database was when all slots were last looked at.
+    /// The state of the database at the last complete poll.
     state: Option<StoreState>,
-    /// The latest state that this node has read, also for one slot alone: it tells whether the database was set back.
+    /// The latest state that this node has read, also for one slot alone: it shows whether the database was set back.
     seen: Option<StoreState>,
-    /// How often the database was found set back.
+    /// Number of times that the database was found set back.
     era: u64,
-    /// The moment that each slot is of: a slow look must not undo what a quick one has done since.
+    /// The moment of each slot's state: a slow poll must not undo a faster one.
     slots: BTreeMap<String, Moment>,
-    /// Slots that have a row: operators see to them.
+    /// Slots with a row in the database, which operators manage.
     operated: BTreeSet<String>,
-    /// Components that were loaded in order to be activated.
+    /// Components that were loaded for an activation.
     ready: BTreeMap<(String, Digest), Plugin>,
-    /// Those that are compiled, or were tried to be.
+    /// Components with a finished attempt to compile them.
     prepared: BTreeSet<(String, Digest)>,
-    /// Those that tasks are bringing into service.
+    /// Components that tasks are loading.
     being_brought: BTreeSet<(String, Target)>,
     /// Questions of other nodes that tasks are answering.
     answering: BTreeSet<String>,
-    /// Those that do not load here.
+    /// Components that do not load here.
     failed: BTreeMap<(String, Digest), NotLoaded>,
-    /// The number of each slot's canary, and the moment that it is of.
+    /// The number of each slot's canary, and the moment of that state.
     canaries: BTreeMap<String, (Moment, Option<i64>)>,
-    /// Those that tasks are bringing into service, by number.
+    /// Canaries that tasks are loading, by number.
     canaries_brought: BTreeSet<i64>,
-    /// Those that do not load here, by slot, with their number.
+    /// Canaries that do not load here, by slot, with their number.
     canaries_failed: BTreeMap<String, (i64, NotLoaded)>,
 }
 
-/// Why a component does not load here, and when it is tried again.
+/// The reason that a component does not load here, and the time of the next attempt.
 struct NotLoaded {
     why: String,
     again: Instant,
 }
 
 impl Synced {
-    /// Notes that a slot is of a moment, unless it is of a later one.
+    /// Notes the moment of a slot's state, unless a later one is known.
     fn claim(&mut self, slot: &str, moment: Moment) -> bool {
         let of = self.slots.entry(slot.to_owned()).or_insert(moment);
         let is_latest = *of <= moment;
@@ -145,7 +148,7 @@ impl Synced {
         is_latest
     }
 
-    /// Notes a slot's canary, unless what is known of it is of a later moment.
+    /// Notes a slot's canary, unless a later state is known.
     fn claim_canary(&mut self, slot: &str, moment: Moment, number: Option<i64>) -> bool {
         let known = self.canaries.entry(slot.to_owned()).or_default();
         let is_latest = known.0 <= moment;
@@ -155,25 +158,25 @@ impl Synced {
         is_latest
     }
 
-    /// Whether a canary still is its slot's.
+    /// Returns whether a canary is still its slot's.
     fn wants_canary(&self, slot: &str, number: i64) -> bool {
         let known = self.canaries.get(slot);
         known.is_some_and(|(_, wanted)| *wanted == Some(number))
     }
 
-    /// Whether nothing is left to do at a state of the database.
+    /// Returns whether this node has fully applied a state of the database.
     fn is_at(&self, state: StoreState) -> bool {
         let now = Instant::now();
         let canaries = self.canaries_failed.values().map(|(_, failed)| failed);
         let mut failed = self.failed.values().chain(canaries);
-        // A slot may have been brought further since then, and the database set back to the state of then.
+        // A slot may have advanced since then, and the database been set back to that state.
         let is_latest = self.state == Some(state) && self.seen == Some(state);
         is_latest && failed.all(|failed| failed.again > now)
     }
 }
 
 impl Plugins {
-    /// Loads what the binary brings, side by side; a component that fails a step stops the start, with its name.
+    /// Loads the bundled components in parallel; a component that fails a step stops the start, with its name.
     pub async fn load(
         loader: Loader,
         trust: Trust,
@@ -190,7 +193,7 @@ impl Plugins {
         }
         let is_new = |own: &Arrived| !loader.is_compiled(&own.digest);
         progress.begin(arrived.iter().filter(|(_, own)| is_new(own)).count());
-        // Each may be compiled by a child, with threads of its own.
+        // A child with threads of its own may compile each.
         let cores = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
         let turns = Arc::new(Semaphore::new(cores));
         let loads: Vec<_> = arrived
@@ -237,13 +240,13 @@ impl Plugins {
         })))
     }
 
-    /// Whether so many guests have room at once.
+    /// Returns whether this many concurrent guests have room.
     pub fn has_room_for(&self, guests: u32) -> bool {
         self.0.loader.engine().has_room_for(guests)
     }
 
-    /// The adapter that a slot serves with, but for a canary's accounts; `None` where it refuses, is for something else, or
-    /// there is no such slot.
+    /// The active adapter of a slot, regardless of canaries; `None` if the slot refuses, has another kind, or does
+    /// not exist.
     pub fn adapter(&self, slot: &str) -> Option<Arc<Component>> {
         match self.serving_in(slot)? {
             Plugin::Adapter(adapter) => Some(adapter),
@@ -251,7 +254,7 @@ impl Plugins {
         }
     }
 
-    /// The tool that a slot serves with, but for a canary's accounts; `None` as of [`Self::adapter`].
+    /// The active tool of a slot, regardless of canaries; `None` as of [`Self::adapter`].
     pub fn tool(&self, slot: &str) -> Option<Arc<ToolComponent>> {
         match self.serving_in(slot)? {
             Plugin::Tool(tool) => Some(tool),
@@ -259,7 +262,7 @@ impl Plugins {
         }
     }
 
-    /// The filter that a slot serves with, but for a canary's accounts; `None` as of [`Self::adapter`].
+    /// The active filter of a slot, regardless of canaries; `None` as of [`Self::adapter`].
     pub fn filter(&self, slot: &str) -> Option<Arc<FilterComponent>> {
         match self.serving_in(slot)? {
             Plugin::Filter(filter) => Some(filter),
@@ -267,48 +270,48 @@ impl Plugins {
         }
     }
 
-    /// Whether there is such a slot, and nothing of another kind serves in it.
+    /// Returns whether the slot exists and no component of another kind serves in it.
     pub fn has_slot_of(&self, kind: Kind, slot: &str) -> bool {
         let serving = self.serving();
         let in_slot = serving.get(slot).map(InSlot::active);
         in_slot.is_some_and(|plugin| plugin.is_none_or(|plugin| plugin.kind() == kind))
     }
 
-    /// What a slot serves with, but for a canary's accounts; `None` where it refuses, or there is no such slot.
+    /// The active component of a slot, regardless of canaries; `None` if the slot refuses, or does not exist.
     pub fn serving_in(&self, slot: &str) -> Option<Plugin> {
         self.serving().get(slot)?.active().cloned()
     }
 
-    /// All slots, and what each serves with.
+    /// Returns all slots with their components.
     pub fn serving(&self) -> Arc<Serving> {
         let serving = self.0.serving.read();
         serving.unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Whether a component need not be compiled any more.
+    /// Returns whether a component's compiled code is cached.
     pub fn is_compiled(&self, digest: &Digest) -> bool {
         self.0.loader.is_compiled(digest)
     }
 
-    /// What the binary brings for a slot.
+    /// The bundled component of a slot.
     pub fn bundled(&self, slot: &str) -> Option<&Plugin> {
         self.0.bundled.get(slot)
     }
 
-    /// Slots whose components do not load on this node, and why, as a sentence about each.
+    /// Returns a sentence with the reason for each slot whose component does not load on this node.
     pub fn not_loaded(&self) -> Vec<String> {
         let synced = self.lock_synced();
         let failed = synced.failed.iter();
         failed
             .map(|((slot, digest), NotLoaded { why, .. })| {
                 format!(
-                    "What is activated in the slot {slot} ({digest}) does not load here: {why}."
+                    "The active component of the slot {slot} ({digest}) does not load here: {why}."
                 )
             })
             .collect()
     }
 
-    /// Whether operators have changed a slot, or installed anything in it.
+    /// Returns whether operators have changed a slot, or installed a component in it.
     pub fn is_operated(&self, slot: &str) -> bool {
         self.lock_synced().operated.contains(slot)
     }
@@ -318,7 +321,7 @@ impl Plugins {
         bundled.chain(wanted.slots.keys().map(|slot| &**slot))
     }
 
-    /// What a slot is for; `None` where nothing is in it.
+    /// Returns the kind of a slot; `None` if it is empty.
     fn kind_of(&self, slot: &str, wanted: &Wanted) -> Option<Kind> {
         let bundled = self.bundled(slot).map(Plugin::kind);
         bundled.or_else(|| wanted.kinds.get(slot).copied())
@@ -335,7 +338,7 @@ impl Plugins {
         self.bundled(slot).map(|component| component.digest())
     }
 
-    /// A component of a slot, loaded.
+    /// Loads a component of a slot.
     async fn find(
         &self,
         database: &Database,
@@ -363,14 +366,14 @@ impl Plugins {
         };
         let plugin = self.admit(self.load_arrived(slot, fetched.arrived).await?);
         if fetched.description != plugin.description() {
-            let why = "it says something else of itself than where it was installed";
+            let why = "its description differs from the one at its installation";
             return Err(LoadError::Description(why.into()).into());
         }
         check_description(fetched.signed.as_ref(), &plugin)?;
         Ok(plugin)
     }
 
-    /// Has a component at hand for whoever brings its slot to it, until what is returned is dropped.
+    /// Keeps a loaded component for the change of its slot, until the returned value is dropped.
     fn make_ready(&self, slot: &str, component: Plugin) -> Ready<'_> {
         let key = (slot.to_owned(), component.digest());
         self.lock_synced().ready.insert(key.clone(), component);
@@ -379,7 +382,7 @@ impl Plugins {
 
     async fn load_arrived(&self, slot: &str, arrived: Arrived) -> Result<Loaded, LoadError> {
         let loader = &self.0.loader;
-        // Only who compiles waits for others who do.
+        // Only a compilation waits for other compilations.
         let _turn = match loader.is_compiled(&arrived.digest) {
             true => None,
             false => self.0.compiling.acquire().await.ok(),
@@ -387,7 +390,7 @@ impl Plugins {
         loader.load_arrived(slot, arrived).await
     }
 
-    /// Has a component count where all of its digest in its slot count.
+    /// Returns a component that shares the counters of its digest in its slot.
     fn admit(&self, loaded: Loaded) -> Plugin {
         let code = loaded.code();
         let key = (code.name.clone(), code.digest);
@@ -395,9 +398,9 @@ impl Plugins {
         loaded.counting(counters)
     }
 
-    /// What all slots are to serve with.
+    /// Reads the wanted state of all slots.
     async fn wanted(&self, database: &Database) -> sqlx::Result<Wanted> {
-        // As of before the read: what is read while the database is set back belongs to the era before.
+        // Read before the query: a result that is read while the database is set back belongs to the earlier era.
         let era = self.lock_synced().era;
         let wanted = wanted(database).await?;
         Ok(Wanted { era, ..wanted })
@@ -424,7 +427,7 @@ impl Plugins {
         self.change(|serving| change(serving.entry(Arc::from(slot)).or_default()));
     }
 
-    /// Forgets slots that are gone.
+    /// Forgets slots that no longer exist.
     fn retain(&self, slots: &BTreeSet<&str>) {
         if self.serving().keys().any(|slot| !slots.contains(&**slot)) {
             self.change(|serving| serving.retain(|slot, _| slots.contains(&**slot)));
@@ -443,7 +446,7 @@ impl Plugins {
     }
 }
 
-/// A component that is at hand.
+/// A component that is kept loaded.
 struct Ready<'a> {
     plugins: &'a Plugins,
     key: (String, Digest),
@@ -456,7 +459,7 @@ impl Drop for Ready<'_> {
 }
 
 impl Target {
-    /// The component of this digest, or nothing without one.
+    /// The component of this digest; without a digest, no component.
     fn of(digest: Option<Digest>) -> Self {
         digest.map_or(Self::Nothing, Self::Component)
     }

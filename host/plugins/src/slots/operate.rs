@@ -1,4 +1,5 @@
-//! What operators change: install, activate, begin a canary, roll back, remove; and quarantine, which nobody asks for.
+//! Operators' changes: install, activate, begin a canary, roll back, remove. Also quarantine, which weir does by
+//! itself.
 
 use bytes::Bytes;
 use weir_sandbox::loading::Arrived;
@@ -16,24 +17,24 @@ use crate::store::{self, Candidate, Change, NewPlugin, Quarantined};
 use crate::trust::{Signed, check_description};
 use crate::{Kind, OperationError, Permissions, Plugin};
 
-/// The actor of what nobody has asked for.
+/// The actor of changes that weir makes by itself.
 pub(super) const ITSELF: &str = "weir";
 
-/// Where changes are written, and announced.
+/// The stores of changes and announcements.
 #[derive(Clone, Copy)]
 pub struct Stores<'a> {
-    /// Where they are written.
+    /// The database of changes.
     pub database: &'a Database,
-    /// Where other nodes hear of them.
+    /// The cache that announces them to other nodes.
     pub cache: &'a Cache,
 }
 
-/// Who changes a slot, and when.
+/// The slot, actor and time of a change.
 #[derive(Debug, Clone)]
 pub struct SlotOperation {
     /// The slot's name.
     pub slot: String,
-    /// Who, e.g. `user:usr_…`.
+    /// The actor, e.g. `user:usr_…`.
     pub actor: String,
     /// The moment of the change.
     pub at: Millis,
@@ -49,13 +50,13 @@ impl SlotOperation {
     }
 }
 
-/// A component that is offered.
+/// A component that an operator offers.
 pub struct Offer {
     /// Its bytes.
     pub bytes: Bytes,
     /// Its publisher's signature.
     pub signature: Option<Signature>,
-    /// What an operator allows.
+    /// The operator's permissions.
     pub permissions: Permissions,
 }
 
@@ -64,19 +65,19 @@ pub struct Offer {
 pub struct Installed {
     /// Its digest.
     pub digest: Digest,
-    /// What it calls itself.
+    /// The name in its description.
     pub name: String,
     /// Its version.
     pub version: String,
     /// The publisher that signed it.
     pub publisher: Option<String>,
-    /// Whether it was not there before.
+    /// The component was not installed before.
     pub is_new: bool,
 }
 
 impl Plugins {
-    /// Checks a component and keeps it, ready to be activated. `fits` says what keeps it from being installed in this
-    /// gateway, if anything does.
+    /// Checks a component and installs it. `fits` returns the reason that it does not fit this gateway, if there is
+    /// one.
     pub async fn install(
         &self,
         Stores { database, cache }: Stores<'_>,
@@ -108,10 +109,10 @@ impl Plugins {
             bytes: &bytes,
             signed: signed.as_ref(),
         };
-        // What the binary brings is there already.
+        // The bundled component is there already.
         let is_new = self.bundled_digest(slot) != Some(new.digest)
             && store::install(database, operation.change(), &new, offer.permissions).await?;
-        // A signature may have come that lets it load here.
+        // A signature may have arrived that lets it load here.
         let key = (slot.to_owned(), new.digest);
         self.lock_synced().failed.remove(&key);
         self.after_change(database, cache, slot).await;
@@ -124,8 +125,8 @@ impl Plugins {
         })
     }
 
-    /// Has a slot serve with a component that is installed in it, or that the binary brings. `fits` says what is wrong
-    /// with it in this gateway, if anything is.
+    /// Activates a component that is installed in the slot, or bundled. `fits` returns the reason that it does not
+    /// fit this gateway, if there is one.
     pub async fn activate(
         &self,
         stores: Stores<'_>,
@@ -138,7 +139,7 @@ impl Plugins {
             .await
     }
 
-    /// Has a share of a slot's accounts served by a component as by [`Self::activate`], beside what serves the others.
+    /// Starts a component as a canary for a share of a slot's accounts, with the checks of [`Self::activate`].
     pub async fn start_canary(
         &self,
         stores: Stores<'_>,
@@ -152,7 +153,7 @@ impl Plugins {
             .await
     }
 
-    /// Puts a component into service: as a canary, where there are terms for one.
+    /// Puts a component into service: as a canary if there are terms for one.
     async fn put_in(
         &self,
         Stores { database, cache }: Stores<'_>,
@@ -185,8 +186,8 @@ impl Plugins {
         Ok(())
     }
 
-    /// Has a slot serve with what it served with before, or ends its canary, if it has one. Returns what serves. With `from`, only
-    /// if that is what would be taken back. `fits` is as in [`Self::activate`].
+    /// Rolls a slot back to its earlier component, or ends its canary, if it has one. Returns the component that
+    /// serves. With `from`, only if the rollback would take that component back. `fits` is as in [`Self::activate`].
     pub async fn roll_back(
         &self,
         Stores { database, cache }: Stores<'_>,
@@ -202,7 +203,7 @@ impl Plugins {
             None => wanted.previous(slot, bundled),
         };
         let _ready = match target {
-            // Loaded before anything is written: what does not load any more is not gone back to.
+            // Loaded before any write: a component that no longer loads is no target of a rollback.
             Some(target) => {
                 let component = self.find(database, slot, target).await?;
                 fits(&component).await?;
@@ -215,7 +216,7 @@ impl Plugins {
         Ok(digest)
     }
 
-    /// Sets what a slot may serve with, and what becomes of it in quarantine.
+    /// Sets a slot's permitted versions, and its reaction to a quarantine.
     pub async fn set_policy(
         &self,
         Stores { database, cache }: Stores<'_>,
@@ -228,7 +229,7 @@ impl Plugins {
         Ok(())
     }
 
-    /// Forgets a component that its slot does not serve with.
+    /// Removes a component that its slot does not serve with.
     pub async fn remove(
         &self,
         Stores { database, cache }: Stores<'_>,
@@ -241,7 +242,7 @@ impl Plugins {
         Ok(())
     }
 
-    /// Who vouches for an offered component; nobody needs to for what the binary brings.
+    /// Returns the publisher that vouches for an offered component; a bundled one needs none.
     fn vouched_for(
         &self,
         slot: &str,
@@ -254,7 +255,7 @@ impl Plugins {
         }
     }
 
-    /// Who vouches for an installed component.
+    /// Returns the publisher that vouches for an installed component.
     async fn signed(
         &self,
         database: &Database,
@@ -265,9 +266,9 @@ impl Plugins {
         self.vouched_for(slot, digest, read_signature(kept)?)
     }
 
-    /// Takes a component out of service that has failed too often, unless nothing else is sound. `None` if it is out of
-    /// service by now, or nothing could be written: then it goes on serving, and its next failures try again. Of a slot that guards,
-    /// requests are refused then, rather than served with what was there before.
+    /// Quarantines a component that has failed too often, unless no other is sound. `None` if it no longer serves, or
+    /// a write failed: then it continues to serve, and its next failures retry. A slot that guards refuses requests
+    /// then, rather than serve with an earlier component.
     pub async fn quarantine(
         &self,
         Stores { database, cache }: Stores<'_>,
@@ -301,7 +302,7 @@ impl Plugins {
             Some(Quarantined::LastSound { is_news: true }) => tracing::error!(
                 slot,
                 %digest,
-                "a plugin should be in quarantine, but nothing else is sound in its slot: {suspicion}"
+                "a quarantine is withheld, since the slot has no other sound component: {suspicion}"
             ),
             Some(Quarantined::LastSound { is_news: false }) => return outcome,
             None => {}
@@ -311,7 +312,7 @@ impl Plugins {
     }
 }
 
-/// Whether a slot of one kind takes a component of another.
+/// Returns whether a slot of one kind accepts a component of another.
 fn check_kind(slot: Kind, component: Kind) -> Result<(), OperationError> {
     if slot == component {
         return Ok(());

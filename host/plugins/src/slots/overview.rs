@@ -1,4 +1,4 @@
-//! The operators' view of slots: the active component, the components to change to, and the figures of each.
+//! Slots as operators see them: active components, candidates, and the counters of each.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -20,7 +20,7 @@ pub(crate) struct SlotCandidate {
     pub origin: Origin,
 }
 
-/// The origin of a component.
+/// The source of a component.
 pub(crate) enum Origin {
     Bundled,
     Installed {
@@ -34,7 +34,7 @@ pub(crate) enum Origin {
 type AllCounts = BTreeMap<(String, Digest), Counts>;
 
 impl Plugins {
-    /// All slots with their components and figures.
+    /// Returns all slots with their components and figures.
     pub async fn items(&self, database: &Database) -> sqlx::Result<Vec<SlotItem>> {
         let wanted = self.wanted(database).await?;
         let counts = self.counts_until_now(database).await?;
@@ -49,7 +49,7 @@ impl Plugins {
         Ok(items)
     }
 
-    /// The latest events of one slot or of all slots, newest first, at most `limit`.
+    /// Returns the latest events of one slot or of all slots, newest first, at most `limit`.
     pub async fn events(
         &self,
         database: &Database,
@@ -120,7 +120,7 @@ impl Plugins {
     /// The figures of all nodes in the database, and this node's own figures since its last write.
     async fn counts_until_now(&self, database: &Database) -> sqlx::Result<AllCounts> {
         let mut counts = store::counts(database).await?;
-        // A read must not write the counters: an aborted request would lose them.
+        // Counts that this node has not written yet. A read must not write: a cancelled one would lose them.
         for ((slot, digest), counters) in self.lock_counters().iter() {
             let sums = counts.entry((slot.to_string(), *digest)).or_default();
             sums.add(&counters.peek());

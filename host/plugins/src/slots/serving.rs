@@ -1,4 +1,4 @@
-//! What a slot serves with on this node, and which component a request gets.
+//! The components of a slot on this node, and the choice for a request.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,38 +13,38 @@ use crate::canary::samples::Sampler;
 use crate::canary::{CanaryShare, Lot, Tally};
 use crate::store::CanaryRow;
 
-/// What each slot serves with.
+/// The components of each slot.
 pub type Serving = BTreeMap<Arc<str>, InSlot>;
 
-/// What a slot serves with. Cheap to clone.
+/// The components of a slot. Cheap to clone.
 #[derive(Clone, Default)]
 pub struct InSlot {
-    /// What serves all accounts but a canary's; without it the slot refuses, whatever its canary.
+    /// The component of all accounts except a canary's; without it the slot refuses all requests, also the canary's.
     pub(super) active: Option<Plugin>,
     pub(super) canary: Option<Arc<Canary>>,
 }
 
 /// A slot's canary, as this node serves with it.
 pub(super) struct Canary {
-    /// What no other canary has.
+    /// The canary's unique number.
     pub number: i64,
     pub plugin: Plugin,
     pub share: CanaryShare,
     pub since: Millis,
     pub promote_after: Option<Duration>,
-    /// What its requests come to.
+    /// The canary's samples.
     pub own: Arc<Tally>,
-    /// What those of the others come to; nothing while the slot refuses.
+    /// The active component's samples; `None` while the slot refuses.
     pub others: Option<Arc<Tally>>,
 }
 
 impl InSlot {
-    /// What serves all, or all but the canary's accounts.
+    /// The component of all accounts except a canary's.
     pub fn active(&self) -> Option<&Plugin> {
         self.active.as_ref()
     }
 
-    /// What serves an account, and where its requests count while there is a canary.
+    /// Chooses the component of an account, and the sampler of its requests while there is a canary.
     pub(super) fn choose(&self, account: &AccountId) -> Option<(&Plugin, Option<Sampler>)> {
         let active = self.active.as_ref()?;
         let Some(canary) = &self.canary else {
@@ -60,7 +60,7 @@ impl InSlot {
         })
     }
 
-    /// Changes what serves all but the canary's accounts.
+    /// Replaces the active component.
     pub(super) fn activate(&mut self, component: Option<Plugin>) {
         let digest = component.as_ref().map(Plugin::digest);
         self.active = component;
@@ -69,7 +69,7 @@ impl InSlot {
         }
     }
 
-    /// Begins to serve with a canary.
+    /// Starts a canary.
     pub(super) fn begin(&mut self, row: &CanaryRow, plugin: Plugin) {
         self.canary = Some(Arc::new(Canary {
             number: row.number,
@@ -84,7 +84,7 @@ impl InSlot {
 }
 
 impl Canary {
-    /// The same beside another component.
+    /// Returns the canary beside another active component.
     fn beside(&self, active: Option<Digest>) -> Self {
         Self {
             number: self.number,
@@ -97,7 +97,7 @@ impl Canary {
         }
     }
 
-    /// What is sampled on this node.
+    /// Returns the tallies of this node.
     pub(super) fn tallies(&self) -> impl Iterator<Item = &Arc<Tally>> {
         [Some(&self.own), self.others.as_ref()]
             .into_iter()

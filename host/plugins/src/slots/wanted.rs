@@ -1,4 +1,4 @@
-//! Reading what the database says that slots are to serve with.
+//! Reads of the wanted state of slots from the database.
 
 use std::time::Duration;
 
@@ -12,32 +12,32 @@ use crate::signature::Signature;
 use crate::store::{self, Wanted};
 use crate::trust::{Signed, Trust, TrustError};
 
-/// How long reading what all slots are to serve with may take: a connection that is cut off says nothing.
+/// Time limit for the read of all slots' wanted state: a lost connection reports no error.
 const READ_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// An installed component.
 pub(super) struct Fetched {
     pub(super) arrived: Arrived,
-    /// What it said of itself where it was installed.
+    /// The description at its installation.
     pub(super) description: Value,
-    /// Who vouches for it; checked before its bytes were looked at.
+    /// The publisher that vouches for it; checked before any use of its bytes.
     pub(super) signed: Signed,
 }
 
-/// A signature as it is kept.
+/// Parses a stored signature.
 pub(super) fn read_signature(kept: Option<String>) -> Result<Option<Signature>, TrustError> {
     let signature = kept.as_deref().map(Signature::parse).transpose();
     signature.map_err(TrustError::Unreadable)
 }
 
-/// What all slots are to serve with.
+/// Reads the wanted state of all slots.
 pub(super) async fn wanted(database: &Database) -> sqlx::Result<Wanted> {
     tokio::time::timeout(READ_TIMEOUT, store::wanted(database))
         .await
         .unwrap_or(Err(sqlx::Error::PoolTimedOut))
 }
 
-/// An installed component that somebody vouches for; `None` if there is none, or it is being removed and not all of it is left.
+/// Reads an installed component and checks its publisher; `None` if it is not installed, or partly removed.
 pub(super) async fn fetch(
     database: &Database,
     slot: &str,
@@ -52,7 +52,7 @@ pub(super) async fn fetch(
         return Ok(None);
     }
     let signature = read_signature(kept.signature)?;
-    // A text that cannot be read is not what any component says.
+    // An unreadable text equals no component's description.
     let description = serde_json::from_str(&kept.description).unwrap_or_default();
     Ok(Some(Fetched {
         arrived,

@@ -1,4 +1,4 @@
-//! Canaries: begun, promoted and ended, and what they are compared by.
+//! The SQL of canaries: beginning, promotion, end and samples.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -19,8 +19,8 @@ use crate::canary::{CanaryTerms, Measure, Samples};
 use crate::succession::check_succession;
 use crate::{OperationError, Permissions};
 
-/// Has a share of a slot's accounts served by another component, in the place of any other canary. One that is there already
-/// begins anew, on other terms.
+/// Starts a canary for a share of a slot's accounts, in place of any other canary. The same component begins anew on
+/// the new terms.
 pub(crate) async fn start_canary(
     database: &Database,
     change: Change<'_>,
@@ -52,13 +52,13 @@ pub(crate) async fn start_canary(
         return Err(OperationError::IsActive);
     }
     let other = before.canary.filter(|canary| canary.digest != digest);
-    // What serves as the canary already comes after nothing.
+    // The current canary's component has passed the check of succession already.
     if !is_bundled && (before.canary.is_none() || other.is_some()) {
         check_succession(&mut transaction, change.slot, signed, permissions).await?;
     }
     end_quarantine(&mut transaction, change.slot, digest).await?;
     if let Some(other) = other {
-        let why = "another canary is begun in its place";
+        let why = "another canary replaces it";
         end(&mut transaction, number, change, other, why).await?;
         number = raise_generation(&mut transaction).await?;
     }
@@ -110,7 +110,7 @@ pub(crate) async fn end_canary(
     Ok(true)
 }
 
-/// Has a slot serve all with its canary, if it still is the one of this number. Returns whether it was.
+/// Promotes a slot's canary, if it still is the one of this number. Returns whether it was.
 pub(crate) async fn promote_canary(
     database: &Database,
     change: Change<'_>,
@@ -189,7 +189,7 @@ pub(super) async fn write_canary(
     .map(drop)
 }
 
-/// Adds to what a canary is compared by, all at once: a write that fails half-way would count twice.
+/// Adds samples of a canary in one transaction: a write that fails half-way would count twice.
 pub(crate) async fn add_samples(
     database: &Database,
     slot: &str,
@@ -232,7 +232,7 @@ pub(crate) async fn add_samples(
     query.execute(database.writer()).await.map(drop)
 }
 
-/// What a canary is compared by, of each component.
+/// Returns the samples of each component.
 pub(crate) async fn samples(
     database: &Database,
     slot: &str,
@@ -249,7 +249,7 @@ pub(crate) async fn samples(
     let mut samples = BTreeMap::<Digest, Samples>::new();
     for row in &rows {
         let group: i64 = row.try_get("account_group")?;
-        // A node of another version may compare by something else, too.
+        // A node of another version may have other measures.
         let (Some(measure), Ok(group)) = (
             Measure::parse(row.try_get("measure")?),
             usize::try_from(group),

@@ -1,4 +1,4 @@
-//! What every change of a slot is made of.
+//! The common parts of every change of a slot.
 
 use sqlx::AssertSqlSafe;
 use weir_sandbox::Digest;
@@ -9,7 +9,7 @@ use super::row::{SLOT_COLUMNS, SlotRow, read_slot};
 use crate::OperationError;
 use crate::trust::Voucher;
 
-/// Who changes which slot, and when.
+/// The slot, actor and time of a change.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Change<'a> {
     pub slot: &'a str,
@@ -17,7 +17,7 @@ pub(crate) struct Change<'a> {
     pub at: Millis,
 }
 
-/// A component that is to be activated.
+/// A component to be activated.
 #[derive(Clone, Copy)]
 pub(crate) struct Candidate<'a> {
     pub digest: Digest,
@@ -26,7 +26,7 @@ pub(crate) struct Candidate<'a> {
 }
 
 impl Candidate<'_> {
-    /// Refuses it where its slot serves with no version as low as this.
+    /// Refuses a component below its slot's least version.
     pub(super) fn check_least(&self, slot: &SlotRow) -> Result<(), OperationError> {
         match &slot.policy.least_version {
             Some(least) if slot.policy.is_too_low(self.version) => {
@@ -40,7 +40,7 @@ impl Candidate<'_> {
     }
 }
 
-/// What an event says beside who, where and when.
+/// An event's content besides actor, slot and time.
 pub(super) struct Event<'a> {
     pub(super) kind: &'static str,
     pub(super) digest: Option<Digest>,
@@ -48,7 +48,7 @@ pub(super) struct Event<'a> {
     pub(super) detail: Option<&'a str>,
 }
 
-/// Locks out other changes, and returns this one's number.
+/// Locks out other changes, and returns this change's number.
 pub(super) async fn raise_generation(transaction: &mut Transaction) -> sqlx::Result<i64> {
     sqlx::query("UPDATE plugin_generation SET number = number + 1")
         .execute(&mut *transaction)

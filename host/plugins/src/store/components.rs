@@ -1,4 +1,4 @@
-//! What is installed: kept in parts, read again, and forgotten.
+//! Installed components: stored in parts, read, and removed.
 
 use sqlx::Row;
 use weir_sandbox::Digest;
@@ -13,7 +13,7 @@ use crate::succession::{check_succession, note_version};
 use crate::trust::Voucher;
 use crate::{Kind, OperationError, Permissions};
 
-/// Bytes of a component that are written in one statement.
+/// Bytes of a component in one statement.
 const PART_BYTES: usize = 1 << 20;
 
 /// An installed component without its bytes.
@@ -38,23 +38,23 @@ pub(crate) struct NewPlugin<'a> {
     pub name: &'a str,
     pub version: &'a str,
     pub wit_version: &'a str,
-    /// As JSON.
+    /// The description, as JSON.
     pub description: &'a str,
     pub bytes: &'a [u8],
     pub signed: Option<&'a Voucher>,
 }
 
-/// What is kept of a component.
+/// A stored component.
 pub(crate) struct Kept {
-    /// Its bytes, or what is left of them while it is being removed: whoever asks checks their digest.
+    /// Its bytes, incomplete while it is being removed: the caller checks their digest.
     pub bytes: Vec<u8>,
-    /// What it said of itself, as JSON.
+    /// The description, as JSON.
     pub description: String,
-    /// As JSON.
+    /// The signature, as JSON.
     pub signature: Option<String>,
 }
 
-/// A component, if it is installed.
+/// Returns a component, if it is installed.
 pub(crate) async fn kept(
     database: &Database,
     slot: &str,
@@ -94,7 +94,7 @@ pub(crate) async fn kept(
     }))
 }
 
-/// The signature of an installed component, as JSON.
+/// Returns the signature of an installed component, as JSON.
 pub(crate) async fn signature(
     database: &Database,
     slot: &str,
@@ -109,7 +109,7 @@ pub(crate) async fn signature(
     Ok(found.flatten())
 }
 
-/// All that is installed, by slot and the time of it.
+/// Returns all installed components, by slot and time of installation.
 pub(crate) async fn installed(database: &Database) -> sqlx::Result<Vec<InstalledRow>> {
     let rows = sqlx::query(
         "SELECT slot, digest, name, version, wit_version, size_bytes, installed_at, installed_by, signer \
@@ -134,7 +134,7 @@ pub(crate) async fn installed(database: &Database) -> sqlx::Result<Vec<Installed
         .collect()
 }
 
-/// Keeps a component, unless the slot has components of another kind. Returns whether it was not there before.
+/// Installs a component, unless the slot has components of another kind. Returns whether it was absent before.
 pub(crate) async fn install(
     database: &Database,
     change: Change<'_>,
@@ -197,7 +197,7 @@ pub(crate) async fn install(
         if plugin.signed.is_none() {
             return Ok(false);
         }
-        // A key was replaced, or the component was there before its signature.
+        // The publisher's key was replaced, or the component was installed without its signature.
         let signed = sqlx::query(
             "UPDATE plugins SET signer = $3, signature = $4 \
              WHERE slot = $1 AND digest = $2 AND (signature IS NULL OR signature <> $4)",
@@ -233,7 +233,7 @@ pub(crate) async fn install(
     Ok(is_new)
 }
 
-/// Forgets a component that its slot does not serve with. A slot that nothing is left of goes with it.
+/// Removes a component that its slot does not serve with. An empty slot is removed as well.
 pub(crate) async fn remove(
     database: &Database,
     change: Change<'_>,
@@ -265,7 +265,7 @@ pub(crate) async fn remove(
         "DELETE FROM plugin_parts WHERE slot = $1 AND digest = $2",
         "DELETE FROM canary_samples WHERE slot = $1 AND digest = $2",
     ];
-    // Else they are about what the binary brings, too.
+    // The bundled component of this digest would share these rows.
     if bundled != Some(unwanted) {
         statements.extend([
             "DELETE FROM plugin_quarantines WHERE slot = $1 AND digest = $2",

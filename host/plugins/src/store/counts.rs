@@ -1,4 +1,4 @@
-//! What components have done, as sums over all nodes.
+//! Counters of components, as sums over all nodes.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use weir_storage::Database;
 use super::row::digest;
 use crate::counters::Counts;
 
-/// Adds to the sums of what components have done.
+/// Adds to the counters of components.
 pub(crate) async fn add_counts(
     database: &Database,
     slot: &str,
@@ -39,7 +39,7 @@ pub(crate) async fn add_counts(
     .map(drop)
 }
 
-/// What components have done, by slot and digest.
+/// Returns the counters of components, by slot and digest.
 pub(crate) async fn counts(
     database: &Database,
 ) -> sqlx::Result<BTreeMap<(String, Digest), Counts>> {

@@ -1,4 +1,4 @@
-//! What has happened to slots.
+//! Events of slots.
 
 use sqlx::{AssertSqlSafe, Row};
 use weir_storage::Database;
@@ -16,7 +16,7 @@ pub(crate) struct EventRow {
     pub detail: Option<String>,
 }
 
-/// The latest events, of one slot or of all, the newest first.
+/// Returns the latest events of one slot or of all, the newest first.
 pub(crate) async fn events(
     database: &Database,
     slot: Option<&str>,

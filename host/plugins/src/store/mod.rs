@@ -1,8 +1,8 @@
-//! The SQL of slots: what is installed, what each slot serves with, and every change of it.
+//! The SQL of slots: installed components, each slot's wanted component, and every change of it.
 //!
-//! **Invariant:** a change is one transaction that raises the generation, which it thereby locks, and leaves
-//! one event of the generation's number: changes happen one after another, on however many nodes. One that ends a canary, too,
-//! raises it once for each. A change of a slot's policy is an event of the audit's instead.
+//! **Invariant:** a change is one transaction that raises and thereby locks the generation, and leaves one event of
+//! the generation's number: changes are serial, regardless of the number of nodes. A change that also ends a canary
+//! raises the generation once for each event. A change of a slot's policy is an event of the audit log instead.
 
 mod canary;
 mod change;

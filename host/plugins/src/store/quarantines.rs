@@ -1,4 +1,4 @@
-//! What is in quarantine.
+//! Components in quarantine.
 
 use weir_sandbox::Digest;
 use weir_storage::database::Transaction;
@@ -17,7 +17,7 @@ pub(super) async fn is_quarantined(
     Ok(found.is_some())
 }
 
-/// Lets a component serve again: an operator wants it to.
+/// Ends a component's quarantine on an operator's request.
 pub(super) async fn end_quarantine(
     transaction: &mut Transaction,
     slot: &str,

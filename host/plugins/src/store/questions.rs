@@ -7,10 +7,10 @@ use weir_storage::{Database, ids};
 
 use super::row::digest;
 
-/// Milliseconds after which a question is deleted whose node has ended without taking it back.
+/// Milliseconds after which a question is deleted whose node ended before it took the question back.
 const STANDS_MS: i64 = 600_000;
 
-/// A question that stands.
+/// A pending question.
 pub(crate) struct Question {
     pub id: String,
     pub slot: String,
@@ -20,7 +20,7 @@ pub(crate) struct Question {
 /// The answer of a node.
 pub(crate) struct LoadAnswer {
     pub boot_id: String,
-    /// Why the component does not load there; `None` if it does.
+    /// The reason that the component does not load there; `None` if it does.
     pub problem: Option<String>,
 }
 
@@ -42,7 +42,7 @@ pub(crate) async fn ask(
     Ok(id)
 }
 
-/// The questions that a node has not answered.
+/// Returns the questions that a node has not answered.
 pub(crate) async fn unanswered(database: &Database, boot_id: &str) -> sqlx::Result<Vec<Question>> {
     let rows = sqlx::query(
         "SELECT q.id, q.slot, q.digest FROM load_questions q LEFT JOIN load_answers a \

@@ -1,4 +1,4 @@
-//! Rows of slots, and what stands in columns.
+//! Rows of slots, and their column types.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::Kind;
 use crate::canary::CanaryShare;
 use crate::policy::{OfBinary, OnQuarantine, SlotPolicy};
 
-/// What [`read_slot`] reads.
+/// The columns that [`read_slot`] reads.
 pub(super) const SLOT_COLUMNS: &str = "slot, active_digest, previous_digest, canary_digest, canary_number, \
      canary_share, canary_since, canary_promote_after_ms, least_version, on_quarantine";
 
@@ -29,7 +29,7 @@ pub(crate) struct SlotRow {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct CanaryRow {
     pub digest: Digest,
-    /// Of the change that began it: no other canary has it.
+    /// The number of the change that began it: no other canary has it.
     pub number: i64,
     pub share: CanaryShare,
     pub since: Millis,
@@ -37,7 +37,8 @@ pub(crate) struct CanaryRow {
 }
 
 impl SlotRow {
-    /// What the slot could go back to, the first that is sound and not too old. Not its canary, of which that is not known yet.
+    /// Returns the candidates of a rollback in order; the first that is sound and not too old is the target. The
+    /// canary is not among them, since it is not proven sound.
     pub(super) fn candidates(
         &self,
         bundled: Option<OfBinary<'_>>,

@@ -1,4 +1,4 @@
-//! What slots serve with: activated, rolled back, put into quarantine.
+//! The SQL of slots' components: activation, rollback and quarantine.
 
 use semver::Version;
 use weir_sandbox::Digest;
@@ -16,10 +16,10 @@ use crate::policy::{OfBinary, OnQuarantine, SlotPolicy};
 use crate::succession::check_succession;
 use crate::{OperationError, Permissions};
 
-/// How often it is written that a component goes on since nothing else is sound, in milliseconds.
+/// Minimum time between two events of a withheld quarantine, in milliseconds.
 const WITHHELD_EVERY_MS: i64 = 3_600_000;
 
-/// Has a slot serve with an installed component, or with what the binary brings, whose digest is `bundled`.
+/// Activates an installed component, or the bundled one, whose digest is `bundled`.
 pub(crate) async fn activate(
     database: &Database,
     change: Change<'_>,
@@ -45,7 +45,7 @@ pub(crate) async fn activate(
     if !is_installed && !is_bundled {
         return Err(OperationError::UnknownPlugin);
     }
-    // The same as `named`, without a second query.
+    // Equal to `named`, without a second query.
     let active = is_installed.then_some(wanted);
     let is_canary = before.canary.is_some_and(|canary| canary.digest == wanted);
     // The binary's own component may follow any other. A component that serves already follows none.
@@ -82,9 +82,10 @@ pub(crate) async fn activate(
     Ok(())
 }
 
-/// Has a slot serve with what it served with before, or else with what the binary brings. Returns its digest. Where the slot
-/// has a canary, it is that which is taken back, and what serves the others serves all. With `from`, only if that is still what
-/// would be taken back: of two operators who look at the same fault, the second does not take back what the first has brought.
+/// Rolls a slot back to its earlier component, or else to the bundled one. Returns its digest. If the slot has a
+/// canary, the rollback ends the canary, and the active component serves all accounts. With `from`, only if the
+/// rollback would still take that component back: if two operators react to the same fault, the second does not undo
+/// the first one's rollback.
 pub(crate) async fn roll_back(
     database: &Database,
     change: Change<'_>,
@@ -110,7 +111,7 @@ pub(crate) async fn roll_back(
             number,
             change,
             canary,
-            "it is rolled back",
+            "the canary is rolled back",
         )
         .await?;
         transaction.commit().await?;
@@ -132,22 +133,22 @@ pub(crate) async fn roll_back(
     Ok(target)
 }
 
-/// What became of a component that should not serve.
+/// The result of a quarantine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Quarantined {
-    /// This one serves instead.
+    /// This component serves instead.
     Instead(Digest),
     /// Its slot refuses requests until an operator activates a component.
     Refuses,
-    /// It goes on: its slot has nothing else that is sound, and would refuse everybody.
+    /// The component continues to serve: its slot has no other sound component, and would refuse all requests.
     LastSound {
-        /// Whether that was not written within the last hour.
+        /// No event of this was written within the last hour.
         is_news: bool,
     },
 }
 
-/// Takes a component out of service that fails too often, if it still is in service and anything else is sound. `None`
-/// is for one that is out of service by now.
+/// Quarantines a component that fails too often, if it still serves and another component is sound. Returns `None` if
+/// it no longer serves.
 pub(crate) async fn quarantine(
     database: &Database,
     change: Change<'_>,
@@ -168,14 +169,14 @@ pub(crate) async fn quarantine(
     };
     let is_canary = before.canary.is_some_and(|canary| canary.digest == culprit);
     let target = match is_canary && !is_active {
-        // Its slot goes on with what serves the others.
+        // The slot's active component serves all accounts.
         true => before.active.or(bundled),
         false => last_good(&mut transaction, change.slot, &before, of_binary).await?,
     };
     let refuses = is_active
         && match before.policy.on_quarantine {
             Some(policy) => policy == OnQuarantine::Refuse,
-            // What a guard goes back to may let pass what this one stops.
+            // An earlier component of a guard may pass requests that this one stops.
             None => is_guard && target.is_some(),
         };
     if is_active && target.is_none() && !refuses {
@@ -196,8 +197,8 @@ pub(crate) async fn quarantine(
     }
     if let Some(canary) = before.canary {
         let why = match is_canary {
-            true => format!("it is put into quarantine: {detail}"),
-            false => "what serves the others is put into quarantine".to_owned(),
+            true => format!("the canary is put into quarantine: {detail}"),
+            false => "the active component is put into quarantine".to_owned(),
         };
         canary::end(&mut transaction, number, change, canary, &why).await?;
         number = raise_generation(&mut transaction).await?;
@@ -228,8 +229,8 @@ pub(crate) async fn quarantine(
     Ok(Some(outcome))
 }
 
-/// Writes that a component goes on since nothing else is sound, unless that was written a short while ago: whoever brings
-/// it about could do so all day.
+/// Writes an event of a withheld quarantine, unless a recent one exists: a client that causes it could repeat it all
+/// day.
 async fn withhold(
     mut transaction: Transaction,
     number: i64,
@@ -260,8 +261,7 @@ async fn withhold(
     Ok(Some(Quarantined::LastSound { is_news }))
 }
 
-/// What a slot goes back to from what it serves with, unless it is in quarantine: what it served with before, or else
-/// what the binary brings.
+/// Returns the target of a rollback that is not in quarantine: the earlier component, or else the bundled one.
 async fn last_good(
     transaction: &mut Transaction,
     slot: &str,
@@ -270,7 +270,7 @@ async fn last_good(
 ) -> sqlx::Result<Option<Digest>> {
     for candidate in before.candidates(bundled) {
         let version = version_of(transaction, slot, candidate, bundled).await?;
-        // One that is installed no more does not load, which is found where it is tried.
+        // A component that is no longer installed fails at its load.
         let is_too_low = before.policy.is_too_low(&version.unwrap_or_default());
         if !is_too_low && !is_quarantined(transaction, slot, candidate).await? {
             return Ok(Some(candidate));
@@ -279,7 +279,7 @@ async fn last_good(
     Ok(None)
 }
 
-/// The version of a component in a slot; `None` if it is not there.
+/// Returns the version of a component in a slot; `None` if it is not installed.
 async fn version_of(
     transaction: &mut Transaction,
     slot: &str,
@@ -296,7 +296,7 @@ async fn version_of(
         .await
 }
 
-/// Sets what a slot may serve with, and what becomes of it in quarantine. What it serves with already is no exception.
+/// Sets a slot's permitted versions, and its reaction to a quarantine. The active component must be permitted, too.
 pub(crate) async fn set_policy(
     database: &Database,
     change: Change<'_>,

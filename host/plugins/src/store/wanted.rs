@@ -1,4 +1,4 @@
-//! What all nodes are to serve with.
+//! The wanted state of slots on all nodes.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,8 +11,9 @@ use super::row::{CanaryRow, SLOT_COLUMNS, SlotRow, digest, kind, read_slot};
 use crate::Kind;
 use crate::policy::{OfBinary, SlotPolicy};
 
-/// How far the changes of slots have come: the number of the last one, and the moment of the last event. The number alone does not tell
-/// a database that was restored from a backup, or has failed over to a copy that was behind, and was then changed as often.
+/// The progress of the slots' changes: the number of the last one, and the moment of the last event. The number alone
+/// does not identify a database that was restored from a backup, or has failed over to a replica that lagged, and was
+/// then changed as often.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct StoreState {
     pub generation: i64,
@@ -20,8 +21,8 @@ pub(crate) struct StoreState {
 }
 
 impl StoreState {
-    /// Whether a node that has seen `earlier` knows by this that the database was set back: the same number has another event, or
-    /// the number is less.
+    /// Returns whether the database was set back since `earlier`: the same number has another event, or the number is
+    /// less.
     pub(crate) fn is_set_back_from(self, earlier: Self) -> bool {
         let is_other = self.generation == earlier.generation && self.at != earlier.at;
         self.generation < earlier.generation || is_other
@@ -35,11 +36,11 @@ impl StoreState {
     }
 }
 
-/// Both as of one moment. Not every change has an event.
+/// Reads both values as of one moment. Not every change has an event.
 const STATE: &str = "SELECT number, (SELECT at FROM plugin_events ORDER BY number DESC LIMIT 1) AS at \
      FROM plugin_generation";
 
-/// What all nodes are to serve with.
+/// The wanted state of slots on all nodes.
 #[derive(Debug, Default)]
 pub(crate) struct Wanted {
     pub state: StoreState,
@@ -47,31 +48,32 @@ pub(crate) struct Wanted {
     pub era: u64,
     pub slots: BTreeMap<String, SlotRow>,
     pub quarantined: BTreeSet<(String, Digest)>,
-    /// What is installed, by slot and digest.
+    /// Installed components, by slot and digest.
     pub installed: BTreeSet<(String, Digest)>,
-    /// And of which version.
+    /// The versions of installed components.
     pub versions: BTreeMap<(String, Digest), String>,
-    /// What the slots are for that something is installed in.
+    /// The kinds of slots with an installed component.
     pub kinds: BTreeMap<String, Kind>,
 }
 
-/// What a node knows by, of which of two things that it has read the later one is.
+/// The order of a node's reads: the greater moment is the later read.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Moment {
-    /// Generations count within an era.
+    /// The era; generations count within an era.
     pub era: u64,
     pub generation: i64,
 }
 
 impl Wanted {
-    /// The digest that a slot is to serve with, where the binary brings this one. A slot whose component is in quarantine refuses.
+    /// Returns the wanted digest of a slot with this bundled component. A slot whose component is in quarantine
+    /// refuses.
     pub(crate) fn active(&self, slot: &str, bundled: Option<Digest>) -> Option<Digest> {
         let active = self.slots.get(slot).and_then(|row| row.active);
         let active = active.or(bundled);
         active.filter(|active| !self.is_quarantined(slot, *active))
     }
 
-    /// What a rollback of it goes back to, as [`super::roll_back`] finds it.
+    /// Returns the target of a rollback, as [`super::roll_back`] determines it.
     pub(crate) fn previous(&self, slot: &str, bundled: Option<OfBinary<'_>>) -> Option<Digest> {
         let row = self.slots.get(slot)?;
         row.candidates(bundled).find(|candidate| {
@@ -85,13 +87,13 @@ impl Wanted {
         })
     }
 
-    /// What operators have set for a slot.
+    /// Returns the operator's settings for a slot.
     pub(crate) fn policy(&self, slot: &str) -> SlotPolicy {
         let row = self.slots.get(slot);
         row.map(|row| row.policy.clone()).unwrap_or_default()
     }
 
-    /// When it was so, for this node.
+    /// Returns the moment of this state for this node.
     pub(crate) fn moment(&self) -> Moment {
         Moment {
             era: self.era,
@@ -99,24 +101,24 @@ impl Wanted {
         }
     }
 
-    /// The canary of a slot.
+    /// Returns the canary of a slot.
     pub(crate) fn canary(&self, slot: &str) -> Option<CanaryRow> {
         self.slots.get(slot)?.canary
     }
 
-    /// Whether a component has failed too often in a slot.
+    /// Returns whether a component is in quarantine in a slot.
     pub(crate) fn is_quarantined(&self, slot: &str, digest: Digest) -> bool {
         self.quarantined.contains(&(slot.to_owned(), digest))
     }
 }
 
-/// How far the changes have come.
+/// Reads the progress of changes.
 pub(crate) async fn state(database: &Database) -> sqlx::Result<StoreState> {
     let row = sqlx::query(STATE).fetch_one(database.reader()).await?;
     StoreState::read(&row)
 }
 
-/// What nodes are to serve with, all of it as of one moment.
+/// Reads the wanted state of all slots as of one moment.
 pub(crate) async fn wanted(database: &Database) -> sqlx::Result<Wanted> {
     let mut snapshot = database.snapshot().await?;
     let state = sqlx::query(STATE).fetch_one(&mut *snapshot).await?;

@@ -1,7 +1,7 @@
 //! Bindings for the `provider` world of `weir:plugin@0.2.1`.
 //!
-//! Generated names stop here. They serve components of 0.2.0, too, whose interfaces are the same (`wit/since-v0.2.0/`).
-//! When the contract breaks, a module like this one maps its old files to the latest.
+//! Generated names stop here. The bindings also serve components of 0.2.0, whose interfaces are the same
+//! (`wit/since-v0.2.0/`). If the contract breaks, a module like this one maps its old files to the latest.
 
 #[expect(
     missing_docs,
@@ -11,7 +11,7 @@ mod vocabulary {
     wasmtime::component::bindgen!({
         path: "../../wit",
         inline: "package weir:vocabulary; world vocabulary { import weir:plugin/chat@0.2.1; }",
-        // Conversations are kept as JSON.
+        // Stored conversations are JSON.
         additional_derives: [PartialEq, serde::Serialize, serde::Deserialize],
     });
 }

@@ -1,5 +1,5 @@
-//! An adapter's description of itself. The sandbox checks it once, when it loads the component, and keeps it as text beside
-//! the component's bytes: each node compares it with the description there.
+//! An adapter's description: checked once, at load, and stored as text beside its bytes, so that every node can
+//! compare it with the description that it reads.
 
 use http::header::{self, HeaderName};
 use serde_json::{Value, json};
@@ -9,10 +9,10 @@ use super::http_rules;
 use crate::printable::printable;
 use crate::words::{MAX_WORD_BYTES, check_word, check_words, is_word};
 
-/// The capability of adapters that serve chat requests.
+/// The capability to serve chat requests.
 pub const CHAT: &str = "chat";
 
-/// The capability of adapters that make images.
+/// The capability to generate images.
 pub const IMAGES: &str = "images";
 
 /// Response headers that the host hides from every adapter.
@@ -25,7 +25,7 @@ const HIDDEN: [HeaderName; 6] = [
     header::CONTENT_ENCODING,
 ];
 
-/// Checks that a description makes sense and asks for nothing that is the host's.
+/// Checks that a description is well-formed and claims nothing reserved to the host.
 pub(super) fn check(description: &Description) -> Result<(), String> {
     let Description {
         name,
@@ -54,7 +54,9 @@ pub(super) fn check(description: &Description) -> Result<(), String> {
         .iter()
         .any(|named| matches!(&**named, CHAT | IMAGES))
     {
-        return Err(format!("it serves neither {CHAT} nor {IMAGES}"));
+        return Err(format!(
+            "its capabilities include neither {CHAT} nor {IMAGES}"
+        ));
     }
     for name in request_headers {
         let parsed = HeaderName::from_lowercase(name.as_bytes());
@@ -80,7 +82,7 @@ pub(super) fn check(description: &Description) -> Result<(), String> {
 
 fn is_readable(pattern: &str) -> bool {
     let stem = pattern.strip_suffix('*').unwrap_or(pattern);
-    // A pattern for everything would be none.
+    // A pattern that matches every header would be no filter.
     let is_legal = HeaderName::from_lowercase(stem.as_bytes()).is_ok();
     is_legal && !HIDDEN.iter().any(|hidden| matches(pattern, hidden))
 }
@@ -104,7 +106,7 @@ fn check_credential(slot: &CredentialSlot) -> Result<(), String> {
     }
 }
 
-/// Whether a description names a header, or a prefix of its name.
+/// Returns whether a description names a header, in full or by its prefix.
 pub fn asks_for(description: &Description, name: &HeaderName) -> bool {
     let patterns = &description.response_headers;
     patterns.iter().any(|pattern| matches(pattern, name))
@@ -117,7 +119,7 @@ fn matches(pattern: &str, name: &HeaderName) -> bool {
     }
 }
 
-/// A description as the database keeps it. Equal descriptions have equal texts.
+/// Returns a description as it is stored: equal descriptions have equal texts.
 pub fn to_json(description: &Description) -> Value {
     let credential = match &description.credential {
         CredentialSlot::Bearer => json!("bearer"),

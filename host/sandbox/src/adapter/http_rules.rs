@@ -1,17 +1,17 @@
-//! What an adapter's HTTP may look like: paths that lead nowhere else, headers that are its to set.
+//! Rules for an adapter's HTTP requests: paths that stay below the base URL, headers that an adapter may set.
 
 use http::header::{self, HeaderName};
 
 use super::bindings::adapter::CredentialSlot;
 
-/// Bytes of the longest path and query.
+/// Maximum length of path and query, in bytes.
 const MAX_PATH_BYTES: usize = 8 << 10;
 
-/// Checks a path and query by their bytes, and that it begins with one of the prefixes.
+/// Checks the bytes of a path and query, and that it begins with one of the prefixes.
 ///
 /// # Errors
 ///
-/// Says what is wrong with it, as a predicate.
+/// Returns the fault as a predicate.
 pub fn check_path(path: &str, prefixes: &[String]) -> Result<(), &'static str> {
     check_bytes(path)?;
     if !prefixes.iter().any(|prefix| path.starts_with(&**prefix)) {
@@ -20,11 +20,11 @@ pub fn check_path(path: &str, prefixes: &[String]) -> Result<(), &'static str> {
     Ok(())
 }
 
-/// Checks a path and query by their bytes alone.
+/// Checks only the bytes of a path and query.
 ///
 /// # Errors
 ///
-/// Says what is wrong with it, as a predicate.
+/// Returns the fault as a predicate.
 pub fn check_bytes(path: &str) -> Result<(), &'static str> {
     let refuse = Err;
     if path.len() > MAX_PATH_BYTES {
@@ -49,9 +49,9 @@ pub fn check_bytes(path: &str) -> Result<(), &'static str> {
     {
         return refuse("holds an escaped control character or backslash");
     }
-    // Decoded first, so that `%2e%2e` and `..%2f` are what an upstream might take them for.
+    // Decoded first, since an upstream may decode `%2e%2e` and `..%2f`.
     for segment in decoded[1..].split(|&byte| byte == b'/') {
-        // Some servers drop parameters, so that `..;x` is `..` to them.
+        // Some servers drop path parameters and read `..;x` as `..`.
         let name = segment
             .split(|&byte| byte == b';')
             .next()
@@ -69,14 +69,15 @@ pub fn check_bytes(path: &str) -> Result<(), &'static str> {
     Ok(())
 }
 
-/// Whether a header is one that an adapter may set, whose credential travels in this slot.
+/// Returns whether an adapter with this credential slot may set a header.
 pub fn is_settable(name: &HeaderName, slot: &CredentialSlot) -> bool {
     let is_slot =
         matches!(slot, CredentialSlot::Header(own) if own.eq_ignore_ascii_case(name.as_str()));
     !is_slot && name != header::AUTHORIZATION && !is_framing(name)
 }
 
-/// Headers that frame or route a message, or that prove who sends it: never a guest's.
+/// Returns whether a header frames or routes a message, or authenticates its sender: a guest never sets such a
+/// header.
 pub fn is_framing(name: &HeaderName) -> bool {
     const OWNED: [HeaderName; 14] = [
         header::HOST,
@@ -90,13 +91,13 @@ pub fn is_framing(name: &HeaderName) -> bool {
         header::UPGRADE,
         header::EXPECT,
         header::VIA,
-        // What an upstream compresses the host would have to inflate, and bound.
+        // The host would have to inflate a compressed response, and bound it.
         header::ACCEPT_ENCODING,
         header::CONTENT_ENCODING,
         header::SET_COOKIE,
     ];
-    // What some servers take for the path, the method, the client or the request that it comes of, whatever the request
-    // line says.
+    // Headers that some servers use as the path, the method, the client or the originating request, in place of the
+    // request line.
     const REWRITING: [&str; 13] = [
         "keep-alive",
         "x-original-url",
@@ -108,7 +109,7 @@ pub fn is_framing(name: &HeaderName) -> bool {
         "x-method-override",
         "true-client-ip",
         "cf-connecting-ip",
-        // What belongs to which trace is the host's to say.
+        // The host alone assigns requests to traces.
         "traceparent",
         "tracestate",
         "baggage",
@@ -126,7 +127,7 @@ fn has_dot_segment(path: &[u8]) -> bool {
         .any(|segment| matches!(segment, b"." | b".."))
 }
 
-/// The bytes that a text with percent escapes stands for; nothing if an escape is broken.
+/// Decodes percent escapes; `None` if an escape is broken.
 pub fn percent_decode(text: &str) -> Option<Vec<u8>> {
     percent_decode_bytes(text.as_bytes())
 }

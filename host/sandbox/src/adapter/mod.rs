@@ -1,9 +1,9 @@
 //! Provider adapters: translation between the gateway's vocabulary and one upstream API.
 //!
-//! An adapter does no I/O. It says what to send, and is handed what arrives: the host drives it, one
+//! An adapter does no I/O. It returns the request to send, and receives the response: the host drives it, one
 //! [`GuestExchange`] an attempt, each in a guest of its own.
 //!
-//! [`http_rules`] limits its requests. [`description`] checks its description of itself.
+//! The rules for its requests are in [`http_rules`]; its description and the check of it are in [`description`].
 
 pub mod bindings;
 pub mod description;
@@ -65,18 +65,18 @@ impl World for ProviderWorld {
 
 /// A component that has passed every load step and can serve exchanges.
 pub struct Adapter {
-    /// The component's description of itself.
+    /// The adapter's description.
     pub description: Description,
     program: Program<ProviderWorld>,
 }
 
-/// Why a call into an exchange has no result.
+/// The reason that a call into an exchange has no result.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum CallError {
-    /// The guest was given up.
+    /// The guest was stopped.
     #[error(transparent)]
     Guest(#[from] GuestError),
-    /// The adapter says what went wrong.
+    /// The adapter reports a failure.
     #[error("{}", printable(&.0.text, 200))]
     Failure(Failure),
 }
@@ -87,17 +87,17 @@ impl Adapter {
         self.program.code()
     }
 
-    /// Whether it serves requests of a kind, e.g. [`description::CHAT`].
+    /// Returns whether it has a capability, e.g. [`description::CHAT`].
     pub fn is_capable_of(&self, capability: &str) -> bool {
         let capabilities = &self.description.capabilities;
         capabilities.iter().any(|named| named == capability)
     }
 
-    /// Has it read a provider's options, once; what it returns goes to each exchange with that provider.
+    /// Lets the adapter parse a provider's options, once; each exchange with that provider receives the result.
     ///
     /// # Errors
     ///
-    /// [`ConfigureError::Refused`] names the option that it does not know or take.
+    /// [`ConfigureError::Refused`] names an unknown or invalid option.
     pub async fn configure(&self, options: &[Setting]) -> Result<Vec<u8>, ConfigureError> {
         configuration::check_names(&self.description.options, options)?;
         let mut instance = self.program.start(()).await?;
@@ -110,14 +110,14 @@ impl Adapter {
         configuration::check_made(configured.map_err(|refused| (refused.name, refused.why)))
     }
 
-    /// Translates a stock request: a component that cannot do this would fail every request.
+    /// Translates a stock request: a component that fails it would fail every request.
     async fn test_itself(&self) -> Result<(), String> {
         if !self.is_capable_of(description::CHAT) {
             return Ok(());
         }
         let configuration = match self.configure(&[]).await {
             Ok(configuration) => configuration,
-            // It needs settings, which only its provider has.
+            // The adapter needs settings, which only its provider has.
             Err(ConfigureError::Refused { .. }) => return Ok(()),
             Err(error) => return Err(error.to_string()),
         };
@@ -144,12 +144,12 @@ impl Adapter {
                 )
             }
             Step::Emit(_) | Step::Wait(_) => Ok(()),
-            Step::Done => Err("a stock request was answered with nothing".into()),
+            Step::Done => Err("a stock request ended without an HTTP request".into()),
         }
     }
 }
 
-/// A running exchange inside a guest of its own.
+/// A running exchange in a guest of its own.
 pub struct GuestExchange {
     instance: Instance<ProviderWorld>,
     handle: ResourceAny,
@@ -161,13 +161,13 @@ pub struct Begun {
     pub exchange: GuestExchange,
     /// Its first step.
     pub step: Step,
-    /// The names of advisory fields that its upstream cannot be told, as the guest gave them.
+    /// The names of advisory fields that the upstream does not support, as the guest gave them.
     pub ignored: Vec<String>,
 }
 
 impl GuestExchange {
-    /// Makes a fresh instance and begins an exchange in it. `request_bytes` is how large the request is, more or less:
-    /// it gets processor time for that. The configuration is what [`Adapter::configure`] returned.
+    /// Creates a fresh instance and begins an exchange in it. `request_bytes` is the approximate size of the request,
+    /// and adds to the guest's processor time. The configuration is the result of [`Adapter::configure`].
     pub async fn begin(
         adapter: &Adapter,
         request: &Request,
@@ -192,12 +192,12 @@ impl GuestExchange {
         })
     }
 
-    /// Bytes of memories and tables that its guest has by now.
+    /// Bytes of the guest's memories and tables.
     pub fn memory_bytes(&self) -> u64 {
         self.instance.memory_bytes()
     }
 
-    /// Asks what the exchange wants next.
+    /// Asks the exchange for its next step.
     pub async fn next(&mut self) -> Result<Step, CallError> {
         let handle = self.handle;
         let step = self.instance.call(async |exports, store| {
@@ -207,7 +207,7 @@ impl GuestExchange {
         step.await?.map_err(CallError::Failure)
     }
 
-    /// Hands it the head of the upstream's answer.
+    /// Passes the status and headers of the upstream's response.
     pub async fn head(&mut self, head: &HttpResponseHead) -> Result<(), CallError> {
         let handle = self.handle;
         let taken = self.instance.call(async |exports, store| {
@@ -217,7 +217,7 @@ impl GuestExchange {
         taken.await?.map_err(CallError::Failure)
     }
 
-    /// Hands it the next bytes of the upstream's answer.
+    /// Passes the next bytes of the upstream's response.
     pub async fn body(&mut self, bytes: &[u8]) -> Result<Progress, GuestError> {
         let handle = self.handle;
         let progress = self
@@ -229,7 +229,7 @@ impl GuestExchange {
         progress.await
     }
 
-    /// Says that the upstream's answer is complete.
+    /// Reports that the upstream's response is complete.
     pub async fn end(&mut self) -> Result<Progress, GuestError> {
         let handle = self.handle;
         let progress = self.instance.call(async |exports, store| {
@@ -240,7 +240,7 @@ impl GuestExchange {
     }
 }
 
-/// A chat that any component of its world can make something of.
+/// A chat request that any component of its world can process.
 pub(crate) fn stock_chat() -> chat::ChatRequest {
     let hello = chat::Part {
         content: chat::Content::Text("Hello".into()),

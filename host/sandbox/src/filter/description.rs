@@ -1,12 +1,12 @@
-//! A filter's description of itself. The sandbox checks it once, when it loads the component, and keeps it as text beside the
-//! component's bytes: each node compares it with the description there.
+//! A filter's description: checked once, at load, and stored as text beside its bytes, so that every node can compare
+//! it with the description that it reads.
 
 use serde_json::{Value, json};
 
 use super::bindings::filter::Description;
 use crate::words::{check_word, check_words};
 
-/// Checks that a description makes sense.
+/// Checks that a description is well-formed.
 pub(super) fn check(description: &Description) -> Result<(), String> {
     let Description {
         name,

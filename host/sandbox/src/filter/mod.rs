@@ -1,7 +1,8 @@
-//! Filters: plugins that see a request before weir routes it, and its answer before the client gets it.
+//! Filters: plugins that inspect a request before its routing, and its response before the client gets it.
 //!
-//! A filter does no I/O, like an adapter. Each request has a guest of its own. The guest lives on as [`Watching`] if the filter
-//! wants to see the answer; otherwise weir drops it at once. [`description`] checks a filter's description of itself.
+//! A filter does no I/O, like an adapter. Each request has a guest of its own. The guest lives on as [`Watching`] if
+//! the filter inspects the response, and is dropped at once otherwise. A filter's description and the check of it are
+//! in [`description`].
 
 pub mod bindings;
 pub mod description;
@@ -61,22 +62,22 @@ impl World for FilterWorld {
     }
 }
 
-/// A component that has passed every load step and can look at requests.
+/// A component that has passed every load step and can inspect requests.
 pub struct Filter {
-    /// The component's description of itself.
+    /// The filter's description.
     pub description: Description,
     program: Program<FilterWorld>,
 }
 
-/// A filter's decision about a request.
+/// A filter's verdict on a request.
 pub struct Verdict {
-    /// The changed request, if the filter changed it.
+    /// The changed request, if the filter changes it.
     pub change: Option<Task>,
-    /// The upstreams that may serve it, by index, as the guest gave them.
+    /// The upstreams that may serve the request, by index, as the guest gave them.
     pub upstreams: Vec<u32>,
-    /// As the guest gave them.
+    /// The guest's annotations.
     pub annotations: Vec<Annotation>,
-    /// Watches the answer, if it wants to.
+    /// The filter's watch on the response, if it wants one.
     pub watching: Option<Watching>,
 }
 
@@ -86,11 +87,11 @@ impl Filter {
         self.program.code()
     }
 
-    /// Has it read an operator's options, once; what it returns goes with each request.
+    /// Lets the filter parse an operator's options, once; each request carries the result.
     ///
     /// # Errors
     ///
-    /// [`ConfigureError::Refused`] names the option that it does not know or take.
+    /// [`ConfigureError::Refused`] names an unknown or invalid option.
     pub async fn configure(&self, options: &[Setting]) -> Result<Vec<u8>, ConfigureError> {
         configuration::check_names(&self.description.options, options)?;
         let mut instance = self.program.start(()).await?;
@@ -103,12 +104,12 @@ impl Filter {
         configuration::check_made(configured.map_err(|refused| (refused.name, refused.why)))
     }
 
-    /// Has it look at a request of so many bytes, more or less, in a fresh instance. The configuration is what
-    /// [`Filter::configure`] returned.
+    /// Inspects a request of about this many bytes in a fresh instance. The configuration is the result of
+    /// [`Filter::configure`].
     ///
     /// # Errors
     ///
-    /// The reason for which weir stopped the guest. A refusal of the request is a result.
+    /// Returns the reason that the guest was stopped. A refusal of the request is a result.
     pub async fn screen(
         &self,
         request: &Request,
@@ -130,11 +131,11 @@ impl Filter {
         }))
     }
 
-    /// Looks at a stock request: a component that cannot do this would fail every one.
+    /// Inspects a stock request: a component that fails it would fail every request.
     async fn test_itself(&self) -> Result<(), String> {
         let configuration = match self.configure(&[]).await {
             Ok(configuration) => configuration,
-            // It needs settings, which only its operator has.
+            // The filter needs settings, which only its operator has.
             Err(ConfigureError::Refused { .. }) => return Ok(()),
             Err(error) => return Err(error.to_string()),
         };
@@ -143,14 +144,14 @@ impl Filter {
     }
 }
 
-/// A filter's guest that watches an answer.
+/// A filter's guest that inspects a response.
 pub struct Watching {
     instance: Instance<FilterWorld>,
     handle: ResourceAny,
 }
 
 impl Watching {
-    /// Shows it the next events, which have so many bytes, more or less.
+    /// Passes the next events, of about this many bytes.
     pub async fn events(&mut self, events: &[Event], bytes: usize) -> Result<Screened, GuestError> {
         let handle = self.handle;
         let screened = self.instance.call_with(bytes, async |exports, store| {
@@ -160,7 +161,7 @@ impl Watching {
         screened.await
     }
 
-    /// Tells it that the answer begins anew.
+    /// Reports that the response begins anew.
     pub async fn restart(&mut self) -> Result<(), GuestError> {
         let handle = self.handle;
         let restarted = self.instance.call(async |exports, store| {

@@ -1,5 +1,5 @@
-//! A tool's description of itself. The sandbox checks it once, when it loads the component, and keeps it as text beside the
-//! component's bytes: each node compares it with the description there.
+//! A tool's description: checked once, at load, and stored as text beside its bytes, so that every node can compare
+//! it with the description that it reads.
 
 use serde_json::{Value, json};
 
@@ -9,7 +9,7 @@ use crate::words::{MAX_WORD_BYTES, check_word};
 /// Bytes of the longest description. Each request with the tool pays for its tokens.
 const MAX_DESCRIPTION_BYTES: usize = 4 << 10;
 
-/// Checks a description without its schema, which [`super::schema`] parses.
+/// Checks that a description is well-formed, except for its schema.
 pub(super) fn check(description: &Description) -> Result<(), String> {
     let Description {
         name,
@@ -39,7 +39,7 @@ fn is_of_name(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"-_".contains(&byte)
 }
 
-/// A description as the database keeps it. Equal descriptions have equal texts.
+/// Returns a description as it is stored: equal descriptions have equal texts.
 pub fn to_json(description: &Description) -> Value {
     json!({
         "name": description.name,

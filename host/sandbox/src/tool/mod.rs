@@ -1,10 +1,12 @@
-//! Tools: what an agent's model can call, each call in a guest of its own.
+//! Tools: functions that an agent's model can call, each call in a guest of its own.
 //!
-//! A tool reaches the outside through [`Outbound`] alone, which the caller passes with each call: the sandbox knows nothing of
-//! policies, credentials or HTTP. [`description`] checks a tool's description of itself, and [`schema`] its arguments.
+//! A tool reaches the outside through [`Outbound`] alone, which the caller passes with the call: the sandbox knows
+//! nothing of policies, credentials or HTTP. A tool's description and the check of it are in [`description`]; the
+//! schema of its arguments is in [`schema`].
 
 pub mod bindings;
 pub mod description;
+pub mod http_rules;
 pub mod schema;
 
 use std::pin::Pin;
@@ -20,26 +22,26 @@ use crate::guest::{Guest, GuestError};
 use crate::load_error::LoadError;
 use crate::world::{LoadedCode, Program, World};
 
-/// The outside, as one call of a tool may reach it.
+/// The outside that one call of a tool may reach.
 pub trait Outbound: Send + Sync {
-    /// Carries out a request, or says why not. Dropped where the call's time is up.
+    /// Performs a request, or returns the reason of its failure. Dropped at the end of the call's time.
     fn fetch(&self, request: outbound::Request) -> Fetching<'_>;
 }
 
-/// A request of a tool's under way.
+/// A tool's request under way.
 pub type Fetching<'a> =
     Pin<Box<dyn Future<Output = Result<outbound::Response, outbound::Failure>> + Send + 'a>>;
 
-/// The way of a guest's requests to the outside.
+/// The channel of a guest's requests.
 pub struct Outside(Box<dyn Outbound>);
 
-/// The outside of a tool that is only loaded.
+/// The outside of a tool that is only being loaded.
 struct Nowhere;
 
 impl Outbound for Nowhere {
     fn fetch(&self, _: outbound::Request) -> Fetching<'_> {
         Box::pin(async {
-            let why = "a tool reaches nothing while it is loaded";
+            let why = "a tool cannot send requests while it is being loaded";
             Err(outbound::Failure::Blocked(why.to_owned()))
         })
     }
@@ -103,19 +105,19 @@ impl outbound::Host for Guest<Outside> {
 
 /// A component that has passed every load step and can be called.
 pub struct Tool {
-    /// The component's description of itself.
+    /// The tool's description.
     pub description: Description,
-    /// The schema of its arguments, from its description.
+    /// The schema of its arguments.
     pub schema: Schema,
     program: Program<ToolWorld>,
 }
 
-/// Why a call has no result.
+/// The reason that a call has no result.
 #[derive(Debug, Clone, PartialEq)]
 pub enum ToolError {
-    /// The guest was given up.
+    /// The guest was stopped.
     Guest(GuestError),
-    /// The tool says what went wrong.
+    /// The tool reports a failure.
     Failure(Failure),
 }
 
@@ -131,12 +133,12 @@ impl Tool {
         self.program.code()
     }
 
-    /// Calls it once, in a fresh instance, for so long by the clock, waiting for the outside included. Returns its text for
-    /// the model.
+    /// Calls the tool once, in a fresh instance, within this wall-clock time, including its requests. Returns its
+    /// text for the model.
     ///
     /// # Errors
     ///
-    /// The tool's own failure, or the reason for which weir stopped its guest.
+    /// Returns the tool's failure, or the reason that its guest was stopped.
     pub async fn call(
         &self,
         arguments: &str,

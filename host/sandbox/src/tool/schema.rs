@@ -1,9 +1,9 @@
-//! What a tool's arguments may be: the part of JSON Schema that models' providers all understand, and its check.
+//! The schema of a tool's arguments: the part of JSON Schema that all model providers understand, and its check.
 //!
-//! A component writes the schema, and a component is hostile. In all of JSON Schema it could have the host run in
-//! circles (`$ref`), backtrack (`pattern`) or branch without end (`anyOf` within `anyOf`). So each keyword here takes a
-//! step for each value that it is held to, what is another keyword is refused when the component is loaded, and no
-//! library for all of JSON Schema is needed.
+//! A component writes the schema, and a component is hostile. Full JSON Schema would let it send the host into a loop
+//! (`$ref`), into backtracking (`pattern`) or into endless branches (`anyOf` within `anyOf`). Each keyword here
+//! therefore takes one step for each value, the load of a component refuses any other keyword, and no library for all
+//! of JSON Schema is needed.
 
 use std::collections::BTreeMap;
 
@@ -11,13 +11,13 @@ use serde_json::{Map, Value};
 
 use crate::printable::printable;
 
-/// Bytes of the largest schema: a model is told it with every call.
+/// Maximum size of a schema in bytes: each call of a model carries it.
 const MAX_SCHEMA_BYTES: usize = 16 << 10;
 
-/// How deep schemas may nest.
+/// Maximum nesting of schemas.
 const MAX_DEPTH: usize = 16;
 
-/// Keywords that only describe.
+/// Annotation keywords, which constrain nothing.
 const ANNOTATIONS: [&str; 8] = [
     "$schema",
     "title",
@@ -32,12 +32,13 @@ const ANNOTATIONS: [&str; 8] = [
 /// A schema that has been checked.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Schema {
-    /// As it was written.
+    /// The schema as the component wrote it.
     json: Value,
     root: Node,
 }
 
-/// What a value must be. Every keyword is about values of one type, and others pass it, as in JSON Schema.
+/// The constraints on a value. Every keyword applies to values of one type, and values of other types pass, as in
+/// JSON Schema.
 #[derive(Debug, Clone, Default, PartialEq)]
 struct Node {
     types: Vec<Type>,
@@ -83,7 +84,7 @@ impl Schema {
     ///
     /// # Errors
     ///
-    /// Says what is wrong with it, as a predicate.
+    /// Returns the fault as a predicate.
     pub fn parse(text: &str) -> Result<Self, String> {
         if text.len() > MAX_SCHEMA_BYTES {
             return Err(format!("has more than {MAX_SCHEMA_BYTES} bytes"));
@@ -97,16 +98,16 @@ impl Schema {
         Ok(Self { json, root })
     }
 
-    /// The schema as it was written.
+    /// Returns the schema as the component wrote it.
     pub fn as_json(&self) -> &Value {
         &self.json
     }
 
-    /// Holds arguments to it.
+    /// Checks arguments against the schema.
     ///
     /// # Errors
     ///
-    /// Says what the first thing is that does not fit, in words that a model can act on.
+    /// Describes the first mismatch, in words that a model can act on.
     pub fn check(&self, arguments: &Value) -> Result<(), String> {
         self.root.check(arguments, "")
     }
@@ -336,7 +337,7 @@ fn below(path: &str, name: &str) -> String {
     }
 }
 
-/// A path as it stands in a sentence.
+/// Formats a path for a sentence.
 fn place(path: &str) -> String {
     match path {
         "" => "the whole".to_owned(),

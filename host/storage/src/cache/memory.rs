@@ -1,15 +1,14 @@
 //! The cache of one process: a few bounded tables under one lock.
 //!
-//! Each operation takes well under a microsecond, so one lock is enough, and makes them atomic.
+//! Each operation takes well under a microsecond. One lock is therefore enough, and makes each operation atomic.
 //!
-//! What someone has used of a rate is never evicted. When a table is full of what has not expired, keys
-//! that are new share a few thousand slots: a flood of addresses makes strangers count together, but
-//! nobody's count is forgotten. Whoever has a record is spared what such a slot says, so that
-//! a flood shuts out no known caller. Failures, ten of which shut an address out, are never shared: where there
-//! is no room for more, a new address takes one's place that failed before. No lockout is forgotten; beyond the
-//! bound there are none. Records beyond the bound are not kept, and with more tombstones than
-//! fit no record is kept until they have expired. Nor are values beyond the bound; when one is dropped
-//! whose mark does not fit, none is kept that anyone was computing just then.
+//! The cache never evicts the state of a rate limit. If a table is full of unexpired entries, new keys share a few
+//! thousand slots: under a flood of addresses, unknown clients count together, but no count is lost. A shared slot
+//! does not apply to a caller with a record, so a flood shuts out no known caller. Failures are never shared, since
+//! ten of them shut an address out: if the table is full, a new address replaces an address with failures. No lockout
+//! is lost; beyond the bound the cache adds no lockouts. Records beyond the bound are not kept. If more tombstones
+//! arrive than fit, the cache keeps no record until they have expired. Values beyond the bound are not kept either;
+//! if the mark of a dropped value does not fit, the cache keeps no value whose computation had already begun.
 
 use std::collections::hash_map::RandomState;
 use std::collections::{HashMap, VecDeque};
@@ -24,19 +23,19 @@ use super::{
 };
 use crate::clock::Clock;
 
-/// Entries of each table. An entry takes 200 bytes or so.
+/// Entries of each table. An entry takes about 200 bytes.
 const CAPACITY: usize = MAX_LOCKOUTS;
 
-/// Values, of at most [`super::MAX_VALUE_BYTES`] and mostly of some hundred bytes.
+/// Values, each at most [`super::MAX_VALUE_BYTES`] and usually some hundred bytes.
 const VALUES: usize = 4_096;
 
-/// What new keys share when a table is full.
+/// Slots that new keys share while a table is full.
 const SHARED_SLOTS: usize = 4_096;
 
 /// A process's cache loses nothing while the process lives.
 const EPOCH: Epoch = Epoch(1);
 
-/// How often a table is searched for what has expired, at most.
+/// Minimum time between two searches of a table for expired entries.
 const SWEEP_EVERY: Duration = Duration::from_secs(1);
 
 /// The cache of one process. Cheap to clone.
@@ -53,25 +52,25 @@ struct Tables {
     users: Table<u64>,
     /// The times of failed proofs, by address.
     failures: Table<VecDeque<u64>>,
-    /// How many attempts of an address failed, or were refused since.
+    /// Attempts of an address that failed, or that weir refused since.
     lockouts: Table<u32>,
     records: Table<Record>,
     tombstones: Table<()>,
     user_tombstones: Table<()>,
     values: Table<Slot>,
-    /// How many values were dropped.
+    /// Count of dropped values.
     dropped: u64,
-    /// The last of them whose mark found no room.
+    /// Number of the last dropped value whose mark found no room.
     unmarked: u64,
-    /// No record is kept before this.
+    /// The cache keeps no record before this time.
     fill_from_us: u64,
 }
 
-/// What stands under the name of a value.
+/// Content of a slot under a value's name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Slot {
     Value(Vec<u8>),
-    /// It was dropped, as this one of all that were.
+    /// The value was dropped; the number is its place among all dropped values.
     Dropped(u64),
 }
 
@@ -101,7 +100,7 @@ impl MemoryCache {
     }
 
     fn with<T>(&self, operation: impl FnOnce(&mut Tables, u64) -> T) -> T {
-        // Nothing in here panics half-way through a change that others could trip over.
+        // No code in here panics half-way through a change that other threads could see.
         let mut tables = self.0.tables.lock().unwrap_or_else(PoisonError::into_inner);
         let now_us = micros(self.0.clock.monotonic());
         operation(&mut tables, now_us)
@@ -347,7 +346,7 @@ impl Tables {
         }
     }
 
-    /// For how long yet an address is shut out, if it is; counts what is refused for that.
+    /// Returns the time left of an address's lockout, if there is one; counts the refused request.
     fn refuse_locked_out(&mut self, address: &str, now: u64) -> Option<Duration> {
         let lockout = self.lockouts.entries.get_mut(address)?;
         let left = lockout
@@ -359,11 +358,10 @@ impl Tables {
     }
 }
 
-/// Values by key that expire, and of which there are only so many.
+/// A bounded table of expiring values by key.
 struct Table<V> {
     entries: HashMap<Box<str>, Expiring<V>>,
-    /// What keys share that found the table full. A key that has an entry here keeps to it while it
-    /// lasts.
+    /// Slots for keys that found the table full. A key with an entry here keeps it until the entry expires.
     shared: HashMap<usize, Expiring<V>>,
     hasher: RandomState,
     capacity: usize,
@@ -371,12 +369,12 @@ struct Table<V> {
     sweep_from_us: u64,
 }
 
-/// Where a key may be looked for and kept.
+/// Slots in which a key is looked up and kept.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Slots {
-    /// In an entry of its own only.
+    /// Only an entry of the key's own.
     Own,
-    /// In one that it shares, too.
+    /// Also a shared entry.
     All,
 }
 
@@ -390,7 +388,7 @@ impl<V> Table<V> {
         Self {
             entries: HashMap::new(),
             shared: HashMap::new(),
-            // Seeded at random: strangers cannot choose whom they share a slot with.
+            // A random seed keeps strangers from choosing the keys that share their slot.
             hasher: RandomState::new(),
             capacity,
             sweep_at: capacity.min(1_024),
@@ -407,8 +405,8 @@ impl<V> Table<V> {
         Some(&entry?.value)
     }
 
-    /// Keeps a value; in the slot that the key shares with others if it may, has none of its own and
-    /// there is no room. Returns whether it is kept.
+    /// Keeps a value. If the table is full and the key has no entry, a shared slot is used if `slots` permits it.
+    /// Returns whether the value is kept.
     fn put(&mut self, key: &str, slots: Slots, value: V, expires_us: u64, now: u64) -> bool {
         let entry = Expiring { expires_us, value };
         if let Some(own) = self.entries.get_mut(key) {
@@ -423,8 +421,8 @@ impl<V> Table<V> {
         true
     }
 
-    /// Whether there is room for one more, once what has expired is gone. That is looked for when the
-    /// table has doubled, and not too often: a flood must not make every new key walk the whole table.
+    /// Returns whether one more entry fits after a sweep of expired entries. A sweep runs when the table has doubled,
+    /// and at most once in [`SWEEP_EVERY`]: a flood must not make every new key walk the table.
     fn has_room(&mut self, now: u64) -> bool {
         if self.entries.len() >= self.sweep_at && now >= self.sweep_from_us {
             self.entries.retain(|_, entry| entry.expires_us > now);
@@ -435,7 +433,7 @@ impl<V> Table<V> {
         self.entries.len() < self.capacity
     }
 
-    /// Keeps a value; where there is no room, in the place of another.
+    /// Keeps a value; if the table is full, it replaces another entry.
     fn put_or_replace(&mut self, key: &str, value: V, expires_us: u64, now: u64) {
         if !self.entries.contains_key(key)
             && !self.has_room(now)

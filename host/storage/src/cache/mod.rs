@@ -1,24 +1,23 @@
-//! The cache: who may call, how often, and who is shut out. In process, or Redis for many nodes.
+//! The cache of callers, rates and lockouts: in process, or in Redis for many nodes.
 //!
-//! What is in it is either a copy of what the database holds, or a count that may be lost: never the
-//! only copy of anything that must last.
+//! Each entry is either a copy of a database row or a count that may be lost, never the only copy of data that must
+//! last.
 //!
-//! **Invariant:** nothing waits for it. When Redis does not answer, the call that notices fails within
-//! 250 ms and all others at once, until it answers again. Nothing is tried again.
+//! **Invariant:** no request waits for the cache. If Redis does not respond, the call that notices fails within 250
+//! ms, and all other calls fail at once until Redis responds again. The cache never retries.
 //!
-//! **Invariant:** a record that was buried does not come back before its tombstone is gone: readers
-//! fill the cache only where none stands.
+//! **Invariant:** a revoked record does not come back while its tombstone stands: a reader fills the cache only if
+//! there is no tombstone.
 //!
-//! **Invariant:** records are believed in the [`Epoch`] in which they were kept. A flush and a failover begin another one, since
-//! they may lose tombstones: a reader that looked before keeps nothing after.
+//! **Invariant:** a record is valid only in the [`Epoch`] in which it was kept. A flush or a failover may lose
+//! tombstones and therefore begins another epoch: a reader of the earlier epoch keeps nothing in the later one.
 //!
-//! **Invariant:** what was computed before a value was dropped does not come back after: a reader keeps it
-//! only where nothing has changed since the reader looked.
+//! **Invariant:** a value computed before a drop does not come back after it: a reader keeps a value only if nothing
+//! has changed since its lookup.
 //!
-//! **Invariant:** a stranger can neither make it grow without bound nor push out what counts against
-//! anyone.
+//! **Invariant:** a stranger can neither make the cache grow without bound nor evict a count against anyone.
 //!
-//! To add an operation, add a method here and one in each of [`memory`] and [`redis`]; what must be
+//! To add an operation, add a method here and one in each of [`memory`] and [`redis`]; an operation that must be
 //! atomic in Redis is a script beside it. `tests/it/stores.rs` runs every operation on both.
 
 pub mod memory;
@@ -38,195 +37,196 @@ use crate::secrets::SecretUrl;
 /// The cache. Cheap to clone.
 #[derive(Debug, Clone)]
 pub enum Cache {
-    /// Of this process only.
+    /// The cache of this process.
     Memory(MemoryCache),
-    /// Shared by all nodes.
+    /// The cache that all nodes share.
     Redis(RedisCache),
 }
 
-/// What keeps the cache from answering. The log has the cause.
+/// The reason that the cache gave no response. The log has the cause.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum CacheError {
-    /// It does not answer.
+    /// The cache does not respond.
     #[error("the cache does not answer")]
     Unavailable,
-    /// It refused the command, or its answer is not one.
-    #[error("the cache gave an answer that makes no sense")]
+    /// The cache refused the command, or its response is malformed.
+    #[error("the cache sent a malformed response")]
     Unexpected,
 }
 
-/// How often something may happen: so many times at once, and then evenly over a minute as many again.
+/// A rate limit: a burst of this size, then the same number evenly over each minute.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rate {
-    /// Times in a minute.
+    /// Requests per minute.
     pub per_minute: NonZeroU32,
 }
 
-/// Whose requests are counted together.
+/// The caller whose requests count together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Bucket<'a> {
-    /// Those from a client address.
+    /// Requests from a client address.
     Address(&'a str),
-    /// Those of a user.
+    /// Requests of a user.
     User(&'a str),
 }
 
-/// Whether a request is within its rate.
+/// The decision of a rate limit on a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RateDecision {
-    /// Whether it is.
+    /// The request is within the rate.
     pub allowed: bool,
-    /// How many could come at once, had none come before.
+    /// Largest possible burst, in requests.
     pub limit: u32,
-    /// How many more could come now.
+    /// Requests that would be allowed now.
     pub remaining: u32,
-    /// When `remaining` will be `limit` again if none comes.
+    /// Time until `remaining` equals `limit` again without further requests.
     pub reset_after: Duration,
-    /// When the next one will be allowed; zero if this one was.
+    /// Time until the next request is allowed; zero if this one was.
     pub retry_after: Duration,
 }
 
-/// How many failures shut an address out, and for how long.
+/// Number of failures that shut an address out, and the lockout's duration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LockoutPolicy {
-    /// The failure that shuts it out.
+    /// Failures that trigger the lockout.
     pub failures: NonZeroU32,
-    /// Within which they count.
+    /// Period in which failures count.
     pub window: Duration,
-    /// How long it stays out.
+    /// Duration of the lockout.
     pub block: Duration,
 }
 
-/// What is known of a proof of identity.
+/// The cached record of a credential.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Record {
-    /// Whose it is: whose requests are counted together.
+    /// The credential's user, whose requests count together.
     pub user_id: String,
-    /// How often they may call; `None` is as often as they like.
+    /// The user's rate; `None` means no limit.
     pub rate: Option<Rate>,
-    /// What else the caller of this keeps in it.
+    /// Further data of the cache's caller.
     pub payload: Vec<u8>,
 }
 
-/// How long the cache has kept all that it was told: since its start, its last flush, or its last failover. Later epochs are
+/// The period in which the cache has lost nothing: since its start, last flush or last failover. Later epochs are
 /// greater.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Epoch(pub(super) u64);
 
-/// What became of a record that was to be kept.
+/// The result of keeping a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Filled {
-    /// It is kept.
+    /// The record is kept.
     Kept,
-    /// It is kept below a user's tombstone, which makes it doubtful.
+    /// The record is kept below a user's tombstone, which makes it doubtful.
     InDoubt,
-    /// It is not kept: a tombstone stands on its id, or so many stand that they did not fit.
+    /// The record is not kept: its id has a tombstone, or more tombstones exist than fit.
     Refused,
-    /// It is not kept: there is no room.
+    /// The record is not kept: the table is full.
     NoRoom,
-    /// It is not kept: its reader looked in an earlier epoch.
+    /// The record is not kept: its reader looked it up in an earlier epoch.
     Outdated,
 }
 
-/// A request, to be identified.
+/// A request whose caller is to be identified.
 #[derive(Debug, Clone, Copy)]
 pub struct Identify<'a> {
-    /// Where it comes from, and how often requests may; `None` if neither counts.
+    /// The client address and the rate of its requests; `None` if neither counts.
     pub address: Option<(&'a str, Rate)>,
-    /// What finds the caller's record.
+    /// The keys of the caller's record.
     pub record: Option<RecordKey<'a>>,
 }
 
-/// What finds a record, and what buries it.
+/// The key that finds a record, and the key of its tombstone.
 #[derive(Debug, Clone, Copy)]
 pub struct RecordKey<'a> {
-    /// Only who has the secret may be able to name it, e.g. the secret's HMAC: the user's requests are
-    /// counted before anything else is checked.
+    /// A key that only a holder of the secret can compute, e.g. the secret's HMAC: the user's requests are counted
+    /// before any other check.
     pub secret: &'a str,
-    /// What the tombstone stands under: always the same for a record, wherever and whenever it is kept.
+    /// The tombstone's key: a record's id, always the same for a record.
     pub id: &'a str,
 }
 
-/// What stands in the way of records from then on.
+/// A tombstone: a mark that blocks records from then on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Tombstone<'a> {
-    /// On all records of this id.
+    /// Blocks all records of this id.
     Record(&'a str),
-    /// On all records of this user's: they are no longer believed, but prove as before whose secret it is.
+    /// Makes all records of this user doubtful: they still prove the secret's owner, but their data counts as stale.
     User(&'a str),
 }
 
-/// What the cache knows of a request.
+/// The cache's findings on a request.
 ///
-/// Looked at in this order, and what refuses ends it: the record, the lockout, the address's rate, the user's rate. A
-/// lockout stops only those without a live record, and of an address's rate they may use up one half: strangers
-/// behind the address of a known caller can take nothing from them. A request is counted only where all that was
-/// looked at let it pass, with one exception: one without a live record counts for its address, since it still
-/// costs a look into the database.
+/// The cache checks the record, the lockout, the address's rate and the user's rate in this order, and the first
+/// refusal ends the checks. A lockout stops only requests without a live record. Requests without a live record may
+/// use at most half of an address's rate: strangers behind a known caller's address can take nothing from that
+/// caller. A request counts only if every check passed, with one exception: a request without a live record counts
+/// for its address, since it still costs a database lookup.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Identified {
-    /// For how long yet the address is shut out, if it is and the caller is not known.
+    /// Time left of the address's lockout, if there is one and the caller is unknown.
     pub locked_out: Option<Duration>,
-    /// Whether the address is within its rate; `None` if it has none, or is shut out.
+    /// The decision of the address's rate; `None` if it has none, or is shut out.
     pub address: Option<RateDecision>,
     /// The caller's record.
     pub record: Lookup,
-    /// Whether the user is within their rate; `None` if they have none, or are not known.
+    /// The decision of the user's rate; `None` if the user has none, or is unknown.
     pub user: Option<RateDecision>,
-    /// When this was looked up.
+    /// The epoch of this lookup.
     pub epoch: Epoch,
 }
 
 /// An address that is shut out.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Lockout {
-    /// The address, as it was counted.
+    /// The address, in the form in which it is counted.
     pub address: String,
-    /// The failures that shut it out, and what was refused from there since.
+    /// The failures that triggered the lockout, plus requests refused from there since.
     pub failures: u32,
-    /// For how long yet.
+    /// Time left.
     pub left: Duration,
 }
 
-/// A record as the cache has it.
+/// The state of a record in the cache.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Lookup {
-    /// Nothing stands there, or nothing was asked for, or the request was refused before: ask the
+    /// No entry: the cache has none, no record was requested, or an earlier check refused the request. Ask the
     /// database.
     Missing,
-    /// Its id was buried: it is of no use, whatever a slow reader may have seen.
+    /// The record's id has a tombstone: the record is invalid even if a slow reader still saw it.
     Revoked,
-    /// There is a record, and something has changed about its user since: ask the database.
+    /// A record of a user who has changed since: ask the database.
     Doubtful,
     /// The record.
     Found(Record),
 }
 
-/// Addresses whose failures are remembered, and addresses that can be shut out at once.
+/// Maximum number of addresses with recorded failures, and of addresses in lockout.
 pub const MAX_LOCKOUTS: usize = 100_000;
 
-/// Bytes of a value that is kept; what is longer is computed each time.
+/// Largest value that is kept, in bytes; longer values are computed each time.
 pub const MAX_VALUE_BYTES: usize = 16 << 10;
 
-/// A value as the cache has it.
+/// The state of a value in the cache.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Cached {
     /// The value.
     Found(Vec<u8>),
-    /// There is none. Whoever computes it hands this back, to show how things stood before.
+    /// No value. A reader that computes it returns this to prove the state before.
     Absent(Absence),
 }
 
-/// That there was no value, and which was the last to be dropped.
+/// Proof that there was no value, with the number of the last dropped value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Absence(u64);
 
 impl Cache {
-    /// How long is waited for each of Redis's answers, unless somebody says otherwise.
+    /// Default time limit for each response of Redis.
     pub const TIMEOUT: Duration = redis::TIMEOUT;
 
-    /// Opens the cache: Redis if there is a URL, which must answer. `timeout`: how long is waited for each of its answers.
+    /// Opens the cache: Redis if there is a URL, in which case Redis must respond. `timeout`: time limit for each of
+    /// its responses.
     pub async fn open(
         redis_url: Option<&SecretUrl>,
         clock: &Clock,
@@ -238,12 +238,12 @@ impl Cache {
         })
     }
 
-    /// Reaches for a Redis once.
+    /// Connects to a Redis once.
     pub async fn probe(redis_url: &SecretUrl) -> anyhow::Result<()> {
         RedisCache::probe(redis_url).await
     }
 
-    /// All that can be known of a request before it is let in, in one round trip.
+    /// Returns all that the cache knows of a request before its admission, in one round trip.
     pub async fn identify(&self, request: &Identify<'_>) -> Result<Identified, CacheError> {
         match self {
             Self::Memory(memory) => Ok(memory.identify(request)),
@@ -251,8 +251,8 @@ impl Cache {
         }
     }
 
-    /// Keeps a record in the place of what stands there, unless that is a tombstone, or the epoch in which its reader looked
-    /// ([`Self::identify`]) is over.
+    /// Keeps a record and replaces an earlier one. A tombstone, or the end of the epoch in which the reader looked
+    /// ([`Self::identify`]), prevents it.
     pub async fn fill(
         &self,
         key: RecordKey<'_>,
@@ -266,8 +266,8 @@ impl Cache {
         }
     }
 
-    /// Puts up a tombstone, for the records that stand and those that could. It must outlast them, and any reader that
-    /// may have seen the record in the database before it was revoked there.
+    /// Places a tombstone for present and future records. `ttl` must outlast them, and any reader that may have read
+    /// the record in the database before its revocation.
     pub async fn bury(&self, tombstone: Tombstone<'_>, ttl: Duration) -> Result<(), CacheError> {
         match self {
             Self::Memory(memory) => {
@@ -278,10 +278,9 @@ impl Cache {
         }
     }
 
-    /// Counts a failed proof of identity. Returns for how long its address is shut out, if it is now.
+    /// Counts a failed authentication. Returns the duration of the address's lockout, if it is now shut out.
     ///
-    /// Of more addresses than [`MAX_LOCKOUTS`], some are forgotten that are not shut out, and no more than these are
-    /// shut out at once.
+    /// Beyond [`MAX_LOCKOUTS`] addresses, the cache forgets some that are not shut out, and adds no further lockouts.
     pub async fn count_failure(
         &self,
         address: &str,
@@ -293,7 +292,7 @@ impl Cache {
         }
     }
 
-    /// The addresses that are shut out, those for longest yet first; so many at most.
+    /// Returns up to `most` addresses in lockout, the longest remaining lockout first.
     pub async fn lockouts(&self, most: usize) -> Result<Vec<Lockout>, CacheError> {
         match self {
             Self::Memory(memory) => Ok(memory.lockouts(most)),
@@ -301,7 +300,7 @@ impl Cache {
         }
     }
 
-    /// Lets an address in again and forgets its failures. Returns whether it was shut out.
+    /// Ends an address's lockout and forgets its failures. Returns whether it was shut out.
     pub async fn clear_lockout(&self, address: &str) -> Result<bool, CacheError> {
         match self {
             Self::Memory(memory) => Ok(memory.clear_lockout(address)),
@@ -309,7 +308,7 @@ impl Cache {
         }
     }
 
-    /// Counts a request whose caller was not found by [`Self::identify`].
+    /// Counts a request whose caller [`Self::identify`] did not find.
     pub async fn take(&self, bucket: Bucket<'_>, rate: Rate) -> Result<RateDecision, CacheError> {
         match self {
             Self::Memory(memory) => Ok(memory.take(bucket, rate)),
@@ -325,8 +324,8 @@ impl Cache {
         }
     }
 
-    /// Keeps a value that was computed after it was found absent, unless one was kept or dropped since, it is
-    /// longer than [`MAX_VALUE_BYTES`] or there is no room. Returns whether it did.
+    /// Keeps a computed value, unless another was kept or dropped since it was found absent, it is longer than
+    /// [`MAX_VALUE_BYTES`] or there is no room. Returns whether the value is kept.
     pub async fn keep_value(
         &self,
         name: &str,
@@ -343,8 +342,8 @@ impl Cache {
         }
     }
 
-    /// Drops a value, and what is being computed in its place: whoever found it absent before does not keep
-    /// theirs. `ttl` must outlast anyone who computes it.
+    /// Drops a value and invalidates every computation of it under way: a reader that found it absent before does not
+    /// keep its result. `ttl` must outlast any such computation.
     pub async fn drop_value(&self, name: &str, ttl: Duration) -> Result<(), CacheError> {
         match self {
             Self::Memory(memory) => {
@@ -355,8 +354,8 @@ impl Cache {
         }
     }
 
-    /// Has a value stand under a name, in the place of whatever did, unless it is longer than [`MAX_VALUE_BYTES`] or there
-    /// is no room: for what no reader computes, and the last one to write it knows best.
+    /// Keeps a value and replaces any earlier one, unless it is longer than [`MAX_VALUE_BYTES`] or there is no room.
+    /// Only for values that no reader computes: the last writer wins.
     pub async fn put_value(
         &self,
         name: &str,
@@ -375,7 +374,7 @@ impl Cache {
         }
     }
 
-    /// Tells other nodes that something is to be left alone for so long. Where there are none, nobody is told.
+    /// Announces to other nodes that a resource must pause for this time. Without other nodes, the call does nothing.
     pub async fn pause(&self, name: &str, time: Duration) -> Result<(), CacheError> {
         match self {
             Self::Memory(_) => Ok(()),
@@ -383,7 +382,7 @@ impl Cache {
         }
     }
 
-    /// Tells them that it need not be any more.
+    /// Announces to other nodes that the pause is over.
     pub async fn resume(&self, name: &str) -> Result<(), CacheError> {
         match self {
             Self::Memory(_) => Ok(()),
@@ -391,8 +390,8 @@ impl Cache {
         }
     }
 
-    /// For how long yet each of these is to be left alone, if it is: what nodes tell one another by [`Self::pause`]. `None`
-    /// where there are no other nodes.
+    /// Returns the time left of each resource's pause, if it has one, as nodes announced it by [`Self::pause`].
+    /// `None` without other nodes.
     pub async fn pauses(
         &self,
         names: &[Arc<str>],
@@ -403,7 +402,8 @@ impl Cache {
         }
     }
 
-    /// Tells other nodes that something has changed in the database. One that does not hear it looks there soon anyway.
+    /// Announces a change of the database to other nodes. A node that misses the announcement polls the database soon
+    /// anyway.
     pub async fn announce(&self) -> Result<(), CacheError> {
         match self {
             Self::Memory(_) => Ok(()),
@@ -411,7 +411,7 @@ impl Cache {
         }
     }
 
-    /// What nodes announce from now on, this one too.
+    /// Subscribes to announcements of all nodes from now on, this one included.
     pub fn announcements(&self) -> Announcements {
         Announcements(match self {
             Self::Memory(_) => None,
@@ -419,7 +419,7 @@ impl Cache {
         })
     }
 
-    /// Whether it answers.
+    /// Succeeds if the cache responds.
     pub async fn ping(&self) -> Result<(), CacheError> {
         match self {
             Self::Memory(_) => Ok(()),
@@ -428,11 +428,12 @@ impl Cache {
     }
 }
 
-/// What nodes announce.
+/// A subscription to announcements of nodes.
 pub struct Announcements(Option<RedisAnnouncements>);
 
 impl Announcements {
-    /// Waits for the next one; for ever where there are no other nodes. May be dropped and called again.
+    /// Waits for the next announcement; without other nodes, for ever. The future may be dropped and the method
+    /// called again.
     pub async fn next(&mut self) {
         match &mut self.0 {
             Some(announcements) => announcements.next().await,
@@ -442,25 +443,26 @@ impl Announcements {
 }
 
 impl Rate {
-    /// So many times a minute.
+    /// A rate of this many requests per minute.
     pub const fn per_minute(per_minute: NonZeroU32) -> Self {
         Self { per_minute }
     }
 
-    /// Microseconds from one to the next. Rounded up, so that never more than the rate pass.
+    /// Microseconds between two requests. Rounded up: never more requests than the rate pass.
     fn interval_us(self) -> u64 {
         60_000_000_u64.div_ceil(self.per_minute.get().into())
     }
 
-    /// What of it those may use up who are not known.
+    /// The share of an address's rate for unknown callers.
     fn of_strangers(self) -> u32 {
         self.per_minute.get().div_ceil(2)
     }
 
     /// Decides on a request by the generic cell rate algorithm, as in <https://brandur.org/rate-limiting>.
     ///
-    /// `most` is how many may come at once. `arrival_us` is when all that were allowed before would have arrived at
-    /// an even pace; the second value is what it becomes, if the request is counted. [`redis`]' scripts do the same.
+    /// `most` is the burst size. `arrival_us` is the time at which all allowed requests would have arrived at an even
+    /// pace; the second value returned is its successor if the request counts. The scripts of [`redis`] use the same
+    /// algorithm.
     fn decide(self, most: u32, arrival_us: Option<u64>, now_us: u64) -> (RateDecision, u64) {
         let interval = self.interval_us();
         let burst = interval * u64::from(most);

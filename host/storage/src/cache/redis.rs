@@ -1,15 +1,16 @@
 //! The cache in Redis, behind a breaker.
 //!
-//! One connection carries all commands. When it fails, it is taken away: commands are refused at once,
-//! while a task in the background tries to connect anew and to write, four times a second. That task
-//! also tries a connection that nobody uses, so that an idle gateway notices as well.
+//! One connection carries all commands. If it fails, weir drops it: commands are refused at once, while a background
+//! task tries to reconnect and write, four times a second. The task also pings an idle connection, so that an idle
+//! gateway notices an outage as well.
 //!
-//! What must be atomic is a script, in `scripts/`. One Redis, not a cluster: a script finds the user's
-//! bucket in the record. Redis must not evict what has not expired (`maxmemory-policy noeviction`, or
-//! enough memory), or counts and lockouts are forgotten.
+//! Every atomic operation is a script in `scripts/`. The cache needs one Redis, not a cluster: a script finds the
+//! user's bucket in the record. Redis must not evict unexpired keys (`maxmemory-policy noeviction`, or enough
+//! memory), or the cache loses counts and lockouts.
 //!
-//! Whoever connects compares the server's own id, which another server has after a failover and every server after a restart,
-//! with the one that began the epoch, and begins another one if they differ. After a flush, the next request does.
+//! After connecting, a node compares the server's own id with the id that began the epoch. The id changes on a
+//! failover and on every restart of a server; a different id begins another epoch. After a flush, the next request
+//! begins one.
 
 use std::fmt;
 use std::sync::{Arc, PoisonError, RwLock, Weak};
@@ -33,22 +34,22 @@ use super::{
 use crate::ids;
 use crate::secrets::SecretUrl;
 
-/// How long a command may take by default, with the loading of its script.
+/// Default time limit of a command, including the loading of its script.
 pub(super) const TIMEOUT: Duration = Duration::from_millis(250);
 
-/// How often Redis is tried while it does not answer.
+/// Time between two attempts to connect during an outage.
 const PROBE_EVERY: Duration = Duration::from_millis(250);
 
-/// How often it is tried while it does.
+/// Time between two pings of an idle connection.
 const CHECK_EVERY: Duration = Duration::from_secs(1);
 
-/// How long it may take to answer for the first time.
+/// Time limit for the first response.
 const START_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Commands that wait to be sent; more wait for those. The library's 50 are a queue under load.
+/// Queue of commands to be sent; further commands wait for room. The library's default of 50 fills up under load.
 const SEND_QUEUE: usize = 1_024;
 
-/// What every key begins with.
+/// Prefix of every key.
 const NAMESPACE: &str = "weir:";
 
 /// The cache in Redis. Cheap to clone.
@@ -60,7 +61,7 @@ pub struct RedisCache {
 
 struct RedisState {
     url: SecretUrl,
-    /// How long a command may take.
+    /// Time limit of a command.
     timeout: Duration,
     client: Client,
     /// `None` while the breaker is open.
@@ -76,12 +77,12 @@ struct RedisState {
     replace_versioned: Script,
 }
 
-/// A connection and which one it is, so that a late failure of one does not take away the next.
+/// A connection and its number: a late failure of one connection does not drop the next.
 #[derive(Clone)]
 struct Numbered {
     number: u64,
     connection: MultiplexedConnection,
-    /// What the server calls itself.
+    /// The server's own id.
     server: Arc<str>,
 }
 
@@ -275,7 +276,7 @@ impl RedisCache {
             None => Ok(Cached::Absent(Absence(0))),
             Some([VALUE, value @ ..]) => Ok(Cached::Found(value.to_owned())),
             Some(mark) => read_mark(mark).map(Cached::Absent).ok_or_else(|| {
-                tracing::error!("a value in Redis is none of ours");
+                tracing::error!("a value in Redis is not in weir's format");
                 CacheError::Unexpected
             }),
         }
@@ -335,7 +336,7 @@ impl RedisCache {
         &self,
         names: &[Arc<str>],
     ) -> Result<Vec<Option<Duration>>, CacheError> {
-        // The library takes a pipe of nothing for an outage.
+        // The library treats an empty pipeline as an outage.
         if names.is_empty() {
             return Ok(Vec::new());
         }
@@ -346,7 +347,7 @@ impl RedisCache {
         let left_ms: Vec<i64> = self
             .call(async |connection| commands.query_async(connection).await)
             .await?;
-        // Negative for one that is not there.
+        // Redis returns a negative number for a missing key.
         let left = |ms: i64| u64::try_from(ms).ok().map(Duration::from_millis);
         Ok(left_ms.into_iter().map(left).collect())
     }
@@ -362,7 +363,7 @@ impl RedisCache {
             .await
     }
 
-    /// A value with its version, which stands before it.
+    /// Returns a value and the version stored before it.
     pub(crate) async fn find_versioned(
         &self,
         name: &str,
@@ -376,7 +377,7 @@ impl RedisCache {
             return Ok(None);
         };
         let Some((version, value)) = found.split_first_chunk() else {
-            tracing::error!("a value in Redis is none of ours");
+            tracing::error!("a value in Redis is not in weir's format");
             return Err(CacheError::Unexpected);
         };
         Ok(Some((u64::from_be_bytes(*version), value.to_owned())))
@@ -439,7 +440,7 @@ impl RedisCache {
     }
 }
 
-/// A subscription to what nodes announce, on a connection of its own.
+/// A subscription to announcements of nodes, on a connection of its own.
 pub struct RedisAnnouncements {
     client: Client,
     subscription: Option<PubSubStream>,
@@ -451,7 +452,7 @@ impl RedisAnnouncements {
             let Some(subscription) = &mut self.subscription else {
                 match self.subscribe().await {
                     Ok(subscription) => self.subscription = Some(subscription),
-                    // The breaker tells of it; nobody relies on what is announced.
+                    // The breaker logs the outage, and no code depends on an announcement.
                     Err(_) => tokio::time::sleep(CHECK_EVERY).await,
                 }
                 continue;
@@ -503,7 +504,7 @@ impl RedisState {
         })
     }
 
-    /// Runs a command, or refuses it at once while the breaker is open.
+    /// Runs a command; while the breaker is open, refuses it at once.
     async fn call<T>(
         &self,
         command: impl AsyncFnOnce(&mut MultiplexedConnection) -> RedisResult<T>,
@@ -529,11 +530,11 @@ impl RedisState {
         }
     }
 
-    /// Connects, and shows that it is one that can be written to: a replica would answer as well.
+    /// Connects and proves that the server accepts writes: a read-only replica would respond as well.
     async fn connect(&self) -> RedisResult<(MultiplexedConnection, Arc<str>)> {
         let config = AsyncConnectionConfig::new()
             .set_pipeline_buffer_size(SEND_QUEUE)
-            // The time-outs are around whole calls, and there are no others.
+            // The time-outs cover complete calls; the library's own are off.
             .set_connection_timeout(None)
             .set_response_timeout(None);
         in_time(self.timeout, async {
@@ -554,7 +555,8 @@ impl RedisState {
                 .await;
             let info = match info {
                 Err(error) if is_outage(&error) => return Err(error),
-                // Not everybody may ask. Then a flush begins another epoch, and a failover does only if it loses the number.
+                // Access rules may forbid `INFO`. Then a flush begins another epoch, and a failover does so only if
+                // it loses the number.
                 info => info.unwrap_or_default(),
             };
             let mut look = self.look_at_epoch.prepare_invoke();
@@ -582,7 +584,7 @@ impl RedisState {
         }
     }
 
-    /// What the server calls itself that is connected to; empty while none is.
+    /// Returns the id of the connected server; empty without a connection.
     fn server(&self) -> Arc<str> {
         self.get()
             .map_or_else(Arc::default, |numbered| numbered.server)
@@ -633,7 +635,7 @@ async fn keep_connected(shared: Weak<RedisState>) {
                 tracing::info!(redis = %shared.url, "Redis answers again");
             }
             Err(error) => {
-                // Once for each reason: that the password is wrong now must not hide behind the outage.
+                // Each reason is logged once: a wrong password must not hide behind the outage.
                 let why = error.to_string();
                 if why != last_failure {
                     tracing::warn!(redis = %shared.url, %error, "Redis still does not answer");
@@ -645,7 +647,7 @@ async fn keep_connected(shared: Weak<RedisState>) {
     }
 }
 
-/// What a server calls itself since its start, by its `INFO server`; empty if it does not say.
+/// Returns the id that a server has had since its start, from its `INFO server`; empty if absent.
 fn server_id(info: &str) -> &str {
     let mut lines = info.lines();
     let id = lines.find_map(|line| line.strip_prefix("run_id:"));
@@ -661,8 +663,8 @@ async fn in_time<T>(time: Duration, call: impl Future<Output = RedisResult<T>>) 
     }
 }
 
-/// Whether other commands would fail as well. A command that is refused for what it is must not open
-/// the breaker for all.
+/// Returns whether other commands would fail as well. A command refused for its own sake must not open the breaker
+/// for all.
 fn is_outage(error: &RedisError) -> bool {
     matches!(
         error.kind(),
@@ -680,7 +682,7 @@ fn announcement_channel() -> String {
     format!("{NAMESPACE}changes")
 }
 
-/// The number of the epoch, and the server's own id.
+/// Key of the epoch's number and the server's own id.
 fn epoch_key() -> String {
     format!("{NAMESPACE}epoch")
 }
@@ -693,12 +695,12 @@ fn failures_key(address: &str) -> String {
     format!("{NAMESPACE}failures:{address}")
 }
 
-/// The addresses that are shut out, by the time of their return.
+/// Key of the addresses in lockout, sorted by the end of their lockout.
 fn lockouts_key() -> String {
     format!("{NAMESPACE}lockouts")
 }
 
-/// The addresses that have failures and are not shut out, by the time of the last one.
+/// Key of the addresses with failures but without lockout, sorted by the last failure.
 fn failing_key() -> String {
     format!("{NAMESPACE}failing")
 }
@@ -733,10 +735,10 @@ fn value_key(name: &str) -> String {
     format!("{NAMESPACE}value:{name}")
 }
 
-/// What a value begins with.
+/// First byte of a value.
 const VALUE: u8 = b'v';
 
-/// What stands in the place of a value that was dropped: a number like no other node's. Empty for none.
+/// Mark in the place of a dropped value: a number unlike any other node's. Empty if nothing was dropped.
 fn mark(absence: Absence) -> String {
     match absence {
         Absence(0) => String::new(),
@@ -749,8 +751,8 @@ fn read_mark(mark: &[u8]) -> Option<Absence> {
     number.parse().ok().map(Absence)
 }
 
-/// A record as the script reads it: requests per minute (0 without a limit), bytes of the user's id,
-/// that id, and the payload. Never empty, which is what the script says of a record that is buried.
+/// Packs a record for the script: requests per minute (0 without a limit), bytes of the user's id, that id, and the
+/// payload. The result is never empty, since the script returns an empty string for a revoked record.
 fn pack(record: &Record) -> Vec<u8> {
     let limit = record.rate.map_or(0, |rate| rate.per_minute.get());
     let mut packed = format!("{limit} {} {}", record.user_id.len(), record.user_id).into_bytes();
@@ -770,7 +772,7 @@ fn unpack(packed: &[u8]) -> Option<Record> {
     })
 }
 
-/// A decision as scripts return it.
+/// A rate decision as scripts return it.
 type Decided = (u8, u32, u32, u64, u64);
 
 fn decision((allowed, limit, remaining, reset_us, retry_us): Decided) -> RateDecision {

@@ -1,8 +1,8 @@
-//! Connections that statements are run on, each statement against the clock.
+//! Connections with a time limit on each statement.
 //!
-//! sqlx bounds the wait for a connection, but not for an answer: a server that is stopped or cut off
-//! would hold a request for as long as TCP does not give it up. So these stand before sqlx's own pool and transaction
-//! as executors, and no caller can forget the time-out.
+//! sqlx bounds the wait for a connection, but not for a response: a stopped or unreachable server would hold a
+//! request until TCP gives up. These executors therefore wrap sqlx's own pool and transaction, and no caller can
+//! forget the time-out.
 
 use std::future::Future;
 use std::io;
@@ -23,12 +23,12 @@ use super::write_turn::{WriteTurn, WriteTurnGuard};
 #[derive(Debug, Clone)]
 pub struct Connections {
     pool: AnyPool,
-    /// What must be had to use them, in SQLite.
+    /// The write turn that SQLite's writers need.
     turn: Option<WriteTurn>,
     timeouts: Timeouts,
 }
 
-/// A transaction; `&mut Transaction` is an executor. Rolled back when dropped, before the turn goes on.
+/// A transaction; `&mut Transaction` is an executor. On drop it rolls back before it releases the turn.
 #[derive(Debug)]
 pub struct Transaction {
     inner: sqlx::Transaction<'static, Any>,
@@ -36,7 +36,7 @@ pub struct Transaction {
     _turn: Option<WriteTurnGuard>,
 }
 
-/// A transaction that reads and takes its time; `&mut *snapshot` is an executor.
+/// A read-only transaction without a time limit; `&mut *snapshot` is an executor.
 #[derive(Debug)]
 pub struct Snapshot(Transaction);
 
@@ -67,7 +67,8 @@ impl Connections {
         })
     }
 
-    /// The pool itself is patient, for the sake of the start. The turn is to be dropped after the connection.
+    /// Acquires a connection in time. The pool itself waits longer, for the sake of the start. The turn must be
+    /// dropped after the connection.
     async fn acquire(&self) -> sqlx::Result<(Option<WriteTurnGuard>, PoolConnection<Any>)> {
         let acquired = async {
             let turn = match &self.turn {
@@ -91,14 +92,14 @@ impl Connections {
 }
 
 impl Transaction {
-    /// Commits. After an error it may have been committed or not: the answer was lost, not the deed.
+    /// Commits. After an error the transaction may be committed or not: only the response is lost.
     pub async fn commit(self) -> sqlx::Result<()> {
         in_time(self.timeout, self.inner.commit()).await
     }
 }
 
 impl Snapshot {
-    /// Ends it; dropped, it ends a moment later.
+    /// Rolls back now; a drop rolls back a moment later.
     pub async fn rollback(self) -> sqlx::Result<()> {
         self.0.inner.rollback().await
     }
@@ -118,7 +119,7 @@ impl DerefMut for Snapshot {
     }
 }
 
-/// A time-out is an I/O error to the caller, as a lost connection would be.
+/// Runs a future with the time limit. A time-out becomes an I/O error, as a lost connection would.
 async fn in_time<T>(
     timeout: Duration,
     statement: impl Future<Output = sqlx::Result<T>>,
@@ -127,15 +128,15 @@ async fn in_time<T>(
         Ok(outcome) => outcome,
         Err(_) => Err(sqlx::Error::Io(io::Error::new(
             io::ErrorKind::TimedOut,
-            "the database did not answer in time",
+            "the database did not respond in time",
         ))),
     }
 }
 
 type Step = Either<AnyQueryResult, AnyRow>;
 
-/// All rows are read before the first one is handed on: the time-out is for the database and not for
-/// what the caller does between two rows.
+/// Reads all rows before it returns the first: the time limit is for the database and not for the caller's work
+/// between two rows.
 fn steps<'e>(
     timeout: Duration,
     statement: impl Future<Output = sqlx::Result<Vec<Step>>> + Send + 'e,

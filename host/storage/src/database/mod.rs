@@ -1,13 +1,13 @@
-//! The database: connections to read with and connections to write with, over `sqlx::Any`.
+//! The database: read connections and write connections, over `sqlx::Any`.
 //!
-//! SQLite unless the URL names PostgreSQL. The SQL is the same for both wherever it can be; where it
-//! cannot, ask [`Database::dialect`].
+//! The database is SQLite unless the URL names PostgreSQL. Both share their SQL if possible; otherwise, ask
+//! [`Database::dialect`].
 //!
-//! **Invariant:** nothing waits long. A connection is there within 250 ms and a statement is done within
-//! a second, or the caller has an error: a stuck database must not become a queue. Nothing is tried
-//! again, since whoever asked knows better whether that is safe.
+//! **Invariant:** no request waits long. A connection is ready within 250 ms and a statement is done within 1 s, or
+//! the caller gets an error: a stuck database must not become a queue. This crate never retries, since only the
+//! caller knows whether a retry is safe.
 //!
-//! **Invariant:** neither an error nor a log line holds the URL's password.
+//! **Invariant:** neither an error nor a log line contains the URL's password.
 //!
 //! To add a migration, see `migrations/README.md`.
 
@@ -30,12 +30,12 @@ pub use self::time::DatabaseClock;
 pub use self::write_turn::{Native, WriteTurn};
 use crate::secrets::SecretUrl;
 
-/// How long requests wait for a database.
+/// Time limits of requests on a database.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Timeouts {
-    /// For a connection. sqlx would wait for 30 s.
+    /// Wait for a connection. sqlx's default is 30 s.
     pub acquire: Duration,
-    /// For a statement, the wait for a connection included.
+    /// A statement, including the wait for a connection.
     pub statement: Duration,
 }
 
@@ -49,14 +49,14 @@ impl Default for Timeouts {
     }
 }
 
-/// How long a connection may take when the database is opened. Nobody waits for it as a request would,
-/// and one given up early would be begun anew, for ever where connecting is slow.
+/// Time limit of a connection while the database is opened. No request waits for it. With a shorter limit, a slow
+/// connection would be abandoned and begun anew for ever.
 const START_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Number, name and SQL of each migration, in order; `build.rs` makes the lists.
 type Migrations = [(i64, &'static str, &'static str)];
 
-/// A database, its schema up to date. Cheap to clone.
+/// A database with an up-to-date schema. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Database {
     dialect: SqlDialect,
@@ -66,7 +66,7 @@ pub struct Database {
     checkpoints: Option<Arc<sqlite::Checkpoints>>,
 }
 
-/// Which SQL the database speaks.
+/// The SQL dialect of the database.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SqlDialect {
     /// SQLite.
@@ -76,7 +76,7 @@ pub enum SqlDialect {
 }
 
 impl SqlDialect {
-    /// The dialect behind a URL; the error says which there are.
+    /// Returns the dialect for a URL; the error lists the supported schemes.
     pub fn of(url: &SecretUrl) -> anyhow::Result<Self> {
         match url.scheme() {
             "sqlite" => Ok(Self::Sqlite),
@@ -87,15 +87,15 @@ impl SqlDialect {
 }
 
 impl Database {
-    /// Opens a database and brings its schema up to date; any number of processes may do so at once.
+    /// Opens a database and updates its schema; any number of processes may do so at once.
     ///
-    /// `sqlite:PATH` is a file, made if it is not there; `sqlite::memory:` lives as long as this does;
-    /// `postgres://USER:PASSWORD@HOST/NAME` is a database that exists.
+    /// `sqlite:PATH` is a file, created if absent; `sqlite::memory:` lives as long as this value;
+    /// `postgres://USER:PASSWORD@HOST/NAME` is an existing database.
     pub async fn open(url: &SecretUrl) -> anyhow::Result<Self> {
         Self::open_with(url, Timeouts::default()).await
     }
 
-    /// The same, for those who wait longer or less long.
+    /// Opens a database as [`Self::open`] does, with other time limits.
     pub async fn open_with(url: &SecretUrl, timeouts: Timeouts) -> anyhow::Result<Self> {
         sqlx::any::install_default_drivers();
         match SqlDialect::of(url)? {
@@ -105,7 +105,7 @@ impl Database {
         .with_context(|| format!("opening the database {url}"))
     }
 
-    /// Reaches for a database without changing anything, and says what came of it.
+    /// Connects to a database without changing it, and returns a description of its state.
     pub async fn probe(url: &SecretUrl) -> anyhow::Result<String> {
         sqlx::any::install_default_drivers();
         match SqlDialect::of(url)? {
@@ -114,21 +114,21 @@ impl Database {
         }
     }
 
-    /// Connections to read with.
+    /// Returns the read connections.
     pub fn reader(&self) -> &Connections {
         &self.reader
     }
 
-    /// Connections to write a single statement with. For more than one, see [`Self::begin`].
+    /// Returns the write connections for single statements. For more than one statement, see [`Self::begin`].
     ///
-    /// Not for a statement with `RETURNING`: of one outside a transaction, sqlx stops at the first row, SQLite commits
-    /// when the statement is reset after that, and an error in it is lost.
+    /// Never use it for a statement with `RETURNING`: outside a transaction, sqlx stops at the first row, SQLite
+    /// commits when the statement is reset afterwards, and an error of the commit is lost.
     pub fn writer(&self) -> &Connections {
         &self.writer
     }
 
-    /// Keeps bytes under a number, unless there are some, and returns those that are there: `keep` inserts or does
-    /// nothing, `read` reads.
+    /// Keeps bytes under a number unless some exist, and returns the stored bytes: `keep` inserts or does nothing,
+    /// `read` reads.
     pub async fn keep_first(
         &self,
         keep: &'static str,
@@ -148,22 +148,22 @@ impl Database {
             .await
     }
 
-    /// Begins a transaction that may write. Dropped without a commit, it is rolled back.
+    /// Begins a transaction that may write. A drop without a commit rolls it back.
     ///
-    /// In SQLite it is the only one from here on. In PostgreSQL, lock the rows that it reads and then
+    /// SQLite runs one such transaction at a time. In PostgreSQL, lock the rows that the transaction reads and then
     /// writes with `SELECT … ORDER BY … FOR UPDATE`.
     pub async fn begin(&self) -> sqlx::Result<Transaction> {
         self.writer
             .begin(match self.dialect {
-                // A deferred one that reads and then writes fails at once when another has written.
+                // A deferred transaction that reads and then writes fails at once if another has written in between.
                 SqlDialect::Sqlite => "BEGIN IMMEDIATE",
                 SqlDialect::Postgres => "BEGIN",
             })
             .await
     }
 
-    /// Begins a transaction that only reads, all of it as of one moment, and takes the time that it needs:
-    /// for operators and administrators, who look at everything. Not for other requests.
+    /// Begins a read-only transaction on one snapshot without a time limit, for the complete reads of operators and
+    /// administrators. Other requests must not use it.
     pub async fn snapshot(&self) -> sqlx::Result<Snapshot> {
         let statement = match self.dialect {
             SqlDialect::Sqlite => "BEGIN",
@@ -176,27 +176,27 @@ impl Database {
         Ok(snapshot)
     }
 
-    /// Which SQL it speaks.
+    /// Returns the SQL dialect.
     pub fn dialect(&self) -> SqlDialect {
         self.dialect
     }
 
-    /// Whether the database answers.
+    /// Returns whether the database responds.
     pub async fn is_reachable(&self) -> bool {
         self.reader.execute("SELECT 1").await.is_ok()
     }
 
-    /// In SQLite, what a transaction of many small statements is run on.
+    /// Returns SQLite's write turn, for transactions of many small statements.
     pub fn write_turn(&self) -> Option<&WriteTurn> {
         self.turn.as_ref()
     }
 
-    /// Whether [`Self::close`] was called.
+    /// Returns whether [`Self::close`] was called.
     pub fn is_closed(&self) -> bool {
         self.writer.is_closed()
     }
 
-    /// Closes all connections; what was committed is on disk already.
+    /// Closes all connections; commits are already on disk.
     pub async fn close(&self) {
         if let Some(checkpoints) = &self.checkpoints {
             checkpoints.stop().await;
@@ -209,7 +209,7 @@ impl Database {
     }
 }
 
-/// Whether an error says that the database is away or overloaded, rather than that the statement is wrong.
+/// Returns whether an error shows an unreachable or overloaded database, rather than a wrong statement.
 pub fn is_outage(error: &sqlx::Error) -> bool {
     match error {
         sqlx::Error::Io(_)
@@ -218,8 +218,9 @@ pub fn is_outage(error: &sqlx::Error) -> bool {
         | sqlx::Error::PoolClosed
         | sqlx::Error::WorkerCrashed
         | sqlx::Error::Protocol(_) => true,
-        // Malformed data, violated constraints, syntax (PostgreSQL's classes 22, 23 and 42; SQLite's
-        // codes for the same). All else is its trouble: cancelled, out of room, shutting down, busy.
+        // Malformed data, violated constraints, syntax (PostgreSQL's classes 22, 23 and 42; SQLite's codes for the
+        // same) are the statement's fault. All other codes are an outage: cancelled, out of room, shutting down,
+        // busy.
         sqlx::Error::Database(error) => {
             let code = error.code().unwrap_or_default();
             let is_sqlite_mistake = ["1", "19", "20", "25"].contains(&&*code)
@@ -235,7 +236,7 @@ pub fn is_outage(error: &sqlx::Error) -> bool {
     }
 }
 
-/// Takes a step of a start, again while the pool has no connection for it: nobody waits for it as a request would.
+/// Runs a step of the start and retries while the pool has no connection: no request waits for it.
 pub async fn at_start<T, F: Future<Output = sqlx::Result<T>>>(
     step: impl Fn() -> F,
 ) -> sqlx::Result<T> {
@@ -248,8 +249,7 @@ pub async fn at_start<T, F: Future<Output = sqlx::Result<T>>>(
     }
 }
 
-/// Opens a pool's first connections and waits until they are there to be used, so that the first
-/// requests need not wait for new ones.
+/// Opens a pool's first connections and waits until they are usable: the first requests need not wait for new ones.
 async fn warm(pool: &AnyPool, connections: usize) -> sqlx::Result<()> {
     let mut opened = Vec::with_capacity(connections);
     for _ in 0..connections {
@@ -279,7 +279,7 @@ async fn migrate(
             )
         })
         .collect();
-    // `run` would do, but for a compiler that cannot see that its future may change threads.
+    // `run` would be simpler, but the compiler cannot see that its future is `Send`.
     Migrator::with_migrations(migrations)
         .run_direct(None, connection, false)
         .await

@@ -1,4 +1,4 @@
-//! PostgreSQL: a pool to read with, a pool to write with, and what the server enforces for us.
+//! PostgreSQL: a read pool, a write pool, and the limits that the server enforces.
 
 use std::io;
 use std::sync::Arc;
@@ -15,23 +15,23 @@ use crate::secrets::SecretUrl;
 
 const MIGRATIONS: &Migrations = include!(concat!(env!("OUT_DIR"), "/migrations_postgres.rs"));
 
-/// Connections of one process: with both, six nodes fit into PostgreSQL's default of 100.
+/// Connections of one process: with both pools, six nodes fit into PostgreSQL's default of 100.
 const READERS: u32 = 8;
 const WRITERS: u32 = 8;
 
-/// How long a server that refuses connections may take to start.
+/// Time limit for the start of a server that refuses connections.
 const SERVER_STARTS_WITHIN: Duration = Duration::from_secs(10);
 
-/// Connections of each pool that are there before they are needed.
+/// Connections of each pool that are opened before any request needs them.
 const KEPT_WARM: u32 = 2;
 
-/// A connection that nobody has used for this long is tried before it is trusted. Trying it every time,
-/// as sqlx does by default, would double what each statement waits.
+/// Idle time after which a connection is pinged before use. A ping every time, sqlx's default, would double each
+/// statement's latency.
 const TRUSTED: Duration = Duration::from_secs(1);
 
-/// The server gives up on a statement when we do, so that what was abandoned does not go on, and on a
-/// transaction whose process is gone, so that its row locks do not stay. What it merely remarks, such as that a table is
-/// there already, nobody needs to read.
+/// Settings of a session. The server cancels a statement at the client's time limit, so abandoned work stops; it also
+/// ends the transaction of a dead process, so its row locks do not stay. Notices, such as that a table exists
+/// already, are off.
 fn session(statement: Duration) -> String {
     format!(
         "SET client_min_messages = warning; SET statement_timeout = {}; \
@@ -40,8 +40,7 @@ fn session(statement: Duration) -> String {
     )
 }
 
-/// Parameters that sqlx understands. It logs others with their values, which may be secrets in a name
-/// mistyped.
+/// Parameters that sqlx understands. sqlx logs others with their values, which may be secrets under a mistyped name.
 const PARAMETERS: &[&str] = &[
     "application_name",
     "dbname",
@@ -86,8 +85,8 @@ pub(super) async fn probe(url: &SecretUrl) -> anyhow::Result<String> {
     Ok("reached".into())
 }
 
-/// Waits for a server that is starting, as it may with this process. What keeps it from answering is said at once and,
-/// if it goes on, is the error: a pool would speak of its own time-out.
+/// Waits for a server that starts at the same time as this process. The cause of the failure is logged at once and,
+/// if it persists, is the error: a pool would report only its own time-out.
 async fn wait_for_server(options: &AnyConnectOptions) -> anyhow::Result<()> {
     let until = Instant::now() + SERVER_STARTS_WITHIN;
     let mut warned = false;
@@ -100,7 +99,7 @@ async fn wait_for_server(options: &AnyConnectOptions) -> anyhow::Result<()> {
             return Err(error.into());
         }
         if !warned {
-            tracing::warn!(%error, "the database does not answer; trying for {} s", SERVER_STARTS_WITHIN.as_secs());
+            tracing::warn!(%error, "the database does not respond; retrying for {} s", SERVER_STARTS_WITHIN.as_secs());
             warned = true;
         }
         tokio::time::sleep(Duration::from_millis(250)).await;
@@ -109,12 +108,12 @@ async fn wait_for_server(options: &AnyConnectOptions) -> anyhow::Result<()> {
 
 async fn connect(options: &AnyConnectOptions) -> sqlx::Result<AnyConnection> {
     let connecting = AnyConnection::connect_with(options);
-    let too_late = || io::Error::new(io::ErrorKind::TimedOut, "the database does not answer");
+    let too_late = || io::Error::new(io::ErrorKind::TimedOut, "the database does not respond");
     let connected = tokio::time::timeout(START_TIMEOUT, connecting).await;
     connected.unwrap_or_else(|_| Err(too_late().into()))
 }
 
-/// Whether nobody listens yet, or the server says itself that it is starting: `cannot_connect_now`.
+/// Returns whether no server listens yet, or the server reports that it is starting: `cannot_connect_now`.
 fn is_starting(error: &sqlx::Error) -> bool {
     match error {
         sqlx::Error::Io(error) => error.kind() == io::ErrorKind::ConnectionRefused,
@@ -123,8 +122,8 @@ fn is_starting(error: &sqlx::Error) -> bool {
     }
 }
 
-/// sqlx takes an advisory lock around migrations. Whoever waits for it, or for a large table to be
-/// changed, needs longer than a request may; the connection is not used for those again.
+/// Migrates without the requests' time limit. sqlx takes an advisory lock around migrations; a wait for it, or for
+/// the change of a large table, takes longer than a request may. The connection is not used for requests again.
 async fn migrate_patiently(writer: &AnyPool) -> anyhow::Result<()> {
     let mut connection = writer.acquire().await?;
     connection.execute("SET statement_timeout = 0").await?;
@@ -134,17 +133,14 @@ async fn migrate_patiently(writer: &AnyPool) -> anyhow::Result<()> {
 }
 
 fn connect_options(url: &SecretUrl) -> anyhow::Result<AnyConnectOptions> {
-    // The parser's error says what is wrong and never quotes the URL.
+    // The parser's error names the fault and never quotes the URL.
     let mut parsed = url::Url::parse(url.expose()).context("`database_url` is not a URL")?;
     let (known, unknown): (Vec<_>, Vec<_>) = parsed
         .query_pairs()
         .into_owned()
         .partition(|(name, _)| PARAMETERS.contains(&&**name) || name.starts_with("options["));
     for (name, _) in unknown {
-        tracing::warn!(
-            parameter = name,
-            "`database_url`: this parameter is not understood"
-        );
+        tracing::warn!(parameter = name, "`database_url`: unknown parameter");
     }
     parsed.set_query(None);
     if !known.is_empty() {
@@ -179,8 +175,8 @@ fn pool(connections: u32, read_only: bool, statement: Duration) -> AnyPoolOption
                 Ok(true)
             })
         })
-        // sqlx waits for a used connection's last answer before it is free again, without end. One that
-        // was cut off would be missing from the pool for as long as TCP waits.
+        // sqlx waits without limit for a used connection's last response before the connection is free again. An
+        // unreachable connection would be missing from the pool until TCP gives up.
         .after_release(move |connection, _| {
             Box::pin(async move {
                 tokio::time::timeout(statement, connection.ping())

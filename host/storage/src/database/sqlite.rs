@@ -1,7 +1,7 @@
-//! SQLite: connections that write, one at a time, a few that read, and one that writes the log back into the file.
+//! SQLite: one writer at a time, a few readers, and a connection that moves the log into the file.
 //!
-//! A commit is on disk when it returns: WAL with `synchronous=FULL`. Checkpoints happen on a connection
-//! of their own, so that commits wait for one only where the log has become long, and then for its end.
+//! A commit is on disk when it returns: WAL with `synchronous=FULL`. Checkpoints use a connection of their own: a
+//! commit waits for a checkpoint only if the log has become long, and then only for its end.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -31,16 +31,16 @@ const WRITER: &str = "PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; \
 
 const READER: &str = "PRAGMA busy_timeout = 200; PRAGMA query_only = ON";
 
-/// A checkpoint that truncates the log keeps writers out while it waits for readers: for less than a
-/// writer is ready to wait.
+/// A truncating checkpoint keeps writers out while it waits for readers. Its wait is shorter than a writer's time
+/// limit.
 const CHECKPOINTER: &str = "PRAGMA synchronous = FULL; PRAGMA busy_timeout = 50; \
                             PRAGMA wal_autocheckpoint = 0";
 
-/// While the log is moved the disk is slow to commit: so it is moved seldom.
+/// Time between checkpoints. The disk commits slowly during a checkpoint, so checkpoints are rare.
 const CHECKPOINT_EVERY: Duration = Duration::from_secs(2);
 
-/// Pages of 4 KiB from which on the log is long: writers wait until all of it is moved, and it is cut to nothing if
-/// readers that overlap without a gap keep it from being begun anew.
+/// Length of a long log, in pages of 4 KiB. Beyond it, writers wait until all of the log is moved. If overlapping
+/// readers keep the log from beginning anew, it is truncated.
 const LOG_PAGES: i64 = 16 << 10;
 
 pub(super) async fn open(url: &SecretUrl, timeouts: Timeouts) -> anyhow::Result<Database> {
@@ -52,14 +52,14 @@ pub(super) async fn open(url: &SecretUrl, timeouts: Timeouts) -> anyhow::Result<
         None => None,
     };
     let writer = pool(1, WRITER)
-        // An in-memory database is gone with its connections.
+        // An in-memory database ends with its connections.
         .min_connections(u32::from(file.is_none()))
         .connect_lazy_with(options.clone());
     let mut connection = writer.acquire().await?;
     migrate(&mut connection, MIGRATIONS).await?;
     let path = match &in_memory {
         Some(name) => name.clone(),
-        // As sqlx has understood the URL.
+        // The path as sqlx parsed it from the URL.
         None => {
             sqlx::query_scalar("SELECT file FROM pragma_database_list WHERE name = 'main'")
                 .fetch_one(&mut *connection)
@@ -79,7 +79,7 @@ pub(super) async fn open(url: &SecretUrl, timeouts: Timeouts) -> anyhow::Result<
             Some(checkpoints.into()),
         )
     } else {
-        // Without a log, whoever reads keeps others from writing, too.
+        // Without a log, a reader blocks writers, too.
         (
             Connections::new(writer.clone(), Some(turn.clone()), timeouts),
             None,
@@ -99,7 +99,7 @@ pub(super) fn probe(url: &SecretUrl) -> anyhow::Result<String> {
         return Ok("in memory".into());
     };
     if !file.exists() {
-        return Ok("not there yet; a gateway makes it".into());
+        return Ok("the file does not exist yet; a gateway creates it".into());
     }
     let read_only = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let native = rusqlite::Connection::open_with_flags(&file, read_only)?;
@@ -107,9 +107,9 @@ pub(super) fn probe(url: &SecretUrl) -> anyhow::Result<String> {
     Ok("reached".into())
 }
 
-/// A name for a database in memory that more than one connection can open: what `memdb` knows under a name
-/// that begins with `/` belongs to the process, under any other to the connection. A shared cache would do the
-/// same, but for locks of its own on tables, for which nobody waits.
+/// Returns a name for an in-memory database that several connections can open. `memdb` shares a database within the
+/// process if its name begins with `/`; other names belong to one connection. A shared cache would also work, but its
+/// table locks fail without a wait.
 fn in_memory_name() -> String {
     static OPENED: AtomicU64 = AtomicU64::new(0);
     format!("/weir-{}", OPENED.fetch_add(1, Ordering::Relaxed))
@@ -148,7 +148,7 @@ fn pool(connections: u32, pragmas: &'static str) -> AnyPoolOptions {
         })
 }
 
-/// The task that moves what was committed from the log into the file.
+/// The task that moves commits from the log into the file.
 #[derive(Debug)]
 pub(super) struct Checkpoints {
     pool: AnyPool,
@@ -181,14 +181,14 @@ async fn checkpoint_for_ever(pool: AnyPool, turn: WriteTurn) {
     }
 }
 
-/// While others write. Once the log is long, its end is moved in a turn of its own, so that it is written from the beginning
-/// again. Writers wait for the disk then, so what is left until then must be little.
+/// Checkpoints while others write. Once the log is long, its end is moved in a write turn, so that the log begins
+/// anew. Writers wait for the disk during that turn, so little must be left by then.
 async fn checkpoint(pool: &AnyPool, turn: &WriteTurn) -> sqlx::Result<()> {
     let (pages, _) = move_log(pool).await?;
     if pages < LOG_PAGES {
         return Ok(());
     }
-    // What has come during the first, and then during that.
+    // Two passes: the second moves the commits that arrived during the first.
     for _ in 0..2 {
         move_log(pool).await?;
     }
@@ -200,28 +200,29 @@ async fn checkpoint(pool: &AnyPool, turn: &WriteTurn) -> sqlx::Result<()> {
     Ok(())
 }
 
-/// Moves what it can without waiting for anybody; returns how many pages the log has, and how many of them are moved.
+/// Moves as much of the log as possible without a wait; returns the log's pages and the moved pages.
 async fn move_log(pool: &AnyPool) -> sqlx::Result<(i64, i64)> {
     let log = pool.fetch_one("PRAGMA wal_checkpoint(PASSIVE)").await?;
     Ok((log.try_get(1)?, log.try_get(2)?))
 }
 
-/// Somebody else is at work on a SQLite file.
+/// Another process uses a SQLite file.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "another weir is serving from {}, or a command is at work there; stop it, or give this one its own `data_dir`",
+    "another weir is serving from {}, or a command uses that file; stop it, or give this gateway its own `data_dir`",
     .0.display()
 )]
 pub struct InUse(PathBuf);
 
-/// Makes this process the one that serves from a SQLite file: two would each trust a cache of their own. The error is
-/// [`InUse`] if somebody else serves from it, or works on it. The lock is held until what is returned is dropped, or the
-/// process ends.
+/// Makes this process the only gateway on a SQLite file: two gateways would each trust a cache of their own. Returns
+/// [`InUse`] if another process serves from the file or works on it. The lock lasts until the returned value is
+/// dropped, or the process ends.
 pub fn lock_for_serving(url: &SecretUrl) -> anyhow::Result<Option<FileLock>> {
     lock(url, FileLock::try_exclusive)
 }
 
-/// The same for a process that changes what a gateway keeps in its cache, as any number may while none serves.
+/// Locks a SQLite file for a process that changes data that a gateway caches. Any number may work at once while no
+/// gateway serves.
 pub fn lock_for_working(url: &SecretUrl) -> anyhow::Result<Option<FileLock>> {
     lock(url, FileLock::try_shared)
 }
@@ -239,7 +240,7 @@ fn lock(
     }
 }
 
-/// The file of a SQLite database; `None` if it is another database, or in memory.
+/// Returns the file of a SQLite database; `None` for another database or an in-memory one.
 pub fn file_of(url: &SecretUrl) -> Option<PathBuf> {
     let url = url.expose();
     let path = url.strip_prefix("sqlite:")?.split('?').next()?;
@@ -247,8 +248,8 @@ pub fn file_of(url: &SecretUrl) -> Option<PathBuf> {
     (!url.contains(":memory:")).then(|| PathBuf::from(path))
 }
 
-/// Waits for the lock; whoever holds it is done in moments. SQLite itself has no lock that spans the
-/// look at the schema and its change.
+/// Waits for the lock, which its holder releases within moments. SQLite itself has no lock that spans the check of
+/// the schema and its change.
 async fn lock_for_migrating(database: &Path) -> anyhow::Result<FileLock> {
     let path = beside(database, "migrating");
     tokio::task::spawn_blocking(move || FileLock::exclusive(&path)).await?

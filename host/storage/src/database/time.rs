@@ -1,10 +1,10 @@
-//! The time by the database's clock, which all nodes share.
+//! The database's clock, which all nodes share.
 //!
-//! What nodes decide about each other's work, such as whose lease is over, must not depend on whose clock is asked: so it
-//! is PostgreSQL's. A SQLite file has one process, whose clock it is.
+//! Decisions of nodes about each other's work, such as the expiry of a lease, must not depend on the clock of one
+//! node: they use PostgreSQL's clock. A SQLite file has one process, and uses its clock.
 //!
-//! PostgreSQL is asked every few seconds; in between, the time that has passed since then is added by a clock that nobody
-//! sets. So that a node whose time of day is wrong, or is set while it runs, still knows the time.
+//! The node asks PostgreSQL every few seconds and adds the time since then by its monotonic clock, which nobody sets.
+//! A node whose time of day is wrong, or is set while it runs, therefore still knows the time.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -12,29 +12,29 @@ use std::time::Duration;
 use super::{Database, SqlDialect, at_start};
 use crate::clock::{Clock, Millis};
 
-/// How far a node's clock may be off before that node is not to serve: what it signs, checks and logs goes by its own.
+/// Largest clock offset of a node that serves, in milliseconds: signatures, checks and logs use the node's own clock.
 const TOLERATED_MS: i64 = 5_000;
 
-/// How long after a jump of the database's clock the new time is not acted on: a wrong time is mostly set right by then.
+/// Time after a jump of the database's clock before the new time counts: a wrong time is usually corrected by then.
 const SETTLING: Duration = Duration::from_secs(600);
 
 const NOW: &str = "SELECT CAST(EXTRACT(EPOCH FROM clock_timestamp()) * 1000 AS BIGINT)";
 
-/// The database's clock, as far as this process knows it. Cheap to clone.
+/// The database's clock, as this process knows it. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct DatabaseClock {
     own: Clock,
-    /// Where the clock is another one than this process's.
+    /// The database's clock, if it is not this process's.
     other: Option<Arc<Other>>,
     pace: Arc<Mutex<Pace>>,
 }
 
-/// Whether the time goes on as the monotonic clock does.
+/// Check that the database's clock moves in step with the monotonic clock.
 #[derive(Debug, Default)]
 struct Pace {
     /// The last reading.
     read: Option<Reading>,
-    /// The monotonic clock when a jump was seen last.
+    /// The monotonic clock at the last jump.
     jumped_at: Option<Duration>,
 }
 
@@ -44,19 +44,19 @@ struct Reading {
     shown: Millis,
     /// The monotonic clock at that moment.
     at: Duration,
-    /// How far that may be off: the answer may have been under way for long.
+    /// Largest error of `at`: the response may have been under way for long.
     within: Duration,
 }
 
 #[derive(Debug)]
 struct Other {
     database: Database,
-    /// What it showed when it was last asked, and this process's monotonic clock at that moment.
+    /// The last response of the clock, and this process's monotonic clock at that moment.
     shown: Mutex<(Millis, Duration)>,
 }
 
 impl DatabaseClock {
-    /// Asks a database for its time. `own` is this process's clock; where a test turns that, it stands for both.
+    /// Asks a database for its time. `own` is this process's clock; if a test moves that clock, it stands for both.
     pub async fn start(database: Database, own: Clock) -> sqlx::Result<Self> {
         let is_own = database.dialect() == SqlDialect::Sqlite || matches!(own, Clock::Manual(_));
         let clock = Self {
@@ -73,7 +73,7 @@ impl DatabaseClock {
         Ok(clock)
     }
 
-    /// This moment, as far as it is known without asking.
+    /// Returns the time as known without a query.
     pub fn now(&self) -> Millis {
         let Some(other) = &self.other else {
             return self.own.now();
@@ -83,7 +83,7 @@ impl DatabaseClock {
         Millis(shown.0 + passed.as_millis() as i64)
     }
 
-    /// This moment, or a little before it, as the database says.
+    /// Returns the time, or a little before it, from the database.
     pub async fn ask(&self) -> sqlx::Result<Millis> {
         let Some(other) = &self.other else {
             let shown = self.own.now();
@@ -98,7 +98,7 @@ impl DatabaseClock {
         let now = sqlx::query_scalar(NOW)
             .fetch_one(other.database.reader())
             .await?;
-        // It looked at some moment since then; the middle is off by half of that at most.
+        // The database read its clock at some moment since then; the middle is off by half of that at most.
         let answered = self.own.monotonic();
         let (shown, at) = (Millis(now), (asked + answered) / 2);
         *other.shown.lock().unwrap_or_else(PoisonError::into_inner) = (shown, at);
@@ -107,7 +107,8 @@ impl DatabaseClock {
         Ok(shown)
     }
 
-    /// The same for work that a wrong time would do to many at once, and nobody could undo; `None` within 10 minutes of a jump.
+    /// Returns the time for work that a wrong time would spoil irreversibly for many users; `None` within 10 minutes
+    /// of a jump.
     pub async fn ask_if_steady(&self) -> sqlx::Result<Option<Millis>> {
         let now = self.ask().await?;
         let pace = self.pace.lock().unwrap_or_else(PoisonError::into_inner);
@@ -116,7 +117,7 @@ impl DatabaseClock {
         Ok(is_steady.then_some(now))
     }
 
-    /// Notes what the clock has shown, and whether it has jumped since it was read last.
+    /// Notes a reading of the clock, and whether the clock has jumped since the last one.
     fn note(&self, reading: Reading) {
         let mut pace = self.pace.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(before) = pace.read.replace(reading) else {
@@ -135,12 +136,12 @@ impl DatabaseClock {
         }
     }
 
-    /// How much time has passed, by the clock that nobody sets.
+    /// Returns the time of the monotonic clock, which nobody sets.
     pub fn monotonic(&self) -> Duration {
         self.own.monotonic()
     }
 
-    /// What is wrong with this process's clock, in words; `None` if it shows what the database's does, more or less.
+    /// Describes the offset of this process's clock; `None` if it agrees with the database's.
     pub fn trouble(&self) -> Option<String> {
         let off = self.own.now().0 - self.now().0;
         let direction = if off > 0 { "ahead of" } else { "behind" };
@@ -173,7 +174,7 @@ mod tests {
         };
         let has_jumped = || clock.pace.lock().expect("a pace").jumped_at.is_some();
         clock.note(reading(0, 0, 0));
-        // Asked at the beginning, and read just before it was answered 14 s later.
+        // The request begins at 0 s, and the server reads its clock just before the response at 14 s.
         clock.note(reading(14_000, 7_000, 7_000));
         assert!(!has_jumped());
         clock.note(reading(21_000, 21_000, 0));

@@ -1,4 +1,4 @@
-//! `/admin/audit`: security events, the newest first.
+//! `/admin/audit`: security events, newest first.
 
 use axum::Json;
 use axum::extract::State;
@@ -6,53 +6,54 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use weir_errors::ApiError;
 
-use super::AdminCaller;
-use crate::app::Core;
 use crate::audit::log::{self, EventFilter, KeptEvent};
-use crate::openapi::parameters::Limit;
+use crate::identity::admin::AdminCaller;
+use crate::node::Core;
 use crate::query::{ListQuery, cut};
+use crate::schemas::parameters::Limit;
 
 /// A security event.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub struct AuditItem {
-    /// Its number, in the order in which events were written. A row of repeated events is written up to ten minutes late.
+    /// The event's number, in the order in which weir wrote the events. weir writes a series of repeated events up to
+    /// ten minutes late.
     pub number: i64,
-    /// When it happened first.
+    /// The time of the first occurrence.
     pub at: String,
-    /// How often, within a second from then on, or ten minutes where anybody can repeat it.
+    /// The number of occurrences within a second, or within ten minutes for events that strangers can repeat.
     pub count: i64,
-    /// What happened, e.g. `api_key.revoked`.
+    /// The event's kind, e.g. `api_key.revoked`.
     pub kind: String,
-    /// Who brought it about: `user:ID`, `service:E-MAIL` or `local:UID`; null where that is not known.
+    /// The actor: `user:ID`, `service:E-MAIL` or `local:UID`; null if unknown.
     pub actor: Option<String>,
-    /// How somebody tried to prove who they are.
+    /// The method of the authentication attempt.
     pub method: Option<String>,
-    /// More of it: a reason, the plan, the credits.
+    /// Details: a reason, the plan, the credits.
     pub reason: Option<String>,
-    /// The user whom it is about.
+    /// The affected user.
     pub user_id: Option<String>,
-    /// The key that it is about.
+    /// The affected key.
     pub key_id: Option<String>,
 }
 
-/// A part of all events.
+/// A page of security events.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub struct AuditList {
-    /// The newest first, by `at`.
+    /// Events, newest first, by `at`.
     pub events: Vec<AuditItem>,
-    /// The `before` of the next part; null if this is the last.
+    /// The `before` of the next page; null on the last page.
     pub next: Option<String>,
 }
 
-/// `GET /admin/audit`: all events, or those that `kind`, `user_id` and `actor` say.
+/// `GET /admin/audit`: security events, optionally filtered by `kind`, `user_id` and `actor`.
 #[utoipa::path(
     get, path = "/admin/audit", tag = "administration", security(("admin" = [])), operation_id = "list_audit_events",
     params(
         Limit,
-        ("before" = Option<i64>, Query, description = "The `next` of the part before.", minimum = 0, maximum = 9223372036854775807_i64, nullable = false),
-        ("kind" = Option<String>, Query, description = "Of this kind, such as `api_key.revoked`.", nullable = false),
-        ("user_id" = Option<String>, Query, description = "About this user.", nullable = false),
-        ("actor" = Option<String>, Query, description = "Brought about by them.", nullable = false),
+        ("before" = Option<i64>, Query, description = "The `next` of the previous page.", minimum = 0, maximum = 9223372036854775807_i64, nullable = false),
+        ("kind" = Option<String>, Query, description = "Only events of this kind, such as `api_key.revoked`.", nullable = false),
+        ("user_id" = Option<String>, Query, description = "Only events about this user.", nullable = false),
+        ("actor" = Option<String>, Query, description = "Only events by this actor.", nullable = false),
     ),
     responses((status = 200, body = AuditList)),
 )]
@@ -69,7 +70,7 @@ pub async fn list_events(
         before: query.number("before")?,
     };
     query.finish()?;
-    // What has just been done is to be seen.
+    // The list includes events that are not written yet.
     core.audit.flush().await;
     let mut events = log::list(&core.database, &filter, limit + 1)
         .await

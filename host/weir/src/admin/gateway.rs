@@ -1,4 +1,4 @@
-//! `/local/gateway` and `/local/console-link`, at the admin socket alone.
+//! `/local/gateway` and `/local/console-link`, only at the admin socket.
 
 use axum::Json;
 use axum::extract::State;
@@ -6,14 +6,14 @@ use http::StatusCode;
 use serde::{Deserialize, Serialize};
 use weir_errors::ApiError;
 
-use super::AdminCaller;
 use crate::app::App;
+use crate::identity::admin::AdminCaller;
 use crate::identity::console_link;
 
-/// Where the gateway is reached.
+/// The gateway's address.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct GatewayAddress {
-    /// The URL of its public service as this machine reaches it; null if it is an executor alone.
+    /// The URL of its public service as this machine reaches it; null if the gateway is an executor without the API.
     pub url: Option<String>,
 }
 
@@ -22,18 +22,18 @@ pub struct GatewayAddress {
 pub struct ConsoleLink {
     /// The link's path and its fragment, which holds the code.
     pub path: String,
-    /// The URL of this gateway that the path belongs behind; null if it is an executor alone.
+    /// The URL of this gateway, to put before the path; null if the gateway is an executor without the API.
     pub url: Option<String>,
-    /// The time from which on the link does not work, in ISO 8601.
+    /// The time at which the link expires, in ISO 8601.
     pub expires_at: String,
 }
 
-/// `GET /local/gateway`: where the gateway is reached.
+/// `GET /local/gateway`: returns the gateway's address.
 pub async fn get_gateway(State(app): State<App>, _: AdminCaller) -> Json<GatewayAddress> {
     Json(GatewayAddress { url: app.url() })
 }
 
-/// `POST /local/console-link`: makes a link that signs an administrator in to the console, once.
+/// `POST /local/console-link`: creates a link that signs an administrator in to the console, once.
 pub async fn create_console_link(
     State(app): State<App>,
     AdminCaller { actor }: AdminCaller,

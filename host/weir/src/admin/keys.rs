@@ -1,4 +1,4 @@
-//! `/admin/keys`: all users' API keys. A key itself is shown to nobody but once, to whoever makes it.
+//! `/admin/keys`: all users' API keys. weir returns a key once, to the caller who creates it.
 
 use axum::Json;
 use axum::extract::{Path, State};
@@ -9,98 +9,99 @@ use weir_errors::ApiError;
 use weir_ledger::{Budget, Credits, Window};
 use weir_storage::clock::Millis;
 
-use super::AdminCaller;
-use super::request::AdminBody;
-use crate::app::{App, Core};
+use crate::app::App;
 use crate::billing::budgets::{self, AskedBudgets, BudgetItem};
 use crate::catalog::Catalog;
-use crate::identity;
+use crate::identity::admin::AdminCaller;
 use crate::identity::directory::{self, KeyFilter};
-use crate::identity::limits::KeyLimits;
 use crate::identity::store::KeyItem;
-use crate::openapi::parameters::PageAfter;
-use crate::openapi::schemas;
+use crate::keys::limits::KeyLimits;
+use crate::node::Core;
 use crate::query::{ListQuery, cut};
+use crate::schemas;
+use crate::schemas::parameters::PageAfter;
+use crate::small_body::SmallBody;
+use crate::{identity, keys};
 
 /// A key.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub struct AdminKeyItem {
     /// The key's id.
     pub key_id: String,
-    /// The user whose it is.
+    /// The key's user.
     pub user_id: String,
-    /// The name that its user gave it.
+    /// The name from its user.
     pub name: String,
     /// The key's first characters.
     pub prefix: String,
-    /// When it was made.
+    /// The time of its creation.
     pub created_at: String,
-    /// When it was last used, to the minute.
+    /// The time of its last use, to the minute.
     pub last_used_at: Option<String>,
-    /// From when on it no longer works.
+    /// The time at which it expires.
     pub expires_at: String,
     /// `active`, `expired` or `revoked`.
     pub state: String,
-    /// The models that it may use; null where it may use all.
+    /// The models that the key may use; null if it may use all.
     #[serde(default)]
     pub models: Option<Vec<String>>,
-    /// How much it may spend in which time.
+    /// The key's budgets.
     #[serde(default)]
     pub budgets: Vec<BudgetItem>,
 }
 
-/// A part of all keys.
+/// A page of keys.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 #[schema(as = AdminKeyList)]
 pub struct KeyList {
-    /// By user, and then by age.
+    /// Keys, by user and then by age.
     pub keys: Vec<AdminKeyItem>,
-    /// The `after` of the next part; null if this is the last.
+    /// The `after` of the next page; null on the last page.
     pub next: Option<String>,
 }
 
-/// The body that makes a key.
+/// The body that creates a key.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct NewKey {
-    /// The user whose it will be; made if there is none of that id.
+    /// The key's user; weir creates the user if the id is new.
     #[schema(
         min_length = 1,
         max_length = 256,
         pattern = r"^[^\u0000-\u001f\u007f-\u009f]*$"
     )]
     pub user_id: String,
-    /// What it is called in lists.
+    /// The key's name in lists.
     #[schema(
         min_length = 1,
         max_length = 256,
         pattern = r"^[^\u0000-\u001f\u007f-\u009f]*$"
     )]
     pub name: String,
-    /// How much it may spend in which time.
+    /// The key's budgets.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Vec<schemas::Budget>>, max_items = 5)]
     pub budgets: Option<Vec<Budget>>,
-    /// The same, of one budget.
+    /// The credits of a single budget, instead of `budgets`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<f64>)]
     pub budget_credits: Option<Credits>,
-    /// What that is for, `total` unless set.
+    /// The window of the single budget, `total` unless set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<schemas::Window>)]
     pub window: Option<Window>,
-    /// The models that it may use; all unless set.
+    /// The models that the key may use; all unless set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(min_items = 1, max_items = 100)]
     pub models: Option<Vec<String>>,
-    /// For how many days it works, at most 90.
+    /// Days until the key expires, at most 90.
     #[schema(minimum = 1, maximum = 90)]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires_in_days: Option<i64>,
 }
 
 impl NewKey {
-    /// Its limits. Without a catalog, nobody looks whether there are the models.
+    /// Returns the key's limits. Without a catalog, the models are not verified.
     pub fn limits(&self, catalog: Option<&Catalog>) -> Result<KeyLimits, ApiError> {
         let budgets = AskedBudgets {
             budgets: self.budgets.clone(),
@@ -111,27 +112,27 @@ impl NewKey {
     }
 }
 
-/// A key that was just made.
+/// A new key.
 #[derive(Serialize, Deserialize, ToSchema)]
 #[schema(as = AdminCreatedKey)]
 pub struct CreatedKey {
     /// The key's id.
     pub key_id: String,
-    /// The key itself, here and nowhere else.
+    /// The key itself, only in this response.
     pub api_key: String,
-    /// The user whose it is.
+    /// The key's user.
     pub user_id: String,
-    /// From when on it no longer works.
+    /// The time at which the key expires.
     pub expires_at: String,
 }
 
-/// `GET /admin/keys`: all keys, or those that `user_id` and `active` say.
+/// `GET /admin/keys`: all keys, optionally filtered by `user_id` and `active`.
 #[utoipa::path(
     get, path = "/admin/keys", tag = "administration", security(("admin" = [])), operation_id = "admin_list_keys",
     params(
         PageAfter,
-        ("user_id" = Option<String>, Query, description = "This user's.", nullable = false),
-        ("active" = Option<bool>, Query, description = "Only those that work, or do not.", nullable = false),
+        ("user_id" = Option<String>, Query, description = "Only this user's keys.", nullable = false),
+        ("active" = Option<bool>, Query, description = "Only active keys, or only expired and revoked ones.", nullable = false),
     ),
     responses((status = 200, body = KeyList)),
 )]
@@ -161,28 +162,29 @@ pub async fn list_keys(
     }))
 }
 
-/// `POST /admin/keys`: makes a key for a user, however many they have, and the user if there is none of that id.
+/// `POST /admin/keys`: creates a key for a user, without a limit on their number, and creates the user if the id is
+/// new.
 #[utoipa::path(
     post, path = "/admin/keys", tag = "administration", security(("admin" = [])), operation_id = "admin_create_key",
     request_body = NewKey,
     responses(
-        (status = 201, description = "The key, whose `api_key` is in this answer only.", body = CreatedKey),
+        (status = 201, description = "The key; only this response contains its `api_key`.", body = CreatedKey),
     ),
 )]
 pub async fn create_key(
     State(app): State<App>,
     AdminCaller { actor }: AdminCaller,
-    AdminBody(new): AdminBody<NewKey>,
+    SmallBody(new): SmallBody<NewKey>,
 ) -> Result<(StatusCode, Json<CreatedKey>), ApiError> {
     for (field, text) in [("user_id", &new.user_id), ("name", &new.name)] {
         if !(1..=256).contains(&text.chars().count()) || text.contains(char::is_control) {
-            let what = "It has 1 to 256 characters and no control characters.";
+            let what = "The text must have 1 to 256 characters and no control characters.";
             return Err(ApiError::invalid_request(field, what));
         }
     }
     let limits = new.limits(Some(&app.catalog.load()))?;
     let (peppers, owner) = (&app.key_peppers, (&*new.user_id, &*new.name));
-    let (key, expires_at) = identity::create_key(&app, peppers, owner, &limits, &actor).await?;
+    let (key, expires_at) = keys::create_key(&app, peppers, owner, &limits, &actor).await?;
     let created = CreatedKey {
         key_id: key.id().to_owned(),
         api_key: key.expose().to_owned(),
@@ -192,13 +194,13 @@ pub async fn create_key(
     Ok((StatusCode::CREATED, Json(created)))
 }
 
-/// `DELETE /admin/keys/{key_id}`: revokes a key, at once on every node.
+/// `DELETE /admin/keys/{key_id}`: revokes a key. Every node rejects it immediately.
 #[utoipa::path(
     delete, path = "/admin/keys/{key_id}", tag = "administration", security(("admin" = [])), operation_id = "admin_revoke_key",
     params(("key_id" = String, Path, description = "The key's id.")),
     responses(
-        (status = 204, description = "It is revoked."),
-        (status = 404, description = "`NOT_FOUND`: there is no such key."),
+        (status = 204, description = "The key is revoked."),
+        (status = 404, description = "`NOT_FOUND`: no key has this id."),
     ),
 )]
 pub async fn revoke_key(

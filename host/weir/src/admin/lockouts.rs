@@ -1,4 +1,4 @@
-//! `/admin/lockouts`: the addresses that failed proofs have shut out. For administrators.
+//! `/admin/lockouts`: addresses that are locked out after failed authentications. For administrators.
 
 use std::net::IpAddr;
 
@@ -9,32 +9,32 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use weir_errors::{ApiError, ErrorCode};
 
-use super::AdminCaller;
-use crate::app::Core;
+use crate::identity::admin::AdminCaller;
 use crate::identity::lockout;
-use crate::openapi::parameters::Limit;
+use crate::node::Core;
 use crate::query::ListQuery;
+use crate::schemas::parameters::Limit;
 use weir_storage::clock::Millis;
 
-/// An address that is shut out.
+/// A locked-out address.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub struct LockoutItem {
-    /// The client's address; of an IPv6 client, its network of 64 bits.
+    /// The client's address; for an IPv6 client, its network of 64 bits.
     pub address: String,
-    /// The failures that shut it out, and what was refused from there since.
+    /// Failures before the lockout, plus requests that weir rejected since.
     pub failures: u32,
-    /// When it is let in again, by ISO 8601.
+    /// The end of the lockout, in ISO 8601.
     pub until: String,
 }
 
-/// Addresses that are shut out.
+/// Locked-out addresses.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub struct LockoutList {
-    /// Those for longest yet first.
+    /// The lockouts, longest remaining first.
     pub lockouts: Vec<LockoutItem>,
 }
 
-/// `GET /admin/lockouts`: the addresses that are shut out.
+/// `GET /admin/lockouts`: lists the locked-out addresses.
 #[utoipa::path(
     get, path = "/admin/lockouts", tag = "administration", security(("admin" = [])),
     params(
@@ -61,13 +61,13 @@ pub async fn list_lockouts(
     }))
 }
 
-/// `DELETE /admin/lockouts/{address}`: lets an address in again.
+/// `DELETE /admin/lockouts/{address}`: ends an address's lockout.
 #[utoipa::path(
     delete, path = "/admin/lockouts/{address}", tag = "administration", security(("admin" = [])),
     params(("address" = String, Path, description = "An IP address, such as `203.0.113.7`.")),
     responses(
-        (status = 204, description = "It is let in again."),
-        (status = 404, description = "`NOT_FOUND`: this address is not shut out."),
+        (status = 204, description = "The lockout is ended."),
+        (status = 404, description = "`NOT_FOUND`: this address is not locked out."),
     ),
 )]
 pub async fn clear_lockout(
@@ -76,12 +76,15 @@ pub async fn clear_lockout(
     Path(address): Path<String>,
 ) -> Result<StatusCode, ApiError> {
     let address: IpAddr = address.parse().map_err(|_| {
-        ApiError::invalid_request("address", "It is an IP address, such as 203.0.113.7.")
+        ApiError::invalid_request(
+            "address",
+            "`address` must be an IP address, such as 203.0.113.7.",
+        )
     })?;
     match lockout::clear(&core, address, &actor).await? {
         true => Ok(StatusCode::NO_CONTENT),
         false => Err(
-            ApiError::new(ErrorCode::NotFound, "This address is not shut out.")
+            ApiError::new(ErrorCode::NotFound, "This address is not locked out.")
                 .with_param("address"),
         ),
     }

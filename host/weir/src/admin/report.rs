@@ -10,27 +10,27 @@ use utoipa::ToSchema;
 use weir_ledger::{UsageSums, plans};
 use weir_storage::clock::Millis;
 
-/// How many models [`PlatformUsage::top_models`] lists at most.
+/// Maximum number of models in [`PlatformUsage::top_models`].
 const TOP_MODELS: usize = 100;
 
 /// A calendar month in UTC.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Month(String);
 
-/// It is not written as `YYYY-MM`.
+/// The text is not a month as `YYYY-MM`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("a month is written as YYYY-MM, such as 2026-01")]
+#[error("a month has the form YYYY-MM, such as 2026-01")]
 pub struct NotAMonth;
 
 impl Month {
-    /// The month that a moment belongs to.
+    /// Returns the month of a moment.
     pub fn of(moment: Millis) -> Self {
         let mut day = plans::day(moment);
         day.truncate("YYYY-MM".len());
         Self(day)
     }
 
-    /// The first moments of its first and of its last day.
+    /// Returns the first moments of the month's first and last day.
     pub(super) fn days(&self) -> [Millis; 2] {
         let days = plans::days_of_month(&self.0);
         days.expect("it was read as a month")
@@ -68,15 +68,15 @@ impl fmt::Display for Month {
 pub struct Sums {
     /// In UTC, as `YYYY-MM-DD`.
     pub day: String,
-    /// The model that was asked for.
+    /// The requested model.
     pub model: String,
-    /// The provider that answered.
+    /// The provider of the response.
     pub provider: String,
     /// Requests, credits and counts of that day.
     pub used: UsageSums,
 }
 
-/// The answer to `GET /admin/usage`.
+/// The response of `GET /admin/usage`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
 pub struct PlatformUsage {
     /// The month, as `YYYY-MM`.
@@ -87,9 +87,9 @@ pub struct PlatformUsage {
     pub total_credits_consumed: i64,
     /// Users with at least one request.
     pub active_users: i64,
-    /// The days on which there was anything, in order.
+    /// The days with at least one request, in order.
     pub requests_by_day: Vec<DayUsage>,
-    /// The models that were asked for most often, a hundred at most.
+    /// The most requested models, a hundred at most.
     pub top_models: Vec<TopModel>,
 }
 
@@ -115,12 +115,12 @@ pub struct TopModel {
     pub credits: i64,
 }
 
-/// An item of what `GET /admin/model-economics` answers: a model at one provider.
+/// An item of the response of `GET /admin/model-economics`: a model at one provider.
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
 pub struct ModelEconomics {
     /// The model's id.
     pub model: String,
-    /// The provider that answered.
+    /// The provider of the response.
     pub provider: String,
     /// The number of requests.
     pub total_requests: i64,
@@ -128,22 +128,22 @@ pub struct ModelEconomics {
     pub total_input_tokens: i64,
     /// Tokens of output.
     pub total_output_tokens: i64,
-    /// The provider's price, also of requests that failed without a charge while the provider was at work.
+    /// The provider's price, including requests that failed without a charge after the provider had worked on them.
     pub provider_cost_usd: f64,
     /// The charges, in whole credits.
     pub revenue_credits: i64,
-    /// The same in USD: credits / 1000, of the exact credits and not of the rounded ones.
+    /// The revenue in USD: credits / 1000, from the exact credits, not the rounded ones.
     pub revenue_usd: f64,
-    /// (revenue − cost) / revenue × 100; `None` where nothing was earned.
+    /// (revenue − cost) / revenue × 100; `None` without revenue.
     pub margin_pct: Option<f64>,
 }
 
-/// A month's usage. `active_users` is known to the database alone.
+/// Computes a month's usage. Only the database knows `active_users`.
 pub fn platform_usage(period: &Month, active_users: i64, sums: &[Sums]) -> PlatformUsage {
     let month = total(sums);
     let by_day = grouped(sums, |sums| &*sums.day);
     let mut by_model = grouped(sums, |sums| &*sums.model);
-    // Stable, so that models with as many requests stay in the order of their names.
+    // The sort is stable: models with equally many requests stay in the order of their names.
     by_model.sort_by_key(|(_, used)| std::cmp::Reverse(used.requests));
     by_model.truncate(TOP_MODELS);
     PlatformUsage {
@@ -170,7 +170,7 @@ pub fn platform_usage(period: &Month, active_users: i64, sums: &[Sums]) -> Platf
     }
 }
 
-/// What each model costs and earns at each provider, by name.
+/// Computes the cost and revenue of each model at each provider, by name.
 pub fn model_economics(sums: &[Sums]) -> Vec<ModelEconomics> {
     grouped(sums, |sums| (&*sums.model, &*sums.provider))
         .into_iter()
@@ -200,7 +200,7 @@ fn total<'a>(sums: impl IntoIterator<Item = &'a Sums>) -> UsageSums {
     sums.fold(UsageSums::default(), UsageSums::plus)
 }
 
-/// Sums by key, in its order, but for those in which everything was taken back.
+/// Sums by key, in the key's order, without entries that were fully refunded.
 fn grouped<'a, K: Ord>(sums: &'a [Sums], key: impl Fn(&'a Sums) -> K) -> Vec<(K, UsageSums)> {
     let mut groups = BTreeMap::<K, Vec<&Sums>>::new();
     for sums in sums {

@@ -1,4 +1,4 @@
-//! `/admin`: reports on the platform. For administrators only.
+//! `/admin`: reports on the platform, for administrators only.
 
 use axum::Json;
 use axum::extract::rejection::QueryRejection;
@@ -7,9 +7,10 @@ use serde::Deserialize;
 use weir_errors::ApiError;
 
 use super::report::{self, ModelEconomics, Month, PlatformUsage};
-use super::{AdminCaller, store};
+use super::store;
 use crate::app::App;
-use crate::openapi::parameters::CalendarMonth;
+use crate::identity::admin::AdminCaller;
+use crate::schemas::parameters::CalendarMonth;
 
 /// The query of both reports.
 #[derive(Debug, Deserialize)]
@@ -19,7 +20,7 @@ pub struct PeriodQuery {
 
 type PeriodParameter = Result<Query<PeriodQuery>, QueryRejection>;
 
-/// `GET /admin/usage?period=YYYY-MM`: what all users have asked for in a month, by default the current one.
+/// `GET /admin/usage?period=YYYY-MM`: all users' usage in a month, by default the current one.
 #[utoipa::path(
     get, path = "/admin/usage", tag = "administration", security(("admin" = [])),
     params(CalendarMonth),
@@ -35,7 +36,7 @@ pub async fn get_platform_usage(
     Ok(Json(usage))
 }
 
-/// What all users have asked for in a month, and what each model costs and earns in it: of one reading.
+/// Returns all users' usage in a month, and the cost and revenue of each model, both from one read.
 pub(crate) async fn platform_month(
     app: &App,
     month: &Month,
@@ -47,7 +48,7 @@ pub(crate) async fn platform_month(
     Ok((usage, report::model_economics(&sums)))
 }
 
-/// `GET /admin/model-economics?period=YYYY-MM`: what each model costs and earns in a month.
+/// `GET /admin/model-economics?period=YYYY-MM`: the cost and revenue of each model in a month.
 #[utoipa::path(
     get, path = "/admin/model-economics", tag = "administration", security(("admin" = [])),
     params(CalendarMonth),
@@ -62,7 +63,7 @@ pub async fn list_model_economics(
     Ok(Json(model_economics(&app, &month).await?))
 }
 
-/// What each model costs and earns in a month.
+/// Returns the cost and revenue of each model in a month.
 pub(crate) async fn model_economics(
     app: &App,
     month: &Month,
@@ -78,7 +79,10 @@ fn month(app: &App, query: PeriodParameter) -> Result<Month, ApiError> {
         Err(_) => None,
     };
     month.ok_or_else(|| {
-        ApiError::invalid_request("period", "A period is a month as YYYY-MM, such as 2026-01.")
+        ApiError::invalid_request(
+            "period",
+            "The period must be a month as YYYY-MM, such as 2026-01.",
+        )
     })
 }
 

@@ -1,7 +1,7 @@
-//! The sums that reports are made of, over the accounts' daily ones and what is not folded into them yet.
+//! The sums behind the reports: the accounts' daily sums, and entries that are not folded into them yet.
 //!
-//! A month of many accounts takes longer than a request may otherwise wait, so these have a time-out of their
-//! own; and all statements of a report see one moment, so that its figures agree.
+//! A month of many accounts takes longer than other requests may wait, so these queries have their own timeout. All
+//! statements of a report read one snapshot, so that its figures agree.
 
 use std::io;
 use std::time::Duration;
@@ -15,10 +15,10 @@ use weir_storage::database::{Snapshot, SqlDialect};
 
 use super::report::{Month, Sums};
 
-/// The time that a report may take.
+/// Timeout of a report's queries.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The same for PostgreSQL, which goes on with a statement that nobody waits for.
+/// The same timeout for PostgreSQL, which would otherwise continue an abandoned statement.
 const POSTGRES_TIMEOUT: &str = "SET LOCAL statement_timeout = '10s'";
 
 /// A month's sums by day, model and provider.
@@ -30,7 +30,7 @@ pub(super) async fn sums(database: &Database, month: &Month) -> sqlx::Result<Vec
     .await
 }
 
-/// The same, and how many users had at least one request.
+/// Returns the same sums, and the number of users with at least one request.
 pub(super) async fn sums_and_users(
     database: &Database,
     month: &Month,

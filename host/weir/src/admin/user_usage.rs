@@ -1,4 +1,4 @@
-//! `/admin/users/{user_id}/usage` and `…/transactions`: what a user has used, and what has changed their credits, as they are shown it themselves.
+//! `/admin/users/{user_id}/usage` and `…/transactions`: a user's usage and statement, as the user sees them.
 
 use axum::Json;
 use axum::extract::{Path, State};
@@ -7,27 +7,27 @@ use http::HeaderMap;
 use weir_errors::ApiError;
 use weir_ledger::AccountId;
 
-use super::AdminCaller;
 use super::users::unknown_user;
-use crate::app::Core;
 use crate::billing::export::Export;
 use crate::billing::history::{Asked, RequestItem, RequestList, UsageReport};
 use crate::billing::statement::TransactionList;
+use crate::identity::admin::AdminCaller;
 use crate::identity::directory;
-use crate::openapi::parameters::{CalendarMonth, Days, Limit};
+use crate::node::Core;
 use crate::query::ListQuery;
+use crate::schemas::parameters::{CalendarMonth, Days, Limit};
 
-/// `GET /admin/users/{user_id}/usage`: what a user has used, by model or by what `group` says.
+/// `GET /admin/users/{user_id}/usage`: a user's usage, by model or by the dimension in `group`.
 #[utoipa::path(
     get, path = "/admin/users/{user_id}/usage", tag = "administration", security(("admin" = [])),
     params(
         ("user_id" = String, Path, description = "The user's id."),
-        ("group" = Option<String>, Query, description = "Tells it apart by `key`, `model` or `day`.", nullable = false, pattern = "^(key|model|day)$"),
+        ("group" = Option<String>, Query, description = "Groups usage by `key`, `model` or `day`.", nullable = false, pattern = "^(key|model|day)$"),
         Days,
     ),
     responses(
         (status = 200, content((UsageReport = "application/json"), (String = "text/csv"))),
-        (status = 404, description = "`UNKNOWN_USER`: there is no such user."),
+        (status = 404, description = "`UNKNOWN_USER`: no user has this id."),
     ),
 )]
 pub async fn get_user_usage(
@@ -48,15 +48,15 @@ pub async fn get_user_usage(
     params(
         ("user_id" = String, Path, description = "The user's id."),
         Limit,
-        ("before" = Option<i64>, Query, description = "The `next` of the part before: what follows is older.", minimum = 0, maximum = 9_223_372_036_854_775_807_i64, nullable = false),
-        ("key" = Option<String>, Query, description = "With this key: its id.", nullable = false),
-        ("model" = Option<String>, Query, description = "Of this model.", nullable = false),
-        ("from" = Option<String>, Query, description = "From this day on, in UTC; or from a moment, such as `2026-01-31T12:00:00Z`.", format = Date, nullable = false),
-        ("to" = Option<String>, Query, description = "Until this day, or a moment.", format = Date, nullable = false),
+        ("before" = Option<i64>, Query, description = "The `next` of the previous page; this page has older items.", minimum = 0, maximum = 9_223_372_036_854_775_807_i64, nullable = false),
+        ("key" = Option<String>, Query, description = "Only requests with this key, by its id.", nullable = false),
+        ("model" = Option<String>, Query, description = "Only requests of this model.", nullable = false),
+        ("from" = Option<String>, Query, description = "First day in UTC, or first moment, such as `2026-01-31T12:00:00Z`.", format = Date, nullable = false),
+        ("to" = Option<String>, Query, description = "Last day in UTC, or last moment.", format = Date, nullable = false),
     ),
     responses(
         (status = 200, content((RequestList = "application/json"), (String = "text/csv"))),
-        (status = 404, description = "`UNKNOWN_USER`: there is no such user."),
+        (status = 404, description = "`UNKNOWN_USER`: no user has this id."),
     ),
 )]
 pub async fn list_user_requests(
@@ -70,7 +70,7 @@ pub async fn list_user_requests(
     asked.requests(&core.exports, &headers, query).await
 }
 
-/// `GET /admin/usage/export`: what a month has cost all users, and the operator, for other tools.
+/// `GET /admin/usage/export`: all users' charges and the operator's costs in a month, for other tools.
 #[utoipa::path(
     get, path = "/admin/usage/export", tag = "administration", security(("admin" = [])), operation_id = "admin_export_usage",
     params(
@@ -92,7 +92,7 @@ pub async fn export_usage(
     export.answer(&core.exports, query).await
 }
 
-/// `GET /admin/users/{user_id}/usage/requests/{request_id}`: one of them.
+/// `GET /admin/users/{user_id}/usage/requests/{request_id}`: a user's request.
 #[utoipa::path(
     get, path = "/admin/users/{user_id}/usage/requests/{request_id}", tag = "administration", security(("admin" = [])),
     params(
@@ -101,7 +101,7 @@ pub async fn export_usage(
     ),
     responses(
         (status = 200, body = RequestItem),
-        (status = 404, description = "`UNKNOWN_REQUEST`: there is no such user, or no such request."),
+        (status = 404, description = "`UNKNOWN_REQUEST`: the user or the request does not exist."),
     ),
 )]
 pub async fn get_user_request(
@@ -113,19 +113,19 @@ pub async fn get_user_request(
     asked.request(&request_id).await.map(Json)
 }
 
-/// `GET /admin/users/{user_id}/transactions`: what has changed a user's credits, the last one first.
+/// `GET /admin/users/{user_id}/transactions`: the changes of a user's credits, the last one first.
 #[utoipa::path(
     get, path = "/admin/users/{user_id}/transactions", tag = "administration", security(("admin" = [])),
     params(
         ("user_id" = String, Path, description = "The user's id."),
         Limit,
-        ("before" = Option<String>, Query, description = "The `next` of the part before: what follows is older.", nullable = false),
-        ("from" = Option<String>, Query, description = "From this day on, in UTC; or from a moment, such as `2026-01-31T12:00:00Z`.", format = Date, nullable = false),
-        ("to" = Option<String>, Query, description = "Until this day, or a moment.", format = Date, nullable = false),
+        ("before" = Option<String>, Query, description = "The `next` of the previous page; this page has older items.", nullable = false),
+        ("from" = Option<String>, Query, description = "First day in UTC, or first moment, such as `2026-01-31T12:00:00Z`.", format = Date, nullable = false),
+        ("to" = Option<String>, Query, description = "Last day in UTC, or last moment.", format = Date, nullable = false),
     ),
     responses(
         (status = 200, content((TransactionList = "application/json"), (String = "text/csv"))),
-        (status = 404, description = "`UNKNOWN_USER`: there is no such user."),
+        (status = 404, description = "`UNKNOWN_USER`: no user has this id."),
     ),
 )]
 pub async fn list_user_transactions(
@@ -140,7 +140,7 @@ pub async fn list_user_transactions(
 }
 
 async fn asked(core: &Core, user_id: String) -> Result<Asked<'_>, ApiError> {
-    // What no id has in it, PostgreSQL would not take.
+    // PostgreSQL rejects control characters in a text, and no id contains any.
     let found = match user_id.contains(char::is_control) {
         true => None,
         false => directory::find_user(&core.database, &user_id)

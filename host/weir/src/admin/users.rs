@@ -1,4 +1,4 @@
-//! `/admin/users`: users, and what operators change about them.
+//! `/admin/users`: users, their plans, credits, budgets and rights.
 
 use std::fmt;
 use std::str::FromStr;
@@ -20,20 +20,20 @@ use weir_storage::clock::Millis;
 use weir_storage::database::DatabaseClock;
 use weir_storage::ids;
 
-use super::AdminCaller;
-use super::request::AdminBody;
-use crate::app::Core;
 use crate::audit::AuditEvent;
 use crate::billing;
 use crate::billing::budgets::{self, AskedBudgets, BudgetItem};
+use crate::identity::admin::AdminCaller;
 use crate::identity::directory::{self, UserFilter, UserRecord};
 use crate::identity::{self, store};
-use crate::openapi::parameters::PageAfter;
-use crate::openapi::schemas;
+use crate::node::Core;
 use crate::payments::effects::store as effects_store;
 use crate::query::{ListQuery, cut};
+use crate::schemas;
+use crate::schemas::parameters::PageAfter;
+use crate::small_body::SmallBody;
 
-/// Characters of an operator's name for a top-up or an adjustment.
+/// Characters of an operator's id for a top-up or an adjustment.
 const ID_CHARACTERS: usize = 200;
 
 /// Characters of an operator's reason for an adjustment.
@@ -44,57 +44,57 @@ const REASON_CHARACTERS: usize = 500;
 pub struct UserItem {
     /// The user's id.
     pub user_id: String,
-    /// The issuer whose tokens name the user; null for one who has API keys only.
+    /// The issuer whose tokens name the user; null for a user with API keys only.
     pub issuer: Option<String>,
-    /// What that issuer calls them.
+    /// The user's name at that issuer.
     pub subject: Option<String>,
     /// `free`, `guru` or `pro`.
     pub plan: String,
-    /// Since when it is an administrator; null for an ordinary one.
+    /// The time from which the user is an administrator; null for an ordinary user.
     pub admin_since: Option<String>,
-    /// Since when it is disabled; null for one that is not.
+    /// The time from which the user is disabled; null for an enabled user.
     pub disabled_at: Option<String>,
-    /// When it was first seen.
+    /// The time of the user's first request.
     pub created_at: String,
-    /// What it has; not in lists.
+    /// The user's credits; not in lists.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub account: Option<AccountItem>,
 }
 
-/// What a user has, in the period that is due.
+/// A user's credits in the current period.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub struct AccountItem {
-    /// What is left of the plan's credits, held ones included.
+    /// The remaining credits of the plan, held ones included.
     #[schema(value_type = f64)]
     pub plan_credits_remaining: Credits,
-    /// What is left of what was bought, held ones included.
+    /// The remaining bought credits, held ones included.
     #[schema(value_type = f64)]
     pub topup_balance: Credits,
-    /// What of both no open request holds.
+    /// Credits of both kinds that no open request holds.
     #[schema(value_type = f64)]
     pub available_credits: Credits,
-    /// What was taken back after it was spent; the next credits pay for it.
+    /// Credits that were taken back after the user spent them; the next credits repay them.
     #[serde(default)]
     #[schema(value_type = f64)]
     pub owed_credits: Credits,
-    /// Since when an invoice of their subscription is not paid; null if all are.
+    /// The time from which an invoice of the user's subscription is unpaid; null if all are paid.
     #[serde(default)]
     pub payment_failed_at: Option<String>,
     /// The first moment of the cycle.
     pub cycle_start: String,
-    /// The first moment after it.
+    /// The first moment after the cycle.
     pub cycle_end: String,
-    /// How much they may spend in which time.
+    /// The user's budgets.
     #[serde(default)]
     pub budgets: Vec<BudgetItem>,
 }
 
-/// A part of all users.
+/// A page of users.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub struct UserList {
-    /// By id.
+    /// Users, by id.
     pub users: Vec<UserItem>,
-    /// The `after` of the next part; null if this is the last.
+    /// The `after` of the next page; null on the last page.
     pub next: Option<String>,
 }
 
@@ -111,10 +111,10 @@ pub struct PlanChange {
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CreditGift {
-    /// How many, more than 0.
+    /// The number of credits, more than 0.
     #[schema(value_type = f64, exclusive_minimum = 0, maximum = 1_000_000_000, multiple_of = 0.000001)]
     pub credits: Credits,
-    /// What names this gift for ever: given again, it is given once.
+    /// The gift's permanent id: repeated requests with the same id give the credits once.
     #[serde(default)]
     #[schema(
         min_length = 1,
@@ -124,34 +124,34 @@ pub struct CreditGift {
     pub id: Option<String>,
 }
 
-/// The body that sets how much a user may spend.
+/// The body that sets a user's budgets.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct BudgetChange {
-    /// One for each window that is limited; none to take all limits away.
+    /// One budget for each limited window; an empty list removes all limits.
     #[schema(value_type = Vec<schemas::Budget>, max_items = 5)]
     pub budgets: Vec<Budget>,
 }
 
-/// The body that puts a user's credits right.
+/// The body that corrects a user's credits.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CreditAdjustment {
-    /// How many come, or below zero go: all of them, or none.
+    /// The credits to add or, if negative, to remove: completely or not at all.
     #[schema(value_type = f64, minimum = -1_000_000_000, maximum = 1_000_000_000, multiple_of = 0.000001)]
     pub credits: SignedCredits,
-    /// Where they come to or are taken from: the bought ones unless it says `plan`.
+    /// The pool to change. Bought credits, unless `plan` is given.
     #[serde(default = "bought")]
     #[schema(value_type = schemas::Pool)]
     pub pool: Pool,
-    /// Why, for the user to read in their statement.
+    /// The reason, which the user's statement shows.
     #[schema(
         min_length = 1,
         max_length = 500,
         pattern = r"^[^\u0000-\u001f\u007f-\u009f]*$"
     )]
     pub reason: String,
-    /// What names this adjustment for ever: made again, it is made once.
+    /// The adjustment's permanent id: repeated requests with the same id adjust the credits once.
     #[serde(default)]
     #[schema(
         min_length = 1,
@@ -165,12 +165,12 @@ fn bought() -> Pool {
     Pool::TopUp
 }
 
-/// Credits that come, or go: in JSON, a number that is below zero if they go.
+/// Credits to add or to remove; in JSON, a negative number removes credits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SignedCredits {
-    /// Whether they come or go.
+    /// Whether to add or to remove.
     pub way: Way,
-    /// How many, more than 0.
+    /// The number of credits, more than 0.
     pub credits: Credits,
 }
 
@@ -210,15 +210,15 @@ impl Serialize for SignedCredits {
     }
 }
 
-/// `GET /admin/users`: all users, or those that `subject`, `plan`, `admin` and `disabled` say.
+/// `GET /admin/users`: all users, optionally filtered by `subject`, `plan`, `admin` and `disabled`.
 #[utoipa::path(
     get, path = "/admin/users", tag = "administration", security(("admin" = [])),
     params(
         PageAfter,
-        ("subject" = Option<String>, Query, description = "What the issuer calls them.", nullable = false),
-        ("plan" = Option<String>, Query, description = "On this plan.", nullable = false, pattern = "^(free|guru|pro)$"),
-        ("admin" = Option<bool>, Query, description = "Only administrators, or others.", nullable = false),
-        ("disabled" = Option<bool>, Query, description = "Only those that are disabled, or not.", nullable = false),
+        ("subject" = Option<String>, Query, description = "Only the user with this name at the issuer.", nullable = false),
+        ("plan" = Option<String>, Query, description = "Only users on this plan.", nullable = false, pattern = "^(free|guru|pro)$"),
+        ("admin" = Option<bool>, Query, description = "Only administrators, or only ordinary users.", nullable = false),
+        ("disabled" = Option<bool>, Query, description = "Only disabled users, or only enabled ones.", nullable = false),
     ),
     responses((status = 200, body = UserList)),
 )]
@@ -248,13 +248,13 @@ pub async fn list_users(
     Ok(Json(UserList { users, next }))
 }
 
-/// `GET /admin/users/{user_id}`: one user, and what they have.
+/// `GET /admin/users/{user_id}`: one user, with their credits.
 #[utoipa::path(
     get, path = "/admin/users/{user_id}", tag = "administration", security(("admin" = [])),
     params(("user_id" = String, Path, description = "The user's id.")),
     responses(
         (status = 200, body = UserItem),
-        (status = 404, description = "`UNKNOWN_USER`: there is no such user."),
+        (status = 404, description = "`UNKNOWN_USER`: no user has this id."),
     ),
 )]
 pub async fn get_user(
@@ -265,13 +265,13 @@ pub async fn get_user(
     find(&core, &user_id).await.map(Json)
 }
 
-/// `POST /admin/users/{user_id}/disable`: lets a user do nothing any more, at once on every node.
+/// `POST /admin/users/{user_id}/disable`: disables a user. Every node rejects their requests immediately.
 #[utoipa::path(
     post, path = "/admin/users/{user_id}/disable", tag = "administration", security(("admin" = [])),
     params(("user_id" = String, Path, description = "The user's id.")),
     responses(
         (status = 200, body = UserItem),
-        (status = 404, description = "`UNKNOWN_USER`: there is no such user."),
+        (status = 404, description = "`UNKNOWN_USER`: no user has this id."),
     ),
 )]
 pub async fn disable_user(
@@ -283,13 +283,13 @@ pub async fn disable_user(
     changed(&core, &user_id, found).await
 }
 
-/// `POST /admin/users/{user_id}/enable`: lets a disabled user in again.
+/// `POST /admin/users/{user_id}/enable`: enables a disabled user again.
 #[utoipa::path(
     post, path = "/admin/users/{user_id}/enable", tag = "administration", security(("admin" = [])),
     params(("user_id" = String, Path, description = "The user's id.")),
     responses(
         (status = 200, body = UserItem),
-        (status = 404, description = "`UNKNOWN_USER`: there is no such user."),
+        (status = 404, description = "`UNKNOWN_USER`: no user has this id."),
     ),
 )]
 pub async fn enable_user(
@@ -307,7 +307,7 @@ pub async fn enable_user(
     params(("user_id" = String, Path, description = "The user's id.")),
     responses(
         (status = 200, body = UserItem),
-        (status = 404, description = "`UNKNOWN_USER`: there is no such user."),
+        (status = 404, description = "`UNKNOWN_USER`: no user has this id."),
     ),
 )]
 pub async fn grant_admin(
@@ -332,7 +332,7 @@ pub async fn grant_admin(
     params(("user_id" = String, Path, description = "The user's id.")),
     responses(
         (status = 200, body = UserItem),
-        (status = 404, description = "`UNKNOWN_USER`: there is no such user."),
+        (status = 404, description = "`UNKNOWN_USER`: no user has this id."),
     ),
 )]
 pub async fn revoke_admin(
@@ -351,22 +351,23 @@ pub async fn revoke_admin(
     changed(&core, &user_id, found).await
 }
 
-/// `POST /admin/users/{user_id}/plan`: puts a user on a plan for a month from now. Their rate is the plan's at once.
+/// `POST /admin/users/{user_id}/plan`: puts a user on a plan for a month from now. The plan's rate limit applies
+/// immediately.
 #[utoipa::path(
     post, path = "/admin/users/{user_id}/plan", tag = "administration", security(("admin" = [])),
     params(("user_id" = String, Path, description = "The user's id.")),
     request_body = PlanChange,
     responses(
         (status = 200, body = UserItem),
-        (status = 404, description = "`UNKNOWN_USER`: there is no such user."),
-        (status = 409, description = "`NOT_POSSIBLE`, `ID_REUSED`: it does not fit what the account has, or what was done under this `id`."),
+        (status = 404, description = "`UNKNOWN_USER`: no user has this id."),
+        (status = 409, description = "`NOT_POSSIBLE`, `ID_REUSED`: the account's state does not allow the change, or another change used this `id`."),
     ),
 )]
 pub async fn set_plan(
     State(core): State<Core>,
     AdminCaller { actor }: AdminCaller,
     Path(user_id): Path<String>,
-    AdminBody(PlanChange { plan }): AdminBody<PlanChange>,
+    SmallBody(PlanChange { plan }): SmallBody<PlanChange>,
 ) -> Result<Json<UserItem>, ApiError> {
     grant_month(&core, &user_id, plan).await?;
     let event = AuditEvent::PlanSet {
@@ -390,25 +391,25 @@ pub(crate) async fn grant_month(core: &Core, user_id: &str, plan: Plan) -> Resul
     identity::users::change_plan(core, user_id, change).await
 }
 
-/// `POST /admin/users/{user_id}/top-up`: gives a user credits that do not lapse; once, where the gift is named.
+/// `POST /admin/users/{user_id}/top-up`: gives a user credits that do not expire; once for each `id`.
 #[utoipa::path(
     post, path = "/admin/users/{user_id}/top-up", tag = "administration", security(("admin" = [])),
     params(("user_id" = String, Path, description = "The user's id.")),
     request_body = CreditGift,
     responses(
         (status = 200, body = UserItem),
-        (status = 404, description = "`UNKNOWN_USER`: there is no such user."),
-        (status = 409, description = "`NOT_POSSIBLE`, `ID_REUSED`: it does not fit what the account has, or what was done under this `id`."),
+        (status = 404, description = "`UNKNOWN_USER`: no user has this id."),
+        (status = 409, description = "`NOT_POSSIBLE`, `ID_REUSED`: the account's state does not allow the change, or another change used this `id`."),
     ),
 )]
 pub async fn top_up(
     State(core): State<Core>,
     AdminCaller { actor }: AdminCaller,
     Path(user_id): Path<String>,
-    AdminBody(CreditGift { credits, id }): AdminBody<CreditGift>,
+    SmallBody(CreditGift { credits, id }): SmallBody<CreditGift>,
 ) -> Result<Json<UserItem>, ApiError> {
     if !credits.is_in_range() || credits <= Credits::ZERO {
-        let what = "It is a number of more than 0 with at most 6 decimals.";
+        let what = "`credits` must be a positive number with at most 6 decimals.";
         return Err(ApiError::invalid_request("credits", what));
     }
     let gift = match &id {
@@ -430,22 +431,22 @@ pub async fn top_up(
     changed(&core, &user_id, true).await
 }
 
-/// `POST /admin/users/{user_id}/adjust`: gives a user credits or takes some, for a reason; once, where that is named.
+/// `POST /admin/users/{user_id}/adjust`: adds or removes a user's credits, for a reason; once for each `id`.
 #[utoipa::path(
     post, path = "/admin/users/{user_id}/adjust", tag = "administration", security(("admin" = [])),
     params(("user_id" = String, Path, description = "The user's id.")),
     request_body = CreditAdjustment,
     responses(
         (status = 200, body = UserItem),
-        (status = 404, description = "`UNKNOWN_USER`: there is no such user."),
-        (status = 409, description = "`NOT_POSSIBLE`, `ID_REUSED`: it does not fit what the account has, or what was done under this `id`."),
+        (status = 404, description = "`UNKNOWN_USER`: no user has this id."),
+        (status = 409, description = "`NOT_POSSIBLE`, `ID_REUSED`: the account's state does not allow the change, or another change used this `id`."),
     ),
 )]
 pub async fn adjust(
     State(core): State<Core>,
     AdminCaller { actor }: AdminCaller,
     Path(user_id): Path<String>,
-    AdminBody(adjustment): AdminBody<CreditAdjustment>,
+    SmallBody(adjustment): SmallBody<CreditAdjustment>,
 ) -> Result<Json<UserItem>, ApiError> {
     let CreditAdjustment {
         credits,
@@ -463,7 +464,7 @@ pub async fn adjust(
         actor: actor.as_str().to_owned(),
     };
     if pool == Pool::Plan {
-        // The credits of the period that is due, rather than what has lapsed.
+        // The current period's credits, not expired ones.
         commit(&core, &user_id, Action::ResetPeriod).await?;
     }
     commit(&core, &user_id, Action::Adjust(adjust)).await?;
@@ -479,23 +480,22 @@ pub async fn adjust(
     changed(&core, &user_id, true).await
 }
 
-/// `POST /admin/users/{user_id}/budgets`: sets how much a user may spend in which time, in place of what they might. A
-/// window that stays goes on counting.
+/// `POST /admin/users/{user_id}/budgets`: replaces a user's budgets. A window that stays keeps its count.
 #[utoipa::path(
     post, path = "/admin/users/{user_id}/budgets", tag = "administration", security(("admin" = [])),
     params(("user_id" = String, Path, description = "The user's id.")),
     request_body = BudgetChange,
     responses(
         (status = 200, body = UserItem),
-        (status = 404, description = "`UNKNOWN_USER`: there is no such user."),
-        (status = 409, description = "`NOT_POSSIBLE`, `ID_REUSED`: it does not fit what the account has, or what was done under this `id`."),
+        (status = 404, description = "`UNKNOWN_USER`: no user has this id."),
+        (status = 409, description = "`NOT_POSSIBLE`, `ID_REUSED`: the account's state does not allow the change, or another change used this `id`."),
     ),
 )]
 pub async fn set_budgets(
     State(core): State<Core>,
     AdminCaller { actor }: AdminCaller,
     Path(user_id): Path<String>,
-    AdminBody(BudgetChange { budgets }): AdminBody<BudgetChange>,
+    SmallBody(BudgetChange { budgets }): SmallBody<BudgetChange>,
 ) -> Result<Json<UserItem>, ApiError> {
     let asked = AskedBudgets {
         budgets: Some(budgets),
@@ -523,8 +523,8 @@ pub async fn set_budgets(
     changed(&core, &user_id, true).await
 }
 
-/// The id of what an operator does: new, or of the name that they give it. Names are of their own kind, so that none is a
-/// payment's or another kind's.
+/// Returns the id of an operator's change: a new one, or one from the operator's own id. Each kind has its own
+/// namespace, so that an operator's id never equals a payment's id or another kind's.
 fn operation_id(kind: &str, name: Option<String>) -> Result<OperationId, ApiError> {
     let Some(name) = name else {
         return Ok(OperationId(ids::operator_action_id()));
@@ -538,13 +538,15 @@ fn require_text(field: &str, text: &str, characters: usize) -> Result<(), ApiErr
     match fits && !text.contains(char::is_control) {
         true => Ok(()),
         false => {
-            let what = format!("It has 1 to {characters} characters, no control characters.");
+            let what = format!(
+                "The text must have 1 to {characters} characters and no control characters."
+            );
             Err(ApiError::invalid_request(field, what))
         }
     }
 }
 
-/// Periods go by the database's clock, whatever this machine's shows.
+/// Returns the database's time: periods do not depend on this machine's clock.
 async fn ledger_time(core: &Core) -> Result<Millis, ApiError> {
     let clock = DatabaseClock::start(core.database.clone(), core.clock.clone());
     let clock = clock.await.map_err(change_failed)?;
@@ -564,14 +566,12 @@ async fn commit(core: &Core, user_id: &str, action: Action) -> Result<(), ApiErr
     match outcome {
         Ok(_) => Ok(()),
         Err(LedgerError::Refused(Refusal::UnknownAccount)) => Err(unknown_user(user_id)),
-        Err(LedgerError::Refused(Refusal::Conflict)) => Err(ApiError::new(
-            ErrorCode::IdReused,
-            "Something else was done under this id.",
-        )
-        .with_param("id")),
+        Err(LedgerError::Refused(Refusal::Conflict)) => {
+            Err(ApiError::new(ErrorCode::IdReused, "Another change used this id.").with_param("id"))
+        }
         Err(LedgerError::Refused(refusal)) => Err(ApiError::new(
             ErrorCode::NotPossible,
-            format!("The account does not take it: {refusal}."),
+            format!("The account's state does not allow the change: {refusal}."),
         )),
         Err(error) => {
             tracing::error!(%error, "changing an account");
@@ -580,7 +580,7 @@ async fn commit(core: &Core, user_id: &str, action: Action) -> Result<(), ApiErr
     }
 }
 
-/// The user that was changed, as it is now.
+/// Returns the changed user, in its current state.
 async fn changed(core: &Core, user_id: &str, found: bool) -> Result<Json<UserItem>, ApiError> {
     match found {
         true => find(core, user_id).await.map(Json),
@@ -642,7 +642,7 @@ pub(super) fn unknown_user(user_id: &str) -> ApiError {
     ApiError::new(
         ErrorCode::UnknownUser,
         format!(
-            "There is no user {user_id}; users appear with their first request, or their first key."
+            "User {user_id} does not exist; weir creates users at their first request or their first key."
         ),
     )
     .with_param("user_id")

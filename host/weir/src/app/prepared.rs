@@ -1,6 +1,6 @@
-//! What a start makes of the configuration by itself, before it asks a store or anybody else.
+//! The parts of a gateway that a start builds from the configuration alone, before it connects to any service.
 //!
-//! **Invariant:** `weir serve` and `weir check` both come this way, so that what is sound to one is sound to the other.
+//! **Invariant:** `weir serve` and `weir check` share this code, so that both accept the same configurations.
 
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -25,43 +25,43 @@ use crate::config::Config;
 use crate::identity::pepper::Peppers;
 use crate::identity::service_token::ServiceTokenSource;
 use crate::identity::verifiers::Verifiers;
-use crate::mcp::remote::settings::{self as mcp_settings, McpServer};
 use crate::payments::settings::PaymentSecrets;
 use crate::server::tls::Tls;
+use crate::tools::remote::settings::{self as mcp_settings, McpServer};
 use crate::tools::rules::Rules;
 
-/// What needs neither the database nor the network to be there.
+/// Parts that need neither the database nor the network.
 pub struct Prepared {
-    /// The plugins that the binary brings, loaded.
+    /// The binary's bundled plugins, loaded.
     pub plugins: Plugins,
-    /// The peppers that API keys are stored under, not compared with the database's.
+    /// The peppers of API keys, not yet compared with the database's.
     pub key_peppers: Peppers,
-    /// The keys that stored answers are sealed under, not compared with the database's.
+    /// The keys that encrypt stored responses, not yet compared with the database's.
     pub sealing_keys: KeyRing,
-    /// Verifiers of tokens, which have asked nobody for keys.
+    /// Verifiers of tokens, without their issuers' keys so far.
     pub verifiers: Verifiers,
-    /// The source of the token that is presented to other services.
+    /// The source of the token for other services.
     pub service_tokens: Option<ServiceTokenSource>,
-    /// The client that reaches upstreams.
+    /// The HTTP client for upstreams.
     pub http: HttpClient,
-    /// What operators allow tools.
+    /// The operators' rules for tools.
     pub rules: Rules,
-    /// The servers whose tools are used.
+    /// Remote MCP servers.
     pub mcp_servers: Vec<McpServer>,
-    /// The way out for tools.
+    /// The egress guard of tools.
     pub guard: Guard,
-    /// The certificate of the public listener; `None` where it does not speak TLS.
+    /// The public listener's certificate; `None` without TLS.
     pub tls: Option<Tls>,
-    /// What accounts' webhook secrets are made from.
+    /// The key from which accounts' webhook secrets are derived.
     pub webhook_key: Option<Key>,
-    /// What payments prove themselves with.
+    /// The payment processor's secrets.
     pub payment_secrets: PaymentSecrets,
-    /// Who is to send traces, if anybody.
+    /// The trace exporter, if configured.
     pub exporting: Option<Exporting>,
 }
 
 impl Prepared {
-    /// Reads secrets, makes clients and loads plugins; the error lists everything that is wrong with the settings.
+    /// Reads secrets, makes clients and loads plugins; the error lists all problems of the settings.
     pub async fn of(
         config: &Config,
         bundled: &[Bundled],
@@ -123,10 +123,7 @@ impl Prepared {
             mcp_servers,
         )
         else {
-            bail!(
-                "the configuration does not fit:\n  {}",
-                problems.join("\n  ")
-            );
+            bail!("the configuration is invalid:\n  {}", problems.join("\n  "));
         };
         Ok(Self {
             plugins: load_plugins(config, bundled, compiler, progress).await?,
@@ -146,7 +143,7 @@ impl Prepared {
     }
 }
 
-/// The way out for tools: the system's resolver, and its certificate authorities.
+/// Makes the egress guard, with the system's resolver and certificate authorities.
 fn guard() -> anyhow::Result<Guard> {
     let user_agent = HeaderValue::from_static(concat!("weir/", env!("CARGO_PKG_VERSION")));
     let settings = weir_egress::Settings {
@@ -156,7 +153,7 @@ fn guard() -> anyhow::Result<Guard> {
     Ok(Guard::new(settings, Resolver::system()))
 }
 
-/// The configured key, or one of this node's own where others need not have it, too.
+/// Returns the configured key, or a generated one if other nodes do not need it.
 fn webhook_key(config: &Config) -> anyhow::Result<Option<Key>> {
     match &config.webhook_key {
         Some(source) => Key::configured(source, "the key").map(Some),
@@ -167,13 +164,14 @@ fn webhook_key(config: &Config) -> anyhow::Result<Option<Key>> {
     }
 }
 
-/// Filters that have room when they come with SIGHUP, whatever the configuration has at the start.
+/// Filters that a reload can add, in addition to those at the start.
 const ROOM_FOR_FILTERS: u32 = 8;
 
-/// Guests that room is reserved for beyond what the configuration needs, at most: each takes 8 GiB of 128 TiB of address space.
+/// Maximum number of guests with reserved address space beyond the configuration's need: each takes 8 GiB of 128 TiB.
 const RESERVED_GUESTS: u32 = 8_000;
 
-/// Guests that a configuration may need at once: each request has one of its adapter's and one of each filter's.
+/// Returns the guests that a configuration may need at once: for each request one of its adapter and one of each
+/// filter.
 pub(super) fn needed_guests(config: &Config) -> u32 {
     let filters = u32::try_from(config.filters.len()).unwrap_or(u32::MAX);
     guests_with(config, filters)
@@ -185,13 +183,14 @@ fn guests_with(config: &Config, filters: u32) -> u32 {
     of_requests.saturating_add(config.plugins.tool_calls.get())
 }
 
-/// Guests that address space is reserved for. It cannot grow while guests run, and what is not used costs nothing.
+/// Returns the guests with reserved address space. The reservation cannot grow while guests run, and unused space costs
+/// nothing.
 fn reserved_guests(config: &Config) -> u32 {
     let with_more_filters = guests_with(config, ROOM_FOR_FILTERS);
     needed_guests(config).max(with_more_filters.min(RESERVED_GUESTS))
 }
 
-/// Loads the plugins that the binary brings, compiled code from the data folder where it is there.
+/// Loads the bundled plugins, with compiled code from the data folder if it exists.
 async fn load_plugins(
     config: &Config,
     bundled: &[Bundled],
@@ -211,7 +210,9 @@ async fn load_plugins(
     let trust = config.trust();
     let plugins = Plugins::load(loader, trust, bundled, progress)
         .await
-        .map_err(|(name, error)| anyhow!(error).context(format!("loading the plugin {name:?}")))?;
+        .map_err(|(name, error)| {
+            anyhow!(error).context(format!("cannot load the plugin {name:?}"))
+        })?;
     cache.remove_unused(SystemTime::now());
     Ok(plugins)
 }

@@ -1,4 +1,4 @@
-//! How long requests wait for the database and the cache: `[stores]`.
+//! Timeouts of the database and the cache: `[stores]`.
 
 use std::num::NonZeroU64;
 use std::time::Duration;
@@ -7,8 +7,7 @@ use serde::Deserialize;
 use weir_storage::cache::Cache;
 use weir_storage::database::Timeouts;
 
-/// How long requests wait for the database and the cache: `[stores]`. A request that waits in vain is answered 503, with
-/// when to try again.
+/// Timeouts of the database and the cache: `[stores]`. After a timeout, weir returns 503 with a retry delay.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct StoreSettings {
@@ -36,7 +35,7 @@ impl Default for StoreSettings {
 }
 
 impl StoreSettings {
-    /// On the database.
+    /// Returns the database's timeouts.
     pub fn database(&self) -> Timeouts {
         Timeouts {
             acquire: Duration::from_millis(self.acquire_ms.get()),
@@ -44,12 +43,12 @@ impl StoreSettings {
         }
     }
 
-    /// On a request's hold: for the commit under way, and for the next, which has it.
+    /// Returns the timeout of a request's hold: for the current commit, and for the next one, which includes the hold.
     pub fn hold(&self) -> Duration {
         self.database().statement * 2
     }
 
-    /// On the cache.
+    /// Returns the cache's timeout.
     pub fn cache(&self) -> Duration {
         Duration::from_millis(self.cache_ms.get())
     }

@@ -1,8 +1,8 @@
-//! Who did it, as events name them.
+//! Actors, as events name them.
 
 use std::fmt;
 
-/// Who did something: `user:usr_…`, `service:E-MAIL`, or `local:UID` for whoever used the admin socket or a command.
+/// An actor: `user:usr_…`, `service:E-MAIL`, or `local:UID` for a user of the admin socket or of a command.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Actor(String);
 
@@ -17,12 +17,12 @@ impl Actor {
         Self(format!("service:{name}"))
     }
 
-    /// A user of this machine, by the number that the system knows them by.
+    /// A user of this machine, by the uid.
     pub fn local(uid: u32) -> Self {
         Self(format!("local:{uid}"))
     }
 
-    /// Whoever runs this process.
+    /// The user of this process.
     pub fn myself() -> Self {
         Self::local(rustix::process::getuid().as_raw())
     }

@@ -1,53 +1,53 @@
-//! Reading the events that are kept, the newest first by the time at which they happened.
+//! Reads stored events, newest first by the time of their occurrence.
 
 use sqlx::{AssertSqlSafe, Row};
 use weir_storage::Database;
 use weir_storage::clock::Millis;
 
-/// An event as it was kept.
+/// A stored event.
 #[derive(Debug, Clone)]
 pub struct KeptEvent {
-    /// Its number, in the order in which events were written.
+    /// The event's number, in the order in which weir wrote the events.
     pub number: i64,
-    /// When it happened first.
+    /// The time of the first occurrence.
     pub at: Millis,
-    /// How often, within a second from then on, or ten minutes where anybody can repeat it.
+    /// The number of occurrences within a second, or within ten minutes for events that strangers can repeat.
     pub count: i64,
-    /// What happened, e.g. `api_key.revoked`.
+    /// The event's kind, e.g. `api_key.revoked`.
     pub kind: String,
-    /// Who brought it about, where that is known.
+    /// The actor, if known.
     pub actor: Option<String>,
-    /// How somebody tried to prove who they are.
+    /// The method of the authentication attempt.
     pub method: Option<String>,
-    /// More of it: a reason, the plan, the credits.
+    /// Details: a reason, the plan, the credits.
     pub reason: Option<String>,
-    /// The user whom it is about.
+    /// The affected user.
     pub user_id: Option<String>,
-    /// The key that it is about.
+    /// The affected key.
     pub key_id: Option<String>,
 }
 
-/// Which events; where a field is `None`, whatever they have there.
+/// A filter of events; `None` matches every value.
 #[derive(Debug, Clone, Default)]
 pub struct EventFilter {
-    /// What happened.
+    /// The event's kind.
     pub kind: Option<String>,
-    /// The user whom it is about.
+    /// The affected user.
     pub user_id: Option<String>,
-    /// Who brought it about.
+    /// The actor.
     pub actor: Option<String>,
-    /// Those before the one of this number.
+    /// Only events with a lower number.
     pub before: Option<i64>,
 }
 
-/// The latest events that fit, so many at most.
+/// Returns the latest events that match, up to `limit`.
 pub async fn list(
     database: &Database,
     filter: &EventFilter,
     limit: u32,
 ) -> sqlx::Result<Vec<KeptEvent>> {
     let mut snapshot = database.snapshot().await?;
-    // Rows of repeated events are written up to ten minutes late, so that numbers are not in the order of time.
+    // Rows of repeated events are written up to ten minutes late, so numbers are not in the order of time.
     let before = match filter.before {
         None => Some(i64::MAX),
         Some(number) => {
@@ -62,7 +62,7 @@ pub async fn list(
     let Some(before) = before else {
         return Ok(Vec::new());
     };
-    // A condition that may be absent would use no index. Each parameter appears in either case.
+    // A condition on an absent filter would use no index. Each parameter appears in either case.
     let sql = format!(
         "SELECT number, at, count, kind, actor, method, reason, user_id, key_id FROM audit_events \
          WHERE (at, number) < ($6, $1) AND {} AND {} AND {} \

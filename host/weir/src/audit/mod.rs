@@ -1,14 +1,14 @@
-//! Security events, kept: who failed to prove themselves, who was limited, whose keys came and went.
+//! The audit log of security events: failed authentications, rate limits, creation and revocation of keys.
 //!
-//! Events are written behind: a request hands its event to a bounded queue and goes on. One task gathers what
-//! comes within a second, counts what is alike, and writes it in one transaction. What anybody can bring about again and
-//! again is summed up for ten minutes ([`sums`]): no stranger fills the table, and the log has a line for such a row only.
-//! A flood that outruns even that is counted in the log. Events are kept for `audit_days` ([`retention`]).
+//! A request puts its event into a bounded queue and continues. One task gathers the events of a second, counts equal
+//! ones, and writes them in one transaction. Repeatable events are aggregated for ten minutes ([`sums`]): a stranger
+//! cannot fill the table, and the log has a line only for such a row. The log counts the events of a flood that exceeds
+//! the queue. weir keeps events for `audit_days` ([`retention`]).
 //!
 //! **Invariant:** no personal data and no secrets: opaque user and key ids, never an address, a token or a
 //! key.
 //!
-//! What is kept is read through [`log`].
+//! [`log`] reads stored events.
 //!
 //! To record another kind of event, add a variant to [`AuditEvent`].
 
@@ -30,29 +30,29 @@ use self::sums::Sums;
 use weir_storage::Database;
 use weir_storage::clock::Millis;
 
-/// Events that wait to be written; more are counted and dropped.
+/// Events in the queue; further events are counted and dropped.
 const QUEUE: usize = 4_096;
 
-/// How long events are gathered before they are written.
+/// Time for which events are gathered before they are written.
 const GATHER: Duration = Duration::from_secs(1);
 
-/// A security event, as its row in the database has it.
+/// A security event, as its database row has it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum AuditEvent {
-    /// A request did not prove who sent it.
+    /// A request's authentication failed.
     AuthenticationFailed {
         /// `api_key`, `web`, `service` or `link`.
         method: &'static str,
-        /// The reason, in a fixed vocabulary.
+        /// The reason, from a fixed vocabulary.
         reason: &'static str,
     },
-    /// A client address failed too often and is blocked for a while.
+    /// weir locked out a client address after too many failures.
     LockedOut,
-    /// An operator let an address in again that was blocked.
+    /// An operator ended the lockout of an address.
     LockoutCleared,
-    /// A request came too soon after others.
+    /// A request exceeded a rate limit.
     RateLimited {
-        /// The limited user; unknown where the address was limited.
+        /// The limited user; unknown for a limited address.
         user_id: Option<String>,
         /// `address`, `caller` or `voucher`.
         scope: &'static str,
@@ -71,22 +71,22 @@ pub enum AuditEvent {
         /// The key's id.
         key_id: String,
     },
-    /// An operator lets a user do nothing from now on.
+    /// An operator disabled a user.
     UserDisabled {
         /// The user's id.
         user_id: String,
     },
-    /// A user who was disabled is no longer.
+    /// An operator enabled a disabled user.
     UserEnabled {
         /// The user's id.
         user_id: String,
     },
-    /// A user was made an administrator.
+    /// An operator made a user an administrator.
     AdminGranted {
         /// The user's id.
         user_id: String,
     },
-    /// A user is no longer an administrator.
+    /// An operator revoked a user's administrator role.
     AdminRevoked {
         /// The user's id.
         user_id: String,
@@ -98,49 +98,49 @@ pub enum AuditEvent {
         /// `web`, `development` or `link`.
         method: &'static str,
     },
-    /// Somebody made a one-time link to the console.
+    /// An operator created a one-time link to the console.
     ConsoleLinkCreated,
-    /// A component was not taken into a slot.
+    /// A component failed to load into a slot.
     PluginRefused {
         /// The slot and the load step that it failed.
         reason: String,
     },
-    /// An operator has set what a slot may serve with, and what becomes of it in quarantine.
+    /// An operator set the policy of a slot, or released or rejected a component in quarantine.
     PluginPolicySet {
         /// The slot and its policy.
         reason: String,
     },
-    /// A user was put on a plan.
+    /// An operator put a user on a plan.
     PlanSet {
         /// The user's id.
         user_id: String,
         /// The plan's name.
         plan: &'static str,
     },
-    /// A user was given credits.
+    /// An operator gave a user credits.
     ToppedUp {
         /// The user's id.
         user_id: String,
-        /// How many, and as which gift.
+        /// The number of credits, and the gift's id.
         credits: String,
     },
-    /// An operator has set how much a user may spend.
+    /// An operator set a user's budgets.
     BudgetsSet {
         /// The user's id.
         user_id: String,
-        /// How much in which time.
+        /// The budgets, with their windows.
         budgets: String,
     },
-    /// An operator has put a user's credits right.
+    /// An operator corrected a user's credits.
     Adjusted {
         /// The user's id.
         user_id: String,
-        /// How many credits of which pool, and why.
+        /// The number of credits, the pool and the reason.
         reason: String,
     },
     /// An operator has made a voucher.
     VoucherCreated {
-        /// The voucher's id, credits, uses and end.
+        /// The voucher's id, credits, uses and expiry.
         reason: String,
     },
     /// An operator has revoked a voucher.
@@ -155,26 +155,26 @@ pub enum AuditEvent {
         /// The voucher's id.
         voucher_id: String,
     },
-    /// An operator has an event of the payment processor's be applied again.
+    /// An operator retried a webhook of the payment processor.
     PaymentEventRetried {
         /// The event's id.
         event_id: String,
     },
     /// An operator has cancelled a user's swarm.
     SwarmCancelled {
-        /// Whose it is.
+        /// The swarm's user.
         user_id: String,
         /// The swarm's id.
         execution_id: String,
     },
-    /// An administrator has exchanges of a slot recorded, or no longer, or has fetched or forgotten them.
+    /// An administrator started or stopped a recording of a slot, or fetched or deleted it.
     Recorded {
         /// `recording.started` and so on.
         kind: &'static str,
         /// The slot.
         reason: String,
     },
-    /// A remote tool has changed at its server, or an administrator has approved that.
+    /// A remote tool changed at its server, or an administrator approved the change.
     RemoteTool {
         /// `mcp_tool.changed` or `mcp_tool.approved`.
         kind: &'static str,
@@ -183,7 +183,7 @@ pub enum AuditEvent {
     },
 }
 
-/// Takes events. Cheap to clone.
+/// A handle that takes events. Cheap to clone.
 #[derive(Clone)]
 pub struct Audit {
     queue: mpsc::Sender<Queued>,
@@ -192,7 +192,7 @@ pub struct Audit {
 
 enum Queued {
     Event(Millis, Occurrence),
-    /// Somebody waits until all events before this one are written.
+    /// A caller waits until all events before this one are written.
     Flush(oneshot::Sender<()>),
 }
 
@@ -213,12 +213,12 @@ impl Audit {
         }
     }
 
-    /// Records an event that nobody is known to have brought about.
+    /// Records an event without a known actor.
     pub fn record(&self, event: AuditEvent) {
         self.send(Occurrence { event, actor: None });
     }
 
-    /// Records what somebody did.
+    /// Records an event of an actor.
     pub fn record_by(&self, actor: &Actor, event: AuditEvent) {
         let actor = Some(actor.clone());
         self.send(Occurrence { event, actor });
@@ -232,14 +232,14 @@ impl Audit {
     }
 }
 
-/// An event, and who brought it about.
+/// An event and its actor.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct Occurrence {
     event: AuditEvent,
     actor: Option<Actor>,
 }
 
-/// Events that are alike, each with all of them.
+/// Equal events, each with its count.
 type Gathered = HashMap<Occurrence, Alike>;
 
 /// Rows, in the order in which they are written.
@@ -247,9 +247,9 @@ type Rows = Vec<(Occurrence, Alike)>;
 
 #[derive(Debug, Clone, Copy)]
 struct Alike {
-    /// Which of all that were gathered came first: they are written in that order.
+    /// The position among all gathered events: they are written in that order.
     order: usize,
-    /// When the first came.
+    /// The time of the first.
     at: Millis,
     count: i64,
 }
@@ -274,7 +274,7 @@ async fn write(database: Database, mut waiting: mpsc::Receiver<Queued>, dropped:
         let mut gathered = Gathered::new();
         let mut flush = gather(&mut gathered, first);
         let until = Instant::now() + GATHER;
-        // As many rows as the queue has places are enough for one transaction.
+        // A full queue's number of rows is enough for one transaction.
         while flush.is_none() && gathered.len() < QUEUE {
             match tokio::time::timeout_at(until, waiting.recv()).await {
                 Ok(Some(next)) => flush = gather(&mut gathered, next),
@@ -288,10 +288,7 @@ async fn write(database: Database, mut waiting: mpsc::Receiver<Queued>, dropped:
         insert_or_report(&database, &rows).await;
         let dropped = dropped.swap(0, Ordering::Relaxed);
         if dropped > 0 {
-            tracing::error!(
-                events = dropped,
-                "audit events are lost: more than can be written"
-            );
+            tracing::error!(events = dropped, "audit events are lost: the queue is full");
         }
         if let Some(flush) = flush {
             let _ = flush.send(());
@@ -299,7 +296,7 @@ async fn write(database: Database, mut waiting: mpsc::Receiver<Queued>, dropped:
     }
 }
 
-/// Adds an event to those gathered, or returns who waits for them to be written.
+/// Adds an event to the gathered ones, or returns the caller that waits for them.
 fn gather(gathered: &mut Gathered, waiting: Queued) -> Option<oneshot::Sender<()>> {
     match waiting {
         Queued::Event(at, occurrence) => {
@@ -322,7 +319,10 @@ async fn insert_or_report(database: &Database, rows: &Rows) {
     });
     let addresses: i64 = locked_out.sum();
     if addresses > 0 {
-        tracing::warn!(addresses, "locked out; `weir lockout list` shows them");
+        tracing::warn!(
+            addresses,
+            "locked out addresses; `weir lockout list` shows them"
+        );
     }
     if let Err(error) = insert(database, rows).await {
         tracing::error!(%error, events = rows.len(), "audit events are lost");
@@ -354,7 +354,7 @@ async fn insert(database: &Database, rows: &Rows) -> sqlx::Result<()> {
     transaction.commit().await
 }
 
-/// An event as its row has it.
+/// An event's columns.
 #[derive(Default)]
 struct EventColumns<'a> {
     kind: &'static str,
@@ -365,7 +365,7 @@ struct EventColumns<'a> {
 }
 
 impl AuditEvent {
-    /// Whether anybody can bring it about as often as they like.
+    /// Returns whether strangers can cause the event at will.
     fn is_repeatable(&self) -> bool {
         matches!(
             self,

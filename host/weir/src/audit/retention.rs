@@ -1,5 +1,5 @@
-//! How long events are kept: `audit_days`. What is older goes in the background, a little at a time, so that nobody who
-//! writes waits for it.
+//! Retention of events: `audit_days`. A background task deletes older events in small batches, so that it does not
+//! delay writes.
 
 use std::num::NonZeroU32;
 use std::time::Duration;
@@ -7,15 +7,15 @@ use std::time::Duration;
 use weir_storage::Database;
 use weir_storage::clock::{Clock, Millis};
 
-/// How often is looked for what is too old, and how long after the start first: it can wait, and requests cannot.
+/// Interval between deletions, and the delay of the first one after the start, because requests take precedence.
 const EVERY: Duration = Duration::from_secs(3_600);
 const FIRST_AFTER: Duration = Duration::from_secs(60);
 
-/// Events that one statement removes, and the pause before the next one.
+/// Events that one statement deletes, and the pause before the next one.
 const BATCH: i64 = 500;
 const PAUSE: Duration = Duration::from_millis(200);
 
-/// Removes what is older than so many days, for ever.
+/// Deletes events older than `days`, for ever.
 pub async fn prune_for_ever(database: Database, clock: Clock, days: NonZeroU32) {
     tokio::time::sleep(FIRST_AFTER).await;
     loop {
@@ -23,15 +23,15 @@ pub async fn prune_for_ever(database: Database, clock: Clock, days: NonZeroU32) 
         match prune(&database, before).await {
             Ok(0) => {}
             Ok(events) => {
-                tracing::info!(events, "events older than `audit_days` are removed")
+                tracing::info!(events, "deleted events older than `audit_days`")
             }
-            Err(error) => tracing::warn!(%error, "old events are not removed yet"),
+            Err(error) => tracing::warn!(%error, "cannot delete old events"),
         }
         tokio::time::sleep(EVERY).await;
     }
 }
 
-/// Removes all events from before a moment, of plugins too, and says how many they were.
+/// Deletes all events before a moment, of plugins too, and returns their number.
 pub async fn prune(database: &Database, before: Millis) -> sqlx::Result<u64> {
     let audited = prune_batches(
         database,

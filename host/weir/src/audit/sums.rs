@@ -1,6 +1,6 @@
-//! What anybody can bring about again and again, summed up: the first of its kind is written at once, and what follows
-//! within ten minutes as one row at their end. So a stranger who goes on for ever leaves six rows an hour, and not one a
-//! second.
+//! Aggregation of repeatable events, which strangers can cause at will: weir writes the first of a kind immediately,
+//! and further ones within ten minutes as one row at the end. An endless attack therefore adds six rows an hour, and
+//! not one a second.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -9,13 +9,13 @@ use tokio::time::Instant;
 
 use super::{Alike, AuditEvent, Gathered, Occurrence, Rows};
 
-/// How long after a row another one of its kind is written.
+/// Minimum time between two rows of the same kind.
 const SUMMED_FOR: Duration = Duration::from_secs(10 * 60);
 
-/// Kinds that are summed up apart; users beyond them are summed up as one.
+/// Maximum number of kinds; further users share one kind.
 const KINDS: usize = 4_096;
 
-/// What was written lately, and what came since.
+/// Recently written kinds, and the events since.
 #[derive(Default)]
 pub(super) struct Sums(HashMap<Occurrence, Summed>);
 
@@ -25,7 +25,7 @@ struct Summed {
 }
 
 impl Sums {
-    /// Takes what was gathered, and returns what is to be written now.
+    /// Adds gathered events, and returns the rows to write now.
     pub(super) fn add(&mut self, gathered: Gathered, now: Instant) -> Rows {
         let mut rows = self.take_due(now);
         let mut gathered: Vec<_> = gathered.into_iter().collect();
@@ -57,17 +57,17 @@ impl Sums {
         rows
     }
 
-    /// Takes what has been summed up for long enough.
+    /// Takes the rows whose time is over.
     pub(super) fn take_due(&mut self, now: Instant) -> Rows {
         self.take(now, |summed| now >= summed.written_at + SUMMED_FOR)
     }
 
-    /// Takes all that has come.
+    /// Takes all rows.
     pub(super) fn take_all(&mut self, now: Instant) -> Rows {
         self.take(now, |_| true)
     }
 
-    /// When something is to be written next, if nothing more comes.
+    /// Returns the time of the next row if no further event arrives.
     pub(super) fn next_due(&self) -> Option<Instant> {
         let waiting = self.0.values().filter(|summed| summed.since.is_some());
         waiting.map(|summed| summed.written_at + SUMMED_FOR).min()
@@ -90,7 +90,7 @@ impl Sums {
 }
 
 impl Occurrence {
-    /// The same, whoever it is about.
+    /// Returns the occurrence without its user.
     fn of_anybody(self) -> Self {
         match self.event {
             AuditEvent::RateLimited { scope, .. } => Self {

@@ -1,6 +1,6 @@
-//! Budgets as they are asked for and shown, and what a request hears that one does not allow.
+//! Budgets in requests and responses, and the error of a request that exceeds one.
 //!
-//! What they count, and that nobody passes one, is [`weir_ledger::budgets`]'s.
+//! [`weir_ledger::budgets`] counts and enforces budgets.
 
 use std::time::Duration;
 
@@ -11,27 +11,27 @@ use weir_errors::{ApiError, ErrorCode};
 use weir_ledger::{Budget, Credits, Exceeded, MOST_WINDOWS, Standing, Window};
 use weir_storage::clock::Millis;
 
-use crate::openapi::schemas;
+use crate::schemas;
 
-/// A budget as it is shown.
+/// A budget in a response.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct BudgetItem {
-    /// `hour`, `day`, `week`, `month` or `total`: of the calendar, in UTC.
+    /// The calendar window, in UTC: `hour`, `day`, `week`, `month` or `total`.
     #[schema(value_type = schemas::Window)]
     pub window: Window,
-    /// The most that may be spent in it.
+    /// The maximum spending in the window.
     #[schema(value_type = f64)]
     pub credits: Credits,
-    /// What was charged in it. Credits that are given back of an earlier window's charge are left out.
+    /// The charges in the window, without refunds of an earlier window's charges.
     #[schema(value_type = f64)]
     pub used: Credits,
-    /// What requests hold that are under way.
+    /// Credits that requests in progress hold.
     #[schema(value_type = f64)]
     pub held: Credits,
-    /// What may still be held.
+    /// Remaining credits for new holds.
     #[schema(value_type = f64)]
     pub left: Credits,
-    /// When the next window begins; null where there is none.
+    /// The start of the next window; null for `total`.
     pub resets_at: Option<String>,
 }
 
@@ -48,39 +48,39 @@ impl From<Standing> for BudgetItem {
     }
 }
 
-/// Budgets as they are shown.
+/// Returns budgets for a response.
 pub fn items(standings: impl IntoIterator<Item = Standing>) -> Vec<BudgetItem> {
     standings.into_iter().map(BudgetItem::from).collect()
 }
 
-/// Budgets as a body has them: a list, or one in two fields.
+/// Budgets in a body: a list, or a single budget in two fields.
 #[derive(Debug, Default)]
 pub struct AskedBudgets {
     /// The list, `budgets`.
     pub budgets: Option<Vec<Budget>>,
-    /// The one's `budget_credits`.
+    /// The single budget's `budget_credits`.
     pub budget_credits: Option<Credits>,
-    /// The one's `window`, `total` unless set.
+    /// The single budget's `window`, `total` unless set.
     pub window: Option<Window>,
 }
 
 impl AskedBudgets {
-    /// The budgets that are asked for.
+    /// Returns the requested budgets.
     ///
     /// # Errors
     ///
-    /// 400 with the field that is wrong.
+    /// 400 with the invalid field.
     pub fn read(self) -> Result<Vec<Budget>, ApiError> {
         let wrong = |field: &str, what: &str| Err(ApiError::invalid_request(field, what));
         let budgets = match (self.budgets, self.budget_credits) {
             (Some(_), Some(_)) => {
                 return wrong(
                     "budget_credits",
-                    "Say it in `budgets`, or without `budgets`.",
+                    "Use either `budgets` or `budget_credits`.",
                 );
             }
             (Some(_), None) | (None, None) if self.window.is_some() => {
-                return wrong("window", "It goes with `budget_credits`.");
+                return wrong("window", "`window` requires `budget_credits`.");
             }
             (Some(budgets), None) => budgets,
             (None, Some(credits)) => {
@@ -91,14 +91,14 @@ impl AskedBudgets {
             (None, None) => Vec::new(),
         };
         if budgets.len() > MOST_WINDOWS {
-            return wrong("budgets", "There is at most one budget for each window.");
+            return wrong("budgets", "Each window may have only one budget.");
         }
         for (index, budget) in budgets.iter().enumerate() {
             let path = |field: &str| format!("budgets[{index}].{field}");
             check(budget.credits, &path("credits"))?;
             let mut before = budgets[..index].iter();
             if before.any(|before| before.window == budget.window) {
-                return wrong(&path("window"), "There is another budget for this window.");
+                return wrong(&path("window"), "Another budget has the same window.");
             }
         }
         Ok(budgets)
@@ -109,11 +109,11 @@ fn check(credits: Credits, field: &str) -> Result<(), ApiError> {
     if credits.is_in_range() && credits > Credits::ZERO {
         return Ok(());
     }
-    let what = "It is a number of more than 0 with at most 6 decimals.";
+    let what = "The value must be a positive number with at most 6 decimals.";
     Err(ApiError::invalid_request(field, what))
 }
 
-/// 429: a budget does not allow what a request may cost.
+/// 429: a request may cost more than a budget allows.
 pub fn exceeded(exceeded: &Exceeded, now: Millis) -> ApiError {
     let Exceeded {
         of_key,
@@ -126,7 +126,7 @@ pub fn exceeded(exceeded: &Exceeded, now: Millis) -> ApiError {
     };
     let Budget { credits, window } = standing.budget;
     let time = match window {
-        Window::Total => "in all".to_owned(),
+        Window::Total => "in total".to_owned(),
         window => format!("a {}", window.name()),
     };
     let message = format!(

@@ -1,20 +1,20 @@
-//! What a month has cost and paid, as other tools read it: in the columns of FOCUS, the FinOps Open Cost and Usage
+//! The costs and payments of a month for other tools: in the columns of FOCUS, the FinOps Open Cost and Usage
 //! Specification (1.0, <https://focus.finops.org>), day by day.
 //!
 //! Credits are prepaid. FOCUS puts the money of a prepaid purchase on the purchase, and its value on the usage that the
-//! purchase covers: `BilledCost` and `EffectiveCost`. So a month has three kinds of lines:
+//! purchase covers: `BilledCost` and `EffectiveCost`. A month therefore has three kinds of lines:
 //!
 //! | Lines | Of | `BilledCost` | `EffectiveCost` | `x_BalanceChange` |
 //! |---|---|---|---|---|
-//! | [`usage`] | requests, by day, model, provider and key | 0 | what was charged | what was charged, negative |
+//! |[`usage`] | requests, by day, model, provider and key | 0 | the charge | the charge, negative |
 //! | [`payments`] | payments, bonuses and refunds | the money | 0 | 0 |
-//! | [`changes`] | entries of the ledger that are not a request's | 0 | 0 | the entry's |
+//! |[`changes`] | entries of the ledger without a request | 0 | 0 | the entry's |
 //!
-//! Columns of weir's own begin with `x_`, as FOCUS asks. Amounts are exact: a credit is 0.001 USD, and a micro-credit a
-//! nano-USD.
+//! weir's own columns begin with `x_`, as FOCUS requires. Amounts are exact: a credit is 0.001 USD, and a micro-credit
+//! a nano-USD.
 //!
-//! **Invariant:** `EffectiveCost` adds up to what was charged in the month, as `GET /usage/me?group=day` says; `BilledCost`
-//! to the payments of the month less its refunds; `x_BalanceChange` to the change of the balance.
+//! **Invariant:** `EffectiveCost` adds up to the month's charges in `GET /usage/me?group=day`; `BilledCost` to the
+//! payments of the month less its refunds; `x_BalanceChange` to the change of the balance.
 
 mod changes;
 mod line;
@@ -29,27 +29,27 @@ use weir_storage::Database;
 use weir_storage::clock::Millis;
 
 use self::line::{COLUMNS, ChargeDay, ExportLine};
-use super::csv::{self, Exports};
+use crate::csv_export::{self as csv, Exports};
 use crate::query::ListQuery;
 
 const DAY_MS: i64 = 86_400_000;
 
-/// What is to be exported.
+/// The scope of an export.
 pub struct Export {
-    /// The database that it is in.
+    /// The database.
     pub database: Database,
-    /// Whose it is; everybody's if `None`, with what it has cost the operator.
+    /// The account; all accounts if `None`, with the operator's costs.
     pub account: Option<AccountId>,
-    /// This moment, whose month it is unless asked otherwise.
+    /// The current time; its month is the default.
     pub now: Millis,
 }
 
 impl Export {
-    /// The month that `period` names, in the `format` that is asked for.
+    /// Returns the month in `period`, in the requested `format`.
     ///
     /// # Errors
     ///
-    /// 400 with the parameter that is wrong; 429 or 503 if there are too many exports; the database's, of the first day.
+    /// 400 with the invalid parameter; 429 or 503 if there are too many exports; the database's error in the first day.
     pub async fn answer(
         self,
         exports: &Exports,
@@ -57,7 +57,12 @@ impl Export {
     ) -> Result<Response, ApiError> {
         match query.text("format")?.as_deref() {
             None | Some("focus") => {}
-            Some(_) => return Err(ApiError::invalid_request("format", "It is focus.")),
+            Some(_) => {
+                return Err(ApiError::invalid_request(
+                    "format",
+                    "The format must be focus.",
+                ));
+            }
         }
         let period = match query.text("period")? {
             None => Some(Period::of_calendar_month(self.now)),
@@ -65,7 +70,7 @@ impl Export {
         };
         query.finish()?;
         let period = period.ok_or_else(|| {
-            let what = "A period is a month as YYYY-MM, such as 2026-01.";
+            let what = "The period must be a month as YYYY-MM, such as 2026-01.";
             ApiError::invalid_request("period", what)
         })?;
         let of = self.account.as_ref().map_or("*", |account| &account.0);
@@ -94,7 +99,7 @@ impl Export {
         }
     }
 
-    /// The lines of a day.
+    /// Returns the lines of a day.
     async fn day(&self, period: Period, day: Millis) -> sqlx::Result<String> {
         let account = self.account.as_ref();
         let charge_day = ChargeDay {

@@ -1,10 +1,10 @@
-//! What a user has used over some days, by key, model or day, and their requests one by one: for themselves and for
+//! A user's usage over some days, by key, model or day, and their requests one by one: for the user and for
 //! administrators.
 //!
-//! All of it is exact at the moment of asking; nothing of it is cached. Nothing of what was asked and answered is in it, for
+//! All figures are exact at the time of the request, and not cached. They contain no prompts and responses, because
 //! weir keeps none.
 //!
-//! **Invariant:** whose usage it is comes from the caller's proof, or from an administrator's path: never from a query.
+//! **Invariant:** the user comes from the caller's credential, or from an administrator's path: never from a query.
 
 use std::collections::BTreeMap;
 
@@ -23,32 +23,32 @@ use weir_storage::Database;
 use weir_storage::clock::Millis;
 use weir_storage::ids;
 
-use super::csv::{self, ExportPlace, Exports};
+use crate::csv_export::{self as csv, ExportPlace, Exports};
 use crate::identity::api_key::RawKey;
 use crate::identity::directory::{self, KeyName};
 use crate::query::ListQuery;
 
-/// Days that a report is about unless asked otherwise, and at most.
+/// Default and maximum number of days of a report.
 const DAYS: i64 = 30;
 const MOST_DAYS: i64 = 366;
 
-/// Parts that a report lists at most.
+/// Maximum number of parts that a report lists.
 const MOST_PARTS: usize = 1_000;
 
-/// Requests that are read at once where all are wanted.
+/// Requests per read of a complete export.
 const READ_AT_ONCE: u32 = 1_000;
 
-/// What a table of requests begins with.
+/// The headings of a table of requests.
 const REQUEST_HEADINGS: &str = "id,at,model,provider,source,key_id,task_id,status,tokens_input,tokens_cache_read,\
                                 tokens_cache_write,tokens_output,images,credits,latency_ms,estimated,\
                                 held_credits,adapter_digest,attempts\r\n";
 
-/// A part of all requests, the place of the next one, and the moment before which some are archived.
+/// A page of requests, the position of the next page, and the time before which some requests are archived.
 type Page = (Vec<RequestItem>, Option<i64>, Option<Millis>);
 
 pub(super) const DAY_MS: i64 = 86_400_000;
 
-/// What a user has used over some days.
+/// A user's usage over some days.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct UsageReport {
     /// `key`, `model` or `day`.
@@ -57,41 +57,41 @@ pub struct UsageReport {
     pub from: String,
     /// The last day, in UTC.
     pub to: String,
-    /// All of it.
+    /// The total of all parts.
     pub total: UsageFigures,
-    /// Its parts: days in their order, others the dearest first; a thousand at most.
+    /// The parts: days in order, keys and models by descending cost; a thousand at most.
     pub usage: Vec<UsageItem>,
-    /// How many parts are not listed.
+    /// Number of parts that are not listed.
     pub omitted: usize,
 }
 
 /// A part of a [`UsageReport`].
 #[derive(Debug, Serialize, ToSchema)]
 pub struct UsageItem {
-    /// What it is a part by.
+    /// The part's label.
     #[serde(flatten)]
     pub part: UsageLabel,
-    /// What it comes to.
+    /// The part's figures.
     #[serde(flatten)]
     pub figures: UsageFigures,
 }
 
-/// What tells parts apart.
+/// The label of a part.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, ToSchema)]
 #[serde(untagged)]
 pub enum UsageLabel {
-    /// Where requests came from, and with which key.
+    /// The source of requests, and their key.
     Key {
         /// `api_key`, `web` or `agent`.
         source: &'static str,
-        /// The key's id; null where there was no key.
+        /// The key's id; null without a key.
         key_id: Option<String>,
         /// The key's name.
         name: Option<String>,
-        /// Its first characters.
+        /// The key's first characters.
         prefix: Option<String>,
     },
-    /// The model's id, as it was asked for.
+    /// The model's id, as requested.
     Model {
         /// The id.
         model: String,
@@ -103,95 +103,96 @@ pub enum UsageLabel {
     },
 }
 
-/// What requests come to. A charge counts on the day that it was made; what is corrected on a later day is taken off there.
+/// The figures of requests. A charge counts on its own day; a correction reduces the figures of the day of the charge
+/// that it corrects.
 #[derive(Debug, Clone, Default, Serialize, ToSchema)]
 pub struct UsageFigures {
-    /// Requests that were charged.
+    /// Charged requests.
     pub requests: i64,
-    /// What was paid.
+    /// Credits charged.
     #[schema(value_type = f64)]
     pub credits_used: Credits,
-    /// All input, cached input included.
+    /// Input tokens, including cached ones.
     pub tokens_input: i64,
-    /// The part of the input that came from the provider's cache.
+    /// Input tokens that were read from the provider's cache.
     pub tokens_cache_read: i64,
-    /// The part of the input that was written to it.
+    /// Input tokens that were written to the provider's cache.
     pub tokens_cache_write: i64,
-    /// All output, reasoning included.
+    /// Output tokens, including reasoning.
     pub tokens_output: i64,
-    /// Images made.
+    /// Generated images.
     pub images: i64,
 }
 
-/// A part of a user's requests that have ended.
+/// A page of a user's completed requests.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct RequestList {
-    /// The last to end is first.
+    /// Requests, the last to end first.
     pub requests: Vec<RequestItem>,
-    /// The `before` of the next part; null if this is the last.
+    /// The `before` of the next page; null on the last page.
     pub next: Option<String>,
-    /// Requests that ended before this moment may have left for the archive; null if none has.
+    /// Requests that ended before this time may be in the archive; null if none is.
     pub archived_before: Option<String>,
 }
 
-/// A request that has ended.
+/// A completed request.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct RequestItem {
-    /// Its id, as the log has it.
+    /// The request's id, as in the log.
     pub id: String,
-    /// When it ended.
+    /// The time of its end.
     pub at: String,
-    /// The model's id, as it was asked for.
+    /// The model's id, as requested.
     pub model: String,
-    /// The provider that answered, or was at work when the request failed; null if none was.
+    /// The provider that served the request, or that was working when it failed; null without one.
     pub provider: Option<String>,
     /// `api_key`, `web` or `agent`.
     pub source: &'static str,
-    /// The key that it came with, if it is known.
+    /// The request's key, if known.
     pub key_id: Option<String>,
-    /// The task that it was for, if one was named.
+    /// The request's task, if given.
     pub task_id: Option<String>,
-    /// `settled`: served and charged. `released`: nothing was delivered, nor charged. `expired`: its node went away, and it
-    /// was charged for what it had used until then.
+    /// `settled`: served and charged. `released`: not delivered and not charged. `expired`: its node failed, and weir
+    /// charged its usage up to then.
     pub status: &'static str,
-    /// All input, cached input included.
+    /// Input tokens, including cached ones.
     pub tokens_input: i64,
-    /// The part of the input that came from the provider's cache.
+    /// Input tokens that were read from the provider's cache.
     pub tokens_cache_read: i64,
-    /// The part of the input that was written to it.
+    /// Input tokens that were written to the provider's cache.
     pub tokens_cache_write: i64,
-    /// All output, reasoning included.
+    /// Output tokens, including reasoning.
     pub tokens_output: i64,
-    /// Images made.
+    /// Generated images.
     pub images: i64,
-    /// What was held for it before.
+    /// The credits that weir held for the request.
     #[schema(value_type = Option<f64>)]
     pub held_credits: Option<Credits>,
-    /// What was paid.
+    /// Credits charged.
     #[schema(value_type = f64)]
     pub credits: Credits,
-    /// The component that served it, or was at work when it failed; null if none was.
+    /// The component that served the request, or that was working when it failed; null without one.
     pub adapter_digest: Option<String>,
-    /// Milliseconds from the request to its end; null if no provider was at work.
+    /// Milliseconds from the request to its end; null if no provider worked on it.
     pub latency_ms: Option<i64>,
-    /// How often providers were asked for it; null if none was at work.
+    /// Number of attempts at providers; null if no provider worked on it.
     pub attempts: Option<i64>,
-    /// Whether tokens are weir's own estimate, since the provider has not said.
+    /// Whether the tokens are weir's own estimate, because the provider reported none.
     pub estimated: bool,
 }
 
-/// Whose usage is asked for, and when.
+/// The account and the time of a request for usage.
 pub struct Asked<'a> {
-    /// The database that it is in.
+    /// The database.
     pub database: &'a Database,
-    /// Whose it is.
+    /// The account.
     pub account: AccountId,
-    /// This moment, by which a report ends today unless asked otherwise.
+    /// The current time; the default end of a report.
     pub now: Millis,
 }
 
 impl Asked<'_> {
-    /// What was used from day `from` to day `to`, by `group`; as CSV, or as JSON, where there are more parts than are listed.
+    /// Returns usage from day `from` to day `to`, by `group`; as CSV, or as JSON with a limited number of parts.
     pub async fn usage(
         &self,
         group: Option<String>,
@@ -219,7 +220,7 @@ impl Asked<'_> {
         Ok(csv::whole("usage.csv", &headings, &lines))
     }
 
-    /// What was used from day `from` to day `to`, by `group`.
+    /// Returns usage from day `from` to day `to`, by `group`.
     pub async fn report(
         &self,
         group: Option<String>,
@@ -239,7 +240,7 @@ impl Asked<'_> {
             Some("model") => (UsageGroup::Model, "model"),
             Some("day") => (UsageGroup::Day, "day"),
             _ => {
-                let what = "Usage is told apart by key, model or day.";
+                let what = "Usage can be grouped by key, model or day.";
                 return Err(ApiError::invalid_request("group", what));
             }
         };
@@ -253,7 +254,7 @@ impl Asked<'_> {
             .fold(UsageSums::default(), |all, (_, sums)| all.plus(*sums));
         let mut parts = self.name_parts(parts).await?;
         if group != UsageGroup::Day {
-            // They are in the order of their names.
+            // Equal parts stay in the order of their names.
             parts.sort_by_key(|(_, sums)| std::cmp::Reverse(sums.credits));
         }
         let omitted = parts.len().saturating_sub(most_parts);
@@ -273,7 +274,7 @@ impl Asked<'_> {
         })
     }
 
-    /// The requests that have ended: a part of them as JSON, or all of them as CSV.
+    /// Returns completed requests: a page as JSON, or all as CSV.
     pub async fn requests(
         &self,
         exports: &Exports,
@@ -289,7 +290,7 @@ impl Asked<'_> {
         self.all_requests(place, filter).await
     }
 
-    /// A part of the requests that have ended.
+    /// Returns a page of completed requests.
     pub async fn list(&self, mut query: ListQuery) -> Result<RequestList, ApiError> {
         let limit = query.limit()?;
         let before = query.number("before")?;
@@ -305,7 +306,7 @@ impl Asked<'_> {
         })
     }
 
-    /// Which requests are asked for.
+    /// Returns the filter of requests.
     async fn filter(&self, query: &mut ListQuery) -> Result<RequestFilter, ApiError> {
         let mut filter = RequestFilter {
             key_hashes: None,
@@ -321,7 +322,10 @@ impl Asked<'_> {
             .as_ref()
             .is_some_and(|model| model.contains(char::is_control))
         {
-            return Err(ApiError::invalid_request("model", "It is a model's id."));
+            return Err(ApiError::invalid_request(
+                "model",
+                "The value must be a model's id.",
+            ));
         }
         if let Some(key) = key {
             let user = &self.account.0;
@@ -332,7 +336,7 @@ impl Asked<'_> {
                 false => Vec::new(),
             };
             if hashes.is_empty() {
-                let what = "There is no such key here; GET /api-keys lists the ids.";
+                let what = "The key does not exist; GET /api-keys lists the ids.";
                 return Err(ApiError::invalid_request("key", what));
             }
             filter.key_hashes = Some(hashes);
@@ -340,7 +344,7 @@ impl Asked<'_> {
         Ok(filter)
     }
 
-    /// Some requests, the place before which the next ones are, and what is archived.
+    /// Returns some requests, the position of the next ones, and the archive's time.
     async fn page(&self, filter: &RequestFilter, limit: u32) -> sqlx::Result<Page> {
         let store = Store::new(self.database.clone());
         let RequestPage {
@@ -351,7 +355,7 @@ impl Asked<'_> {
         Ok((self.items(requests).await?, next, archived_before))
     }
 
-    /// All of the requests, as they are read.
+    /// Returns all requests, as they are read.
     async fn all_requests(
         &self,
         place: ExportPlace,
@@ -382,7 +386,7 @@ impl Asked<'_> {
         csv::attachment(place, "requests.csv", REQUEST_HEADINGS, lines).await
     }
 
-    /// The request of an id; 404 where it is not the account's, has not ended or is archived.
+    /// Returns the request with an id; 404 if it is not the account's, is in progress or is archived.
     pub async fn request(&self, id: &str) -> Result<RequestItem, ApiError> {
         let found = match ids::hold_of_request(id) {
             Some(hold) => {
@@ -398,7 +402,7 @@ impl Asked<'_> {
         let items = self.items(found.into_iter().collect()).await;
         let items = items.map_err(failed)?;
         items.into_iter().next().ok_or_else(|| {
-            let what = "There is no request of this id that has ended; an archived one is not here any more.";
+            let what = "No completed request has this id; archived requests are not available.";
             ApiError::new(ErrorCode::UnknownRequest, what)
         })
     }
@@ -419,13 +423,13 @@ impl Asked<'_> {
             return Err(ends_before_it_begins());
         }
         if to.0 - from.0 >= MOST_DAYS * DAY_MS {
-            let what = format!("A report is about {MOST_DAYS} days at most.");
+            let what = format!("A report covers at most {MOST_DAYS} days.");
             return Err(ApiError::invalid_request("from", what));
         }
         Ok([from, to])
     }
 
-    /// The parts by what users know them by. Under another pepper a key has another hash, and is the same key.
+    /// Labels parts for users. A key has another hash under another pepper, and is still the same key.
     async fn name_parts(
         &self,
         parts: Vec<(UsagePart, UsageSums)>,
@@ -480,7 +484,7 @@ impl Asked<'_> {
 }
 
 impl UsageLabel {
-    /// Its cells in a table.
+    /// Returns the part's cells in a table.
     fn cells(&self) -> Vec<&str> {
         match self {
             Self::Key {
@@ -515,7 +519,7 @@ impl UsageFigures {
 }
 
 impl RequestItem {
-    /// Its cells in a table, as [`REQUEST_HEADINGS`] has them.
+    /// Returns the request's cells in a table, in the order of [`REQUEST_HEADINGS`].
     fn cells(&self) -> [String; 19] {
         let text = |text: &Option<String>| text.clone().unwrap_or_default();
         [
@@ -584,7 +588,7 @@ fn item(request: EndedRequest, keys: &BTreeMap<String, KeyName>) -> RequestItem 
     }
 }
 
-/// Takes a moment: a time, or a day, of which it is the first moment and so many milliseconds.
+/// Takes a time: a moment, or a day, which gives the day's first moment plus an offset in milliseconds.
 pub(super) fn moment(
     query: &mut ListQuery,
     name: &str,
@@ -594,17 +598,17 @@ pub(super) fn moment(
         return Ok(None);
     };
     let day = plans::start_of_day(&text).map(|day| Millis(day.0 + after_day_ms));
-    let what = "It is a day as YYYY-MM-DD, or a time as 2026-01-31T12:00:00Z.";
+    let what = "The value must be a day as YYYY-MM-DD, or a time as 2026-01-31T12:00:00Z.";
     day.or_else(|| Millis::parse(&text))
         .map(Some)
         .ok_or_else(|| ApiError::invalid_request(name, what))
 }
 
 fn not_a_day(name: &str) -> ApiError {
-    ApiError::invalid_request(name, "It is a day in UTC as YYYY-MM-DD.")
+    ApiError::invalid_request(name, "The value must be a day in UTC as YYYY-MM-DD.")
 }
 
-/// Refuses a time that is over before it begins.
+/// Rejects a period whose end precedes its start.
 pub(super) fn check_span(from: Option<Millis>, to: Option<Millis>) -> Result<(), ApiError> {
     match (from, to) {
         (Some(from), Some(to)) if from >= to => Err(ends_before_it_begins()),
@@ -613,7 +617,7 @@ pub(super) fn check_span(from: Option<Millis>, to: Option<Millis>) -> Result<(),
 }
 
 fn ends_before_it_begins() -> ApiError {
-    ApiError::invalid_request("to", "It is before `from`.")
+    ApiError::invalid_request("to", "`to` is before `from`.")
 }
 
 pub(super) fn failed(error: sqlx::Error) -> ApiError {

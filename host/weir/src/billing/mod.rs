@@ -1,21 +1,37 @@
-//! What users are shown of their account, and what it is brought up to date by.
+//! Users' accounts: balances, usage, statements and exports.
 //!
-//! What requests cost, and what they are paid from, is [`weir_ledger`]'s; what a request is charged however it ends
-//! is [`crate::inference::meter`]'s.
+//! [`weir_ledger`] computes the costs of requests and charges them; [`crate::inference::meter`] decides the charge for
+//! each way in which a request ends.
 //!
 //! **Invariant:** nothing here writes a row of the ledger.
 //!
-//! What may be spent in which time is in [`budgets`].
+//! [`budgets`]: budgets of users and keys.
 //!
-//! What leaves as a table is written by [`csv`]; for other tools, by [`export`].
+//! [`crate::csv_export`] writes tables; [`export`] writes them for other tools.
 //!
-//! To show users another figure of their account, edit [`usage`]; of what they have used, [`history`]; of what has
-//! changed their credits, [`statement`].
+//! To add a figure of the account, edit [`usage`]; of its usage, [`history`]; of its credits' changes, [`statement`].
 
 pub mod budgets;
-pub mod csv;
 pub mod export;
 pub mod history;
 pub mod routes;
 pub mod statement;
 pub mod usage;
+
+use weir_ledger::Ledger;
+use weir_storage::{Cache, Database};
+
+use crate::csv_export::Exports;
+
+/// The parts of a gateway that account pages and exports use. Cheap to clone.
+#[derive(Clone)]
+pub struct BillingParts {
+    /// The database: accounts and entries.
+    pub database: Database,
+    /// The cache: summaries of accounts.
+    pub cache: Cache,
+    /// The ledger.
+    pub ledger: Ledger,
+    /// CSV exports in progress.
+    pub exports: Exports,
+}

@@ -1,47 +1,50 @@
-//! `/usage` and `/billing`: what callers are shown of their accounts.
+//! `/usage` and `/billing`: callers' own accounts.
 
 use axum::Json;
 use axum::extract::{Path, State};
 use axum::response::{IntoResponse, Response};
 use http::{HeaderMap, header};
+use serde::Serialize;
+use utoipa::ToSchema;
 use weir_errors::ApiError;
 
+use super::BillingParts;
 use super::export::Export;
+use super::history::UsageReport;
 use super::history::{Asked, RequestItem, RequestList};
 use super::statement::TransactionList;
+use super::usage::Summary;
 use super::usage::{self, Balances, UsageError};
-use crate::app::App;
 use crate::identity::Caller;
-use crate::openapi::bodies::UsageAnswer;
-use crate::openapi::parameters::{CalendarMonth, Days, Limit};
 use crate::query::ListQuery;
+use crate::schemas::parameters::{CalendarMonth, Days, Limit};
 use weir_ledger::{AccountId, LedgerError};
 
-/// `GET /usage/me`: what the caller has left and what this cycle has cost, up to a minute late. With a `group`, what they
-/// have used from one day to another, as of now.
+/// `GET /usage/me`: the caller's remaining credits and this cycle's usage, up to a minute old. With a `group`, the
+/// exact usage between two days.
 #[utoipa::path(
     get, path = "/usage/me", tag = "usage", security(("user" = [])),
     params(
-        ("group" = Option<String>, Query, description = "Tells it apart by `key`, `model` or `day`.", nullable = false, pattern = "^(key|model|day)$"),
+        ("group" = Option<String>, Query, description = "Groups usage by `key`, `model` or `day`.", nullable = false, pattern = "^(key|model|day)$"),
         Days,
     ),
     responses((status = 200, content((UsageAnswer = "application/json"), (String = "text/csv")))),
 )]
 pub async fn get_usage(
-    State(app): State<App>,
+    State(billing): State<BillingParts>,
     caller: Caller,
     headers: HeaderMap,
     mut query: ListQuery,
 ) -> Result<Response, ApiError> {
     if query.has_any(&["group", "from", "to"]) {
         let group = query.text("group")?;
-        return asked(&app, caller).usage(group, &headers, query).await;
+        return asked(&billing, caller).usage(group, &headers, query).await;
     }
-    let summary = usage::summary(&app, &AccountId(caller.user_id)).await?;
+    let summary = usage::summary(&billing, &AccountId(caller.user_id)).await?;
     Ok(([(header::CONTENT_TYPE, "application/json")], summary).into_response())
 }
 
-/// `GET /usage/export`: what a month has cost the caller, for other tools.
+/// `GET /usage/export`: the caller's charges in a month, for other tools.
 #[utoipa::path(
     get, path = "/usage/export", tag = "usage", security(("user" = [])),
     params(
@@ -51,99 +54,101 @@ pub async fn get_usage(
     responses((status = 200, body = String, content_type = "text/csv")),
 )]
 pub async fn export_usage(
-    State(app): State<App>,
+    State(billing): State<BillingParts>,
     caller: Caller,
     query: ListQuery,
 ) -> Result<Response, ApiError> {
     let export = Export {
-        database: app.database.clone(),
+        database: billing.database.clone(),
         account: Some(AccountId(caller.user_id)),
-        now: app.ledger.now(),
+        now: billing.ledger.now(),
     };
-    export.answer(&app.exports, query).await
+    export.answer(&billing.exports, query).await
 }
 
-/// `GET /usage/requests`: the caller's requests that have ended, the last one first, as JSON or CSV.
+/// `GET /usage/requests`: the caller's completed requests, the last one first, as JSON or CSV.
 #[utoipa::path(
     get, path = "/usage/requests", tag = "usage", security(("user" = [])),
     params(
         Limit,
-        ("before" = Option<i64>, Query, description = "The `next` of the part before: what follows is older.", minimum = 0, maximum = 9_223_372_036_854_775_807_i64, nullable = false),
-        ("key" = Option<String>, Query, description = "With this key: its id.", nullable = false),
-        ("model" = Option<String>, Query, description = "Of this model.", nullable = false),
-        ("from" = Option<String>, Query, description = "From this day on, in UTC; or from a moment, such as `2026-01-31T12:00:00Z`.", format = Date, nullable = false),
-        ("to" = Option<String>, Query, description = "Until this day, or a moment.", format = Date, nullable = false),
+        ("before" = Option<i64>, Query, description = "The `next` of the previous page; this page has older items.", minimum = 0, maximum = 9_223_372_036_854_775_807_i64, nullable = false),
+        ("key" = Option<String>, Query, description = "Only requests with this key, by its id.", nullable = false),
+        ("model" = Option<String>, Query, description = "Only requests of this model.", nullable = false),
+        ("from" = Option<String>, Query, description = "First day in UTC, or first moment, such as `2026-01-31T12:00:00Z`.", format = Date, nullable = false),
+        ("to" = Option<String>, Query, description = "Last day in UTC, or last moment.", format = Date, nullable = false),
     ),
     responses((status = 200, content((RequestList = "application/json"), (String = "text/csv")))),
 )]
 pub async fn list_requests(
-    State(app): State<App>,
+    State(billing): State<BillingParts>,
     caller: Caller,
     headers: HeaderMap,
     query: ListQuery,
 ) -> Result<Response, ApiError> {
-    let asked = asked(&app, caller);
-    asked.requests(&app.exports, &headers, query).await
+    let asked = asked(&billing, caller);
+    asked.requests(&billing.exports, &headers, query).await
 }
 
-/// `GET /usage/requests/{request_id}`: one of them.
+/// `GET /usage/requests/{request_id}`: a completed request of the caller.
 #[utoipa::path(
     get, path = "/usage/requests/{request_id}", tag = "usage", security(("user" = [])),
     params(("request_id" = String, Path, description = "The request's id.")),
     responses(
         (status = 200, body = RequestItem),
-        (status = 404, description = "`UNKNOWN_REQUEST`: there is no such request of yours that has ended."),
+        (status = 404, description = "`UNKNOWN_REQUEST`: the caller has no completed request with this id."),
     ),
 )]
 pub async fn get_request(
-    State(app): State<App>,
+    State(billing): State<BillingParts>,
     caller: Caller,
     Path(request_id): Path<String>,
 ) -> Result<Json<RequestItem>, ApiError> {
-    asked(&app, caller).request(&request_id).await.map(Json)
+    asked(&billing, caller).request(&request_id).await.map(Json)
 }
 
-/// `GET /billing/transactions`: what has changed the caller's credits, the last one first, as JSON or CSV.
+/// `GET /billing/transactions`: the changes of the caller's credits, the last one first, as JSON or CSV.
 #[utoipa::path(
     get, path = "/billing/transactions", tag = "billing", security(("user" = [])),
     params(
         Limit,
-        ("before" = Option<String>, Query, description = "The `next` of the part before: what follows is older.", nullable = false),
-        ("from" = Option<String>, Query, description = "From this day on, in UTC; or from a moment, such as `2026-01-31T12:00:00Z`.", format = Date, nullable = false),
-        ("to" = Option<String>, Query, description = "Until this day, or a moment.", format = Date, nullable = false),
+        ("before" = Option<String>, Query, description = "The `next` of the previous page; this page has older items.", nullable = false),
+        ("from" = Option<String>, Query, description = "First day in UTC, or first moment, such as `2026-01-31T12:00:00Z`.", format = Date, nullable = false),
+        ("to" = Option<String>, Query, description = "Last day in UTC, or last moment.", format = Date, nullable = false),
     ),
     responses(
         (status = 200, content((TransactionList = "application/json"), (String = "text/csv"))),
     ),
 )]
 pub async fn list_transactions(
-    State(app): State<App>,
+    State(billing): State<BillingParts>,
     caller: Caller,
     headers: HeaderMap,
     query: ListQuery,
 ) -> Result<Response, ApiError> {
-    let asked = asked(&app, caller);
-    asked.transactions(&app.exports, &headers, query).await
+    let asked = asked(&billing, caller);
+    asked.transactions(&billing.exports, &headers, query).await
 }
 
-fn asked(app: &App, caller: Caller) -> Asked<'_> {
+fn asked(billing: &BillingParts, caller: Caller) -> Asked<'_> {
     Asked {
-        database: &app.database,
+        database: &billing.database,
         account: AccountId(caller.user_id),
-        now: app.ledger.now(),
+        now: billing.ledger.now(),
     }
 }
 
-/// `POST /billing/sync-balance`: what the caller has left at this moment; the summary is made anew.
+/// `POST /billing/sync-balance`: the caller's current balances; weir also renews the summary.
 #[utoipa::path(
     post, path = "/billing/sync-balance", tag = "billing", security(("user" = [])),
     responses((status = 200, body = Balances)),
 )]
 pub async fn sync_balance(
-    State(app): State<App>,
+    State(billing): State<BillingParts>,
     caller: Caller,
 ) -> Result<Json<Balances>, ApiError> {
-    Ok(Json(usage::sync(&app, &AccountId(caller.user_id)).await?))
+    Ok(Json(
+        usage::sync(&billing, &AccountId(caller.user_id)).await?,
+    ))
 }
 
 impl From<UsageError> for ApiError {
@@ -151,13 +156,23 @@ impl From<UsageError> for ApiError {
         match error {
             UsageError::Database(error) => Self::of_database(&error, "asked for an account"),
             UsageError::Ledger(error @ (LedgerError::Late | LedgerError::Unavailable)) => {
-                tracing::error!(%error, "beginning a period");
+                tracing::error!(%error, "cannot begin a period");
                 Self::store_unavailable()
             }
             error @ (UsageError::Ledger(_) | UsageError::UnknownUser) => {
-                tracing::error!(%error, "reporting on an account");
+                tracing::error!(%error, "cannot report on an account");
                 Self::internal()
             }
         }
     }
+}
+
+/// Usage: of the current cycle or, with a `group`, of some days.
+#[derive(Serialize, ToSchema)]
+#[serde(untagged)]
+pub enum UsageAnswer {
+    /// Usage of the current cycle.
+    Cycle(Summary),
+    /// Usage of some days.
+    Days(UsageReport),
 }

@@ -1,8 +1,8 @@
-//! An account's statement: what has changed its credits, line by line, with the balance after each; as JSON in parts, or
-//! whole as CSV. For themselves, for administrators, and on an operator's terminal.
+//! An account's statement: each change of its credits, with the balance after it; as pages of JSON, or complete as CSV.
+//! For the user, for administrators, and for an operator's terminal.
 //!
-//! **Invariant:** a line's balance is the line's before it and its own change: nothing is left out between the two but
-//! entries that change nothing.
+//! **Invariant:** each line's balance is the previous line's balance plus its own change: a statement omits only
+//! entries without a change.
 
 use std::fmt::Write as _;
 
@@ -19,77 +19,77 @@ use weir_ledger::store::statement::{
 };
 use weir_ledger::{AccountId, Credits, RequestSource, Store};
 
-use super::csv::{self, ExportPlace, Exports};
 use super::history::{Asked, DAY_MS, check_span, failed, moment};
+use crate::csv_export::{self as csv, ExportPlace, Exports};
 use crate::query::ListQuery;
 
-/// Entries that are read at once where all are wanted.
+/// Entries per read of a complete export.
 const READ_AT_ONCE: u32 = 1_000;
 
-/// What a statement in CSV begins with.
+/// The headings of a statement in CSV.
 pub const CSV_HEADINGS: &str = "at,kind,plan_credits,topup_credits,plan_balance,topup_balance,source,source_id,model,\
                                 request_id,reference,owed_credits,reason\r\n";
 
-/// A part of a statement.
+/// A page of a statement.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct TransactionList {
-    /// The last one is first.
+    /// Transactions, newest first.
     pub transactions: Vec<TransactionItem>,
-    /// The `before` of the next part; null if this is the last.
+    /// The `before` of the next page; null on the last page.
     pub next: Option<String>,
-    /// Transactions before this moment may have left for the archive: their sum is one line, `opening`. Null if none has.
+    /// Transactions before this time may be in the archive: one line, `opening`, has their sum. Null if none is.
     pub archived_before: Option<String>,
 }
 
 /// A line of a statement.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct TransactionItem {
-    /// When what it is for was asked for.
+    /// The time of the request or the action behind the line.
     pub at: String,
-    /// What it is for: `settlement`, `expiry`, `late_settlement`, `late_release`, `grant`, `lapse`, `top_up`, `refund`,
+    /// The kind: `settlement`, `expiry`, `late_settlement`, `late_release`, `grant`, `lapse`, `top_up`, `refund`,
     /// `owed_collected`, `adjustment` or `opening`.
     pub kind: String,
     /// The change of the plan's credits.
     #[schema(value_type = f64)]
     pub plan_credits: Credits,
-    /// The change of the bought ones.
+    /// The change of the bought credits.
     #[schema(value_type = f64)]
     pub topup_credits: Credits,
-    /// The change of what is owed: more with a refund of what was spent, less with what is taken of later credits.
+    /// The change of the owed credits: a refund of spent credits increases it, and later credits reduce it.
     #[schema(value_type = f64)]
     pub owed_credits: Credits,
-    /// What there is after it.
+    /// The balance after the line.
     pub balance: BalanceItem,
-    /// `api_key`, `web` or `agent`; null for what is no request's.
+    /// `api_key`, `web` or `agent`; null for a line without a request.
     pub source: Option<&'static str>,
     /// The key's id or hash, or the task's id.
     pub source_id: Option<String>,
-    /// The model that was asked for.
+    /// The requested model.
     pub model: Option<String>,
     /// The request's id.
     pub request_id: Option<String>,
-    /// Of a grant, a top-up, a refund or an adjustment, the id that it was made under.
+    /// The id of a grant, a top-up, a refund or an adjustment.
     pub reference: Option<String>,
-    /// Of an adjustment, why it was made.
+    /// The reason of an adjustment.
     pub reason: Option<String>,
 }
 
-/// A balance, what is held at the moment included.
+/// A balance, including held credits.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct BalanceItem {
     /// The plan's credits.
     #[schema(value_type = f64)]
     pub plan: Credits,
-    /// The bought ones.
+    /// The bought credits.
     #[schema(value_type = f64)]
     pub topup: Credits,
-    /// Both.
+    /// The sum of both.
     #[schema(value_type = f64)]
     pub total: Credits,
 }
 
 impl Asked<'_> {
-    /// The account's statement, as the headers want it: in parts as JSON, or all of it as CSV.
+    /// Returns the account's statement in the format of the request's headers: a page of JSON, or all of it as CSV.
     pub async fn transactions(
         &self,
         exports: &Exports,
@@ -105,7 +105,7 @@ impl Asked<'_> {
         whole(place, reader).await
     }
 
-    /// A part of the account's statement.
+    /// Returns a page of the account's statement.
     pub async fn list_transactions(
         &self,
         mut query: ListQuery,
@@ -124,7 +124,7 @@ impl Asked<'_> {
         })
     }
 
-    /// What reads the time that is asked for.
+    /// Returns a reader of the requested period.
     fn reader(&self, query: &mut ListQuery) -> Result<StatementReader, ApiError> {
         let store = Store::new(self.database.clone());
         let mut reader = StatementReader::new(store, self.account.clone());
@@ -144,7 +144,7 @@ pub struct StatementReader {
 }
 
 impl StatementReader {
-    /// Of all of it.
+    /// Makes a reader of the complete statement.
     pub fn new(store: Store, account: AccountId) -> Self {
         Self {
             store,
@@ -154,21 +154,21 @@ impl StatementReader {
         }
     }
 
-    /// The first part.
+    /// Reads the first page.
     pub async fn read(&self) -> sqlx::Result<StatementPage> {
         self.store
             .find_statement(&self.account, &self.filter, self.limit)
             .await
     }
 
-    /// The part after the one that has named this place.
+    /// Reads the page that begins at this position.
     pub async fn read_before(&mut self, place: StatementPlace) -> sqlx::Result<StatementPage> {
         self.filter.before = Some(place);
         self.read().await
     }
 }
 
-/// All of a statement, as it is read.
+/// Returns a complete statement, as it is read.
 async fn whole(place: ExportPlace, reader: StatementReader) -> Result<Response, ApiError> {
     let lines = stream::try_unfold(Some(reader), async |reader| {
         let Some(mut reader) = reader else {
@@ -212,7 +212,7 @@ pub fn csv_line(lines: &mut String, item: &TransactionItem) {
     lines.push_str("\r\n");
 }
 
-/// A line as it is shown.
+/// Converts a line for a response.
 pub fn item(line: StatementLine) -> TransactionItem {
     let Pools { plan, top_up } = line.balance;
     TransactionItem {
@@ -235,13 +235,13 @@ pub fn item(line: StatementLine) -> TransactionItem {
     }
 }
 
-/// A place as a part's `next` names it.
+/// Formats a position as the `next` of a page.
 fn name(place: StatementPlace) -> String {
     let Pools { plan, top_up } = place.balance;
     format!("{}_{}_{}", place.sequence, plan.micro(), top_up.micro())
 }
 
-/// Takes the place that a part has named.
+/// Parses the position from a page's `next`.
 fn place(query: &mut ListQuery) -> Result<Option<StatementPlace>, ApiError> {
     let Some(text) = query.text("before")? else {
         return Ok(None);
@@ -256,7 +256,7 @@ fn place(query: &mut ListQuery) -> Result<Option<StatementPlace>, ApiError> {
             },
         })),
         _ => {
-            let what = "It is the `next` of the part before.";
+            let what = "The value must be the `next` of the previous page.";
             Err(ApiError::invalid_request("before", what))
         }
     }

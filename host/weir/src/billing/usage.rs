@@ -1,15 +1,14 @@
-//! What a user is shown of their account: what is left, and what the current cycle has cost.
+//! A user's account: the remaining credits, and the usage of the current cycle.
 //!
-//! A summary is kept in the cache for [`SUMMARY_TTL`]. Whoever changes an account calls [`forget`] once the
-//! change is durable. A reader who is slow in between does not bring the old summary back; see
-//! [`Cache::drop_value`](weir_storage::Cache::drop_value). If the cache does not answer, nothing is forgotten
-//! and nothing kept: a summary then lags by [`SUMMARY_TTL`] at most. What is stale is only ever shown, since the
-//! ledger alone admits and refuses.
+//! The cache keeps a summary for [`SUMMARY_TTL`]. Each change of an account calls [`forget`] once it is durable. A slow
+//! reader in between does not restore the old summary; see [`Cache::drop_value`](weir_storage::Cache::drop_value). If
+//! the cache does not respond, weir neither deletes nor stores the summary, which may then be stale by up to
+//! [`SUMMARY_TTL`]. Summaries are only for display: the ledger alone admits and rejects requests.
 //!
-//! **What open requests hold is still shown as there**, for it is not spent: what remains and what was used
-//! add up to what was given, and opening or releasing a hold changes no summary. What could be held now, as an
-//! error says that refuses a request, is `available_credits` of [`Balances`]. Only what requests of an earlier
-//! cycle hold of its plan credits is not shown: it is nothing that remains of this one's.
+//! **A summary includes credits that open requests hold**, because they are not spent: the remaining credits and the
+//! usage add up to the granted credits, and a hold changes no summary. `available_credits` of [`Balances`] is the
+//! amount for new holds, as in the error of a rejected request. Plan credits that requests of an earlier cycle hold are
+//! excluded: they do not belong to the current cycle.
 //!
 //! **Invariant:** a report reads sums, never entries.
 
@@ -23,148 +22,154 @@ use weir_storage::cache::Cached;
 use weir_storage::clock::Millis;
 use weir_storage::{Cache, Database};
 
+use super::BillingParts;
 use super::budgets::{self, BudgetItem};
-use crate::app::App;
-use crate::openapi::schemas;
+use crate::schemas;
 
-/// How long a summary is shown.
+/// Lifetime of a summary in the cache.
 pub const SUMMARY_TTL: Duration = Duration::from_secs(60);
 
-/// How long a period that is due may take to begin.
+/// Time limit for the start of a new period.
 const SYNC_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// What `GET /usage/me` answers.
+/// The response of `GET /usage/me`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[schema(as = UsageSummary)]
 pub struct Summary {
-    /// What the account pays for.
+    /// The account's plan.
     #[schema(value_type = schemas::Plan)]
     pub plan: Plan,
     /// The plan's credits of one cycle, in whole credits.
     pub plan_allocation: i64,
-    /// What is left of them, held ones included.
+    /// The plan's remaining credits, held ones included.
     #[schema(value_type = f64)]
     pub plan_credits_remaining: Credits,
-    /// What is left of what was bought, held ones included.
+    /// The remaining bought credits, held ones included.
     #[schema(value_type = f64)]
     pub topup_balance: Credits,
-    /// The first moment of the cycle, by ISO 8601.
+    /// The first moment of the cycle, in ISO 8601.
     pub cycle_start: String,
-    /// The first moment after it. Past in the grace of a paid plan whose next cycle is not paid for yet.
+    /// The first moment after the cycle. It is past during the grace period of a paid plan whose next cycle is unpaid.
     pub cycle_end: String,
-    /// What the user may spend in which time, if that is limited.
+    /// The user's budgets, if any.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub budgets: Vec<BudgetItem>,
-    /// The cycle in all.
+    /// The cycle's total.
     pub this_month: ThisMonth,
-    /// The cycle by model, the dearest first.
+    /// The cycle by model, by descending cost.
     pub by_model: Vec<ModelUsage>,
 }
 
-/// What a cycle has cost.
+/// The usage of a cycle.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ThisMonth {
-    /// From the plan and from what was bought. A request belongs to the cycle that it began in.
+    /// Credits of the plan and bought credits. A request belongs to the cycle of its start.
     #[schema(value_type = f64)]
     pub total_credits_used: Credits,
-    /// Requests that were charged.
+    /// Charged requests.
     pub total_requests: i64,
 }
 
-/// What a model has cost in a cycle.
+/// A model's usage in a cycle.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ModelUsage {
-    /// The model's id, as it was asked for.
+    /// The model's id, as requested.
     pub model: String,
-    /// What was paid.
+    /// Credits charged.
     #[schema(value_type = f64)]
     pub credits_used: Credits,
-    /// Requests that were charged.
+    /// Charged requests.
     pub requests: i64,
 }
 
-/// What `POST /billing/sync-balance` answers.
+/// The response of `POST /billing/sync-balance`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
 pub struct Balances {
-    /// What the account pays for.
+    /// The account's plan.
     #[schema(value_type = schemas::Plan)]
     pub plan: Plan,
-    /// What is left of the plan's credits, held ones included.
+    /// The plan's remaining credits, held ones included.
     #[schema(value_type = f64)]
     pub plan_credits_remaining: Credits,
-    /// What is left of what was bought, held ones included.
+    /// The remaining bought credits, held ones included.
     #[schema(value_type = f64)]
     pub topup_balance: Credits,
-    /// What of both no open request holds.
+    /// Credits of both kinds that no open request holds.
     #[schema(value_type = f64)]
     pub available_credits: Credits,
-    /// When this was so, by ISO 8601.
+    /// The time of these balances, in ISO 8601.
     pub synced_at: String,
 }
 
-/// Why there is no report.
+/// The reason for a missing report.
 #[derive(Debug, thiserror::Error)]
 pub enum UsageError {
-    /// The database does not answer, or not as it should.
+    /// The database does not respond, or responds with an error.
     #[error(transparent)]
     Database(#[from] sqlx::Error),
-    /// The period that is due could not be begun.
+    /// The new period could not begin.
     #[error(transparent)]
     Ledger(#[from] LedgerError),
-    /// There is no such user.
-    #[error("there is no such user")]
+    /// The user does not exist.
+    #[error("the user does not exist")]
     UnknownUser,
 }
 
-/// The summary of an account as JSON: what is kept is what is answered.
-pub async fn summary(app: &App, account: &AccountId) -> Result<Vec<u8>, UsageError> {
+/// Returns an account's summary as JSON, in the form in which the cache stores it.
+pub async fn summary(billing: &BillingParts, account: &AccountId) -> Result<Vec<u8>, UsageError> {
     let name = name(account);
-    let absence = match app.cache.find_value(&name).await {
+    let absence = match billing.cache.find_value(&name).await {
         Ok(Cached::Found(summary)) => return Ok(summary),
         Ok(Cached::Absent(absence)) => Some(absence),
-        // Whether anybody is served without the cache was decided when they were identified.
+        // Authentication has already decided whether requests are served without the cache.
         Err(_) => None,
     };
-    let now = app.ledger.now();
-    let found = find(&app.database, account, now).await?;
+    let now = billing.ledger.now();
+    let found = find(&billing.database, account, now).await?;
     let account = &found.account;
     let left_ms = account.lapses_at().0 - now.0;
     let json = serde_json::to_vec(&summarize(&found, now))
         .map_err(|error| sqlx::Error::Encode(error.into()))?;
     if let Some(absence) = absence {
-        // No longer than the cycle: the first one to look after its end sees the next one.
+        // At most until the cycle's end, so that the first reader afterwards sees the next cycle.
         let left = Duration::from_millis(left_ms.max(1).unsigned_abs());
-        let kept = app
+        let kept = billing
             .cache
             .keep_value(&name, &json, absence, left.min(SUMMARY_TTL));
-        // The cache logs what keeps it from answering.
+        // The cache logs its own errors.
         let _ = kept.await;
     }
     Ok(json)
 }
 
-/// The same, read.
-pub async fn read_summary(app: &App, account: &AccountId) -> Result<Summary, UsageError> {
-    let json = summary(app, account).await?;
+/// Returns the summary, parsed.
+pub async fn read_summary(
+    billing: &BillingParts,
+    account: &AccountId,
+) -> Result<Summary, UsageError> {
+    let json = summary(billing, account).await?;
     serde_json::from_slice(&json).map_err(|error| sqlx::Error::Decode(error.into()).into())
 }
 
-/// Forgets a summary: the account has changed, durably.
+/// Deletes a summary after a durable change of the account.
 pub async fn forget(cache: &Cache, account: &AccountId) {
-    // The cache logs what keeps it from answering, and the summary lags until it expires.
+    // The cache logs its own errors, and the summary stays until it expires.
     let _ = cache.drop_value(&name(account), SUMMARY_TTL).await;
 }
 
-/// What an account has at this moment; its period is begun if it is due, and its summary forgotten.
-pub async fn sync(app: &App, id: &AccountId) -> Result<Balances, UsageError> {
-    let now = app.ledger.now();
-    if !find(&app.database, id, now).await?.is_begun {
+/// Returns an account's current balances, after beginning its period if it is due, and deletes its summary.
+pub async fn sync(billing: &BillingParts, id: &AccountId) -> Result<Balances, UsageError> {
+    let now = billing.ledger.now();
+    if !find(&billing.database, id, now).await?.is_begun {
         let deadline = Instant::now() + SYNC_TIMEOUT;
-        app.ledger.submit(id, Action::ResetPeriod, deadline).await?;
+        billing
+            .ledger
+            .submit(id, Action::ResetPeriod, deadline)
+            .await?;
     }
-    // Before the balance is read: whoever asks for the summary after this answer sees no older one.
-    forget(&app.cache, id).await;
-    let found = find(&app.database, id, now).await?;
+    // Deleted before the balance is read, so that a summary after this response is never older.
+    forget(&billing.cache, id).await;
+    let found = find(&billing.database, id, now).await?;
     let available = found.account.available();
     Ok(Balances {
         plan: found.account.plan,
@@ -175,14 +180,14 @@ pub async fn sync(app: &App, id: &AccountId) -> Result<Balances, UsageError> {
     })
 }
 
-/// An account as it is shown, in the period that is due.
+/// An account in its current period, for display.
 struct ShownAccount {
     account: Account,
-    /// Whether that period is stored as begun.
+    /// Whether the period's start is stored.
     is_begun: bool,
-    /// What is left of its plan credits, those included that its own requests hold.
+    /// The remaining plan credits, including those that the period's own requests hold.
     plan_credits: Credits,
-    /// What it has cost so far.
+    /// The period's usage so far.
     by_model: Vec<ModelUsage>,
 }
 
@@ -193,7 +198,7 @@ fn name(account: &AccountId) -> String {
 fn summarize(found: &ShownAccount, now: Millis) -> Summary {
     let account = &found.account;
     let mut by_model = found.by_model.clone();
-    // A request whose charge was taken back leaves a row without a sum.
+    // A request with a full refund leaves a row with zero sums.
     by_model.retain(|model| model.requests != 0 || model.credits_used != Credits::ZERO);
     by_model.sort_by(|a, b| {
         let dearest_first = b.credits_used.cmp(&a.credits_used);
@@ -215,7 +220,7 @@ fn summarize(found: &ShownAccount, now: Millis) -> Summary {
     }
 }
 
-/// An account and what its period has cost, as of one moment.
+/// Reads an account and its period's usage in one snapshot.
 async fn find(
     database: &Database,
     id: &AccountId,
@@ -244,7 +249,7 @@ async fn find(
     })
 }
 
-/// An account whose period is over, as it will be with its next request. All that is held is of earlier ones.
+/// Returns an account whose period is over as it will be at its next request. All its holds belong to earlier periods.
 fn begin(mut account: Account, now: Millis) -> ShownAccount {
     account.begin_due_period(now);
     ShownAccount {

@@ -1,4 +1,4 @@
-//! How providers and models are written in the configuration.
+//! The configuration format of providers and models.
 
 use std::collections::BTreeMap;
 use std::num::{NonZeroU32, NonZeroU64};
@@ -29,7 +29,7 @@ pub struct ProviderConfig {
     pub timeouts: TimeoutOverrides,
 }
 
-/// A provider's own time-outs.
+/// A provider's own timeouts.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct TimeoutOverrides {
@@ -41,7 +41,7 @@ pub struct TimeoutOverrides {
     pub idle_ms: Option<NonZeroU64>,
 }
 
-/// A model that clients can ask for: `[models."ID"]`.
+/// A model that clients can request: `[models."ID"]`.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ModelConfig {
@@ -101,7 +101,7 @@ pub struct CandidateConfig {
     pub weight: Option<NonZeroU32>,
 }
 
-/// What the provider asks, in USD: per million tokens, or per image.
+/// A provider's price, in USD: per million tokens, or per image.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct PriceConfig {
@@ -127,27 +127,27 @@ pub struct PriceConfig {
 pub struct AboveConfig {
     /// Applies when the input has more tokens than this.
     pub input_tokens: u64,
-    /// The prices then.
+    /// The prices for such inputs.
     pub price: PriceConfig,
 }
 
 impl PriceConfig {
-    /// The price.
+    /// Returns the price.
     ///
     /// # Errors
     ///
-    /// What is missing, or one too many, to be said of it.
+    /// The missing or superfluous setting, as the end of a sentence.
     pub fn resolve(&self) -> Result<Price, &'static str> {
         if let Some(image) = self.image {
             if self.input.is_some() || self.output.is_some() || self.above.is_some() {
-                return Err("has a price per image beside prices per token");
+                return Err("has both a price per image and prices per token");
             }
             return Ok(Price::Image(image));
         }
         let above = match &self.above {
             None => None,
             Some(above) if above.price.above.is_some() || above.price.image.is_some() => {
-                return Err("has prices inside `above` that only belong beside it");
+                return Err("has prices inside `above` that are only valid outside it");
             }
             Some(above) => Some((above.input_tokens, above.price.token_prices()?)),
         };

@@ -1,4 +1,4 @@
-//! Which requests go through which filters: `[[filters]]`, in this order.
+//! The filters of requests: `[[filters]]`, in this order.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use weir_sandbox::adapter::bindings::adapter::Setting;
 use super::Problem;
 use super::config::ModelConfig;
 
-/// A filter that requests go through: `[[filters]]`.
+/// A filter of requests: `[[filters]]`.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FilterConfig {
@@ -32,14 +32,14 @@ pub struct FilterConfig {
     pub options: Vec<Setting>,
 }
 
-/// What becomes of a request whose filter fails.
+/// The handling of a request whose filter fails.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum OnFailure {
-    /// It is refused.
+    /// weir rejects the request.
     #[default]
     Refuse,
-    /// It goes on without the filter.
+    /// The request continues without the filter.
     Allow,
 }
 
@@ -48,14 +48,14 @@ fn settings<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Setting>, 
 }
 
 impl FilterConfig {
-    /// Whether requests of accounts of a plan to a model go through it.
+    /// Returns whether the filter applies to requests from a plan's accounts to a model.
     pub fn is_for(&self, model: &str, plan: Plan) -> bool {
         let any_model = self.models.is_empty() || self.models.iter().any(|id| id == model);
         any_model && (self.plans.is_empty() || self.plans.contains(&plan))
     }
 }
 
-/// What filters name that there is not.
+/// Returns the unknown models that filters name.
 pub(super) fn problems(
     filters: &[FilterConfig],
     models: &BTreeMap<String, ModelConfig>,
@@ -66,7 +66,7 @@ pub(super) fn problems(
             if !models.contains_key(model) {
                 problems.push(Problem {
                     setting: format!("filters[{at}].models[{index}]"),
-                    what: format!("there is no model {model:?}"),
+                    what: format!("the model {model:?} does not exist"),
                 });
             }
         }
@@ -74,7 +74,7 @@ pub(super) fn problems(
     problems
 }
 
-/// What a component refuses of the options of those filters that are its slot's.
+/// Returns the options that a component rejects, of the filters with its slot.
 pub(super) async fn option_problems(
     filters: &[FilterConfig],
     slot: &str,
@@ -86,7 +86,10 @@ pub(super) async fn option_problems(
         let (setting, what) = match component.configuration(&filter.options).await {
             Ok(_) => continue,
             Err(ConfigureError::Refused { name, why }) => (format!(".options.{name}"), why),
-            Err(error) => (".options".to_owned(), format!("cannot be read: {error}")),
+            Err(error) => (
+                ".options".to_owned(),
+                format!("cannot be validated: {error}"),
+            ),
         };
         problems.push(Problem {
             setting: format!("filters[{at}]{setting}"),
@@ -96,8 +99,9 @@ pub(super) async fn option_problems(
     problems
 }
 
-/// What serving filters refuse of their options. Where operators see to a slot, or nothing is in it, it is for the log
-/// alone: a gateway that does not start is one in which nobody can activate another. Requests are refused meanwhile.
+/// Validates filters' options with the active components. If operators manage a slot, or it is empty, errors go to the
+/// log only: they could not activate another component in a gateway that does not start. weir rejects requests
+/// meanwhile.
 pub async fn check_filters(filters: &[FilterConfig], plugins: &Plugins) -> Vec<Problem> {
     let mut problems = Vec::new();
     for (at, FilterConfig { slot, .. }) in filters.iter().enumerate() {
@@ -107,8 +111,8 @@ pub async fn check_filters(filters: &[FilterConfig], plugins: &Plugins) -> Vec<P
         let Some(component) = plugins.filter(slot) else {
             tracing::error!(
                 slot,
-                "there is no filter in the slot, and requests that need it are refused: weir plugin install FILE \
-                 --slot {slot} --activate"
+                "the slot has no filter, so weir rejects the requests that need it: weir plugin install FILE \
+                         --slot {slot} --activate"
             );
             continue;
         };
@@ -120,7 +124,7 @@ pub async fn check_filters(filters: &[FilterConfig], plugins: &Plugins) -> Vec<P
         for Problem { setting, what } in found {
             tracing::error!(
                 setting,
-                "what serves does not fit the configuration: {what}"
+                "the active component rejects the configuration: {what}"
             );
         }
     }

@@ -1,4 +1,4 @@
-//! The catalog as operators see it, and in what two of them differ. No credential is in it.
+//! The operators' view of the catalog, without credentials, and the differences of two catalogs.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
@@ -10,47 +10,47 @@ use weir_ledger::price::{NanoUsd, Price, TokenPrices};
 
 use super::{Catalog, LeftOut, Missing, Model, is_served};
 
-/// What `GET /admin/catalog` answers.
+/// The response of `GET /admin/catalog`.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub struct CatalogListing {
-    /// The models whose providers have their credentials, by id.
+    /// Models whose providers have their credentials, by id.
     pub models: Vec<ListedModel>,
-    /// All providers that are configured, by name.
+    /// All configured providers, by name.
     pub providers: Vec<ListedProvider>,
-    /// What providers lack that cannot be used.
+    /// Providers that are left out, with the missing parts.
     pub left_out: Vec<ListedGap>,
-    /// What providers' prices are multiplied with for text, and for images on top of that.
+    /// Factors on providers' prices for text, and additional factors for images.
     pub price_factors: ListedFactors,
 }
 
 /// A model.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct ListedModel {
-    /// The name by which clients ask for it.
+    /// The model's name in requests.
     pub id: String,
     /// The name that lists show.
     pub name: String,
-    /// Whether an adapter for it is there by now.
+    /// Whether its adapter exists.
     pub served: bool,
     /// Tokens of input and output together.
     pub context_window: u32,
     /// The largest output limit, in tokens.
     pub max_output_tokens: u32,
-    /// The output limit where the client gives none, in tokens.
+    /// The output limit for requests without one, in tokens.
     pub default_output_tokens: u32,
-    /// Tokens that one image of the input counts for at most.
+    /// Maximum tokens of one input image.
     pub max_image_tokens: u32,
-    /// Whether it can call tools.
+    /// Whether the model can call tools.
     pub supports_tools: bool,
-    /// Whether it reads images.
+    /// Whether the model accepts images.
     pub supports_vision: bool,
-    /// Whether it is sent chats as they are, if it makes images.
+    /// Whether an image model receives complete chats.
     pub supports_chat: bool,
-    /// The sizes of images that the price covers; all that there are if empty.
+    /// Image sizes that the price covers; all sizes if empty.
     pub image_sizes: Vec<String>,
-    /// The qualities likewise.
+    /// Image qualities that the price covers; all qualities if empty.
     pub image_qualities: Vec<String>,
-    /// The upstreams that serve it, in order of preference.
+    /// The model's upstreams, in order of preference.
     pub upstreams: Vec<ListedUpstream>,
 }
 
@@ -59,12 +59,12 @@ pub struct ListedModel {
 pub struct ListedUpstream {
     /// The provider's name.
     pub provider: String,
-    /// The model's name there.
+    /// The model's name at the provider.
     pub model: String,
-    /// What the provider asks, before the factors, in USD: per million tokens, or per image.
+    /// The provider's price, before the factors, in USD: per million tokens, or per image.
     #[schema(value_type = Object)]
     pub price: Value,
-    /// Its share of the requests among the upstreams that have one; absent from those that are asked after these, in order.
+    /// The share of requests among the upstreams with a weight; absent for upstreams that follow these, in order.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<u32>, minimum = 1)]
     pub weight: Option<NonZeroU32>,
@@ -73,24 +73,24 @@ pub struct ListedUpstream {
 /// A provider.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct ListedProvider {
-    /// Its name.
+    /// The provider's name.
     pub name: String,
     /// The slot of its adapter.
     pub adapter: String,
-    /// Where it is; null for an adapter that answers by itself.
+    /// The provider's URL; null for an adapter that needs none.
     pub base_url: Option<String>,
-    /// Settings for the adapter.
+    /// Options of the adapter.
     pub options: BTreeMap<String, String>,
 }
 
-/// A provider that cannot be used.
+/// A provider that is left out.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub struct ListedGap {
-    /// Its name.
+    /// The provider's name.
     pub provider: String,
-    /// What it lacks.
+    /// The missing part.
     pub why: String,
-    /// The models that nobody else serves.
+    /// The models that no other provider serves.
     pub models: Vec<String>,
 }
 
@@ -99,26 +99,26 @@ pub struct ListedGap {
 pub struct ListedFactors {
     /// For every model.
     pub text: f64,
-    /// For images, on top of that.
+    /// The additional factor for images.
     pub image: f64,
 }
 
-/// In what one catalog differs from another.
+/// The differences between two catalogs.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Difference {
-    /// Models that are new.
+    /// New models.
     pub added: Vec<String>,
-    /// Models that are gone.
+    /// Removed models.
     pub removed: Vec<String>,
-    /// Models of which anything differs, their prices, or their providers.
+    /// Models with a change in any field, in their prices or in their providers.
     pub changed: Vec<String>,
 }
 
 impl CatalogListing {
-    /// A catalog as it is at this moment.
+    /// Returns the current listing of a catalog.
     pub fn of(catalog: &Catalog) -> Self {
         let slots = catalog.plugins.serving();
-        // An adapter that has come in since is missing no more.
+        // An adapter that was installed since is not missing any more.
         let is_missing = |left_out: &&LeftOut| match &left_out.why {
             Missing::Credential(_) => true,
             Missing::Adapter(slot) => !slots.contains_key(slot.as_str()),
@@ -154,7 +154,7 @@ impl CatalogListing {
         }
     }
 
-    /// In what this one differs from one before it, as far as operators see it.
+    /// Returns the differences from an earlier listing, as far as operators see them.
     pub fn since(&self, before: &Self) -> Difference {
         let models = self.by_id();
         let models_before = before.by_id();
@@ -178,7 +178,7 @@ impl CatalogListing {
         }
     }
 
-    /// All that is told of each model. Whether its adapter is there is no matter of configuration.
+    /// Returns all fields of each model, except whether its adapter exists, which is not configuration.
     fn by_id(&self) -> BTreeMap<String, Value> {
         let model = |model: &ListedModel| {
             let named = model.upstreams.iter().map(|upstream| &upstream.provider);
@@ -198,7 +198,7 @@ impl CatalogListing {
 }
 
 impl Difference {
-    /// Whether there is none.
+    /// Returns whether the difference is empty.
     pub fn is_none(&self) -> bool {
         *self == Self::default()
     }

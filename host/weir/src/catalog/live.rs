@@ -1,28 +1,28 @@
-//! The catalog in force, which a changed configuration replaces while requests are under way.
+//! The active catalog, which a reload replaces while requests are in progress.
 //!
-//! **Invariant:** a request goes by one catalog from its admission to its charge: its model, upstreams and prices are those
-//! of that moment, whatever is taken up meanwhile.
+//! **Invariant:** a request uses one catalog from its admission to its charge: its model, upstreams and prices do not
+//! change with a reload.
 
 use std::sync::{Arc, PoisonError, RwLock};
 
 use super::Catalog;
 
-/// The catalog in force.
+/// The active catalog.
 pub struct LiveCatalog(RwLock<Arc<Catalog>>);
 
 impl LiveCatalog {
-    /// One that begins with this.
+    /// Makes it with an initial catalog.
     pub fn new(catalog: Catalog) -> Self {
         Self(RwLock::new(Arc::new(catalog)))
     }
 
-    /// The one at this moment.
+    /// Returns the current catalog.
     pub fn load(&self) -> Arc<Catalog> {
         let catalog = self.0.read();
         catalog.unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Puts another one into force, and returns the one before.
+    /// Activates another catalog, and returns the previous one.
     pub fn replace(&self, catalog: Catalog) -> Arc<Catalog> {
         let mut current = self.0.write().unwrap_or_else(PoisonError::into_inner);
         std::mem::replace(&mut current, Arc::new(catalog))

@@ -1,12 +1,13 @@
-//! What clients can ask for: models, the upstreams that serve them, and prices.
+//! The catalog: models for clients, their upstreams, and prices.
 //!
-//! The catalog is configuration with a [built-in default](DEFAULT). It is put together at the start, and again when the
-//! gateway is told that its configuration has changed ([`live`]): an upstream whose credential is absent is left out, and so is a model that no upstream is
-//! left for. One whose adapter is not there yet is left out until that is installed. [`Catalog::build`] reports everything that is wrong at once, by setting.
+//! The catalog is configuration with a [built-in default](DEFAULT). weir builds it at the start and at each reload
+//! ([`live`]). It leaves out upstreams without a credential, and models without a remaining upstream. An upstream
+//! without an adapter stays left out until the adapter is installed. [`Catalog::build`] reports all errors at once, by
+//! setting.
 //!
-//! **Invariant:** a model of the catalog can be served: its upstreams have their credentials, and whatever serves in
-//! their adapters' slots takes their settings and serves what the model's price is for, chat or images
-//! ([`check_adapter`] asks that of a component before it is activated).
+//! **Invariant:** weir can serve each model of the catalog: its upstreams have their credentials, and the active
+//! components in their adapters' slots accept their settings and serve the kind of the model's price, chat or images
+//! ([`check_adapter`] verifies this before a component is activated).
 
 pub mod config;
 pub mod filters;
@@ -32,7 +33,7 @@ use weir_upstream::{BaseUrl, Upstream, UpstreamTimeouts};
 
 use self::config::{ModelConfig, ProviderConfig};
 use self::filters::FilterConfig;
-use crate::inference::settings::TimeoutSettings;
+use crate::limits::settings::TimeoutSettings;
 use weir_sandbox::ConfigureError;
 use weir_sandbox::adapter::bindings::adapter::{CredentialSlot, Description};
 use weir_sandbox::adapter::description;
@@ -41,82 +42,82 @@ use weir_storage::secrets::SecretSource;
 /// The built-in providers and models.
 pub const DEFAULT: &str = include_str!("default.toml");
 
-/// Bytes of a provider's name.
+/// Maximum bytes of a provider's name.
 const MAX_PROVIDER_BYTES: usize = 64;
 
-/// What the configuration says of providers and models.
+/// The configuration of providers and models.
 #[derive(Debug, Clone, Copy)]
 pub struct CatalogSettings<'a> {
-    /// Whether the [built-in](DEFAULT) providers and models are among them.
+    /// Whether the [built-in](DEFAULT) providers and models are included.
     pub default_catalog: bool,
     /// The upstreams, by name.
     pub providers: &'a BTreeMap<String, ProviderConfig>,
     /// The models, by id.
     pub models: &'a BTreeMap<String, ModelConfig>,
-    /// The filters, in the order in which requests go through them.
+    /// The filters, in their order of execution.
     pub filters: &'a [FilterConfig],
-    /// How long providers may take that do not say so themselves.
+    /// Timeouts of providers without their own.
     pub timeouts: &'a TimeoutSettings,
-    /// What prices are multiplied with.
+    /// Factors on prices.
     pub price_factors: &'a PriceFactors,
-    /// Whether clients may know what a model lacks: in development mode, they are who can set it.
+    /// Whether errors tell clients how to add a missing model: in development mode, the client is the developer.
     pub tells_what_is_missing: bool,
 }
 
-/// The models that can be served, by id.
+/// The models that weir can serve, by id.
 pub struct Catalog {
-    /// Those whose upstreams have their credentials. Their adapters may be missing yet.
+    /// Models whose upstreams have their credentials. Their adapters may still be missing.
     models: BTreeMap<String, Arc<Model>>,
     plugins: Plugins,
-    /// All that is configured, what is left out too.
+    /// All configured providers, including those that are left out.
     providers: BTreeMap<String, ProviderConfig>,
     configured: BTreeMap<String, ModelConfig>,
     filters: Vec<FilterConfig>,
-    /// What prices are multiplied with.
+    /// Factors on prices.
     pub factors: PriceFactors,
-    /// Providers that lack something, for the log.
+    /// Providers that are left out, for the log.
     pub left_out: Vec<LeftOut>,
     tells_what_is_missing: bool,
 }
 
-/// A provider that cannot be used.
+/// A provider that is left out.
 #[derive(Debug)]
 pub struct LeftOut {
     /// The provider's name under `providers`.
     pub provider: String,
-    /// What it lacks.
+    /// The missing part.
     pub why: Missing,
-    /// The models that nobody else serves.
+    /// The models that no other provider serves.
     pub models: Vec<String>,
 }
 
-/// What a provider lacks that is left out.
+/// The missing part of a provider.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Missing {
-    /// Its credential, or a good one, e.g. `the environment variable OPENAI_API_KEY is not set`.
+    /// A valid credential, e.g. `the environment variable OPENAI_API_KEY is not set`.
     #[error("{0}")]
     Credential(String),
-    /// The adapter in its slot, which may be installed while the gateway runs: the provider then comes in.
+    /// The adapter in its slot. An operator may install it while the gateway runs: the provider then becomes available.
     #[error(
-        "there is no adapter {0:?}; the provider comes in when one is installed: weir plugin install FILE --slot {0} \
+        "the adapter {0:?} is not installed; the provider becomes available after: weir plugin install FILE --slot {0} \
          --activate"
     )]
     Adapter(String),
 }
 
-/// A setting that makes no sense.
+/// An invalid setting.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Problem {
     /// The setting's path, e.g. `models."gpt-4o".upstreams[0].provider`.
     pub setting: String,
-    /// The problem, as a sentence's end.
+    /// The problem, as the end of a sentence.
     pub what: String,
 }
 
-/// A model that clients can ask for.
+/// A model that clients can request.
 #[derive(Debug)]
 pub struct Model {
-    /// The name by which clients ask for it.
+    /// The model's name in requests.
     pub id: String,
     /// The name that lists show.
     pub name: String,
@@ -124,42 +125,42 @@ pub struct Model {
     pub context_window: u32,
     /// The largest output limit, in tokens.
     pub max_output_tokens: u32,
-    /// The output limit where the client gives none, in tokens.
+    /// The output limit for requests without one, in tokens.
     pub default_output_tokens: u32,
-    /// Tokens that one image of the input counts for at most.
+    /// Maximum tokens of one input image.
     pub max_image_tokens: u32,
-    /// Whether it can call tools.
+    /// Whether the model can call tools.
     pub supports_tools: bool,
-    /// Whether it reads images.
+    /// Whether the model accepts images.
     pub supports_vision: bool,
-    /// Whether it is sent chats as they are, if it makes images.
+    /// Whether an image model receives complete chats.
     pub supports_chat: bool,
-    /// The sizes of images that the price covers; all that there are if empty.
+    /// Image sizes that the price covers; all sizes if empty.
     pub image_sizes: Vec<String>,
-    /// The qualities of images that the price covers; all that there are if empty.
+    /// Image qualities that the price covers; all qualities if empty.
     pub image_qualities: Vec<String>,
-    /// The upstreams that serve it, as configured: in order of preference, but for weights; never empty.
+    /// The model's upstreams as configured: in order of preference, except for weights; never empty.
     pub candidates: Vec<Candidate>,
 }
 
-/// One way to have a model's requests answered.
+/// A model at one upstream.
 #[derive(Debug)]
 pub struct Candidate {
-    /// What it is called where state is kept about it: two models at one provider can fail apart.
+    /// The key of its state, such as breakers: two models at one provider can fail separately.
     pub key: Arc<str>,
-    /// The upstream that answers.
+    /// The upstream.
     pub upstream: Arc<Upstream>,
-    /// The model's name there.
+    /// The model's name at the upstream.
     pub model: String,
-    /// The price there, before the factors.
+    /// The price at the upstream, before the factors.
     pub price: Price,
-    /// Whether it may be asked for a stream where the client wants the whole answer: it reports usage in streams.
+    /// Whether weir streams from the upstream even for plain requests: the upstream reports usage in streams.
     pub stream_plain: bool,
-    /// Its share of the requests among those candidates that have one.
+    /// The share of requests among the candidates with a weight.
     pub weight: Option<NonZeroU32>,
 }
 
-/// A model as `GET /models` shows it.
+/// A model in the response of `GET /models`.
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = Model)]
 pub struct ModelItem<'a> {
@@ -170,7 +171,7 @@ pub struct ModelItem<'a> {
     max_output_tokens: u32,
     cost_per_1k_input: f64,
     cost_per_1k_output: f64,
-    /// Credits, of a model that makes images.
+    /// Credits, for an image model.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<f64>)]
     cost_per_image: Option<Credits>,
@@ -179,7 +180,7 @@ pub struct ModelItem<'a> {
 }
 
 impl Catalog {
-    /// Puts the catalog together, or says everything that is wrong with its configuration.
+    /// Builds the catalog, or returns all errors of its configuration.
     pub fn build(
         settings: CatalogSettings<'_>,
         plugins: &Plugins,
@@ -250,12 +251,13 @@ impl Catalog {
         })
     }
 
-    /// What requests go through before they are routed, in this order.
+    /// Returns the filters of requests before routing, in order.
     pub fn filters(&self) -> &[FilterConfig] {
         &self.filters
     }
 
-    /// How to bring in a model that is configured and lacks its providers' credentials, as a sentence for whoever may know that.
+    /// Returns a sentence that explains how to add a configured model without its providers' credentials, for a reader
+    /// who may know that.
     pub fn remedy(&self, id: &str) -> Option<String> {
         let configured = self.configured.get(id);
         let configured = configured.filter(|_| self.tells_what_is_missing)?;
@@ -273,23 +275,23 @@ impl Catalog {
         });
         let variable = variables.next()?;
         Some(format!(
-            "Set the environment variable {variable} and start weir again to have it."
+            "Set the environment variable {variable} and restart weir to add the model."
         ))
     }
 
-    /// The model with this id, if an adapter for it is there by now.
+    /// Returns the model with this id if its adapter exists.
     pub fn model(&self, id: &str) -> Option<&Arc<Model>> {
         let model = self.models.get(id);
         model.filter(|model| is_served(model, &self.plugins))
     }
 
-    /// All models that an adapter is there for by now, by id.
+    /// Returns all models with an existing adapter, by id.
     pub fn models(&self) -> impl Iterator<Item = &Model> {
         let models = self.models.values().map(|model| &**model);
         models.filter(|model| is_served(model, &self.plugins))
     }
 
-    /// The keys of all [candidates](Candidate) that models have.
+    /// Returns the keys of all [candidates](Candidate).
     pub fn candidate_keys(&self) -> Vec<Arc<str>> {
         let candidates = self.models.values().flat_map(|model| &model.candidates);
         let mut keys: Vec<_> = candidates.map(|candidate| candidate.key.clone()).collect();
@@ -298,7 +300,7 @@ impl Catalog {
         keys
     }
 
-    /// The upstreams that models have, by name.
+    /// Returns the models' upstreams, by name.
     pub fn upstreams(&self) -> BTreeMap<&str, &Upstream> {
         let candidates = self.models.values().flat_map(|model| &model.candidates);
         let upstreams = candidates.map(|candidate| &*candidate.upstream);
@@ -308,19 +310,19 @@ impl Catalog {
     }
 }
 
-/// Whether the slot of an upstream's adapter is there, whatever serves in it.
+/// Returns whether the slot of an upstream's adapter exists, with any component.
 fn is_served(model: &Model, plugins: &Plugins) -> bool {
     let mut candidates = model.candidates.iter();
     candidates.any(|candidate| plugins.has_slot_of(Kind::Adapter, &candidate.upstream.adapter))
 }
 
 impl Model {
-    /// Whether it makes images, and is priced by them.
+    /// Returns whether the model is an image model, priced per image.
     pub fn makes_images(&self) -> bool {
         matches!(self.candidates[0].price, Price::Image(_))
     }
 
-    /// The model as `GET /models` shows it; the preferred upstream gives provider and prices.
+    /// Returns the model for `GET /models`; the preferred upstream gives provider and prices.
     pub fn item(&self, factors: &PriceFactors) -> ModelItem<'_> {
         let preferred = &self.candidates[0];
         let (input, output) = match &preferred.price {
@@ -328,7 +330,7 @@ impl Model {
                 base.input.credits_per_1k(factors.text),
                 base.output.credits_per_1k(factors.text),
             ),
-            // Priced per image: tokens cost nothing.
+            // With a price per image, tokens cost nothing.
             Price::Image(_) => (0.0, 0.0),
         };
         ModelItem {
@@ -353,8 +355,8 @@ impl Model {
     }
 }
 
-/// What is wrong with a component in a slot of this gateway, if anything is: settings of providers that use the slot
-/// which it does not take, and models that it would not serve.
+/// Returns the problems of a component in a slot of this gateway: providers' settings that it rejects, and models that
+/// it would not serve.
 pub async fn check_adapter(catalog: &Catalog, slot: &str, component: &Component) -> Vec<Problem> {
     let description = &component.description;
     let mut problems = Vec::new();
@@ -380,7 +382,7 @@ pub async fn check_adapter(catalog: &Catalog, slot: &str, component: &Component)
     problems
 }
 
-/// What a component refuses of the options of this gateway's filters.
+/// Returns the options of this gateway's filters that a component rejects.
 pub async fn check_filter(
     catalog: &Catalog,
     slot: &str,
@@ -389,7 +391,7 @@ pub async fn check_filter(
     filters::option_problems(&catalog.filters, slot, component).await
 }
 
-/// What an adapter does not take of a provider's settings.
+/// Returns the settings of a provider that an adapter rejects.
 fn provider_problems(
     name: &str,
     provider: &ProviderConfig,
@@ -408,7 +410,7 @@ fn provider_problems(
             problem(
                 format!("options.{option}"),
                 format!(
-                    "the adapter {:?} has no such option; it has: {known}",
+                    "the adapter {:?} does not have this option; it has: {known}",
                     provider.adapter
                 ),
             );
@@ -421,22 +423,22 @@ fn provider_problems(
     if let Some(base_url) = &provider.base_url {
         let base_url = base_url.trim_end_matches('/');
         let mut paths = description.path_prefixes.iter();
-        // What it sends goes there, appended: to …/chat/completions/chat/completions.
+        // The adapter appends this path: requests would go to …/chat/completions/chat/completions.
         if let Some(path) = paths.find(|path| path.len() > 1 && base_url.ends_with(path.as_str())) {
-            let what = format!("ends in {path}, which the adapter appends itself: leave that out");
+            let what = format!("ends in {path}, which the adapter appends itself: remove it");
             problem("base_url".into(), what);
         }
     }
     if answers_by_itself && provider.credential.is_some() {
         problem(
             "credential".into(),
-            format!("the adapter {:?} takes none", provider.adapter),
+            format!("the adapter {:?} uses no credential", provider.adapter),
         );
     }
     problems
 }
 
-/// What an adapter refuses of a provider's options when it reads their values.
+/// Returns the error of an adapter that validates a provider's options.
 async fn option_problem(
     name: &str,
     provider: &ProviderConfig,
@@ -448,13 +450,16 @@ async fn option_problem(
         .keys()
         .any(|option| !known.contains(option))
     {
-        // That it has no such option is said already.
+        // An unknown option is reported already.
         return None;
     }
     let options = Vec::from_iter(provider.options.clone());
     let (setting, what) = match component.configuration(&options).await.err()? {
         ConfigureError::Refused { name, why } => (format!("options.{name}"), why),
-        error => ("options".to_owned(), format!("cannot be read: {error}")),
+        error => (
+            "options".to_owned(),
+            format!("cannot be validated: {error}"),
+        ),
     };
     Some(Problem {
         setting: format!("providers.{name}.{setting}"),
@@ -462,8 +467,8 @@ async fn option_problem(
     })
 }
 
-/// What serving adapters refuse of their providers' options. Where operators see to a slot, it is for the log alone: a
-/// gateway that does not start is one in which nobody can activate another.
+/// Validates providers' options with the active adapters. If operators manage a slot, errors go to the log only: they
+/// could not activate another component in a gateway that does not start.
 pub async fn check_options(
     providers: &BTreeMap<String, ProviderConfig>,
     plugins: &Plugins,
@@ -480,7 +485,7 @@ pub async fn check_options(
             let Problem { setting, what } = problem;
             tracing::error!(
                 setting,
-                "what serves does not fit the configuration: {what}"
+                "the active component rejects the configuration: {what}"
             );
         } else {
             problems.push(problem);
@@ -522,19 +527,19 @@ impl<E: Fn(&str) -> Option<String>> Builder<'_, E> {
         });
     }
 
-    /// Adds to the latest problems that what they are about is not in the file alone.
+    /// Notes in the latest problems that the setting is not only in the file.
     fn name_origin(&mut self, problems_before: usize, table: &str, name: &str) {
         let latest = &mut self.problems[problems_before..];
         if !latest.is_empty() && self.settings.default_catalog && is_built_in(table, name) {
             for problem in latest {
                 problem
                     .what
-                    .push_str(" (it is built in, and overridden field by field)");
+                    .push_str("  (the entry is built in, and the file overrides single fields)");
             }
         }
     }
 
-    /// The upstream; the inner error says which credential is missing, `None` that there is a problem.
+    /// Builds the upstream; the inner error names a missing credential, or is `None` after a reported problem.
     fn upstream(
         &mut self,
         name: &str,
@@ -544,9 +549,10 @@ impl<E: Fn(&str) -> Option<String>> Builder<'_, E> {
         let problems_before = self.problems.len();
         let is_name = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
         if !(1..=MAX_PROVIDER_BYTES).contains(&name.len()) || !name.bytes().all(is_name) {
-            // It stands in headers and metrics.
-            let what =
-                format!("is named by 1 to {MAX_PROVIDER_BYTES} letters, digits, `-`, `_` and `.`");
+            // Names appear in headers and metrics.
+            let what = format!(
+                "needs a name of 1 to {MAX_PROVIDER_BYTES} letters, digits, `-`, `_` and `.`"
+            );
             self.problem(setting.clone(), what);
         }
         self.check_slot(name, provider);
@@ -573,8 +579,8 @@ impl<E: Fn(&str) -> Option<String>> Builder<'_, E> {
             .is_some_and(|credential| credential.expose().len() < redact::MIN_BYTES)
         {
             return Some(Err(format!(
-                "its credential has fewer than {} bytes: blotting it out of answers would blot out words, too; give the \
-                 provider a longer one, or leave `credential` out if it needs none",
+                "its credential has fewer than {} bytes: redacting it from responses would redact words, too; give the \
+             provider a longer one, or remove `credential` if it needs none",
                 redact::MIN_BYTES
             )));
         }
@@ -583,7 +589,7 @@ impl<E: Fn(&str) -> Option<String>> Builder<'_, E> {
         {
             self.problem(
                 format!("{setting}.credential"),
-                "holds characters that cannot be sent",
+                "contains characters that are invalid in a header",
             );
             return None;
         }
@@ -602,19 +608,19 @@ impl<E: Fn(&str) -> Option<String>> Builder<'_, E> {
         }))
     }
 
-    /// Whether the provider's adapter takes its settings. One that is not there, or does not serve now, is asked when
-    /// it is activated.
+    /// Validates the provider's settings with its adapter. A missing or inactive adapter validates them at its
+    /// activation.
     fn check_slot(&mut self, name: &str, provider: &ProviderConfig) {
         let Some(adapter) = self.plugins.adapter(&provider.adapter) else {
             return;
         };
         let problems = provider_problems(name, provider, &adapter.description);
         if self.plugins.is_operated(&provider.adapter) {
-            // A gateway that does not start is one in which nobody can activate another.
+            // Operators could not activate another component in a gateway that does not start.
             for Problem { setting, what } in problems {
                 tracing::error!(
                     setting,
-                    "what serves does not fit the configuration: {what}"
+                    "the active component rejects the configuration: {what}"
                 );
             }
         } else {
@@ -663,7 +669,7 @@ impl<E: Fn(&str) -> Option<String>> Builder<'_, E> {
             );
         }
         if model.upstreams.is_empty() {
-            self.problem(format!("{setting}.upstreams"), "names nobody who serves it");
+            self.problem(format!("{setting}.upstreams"), "names no provider");
         }
         let mut candidates = Vec::new();
         for (index, candidate) in model.upstreams.iter().enumerate() {
@@ -671,12 +677,12 @@ impl<E: Fn(&str) -> Option<String>> Builder<'_, E> {
             if !self.settings.providers.contains_key(&candidate.provider) {
                 self.problem(
                     format!("{setting}.provider"),
-                    format!("there is no provider {:?}", candidate.provider),
+                    format!("the provider {:?} does not exist", candidate.provider),
                 );
                 continue;
             }
             let price = match candidate.price.as_ref().or(model.price.as_ref()) {
-                None => Err("is missing: neither the model nor this upstream has one"),
+                None => Err("is missing: neither the model nor this upstream has a price"),
                 Some(price) => price.resolve(),
             };
             let price = match price {
@@ -706,7 +712,8 @@ impl<E: Fn(&str) -> Option<String>> Builder<'_, E> {
         let makes_images = |candidate: &Candidate| matches!(candidate.price, Price::Image(_));
         let images = candidates.iter().filter(|one| makes_images(one)).count();
         if images > 0 && images < candidates.len() {
-            let what = "are priced per image and per token: a model is one or the other";
+            let what =
+                "have prices per image and per token: all prices of a model must be of one kind";
             self.problem(format!("{setting}.upstreams"), what);
         }
         (self.problems.len() == problems_before).then(|| Model {
@@ -726,7 +733,7 @@ impl<E: Fn(&str) -> Option<String>> Builder<'_, E> {
     }
 }
 
-/// Whether the built-in catalog has an entry of this name in `providers` or `models`.
+/// Returns whether the built-in catalog has an entry with this name in `providers` or `models`.
 fn is_built_in(table: &str, name: &str) -> bool {
     let built_in =
         Figment::from(Toml::string(DEFAULT)).extract_inner::<BTreeMap<String, IgnoredAny>>(table);

@@ -1,23 +1,27 @@
-//! `GET /models`: the catalog as clients see it; `GET /admin/catalog`, as operators do. A dialect's own list is with the
-//! dialect.
+//! `GET /models`: the catalog for clients; `GET /admin/catalog`: the catalog for operators. Each dialect has its own
+//! list of models.
+
+use std::sync::Arc;
 
 use axum::Json;
 use axum::extract::State;
+use serde::Serialize;
 use serde_json::{Value, json};
+use utoipa::ToSchema;
 
+use super::ModelItem;
 use super::listing::CatalogListing;
-use crate::admin::AdminCaller;
-use crate::app::App;
+use super::live::LiveCatalog;
+use crate::identity::admin::AdminCaller;
 use crate::identity::{Caller, limits};
-use crate::openapi::bodies::ModelList;
 
-/// `GET /models`: every model that the caller may use, with its limits, prices and capabilities.
+/// `GET /models`: lists the models that the caller may use, with their limits, prices and capabilities.
 #[utoipa::path(
     get, path = "/models", tag = "models", security(("user" = [])),
     responses((status = 200, body = ModelList)),
 )]
-pub async fn list_models(State(app): State<App>, caller: Caller) -> Json<Value> {
-    let catalog = app.catalog.load();
+pub async fn list_models(State(catalog): State<Arc<LiveCatalog>>, caller: Caller) -> Json<Value> {
+    let catalog = catalog.load();
     let models: Vec<_> = catalog
         .models()
         .filter(|model| limits::may_use(caller.models(), &model.id))
@@ -26,11 +30,21 @@ pub async fn list_models(State(app): State<App>, caller: Caller) -> Json<Value> 
     Json(json!({ "models": models }))
 }
 
-/// `GET /admin/catalog`: the catalog in force as operators see it.
+/// `GET /admin/catalog`: returns the active catalog in the operators' view.
 #[utoipa::path(
     get, path = "/admin/catalog", tag = "administration", security(("admin" = [])),
     responses((status = 200, body = CatalogListing)),
 )]
-pub async fn get_catalog(State(app): State<App>, _: AdminCaller) -> Json<CatalogListing> {
-    Json(CatalogListing::of(&app.catalog.load()))
+pub async fn get_catalog(
+    State(catalog): State<Arc<LiveCatalog>>,
+    _: AdminCaller,
+) -> Json<CatalogListing> {
+    Json(CatalogListing::of(&catalog.load()))
+}
+
+/// The models that the caller may use.
+#[derive(Serialize, ToSchema)]
+pub struct ModelList<'a> {
+    /// Models, by id.
+    pub models: Vec<ModelItem<'a>>,
 }

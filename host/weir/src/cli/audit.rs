@@ -7,22 +7,22 @@ use crate::config::Config;
 
 #[derive(clap::Args)]
 pub(super) struct Arguments {
-    /// Only events of this kind, such as api_key.created, user.disabled or authentication.failed.
+    /// List only events of this kind, such as api_key.created, user.disabled or authentication.failed.
     #[arg(long)]
     kind: Option<String>,
-    /// Only events about this user.
+    /// List only events about this user.
     #[arg(long, value_name = "ID")]
     user: Option<String>,
-    /// Only what this one did: user:ID, service:E-MAIL, or local:UID for commands.
+    /// List only events by this actor: user:ID, service:E-MAIL, or local:UID for commands.
     #[arg(long, value_name = "WHO")]
     by: Option<String>,
-    /// How many, at most 1000.
+    /// Maximum number of events, up to 1000.
     #[arg(long, default_value_t = 50)]
     limit: u32,
-    /// Go on before the event of this number.
+    /// Continue before the event with this number.
     #[arg(long, value_name = "NUMBER")]
     before: Option<u64>,
-    /// Print the gateway's answer as JSON.
+    /// Print the gateway's response as JSON.
     #[arg(long)]
     json: bool,
     #[command(flatten)]
@@ -66,6 +66,6 @@ fn print(AuditList { events, next }: &AuditList) {
     }
     table.print();
     if let Some(next) = next {
-        eprintln!("There are more: --before {next}");
+        eprintln!("More events exist: --before {next}");
     }
 }

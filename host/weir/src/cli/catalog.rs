@@ -1,4 +1,4 @@
-//! `weir catalog`: the models that can be asked for, and what they cost.
+//! `weir catalog`: the models that clients can request, and their prices.
 
 use serde_json::Value;
 
@@ -9,7 +9,7 @@ use crate::config::Config;
 
 #[derive(clap::Args)]
 pub(super) struct Arguments {
-    /// Print all that is known, as JSON.
+    /// Print all fields as JSON.
     #[arg(long)]
     json: bool,
     #[command(flatten)]
@@ -76,7 +76,7 @@ fn print(listing: &CatalogListing) {
     {
         println!("\nprovider {provider} is left out: {why}");
         if !models.is_empty() {
-            println!("  and with it: {}", models.join(", "));
+            println!("    and its models: {}", models.join(", "));
         }
     }
 }

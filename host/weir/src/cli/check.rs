@@ -1,4 +1,4 @@
-//! `weir check`: what is wrong with a configuration, without starting a gateway on it.
+//! `weir check`: finds errors in a configuration without starting a gateway.
 
 mod probe;
 mod production;
@@ -22,15 +22,18 @@ use weir_storage::clock::Clock;
 
 #[derive(clap::Args)]
 pub(super) struct Arguments {
-    /// Fail, too, if a provider is left out, for want of its credential or its adapter, or a tool's credential is missing.
+    /// Fail also if weir leaves a provider out because its credential or adapter is missing, or if a tool's credential is
+    /// missing.
     #[arg(long)]
     strict: bool,
-    /// Reach for the database, Redis, the issuers of tokens, the providers and the payment processor, and say what came of each.
-    /// Fail, too, if the processor's own settings do not fit: of its customer portal, and of the prices that the settings name.
+    /// Connect to the database, Redis, the token issuers, the providers and the payment processor, and report each
+    /// result. Fail also if the payment processor's own settings do not fit: its customer portal, and the prices that
+    /// the settings name.
     #[arg(long)]
     probe: bool,
-    /// Fail, too, on what is for development, or still an example's: keys of this node's own, passwords beside settings,
-    /// the demo provider, no model at all, a payment processor's key for tests. Say what a gateway on it would not do.
+    /// Fail also on development or example settings: keys that the node generated, passwords in the settings file, the
+    /// demo provider, an empty catalog, a payment processor's test key. List the features that the configuration leaves
+    /// off.
     #[arg(long)]
     production: bool,
 }
@@ -68,7 +71,7 @@ pub(super) async fn run(
     {
         println!("provider {provider} is left out: {why}");
         if !models.is_empty() {
-            println!("  and with it: {}", models.join(", "));
+            println!("    and its models: {}", models.join(", "));
         }
     }
     let gaps = prepared.rules.gaps();
@@ -77,13 +80,13 @@ pub(super) async fn run(
     }
     for slot in prepared.rules.slots() {
         if prepared.plugins.tool(slot).is_none() && !running.serves(slot) {
-            println!("tools.{slot} waits for a tool to be installed: the binary brings none");
+            println!("tools.{slot} has no tool yet: the binary bundles none, so install one");
         }
     }
     let left_out = left_out.len();
     ensure!(
         !arguments.strict || (left_out == 0 && gaps.is_empty()),
-        "--strict: providers that are left out: {left_out}; credentials that are missing: {}",
+        "--strict: providers left out: {left_out}; missing credentials: {}",
         gaps.len()
     );
     let by_installed = installed.iter().map(|left_out| left_out.models.len());
@@ -96,16 +99,16 @@ pub(super) async fn run(
         }
         ensure!(
             findings.is_empty(),
-            "--production: this is not for others yet:\n  {}",
+            "--production: the configuration is not ready for production:\n  {}",
             findings.join("\n  ")
         );
         for limit in production::limits(&config) {
             println!("{limit}");
         }
     }
-    println!("The configuration is sound: {models} models can be served.");
+    println!("The configuration is valid: {models} models can be served.");
     if config.payments.processor(config.is_dev()) == ProcessorName::Stripe && !arguments.probe {
-        println!("Payments: {PORTAL_ADVICE}. `weir check --probe` looks.");
+        println!("Payments: {PORTAL_ADVICE}. `weir check --probe` checks this.");
     }
     running.compare(&catalog);
     if arguments.probe {
@@ -114,16 +117,16 @@ pub(super) async fn run(
     Ok(())
 }
 
-/// The gateway that runs here, as far as it says.
+/// The gateway that runs on this machine, as far as it reports its state.
 struct Running {
-    /// `None` if none runs, or it does not say.
+    /// The running gateway's catalog; `None` if no gateway runs or the gateway does not report it.
     listing: Option<CatalogListing>,
-    /// Slots in which something serves.
+    /// Slots with an active plugin.
     slots: BTreeSet<String>,
 }
 
 impl Running {
-    /// Asks the gateway that runs here, if one does, for its catalog and its plugins.
+    /// Asks the gateway on this machine, if one runs, for its catalog and its plugins.
     async fn ask(config: &Config) -> Self {
         let asked = async {
             let Some(connection) = Connection::running(config).await? else {
@@ -138,7 +141,7 @@ impl Running {
             Ok(None) => (None, Vec::new()),
             Ok(Some((listing, slots))) => (Some(listing), slots),
             Err(error) => {
-                println!("The running gateway does not say what it serves: {error:#}");
+                println!("The running gateway does not report its catalog and plugins: {error:#}");
                 (None, Vec::new())
             }
         };
@@ -149,12 +152,12 @@ impl Running {
         }
     }
 
-    /// Whether something serves in a slot there.
+    /// Returns whether the running gateway has an active plugin in a slot.
     fn serves(&self, slot: &str) -> bool {
         self.slots.contains(slot)
     }
 
-    /// Says what the gateway would take up.
+    /// Prints the changes that a reload would make to the running gateway's catalog.
     fn compare(&self, catalog: &Catalog) {
         let Some(running) = &self.listing else {
             return;

@@ -1,11 +1,12 @@
-//! The way from a command to a gateway: whom it asks, as whom, and what the answers say.
+//! Connections from a command to a gateway: the gateway's address, the command's credential, and the gateway's
+//! responses.
 //!
-//! A command of the machine that a gateway runs on goes through its admin socket, and needs no token: see
-//! [`operate`]. Commands that services may use go to any gateway's port, with a service's token.
+//! Commands about the gateway on this machine use its admin socket and need no token: see [`operate`]. Commands that
+//! services may run use any gateway's port, with a service's token.
 //!
-//! While no gateway runs, a command works on the stores itself, by the same routes, called in this process, but only if that
-//! is what its user means: commands about users, keys and what is recorded if the database is there, others with `--offline`.
-//! So a command in the wrong folder makes no gateway of its own.
+//! While no gateway runs, a command changes the stores itself through the same routes, called in this process. Commands
+//! about users, keys and records do so if the database exists; the remaining commands need `--offline`. A command in
+//! the wrong folder therefore creates no gateway data.
 
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -26,51 +27,53 @@ use weir_errors::ApiError;
 use weir_outgoing::{self as outgoing, Client};
 use weir_plugins::progress::CompileProgress;
 
-use crate::admin::LocalPeer;
 use crate::admin::gateway::GatewayAddress;
-use crate::app::{App, Core, reachable};
+use crate::app::{App, open_core};
 use crate::cli::bundle;
 use crate::config::Config;
+use crate::identity::admin::LocalPeer;
 use crate::identity::dev_issuer::{DevAudience, SERVICE_EMAIL};
+use crate::listen_address::reachable;
+use crate::node::Core;
 use crate::{router, server};
 use weir_storage::clock::Millis;
 use weir_storage::database::{self, InUse};
 use weir_storage::file_lock::FileLock;
 use weir_storage::secrets::Secret;
 
-/// The time that connecting may take.
+/// Connect timeout.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The time that an answer may take: as long as compiling may, and some.
+/// Response timeout: longer than the compilation of a plugin.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10 * 60);
 
-/// How long a gateway may take that is starting or stopping, until it answers or is gone.
+/// Time that a starting or stopping gateway has until it responds or releases its lock.
 const GATEWAY_PATIENCE: Duration = Duration::from_secs(5);
 
-/// The arguments that name a gateway elsewhere, and the token to ask it with.
+/// Arguments that name a remote gateway and the token for it.
 #[derive(clap::Args)]
 pub(super) struct Remote {
-    /// A gateway elsewhere, by its public port or its port for other services. Default: the one that runs here, through
-    /// its admin socket.
+    /// The URL of a remote gateway: its public port, or its port for services. Default: the gateway on this machine,
+    /// through its admin socket.
     #[arg(long, value_name = "URL")]
     url: Option<String>,
-    /// A file with a service's token whose scope is plugins:write. Not needed at the admin socket, nor in development
-    /// mode, whose own issuer mints one.
+    /// A file with a service's token that has the scope plugins:write. The admin socket needs none; in development mode
+    /// the local issuer mints one.
     #[arg(long, value_name = "FILE", env = "WEIR_TOKEN_FILE")]
     token_file: Option<PathBuf>,
     #[command(flatten)]
     offline: Offline,
 }
 
-/// Whether a command may do without a gateway.
+/// Whether a command may work without a gateway.
 #[derive(Debug, Clone, Copy, clap::Args)]
 pub(super) struct Offline {
-    /// While no gateway runs, work on the configuration's database without one, and make the database if there is none.
+    /// Change the configuration's database directly while no gateway runs; create the database if it does not exist.
     #[arg(long, global = true)]
     offline: bool,
 }
 
-/// Commands that work on a gateway's users, keys and records.
+/// Commands about a gateway's users, keys and records.
 #[derive(clap::Args)]
 pub(super) struct Operated<C: clap::Subcommand> {
     #[command(subcommand)]
@@ -79,27 +82,27 @@ pub(super) struct Operated<C: clap::Subcommand> {
     pub(super) offline: Offline,
 }
 
-/// A successful answer.
+/// The body of a successful response.
 pub(super) struct AnswerBody(Bytes);
 
-/// An answer, read as what it should be, and as it came.
+/// A response body, parsed and raw.
 pub(super) struct GatewayAnswer<T> {
     pub(super) parsed: T,
     json: Value,
 }
 
 impl AnswerBody {
-    /// Reads it.
+    /// Parses the body.
     pub(super) fn parse<T: DeserializeOwned>(&self) -> anyhow::Result<GatewayAnswer<T>> {
         let json: Value =
-            serde_json::from_slice(&self.0).context("the gateway's answer is no JSON")?;
-        let parsed = T::deserialize(&json).context("the gateway is of another version")?;
+            serde_json::from_slice(&self.0).context("the gateway's response is not JSON")?;
+        let parsed = T::deserialize(&json).context("the gateway has another version")?;
         Ok(GatewayAnswer { parsed, json })
     }
 }
 
 impl<T> GatewayAnswer<T> {
-    /// Prints it as it came, or has `print` do so for people.
+    /// Prints the body as JSON, or calls `print` with the parsed body.
     pub(super) fn show(&self, as_json: bool, print: impl FnOnce(&T)) {
         match as_json {
             true => println!("{:#}", self.json),
@@ -108,19 +111,19 @@ impl<T> GatewayAnswer<T> {
     }
 }
 
-/// What a command needs of a gateway.
+/// The parts of a gateway that a command uses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Needs {
-    /// Users, keys and what is recorded.
+    /// Users, keys and records.
     Stores,
-    /// Slots, and what can be loaded into them, too.
+    /// Users, keys and records, and slots with the plugins that can be installed.
     Plugins,
 }
 
-/// A client of one gateway's `/admin`; or, while none runs, what answers in its place.
+/// A client of one gateway's `/admin` or, while no gateway runs, of the same routes in this process.
 pub(super) struct Connection {
     way: Way,
-    /// What errors call the gateway.
+    /// The gateway's name in errors.
     place: String,
 }
 
@@ -128,17 +131,17 @@ enum Way {
     Http {
         http: Client,
         base: String,
-        /// What proves who asks; nothing at the admin socket.
+        /// The token that authenticates the command; `None` at the admin socket.
         token: Option<Secret>,
     },
     InProcess(InProcess),
 }
 
-/// What a command works with while no gateway runs.
+/// The parts that serve a command while no gateway runs.
 struct InProcess {
     routes: Router,
     running: Running,
-    /// Keeps gateways off a SQLite file: one that begins to serve would not hear of what is changed.
+    /// Keeps gateways off a SQLite file: a gateway that starts meanwhile would not see the change.
     _working: Option<FileLock>,
 }
 
@@ -148,8 +151,8 @@ enum Running {
 }
 
 impl Remote {
-    /// Settles whom to ask: whoever the arguments name, or else the gateway that runs here. Whether one answers at a URL
-    /// shows with the first call.
+    /// Connects to the gateway that the arguments name, or else to the gateway on this machine. For a URL, the first
+    /// call shows whether the gateway responds.
     async fn connect(&self, config: &Config) -> anyhow::Result<Connection> {
         if self.url.is_none() && self.token_file.is_none() {
             return Connection::open(config, Needs::Plugins, self.offline).await;
@@ -166,7 +169,7 @@ impl Remote {
             }
             None => {
                 let issuer = config.dev_issuer()?.context(
-                    "name a service's token with --token-file; only development mode has an issuer of its own",
+                    "name a service's token with --token-file; only development mode has a local issuer",
                 )?;
                 let scopes = ["plugins:write".to_owned()];
                 issuer.service_token(DevAudience::Api, SERVICE_EMAIL, &scopes, Millis::now())?
@@ -192,7 +195,7 @@ impl Remote {
     }
 }
 
-/// Runs a command on the gateway that runs here or, while none does, on its stores.
+/// Runs a command on the gateway on this machine or, if none runs, on its stores.
 pub(super) async fn operate(
     config: &Config,
     needs: Needs,
@@ -203,7 +206,8 @@ pub(super) async fn operate(
     connection.run(command).await
 }
 
-/// Why a command does not work on the stores itself: [`InUse`] if a gateway has them, which may be starting.
+/// Returns the reason for which a command cannot work on the stores: [`InUse`] if a gateway, perhaps a starting one,
+/// holds them.
 fn cannot_do_without(config: &Config, needs: Needs) -> anyhow::Error {
     if config.has_database()
         && let Err(error) = database::lock_for_working(&config.database_url())
@@ -212,34 +216,36 @@ fn cannot_do_without(config: &Config, needs: Needs) -> anyhow::Error {
     }
     let shown = config.shown_database();
     let remedy = match needs {
-        Needs::Stores => format!("with --offline, this makes the database {shown} and works on it"),
+        Needs::Stores => {
+            format!("with --offline, this creates the database {shown} and works on it")
+        }
         Needs::Plugins => format!("with --offline, this works on {shown} without a gateway"),
     };
     anyhow!("{}; {remedy}", no_gateway(config))
 }
 
-/// Tells a command's user why it takes its time.
+/// Prints the progress of a compilation, the usual reason for a slow command.
 pub(super) fn progress() -> CompileProgress {
     CompileProgress::telling(|line| eprintln!("{line}"))
 }
 
-/// What to do if no gateway runs here.
+/// Returns the error for a missing gateway, with a remedy.
 pub(super) fn no_gateway(config: &Config) -> anyhow::Error {
     let shown = |path: &Path| std::path::absolute(path).unwrap_or(path.to_owned());
     match config.admin_socket_path() {
         Some(path) => anyhow!(
-            "no gateway runs here: nobody listens at {}; start it with `weir serve`, or go to its folder, or name its \
+            "no gateway runs here: no process listens at {}; start it with `weir serve`, change to its folder, or name its \
              configuration with --config",
             shown(&path).display()
         ),
         None => anyhow!(
-            "`admin_socket` is off in the gateway's configuration, and a command of this machine has no other way to it"
+            "`admin_socket` is off in the gateway's configuration, so commands on this machine cannot reach it"
         ),
     }
 }
 
 impl Connection {
-    /// The gateway that runs here or, while none does, what answers in its place.
+    /// Connects to the gateway on this machine or, if none runs, opens its stores.
     async fn open(config: &Config, needs: Needs, offline: Offline) -> anyhow::Result<Self> {
         let path = config.admin_socket_path();
         let shown = config.shown_database();
@@ -260,19 +266,19 @@ impl Connection {
                 false => Err(cannot_do_without(config, needs)),
             };
             match opened {
-                // A gateway that starts or stops, most likely.
+                // The lock most likely belongs to a gateway that starts or stops.
                 Err(error) if error.is::<InUse>() && path.is_some() && Instant::now() < until => {
                     tokio::time::sleep(Duration::from_millis(100)).await;
                 }
                 Err(error) if error.is::<InUse>() => {
                     bail!(match &path {
                         Some(path) => format!(
-                            "a gateway serves from {shown}, and does not answer at {}: name its configuration with --config",
+                            "a gateway serves from {shown} but does not respond at {}: name its configuration with --config",
                             path.display()
                         ),
                         None => format!(
-                            "a gateway serves from {shown}, and its admin socket is off: set `admin_socket = true`, or \
-                             stop it first"
+                            "a gateway serves from {shown} with its admin socket off: set `admin_socket = true`, or \
+                     stop the gateway first"
                         ),
                     });
                 }
@@ -286,14 +292,16 @@ impl Connection {
         }
     }
 
-    /// The URL of the gateway's public service.
+    /// Returns the URL of the gateway's public service.
     pub(super) async fn url(&self) -> anyhow::Result<String> {
         let address: GatewayAnswer<GatewayAddress> = self.get("/local/gateway").await?;
         let url = address.parsed.url;
-        url.context("the gateway that runs here is an executor alone: name the API with --url")
+        url.context(
+            "the gateway on this machine is an executor without an API: name the API with --url",
+        )
     }
 
-    /// The gateway that runs here; `None` while none does.
+    /// Connects to the gateway on this machine; `None` if none runs.
     pub(super) async fn running(config: &Config) -> anyhow::Result<Option<Self>> {
         match config.admin_socket_path() {
             Some(path) => Self::at_socket(&path).await,
@@ -301,14 +309,14 @@ impl Connection {
         }
     }
 
-    /// Whoever listens at an admin socket; `None` if nobody does.
+    /// Connects to the process that listens at an admin socket; `None` if none does.
     async fn at_socket(path: &Path) -> anyhow::Result<Option<Self>> {
         let connected = UnixStream::connect(path).await;
         match connected.map_err(|error| (error.kind(), error)) {
             Ok(_) => {}
             Err((ErrorKind::NotFound | ErrorKind::ConnectionRefused, _)) => return Ok(None),
             Err((ErrorKind::PermissionDenied, _)) => bail!(
-                "{} is not yours to open: run this as the user whom the gateway runs as",
+                "permission to open {} is missing: run this command as the gateway's user",
                 path.display()
             ),
             Err((_, error)) => {
@@ -339,7 +347,7 @@ impl Connection {
         outcome
     }
 
-    /// The stores, if no gateway runs.
+    /// Returns the stores if no gateway runs.
     pub(super) fn core(&self) -> Option<&Core> {
         match &self.way {
             Way::Http { .. } => None,
@@ -350,7 +358,7 @@ impl Connection {
         }
     }
 
-    /// Asks for something.
+    /// Sends a GET request.
     pub(super) async fn get<T: DeserializeOwned>(
         &self,
         path: &str,
@@ -358,7 +366,7 @@ impl Connection {
         self.send(Method::GET, path, None).await?.parse()
     }
 
-    /// Posts JSON.
+    /// Sends a POST request with JSON.
     pub(super) async fn post<T: DeserializeOwned>(
         &self,
         path: &str,
@@ -368,7 +376,7 @@ impl Connection {
         self.send(Method::POST, path, body).await?.parse()
     }
 
-    /// Puts something in its place.
+    /// Sends a PUT request with JSON.
     pub(super) async fn put<T: DeserializeOwned>(
         &self,
         path: &str,
@@ -378,13 +386,13 @@ impl Connection {
         self.send(Method::PUT, path, body).await?.parse()
     }
 
-    /// Deletes something.
+    /// Sends a DELETE request.
     pub(super) async fn delete(&self, path: &str) -> anyhow::Result<()> {
         self.send(Method::DELETE, path, None).await.map(drop)
     }
 
-    /// Sends a request with its body's type and body, if it has one. An answer other than success is an error in the
-    /// gateway's words. Of a change, says where it was made.
+    /// Sends a request with an optional body. A response without success becomes an error in the gateway's words. After
+    /// a change, prints the database that was changed.
     pub(super) async fn send(
         &self,
         method: Method,
@@ -394,7 +402,7 @@ impl Connection {
         self.send_with(method, path, HeaderMap::new(), body).await
     }
 
-    /// The same with more headers.
+    /// Does the same with extra headers.
     pub(super) async fn send_with(
         &self,
         method: Method,
@@ -406,7 +414,7 @@ impl Connection {
         let body = match &self.way {
             Way::Http { http, base, token } => {
                 let url = format!("{base}{path}");
-                let url = Url::parse(&url).with_context(|| format!("{url} is no URL"))?;
+                let url = Url::parse(&url).with_context(|| format!("{url} is not a URL"))?;
                 let mut request = http
                     .request(method, url)
                     .headers(headers)
@@ -439,18 +447,18 @@ impl Connection {
         Ok(AnswerBody(body))
     }
 
-    /// Says which database was changed while no gateway runs.
+    /// Prints the database that was changed while no gateway runs.
     pub(super) fn say_where(&self) {
         eprintln!("Done in {}; no gateway runs here.", self.place);
     }
 
     fn explain(&self, error: reqwest::Error) -> anyhow::Error {
         if error.is_connect() {
-            anyhow!("no gateway answers at {}; is it running?", self.place)
+            anyhow!("no gateway responds at {}; is it running?", self.place)
         } else if error.is_timeout() {
-            anyhow!("the gateway does not answer")
+            anyhow!("the gateway does not respond")
         } else {
-            anyhow!(outgoing::root_cause(error)).context("the gateway broke off")
+            anyhow!(outgoing::root_cause(error)).context("the gateway closed the connection")
         }
     }
 }
@@ -460,7 +468,7 @@ impl InProcess {
         match needs {
             Needs::Stores => {
                 let working = database::lock_for_working(&config.database_url())?;
-                let core = Core::open(config).await?;
+                let core = open_core(config).await?;
                 Ok(Self {
                     routes: router::without_gateway(core.clone()),
                     running: Running::Core(Box::new(core)),
@@ -527,7 +535,7 @@ async fn receive(request: RequestBuilder) -> reqwest::Result<Answered> {
     })
 }
 
-/// The body of a success; else an error in the gateway's words.
+/// Returns the body of a success, or else an error in the gateway's words.
 fn outcome_of(status: StatusCode, body: Bytes) -> anyhow::Result<Bytes> {
     if status.is_success() {
         return Ok(body);
@@ -535,7 +543,7 @@ fn outcome_of(status: StatusCode, body: Bytes) -> anyhow::Result<Bytes> {
     Err(refusal(status, &body))
 }
 
-/// What a gateway's error says, with the field that it is about.
+/// Returns a gateway's error with the field that it names.
 pub(super) fn refusal(status: StatusCode, body: &[u8]) -> anyhow::Error {
     let json: Value = serde_json::from_slice(body).unwrap_or_default();
     let error = &json["error"];
@@ -543,11 +551,11 @@ pub(super) fn refusal(status: StatusCode, body: &[u8]) -> anyhow::Error {
     match (text("code"), text("param"), text("message")) {
         (Some(code), Some(param), Some(message)) => anyhow!("{code}: {param}: {message}"),
         (Some(code), None, Some(message)) => anyhow!("{code}: {message}"),
-        _ => anyhow!("the gateway answers with {status}"),
+        _ => anyhow!("the gateway responds with {status}"),
     }
 }
 
-/// A path of these segments, whatever they hold, and this query.
+/// Returns a path of these segments and this query, both escaped.
 pub(super) fn path(segments: &[&str], query: &[(&str, Option<String>)]) -> String {
     let mut url = Url::parse("http://localhost").expect("a URL");
     if let Ok(mut path) = url.path_segments_mut() {
@@ -564,11 +572,11 @@ pub(super) fn path(segments: &[&str], query: &[(&str, Option<String>)]) -> Strin
     }
 }
 
-/// Where the configuration has a gateway listen, as seen from this machine.
+/// Returns the URL on which the configuration's gateway listens, as seen from this machine.
 pub(super) fn default_url(config: &Config) -> anyhow::Result<String> {
     let addresses = config.listen.resolve();
     let addresses = addresses.with_context(|| format!("`listen` is {}", config.listen))?;
     let address = addresses.first().copied();
-    let address = address.with_context(|| format!("{} is no address", config.listen))?;
+    let address = address.with_context(|| format!("{} is not an address", config.listen))?;
     Ok(format!("http://{}", reachable(address)))
 }

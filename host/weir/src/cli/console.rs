@@ -10,11 +10,11 @@ use crate::config::Config;
 
 #[derive(clap::Args)]
 pub(super) struct Arguments {
-    /// The gateway's URL as your browser reaches it, such as https://weir.example.com behind a proxy. Default: where the gateway
-    /// listens.
+    /// The gateway's URL as your browser reaches it, such as https://weir.example.com behind a proxy. Default: the
+    /// address on which the gateway listens.
     #[arg(long, value_name = "URL")]
     url: Option<String>,
-    /// Print the gateway's answer as JSON.
+    /// Print the gateway's response as JSON.
     #[arg(long)]
     json: bool,
 }
@@ -26,17 +26,18 @@ pub(super) async fn run(config: Config, arguments: Arguments) -> anyhow::Result<
     let made: GatewayAnswer<ConsoleLink> =
         connection.post("/local/console-link", &json!({})).await?;
     let base = url.or_else(|| made.parsed.url.clone());
-    let base =
-        base.context("the gateway that runs here is an executor alone: name the API with --url")?;
+    let base = base.context(
+        "the gateway on this machine is an executor without an API: name the API with --url",
+    )?;
     made.show(arguments.json, |link| println!("{base}{}", link.path));
     if !arguments.json {
         eprintln!(
-            "Open it in a browser: it signs in one administrator, once, until {}.",
+            "Open the link in a browser: it signs in one administrator, once, until {}.",
             made.parsed.expires_at
         );
         if base.starts_with("http://") && !config.is_dev() {
             eprintln!(
-                "Browsers keep its cookie over HTTPS: behind a proxy that ends TLS, print the link with --url and its URL."
+                "Browsers keep the session cookie only over HTTPS: behind a proxy that terminates TLS, use --url with the proxy's URL."
             );
         }
     }
@@ -44,7 +45,7 @@ pub(super) async fn run(config: Config, arguments: Arguments) -> anyhow::Result<
 }
 
 fn own_url(url: &str) -> anyhow::Result<String> {
-    let parsed = Url::parse(url).with_context(|| format!("--url: {url:?} is no URL"))?;
+    let parsed = Url::parse(url).with_context(|| format!("--url: {url:?} is not a URL"))?;
     ensure!(
         matches!(parsed.scheme(), "http" | "https") && parsed.path() == "/",
         "--url takes a scheme, a host and a port, such as https://weir.example.com"

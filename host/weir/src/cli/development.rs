@@ -1,10 +1,11 @@
-//! The development gateway that its user started last, for commands that run in another folder.
+//! The link to the development gateway that the user started last, for commands that run in another folder.
 //!
 //! `weir serve` in development mode leaves a link to its data folder in the user's state folder,
 //! `~/.local/state/weir/development`. A command follows the link if it has no configuration and no database of its own.
 //!
-//! **Invariant:** a command follows the link only to a gateway that runs, as the same user: the link must be the user's, the
-//! data folder behind it, too, and somebody must listen at its admin socket. What a gateway that ended leaves behind is ignored.
+//! **Invariant:** a command follows the link only to a running gateway of the same user. The user must own the link and
+//! the data folder, and a process must listen at its admin socket. Commands ignore a link that a stopped gateway left
+//! behind.
 
 use std::os::unix::fs::{MetadataExt, symlink};
 use std::os::unix::net::UnixStream;
@@ -20,15 +21,16 @@ fn link() -> Option<PathBuf> {
     Some(user_folder("XDG_STATE_HOME", ".local/state")?.join("development"))
 }
 
-/// Leaves the link to a gateway's data folder, in place of an older one. A gateway serves without it, too.
+/// Creates the link to a gateway's data folder and replaces an older link. Errors are logged only: a gateway serves
+/// without the link, too.
 pub(super) fn leave_link(config: &Config) {
     if let Err(error) = try_leave_link(&config.data_dir) {
-        tracing::debug!("commands in other folders do not find this gateway: {error:#}");
+        tracing::debug!("commands in other folders cannot find this gateway: {error:#}");
     }
 }
 
 fn try_leave_link(data: &Path) -> anyhow::Result<()> {
-    let link = link().context("its user has no home")?;
+    let link = link().context("the user has no home")?;
     let folder = link.parent().context("a link lies in a folder")?;
     create_private_folder(folder)?;
     let beside = link.with_extension(std::process::id().to_string());
@@ -40,8 +42,8 @@ fn try_leave_link(data: &Path) -> anyhow::Result<()> {
     renamed.context("replacing the link")
 }
 
-/// The configuration for a command that asks a gateway: with the data folder of the development gateway that runs, if the
-/// command has neither a configuration nor a database of its own.
+/// Returns the configuration for a command that contacts a gateway. If the command has neither a configuration nor a
+/// database of its own, the configuration has the data folder of the running development gateway.
 pub(super) fn follow_link(mut config: Config, file: Option<&Path>) -> Config {
     let is_configured = file.is_some()
         || Path::new("weir.toml").exists()
@@ -52,16 +54,13 @@ pub(super) fn follow_link(mut config: Config, file: Option<&Path>) -> Config {
         return config;
     }
     if let Some(data) = running() {
-        eprintln!(
-            "This goes to the development gateway of {}.",
-            data.display()
-        );
+        eprintln!("Using the development gateway of {}.", data.display());
         config.data_dir = data;
     }
     config
 }
 
-/// The data folder behind the link, if a gateway of this user's runs on it.
+/// Returns the data folder behind the link if a gateway of this user runs on it.
 fn running() -> Option<PathBuf> {
     let link = link()?;
     let uid = rustix::process::geteuid().as_raw();

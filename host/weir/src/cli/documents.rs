@@ -1,4 +1,4 @@
-//! What the command line tells of itself: completions for shells, manual pages.
+//! Documents about the command line: shell completions and manual pages.
 
 use std::path::Path;
 
@@ -16,7 +16,7 @@ pub(super) fn completions(shell: Shell) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The command line without what is hidden: shells would complete that, too.
+/// Returns the command line without hidden commands: shells would complete them, too.
 fn shown() -> Command {
     let all = Arguments::command();
     let shown = all
@@ -27,20 +27,20 @@ fn shown() -> Command {
         .subcommands(shown.cloned())
 }
 
-/// `weir man`: `weir.1`, `weir-key.1`, `weir-key-create.1` and so on.
+/// `weir man`: writes `weir.1`, `weir-key.1`, `weir-key-create.1` and so on.
 pub(super) fn manual(folder: &Path) -> anyhow::Result<()> {
     std::fs::create_dir_all(folder)
         .with_context(|| format!("creating the folder {}", folder.display()))?;
     let mut command = Arguments::command();
-    // So that each page has the whole name of its command.
+    // Building sets the full command name on each page.
     command.build();
     let written = write_pages(&command, folder)
         .with_context(|| format!("writing into {}", folder.display()))?;
-    println!("{written} manual pages are in {}.", folder.display());
+    println!("Wrote {written} manual pages to {}.", folder.display());
     Ok(())
 }
 
-/// Writes the page of a command, and those of the commands below it; returns how many.
+/// Writes the pages of a command and its subcommands; returns the number of pages.
 fn write_pages(command: &Command, folder: &Path) -> std::io::Result<usize> {
     clap_mangen::Man::new(command.clone()).generate_to(folder)?;
     let shown = command

@@ -1,4 +1,4 @@
-//! `weir egress check`: what the guard makes of URLs, before anything depends on it.
+//! `weir egress check`: tests the egress guard's decisions about URLs before a tool depends on them.
 
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -11,25 +11,24 @@ use weir_egress::cases::{self, Case, Disagreement};
 use crate::config::Config;
 use crate::tools::rules::Rules;
 
-/// Nothing was checked.
+/// Exit code for unreadable input: no case was checked.
 const UNREADABLE: u8 = 2;
 
 #[derive(clap::Subcommand)]
 pub(super) enum Command {
-    /// Run the guard that tools reach the outside through over a file of cases, and print each that it decides
-    /// otherwise.
+    /// Run the egress guard over a file of cases, and print each case that it decides differently.
     ///
-    /// Nothing is sent and no name is looked up: names, servers and redirects are as the cases have them. Fails with 1
-    /// if the guard disagrees with a case, with 2 if the file cannot be read. tests/egress/README.md of weir's source
-    /// describes its format.
+    /// No request is sent and no name is resolved: the cases give the names, servers and redirects. The exit code is 1
+    /// if the guard disagrees with a case, and 2 if the file cannot be read. tests/egress/README.md in weir's source
+    /// describes the file format.
     Check(CheckArguments),
 }
 
 #[derive(clap::Args)]
 pub(super) struct CheckArguments {
-    /// A case in JSON on each line; `-` for standard input.
+    /// A file with one case in JSON on each line; `-` for standard input.
     file: PathBuf,
-    /// Decide by the policy that the configuration has for this tool, instead of each case's own.
+    /// Use the configured policy of this tool instead of each case's own policy.
     #[arg(long, value_name = "NAME")]
     tool: Option<String>,
 }
@@ -54,7 +53,7 @@ pub(super) async fn run(command: Command, config: Option<&Path>) -> ExitCode {
         if let Some(Disagreement { expected, found }) = case.disagreement(policy.as_ref()).await {
             disagreements += 1;
             println!(
-                "{}: the file says {expected}; the guard says {found}",
+                "{}: expected {expected}; the guard decided {found}",
                 case.id
             );
         }
@@ -66,21 +65,21 @@ pub(super) async fn run(command: Command, config: Option<&Path>) -> ExitCode {
     }
 }
 
-/// The policy of a tool.
+/// Returns the policy of a tool.
 fn policy(tool: Option<&str>, config: Option<&Path>) -> anyhow::Result<Option<Policy>> {
     let Some(tool) = tool else {
         return Ok(None);
     };
     let config = Config::load(config)?;
-    // No credential is needed: cases bring their own.
+    // Cases bring their own credentials.
     let rules = Rules::read(config.tools(), |_| None);
     let rules = match rules {
         Ok(rules) => rules,
-        Err(problems) => bail!("the configuration does not fit: {}", problems.join("; ")),
+        Err(problems) => bail!("the configuration is invalid: {}", problems.join("; ")),
     };
     let policy = rules.policy(tool);
     let policy = policy.with_context(|| {
-        format!("the configuration has no `tools.{tool}` that calls hosts or webhooks")
+        format!("the configuration has no `tools.{tool}` with hosts or webhooks")
     })?;
     Ok(Some(policy.clone()))
 }
@@ -94,6 +93,6 @@ fn read(file: &Path) -> anyhow::Result<Vec<Case>> {
     }
     .with_context(shown)?;
     let cases = cases::read(&bytes).with_context(shown)?;
-    ensure!(!cases.is_empty(), "{}: it holds no case", shown());
+    ensure!(!cases.is_empty(), "{}: the file contains no case", shown());
     Ok(cases)
 }

@@ -1,4 +1,4 @@
-//! `weir init`: a configuration to begin with.
+//! `weir init`: writes a first configuration.
 
 use std::fs::OpenOptions;
 use std::io::{ErrorKind, Write};
@@ -6,18 +6,18 @@ use std::path::PathBuf;
 
 use anyhow::{Context, bail};
 
-/// What there is to set while one tries weir out, all of it as a comment.
+/// The development configuration: every setting that a first trial may need, as a comment.
 const DEVELOPMENT: &str = include_str!("init/weir.toml");
 
-/// What others are served with.
+/// The production configuration.
 const PRODUCTION: &str = include_str!("../../../deploy/weir.toml");
 
 #[derive(clap::Args)]
 pub(super) struct Arguments {
-    /// The file, which must not be there yet.
+    /// The file to write; it must not exist yet.
     #[arg(default_value = "weir.toml")]
     file: PathBuf,
-    /// Write one for serving others: secrets in files, PostgreSQL and Redis.
+    /// Write a production configuration: secrets in files, PostgreSQL and Redis.
     #[arg(long)]
     production: bool,
 }
@@ -29,7 +29,7 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let mut opened = match options.write(true).create_new(true).open(file) {
         Ok(opened) => opened,
         Err(error) if error.kind() == ErrorKind::AlreadyExists => {
-            bail!("{shown} is there already, and stays as it is");
+            bail!("{shown} already exists; weir does not overwrite it");
         }
         Err(error) => return Err(error).with_context(|| format!("creating {shown}")),
     };
@@ -38,14 +38,12 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<()> {
         .write_all(text.as_bytes())
         .with_context(|| format!("writing {shown}"))?;
     if *production {
-        println!("{shown} is written. Put the secrets that it names into their files, then:");
+        println!("Wrote {shown}. Put the secrets that it names into their files, then run:");
         println!(
             "\n  weir --config {shown} check --production --probe\n  weir --config {shown} serve"
         );
     } else {
-        println!(
-            "{shown} is written: every line of it is a comment, and says what holds without it. Begin with:"
-        );
+        println!("Wrote {shown}: every line is a comment that shows the default. Start with:");
         println!("\n  weir --config {shown} serve");
     }
     Ok(())

@@ -9,50 +9,50 @@ use super::user::{budget, shown};
 use crate::admin::keys::{CreatedKey, KeyList, NewKey};
 use crate::audit::Actor;
 use crate::config::Config;
-use crate::identity;
 use crate::identity::api_key::LIFETIME_DAYS;
 use crate::identity::pepper::Peppers;
+use crate::keys;
 
 #[derive(clap::Subcommand)]
 pub(super) enum Command {
-    /// Make a key for a user, and the user if there is none of that id. The key is shown once.
+    /// Create a key for a user, and create the user if the id is new. The key is shown once.
     Create {
         /// The user's id.
         #[arg(long, value_name = "ID")]
         user: String,
-        /// What the key is called in lists.
+        /// The key's name in lists.
         #[arg(long, default_value = "Default")]
         name: String,
-        /// Credits that it may spend in a window of the calendar, in UTC: hour, day, week, month or total, such as day=50.
-        /// Once for each.
+        /// Budget: credits that the key may spend in a calendar window, in UTC: hour, day, week, month or total, such
+        /// as day=50. Repeat the option for each window.
         #[arg(long, value_name = "WINDOW=CREDITS", value_parser = budget)]
         budget: Vec<Budget>,
-        /// A model that it may use, and no others but those that are named so.
+        /// A model that the key may use; repeat the option for each model. Without it the key may use all models.
         #[arg(long, value_name = "MODEL")]
         model: Vec<String>,
-        /// For how many days it works, at most 90.
+        /// Days until the key expires, at most 90.
         #[arg(long, value_name = "DAYS", default_value_t = LIFETIME_DAYS)]
         expires_in_days: i64,
     },
-    /// List keys by user and age: their ids and first characters, never the keys themselves.
+    /// List keys by user and age: their ids and first characters, never the complete keys.
     List {
-        /// Only this user's.
+        /// List only this user's keys.
         #[arg(long, value_name = "ID")]
         user: Option<String>,
-        /// Only those that work: neither revoked nor expired.
+        /// List only active keys: neither revoked nor expired.
         #[arg(long)]
         active: bool,
-        /// How many, at most 1000.
+        /// Maximum number of keys, up to 1000.
         #[arg(long, default_value_t = 100)]
         limit: u32,
-        /// Go on after the key of this id.
+        /// Continue after the key with this id.
         #[arg(long, value_name = "KEY_ID")]
         after: Option<String>,
-        /// Print the gateway's answer as JSON.
+        /// Print the gateway's response as JSON.
         #[arg(long)]
         json: bool,
     },
-    /// Revoke a key: from now on no node accepts it.
+    /// Revoke a key: every node rejects it immediately.
     Revoke {
         /// The key's id, such as key_0123456789abcdef: see `weir key list`.
         #[arg(value_name = "KEY_ID")]
@@ -106,7 +106,7 @@ pub(super) async fn run(config: Config, operated: Operated<Command>) -> anyhow::
                 connection
                     .delete(&path(&["admin", "keys", &key], &[]))
                     .await?;
-                println!("{key} is revoked.");
+                println!("Revoked {key}.");
                 Ok(())
             }
         },
@@ -130,7 +130,7 @@ async fn create(config: &Config, connection: &Connection, new: &NewKey) -> anyho
         fits(name),
         "--name takes 1 to 256 characters without control characters"
     );
-    // Without a gateway nobody knows the models that there will be.
+    // The complete catalog is unknown without a gateway.
     let limits = new
         .limits(None)
         .map_err(|error| anyhow!("{}", error.message()))?;
@@ -146,7 +146,7 @@ async fn create(config: &Config, connection: &Connection, new: &NewKey) -> anyho
             let peppers = Peppers::read(configured, &own)?;
             peppers.compare(&core.database).await?;
             let (owner, by) = ((&**user, &**name), Actor::myself());
-            let made = identity::create_key(core, &peppers, owner, &limits, &by).await;
+            let made = keys::create_key(core, &peppers, owner, &limits, &by).await;
             let (key, _) = made.map_err(|error| anyhow!("{}", error.message()))?;
             connection.say_where();
             (key.expose().to_owned(), key.id().to_owned())
@@ -154,7 +154,7 @@ async fn create(config: &Config, connection: &Connection, new: &NewKey) -> anyho
     };
     println!("{key}");
     eprintln!(
-        "This is {id} of user {user}; it works for {} days and is not shown again.",
+        "Created {id} for user {user}; it expires in {} days. The key is not shown again.",
         limits.days
     );
     Ok(())
@@ -191,6 +191,6 @@ fn print(KeyList { keys, next }: &KeyList) {
     }
     table.print();
     if let Some(next) = next {
-        eprintln!("There are more: --after {next}");
+        eprintln!("More keys exist: --after {next}");
     }
 }

@@ -1,4 +1,4 @@
-//! `weir ledger`: looks into the ledger, and moves what is old out of it.
+//! `weir ledger`: verifies the ledger, and moves old entries out of the database.
 
 use std::path::{Path, PathBuf};
 
@@ -18,33 +18,35 @@ use weir_storage::secrets::create_private_folder;
 
 #[derive(clap::Subcommand)]
 pub(super) enum Command {
-    /// Recompute every balance from its entries and every hold from its own, compare payments with what was given for them, and
-    /// list what is not sound.
+    /// Recompute every balance and every hold from their entries, compare payments with the credits granted for them,
+    /// and list the discrepancies.
     ///
-    /// Begins after the last entry that was found sound, reads the usage of that day again, and compares the payments of the
-    /// last 40 days. The gateway may be running. Fails if anything is found; the next time begins where this one did, then.
+    /// Verification starts after the last verified entry, reads that day's usage again, and compares the payments of
+    /// the last 40 days. The gateway may be running. The command fails if it finds a discrepancy; the next run then
+    /// starts at the same entry.
     Verify {
-        /// Read every entry and payment, as if none had been verified.
+        /// Read every entry and payment, including verified ones.
         #[arg(long)]
         all: bool,
     },
-    /// Print what has changed a user's credits, the last one first, with the balance after each, as CSV.
+    /// Print the changes of a user's credits as CSV, newest first, with the balance after each.
     Statement {
-        /// Whose, by the id that `weir user list` shows.
+        /// The user's id, as `weir user list` shows it.
         #[arg(long, value_name = "ID")]
         user: String,
     },
-    /// Move the entries of past months into files, so that the database does not grow for ever.
+    /// Move the entries of past months into files to limit the database's size.
     ///
-    /// Verifies first, and moves nothing if anything is found. A line of JSON for each entry is appended to
-    /// entries-YYYY-MM.jsonl; in the database an opening entry for each account carries their sum, so that balances are
-    /// still the sums of entries. Sums of usage stay, and so does what tells repeats of payments. The gateway may be
-    /// running. If it is stopped midway, run it again; an entry may then stand twice in a file, under one number.
+    /// The command verifies the ledger first, and moves nothing if it finds a discrepancy. It appends a line of JSON
+    /// for each entry to entries-YYYY-MM.jsonl. In the database, one opening entry for each account carries the sum, so
+    /// that each balance is still the sum of its entries. Usage totals and the records that detect repeated payments
+    /// stay. The gateway may be running. If the command is interrupted, run it again; an entry may then be twice in a
+    /// file, with the same number.
     Archive {
-        /// The first month that stays; at least its first 30 days must be over.
+        /// The first month that stays in the database; its first 30 days must be over.
         #[arg(long, value_name = "YYYY-MM")]
         before: String,
-        /// Where the files are written; `archive` in the data folder unless given.
+        /// The folder for the files; default: `archive` in the data folder.
         #[arg(long, value_name = "FOLDER")]
         to: Option<PathBuf>,
     },
@@ -53,7 +55,7 @@ pub(super) enum Command {
 pub(super) async fn run(config: Config, command: Command) -> anyhow::Result<()> {
     ensure!(
         config.has_database(),
-        "there is no database {}: go to the gateway's folder, or name its configuration with --config",
+        "the database {} does not exist: change to the gateway's folder, or name its configuration with --config",
         config.shown_database()
     );
     let database = Database::open(&config.database_url()).await?;
@@ -77,22 +79,24 @@ async fn verify(database: &Database, all: bool) -> anyhow::Result<String> {
     let extent = if all { Extent::All } else { Extent::New };
     let now = now(database).await?;
     let entries = find_sound(database, extent, now).await?;
-    eprintln!("looking whether payments and what was given for them differ");
+    eprintln!("comparing payments with the credits granted for them");
     let violations = reconcile::look(database, now, extent).await?;
     print(&violations);
     ensure!(
         violations.is_empty(),
-        "payments and the ledger differ: {} findings",
+        "payments and the ledger differ: {} discrepancies",
         violations.len()
     );
-    Ok(format!("The ledger is sound; {entries} entries were read."))
+    Ok(format!(
+        "The ledger is consistent; {entries} entries were read."
+    ))
 }
 
 async fn print_statement(database: &Database, user: String) -> anyhow::Result<String> {
     let account = AccountId(user);
     let store = Store::new(database.clone());
     if store.find_account(&account).await?.is_none() {
-        bail!("there is no user {account}, or they have never had a credit");
+        bail!("user {account} does not exist or never had credits");
     }
     let mut reader = StatementReader::new(store, account);
     let mut page = reader.read().await?;
@@ -115,15 +119,15 @@ async fn move_before(database: &Database, month: &str, folder: &Path) -> anyhow:
     let now = now(database).await?;
     find_sound(database, Extent::New, now).await?;
     create_private_folder(folder)?;
-    let progress = |moved| eprintln!("{moved} entries are in the archive");
+    let progress = |moved| eprintln!("{moved} entries archived");
     let moved = archive(database, folder, before, now, every(10_000, progress)).await?;
     Ok(format!(
-        "{moved} entries from before {month} are in {}.",
+        "Moved {moved} entries from before {month} to {}.",
         folder.display()
     ))
 }
 
-/// Fails with a list of what is not sound.
+/// Fails with the list of discrepancies.
 async fn find_sound(database: &Database, extent: Extent, now: Millis) -> anyhow::Result<i64> {
     let findings = look(database, now, extent, |what| {
         eprintln!("looking whether {what}");
@@ -132,7 +136,7 @@ async fn find_sound(database: &Database, extent: Extent, now: Millis) -> anyhow:
     print(&findings.violations);
     if !findings.violations.is_empty() {
         bail!(
-            "the ledger is not sound: {} findings",
+            "the ledger is inconsistent: {} discrepancies",
             findings.violations.len()
         );
     }
@@ -150,7 +154,7 @@ fn print(violations: &[Violation]) {
     }
 }
 
-/// Passes on a number that has come so much further than the one that was passed on before.
+/// Forwards a number to `progress` once it exceeds the last forwarded number by `step`.
 fn every(step: i64, mut progress: impl FnMut(i64)) -> impl FnMut(i64) {
     let mut next = step;
     move |number| {

@@ -1,4 +1,4 @@
-//! `weir lockout`: addresses that failed proofs have shut out.
+//! `weir lockout`: addresses that are locked out after failed authentications.
 
 use std::net::IpAddr;
 
@@ -9,16 +9,16 @@ use crate::config::Config;
 
 #[derive(clap::Subcommand)]
 pub(super) enum Command {
-    /// List the addresses that are shut out, and until when.
+    /// List locked-out addresses, and the end of each lockout.
     List {
-        /// How many, at most 1000.
+        /// Maximum number of addresses, up to 1000.
         #[arg(long, default_value_t = 100)]
         limit: u32,
-        /// Print the gateway's answer as JSON.
+        /// Print the gateway's response as JSON.
         #[arg(long)]
         json: bool,
     },
-    /// Let an address in again. Of an IPv6 client, any of its addresses will do.
+    /// End an address's lockout. For an IPv6 client, any address of its network works.
     Clear {
         /// The address.
         #[arg(value_name = "ADDRESS")]
@@ -46,7 +46,7 @@ pub(super) async fn run(config: Config, operated: Operated<Command>) -> anyhow::
                 connection
                     .delete(&path(&["admin", "lockouts", &address], &[]))
                     .await?;
-                println!("{address} is let in again.");
+                println!("Ended the lockout of {address}.");
                 Ok(())
             }
         },

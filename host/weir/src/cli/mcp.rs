@@ -1,4 +1,4 @@
-//! `weir mcp`: what remote tools are to be, and what has become of them.
+//! `weir mcp`: remote MCP tools, their approved definitions and their changes.
 
 use anyhow::{Context, anyhow};
 use http::Method;
@@ -7,8 +7,8 @@ use serde_json::json;
 use super::connection::{GatewayAnswer, Needs, Offline, operate, path};
 use super::table::TextTable;
 use crate::config::Config;
-use crate::mcp::remote::routes::PinnedToolList;
-use crate::mcp::remote::store::PinnedTool;
+use crate::tools::remote::routes::PinnedToolList;
+use crate::tools::remote::store::PinnedTool;
 
 #[derive(clap::Args)]
 pub(super) struct Arguments {
@@ -20,13 +20,13 @@ pub(super) struct Arguments {
 
 #[derive(clap::Subcommand)]
 enum Command {
-    /// Show the tools of `[mcp.NAME]` that were ever seen, and which of them have changed at their servers.
+    /// List all tools that the servers of `[mcp.NAME]` ever offered, and mark the changed ones.
     List {
-        /// Print the gateway's answer as JSON, with what each tool is to be and has become.
+        /// Print the gateway's response as JSON, with each tool's approved and current definition.
         #[arg(long)]
         json: bool,
     },
-    /// Have a tool that has changed serve again, as it is now.
+    /// Approve a changed tool: serve it with its current definition.
     Approve {
         /// The server and its tool.
         #[arg(value_name = "NAME.TOOL")]
@@ -44,11 +44,14 @@ pub(super) async fn run(config: Config, arguments: Arguments) -> anyhow::Result<
             match arguments.command {
                 Command::List { json } => all.show(json, |all| print(&all.tools)),
                 Command::Approve { tool } => {
-                    let (server, name) = tool.split_once('.').context("a tool is NAME.TOOL")?;
+                    let (server, name) = tool
+                        .split_once('.')
+                        .context("a tool has the form NAME.TOOL")?;
                     let is_it =
                         |pinned: &&PinnedTool| pinned.server == server && pinned.tool == name;
                     let found = all.parsed.tools.iter().find(is_it);
-                    let found = found.ok_or_else(|| anyhow!("no tool {tool} was ever seen"))?;
+                    let found =
+                        found.ok_or_else(|| anyhow!("no server ever offered the tool {tool}"))?;
                     let (Some(digest), Some(definition)) =
                         (&found.changed_digest, &found.changed_definition)
                     else {

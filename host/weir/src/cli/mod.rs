@@ -16,7 +16,7 @@ mod ledger;
 mod lockout;
 mod mcp;
 mod payments;
-pub mod plugin;
+mod plugin;
 mod record;
 mod serve;
 mod swarm;
@@ -39,19 +39,19 @@ use self::connection::Operated;
 use crate::config::Config;
 use weir_sandbox::compiler;
 
-/// What the list of commands does not say.
-const AFTER_HELP: &str = "Begin with `weir serve`, which prints a request that works.
+/// Help text after the list of commands.
+const AFTER_HELP: &str = "Start with `weir serve`: it prints a working example request.
 
-Commands about keys, users, security events and plugins reach the gateway that runs on the configuration's data folder \
-through its admin socket, and need no key or token. In a folder without a configuration and without a gateway's data, they reach \
-the development gateway that you started last. While no gateway runs, those about keys, users and security events work on its \
-database themselves if it is there, and all of them do with --offline. WEIR_LOG filters the log, as in WEIR_LOG=debug.";
+Commands about keys, users, security events and plugins contact the gateway that runs on the configuration's data folder \
+through its admin socket, and need no key or token. In a folder without a configuration and a gateway's data, they contact \
+the development gateway that you started last. While no gateway runs, commands about keys, users and security events change \
+the database directly if it exists; with --offline, all commands do. WEIR_LOG filters the log, as in WEIR_LOG=debug.";
 
 /// weir: an inference gateway whose provider adapters are sandboxed WebAssembly components.
 #[derive(Parser)]
 #[command(version, about, max_term_width = 100, after_help = AFTER_HELP)]
 struct Arguments {
-    /// The configuration file; without it, weir.toml is read if it is there.
+    /// The configuration file. Default: weir.toml if it exists.
     #[arg(long, global = true, env = "WEIR_CONFIG", value_name = "FILE")]
     config: Option<PathBuf>,
     #[command(subcommand)]
@@ -60,74 +60,75 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Run the gateway. Without any configuration: development mode on 127.0.0.1:8080.
+    /// Run the gateway. Without a configuration: development mode on 127.0.0.1:8080.
     Serve(serve::Arguments),
-    /// Make, list and revoke users' API keys.
+    /// Create, list and revoke users' API keys.
     Key(Operated<key::Command>),
-    /// Mint tokens of development mode's own issuer.
+    /// Mint tokens of development mode's local issuer.
     #[command(subcommand)]
     Token(token::Command),
-    /// Look into the ledger.
+    /// Verify the ledger, print statements and archive old entries.
     #[command(subcommand)]
     Ledger(ledger::Command),
     /// List and change users: their plans, credits and rights.
     User(Operated<user::Command>),
-    /// See what the payment processor has told, and have what could not be applied be tried again.
+    /// List payment webhooks and retry failed ones.
     Payments(Operated<payments::Command>),
-    /// Make, list and revoke vouchers: codes that users redeem for credits.
+    /// Create, list and revoke vouchers: codes that users redeem for credits.
     Voucher(Operated<voucher::Command>),
-    /// See and lift lockouts of addresses that failed to prove themselves.
+    /// List and end lockouts of addresses after failed authentications.
     Lockout(Operated<lockout::Command>),
-    /// Print a one-time link that signs an administrator in to the console of the gateway that runs here.
+    /// Print a one-time link that signs an administrator in to the console of the gateway on this machine.
     ///
-    /// The link works once, for 10 minutes, on any node behind the same database and Redis. Making it and using it are
-    /// recorded, as done by local: and your uid.
+    /// The link works once, for 10 minutes, on any node with the same database and Redis. The audit log records its
+    /// creation and its use, with the actor local:UID.
     Console(console::Arguments),
-    /// List security events, the newest first: who did what to users and keys, who failed to prove themselves.
+    /// List security events, newest first: changes of users and keys, and failed authentications.
     Audit(audit::Arguments),
-    /// Install, activate and look at plugins.
+    /// Install, activate and inspect plugins.
     #[command(subcommand)]
     Plugin(plugin::Command),
-    /// Record exchanges of a slot's adapter from a gateway's traffic, for another version to be tried on.
+    /// Record exchanges of a slot's adapter from a gateway's traffic, to test another version with them.
     Record(record::Arguments),
-    /// Look at the tools of other MCP servers, and approve their changes.
+    /// List the tools of remote MCP servers, and approve their changes.
     Mcp(mcp::Arguments),
-    /// Run swarms of agents, and look at them.
+    /// Run, list and cancel swarms of agents.
     Swarm(swarm::Arguments),
-    /// Print the catalog in force: models, providers, prices, and what is left out.
+    /// Print the active catalog: models, providers, prices, and the models and providers that are left out.
     Catalog(catalog::Arguments),
-    /// Try the guard that tools reach the outside through.
+    /// Test the egress guard, through which tools reach other hosts.
     #[command(subcommand)]
     Egress(egress::Command),
-    /// Check the configuration and say what is wrong with it.
+    /// Check the configuration and list its errors.
     ///
-    /// Goes on only when a step finds nothing: the first error of the file's shape (its syntax, an
-    /// unknown setting, a wrong type), then all values that are out of range, then everything that is
-    /// wrong with secrets and issuers, then with providers and models. `weir serve` starts on what is sound to it.
+    /// Each step runs only if the step before found no error: first the file's shape (its syntax, an unknown setting, a
+    /// wrong type; only the first error), then all values that are out of range, then all errors about secrets and
+    /// issuers, then all errors about providers and models. `weir serve` starts on each configuration that passes.
     Check(check::Arguments),
-    /// Write a commented configuration, to begin with.
+    /// Write a first configuration with comments.
     Init(init::Arguments),
-    /// Print what completes weir's commands in a shell, such as `weir completions bash > /etc/bash_completion.d/weir`.
+    /// Print a script that completes weir's commands in a shell, such as `weir completions bash >
+    /// /etc/bash_completion.d/weir`.
     Completions {
         /// The shell.
         shell: Shell,
     },
     /// Write a manual page for each command into a folder, such as /usr/local/share/man/man1.
     Man {
-        /// The folder, which is made where it is not there.
+        /// The folder; weir creates it if it does not exist.
         folder: PathBuf,
     },
-    /// Compiles a component from standard input; `weir serve` runs this.
+    /// Compiles a component from standard input; `weir serve` runs this command.
     #[command(hide = true, name = compiler::COMMAND)]
     CompilePlugin {
         /// MiB of address space.
         memory_mib: u64,
-        /// Seconds of a core, a quarter of them.
+        /// CPU seconds for each compiler thread.
         seconds: u64,
     },
 }
 
-/// The files that the program embeds, for the commands that use them: they are the same as long as it runs.
+/// The files that the program embeds. They are the same throughout its life.
 static BUNDLE: OnceLock<&'static Bundle> = OnceLock::new();
 
 /// Runs the command that the arguments name, with the files that the program embeds.
@@ -141,14 +142,14 @@ pub fn run(bundle: &'static Bundle) -> ExitCode {
     {
         return compiler::run_in_child(memory_mib, seconds);
     }
-    // These need no configuration either.
+    // These commands need no configuration.
     match arguments.command {
         Command::Init(arguments) => return exit_code(init::run(&arguments)),
         Command::Completions { shell } => return exit_code(documents::completions(shell)),
         Command::Man { folder } => return exit_code(documents::manual(&folder)),
         _ => {}
     }
-    // A command says itself what it does.
+    // A command prints its own result.
     let level = match arguments.command {
         Command::Serve(_) => "info",
         _ => "warn",
@@ -160,11 +161,11 @@ pub fn run(bundle: &'static Bundle) -> ExitCode {
     {
         Ok(runtime) => runtime,
         Err(error) => {
-            eprintln!("weir: starting the runtime: {error}");
+            eprintln!("weir: cannot start the runtime: {error}");
             return ExitCode::FAILURE;
         }
     };
-    // Has an exit code of its own, and as a rule needs no configuration.
+    // The command has its own exit codes, and usually needs no configuration.
     if let Command::Egress(command) = arguments.command {
         return runtime.block_on(egress::run(command, arguments.config.as_deref()));
     }
@@ -207,7 +208,7 @@ fn bundle() -> &'static Bundle {
 }
 
 impl Command {
-    /// Whether it asks a gateway that may run on another folder's data.
+    /// Returns whether the command contacts a gateway that may run on another folder's data.
     fn asks_gateway(&self) -> bool {
         match self {
             Self::Key(_)

@@ -1,7 +1,8 @@
-//! What commands print.
+//! Output of commands.
 //!
-//! The standard library's `println!` panics if nobody reads standard output any more, as in `weir audit | head`. Here, a command
-//! goes on to its end without printing, so that what it has begun is done; one that would go on for ever asks [`is_closed`].
+//! The standard library's `println!` panics if the reader of standard output closes it, as in `weir audit | head`. With
+//! these functions a command runs to its end without printing, and completes its changes. An endless command asks
+//! [`is_closed`].
 
 use std::fmt::Arguments;
 use std::io::{ErrorKind, Write};
@@ -12,7 +13,7 @@ use anyhow::ensure;
 static CLOSED: AtomicBool = AtomicBool::new(false);
 static FAILED: AtomicBool = AtomicBool::new(false);
 
-/// Standard output. Writing there succeeds, whether anybody reads it or not.
+/// Standard output. Writes succeed even if the reader has closed it.
 pub(super) struct Stdout;
 
 impl Write for Stdout {
@@ -37,17 +38,17 @@ pub(super) fn print(text: Arguments<'_>) {
     let _ = Stdout.write_fmt(text);
 }
 
-/// Prints to standard error; what nobody can read there is lost.
+/// Prints to standard error; ignores errors.
 pub(super) fn complain(text: Arguments<'_>) {
     let _ = std::io::stderr().lock().write_fmt(text);
 }
 
-/// Whether nobody reads standard output any more.
+/// Returns whether the reader has closed standard output.
 pub(super) fn is_closed() -> bool {
     CLOSED.load(Ordering::Relaxed)
 }
 
-/// Fails if standard output has lost something that somebody would have read, as on a full disk.
+/// Fails if standard output lost text for another reason than a closed reader, such as a full disk.
 pub(super) fn finish() -> anyhow::Result<()> {
     match std::io::stdout().lock().flush() {
         Err(error) if error.kind() != ErrorKind::BrokenPipe => {
@@ -62,7 +63,7 @@ pub(super) fn finish() -> anyhow::Result<()> {
     Ok(())
 }
 
-// In place of the standard library's: for every module below.
+// Shadows the standard library's macros for every module below.
 macro_rules! print {
     ($($text:tt)*) => { $crate::cli::output::print(::std::format_args!($($text)*)) };
 }

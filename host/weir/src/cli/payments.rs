@@ -1,4 +1,4 @@
-//! `weir payments`: what the payment processor has told.
+//! `weir payments`: webhooks of the payment processor.
 
 use serde_json::json;
 
@@ -9,27 +9,27 @@ use crate::payments::admin::{PaymentEventItem, PaymentEventList};
 
 #[derive(clap::Subcommand)]
 pub(super) enum Command {
-    /// List the processor's events, the last to arrive first: whom each is about, and what it came to.
+    /// List the processor's events, newest first, with the user and the result of each.
     Events {
-        /// Only those that are waiting, failed, applied or ignored.
+        /// List only events in this state: waiting, failed, applied or ignored.
         #[arg(long)]
         state: Option<String>,
-        /// Only those about this user.
+        /// List only events about this user.
         #[arg(long, value_name = "ID")]
         user: Option<String>,
-        /// How many, at most 1000.
+        /// Maximum number of events, up to 1000.
         #[arg(long, default_value_t = 50)]
         limit: u32,
-        /// Go on before the event of this id.
+        /// Continue before the event with this id.
         #[arg(long, value_name = "ID")]
         before: Option<String>,
-        /// Print the gateway's answer as JSON.
+        /// Print the gateway's response as JSON.
         #[arg(long)]
         json: bool,
     },
-    /// Have an event be applied now, or once more: what it has done already, it does not do again.
+    /// Apply an event now or again. Effects that were already applied are not repeated.
     Retry {
-        /// The event, such as evt_…
+        /// The event's id, such as evt_…
         #[arg(value_name = "ID")]
         event: String,
     },
@@ -64,7 +64,7 @@ pub(super) async fn run(config: Config, operated: Operated<Command>) -> anyhow::
                 let retried: GatewayAnswer<PaymentEventItem> =
                     connection.post(&retry, &json!({})).await?;
                 println!(
-                    "{} is to be applied: within a second while a gateway runs, else when one starts.",
+                    "Scheduled {}: a running gateway applies it within a second, or else the next gateway at its start.",
                     retried.parsed.event_id
                 );
                 Ok(())
@@ -97,6 +97,6 @@ fn print(PaymentEventList { events, next }: &PaymentEventList) {
     }
     table.print();
     if let Some(next) = next {
-        eprintln!("There are more: --before {next}");
+        eprintln!("More events exist: --before {next}");
     }
 }

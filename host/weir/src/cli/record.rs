@@ -7,19 +7,21 @@ use std::time::Duration;
 use anyhow::{Context, anyhow, ensure};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use serde_json::{Value, json};
+use weir_author::input::slot_name;
+use weir_author::recording::Recording;
+use weir_upstream::recorded::{RecordedAnswer, RecordedExchange};
 
 use super::connection::{Connection, GatewayAnswer, Needs, Offline, operate, path};
-use super::plugin::{Recording, slot_name, span};
+use super::plugin::span;
 use super::table::TextTable;
 use crate::config::Config;
-use crate::recordings::exchange::{RecordedAnswer, RecordedExchange};
 use crate::recordings::routes::{ExchangeList, RecordingItem, RecordingList};
 
 #[derive(clap::Args)]
 pub(super) struct Arguments {
     #[command(subcommand)]
     command: Command,
-    /// Print the gateway's answer as JSON.
+    /// Print the gateway's response as JSON.
     #[arg(long, global = true)]
     json: bool,
     #[command(flatten)]
@@ -30,43 +32,44 @@ pub(super) struct Arguments {
 enum Command {
     /// Record a share of the exchanges of a slot's adapter from now on, on all nodes.
     ///
-    /// What is recorded is what people ask and are answered: kept sealed, for a week, and read by administrators alone. Left out are
-    /// credentials, and whom a request is from. What the slot's last recording has is forgotten.
+    /// A recording contains users' prompts and responses. weir keeps it sealed for a week, and only administrators can
+    /// read it. It contains no credentials, and does not identify the users. A new recording deletes the slot's last
+    /// one.
     Start {
         /// The slot.
         #[arg(value_parser = slot_name)]
         slot: String,
-        /// Of all exchanges.
+        /// The share of exchanges to record.
         #[arg(long, value_name = "PERCENT", value_parser = share, default_value = "1%")]
         share: f64,
-        /// For how long, such as 90s, 10m or 2h; a day at most.
+        /// Length of the recording, such as 90s, 10m or 2h; a day at most.
         #[arg(long = "for", value_name = "SPAN", value_parser = span, default_value = "10m")]
         span: Duration,
-        /// How much is kept, such as 64MiB; then it ends.
+        /// Maximum size of the recording, such as 64MiB; the recording then ends.
         #[arg(long, value_name = "SIZE", value_parser = size, default_value = "64MiB")]
         most: i64,
     },
-    /// End a recording now.
+    /// End a recording immediately.
     Stop {
         /// The slot.
         #[arg(value_parser = slot_name)]
         slot: String,
     },
-    /// Show what is, or was, recorded.
+    /// Show recordings and their state.
     Show {
-        /// The slot; all of them without.
+        /// The slot. Default: all slots.
         #[arg(value_parser = slot_name)]
         slot: Option<String>,
     },
-    /// Write what was recorded into a folder, for `weir plugin check`, `try` and `compare --recordings`.
+    /// Write a recording into a folder, for `weir plugin check`, `try` and `compare --recordings`.
     Fetch {
         /// The slot.
         #[arg(value_parser = slot_name)]
         slot: String,
-        /// The folder, which is made where it is not there, for its owner alone.
+        /// The folder; weir creates it, readable by its owner only, if it does not exist.
         folder: PathBuf,
     },
-    /// Forget a recording, and all that was recorded.
+    /// Delete a recording and its exchanges.
     Forget {
         /// The slot.
         #[arg(value_parser = slot_name)]
@@ -93,7 +96,9 @@ pub(super) async fn run(config: Config, arguments: Arguments) -> anyhow::Result<
                     connection.put(&of_slot(&slot, &[]), &body).await?;
                 begun.show(json, |begun| print(std::slice::from_ref(begun)));
                 if let Some(missing @ 1..) = begun.parsed.nodes_missing {
-                    eprintln!("Nodes that do not record yet: {missing}; see `weir record show`.");
+                    eprintln!(
+                        "Nodes without this recording so far: {missing}; see `weir record show`."
+                    );
                 }
             }
             Command::Stop { slot } => {
@@ -115,14 +120,14 @@ pub(super) async fn run(config: Config, arguments: Arguments) -> anyhow::Result<
                 let written = fetch(connection, &slot, &folder).await?;
                 match json {
                     true => println!("{}", json!({ "written": written })),
-                    false => println!("{written} exchanges are in {}.", folder.display()),
+                    false => println!("Wrote {written} exchanges to {}.", folder.display()),
                 }
             }
             Command::Forget { slot } => {
                 connection.delete(&of_slot(&slot, &[])).await?;
                 match json {
                     true => println!("{}", json!({ "forgotten": slot })),
-                    false => println!("What was recorded of {slot} is forgotten."),
+                    false => println!("Deleted the recording of {slot}."),
                 }
             }
         }
@@ -135,7 +140,7 @@ fn of_slot(slot: &str, rest: &[&str]) -> String {
     path(&[&["admin", "recordings", slot], rest].concat(), &[])
 }
 
-/// Writes all that was recorded; returns how many exchanges that is.
+/// Writes all exchanges; returns their number.
 async fn fetch(connection: &Connection, slot: &str, folder: &Path) -> anyhow::Result<usize> {
     weir_storage::secrets::create_private_folder(folder)?;
     let mut after = None;
@@ -162,7 +167,7 @@ async fn fetch(connection: &Connection, slot: &str, folder: &Path) -> anyhow::Re
         }
     }
     if sealed > 0 {
-        eprintln!("{sealed} exchanges were sealed under a key that is gone.");
+        eprintln!("{sealed} exchanges cannot be decrypted: their sealing key no longer exists.");
     }
     Ok(written)
 }
@@ -171,7 +176,7 @@ fn write(folder: &Path, name: &str, exchange: &RecordedExchange) -> anyhow::Resu
     ensure!(
         name.bytes()
             .all(|byte| byte.is_ascii_alphanumeric() || byte == b'_'),
-        "the gateway names an exchange as none is named"
+        "the gateway returned an invalid name of an exchange"
     );
     let request: Value = serde_json::to_value(&exchange.request)?;
     fs::write(
@@ -194,7 +199,7 @@ fn recording(answer: &RecordedAnswer) -> anyhow::Result<Recording> {
         let name = HeaderName::try_from(name.as_str());
         let value = HeaderValue::try_from(value.as_str());
         let (Ok(name), Ok(value)) = (name, value) else {
-            return Err(anyhow!("the gateway tells of a header that is none"));
+            return Err(anyhow!("the gateway returned an invalid header"));
         };
         headers.append(name, value);
     }

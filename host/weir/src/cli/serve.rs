@@ -1,4 +1,4 @@
-//! `weir serve`: runs the gateway until it is told to stop.
+//! `weir serve`: runs the gateway until a signal stops it.
 
 use std::io::Write;
 use std::net::SocketAddr;
@@ -20,13 +20,13 @@ use weir_plugins::progress::CompileProgress;
 use crate::admin::users;
 use crate::cli::bundle;
 use crate::identity::{self, DEVELOPMENT_USER};
+use crate::listen_address::ListenAddress;
 use crate::plugins::watch;
-use crate::server::settings::ListenAddress;
 use crate::server::{self, AdminSocket, Listeners, descriptors, starting};
 use crate::swarm;
 use crate::swarm::executor::Executor;
 
-/// Settings that a running gateway takes up.
+/// Settings that a running gateway reloads.
 const TAKEN_UP: [&str; 9] = [
     "default_catalog",
     "providers",
@@ -41,27 +41,27 @@ const TAKEN_UP: [&str; 9] = [
 
 #[derive(clap::Args)]
 pub(super) struct Arguments {
-    /// Where to listen, instead of the configured address; port 0 picks a free one.
+    /// Listen on this address instead of the configured one; port 0 selects a free port.
     #[arg(long, value_name = "HOST:PORT")]
     listen: Option<ListenAddress>,
-    /// Development mode, also beside a PostgreSQL or Redis that is configured.
+    /// Run in development mode even if PostgreSQL or Redis is configured.
     #[arg(long)]
     dev: bool,
-    /// What it is: the API, an executor that runs swarms, or both.
+    /// The role: the API, an executor that runs swarms, or both.
     #[arg(long, value_enum, default_value = "all")]
     role: Role,
-    /// Have NAME.wasm in this folder serve in the slot NAME, and again whenever it changes; in development mode only.
+    /// Load NAME.wasm from this folder into the slot NAME, and reload it after each change. Requires development mode.
     #[arg(long, value_name = "DIR")]
     watch_plugins: Option<PathBuf>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 enum Role {
-    /// Both.
+    /// The API and an executor.
     All,
-    /// The API alone.
+    /// The API without an executor.
     Api,
-    /// An executor alone; it needs `swarms.api_url`.
+    /// An executor without the API; requires `swarms.api_url`.
     Executor,
 }
 
@@ -81,30 +81,30 @@ pub(super) async fn run(
     let role = arguments.role;
     anyhow::ensure!(
         role != Role::Executor || config.swarms.api_url.is_some(),
-        "`swarms.api_url` is not set: an executor alone must know where the API is"
+        "`swarms.api_url` is not set: an executor needs the URL of the API"
     );
     if let Some(folder) = &arguments.watch_plugins {
         anyhow::ensure!(
             config.is_dev(),
-            "--watch-plugins is for development mode: what is written to a folder would serve everybody"
+            "--watch-plugins requires development mode: otherwise every file in the folder would serve all users"
         );
         anyhow::ensure!(
             folder.is_dir(),
-            "--watch-plugins: {} is no folder",
+            "--watch-plugins: {} is not a folder",
             folder.display()
         );
     }
-    // The public one, and those for other services.
+    // Public connections and connections of services.
     let listeners = 2 + u64::from(config.swarms.listen.is_some());
     let upstream_calls = config.limits.admission.concurrent_requests.get().into();
     descriptors::provide(&mut config.limits.connections, listeners, upstream_calls);
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut terminate = signal(SignalKind::terminate())?;
     let hangup = signal(SignalKind::hangup())?;
-    // Before anything that takes long: whoever has the port already is told of at once.
+    // Binding precedes all slow steps: a port conflict shows immediately.
     let bound = Bound::at(&config, role).await?;
     if let Some(public) = &bound.public {
-        tracing::info!(address = %public.local_addr()?, "starting: the port answers 503 until all is loaded");
+        tracing::info!(address = %public.local_addr()?, "starting: weir returns 503 until loading is complete");
     }
     let progress = CompileProgress::telling(|line| tracing::info!("{line}"));
     let plugins = bundle().plugins();
@@ -136,8 +136,8 @@ pub(super) async fn run(
     let (told, shutdown) = (stop.clone(), app.shutdown.clone());
     tokio::spawn(async move {
         for (token, what) in [
-            (told, "stopping; a second signal stops at once"),
-            (shutdown, "stopping at once"),
+            (told, "shutting down; a second signal stops immediately"),
+            (shutdown, "stopping immediately"),
         ] {
             tokio::select! {
                 _ = interrupt.recv() => {}
@@ -158,9 +158,9 @@ pub(super) async fn run(
     Ok(())
 }
 
-/// What was begun is as after a crash, which a next start goes on from.
+/// Work in progress is in the same state as after a crash; the next start recovers it.
 fn stopped_early() -> anyhow::Result<()> {
-    tracing::info!("stopped before it was ready");
+    tracing::info!("stopped before startup was complete");
     Ok(())
 }
 
@@ -186,7 +186,7 @@ impl Bound {
         })
     }
 
-    /// Binds the admin socket, too, and starts the role's executor.
+    /// Binds the admin socket as well, and starts the role's executor.
     async fn listen(
         mut self,
         app: &App,
@@ -218,13 +218,13 @@ impl Bound {
     }
 }
 
-/// Reads the configuration again with each SIGHUP, and takes up what changes without a restart.
+/// Reloads the configuration at each SIGHUP, and applies the settings that need no restart.
 async fn take_up_changes(app: App, mut hangup: Signal, file: Option<PathBuf>, started_with: Dict) {
     while hangup.recv().await.is_some() {
         match take_up(&app, file.as_deref(), &started_with).await {
             Ok(()) => {}
             Err(error) => tracing::error!(
-                "the configuration is not taken up, and the one before stays in force: {error:#}"
+                "the new configuration is invalid, and the previous one stays active: {error:#}"
             ),
         }
     }
@@ -237,7 +237,7 @@ async fn take_up(app: &App, file: Option<&Path>, started_with: &Dict) -> anyhow:
         added = changed.added.join(", "),
         removed = changed.removed.join(", "),
         changed = changed.changed.join(", "),
-        "the configuration of the catalog is taken up"
+        "reloaded the configuration of the catalog"
     );
     let sources = Config::sources(file)?;
     let names = started_with.keys().chain(sources.keys());
@@ -252,18 +252,18 @@ async fn take_up(app: &App, file: Option<&Path>, started_with: &Dict) -> anyhow:
         let settings = waiting.join(", ");
         tracing::warn!(
             settings,
-            "these settings have changed since the start, and come into force with the next one"
+            "these settings have changed since the start, and take effect at the next start"
         );
     }
     Ok(())
 }
 
-/// Prints a request that works, with a key that is the same in every run.
+/// Prints a working example request, with a key that is the same in every run.
 async fn greet(app: &App, address: SocketAddr) -> anyhow::Result<()> {
     let key = identity::development_key(app, DEVELOPMENT_USER)
         .await
         .context("making a key for development mode")?;
-    // Nobody pays here, and only paid plans have swarms.
+    // Development users pay nothing, and only paid plans have swarms.
     let account = app
         .ledger
         .find_account(&AccountId(DEVELOPMENT_USER.to_owned()))
@@ -278,12 +278,12 @@ async fn greet(app: &App, address: SocketAddr) -> anyhow::Result<()> {
     let model = catalog.model("demo").map(|model| &*model.id);
     let Some(model) = model.or_else(|| catalog.models().next().map(|model| &*model.id)) else {
         say(&format!(
-            "weir is in development mode at http://{address}; its catalog has no model.\n"
+            "weir is in development mode at http://{address}; its catalog is empty.\n"
         ));
         return Ok(());
     };
     say(&format!(
-        "weir is in development mode: it serves this machine only. Try it:\n\n  \
+        "weir is in development mode: it serves only this machine. Try it:\n\n  \
          curl http://{address}/v1/chat/completions -H 'Authorization: Bearer {key}' \
          -H 'Content-Type: application/json' \
          -d '{{\"model\":\"{model}\",\"messages\":[{{\"role\":\"user\",\"content\":\"Hello, weir!\"}}]}}'\n\n  \
@@ -294,7 +294,7 @@ async fn greet(app: &App, address: SocketAddr) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Greets. A gateway serves whether anybody reads that or not.
+/// Prints the greeting; ignores errors, because a gateway needs no reader.
 fn say(text: &str) {
     let mut output = std::io::stdout().lock();
     let _ = output

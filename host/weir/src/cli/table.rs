@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-/// Rows whose columns line up.
+/// Rows with aligned columns.
 pub(super) struct TextTable {
     rows: Vec<Vec<String>>,
 }
@@ -39,7 +39,7 @@ impl TextTable {
     }
 }
 
-/// A cell of what may not be there.
+/// Returns a cell for an optional text.
 pub(super) fn optional(text: &Option<String>) -> String {
     match text.as_deref() {
         None | Some("") => "-".to_owned(),

@@ -1,4 +1,4 @@
-//! `weir token`: tokens of development mode's own issuer, as headers for curl.
+//! `weir token`: tokens of development mode's local issuer, as headers for curl.
 
 use anyhow::{Context, ensure};
 
@@ -13,7 +13,7 @@ use weir_storage::clock::Millis;
 pub(super) enum Command {
     /// Print the headers of a web user's requests.
     Web {
-        /// The user's name; a user of that name appears with the first request.
+        /// The user's name; weir creates the user at the first request.
         #[arg(long, value_name = "NAME")]
         user: String,
         /// Make the user an administrator.
@@ -25,10 +25,10 @@ pub(super) enum Command {
         /// The service's e-mail address.
         #[arg(long, default_value = SERVICE_EMAIL)]
         email: String,
-        /// What it may do: model:call, swarm:run, plugins:write. Can be repeated.
+        /// The token's scopes: model:call, swarm:run, plugins:write. Repeat the option for each scope.
         #[arg(long = "scope", value_name = "SCOPE")]
         scopes: Vec<String>,
-        /// Whom it calls.
+        /// The service that accepts the token.
         #[arg(long, value_enum, default_value = "api")]
         audience: Audience,
     },
@@ -43,11 +43,10 @@ pub(super) enum Audience {
 }
 
 pub(super) async fn run(config: Config, command: Command) -> anyhow::Result<()> {
-    // Of another folder's issuer, no gateway takes a token.
+    // No gateway accepts a token of another folder's issuer.
     ensure!(config.has_database(), no_gateway(&config));
     let issuer = config.dev_issuer()?.context(
-        "there is a local issuer in development mode only (`dev = true`); \
-         elsewhere, tokens come from the issuers under `identity`",
+        "only development mode (`dev = true`) has a local issuer; otherwise, tokens come from the issuers under `identity`",
     )?;
     let now = Millis::now();
     match command {
@@ -89,7 +88,7 @@ pub(super) async fn run(config: Config, command: Command) -> anyhow::Result<()> 
             println!("-H 'Authorization: Bearer {}'", token.expose());
         }
     }
-    eprintln!("Good for {} minutes.", LIFETIME_SECONDS / 60);
+    eprintln!("Valid for {} minutes.", LIFETIME_SECONDS / 60);
     Ok(())
 }
 

@@ -1,4 +1,4 @@
-//! `weir user`: users, and what operators change about them.
+//! `weir user`: users, their plans, credits, budgets and rights.
 
 use anyhow::{Context, anyhow, bail};
 use serde_json::{Value, json};
@@ -17,44 +17,45 @@ use crate::identity::dev_issuer::{DevAudience, DevIssuer};
 pub(super) enum Command {
     /// List users by id.
     List {
-        /// Only those on this plan: free, guru or pro.
+        /// List only users on this plan: free, guru or pro.
         #[arg(long)]
         plan: Option<Plan>,
-        /// Only administrators.
+        /// List only administrators.
         #[arg(long)]
         admin: bool,
-        /// Only those that are disabled.
+        /// List only disabled users.
         #[arg(long)]
         disabled: bool,
-        /// How many, at most 1000.
+        /// Maximum number of users, up to 1000.
         #[arg(long, default_value_t = 100)]
         limit: u32,
-        /// Go on after the user of this id.
+        /// Continue after the user with this id.
         #[arg(long, value_name = "ID")]
         after: Option<String>,
-        /// Print the gateway's answer as JSON.
+        /// Print the gateway's response as JSON.
         #[arg(long)]
         json: bool,
     },
-    /// Show a user, and the credits that they have.
+    /// Show a user and their credits.
     Show {
         #[command(flatten)]
         who: Who,
-        /// Print the gateway's answer as JSON.
+        /// Print the gateway's response as JSON.
         #[arg(long)]
         json: bool,
     },
-    /// Let a user do nothing any more, by key or in person, from now on.
+    /// Disable a user: reject their API keys and sign-ins immediately.
     ///
-    /// It is so at once on every node, as for a key that is revoked. Requests under way end as they would.
+    /// Every node rejects the user's new requests immediately, as after the revocation of a key. Requests in progress
+    /// complete.
     Disable(Who),
-    /// Let a disabled user in again, with the keys that they had.
+    /// Enable a disabled user again, with their former keys.
     Enable(Who),
-    /// Make a web user an administrator, from their next request on.
+    /// Make a web user an administrator, from their next request.
     GrantAdmin(Who),
-    /// Make an administrator an ordinary user, from their next request on.
+    /// Make an administrator an ordinary user, from their next request.
     RevokeAdmin(Who),
-    /// Put a user on a plan for a month from now: what is left of the old plan's credits lapses.
+    /// Put a user on a plan for a month from now; the rest of the old plan's credits expires.
     SetPlan {
         #[command(flatten)]
         who: Who,
@@ -62,56 +63,58 @@ pub(super) enum Command {
         #[arg(long)]
         plan: Plan,
     },
-    /// Give a user credits that do not lapse.
+    /// Give a user credits that do not expire.
     TopUp {
         #[command(flatten)]
         who: Who,
-        /// How many, such as 5000 or 0.5.
+        /// Number of credits, such as 5000 or 0.5.
         #[arg(long)]
         credits: String,
-        /// A name for this gift, such as an invoice's number: however often the command is run with it, the credits are
-        /// given once.
+        /// An idempotency key for this gift, such as an invoice's number: repeated commands with the same id give the
+        /// credits once.
         #[arg(long, value_name = "NAME")]
         id: Option<String>,
     },
-    /// Set how much a user may spend in which time, in place of what they might; a window that stays goes on counting.
+    /// Replace a user's budgets; a window that stays keeps its count.
     SetBudgets {
         #[command(flatten)]
         who: Who,
-        /// Credits of a window of the calendar, in UTC: hour, day, week, month or total, such as day=500. Once for each.
+        /// Credits of a calendar window, in UTC: hour, day, week, month or total, such as day=500. Repeat the option
+        /// for each window.
         #[arg(long, value_name = "WINDOW=CREDITS", value_parser = budget, required_unless_present = "none")]
         budget: Vec<Budget>,
-        /// Let the user spend all that they have.
+        /// Remove all budgets: the user may spend all their credits.
         #[arg(long, conflicts_with = "budget")]
         none: bool,
     },
-    /// Put a user's credits right: give some, or take some that are there, for a reason that their statement shows.
+    /// Correct a user's credits: add or remove credits, for a reason that their statement shows.
     Adjust {
         #[command(flatten)]
         who: Who,
-        /// How many, such as 5000; with a minus, they are taken: all or none.
+        /// Number of credits, such as 5000; a negative number removes credits, completely or not at all.
         #[arg(long, allow_negative_numbers = true)]
         credits: String,
-        /// Credits of the plan, which lapse with its period, rather than bought ones.
+        /// Change the plan's credits, which expire with its period, instead of bought credits.
         #[arg(long)]
         plan: bool,
-        /// Why.
+        /// The reason.
         #[arg(long)]
         reason: String,
-        /// A name for this, such as a ticket's number: however often the command is run with it, it is done once.
+        /// An idempotency key for this correction, such as a ticket's number: repeated commands with the same id
+        /// correct the credits once.
         #[arg(long, value_name = "NAME")]
         id: Option<String>,
     },
 }
 
-/// Users appear with their first request; there is none to name before.
+/// weir creates users at their first request; users without a request cannot be named.
 #[derive(clap::Args)]
 #[group(required = true, multiple = false)]
 pub(super) struct Who {
     /// The user's id, such as usr_…
     #[arg(long, value_name = "ID")]
     user: Option<String>,
-    /// What the issuer of web users' tokens calls the user: the tokens' `sub`.
+    /// The user's name at the issuer of web users' tokens: the tokens' `sub`.
     #[arg(long, value_name = "SUB")]
     subject: Option<String>,
 }
@@ -188,7 +191,7 @@ impl Users<'_> {
             Command::TopUp { who, credits, id } => {
                 let credits = Credits::parse(&credits)
                     .filter(|credits| credits.is_in_range() && *credits > Credits::ZERO)
-                    .context("--credits takes a number of more than 0 with at most 6 decimals")?;
+                    .context("--credits takes a positive number with at most 6 decimals")?;
                 let body = serde_json::to_value(CreditGift { credits, id })?;
                 let user = self.change(who, "top-up", body).await?;
                 println!("{} has {credits} credits more.", user.user_id);
@@ -251,7 +254,7 @@ impl Users<'_> {
         let issuer = match &self.config.identity.web {
             Some(web) => web.issuer.clone(),
             None if self.config.is_dev() => DevIssuer::settings(DevAudience::Identity).issuer,
-            None => bail!("there is no issuer of web users under `identity.web`"),
+            None => bail!("`identity.web` configures no issuer of web users"),
         };
         let query = [("subject", Some(subject.clone()))];
         let named: GatewayAnswer<UserList> = self
@@ -261,26 +264,26 @@ impl Users<'_> {
         let mut named = named.parsed.users.into_iter();
         let user = named.find(|user| user.issuer.as_ref() == Some(&issuer));
         let user = user.with_context(|| {
-            format!("{issuer} has named no {subject:?} yet; users appear with their first request")
+            format!("no token of {issuer} has named {subject:?} so far; weir creates users at their first request")
         })?;
         Ok(user.user_id)
     }
 }
 
-/// A budget as an argument.
+/// Parses a budget argument.
 pub(super) fn budget(text: &str) -> Result<Budget, String> {
     let expected = "a window and credits, such as day=500";
     let (window, credits) = text.split_once('=').ok_or(expected)?;
     let credits = Credits::parse(credits)
         .filter(|credits| credits.is_in_range() && *credits > Credits::ZERO)
-        .ok_or("credits are a number of more than 0 with at most 6 decimals")?;
+        .ok_or("credits are a positive number with at most 6 decimals")?;
     let window = window
         .parse()
         .map_err(|windows| format!("a window is {windows}"))?;
     Ok(Budget { credits, window })
 }
 
-/// Budgets, in words.
+/// Returns budgets in words.
 pub(super) fn shown(budgets: &[BudgetItem]) -> String {
     let each = budgets
         .iter()
@@ -290,7 +293,7 @@ pub(super) fn shown(budgets: &[BudgetItem]) -> String {
 
 fn per(window: Window) -> String {
     match window {
-        Window::Total => "in all".to_owned(),
+        Window::Total => "in total".to_owned(),
         window => format!("a {}", window.name()),
     }
 }
@@ -316,7 +319,7 @@ fn print_list(UserList { users, next }: &UserList) {
     }
     table.print();
     if let Some(next) = next {
-        eprintln!("There are more: --after {next}");
+        eprintln!("More users exist: --after {next}");
     }
 }
 

@@ -2,7 +2,8 @@
 
 use std::path::PathBuf;
 
-/// The folder of a kind, such as `XDG_CACHE_HOME`, whose default lies in the home; `None` for a user without a home.
+/// Returns the folder of a kind, such as `XDG_CACHE_HOME`, with its default in the home; `None` for a user without a
+/// home.
 pub(super) fn user_folder(variable: &str, default: &str) -> Option<PathBuf> {
     let set = std::env::var_os(variable).map(PathBuf::from);
     let folder = set.filter(|folder| folder.is_absolute()).or_else(|| {

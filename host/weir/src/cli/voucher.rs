@@ -14,37 +14,37 @@ use crate::vouchers::admin::{CreatedVoucher, DAYS, VoucherList, VoucherRequest};
 
 #[derive(clap::Subcommand)]
 pub(super) enum Command {
-    /// Make a voucher and print its code, once.
+    /// Create a voucher and print its code, once.
     Create {
         /// Top-up credits for each account that redeems it, such as 5000 or 0.5.
         #[arg(long, value_parser = credits)]
         credits: Credits,
-        /// How many accounts may redeem it.
+        /// Number of accounts that may redeem the voucher.
         #[arg(long, default_value_t = 1)]
         uses: i64,
-        /// For how many days it can be redeemed, at most 366.
+        /// Days until the voucher expires, at most 366.
         #[arg(long, value_name = "DAYS", default_value_t = DAYS)]
         expires_in_days: i64,
-        /// What it is called in lists.
+        /// The voucher's name in lists.
         #[arg(long, default_value = "")]
         name: String,
         /// Print the voucher with its code as JSON.
         #[arg(long)]
         json: bool,
     },
-    /// List vouchers, the newest first. Their codes are not shown.
+    /// List vouchers, newest first, without their codes.
     List {
-        /// How many, at most 1000.
+        /// Maximum number of vouchers, up to 1000.
         #[arg(long, default_value_t = 100)]
         limit: u32,
-        /// Go on before the voucher of this id.
+        /// Continue before the voucher with this id.
         #[arg(long, value_name = "ID")]
         before: Option<String>,
-        /// Print the gateway's answer as JSON.
+        /// Print the gateway's response as JSON.
         #[arg(long)]
         json: bool,
     },
-    /// Revoke a voucher: nobody can redeem it any more. Credits that were redeemed stay.
+    /// Revoke a voucher: no account can redeem it any more. Redeemed credits stay.
     Revoke {
         /// The voucher's id, such as vou_…: see `weir voucher list`.
         #[arg(value_name = "ID")]
@@ -79,7 +79,7 @@ pub(super) async fn run(config: Config, operated: Operated<Command>) -> anyhow::
                 }
                 println!("{}", created.code);
                 eprintln!(
-                    "This is {}: {} credits for each of {} accounts, until {}. It is not shown again.",
+                    "Created {}: {} credits for each of {} accounts, until {}. The code is not shown again.",
                     created.voucher_id, created.credits, created.uses, created.expires_at
                 );
                 Ok(())
@@ -98,7 +98,7 @@ pub(super) async fn run(config: Config, operated: Operated<Command>) -> anyhow::
                 connection
                     .delete(&path(&["admin", "vouchers", &voucher], &[]))
                     .await?;
-                println!("{voucher} is revoked.");
+                println!("Revoked {voucher}.");
                 Ok(())
             }
         },
@@ -156,6 +156,6 @@ fn print(VoucherList { vouchers, next }: &VoucherList) {
     }
     table.print();
     if let Some(next) = next {
-        eprintln!("There are more: --before {next}");
+        eprintln!("More vouchers exist: --before {next}");
     }
 }

@@ -1,5 +1,5 @@
-//! The console's files: its stylesheet, its script, and htmx. Each is at a path with its digest in it, so that browsers may
-//! keep it for ever.
+//! The console's files: its stylesheet, its script, and htmx. Each path contains the file's digest, so that browsers
+//! may cache it for ever.
 
 use std::sync::LazyLock;
 
@@ -14,7 +14,7 @@ use weir_storage::ids::Hex;
 
 const STYLE: &str = include_str!("assets/console.css");
 const SCRIPT: &str = include_str!("assets/console.js");
-/// htmx 2.0.11 as it is released; its licence lies beside it.
+/// htmx 2.0.11, unchanged; its licence is beside it.
 const HTMX: &str = include_str!("assets/htmx.min.js");
 
 static ASSETS: LazyLock<Assets> = LazyLock::new(|| Assets {
@@ -23,21 +23,21 @@ static ASSETS: LazyLock<Assets> = LazyLock::new(|| Assets {
     htmx: Asset::new("htmx", "js", HTMX),
 });
 
-/// All files.
+/// The console's files.
 pub(super) struct Assets {
     pub(super) style: Asset,
     pub(super) script: Asset,
     pub(super) htmx: Asset,
 }
 
-/// A file.
+/// A file with its media type and digest.
 pub(super) struct Asset {
     name: String,
     media_type: &'static str,
     text: &'static str,
 }
 
-/// All files.
+/// Returns all files.
 pub(super) fn all() -> &'static Assets {
     &ASSETS
 }
@@ -56,13 +56,13 @@ impl Asset {
         }
     }
 
-    /// Where it is.
+    /// Returns the file's path.
     pub(super) fn path(&self) -> String {
         format!("/console/assets/{}", self.name)
     }
 }
 
-/// `GET /console/assets/{name}`: one of them.
+/// `GET /console/assets/{name}`: returns a file.
 pub(super) async fn get_asset(Path(name): Path<String>) -> Result<Response, ApiError> {
     let Assets {
         style,
@@ -73,7 +73,7 @@ pub(super) async fn get_asset(Path(name): Path<String>) -> Result<Response, ApiE
         .into_iter()
         .find(|asset| asset.name == name);
     let asset = found.ok_or_else(|| {
-        let what = "There is no such file; it may be one of another version.";
+        let what = "This file does not exist; it may belong to another version of weir.";
         ApiError::new(ErrorCode::NotFound, what)
     })?;
     let media_type = HeaderValue::from_static(asset.media_type);

@@ -1,4 +1,4 @@
-//! Charts as inline SVG. Colours come from the stylesheet, by class; what a chart shows is in a table beside it, too.
+//! Charts as inline SVG. Colours come from the stylesheet, by class; a table beside each chart has the same data.
 
 use weir_ledger::Credits;
 
@@ -6,21 +6,21 @@ use weir_ledger::Credits;
 const WIDTH: f64 = 720.0;
 const HEIGHT: f64 = 160.0;
 
-/// The part of a bar's place that it leaves free.
+/// The free share of a bar's width.
 const GAP: f64 = 0.25;
 
-/// Bars side by side, such as one a day.
+/// Bars side by side, such as one for each day.
 pub(super) struct Bars {
-    /// What it shows, for who does not see it.
+    /// The chart's description for screen readers.
     pub(super) label: String,
     pub(super) bars: Vec<Bar>,
-    /// What the tallest one stands for.
+    /// The value of the tallest bar.
     pub(super) most: String,
     pub(super) first: String,
     pub(super) last: String,
 }
 
-/// A bar: where it is, and what it says.
+/// A bar: its position and its label.
 pub(super) struct Bar {
     pub(super) x: String,
     pub(super) y: String,
@@ -33,7 +33,7 @@ pub(super) struct Bar {
 pub(super) struct Point {
     pub(super) name: String,
     pub(super) credits: Credits,
-    /// What is said of it.
+    /// The value's label.
     pub(super) title: String,
 }
 
@@ -44,7 +44,7 @@ impl Bars {
         let place = WIDTH / points.len().max(1) as f64;
         let bar = |(index, point): (usize, &Point)| {
             let share = if most > 0.0 { value(point) / most } else { 0.0 };
-            // What is not nothing is seen.
+            // Small positive values stay visible.
             let height = match share {
                 share if share > 0.0 => (share * HEIGHT).max(2.0),
                 _ => 0.0,

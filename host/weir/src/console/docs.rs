@@ -1,7 +1,7 @@
-//! `/docs`: the document of the API, for people.
+//! `/docs`: the API's document as a page for people.
 //!
-//! A page of our own, made from the document that programs read ([`crate::openapi`]): the viewers that there are for it bring a
-//! megabyte of script, and most of them styles within the page, which a strict policy forbids. This one works without either.
+//! The page is generated from the OpenAPI document ([`crate::openapi`]). Existing viewers load a megabyte of script,
+//! and most of them use inline styles, which a strict policy forbids. This page works without either.
 
 use std::sync::LazyLock;
 
@@ -25,7 +25,7 @@ struct Docs {
     schemas: Vec<Schema>,
 }
 
-/// A way to prove who calls.
+/// An authentication method.
 struct Proof {
     name: String,
     sent_in: String,
@@ -49,7 +49,7 @@ struct Operation {
     answers: Vec<Answer>,
 }
 
-/// What a body or an answer may be.
+/// The media type and schema of a body or a response.
 struct Media {
     kind: String,
     shape: Shape,
@@ -79,7 +79,7 @@ struct Schema {
     fields: Vec<Field>,
 }
 
-/// A type in words, with the schemas that it names.
+/// A type in words, with links to the schemas that it names.
 #[derive(Default)]
 struct Shape(Vec<Piece>);
 
@@ -125,7 +125,7 @@ impl Docs {
 }
 
 impl Docs {
-    /// The parts of a text, each with whether it is code.
+    /// Splits a text into parts, each with a flag for code.
     fn parts(text: &str) -> Vec<(bool, &str)> {
         let parts = text.split('`').enumerate();
         parts.map(|(index, part)| (index % 2 == 1, part)).collect()

@@ -1,4 +1,4 @@
-//! What a page's form brings: its fields, and the proof that it is one of the console's own pages.
+//! A page's form: its fields, and the token that proves that the console's own page sent it.
 
 use std::collections::BTreeMap;
 
@@ -14,13 +14,13 @@ use crate::request::UrlEncodedBody;
 /// The hidden field of every form.
 const FORM_TOKEN: &str = "form_token";
 
-/// A form that a user has sent from a page of their own session.
+/// A form from a page of the user's own session.
 pub(super) struct ConsoleForm {
     pub(super) user: ConsoleUser,
     pub(super) fields: Fields,
 }
 
-/// A form that an administrator has sent from a page of their own session.
+/// A form from a page of the administrator's own session.
 pub(super) struct AdminForm {
     pub(super) admin: ConsoleAdmin,
     pub(super) fields: Fields,
@@ -30,7 +30,7 @@ pub(super) struct AdminForm {
 #[derive(Default)]
 pub(super) struct Fields(BTreeMap<String, Vec<String>>);
 
-/// What the domain has refused, for the page to show beside the field that it names.
+/// An error that the page shows beside the field that it names.
 #[derive(Default)]
 pub(super) struct Refused(Option<ApiError>);
 
@@ -43,7 +43,7 @@ impl FromRequest<App> for ConsoleForm {
         let user = ConsoleUser::from_request_parts(&mut parts, app).await?;
         let fields = Fields::read(Request::from_parts(parts, body), app).await?;
         let token = fields.text(FORM_TOKEN);
-        // In a time that says nothing of where they differ.
+        // Constant-time comparison hides the position of the first difference.
         let is_sessions = aws_lc_rs::constant_time::verify_slices_are_equal(
             token.as_bytes(),
             user.form_token().as_bytes(),
@@ -76,23 +76,23 @@ impl Fields {
         Ok(Self(fields))
     }
 
-    /// A field's text without the spaces around it; empty where it is left out.
+    /// Returns a field's text without the spaces around it; empty if the field is missing.
     pub(super) fn text(&self, name: &str) -> &str {
         let first = self.0.get(name).and_then(|values| values.first());
         first.map_or("", |value| value.trim())
     }
 
-    /// A field's text, unless it is empty.
+    /// Returns a field's text unless it is empty.
     pub(super) fn filled(&self, name: &str) -> Option<&str> {
         Some(self.text(name)).filter(|text| !text.is_empty())
     }
 
-    /// Whether a box is checked.
+    /// Returns whether a box is checked.
     pub(super) fn is_checked(&self, name: &str) -> bool {
         self.0.contains_key(name)
     }
 
-    /// All that is chosen of several.
+    /// Returns all chosen values of a field.
     pub(super) fn all(&self, name: &str) -> Vec<String> {
         let values = self.0.get(name).into_iter().flatten();
         let values = values.map(|value| value.trim().to_owned());
@@ -105,13 +105,13 @@ impl Refused {
         Self(Some(error.clone()))
     }
 
-    /// What to say beside a field.
+    /// Returns the error message beside a field.
     pub(super) fn at(&self, field: &str) -> Option<&str> {
         let error = self.0.as_ref()?;
         is_of(error, field).then(|| error.message())
     }
 
-    /// What to say above a form that has these fields: what is beside none of them.
+    /// Returns the error message above a form with these fields: the message that belongs to none of them.
     pub(super) fn above(&self, fields: &[&str]) -> Option<&str> {
         let error = self.0.as_ref()?;
         let is_beside = fields.iter().any(|field| is_of(error, field));
@@ -119,13 +119,13 @@ impl Refused {
     }
 }
 
-/// Whether an error is about a field, or about a part of it, as in `models[0]`.
+/// Returns whether an error names a field, or a part of it, as in `models[0]`.
 fn is_of(error: &ApiError, field: &str) -> bool {
     let part = error.param().and_then(|param| param.strip_prefix(field));
     part.is_some_and(|part| part.is_empty() || part.starts_with(['[', '.']))
 }
 
-/// Refuses what a page of another site has sent. Browsers say where a form comes from, in one way or the other.
+/// Rejects a form from another site's page. Browsers send a form's origin in one of two headers.
 pub(super) fn require_own_page(headers: &HeaderMap) -> Result<(), ApiError> {
     match headers.get("sec-fetch-site").map(HeaderValue::as_bytes) {
         Some(b"same-origin") => Ok(()),
@@ -134,13 +134,13 @@ pub(super) fn require_own_page(headers: &HeaderMap) -> Result<(), ApiError> {
     }
 }
 
-/// Whether a request to sign in may come from where it comes from: our own page, or one of the web app's.
+/// Returns whether a sign-in request may come from its origin: our own page, or the web app's.
 pub(super) fn may_sign_in(app: &App, headers: &HeaderMap) -> bool {
     require_own_page(headers).is_ok()
         || cors::listed_origin(&app.config.cors_origins, headers).is_some()
 }
 
-/// Whether a page's origin is the host that is asked. A proxy may have taken TLS off, so that the schemes may differ.
+/// Returns whether a page's origin is the requested host. The schemes may differ behind a proxy that terminates TLS.
 fn is_own_origin(headers: &HeaderMap) -> bool {
     let text = |name| {
         headers
@@ -159,7 +159,7 @@ fn is_own_origin(headers: &HeaderMap) -> bool {
 fn not_ours() -> ApiError {
     ApiError::new(
         ErrorCode::FormNotAccepted,
-        "This form is not from a page of your session, or you have signed in anew since; go back, reload the page and try again.",
+        "This form belongs to another session, perhaps because you have signed in again; go back, reload the page and try again.",
     )
 }
 
@@ -187,7 +187,7 @@ mod tests {
             vec![host, ("origin", "https://evil.example:8443")],
             vec![host, ("sec-fetch-site", "same-site")],
             vec![host, ("sec-fetch-site", "none")],
-            // What a browser says itself counts more.
+            // The browser's own header takes precedence.
             vec![
                 host,
                 ("sec-fetch-site", "cross-site"),

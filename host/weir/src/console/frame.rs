@@ -1,4 +1,4 @@
-//! What all pages have around them: the navigation, who is signed in, and what was done on the page before.
+//! The frame around all pages: the navigation, the signed-in user, and the notice from the previous page.
 
 use http::StatusCode;
 use serde::{Deserialize, Serialize};
@@ -42,7 +42,7 @@ pub(super) const SWARMS: Section = Section {
     label: "Swarms",
 };
 
-/// What users find in the navigation.
+/// The users' navigation.
 const USERS: &[Section] = &[OVERVIEW, USAGE, REQUESTS, KEYS, MONEY, SWARMS];
 
 pub(super) const PLATFORM: Section = Section {
@@ -80,10 +80,10 @@ pub(super) const AUDIT: Section = Section {
     label: "Audit",
 };
 
-/// What administrators find there, too.
+/// The administrators' additional navigation.
 const ADMINISTRATORS: &[Section] = &[PLATFORM, MODELS, PEOPLE, PLUGINS, LOCKOUTS, WEBHOOKS, AUDIT];
 
-/// What is around a page.
+/// The frame around a page.
 pub(super) struct Frame {
     pub(super) title: String,
     section: Option<Section>,
@@ -91,7 +91,7 @@ pub(super) struct Frame {
     pub(super) flash: Option<Flash>,
 }
 
-/// Who looks at it.
+/// The signed-in user.
 pub(super) struct Viewer {
     pub(super) user_id: String,
     pub(super) plan: String,
@@ -99,7 +99,7 @@ pub(super) struct Viewer {
     pub(super) form_token: String,
 }
 
-/// What was done on the page before.
+/// A notice about the action on the previous page.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Flash {
     pub(super) is_good: bool,
@@ -114,7 +114,7 @@ pub(super) struct Link {
 }
 
 impl Frame {
-    /// Around a page of a section, for who is signed in.
+    /// Makes the frame of a section's page for the signed-in user.
     pub(super) fn new(
         title: impl Into<String>,
         section: Section,
@@ -129,7 +129,7 @@ impl Frame {
         }
     }
 
-    /// Around a page for anybody.
+    /// Makes the frame of a public page.
     pub(super) fn bare(title: impl Into<String>) -> Self {
         Self {
             title: title.into(),
@@ -139,7 +139,7 @@ impl Frame {
         }
     }
 
-    /// What the hidden field `form_token` of every form holds.
+    /// Returns the value of every form's hidden field `form_token`.
     pub(super) fn form_token(&self) -> &str {
         let viewer = self.viewer.as_ref();
         viewer.map_or("", |viewer| &viewer.form_token)
@@ -153,7 +153,7 @@ impl Frame {
         self.links_of(USERS)
     }
 
-    /// None for who is no administrator.
+    /// Returns the administrators' links; empty for other users.
     pub(super) fn admin_links(&self) -> Vec<Link> {
         match &self.viewer {
             Some(viewer) if viewer.is_admin => self.links_of(ADMINISTRATORS),
@@ -172,7 +172,7 @@ impl Frame {
 }
 
 impl Flash {
-    /// Says what was done.
+    /// Makes a notice of success.
     pub(super) fn good(text: impl Into<String>) -> Self {
         Self {
             is_good: true,
@@ -180,7 +180,7 @@ impl Flash {
         }
     }
 
-    /// Says why nothing was done.
+    /// Makes a notice of failure.
     pub(super) fn bad(text: impl Into<String>) -> Self {
         Self {
             is_good: false,
@@ -189,13 +189,13 @@ impl Flash {
     }
 }
 
-/// What an error's page is called.
+/// Returns the title of an error's page.
 pub(super) fn title_of(status: StatusCode) -> &'static str {
     match status {
         StatusCode::NOT_FOUND => "Not found",
         StatusCode::FORBIDDEN => "Not allowed",
         StatusCode::TOO_MANY_REQUESTS => "Too many requests",
-        status if status.is_server_error() => "Something went wrong",
-        _ => "That did not work",
+        status if status.is_server_error() => "Server error",
+        _ => "The request failed",
     }
 }

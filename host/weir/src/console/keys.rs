@@ -1,4 +1,4 @@
-//! Keys: those that there are, a new one with the snippets it is used with, and its end.
+//! Keys: the list, creation with example snippets, and revocation.
 
 use askama::Template;
 use axum::extract::{Path, State};
@@ -18,14 +18,14 @@ use super::snippets::{self, Snippet};
 use crate::app::App;
 use crate::audit::Actor;
 use crate::billing::budgets::{self, AskedBudgets, BudgetItem};
-use crate::identity::limits::KeyLimits;
-use crate::identity::routes::{make_key, own_keys};
 use crate::identity::{self, store::KeyItem};
+use crate::keys::limits::KeyLimits;
+use crate::keys::routes::{make_key, own_keys};
 
-/// Where a new key is shown.
+/// The page that shows a new key.
 const MADE: &str = "/console/keys/made";
 
-/// The form's fields, as the API calls what is wrong.
+/// The form's fields, with the API's names, under which errors refer to them.
 const FIELDS: &[&str] = &[
     "name",
     "expires_in_days",
@@ -45,7 +45,7 @@ struct Keys {
     refused: Refused,
 }
 
-/// A key as its user is shown it.
+/// A key, as its user sees it.
 struct Key {
     id: String,
     name: String,
@@ -58,7 +58,7 @@ struct Key {
     budgets: Vec<BudgetItem>,
 }
 
-/// A new key as it is asked for, in the form's own words.
+/// The form for a new key, with the user's own input.
 #[derive(Default)]
 struct NewKeyForm {
     name: String,
@@ -87,17 +87,17 @@ pub(super) async fn show_keys(
     user.show(&page)
 }
 
-/// A key that was made, on its way to the page that shows it once: a page that is reloaded must not make another.
+/// A new key on its way to the page that shows it once: reloading that page must not create another key.
 #[derive(Serialize, Deserialize)]
 struct MadeKey {
     name: String,
     raw: String,
     expires_at: i64,
-    /// One that it may use.
+    /// A model that the key may use.
     model: Option<String>,
 }
 
-/// `POST /console/keys`: makes a key, and sends the browser to the page that shows it.
+/// `POST /console/keys`: creates a key, and redirects the browser to the page that shows it.
 pub(super) async fn make_own_key(
     State(app): State<App>,
     ConsoleForm { user, fields }: ConsoleForm,
@@ -132,7 +132,7 @@ pub(super) async fn make_own_key(
     }
 }
 
-/// `GET /console/keys/made`: the key that was just made, this once.
+/// `GET /console/keys/made`: shows the new key once.
 pub(super) async fn show_made_key(
     State(app): State<App>,
     headers: HeaderMap,
@@ -154,7 +154,8 @@ pub(super) async fn show_made_key(
         respond::page(StatusCode::OK, &page)
     });
     shown.unwrap_or_else(|| {
-        let what = "A new key is shown once. If you have not kept it, revoke it and make another.";
+        let what =
+            "A new key is shown once. If you have not saved it, revoke it and create another.";
         Ok(user.go(KEYS.path, Flash::bad(what)))
     })
 }
@@ -167,18 +168,18 @@ pub(super) async fn revoke_key(
 ) -> Result<Response, ApiError> {
     let by = Actor::user(&user.user_id);
     identity::revoke(&app, &user.user_id, &key_id, &by).await?;
-    let done = "The key is revoked: it works nowhere any more.";
+    let done = "The key is revoked: weir rejects it from now on.";
     Ok(user.go(KEYS.path, Flash::good(done)))
 }
 
 fn read_limits(app: &App, fields: &Fields) -> Result<KeyLimits, ApiError> {
     let days = fields.filled("expires_in_days").map(|days| {
-        let what = "It is a whole number of days.";
+        let what = "Enter a whole number of days.";
         let days = days.parse();
         days.map_err(|_| ApiError::invalid_request("expires_in_days", what))
     });
     let credits = fields.filled("budget_credits").map(|credits| {
-        let what = "It is a number of credits.";
+        let what = "Enter a number of credits.";
         let credits = Credits::parse(credits);
         credits.ok_or_else(|| ApiError::invalid_request("budget_credits", what))
     });
@@ -186,7 +187,7 @@ fn read_limits(app: &App, fields: &Fields) -> Result<KeyLimits, ApiError> {
     let window = fields.filled("window").filter(|_| credits.is_some());
     let window = window.map(|name| {
         let window = Window::ALL.into_iter().find(|window| window.name() == name);
-        window.ok_or_else(|| ApiError::invalid_request("window", "It is one of the list."))
+        window.ok_or_else(|| ApiError::invalid_request("window", "Choose a window from the list."))
     });
     let asked = AskedBudgets {
         budgets: None,

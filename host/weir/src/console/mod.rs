@@ -1,28 +1,29 @@
-//! The console: pages on which users see and change what is theirs, and administrators what is the gateway's.
+//! The console: pages on which users see and change their own data, and administrators the gateway's.
 //!
-//! Plain HTML from templates (`host/weir/templates/console`), one stylesheet, and two scripts: htmx, and a small one of our
-//! own. No page needs a script but to follow what goes on. Each handler calls what the route of the API calls for the same,
-//! so that a page shows the API's facts, refuses in its words, and counts under its limits.
+//! Plain HTML from templates (`host/weir/templates/console`), one stylesheet, and two scripts: htmx, and a small one of
+//! our own. Pages need a script only for live updates. Each handler calls the same function as the API's route, so that
+//! a page shows the API's facts, reports its errors, and counts under its limits.
 //!
-//! - [`router`]: every route; [`session`]: who is signed in ([`session::ConsoleUser`], [`session::ConsoleAdmin`]);
-//!   [`form`]: what forms bring, and that no other site has sent it.
-//! - [`frame`]: what all pages have around them; [`respond`]: how pages, redirects and errors are answered.
-//! - [`format`]: numbers, credits and times as people read them; [`chart`]: charts as inline SVG; [`assets`]: files.
-//! - [`admin`]: what administrators see and change.
-//! - the others are pages, one file for those of a section.
+//! - [`router`]: every route; [`session`]: the signed-in user ([`session::ConsoleUser`], [`session::ConsoleAdmin`]);
+//!   [`form`]: form fields, and the protection against forms of other sites.
+//! - [`frame`]: the frame around all pages; [`respond`]: pages, redirects and error responses.
+//! - [`format`]: numbers, credits and times in a readable form; [`chart`]: charts as inline SVG; [`assets`]: files.
+//! - [`admin`]: the administrators' pages.
+//! - the remaining modules are pages, one file for each section.
 //!
-//! **Invariant:** only the console's own cookie opens it, and nothing else is opened by that.
-//! **Invariant:** what changes anything is a `POST` that carries the session's form token and comes from the console's own
-//! pages ([`form::ConsoleForm`]); after it, the browser is sent to a page ([`session::ConsoleUser::go`]), so that reloading
-//! repeats nothing. It says there what was done.
-//! **Invariant:** a page holds nothing that its policy ([`respond`]) would not let work: no inline script, no `style`
+//! **Invariant:** only the console's own cookie opens the console, and the cookie opens nothing else.
+//! **Invariant:** each change is a `POST` with the session's form token from the console's own pages
+//! ([`form::ConsoleForm`]). The response redirects the browser to a page with a notice ([`session::ConsoleUser::go`]),
+//! so that a reload repeats nothing.
+//! **Invariant:** a page contains only elements that its policy ([`respond`]) allows: no inline script, no `style`
 //! attribute, no address of another site.
 //!
 //! To add a page: a file here with its handlers and its `#[derive(Template)]` struct, whose field `frame` is
-//! [`session::ConsoleUser::frame`] and whose template extends `console/layout.html`; its routes in [`router`]; its place in the
-//! navigation in [`frame`], where administrators' pages have a list of their own. A form has `{{ frame.form_token() }}` in a
-//! hidden field `form_token`; its handler takes a [`form::ConsoleForm`] (administrators': [`form::AdminForm`]) as its last
-//! argument. What the domain refuses is shown on the same page ([`form::Refused`]), beside the field that it names.
+//! [`session::ConsoleUser::frame`] and whose template extends `console/layout.html`; its routes in [`router`]; its
+//! place in the navigation in [`frame`], which has a separate list for administrators. A form has `{{
+//! frame.form_token() }}` in a hidden field `form_token`; its handler takes a [`form::ConsoleForm`] (administrators':
+//! [`form::AdminForm`]) as its last argument. The same page shows errors ([`form::Refused`]) beside the fields that
+//! they name.
 
 mod admin;
 mod assets;

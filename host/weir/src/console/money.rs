@@ -1,8 +1,7 @@
-//! Money: the plan, credits that are bought, once or by themselves, what there is to be told of it, and what has changed the
-//! balance.
+//! Money: the plan, credit purchases, automatic purchases, notices, and the statement.
 
 use askama::Template;
-use axum::extract::State;
+use axum::extract::{FromRef as _, State};
 use axum::response::Response;
 use weir_errors::ApiError;
 use weir_ledger::{Credits, Plan};
@@ -14,6 +13,7 @@ use super::frame::{Flash, Frame, MONEY};
 use super::respond;
 use super::session::ConsoleUser;
 use crate::app::App;
+use crate::billing::BillingParts;
 use crate::billing::history::Asked;
 use crate::billing::statement::TransactionItem;
 use crate::billing::usage::{self, Balances};
@@ -22,9 +22,9 @@ use crate::payments::notices::{self, NoticeItem};
 use crate::payments::offers::{Item, Tier};
 use crate::payments::routes::{plan_url, tier_url};
 use crate::query::ListQuery;
-use crate::vouchers;
+use crate::vouchers::{self, VoucherParts};
 
-/// Lines of the statement that a page has, and notices.
+/// Lines of the statement on a page, and notices.
 const LINES: u32 = 50;
 const NOTICES: u32 = 10;
 
@@ -44,7 +44,7 @@ struct Money {
     now: Millis,
 }
 
-/// Something that is sold.
+/// A product.
 struct Offer {
     name: &'static str,
     title: String,
@@ -52,7 +52,7 @@ struct Offer {
     credits: Credits,
 }
 
-/// Something that a user is to be told.
+/// A notice for a user.
 struct Notice {
     text: String,
     is_good: bool,
@@ -71,7 +71,7 @@ pub(super) async fn show_money(
     user.show(&page)
 }
 
-/// `POST /console/money/plan`: sends the browser to pay for a plan.
+/// `POST /console/money/plan`: redirects the browser to the payment page of a plan.
 pub(super) async fn buy_plan(
     State(app): State<App>,
     ConsoleForm { user, fields }: ConsoleForm,
@@ -80,7 +80,7 @@ pub(super) async fn buy_plan(
     leave_to(&app, &user, url).await
 }
 
-/// `POST /console/money/top-up`: sends the browser to pay for credits.
+/// `POST /console/money/top-up`: redirects the browser to the payment page for credits.
 pub(super) async fn buy_credits(
     State(app): State<App>,
     ConsoleForm { user, fields }: ConsoleForm,
@@ -89,7 +89,7 @@ pub(super) async fn buy_credits(
     leave_to(&app, &user, url).await
 }
 
-/// `POST /console/money/portal`: sends the browser to where plan, cards and invoices are managed.
+/// `POST /console/money/portal`: redirects the browser to the page that manages plan, cards and invoices.
 pub(super) async fn open_portal(
     State(app): State<App>,
     ConsoleForm { user, .. }: ConsoleForm,
@@ -105,7 +105,7 @@ pub(super) async fn set_auto_top_up(
 ) -> Result<Response, ApiError> {
     let changed = async {
         let threshold = Credits::parse(fields.text("threshold")).ok_or_else(|| {
-            let what = "It is a number of credits.";
+            let what = "Enter a number of credits.";
             ApiError::invalid_request("threshold", what)
         })?;
         let wish = WishRequest {
@@ -118,8 +118,8 @@ pub(super) async fn set_auto_top_up(
     match changed.await {
         Ok(wish) => {
             let done = match wish.enabled {
-                true => "Credits are bought when few are left.",
-                false => "Nothing is bought by itself.",
+                true => "weir buys credits automatically when the balance is low.",
+                false => "Automatic purchases are off.",
             };
             Ok(user.go(MONEY.path, Flash::good(done)))
         }
@@ -132,7 +132,13 @@ pub(super) async fn redeem_voucher(
     State(app): State<App>,
     ConsoleForm { user, fields }: ConsoleForm,
 ) -> Result<Response, ApiError> {
-    match vouchers::redeem(&app, &user.user_id, fields.text("code")).await {
+    match vouchers::redeem(
+        &VoucherParts::from_ref(&app),
+        &user.user_id,
+        fields.text("code"),
+    )
+    .await
+    {
         Ok(redeemed) => {
             let done = format!(
                 "The voucher gave you {} credits.",
@@ -155,7 +161,8 @@ async fn leave_to(
     }
 }
 
-/// Shows on the page what is refused; also that the payment processor does not serve, since the rest of it is there.
+/// Shows an error on the page, including an unavailable payment processor, because the rest of the page works without
+/// it.
 async fn refuse(app: &App, user: &ConsoleUser, error: ApiError) -> Result<Response, ApiError> {
     let page = page(app, user, String::new(), Refused::by(&error)).await?;
     user.show_refused(error, &page)
@@ -169,7 +176,7 @@ async fn page(
 ) -> Result<Money, ApiError> {
     let now = app.ledger.now();
     let account = user.account();
-    let balances = usage::sync(app, &account).await?;
+    let balances = usage::sync(&BillingParts::from_ref(app), &account).await?;
     let asked = Asked {
         database: &app.database,
         account,
@@ -219,12 +226,15 @@ fn read_notice(notice: &NoticeItem, now: Millis) -> Notice {
     let (text, is_good) = match &*notice.kind {
         "trial_ending" => ("The trial of your plan ends soon.", true),
         "payment_failed" => ("A payment has failed.", false),
-        "auto_top_up_done" => ("Credits were bought, since few were left.", true),
+        "auto_top_up_done" => (
+            "Credits were bought automatically because the balance was low.",
+            true,
+        ),
         "auto_top_up_failed" => (
-            "Few credits were left, and more could not be bought.",
+            "The automatic purchase of credits has failed; the balance is low.",
             false,
         ),
-        "low_balance" => ("Few credits are left.", false),
+        "low_balance" => ("The balance is low.", false),
         other => (other, true),
     };
     Notice {

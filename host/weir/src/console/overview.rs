@@ -1,9 +1,9 @@
-//! The first page: what is left, and what was used.
+//! The first page: the balance, and recent usage.
 
 use std::collections::BTreeMap;
 
 use askama::Template;
-use axum::extract::State;
+use axum::extract::{FromRef as _, State};
 use axum::response::Response;
 use weir_errors::ApiError;
 use weir_ledger::{Credits, plans};
@@ -14,11 +14,12 @@ use super::format::{self, When};
 use super::frame::{Frame, OVERVIEW};
 use super::session::ConsoleUser;
 use crate::app::App;
+use crate::billing::BillingParts;
 use crate::billing::history::{Asked, RequestItem, UsageItem, UsageLabel};
 use crate::billing::usage::{self, Summary};
 use crate::query::ListQuery;
 
-/// Requests that are shown.
+/// Requests on the page.
 const REQUESTS: u32 = 8;
 
 /// Days of the chart.
@@ -42,7 +43,7 @@ pub(super) async fn show_overview(
 ) -> Result<Response, ApiError> {
     let now = app.ledger.now();
     let account = user.account();
-    let summary = usage::read_summary(&app, &account).await?;
+    let summary = usage::read_summary(&BillingParts::from_ref(&app), &account).await?;
     let asked = || Asked {
         database: &app.database,
         account: account.clone(),
@@ -68,7 +69,7 @@ pub(super) async fn show_overview(
     })
 }
 
-/// A chart of days, those without usage included.
+/// Makes a chart of days, including days without usage.
 pub(super) fn by_day(first: &str, last: &str, usage: &[UsageItem]) -> Bars {
     let known: BTreeMap<_, _> = usage
         .iter()

@@ -1,5 +1,4 @@
-//! Requests that have ended: which, and what became of one. Nothing of what was asked and answered is shown, for weir keeps
-//! none.
+//! Completed requests: a list, and the details of one. weir keeps no prompts and responses, so the pages show none.
 
 use askama::Template;
 use axum::extract::{Path, State};
@@ -12,8 +11,8 @@ use super::frame::{Frame, REQUESTS};
 use super::session::ConsoleUser;
 use crate::app::App;
 use crate::billing::history::{Asked, RequestItem};
-use crate::identity::routes::own_keys;
 use crate::identity::store::KeyItem;
+use crate::keys::routes::own_keys;
 use crate::query::ListQuery;
 
 /// Requests of a page.
@@ -24,14 +23,14 @@ const LIMIT: u32 = 50;
 struct Requests {
     frame: Frame,
     requests: Vec<RequestItem>,
-    /// The keys to choose from.
+    /// The keys that the user can filter by.
     keys: Vec<KeyItem>,
-    /// What is asked for: model, key, and the first and the last day.
+    /// The filters: model, key, and the first and the last day.
     model: String,
     key: String,
     from: String,
     to: String,
-    /// The next page, if there is one.
+    /// The address of the next page, if one exists.
     next: Option<String>,
     archived_before: Option<String>,
     refused: super::form::Refused,

@@ -1,4 +1,4 @@
-//! How pages, redirects and errors are answered, and the headers that all of it has.
+//! Pages, redirects and error responses, and the headers of all of them.
 
 use askama::Template;
 use axum::extract::Request;
@@ -12,20 +12,21 @@ use super::frame::{self, Frame};
 use crate::context::RequestContext;
 use crate::surround::Told;
 
-/// What a page may load and where its forms may lead: nothing but what is ours, and no script or style within it.
+/// The content security policy: pages load only this site's files, forms lead only to this site, and inline scripts and
+/// styles are off.
 const POLICY: &str = "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self' data:; \
                       connect-src 'self'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'";
 
-/// With no referrer at all, browsers would not say which origin a form comes from.
+/// Forms need a referrer: without one, browsers would not send the form's origin.
 const REFERRERS: &str = "same-origin";
 
-/// How a request tells that htmx has sent it, for a part of a page.
+/// The header of requests that htmx sends to load a part of a page.
 pub(super) const BY_HTMX: HeaderName = HeaderName::from_static("hx-request");
 
-/// Where htmx is to send the browser.
+/// The header with which htmx navigates the browser.
 const HTMX_REDIRECT: HeaderName = HeaderName::from_static("hx-redirect");
 
-/// A page, or a part of one.
+/// Renders a page, or a part of one.
 pub(super) fn page(status: StatusCode, page: &impl Template) -> Result<Response, ApiError> {
     let html = page.render().map_err(|error| {
         tracing::error!(%error, "rendering a page");
@@ -35,13 +36,13 @@ pub(super) fn page(status: StatusCode, page: &impl Template) -> Result<Response,
     Ok((status, [(header::CONTENT_TYPE, media_type)], html).into_response())
 }
 
-/// Sends a browser on.
+/// Redirects a browser.
 pub(super) fn see_other(path: &str) -> Response {
     let location = HeaderValue::try_from(path).unwrap_or(HeaderValue::from_static("/console"));
     (StatusCode::SEE_OTHER, [(header::LOCATION, location)]).into_response()
 }
 
-/// Sends a browser on from a request of htmx, which would follow a redirect by itself.
+/// Navigates a browser in response to a request of htmx, which would follow a redirect itself.
 pub(super) fn leave_by_htmx(path: &str) -> Response {
     let location = HeaderValue::try_from(path).unwrap_or(HeaderValue::from_static("/console"));
     (StatusCode::OK, [(HTMX_REDIRECT, location)]).into_response()
@@ -54,8 +55,9 @@ struct Onward<'a> {
     url: &'a str,
 }
 
-/// A page that sends a browser on by itself. Unlike a redirect, it makes the next request this site's own, so that the
-/// session's cookie comes along; and it may lead a form's answer to another site, such as one to pay at.
+/// Renders a page that navigates the browser to another address. Unlike after a redirect, the next request originates
+/// from this site, so that the browser sends the session's cookie. Such a page may also lead from a form to another
+/// site, such as a payment page.
 pub(super) fn onward(url: &str) -> Result<Response, ApiError> {
     let frame = Frame::bare("One moment");
     page(StatusCode::OK, &Onward { frame, url })
@@ -70,14 +72,14 @@ struct ErrorPage<'a> {
     request_id: &'a str,
 }
 
-/// The layer around the console's routes: errors become pages, and every answer has the headers of a page.
+/// The layer around the console's routes: it renders errors as pages, and adds the page headers to every response.
 pub(super) async fn as_pages(context: RequestContext, request: Request, next: Next) -> Response {
     let mut response = next.run(request).await;
     let error = response.extensions_mut().remove::<ApiError>();
     let status = response.status();
     let error = match error {
         None if status.is_client_error() || status.is_server_error() => {
-            // An extractor of axum's, whose text is not ours.
+            // An extractor of axum has rejected the request with its own text.
             let is_told = response.extensions().get::<Told>().is_some();
             (!is_told).then(|| {
                 ApiError::new(ErrorCode::InvalidRequest, "The request is malformed.")
@@ -110,7 +112,7 @@ fn error_page(error: &ApiError, request_id: &str) -> Response {
     let Ok(page) = page(error.status(), &told) else {
         return ApiError::internal().into_response();
     };
-    // When trying again makes sense is among its headers.
+    // The retry delay is among the error's headers.
     let mut response = error.render(error.status(), &Value::Null);
     response.headers_mut().remove(header::WWW_AUTHENTICATE);
     response.headers_mut().extend(page.headers().clone());
@@ -118,7 +120,7 @@ fn error_page(error: &ApiError, request_id: &str) -> Response {
     told_already(response, error.clone())
 }
 
-/// A page that tells an error itself, which the log is to have all the same.
+/// Marks a page that already shows its error, so that the log contains the error, too.
 pub(super) fn told_already(mut response: Response, error: ApiError) -> Response {
     response.extensions_mut().insert(Told(error));
     response

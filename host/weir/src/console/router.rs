@@ -9,7 +9,7 @@ use super::{
 };
 use crate::app::App;
 
-/// The routes of the console, and the page that greets at `/`.
+/// Returns the console's routes and the welcome page at `/`.
 pub fn routes() -> Router<App> {
     Router::new()
         .route("/", get(welcome::show_welcome))

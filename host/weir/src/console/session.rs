@@ -1,4 +1,4 @@
-//! Who is signed in: the console's cookies, and what handlers take of them.
+//! Sessions: the console's cookies, and the extractors of handlers.
 
 use std::time::Duration;
 
@@ -15,10 +15,10 @@ use weir_errors::{ApiError, ErrorCode};
 
 use super::frame::{Flash, Frame, Section, Viewer};
 use super::respond;
-use crate::admin::AdminCaller;
 use crate::app::App;
 use crate::audit::Actor;
 use crate::context::RequestContext;
+use crate::identity::admin::AdminCaller;
 use crate::identity::web_session::WebSession;
 use crate::identity::{Caller, Proof};
 use weir_ledger::{AccountId, Plan};
@@ -28,10 +28,10 @@ const SESSION: &str = "weir-console";
 const FLASH: &str = "weir-console-notice";
 const SHOWN_ONCE: &str = "weir-console-once";
 
-/// How long a notice waits for the next page.
+/// Lifetime of a notice for the next page.
 const FLASH_TTL: Duration = Duration::from_secs(60);
 
-/// A user who is signed in to the console.
+/// A signed-in user of the console.
 #[derive(Clone)]
 pub(super) struct ConsoleUser {
     pub(super) user_id: String,
@@ -42,24 +42,24 @@ pub(super) struct ConsoleUser {
     app: App,
 }
 
-/// An administrator who is signed in to the console.
+/// A signed-in administrator of the console.
 #[derive(Clone)]
 pub(super) struct ConsoleAdmin {
     pub(super) user: ConsoleUser,
-    /// The administrator as the records name them.
+    /// The administrator's name in the audit log.
     pub(super) actor: Actor,
 }
 
-/// Why a handler does not get who is signed in.
+/// The reason for which a handler gets no user.
 pub(super) enum NotSignedIn {
-    /// Nobody is: the answer that leads to signing in.
+    /// The request has no valid session: the response leads to the sign-in page.
     Nobody(Box<Response>),
-    /// Somebody is, and is refused.
+    /// weir rejects the signed-in user.
     Refused(ApiError),
 }
 
 impl ConsoleUser {
-    /// What is around a page of theirs.
+    /// Makes the frame around the user's page.
     pub(super) fn frame(&self, title: impl Into<String>, section: Section) -> Frame {
         let viewer = Viewer {
             user_id: self.user_id.clone(),
@@ -77,7 +77,7 @@ impl ConsoleUser {
         Ok(response)
     }
 
-    /// Shows a page that tells itself what is refused.
+    /// Shows a page with its error.
     pub(super) fn show_refused(
         &self,
         error: ApiError,
@@ -87,21 +87,22 @@ impl ConsoleUser {
         Ok(respond::told_already(response, error))
     }
 
-    /// Sends the browser to a page, which says what was done.
+    /// Redirects the browser to a page that shows the notice.
     pub(super) fn go(&self, path: &str, flash: Flash) -> Response {
         let mut response = respond::see_other(path);
         self.leave(&mut response, FLASH, &flash);
         response
     }
 
-    /// Sends the browser to a page that shows something once, which [`Self::take_once`] hands it.
+    /// Redirects the browser to a page that shows a value once, with [`Self::take_once`].
     pub(super) fn go_with(&self, path: &str, shown_once: &impl Serialize) -> Response {
         let mut response = respond::see_other(path);
         self.leave(&mut response, SHOWN_ONCE, shown_once);
         response
     }
 
-    /// Shows a page with what was left for it. `None` if that was shown already, or is more than [`FLASH_TTL`] old.
+    /// Shows a page with the value that was left for it. `None` if a page has already shown the value, or if it is
+    /// older than [`FLASH_TTL`].
     pub(super) fn take_once<T: DeserializeOwned>(
         &self,
         headers: &HeaderMap,
@@ -115,7 +116,7 @@ impl ConsoleUser {
         }))
     }
 
-    /// Has the browser keep something, sealed, for the next page of this session.
+    /// Stores a sealed value in the browser for the next page of this session.
     fn leave(&self, response: &mut Response, cookie: &str, left: &impl Serialize) {
         let plain = serde_json::to_vec(left).unwrap_or_default();
         let fields: &[&[u8]] = &[self.session.form_token().as_bytes(), cookie.as_bytes()];
@@ -124,7 +125,7 @@ impl ConsoleUser {
         set_cookie(response, &self.app, cookie, &sealed, FLASH_TTL);
     }
 
-    /// The same as a web user of the API.
+    /// Returns the same user as a caller of the API.
     pub(super) fn caller(&self) -> Caller {
         Caller {
             user_id: self.user_id.clone(),
@@ -139,12 +140,12 @@ impl ConsoleUser {
         AccountId(self.user_id.clone())
     }
 
-    /// Has whoever keeps their cookie, too, be signed in no more.
+    /// Ends the session, also for a copied cookie.
     pub(super) async fn end_session(&self) -> Result<(), ApiError> {
         self.session.end(&self.app).await
     }
 
-    /// What their pages' forms carry.
+    /// Returns the form token of the user's pages.
     pub(super) fn form_token(&self) -> &str {
         self.session.form_token()
     }
@@ -172,7 +173,7 @@ impl FromRequestParts<App> for ConsoleUser {
         if let Some(context) = parts.extensions.get::<RequestContext>() {
             context.note_user(&caller.user_id);
         }
-        // For who reads the body: its room is shared out by account.
+        // The body reader shares its memory by account.
         parts.extensions.insert(AccountId(caller.user_id.clone()));
         let flash = cookie(&parts.headers, &name(app, FLASH));
         let flash = flash.and_then(|sealed| open_left(sealed, FLASH, session.form_token(), app));
@@ -197,12 +198,12 @@ impl FromRequestParts<App> for ConsoleAdmin {
 }
 
 impl ConsoleUser {
-    /// The same as an administrator.
+    /// Returns the same user as an administrator.
     pub(super) fn administrator(self) -> Result<ConsoleAdmin, ApiError> {
         if !self.is_admin {
             return Err(ApiError::new(
                 ErrorCode::Forbidden,
-                "This is for administrators.",
+                "Only administrators may do this.",
             ));
         }
         let actor = Actor::user(&self.user_id);
@@ -211,14 +212,14 @@ impl ConsoleUser {
 }
 
 impl ConsoleAdmin {
-    /// The same as an administrator of the API.
+    /// Returns the same administrator as a caller of the API.
     pub(super) fn caller(&self) -> AdminCaller {
         AdminCaller {
             actor: self.actor.clone(),
         }
     }
 
-    /// Sends the browser to a page, which says what was done, or why it was not.
+    /// Redirects the browser to a page that shows the success or the error.
     pub(super) fn done<T>(
         &self,
         path: &str,
@@ -251,7 +252,7 @@ impl IntoResponse for NotSignedIn {
     }
 }
 
-/// Has a browser keep a session.
+/// Stores a session's cookie in a browser.
 pub(super) fn keep(response: &mut Response, app: &App, session: &WebSession) {
     let left = session.left(app.clock.now());
     set_cookie(
@@ -263,12 +264,12 @@ pub(super) fn keep(response: &mut Response, app: &App, session: &WebSession) {
     );
 }
 
-/// Has a browser forget its session.
+/// Deletes a browser's session cookie.
 pub(super) fn forget(response: &mut Response, app: &App) {
     set_cookie(response, app, SESSION, "", Duration::ZERO);
 }
 
-/// A path of the console's own, or the one that everything begins at.
+/// Returns a path of the console's own, or else the first page.
 pub(super) fn own_path(path: &str) -> &str {
     let is_own =
         path == "/console" || path.starts_with("/console/") || path.starts_with("/console?");
@@ -281,7 +282,7 @@ pub(super) fn own_path(path: &str) -> &str {
     }
 }
 
-/// The answer where nobody is signed in.
+/// Returns the response for a request without a session.
 fn nobody(parts: &Parts) -> NotSignedIn {
     let path = parts
         .uri
@@ -292,7 +293,7 @@ fn nobody(parts: &Parts) -> NotSignedIn {
     let response = if text(respond::BY_HTMX.as_str()).is_some() {
         respond::leave_by_htmx("/console/sign-in")
     } else if parts.method == Method::GET && is_from_elsewhere {
-        // Behind a link on another site, browsers keep the cookie to themselves: asked anew from here, they do not.
+        // Browsers do not send the cookie with a link from another site, but do with a request from this page.
         match respond::onward(own_path(path)) {
             Ok(response) => response,
             Err(error) => return NotSignedIn::Refused(error),
@@ -311,7 +312,7 @@ fn nobody(parts: &Parts) -> NotSignedIn {
     NotSignedIn::Nobody(Box::new(response))
 }
 
-/// What a session's page has left in a cookie for the next one.
+/// Opens the value that a page of this session left in a cookie.
 fn open_left<T: DeserializeOwned>(
     sealed: &str,
     cookie: &str,
@@ -325,12 +326,13 @@ fn open_left<T: DeserializeOwned>(
     serde_json::from_slice(&plain).ok()
 }
 
-/// Whether browsers reach it over TLS only: everywhere but in development over plain HTTP.
+/// Returns whether browsers reach the console only over TLS: always, except in development over plain HTTP.
 fn is_secure(app: &App) -> bool {
     !app.config.is_dev() || app.tls.is_some()
 }
 
-/// A cookie's whole name. By this prefix, no other host and no plain page of this one can have set it.
+/// Returns a cookie's complete name. Its prefix guarantees that no other host and no plain-HTTP page of this host has
+/// set it.
 fn name(app: &App, name: &str) -> String {
     match is_secure(app) {
         true => format!("__Host-{name}"),
@@ -351,7 +353,7 @@ fn set_cookie(response: &mut Response, app: &App, short: &str, value: &str, live
     }
 }
 
-/// The first cookie of a name.
+/// Returns the first cookie with a name.
 fn cookie<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
     let cookies = headers.get_all(header::COOKIE).into_iter();
     cookies

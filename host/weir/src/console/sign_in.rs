@@ -1,8 +1,9 @@
-//! Signing in and out.
+//! Sign-in and sign-out.
 //!
-//! The web app signs its user in by a form that it posts here with the two tokens it has of them; they can be pasted, too. In
-//! development mode, a button does it. An administrator may sign in by the code of a link that `weir console` has printed: the
-//! script takes it out of the URL's fragment and sends the form, and without a script it can be pasted.
+//! The web app signs its user in with a form that posts the user's two tokens here; users can also paste the tokens.
+//! Development mode has a button instead. An administrator may sign in with the code of a link from `weir console`: the
+//! script takes the code out of the URL's fragment and sends the form; without a script, the administrator can paste
+//! it.
 
 use askama::Template;
 use axum::extract::{Request, State};
@@ -22,9 +23,9 @@ use crate::query::ListQuery;
 #[template(path = "console/sign_in.html")]
 struct SignIn {
     frame: Frame,
-    /// Whether there are buttons for users of development mode.
+    /// Whether the page has buttons for development mode's users.
     is_development: bool,
-    /// Where to go then.
+    /// The page to open after sign-in.
     next: String,
     refused: Refused,
 }
@@ -38,7 +39,7 @@ pub(super) async fn show_sign_in(
     respond::page(http::StatusCode::OK, &page(&app, &next, Refused::default()))
 }
 
-/// `POST /console/sign-in`: by the two tokens of a web user, `identity_token` and `attestation_token`.
+/// `POST /console/sign-in`: signs in with a web user's two tokens, `identity_token` and `attestation_token`.
 pub(super) async fn sign_in(
     State(app): State<App>,
     request: Request,
@@ -49,15 +50,14 @@ pub(super) async fn sign_in(
         fields.text("identity_token"),
         fields.text("attestation_token"),
     );
-    let what =
-        "These tokens are no proof of who you are, or not any more. Ask the web app for new ones.";
+    let what = "These tokens are invalid or expired. Request new ones from the web app.";
     match WebSession::begin(&parts, &app, identity, attestation).await {
         Ok(session) => enter(&app, &parts.headers, &session, next),
         Err(error) => show_refused(&app, next, error, what),
     }
 }
 
-/// `POST /console/sign-in/development`: as the user of development mode, or as its administrator.
+/// `POST /console/sign-in/development`: signs in as development mode's user or administrator.
 pub(super) async fn sign_in_in_development(
     State(app): State<App>,
     request: Request,
@@ -68,7 +68,7 @@ pub(super) async fn sign_in_in_development(
     enter(&app, &parts.headers, &session, fields.text("next"))
 }
 
-/// `POST /console/sign-in/link`: as an administrator, by the code of a link that `weir console` has printed.
+/// `POST /console/sign-in/link`: signs in as an administrator, with the code of a link from `weir console`.
 pub(super) async fn sign_in_by_link(
     State(app): State<App>,
     request: Request,
@@ -76,7 +76,7 @@ pub(super) async fn sign_in_by_link(
     form::require_own_page(request.headers())?;
     let (parts, fields) = read(&app, request).await?;
     let begun = WebSession::begin_by_link(&parts, &app, fields.text("code")).await;
-    let what = "This link is used, expired or none. `weir console` prints another one.";
+    let what = "This link is invalid, used or expired. `weir console` prints a new one.";
     let session = match begun {
         Ok(session) => session,
         Err(error) => return show_refused(&app, fields.text("next"), error, what),
@@ -95,7 +95,7 @@ pub(super) async fn sign_out(
     Ok(response)
 }
 
-/// Shows the page again with what is wrong, if the proof is what was refused.
+/// Shows the page again with the reason if weir rejected the credentials.
 fn show_refused(app: &App, next: &str, error: ApiError, what: &str) -> Result<Response, ApiError> {
     if error.status() != http::StatusCode::UNAUTHORIZED {
         return Err(error);
@@ -114,8 +114,8 @@ fn page(app: &App, next: &str, refused: Refused) -> SignIn {
     }
 }
 
-/// A form that no session is behind yet: it may come from our own page or from the web app's, lest another site signs its
-/// visitors in as somebody else.
+/// Reads a form without a session. It may come from our own page or from the web app's page; otherwise another site
+/// could sign its visitors in as another user.
 async fn read(app: &App, request: Request) -> Result<(Parts, Fields), ApiError> {
     if !form::may_sign_in(app, request.headers()) {
         form::require_own_page(request.headers())?;
@@ -134,7 +134,7 @@ fn enter(
     let next = session::own_path(next);
     let mut response = match form::require_own_page(headers) {
         Ok(()) => respond::see_other(next),
-        // From the web app's page, a redirect would come without the cookie.
+        // After a redirect from the web app's page, browsers would not send the cookie.
         Err(_) => respond::onward(next)?,
     };
     session::keep(&mut response, app, session);

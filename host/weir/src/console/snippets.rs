@@ -1,16 +1,16 @@
-//! What a key is used with, ready to be pasted.
+//! Examples that use a key in programs and libraries, ready to paste.
 
 use crate::app::App;
 
-/// A program or a library, and what it needs.
+/// A program or a library, and its configuration.
 pub(super) struct Snippet {
-    /// Like no other's on the page.
+    /// Unique on the page.
     pub(super) id: &'static str,
     pub(super) title: &'static str,
     pub(super) text: String,
 }
 
-/// The address of this gateway, as the browser has it.
+/// Returns the address of this gateway, as the browser knows it.
 pub(super) fn base(app: &App, host: Option<&str>) -> String {
     let scheme = match app.config.is_dev() && app.tls.is_none() {
         true => "http",
@@ -19,7 +19,7 @@ pub(super) fn base(app: &App, host: Option<&str>) -> String {
     format!("{scheme}://{}", host.unwrap_or("localhost"))
 }
 
-/// All of them, for a gateway's address, a key and a model.
+/// Returns all snippets for a gateway's address, a key and a model.
 pub(super) fn of(base: &str, key: &str, model: &str) -> Vec<Snippet> {
     let snippet = |id, title, text: String| Snippet { id, title, text };
     vec![

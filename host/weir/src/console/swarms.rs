@@ -1,4 +1,4 @@
-//! Swarms: those that there are, a new one from a template, and what happens in one.
+//! Swarms: the list, a new swarm from a template, and the progress of one.
 
 use std::borrow::Borrow;
 
@@ -42,7 +42,7 @@ struct Swarms {
     now: Millis,
 }
 
-/// A swarm as it is asked for, in the form's own words.
+/// The form for a new swarm, with the user's own input.
 #[derive(Default)]
 struct NewSwarmForm {
     template: String,
@@ -64,7 +64,7 @@ struct SwarmState {
     swarm: Swarm,
 }
 
-/// A swarm, with all its agents as far as they are.
+/// A swarm and the progress of its agents.
 struct Swarm {
     record: Record,
     asked_at: When,
@@ -74,15 +74,15 @@ struct Swarm {
     agents: Vec<Agent>,
 }
 
-/// An agent of it.
+/// An agent of a swarm.
 struct Agent {
     name: String,
     model: String,
-    /// What is said of how far it is, and how that looks.
+    /// The agent's progress in words, and its style.
     state: &'static str,
     look: &'static str,
     result: Option<AgentResult>,
-    /// The calls of its tools so far.
+    /// The agent's tool calls so far.
     calls: Vec<CallRecord>,
 }
 
@@ -105,7 +105,7 @@ pub(super) async fn show_swarms(
     user.show(&page)
 }
 
-/// `POST /console/swarms`: starts one from a template.
+/// `POST /console/swarms`: starts a swarm from a template.
 pub(super) async fn start_swarm(
     State(app): State<App>,
     ConsoleForm { user, fields }: ConsoleForm,
@@ -113,7 +113,7 @@ pub(super) async fn start_swarm(
     match start(&app, &user, &fields).await {
         Ok(run) => {
             let path = format!("/console/swarms/{}", run.id);
-            Ok(user.go(&path, Flash::good("The swarm is started.")))
+            Ok(user.go(&path, Flash::good("The swarm has started.")))
         }
         Err(error) if error.status().is_client_error() => {
             let asked = NewSwarmForm {
@@ -146,7 +146,7 @@ async fn start(app: &App, user: &ConsoleUser, fields: &Fields) -> Result<Run, Ap
         body["context"] = context.into();
     }
     if let Some(budget) = fields.filled("max_total_credits") {
-        let what = "It is a number of credits.";
+        let what = "Enter a number of credits.";
         let budget: f64 = budget
             .parse()
             .map_err(|_| ApiError::invalid_request("max_total_credits", what))?;
@@ -175,7 +175,7 @@ pub(super) async fn show_swarm(
     user.show(&SwarmPage { frame, swarm })
 }
 
-/// `GET /console/swarms/{execution_id}/state`: the part of the page that changes.
+/// `GET /console/swarms/{execution_id}/state`: returns the part of the page that changes.
 pub(super) async fn show_swarm_state(
     State(app): State<App>,
     user: ConsoleUser,
@@ -185,7 +185,7 @@ pub(super) async fn show_swarm_state(
     respond::page(http::StatusCode::OK, &SwarmState { swarm })
 }
 
-/// `GET /console/swarms/{execution_id}/events`: what happens in it, for the page's script.
+/// `GET /console/swarms/{execution_id}/events`: streams the swarm's events to the page's script.
 pub(super) async fn follow_swarm(
     State(app): State<App>,
     user: ConsoleUser,
@@ -226,7 +226,7 @@ async fn find(app: &App, user: &ConsoleUser, id: &str) -> Result<Swarm, ApiError
                 is_next = false;
                 ("running", "strong")
             }
-            None if run.status.is_over() => ("not begun", ""),
+            None if run.status.is_over() => ("not started", ""),
             None => ("waiting", ""),
         };
         let calls = match &result {
@@ -279,7 +279,7 @@ async fn page(
     })
 }
 
-/// How a status looks.
+/// Returns a status's style.
 fn look(status: impl Borrow<Status>) -> &'static str {
     match status.borrow() {
         Status::Completed => "good",

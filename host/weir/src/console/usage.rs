@@ -1,4 +1,4 @@
-//! What was used from one day to another: by day, by model, by key.
+//! Usage between two days: by day, by model and by key.
 
 use askama::Template;
 use axum::extract::State;
@@ -31,7 +31,7 @@ struct Report {
     tables: [Table; 3],
 }
 
-/// What was used, told apart.
+/// Usage, grouped by one dimension.
 struct Table {
     title: &'static str,
     heading: &'static str,
@@ -115,9 +115,9 @@ fn table(title: &'static str, heading: &'static str, report: UsageReport) -> Tab
                 ..
             } => match (name, prefix) {
                 (Some(name), Some(prefix)) => (name.clone(), format!("{prefix}…")),
-                _ if *source == "web" => ("In person".to_owned(), String::new()),
+                _ if *source == "web" => ("Signed in".to_owned(), String::new()),
                 _ if *source == "agent" => ("Swarms and services".to_owned(), String::new()),
-                _ => ("A key that is gone".to_owned(), String::new()),
+                _ => ("A deleted key".to_owned(), String::new()),
             },
             UsageLabel::Model { model } => (model.clone(), String::new()),
             UsageLabel::Day { date } => (date.clone(), String::new()),

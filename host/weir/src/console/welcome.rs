@@ -1,4 +1,4 @@
-//! `/`: what weir is, for whoever opens it in a browser.
+//! `/`: an introduction to weir for visitors with a browser.
 
 use askama::Template;
 use axum::response::Response;
@@ -20,7 +20,7 @@ pub(super) async fn show_welcome() -> Result<Response, ApiError> {
     respond::page(StatusCode::OK, &Welcome { frame })
 }
 
-/// `GET /console/{*path}`: what is no page.
+/// `GET /console/{*path}`: returns 404 for unknown pages.
 pub(super) async fn show_nothing() -> ApiError {
-    ApiError::new(ErrorCode::NotFound, "There is no page at this address.")
+    ApiError::new(ErrorCode::NotFound, "No page exists at this address.")
 }

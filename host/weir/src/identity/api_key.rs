@@ -1,6 +1,6 @@
 //! API keys: `inf_` and then URL-safe base64 of an 8-byte id, 32 random bytes and a CRC-32.
 //!
-//! The checksum refuses typos before any look-up; it is no secret. The id finds the key's record, whose
+//! The checksum rejects typos before any look-up; it is not a secret. The id locates the key's record, whose
 //! HMAC-SHA256 under the pepper must match.
 
 use std::fmt;
@@ -14,7 +14,7 @@ use super::pepper::{Pepper, Peppers};
 use weir_storage::clock::Millis;
 use weir_storage::secrets::{Key, random_bytes};
 
-/// Days that a key works.
+/// The lifetime of a key, in days.
 pub const LIFETIME_DAYS: i64 = 90;
 
 pub(super) const PREFIX: &str = "inf_";
@@ -23,19 +23,19 @@ const SECRET_BYTES: usize = 32;
 const CHECKED_BYTES: usize = ID_BYTES + SECRET_BYTES;
 const ALL_BYTES: usize = CHECKED_BYTES + 4;
 
-/// A key as clients send it. Prints masked.
+/// A key as clients send it. Its debug output is masked.
 pub struct RawKey {
     text: String,
     id: String,
 }
 
 impl RawKey {
-    /// Makes a new key.
+    /// Generates a key.
     pub fn generate() -> Self {
         Self::from_bytes(&random_bytes::<CHECKED_BYTES>())
     }
 
-    /// The one key that is made of a secret: always the same.
+    /// Derives a key from a secret: always the same key.
     pub fn derived(secret: &Key) -> Self {
         let half = |label: &[u8]| -> [u8; 32] { secret.mac(label).finalize().into_bytes().into() };
         let (id, key) = (half(b"weir api key id\0"), half(b"weir api key secret\0"));
@@ -45,27 +45,27 @@ impl RawKey {
         Self::from_bytes(&bytes)
     }
 
-    /// Reads a key; `None` if it is none, or mistyped.
+    /// Parses a key; `None` if the text is not a valid key.
     pub fn parse(text: &str) -> Option<Self> {
         let bytes = URL_SAFE_NO_PAD.decode(text.strip_prefix(PREFIX)?).ok()?;
         let (checked, checksum) = bytes.split_at_checked(CHECKED_BYTES)?;
         let key = Self::from_bytes(checked.try_into().ok()?);
-        // Compared as text, so that no two spellings are one key.
+        // The comparison of texts rejects other spellings of the same key.
         (checksum == crc32fast::hash(checked).to_be_bytes() && key.text == text).then_some(key)
     }
 
-    /// What finds the key's record: `key_` and 16 hexadecimal digits.
+    /// The key's id, `key_` and 16 hexadecimal digits, which locates its record.
     pub fn id(&self) -> &str {
         &self.id
     }
 
-    /// Whether a text could be a key's id.
+    /// Whether a text has the form of a key's id.
     pub fn is_id(text: &str) -> bool {
         let digits = text.strip_prefix("key_").unwrap_or_default();
         digits.len() == 2 * ID_BYTES && digits.bytes().all(|byte| byte.is_ascii_hexdigit())
     }
 
-    /// The key itself, to be shown once.
+    /// The key itself, shown once.
     pub fn expose(&self) -> &str {
         &self.text
     }
@@ -75,7 +75,7 @@ impl RawKey {
         &self.text[..PREFIX.len() + 6]
     }
 
-    /// The HMAC under a pepper, which is all that is stored.
+    /// The HMAC under a pepper; weir stores nothing else of the key.
     pub fn hash(&self, pepper: &Key) -> [u8; 32] {
         self.mac(pepper).finalize().into_bytes().into()
     }
@@ -106,52 +106,52 @@ impl fmt::Debug for RawKey {
     }
 }
 
-/// A key as the database keeps it.
+/// A key's record in the database.
 #[derive(Debug, Clone)]
 pub struct StoredKey {
     /// The user's id.
     pub user_id: String,
     /// The user's plan.
     pub plan: String,
-    /// Its HMAC.
+    /// The key's HMAC.
     pub hash: Vec<u8>,
-    /// The pepper it was made under.
+    /// The version of the HMAC's pepper.
     pub pepper_version: i64,
-    /// From when on it no longer works.
+    /// The expiry.
     pub expires_at: Millis,
-    /// The time of its revocation.
+    /// The time of revocation.
     pub disabled_at: Option<Millis>,
-    /// Since when its user is disabled.
+    /// The time at which the user was disabled.
     pub user_disabled_at: Option<Millis>,
-    /// The models that it may use; all if empty.
+    /// The models that the key may use; all if empty.
     pub models: Vec<String>,
 }
 
-/// What a presented key is, beside the stored one of its id.
+/// The result of checking a presented key against the record with its id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum KeyVerdict {
-    /// The key itself, and good.
+    /// A valid key.
     Good,
-    /// The key itself, which has expired or was revoked.
+    /// A genuine key that expired or was revoked.
     Ended,
-    /// The key itself, of a user who is disabled.
+    /// A genuine key of a disabled user.
     UserDisabled,
-    /// Another one.
+    /// A key with a wrong secret.
     Forged,
 }
 
 impl StoredKey {
-    /// Whether the key works for its user.
+    /// Whether the key is active and its user enabled.
     pub fn works(&self, now: Millis) -> bool {
         !self.has_ended(now) && self.user_disabled_at.is_none()
     }
 
-    /// Whether the key was revoked or has expired.
+    /// Whether the key expired or was revoked.
     pub fn has_ended(&self, now: Millis) -> bool {
         self.disabled_at.is_some() || now >= self.expires_at
     }
 
-    /// What a presented key is. Takes the same time whatever part of a forged one differs.
+    /// Checks a presented key. The duration does not depend on the position of a difference.
     pub fn judge(&self, key: &RawKey, peppers: &Peppers, now: Millis) -> KeyVerdict {
         let pepper = peppers.of_version(self.pepper_version);
         let is_same = |pepper: &Pepper| key.mac(&pepper.key).verify_slice(&self.hash).is_ok();

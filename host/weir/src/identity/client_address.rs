@@ -1,9 +1,9 @@
-//! Which address a request came from, behind proxies that are trusted to say so.
+//! The client's address of a request, behind trusted proxies.
 //!
-//! `X-Forwarded-For` is read from the right: each trusted proxy vouches for the hop before it, and the
-//! first hop that is not a trusted proxy is the client. What stands to its left the client wrote itself.
+//! weir reads `X-Forwarded-For` from the right: each trusted proxy vouches for the hop before it, and the first hop
+//! that is not a trusted proxy is the client. Entries to its left are untrusted, because the client wrote them.
 //!
-//! **Invariant:** a peer that is not a trusted proxy is the client, whatever its headers say.
+//! **Invariant:** a peer that is not a trusted proxy is the client, regardless of its headers.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv6Addr};
@@ -11,12 +11,12 @@ use std::net::{IpAddr, Ipv6Addr};
 use http::HeaderMap;
 use ipnet::IpNet;
 
-/// What limits count by: an IPv4 address, or the /64 that an IPv6 client has to itself.
+/// The unit of limits by address: an IPv4 address, or the /64 network of an IPv6 client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct ClientAddress(IpAddr);
 
 impl ClientAddress {
-    /// The address that a request came from.
+    /// Returns the client's address of a request.
     pub fn of(peer: IpAddr, headers: &HeaderMap, trusted_proxies: &[IpNet]) -> Self {
         let trusted = |ip: IpAddr| trusted_proxies.iter().any(|net| net.contains(&ip));
         let peer = peer.to_canonical();
@@ -26,9 +26,9 @@ impl ClientAddress {
         let mut client = peer;
         let lines: Vec<_> = headers.get_all("x-forwarded-for").iter().collect();
         for line in lines.iter().rev() {
-            // Bytes, since what stands on the left may be anything.
+            // The header is read as bytes, since its left part may hold anything.
             for hop in line.as_bytes().rsplit(|&byte| byte == b',') {
-                // What is no address ends the chain: whoever wrote it is the last who is known.
+                // An invalid address ends the chain: the proxy that wrote it is the last known hop.
                 let hop = str::from_utf8(hop)
                     .ok()
                     .and_then(|hop| parse_hop(hop.trim()));
@@ -44,7 +44,7 @@ impl ClientAddress {
         Self::new(client)
     }
 
-    /// The client's, by any address that it has: e.g. one that an operator names.
+    /// Returns the client with this address, e.g. from an operator's command.
     pub fn new(ip: IpAddr) -> Self {
         Self(match ip.to_canonical() {
             IpAddr::V6(ip) => {
@@ -55,9 +55,9 @@ impl ClientAddress {
         })
     }
 
-    /// Whether it is this machine itself.
+    /// Whether the client is this machine.
     pub fn is_loopback(&self) -> bool {
-        // Of an IPv6 address, only the network is left.
+        // For IPv6, only the network is stored.
         match self.0 {
             IpAddr::V4(ip) => ip.is_loopback(),
             IpAddr::V6(ip) => ip.is_unspecified(),
@@ -71,7 +71,7 @@ impl fmt::Display for ClientAddress {
     }
 }
 
-/// An address as proxies write it: bare, with a port, or in brackets.
+/// Parses an address as proxies write it: bare, with a port, or in brackets.
 fn parse_hop(hop: &str) -> Option<IpAddr> {
     if let Ok(ip) = hop.parse::<IpAddr>() {
         return Some(ip.to_canonical());

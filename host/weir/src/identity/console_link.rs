@@ -1,12 +1,12 @@
-//! One-time links to the console, for administrators whom no issuer signs in.
+//! One-time links to the console, for administrators without an issuer.
 //!
-//! `weir console` asks for a link at the admin socket. The link holds a code of 32 random bytes, in the fragment of its URL, which
-//! browsers do not send and proxies do not log. The page behind it posts the code, and the code begins an administrator's
-//! session. Stores keep the SHA-256 of the code, so that any node behind shared stores redeems the link and nobody can read it
-//! there.
+//! `weir console` requests a link at the admin socket. The link holds a code of 32 random bytes, in the fragment of its
+//! URL, which browsers do not send and proxies do not log. The page behind it posts the code, and the code begins an
+//! administrator's session. Stores hold only the SHA-256 of the code, so that any node with shared stores can redeem
+//! the link, and no reader of a store can.
 //!
-//! **Invariant:** a code begins one session, within [`LIFETIME`], on whatever node.
-//! **Invariant:** a code is written to no log, no audit event and no store.
+//! **Invariant:** a code begins one session, within [`LIFETIME`], on any node. **Invariant:** no log, audit event or
+//! store holds a code.
 
 use std::time::Duration;
 
@@ -23,16 +23,16 @@ use weir_storage::expiring::ExpiringValues;
 use weir_storage::ids::Hex;
 use weir_storage::secrets::{Secret, random_bytes};
 
-/// How long a link can be used.
+/// The lifetime of a link.
 pub const LIFETIME: Duration = Duration::from_secs(10 * 60);
 
-/// What stands in the place of a code that was used.
+/// The entry of a used code.
 const USED: &[u8] = b"";
 
-/// The issuer, in the records of users, of administrators who sign in by a link. No token names it.
+/// The issuer of administrators who sign in by a link, in the records of users. No token has this issuer.
 pub(super) const ISSUER: &str = "urn:weir:admin-socket";
 
-/// Makes a code for whoever is at the admin socket. Returns it with the time at which it expires.
+/// Creates a code for an administrator at the admin socket. Returns the code with its expiry.
 pub async fn create(app: &App, by: &Actor) -> Result<(Secret, Millis), ApiError> {
     let code = URL_SAFE_NO_PAD.encode(random_bytes::<32>());
     let now = app.clock.now();
@@ -40,14 +40,14 @@ pub async fn create(app: &App, by: &Actor) -> Result<(Secret, Millis), ApiError>
     let (links, name, by_whom) = (links(app), name(&code), by.as_str().as_bytes());
     let kept = links.replace(&name, None, by_whom, expires_at, now);
     if !kept.await.map_err(sessions_failed)? {
-        // Another code has the same digest.
+        // Two codes with the same digest: practically impossible.
         return Err(ApiError::internal());
     }
     app.audit.record_by(by, AuditEvent::ConsoleLinkCreated);
     Ok((Secret::new(code), expires_at))
 }
 
-/// Uses a code up. Returns who made it; `None` if it is unknown, used or expired.
+/// Redeems a code. Returns its creator; `None` if the code is unknown, used or expired.
 pub(super) async fn redeem(app: &App, code: &str) -> Result<Option<Actor>, ApiError> {
     let (links, name, now) = (links(app), name(code), app.clock.now());
     let Some(found) = links.find(&name, now).await.map_err(sessions_failed)? else {
@@ -58,7 +58,7 @@ pub(super) async fn redeem(app: &App, code: &str) -> Result<Option<Actor>, ApiEr
     let Some(uid) = uid else {
         return Ok(None);
     };
-    // Of two who found it, one puts this in its place.
+    // Only one of two concurrent requests can replace the entry.
     let until = expiry(now);
     let used = links.replace(&name, Some(found.version), USED, until, now);
     let is_first = used.await.map_err(sessions_failed)?;

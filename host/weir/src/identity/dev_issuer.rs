@@ -1,10 +1,9 @@
-//! Development mode's own issuer, so that web and service requests work without an account anywhere.
+//! Development mode's own issuer, so that web and service requests need no external account.
 //!
-//! Its key lies in the data folder and its tokens are minted by the command line only; verifiers get the
-//! public key directly.
+//! The data folder holds its key, and only the command line issues its tokens; verifiers get the public key directly.
 //!
-//! **Invariant:** outside development mode there is no such issuer, its names can be configured for no
-//! other, and its tokens are worth nothing.
+//! **Invariant:** outside development mode, this issuer does not exist, no other issuer can have its names, and its
+//! tokens are invalid.
 
 use std::path::Path;
 
@@ -20,13 +19,13 @@ use super::settings::{Algorithm, DEV_ISSUER_PREFIX, IssuerSettings};
 use weir_storage::clock::Millis;
 use weir_storage::secrets::{Key, Secret};
 
-/// Seconds that its tokens are good.
+/// The lifetime of its tokens, in seconds.
 pub const LIFETIME_SECONDS: i64 = 3_600;
 
-/// The service that its service tokens name unless told otherwise.
+/// The default service of its service tokens.
 pub const SERVICE_EMAIL: &str = "service@weir.invalid";
 
-/// Whom a local token is for, and thereby which kind it is.
+/// The audience of a local token, which determines its kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DevAudience {
     /// A web user's identity token.
@@ -57,16 +56,16 @@ pub struct DevIssuer {
 }
 
 impl DevIssuer {
-    /// The issuer whose key is in a data folder, where it is made on first use. For development mode only: callers
-    /// that have a configuration ask [`Config::dev_issuer`](crate::config::Config::dev_issuer).
+    /// Returns the issuer with the key in a data folder; the key is created on first use. Development mode only:
+    /// callers with a configuration use [`Config::dev_issuer`](crate::config::Config::dev_issuer).
     pub fn open(data_dir: &Path) -> anyhow::Result<Self> {
         let key = Key::load_or_create(&data_dir.join("keys/dev-issuer"))?;
         Self::with_key(&key)
     }
 
-    /// The issuer with this key.
+    /// Returns the issuer with this key.
     pub fn with_key(key: &Key) -> anyhow::Result<Self> {
-        // The library wants PKCS #8; of an Ed25519 key, that is this and the key (RFC 8410 §7).
+        // The library needs PKCS #8: for Ed25519, this prefix and the key (RFC 8410 §7).
         const PKCS8: [u8; 16] = [
             0x30, 0x2e, 0x02, 0x01, 0x00, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x04, 0x22,
             0x04, 0x20,
@@ -83,7 +82,7 @@ impl DevIssuer {
         }
     }
 
-    /// Its public key.
+    /// The issuer's public key.
     pub fn keys(&self) -> anyhow::Result<KeySet> {
         let jwk = json!({
             "kty": "OKP", "crv": "Ed25519", "alg": "EdDSA", "use": "sig",
@@ -94,7 +93,7 @@ impl DevIssuer {
             .map_err(|problem| anyhow!("the local issuer's key {problem}"))
     }
 
-    /// The issuer, audience and algorithms of its tokens for an audience.
+    /// Returns the issuer, audience and algorithms of its tokens for an audience.
     pub fn settings(audience: DevAudience) -> IssuerSettings {
         let (issuer, audience) = match audience {
             DevAudience::Identity => ("identity", "app"),
@@ -110,7 +109,7 @@ impl DevIssuer {
         }
     }
 
-    /// The two tokens that a web user of this name presents.
+    /// Issues the two tokens of a web user with this name.
     pub fn web_tokens(&self, user: &str, now: Millis) -> anyhow::Result<WebTokens> {
         let identity = json!({ "sub": user });
         let attestation = json!({ "sub": "urn:weir:dev:web-app" });
@@ -120,7 +119,7 @@ impl DevIssuer {
         })
     }
 
-    /// The token that a service of this address presents.
+    /// Issues the token of a service with this e-mail address.
     pub fn service_token(
         &self,
         audience: DevAudience,

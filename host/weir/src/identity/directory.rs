@@ -1,7 +1,7 @@
-//! Users and keys as operators look for them.
+//! Lists of users and keys for operators.
 //!
-//! Lists are in the order of an index, and go on after the last item of the part before: whatever has come or gone since,
-//! nothing is shown twice or skipped that was there all along.
+//! Lists are in index order, and each page starts after the last item of the previous page: concurrent changes cause
+//! neither duplicates nor gaps.
 
 use std::collections::BTreeMap;
 
@@ -18,57 +18,57 @@ use super::store::{KeyItem, read_item};
 pub struct UserRecord {
     /// The user's id.
     pub id: String,
-    /// The issuer whose tokens name the user, and what they call them: not of those who have API keys only.
+    /// The token issuer of the user; `None` for users with API keys only.
     pub issuer: Option<String>,
-    /// See `issuer`.
+    /// The issuer's name for the user; see `issuer`.
     pub subject: Option<String>,
     /// The plan's name.
     pub plan: String,
-    /// Since when it is an administrator, if it is one.
+    /// The start of the admin role; `None` for other users.
     pub admin_since: Option<Millis>,
-    /// Since when it is disabled, if it is.
+    /// The time at which the user was disabled; `None` if enabled.
     pub disabled_at: Option<Millis>,
-    /// When it was first seen.
+    /// The time of the user's first request or creation.
     pub created_at: Millis,
 }
 
-/// Which users; where a field is `None`, all.
+/// A filter of users; `None` in a field matches all.
 #[derive(Debug, Clone, Default)]
 pub struct UserFilter {
-    /// What an issuer calls them.
+    /// The issuer's name for the user.
     pub subject: Option<String>,
     /// The plan's name.
     pub plan: Option<String>,
-    /// Whether they are administrators.
+    /// Whether the user is an administrator.
     pub admin: Option<bool>,
-    /// Whether they are disabled.
+    /// Whether the user is disabled.
     pub disabled: Option<bool>,
-    /// Those after the one of this id.
+    /// The last user of the previous page.
     pub after: Option<String>,
 }
 
-/// Which keys; where a field is `None`, all.
+/// A filter of keys; `None` in a field matches all.
 #[derive(Debug, Clone, Default)]
 pub struct KeyFilter {
-    /// The user whose they are.
+    /// The owner's id.
     pub user_id: Option<String>,
-    /// Whether they work yet.
+    /// Whether the key is active.
     pub active: Option<bool>,
-    /// Those after the one of this id.
+    /// The last key of the previous page.
     pub after: Option<String>,
 }
 
 const USER: &str =
     "SELECT id, issuer, subject, plan, admin_since, disabled_at, created_at FROM users";
 
-/// The users that fit, by id, so many at most.
+/// Returns the matching users by id, up to a limit.
 pub async fn list_users(
     database: &Database,
     filter: &UserFilter,
     limit: u32,
 ) -> sqlx::Result<Vec<UserRecord>> {
     let mut snapshot = database.snapshot().await?;
-    // A condition that may be for nothing has no index. The parameters are there in any case.
+    // PostgreSQL uses no index for a condition with an optional parameter. The parameters are bound in any case.
     let sql = format!(
         "{USER} WHERE id > $1 AND {} AND {} AND {} AND {} ORDER BY id LIMIT $4",
         match filter.subject {
@@ -100,7 +100,7 @@ pub async fn list_users(
     rows.iter().map(read_user).collect()
 }
 
-/// The user of an id.
+/// Returns the user with an id.
 pub async fn find_user(database: &Database, user_id: &str) -> sqlx::Result<Option<UserRecord>> {
     let sql = format!("{USER} WHERE id = $1");
     let row = sqlx::query(sqlx::AssertSqlSafe(sql))
@@ -123,7 +123,7 @@ fn read_user(row: &AnyRow) -> sqlx::Result<UserRecord> {
     })
 }
 
-/// The keys that fit and their users' ids, by user and then by age, so many at most.
+/// Returns the matching keys with their users' ids, by user and then by age, up to a limit.
 pub async fn list_keys(
     database: &Database,
     filter: &KeyFilter,
@@ -131,7 +131,7 @@ pub async fn list_keys(
     now: Millis,
 ) -> sqlx::Result<Vec<(String, KeyItem)>> {
     let mut snapshot = database.snapshot().await?;
-    // PostgreSQL has an index for a comparison with values, and none for one with a query.
+    // PostgreSQL uses the index for a comparison with values, but not with a subquery.
     let place = match filter.after.as_deref() {
         None => (String::new(), 0_i64, String::new()),
         Some(after) => {
@@ -143,7 +143,7 @@ pub async fn list_keys(
             }
         }
     };
-    // A condition that may be for nothing has no index either. The parameters are there in any case.
+    // PostgreSQL uses no index for a condition with an optional parameter. The parameters are bound in any case.
     let sql = format!(
         "SELECT id, user_id, name, prefix, created_at, last_used_at, expires_at, disabled_at, models, \
          (SELECT budgets FROM accounts WHERE accounts.id = api_keys.user_id) AS budgets FROM api_keys \
@@ -173,7 +173,7 @@ pub async fn list_keys(
         .collect()
 }
 
-/// The user whose key it is.
+/// Returns the owner of a key.
 pub async fn find_owner(database: &Database, key_id: &str) -> sqlx::Result<Option<String>> {
     sqlx::query_scalar("SELECT user_id FROM api_keys WHERE id = $1")
         .bind(key_id)
@@ -181,7 +181,7 @@ pub async fn find_owner(database: &Database, key_id: &str) -> sqlx::Result<Optio
         .await
 }
 
-/// What a key is known by.
+/// The display data of a key.
 #[derive(Debug, Clone)]
 pub struct KeyName {
     /// The key's id.
@@ -192,7 +192,7 @@ pub struct KeyName {
     pub prefix: String,
 }
 
-/// A user's keys, or everybody's, by the hashes that charges name them by.
+/// Returns the keys of a user, or of all users, by the hashes that charges name.
 pub async fn name_keys(
     database: &Database,
     user_id: Option<&str>,
@@ -223,7 +223,7 @@ pub async fn name_keys(
         .collect()
 }
 
-/// The hashes that charges name a user's key by; none if they have no such key.
+/// Returns the hashes that charges name for a user's key; empty if the user has no such key.
 pub async fn find_hashes(
     database: &Database,
     user_id: &str,

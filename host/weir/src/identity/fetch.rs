@@ -1,7 +1,7 @@
-//! What identity fetches from issuers: small documents, within bounds of size and time.
+//! Requests to issuers for small documents, with limits of size and time.
 //!
-//! The [client](weir_outgoing) follows no redirect and knows no proxy, so that a document comes from the address
-//! that the configuration names or from nowhere.
+//! The [client](weir_outgoing) follows no redirect and uses no proxy, so that every document comes from the configured
+//! address.
 
 use std::time::Duration;
 
@@ -11,32 +11,32 @@ use url::{Host, Url};
 
 use weir_outgoing::{self as outgoing, Client};
 
-/// How long one document may take, from the connection to its last byte.
+/// The timeout of one document, from the connection to its last byte.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
 const MAX_BYTES: usize = 256 << 10;
 
-/// Why there is no document. Holds nothing of what was sent.
+/// The reasons for a missing document. Errors hold nothing of the request.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum FetchError {
-    /// No connection, or one that broke off.
+    /// No connection, or an interrupted one.
     #[error("cannot be reached: {0}")]
     Unreachable(String),
-    /// An answer that was not complete in time.
+    /// An incomplete response at the timeout.
     #[error("took longer than {} s", TIMEOUT.as_secs())]
     TimedOut,
-    /// An answer of another status than 200.
+    /// A response with another status than 200.
     #[error("answered {0}")]
     Status(StatusCode),
-    /// An answer of more bytes than are read.
+    /// A response above the size limit.
     #[error("answered with more than {MAX_BYTES} bytes")]
     TooLarge,
-    /// An answer that is not what it should be.
+    /// An invalid response.
     #[error("answered with something that {0}")]
     Malformed(&'static str),
 }
 
-/// Sends a request, and returns the head and the body of an answer of status 200.
+/// Sends a request. Returns the headers and the body of a response with status 200.
 pub(super) async fn fetch(request: RequestBuilder) -> Result<(HeaderMap, Vec<u8>), FetchError> {
     let exchange = async {
         let mut response = request
@@ -50,7 +50,7 @@ pub(super) async fn fetch(request: RequestBuilder) -> Result<(HeaderMap, Vec<u8>
         while let Some(piece) = response
             .chunk()
             .await
-            .map_err(|_| FetchError::Unreachable("the answer broke off".into()))?
+            .map_err(|_| FetchError::Unreachable("the response broke off".into()))?
         {
             if body.len() + piece.len() > MAX_BYTES {
                 return Err(FetchError::TooLarge);
@@ -69,10 +69,9 @@ pub(super) async fn get(http: &Client, url: &Url) -> Result<(HeaderMap, Vec<u8>)
     fetch(http.get(url.clone())).await
 }
 
-/// Reads the address of an issuer's document; the error says what is wrong with it.
+/// Parses the address of an issuer's document; the error names the problem.
 ///
-/// Only to this machine may the way be unencrypted: whoever can change the keys on their way can be
-/// anybody.
+/// Plain HTTP is allowed only to this machine: an attacker who can change keys in transit can impersonate any user.
 pub(super) fn parse_url(text: &str) -> Result<Url, &'static str> {
     let url = Url::parse(text).map_err(|_| "is not a URL")?;
     if !url.username().is_empty() || url.password().is_some() {

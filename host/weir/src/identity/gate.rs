@@ -1,13 +1,12 @@
-//! The gate before what a web app does in its user's name with what is secret or costs: each stage refuses for itself, in
-//! this order.
+//! The gate of a web app's endpoints that use secrets or cost money. Each stage can refuse a request, in this order.
 //!
-//! | Stage | Refusal |
+//! | Stage | Error |
 //! |---|---|
-//! | where the page is from | 403 `ORIGIN_NOT_ALLOWED` |
-//! | how much it sends | 413 `PAYLOAD_TOO_LARGE` |
-//! | that the web app itself asks | 401 `ATTESTATION_INVALID` |
-//! | how often its address has asked, and failed | 429 `RATE_LIMITED`, `LOCKED_OUT` |
-//! | who its user is | 401 `UNAUTHENTICATED`, 403 `USER_DISABLED`, and 429 `RATE_LIMITED` for the user |
+//! | origin of the page | 403 `ORIGIN_NOT_ALLOWED` |
+//! | size of the body | 413 `PAYLOAD_TOO_LARGE` |
+//! | attestation of the web app | 401 `ATTESTATION_INVALID` |
+//! | rate and lockout of the address | 429 `RATE_LIMITED`, `LOCKED_OUT` |
+//! | identity of the user | 401 `UNAUTHENTICATED`, 403 `USER_DISABLED`, and 429 `RATE_LIMITED` for the user |
 
 use axum::extract::{FromRequest, Request};
 use http::{HeaderMap, header};
@@ -21,14 +20,14 @@ use crate::cors;
 use crate::request::JsonBody;
 use weir_storage::cache::Identify;
 
-/// Bytes of the longest body.
+/// The maximum bytes of a body.
 const MAX_BYTES: usize = 16 << 10;
 
-/// A web user who has come through the gate, and what they send.
+/// A web user who passed the gate, with their request body.
 pub struct Gated {
     /// The user's id.
     pub user_id: String,
-    /// The body, of JSON.
+    /// The JSON body.
     pub body: JsonBody,
 }
 
@@ -39,7 +38,7 @@ impl FromRequest<App> for Gated {
         check_origin(app, request.headers())?;
         let (parts, body) = request.into_parts();
         let body = Request::from_parts(parts.clone(), body);
-        let body = JsonBody::read(body, app, MAX_BYTES).await?;
+        let body = JsonBody::read(body, &app.bodies, MAX_BYTES).await?;
         let identification = Identification { parts: &parts, app };
         identification.attest().await?;
         identification.admit_address().await?;
@@ -63,7 +62,8 @@ impl FromRequest<App> for Gated {
     }
 }
 
-/// Lets pages of listed origins in; in development mode also who is no page, such as a command.
+/// Accepts pages of configured origins. In development mode, it also accepts requests without an origin, such as a
+/// command's.
 fn check_origin(app: &App, headers: &HeaderMap) -> Result<(), ApiError> {
     let is_page = headers.contains_key(header::ORIGIN);
     let is_listed = cors::listed_origin(&app.config.cors_origins, headers).is_some();
@@ -72,12 +72,12 @@ fn check_origin(app: &App, headers: &HeaderMap) -> Result<(), ApiError> {
     }
     Err(ApiError::new(
         ErrorCode::OriginNotAllowed,
-        "This is for the web app's own pages: the Origin header must be one of `cors_origins`.",
+        "This endpoint is for the web app's own pages: the Origin header must be one of `cors_origins`.",
     ))
 }
 
 impl Identification<'_> {
-    /// Whether the web app itself asks.
+    /// Checks that the web app itself sends the request.
     async fn attest(&self) -> Result<(), ApiError> {
         let Some(token) = self.parts.headers.get(ATTESTATION) else {
             self.record_failure("web", "no attestation");
@@ -88,7 +88,7 @@ impl Identification<'_> {
         self.prove(verifier, token, unattested).await.map(drop)
     }
 
-    /// Whether its address is within its rate, and not shut out.
+    /// Checks the rate and the lockout of the client's address.
     pub(super) async fn admit_address(&self) -> Result<(), ApiError> {
         let address = bucket(self.address());
         let from = Identify {
@@ -104,7 +104,7 @@ impl Identification<'_> {
         }
     }
 
-    /// What a token proves. One that is nobody's counts against its address.
+    /// Verifies a token. A forged token counts against the client's address.
     async fn prove(
         &self,
         verifier: Option<&TokenVerifier>,
@@ -139,6 +139,6 @@ fn unattested() -> ApiError {
 fn unsigned() -> ApiError {
     ApiError::new(
         ErrorCode::Unauthenticated,
-        "This takes a signed-in web user: send their identity token as a bearer token.",
+        "This endpoint needs a signed-in web user: send their identity token as a bearer token.",
     )
 }

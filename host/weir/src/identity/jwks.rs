@@ -1,12 +1,10 @@
-//! An issuer's public keys: fetched, kept, and fetched again when they should be.
+//! An issuer's public keys: fetches, caches and refreshes them.
 //!
-//! Keys are fetched when a token names one that is not known, and when those that are known have grown
-//! old. Nobody's tokens can make weir fetch often: an attempt follows another by more than
-//! [`COOLDOWN_MS`], however it ended, and requests at the same time share one. While the issuer is down,
-//! the keys that are known go on being good for [`STALE_MS`].
+//! weir fetches keys if a token names an unknown key, or if the cached keys are old. Tokens cannot make weir fetch
+//! often: attempts are more than [`COOLDOWN_MS`] apart, whether they succeed or not, and concurrent requests share one.
+//! While the issuer is down, cached keys stay valid for [`STALE_MS`].
 //!
-//! **Invariant:** a key is used with one algorithm, the one that its issuer gave it (RFC 8725 §3.1), and
-//! a shared secret is never a key.
+//! **Invariant:** a key verifies one algorithm, set by its issuer (RFC 8725 §3.1), and a shared secret is never a key.
 
 use std::sync::{Arc, PoisonError, RwLock};
 
@@ -25,17 +23,17 @@ use super::fetch::{self, FetchError};
 use super::settings::{Algorithm, IssuerSettings};
 use weir_storage::clock::{Clock, Millis};
 
-/// Milliseconds that pass between two attempts to fetch.
+/// The minimum time between two fetches, in milliseconds.
 pub const COOLDOWN_MS: i64 = 15_000;
 
-/// Milliseconds that keys stay good beyond their age when they cannot be fetched anew: a day.
+/// The time beyond their age for which keys stay valid if a refresh fails, in milliseconds: a day.
 pub const STALE_MS: i64 = 86_400_000;
 
-/// Milliseconds beyond their age in which keys are used while they are fetched anew. Later (weir was idle)
-/// a request waits for the fetch first, since its key may have been withdrawn long ago.
+/// The time beyond their age in which weir uses keys while it refreshes them, in milliseconds. After that (weir was
+/// idle), a request waits for the fetch, since the issuer may have withdrawn its key.
 const GRACE_MS: i64 = 300_000;
 
-/// The least, the usual and the greatest age in milliseconds, whatever `Cache-Control` says.
+/// The minimum, default and maximum age in milliseconds, regardless of `Cache-Control`.
 const MIN_AGE_MS: i64 = 300_000;
 const DEFAULT_AGE_MS: i64 = 900_000;
 const MAX_AGE_MS: i64 = 3_600_000;
@@ -55,12 +53,12 @@ pub struct PublicKey {
 #[derive(Debug, Clone)]
 pub struct KeySet(Arc<Inner>);
 
-/// Why there is no key.
+/// The reasons for a missing key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum KeyError {
-    /// The issuer has no key of that name.
+    /// The issuer has no key with that name.
     Unknown,
-    /// The issuer cannot be asked.
+    /// The issuer is unreachable.
     Unavailable,
 }
 
@@ -70,13 +68,13 @@ struct Inner {
     algorithms: Vec<Algorithm>,
     clock: Clock,
     state: RwLock<KeyState>,
-    /// Held by the one who fetches.
+    /// The lock of the running fetch.
     fetching: Arc<Mutex<()>>,
 }
 
 #[derive(Debug)]
 enum KeySource {
-    /// The keys are given once and for all.
+    /// Keys without an address, which never change.
     Fixed,
     /// A JSON Web Key Set.
     Keys(Client, Url),
@@ -87,7 +85,7 @@ enum KeySource {
 #[derive(Debug, Clone, Default)]
 struct KeyState {
     keys: Arc<[Arc<PublicKey>]>,
-    /// Until when the keys are as good as new; none if they were never fetched.
+    /// The end of the keys' freshness; `None` before the first fetch.
     fresh_until: Option<Millis>,
     /// The end of the last attempt.
     attempted_at: Option<Millis>,
@@ -95,23 +93,23 @@ struct KeyState {
     failed: bool,
 }
 
-/// How far keys can be trusted by their age.
+/// The trust in keys by their age.
 #[derive(Debug, PartialEq)]
 enum Age {
     Fresh,
-    /// To be used, and fetched anew beside.
+    /// Usable; a refresh runs in the background.
     Due,
-    /// To be used only if they cannot be fetched anew.
+    /// Usable only if a refresh fails.
     Overdue,
     Expired,
 }
 
 impl KeySet {
-    /// The keys of an issuer, to be fetched when they are needed.
+    /// The keys of an issuer, fetched on demand.
     ///
     /// # Errors
     ///
-    /// Says what is wrong with the address.
+    /// The error names the problem with the address.
     pub fn remote(
         settings: &IssuerSettings,
         http: Client,
@@ -135,11 +133,11 @@ impl KeySet {
         ))
     }
 
-    /// Keys that are known without asking anybody: a JSON Web Key Set.
+    /// Returns keys from a JSON Web Key Set, without a fetch.
     ///
     /// # Errors
     ///
-    /// Says why there is no usable key in it.
+    /// Fails if no key is usable.
     pub fn fixed(document: &[u8], algorithms: &[Algorithm]) -> Result<Self, &'static str> {
         let state = KeyState {
             keys: parse_keys(document, algorithms)?,
@@ -164,7 +162,7 @@ impl KeySet {
         }))
     }
 
-    /// The key of this name. Waits for a fetch if one is called for, at most for as long as that takes.
+    /// Returns the key with this name. If a fetch is necessary, the call waits for it.
     pub async fn find(&self, kid: &str) -> Result<Arc<PublicKey>, KeyError> {
         let state = self.state();
         if let Some(key) = state.key(kid) {
@@ -181,25 +179,25 @@ impl KeySet {
         let state = self.state();
         match state.key(kid) {
             Some(key) if state.age(self.0.clock.now()) != Age::Expired => Ok(key),
-            // Whether an issuer that cannot be asked has such a key is not known.
+            // weir cannot know whether an unreachable issuer has this key.
             _ if state.failed || state.fresh_until.is_none() => Err(KeyError::Unavailable),
             _ => Err(KeyError::Unknown),
         }
     }
 
-    /// Begins to fetch the keys if they are not there, so that the first request need not wait.
+    /// Starts a fetch if the keys are missing, so that the first request need not wait.
     pub fn warm_up(&self) {
         if self.state().fresh_until.is_none() {
             self.fetch_beside();
         }
     }
 
-    /// Whether they are fetched.
+    /// Whether weir fetches the keys.
     pub fn is_remote(&self) -> bool {
         !matches!(self.0.source, KeySource::Fixed)
     }
 
-    /// Fetches them now, keeps none, and says how many there are.
+    /// Fetches the keys without storing them, and returns their number.
     pub async fn count(&self) -> Result<usize, String> {
         let fetched = self.fetch().await;
         let (keys, _) = fetched.map_err(|error| format!("{} {error}", self.0.source))?;
@@ -209,7 +207,7 @@ impl KeySet {
     async fn fetch_first(&self) {
         let turn = Arc::clone(&self.0.fetching).lock_owned().await;
         if let Some(fetching) = self.begin_fetch(turn) {
-            // A panic in there has been reported, and leaves things as they were.
+            // The runtime has reported a panic of the task, and the state is unchanged.
             let _ = fetching.await;
         }
     }
@@ -220,8 +218,7 @@ impl KeySet {
         }
     }
 
-    /// Fetches in a task of its own: a client that hangs up must not undo the attempt, or hanging up
-    /// would be a way around the cooldown.
+    /// Fetches in a separate task: if a client's disconnect cancelled the attempt, clients could bypass the cooldown.
     fn begin_fetch(&self, turn: OwnedMutexGuard<()>) -> Option<JoinHandle<()>> {
         let may_attempt = self.state().may_attempt(self.0.clock.now());
         if !may_attempt || matches!(self.0.source, KeySource::Fixed) {
@@ -241,7 +238,7 @@ impl KeySet {
                     state.fresh_until = Some(Millis(now.0 + age_ms));
                 }
                 Err(error) => {
-                    tracing::warn!(source = %this.0.source, %error, "fetching an issuer's keys");
+                    tracing::warn!(source = %this.0.source, %error, "cannot fetch an issuer's keys");
                 }
             }
         }))
@@ -249,7 +246,9 @@ impl KeySet {
 
     async fn fetch(&self) -> Result<(Arc<[Arc<PublicKey>]>, i64), FetchError> {
         let (headers, body) = match &self.0.source {
-            KeySource::Fixed => return Err(FetchError::Malformed("is not there to be fetched")),
+            KeySource::Fixed => {
+                return Err(FetchError::Malformed("has no address to fetch it from"));
+            }
             KeySource::Keys(http, url) => fetch::get(http, url).await?,
             KeySource::Discovery(http, url, issuer) => {
                 let (_, document) = fetch::get(http, url).await?;
@@ -289,19 +288,19 @@ impl KeyState {
 
     fn may_attempt(&self, now: Millis) -> bool {
         self.attempted_at.is_none_or(|at| {
-            // A clock that was set back must not put the next attempt off for long.
+            // If the clock was set back, the next attempt must not be delayed for long.
             !(0..=COOLDOWN_MS).contains(&(now.0 - at.0))
         })
     }
 }
 
 impl PublicKey {
-    /// The one algorithm that it verifies.
+    /// The key's only algorithm.
     pub fn algorithm(&self) -> Algorithm {
         self.algorithm
     }
 
-    /// Whether this is the message's signature, in base64.
+    /// Verifies the signature of a message, in base64.
     pub fn verifies(&self, message: &str, signature: &str) -> bool {
         let algorithm = match self.algorithm {
             Algorithm::RS256 => Signature::RS256,
@@ -323,7 +322,7 @@ impl std::fmt::Display for KeySource {
     }
 }
 
-/// What issuers say about themselves (OpenID Connect Discovery 1.0).
+/// The issuer's metadata (OpenID Connect Discovery 1.0).
 #[derive(Deserialize)]
 struct Discovery {
     issuer: String,
@@ -340,7 +339,7 @@ fn keys_url(document: &[u8], issuer: &str) -> Result<Url, FetchError> {
         .map_err(|_| FetchError::Malformed("names no usable address of its keys"))
 }
 
-/// How long an answer may be kept, by its `Cache-Control`, within bounds.
+/// The cache lifetime of a response by its `Cache-Control`, within bounds, in milliseconds.
 fn age_ms(headers: &HeaderMap) -> i64 {
     let mut age_ms = DEFAULT_AGE_MS;
     for value in headers.get_all(header::CACHE_CONTROL) {
@@ -375,8 +374,8 @@ struct Jwk {
     d: Option<serde::de::IgnoredAny>,
 }
 
-/// The usable keys of a set. What is not usable, e.g. meant for encryption, is left out; of two keys of
-/// one name, the second is.
+/// Returns the usable keys of a set. Unusable keys, e.g. encryption keys, are left out; of two keys with one name, the
+/// first counts.
 fn parse_keys(
     document: &[u8],
     algorithms: &[Algorithm],
@@ -396,7 +395,7 @@ fn parse_keys(
             .ok()
             .and_then(|jwk| usable_key(jwk, algorithms))
         else {
-            tracing::debug!("a key of the issuer's is left out");
+            tracing::debug!("ignored an unusable key of an issuer");
             continue;
         };
         if usable.iter().all(|other| other.kid != key.kid) {
@@ -415,7 +414,7 @@ fn usable_key(jwk: Jwk, algorithms: &[Algorithm]) -> Option<PublicKey> {
             .key_ops
             .is_none_or(|operations| operations.iter().any(|operation| operation == "verify"));
     let named = (1..=MAX_KID_CHARS).contains(&jwk.kid.chars().count());
-    // A private key that is published is no proof of anything.
+    // A published private key proves nothing.
     if !for_signatures || !named || jwk.d.is_some() {
         return None;
     }
@@ -435,7 +434,7 @@ fn usable_key(jwk: Jwk, algorithms: &[Algorithm]) -> Option<PublicKey> {
         }
         ("EC", Some("P-256")) => {
             let (x, y) = (jwk.x?, jwk.y?);
-            // The library joins the two whatever their lengths.
+            // The library joins both coordinates without checking their lengths.
             if decode(&x)?.len() != 32 || decode(&y)?.len() != 32 {
                 return None;
             }
@@ -456,7 +455,7 @@ fn usable_key(jwk: Jwk, algorithms: &[Algorithm]) -> Option<PublicKey> {
         }
         _ => return None,
     };
-    // Without a word of the issuer's, it is the first algorithm of this kind of key that is accepted.
+    // If the issuer names no algorithm, the first accepted algorithm of this key type applies.
     let algorithm = candidates.iter().copied().find(|candidate| {
         algorithms.contains(candidate) && jwk.alg.as_ref().is_none_or(|alg| alg == candidate.name())
     })?;

@@ -1,14 +1,14 @@
-//! JSON Web Tokens as proof of who calls, verified as RFC 8725 asks.
+//! JSON Web Tokens as credentials, verified according to RFC 8725.
 //!
-//! There are three kinds: identity tokens of web users, attestation tokens of the web app, and tokens of
-//! other services. Each has a verifier of its own, with its own issuer, audience and keys, so that none
-//! passes for another.
+//! There are three kinds: identity tokens of web users, attestation tokens of the web app, and tokens of other
+//! services. Each kind has a verifier with its own issuer, audience and keys, so that a token of one kind never passes
+//! for another.
 //!
-//! The library does signatures only. Header and claims are read here, because it would take the last of
-//! two claims of one name, numbers in texts, and the time from the system.
+//! The library verifies signatures only. weir parses header and claims itself, because the library would accept
+//! duplicate claims and numbers in strings, and would read the system's clock.
 //!
-//! **Invariant:** whom a token names is known only after its signature was verified.
-//! **Invariant:** an error holds nothing of a token, and nothing of one is logged.
+//! **Invariant:** weir reads a token's subject only after it verified the signature. **Invariant:** an error or a log
+//! line never holds a part of a token.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -25,44 +25,44 @@ use super::jwks::{COOLDOWN_MS, KeyError, KeySet, MAX_KID_CHARS};
 use super::settings::{Algorithm, IdentitySettings, IssuerSettings, ServiceSettings};
 use weir_storage::clock::{Clock, Millis};
 
-/// How far the issuer's clock and ours may differ, in milliseconds.
+/// The tolerated difference between the issuer's clock and weir's, in milliseconds.
 const LEEWAY_MS: i64 = 60_000;
 
-/// The end of the year 9999: a later time is a mistake, or an attempt at an overflow.
+/// The end of the year 9999: a later time is a mistake, or an attempt to cause an overflow.
 const MAX_SECONDS: i64 = 253_402_300_799;
 
 const MAX_TOKEN_BYTES: usize = 8 << 10;
 const MAX_SUBJECT_BYTES: usize = 255;
 const MAX_EMAIL_BYTES: usize = 320;
 
-/// The kinds of tokens, by what they are presented as.
+/// The kinds of tokens, by their purpose.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum TokenKind {
-    /// A web user's identity.
+    /// Authenticates a web user.
     Identity,
-    /// That the web app itself is calling.
+    /// Attests that the web app sends the request.
     Attestation,
-    /// A calling service.
+    /// Authenticates a calling service.
     Service {
-        /// The services that are let in.
+        /// The accepted services.
         allowed: AllowedServices,
         /// The claim with the scopes.
         scope_claim: String,
     },
 }
 
-/// The services that are let in.
+/// The accepted services.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum AllowedServices {
-    /// These, to the letter, each with the scopes that it has beside its token's.
+    /// The listed services, by exact match, each with the scopes that it has besides its token's.
     Only {
         /// By their verified e-mail address.
         emails: HashMap<String, Vec<String>>,
-        /// By what the issuer calls them.
+        /// By the issuer's `sub` claim.
         subjects: HashMap<String, Vec<String>>,
     },
-    /// All whose verified e-mail address the issuer gives. For development mode, whose issuer names whom its owner asks
-    /// for.
+    /// All services whose issuer gives a verified e-mail address. Only development mode uses it, because its issuer
+    /// signs any name on demand.
     Any,
 }
 
@@ -77,65 +77,67 @@ pub struct TokenVerifier {
     clock: Clock,
 }
 
-/// What a token proves. Prints without whom it names.
+/// The verified claims of a token. Its debug output leaves out the subject.
 #[derive(Clone, PartialEq)]
 pub struct Verified {
     /// The issuer, as configured.
     pub issuer: String,
-    /// Whom it names. Means something only together with the issuer.
+    /// The subject. Subjects are unique only within an issuer.
     pub subject: String,
-    /// An e-mail address that the issuer has verified. Never identifies anybody by itself.
+    /// An e-mail address verified by the issuer. The address alone never identifies a user.
     pub email: Option<String>,
     /// The scopes of a service; empty for other kinds.
     pub scopes: Vec<String>,
-    /// From when on it is no proof any more, leeway left aside.
+    /// The expiry, without leeway.
     pub expires_at: Millis,
 }
 
-/// Why a token proves nothing.
+/// The reasons for which a token is rejected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum TokenError {
-    /// Not three parts of base64 and JSON, too long, or a name twice.
+    /// The token is not three parts of base64 and JSON, is too long, or repeats a name.
     #[error("the token is malformed")]
     Malformed,
-    /// Its header asks for what is not accepted: an algorithm, a type, an extension.
-    #[error("the token's header asks for what is not accepted")]
+    /// The header requires an unsupported algorithm, type or extension.
+    #[error(
+        "the token's header asks for an algorithm, a type or an extension that weir does not accept"
+    )]
     Unsupported,
-    /// The issuer has no key of the name that the header gives.
-    #[error("the token's key is not known")]
+    /// The issuer has no key with the name in the header.
+    #[error("weir does not know the token's key")]
     UnknownKey,
-    /// The signature is another's.
+    /// The signature does not match.
     #[error("the token's signature does not match")]
     Signature,
-    /// Another issuer's.
+    /// The issuer differs.
     #[error("the token is of another issuer")]
     Issuer,
-    /// For somebody else.
+    /// The audience differs.
     #[error("the token is for another audience")]
     Audience,
-    /// No longer good.
+    /// The token has expired.
     #[error("the token has expired")]
     Expired,
-    /// Not good yet.
+    /// The token is not valid yet.
     #[error("the token is not valid yet")]
     NotYetValid,
-    /// A claim is missing, or not of its type.
+    /// A claim is missing or has the wrong type.
     #[error("a claim of the token is missing or malformed")]
     Claim,
-    /// A service that is not let in.
-    #[error("the service is not on the list of those let in")]
+    /// The service is not on the list of accepted services.
+    #[error("the service is not on the list of accepted services")]
     NotAllowed,
-    /// The issuer's keys cannot be fetched: whether the token is good is not known.
-    #[error("the issuer's keys cannot be fetched")]
+    /// The issuer's keys are unavailable, so the token cannot be verified.
+    #[error("weir cannot fetch the issuer's keys")]
     Unavailable,
 }
 
 impl TokenVerifier {
-    /// A verifier that fetches the issuer's keys when it needs them.
+    /// Returns a verifier that fetches the issuer's keys on demand.
     ///
     /// # Errors
     ///
-    /// Says what is wrong with the address of the keys.
+    /// The error names the problem with the keys' address.
     pub fn new(
         kind: TokenKind,
         settings: &IssuerSettings,
@@ -146,7 +148,7 @@ impl TokenVerifier {
         Ok(Self::with_keys(kind, settings, keys, clock))
     }
 
-    /// A verifier with these keys.
+    /// Returns a verifier with these keys.
     pub fn with_keys(
         kind: TokenKind,
         settings: &IssuerSettings,
@@ -163,7 +165,7 @@ impl TokenVerifier {
         }
     }
 
-    /// The same for another audience, with the same keys.
+    /// Returns a verifier for another audience, with the same keys.
     #[must_use]
     pub fn for_audience(&self, audience: String) -> Self {
         Self {
@@ -172,36 +174,36 @@ impl TokenVerifier {
         }
     }
 
-    /// The issuer whose tokens it takes.
+    /// The accepted issuer.
     pub fn issuer(&self) -> &str {
         &self.issuer
     }
 
-    /// Whether the issuer's keys are fetched from it, rather than at hand.
+    /// Whether weir fetches the issuer's keys.
     pub fn is_remote(&self) -> bool {
         self.keys.is_remote()
     }
 
-    /// Fetches the issuer's keys, whatever is known of them, and says how many can be used; or what keeps it from that.
+    /// Fetches the issuer's keys without using cached ones, and returns the number of usable keys, or the problem.
     pub async fn count_keys(&self) -> Result<usize, String> {
         self.keys.count().await
     }
 
-    /// Begins to fetch the issuer's keys, so that the first request need not wait for them.
+    /// Starts to fetch the issuer's keys, so that the first request need not wait.
     pub fn warm_up(&self) {
         self.keys.warm_up();
     }
 
-    /// What a token proves, if anything.
+    /// Verifies a token.
     pub async fn verify(&self, token: &str) -> Result<Verified, TokenError> {
         if token.len() > MAX_TOKEN_BYTES {
             return Err(TokenError::Malformed);
         }
-        // A third dot would be in the payload, where base64 has none.
+        // An additional dot would be in the payload, and base64 has no dot.
         let (message, signature) = token.rsplit_once('.').ok_or(TokenError::Malformed)?;
         let (header, payload) = message.split_once('.').ok_or(TokenError::Malformed)?;
         let header = read_part(header)?;
-        // Read before a key is looked for, so that nonsense fetches no keys.
+        // The claims are parsed before the key look-up, so that malformed tokens cause no fetch.
         let claims = read_part(payload)?;
         URL_SAFE_NO_PAD
             .decode(signature)
@@ -218,7 +220,7 @@ impl TokenVerifier {
     }
 
     fn check_header(&self, header: &Map<String, Value>) -> Result<Algorithm, TokenError> {
-        // No extension is known here that a token could insist on.
+        // weir supports no critical extension.
         if header.contains_key("crit") {
             return Err(TokenError::Unsupported);
         }
@@ -228,7 +230,7 @@ impl TokenVerifier {
             let typ = typ.strip_prefix("application/").unwrap_or(&typ);
             let accepted = match self.kind {
                 TokenKind::Identity | TokenKind::Attestation => typ == "jwt",
-                // Access tokens of client credentials are typed so (RFC 9068 §2.1).
+                // Access tokens of the client credentials grant have this type (RFC 9068 §2.1).
                 TokenKind::Service { .. } => typ == "jwt" || typ == "at+jwt",
             };
             if !accepted {
@@ -288,7 +290,7 @@ impl TokenVerifier {
 }
 
 impl TokenKind {
-    /// The kind that service tokens are by these settings.
+    /// The kind of service tokens with these settings.
     pub fn service(settings: &IdentitySettings, service: &ServiceSettings) -> Self {
         let allowed = service.allowed_emails.iter();
         let mut emails: HashMap<_, _> = allowed.map(|email| (email.clone(), vec![])).collect();
@@ -309,7 +311,7 @@ impl TokenKind {
 }
 
 impl AllowedServices {
-    /// The scopes that a service has beside its token's; `None` where it is not let in.
+    /// The scopes of a service besides its token's; `None` if the service is not accepted.
     fn scopes_of(&self, subject: &str, verified_email: Option<&str>) -> Option<Vec<String>> {
         match self {
             Self::Any => verified_email.map(|_| Vec::new()),
@@ -335,7 +337,7 @@ impl fmt::Debug for Verified {
 }
 
 impl TokenError {
-    /// Whether the issuer made the token for us all the same, and it is refused for its time or whom it names.
+    /// Whether the issuer made the token for weir, and weir rejects it only for its time or its service.
     pub fn is_genuine(self) -> bool {
         matches!(self, Self::Expired | Self::NotYetValid | Self::NotAllowed)
     }
@@ -351,12 +353,12 @@ impl From<KeyError> for TokenError {
 }
 
 impl From<TokenError> for ApiError {
-    /// Never says what was wrong with a token.
+    /// The response never names the problem of a token.
     fn from(error: TokenError) -> Self {
         match error {
             TokenError::Unavailable => Self::new(
                 ErrorCode::IdentityUnavailable,
-                "The token could not be checked; try again.",
+                "weir could not verify the token; retry later.",
             )
             .with_retry_after(Duration::from_millis(COOLDOWN_MS.unsigned_abs())),
             _ => Self::unauthenticated(),
@@ -370,7 +372,7 @@ fn key_id(header: &Map<String, Value>) -> Result<&str, TokenError> {
         .ok_or(TokenError::Malformed)
 }
 
-/// A claim that is a text of at most so many bytes and without control characters, if it is there.
+/// Returns a string claim, if present, of at most this many bytes and without control characters.
 fn text<'a>(
     claims: &'a Map<String, Value>,
     name: &str,
@@ -386,14 +388,14 @@ fn text<'a>(
         .ok_or(TokenError::Claim)
 }
 
-/// A claim that is a time, if it is there: whole seconds since 1970, however the number is written.
+/// Returns a time claim, if present: whole seconds since 1970, in any number format.
 fn time(claims: &Map<String, Value>, name: &str) -> Result<Option<Millis>, TokenError> {
     let Some(value) = claims.get(name) else {
         return Ok(None);
     };
     let seconds = value.as_i64().or_else(|| {
         let seconds = value.as_f64()?;
-        // Exact: within these bounds, a double holds every whole number.
+        // Exact: within these bounds, a double holds every integer.
         (seconds.fract() == 0.0 && (0.0..=MAX_SECONDS as f64).contains(&seconds))
             .then_some(seconds as i64)
     });
@@ -403,7 +405,7 @@ fn time(claims: &Map<String, Value>, name: &str) -> Result<Option<Millis>, Token
         .ok_or(TokenError::Claim)
 }
 
-/// Whether an audience is this one, or a list with it.
+/// Whether an audience is the wanted one, or a list that contains it.
 fn contains(audience: Option<&Value>, wanted: &str) -> Result<bool, TokenError> {
     match audience {
         Some(Value::String(audience)) => Ok(audience == wanted),
@@ -429,7 +431,7 @@ fn scopes(claim: Option<&Value>) -> Result<Vec<String>, TokenError> {
     }
 }
 
-/// A header or claims: base64 without padding, of a JSON object that has no name twice.
+/// Parses a header or claims: base64 without padding, of a JSON object without duplicate names.
 fn read_part(part: &str) -> Result<Map<String, Value>, TokenError> {
     let json = URL_SAFE_NO_PAD
         .decode(part)
@@ -440,8 +442,7 @@ fn read_part(part: &str) -> Result<Map<String, Value>, TokenError> {
     }
 }
 
-/// JSON in which no object has a name twice, at any depth: readers differ in which one they take
-/// (RFC 8725 §2.4).
+/// JSON without duplicate names in any object: parsers differ in the value that they take (RFC 8725 §2.4).
 struct Strict(Value);
 
 impl<'de> Deserialize<'de> for Strict {

@@ -1,12 +1,12 @@
-//! Look-ups of API keys in the database, such that they do not stampede.
+//! Look-ups of API keys in the database that prevent a stampede.
 //!
-//! After a flush of the cache, every key is unknown to it at once. Requests with one key wait for one look-up, look-ups of
-//! several keys share one statement, and what was found stands in the process until the shared cache has it: for at most
+//! After a flush of the cache, all keys are missing at once. Requests with one key share one look-up, look-ups of
+//! several keys share one statement, and the process keeps each result until the shared cache has it: for at most
 //! [`COPY_TTL`], and within one [`Epoch`] of the cache.
 //!
-//! **Invariant:** in one epoch, a node reads a key that works once at most, however many requests ask for it, until its copy ends.
-//! **Invariant:** a copy is used only by requests that found no tombstone in the epoch in which it was read. So a key that was
-//! revoked stays revoked: before a flush by its tombstone, after it by a new look-up.
+//! **Invariant:** in one epoch, a node reads an active key at most once until its copy expires, regardless of the
+//! number of requests. **Invariant:** only requests that found no tombstone in the epoch of a copy use the copy.
+//! Therefore, a revoked key stays revoked: before a flush by its tombstone, after it by a new look-up.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -23,19 +23,19 @@ use weir_storage::clock::{Clock, Millis};
 use super::api_key::StoredKey;
 use super::store;
 
-/// How long a copy in the process is used.
+/// The lifetime of a copy in the process.
 const COPY_TTL: Duration = Duration::from_secs(60);
 
-/// Copies that are kept; beyond them, each request reads for itself.
+/// The maximum number of copies; beyond it, each request reads the database.
 const MOST_COPIES: usize = 50_000;
 
-/// Keys of one statement.
+/// The maximum keys of one statement.
 const BATCH: usize = 500;
 
-/// Statements at once. More would take the database's connections from others.
+/// The maximum concurrent statements. More would take too many of the database's connections.
 const STATEMENTS: usize = 2;
 
-/// What a look-up finds: the key's record, if there is one of that id.
+/// The result of a look-up: the key's record, if the key exists.
 pub type Found = Result<Option<Arc<StoredKey>>, Arc<sqlx::Error>>;
 
 /// The look-ups of a node. Cheap to clone.
@@ -50,7 +50,7 @@ struct Inner {
     reads: Counter,
 }
 
-/// Two generations: when the younger one is as old as a copy may be, it takes the place of the older one.
+/// Copies in two generations: once the younger generation is as old as [`COPY_TTL`], it replaces the older one.
 struct Copies {
     young: HashMap<Box<str>, Arc<KeyCopy>>,
     old: HashMap<Box<str>, Arc<KeyCopy>>,
@@ -63,7 +63,7 @@ enum Slot<'a> {
     Full,
 }
 
-/// What one look-up finds, or will find.
+/// The pending or finished result of one look-up.
 struct KeyCopy {
     epoch: Epoch,
     since: Duration,
@@ -73,20 +73,20 @@ struct KeyCopy {
 #[derive(Default)]
 struct Queue {
     waiting: VecDeque<(Box<str>, oneshot::Sender<Found>)>,
-    /// Statements under way.
+    /// Running statements.
     running: usize,
 }
 
 /// A record, and whether another request's look-up found it.
 pub struct Looked {
-    /// What the look-up found.
+    /// The result of the look-up.
     pub found: Found,
-    /// Whether the look-up may have begun before this request came.
+    /// Whether the look-up may have begun before this request arrived.
     pub is_shared: bool,
 }
 
 impl KeyLookups {
-    /// Look-ups in a database; `reads` counts the keys that are asked for there.
+    /// Returns the look-ups of a database; `reads` counts the keys that are read.
     pub fn new(database: Database, clock: Clock, reads: Counter) -> Self {
         Self(Arc::new(Inner {
             database,
@@ -101,9 +101,9 @@ impl KeyLookups {
         }))
     }
 
-    /// The record of a key, as any request of this epoch has found it within [`COPY_TTL`], or finds it now.
+    /// Returns the record of a key, from a request of this epoch within the last [`COPY_TTL`], or from a new look-up.
     ///
-    /// For requests that found no tombstone in this epoch.
+    /// Only for requests that found no tombstone in this epoch.
     pub async fn find(&self, key_id: &str, epoch: Epoch, now: Millis) -> Looked {
         let since = self.0.clock.monotonic();
         let copy = match self.copies().find(key_id, epoch, since) {
@@ -123,7 +123,7 @@ impl KeyLookups {
             return self.read_alone(key_id).await;
         };
         let found = copy.found.clone().await;
-        // Who comes next looks again: a key that does not work now may be enabled, or be made.
+        // The next request reads the database again, because an operator may enable the key, or create it.
         let works = |key: &Arc<StoredKey>| key.works(now);
         if !found
             .as_ref()
@@ -135,12 +135,12 @@ impl KeyLookups {
         Looked { found, is_shared }
     }
 
-    /// Forgets the copy of a key that is not as it was read any more.
+    /// Forgets the copy of a changed key.
     pub fn forget(&self, key_id: &str) {
         self.copies().forget(key_id, |_| true);
     }
 
-    /// The record of a key as it is now: the look-up begins after this call.
+    /// Returns the current record of a key: the look-up begins after this call.
     pub async fn read_alone(&self, key_id: &str) -> Looked {
         Looked {
             found: self.read(key_id).await,
@@ -148,7 +148,7 @@ impl KeyLookups {
         }
     }
 
-    /// Puts a key among those that the next statement asks for. It does so whether or not the future is polled.
+    /// Adds a key to the next statement. The look-up runs even if the future is never polled.
     fn read(&self, key_id: &str) -> BoxFuture<'static, Found> {
         let (sender, receiver) = oneshot::channel();
         {
@@ -159,7 +159,7 @@ impl KeyLookups {
                 tokio::spawn(self.0.clone().read_batches());
             }
         }
-        // The sender is dropped only where its task ends with the process.
+        // The sender is dropped only if its task ends with the process.
         let gone = |_| Err(Arc::new(sqlx::Error::WorkerCrashed));
         receiver
             .map(move |found| found.unwrap_or_else(gone))
@@ -172,7 +172,7 @@ impl KeyLookups {
 }
 
 impl Inner {
-    /// Reads what waits, until nothing does.
+    /// Reads all waiting keys.
     async fn read_batches(self: Arc<Self>) {
         loop {
             let batch = {
@@ -213,7 +213,7 @@ impl Inner {
 }
 
 impl Copies {
-    /// The copy of a key that a request of an epoch may use, or where to put one.
+    /// Returns the copy that a request of an epoch may use, or the place for a new one.
     fn find(&mut self, key_id: &str, epoch: Epoch, now: Duration) -> Slot<'_> {
         if now.saturating_sub(self.since) > COPY_TTL {
             self.old = std::mem::take(&mut self.young);
@@ -221,7 +221,7 @@ impl Copies {
         }
         let known = self.young.get(key_id).or_else(|| self.old.get(key_id));
         let usable = known.filter(|copy| {
-            // A late request of an earlier epoch may use what was read since.
+            // A late request of an earlier epoch may use a newer copy.
             now.saturating_sub(copy.since) <= COPY_TTL && copy.epoch >= epoch
         });
         match usable.cloned() {

@@ -1,5 +1,5 @@
-//! When keys were last used, written behind: a request notes it in memory, and a task writes what was noted,
-//! at most once a minute for each key.
+//! Times of last use of keys, written behind: a request records the time in memory, and a task writes it, at most once
+//! a minute for each key.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -11,15 +11,15 @@ use weir_storage::clock::Millis;
 
 const INTERVAL: Duration = Duration::from_secs(60);
 
-/// Keys that one statement writes: few enough to hold up nobody who waits to write.
+/// The maximum keys of one statement. More would delay other writers.
 const BATCH: usize = 500;
 
-/// What was noted and is not written yet. Bounded by the keys that exist. Cheap to clone.
+/// The times that are not written yet. The number of existing keys bounds it. Cheap to clone.
 #[derive(Clone, Default)]
 pub struct LastUsed(Arc<Mutex<HashMap<String, Millis>>>);
 
 impl LastUsed {
-    /// Notes that a key was used.
+    /// Records that a key was used.
     pub fn touch(&self, key_id: &str, now: Millis) {
         let mut noted = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         match noted.get_mut(key_id) {
@@ -30,7 +30,7 @@ impl LastUsed {
         }
     }
 
-    /// Writes what was noted, every minute, for ever.
+    /// Writes the recorded times every minute; never returns.
     pub async fn write_behind(self, database: Database) {
         loop {
             tokio::time::sleep(INTERVAL).await;
@@ -38,7 +38,7 @@ impl LastUsed {
         }
     }
 
-    /// Writes what was noted.
+    /// Writes the recorded times.
     pub async fn flush(&self, database: &Database) {
         let noted = std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner));
         if noted.is_empty() {
@@ -47,8 +47,8 @@ impl LastUsed {
         let noted: Vec<_> = noted.into_iter().collect();
         for batch in noted.chunks(BATCH) {
             if let Err(error) = store::set_last_used(database, batch).await {
-                // Only a date is lost, and the next use notes it again.
-                tracing::warn!(%error, keys = batch.len(), "last uses of keys are not written");
+                // A failure loses only a time, and the next use records it again.
+                tracing::warn!(%error, keys = batch.len(), "cannot write the times of last use of keys");
             }
         }
     }

@@ -1,11 +1,11 @@
-//! Lockouts: ten failed proofs within five minutes shut a client's address out for fifteen.
+//! Lockouts: after ten forged credentials within five minutes, weir rejects a client's address for fifteen minutes.
 //!
-//! What counts is a proof that is nobody's: a key that was never made, a token that its issuer did not sign. What is genuine
-//! and has merely expired or was revoked is refused and does not count: a forgotten job with an old key must not
-//! shut its office out. And a lockout stops only who is not proven yet: a key that the cache knows goes on working, so
-//! that a stranger behind the same address or proxy shuts nobody out who is at work.
+//! Forged credentials count: a key that weir never created, or a token with an invalid signature. Expired or revoked
+//! credentials are rejected but do not count: a forgotten job with an old key must not lock its office out. A lockout
+//! rejects only unauthenticated requests: a key in the cache keeps working, so that an attacker behind the same address
+//! or proxy cannot lock out active users.
 //!
-//! In development mode this machine is never shut out.
+//! In development mode, this machine is never locked out.
 
 use std::net::IpAddr;
 use std::num::NonZeroU32;
@@ -13,18 +13,19 @@ use std::time::Duration;
 use weir_errors::ApiError;
 
 use super::client_address::ClientAddress;
-use crate::app::{App, Core};
+use crate::app::App;
 use crate::audit::{Actor, AuditEvent};
+use crate::node::Core;
 use weir_storage::cache::{CacheError, Lockout, LockoutPolicy};
 
-/// Ten failed proofs within five minutes shut an address out for fifteen.
+/// Ten forged credentials within five minutes cause a lockout of fifteen minutes.
 pub const LOCKOUT: LockoutPolicy = LockoutPolicy {
     failures: NonZeroU32::new(10).expect("not zero"),
     window: Duration::from_secs(5 * 60),
     block: Duration::from_secs(15 * 60),
 };
 
-/// Counts a failed proof against its address.
+/// Counts a forged credential against its address.
 pub(super) async fn count_failure(
     app: &App,
     address: Option<ClientAddress>,
@@ -33,19 +34,19 @@ pub(super) async fn count_failure(
         return Ok(());
     }
     let address = super::bucket(address);
-    // This attempt was judged; the next one will not be. Others that were under way find it shut.
+    // This attempt was still checked, but the next one is rejected. Concurrent attempts are rejected, too.
     if app.cache.count_failure(&address, LOCKOUT).await? == Some(LOCKOUT.block) {
         app.audit.record(AuditEvent::LockedOut);
     }
     Ok(())
 }
 
-/// The addresses that are shut out, those for longest yet first; so many at most.
+/// Returns up to `most` locked-out addresses, the longest remaining lockout first.
 pub async fn list(core: &Core, most: usize) -> Result<Vec<Lockout>, ApiError> {
     core.cache.lockouts(most).await.map_err(not_now)
 }
 
-/// Lets an address in again. Returns whether it was shut out. Of an IPv6 client, any address will do.
+/// Ends the lockout of an address. Returns whether there was one. For an IPv6 client, any address of its network works.
 pub async fn clear(core: &Core, address: IpAddr, by: &Actor) -> Result<bool, ApiError> {
     let address = ClientAddress::new(address).to_string();
     let cleared = core.cache.clear_lockout(&address).await.map_err(not_now)?;
@@ -56,5 +57,5 @@ pub async fn clear(core: &Core, address: IpAddr, by: &Actor) -> Result<bool, Api
 }
 
 fn not_now(_: CacheError) -> ApiError {
-    ApiError::cache_unavailable("The lockouts are not known; try again.")
+    ApiError::cache_unavailable("weir could not read the lockouts; retry later.")
 }

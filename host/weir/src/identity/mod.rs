@@ -1,26 +1,24 @@
-//! Who is calling.
+//! Authentication of callers.
 //!
-//! A request proves its caller by an API key (in `X-Api-Key` or as a bearer token), or as a web user by two
-//! tokens: an identity token as bearer and an attestation token in `X-Identity-AppCheck`, both verified on
-//! every request. Handlers take a [`Caller`]; one that takes a [`WebCaller`] is closed to keys, and one that
-//! takes a [`service::ServiceCaller`] is open to other services only. What a web app does with secrets has a [`gate`] of
-//! its own.
+//! API keys (in `X-Api-Key` or as a bearer token) authenticate callers. Web users need two tokens: an identity token as
+//! bearer and an attestation token in `X-Identity-AppCheck`. weir verifies both on every request. Handlers take a
+//! [`Caller`]; a [`WebCaller`] excludes keys, and a [`service::ServiceCaller`] accepts only other services. A [`gate`]
+//! protects the web app's endpoints that use secrets.
 //!
-//! The cache is asked first, in one round trip: is the key known, is the address shut out, is it within its rate, is
-//! the key's user within theirs. Where the cache does not answer, nobody is let in (`failure_policy`).
+//! weir first queries the cache, in one round trip, for the key's record, the address's lockout and rate, and the
+//! user's rate. If the cache does not respond, weir rejects the request (`failure_policy`).
 //!
-//! A key that the cache does not know is looked up in the database, once for all requests that ask for it at that moment
-//! ([`key_lookups`]).
+//! weir reads keys that are not in the cache from the database, once for all concurrent requests ([`key_lookups`]).
 //!
-//! A key that is used every few minutes is always known: its record is kept anew when half of its time is over. So a
-//! [lockout] of its address never reaches it.
+//! A key that is used every few minutes stays in the cache, because weir renews its record after half of the lifetime.
+//! Therefore, a [lockout] of its address does not affect it.
 //!
-//! **Invariant:** a raw key is shown once, when it is made, and kept nowhere; what is stored is its
-//! HMAC under a pepper that the database does not hold.
-//! **Invariant:** what was revoked stays revoked: its tombstone is in the cache before the database changes,
-//! and readers fill the cache only where nothing stands.
-//! **Invariant:** a refusal never says which part of a proof failed.
+//! **Invariant:** weir shows a raw key once, at creation, and never stores it; it stores the key's HMAC under a pepper
+//! that the database does not hold. **Invariant:** a revoked key stays revoked: its tombstone is in the cache before
+//! the database changes, and readers never overwrite a tombstone. **Invariant:** an error never says which part of the
+//! credentials failed.
 
+pub mod admin;
 pub mod api_key;
 pub mod client_address;
 pub mod console_link;
@@ -36,7 +34,6 @@ pub mod limits;
 pub mod lockout;
 pub mod pepper;
 pub mod rates;
-pub mod routes;
 pub mod service;
 pub mod service_token;
 pub mod settings;
@@ -58,12 +55,11 @@ use weir_errors::{ApiError, ErrorCode};
 use self::api_key::{KeyVerdict, RawKey, StoredKey};
 use self::client_address::ClientAddress;
 use self::jwt::{TokenError, Verified};
-use self::limits::KeyLimits;
-use self::pepper::Peppers;
 use self::rates::FailurePolicy;
-use crate::app::{App, Core};
+use crate::app::App;
 use crate::audit::{Actor, AuditEvent};
 use crate::context::RequestContext;
+use crate::node::Core;
 use weir_ledger::{AccountId, Payer, Plan, RequestSource};
 use weir_storage::cache::{
     Bucket, CacheError, Epoch, Filled, Identify, Lookup, Rate, RateDecision, Record, RecordKey,
@@ -74,49 +70,49 @@ use weir_storage::expiring::ExpiringError;
 use weir_storage::ids::Hex;
 use weir_storage::secrets::Key;
 
-/// How long a verified key is believed without asking the database, and how long a tombstone stands.
+/// The lifetime of a verified key in the cache, and of a tombstone.
 const KEY_TTL: Duration = Duration::from_secs(15 * 60);
 
-/// The header of web users' second token.
+/// The header with a web user's attestation token.
 const ATTESTATION: &str = "x-identity-appcheck";
 
-/// Where the data folder has what development mode's API key is made from.
+/// The file in the data folder with the secret of development mode's API key.
 const DEVELOPMENT_KEY: &str = "keys/development-api-key";
 
-/// The user whose key development mode prints.
+/// The user of the key that development mode prints.
 pub const DEVELOPMENT_USER: &str = "dev";
 
-/// A caller, proven.
+/// An authenticated caller.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Caller {
-    /// The user who is billed.
+    /// The user who pays.
     pub user_id: String,
     /// The user's plan.
     pub plan: Plan,
-    /// The kind of proof.
+    /// The kind of credentials.
     pub proof: Proof,
 }
 
-/// The kind of proof that a caller brought.
+/// The kind of a caller's credentials.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Proof {
-    /// By this API key.
+    /// An API key.
     ApiKey {
-        /// Its HMAC, in hexadecimal: what its charges are told apart by.
+        /// The key's HMAC, in hexadecimal, which identifies its charges.
         hash: String,
-        /// Its id, by which its budgets are known.
+        /// The key's id, which identifies its budgets.
         id: String,
         /// The models that it may use; all if empty.
         models: Vec<String>,
     },
-    /// As a web user.
+    /// A web user.
     Web {
         /// Whether the user record has the admin role.
         admin: bool,
     },
 }
 
-/// A web user: what keys may not do, such as making keys, is for them.
+/// A web user, for endpoints that do not accept keys, such as the creation of keys.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WebCaller {
     /// The user's id.
@@ -125,24 +121,25 @@ pub struct WebCaller {
     pub admin: bool,
 }
 
-/// Where the router finds the rate that a request was counted against, for its response's headers.
+/// The rate decision of a request, which the router writes into the response's headers.
 pub type RateSlot = Arc<OnceLock<RateDecision>>;
 
-/// What the cache keeps of a key, beside its user and their rate.
+/// The record of a key in the cache, besides its user and their rate.
 #[derive(Serialize, Deserialize)]
 struct CachedKey {
     expires_at: i64,
     plan: String,
-    /// When the database is asked again; until the record's end, it is believed where the database does not answer.
+    /// The time of the next database read, in milliseconds; if that read fails, the record counts until it expires.
     refresh_at: i64,
-    /// The models that the key may use; all if empty. Records of versions that know of none are not believed.
+    /// The models that the key may use; all if empty. Records of older versions lack the field and do not count.
     models: Vec<String>,
-    /// The cache's epoch in which it was read. In another one, the database is asked: a tombstone may have been lost.
+    /// The cache's epoch in which weir read the record. In another epoch, weir reads the database, because a tombstone
+    /// may be lost.
     #[serde(default)]
     epoch: Epoch,
 }
 
-/// The proof that a request brings.
+/// The credentials of a request.
 enum Credentials<'a> {
     None,
     Key(&'a str),
@@ -154,18 +151,18 @@ enum Credentials<'a> {
     Incomplete,
 }
 
-/// Whether a request brings more proofs than the one that is looked at.
+/// Whether a request has further credentials besides the current ones.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Proofs {
     More,
     Last,
 }
 
-/// A key that a request brings.
+/// A key in a request.
 struct AskedKey<'a> {
     key: &'a RawKey,
     record_key: RecordKey<'a>,
-    /// The cache's, as the key was looked for; `None` where the cache did not answer.
+    /// The epoch of the cache at the look-up; `None` if the cache did not respond.
     epoch: Option<Epoch>,
     proofs: Proofs,
 }
@@ -211,7 +208,7 @@ impl FromRequestParts<App> for Caller {
         if let Some(context) = parts.extensions.get::<RequestContext>() {
             context.note_user(&caller.user_id);
         }
-        // For who reads the body: its room is shared out by account.
+        // The body reader limits its memory by account.
         parts.extensions.insert(AccountId(caller.user_id.clone()));
         Ok(caller)
     }
@@ -229,13 +226,13 @@ impl FromRequestParts<App> for WebCaller {
             } => Ok(Self { user_id, admin }),
             Caller { .. } => Err(ApiError::new(
                 ErrorCode::Unauthenticated,
-                "This takes a signed-in web user; an API key is not accepted here.",
+                "This endpoint needs a signed-in web user; it does not accept API keys.",
             )),
         }
     }
 }
 
-/// One request on its way to being identified.
+/// One request during authentication.
 struct Identification<'a> {
     parts: &'a Parts,
     app: &'a App,
@@ -253,7 +250,8 @@ impl Identification<'_> {
         }
     }
 
-    /// Who the caller is by one proof. What proves nothing counts against its address, unless there are more proofs.
+    /// Authenticates the caller by one credential. An invalid credential counts against its address, unless the request
+    /// has another one.
     async fn by_proof(
         &self,
         credentials: Credentials<'_>,
@@ -265,7 +263,7 @@ impl Identification<'_> {
         };
         let pepper = &self.app.key_peppers.current().key;
         let hash = key.as_ref().map(|key| key.hash(pepper));
-        // Only who has the key can make us compute this.
+        // Only the key's holder can reach this computation.
         let secret = hash.as_ref().map(|hash| Hex(hash).to_string());
         let record_key = match (&key, &secret) {
             (Some(key), Some(secret)) => Some(RecordKey {
@@ -336,11 +334,11 @@ impl Identification<'_> {
             }
         };
         let may_be_shared = matches!(record, Lookup::Missing | Lookup::Found(_));
-        // The cache counts requests of those whom it knows.
+        // The cache has counted requests of known users already.
         let is_counted = matches!(record, Lookup::Found(_));
         let known = match record {
-            // What does not parse is from another version, what is of another epoch may have lost its tombstone: the
-            // database knows.
+            // The database decides if the record comes from another version, or from another epoch, whose tombstones
+            // may be lost.
             Lookup::Found(record) => serde_json::from_slice::<CachedKey>(&record.payload)
                 .ok()
                 .filter(|cached| asked.epoch == Some(cached.epoch))
@@ -348,7 +346,7 @@ impl Identification<'_> {
             Lookup::Missing | Lookup::Revoked | Lookup::Doubtful => None,
         };
         if let Some((user_id, cached)) = &known {
-            // Only the key itself finds its record.
+            // A match proves the key, because its hash is the record's name.
             if now.0 >= cached.expires_at {
                 return self.refuse("api_key", "expired");
             }
@@ -377,14 +375,15 @@ impl Identification<'_> {
                 KeyVerdict::Forged => return self.fail_key(&asked, "forged").await,
             }
             let filled = self.remember_key(&asked, &stored, now).await?;
-            // Something has changed since another request's look-up began, and maybe before this request came.
+            // The key changed after another request's look-up began, and possibly before this request arrived.
             let is_in_doubt = matches!(filled, Some(Filled::InDoubt | Filled::Refused));
             if looked.is_shared && is_in_doubt {
                 looked = lookups.read_alone(asked.key.id()).await;
                 continue;
             }
             if filled.is_none() {
-                // It was moved to another pepper, or is kept nowhere: what was read is of no use to the next request.
+                // The record is of no use to the next request: the key has moved to another pepper, or the cache did
+                // not keep it.
                 lookups.forget(asked.key.id());
             }
             if !is_counted {
@@ -400,7 +399,7 @@ impl Identification<'_> {
         }
     }
 
-    /// Keeps what the database says of a good key in the cache. Returns what became of it, where it was tried.
+    /// Caches the database's record of a valid key. Returns the result of the write, if there was one.
     async fn remember_key(
         &self,
         asked: &AskedKey<'_>,
@@ -435,9 +434,9 @@ impl Identification<'_> {
         }
     }
 
-    /// Whether a key is stored under the current pepper; moves it there if it is not.
+    /// Whether a key is stored under the current pepper; if not, moves it there.
     ///
-    /// What could not be moved was revoked since, or a node with a newer pepper has moved it.
+    /// If the move fails, the key was revoked meanwhile, or a node with a newer pepper has moved it.
     async fn is_current(&self, key: &RawKey, stored: &StoredKey) -> bool {
         let current = self.app.key_peppers.current();
         if stored.pepper_version == current.version {
@@ -446,7 +445,7 @@ impl Identification<'_> {
         match store::move_key(&self.app.database, key, stored, current).await {
             Ok(moved) => moved,
             Err(error) => {
-                tracing::warn!(%error, key_id = key.id(), "a key is not moved to the current pepper");
+                tracing::warn!(%error, key_id = key.id(), "cannot move a key to the current pepper");
                 false
             }
         }
@@ -457,7 +456,7 @@ impl Identification<'_> {
         self.web_user(&verified.issuer, &verified.subject).await
     }
 
-    /// What a web user's two tokens prove together.
+    /// Verifies a web user's two tokens.
     async fn verify_web(&self, identity: &str, attestation: &str) -> Result<Verified, ApiError> {
         let verifiers = &self.app.verifiers;
         let (Some(identities), Some(attestations)) = (&verifiers.identity, &verifiers.attestation)
@@ -475,7 +474,7 @@ impl Identification<'_> {
         }
     }
 
-    /// The user whom a web user's tokens name, within their rate.
+    /// Returns the user with this subject, after the rate check.
     async fn web_user(&self, issuer: &str, subject: &str) -> Result<Caller, ApiError> {
         let (database, now) = (&self.app.database, self.app.clock.now());
         let user = store::find_or_create_web_user(database, issuer, subject, now)
@@ -484,7 +483,7 @@ impl Identification<'_> {
         self.in_person(user).await
     }
 
-    /// A user who is here in person, within their rate.
+    /// Returns a web user, after the rate check.
     async fn in_person(&self, user: store::User) -> Result<Caller, ApiError> {
         if user.disabled_at.is_some() {
             return Err(self.user_is_disabled("web"));
@@ -499,7 +498,7 @@ impl Identification<'_> {
         })
     }
 
-    /// Counts a request of a user whom the cache did not know beforehand.
+    /// Counts a request of a user whom the cache did not know.
     async fn count(&self, user_id: &str, plan: &str) -> Result<(), ApiError> {
         let rate = self.rate_of_plan(plan);
         match self.app.cache.take(Bucket::User(user_id), rate).await {
@@ -508,7 +507,7 @@ impl Identification<'_> {
         }
     }
 
-    /// Lets a request pass that is within its rate, and remembers the rate for the response.
+    /// Accepts a request that is within its rate, and stores the rate for the response.
     fn within(
         &self,
         scope: &'static str,
@@ -546,14 +545,14 @@ impl Identification<'_> {
         }
     }
 
-    /// Refuses what proves nothing, and counts it against its address.
+    /// Rejects invalid credentials, and counts them against the address.
     async fn fail<T>(&self, method: &'static str, reason: &'static str) -> Result<T, ApiError> {
         self.record_failure(method, reason);
         self.count_failure().await?;
         Err(ApiError::unauthenticated())
     }
 
-    /// The same of a key, unless the request brings another proof.
+    /// Rejects an invalid key; counts it unless the request has another credential.
     async fn fail_key<T>(&self, asked: &AskedKey<'_>, reason: &'static str) -> Result<T, ApiError> {
         match asked.proofs {
             Proofs::Last => self.fail("api_key", reason).await,
@@ -561,7 +560,7 @@ impl Identification<'_> {
         }
     }
 
-    /// Refuses what is genuine, and good no more.
+    /// Rejects genuine credentials that expired or were revoked.
     fn refuse<T>(&self, method: &'static str, reason: &'static str) -> Result<T, ApiError> {
         self.record_failure(method, reason);
         Err(ApiError::unauthenticated())
@@ -584,12 +583,12 @@ impl Identification<'_> {
         }
     }
 
-    /// Refuses, or lets pass, as `failure_policy` says, when the cache does not answer.
+    /// Rejects or accepts a request without the cache, according to `failure_policy`.
     fn without_cache(&self, _: CacheError) -> Result<(), ApiError> {
         match self.app.config.failure_policy {
             FailurePolicy::Allow => Ok(()),
             FailurePolicy::Reject => Err(ApiError::cache_unavailable(
-                "The request could not be checked against its limits; try again.",
+                "weir could not check the rate limits; retry later.",
             )),
         }
     }
@@ -609,12 +608,12 @@ impl Identification<'_> {
     }
 }
 
-/// What is counted together: what comes from one address, or from where none is known.
+/// The name under which failures and rates count: the address, or one shared name if it is unknown.
 fn bucket(address: Option<ClientAddress>) -> String {
     address.map_or_else(|| "unknown".to_owned(), |address| address.to_string())
 }
 
-/// The identity that two tokens prove together. Of two that are refused, the one that proves less says why.
+/// Combines the results of a web user's two tokens. If both fail, the error of the less valid one counts.
 fn both(
     (identity, attestation): (Result<Verified, TokenError>, Result<Verified, TokenError>),
 ) -> Result<Verified, TokenError> {
@@ -630,8 +629,9 @@ fn both(
 }
 
 impl<'a> Credentials<'a> {
-    /// The proof that a request brings, and the one to look at if that proves nothing. Clients may send a key of weir's in one
-    /// of `X-Api-Key` and `Authorization`, and another service's token in the other one. The tokens of a web user stand alone.
+    /// The credentials of a request, and the alternative if they are invalid. Clients may send weir's key in either
+    /// `X-Api-Key` or `Authorization`, and another service's token in the other header. A web user's tokens have no
+    /// alternative.
     fn of(headers: &'a HeaderMap) -> (Self, Option<Self>) {
         let text = |name: &str| headers.get(name).map(|value| value.to_str().unwrap_or(""));
         let attestation = text(ATTESTATION);
@@ -640,7 +640,7 @@ impl<'a> Credentials<'a> {
                 identity,
                 attestation,
             },
-            // A token in three parts is no key: its attestation is missing.
+            // A token of three parts is not a key, so its attestation is missing.
             (Some(token), None) if token.contains('.') => Self::Incomplete,
             (Some(key), None) => Self::Key(key),
             (None, Some(_)) => Self::Incomplete,
@@ -662,7 +662,7 @@ impl<'a> Credentials<'a> {
     }
 }
 
-/// Whether a refusal says that a proof is none, so that another one is worth a look.
+/// Whether an error means invalid credentials, so that an alternative is worth a check.
 fn proves_nothing(refusal: &ApiError) -> bool {
     matches!(
         refusal.code(),
@@ -670,8 +670,8 @@ fn proves_nothing(refusal: &ApiError) -> bool {
     )
 }
 
-/// Whether a request may be another service's, where both users and services are let in: it has a bearer token that
-/// is no API key, and none of what users send beside theirs.
+/// Whether a request may come from another service, at endpoints for users and services: it has a bearer token that is
+/// not an API key, and no attestation token.
 pub fn may_be_service(headers: &HeaderMap) -> bool {
     let is_users = |name: &str| headers.contains_key(name);
     !is_users(ATTESTATION)
@@ -679,8 +679,8 @@ pub fn may_be_service(headers: &HeaderMap) -> bool {
         && bearer(headers).is_some_and(|token| !token.starts_with(api_key::PREFIX))
 }
 
-/// The service that a request is from. One whose token is refused counts against its address, as for users, and an
-/// address that is shut out is not listened to: on the public port, anybody may try.
+/// Authenticates a service at the public port. As for users, a rejected token counts against its address, and a lockout
+/// rejects the request.
 pub async fn service_among_users(
     parts: &mut Parts,
     app: &App,
@@ -693,7 +693,7 @@ pub async fn service_among_users(
             record: None,
         };
         match app.cache.identify(&from).await {
-            // Services have no rate.
+            // Services have no rate limit.
             Ok(known) => {
                 if let Some(left) = known.locked_out {
                     return Err(locked_out(left));
@@ -719,7 +719,7 @@ fn bearer(headers: &HeaderMap) -> Option<&str> {
     scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
 }
 
-/// A user's plan. A name of a later version gives no more than the free one.
+/// A user's plan. Unknown plans of a later version count as the free plan.
 fn plan_named(name: &str) -> Plan {
     name.parse().unwrap_or_default()
 }
@@ -732,7 +732,7 @@ fn locked_out(left: Duration) -> ApiError {
     .with_retry_after(left)
 }
 
-fn store_failed(error: sqlx::Error) -> ApiError {
+pub(crate) fn store_failed(error: sqlx::Error) -> ApiError {
     lookup_failed(&error)
 }
 
@@ -740,19 +740,19 @@ fn lookup_failed(error: &sqlx::Error) -> ApiError {
     ApiError::of_database(error, "asked about a caller")
 }
 
-/// What is kept of sessions and links cannot be read or written now.
+/// The store of sessions and links is unavailable.
 fn sessions_failed(error: ExpiringError) -> ApiError {
     match error {
         ExpiringError::Cache(_) => {
-            ApiError::cache_unavailable("Whether you are signed in is not known now; try again.")
+            ApiError::cache_unavailable("weir could not check the session; retry later.")
         }
         ExpiringError::Database(error) => {
-            ApiError::of_database(&error, "asked about a session of the console")
+            ApiError::of_database(&error, "reading a session of the console")
         }
     }
 }
 
-/// Revokes a user's key: from then on it is refused on every node, whatever they have cached.
+/// Revokes a user's key; every node rejects it immediately, even if it is cached.
 pub async fn revoke(core: &Core, user_id: &str, key_id: &str, by: &Actor) -> Result<(), ApiError> {
     let exists = RawKey::is_id(key_id)
         && store::has_key(&core.database, user_id, key_id)
@@ -761,11 +761,11 @@ pub async fn revoke(core: &Core, user_id: &str, key_id: &str, by: &Actor) -> Res
     if !exists {
         return Err(no_such_key());
     }
-    // The tombstone first: a node that reads the key before the database is told cannot bring it back.
+    // The tombstone comes first, so that a node that reads the key before the database changes cannot cache it again.
     core.cache
         .bury(Tombstone::Record(key_id), KEY_TTL)
         .await
-        .map_err(|_| ApiError::cache_unavailable("The key could not be revoked; try again."))?;
+        .map_err(|_| ApiError::cache_unavailable("weir could not revoke the key; retry later."))?;
     store::disable_key(&core.database, key_id, core.clock.now())
         .await
         .map_err(store_failed)?;
@@ -777,7 +777,7 @@ pub async fn revoke(core: &Core, user_id: &str, key_id: &str, by: &Actor) -> Res
     Ok(())
 }
 
-/// The same for whoever need not say whose key it is.
+/// Revokes a key without naming its user.
 pub async fn revoke_of_anybody(core: &Core, key_id: &str, by: &Actor) -> Result<(), ApiError> {
     let owner = directory::find_owner(&core.database, key_id)
         .await
@@ -786,32 +786,11 @@ pub async fn revoke_of_anybody(core: &Core, key_id: &str, by: &Actor) -> Result<
     revoke(core, &owner, key_id, by).await
 }
 
-fn no_such_key() -> ApiError {
-    ApiError::new(ErrorCode::NotFound, "There is no key of that id.").with_param("key_id")
+pub(crate) fn no_such_key() -> ApiError {
+    ApiError::new(ErrorCode::NotFound, "No key has this id.").with_param("key_id")
 }
 
-/// Makes a key for a user, within limits, and the user if there is none of that id. Returns when it expires, too.
-pub async fn create_key(
-    core: &Core,
-    peppers: &Peppers,
-    (user_id, name): (&str, &str),
-    limits: &KeyLimits,
-    by: &Actor,
-) -> Result<(RawKey, Millis), ApiError> {
-    let now = core.clock.now();
-    let key = store::create_key(&core.database, peppers, user_id, name, false, now)
-        .await
-        .map_err(store_failed)?;
-    let expires_at = limits::limit_new_key(core, (user_id, key.id()), limits, now).await?;
-    let created = AuditEvent::KeyCreated {
-        user_id: user_id.to_owned(),
-        key_id: key.id().to_owned(),
-    };
-    core.audit.record_by(by, created);
-    Ok((key, expires_at))
-}
-
-/// Has a user know a key, and makes the user if there is none of that id; their other keys of the same name end.
+/// Registers a key for a user, and creates the user if the id is unknown; revokes the user's other keys with this name.
 pub async fn replace_key(app: &App, user_id: &str, name: &str, key: &RawKey) -> anyhow::Result<()> {
     let event = |key_id: &str| (user_id.to_owned(), key_id.to_owned());
     for key_id in store::active_keys(&app.database, user_id, name).await? {
@@ -826,8 +805,8 @@ pub async fn replace_key(app: &App, user_id: &str, name: &str, key: &RawKey) -> 
     Ok(())
 }
 
-/// The key that development mode prints: always the same in one data folder, so that a client which still runs goes on
-/// working. One that was revoked is replaced by another.
+/// Returns the key that development mode prints: always the same in one data folder, so that running clients keep
+/// working. If that key was revoked, a new one replaces it.
 pub async fn development_key(app: &App, user_id: &str) -> anyhow::Result<RawKey> {
     let folder = &app.config.data_dir;
     let key = own_development_key(folder)?;
@@ -847,7 +826,7 @@ pub async fn development_key(app: &App, user_id: &str) -> anyhow::Result<RawKey>
     Ok(key)
 }
 
-/// The same as its file has it, which is made on first use.
+/// Reads that key from its file, which is created on first use.
 pub fn own_development_key(data_dir: &Path) -> anyhow::Result<RawKey> {
     let key = Key::load_or_create(&data_dir.join(DEVELOPMENT_KEY))?;
     Ok(RawKey::derived(&key))

@@ -1,13 +1,12 @@
-//! Peppers: the secrets under which API keys are stored, and which the database does not hold.
+//! Peppers: secrets for hashing API keys, kept outside of the database.
 //!
-//! Each has a version, which every stored key names. The first one that is configured is for new keys; a key
-//! that was stored under another moves to it when it is next used. To replace a pepper without refusing
-//! anybody: add the new one behind the old one on every node, then swap them on every node, then drop the
-//! old one when the keys that nobody used have expired. Codes of vouchers are hashed under the current pepper, too: a
-//! voucher cannot be redeemed any more when its pepper is dropped.
+//! Each pepper has a version, which every stored key names. New keys use the first configured pepper; a key under
+//! another pepper moves to it at its next use. To replace a pepper without rejecting keys: add the new one behind the
+//! old one on every node, then swap them on every node, then drop the old one after the unused keys have expired.
+//! Voucher codes use the current pepper, too: without its pepper, a voucher cannot be redeemed.
 //!
-//! **Invariant:** nodes that share a database share its peppers. The database keeps a fingerprint of each, and a node
-//! whose pepper is another does not start: it would refuse every key.
+//! **Invariant:** nodes that share a database share its peppers. The database holds a fingerprint of each, and a node
+//! with a different pepper does not start, because it would reject every key.
 
 use std::path::Path;
 
@@ -19,7 +18,7 @@ use weir_storage::database::at_start;
 use weir_storage::secrets::Key;
 use weir_storage::secrets::SecretSource;
 
-/// The version of the pepper that a gateway without configured ones makes for itself.
+/// The version of the generated pepper of a gateway without configured ones.
 const OWN_VERSION: i64 = 1;
 
 /// A pepper in the configuration.
@@ -32,10 +31,10 @@ pub struct PepperSettings {
     pub pepper: SecretSource,
 }
 
-/// A pepper.
+/// A pepper with its version.
 #[derive(Debug, Clone)]
 pub struct Pepper {
-    /// The version, which every key stored under it names.
+    /// The version, which every stored key under this pepper names.
     pub version: i64,
     /// The secret itself.
     pub key: Key,
@@ -46,7 +45,7 @@ pub struct Pepper {
 pub struct Peppers(Vec<Pepper>);
 
 impl Peppers {
-    /// Reads the configured peppers, or without any the gateway's own, which is made on first use in the file `own`.
+    /// Reads the configured peppers, or else the gateway's own, which is created on first use in the file `own`.
     pub fn read(configured: &[PepperSettings], own: &Path) -> anyhow::Result<Self> {
         if configured.is_empty() {
             let key = Key::load_or_create(own)?;
@@ -57,7 +56,7 @@ impl Peppers {
         Ok(Self(peppers.collect::<anyhow::Result<_>>()?))
     }
 
-    /// Compares them with those that the database's keys are stored under.
+    /// Compares the peppers with the fingerprints in the database.
     pub async fn compare(&self, database: &Database) -> anyhow::Result<()> {
         for pepper in &self.0 {
             let known = at_start(|| known_fingerprint(database, pepper))
@@ -65,31 +64,30 @@ impl Peppers {
                 .context("comparing the peppers of API keys with the database's")?;
             ensure!(
                 known == pepper.fingerprint(),
-                "the keys in this database are stored under another pepper of version {} than this node has: \
-                 nodes that share a database need the same `api_key_peppers`",
+                "the database's keys use another pepper of version {} than this node: nodes that share a database need the same `api_key_peppers`",
                 pepper.version
             );
         }
         Ok(())
     }
 
-    /// These, the current one first, without asking a database; e.g. ones that a test chose.
+    /// Returns peppers for a test, the current one first, without the comparison.
     pub fn of(peppers: impl IntoIterator<Item = (i64, Key)>) -> Self {
         let pepper = |(version, key)| Pepper { version, key };
         Self(peppers.into_iter().map(pepper).collect())
     }
 
-    /// The one that new keys are stored under.
+    /// The pepper of new keys.
     pub fn current(&self) -> &Pepper {
         &self.0[0]
     }
 
-    /// All of them, the current one first.
+    /// All peppers, the current one first.
     pub fn all(&self) -> &[Pepper] {
         &self.0
     }
 
-    /// The one of a version.
+    /// The pepper with this version.
     pub fn of_version(&self, version: i64) -> Option<&Pepper> {
         self.0.iter().find(|pepper| pepper.version == version)
     }
@@ -110,7 +108,7 @@ impl Pepper {
     }
 }
 
-/// The fingerprint of the pepper of this version: this one's, unless the database knows another.
+/// Returns the fingerprint of this version in the database; stores this pepper's if there is none.
 async fn known_fingerprint(database: &Database, pepper: &Pepper) -> sqlx::Result<Vec<u8>> {
     let keep = "INSERT INTO api_key_peppers (version, fingerprint) VALUES ($1, $2) \
                 ON CONFLICT (version) DO NOTHING";

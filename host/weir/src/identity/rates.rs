@@ -1,4 +1,4 @@
-//! How often callers may call.
+//! Rate limits of callers.
 
 use std::num::NonZeroU32;
 
@@ -6,8 +6,8 @@ use serde::Deserialize;
 
 use weir_storage::cache::Rate;
 
-/// Requests per minute: `[rate_limits]`. In development mode, each is 6,000 unless set: a developer's own machine need
-/// not be kept from itself.
+/// Requests per minute: `[rate_limits]`. In development mode, each is 6,000 unless set: a developer's own machine needs
+/// no protection.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct RateLimits {
@@ -24,7 +24,7 @@ pub struct RateLimits {
 const DEVELOPMENT: NonZeroU32 = NonZeroU32::new(6_000).expect("not zero");
 
 impl RateLimits {
-    /// A user's rate by their plan.
+    /// A user's rate by plan.
     pub fn of_plan(&self, plan: &str, is_dev: bool) -> Rate {
         match plan {
             "pro" => rate(self.pro, 1_000, is_dev),
@@ -47,13 +47,13 @@ fn rate(configured: Option<NonZeroU32>, default: u32, is_dev: bool) -> Rate {
     Rate::per_minute(configured.unwrap_or(default))
 }
 
-/// What happens to requests while the cache does not answer.
+/// The handling of requests while the cache does not respond.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum FailurePolicy {
-    /// 503 before any other work.
+    /// weir rejects requests with 503 before any other work.
     #[default]
     Reject,
-    /// They pass unlimited; for development only.
+    /// weir accepts requests without limits; for development only.
     Allow,
 }

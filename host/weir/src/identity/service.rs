@@ -1,9 +1,10 @@
-//! Other services, by tokens of an OIDC issuer. Not for users: each must be named in the configuration.
+//! Authentication of other services, by tokens of an OIDC issuer. The configuration must name each service; users
+//! cannot use it.
 //!
-//! Services are neither limited nor locked out at the port that is theirs: an executor makes the requests of many users
-//! from one address.
+//! Services have no rate limit and no lockout at their own port: an executor sends the requests of many users from one
+//! address.
 //!
-//! **Invariant:** what a service may do, its token says, or the configuration: each handler asks for the scope that it
+//! **Invariant:** the token or the configuration grants a service's scopes; each handler requires the scope that it
 //! needs.
 
 use axum::extract::FromRequestParts;
@@ -26,7 +27,7 @@ pub enum Scope {
     SwarmRun,
 }
 
-/// Another service, proven.
+/// An authenticated service.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServiceCaller {
     name: String,
@@ -44,7 +45,7 @@ impl Scope {
 }
 
 impl ServiceCaller {
-    /// The service's verified e-mail address, or what its issuer calls it.
+    /// The service's verified e-mail address, or its subject.
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -61,7 +62,10 @@ impl ServiceCaller {
         );
         Err(ApiError::new(
             ErrorCode::MissingScope,
-            format!("This takes a token with the scope {}.", scope.name()),
+            format!(
+                "This endpoint needs a token with the scope {}.",
+                scope.name()
+            ),
         ))
     }
 }
@@ -74,7 +78,7 @@ impl FromRequestParts<App> for ServiceCaller {
     }
 }
 
-/// Another service at an executor, whose tokens are for executors.
+/// A service that calls an executor, with a token for executors.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ExecutorCaller(pub ServiceCaller);
 
@@ -87,14 +91,14 @@ impl FromRequestParts<App> for ExecutorCaller {
     }
 }
 
-/// Why a request is no service's.
+/// The reasons for which a service is rejected.
 #[derive(Debug)]
 pub(super) enum Refusal {
-    /// What it brings proves nothing.
+    /// The credentials are invalid.
     Forged,
-    /// Its token is genuine, and good no more or not on our list.
+    /// The token is genuine, but expired or not on the list.
     Genuine,
-    /// Another reason.
+    /// Another error.
     Other(ApiError),
 }
 
@@ -110,13 +114,13 @@ impl From<Refusal> for ApiError {
     }
 }
 
-/// The service that a request is from, by its token for whom it calls.
+/// Authenticates a service by its token.
 pub(super) async fn identify(
     parts: &Parts,
     app: &App,
     verifier: Option<&TokenVerifier>,
 ) -> Result<ServiceCaller, Refusal> {
-    // Asked for nothing, but to be there: without it nothing is billed, and so nothing is served.
+    // Without the cache, weir cannot bill and therefore serves nothing.
     if let Err(error) = app.cache.ping().await {
         let identification = Identification { parts, app };
         identification

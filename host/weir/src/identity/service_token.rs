@@ -18,25 +18,25 @@ use weir_storage::clock::{Clock, Millis};
 use weir_storage::secrets::Secret;
 use weir_storage::secrets::environment;
 
-/// What the local issuer allows weir to do at its own API.
+/// The scopes of the local issuer's token for weir's own API.
 const DEV_SCOPES: [&str; 1] = ["model:call"];
 
-/// How long a token is used whose endpoint does not say how long it is good.
+/// The lifetime of a token if its endpoint gives none, in milliseconds.
 const DEFAULT_LIFETIME_MS: i64 = 300_000;
 
-/// A token is replaced so long before its end.
+/// The time before the expiry at which weir replaces a token, in milliseconds.
 const MARGIN_MS: i64 = 60_000;
 
-/// How long after a failure the endpoint is left alone. Those who waited for that attempt would otherwise
-/// each wait through one of their own, one after the other.
+/// The pause after a failed request to the endpoint, in milliseconds. Without it, each waiting caller would send its
+/// own request, one after the other.
 const COOLDOWN_MS: i64 = 2_000;
 
 const MAX_TOKEN_BYTES: usize = 16 << 10;
 
-/// Where the token comes from. Cheap to clone.
+/// The source of the token. Cheap to clone.
 #[derive(Debug, Clone)]
 pub enum ServiceTokenSource {
-    /// A file that somebody else keeps up to date. Read at each use: a kilobyte, beside a model call.
+    /// A file that another program updates. weir reads it at each use; a kilobyte is cheap compared with a model call.
     File(PathBuf),
     /// A token endpoint.
     ClientCredentials(Arc<ClientCredentials>),
@@ -44,18 +44,18 @@ pub enum ServiceTokenSource {
     Dev(DevIssuer, Clock),
 }
 
-/// A client at a token endpoint, and the token it got last.
+/// A client at a token endpoint, and its last token.
 #[derive(Debug)]
 pub struct ClientCredentials {
     http: Client,
     clock: Clock,
     url: Url,
-    /// Form-encoded, as is the secret (RFC 6749 §2.3.1).
+    /// The client's id, form-encoded like the secret (RFC 6749 §2.3.1).
     client_id: String,
     client_secret: Secret,
     /// The request's body.
     form: String,
-    /// Locked while a token is fetched, so that there is one fetch at a time.
+    /// The lock is held during a fetch, so that only one fetch runs.
     last: Mutex<Last>,
 }
 
@@ -72,7 +72,7 @@ struct Issued {
     expires_at: Millis,
 }
 
-/// Why there is no token. Holds no secret.
+/// The reasons for a missing token. Errors hold no secret.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ServiceTokenError {
     /// The file cannot be used.
@@ -80,19 +80,19 @@ pub enum ServiceTokenError {
     File {
         /// The configured file.
         path: PathBuf,
-        /// The problem, as a sentence's end.
+        /// The problem, as the end of a sentence.
         problem: String,
     },
-    /// The endpoint gave none.
+    /// The endpoint returned no token.
     #[error("the token endpoint {0}")]
     Endpoint(#[from] FetchError),
-    /// The local issuer gave none.
+    /// The local issuer returned no token.
     #[error("the local issuer: {0}")]
     Dev(String),
 }
 
 impl ServiceTokenSource {
-    /// The source that the settings name, else the local issuer, if there is one.
+    /// Returns the source in the settings, else the local issuer, if there is one.
     pub fn new(
         settings: Option<&OutgoingSettings>,
         dev: Option<&DevIssuer>,
@@ -110,7 +110,7 @@ impl ServiceTokenSource {
         })
     }
 
-    /// A token that is good now.
+    /// Returns a valid token.
     pub async fn token(&self) -> Result<Secret, ServiceTokenError> {
         match self {
             Self::File(path) => read_token(path)
@@ -139,7 +139,7 @@ async fn read_token(path: &PathBuf) -> Result<Secret, String> {
     token_from(text.trim()).map_err(str::to_owned)
 }
 
-/// A token that fits into a header.
+/// Checks that a token is a valid header value.
 fn token_from(text: &str) -> Result<Secret, &'static str> {
     if text.is_empty() {
         return Err("is empty");
@@ -234,7 +234,7 @@ impl ClientCredentials {
         });
         Ok(Issued {
             token: token_from(&answer.access_token).map_err(|_| malformed)?,
-            // A token that is good for a minute is used for half of it.
+            // For short lifetimes, weir replaces the token after half of its lifetime.
             replace_at: Millis(asked_at.0 + lifetime_ms - MARGIN_MS.min(lifetime_ms / 2)),
             expires_at: Millis(asked_at.0 + lifetime_ms),
         })
@@ -249,7 +249,7 @@ struct TokenAnswer {
     expires_in: Option<u32>,
 }
 
-/// Encodes a value as forms have it; also what need not be, which no reader minds.
+/// Form-encodes a value. The function encodes more characters than necessary; readers decode them, too.
 fn form(value: &str) -> String {
     let mut encoded = String::new();
     for byte in value.bytes() {

@@ -1,6 +1,6 @@
-//! Whose tokens are accepted, and what weir presents itself: `[identity.…]`.
+//! Accepted token issuers, and weir's own token for other services: `[identity.…]`.
 //!
-//! **Invariant:** no two kinds of token share both issuer and audience, so that none can pass for
+//! **Invariant:** no two kinds of token share both issuer and audience, so that a token of one kind never passes for
 //! another.
 
 use std::path::PathBuf;
@@ -10,15 +10,14 @@ use serde::Deserialize;
 use super::fetch::parse_url;
 use weir_storage::secrets::SecretSource;
 
-/// How the names of development mode's own issuer begin; no other may have such a name.
+/// The prefix of the names of development mode's issuer; no other issuer may use it.
 pub const DEV_ISSUER_PREFIX: &str = "urn:weir:dev";
 
-/// What services may be allowed to do: to call models for users, to change what serves in slots, and at the executor to
-/// run swarms.
+/// The scopes of services: call models for users, change slots, and run swarms at the executor.
 pub const SERVICE_SCOPES: [&str; 3] = ["model:call", "plugins:write", "swarm:run"];
 
-/// Issuers of tokens. What is left out is not accepted; in development mode, the local issuer takes its
-/// place.
+/// Issuers of tokens. weir accepts no token of an issuer that is not set; in development mode, the local issuer
+/// replaces it.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct IdentitySettings {
@@ -28,13 +27,13 @@ pub struct IdentitySettings {
     pub attestation: Option<IssuerSettings>,
     /// Tokens of other services: `Authorization: Bearer`.
     pub service: Option<ServiceSettings>,
-    /// Services that are let in by name, with scopes that their tokens do not carry.
+    /// Services that weir accepts by name, with scopes that their tokens do not carry.
     pub services: Vec<NamedService>,
-    /// Where weir gets the token that it presents to other services of its own kind.
+    /// Source of weir's token for other services of its own kind.
     pub outgoing: Option<OutgoingSettings>,
 }
 
-/// An issuer and what its tokens must say.
+/// An issuer and the required claims of its tokens.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct IssuerSettings {
@@ -50,7 +49,7 @@ pub struct IssuerSettings {
     pub algorithms: Vec<Algorithm>,
 }
 
-/// The issuer of service tokens, and who is let in.
+/// The issuer of service tokens, and the accepted services.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ServiceSettings {
@@ -75,8 +74,8 @@ pub struct ServiceSettings {
     pub scope_claim: String,
 }
 
-/// A service that is let in, and what it may do beside what its token says: Google's service accounts have tokens
-/// without scopes, Kubernetes' also without an e-mail address. Has a `subject` or an `email`.
+/// An accepted service with scopes besides its token's: Google's service accounts have tokens without scopes,
+/// Kubernetes' also without an e-mail address. Each entry has a `subject` or an `email`.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NamedService {
@@ -90,11 +89,11 @@ pub struct NamedService {
     pub scopes: Vec<String>,
 }
 
-/// Where weir gets the token that it presents to other services.
+/// The source of weir's token for other services.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum OutgoingSettings {
-    /// A file that somebody else keeps up to date, such as a projected service account token.
+    /// A file that another program updates, such as a projected service account token.
     File(PathBuf),
     /// An OAuth 2.0 token endpoint, by the client credentials grant.
     ClientCredentials(ClientCredentialsSettings),
@@ -118,7 +117,7 @@ pub struct ClientCredentialsSettings {
     pub scope: Option<String>,
 }
 
-/// A signature algorithm. Those with a shared secret, and `none`, are not there to be chosen.
+/// A signature algorithm. Algorithms with a shared secret, and `none`, are not supported.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 pub enum Algorithm {
     /// RSASSA-PKCS1-v1_5 with SHA-256.
@@ -132,7 +131,7 @@ pub enum Algorithm {
 }
 
 impl Algorithm {
-    /// Reads a name as it stands in a header: to the letter.
+    /// Parses a name in a header, by exact match.
     pub(super) fn parse(name: &str) -> Option<Self> {
         [Self::RS256, Self::PS256, Self::ES256, Self::EdDSA]
             .into_iter()
@@ -150,7 +149,7 @@ impl Algorithm {
 }
 
 impl IdentitySettings {
-    /// What is wrong with the settings, beyond what types can say; each sentence names the setting.
+    /// Returns the problems of the settings that their types do not exclude; each sentence names the setting.
     pub fn problems(&self) -> Vec<String> {
         let mut problems = Vec::new();
         if self.web.is_some() != self.attestation.is_some() {
@@ -168,8 +167,7 @@ impl IdentitySettings {
         if let Some(service) = &self.service {
             if service.allowed_emails.is_empty() && self.services.is_empty() {
                 problems.push(
-                    "`identity.service.allowed_emails` is empty and there is no `[[identity.services]]`: nobody would \
-                     be let in"
+                    "`identity.service.allowed_emails` is empty and there is no `[[identity.services]]`: weir would reject every service"
                         .to_owned(),
                 );
             }
@@ -216,7 +214,7 @@ impl IdentitySettings {
                 (Some(name), None) | (None, Some(name)) => name,
                 _ => {
                     problems.push(format!(
-                        "`{setting}` takes either a `subject` or an `email`, by which the service is known"
+                        "`{setting}` needs either a `subject` or an `email` to identify the service"
                     ));
                     continue;
                 }
@@ -228,7 +226,7 @@ impl IdentitySettings {
             let others = &self.services[..index];
             if others.iter().any(|other| names(other) == names(service)) {
                 problems.push(format!(
-                    "`{setting}` names {name:?}, which stands there before"
+                    "`{setting}` names {name:?}, which an earlier entry names already"
                 ));
             }
             if service.scopes.is_empty() {
@@ -239,7 +237,7 @@ impl IdentitySettings {
             let scopes = service.scopes.iter();
             for unknown in scopes.filter(|scope| !SERVICE_SCOPES.contains(&scope.as_str())) {
                 problems.push(format!(
-                    "`{setting}.scopes`: there is no scope {unknown:?}; there are {}",
+                    "`{setting}.scopes`: there is no scope {unknown:?}; use one of {}",
                     SERVICE_SCOPES.join(", ")
                 ));
             }
@@ -275,12 +273,12 @@ impl IssuerSettings {
 }
 
 impl ServiceSettings {
-    /// The claims that the API asks of a token.
+    /// The required claims at the API.
     pub fn api(&self) -> IssuerSettings {
         self.with_audience(self.audience.clone())
     }
 
-    /// The claims that the executor asks of a token.
+    /// The required claims at the executor.
     pub fn executor(&self) -> Option<IssuerSettings> {
         Some(self.with_audience(self.executor_audience.clone()?))
     }

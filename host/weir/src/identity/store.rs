@@ -20,15 +20,16 @@ pub struct User {
     pub id: String,
     /// The plan: free, guru or pro.
     pub plan: String,
-    /// Since when it is an administrator, if it is one.
+    /// The start of the admin role; `None` for other users.
     pub admin_since: Option<Millis>,
-    /// Since when an operator lets it do nothing, if so.
+    /// The time at which an operator disabled the user; `None` if enabled.
     pub disabled_at: Option<Millis>,
-    /// The time of the user's first request, or of the command that made it.
+    /// The time of the user's first request, or of the command that created the user.
     pub created_at: Millis,
 }
 
-/// The user whom an issuer's tokens name so; made at first sight. Many callers at once get the same one.
+/// Returns the user with this issuer and subject, and creates the user if necessary. Concurrent callers get the same
+/// user.
 pub async fn find_or_create_web_user(
     database: &Database,
     issuer: &str,
@@ -48,14 +49,13 @@ pub async fn find_or_create_web_user(
     .bind(now.0)
     .execute(database.writer())
     .await?;
-    // Not in the same statement, nor from a reader: whoever lost the race sees the winner's row only
-    // from here on.
+    // A separate statement on the writer: the loser of a race sees the winner's row only now.
     find_web_user(database.writer(), issuer, subject)
         .await?
         .ok_or(sqlx::Error::RowNotFound)
 }
 
-/// The user whom an issuer's tokens name so, if they were seen before.
+/// Returns the user with this issuer and subject, if there is one.
 pub async fn find_web_user(
     pool: &Connections,
     issuer: &str,
@@ -72,7 +72,7 @@ pub async fn find_web_user(
     row.map(|row| read_user(&row)).transpose()
 }
 
-/// The user of an id.
+/// Returns the user with an id.
 pub async fn find_user(database: &Database, user_id: &str) -> sqlx::Result<Option<User>> {
     let row = sqlx::query(
         "SELECT id, plan, admin_since, disabled_at, created_at FROM users WHERE id = $1",
@@ -83,7 +83,7 @@ pub async fn find_user(database: &Database, user_id: &str) -> sqlx::Result<Optio
     row.map(|row| read_user(&row)).transpose()
 }
 
-/// The plan of a user, as it is now; the free one if there is no such user.
+/// Returns the current plan of a user; the free plan if the user does not exist.
 pub async fn plan_of(database: &Database, user_id: &str) -> sqlx::Result<Plan> {
     let user = find_user(database, user_id).await?;
     Ok(user.map_or_else(Plan::default, |user| super::plan_named(&user.plan)))
@@ -100,7 +100,8 @@ fn read_user(row: &AnyRow) -> sqlx::Result<User> {
     })
 }
 
-/// Disables a user, unless they are, and says whether there is such a user. [`super::users`] does it for all nodes.
+/// Disables a user, unless the user is disabled. Returns whether the user exists. [`super::users`] applies it to all
+/// nodes.
 pub async fn disable_user(database: &Database, user_id: &str, now: Millis) -> sqlx::Result<bool> {
     let updated =
         sqlx::query("UPDATE users SET disabled_at = COALESCE(disabled_at, $1) WHERE id = $2")
@@ -111,7 +112,7 @@ pub async fn disable_user(database: &Database, user_id: &str, now: Millis) -> sq
     Ok(updated.rows_affected() > 0)
 }
 
-/// Enables a user, and says whether there is such a user.
+/// Enables a user. Returns whether the user exists.
 pub async fn enable_user(database: &Database, user_id: &str) -> sqlx::Result<bool> {
     let updated = sqlx::query("UPDATE users SET disabled_at = NULL WHERE id = $1")
         .bind(user_id)
@@ -120,7 +121,7 @@ pub async fn enable_user(database: &Database, user_id: &str) -> sqlx::Result<boo
     Ok(updated.rows_affected() > 0)
 }
 
-/// Makes a user an administrator, and says whether there is such a user.
+/// Grants a user the admin role. Returns whether the user exists.
 pub async fn grant_admin(database: &Database, user_id: &str, now: Millis) -> sqlx::Result<bool> {
     let updated =
         sqlx::query("UPDATE users SET admin_since = COALESCE(admin_since, $1) WHERE id = $2")
@@ -131,7 +132,7 @@ pub async fn grant_admin(database: &Database, user_id: &str, now: Millis) -> sql
     Ok(updated.rows_affected() > 0)
 }
 
-/// Makes a user an ordinary one, and says whether there is such a user.
+/// Revokes a user's admin role. Returns whether the user exists.
 pub async fn revoke_admin(database: &Database, user_id: &str) -> sqlx::Result<bool> {
     let updated = sqlx::query("UPDATE users SET admin_since = NULL WHERE id = $1")
         .bind(user_id)
@@ -146,7 +147,7 @@ pub async fn find_key(database: &Database, id: &str) -> sqlx::Result<Option<Stor
     Ok(found.into_iter().next().map(|(_, key)| key))
 }
 
-/// The records of keys, by id, of those that there are.
+/// Returns the records of the keys that exist, by id.
 pub async fn find_keys(
     database: &Database,
     ids: &[&str],
@@ -184,7 +185,7 @@ pub async fn find_keys(
     rows.iter().map(read).collect()
 }
 
-/// The models that a key may use, all if empty; `None` if the key was revoked, has expired, or is unknown.
+/// Returns the models of an active key, all if empty; `None` if the key expired, was revoked, or is unknown.
 pub async fn models_of_working_key(
     database: &Database,
     key_id: &str,
@@ -206,7 +207,7 @@ pub(super) fn read_models(row: &AnyRow) -> sqlx::Result<Vec<String>> {
         .unwrap_or_default())
 }
 
-/// Limits a key to models, all if empty, and to a time.
+/// Sets a key's models, all if empty, and its expiry.
 pub async fn limit_key(
     database: &Database,
     key_id: &str,
@@ -223,7 +224,7 @@ pub async fn limit_key(
         .map(drop)
 }
 
-/// A user's keys that were not revoked, and when each expires.
+/// Returns a user's keys that were not revoked, with their expiry.
 pub async fn active_key_expiry(
     database: &Database,
     user_id: &str,
@@ -239,16 +240,16 @@ pub async fn active_key_expiry(
         .collect()
 }
 
-/// The most keys of a user that can work at once.
+/// The maximum active keys of a user.
 pub const MAX_ACTIVE_KEYS: i64 = 10;
 
-/// The most keys that a user makes within a day, those included that were revoked since: rows that a loop in somebody's
-/// script would fill the disk with.
+/// The maximum keys that a user may create within a day, including revoked ones: otherwise, a loop in a script could
+/// fill the disk with rows.
 pub const MAX_KEYS_A_DAY: i64 = 100;
 
-/// What comes of asking for a key.
+/// The result of a key's creation.
 pub enum NewKey {
-    /// It was made.
+    /// The new key.
     Made(RawKey),
     /// The user has [`MAX_ACTIVE_KEYS`].
     TooManyActive,
@@ -261,28 +262,28 @@ pub enum NewKey {
 pub struct KeyItem {
     /// The key's id.
     pub id: String,
-    /// The name that its user gave it.
+    /// The display name.
     pub name: String,
     /// The key's first characters.
     pub prefix: String,
-    /// The time of its creation.
+    /// Time of creation.
     pub created_at: Millis,
-    /// The time of its last use, to the minute.
+    /// Time of last use, to the minute.
     pub last_used_at: Option<Millis>,
-    /// From when on it no longer works.
+    /// The expiry.
     pub expires_at: Millis,
-    /// Whether it was revoked.
+    /// Whether the key was revoked.
     pub disabled: bool,
     /// The models that it may use; all if empty.
     pub models: Vec<String>,
-    /// Its user's budgets, among which are its own.
+    /// The user's budgets, including the key's.
     pub budgets: Budgets,
 }
 
-/// The most keys that a list shows.
+/// The maximum keys in a list.
 const MAX_LISTED: i64 = 100;
 
-/// A user's keys: those that were not revoked, then the others, each the newest first; a hundred at most.
+/// Returns up to 100 keys of a user: first the keys that were not revoked, then the revoked ones, newest first.
 pub async fn list_keys(database: &Database, user_id: &str) -> sqlx::Result<Vec<KeyItem>> {
     let rows = sqlx::query(
         "SELECT id, name, prefix, created_at, last_used_at, expires_at, disabled_at, models, \
@@ -297,7 +298,7 @@ pub async fn list_keys(database: &Database, user_id: &str) -> sqlx::Result<Vec<K
     rows.iter().map(read_item).collect()
 }
 
-/// A key, from a row that has its columns and its user's budgets.
+/// Reads a key from a row with its columns and its user's budgets.
 pub(super) fn read_item(row: &AnyRow) -> sqlx::Result<KeyItem> {
     let time = |column| row.try_get::<Option<i64>, _>(column);
     let budgets: Option<String> = row.try_get("budgets")?;
@@ -319,13 +320,13 @@ pub(super) fn read_item(row: &AnyRow) -> sqlx::Result<KeyItem> {
 }
 
 impl KeyItem {
-    /// How its budgets stand at a moment.
+    /// Returns the standing of the key's budgets at a time.
     pub fn standings(&self, now: Millis) -> Vec<Standing> {
         self.budgets.standings(Some(&self.id), Credits::ZERO, now)
     }
 }
 
-/// Makes a key for a user who exists, unless that would be too many.
+/// Creates a key for an existing user, unless the user has too many.
 pub async fn create_limited_key(
     database: &Database,
     peppers: &Peppers,
@@ -334,7 +335,7 @@ pub async fn create_limited_key(
     now: Millis,
 ) -> sqlx::Result<NewKey> {
     let mut transaction = database.begin().await?;
-    // Changes nothing and locks the row, on both databases: of two requests at once, one waits.
+    // The statement changes nothing but locks the row, on both databases, so that a concurrent request waits.
     sqlx::query("UPDATE users SET id = id WHERE id = $1")
         .bind(user_id)
         .execute(&mut transaction)
@@ -374,7 +375,7 @@ pub async fn create_limited_key(
     Ok(NewKey::Made(key))
 }
 
-/// A user's active keys of a name.
+/// Returns a user's active keys with a name.
 pub async fn active_keys(
     database: &Database,
     user_id: &str,
@@ -389,7 +390,7 @@ pub async fn active_keys(
     .await
 }
 
-/// Whether a user has this key, whether it still works or not.
+/// Whether the user has this key, active or not.
 pub async fn has_key(database: &Database, user_id: &str, key_id: &str) -> sqlx::Result<bool> {
     let found: Option<i64> =
         sqlx::query_scalar("SELECT CAST(1 AS BIGINT) FROM api_keys WHERE id = $1 AND user_id = $2")
@@ -400,7 +401,7 @@ pub async fn has_key(database: &Database, user_id: &str, key_id: &str) -> sqlx::
     Ok(found.is_some())
 }
 
-/// Revokes a key, if it is not yet.
+/// Revokes a key, unless it was revoked before.
 pub async fn disable_key(database: &Database, key_id: &str, now: Millis) -> sqlx::Result<()> {
     sqlx::query("UPDATE api_keys SET disabled_at = COALESCE(disabled_at, $1) WHERE id = $2")
         .bind(now.0)
@@ -410,8 +411,8 @@ pub async fn disable_key(database: &Database, key_id: &str, now: Millis) -> sqlx
         .map(drop)
 }
 
-/// Stores a key under a newer pepper, unless it was revoked or stored anew since it was read. Returns whether
-/// it did. Never under an older one: while nodes are being changed over, some still have that as the current one.
+/// Moves a key to a newer pepper, unless it was revoked or changed since the read. Returns whether the key was moved. A
+/// key never moves to an older pepper: during a rollout, that may still be the current one on some nodes.
 pub async fn move_key(
     database: &Database,
     key: &RawKey,
@@ -419,7 +420,7 @@ pub async fn move_key(
     pepper: &Pepper,
 ) -> sqlx::Result<bool> {
     let mut transaction = database.begin().await?;
-    // Whether it is moved or not: this node's charges name it.
+    // The hash is stored even if the key was not moved, because this node's charges name it.
     keep_hash(&mut transaction, key, pepper).await?;
     let moved = sqlx::query(
         "UPDATE api_keys SET hash = $1, pepper_version = $2 \
@@ -435,7 +436,7 @@ pub async fn move_key(
     Ok(moved.rows_affected() > 0)
 }
 
-/// Writes when keys were last used, unless a later use is known.
+/// Writes the times of last use, unless a later use is stored.
 pub async fn set_last_used(database: &Database, used: &[(String, Millis)]) -> sqlx::Result<()> {
     let mut used: Vec<_> = used.iter().map(|(id, at)| (id, at.0)).collect();
     used.sort();
@@ -446,7 +447,7 @@ pub async fn set_last_used(database: &Database, used: &[(String, Millis)]) -> sq
              FROM (SELECT value ->> 0 AS id, value ->> 1 AS at FROM json_each($1)) AS used \
              WHERE api_keys.id = used.id AND COALESCE(last_used_at, 0) < used.at"
         }
-        // Locked in one order, so that nodes that write the same keys wait for each other at most once.
+        // The rows are locked in one order, so that two nodes that write the same keys cannot deadlock.
         SqlDialect::Postgres => {
             "WITH used AS ( \
                 SELECT value ->> 0 AS id, CAST(value ->> 1 AS BIGINT) AS at \
@@ -465,7 +466,7 @@ pub async fn set_last_used(database: &Database, used: &[(String, Millis)]) -> sq
         .map(drop)
 }
 
-/// Makes a key for a user, and the user if there is none of that id.
+/// Creates a key for a user, and creates the user if the id is unknown.
 ///
 /// With `replace`, the user's keys of the same name are revoked in the same transaction.
 pub async fn create_key(
@@ -481,7 +482,7 @@ pub async fn create_key(
     Ok(key)
 }
 
-/// The same with a key that there is already; `owner` is its user's id and its name.
+/// Registers an existing key; `owner` is its user's id and its name.
 pub async fn keep_key(
     database: &Database,
     peppers: &Peppers,
@@ -513,7 +514,7 @@ pub async fn keep_key(
     transaction.commit().await
 }
 
-/// Has a key that was not revoked be good from now on for as long as a new one, under the current pepper.
+/// Extends an active key to the lifetime of a new one, under the current pepper.
 pub async fn renew_key(
     database: &Database,
     peppers: &Peppers,
@@ -561,7 +562,7 @@ async fn insert_key(
     keep_hash(transaction, key, pepper).await
 }
 
-/// Notes what the charges of a key are told apart by while a pepper is the current one.
+/// Stores the hash that a key's charges carry while a pepper is the current one.
 async fn keep_hash(
     transaction: &mut Transaction,
     key: &RawKey,

@@ -1,17 +1,19 @@
-//! Users, as operators see to them: a disabled one can do nothing, by key or in person, until enabled again.
+//! Users in the operator's hands: a disabled user can do nothing, neither by key nor by sign-in, until an operator
+//! enables them.
 
 use weir_errors::{ApiError, ErrorCode};
 
 use super::{KEY_TTL, store};
-use crate::app::{App, Core};
+use crate::app::App;
 use crate::audit::{Actor, AuditEvent};
+use crate::node::Core;
 use weir_ledger::Plan;
 use weir_storage::Cache;
 use weir_storage::cache::{CacheError, Tombstone};
 
-/// Disables a user, or enables them again, at once on every node. Returns whether there is such a user.
+/// Disables or enables a user immediately on every node. Returns whether the user exists.
 ///
-/// Requests that are under way go on to their end.
+/// Running requests continue.
 pub async fn set_disabled(
     core: &Core,
     user_id: &str,
@@ -23,7 +25,8 @@ pub async fn set_disabled(
         if find(core, &user_id).await?.is_none() {
             return Ok(false);
         }
-        // The tombstone first: a node that reads the user before the database is told cannot bring their keys back.
+        // The tombstone comes first, so that a node that reads the user before the database changes cannot cache their
+        // keys again.
         core.cache
             .bury(Tombstone::User(&user_id), KEY_TTL)
             .await
@@ -39,14 +42,14 @@ pub async fn set_disabled(
         if !found {
             return Ok(false);
         }
-        // A tombstone that stands yet only has the database asked. What it stands on may be older than a change of plan.
+        // A remaining tombstone only makes nodes read the database. The cached record behind it may have an old plan.
         AuditEvent::UserEnabled { user_id }
     };
     core.audit.record_by(by, event);
     Ok(true)
 }
 
-/// Makes a change of a user's plan, and has all nodes see it at once: their rates are kept with their keys.
+/// Changes a user's plan on all nodes at once: the cache holds users' rates with their keys.
 pub async fn change_plan<T>(
     core: &Core,
     user_id: &str,
@@ -58,28 +61,27 @@ pub async fn change_plan<T>(
     change.await
 }
 
-/// A user's plan is about to change: until all records of before are gone, the database is asked.
+/// Marks a user's plan as changing: nodes read the database until all older cache records have expired.
 pub async fn plan_changes(cache: &Cache, user_id: &str) -> Result<(), CacheError> {
     cache.bury(Tombstone::User(user_id), KEY_TTL).await
 }
 
-/// Refuses a user whom another service names and for whom nothing may be done. Returns the plan of others.
+/// Refuses a user, named by another service, who is unknown or disabled. Returns the user's plan.
 pub async fn require(app: &App, user_id: &str) -> Result<Plan, ApiError> {
     match find(app, user_id).await? {
-        None => Err(
-            ApiError::new(ErrorCode::UnknownUser, "There is no user of that id.")
-                .with_param("user_id"),
-        ),
+        None => {
+            Err(ApiError::new(ErrorCode::UnknownUser, "No user has this id.").with_param("user_id"))
+        }
         Some(user) if user.disabled_at.is_some() => Err(disabled().with_param("user_id")),
         Some(user) => Ok(super::plan_named(&user.plan)),
     }
 }
 
-/// What a user hears who has proven who they are, and is disabled.
+/// 403: the user is authenticated but disabled.
 pub(super) fn disabled() -> ApiError {
     ApiError::new(
         ErrorCode::UserDisabled,
-        "This user is disabled; whoever operates this gateway can say why.",
+        "This user is disabled; contact the operator of this gateway.",
     )
     .with_no_retry()
 }
@@ -91,5 +93,5 @@ async fn find(core: &Core, user_id: &str) -> Result<Option<store::User>, ApiErro
 }
 
 fn not_now() -> ApiError {
-    ApiError::cache_unavailable("The user could not be changed everywhere; try again.")
+    ApiError::cache_unavailable("weir could not change the user on all nodes; retry later.")
 }

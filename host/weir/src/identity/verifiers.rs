@@ -1,7 +1,7 @@
-//! The verifiers of a gateway, put together from its settings.
+//! The verifiers of a gateway, built from its settings.
 //!
-//! **Invariant:** a kind of token whose issuer is configured is verified against that issuer alone; the
-//! local issuer fills the gaps, in development mode only.
+//! **Invariant:** if the issuer of a token kind is configured, only that issuer counts; the local issuer replaces
+//! missing ones, in development mode only.
 
 use anyhow::anyhow;
 use weir_outgoing::Client;
@@ -11,7 +11,7 @@ use super::jwt::{AllowedServices, TokenKind, TokenVerifier};
 use super::settings::{IdentitySettings, IssuerSettings};
 use weir_storage::clock::Clock;
 
-/// One verifier for each kind of token that is accepted.
+/// One verifier for each accepted kind of token.
 #[derive(Debug, Clone, Default)]
 pub struct Verifiers {
     /// Identity tokens of web users.
@@ -25,7 +25,7 @@ pub struct Verifiers {
 }
 
 impl Verifiers {
-    /// Makes the verifiers. `dev` is the local issuer of a gateway in development mode.
+    /// Builds the verifiers. `dev` is the local issuer of a gateway in development mode.
     pub fn new(
         settings: &IdentitySettings,
         dev: Option<&DevIssuer>,
@@ -78,7 +78,7 @@ impl Verifiers {
         })
     }
 
-    /// Begins to fetch all issuers' keys.
+    /// Starts to fetch all issuers' keys.
     pub fn warm_up(&self) {
         let all = [&self.identity, &self.attestation, &self.api, &self.executor];
         for verifier in all.into_iter().flatten() {

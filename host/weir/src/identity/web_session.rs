@@ -1,13 +1,14 @@
-//! A web user who is signed in to the console: what their browser's cookie holds, and whom it names.
+//! Sessions of web users in the console: the content of the browser's cookie, and its user.
 //!
-//! It is begun by the two tokens of a web request, verified as for one, and is good for as long as the identity token and no
-//! longer than [`LONGEST`]. An administrator's may be begun by a one-time link, too: see [`console_link`]. Nothing of it is stored until it is [ended](WebSession::end): the cookie is sealed, and every request
-//! looks up its user anew, by the code and within the rates of the API's web users. So who is disabled, or no administrator any
-//! more, is so at once.
+//! The two tokens of a web request begin a session, after the same verification. It lasts as long as the identity
+//! token, but no longer than [`LONGEST`]. A one-time link can begin an administrator's session, too: see
+//! [`console_link`]. weir stores nothing of a session until it is [ended](WebSession::end): the cookie is sealed, and
+//! every request reads the user anew, with the code and the rates of the API's web users. Therefore, disabling a user
+//! or revoking the admin role applies immediately.
 //!
-//! **Invariant:** it is no proof at any route of the API, where cookies are not read.
-//! **Invariant:** one that was ended opens nothing on any node, whoever has kept its cookie.
-//! **Invariant:** one that another issuer's token began, or development mode, is worth nothing.
+//! **Invariant:** sessions give no access to the API, whose routes read no cookies. **Invariant:** after a session is
+//! ended, every node rejects its cookie. **Invariant:** sessions of a removed issuer, or of development mode outside of
+//! it, are worthless.
 
 use std::time::Duration;
 
@@ -30,33 +31,33 @@ use weir_storage::ids::Hex;
 use weir_storage::sealing::{KeyRing, Purpose};
 use weir_storage::secrets::random_bytes;
 
-/// How long one is good at most.
+/// The maximum lifetime of a session.
 pub const LONGEST: Duration = Duration::from_secs(12 * 60 * 60);
 
-/// What the issuer of development mode calls its administrator.
+/// The name of development mode's administrator.
 const DEVELOPMENT_ADMIN: &str = "admin";
 
 /// A web user's session.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WebSession {
     who: Who,
-    /// What its pages' forms carry, and no other page knows.
+    /// The token in the forms of the session's pages, unknown to other sites.
     form_token: String,
     expires_at: i64,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 enum Who {
-    /// Whom an identity token names.
+    /// The subject of an identity token.
     Web { issuer: String, subject: String },
-    /// The user whose key development mode prints.
+    /// The user of the key that development mode prints.
     Development,
-    /// The administrator who made a one-time link at the admin socket.
+    /// The administrator who created a one-time link at the admin socket.
     Link { subject: String },
 }
 
 impl WebSession {
-    /// The session that two tokens of a web user begin.
+    /// Begins a session with a web user's two tokens.
     pub async fn begin(
         parts: &Parts,
         app: &App,
@@ -77,14 +78,14 @@ impl WebSession {
         Ok(Self::of(who, verified.expires_at, app))
     }
 
-    /// The session of development mode's own user, or of its administrator.
+    /// Begins a session of development mode's user, or of its administrator.
     pub async fn begin_in_development(
         parts: &Parts,
         app: &App,
         as_admin: bool,
     ) -> Result<Self, ApiError> {
         let none = || {
-            let what = "There is no such user of development mode here.";
+            let what = "Development mode has no such user.";
             ApiError::new(ErrorCode::NotFound, what)
         };
         if !has_development_users(app) {
@@ -113,7 +114,7 @@ impl WebSession {
         Ok(session)
     }
 
-    /// The session of an administrator that a code of [`console_link`] begins; the code is used up.
+    /// Begins an administrator's session with a code of [`console_link`]; uses the code up.
     pub async fn begin_by_link(parts: &Parts, app: &App, code: &str) -> Result<Self, ApiError> {
         let identification = Identification { parts, app };
         identification.admit_address().await?;
@@ -147,13 +148,13 @@ impl WebSession {
         }
     }
 
-    /// What the browser keeps of it.
+    /// Returns the sealed cookie.
     pub fn seal(&self, keys: &KeyRing) -> String {
         let plain = serde_json::to_vec(self).unwrap_or_default();
         URL_SAFE_NO_PAD.encode(keys.seal(Purpose::CONSOLE_SESSION, &[], &plain))
     }
 
-    /// The session that a browser keeps, unless it is over or none.
+    /// Opens a cookie; `None` if it is invalid or expired.
     pub fn open(sealed: &str, keys: &KeyRing, now: Millis) -> Option<Self> {
         let sealed = URL_SAFE_NO_PAD.decode(sealed).ok()?;
         let plain = keys.unseal(Purpose::CONSOLE_SESSION, &[], &sealed).ok()?;
@@ -161,33 +162,33 @@ impl WebSession {
         (now.0 < session.expires_at).then_some(session)
     }
 
-    /// What its pages' forms carry.
+    /// The token in the forms of the session's pages.
     pub fn form_token(&self) -> &str {
         &self.form_token
     }
 
-    /// For how long it is good yet.
+    /// The remaining lifetime.
     pub fn left(&self, now: Millis) -> Duration {
         Duration::from_millis(self.expires_at.saturating_sub(now.0).max(0).unsigned_abs())
     }
 
-    /// Ends it before its time, on every node.
+    /// Ends the session before its expiry, on every node.
     pub async fn end(&self, app: &App) -> Result<(), ApiError> {
         let until = Millis(self.expires_at);
-        // Where it has ended already, something stands there.
+        // If the session has ended already, an entry exists.
         let (ended, name) = (ended_sessions(app), self.name());
         let kept = ended.replace(&name, None, b"", until, app.clock.now());
         kept.await.map(drop).map_err(sessions_failed)
     }
 
-    /// What it is known by once it has ended: no cookie can be made of that.
+    /// The name of an ended session's entry; the name does not reveal the cookie.
     fn name(&self) -> String {
         let digest = Sha256::digest(&self.form_token);
         format!("console-ended:{}", Hex(&digest))
     }
 
-    /// Who is signed in, as they are at this moment, within the rates of their address and their plan; nobody where it was ended,
-    /// or its issuer is not the one any more.
+    /// Returns the session's user with their current state, within the rates of the address and the plan; `None` if the
+    /// session was ended, or its issuer is no longer configured.
     pub async fn caller(&self, parts: &Parts, app: &App) -> Result<Option<Caller>, ApiError> {
         let ended = ended_sessions(app)
             .find(&self.name(), app.clock.now())
@@ -232,7 +233,7 @@ fn ended_sessions(app: &App) -> ExpiringValues {
     ExpiringValues::new(app.database.clone(), app.cache.clone())
 }
 
-/// Whether development mode's own issuer says who web users are.
+/// Whether development mode's issuer signs in web users.
 pub fn has_development_users(app: &App) -> bool {
     app.config.is_dev() && app.config.identity.web.is_none()
 }

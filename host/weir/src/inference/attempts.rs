@@ -1,11 +1,10 @@
-//! A request's attempts: on each of its upstreams in turn, until one answers.
+//! The attempts of a request: on each of its upstreams in turn, until one responds.
 //!
-//! **Invariant:** an attempt is repeated only if it cannot have been served: its component failed before anything was
-//! sent, the connection failed, or the upstream itself declined, and nothing was told to the client. The one that may have
-//! been is a stream of which nothing had come when its time for a first token was up: its upstream is cut off, what it asks
-//! for that is booked as a cost, and the client pays for the answer that it gets.
-//! **Invariant:** at most [`ATTEMPTS_PER_UPSTREAM`] attempts on each of a model's upstreams, all within
-//! the request's one deadline.
+//! **Invariant:** weir retries only if the upstream cannot have served the attempt: its component failed before it sent
+//! anything, the connection failed, or the upstream itself declined, and the client received nothing. The only
+//! exception is a stream without data at the first-token timeout: weir disconnects that upstream, books its cost, and
+//! the client pays only for the response that it receives. **Invariant:** at most [`ATTEMPTS_PER_UPSTREAM`] attempts on
+//! each of a model's upstreams, all within the request's one deadline.
 
 use std::time::Duration;
 
@@ -18,9 +17,8 @@ use weir_plugins::{Component, Plugin};
 use weir_sandbox::adapter::bindings::adapter::{Failure, FailureKind, Request, Task};
 use weir_sandbox::adapter::bindings::chat::{ChatRequest, ExtraField};
 use weir_upstream::breaker::{Health, Permit, Standing};
+use weir_upstream::error::{ExchangeError, LARGE_REQUEST_BYTES, Phase, Retry};
 
-use super::admission::Place;
-use super::error::{ExchangeError, LARGE_REQUEST_BYTES, Phase, Retry};
 use super::exchange::Exchange;
 use super::meter::Attempt;
 use super::reasoning;
@@ -28,31 +26,32 @@ use super::relay::{Bounds, Relay};
 use super::resolve::Resolved;
 use super::routing::Route;
 use super::spans;
+use crate::admission::Place;
 use crate::app::App;
 use crate::catalog::Candidate;
 
-/// How often one upstream is tried for one request.
+/// The maximum attempts on one upstream for one request.
 const ATTEMPTS_PER_UPSTREAM: u32 = 2;
 
-/// The pause before a second attempt where the upstream names none.
+/// The pause before a second attempt if the upstream names none.
 const RETRY_PAUSE: Duration = Duration::from_millis(100);
 
-/// A longer pause than this is not waited for while another upstream can be asked.
+/// The maximum pause before a retry while another upstream is available.
 const LONGEST_PAUSE_BEFORE_FALLBACK: Duration = Duration::from_secs(1);
 
-/// The right to ask one of a route's upstreams.
+/// The permit for one of a route's upstreams.
 pub(super) struct Entry {
-    /// Its place in the route.
+    /// The upstream's index in the route.
     at: usize,
     permit: Permit,
     _place: Place,
 }
 
-/// Why an upstream gave no answer.
+/// The result of an upstream that gave no response.
 enum Unanswered {
     /// The request has failed.
     Failed(ExchangeError),
-    /// Another upstream may be asked.
+    /// Another upstream may serve the request.
     Declined(ExchangeError),
 }
 
@@ -63,25 +62,25 @@ struct Attempts<'a> {
     route: &'a Route,
     request: Request,
     attachments: &'a [Attachment],
-    /// The names of advisory fields that were left out of it already.
+    /// The names of advisory fields that earlier steps left out.
     ignored: &'a [String],
     body_bytes: usize,
     text_bytes: usize,
-    /// Whether the client wants the answer as it comes.
+    /// Whether the client wants a stream.
     wants_stream: bool,
-    /// Whether upstreams may be asked for a stream although the client wants the whole answer.
+    /// Whether weir may request a stream upstream although the client wants a plain response.
     may_be_streamed: bool,
-    /// So many so far.
+    /// The number of attempts so far.
     made: u32,
 }
 
-/// The first of a route's upstreams that may be asked now.
+/// Returns the first of a route's upstreams with a free permit.
 pub(super) fn first_entry(app: &App, route: &Route) -> Result<Entry, ExchangeError> {
     let mut refused = None;
     for (at, candidate) in route.candidates().enumerate() {
         match enter(app, at, candidate) {
             Ok(entry) => return Ok(entry),
-            // The best one's: it is who the request would have gone to.
+            // The first upstream's error counts, because the request prefers that upstream.
             Err(error) => refused = refused.or(Some(error)),
         }
     }
@@ -100,7 +99,7 @@ fn enter(app: &App, at: usize, candidate: &Candidate) -> Result<Entry, ExchangeE
     })
 }
 
-/// Tries a route's upstreams in order until one answers, from the first that may be asked.
+/// Tries a route's upstreams in order until one responds, from the first one with a permit.
 pub(super) async fn attempt_all(
     app: &App,
     resolved: Resolved,
@@ -153,7 +152,7 @@ pub(super) async fn attempt_all(
             }
             Err(Unanswered::Failed(error)) => return Err(error),
             Err(Unanswered::Declined(error)) => {
-                // That others have no place for it says less than why the first ones declined.
+                // A full upstream says less about the cause than the failure of an earlier one.
                 let is_said = declined.is_some() && !error.was_attempted();
                 if !is_said {
                     declined = Some(error);
@@ -173,7 +172,7 @@ impl Attempts<'_> {
         relay: &mut Relay,
     ) -> Result<(), Unanswered> {
         let upstream = &*candidate.upstream;
-        // Once for all attempts on it: an exchange ends on the component that it began with.
+        // All attempts on the upstream share this lookup, because an exchange ends on its first component.
         let account = relay.meter().account();
         let Some(chosen) = self.app.plugins.adapter_for(&upstream.adapter, account) else {
             return Err(Unanswered::Declined(ExchangeError::NoAdapter));
@@ -181,7 +180,8 @@ impl Attempts<'_> {
         match &mut self.request.task {
             Task::Chat(chat) => {
                 chat.model.clone_from(&candidate.model);
-                // The relay collects a stream for a client that wants the whole answer: if time runs out, its text is there.
+                // The relay collects a stream for a client that wants a plain response: at a timeout, the text so far
+                // is available.
                 chat.stream = self.wants_stream || candidate.stream_plain && self.may_be_streamed;
             }
             Task::Image(image) => image.model.clone_from(&candidate.model),
@@ -219,7 +219,7 @@ impl Attempts<'_> {
         }
     }
 
-    /// One exchange, of which the adapter's counters hear.
+    /// Runs one exchange, and records it in the adapter's counters.
     async fn attempt(
         &mut self,
         candidate: &Candidate,
@@ -268,7 +268,7 @@ impl Attempts<'_> {
             ended,
             effects: None,
             is_guard: false,
-            // A client that is slow to read is no doing of the component's.
+            // A slow client does not count against the component.
             took: started.elapsed().saturating_sub(relay.kept_waiting()),
             first_token,
             sampler: chosen.sampler.as_ref(),
@@ -284,7 +284,7 @@ impl Attempts<'_> {
         }
     }
 
-    /// Whether another upstream could be asked behind this one of the route.
+    /// Whether the route has another available upstream behind this one.
     fn has_next(&self, at: usize) -> bool {
         let mut behind = self.route.candidates().skip(at + 1);
         behind.any(|candidate| self.may_be_asked(candidate))
@@ -296,13 +296,13 @@ impl Attempts<'_> {
     }
 }
 
-/// Whether weir may stream the answer to itself: not one with log probabilities, images or recordings.
+/// Whether weir may request a stream for a plain response: not with log probabilities, images or audio.
 fn may_be_streamed(chat: &ChatRequest) -> bool {
     let has_logprobs = |(name, _): &ExtraField| name == "logprobs";
     chat.modalities.is_empty() && !chat.extra.iter().any(has_logprobs)
 }
 
-/// What is left to do about a failed attempt: another one on the same upstream after a pause, or on the next one.
+/// Decides about a failed attempt: a retry on the same upstream after a pause, or a fallback to the next one.
 fn declined(
     error: ExchangeError,
     relay: &mut Relay,
@@ -316,13 +316,13 @@ fn declined(
         Retry::Elsewhere => None,
     };
     if matches!(error, ExchangeError::TimedOut(Phase::FirstToken)) {
-        // It was at work: whoever has gone away meanwhile owes for that.
+        // The upstream was at work, so a client that has disconnected meanwhile pays for it.
         if relay.is_hung_up() {
             return Err(Unanswered::Failed(error));
         }
         relay.write_off();
     }
-    // Before the look at the client: an attempt that was declined is owed by nobody.
+    // The restart precedes the check of the client: nobody pays for a declined attempt.
     relay.restart();
     if relay.is_hung_up() {
         return Err(Unanswered::Failed(ExchangeError::Abandoned));
@@ -330,18 +330,18 @@ fn declined(
     Ok((error, pause))
 }
 
-/// Waits before another attempt on the same upstream.
+/// Waits before a retry on the same upstream.
 async fn wait(relay: &mut Relay, pause: Duration) -> Result<(), ExchangeError> {
     let pause = tokio::time::sleep(pause);
     relay.within(Duration::MAX, Phase::Total, pause).await?;
-    // Nobody would pay for a second attempt that nobody waits for.
+    // Without a client, nobody would pay for a retry.
     match relay.is_hung_up() {
         true => Err(ExchangeError::Abandoned),
         false => Ok(()),
     }
 }
 
-/// What an attempt shows of its upstream.
+/// The upstream's health according to an attempt.
 fn health(outcome: &Result<(), ExchangeError>) -> Health {
     use ExchangeError as E;
     let Err(error) = outcome else {
@@ -364,24 +364,24 @@ fn health(outcome: &Result<(), ExchangeError>) -> Health {
                 | FailureKind::ModelNotFound
                 | FailureKind::ContextLength
                 | FailureKind::Filtered => Health::Well,
-                // The one says nothing was sent, the other nothing about whom else it would serve.
+                // The first means that weir sent nothing, the second says nothing about other credentials.
                 FailureKind::Unsupported | FailureKind::Unauthorized => Health::Unknown,
             }
         }
-        // The adapter's, the gateway's or the client's doing.
+        // The adapter, the gateway or the client caused it.
         _ => Health::Unknown,
     }
 }
 
-/// Says in the log why an attempt failed, as loud as an operator should hear it.
+/// Logs the failure of an attempt, at a level according to its cause.
 fn report(upstream: &str, adapter: &str, attempt: u32, error: &ExchangeError) {
     match error {
-        // Nothing but another credential, or other options, mends this.
+        // Only a change of the credential or the options fixes this.
         ExchangeError::Failure(Failure {
             kind: FailureKind::Unauthorized,
             ..
         }) => tracing::error!(upstream, attempt, %error, "attempt failed"),
-        // What refused options is in the log already, and so is what gave a guest up, with its last words.
+        // The log already has refused options, and the last words of a terminated guest.
         ExchangeError::Misconfigured(_)
         | ExchangeError::Guest(_)
         | ExchangeError::TooLargeToTranslate(_)
@@ -389,20 +389,20 @@ fn report(upstream: &str, adapter: &str, attempt: u32, error: &ExchangeError) {
         ExchangeError::Destination(_)
         | ExchangeError::OutOfOrder(_)
         | ExchangeError::TooManySteps => {
-            tracing::warn!(upstream, adapter, attempt, %error, "attempt failed by the adapter's fault");
+            tracing::warn!(upstream, adapter, attempt, %error, "attempt failed because of the adapter");
         }
         _ => tracing::info!(upstream, attempt, %error, "attempt failed"),
     }
 }
 
-/// How an exchange ended, and by whose fault.
+/// The result of an exchange, and the component's share in it.
 fn judge(outcome: &Result<(), ExchangeError>, is_of_size: bool) -> Ended {
     match outcome {
         Ok(())
         | Err(ExchangeError::Spent | ExchangeError::Abandoned | ExchangeError::ShuttingDown) => {
             Ended::Well
         }
-        // No client may take a component from all others by the size of what it sends.
+        // A client must not be able to disable a component for all clients by sending large requests.
         Err(_) if is_of_size => Ended::InError,
         Err(error) if !error.is_of_component() => Ended::InError,
         Err(ExchangeError::Guest(_)) => Ended::InTrap,

@@ -1,70 +1,60 @@
-//! One attempt at one request: drives an adapter's state machine and does its I/O.
+//! One attempt at one request: drives an adapter's state machine and performs its I/O.
 //!
-//! The adapter says what to send; the host checks where it goes, adds the credential, sends it, and feeds
-//! the answer back piece by piece. Events go to the [`Relay`], which applies the client's backpressure:
-//! while the client does not read, nothing more is read from the upstream.
+//! The adapter says what to send. The host checks the destination, adds the credential, sends the request, and passes
+//! the response back piece by piece. Events go to the [`Relay`], which applies the client's backpressure: while the
+//! client does not read, weir reads nothing from the upstream.
 //!
-//! **Invariant:** every wait ends: at the upstream's idle or first-byte time-out, at the request's
-//! deadline, when the client has been gone for too long, or at shutdown.
-//! **Invariant:** every loop is bounded, whatever the guest says it wants next.
+//! **Invariant:** every wait ends: at the upstream's idle or first-byte timeout, at the request's deadline, at the end
+//! of the drain time, or at shutdown. **Invariant:** every loop is bounded, for any sequence of the guest's steps.
 
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::HeaderName;
-use http::header;
 use tokio::time::Instant;
 use weir_dialects::Attachment;
 use weir_upstream::Upstream;
 use weir_upstream::client::{AnswerBody, HttpClient, SendError};
 use weir_upstream::destination;
+use weir_upstream::error::{ExchangeError, MAX_OTHER_STEPS, MAX_SENDS, MAX_WAITS, Phase};
 use weir_upstream::redact::Redactor;
+use weir_upstream::response::{is_encoded, visible_headers};
 
-use super::error::{ExchangeError, MAX_OTHER_STEPS, MAX_SENDS, MAX_WAITS, Phase};
 use super::relay::Relay;
 use weir_plugins::Component;
 use weir_sandbox::ConfigureError;
+use weir_sandbox::adapter::GuestExchange;
 use weir_sandbox::adapter::bindings::adapter::{
-    Description, Header, HttpRequest, HttpResponseHead, Progress, Request, Step, Task,
+    HttpRequest, HttpResponseHead, Progress, Request, Step, Task,
 };
-use weir_sandbox::adapter::{GuestExchange, description};
 
 use crate::recordings::{Recorder, Tape};
 
-/// Response headers that every adapter may see, beside those that it asks for.
-const VISIBLE_HEADERS: [HeaderName; 4] = [
-    header::CONTENT_TYPE,
-    header::RETRY_AFTER,
-    HeaderName::from_static("retry-after-ms"),
-    HeaderName::from_static("x-should-retry"),
-];
-
-/// What a client is told of reasoning that was left out, as adapters call it.
+/// The adapters' name for reasoning, in the list of ignored fields.
 const REASONING: &str = "reasoning";
 
-/// What an exchange has at hand.
+/// The inputs of an exchange.
 pub struct Exchange<'a> {
     /// The shared client.
     pub http: &'a HttpClient,
-    /// Who is asked.
+    /// The target.
     pub upstream: &'a Upstream,
     /// The component that translates.
     pub adapter: &'a Component,
-    /// What is asked.
+    /// The request.
     pub request: &'a Request,
-    /// Whether reasoning was taken out of it that another provider has made.
+    /// Whether weir removed another provider's reasoning from the request.
     pub is_without_reasoning: bool,
-    /// The names of advisory fields that were left out of it already.
+    /// The names of advisory fields that earlier steps left out.
     pub ignored: &'a [String],
-    /// How many bytes of the client's body that is, more or less.
+    /// The approximate size of the client's body, in bytes.
     pub request_bytes: usize,
-    /// The bytes that the request's attachments stand for.
+    /// The bytes of the request's attachments.
     pub attachments: &'a [Attachment],
-    /// Bytes of the largest answer.
+    /// The maximum bytes of a response.
     pub answer_bytes: u64,
-    /// How long the first of a streamed answer may take, where another upstream could be asked instead.
+    /// The timeout of a stream's first data, if another upstream is available.
     pub first_token: Option<Duration>,
-    /// What records exchanges, where an operator wants that.
+    /// The recorder of exchanges.
     pub recorder: &'a Recorder,
 }
 
@@ -85,7 +75,7 @@ impl Exchange<'_> {
         }
         outcome.map_err(|error| match error {
             ExchangeError::Failure(mut failure) => {
-                // Its upstream's own words are for clients that speak its dialect.
+                // Clients get the upstream's original error only if they speak its dialect.
                 if self.adapter.description.dialect != self.request.client.dialect {
                     failure.upstream_error = None;
                 }
@@ -105,7 +95,7 @@ impl Exchange<'_> {
             Err(ConfigureError::Guest(error)) => return Err(error.into()),
             Err(error) => {
                 let provider = &self.upstream.name;
-                tracing::error!(provider, %error, "the adapter does not take the provider's options");
+                tracing::error!(provider, %error, "the adapter rejects the provider's options");
                 return Err(ExchangeError::Misconfigured(error));
             }
         };
@@ -139,7 +129,7 @@ impl Exchange<'_> {
                 Step::Wait(milliseconds) => {
                     others += 1;
                     let pause = Duration::from_millis(milliseconds.into());
-                    // At once: it would be waited for in vain.
+                    // The wait fails at once, because it could not end in time.
                     may_wait = may_wait
                         .checked_sub(pause)
                         .ok_or(ExchangeError::WaitedTooLong)?;
@@ -169,12 +159,12 @@ impl Exchange<'_> {
             asked,
             self.attachments,
         )?;
-        // The host's to say: no guest is told of it, or may set it.
+        // The host sets this header; guests neither see nor set it.
         if let Some(trace) = relay.context().trace_onward() {
             trace.write(request.headers_mut());
         }
         relay.ask();
-        // Images begin to arrive when they are made, whatever the client wants.
+        // Image streams begin only when an image is ready, even if the client wants a stream.
         let is_streamed = matches!(&self.request.task, Task::Chat(chat) if chat.stream);
         let patience = Patience {
             until: self
@@ -272,7 +262,7 @@ impl Exchange<'_> {
                 continue;
             }
             let progress = guest.body(&bytes).await?;
-            // The client may take long to read what has come of them.
+            // The bytes are dropped first, because a slow client may take long to read the events.
             drop(bytes);
             advance(relay, progress).await?;
         }
@@ -280,21 +270,21 @@ impl Exchange<'_> {
     }
 }
 
-/// An upstream's answer, once its head is there.
+/// An upstream's response after its headers.
 struct Answer<'a> {
     body: AnswerBody,
     redactor: Redactor,
     tape: Option<&'a mut Tape>,
 }
 
-/// Until when the first of an answer must have come, if another upstream could be asked.
+/// The end of the first-token timeout, if another upstream is available.
 #[derive(Debug, Clone, Copy)]
 struct Patience {
     until: Option<Instant>,
 }
 
 impl Patience {
-    /// The time that a wait may take, and for what: no longer than until then, while nothing has come.
+    /// Returns the timeout of a wait and its phase: while no data has arrived, the first-token timeout also applies.
     fn limit(self, limit: Duration, phase: Phase, relay: &Relay) -> (Duration, Phase) {
         let until = self.until.filter(|_| !relay.any_output());
         let left = until.map(|until| until.saturating_duration_since(Instant::now()));
@@ -305,37 +295,11 @@ impl Patience {
     }
 }
 
-/// Hands events on, and then says what went wrong after them, if anything.
+/// Passes events on, then returns the failure after them, if any.
 async fn advance(relay: &mut Relay, progress: Progress) -> Result<(), ExchangeError> {
     relay.events(progress.events).await?;
     match progress.failure {
         None => Ok(()),
         Some(failure) => Err(ExchangeError::Failure(failure)),
     }
-}
-
-/// Whether an answer is in an encoding: none is asked for, and none undone. The adapter could not read it, and a
-/// credential in it would not be found.
-pub(crate) fn is_encoded(headers: &http::HeaderMap) -> bool {
-    let mut encodings = headers.get_all(header::CONTENT_ENCODING).iter();
-    encodings.any(|encoding| {
-        let encoding = encoding.as_bytes().trim_ascii();
-        !encoding.is_empty() && !encoding.eq_ignore_ascii_case(b"identity")
-    })
-}
-
-/// Those of an answer's headers that the adapter is shown.
-pub(crate) fn visible_headers(
-    headers: &http::HeaderMap,
-    adapter: &Description,
-    credential: Option<&str>,
-) -> Vec<Header> {
-    headers
-        .iter()
-        .filter(|(name, _)| VISIBLE_HEADERS.contains(name) || description::asks_for(adapter, name))
-        .filter_map(|(name, value)| {
-            Some((name.as_str().to_owned(), value.to_str().ok()?.to_owned()))
-        })
-        .filter(|(_, value)| credential.is_none_or(|credential| !value.contains(credential)))
-        .collect()
 }

@@ -1,14 +1,13 @@
-//! Filters: what looks at a request before it is routed, and at its answer before the client has it.
+//! Filters: components that inspect a request before routing, and its response before delivery.
 //!
-//! An operator says which filters there are, for which models and plans (`[[filters]]`). A request goes through them in
-//! that order, and its answer in the other one. Each has a guest of its own for the request, which lives on while it
-//! watches the answer.
+//! An operator configures filters for models and plans (`[[filters]]`). A request passes them in that order, and its
+//! response in reverse. Each has its own guest for the request, which lives until the end of the response.
 //!
-//! **Invariant:** a filter's word is checked like an adapter's: a change keeps the request's kind and refers to what there
-//! is, what it makes of an answer is an answer and within the same bounds, and what it holds back of one is bounded.
-//! **Invariant:** the charge follows what the upstream has said, whatever filters make of it.
-//! **Invariant:** a request whose filter fails is refused, unless the operator has said that it goes on without: but once
-//! the filter has changed something of the answer, that ends.
+//! **Invariant:** weir checks a filter's output like an adapter's: a change keeps the request's kind and refers to
+//! existing attachments, a changed response is valid and within the same limits, and held-back text is bounded.
+//! **Invariant:** the charge follows the upstream's usage, independent of filters. **Invariant:** if a filter fails,
+//! weir rejects the request, unless the operator has made the filter optional; once an optional filter has changed a
+//! response, its failure ends the response.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -21,86 +20,52 @@ use weir_plugins::counters::{Ended, FilterEffects};
 use weir_plugins::oversight::{Noted, Oversight};
 use weir_plugins::slots::Chosen;
 use weir_plugins::{FilterComponent, Plugin};
-use weir_sandbox::adapter::bindings::chat::{
-    Content, Event, FinishReason, Image, Message, Source, ToolContent,
-};
+use weir_sandbox::adapter::bindings::chat::{Event, FinishReason};
 use weir_sandbox::filter::bindings::filter::{Refusal, Request, Screened, Task, Upstream};
 use weir_sandbox::filter::{Verdict, Watching};
 use weir_sandbox::{GuestError, printable};
+use weir_upstream::error::{ExchangeError, LARGE_REQUEST_BYTES, can_be_of_size};
+use weir_upstream::filter_rules::{
+    FilterFault, LOOK_BEHIND_BYTES, check_annotations, check_change, choose, is_shown, spoken_bytes,
+};
+use weir_upstream::sequence::Sequence;
+use weir_upstream::usage::RequestSize;
 
-use super::error::{ExchangeError, LARGE_REQUEST_BYTES, can_be_of_size};
 use super::resolve;
-use super::sequence::{OutOfOrder, Sequence};
-use super::usage::RequestSize;
 use crate::app::App;
 use crate::catalog::filters::{FilterConfig, OnFailure};
 use crate::catalog::{Catalog, Model};
 use crate::context::RequestContext;
 
-/// Bytes of an answer's text that a filter may hold back in a row.
-pub const LOOK_BEHIND_BYTES: usize = 4 << 10;
-
-/// Annotations of one filter, and bytes of each one's name and value.
-const MAX_ANNOTATIONS: usize = 16;
-const MAX_ANNOTATION_BYTES: usize = 64;
-
-/// What filters have made of a request, beside what is asked now.
+/// The filters' results besides the changed request.
 #[derive(Default)]
 pub struct Passed {
-    /// The upstreams that may serve it, by their index among the model's candidates, in the order in which they are asked;
-    /// `None` where no filter has chosen.
+    /// The allowed upstreams, as indexes into the model's candidates, in order of preference; `None` if no filter has
+    /// chosen.
     pub order: Option<Vec<usize>>,
-    /// Who watches the answer, in the order in which it is shown to them.
+    /// The filters of the response, in processing order.
     watchers: Vec<Watcher>,
 }
 
-/// Who asks, as far as filters are concerned.
+/// The caller, as filters see it.
 pub struct Asker<'a> {
-    /// Whose request it is.
+    /// The account that pays.
     pub account: &'a AccountId,
-    /// That account's plan.
+    /// The account's plan.
     pub plan: Plan,
     /// The request.
     pub context: &'a RequestContext,
 }
 
-/// What is wrong with a filter.
-#[derive(Debug, thiserror::Error)]
-pub enum FilterFault {
-    /// Its guest was given up.
-    #[error(transparent)]
-    Guest(#[from] GuestError),
-    /// What it makes of the request is none.
-    #[error("its change of the request {0}")]
-    Change(&'static str),
-    /// It chooses upstreams that there are not.
-    #[error("it chooses an upstream that there is not, or one twice")]
-    Choice,
-    /// What it notes cannot stand in a header.
-    #[error(
-        "its annotations are more than {MAX_ANNOTATIONS}, or not of letters, digits, '-', '_' and '.'"
-    )]
-    Annotation,
-    /// What it makes of the answer is none.
-    #[error("its events make no answer: {0}")]
-    OutOfOrder(#[from] OutOfOrder),
-    /// It makes events that are the host's alone.
-    #[error("it makes images or usage")]
-    Forged,
-    /// It holds back too much.
-    #[error("it holds back more than {LOOK_BEHIND_BYTES} bytes of the answer")]
-    HeldBack,
-}
-
-/// Why a filter cannot look at anything at all.
+/// The reasons for which a filter cannot run.
 enum Unready {
-    /// Nothing serves in its slot.
+    /// Its slot has no active component.
     Empty,
-    /// It does not take its options, or failed over them.
+    /// It rejects its options, or failed on them.
     Options(String),
 }
 
-/// Has the filters of a chat look at it.
+/// Runs the filters of a chat request.
 pub async fn screen_chat(
     app: &App,
     catalog: &Catalog,
@@ -124,7 +89,7 @@ pub async fn screen_chat(
     Ok((ChatCall { request, ..call }, passed))
 }
 
-/// Has the filters of a request for images look at it.
+/// Runs the filters of an image request.
 pub async fn screen_images(
     app: &App,
     catalog: &Catalog,
@@ -148,13 +113,13 @@ pub async fn screen_images(
     Ok((ImageCall { request, ..call }, passed))
 }
 
-/// A request on its way through its filters.
+/// A request during filtering.
 struct Screening<'a> {
     app: &'a App,
     asker: Asker<'a>,
     filters: Vec<&'a FilterConfig>,
     model: &'a Model,
-    /// The candidates that may still serve it, in order.
+    /// The remaining candidates, in order.
     allowed: Vec<usize>,
     is_chosen: bool,
     body_bytes: usize,
@@ -162,7 +127,7 @@ struct Screening<'a> {
 }
 
 impl<'a> Screening<'a> {
-    /// `None` where no filter is for such requests, or there is no such model, which is refused later.
+    /// Returns `None` if no filter applies, or if the model does not exist; a later step refuses that request.
     fn of(
         app: &'a App,
         catalog: &'a Catalog,
@@ -225,10 +190,10 @@ impl<'a> Screening<'a> {
                 Ok(ready) => ready,
                 Err(unready) => {
                     let why = match &unready {
-                        Unready::Empty => "nothing serves in its slot",
+                        Unready::Empty => "its slot has no active component",
                         Unready::Options(why) => why,
                     };
-                    tracing::error!(slot, why, "a filter is out of service");
+                    tracing::error!(slot, why, "a filter is unavailable");
                     match filter.on_failure {
                         OnFailure::Allow => continue,
                         OnFailure::Refuse => return Err(unavailable()),
@@ -266,7 +231,7 @@ impl<'a> Screening<'a> {
                 }
             }
         }
-        // What the client has last is what its filters have seen first.
+        // Responses pass the filters in reverse order.
         let watchers = watchers.into_iter().rev();
         let watchers = watchers.map(|(watch, watching, on_failure)| Watcher {
             watch,
@@ -286,7 +251,7 @@ impl<'a> Screening<'a> {
         Ok((request.task, passed))
     }
 
-    /// What serves the account in a filter's slot, and what it made of its options.
+    /// Returns the account's active component in a filter's slot, with its configuration.
     async fn ready(
         &self,
         filter: &FilterConfig,
@@ -301,7 +266,7 @@ impl<'a> Screening<'a> {
         }
     }
 
-    /// Takes a filter's word, as far as it makes sense.
+    /// Applies a filter's decision, if it is valid.
     fn take(
         &mut self,
         request: &mut Request,
@@ -330,91 +295,9 @@ impl<'a> Screening<'a> {
     }
 }
 
-/// Those of some candidates that a filter chooses, in its order.
-pub fn choose(indexes: &[u32], allowed: &[usize]) -> Result<Vec<usize>, FilterFault> {
-    let mut chosen = Vec::new();
-    for index in indexes {
-        let at = allowed.get(*index as usize).copied();
-        match at.filter(|at| !chosen.contains(at)) {
-            Some(at) => chosen.push(at),
-            None => return Err(FilterFault::Choice),
-        }
-    }
-    Ok(chosen)
-}
-
-/// Checks that annotations are few, and can stand in a header.
-pub fn check_annotations(annotations: &[(String, String)]) -> Result<(), FilterFault> {
-    let is_word = |text: &String| {
-        (1..=MAX_ANNOTATION_BYTES).contains(&text.len())
-            && text
-                .bytes()
-                .all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte))
-    };
-    let mut words = annotations.iter();
-    let are_words = words.all(|(name, value)| is_word(name) && is_word(value));
-    match annotations.len() <= MAX_ANNOTATIONS && are_words {
-        true => Ok(()),
-        false => Err(FilterFault::Annotation),
-    }
-}
-
-/// Checks that a change is of the request's kind, asks for something, and refers to attachments that there are.
-pub fn check_change(was: &Task, changed: &Task, attachments: usize) -> Result<(), FilterFault> {
-    let is_there = |source: &Source| match source {
-        Source::Attachment(index) => (*index as usize) < attachments,
-        Source::Url(_) | Source::Id(_) => true,
-    };
-    let nowhere = FilterFault::Change("refers to an attachment that there is not");
-    match (was, changed) {
-        (Task::Chat(_), Task::Chat(chat)) if chat.messages.is_empty() => {
-            Err(FilterFault::Change("has no messages"))
-        }
-        (Task::Chat(_), Task::Chat(chat)) => {
-            let mut sources = chat.messages.iter().flat_map(sources);
-            if sources.all(is_there) {
-                Ok(())
-            } else {
-                Err(nowhere)
-            }
-        }
-        (Task::Image(was), Task::Image(image)) => {
-            let sources = |image: &Image| is_there(&image.source);
-            if image.count != was.count {
-                // What is held for it is known by then.
-                return Err(FilterFault::Change("asks for another number of images"));
-            }
-            match image.inputs.iter().chain(&image.mask).all(sources) {
-                true => Ok(()),
-                false => Err(nowhere),
-            }
-        }
-        _ => Err(FilterFault::Change("is of another kind")),
-    }
-}
-
-/// Where the images, recordings and files of a message are.
-fn sources(message: &Message) -> impl Iterator<Item = &Source> {
-    message.parts.iter().flat_map(|part| match &part.content {
-        Content::Image(image) => vec![&image.source],
-        Content::Audio(audio) => vec![&audio.source],
-        Content::File(file) => vec![&file.source],
-        Content::ToolResult(result) => {
-            let content = result.content.iter();
-            let sources = content.filter_map(|content| match content {
-                ToolContent::Image(image) => Some(&image.source),
-                ToolContent::File(file) => Some(&file.source),
-                ToolContent::Text(_) | ToolContent::Opaque(_) => None,
-            });
-            sources.collect()
-        }
-        _ => Vec::new(),
-    })
-}
-
 fn refused(slot: &str, refusal: Refusal) -> ApiError {
     let why = printable(&refusal.why, 300);
-    let message = format!("The filter {slot} refuses this request: it {why}.");
+    let message = format!("The filter {slot} rejects this request: it {why}.");
     let error = ApiError::new(ErrorCode::ContentFiltered, message);
     let error = error.with_detail("filter", slot);
     match refusal.param {
@@ -426,12 +309,12 @@ fn refused(slot: &str, refusal: Refusal) -> ApiError {
 fn unavailable() -> ApiError {
     ApiError::new(
         ErrorCode::FilterUnavailable,
-        "A filter that this request must pass is out of service.",
+        "A required filter is not active.",
     )
     .with_retry_after(Duration::from_secs(10))
 }
 
-/// What a filter has cost a request, and how it fared: counted when the request lets go of it.
+/// A filter's cost and result for a request, recorded on drop.
 struct Watch {
     component: Arc<FilterComponent>,
     sampler: Option<Sampler>,
@@ -462,7 +345,7 @@ impl Watch {
         }
     }
 
-    /// Notes that it has failed on a request with so large a body.
+    /// Records a failure on a request with a body of this size.
     fn failed(&mut self, fault: &FilterFault, body_bytes: usize) -> ExchangeError {
         let is_of_size = body_bytes > LARGE_REQUEST_BYTES
             && matches!(fault, FilterFault::Guest(error) if can_be_of_size(error));
@@ -471,14 +354,14 @@ impl Watch {
             _ if is_of_size => ExchangeError::TooLargeToFilter,
             _ => ExchangeError::Filter(self.component.code().name.clone()),
         };
-        // No client may take a filter from all others by the size of what it sends.
+        // A client must not be able to disable a filter for all clients by sending large requests.
         self.ended = match fault {
             FilterFault::Guest(GuestError::NoRoom) => Ended::InError,
             _ if is_of_size => Ended::InError,
             FilterFault::Guest(_) => Ended::InTrap,
             _ => Ended::InFault,
         };
-        // What gave a guest up is in the log already, with its last words.
+        // The log already has the last words of a terminated guest.
         if !matches!(fault, FilterFault::Guest(_)) {
             let slot = &self.component.code().name;
             tracing::warn!(slot = &**slot, error = %fault, "a filter failed");
@@ -502,24 +385,24 @@ impl Drop for Watch {
     }
 }
 
-/// A filter that watches an answer.
+/// A filter of a response.
 struct Watcher {
     watch: Watch,
-    /// `None` once it has failed, and the answer goes on without it.
+    /// `None` after the filter failed and the response continues without it.
     watching: Option<Watching>,
     on_failure: OnFailure,
     body_bytes: usize,
-    /// Follows what it makes of the answer.
+    /// Checks the filter's output.
     sequence: Option<Sequence>,
-    /// Bytes of text that it was shown since anything came of it.
+    /// Bytes of text that the filter received since its last output.
     held_back: usize,
     has_seen: bool,
-    /// Whether the answer begins anew with the next events.
+    /// Whether the response begins anew with the next events.
     is_restarted: bool,
     has_changed: bool,
 }
 
-/// Those who watch an answer.
+/// The filters of a response.
 pub struct AnswerScreen {
     watchers: Vec<Watcher>,
     output_limit: u32,
@@ -527,7 +410,7 @@ pub struct AnswerScreen {
 }
 
 impl AnswerScreen {
-    /// For an answer of so many tokens at most; `None` where nobody watches it.
+    /// Returns the filters of a response with at most this many tokens; `None` if there are none.
     pub fn new(passed: Passed, output_limit: u32) -> Option<Self> {
         (!passed.watchers.is_empty()).then_some(Self {
             watchers: passed.watchers,
@@ -536,16 +419,16 @@ impl AnswerScreen {
         })
     }
 
-    /// Whether a filter has ended the answer.
+    /// Whether a filter ended the response.
     pub fn is_stopped(&self) -> bool {
         self.is_stopped
     }
 
-    /// What is left of events for the client.
+    /// Passes events through the filters, and returns the client's events.
     ///
     /// # Errors
     ///
-    /// [`ExchangeError::Filter`] where a filter fails that the answer does not go on without.
+    /// [`ExchangeError::Filter`] if a required filter fails.
     pub async fn events(&mut self, mut events: Vec<Event>) -> Result<Vec<Event>, ExchangeError> {
         if self.is_stopped {
             return Ok(Vec::new());
@@ -568,7 +451,7 @@ impl AnswerScreen {
                 is_stopped: false,
             };
             let shown = std::mem::take(&mut events);
-            // What has been shown can't be had back of the ones who may fail: they are the exception.
+            // Only optional filters need a copy: events that a failed filter has consumed must reach the client.
             let spare = match watcher.on_failure {
                 OnFailure::Allow => shown.clone(),
                 OnFailure::Refuse => Vec::new(),
@@ -597,7 +480,7 @@ impl AnswerScreen {
         Ok(events)
     }
 
-    /// Checks that what is left of the answer is complete.
+    /// Checks that the filtered response is complete.
     pub fn end(&mut self) -> Result<(), ExchangeError> {
         for watcher in &mut self.watchers {
             let ended = watcher.sequence.as_ref().map_or(Ok(()), Sequence::end);
@@ -608,7 +491,7 @@ impl AnswerScreen {
         Ok(())
     }
 
-    /// The answer begins anew: nothing of it has come to the client.
+    /// Resets the filters for a new attempt, before the client received anything.
     pub fn restart(&mut self) {
         for watcher in &mut self.watchers {
             watcher.is_restarted = watcher.has_seen;
@@ -619,7 +502,7 @@ impl AnswerScreen {
     }
 }
 
-/// One filter's look at what has come.
+/// One filter's processing of a batch of events.
 struct Look<'a> {
     watching: &'a mut Watching,
     sequence: &'a mut Sequence,
@@ -635,7 +518,7 @@ impl Look<'_> {
         if self.is_restarted {
             self.watching.restart().await?;
         }
-        // Most often they are all of one kind.
+        // Most batches hold events of one kind only.
         if events.iter().all(is_shown) {
             return self.show_all(events).await;
         }
@@ -694,21 +577,5 @@ impl Look<'_> {
         }
         self.made.extend(events);
         Ok(())
-    }
-}
-
-/// Whether filters see events of this kind: not the bytes of images and recordings, nor counts.
-pub fn is_shown(event: &Event) -> bool {
-    !matches!(
-        event,
-        Event::MediaBytes(_) | Event::Media(_) | Event::Usage(_)
-    )
-}
-
-/// Bytes of what a block holds, where the event is a piece of it.
-pub fn spoken_bytes(event: &Event) -> usize {
-    match event {
-        Event::Fragment(piece) => piece.text.len(),
-        _ => 0,
     }
 }

@@ -1,6 +1,6 @@
-//! The `Idempotency-Key` header: what a request that brings one is answered, if it is not the first.
+//! The `Idempotency-Key` header, and the responses to repeated requests.
 //!
-//! The keys themselves are [`weir_ledger::keys`]'.
+//! [`weir_ledger::keys`] stores the keys.
 
 use std::time::Duration;
 
@@ -19,45 +19,45 @@ use weir_storage::clock::Millis;
 
 const HEADER: HeaderName = HeaderName::from_static("idempotency-key");
 
-/// Its name, as people write it.
+/// The header's name in messages.
 const HEADER_NAME: &str = "Idempotency-Key";
 
-/// When to ask again for what is in progress.
+/// The `Retry-After` of a running request.
 const RETRY_AFTER: Duration = Duration::from_secs(2);
 
-/// What a request's head says about its key.
+/// The idempotency key in a request's headers.
 pub struct IdempotencyHeader {
     key: Option<String>,
     method: Method,
     path: String,
 }
 
-/// A key and the request that it came with.
+/// A key and its request.
 pub struct KeyedRequest {
     claim: Claim,
     keeps_long_answers: bool,
 }
 
-/// What a request is answered that is not the first of its key.
+/// The response to a repeated request.
 pub enum RepeatResponse {
-    /// What the first one was answered.
+    /// The first request's response.
     Replay(KeptAnswer),
     /// An error.
     Refuse(ApiError),
 }
 
-/// An answer as it is kept to be given again: the names of the advisory fields that its upstream could not be told,
-/// which its head has, in a line of their own; then its body.
+/// A stored response: a line with the names of ignored advisory fields, which the response's headers had, then the
+/// body.
 #[derive(Debug, PartialEq, Eq)]
 pub struct KeptAnswer {
     /// Its body.
     pub body: Bytes,
-    /// The names. None holds a comma or a line's end.
+    /// The names of ignored advisory fields. No name holds a comma or a line break.
     pub ignored: Vec<String>,
 }
 
 impl KeptAnswer {
-    /// As it is stored.
+    /// Serialises the response for the store.
     pub fn to_bytes(&self) -> Bytes {
         let mut bytes = self.ignored.join(",").into_bytes();
         bytes.push(b'\n');
@@ -65,7 +65,7 @@ impl KeptAnswer {
         bytes.into()
     }
 
-    /// Reads what [`to_bytes`](Self::to_bytes) wrote.
+    /// Parses the result of [`to_bytes`](Self::to_bytes).
     pub fn from_bytes(mut bytes: Bytes) -> Option<Self> {
         let end = bytes.iter().position(|&byte| byte == b'\n')?;
         let line = bytes.split_to(end + 1);
@@ -123,7 +123,8 @@ impl IdempotencyHeader {
         self.with_pieces(&[body])
     }
 
-    /// The same with a body that is a form. What sets its parts apart is another one each time that a client sends it.
+    /// Returns the key with a form as the request's body, if there is a key. Clients choose a new boundary for each
+    /// request, so the boundary does not count.
     pub fn with_form(self, body: &[u8], boundary: &str) -> Option<KeyedRequest> {
         self.key.as_ref()?;
         let mut parts = Vec::new();
@@ -139,7 +140,7 @@ impl IdempotencyHeader {
     fn with_pieces(self, body: &[&[u8]]) -> Option<KeyedRequest> {
         let key = self.key?;
         let mut digest = Sha256::new();
-        // Neither a method nor a path holds a line feed.
+        // Methods and paths hold no line feed.
         digest.update(self.method.as_str());
         digest.update("\n");
         digest.update(self.path);
@@ -158,12 +159,12 @@ impl IdempotencyHeader {
 }
 
 impl KeyedRequest {
-    /// The claim to be made with the request's hold.
+    /// The claim to open together with the request's hold.
     pub fn claim(&self) -> &Claim {
         &self.claim
     }
 
-    /// The same, whose answer is kept however long it is.
+    /// Returns the request with permission to store a long response.
     pub fn keeping_long_answers(self) -> Self {
         Self {
             keeps_long_answers: true,
@@ -171,7 +172,7 @@ impl KeyedRequest {
         }
     }
 
-    /// The key, after it was claimed at this moment.
+    /// Returns the key after it was claimed at this time.
     pub fn claimed(
         self,
         app: &App,
@@ -188,7 +189,7 @@ impl KeyedRequest {
         }
     }
 
-    /// What the request is answered where the key is taken.
+    /// Returns the response if the key is already taken.
     pub fn instead(&self, app: &App, account: &AccountId, taken: Taken) -> RepeatResponse {
         let served = match taken {
             Taken::OtherRequest => return RepeatResponse::Refuse(reused()),
@@ -202,7 +203,7 @@ impl KeyedRequest {
             },
             None => RepeatResponse::Refuse(not_kept(&served)),
             Some(Err(error)) => {
-                tracing::error!(request_id = served.request_id, %error, "a kept answer does not open");
+                tracing::error!(request_id = served.request_id, %error, "cannot decrypt a stored response");
                 RepeatResponse::Refuse(not_kept(&served))
             }
         }
@@ -212,7 +213,7 @@ impl KeyedRequest {
 fn reused() -> ApiError {
     ApiError::new(
         ErrorCode::IdempotencyKeyReused,
-        "This idempotency key was used for another request; use a new one for each.",
+        "This idempotency key was used for another request; use a new key for each request.",
     )
     .with_param(HEADER_NAME)
     .with_no_retry()
@@ -221,7 +222,7 @@ fn reused() -> ApiError {
 fn in_progress() -> ApiError {
     ApiError::new(
         ErrorCode::IdempotencyInProgress,
-        "A request with this idempotency key is being served; ask again for its answer.",
+        "A request with this idempotency key is running; retry later to get its response.",
     )
     .with_retry_after(RETRY_AFTER)
 }
@@ -229,8 +230,7 @@ fn in_progress() -> ApiError {
 fn not_kept(served: &Served) -> ApiError {
     ApiError::new(
         ErrorCode::IdempotencyAnswerNotKept,
-        "The request with this idempotency key was served, and its answer is not kept: it was streamed, too long, \
-         or broke off.",
+        "The request with this idempotency key was served, but its response is not stored: it was a stream, too long, or incomplete.",
     )
     .with_no_retry()
     .with_detail("first_request_id", &*served.request_id)

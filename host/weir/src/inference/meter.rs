@@ -1,28 +1,29 @@
-//! The meter of one request: what is held for it, what it has used, and what it is charged in the end.
+//! The meter of one request: its hold, its usage and its charge.
 //!
-//! Which charge a request ends with:
+//! The charge at the end of a request:
 //!
-//! | How it ended | Charge |
+//! | End of the request | Charge |
 //! |---|---|
-//! | with a whole answer, an empty one too | what the upstream reported, within the bounds of [`usage::check`] |
-//! | stopped midway, since it used more than it may | the same |
-//! | the client hung up after the upstream was asked | what was reported until the drain ended, and at least an estimate of what was received |
-//! | a stream broke off after some of it was delivered | the same |
-//! | the task was torn down | the last checkpoint |
-//! | a plain answer was cut by the request's deadline, and is text as far as it came | the same |
-//! | anything else: nothing was delivered | nothing |
+//! | complete response, even if empty | the upstream's reported usage, within the bounds of [`usage::check`] |
+//! | stopped at a limit | the same |
+//! | client disconnected after weir sent the request upstream | usage until the end of the drain time, at least an estimate of the received data |
+//! | stream failed after partial delivery | the same |
+//! | task aborted | the last checkpoint |
+//! | plain response cut at the deadline, with usable text | the same as for a disconnected client |
+//! | any other end, without delivery | nothing |
 //!
-//! Clients pay the upstream whose answer they get. If weir cuts off an attempt, or an answer fails midway, the provider still
-//! asks to be paid. weir books that as a cost without revenue, by estimate unless the upstream has reported its usage.
+//! Clients pay only the upstream whose response they receive. If weir cuts off an attempt, or a response fails midway,
+//! the provider still charges for it. weir books that as a cost without revenue, by estimate unless the upstream has
+//! reported its usage.
 //!
-//! With a price per image it is the images that were delivered, whole, and no more than were asked for. Where there is none
-//! of them, but a preview or words, it is one: nothing is made for nothing.
+//! With a price per image, weir charges the delivered, complete images, up to the requested number. If the response has
+//! only a preview or text, weir charges one image, because the provider charges, too.
 //!
-//! An upstream's refusal, an adapter's failure and an answer that broke off before the client had any of it
-//! are of the last kind.
+//! An upstream's rejection, an adapter's failure and a response that failed before the client received any data belong
+//! to the last row.
 //!
-//! **Invariant:** a hold that was opened ends: by [`Meter::settle`], by [`Meter::release`], or where the task was
-//! torn down by a panic, when the meter is dropped. Where the process ends first, by the ledger's sweep.
+//! **Invariant:** every open hold ends: by [`Meter::settle`], by [`Meter::release`], or, after a panic of the task,
+//! when the meter is dropped. If the process ends first, the ledger's sweep ends the hold.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -43,54 +44,54 @@ use weir_plugins::canary::samples::Sampler;
 use weir_storage::Cache;
 use weir_storage::clock::Millis;
 use weir_storage::ids;
+use weir_upstream::sequence::Sequence;
+use weir_upstream::usage::{self, CheckedUsage, ModelLimits, RequestSize};
 
-use super::sequence::Sequence;
-use super::usage::{self, CheckedUsage, ModelLimits, RequestSize};
 use crate::app::App;
 use crate::billing;
 use crate::payments::BuyingPages;
 
-/// How long a finished answer is kept back until its settlement is durable.
+/// The maximum delay of a finished response until its settlement is durable.
 const SETTLE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How long an answer whose settlement is late is kept for its idempotency key, while settling goes on.
+/// The time for which weir keeps a response with a late settlement for its idempotency key.
 const LATE_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// How long a failed request waits until what was held for it is free again.
+/// The maximum delay of a failed request until its hold is released.
 const RELEASE_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Bytes of output that a token is believed to have at most.
+/// The plausible maximum of output bytes per token.
 const MAX_BYTES_PER_TOKEN: u64 = 8;
 
-/// What is known of a request before it is sent.
+/// The data of a request before it is sent.
 #[derive(Debug, Clone)]
 pub struct Metered {
     /// The request's id.
     pub request_id: String,
     /// The model, as the client named it.
     pub model: String,
-    /// How large the input is.
+    /// The size of the input.
     pub size: RequestSize,
-    /// What its model takes.
+    /// The limits of the model.
     pub limits: ModelLimits,
-    /// Images that are asked for.
+    /// The requested number of images.
     pub images: u32,
 }
 
-/// The upstream that a request is sent to.
+/// The upstream of an attempt.
 #[derive(Clone)]
 pub struct Attempt {
     /// The provider's name.
     pub provider: String,
     /// The adapter that translates.
     pub adapter: Arc<Component>,
-    /// Where the charge counts, if the adapter's slot has a canary.
+    /// The sampler of the charge, if the adapter's slot has a canary.
     pub sampler: Option<Sampler>,
-    /// The model's price there.
+    /// The model's price at the upstream.
     pub price: Price,
 }
 
-/// More was used than the request may: the answer ends here.
+/// The request has reached its limits: the response ends here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Spent;
 
@@ -104,20 +105,20 @@ pub struct Meter {
     hold: HoldId,
     held: Credits,
     attempt: Option<Attempt>,
-    /// How often upstreams were asked.
+    /// The number of attempts.
     attempts: u32,
-    /// Nano-USD that providers ask for attempts which the client does not pay: a cost of the request.
+    /// The providers' charges, in nano-USD, for attempts that the client does not pay: a cost of the request.
     written_off_nano_usd: i64,
     started: Instant,
-    /// A checkpoint is written when so much time has passed and anything has come. By time alone: a fast stream's would
-    /// cost more than all else of it.
+    /// The minimum time between two checkpoints. Checkpoints depend on time alone, because a fast stream's would
+    /// otherwise cost more than the rest of the request.
     checkpoint_every: Duration,
-    /// How long is waited for the hold to be durable.
+    /// The timeout of opening the hold.
     open_timeout: Duration,
     checkpointed_bytes: u64,
     checkpointed_at: Instant,
     state: State,
-    /// The settlement that was asked for, and was not done in time.
+    /// A requested settlement that was not durable in time.
     late: Option<(Settle, TokenCounts)>,
 }
 
@@ -130,7 +131,7 @@ enum State {
 }
 
 impl Meter {
-    /// A meter for a request, before anything is held. Its prices are multiplied with these factors.
+    /// Returns the meter of a request before its hold. The factors multiply its prices.
     pub fn new(app: &App, payer: Payer, metered: Metered, factors: PriceFactors) -> Self {
         let now = Instant::now();
         let hold = ids::hold_of_request(&metered.request_id).unwrap_or_else(ids::hold_id);
@@ -155,8 +156,8 @@ impl Meter {
         }
     }
 
-    /// Holds the most that the request can cost at any of these prices, and claims its idempotency key, if it brings one.
-    /// When it returns `Ok`, with the moment of it, both are durable.
+    /// Reserves the maximum cost of the request at any of these prices, and claims its idempotency key, if there is
+    /// one. After `Ok`, both are durable; the value is the time of the hold.
     pub async fn open<'a>(
         &mut self,
         prices: impl Iterator<Item = &'a Price>,
@@ -194,24 +195,24 @@ impl Meter {
         Ok(at)
     }
 
-    /// Who pays.
+    /// The account that pays.
     pub fn account(&self) -> &AccountId {
         &self.payer.account
     }
 
-    /// An upstream is asked, the same as before or another.
+    /// Counts an attempt, on the same or another upstream.
     pub fn count_attempt(&mut self) {
         self.attempts += 1;
     }
 
-    /// The request is sent to another upstream, or once more to the same; what came before does not count.
+    /// Starts an attempt on an upstream, and discards the previous attempt's usage.
     pub fn attempt(&mut self, attempt: Attempt) {
         self.attempt = Some(attempt);
         self.checkpointed_bytes = 0;
     }
 
-    /// Adds what the attempt's provider asks for it to what the request costs weir, and to no bill: what it has reported
-    /// until it was cut off, or else an estimate. A provider is taken to have made all images that were asked for.
+    /// Adds the provider's charge for the attempt to weir's own cost, but to no bill: by the reported usage, or else by
+    /// estimate. The estimate assumes that the provider made all requested images.
     pub fn write_off(&mut self, sequence: &Sequence) {
         let (checked, mut charge) = self.price(sequence);
         let price = self.attempt.as_ref().map(|attempt| &attempt.price);
@@ -223,8 +224,8 @@ impl Meter {
         self.written_off_nano_usd = self.written_off_nano_usd.saturating_add(cost);
     }
 
-    /// Says whether what has come so far is too much. If the client has it already (`is_delivered`), notes a checkpoint, which
-    /// is charged if this process does not come to settle.
+    /// Checks whether the response so far exceeds its limits. If the client has already received it (`is_delivered`),
+    /// records a checkpoint, which the ledger charges if this process fails before the settlement.
     pub fn follow(&mut self, sequence: &Sequence, is_delivered: bool) -> Result<(), Spent> {
         let bytes = sequence.received().bytes;
         let has_more = is_delivered && bytes > self.checkpointed_bytes;
@@ -243,7 +244,7 @@ impl Meter {
         if bytes > limit * MAX_BYTES_PER_TOKEN {
             return Err(Spent);
         }
-        // Estimates stop nobody, nor does what is clamped: only what the upstream itself says was used.
+        // Neither estimates nor clamped values end a response, only the upstream's reported usage.
         let reported = sequence.usage().map(usage::as_reported);
         match reported.zip(self.attempt.as_ref()) {
             Some((tokens, attempt)) => {
@@ -260,10 +261,11 @@ impl Meter {
         }
     }
 
-    /// Charges for what was used. When it returns `Ok`, the charge is durable; when it does not, settling goes on.
+    /// Charges for the usage. After `Ok`, the charge is durable; after an error, the settlement continues in the
+    /// background.
     ///
-    /// `end` is told what is to be charged, and says how the request's idempotency key ends with it. If the account cannot
-    /// pay it all, the key does not.
+    /// `end` receives the charge and decides the end of the request's idempotency key. If the account cannot pay
+    /// everything, the key does not end.
     pub async fn settle(
         &mut self,
         sequence: &Sequence,
@@ -281,7 +283,7 @@ impl Meter {
                 digest = %attempt.adapter.code().digest,
                 reported = ?sequence.usage().map(usage::as_reported),
                 believed = ?checked.tokens,
-                "reported usage was beyond belief and is clamped"
+                "the adapter reported implausible usage, which weir has clamped"
             );
         }
         self.state = State::Ended;
@@ -312,23 +314,23 @@ impl Meter {
                 self.late = Some((settle, checked.tokens));
                 Err(ApiError::new(
                     ErrorCode::SettlementDelayed,
-                    "The answer is there, but its charge could not be recorded in time; it will be.",
+                    "The response is complete, but its charge is not stored yet; the charge follows.",
                 )
                 .with_no_retry())
             }
         }
     }
 
-    /// Waits for a settlement that was late, no longer than is worth while.
+    /// Waits for a late settlement, up to a timeout.
     pub async fn settle_late(&mut self) -> Option<Billed> {
         let (settle, tokens) = self.late.take()?;
         let deadline = Instant::now() + LATE_TIMEOUT;
-        // Asked for once more, it is done once, and has the first one's outcome.
+        // A repeated settlement is applied once, and returns the first one's result.
         let settling = self.ledger.settle(&self.payer.account, settle, deadline);
         match settling.await {
             Ok(settlement) => Some(self.settled(tokens, settlement).await),
             Err(error) => {
-                tracing::warn!(request_id = self.metered.request_id, %error, "an answer is not kept for its key");
+                tracing::warn!(request_id = self.metered.request_id, %error, "cannot store a response for its idempotency key");
                 None
             }
         }
@@ -355,7 +357,7 @@ impl Meter {
         }
     }
 
-    /// Gives back what was held: nothing was delivered. What was [written off](Self::write_off) is reported.
+    /// Releases the hold after a request without delivery. The [written-off](Self::write_off) cost is reported.
     pub async fn release(&mut self) {
         if self.state != State::Open {
             return;
@@ -371,7 +373,7 @@ impl Meter {
         }
     }
 
-    /// The usage so far, and its price.
+    /// Returns the usage so far, and its price.
     fn price(&self, sequence: &Sequence) -> (CheckedUsage, Charge) {
         let checked = usage::check(
             sequence.usage(),
@@ -390,7 +392,7 @@ impl Meter {
         (checked, charge)
     }
 
-    /// The images that are counted, and at a price per image charged for.
+    /// Returns the number of images to count, and to charge at a price per image.
     fn images(&self, sequence: &Sequence, price: &Price) -> u32 {
         match price {
             Price::Text { .. } => sequence.images(),
@@ -401,7 +403,7 @@ impl Meter {
         }
     }
 
-    /// The usage behind a charge, as the ledger keeps it.
+    /// Returns the usage of a charge for the ledger.
     fn used(&self, sequence: &Sequence, checked: &CheckedUsage, charge: &Charge) -> RequestUsage {
         let (provider, adapter_digest, images) = match &self.attempt {
             Some(attempt) => (
@@ -424,7 +426,7 @@ impl Meter {
         }
     }
 
-    /// The usage of a request of which nothing was delivered: its cost, and no tokens.
+    /// Returns the usage of a request without delivery: its cost, and no tokens.
     fn unpaid(&self) -> RequestUsage {
         let nothing = (CheckedUsage::default(), Charge::default());
         RequestUsage {
@@ -439,14 +441,14 @@ impl Drop for Meter {
         if self.state == State::Open {
             tracing::error!(
                 request_id = self.metered.request_id,
-                "a request was torn down; it is charged at its last checkpoint"
+                "a request was aborted; weir charges its last checkpoint"
             );
             self.ledger.abandon(&self.payer.account, self.hold.clone());
         }
     }
 }
 
-/// Why nothing could be held, as the client is told.
+/// Returns the client's error for a refused hold.
 pub fn refused(error: LedgerError, app: &App) -> ApiError {
     match error {
         LedgerError::Refused(Refusal::Insufficient {
@@ -456,16 +458,16 @@ pub fn refused(error: LedgerError, app: &App) -> ApiError {
         LedgerError::Refused(Refusal::OverBudget(exceeded)) => {
             billing::budgets::exceeded(&exceeded, app.ledger.now())
         }
-        // Its own is new: it is the one that it was to draw on.
+        // A new hold cannot have ended, so this is the swarm's hold.
         LedgerError::Refused(Refusal::Ended(_) | Refusal::UnknownHold) => ApiError::new(
             ErrorCode::SwarmHoldEnded,
-            "What the swarm had reserved is no longer held.",
+            "The swarm's reserved credits have been released.",
         ),
         error => {
-            tracing::error!(%error, "holding credits for a request");
+            tracing::error!(%error, "cannot reserve credits for a request");
             ApiError::new(
                 ErrorCode::LedgerUnavailable,
-                "The credits for the request could not be held; try again.",
+                "weir could not reserve the credits of the request; retry later.",
             )
             .with_retry_after(Duration::from_secs(1))
         }
@@ -477,8 +479,7 @@ fn quota_exceeded(required: Credits, available: Credits, pages: BuyingPages) -> 
     ApiError::new(
         ErrorCode::QuotaExceeded,
         format!(
-            "The request may cost {required} credits, and {available} are available; a lower output limit, \
-             or fewer images, needs fewer."
+            "The request may cost {required} credits, but only {available} are available; reduce the output limit or the number of images."
         ),
     )
     .with_no_retry()

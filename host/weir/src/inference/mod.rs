@@ -1,44 +1,39 @@
 //! A request from start to finish.
 //!
-//! 1. **Identify** ([`crate::identity`]): who calls.
-//! 2. **Admit** ([`admission`]): a turn, or 429 or 503.
-//! 3. **Filter** ([`filters`]): what operators put before the models refuses it, changes it, or chooses who may serve it.
-//! 4. **Resolve** ([`resolve`]): the model, its upstreams, its limits; each violation its own 400.
-//! 5. **Hold** ([`meter`]): the most that it can cost is reserved, durably; with it, its `Idempotency-Key` is claimed, if it
-//!    brings one ([`idempotency`]).
-//! 6. **Exchange** ([`exchange`]): a fresh adapter instance translates, the host does the I/O; where it fails, once more or
-//!    with the next upstream ([`routing`], [`attempts`]).
+//! 1. **Identify** ([`crate::identity`]): authenticates the caller.
+//! 2. **Admit** ([`crate::admission`]): grants a permit, or responds with 429 or 503.
+//! 3. **Filter** ([`filters`]): the operator's filters reject or change the request, or choose its upstreams.
+//! 4. **Resolve** ([`resolve`]): finds the model, its upstreams and limits; each violation has its own 400.
+//! 5. **Hold** ([`meter`]): reserves the maximum cost, durably; the same commit claims the `Idempotency-Key`, if there
+//!    is one ([`idempotency`]).
+//! 6. **Exchange** ([`exchange`]): a fresh adapter instance translates, the host performs the I/O; after a failure,
+//!    weir retries or falls back to the next upstream ([`routing`], [`attempts`]).
 //! 7. **Relay** ([`relay`]): events become the client's dialect, with backpressure.
-//! 8. **Settle**: the actual price is charged, durably, and then the end of the answer goes out.
+//! 8. **Settle**: charges the actual price, durably, and then sends the end of the response.
 //!
-//! All from the hold on runs in a task of their own, registered with the gateway so that shutdown waits for it. It
-//! outlives the client's connection: when a client hangs up, the answer is read on for a while.
+//! From the hold on, the request runs in a separate task, registered with the gateway so that shutdown waits for it.
+//! The task outlives the client's connection: if a client disconnects, weir reads the response for a while.
 //!
-//! **Invariant:** no answer is delivered in full before its charge is durable, and every hold ends.
+//! **Invariant:** no client receives a complete response before its charge is durable, and every hold ends.
 //!
 //! The text of a prompt is copied seven times from socket to socket: by the kernel into hyper's buffer, into the body
 //! ([`JsonBody`](crate::request::JsonBody)), out of its JSON, into the adapter's memory, by the adapter into JSON of its
 //! upstream's dialect, out of that memory, and by the kernel again; twice more for each filter that changes it.
 
-pub mod admission;
 mod attempts;
-pub mod error;
+pub mod deltas;
 pub mod exchange;
 pub mod filters;
 pub mod idempotency;
-pub mod media;
 pub mod meter;
-mod pages;
 mod reasoning;
 pub mod relay;
 mod reply;
 pub mod resolve;
 pub mod routes;
 pub mod routing;
-pub mod sequence;
 pub mod settings;
 mod spans;
-pub mod usage;
 pub mod vendors;
 
 use axum::response::Response;
@@ -46,39 +41,39 @@ use tokio::time::Instant;
 use tracing::{Instrument, Span};
 use weir_dialects::{AnswerHead, ChatCall, Conversation, Dialect, ImageCall};
 use weir_errors::ApiError;
+use weir_upstream::error::{ExchangeError, Phase};
+use weir_upstream::usage::ModelLimits;
 
-use self::error::{ExchangeError, Phase};
 use self::filters::{AnswerScreen, Asker, Passed};
 use self::idempotency::{KeyedRequest, RepeatResponse};
 use self::meter::{Meter, Metered};
 use self::relay::{Bounds, Relay};
 use self::resolve::Resolved;
 use self::routing::Route;
-use self::usage::ModelLimits;
 use crate::app::App;
 use crate::catalog::Catalog;
 use crate::context::RequestContext;
 use crate::identity::{Caller, limits};
+use crate::inference::deltas::DeltaPublisher;
 use crate::sessions::Turn;
-use crate::swarm::deltas::DeltaPublisher;
 use weir_ledger::price::PriceFactors;
 use weir_ledger::{AccountId, LedgerError, Payer, Plan, Refusal};
 use weir_sandbox::adapter::bindings::adapter::Task;
 use weir_sandbox::adapter::bindings::chat::ResponseFormat;
 use weir_storage::ids;
 
-/// Who has a request served.
+/// The payer of a request, with their plan and models.
 pub struct Customer {
-    /// Who pays for it.
+    /// The account that pays.
     pub payer: Payer,
-    /// The plan of that account.
+    /// The plan of the account.
     pub plan: Plan,
-    /// The models that it may use; all if empty.
+    /// The models that the caller may use; all if empty.
     pub models: Vec<String>,
 }
 
 impl Customer {
-    /// A caller, with what it may use.
+    /// The customer behind a caller.
     pub fn of(caller: Caller) -> Self {
         Self {
             plan: caller.plan,
@@ -87,7 +82,7 @@ impl Customer {
         }
     }
 
-    /// Refuses a model that there is and that it may not use.
+    /// Refuses an existing model that the customer may not use.
     fn require(&self, catalog: &Catalog, model: &str) -> Result<(), ApiError> {
         match catalog.model(model) {
             Some(model) => limits::require_model(&self.models, &model.id),
@@ -104,10 +99,11 @@ impl Customer {
     }
 }
 
-/// Serves a chat request; returns when the answer begins.
+/// Serves a chat request; returns at the start of the response.
 ///
-/// `held` is dropped before the client hears how the request ended: what it occupies, such as its turn. The client may ask
-/// again at once. `teller` is told what the model says as it comes, also where the client wants it whole.
+/// weir drops `held`, such as the request's permit, before the client learns the end of the request. Therefore, the
+/// client may immediately send the next request. `teller` receives the model's output as it arrives, even if the client
+/// wants a plain response.
 pub async fn chat(
     app: &App,
     held: impl Send + 'static,
@@ -131,7 +127,7 @@ pub async fn chat(
         passed: Passed::default(),
     };
     call.request.stream |= asked.teller.is_some();
-    // One catalog for all of the request, whatever is taken up meanwhile.
+    // One catalog serves the complete request, even if the configuration changes meanwhile.
     let catalog = app.catalog.load();
     let asker = customer.asker(&context);
     let (call, passed) = filters::screen_chat(app, &catalog, asker, call).await?;
@@ -174,9 +170,9 @@ pub async fn images(
     begin(app, held, customer.payer, context, resolved, factors, asked).await
 }
 
-/// How a request is to be answered, and what else it brings.
+/// The terms of the response, and the request's context.
 struct ResponseTerms {
-    /// The answer's id.
+    /// The response's id.
     id: String,
     stream: bool,
     dialect: Dialect,
@@ -184,7 +180,7 @@ struct ResponseTerms {
     conversation: Conversation,
     key: Option<KeyedRequest>,
     teller: Option<DeltaPublisher>,
-    /// What filters have made of it.
+    /// The filters' results.
     passed: Passed,
 }
 
@@ -222,8 +218,8 @@ async fn begin(
     };
     let bounds = Bounds {
         deadline: Instant::now() + app.config.timeouts.total(),
-        // Nobody knows of an image until it is made, and who hangs up pays for what is made.
-        // An executor that goes on with a swarm asks for the answer again.
+        // Images arrive only when they are complete, and a client that disconnects pays for them. An executor that
+        // resumes a swarm requests the response again.
         drain: match resolved.model.makes_images() || payer.parent.is_some() {
             true => app.config.timeouts.total(),
             false => app.config.limits.exchanges.hang_up_drain(),
@@ -264,7 +260,7 @@ async fn begin(
     if let Some(teller) = teller {
         relay.tell_as_it_comes(teller);
     }
-    // On the heap from the beginning: what the tracker, the span and the runtime put around it would each copy all of it.
+    // The task is boxed first: otherwise, the tracker, the span and the runtime would each copy it.
     let task = Box::pin(serve(
         app.clone(),
         resolved,
@@ -288,7 +284,7 @@ async fn serve(
     key: Option<(KeyedRequest, AccountId)>,
 ) {
     let first = match (attempts::first_entry(&app, &route), &key) {
-        // A request with a key goes on: it may have been served already.
+        // A request with a key goes on, because an earlier request may have been served.
         (Err(error), None) => return relay.refuse(error.into()).await,
         (first, _) => first,
     };
@@ -324,7 +320,7 @@ async fn serve(
     match outcome {
         Ok(()) => {
             if let Err(error) = relay.finish().await {
-                context.note_failure(format!("the client took too long to read: {error}"));
+                context.note_failure(format!("the client read too slowly: {error}"));
             }
         }
         Err(error) => relay.fail(error).await,

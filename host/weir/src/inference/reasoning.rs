@@ -1,19 +1,19 @@
-//! Reasoning that only the provider that made it can read again: signed, or sealed.
+//! Signed or sealed reasoning, which only its own provider can read.
 //!
-//! A conversation may go on with another provider, as when the first is down. It is asked without that reasoning, which it
-//! would refuse, and the client is told so.
+//! A conversation may continue with another provider, for example after a failure. weir removes that reasoning from the
+//! request, because the other provider would reject it, and informs the client.
 
 use weir_sandbox::adapter::bindings::adapter::{Request, Task};
 use weir_sandbox::adapter::bindings::chat::{ChatRequest, Content, Part};
 
-/// The provider that made the latest of it in a conversation, if any has.
+/// Returns the provider of a conversation's latest signed or sealed reasoning.
 pub(super) fn latest_maker(request: &ChatRequest) -> Option<&str> {
     let messages = request.messages.iter().rev();
     let mut parts = messages.flat_map(|message| message.parts.iter().rev());
     parts.find_map(maker)
 }
 
-/// The request without what this provider cannot read; `None` if it can read all of it.
+/// Returns the request without parts that this provider cannot read; `None` if it can read all.
 pub(super) fn readable_by(provider: &str, request: &Request) -> Option<Request> {
     let Task::Chat(chat) = &request.task else {
         return None;
@@ -32,7 +32,7 @@ pub(super) fn readable_by(provider: &str, request: &Request) -> Option<Request> 
             }
             !(is_foreign && matches!(part.content, Content::Reasoning(_)))
         });
-        // A turn of reasoning alone says nothing without it.
+        // A message with reasoning alone is empty without it.
         had_parts == message.parts.len() || !message.parts.is_empty()
     });
     Some(Request {
@@ -41,12 +41,12 @@ pub(super) fn readable_by(provider: &str, request: &Request) -> Option<Request> 
     })
 }
 
-/// Whether a part is proven, or sealed, by another provider.
+/// Whether another provider has signed or sealed a part.
 fn is_foreign(part: &Part, provider: &str) -> bool {
     maker(part).is_some_and(|maker| maker != provider)
 }
 
-/// The provider that alone can read a part again, if one has proven or sealed it.
+/// The only provider that can read a part, if it is signed or sealed.
 fn maker(part: &Part) -> Option<&str> {
     let is_sealed =
         matches!(&part.content, Content::Reasoning(reasoning) if reasoning.sealed.is_some());

@@ -1,15 +1,13 @@
-//! What stands between an exchange and its client: order of events, the client's dialect, backpressure,
-//! and what happens when the client hangs up.
+//! The path of a response from an exchange to its client: checks the order of events, writes the client's dialect,
+//! applies backpressure, and handles disconnects.
 //!
-//! The exchange runs in a task of its own, which outlives the client's connection. Toward the client
-//! there is a channel: one message for a plain answer, pieces for a streamed one. A closed channel means
-//! that the client is gone; the answer is then read on for a while, and discarded, so that the
-//! upstream's count of tokens can still arrive.
+//! The exchange runs in a separate task, which outlives the client's connection. A channel leads to the client: one
+//! message for a plain response, pieces for a stream. A closed channel means that the client has disconnected. weir
+//! then reads and discards the response for a while, so that the upstream's usage can still arrive.
 //!
-//! **Invariant:** every wait goes through [`Relay::within`] or is bounded as it is: by the request's deadline,
-//! by a client that has been gone for too long, by shutdown.
-//! **Invariant:** a stream that ends without saying so breaks off: a client never takes half an answer for a
-//! whole one.
+//! **Invariant:** every wait goes through [`Relay::within`], or has the same bounds: the request's deadline, the drain
+//! time, and shutdown. **Invariant:** the connection of an incomplete stream breaks, so a client never mistakes it for
+//! a complete response.
 
 use std::convert::Infallible;
 use std::future::poll_fn;
@@ -22,82 +20,82 @@ use tokio::time::{Instant, Sleep, sleep_until};
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 use weir_dialects::{AnswerHead, AnswerStream, Billed, Dialect, Origin, WholeAnswer};
 use weir_errors::ApiError;
+use weir_upstream::error::{ExchangeError, Phase};
+use weir_upstream::media::MediaPieces;
+use weir_upstream::sequence::{OutOfOrder, Sequence};
 
-use super::error::{ExchangeError, Phase};
 use super::filters::AnswerScreen;
 use super::idempotency::KeptAnswer;
-use super::media::MediaPieces;
 use super::meter::{Meter, Spent};
 use super::reply::{Begun, Piece, Reply, StreamReply};
-use super::sequence::{OutOfOrder, Sequence};
 use super::spans;
 use crate::context::RequestContext;
+use crate::inference::deltas::DeltaPublisher;
 use crate::sessions::Turn;
-use crate::swarm::deltas::DeltaPublisher;
 use weir_ledger::idempotency::ClaimedKey;
 use weir_sandbox::adapter::bindings::chat::{Event, FinishReason};
 
-/// Pieces of a stream that wait for a client to read them. A piece is at most what one call of an
-/// adapter yields: some hundred KiB, which as many clients may leave lying as there are turns.
+/// The maximum unread pieces of a stream. A piece is the output of one adapter call: some hundred KiB, which every
+/// concurrent request's client may leave unread.
 const WAITING_PIECES: usize = 1;
 
-/// The most names that a client is told as ignored, and bytes of each: they are a guest's words.
+/// The maximum number of ignored names in a response, and the maximum bytes of each: a guest provides them.
 const MAX_IGNORED: usize = 32;
 const MAX_IGNORED_BYTES: usize = 64;
 
-/// How long a failure waits for a client to read what came before it.
+/// The time for which a failure waits for the client to read earlier pieces.
 const FAILURE_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// What bounds a request as a whole, whichever upstream answers it.
+/// The bounds of a request, on any upstream.
 #[derive(Debug, Clone)]
 pub struct Bounds {
-    /// When it must be over, retries and fallbacks included.
+    /// The deadline, retries and fallbacks included.
     pub deadline: Instant,
-    /// How long it goes on after its client hung up.
+    /// The drain time after the client disconnected.
     pub drain: Duration,
-    /// Fires when the gateway stops and has waited long enough.
+    /// The token for the end of the shutdown's grace period.
     pub shutdown: CancellationToken,
-    /// Tokens of the answer at most.
+    /// The maximum tokens of the response.
     pub output_limit: u32,
-    /// Tokens of input and output together that the model takes.
+    /// The model's maximum of input and output tokens.
     pub context_window: u32,
-    /// Whether an answer without an image is none.
+    /// Whether a response without an image is an error.
     pub wants_image: bool,
-    /// Whether the answer is to be JSON: a client cannot use a part of it.
+    /// Whether the response must be JSON, and a part of it is useless.
     pub wants_json: bool,
 }
 
-/// How an answer reaches the client that asked for it.
+/// The delivery of a response to its client.
 pub struct Relay {
     sequence: Sequence,
     media: MediaPieces,
     meter: Meter,
-    /// After the meter, and dropped after it: a key ends when its hold has.
+    /// The field follows the meter, so that it is dropped later: a key ends after its hold.
     key: Option<ClaimedKey>,
-    /// The session that the request goes on with.
+    /// The session of the request.
     session: Option<Turn>,
-    /// Who is told what the model says as it comes, beside the client.
+    /// The publisher of the model's output, besides the client.
     teller: Option<DeltaPublisher>,
-    /// The filters that all of these have the answer through.
+    /// The filters of the response, before all of its receivers.
     screen: Option<AnswerScreen>,
-    /// Whether an upstream was sent the request: from then on it may ask to be paid.
+    /// Whether weir sent the request to an upstream, which may charge from then on.
     asked: bool,
-    /// Advisory fields that the upstream cannot be told.
+    /// Advisory fields that the upstream does not receive.
     ignored: Vec<String>,
     dialect: Dialect,
-    /// Where each of the request's messages stands in what the client sent.
+    /// The position of each of the request's messages in the client's body.
     origins: Vec<Origin>,
     client: Client,
     hung_up_at: Option<Instant>,
-    /// When the first of the attempt's answer came, where it is streamed.
+    /// The time of the attempt's first data, if it is a stream.
     streamed_at: Option<Instant>,
-    /// How long the attempt has waited for the client to read.
+    /// The attempt's total wait for the client to read.
     kept_waiting: Duration,
     bounds: Bounds,
     stopping: Option<Pin<Box<WaitForCancellationFutureOwned>>>,
     timer: Timer,
     context: RequestContext,
-    /// What the request occupies, such as its turn.
+    /// The request's resources, such as its permit.
     held: Option<Box<dyn Send>>,
 }
 
@@ -108,17 +106,17 @@ enum Client {
     },
     Stream {
         chunks: AnswerStream,
-        /// Until the first piece: the status line is not sent before there is an answer.
+        /// Present until the first piece: the status line waits for the start of the response.
         begun: Option<oneshot::Sender<Result<Begun, ApiError>>>,
         pieces: mpsc::Sender<Piece>,
-        /// Closed when the response is dropped. The pieces' own channel says so only to a future of its own, which each
-        /// wait would have to make anew.
+        /// The channel is closed when the response is dropped. The pieces' own channel signals that only to a future,
+        /// which each wait would have to create anew.
         gone: oneshot::Sender<Infallible>,
     },
 }
 
 impl Relay {
-    /// For a client that wants the whole answer at once, in this dialect.
+    /// Returns the relay of a plain response in this dialect.
     pub(super) fn plain(
         dialect: Dialect,
         head: AnswerHead,
@@ -137,7 +135,7 @@ impl Relay {
         )
     }
 
-    /// For a client that wants the answer as it is made.
+    /// Returns the relay of a stream.
     pub(super) fn stream(
         dialect: Dialect,
         head: AnswerHead,
@@ -198,48 +196,48 @@ impl Relay {
         }
     }
 
-    /// Holds what the request occupies until its client hears how it ended.
+    /// Holds resources until the client learns the end of the request.
     pub fn occupy(&mut self, held: impl Send + 'static) {
         self.held = Some(Box::new(held));
     }
 
-    /// Notes where each of the request's messages stands in what the client sent, for errors about them.
+    /// Sets the position of each message in the client's body, for errors about messages.
     pub fn place_messages(&mut self, origins: Vec<Origin>) {
         self.origins = origins;
     }
 
-    /// Whether the client wants the answer as it is made.
+    /// Whether the client wants a stream.
     pub fn is_stream(&self) -> bool {
         matches!(self.client, Client::Stream { .. })
     }
 
-    /// What is held for the request.
+    /// The meter of the request.
     pub fn meter(&mut self) -> &mut Meter {
         &mut self.meter
     }
 
-    /// Has the request's key end with the request.
+    /// Ends the request's key together with the request.
     pub fn keep(&mut self, key: ClaimedKey) {
         self.key = Some(key);
     }
 
-    /// Has the request and its answer appended to a session when the answer is charged.
+    /// Appends the request and its response to a session after the charge.
     pub fn go_on_with(&mut self, session: Turn) {
         self.session = Some(session);
     }
 
-    /// Has somebody beside the client told what the model says, as it comes.
+    /// Publishes the model's output as it arrives, besides the client.
     pub fn tell_as_it_comes(&mut self, teller: DeltaPublisher) {
         self.teller = Some(teller);
     }
 
-    /// Has filters watch the answer.
+    /// Sets the filters of the response.
     pub fn screen(&mut self, screen: Option<AnswerScreen>) {
         self.screen = screen;
     }
 
-    /// Notes the advisory fields that the upstream cannot be told, as the adapter names them. The client is told with
-    /// the head of the answer.
+    /// Records advisory fields that the upstream does not receive, by the adapter's names. The response's headers list
+    /// them.
     pub fn ignore(&mut self, names: &[String]) {
         let fit = |name: &&String| {
             (1..=MAX_IGNORED_BYTES).contains(&name.len())
@@ -255,7 +253,7 @@ impl Relay {
             .collect();
     }
 
-    /// An attempt on a provider begins.
+    /// Begins an attempt on a provider.
     pub fn begin_attempt(&mut self, provider: &str) {
         self.context.note_attempt(provider);
         self.meter.count_attempt();
@@ -268,60 +266,61 @@ impl Relay {
         }
     }
 
-    /// What is known of the request.
+    /// The context of the request.
     pub fn context(&self) -> &RequestContext {
         &self.context
     }
 
-    /// An upstream is sent the request.
+    /// Records that weir sends the request to an upstream.
     pub fn ask(&mut self) {
         self.asked = true;
     }
 
-    /// Whether an upstream was sent the request in this attempt.
+    /// Whether weir sent the request in this attempt.
     pub fn was_asked(&self) -> bool {
         self.asked
     }
 
-    /// Whether a failed request is paid for: the client has some of the answer, or hung up while it was made.
+    /// Whether the client pays for a failed request: it received a part of the response, or disconnected while the
+    /// upstream was at work.
     fn is_owed(&self, error: &ExchangeError) -> bool {
         let delivered = self.is_stream() && self.sequence.any_output();
         let was_at_work = error.is_cut_off() && (self.asked || self.sequence.any_output());
         delivered || was_at_work && self.is_hung_up()
     }
 
-    /// Whether the upstream may ask to be paid for a failed request: it has answered in part, or was cut off.
+    /// Whether the upstream may charge for a failed request: it responded in part, or weir ended the attempt.
     fn has_cost(&self, error: &ExchangeError) -> bool {
         self.asked && (self.sequence.any_output() || error.is_cut_off())
     }
 
-    /// Whether the client has been told anything: from then on there is no second attempt.
+    /// Whether the client received anything; if so, weir does not retry.
     pub fn has_begun(&self) -> bool {
         let told = matches!(self.client, Client::Stream { begun: None, .. });
         told || self.sequence.any_output()
     }
 
-    /// Books what an attempt has cost that is cut off and not paid for by the client.
+    /// Books the cost of an attempt that weir ended and the client does not pay.
     pub fn write_off(&mut self) {
         self.meter.write_off(&self.sequence);
     }
 
-    /// When the first of the attempt's answer came, where it is streamed.
+    /// The time of the attempt's first data, if it is a stream.
     pub fn streamed_at(&self) -> Option<Instant> {
         self.streamed_at
     }
 
-    /// How long the attempt has waited for the client to read.
+    /// The attempt's total wait for the client to read.
     pub fn kept_waiting(&self) -> Duration {
         self.kept_waiting
     }
 
-    /// Whether any of the answer has come.
+    /// Whether any output has arrived.
     pub fn any_output(&self) -> bool {
         self.sequence.any_output()
     }
 
-    /// Forgets an attempt that yielded nothing, for the next one.
+    /// Resets the relay after an attempt without output.
     pub fn restart(&mut self) {
         self.sequence = Sequence::new(self.bounds.output_limit);
         self.media = MediaPieces::default();
@@ -340,14 +339,14 @@ impl Relay {
         }
     }
 
-    /// Takes the next events. Waits while a streaming client does not read.
+    /// Processes the next events. Waits while a stream's client does not read.
     pub async fn events(&mut self, events: Vec<Event>) -> Result<(), ExchangeError> {
         self.check()?;
         self.take(events).await?;
         if self.screen.as_ref().is_some_and(AnswerScreen::is_stopped) {
             return Err(ExchangeError::Spent);
         }
-        // One that has said why it ended needs no other end.
+        // An event with a finish reason ends the response already.
         let is_delivered = self.is_stream() || self.teller.is_some();
         match self.meter.follow(&self.sequence, is_delivered) {
             Err(Spent) if self.sequence.end().is_err() => Err(ExchangeError::Spent),
@@ -390,14 +389,14 @@ impl Relay {
                 for event in &events {
                     chunks.event(event, &mut piece);
                 }
-                // Its client may take long to read it.
+                // The events are dropped first, because the client may take long to read.
                 drop(events);
                 self.send(piece).await
             }
         }
     }
 
-    /// Checks that the answer is complete.
+    /// Checks that the response is complete.
     pub fn end(&mut self) -> Result<(), ExchangeError> {
         if self.bounds.wants_image && self.sequence.images() == 0 {
             return Err(OutOfOrder::NO_IMAGE.into());
@@ -409,8 +408,8 @@ impl Relay {
         }
     }
 
-    /// Ends an answer that has used more than it may, as one that has reached its limit; or that a filter has ended, which
-    /// has told the client so itself.
+    /// Ends a response that has reached its limits, as a response at its output limit ends. If a filter ended the
+    /// response, the filter has already written the end.
     pub async fn stop(&mut self) -> Result<(), ExchangeError> {
         if self.sequence.end().is_ok() {
             return Ok(());
@@ -419,12 +418,12 @@ impl Relay {
         self.take(ends).await
     }
 
-    /// Ends a plain answer at the request's deadline. Text that has arrived ends as if it had reached its output limit; an
-    /// answer that is complete stays as it is.
+    /// Ends a plain response at the request's deadline. Partial text ends as if it had reached the output limit; a
+    /// complete response stays unchanged.
     ///
     /// # Errors
     ///
-    /// The time-out, if the client cannot use what has arrived.
+    /// Returns the timeout error if the client cannot use the partial response.
     pub async fn stop_at_deadline(&mut self) -> Result<(), ExchangeError> {
         match self.is_stream() {
             false if self.sequence.end().is_ok() => self.end(),
@@ -433,7 +432,7 @@ impl Relay {
         }
     }
 
-    /// Charges for the answer, then hands over the rest of it, or all of it.
+    /// Charges for the response, then delivers the rest of it.
     pub async fn finish(mut self) -> Result<(), ExchangeError> {
         let (billed, kept) = match self.settle(true).await {
             Ok(settled) => settled,
@@ -442,12 +441,12 @@ impl Relay {
                 return Ok(());
             }
         };
-        // Before the client has all of its answer: its next turn finds this one.
+        // The session is stored before the client has the complete response, so that the next turn finds this one.
         keep_turn(self.session.take()).await;
         let key = self.key.take();
         self.held = None;
         if self.is_stream() {
-            // Not after the client has read everything, which may take its time.
+            // The key ends now, because the client may take long to read.
             end_key(key).await;
             return self.finish_stream(&billed).await;
         }
@@ -456,11 +455,11 @@ impl Relay {
                 body: answer.into_body(&billed).into(),
                 ignored: self.ignored,
             });
-            // What could not all be paid has an answer that says so, which is there only now.
+            // A response with a note about a partial charge is complete only now.
             if let Some(key) = key {
                 key.end(Some(answer.to_bytes())).await;
             }
-            // Nobody listens if the client is gone, and that is all right.
+            // The send fails if the client has disconnected, which is no error.
             let _ = reply.send(Ok(Begun {
                 body: answer.body,
                 replayed: false,
@@ -470,8 +469,8 @@ impl Relay {
         Ok(())
     }
 
-    /// Tells the client that the charge for its answer is late. A plain answer is kept for its key when it is charged, so
-    /// that the client has it when it asks again.
+    /// Tells the client that the charge is late. After the charge, weir stores a plain response for its key, so that
+    /// the client gets it on a retry.
     async fn finish_late(mut self, error: ApiError) {
         match (self.key.take(), self.client) {
             (Some(key), Client::Plain { answer, reply }) => {
@@ -490,7 +489,7 @@ impl Relay {
                 key.end(answer.map(|answer| answer.to_bytes())).await;
             }
             (key, client) => {
-                // It ends when its settlement has, without this request.
+                // The key ends with its settlement, independent of this request.
                 drop(key);
                 self.client = client;
                 self.tell(error).await;
@@ -498,9 +497,9 @@ impl Relay {
         }
     }
 
-    /// Charges for what was used. The request's key ends with that, in one commit, so that nobody pays for an answer that is
-    /// lost: with the answer, which is returned, too, if it is a whole one. Where the account could not pay it all, the key
-    /// is still there.
+    /// Charges for the usage. The same commit ends the request's key, so that no client pays for a lost response. A
+    /// plain response is stored with the key, and returned. If the account could not pay everything, the key stays
+    /// open.
     async fn settle(&mut self, is_whole: bool) -> Result<(Billed, Option<KeptAnswer>), ApiError> {
         let _settling = self.context.trace_part("ledger.settle");
         let mut kept = None;
@@ -540,8 +539,7 @@ impl Relay {
         Ok(())
     }
 
-    /// Ends a request that failed: charges for what was delivered of it, or gives back what was held, then tells
-    /// the client.
+    /// Ends a failed request: charges for the delivered part, or releases the hold, then tells the client.
     pub async fn fail(mut self, mut error: ExchangeError) {
         if let ExchangeError::Failure(failure) = &mut error {
             for said in failure.param.iter_mut().chain([&mut failure.text]) {
@@ -552,14 +550,14 @@ impl Relay {
         }
         self.context.note_failure(&error);
         if self.is_owed(&error) {
-            // The client is told why the answer ended, whatever becomes of the charge.
+            // The client gets the error even if the charge fails.
             let _ = self.settle(false).await;
             end_key(self.key.take()).await;
         } else {
             if self.has_cost(&error) {
                 self.write_off();
             }
-            // Which frees its key, too.
+            // The release also ends the key.
             self.meter.release().await;
         }
         if !matches!(error, ExchangeError::Abandoned) {
@@ -571,10 +569,10 @@ impl Relay {
         }
     }
 
-    /// Gives the client the answer of an earlier request that was the same.
+    /// Sends the stored response of an identical earlier request.
     pub fn replay(mut self, answer: KeptAnswer) {
         self.held = None;
-        // The same request is as plain as the earlier one, whose answer is not kept otherwise.
+        // Only plain responses are stored, so the identical request is plain, too.
         if let Client::Plain { reply, .. } = self.client {
             let _ = reply.send(Ok(Begun {
                 body: answer.body,
@@ -584,12 +582,12 @@ impl Relay {
         }
     }
 
-    /// Tells the client that nothing was begun.
+    /// Refuses the request before anything began.
     pub async fn refuse(self, error: ApiError) {
         self.tell(error).await;
     }
 
-    /// Tells the client of a failure: as the response, or as the stream's last event.
+    /// Sends an error: as the response, or as the stream's last event.
     async fn tell(mut self, error: ApiError) {
         self.held = None;
         match self.client {
@@ -605,7 +603,7 @@ impl Relay {
                 self.context.note_error(&error);
                 let mut piece = Vec::new();
                 chunks.error(&self.context.error_body(&error), &mut piece);
-                // The deadline may be what failed, so that this has a short one of its own.
+                // The deadline itself may have failed, so the send has its own short timeout.
                 let sent = tokio::time::timeout(FAILURE_TIMEOUT, async {
                     if pieces.send(Piece::Bytes(piece.into())).await.is_ok() {
                         end(&pieces).await;
@@ -616,7 +614,7 @@ impl Relay {
         }
     }
 
-    /// Waits for `work` no longer than `limit` or than any of the request's bounds allows.
+    /// Waits for `work` until `limit` or the first of the request's bounds.
     pub async fn within<T>(
         &mut self,
         limit: Duration,
@@ -627,7 +625,7 @@ impl Relay {
         let until = Instant::now().checked_add(limit);
         let mut work = pin!(work);
         poll_fn(|context| {
-            // What is there already needs no timer.
+            // Finished work needs no timer.
             if let Poll::Ready(output) = work.as_mut().poll(context) {
                 return Poll::Ready(Ok(output));
             }
@@ -636,7 +634,7 @@ impl Relay {
         .await
     }
 
-    /// Is ready when a wait is over for another reason than its work: what it waits for is late, or the request is over.
+    /// Completes if a wait ends before its work: at the limit, or at a bound of the request.
     fn poll_over(
         &mut self,
         until: Option<Instant>,
@@ -663,7 +661,7 @@ impl Relay {
         self.timer.poll_until(at, context).map(|()| error)
     }
 
-    /// Whether the request is over already: work that is always ready must not outrun its bounds.
+    /// Checks the request's bounds, so that work that is always ready cannot evade them.
     pub fn check(&self) -> Result<(), ExchangeError> {
         let now = Instant::now();
         if self.bounds.shutdown.is_cancelled() {
@@ -678,7 +676,7 @@ impl Relay {
         }
     }
 
-    /// Whether nobody waits for the answer any more.
+    /// Whether the client has disconnected.
     pub fn is_hung_up(&self) -> bool {
         self.hung_up_at.is_some()
             || match &self.client {
@@ -687,7 +685,7 @@ impl Relay {
             }
     }
 
-    /// Notes when the client hangs up, and otherwise sees to it that the task is woken then.
+    /// Records a disconnect, or registers the task to be woken by one.
     fn look_for_client(&mut self, context: &mut Context<'_>) {
         if self.hung_up_at.is_some() {
             return;
@@ -701,7 +699,7 @@ impl Relay {
         }
     }
 
-    /// When to give up reading for a client that is gone.
+    /// The end of the drain time after a disconnect.
     fn abandoned_at(&self) -> Option<Instant> {
         self.hung_up_at.map(|at| at + self.bounds.drain)
     }
@@ -739,8 +737,8 @@ impl Relay {
     }
 }
 
-/// The timer of a request's waits. Each is over at another time, and hardly ever late: the timer stays where it is until
-/// it fires, and is then set to what is waited for by that time, so that a wait costs no more than a look at it.
+/// The timer of a request's waits. Each wait has another end, and most end early: the timer keeps its time until it
+/// fires, and only then moves to the current wait's end, so that a wait is cheap.
 #[derive(Default)]
 struct Timer(Option<Pin<Box<Sleep>>>);
 
@@ -766,14 +764,15 @@ async fn keep_turn(session: Option<Turn>) {
     }
 }
 
-/// Ends a request's key without an answer, before the client is told: it may ask again at once.
+/// Ends a request's key without a response, before the client learns of the failure, so that a retry finds the key
+/// free.
 async fn end_key(key: Option<ClaimedKey>) {
     if let Some(key) = key {
         key.end(None).await;
     }
 }
 
-/// Says that a stream is complete.
+/// Marks a stream as complete.
 async fn end(pieces: &mpsc::Sender<Piece>) {
     let _ = pieces.send(Piece::End).await;
 }

@@ -1,12 +1,11 @@
-//! The client's end of an answer: the response, which is made when the answer begins.
+//! The HTTP response of a request, created at the start of the model's response.
 //!
-//! A stream that has nothing to say is kept alive: clients and proxies take a connection without a byte for a dead one,
-//! and a model may think for minutes. After [`SILENCE`] the head goes out with a comment of the dialect, and another
-//! comment whenever nothing was said for [`KEEP_ALIVE_EVERY`]. A comment is no part of the answer: the request may still
-//! be tried again behind it, and where it fails, the error is the stream's first and last event.
+//! weir keeps silent streams alive: clients and proxies close connections without traffic, and a model may think for
+//! minutes. After [`SILENCE`], weir sends the headers with a comment of the dialect, and another comment after each
+//! [`KEEP_ALIVE_EVERY`] without data. A comment is not a part of the response: weir may still retry after it, and a
+//! failure is then the stream's first and last event.
 //!
-//! **Invariant:** a stream that ends without saying so breaks off: a client never takes half an answer for a
-//! whole one.
+//! **Invariant:** the connection of an incomplete stream breaks, so a client never mistakes it for a complete response.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -25,60 +24,60 @@ use weir_errors::ApiError;
 
 use crate::context::RequestContext;
 
-/// How long a stream may keep silent before its head goes out all the same.
+/// The time without data after which weir sends a stream's headers.
 const SILENCE: Duration = Duration::from_secs(10);
 
-/// How long it may keep silent from then on.
+/// The maximum time without data after that.
 const KEEP_ALIVE_EVERY: Duration = Duration::from_secs(15);
 
-/// Says that an answer is an earlier request's.
+/// The header of a replayed response.
 const REPLAYED: HeaderName = HeaderName::from_static("idempotency-replayed");
 
-/// Names the advisory fields of the request that its upstream could not be told. A head that goes out before the upstream
-/// has answered does not have it, nor who answers.
+/// The header with the advisory fields that the upstream did not receive. If the headers precede the upstream's
+/// response, they lack this header and the provider's name.
 const IGNORED: HeaderName = HeaderName::from_static("x-weir-ignored");
 
-/// What the handler waits for.
+/// The response that the handler awaits.
 pub(super) enum Reply {
-    /// The whole answer at once.
+    /// A plain response.
     Whole(Beginning),
-    /// The answer as it is made.
+    /// A stream.
     Stream(StreamReply),
 }
 
-/// Where the beginning of an answer arrives, or the error that there is instead.
+/// The receiver of a response's start, or of an error.
 type Beginning = oneshot::Receiver<Result<Begun, ApiError>>;
 
-/// A streamed answer, as its response knows it.
+/// A stream as its HTTP response sees it.
 pub(super) struct StreamReply {
     pub(super) begun: Beginning,
     pub(super) pieces: mpsc::Receiver<Piece>,
-    /// Dropped with the response: the stream's task hears of it.
+    /// Dropped with the response, which informs the stream's task.
     pub(super) here: oneshot::Receiver<Infallible>,
     pub(super) dialect: Dialect,
     pub(super) head: AnswerHead,
 }
 
-/// How an answer begins.
+/// The start of a response.
 #[derive(Default)]
 pub(super) struct Begun {
-    /// All of it, unless it is streamed.
+    /// The complete body, unless it is a stream.
     pub(super) body: Bytes,
-    /// Whether it is an earlier request's.
+    /// Whether the response is a replay.
     pub(super) replayed: bool,
-    /// Advisory fields that the upstream could not be told.
+    /// Advisory fields that the upstream did not receive.
     pub(super) ignored: Vec<String>,
 }
 
-/// What a stream's task tells its response.
+/// The messages from a stream's task to its response.
 pub(super) enum Piece {
     Bytes(Bytes),
-    /// The stream is complete; a channel that closes without this broke off.
+    /// The end of a complete stream; without it, a closed channel means failure.
     End,
 }
 
 impl Reply {
-    /// Waits until the answer begins, or a stream has kept silent for long, and makes the response of it.
+    /// Waits for the start of the response, or for a stream's silence, and builds the HTTP response.
     pub(super) async fn response(self, context: &RequestContext) -> Result<Response, ApiError> {
         match self {
             Self::Whole(begun) => {
@@ -107,7 +106,7 @@ impl Reply {
     }
 }
 
-/// The sender is dropped without a word only if the task panicked.
+/// The sender is dropped without a message only if the task panicked.
 fn received(
     begun: Result<Result<Begun, ApiError>, oneshot::error::RecvError>,
 ) -> Result<Begun, ApiError> {
@@ -120,7 +119,7 @@ fn event_stream(body: StreamBody) -> Response {
             header::CONTENT_TYPE,
             HeaderValue::from_static("text/event-stream"),
         ),
-        // Asks nginx and its kin not to collect the stream.
+        // The header asks proxies such as nginx not to buffer the stream.
         (
             HeaderName::from_static("x-accel-buffering"),
             HeaderValue::from_static("no"),
@@ -142,9 +141,9 @@ fn with_headers(mut response: Response, replayed: bool, ignored: &[String]) -> R
     response
 }
 
-/// A streamed response's body.
+/// The body of a stream.
 struct StreamBody {
-    /// Where the head went out before the answer began.
+    /// Present if the headers preceded the start of the response.
     begun: Option<Beginning>,
     pieces: mpsc::Receiver<Piece>,
     _here: oneshot::Receiver<Infallible>,
@@ -152,20 +151,20 @@ struct StreamBody {
     head: AnswerHead,
     context: RequestContext,
     keep_alive: Bytes,
-    /// When anything was said last. Moving the timer with every piece would cost more than looking at this.
+    /// The time of the last output. A move of the timer at each piece would cost more than this check.
     said_at: Instant,
     silence: Pin<Box<Sleep>>,
     is_over: bool,
 }
 
-/// The task behind a stream ended without saying so, which only a panic or a client that was too slow for
-/// its own error does. The connection breaks off.
+/// The task of a stream ended without an end marker, after a panic or because the client was too slow to receive its
+/// error. weir breaks the connection.
 #[derive(Debug, thiserror::Error)]
 #[error("the stream broke off")]
 struct BrokenOff;
 
 impl StreamBody {
-    /// `begun` is there where the answer has not begun yet: a comment is due at once.
+    /// `begun` is present if the response has not started: then a comment is due at once.
     fn new(stream: StreamReply, begun: Option<Beginning>, context: &RequestContext) -> Self {
         let now = Instant::now();
         let (said_at, wait) = match &begun {
@@ -189,7 +188,7 @@ impl StreamBody {
         }
     }
 
-    /// The error that there is instead of an answer, as the stream's only event.
+    /// Writes an error as the stream's only event.
     fn error(&mut self, error: &ApiError) -> Bytes {
         self.is_over = true;
         self.context.note_error(error);

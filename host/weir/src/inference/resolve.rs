@@ -1,5 +1,5 @@
-//! From a client's request to what is sent: the model, its limits, the output limit. What is asked of models that make
-//! images is in [`images`].
+//! Resolves a client's request: the model, its limits, the output limit. [`images`] resolves requests for models that
+//! make images.
 
 mod images;
 
@@ -11,48 +11,48 @@ pub use self::images::resolve_images;
 use weir_dialects::{Attachment, ChatCall, Origin};
 use weir_errors::{ApiError, ErrorCode};
 
-use super::usage::RequestSize;
 use crate::catalog::{Candidate, Catalog, Model};
 use crate::context::WANTED_PROVIDER;
 use weir_sandbox::adapter::bindings::adapter::{Client, Task};
 use weir_sandbox::adapter::bindings::chat::{ChatRequest, Content, ToolContent};
 use weir_sandbox::printable;
+use weir_upstream::usage::RequestSize;
 
-/// Bytes of a model's name that are repeated to who asks for it.
+/// The maximum bytes of a model's name in an error.
 const MAX_NAME_BYTES: usize = 256;
 
 /// A request that fits its model.
 pub struct Resolved {
     /// The model, with the upstreams that serve it.
     pub model: Arc<Model>,
-    /// Those of them that may be asked, by their index among the model's candidates; never empty.
+    /// The allowed upstreams, as indexes into the model's candidates; never empty.
     pub allowed: Vec<usize>,
-    /// Whether they are to be asked in this order, whatever their weights.
+    /// Whether weir must keep this order, regardless of weights.
     pub is_ordered: bool,
-    /// The request, its output limit set.
+    /// The request, with its output limit.
     pub task: Task,
-    /// Tokens of the answer at most.
+    /// The maximum tokens of the response.
     pub output_limit: u32,
-    /// Images that are asked for.
+    /// The requested number of images.
     pub images: u32,
-    /// The names of advisory fields that the model is not told.
+    /// The names of advisory fields that the model does not receive.
     pub ignored: Vec<String>,
-    /// The bytes that its images, recordings and documents are in.
+    /// The bytes of its images, audio and documents.
     pub attachments: Vec<Attachment>,
-    /// Where each of its messages stands in what the client sent.
+    /// The position of each message in the client's body.
     pub origins: Vec<Origin>,
-    /// Who asks, as far as an upstream may care.
+    /// The client, as far as an upstream needs it.
     pub client: Client,
-    /// How large it is to the model.
+    /// The size of the request for the model.
     pub size: RequestSize,
-    /// Bytes of the body that it came in.
+    /// The bytes of the client's body.
     pub body_bytes: usize,
-    /// Those of them that an adapter is handed, more or less.
+    /// The approximate bytes that an adapter receives.
     pub text_bytes: usize,
 }
 
-/// Finds the model and checks the request against its limits. Each refusal has a code of its own. `wanted` are the
-/// providers that the client allows, if it says so.
+/// Finds the model and checks the request against its limits. Each error has its own code. `wanted` has the client's
+/// allowed providers, if any.
 pub fn resolve(
     catalog: &Catalog,
     call: ChatCall,
@@ -104,7 +104,7 @@ pub fn resolve(
     let size = RequestSize::of(&request, &call.attachments);
     let window = u64::from(model.context_window);
     let input = size.estimated_tokens(model.max_image_tokens.into());
-    // Without a limit of the client's the default gives way to a long input.
+    // Without a client's limit, the default shrinks if the input is long.
     let left = window.saturating_sub(input);
     let output = match call.output_limit {
         Some(limit) => u64::from(limit),
@@ -113,7 +113,7 @@ pub fn resolve(
     if input + output > window {
         return Err(bad(
             ErrorCode::ContextLengthExceeded,
-            // OpenAI's words: agents look for them, and shorten what they send.
+            // The text is OpenAI's: agents recognise it, and then shorten their messages.
             format!(
                 "This model's maximum context length is {window} tokens. However, you requested {} tokens \
                  ({input} in the messages, {output} in the completion). Please reduce the length of the messages \
@@ -143,7 +143,7 @@ pub fn resolve(
     })
 }
 
-/// What a request's input comes to, in tokens, by the estimate that is held to the model's window. Here it may be more.
+/// Estimates a request's input tokens, for the check against the model's window. The result may exceed the window.
 pub fn estimated_input(catalog: &Catalog, call: &ChatCall) -> Result<u64, ApiError> {
     let model = model(catalog, &call.request.model)?;
     let size = RequestSize::of(&call.request, &call.attachments);
@@ -155,12 +155,12 @@ fn model<'a>(catalog: &'a Catalog, name: &str) -> Result<&'a Arc<Model>, ApiErro
     catalog.model(name).ok_or_else(unknown)
 }
 
-/// The candidates of a model that a client allows, by their index: all, or those at the providers that it names, separated by
+/// Returns the indexes of the candidates that a client allows: all, or those at the named providers, separated by
 /// commas.
 ///
 /// # Errors
 ///
-/// 400 `INVALID_REQUEST` if there is none.
+/// 400 `INVALID_REQUEST` if none remains.
 pub(super) fn narrow(model: &Model, wanted: Option<&str>) -> Result<Vec<usize>, ApiError> {
     let all = model.candidates.iter().enumerate();
     let Some(wanted) = wanted else {
@@ -182,7 +182,7 @@ pub(super) fn narrow(model: &Model, wanted: Option<&str>) -> Result<Vec<usize>, 
         return Err(ApiError::invalid_request(
             WANTED_PROVIDER.as_str(),
             format!(
-                "None of these providers serves {}; it is served by {}.",
+                "None of these providers serves {}; its providers are {}.",
                 model.id,
                 providers.join(", ")
             ),
@@ -191,11 +191,11 @@ pub(super) fn narrow(model: &Model, wanted: Option<&str>) -> Result<Vec<usize>, 
     Ok(allowed)
 }
 
-/// What nobody serves.
+/// The error for an unknown model.
 pub fn unknown_model(catalog: &Catalog, status: StatusCode, name: &str) -> ApiError {
     let remedy = catalog.remedy(name);
     let name = printable(name, MAX_NAME_BYTES);
-    let mut message = format!("There is no model {name:?}; GET /models lists them.");
+    let mut message = format!("The model {name:?} does not exist; GET /models lists all models.");
     if let Some(remedy) = &remedy {
         message = format!("{message} {remedy}");
     }

@@ -1,4 +1,4 @@
-//! `POST /chat`, `POST /code` and their kin.
+//! `POST /chat`, `POST /code` and related endpoints.
 
 use axum::extract::{FromRequestParts, State};
 use axum::response::Response;
@@ -8,27 +8,27 @@ use weir_dialects::{self as dialect, ChatCall};
 use weir_errors::{ApiError, ErrorCode};
 
 use super::Customer;
-use super::admission::Turn;
 use super::idempotency::{IdempotencyHeader, KeyedRequest};
+use crate::admission::Turn;
 use crate::app::App;
 use crate::context::RequestContext;
 use crate::identity::service::{Scope, ServiceCaller};
 use crate::identity::{self, Caller, limits};
-use crate::openapi::parameters::Idempotency;
-use crate::openapi::vendors::{
+use crate::inference::deltas::ModelStep;
+use crate::request::JsonBody;
+use crate::schemas::parameters::Idempotency;
+use crate::schemas::vendors::{
     AgentCompletionRequest, ChatCompletion, ChatCompletionRequest, ServerSentEvent,
 };
-use crate::request::JsonBody;
-use crate::swarm::deltas::ModelStep;
 use crate::swarm::model::FENCE;
 use crate::swarm::store::Run;
 use weir_ledger::{AccountId, Payer, RequestSource};
 
-/// Bytes of an id in the body of a service's request.
+/// The maximum bytes of an id in a service's request.
 const MAX_ID_BYTES: usize = 256;
 
-/// What a request finds before anything is known of it: that there is a turn for it, or a place in the queue. Under overload,
-/// most of what is asked ends here, and must cost next to nothing.
+/// The check that a permit or a place in the queue is free, before weir reads or authenticates a request. Under
+/// overload, most requests end here, so it must be cheap.
 pub struct Vacancy;
 
 impl FromRequestParts<App> for Vacancy {
@@ -39,8 +39,8 @@ impl FromRequestParts<App> for Vacancy {
     }
 }
 
-/// `POST /chat` and `POST /v1/chat/completions`: answers a chat request in OpenAI's Chat Completions shape, at
-/// once or as a stream.
+/// `POST /chat` and `POST /v1/chat/completions`: responds to a chat request in the format of OpenAI's Chat Completions,
+/// as JSON or as a stream.
 #[utoipa::path(
     post, path = "/v1/chat/completions", tag = "models", security(("user" = [])),
     params(Idempotency),
@@ -60,7 +60,7 @@ pub async fn create_chat_completion(
     complete(&app, caller, context, key, body, dialect::read_own).await
 }
 
-/// `POST /code`: the same, of models that can call tools.
+/// `POST /code`: like `/chat`, for models that can call tools.
 #[utoipa::path(
     post, path = "/code", tag = "models", security(("user" = [])),
     params(Idempotency),
@@ -85,8 +85,8 @@ pub async fn create_code_completion(
     complete(&app, caller, context, key, body, read).await
 }
 
-/// Waits for the turn of a user's request. Handlers call it after they have the body: a client that sends slowly must not
-/// hold a turn meanwhile.
+/// Waits for the permit of a user's request. Handlers call it after they have the body, so that a slow client does not hold
+/// a permit meanwhile.
 pub(super) async fn take_turn(app: &App, caller: Caller) -> Result<(Customer, Turn), ApiError> {
     let customer = Customer::of(caller);
     let account = &customer.payer.account;
@@ -94,7 +94,7 @@ pub(super) async fn take_turn(app: &App, caller: Caller) -> Result<(Customer, Tu
     Ok((customer, turn))
 }
 
-/// Serves a user's chat request. `read` parses its body.
+/// Serves a user's request; `read` parses its body.
 pub(super) async fn complete(
     app: &App,
     caller: Caller,
@@ -110,8 +110,8 @@ pub(super) async fn complete(
     super::chat(app, held, customer, context, call, key, None).await
 }
 
-/// `POST /internal/agent/code`: the same for the user whom a service names in the body's `user_id`, and for the
-/// task in its `task_id`, if any; or for the swarm in its `execution_id`, whose user, task and budget it draws on.
+/// `POST /internal/agent/code`: like `/code`, for the user in the body's `user_id` and the task in its `task_id`, if
+/// any; or for the swarm in its `execution_id`, with the swarm's user, task and budget.
 #[utoipa::path(
     post, path = "/internal/agent/code", tag = "models", security(("service" = [])),
     params(Idempotency),
@@ -147,7 +147,7 @@ pub async fn create_agent_completion(
     };
     let plan = identity::users::require(&app, &payer.account.0).await?;
     context.note_user(&payer.account.0);
-    // Only the body says whose turn it takes.
+    // The account is known only after the body.
     let turn = app.admission.enter(&payer.account, plan).await?;
     let held = (turn, body.room);
     let customer = Customer {
@@ -158,12 +158,11 @@ pub async fn create_agent_completion(
     super::chat(&app, held, customer, context, call, key, teller).await
 }
 
-/// Takes from a service's request what is not the model's: who pays, and for which task. To the dialect these are fields
-/// that it does not know.
+/// Takes the payer and the task out of a service's request. The dialect does not know these fields.
 fn take_payer(call: &mut ChatCall) -> Result<Payer, ApiError> {
     let (user_id, task_id) = (take_id(call, "user_id")?, take_id(call, "task_id")?);
     let user_id = user_id.ok_or_else(|| {
-        ApiError::invalid_request("user_id", "The id of the user who pays is missing.")
+        ApiError::invalid_request("user_id", "The id of the paying user is missing.")
     })?;
     Ok(Payer {
         account: AccountId(user_id),
@@ -174,30 +173,31 @@ fn take_payer(call: &mut ChatCall) -> Result<Payer, ApiError> {
     })
 }
 
-/// The swarm that a call is for: what is kept of it says who pays, and the call only by which claim it is made.
+/// Returns the swarm of a call; the stored record names the payer, and the call names only the claim.
 async fn swarms_run(app: &App, id: &str, headers: &HeaderMap) -> Result<Run, ApiError> {
     let run = app.swarms.store.find(id).await.map_err(|error| {
         tracing::error!(%error, "reading a swarm");
         ApiError::store_unavailable()
     })?;
     let run = run.ok_or_else(|| {
-        ApiError::new(ErrorCode::UnknownSwarm, "There is no such swarm.").with_param("execution_id")
+        ApiError::new(ErrorCode::UnknownSwarm, "The swarm does not exist.")
+            .with_param("execution_id")
     })?;
     let fence = headers.get(FENCE).and_then(|fence| fence.to_str().ok());
     if fence.and_then(|fence| fence.parse().ok()) != Some(run.fence) || run.status.is_over() {
         return Err(ApiError::new(
             ErrorCode::SwarmFenced,
-            "Another executor has this swarm by now, or it is over.",
+            "Another executor owns this swarm, or the swarm is over.",
         )
         .with_param(FENCE));
     }
     Ok(run)
 }
 
-/// The models that a swarm's calls may use: those of the key that the swarm was asked for with, as it is now. Filters may have
-/// a call served by another model than the one that was checked when the swarm was accepted.
+/// Returns the models that a swarm's calls may use, by the current state of the swarm's key. A filter may route a call
+/// to another model than the one checked at acceptance.
 ///
-/// Whether the key still works is the executor's to check, before each step: an answer that was charged is replayed anyway.
+/// The executor checks the key before each step; a charged response is replayed in any case.
 async fn models_of(app: &App, run: &Run) -> Result<Vec<String>, ApiError> {
     let Some(key_id) = &run.key_id else {
         return Ok(Vec::new());
@@ -207,7 +207,7 @@ async fn models_of(app: &App, run: &Run) -> Result<Vec<String>, ApiError> {
     key.map(|key| key.models).ok_or_else(limits::key_ended)
 }
 
-/// Who pays for a call of a swarm's.
+/// Returns the payer of a swarm's call.
 fn payer_of(run: Run) -> Payer {
     Payer {
         source_id: Some(run.task_id.unwrap_or(run.id)),
@@ -218,7 +218,7 @@ fn payer_of(run: Run) -> Payer {
     }
 }
 
-/// Takes out of a swarm's call which step it is: who listens to the swarm hears what the model says in it.
+/// Takes the step out of a swarm's call, so that listeners of the swarm receive the model's output.
 fn take_step(call: &mut ChatCall) -> Result<Option<ModelStep>, ApiError> {
     let Some(json) = take_field(call, "step") else {
         return Ok(None);
@@ -230,7 +230,7 @@ fn take_step(call: &mut ChatCall) -> Result<Option<ModelStep>, ApiError> {
     })
 }
 
-/// Takes an id out of a service's request. To the dialect it is a field that it does not know.
+/// Takes an id out of a service's request. The dialect does not know this field.
 fn take_id(call: &mut ChatCall, name: &str) -> Result<Option<String>, ApiError> {
     let Some(json) = take_field(call, name) else {
         return Ok(None);

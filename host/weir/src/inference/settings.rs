@@ -1,29 +1,11 @@
-//! How long upstreams may take (`[timeouts]`), and what one exchange may (a part of `[limits]`).
+//! The limits of one exchange with an upstream: a part of `[limits]`.
 
 use std::num::NonZeroU64;
 use std::time::Duration;
 
 use serde::Deserialize;
 
-/// How long upstreams may take: `[timeouts]`. A provider may override `first_byte_ms`, `first_token_ms` and
-/// `idle_ms`.
-#[derive(Debug, Clone, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct TimeoutSettings {
-    /// Milliseconds to connect, including DNS and TLS. Default: 5,000.
-    pub connect_ms: NonZeroU64,
-    /// Milliseconds until the headers of a streamed response. Default: 120,000.
-    pub first_byte_ms: NonZeroU64,
-    /// Milliseconds until a stream's first token, after which weir tries the model's next provider, if there is one.
-    /// Default: 60,000.
-    pub first_token_ms: NonZeroU64,
-    /// Milliseconds between two pieces of a response. Default: 300,000.
-    pub idle_ms: NonZeroU64,
-    /// Milliseconds for a request with its retries and fallbacks. Default: 600,000.
-    pub total_ms: NonZeroU64,
-}
-
-/// Bounds on one exchange with an upstream.
+/// Limits of one exchange with an upstream.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ExchangeLimits {
@@ -34,37 +16,12 @@ pub struct ExchangeLimits {
     pub hang_up_drain_ms: u64,
 }
 
-impl Default for TimeoutSettings {
-    fn default() -> Self {
-        let ms = |ms| NonZeroU64::new(ms).expect("not zero");
-        Self {
-            connect_ms: ms(5_000),
-            first_byte_ms: ms(120_000),
-            first_token_ms: ms(60_000),
-            idle_ms: ms(300_000),
-            total_ms: ms(600_000),
-        }
-    }
-}
-
 impl Default for ExchangeLimits {
     fn default() -> Self {
         Self {
             answer_bytes: NonZeroU64::new(64 << 20).expect("not zero"),
             hang_up_drain_ms: 10_000,
         }
-    }
-}
-
-impl TimeoutSettings {
-    /// `connect_ms`.
-    pub fn connect(&self) -> Duration {
-        Duration::from_millis(self.connect_ms.get())
-    }
-
-    /// `total_ms`.
-    pub fn total(&self) -> Duration {
-        Duration::from_millis(self.total_ms.get())
     }
 }
 

@@ -1,32 +1,32 @@
-//! What is recorded of attempts, by the names that the conventions for generative AI have for it.
+//! Spans of attempts, with the names of the conventions for generative AI.
 //!
-//! **Invariant:** nothing of a prompt or an answer is in it: what a component or an upstream says as a name is taken only where
-//! it looks like one.
+//! **Invariant:** a span holds nothing of a prompt or a response: weir accepts a name from a component or an upstream
+//! only if it looks like a name.
 
 use std::time::Duration;
 
 use opentelemetry::trace::SpanKind;
 use weir_plugins::Component;
+use weir_upstream::error::ExchangeError;
 
-use super::error::ExchangeError;
 use crate::catalog::Candidate;
 use crate::context::RequestContext;
 use weir_sandbox::adapter::bindings::chat::Started;
 
-/// Bytes of a model's name that an upstream says.
+/// The maximum bytes of an upstream's model name.
 const MAX_NAME_BYTES: usize = 128;
 
-/// What is asked in an attempt.
+/// The data of an attempt.
 pub(super) struct Attempted<'a> {
     pub(super) candidate: &'a Candidate,
     pub(super) adapter: &'a Component,
     pub(super) is_stream: bool,
     pub(super) makes_image: bool,
-    /// The so-manieth of its request, from 1.
+    /// The attempt's number within the request, from 1.
     pub(super) number: u32,
 }
 
-/// An attempt begins.
+/// Begins the span of an attempt.
 pub(super) fn begin_attempt(context: &RequestContext, attempted: &Attempted<'_>) {
     let Attempted {
         candidate,
@@ -62,7 +62,7 @@ pub(super) fn begin_attempt(context: &RequestContext, attempted: &Attempted<'_>)
     });
 }
 
-/// It is over; `first_token` is how long the first of a streamed answer took.
+/// Ends the span; `first_token` is the time to the first data of a stream.
 pub(super) fn end_attempt(
     context: &RequestContext,
     error: Option<&ExchangeError>,
@@ -72,7 +72,7 @@ pub(super) fn end_attempt(
         let seconds = first_token.map(|time| time.as_secs_f64());
         span.set_if_known("gen_ai.response.time_to_first_chunk", seconds);
         match error {
-            // An answer that is cut short is one.
+            // A shortened response is a success.
             None | Some(ExchangeError::Spent) => {}
             Some(error) => span.fail(error.kind()),
         }
@@ -80,7 +80,7 @@ pub(super) fn end_attempt(
     });
 }
 
-/// The upstream says what it calls the answer, and who gives it.
+/// Records the upstream's response id and model.
 pub(super) fn note_start(context: &RequestContext, started: &Started) {
     context.note_in_attempt(|span| {
         let named = |name: &Option<String>| name.clone().filter(|name| is_name(name));
@@ -89,7 +89,7 @@ pub(super) fn note_start(context: &RequestContext, started: &Started) {
     });
 }
 
-/// Whether a text looks like a name: a prompt has spaces.
+/// Whether a text looks like a name: it has no spaces, unlike a prompt.
 fn is_name(text: &str) -> bool {
     (1..=MAX_NAME_BYTES).contains(&text.len())
         && text

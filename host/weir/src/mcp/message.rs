@@ -1,4 +1,4 @@
-//! One message of a client's: what it asks for, by which revision, and whether its headers say the same.
+//! One message of a client: its request, its protocol revision, and the check of its headers against the body.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -9,7 +9,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use weir_sandbox::printable;
 
-/// The revisions that are spoken, the newest first.
+/// The supported revisions, newest first.
 pub(super) const VERSIONS: [ProtocolVersion; 4] = [
     ProtocolVersion::V_2026_07_28,
     ProtocolVersion::V_2025_11_25,
@@ -17,38 +17,38 @@ pub(super) const VERSIONS: [ProtocolVersion; 4] = [
     ProtocolVersion::V_2025_03_26,
 ];
 
-/// What a client's request without the header speaks: later revisions ask for it.
+/// The revision of a request without the header, which later revisions require.
 const UNNAMED: ProtocolVersion = ProtocolVersion::V_2025_03_26;
 
 const VERSION_HEADER: &str = "mcp-protocol-version";
 const METHOD_HEADER: &str = "mcp-method";
 const NAME_HEADER: &str = "mcp-name";
 
-/// Bytes of a client's text that are repeated to it.
+/// The maximum bytes of a client's text in an error.
 const MAX_SHOWN_BYTES: usize = 64;
 
-/// A message that can be gone into.
+/// A valid message.
 pub(super) enum Message {
-    /// It is to be answered.
+    /// A message with a response.
     Request(Request),
-    /// It is not.
+    /// A message without a response.
     Notification,
 }
 
-/// A message that is to be answered.
+/// A request.
 pub(super) struct Request {
     pub(super) id: RequestId,
     pub(super) method: String,
-    /// Of the method's own shape; an object.
+    /// The method's parameters, an object.
     pub(super) params: Value,
-    /// Whether it is of a revision without `initialize`.
+    /// Whether the revision has no `initialize`.
     pub(super) is_modern: bool,
 }
 
-/// Why a message is not gone into, or what its answer is in the place of a result.
+/// An error response to a message.
 pub(super) struct Refusal {
     pub(super) status: StatusCode,
-    /// Where it could be read.
+    /// The request's id, if it could be read.
     pub(super) id: Option<RequestId>,
     pub(super) error: ErrorData,
 }
@@ -62,23 +62,23 @@ struct Written {
 }
 
 impl Message {
-    /// Reads a message, and compares it with the request's head.
+    /// Reads a message, and compares it with the request's headers.
     pub(super) fn read(headers: &HeaderMap, body: &[u8]) -> Result<Self, Refusal> {
         let value: Value = serde_json::from_slice(body).map_err(|error| {
-            let why = format!("The body is no JSON: {error}.");
+            let why = format!("The body is not JSON: {error}.");
             refused(None, ErrorCode::PARSE_ERROR, why)
         })?;
         if value.is_array() {
-            let why = "Send one message at a time: lists of them are not taken.";
+            let why = "Send one message at a time: this server does not accept batches.";
             return Err(refused(None, ErrorCode::INVALID_REQUEST, why));
         }
         let written: Written = serde_json::from_value(value).map_err(|error| {
-            let why = format!("The body is no message of JSON-RPC: {error}.");
+            let why = format!("The body is not a JSON-RPC message: {error}.");
             refused(None, ErrorCode::INVALID_REQUEST, why)
         })?;
         let id = written.id.map(serde_json::from_value).transpose();
         let Ok(id) = id else {
-            let why = "`id` is a text or a whole number.";
+            let why = "`id` is a text or an integer.";
             return Err(refused(None, ErrorCode::INVALID_REQUEST, why));
         };
         let invalid = |why: &str| Err(refused(id.clone(), ErrorCode::INVALID_REQUEST, why));
@@ -86,7 +86,7 @@ impl Message {
             return invalid("`jsonrpc` is \"2.0\".");
         }
         let Some(method) = written.method else {
-            return invalid("`method` is missing: nobody here has asked for an answer.");
+            return invalid("`method` is missing: this server has sent no request to respond to.");
         };
         let params = written.params.unwrap_or_else(|| json!({}));
         if !params.is_object() {
@@ -108,7 +108,7 @@ impl Message {
 }
 
 impl Request {
-    /// What the method takes.
+    /// Parses the method's parameters.
     pub(super) fn params<T: DeserializeOwned>(&self) -> Result<T, Refusal> {
         serde_json::from_value(self.params.clone()).map_err(|error| {
             let why = format!("`params` do not fit: {error}.");
@@ -116,7 +116,7 @@ impl Request {
         })
     }
 
-    /// Its answer is an error.
+    /// Returns an error response.
     pub(super) fn refuse(&self, code: ErrorCode, why: impl Into<String>) -> Refusal {
         let status = match code {
             ErrorCode::METHOD_NOT_FOUND if self.is_modern => StatusCode::NOT_FOUND,
@@ -128,9 +128,9 @@ impl Request {
         }
     }
 
-    /// Compares it with its head. Returns whether it is of a revision without `initialize`.
+    /// Compares the message with the headers. Returns whether the revision has no `initialize`.
     fn check(&self, headers: &HeaderMap) -> Result<bool, Refusal> {
-        // What opens the way of older clients names what it would like to speak in its parameters.
+        // `initialize` of older clients names the wanted revision in its parameters.
         if self.method == "initialize" {
             return Ok(false);
         }
@@ -167,7 +167,7 @@ impl Request {
         Ok(true)
     }
 
-    /// Refuses a header that is missing or says something else than the body.
+    /// Refuses a header that is missing or differs from the body.
     fn matches(&self, headers: &HeaderMap, name: &str, body: &str) -> Result<(), Refusal> {
         let mut values = headers.get_all(name).iter();
         let value = match (values.next(), values.next()) {
@@ -177,13 +177,13 @@ impl Request {
         if value.is_some_and(|value| decoded(value).as_deref() == Some(body)) {
             return Ok(());
         }
-        let why = format!("Header mismatch: {name} is to be what the body says.");
+        let why = format!("Header mismatch: {name} must equal the value in the body.");
         let id = Some(self.id.clone());
         Err(refused(id, ErrorCode::HEADER_MISMATCH, why))
     }
 }
 
-/// The revision that the head names, if it names one; refused if it is none that is spoken here.
+/// Returns the revision in the headers, if any; refuses an unsupported one.
 fn version_of(
     headers: &HeaderMap,
     id: Option<&RequestId>,
@@ -198,7 +198,7 @@ fn version_of(
     }
 }
 
-/// A header's value as it was before it was made fit for a header: `=?base64?…?=` stands for what does not fit.
+/// Decodes a header's value: `=?base64?…?=` encodes values that are not valid in a header.
 fn decoded(value: &str) -> Option<String> {
     let encoded = value.strip_prefix("=?base64?");
     match encoded.and_then(|rest| rest.strip_suffix("?=")) {
@@ -220,7 +220,7 @@ fn unsupported(id: Option<&RequestId>, requested: &str) -> Refusal {
     refusal
 }
 
-/// 400, with this error.
+/// Returns 400 with this error.
 fn refused(id: Option<RequestId>, code: ErrorCode, why: impl Into<String>) -> Refusal {
     Refusal {
         status: StatusCode::BAD_REQUEST,
@@ -229,7 +229,7 @@ fn refused(id: Option<RequestId>, code: ErrorCode, why: impl Into<String>) -> Re
     }
 }
 
-/// A client's text, fit to be repeated to it.
+/// Shortens a client's text for an error.
 pub(super) fn shown(text: &str) -> String {
     printable(text, MAX_SHOWN_BYTES)
 }

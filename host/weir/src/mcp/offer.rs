@@ -1,4 +1,4 @@
-//! What a client is offered: the tools that a call by itself can use, and what comes of such a call.
+//! The tools for clients: the tools that need no agent, and their calls.
 
 use rmcp::model::{
     CacheScope, CallToolRequestParams, CallToolResult, ContentBlock, ErrorCode, ListToolsResult,
@@ -16,24 +16,24 @@ use crate::context::RequestContext;
 use crate::identity::Caller;
 use crate::tools::{Call, Description, Effect, Outcome};
 
-/// Tools in one answer.
+/// The tools of a page.
 const PAGE: usize = 100;
 
-/// For how long a client may go by a list that it has: an operator may change it at any moment.
+/// The time for which a client may cache the list, in milliseconds: an operator may change it at any moment.
 const LIST_TTL_MS: u64 = 60_000;
 
-/// Credits that a caller's budgets must have left.
+/// The minimum credits left in a caller's budgets.
 const LEAST: Credits = Credits::from_micro(1);
 
-/// How a call ends that comes to no result.
+/// The reasons for a call without a result.
 pub(super) enum NotCalled {
-    /// The client is told so in an answer of the protocol's.
+    /// An error of the protocol.
     Refused(Refusal),
-    /// It is not served, as no request of its account's is now.
+    /// An HTTP error: weir serves no request of the account now.
     Unserved(ApiError),
 }
 
-/// `tools/list`: a page of them, by name.
+/// `tools/list`: returns a page, by name.
 pub(super) fn list(
     app: &App,
     caller: &Caller,
@@ -44,10 +44,10 @@ pub(super) fn list(
     let mut tools = app.tools.alone(&account, caller.plan);
     tools.sort_by(|one, other| one.name.cmp(&other.name));
     if let Some(after) = params.cursor {
-        // A cursor is the last name of the page before, which may have gone since.
+        // A cursor is the last name of the previous page, which may have been removed since.
         let is_name = |byte: u8| byte.is_ascii_alphanumeric() || b"_-".contains(&byte);
         if after.is_empty() || !after.bytes().all(is_name) {
-            let why = "`cursor` is none that this server has given.";
+            let why = "`cursor` does not come from this server.";
             return Err(request.refuse(ErrorCode::INVALID_PARAMS, why));
         }
         tools.retain(|tool| tool.name > after);
@@ -69,7 +69,7 @@ pub(super) fn list(
     Ok(page)
 }
 
-/// `tools/call`: calls a tool as an agent of the caller's would, once. Dropped, it asks for nothing more.
+/// `tools/call`: calls a tool once, like an agent of the caller. Dropping the future stops all further requests.
 pub(super) async fn call(
     app: &App,
     caller: &Caller,
@@ -90,14 +90,14 @@ pub(super) async fn call(
     let _turn = turn.map_err(NotCalled::Unserved)?;
     let tool_turn = app.tools.try_turn(&account).ok_or_else(|| {
         let most = app.tools.calls_per_account();
-        let what = format!("No more than {most} calls of tools of an account are made at once.");
+        let what = format!("An account may make {most} concurrent tool calls.");
         NotCalled::Unserved(ApiError::too_many_at_once(what))
     })?;
     let arguments = Value::Object(params.arguments.unwrap_or_default());
     let call = Call {
         tool: params.name.into_owned(),
         arguments: arguments.to_string(),
-        // An agent of the caller's may name each of them.
+        // Like an agent of the caller, the call may name each of them.
         integrations: app.tools.integrations_for(&account, plan),
         account,
         plan,
@@ -114,8 +114,8 @@ pub(super) async fn call(
     Ok(result)
 }
 
-/// Refuses a caller whose budgets are used up. A call of a tool costs no credits, so that nothing else would stop a key that
-/// may spend no more from calling tools for ever.
+/// Refuses a caller whose budgets are used up. Tool calls cost no credits, so nothing else would stop a key without
+/// budget from calling tools.
 async fn require_budget(app: &App, account: &AccountId, caller: &Caller) -> Result<(), ApiError> {
     let account = app.ledger.find_account(account).await;
     let account = account.map_err(|error| ApiError::of_database(&error, "about an account"))?;

@@ -1,6 +1,6 @@
 //! `POST /mcp`.
 //!
-//! Who may not call is told so as everywhere, by status and error; what is wrong with a message, in the protocol's words.
+//! Callers without access get the usual HTTP status and error; errors of a message use the protocol.
 
 use axum::Json;
 use axum::extract::{FromRequestParts, Request as HttpRequest, State};
@@ -22,15 +22,16 @@ use crate::app::App;
 use crate::context::RequestContext;
 use crate::cors;
 use crate::identity::Caller;
-use crate::openapi::vendors::{McpAnswer, McpMessage};
 use crate::request::JsonBody;
+use crate::schemas::vendors::{McpAnswer, McpMessage};
 use crate::swarm::plan::Caps;
 use crate::swarm::request::not_eligible;
 
-/// Bytes of the longest message: arguments, each byte of which JSON may write as several.
+/// The maximum bytes of a message: JSON may escape each byte of the arguments.
 const MAX_BYTES: usize = 1 << 20;
 
-/// Whoever is no web page, or one of a listed origin. A page that has its name resolved to this machine sends its own.
+/// The check that a request comes from no web page, or from a page of a configured origin. It stops DNS rebinding: a
+/// page whose name resolves to this machine sends its own origin.
 pub struct NoForeignPage;
 
 impl FromRequestParts<App> for NoForeignPage {
@@ -43,22 +44,22 @@ impl FromRequestParts<App> for NoForeignPage {
             true => Ok(Self),
             false => Err(ApiError::new(
                 ErrorCode::OriginNotAllowed,
-                "Web pages may call this from one of `cors_origins` alone.",
+                "Web pages may call this endpoint only from one of `cors_origins`.",
             )),
         }
     }
 }
 
-/// `POST /mcp`: one message of the Model Context Protocol's.
+/// `POST /mcp`: takes one message of the Model Context Protocol.
 #[utoipa::path(
     post, path = "/mcp", tag = "tools", security(("user" = [])),
     request_body = McpMessage,
     responses(
         (status = 200, body = McpAnswer, description = "The answer to a request."),
-        (status = 202, description = "A notification is taken."),
-        (status = 403, description = "`PLAN_NOT_ELIGIBLE`, `ORIGIN_NOT_ALLOWED`: this plan has no tools, or a web page of elsewhere asks."),
-        (status = 429, description = "`BUDGET_EXCEEDED`, `TOO_MANY_AT_ONCE`: a budget has nothing left, or the account has its share of calls."),
-        (status = 404, description = "`-32601`: there is no such method; in the protocol's words."),
+        (status = 202, description = "The notification is accepted."),
+        (status = 403, description = "`PLAN_NOT_ELIGIBLE`, `ORIGIN_NOT_ALLOWED`: the plan has no tools, or a web page of another origin sent the request."),
+        (status = 429, description = "`BUDGET_EXCEEDED`, `TOO_MANY_AT_ONCE`: a budget is used up, or the account has its share of calls."),
+        (status = 404, description = "`-32601`: the method does not exist; an error of the protocol."),
     ),
 )]
 pub async fn answer_message(
@@ -70,7 +71,7 @@ pub async fn answer_message(
 ) -> Result<Response, ApiError> {
     Caps::of(caller.plan).ok_or_else(not_eligible)?;
     let headers = request.headers().clone();
-    let JsonBody { bytes, room } = JsonBody::read(request, &app, MAX_BYTES).await?;
+    let JsonBody { bytes, room } = JsonBody::read(request, &app.bodies, MAX_BYTES).await?;
     let message = Message::read(&headers, &bytes);
     drop((bytes, room));
     let request = match message {
@@ -118,7 +119,7 @@ fn discovered() -> DiscoverResult {
     DiscoverResult::new(VERSIONS.to_vec(), capabilities()).with_server_info(own_name())
 }
 
-/// What an older client would speak, or the newest that has this method.
+/// Returns the client's requested revision if weir supports it with this method, else the newest one that has it.
 fn initialize(request: &Request) -> Result<Value, Refusal> {
     let params: InitializeRequestParams = request.params()?;
     let asked = params.protocol_version;

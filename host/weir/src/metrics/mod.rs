@@ -1,13 +1,12 @@
-//! What this node has done since it was started, for Prometheus: `GET /metrics`.
+//! This node's metrics since its start, for Prometheus: `GET /metrics`.
 //!
-//! Open to all, like `/health`: on the port for other services where there is one, else on the public one. Labels are
-//! names of slots and upstreams and digests of components, never anything of a client's. The ledger's figures are its own
+//! Open to all clients, like `/health`: on the listener for services if one exists, else on the public one. Labels are
+//! names of slots and upstreams and digests of components, never a client's text. The ledger has its own metrics
 //! ([`LedgerMetrics`]).
 //!
-//! To add a figure, add a field to [`Metrics`] and register it in [`Metrics::new`].
+//! To add a metric, add a field to [`Metrics`] and register it in [`Metrics::new`].
 
 pub mod requests;
-pub mod routes;
 pub mod summary;
 
 use std::fmt;
@@ -26,14 +25,14 @@ use weir_upstream::breaker::Breakers;
 use self::requests::RequestMetrics;
 use weir_ledger::LedgerMetrics;
 
-/// What is counted. Each gateway of a process has its own.
+/// The counters. Each gateway of a process has its own.
 pub struct Metrics {
     registry: Registry,
-    /// Of requests that are over.
+    /// Counters of completed requests.
     pub requests: Arc<RequestMetrics>,
-    /// Figures of plugins.
+    /// Metrics of plugins.
     pub plugins: Arc<PluginMetrics>,
-    /// API keys that were looked up in the database, since the cache did not know them.
+    /// API keys that the cache did not have, so that the database was queried.
     pub key_lookups: Counter,
     requests_in_progress: Gauge,
     requests_queued: Gauge,
@@ -47,17 +46,17 @@ pub struct Metrics {
     mcp_tools_changed: Family<McpToolLabels, Counter>,
 }
 
-/// What is asked for when somebody looks, rather than counted as it happens.
+/// Gauges that are read for each scrape, rather than counted.
 pub struct GaugeReadings {
-    /// Requests that are worked on.
+    /// Requests in progress.
     pub in_progress: usize,
-    /// Requests that wait for their turn.
+    /// Requests in the queue.
     pub queued: u32,
-    /// Whether the database and the cache answer.
+    /// Whether the database and the cache respond.
     pub stores: [(&'static str, bool); 2],
-    /// Swarms that are not over, by status, of all nodes; none where the database does not say.
+    /// Unfinished swarms of all nodes, by status; empty if the database does not respond.
     pub swarms: Vec<(&'static str, i64)>,
-    /// Events of payments that are not applied, by state, of all nodes; likewise.
+    /// Unapplied payment webhooks of all nodes, by state; empty if the database does not respond.
     pub payment_events: Vec<(&'static str, i64)>,
 }
 
@@ -91,7 +90,7 @@ struct McpCallLabels {
 }
 
 impl Metrics {
-    /// Everything at zero, and what the ledger, the breakers of upstreams and the exporter of traces count.
+    /// Registers all metrics at zero, including those of the ledger, the upstreams' breakers and the trace exporter.
     pub fn new(ledger: &LedgerMetrics, breakers: &Breakers, exported: &ExportFigures) -> Self {
         let mut registry = Registry::with_prefix("weir");
         ledger.register(&mut registry);
@@ -102,67 +101,67 @@ impl Metrics {
         let key_lookups = Counter::default();
         registry.register(
             "key_lookups",
-            "API keys that were looked up in the database",
+            "API key lookups in the database",
             key_lookups.clone(),
         );
         let requests_in_progress = Gauge::default();
         registry.register(
             "requests_in_progress",
-            "Requests that this node works on at this moment",
+            "Requests in progress on this node",
             requests_in_progress.clone(),
         );
         let requests_queued = Gauge::default();
         registry.register(
             "requests_queued",
-            "Requests that wait for their turn on this node at this moment",
+            "Requests in this node's queue",
             requests_queued.clone(),
         );
         let store_up = Family::default();
         registry.register(
             "store_up",
-            "1 where the database, or the cache, answers this node",
+            "1 if the database, or the cache, responds to this node",
             store_up.clone(),
         );
         let swarm_runs_open = Family::default();
         registry.register(
             "swarm_runs_open",
-            "Swarms of all nodes that are not over, by status",
+            "Unfinished swarms of all nodes, by status",
             swarm_runs_open.clone(),
         );
         let swarm_runs_ended = Family::default();
         registry.register(
             "swarm_runs_ended",
-            "Swarms that ended on this node, by status",
+            "Completed swarms of this node, by status",
             swarm_runs_ended.clone(),
         );
         let payment_events = Family::default();
         registry.register(
             "payment_events",
-            "Attempts of this node to apply events of the payment processor, by outcome",
+            "This node's attempts to apply payment webhooks, by outcome",
             payment_events.clone(),
         );
         let payment_events_open = Family::default();
         registry.register(
             "payment_events_open",
-            "Events of the payment processor that wait or have failed, of all nodes",
+            "Waiting and failed payment webhooks of all nodes",
             payment_events_open.clone(),
         );
         let ledger_open_holds = Gauge::default();
         registry.register(
             "ledger_open_holds",
-            "Holds of this node that are open, as of when its database was last asked",
+            "Open holds of this node, at the last read of its database",
             ledger_open_holds.clone(),
         );
         let mcp_calls = Family::default();
         registry.register(
             "mcp_calls",
-            "Calls of other servers' tools, by how they ended",
+            "Calls of remote MCP tools, by outcome",
             mcp_calls.clone(),
         );
         let mcp_tools_changed = Family::default();
         registry.register(
             "mcp_tools_changed",
-            "How often this node was the first to see that another server's tool had changed",
+            "Changes of remote MCP tools that this node was the first to detect",
             mcp_tools_changed.clone(),
         );
         Self {
@@ -183,7 +182,7 @@ impl Metrics {
         }
     }
 
-    /// Counts a call of another server's tool.
+    /// Counts a call of a remote MCP tool.
     pub fn mcp_call(&self, tool: &str, outcome: &'static str) {
         let labels = McpCallLabels {
             tool: tool.to_owned(),
@@ -192,7 +191,7 @@ impl Metrics {
         self.mcp_calls.get_or_create(&labels).inc();
     }
 
-    /// Counts a change of another server's tool.
+    /// Counts a change of a remote MCP tool.
     pub fn mcp_tool_changed(&self, tool: &str) {
         let labels = McpToolLabels {
             tool: tool.to_owned(),
@@ -200,12 +199,12 @@ impl Metrics {
         self.mcp_tools_changed.get_or_create(&labels).inc();
     }
 
-    /// Notes how many holds of this node are open.
+    /// Sets the number of this node's open holds.
     pub fn open_holds(&self, holds: i64) {
         self.ledger_open_holds.set(holds);
     }
 
-    /// Notes what somebody who looks is to see of this moment.
+    /// Sets the gauges of a scrape.
     pub fn look(&self, looked: &GaugeReadings) {
         self.requests_in_progress
             .set(i64::try_from(looked.in_progress).unwrap_or(i64::MAX));
@@ -227,21 +226,21 @@ impl Metrics {
         }
     }
 
-    /// Counts a swarm that has ended, by its status.
+    /// Counts a finished swarm, by its status.
     pub fn swarm_end(&self, status: &'static str) {
         self.swarm_runs_ended
             .get_or_create(&StatusLabels { status })
             .inc();
     }
 
-    /// Counts an attempt to apply an event of the payment processor.
+    /// Counts an attempt to apply a payment webhook.
     pub fn payment_event(&self, outcome: &'static str) {
         self.payment_events
             .get_or_create(&OutcomeLabels { outcome })
             .inc();
     }
 
-    /// All figures in the text format of OpenMetrics.
+    /// Returns all metrics in the text format of OpenMetrics.
     pub fn encode(&self) -> Result<String, fmt::Error> {
         let mut text = String::new();
         encode(&mut text, &self.registry)?;

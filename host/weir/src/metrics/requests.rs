@@ -1,5 +1,5 @@
-//! Figures of requests, counted when each is over, however that came about. Labels are routes, names of the catalog, statuses
-//! and codes: never anything that a client has written.
+//! Metrics of requests, counted when each ends, for any reason. Labels are routes, names from the catalog, statuses and
+//! codes: never a client's text.
 
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use prometheus_client::registry::{Registry, Unit};
 use weir_ledger::{Credits, TokenCounts};
 use weir_telemetry::LATENCY_BUCKETS_SECONDS;
 
-/// What is counted of requests.
+/// Counters of requests.
 pub struct RequestMetrics {
     requests: Family<RequestLabels, Counter>,
     errors: Family<ErrorLabels, Counter>,
@@ -26,36 +26,36 @@ pub struct RequestMetrics {
 
 type LatencyHistogram = HistogramWithExemplars<TraceLabels>;
 
-/// A request that is over.
+/// A completed request.
 pub struct Over<'a> {
-    /// Its method.
+    /// The request's method.
     pub method: &'a Method,
-    /// The route, as the router has it; `None` where there is none.
+    /// The route's pattern; `None` without a route.
     pub route: Option<&'a str>,
-    /// What its client was answered; `None` where that had hung up.
+    /// The response's status; `None` if the client had disconnected.
     pub status: Option<StatusCode>,
-    /// Of an error.
+    /// The error's code.
     pub code: Option<&'static str>,
-    /// Whether it failed for no reason of its client's: before its answer had begun, or behind a success.
+    /// Whether the request failed on the server side: before its response had begun, or after a success status.
     pub failed: bool,
-    /// How long it took, its charge included.
+    /// The duration, including the charge.
     pub took: Duration,
-    /// The trace that it is part of.
+    /// The request's trace.
     pub trace_id: Option<TraceId>,
     /// The model, by its name in the catalog.
     pub model: Option<&'a str>,
-    /// Who was asked last, by a name of the configuration.
+    /// The provider of the last attempt, by its name in the configuration.
     pub provider: Option<&'a str>,
-    /// What it was charged, and for what.
+    /// The charge: tokens and credits.
     pub charged: Option<(TokenCounts, Credits)>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct RequestLabels {
     method: &'static str,
-    /// `none` where there is none.
+    /// `none` without a route.
     route: String,
-    /// `hung_up` where the client was gone.
+    /// `hung_up` if the client had disconnected.
     status: String,
 }
 
@@ -102,39 +102,39 @@ impl RequestMetrics {
         };
         registry.register(
             "requests",
-            "Requests that are over, by route and what their clients were answered",
+            "Completed requests, by route and response status",
             metrics.requests.clone(),
         );
         registry.register(
             "request_errors",
-            "Requests that ended in an error, by its code",
+            "Requests that ended in an error, by error code",
             metrics.errors.clone(),
         );
         registry.register(
             "request_failures",
-            "Requests that failed for no reason of their clients': answered with a 5xx, or streams that ended in such an error",
+            "Requests that failed on the server side: with a 5xx response, or a stream that ended in such an error",
             metrics.failures.clone(),
         );
         registry.register_with_unit(
             "request",
-            "How long requests took, their charge included; exemplars are their traces",
+            "Duration of requests, including the charge; exemplars are their traces",
             Unit::Seconds,
             metrics.seconds.clone(),
         );
         registry.register(
             "tokens",
-            "Tokens that were charged, by model, provider and kind",
+            "Charged tokens, by model, provider and kind",
             metrics.tokens.clone(),
         );
         registry.register(
             "credits",
-            "Credits that requests were charged, by model and provider",
+            "Charged credits, by model and provider",
             metrics.credits.clone(),
         );
         metrics
     }
 
-    /// Counts a request that is over.
+    /// Counts a completed request.
     pub fn over(&self, over: &Over<'_>) {
         let route = over.route.unwrap_or("none");
         let status = match over.status {
@@ -180,7 +180,7 @@ impl RequestMetrics {
     }
 }
 
-/// A method's name, or `other`: a client may send any word as its method.
+/// Returns a method's name, or `other`: clients may send any word as the method.
 pub fn method(method: &Method) -> &'static str {
     match *method {
         Method::GET => "GET",

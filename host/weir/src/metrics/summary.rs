@@ -1,26 +1,26 @@
-//! A few figures of this node since it began, for who looks at a page rather than a dashboard: read from the text that
-//! [`/metrics`](super::routes) has, so that both say the same.
+//! A summary of this node's metrics since its start, for the console's page: read from the text of
+//! [`/metrics`](super::routes), so that both agree.
 
-/// What a node has done since it began.
+/// A node's summary since its start.
 #[derive(Debug, Default, PartialEq)]
 pub struct Summary {
-    /// Requests of models that are over.
+    /// Completed requests to models.
     pub requests: f64,
-    /// Those of them that failed for no reason of their clients'.
+    /// Server-side failures among them.
     pub failed: f64,
-    /// Holds that are open.
+    /// Open holds.
     pub open_holds: f64,
-    /// Seconds in which 95 of 100 streamed answers had begun: the bound that they are within.
+    /// Upper bound of the seconds in which 95 % of streamed responses had begun.
     pub first_token_p95: Option<f64>,
 }
 
 impl Summary {
-    /// Of the figures in this text.
+    /// Reads the summary from this text.
     pub fn of(text: &str) -> Self {
         let mut summary = Self::default();
         let mut buckets: Vec<(f64, f64)> = Vec::new();
         for line in text.lines().filter(|line| !line.starts_with('#')) {
-            // An exemplar may stand behind it.
+            // An exemplar may follow the value.
             let line = line.split(" # ").next().unwrap_or_default();
             let Some((series, value)) = line.rsplit_once(' ') else {
                 continue;
@@ -52,7 +52,7 @@ impl Summary {
     }
 }
 
-/// Whether a request of this route is for a model's answer.
+/// Returns whether requests of this route go to a model.
 fn is_of_models(labels: &str) -> bool {
     label(labels, "route").is_some_and(|route| {
         matches!(route, "/chat" | "/code")

@@ -1,24 +1,24 @@
-//! What all operations have in common, put into the document once: whose proofs they take, the errors of those, of bodies and of
-//! parameters, and the headers of every answer. An operation itself says what is its own.
+//! Parts that all operations share, added to the document once: security requirements, errors of authentication, of
+//! bodies and of parameters, and the headers of every response. An operation itself documents only its own parts.
 
 use serde_json::{Map, Value, json};
 
 use super::Surface;
 use super::links::LINKS;
 
-/// Errors that any proof may end in, by status.
+/// Errors of every authentication, by status.
 const OF_PROOFS: [(&str, &str); 4] = [
     (
         "401",
-        "`UNAUTHENTICATED`: no proof of identity, or one that does not hold.",
+        "`UNAUTHENTICATED`: the credential is missing or invalid.",
     ),
     (
         "403",
-        "`USER_DISABLED`, `FORBIDDEN`, `DEVELOPMENT_MODE`: who calls may not do this, or not from there.",
+        "`USER_DISABLED`, `FORBIDDEN`, `DEVELOPMENT_MODE`: the caller may not do this, or not from this address.",
     ),
     (
         "429",
-        "`RATE_LIMITED`, `LOCKED_OUT`: too many requests, or too many failed proofs of this address.",
+        "`RATE_LIMITED`, `LOCKED_OUT`: too many requests, or too many failed authentications from this address.",
     ),
     (
         "503",
@@ -26,19 +26,16 @@ const OF_PROOFS: [(&str, &str); 4] = [
     ),
 ];
 
-/// Those of every body.
+/// Errors of every body.
 const OF_BODIES: [(&str, &str); 4] = [
-    (
-        "400",
-        "`INVALID_REQUEST`: `param` names the field that is wrong.",
-    ),
+    ("400", "`INVALID_REQUEST`: `param` names the invalid field."),
     (
         "408",
         "`REQUEST_TIMEOUT`: the body took too long to arrive.",
     ),
     (
         "413",
-        "`PAYLOAD_TOO_LARGE`: the body has more bytes than are taken.",
+        "`PAYLOAD_TOO_LARGE`: the body exceeds the size limit.",
     ),
     (
         "415",
@@ -46,27 +43,27 @@ const OF_BODIES: [(&str, &str); 4] = [
     ),
 ];
 
-/// Those of what asks a model, beyond the others.
+/// Additional errors of requests to a model.
 const OF_MODELS: [(&str, &str); 7] = [
     (
         "400",
-        "`INVALID_REQUEST`, `MODEL_NOT_SUPPORTED`, `VISION_NOT_SUPPORTED`, `OUTPUT_LIMIT_EXCEEDED`, `CONTEXT_LENGTH_EXCEEDED`, `UNSUPPORTED_PARAMETER`, `UPSTREAM_REJECTED`, `CONTENT_FILTERED`: what is asked cannot be served; elsewhere than under `/v1` also `UNKNOWN_MODEL`.",
+        "`INVALID_REQUEST`, `MODEL_NOT_SUPPORTED`, `VISION_NOT_SUPPORTED`, `OUTPUT_LIMIT_EXCEEDED`, `CONTEXT_LENGTH_EXCEEDED`, `UNSUPPORTED_PARAMETER`, `UPSTREAM_REJECTED`, `CONTENT_FILTERED`: the request cannot be served; outside `/v1` also `UNKNOWN_MODEL`.",
     ),
     (
         "404",
-        "`UNKNOWN_MODEL`: there is no such model; `GET /models` lists those that there are.",
+        "`UNKNOWN_MODEL`: the model does not exist; `GET /models` lists all models.",
     ),
     (
         "409",
-        "`IDEMPOTENCY_KEY_REUSED`, `IDEMPOTENCY_IN_PROGRESS`, `IDEMPOTENCY_ANSWER_NOT_KEPT`: the key of an earlier request.",
+        "`IDEMPOTENCY_KEY_REUSED`, `IDEMPOTENCY_IN_PROGRESS`, `IDEMPOTENCY_ANSWER_NOT_KEPT`: an earlier request used the key.",
     ),
     (
         "429",
-        "`RATE_LIMITED`, `TOO_MANY_AT_ONCE`, `LOCKED_OUT`, `QUOTA_EXCEEDED`, `BUDGET_EXCEEDED`: too much at once, or more than can be paid.",
+        "`RATE_LIMITED`, `TOO_MANY_AT_ONCE`, `LOCKED_OUT`, `QUOTA_EXCEEDED`, `BUDGET_EXCEEDED`: too many concurrent requests, or insufficient credits.",
     ),
     (
         "502",
-        "`ADAPTER_FAILED`, `FILTER_FAILED`, `UPSTREAM_ERROR`: the provider has not answered as it should.",
+        "`ADAPTER_FAILED`, `FILTER_FAILED`, `UPSTREAM_ERROR`: the provider has failed.",
     ),
     (
         "503",
@@ -75,18 +72,18 @@ const OF_MODELS: [(&str, &str); 7] = [
     ("504", "`UPSTREAM_TIMEOUT`: the provider took too long."),
 ];
 
-/// The document of the routes that a listener has.
+/// Returns the document of a listener's routes.
 pub(super) fn finish(mut document: Value, surface: Surface) -> Value {
     let Some(Value::Object(paths)) = document.get_mut("paths") else {
         return document;
     };
-    // One handler serves both.
+    // One handler serves both paths.
     if let Some(chat) = paths.get("/v1/chat/completions") {
         let mut chat = chat.clone();
         chat["post"]["operationId"] = "create_chat".into();
         paths.insert("/chat".into(), chat);
     }
-    // A key of no special kind needs no body.
+    // A request for a default key needs no body.
     if let Some(keys) = paths.get_mut("/api-keys") {
         keys["post"]["requestBody"]["required"] = false.into();
     }
@@ -133,10 +130,13 @@ fn finish_operation(operation: &mut Value, method: &str, path: &str) {
     } else {
         errors.extend([OF_PROOFS[1], OF_PROOFS[3]]);
     }
-    errors.push(("500", "`INTERNAL`: something went wrong on weir's side."));
-    // Anthropic's status of an overload.
+    errors.push(("500", "`INTERNAL`: an error in weir."));
+    // Anthropic's status for an overload.
     if path.starts_with("/v1/messages") {
-        errors.push(("529", "`OVERLOADED` and its like: try again."));
+        errors.push((
+            "529",
+            "`OVERLOADED` and other errors of overload: try again.",
+        ));
     }
     let Some(responses) = operation
         .get_mut("responses")
@@ -146,7 +146,7 @@ fn finish_operation(operation: &mut Value, method: &str, path: &str) {
     };
     for (status, description) in errors {
         let response = responses.entry(status).or_insert_with(|| json!({}));
-        // What the operation itself says of the same status stands first.
+        // The operation's own text about a status precedes the shared text.
         let said = response["description"]
             .as_str()
             .unwrap_or_default()
@@ -160,7 +160,7 @@ fn finish_operation(operation: &mut Value, method: &str, path: &str) {
     }
     for (status, response) in responses.iter_mut() {
         if response["description"].as_str().is_none_or(str::is_empty) {
-            response["description"] = "What was asked for.".into();
+            response["description"] = "Success.".into();
         }
         if status.starts_with(['4', '5']) {
             write_error(response, status, path);
@@ -177,7 +177,7 @@ fn finish_operation(operation: &mut Value, method: &str, path: &str) {
     }
 }
 
-/// A handler's doc comment begins with its method and path, which the document says anyway.
+/// Removes the method and path from the start of a handler's doc comment: the document already has both.
 fn describe(operation: &mut Value, method: &str, path: &str) {
     let text = |name: &str| operation[name].as_str().unwrap_or_default();
     let (summary, description) = (text("summary"), text("description"));
@@ -202,7 +202,7 @@ fn describe(operation: &mut Value, method: &str, path: &str) {
     operation["description"] = said.into();
 }
 
-/// What an operation may be proven by, whose handler says it in one word.
+/// Returns the security requirements for a handler's one-word security name.
 fn proofs(word: &str) -> Value {
     let web = json!({ "identityToken": [], "attestationToken": [] });
     match word {
@@ -214,7 +214,7 @@ fn proofs(word: &str) -> Value {
     }
 }
 
-/// An error's body: a vendor's where its SDKs call, else weir's own.
+/// Describes an error's body: a vendor's format for the paths of its SDKs, else weir's own.
 fn write_error(response: &mut Value, status: &str, path: &str) {
     let described = response["description"].as_str().unwrap_or_default();
     let code = described.split('`').nth(1).unwrap_or("INTERNAL").to_owned();
@@ -233,7 +233,7 @@ fn write_error(response: &mut Value, status: &str, path: &str) {
             "example": { "error": {
                 "code": code,
                 "type": kind(status),
-                "message": "A sentence for people.",
+                "message": "A message for people.",
                 "param": null,
                 "request_id": "req_0199",
             } },
@@ -254,7 +254,7 @@ fn kind(status: &str) -> &'static str {
     }
 }
 
-/// Says which operations take what another one has answered.
+/// Adds links between operations whose response fields are parameters of another operation.
 fn link(paths: &mut Map<String, Value>) {
     let known: Vec<String> = paths
         .values()

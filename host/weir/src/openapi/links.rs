@@ -1,16 +1,16 @@
-//! Which operations take what another one has answered: from what makes a thing to what shows, changes and ends it.
+//! Links between operations: from the operation that creates an object to those that read, change and delete it.
 
-/// A parameter of an operation that another one's answer has.
+/// A response field of one operation that is a parameter of another.
 pub(super) struct Link {
-    /// The operation that has answered.
+    /// The operation with the response.
     pub(super) from: &'static str,
-    /// The status of that answer.
+    /// The status of that response.
     pub(super) status: &'static str,
-    /// The operation that comes next.
+    /// The linked operation.
     pub(super) to: &'static str,
-    /// Its parameter.
+    /// The linked operation's parameter.
     pub(super) parameter: &'static str,
-    /// Where that is in the answer.
+    /// The field's place in the response.
     pub(super) value: &'static str,
 }
 
@@ -35,7 +35,7 @@ const SLOT: (&str, &str) = ("slot", "$response.body#/slot");
 const VOUCHER: (&str, &str) = ("voucher_id", "$response.body#/voucher_id");
 const USER: (&str, &str) = ("user_id", "$response.body#/user_id");
 
-/// All of them.
+/// All links.
 pub(super) const LINKS: [Link; 35] = [
     link(("create_api_key", "201"), "set_key_budgets", KEY),
     link(("create_api_key", "201"), "revoke_api_key", KEY),

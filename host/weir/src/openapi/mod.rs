@@ -1,24 +1,20 @@
-//! The document of the API, in OpenAPI 3.1, at `GET /openapi.json` of each listener: the routes that this listener has, and no
-//! others.
+//! The API's document in OpenAPI 3.1, at `GET /openapi.json` of each listener, with exactly this listener's routes.
 //!
-//! It is made of what stands beside the code: each handler says its path, parameters, body and answers, and types say their
-//! shapes. [`finish`] adds what all operations have in common, and [`links`] which of them take what another one has answered.
-//! Bodies that are checked are described as strictly as the code checks them; vendors' dialects loosely, in [`vendors`].
+//! weir generates the document from annotations in the code: each handler describes its path, parameters, body and
+//! responses, and types describe their schemas. [`finish`] adds the parts that all operations share, and [`links`] the
+//! links between operations. Validated bodies are described as strictly as the code validates them; vendors' dialects
+//! loosely, in [`crate::schemas::vendors`].
 //!
-//! The router does not register routes by these descriptions, since it is every route on one page: `tests/it/openapi.rs` holds
-//! the two against each other, and `tests/run --api` holds answers against the document.
+//! The router does not register routes from these annotations, because it lists every route on one page:
+//! `tests/it/openapi.rs` compares both, and `tests/run --api` validates responses against the document.
 //!
-//! **Invariant:** nothing of a configuration is in it: it is the same for every gateway of a version.
+//! **Invariant:** the document contains nothing from the configuration: it is equal for all gateways of a version.
 //!
 //! To describe an endpoint, put `#[utoipa::path]` on its handler, and the handler into the list below.
 
-pub mod bodies;
 mod finish;
 mod links;
-pub mod parameters;
 pub mod routes;
-pub mod schemas;
-pub mod vendors;
 
 use std::sync::LazyLock;
 
@@ -30,20 +26,20 @@ use utoipa::{OpenApi, ToSchema};
 use weir_storage::ids::Hex;
 
 use crate::{
-    admin, billing, catalog, health, identity, inference, mcp, metrics, payments, plugins,
-    recordings, sessions, swarm, tasks, tools, vouchers,
+    admin, billing, catalog, inference, keys, mcp, monitoring, payments, plugins, recordings,
+    sessions, swarm, tasks, tools, vouchers,
 };
 
-/// Who is served by a listener: each has its own routes.
+/// A listener: each has its own routes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Surface {
-    /// Everybody.
+    /// The public listener.
     Public,
-    /// Everybody, where there is no other listener: the figures are here, too.
+    /// The public listener of a gateway without an internal one: it also serves the metrics.
     Only,
-    /// Other services.
+    /// The API's listener for services.
     Internal,
-    /// Other services, by an executor.
+    /// An executor's listener for services.
     Executor,
 }
 
@@ -63,15 +59,15 @@ impl Surface {
     }
 }
 
-/// The document as it is sent.
+/// The serialised document.
 pub(crate) struct Document {
-    /// JSON.
+    /// The document as JSON.
     pub(crate) text: Bytes,
-    /// Its digest, as clients ask by it whether theirs is still the same.
+    /// The document's digest, with which clients revalidate their copy.
     pub(crate) etag: String,
 }
 
-/// The document of a listener's routes; made when it is asked for first.
+/// Returns the document of a listener's routes; the first call generates it.
 pub(crate) fn document(surface: Surface) -> &'static Document {
     static DOCUMENTS: [LazyLock<Document>; 4] = [
         LazyLock::new(|| Document::of(Surface::Public)),
@@ -90,7 +86,7 @@ pub(crate) fn document(surface: Surface) -> &'static Document {
 
 impl Document {
     fn of(surface: Surface) -> Self {
-        // Nothing in it can fail to be written.
+        // The document has only serialisable types.
         let mut whole = serde_json::to_value(Api::openapi()).unwrap_or_default();
         whole["components"]["securitySchemes"] = security_schemes();
         whole["components"]["headers"] = headers();
@@ -103,31 +99,31 @@ impl Document {
     }
 }
 
-/// Errors are told in this shape everywhere but under `/v1`.
+/// The error format outside `/v1`.
 #[derive(Serialize, Deserialize, ToSchema)]
 #[schema(as = Error)]
 struct ErrorEnvelope {
     error: ErrorBody,
 }
 
-/// What is wrong. Some codes have further fields, such as the credits that are missing.
+/// The error. Some codes have additional fields, such as the missing credits.
 #[derive(Serialize, Deserialize, ToSchema)]
 struct ErrorBody {
-    /// Stable, for programs.
+    /// The stable code, for programs.
     #[schema(pattern = "^[A-Z][A-Z_]*$")]
     code: String,
-    /// The class of the error, in OpenAI's words.
+    /// The class of the error, in OpenAI's terms.
     #[serde(rename = "type")]
     kind: ErrorKind,
-    /// For people.
+    /// The message, for people.
     message: String,
-    /// The path of the field that is wrong, such as `messages[0].content`.
+    /// The path of the invalid field, such as `messages[0].content`.
     param: Option<String>,
-    /// The request's id, as the log has it.
+    /// The request's id, as in the log.
     request_id: String,
 }
 
-/// The class of an error, in OpenAI's words.
+/// The class of an error, in OpenAI's terms.
 #[derive(Serialize, Deserialize, ToSchema)]
 enum ErrorKind {
     #[serde(rename = "authentication_error")]
@@ -152,7 +148,7 @@ fn security_schemes() -> Value {
         "bearerKey": { "type": "http", "scheme": "bearer", "description": "The same key as a bearer token." },
         "identityToken": {
             "type": "http", "scheme": "bearer", "bearerFormat": "JWT",
-            "description": "A web user's identity token, which goes with the attestation token. For `/admin`, of an administrator.",
+            "description": "A web user's identity token, together with the attestation token. `/admin` requires an administrator's token.",
         },
         "attestationToken": {
             "type": "apiKey", "in": "header", "name": "X-Identity-AppCheck",
@@ -160,7 +156,7 @@ fn security_schemes() -> Value {
         },
         "serviceToken": {
             "type": "http", "scheme": "bearer", "bearerFormat": "JWT",
-            "description": "Another service's token by OIDC, with the scope that the operation needs.",
+            "description": "A service's OIDC token, with the scope that the operation needs.",
         },
         "paymentSignature": {
             "type": "apiKey", "in": "header", "name": "Payment-Signature",
@@ -171,14 +167,14 @@ fn security_schemes() -> Value {
 
 fn headers() -> Value {
     json!({
-        "RequestId": { "description": "The request's id: the client's own if it has sent one.", "schema": { "type": "string" } },
-        "RetryAfter": { "description": "When trying again makes sense, in seconds.", "schema": { "type": "integer", "minimum": 1 } },
-        "RateLimit": { "description": "What is left of the rate.", "schema": { "type": "string" }, "example": "\"requests\";r=59;t=1" },
-        "RateLimitPolicy": { "description": "The rate: requests in a minute.", "schema": { "type": "string" }, "example": "\"requests\";q=60;w=60" },
+        "RequestId": { "description": "The request's id: the client's own id if the request has one.", "schema": { "type": "string" } },
+        "RetryAfter": { "description": "Delay before a retry, in seconds.", "schema": { "type": "integer", "minimum": 1 } },
+        "RateLimit": { "description": "The remaining requests of the rate limit.", "schema": { "type": "string" }, "example": "\"requests\";r=59;t=1" },
+        "RateLimitPolicy": { "description": "The rate limit, in requests per minute.", "schema": { "type": "string" }, "example": "\"requests\";q=60;w=60" },
     })
 }
 
-/// All operations, whoever serves them.
+/// All operations of all listeners.
 #[derive(OpenApi)]
 #[openapi(
     info(
@@ -199,10 +195,10 @@ fn headers() -> Value {
         inference::vendors::models::get_model,
         catalog::routes::list_models,
         catalog::routes::get_catalog,
-        identity::routes::create_api_key,
-        identity::routes::list_api_keys,
-        identity::routes::set_key_budgets,
-        identity::routes::revoke_api_key,
+        keys::routes::create_api_key,
+        keys::routes::list_api_keys,
+        keys::routes::set_key_budgets,
+        keys::routes::revoke_api_key,
         tools::routes::get_webhook_secret,
         billing::routes::get_usage,
         billing::routes::export_usage,
@@ -283,31 +279,31 @@ fn headers() -> Value {
         plugins::routes::list_events,
         plugins::routes::list_slot_events,
         mcp::routes::answer_message,
-        mcp::remote::routes::list_tools,
-        mcp::remote::routes::approve_tool,
-        health::get_health,
-        health::get_readiness,
-        metrics::routes::get_metrics,
+        tools::remote::routes::list_tools,
+        tools::remote::routes::approve_tool,
+        monitoring::health::get_health,
+        monitoring::health::get_readiness,
+        monitoring::metrics::get_metrics,
         routes::get_document,
     ),
     components(schemas(
         ErrorEnvelope,
-        vendors::OpenAiError,
-        vendors::AnthropicError,
-        vendors::McpError,
+        crate::schemas::vendors::OpenAiError,
+        crate::schemas::vendors::AnthropicError,
+        crate::schemas::vendors::McpError,
     )),
     tags(
-        (name = "models", description = "Models, and what is asked of them"),
-        (name = "keys", description = "One's own API keys"),
+        (name = "models", description = "Models, and requests to them"),
+        (name = "keys", description = "The user's own API keys"),
         (name = "sessions", description = "Conversations that weir keeps for an hour"),
-        (name = "usage", description = "What was used, and what it has cost"),
+        (name = "usage", description = "Usage and its cost"),
         (name = "billing", description = "Plans, credits and payments"),
         (name = "swarms", description = "Agents that run one after another under one budget"),
-        (name = "tasks", description = "Swarms that are started again and again"),
-        (name = "tools", description = "Tools, as the Model Context Protocol has them"),
+        (name = "tasks", description = "Swarms that run repeatedly, on a schedule or on request"),
+        (name = "tools", description = "Tools over the Model Context Protocol"),
         (name = "administration", description = "For administrators"),
-        (name = "plugins", description = "For operators: the components in their slots, and what is recorded of them"),
-        (name = "service", description = "The gateway itself, and other services of the operator's"),
+        (name = "plugins", description = "For operators: the components in their slots, and recordings"),
+        (name = "service", description = "The gateway itself, and the operator's other services"),
     )
 )]
 struct Api;

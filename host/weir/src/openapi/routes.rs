@@ -5,10 +5,10 @@ use http::{HeaderMap, StatusCode, header};
 
 use super::{Surface, document};
 
-/// `GET /openapi.json`: this document.
+/// `GET /openapi.json`: the OpenAPI document.
 #[utoipa::path(
     get, path = "/openapi.json", tag = "service",
-    responses((status = 200, body = Object), (status = 304, description = "It is the one that `If-None-Match` names.")),
+    responses((status = 200, body = Object), (status = 304, description = "The document is unchanged since the version in `If-None-Match`.")),
 )]
 pub async fn get_document(surface: Surface, headers: HeaderMap) -> Response {
     let document = document(surface);

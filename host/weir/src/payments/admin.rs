@@ -9,11 +9,11 @@ use weir_storage::clock::Millis;
 use weir_storage::database::DatabaseClock;
 
 use super::inbox::store::{self, EventFilter, EventState, KeptEvent};
-use crate::admin::AdminCaller;
-use crate::app::Core;
 use crate::audit::AuditEvent;
-use crate::openapi::parameters::Limit;
+use crate::identity::admin::AdminCaller;
+use crate::node::Core;
 use crate::query::{ListQuery, cut};
+use crate::schemas::parameters::Limit;
 
 /// An event of the processor's.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]

@@ -27,8 +27,8 @@ use weir_storage::secrets::Secret;
 
 use crate::app::App;
 use crate::identity::Caller;
-use crate::openapi::parameters::Limit;
 use crate::query::{ListQuery, cut};
+use crate::schemas::parameters::Limit;
 
 /// How often notices are looked for.
 const LOOK_EVERY: Duration = Duration::from_secs(1);

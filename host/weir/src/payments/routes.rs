@@ -15,8 +15,8 @@ use super::terms::ProcessorError;
 use crate::app::App;
 use crate::identity::WebCaller;
 use crate::json::from_json;
-use crate::openapi::schemas;
 use crate::request::JsonBody;
+use crate::schemas;
 
 /// When to ask again where the processor does not say.
 const RETRY_AFTER: Duration = Duration::from_secs(5);

@@ -47,7 +47,7 @@ pub async fn receive_event(
     let headers = request.headers().clone();
     let claim = Claim::read(&headers, &payments.signature_header, app.ledger.now())?;
     let room = app.admission.event_room();
-    let body = JsonBody::read_in(room, request, &app, MAX_BYTES).await?;
+    let body = JsonBody::read_in(room, request, &app.bodies, MAX_BYTES).await?;
     claim.verify(&body.bytes, &payments.webhook_secrets)?;
     let event = PaymentEvent::read(&body.bytes)?;
     inbox::receive(&app, &context, &event)

@@ -1,4 +1,4 @@
-//! The endpoints and the development folder of plugins; [`weir_plugins`] decides which component serves.
+//! The endpoints and the development folder of plugins; [`weir_plugins`] chooses the active component.
 
 pub mod routes;
 pub mod watch;

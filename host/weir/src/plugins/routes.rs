@@ -1,5 +1,5 @@
-//! `/admin/plugins`: what operators see of slots, and change about them. For administrators, and for services with the
-//! scope `plugins:write`.
+//! `/admin/plugins`: endpoints to inspect and change slots. They require an administrator, or a service with the scope
+//! `plugins:write`.
 
 use std::time::Duration;
 
@@ -21,11 +21,11 @@ use weir_plugins::slot_name::{SLOT_NAMES, is_slot_name};
 use weir_plugins::slots::{Offer, SlotOperation, ask_live_nodes};
 use weir_plugins::{OperationError, Permissions};
 
-use crate::admin::{AdminCaller, LocalPeer};
 use crate::app::App;
 use crate::audit::{Actor, AuditEvent};
 use crate::catalog::{self, Problem};
 use crate::identity;
+use crate::identity::admin::{AdminCaller, LocalPeer};
 use crate::identity::service::Scope;
 use crate::request::{ComponentBody, JsonBody};
 use weir_sandbox::Digest;
@@ -33,14 +33,14 @@ use weir_sandbox::Digest;
 /// The header with a component's signature.
 pub const SIGNATURE_HEADER: &str = "x-weir-signature";
 
-/// Events that are listed unless asked otherwise, and at most.
+/// The default and maximum number of listed events.
 const EVENTS: u32 = 50;
 const MOST_EVENTS: u32 = 1_000;
 
 /// A year.
 const MOST_SECONDS_TO_PROMOTE: u64 = 366 * 24 * 3_600;
 
-/// Whoever may change slots: administrators, and services with the scope.
+/// A caller who may change slots: an administrator, or a service with the scope.
 pub struct Operator(Actor);
 
 impl From<AdminCaller> for Operator {
@@ -68,13 +68,13 @@ impl FromRequestParts<App> for Operator {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct InstallQuery {
-    /// Whether to activate it, too.
+    /// Whether to activate the component, too.
     #[serde(default)]
     activate: bool,
-    /// Whether it may be of a lower version than its publisher has signed for the slot.
+    /// Whether its version may be lower than one that the publisher signed for the slot.
     #[serde(default)]
     allow_downgrade: bool,
-    /// Whether it may be of another publisher than the slot's.
+    /// Whether its publisher may differ from the slot's.
     #[serde(default)]
     change_publisher: bool,
 }
@@ -93,16 +93,16 @@ pub(crate) struct Activation {
     /// The component's SHA-256, with or without `sha256:`.
     #[schema(pattern = "^(sha256:)?[0-9a-f]{64}$")]
     pub(crate) digest: String,
-    /// The share of accounts; all of them without. With less than 1, the component becomes the slot's canary.
+    /// Share of accounts; all without it. With a share below 1, the component becomes the slot's canary.
     #[schema(minimum = 0.0001, maximum = 1)]
     pub(crate) share: Option<f64>,
-    /// How long a canary must have done well to serve all.
+    /// Seconds without faults after which the canary serves all accounts.
     #[schema(minimum = 1, maximum = 31_622_400)]
     pub(crate) promote_after_seconds: Option<u64>,
-    /// As of an installation.
+    /// Like the installation's `allow_downgrade`.
     #[serde(default)]
     pub(crate) allow_downgrade: bool,
-    /// As of an installation.
+    /// Like the installation's `change_publisher`.
     #[serde(default)]
     pub(crate) change_publisher: bool,
 }
@@ -111,26 +111,26 @@ pub(crate) struct Activation {
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Rollback {
-    /// The digest of the canary or the active component that is to be taken back. If the slot serves with another one by then, the
-    /// rollback is refused. Default: whatever it is.
+    /// Digest of the canary or active component to roll back. If the slot serves another component by then, weir
+    /// refuses the rollback. Default: the current one.
     #[schema(pattern = "^(sha256:)?[0-9a-f]{64}$")]
     pub(crate) from: Option<String>,
 }
 
-/// The body of a slot's policy. What is left out is back to its default.
+/// The body of a slot's policy. Omitted fields return to their defaults.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct PolicyBody {
-    /// The lowest version that the slot serves with, by Semantic Versioning. Default: any.
+    /// Minimum version of the slot's component, by Semantic Versioning. Default: any.
     #[serde(default)]
     pub(crate) least_version: Option<String>,
-    /// What becomes of the slot if its component is put into quarantine. Default: `refuse` for a filter whose failure refuses
-    /// requests, and otherwise `roll_back`.
+    /// Action after the slot's component enters quarantine. Default: `refuse` for a required filter, otherwise
+    /// `roll_back`.
     #[serde(default)]
     pub(crate) on_quarantine: Option<OnQuarantine>,
 }
 
-/// `GET /admin/plugins`: all slots, what serves in each, what else could, and what each has done.
+/// `GET /admin/plugins`: lists all slots with their active and installed components and counters.
 #[utoipa::path(
     get, path = "/admin/plugins", tag = "plugins", security(("operator" = [])),
     responses((status = 200, body = SlotList)),
@@ -140,13 +140,13 @@ pub async fn list_plugins(State(app): State<App>, _: Operator) -> Result<Json<Sl
     Ok(Json(SlotList { slots }))
 }
 
-/// `GET /admin/plugins/{slot}`: one slot.
+/// `GET /admin/plugins/{slot}`: returns one slot.
 #[utoipa::path(
     get, path = "/admin/plugins/{slot}", tag = "plugins", security(("operator" = [])),
     params(("slot" = String, Path, description = "The slot's name.")),
     responses(
         (status = 200, body = SlotItem),
-        (status = 404, description = "`UNKNOWN_SLOT`, `UNKNOWN_PLUGIN`: there is no such slot, or no such component in it."),
+        (status = 404, description = "`UNKNOWN_SLOT`, `UNKNOWN_PLUGIN`: the slot does not exist, or has no such component."),
     ),
 )]
 pub async fn get_slot(
@@ -157,23 +157,23 @@ pub async fn get_slot(
     Ok(Json(find(&app, &slot).await?))
 }
 
-/// `PUT /admin/plugins/{slot}`: checks a component and keeps it; with `?activate=true`, has the slot serve with it.
+/// `PUT /admin/plugins/{slot}`: checks and installs a component; with `?activate=true`, also activates it.
 #[utoipa::path(
     put, path = "/admin/plugins/{slot}", tag = "plugins", security(("operator" = [])),
     params(
         ("slot" = String, Path, description = "The slot's name."),
-        ("activate" = Option<bool>, Query, description = "Whether the slot is to serve with it, too.", nullable = false),
-        ("allow_downgrade" = Option<bool>, Query, description = "Whether it may be of a lower version than its publisher has signed for the slot.", nullable = false),
-        ("change_publisher" = Option<bool>, Query, description = "Whether it may be another publisher's than the slot's.", nullable = false),
-        ("X-Weir-Signature" = Option<String>, Header, description = "What `weir plugin sign` has written.", nullable = false),
+        ("activate" = Option<bool>, Query, description = "Whether to activate the component, too.", nullable = false),
+        ("allow_downgrade" = Option<bool>, Query, description = "Whether its version may be lower than one that the publisher signed for the slot.", nullable = false),
+        ("change_publisher" = Option<bool>, Query, description = "Whether its publisher may differ from the slot's.", nullable = false),
+        ("X-Weir-Signature" = Option<String>, Header, description = "Output of `weir plugin sign`.", nullable = false),
     ),
     request_body(content = [u8], content_type = "application/wasm"),
     responses(
-        (status = 200, description = "It was there.", body = InstalledItem),
-        (status = 201, description = "It is installed.", body = InstalledItem),
-        (status = 409, description = "`PLUGIN_DOWNGRADE`, `PLUGIN_OTHER_PUBLISHER`, `PLUGIN_IN_USE`, `PLUGIN_ACTIVE`, `PLUGIN_BELOW_LEAST_VERSION`, `PLUGIN_CHANGED`, `NOTHING_TO_COMPARE_WITH`, `NOTHING_TO_ROLL_BACK_TO`, `PLUGIN_DOES_NOT_FIT`, `PLUGIN_NOT_EVERYWHERE`: it does not fit what the slot is, or has."),
+        (status = 200, description = "The component was already installed.", body = InstalledItem),
+        (status = 201, description = "The component is installed.", body = InstalledItem),
+        (status = 409, description = "`PLUGIN_DOWNGRADE`, `PLUGIN_OTHER_PUBLISHER`, `PLUGIN_IN_USE`, `PLUGIN_ACTIVE`, `PLUGIN_BELOW_LEAST_VERSION`, `PLUGIN_CHANGED`, `NOTHING_TO_COMPARE_WITH`, `NOTHING_TO_ROLL_BACK_TO`, `PLUGIN_DOES_NOT_FIT`, `PLUGIN_NOT_EVERYWHERE`: the state or the policy of the slot does not allow the change."),
         (status = 422, description = "`PLUGIN_REFUSED`: the component fails a load step."),
-        (status = 503, description = "`PLUGIN_NOT_CHECKED`: components cannot be checked at present."),
+        (status = 503, description = "`PLUGIN_NOT_CHECKED`: the gateway cannot check components now."),
     ),
 )]
 pub async fn install_plugin(
@@ -202,7 +202,7 @@ pub async fn install_plugin(
         permissions,
     };
     let operation = operation(&app, slot, actor.clone());
-    // What is to serve must fit; what is only kept may fit once the configuration is changed.
+    // A component to activate must fit the configuration; an installed one may fit a later configuration.
     let fits = async |component: &Plugin| match query.activate {
         true => fits(&app, &operation, component).await,
         false => Ok(()),
@@ -244,17 +244,17 @@ pub async fn install_plugin(
     Ok((status, Json(item)))
 }
 
-/// `POST /admin/plugins/{slot}/activate`: has a slot serve with a component that is there, or a share of its accounts.
+/// `POST /admin/plugins/{slot}/activate`: activates an installed component, for all or for a share of accounts.
 #[utoipa::path(
     post, path = "/admin/plugins/{slot}/activate", tag = "plugins", security(("operator" = [])),
     params(("slot" = String, Path, description = "The slot's name.")),
     request_body = Activation,
     responses(
         (status = 200, body = SlotItem),
-        (status = 404, description = "`UNKNOWN_SLOT`, `UNKNOWN_PLUGIN`: there is no such slot, or no such component in it."),
-        (status = 409, description = "`PLUGIN_DOWNGRADE`, `PLUGIN_OTHER_PUBLISHER`, `PLUGIN_IN_USE`, `PLUGIN_ACTIVE`, `PLUGIN_BELOW_LEAST_VERSION`, `PLUGIN_CHANGED`, `NOTHING_TO_COMPARE_WITH`, `NOTHING_TO_ROLL_BACK_TO`, `PLUGIN_DOES_NOT_FIT`, `PLUGIN_NOT_EVERYWHERE`: it does not fit what the slot is, or has."),
+        (status = 404, description = "`UNKNOWN_SLOT`, `UNKNOWN_PLUGIN`: the slot does not exist, or has no such component."),
+        (status = 409, description = "`PLUGIN_DOWNGRADE`, `PLUGIN_OTHER_PUBLISHER`, `PLUGIN_IN_USE`, `PLUGIN_ACTIVE`, `PLUGIN_BELOW_LEAST_VERSION`, `PLUGIN_CHANGED`, `NOTHING_TO_COMPARE_WITH`, `NOTHING_TO_ROLL_BACK_TO`, `PLUGIN_DOES_NOT_FIT`, `PLUGIN_NOT_EVERYWHERE`: the state or the policy of the slot does not allow the change."),
         (status = 422, description = "`PLUGIN_REFUSED`: the component fails a load step."),
-        (status = 503, description = "`PLUGIN_NOT_CHECKED`: components cannot be checked at present."),
+        (status = 503, description = "`PLUGIN_NOT_CHECKED`: the gateway cannot check components now."),
     ),
 )]
 pub async fn activate_plugin(
@@ -269,7 +269,7 @@ pub async fn activate_plugin(
     Ok(Json(serve_with(&app, operator, slot, &activation).await?))
 }
 
-/// Has a slot serve with a component that is there, or a share of its accounts. Returns the slot as it is then.
+/// Activates an installed component, for all or for a share of accounts. Returns the slot after the change.
 pub(crate) async fn serve_with(
     app: &App,
     Operator(actor): Operator,
@@ -295,7 +295,7 @@ pub(crate) async fn serve_with(
     find(app, &operation.slot).await
 }
 
-/// The terms of a canary; `None` where all accounts are to be served.
+/// Reads the terms of a canary; `None` for all accounts.
 fn read_terms(activation: &Activation) -> Result<Option<CanaryTerms>, ApiError> {
     let after = activation.promote_after_seconds;
     if after.is_some_and(|seconds| !(1..=MOST_SECONDS_TO_PROMOTE).contains(&seconds)) {
@@ -307,14 +307,14 @@ fn read_terms(activation: &Activation) -> Result<Option<CanaryTerms>, ApiError> 
     match activation.share {
         None | Some(1.0) if after.is_some() => Err(ApiError::invalid_request(
             "promote_after_seconds",
-            "Only a canary is promoted: it goes with a share below 1.",
+            "Only a canary can be promoted: set a share below 1.",
         )),
         None | Some(1.0) => Ok(None),
         Some(share) => {
             let share = CanaryShare::from_fraction(share).ok_or_else(|| {
                 ApiError::invalid_request(
                     "share",
-                    "A share is a number from 0.0001 to 0.9999, such as 0.05; of all accounts it is 1, or left out.",
+                    "A share is a number from 0.0001 to 0.9999, such as 0.05; for all accounts, send 1 or leave it out.",
                 )
             })?;
             let promote_after = after.map(Duration::from_secs);
@@ -326,17 +326,17 @@ fn read_terms(activation: &Activation) -> Result<Option<CanaryTerms>, ApiError> 
     }
 }
 
-/// `POST /admin/plugins/{slot}/rollback`: ends a slot's canary, or has the slot serve with what it served with before.
+/// `POST /admin/plugins/{slot}/rollback`: ends a slot's canary, or activates the previous component.
 #[utoipa::path(
     post, path = "/admin/plugins/{slot}/rollback", tag = "plugins", security(("operator" = [])),
     params(("slot" = String, Path, description = "The slot's name.")),
     request_body = Option<Rollback>,
     responses(
         (status = 200, body = SlotItem),
-        (status = 404, description = "`UNKNOWN_SLOT`, `UNKNOWN_PLUGIN`: there is no such slot, or no such component in it."),
-        (status = 409, description = "`PLUGIN_DOWNGRADE`, `PLUGIN_OTHER_PUBLISHER`, `PLUGIN_IN_USE`, `PLUGIN_ACTIVE`, `PLUGIN_BELOW_LEAST_VERSION`, `PLUGIN_CHANGED`, `NOTHING_TO_COMPARE_WITH`, `NOTHING_TO_ROLL_BACK_TO`, `PLUGIN_DOES_NOT_FIT`, `PLUGIN_NOT_EVERYWHERE`: it does not fit what the slot is, or has."),
+        (status = 404, description = "`UNKNOWN_SLOT`, `UNKNOWN_PLUGIN`: the slot does not exist, or has no such component."),
+        (status = 409, description = "`PLUGIN_DOWNGRADE`, `PLUGIN_OTHER_PUBLISHER`, `PLUGIN_IN_USE`, `PLUGIN_ACTIVE`, `PLUGIN_BELOW_LEAST_VERSION`, `PLUGIN_CHANGED`, `NOTHING_TO_COMPARE_WITH`, `NOTHING_TO_ROLL_BACK_TO`, `PLUGIN_DOES_NOT_FIT`, `PLUGIN_NOT_EVERYWHERE`: the state or the policy of the slot does not allow the change."),
         (status = 422, description = "`PLUGIN_REFUSED`: the component fails a load step."),
-        (status = 503, description = "`PLUGIN_NOT_CHECKED`: components cannot be checked at present."),
+        (status = 503, description = "`PLUGIN_NOT_CHECKED`: the gateway cannot check components now."),
     ),
 )]
 pub async fn roll_back_plugin(
@@ -359,8 +359,8 @@ pub async fn roll_back_plugin(
     Ok(Json(slot))
 }
 
-/// Ends a slot's canary, or has the slot serve with what it served with before, if it still serves with what is expected. Returns
-/// the slot as it is then.
+/// Ends a slot's canary, or activates the previous component, if the slot still serves the expected one. Returns the
+/// slot after the change.
 pub(crate) async fn take_back(
     app: &App,
     Operator(actor): Operator,
@@ -376,7 +376,7 @@ pub(crate) async fn take_back(
     find(app, &operation.slot).await
 }
 
-/// `PUT /admin/plugins/{slot}/policy`: sets what a slot may serve with, and what becomes of it in quarantine.
+/// `PUT /admin/plugins/{slot}/policy`: sets a slot's minimum version, and its action in quarantine.
 #[utoipa::path(
     put, path = "/admin/plugins/{slot}/policy", tag = "plugins", security(("operator" = [])),
     operation_id = "set_slot_policy",
@@ -384,8 +384,8 @@ pub(crate) async fn take_back(
     request_body = PolicyBody,
     responses(
         (status = 200, body = SlotItem),
-        (status = 404, description = "`UNKNOWN_SLOT`: there is no such slot."),
-        (status = 409, description = "`PLUGIN_BELOW_LEAST_VERSION`: the slot serves with a lower version."),
+        (status = 404, description = "`UNKNOWN_SLOT`: the slot does not exist."),
+        (status = 409, description = "`PLUGIN_BELOW_LEAST_VERSION`: the active version is lower."),
     ),
 )]
 pub async fn set_slot_policy(
@@ -429,7 +429,7 @@ pub async fn set_slot_policy(
     Ok(Json(find(&app, &operation.slot).await?))
 }
 
-/// `DELETE /admin/plugins/{slot}/{digest}`: forgets a component that its slot does not serve with.
+/// `DELETE /admin/plugins/{slot}/{digest}`: removes an inactive component.
 #[utoipa::path(
     delete, path = "/admin/plugins/{slot}/{digest}", tag = "plugins", security(("operator" = [])),
     params(
@@ -437,9 +437,9 @@ pub async fn set_slot_policy(
         ("digest" = String, Path, description = "The component's SHA-256, with or without `sha256:`.", pattern = "^(sha256:)?[0-9a-f]{64}$"),
     ),
     responses(
-        (status = 204, description = "It is forgotten."),
-        (status = 404, description = "`UNKNOWN_SLOT`, `UNKNOWN_PLUGIN`: there is no such slot, or no such component in it."),
-        (status = 409, description = "`PLUGIN_DOWNGRADE`, `PLUGIN_OTHER_PUBLISHER`, `PLUGIN_IN_USE`, `PLUGIN_ACTIVE`, `PLUGIN_BELOW_LEAST_VERSION`, `PLUGIN_CHANGED`, `NOTHING_TO_COMPARE_WITH`, `NOTHING_TO_ROLL_BACK_TO`, `PLUGIN_DOES_NOT_FIT`, `PLUGIN_NOT_EVERYWHERE`: it does not fit what the slot is, or has."),
+        (status = 204, description = "The component is removed."),
+        (status = 404, description = "`UNKNOWN_SLOT`, `UNKNOWN_PLUGIN`: the slot does not exist, or has no such component."),
+        (status = 409, description = "`PLUGIN_DOWNGRADE`, `PLUGIN_OTHER_PUBLISHER`, `PLUGIN_IN_USE`, `PLUGIN_ACTIVE`, `PLUGIN_BELOW_LEAST_VERSION`, `PLUGIN_CHANGED`, `NOTHING_TO_COMPARE_WITH`, `NOTHING_TO_ROLL_BACK_TO`, `PLUGIN_DOES_NOT_FIT`, `PLUGIN_NOT_EVERYWHERE`: the state or the policy of the slot does not allow the change."),
     ),
 )]
 pub async fn remove_plugin(
@@ -453,11 +453,11 @@ pub async fn remove_plugin(
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// `GET /admin/plugins/events`: what has happened to all slots.
+/// `GET /admin/plugins/events`: lists the events of all slots.
 #[utoipa::path(
     get, path = "/admin/plugins/events", tag = "plugins", security(("operator" = [])), operation_id = "list_plugin_events",
     params(
-        ("limit" = Option<u32>, Query, description = "Events at most.", minimum = 1, maximum = 1000, nullable = false),
+        ("limit" = Option<u32>, Query, description = "Maximum number of events.", minimum = 1, maximum = 1000, nullable = false),
     ),
     responses((status = 200, body = EventList)),
 )]
@@ -469,16 +469,16 @@ pub async fn list_events(
     events(&app, None, query).await
 }
 
-/// `GET /admin/plugins/{slot}/events`: what has happened to a slot, also to one that is gone.
+/// `GET /admin/plugins/{slot}/events`: lists the events of a slot, even of a removed one.
 #[utoipa::path(
     get, path = "/admin/plugins/{slot}/events", tag = "plugins", security(("operator" = [])),
     params(
         ("slot" = String, Path, description = "The slot's name."),
-        ("limit" = Option<u32>, Query, description = "Events at most.", minimum = 1, maximum = 1000, nullable = false),
+        ("limit" = Option<u32>, Query, description = "Maximum number of events.", minimum = 1, maximum = 1000, nullable = false),
     ),
     responses(
         (status = 200, body = EventList),
-        (status = 404, description = "`UNKNOWN_SLOT`, `UNKNOWN_PLUGIN`: there is no such slot, or no such component in it."),
+        (status = 404, description = "`UNKNOWN_SLOT`, `UNKNOWN_PLUGIN`: the slot does not exist, or has no such component."),
     ),
 )]
 pub async fn list_slot_events(
@@ -507,11 +507,11 @@ async fn events(
         .plugins
         .events(&app.database, slot, limit)
         .await
-        .map_err(|error| ApiError::of_database(&error, "asked for plugin events"))?;
+        .map_err(|error| ApiError::of_database(&error, "reading plugin events"))?;
     if events.is_empty()
         && let Some(slot) = slot
     {
-        // Either it never was, or nothing has happened to it yet.
+        // Without events, the slot is either unknown or new.
         find(app, slot).await?;
     }
     Ok(Json(EventList { events }))
@@ -522,7 +522,7 @@ fn read_signature(header: &HeaderValue) -> Result<Signature, ApiError> {
     text.and_then(Signature::parse).map_err(|why| {
         ApiError::invalid_request(
             SIGNATURE_HEADER,
-            format!("The header has what `weir plugin sign` has written: {why}."),
+            format!("The header must hold the output of `weir plugin sign`: {why}."),
         )
     })
 }
@@ -540,7 +540,7 @@ async fn activate(
     Ok(())
 }
 
-/// What is wrong with a component in its slot of this gateway.
+/// Returns the problem of a component in its slot of this gateway.
 pub(super) async fn fits(
     app: &App,
     operation: &SlotOperation,
@@ -560,7 +560,7 @@ pub(super) async fn fits(
     }
 }
 
-/// Refuses a component that does not fit this gateway's configuration, or does not load on another node.
+/// Refuses a component that does not fit this gateway's configuration, or that another node cannot load.
 async fn fits_all(
     app: &App,
     operation: &SlotOperation,

@@ -1,8 +1,8 @@
-//! Components that are swapped in as soon as their files change, for who writes them: `weir serve --watch-plugins`.
+//! Hot reload of components for plugin authors: `weir serve --watch-plugins`.
 //!
-//! A folder is looked at a few times a second, which needs nothing of the file system. `NAME.wasm` in it serves in the slot
-//! `NAME`. A file that has changed is taken up once two looks find it the same, since compilers write in pieces. One that is
-//! refused leaves its slot as it was.
+//! weir polls the folder a few times a second, which works on any file system. `NAME.wasm` becomes the active component
+//! of the slot `NAME`. weir loads a changed file once two polls find it unchanged, since compilers write in pieces. If
+//! weir rejects the file, the slot keeps its component.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -19,16 +19,16 @@ use weir_sandbox::Digest;
 use weir_sandbox::limits::COMPONENT_BYTES;
 use weir_sandbox::loading::Arrived;
 
-/// How often the folder is looked at.
+/// The poll interval.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 
-/// Who does it, in the events of slots.
+/// The actor in the events of slots.
 const ACTOR: &str = "watch-plugins";
 
-/// When a file was changed last, and its bytes.
+/// A file's time of modification, and its size in bytes.
 type Stamp = (SystemTime, u64);
 
-/// Watches a folder until the gateway stops. What became of each change is in the log.
+/// Watches a folder until the gateway stops. weir logs the result of each change.
 pub async fn watch(app: &App, folder: &Path) {
     let mut ticks = tokio::time::interval(LOOK_EVERY);
     let (mut seen, mut taken) = (BTreeMap::new(), BTreeMap::new());
@@ -43,8 +43,8 @@ pub async fn watch(app: &App, folder: &Path) {
             if is_settled && taken.insert(file.clone(), *stamp) != Some(*stamp) {
                 let shown = file.display();
                 match take_up(app, file).await {
-                    Ok((slot, digest)) => tracing::info!(slot, %digest, "{shown} serves"),
-                    Err(why) => tracing::error!("{shown} is not taken up: {why}"),
+                    Ok((slot, digest)) => tracing::info!(slot, %digest, "{shown} is active"),
+                    Err(why) => tracing::error!("{shown} is not activated: {why}"),
                 }
             }
         }
@@ -52,7 +52,7 @@ pub async fn watch(app: &App, folder: &Path) {
     }
 }
 
-/// The components in a folder. One that is away for a moment, as while it is built anew, has none.
+/// Returns the components in a folder. A file that is missing for a moment, such as during a build, has no entry.
 async fn look(folder: &Path) -> BTreeMap<PathBuf, Stamp> {
     let mut found = BTreeMap::new();
     let Ok(mut entries) = tokio::fs::read_dir(folder).await else {
@@ -63,7 +63,7 @@ async fn look(folder: &Path) -> BTreeMap<PathBuf, Stamp> {
         if file.extension().is_none_or(|extension| extension != "wasm") {
             continue;
         }
-        // Not of the entry: what a link leads to is what changes.
+        // The metadata follows links, because their targets change.
         if let Ok(metadata) = tokio::fs::metadata(&file).await
             && let Ok(changed) = metadata.modified()
             && metadata.is_file()
@@ -77,7 +77,7 @@ async fn look(folder: &Path) -> BTreeMap<PathBuf, Stamp> {
 async fn take_up(app: &App, file: &Path) -> Result<(String, Digest), String> {
     let slot = file.file_stem().unwrap_or_default().to_string_lossy();
     if !is_slot_name(&slot) {
-        return Err(format!("its name is no slot's. {SLOT_NAMES}"));
+        return Err(format!("its name is not valid for a slot. {SLOT_NAMES}"));
     }
     let bytes = tokio::fs::read(file).await;
     let bytes = bytes.map_err(|error| error.to_string())?;
@@ -99,7 +99,7 @@ async fn take_up(app: &App, file: &Path) -> Result<(String, Digest), String> {
         actor: ACTOR.to_owned(),
         at: app.clock.now(),
     };
-    // Whoever may write to the folder may have them all.
+    // The developer owns the folder, so all permissions are granted.
     let permissions = Permissions {
         downgrade: true,
         change_publisher: true,

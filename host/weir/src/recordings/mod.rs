@@ -1,15 +1,14 @@
-//! Exchanges of a slot's adapter, recorded from traffic while an operator wants them: for `weir plugin check` and
-//! `weir plugin compare`, which play them to another version.
+//! Recordings of a slot's exchanges from live traffic, on an operator's request: input for `weir plugin check` and
+//! `weir plugin compare`, which replay them with another version.
 //!
-//! What is wanted stands in the database, and every node looks there each second. A sampled exchange is recorded as it goes, and
-//! handed to a queue when it has ended; one task seals and writes what is in it. What does not fit the queue is left out, and so is
-//! what was cut off: a request never waits, and never fails, for being recorded.
+//! The database holds the wanted recordings, and every node polls it each second. A sampled exchange is recorded while
+//! it runs, and enters a queue at its end; one task encrypts and writes the queue. The recorder skips exchanges that do
+//! not fit into the queue, and incomplete ones: recording never delays a request, nor makes it fail.
 //!
-//! **Invariant:** nothing is recorded unless an administrator has asked for it, of this slot, for a time that is not over, and as
-//! long as all of it is within the bytes asked for, over all nodes.
-//! **Invariant:** it is sealed before it is written, and gone [`store::KEPT_FOR`] after the recording has ended.
+//! **Invariant:** weir records a slot only on an administrator's request, for a limited time, and within the requested
+//! total of bytes over all nodes. **Invariant:** recordings are encrypted before they are written, and deleted
+//! [`store::KEPT_FOR`] after their end.
 
-pub mod exchange;
 pub mod routes;
 pub mod store;
 
@@ -28,48 +27,48 @@ use weir_storage::clock::{Clock, Millis};
 use weir_storage::sealing::KeyRing;
 use weir_storage::secrets::random_bytes;
 
-use self::exchange::{RecordedAnswer, RecordedExchange, RecordedRequest};
+use weir_upstream::recorded::{RecordedAnswer, RecordedExchange, RecordedRequest};
 
-/// How often a node looks for what is wanted, and how often for what is to be forgotten, in looks.
+/// The poll interval for wanted recordings, and the number of polls between two deletions of old ones.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 const LOOKS_PER_PRUNING: u32 = 60;
 
-/// Bytes of an exchange, as JSON, request and answers together; a larger one is left out.
+/// The maximum bytes of an exchange, as JSON, request and responses together; larger ones are skipped.
 const EXCHANGE_BYTES: usize = 1 << 20;
 
-/// Exchanges that wait to be written.
+/// The maximum exchanges in the queue.
 const QUEUE: usize = 32;
 
-/// What records. Cheap to clone.
+/// The recorder of exchanges. Cheap to clone.
 #[derive(Clone)]
 pub struct Recorder(Arc<Inner>);
 
 struct Inner {
-    /// Whether any slot is recorded: all that a request asks while none is.
+    /// Whether any slot is recorded: without a recording, requests check nothing else.
     is_on: AtomicBool,
     wanted: RwLock<BTreeMap<String, RecordingTerms>>,
     queue: mpsc::Sender<PendingExchange>,
     left_out: AtomicU64,
     clock: Clock,
-    /// Rung when something is wanted here that was not before.
+    /// Notified when a recording begins on this node.
     look_now: Arc<Notify>,
 }
 
-/// What is wanted of a slot.
+/// The terms of a slot's recording.
 #[derive(Debug, Clone, Copy)]
 pub struct RecordingTerms {
-    /// From when.
+    /// The start.
     pub begun_at: Millis,
-    /// Of all its exchanges, in parts of ten thousand.
+    /// The share of exchanges, in parts of ten thousand.
     pub share: u16,
-    /// Until when.
+    /// The end.
     pub until: Millis,
 }
 
-/// The parts that a whole has.
+/// The share of all exchanges.
 pub const WHOLE: u16 = 10_000;
 
-/// This run of a node, and the beginnings of the recordings that it has said to have taken up.
+/// This run of a node, with the starts of its confirmed recordings.
 struct Node {
     boot_id: BootId,
     look_now: Arc<Notify>,
@@ -82,17 +81,17 @@ struct PendingExchange {
     content: Vec<u8>,
 }
 
-/// An exchange that is recorded as it goes.
+/// An exchange during recording.
 #[derive(Default)]
 pub struct Tape {
     answers: Vec<RecordedAnswer>,
     bytes: usize,
-    /// Whether the last answer has not been read to its end.
+    /// Whether the last response is incomplete so far.
     is_open: bool,
 }
 
 impl Recorder {
-    /// Follows what the database says is wanted, until the last clone is gone, as this run of a node.
+    /// Polls the database until the last clone is dropped, as this run of a node.
     pub fn start(database: Database, keys: KeyRing, clock: Clock, boot_id: &BootId) -> Self {
         let (queue, kept) = mpsc::channel(QUEUE);
         let look_now = Arc::new(Notify::new());
@@ -114,12 +113,12 @@ impl Recorder {
         Self(inner)
     }
 
-    /// Looks for what is wanted without waiting for the next time.
+    /// Polls immediately.
     pub fn look_now(&self) {
         self.0.look_now.notify_one();
     }
 
-    /// What an exchange of this slot is to be recorded on, if it is.
+    /// Returns a tape for an exchange of this slot, if it is sampled.
     pub fn tape(&self, slot: &str) -> Option<Tape> {
         if !self.0.is_on.load(Ordering::Relaxed) {
             return None;
@@ -133,8 +132,8 @@ impl Recorder {
         (drawn < u64::from(wanted.share)).then(Tape::default)
     }
 
-    /// Has an exchange that has ended be written, unless it was cut off or is too large. `request_bytes` is the size of the
-    /// client's request, without attachments.
+    /// Queues a finished exchange, unless it is incomplete or too large. `request_bytes` is the size of the client's
+    /// request, without attachments.
     pub fn keep(
         &self,
         tape: Tape,
@@ -147,7 +146,7 @@ impl Recorder {
             return;
         }
         let attached: usize = attachments.iter().map(|attached| attached.data.len()).sum();
-        // Before anything is copied. What is written is larger, and is measured below.
+        // This check precedes any copy. The written form is larger, and is measured below.
         if tape.bytes + request_bytes + attached > EXCHANGE_BYTES {
             self.leave_out();
             return;
@@ -178,7 +177,7 @@ impl Recorder {
 }
 
 impl Tape {
-    /// An upstream has begun to answer.
+    /// Starts an upstream's response.
     pub fn head(&mut self, status: u16, headers: &[Header]) {
         self.is_open = true;
         let headers_bytes = headers.iter().map(|(name, value)| name.len() + value.len());
@@ -190,10 +189,10 @@ impl Tape {
         });
     }
 
-    /// It goes on.
+    /// Adds a piece of the response's body.
     pub fn body(&mut self, bytes: &[u8]) {
         self.bytes = self.bytes.saturating_add(bytes.len());
-        // What is too large is not kept, and need not be held until then.
+        // An oversized exchange is not written, so its bytes can be freed now.
         if self.bytes > EXCHANGE_BYTES {
             self.answers
                 .iter_mut()
@@ -203,7 +202,7 @@ impl Tape {
         }
     }
 
-    /// It has answered.
+    /// Ends the response.
     pub fn end(&mut self) {
         self.is_open = false;
     }
@@ -275,7 +274,7 @@ async fn look(
     if left_out > 0 {
         tracing::warn!(
             left_out,
-            "exchanges were not recorded: they are too large, or too many at once"
+            "skipped exchanges in a recording: they are too large or too many"
         );
     }
     Ok(())

@@ -1,4 +1,5 @@
-//! `/admin/recordings`: what is recorded of slots. For administrators alone: what is in it, people wrote.
+//! `/admin/recordings`: recordings of slots. Only administrators have access, because recordings contain users'
+//! prompts.
 
 use std::time::Duration;
 
@@ -13,99 +14,99 @@ use weir_ledger::BootId;
 use weir_plugins::Plugin;
 
 use super::WHOLE;
-use super::exchange::RecordedExchange;
 use super::store::{KeptExchange, PAGE, Recording, RecordingStore};
-use crate::admin::AdminCaller;
 use crate::app::App;
 use crate::audit::{Actor, AuditEvent};
+use crate::identity::admin::AdminCaller;
 use crate::json::from_json;
 use crate::query::ListQuery;
 use crate::request::JsonBody;
 use weir_storage::clock::Millis;
+use weir_upstream::recorded::RecordedExchange;
 
-/// A day: a recording is for looking into something.
+/// A day, because recordings are for short investigations.
 const MOST_SECONDS: u64 = 24 * 3_600;
 
-/// How long a beginning waits for the nodes to take it up, each of which looks once a second.
+/// The time for which the start of a recording waits for the nodes, which poll once a second.
 const NODES_PATIENCE: Duration = Duration::from_secs(5);
 const LOOK_AT_NODES_EVERY: Duration = Duration::from_millis(50);
 
 /// A GiB.
 const MOST_BYTES: i64 = 1 << 30;
 
-/// The body of a beginning.
+/// The body of the request.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(as = RecordingStart)]
 struct Begin {
-    /// Of all exchanges, such as 0.01.
+    /// Share of exchanges, such as 0.01.
     #[schema(minimum = 0.0001, maximum = 1)]
     share: f64,
-    /// For how long.
+    /// Duration in seconds.
     #[schema(minimum = 1, maximum = 86_400)]
     seconds: u64,
-    /// Bytes that are kept at most.
+    /// Maximum bytes.
     #[schema(minimum = 1, maximum = 1_073_741_824)]
     most_bytes: i64,
 }
 
-/// A recording.
+/// A recording of a slot.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub struct RecordingItem {
     /// The slot.
     pub slot: String,
     /// `recording`, or `ended`.
     pub state: String,
-    /// Of all exchanges.
+    /// Share of exchanges.
     pub share: f64,
-    /// From when.
+    /// Start.
     pub begun_at: String,
-    /// Until when.
+    /// End.
     pub until: String,
-    /// When all of it is forgotten.
+    /// Time of deletion.
     pub forgotten_at: String,
-    /// Bytes that may be kept.
+    /// Maximum bytes.
     pub most_bytes: i64,
-    /// Bytes that are.
+    /// Bytes so far.
     pub kept_bytes: i64,
-    /// How many exchanges that is.
+    /// Exchanges so far.
     pub exchanges: i64,
-    /// Who asked for it.
+    /// Operator who started the recording.
     pub by: String,
-    /// Nodes that have not taken it up yet; null if it has ended.
+    /// Number of nodes that do not record yet; null if the recording has ended.
     #[serde(default)]
     pub nodes_missing: Option<u64>,
 }
 
-/// All of them.
+/// All recordings.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub struct RecordingList {
-    /// By slot.
+    /// Recordings, by slot.
     pub recordings: Vec<RecordingItem>,
 }
 
-/// What was recorded.
+/// A recorded exchange.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub struct ExchangeItem {
-    /// Its id.
+    /// Id of the exchange.
     pub id: String,
-    /// When it ended.
+    /// Time of its end.
     pub at: String,
-    /// What it was; null where the key is gone that it was sealed under.
+    /// The exchange; null if its sealing key is gone.
     #[schema(value_type = Option<Object>)]
     pub exchange: Option<RecordedExchange>,
 }
 
-/// A part of it.
+/// A page of exchanges.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub struct ExchangeList {
-    /// The first to end first.
+    /// Exchanges, by the time of their end.
     pub exchanges: Vec<ExchangeItem>,
-    /// The `after` of the next part; null after the last.
+    /// The `after` of the next page; null after the last.
     pub next: Option<String>,
 }
 
-/// `GET /admin/recordings`: which slots are, or were, recorded.
+/// `GET /admin/recordings`: lists the slots with current or past recordings.
 #[utoipa::path(
     get, path = "/admin/recordings", tag = "plugins", security(("admin" = [])),
     responses((status = 200, body = RecordingList)),
@@ -121,13 +122,13 @@ pub async fn list_recordings(
     Ok(Json(RecordingList { recordings }))
 }
 
-/// `GET /admin/recordings/{slot}`: one of them.
+/// `GET /admin/recordings/{slot}`: returns the recording of a slot.
 #[utoipa::path(
     get, path = "/admin/recordings/{slot}", tag = "plugins", security(("admin" = [])),
     params(("slot" = String, Path, description = "The slot's name.")),
     responses(
         (status = 200, body = RecordingItem),
-        (status = 404, description = "`NOT_FOUND`: the slot was not recorded, or that is forgotten."),
+        (status = 404, description = "`NOT_FOUND`: the slot has no recording."),
     ),
 )]
 pub async fn get_recording(
@@ -138,18 +139,19 @@ pub async fn get_recording(
     find(&app, &slot).await.map(Json)
 }
 
-/// `PUT /admin/recordings/{slot}`: has exchanges of a slot's adapter be recorded. What was recorded of it before is forgotten.
+/// `PUT /admin/recordings/{slot}`: records exchanges of a slot's adapter. The previous recording of the slot is
+/// deleted.
 ///
-/// Answers when all live nodes record, or after 5 s, with the number of those that do not: they have crashed, are of an earlier
-/// version, or do not reach the database.
+/// The response comes when all live nodes record, or after 5 s, with the number of the others: nodes that crashed, have
+/// an earlier version, or cannot reach the database.
 #[utoipa::path(
     put, path = "/admin/recordings/{slot}", tag = "plugins", security(("admin" = [])),
     params(("slot" = String, Path, description = "The slot's name.")),
     request_body = Begin,
     responses(
         (status = 200, body = RecordingItem),
-        (status = 404, description = "`NOT_FOUND`: nothing serves in such a slot."),
-        (status = 409, description = "`RECORDING`: the slot is being recorded."),
+        (status = 404, description = "`NOT_FOUND`: the slot has no active component."),
+        (status = 409, description = "`RECORDING`: the slot is already being recorded."),
     ),
 )]
 pub async fn begin_recording(
@@ -169,13 +171,13 @@ pub async fn begin_recording(
     if !(1..=MOST_SECONDS).contains(&begin.seconds) {
         return Err(ApiError::invalid_request(
             "seconds",
-            format!("A slot is recorded for 1 to {MOST_SECONDS} seconds."),
+            format!("A recording lasts 1 to {MOST_SECONDS} seconds."),
         ));
     }
     if !(1..=MOST_BYTES).contains(&begin.most_bytes) {
         return Err(ApiError::invalid_request(
             "most_bytes",
-            format!("At most 1 to {MOST_BYTES} bytes are kept."),
+            format!("A recording has at most 1 to {MOST_BYTES} bytes."),
         ));
     }
     match app.plugins.serving_in(&slot) {
@@ -183,10 +185,10 @@ pub async fn begin_recording(
         Some(Plugin::Tool(_) | Plugin::Filter(_)) => {
             return Err(ApiError::invalid_request(
                 "slot",
-                "Exchanges with upstreams are recorded, which only adapters have.",
+                "Only adapters have exchanges with upstreams to record.",
             ));
         }
-        None => return Err(nothing(format!("Nothing serves in a slot {slot}."))),
+        None => return Err(nothing(format!("The slot {slot} has no active component."))),
     }
     let now = app.clock.now();
     let recording = Recording {
@@ -202,7 +204,7 @@ pub async fn begin_recording(
     if !store(&app).begin(&recording).await.map_err(failed)? {
         return Err(ApiError::new(
             ErrorCode::Recording,
-            "The slot is being recorded: stop that first.",
+            "The slot is already being recorded: stop that recording first.",
         ));
     }
     note(&app, &actor, "recording.started", &recording.slot);
@@ -217,13 +219,13 @@ pub async fn begin_recording(
     }
 }
 
-/// `POST /admin/recordings/{slot}/stop`: ends it now.
+/// `POST /admin/recordings/{slot}/stop`: ends the recording.
 #[utoipa::path(
     post, path = "/admin/recordings/{slot}/stop", tag = "plugins", security(("admin" = [])),
     params(("slot" = String, Path, description = "The slot's name.")),
     responses(
         (status = 200, body = RecordingItem),
-        (status = 404, description = "`NOT_FOUND`: the slot was not recorded, or that is forgotten."),
+        (status = 404, description = "`NOT_FOUND`: the slot has no recording."),
     ),
 )]
 pub async fn stop_recording(
@@ -238,13 +240,13 @@ pub async fn stop_recording(
     find(&app, &slot).await.map(Json)
 }
 
-/// `DELETE /admin/recordings/{slot}`: forgets it, and all that was recorded.
+/// `DELETE /admin/recordings/{slot}`: deletes the recording with its exchanges.
 #[utoipa::path(
     delete, path = "/admin/recordings/{slot}", tag = "plugins", security(("admin" = [])),
     params(("slot" = String, Path, description = "The slot's name.")),
     responses(
-        (status = 204, description = "It is forgotten."),
-        (status = 404, description = "`NOT_FOUND`: the slot was not recorded, or that is forgotten."),
+        (status = 204, description = "The recording is deleted."),
+        (status = 404, description = "`NOT_FOUND`: the slot has no recording."),
     ),
 )]
 pub async fn forget_recording(
@@ -259,16 +261,16 @@ pub async fn forget_recording(
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// `GET /admin/recordings/{slot}/exchanges`: what was recorded, in parts.
+/// `GET /admin/recordings/{slot}/exchanges`: returns the exchanges, by page.
 #[utoipa::path(
     get, path = "/admin/recordings/{slot}/exchanges", tag = "plugins", security(("admin" = [])),
     params(
         ("slot" = String, Path, description = "The slot's name."),
-        ("after" = Option<String>, Query, description = "The `next` of the part before.", nullable = false),
+        ("after" = Option<String>, Query, description = "The `next` of the previous page.", nullable = false),
     ),
     responses(
         (status = 200, body = ExchangeList),
-        (status = 404, description = "`NOT_FOUND`: the slot was not recorded, or that is forgotten."),
+        (status = 404, description = "`NOT_FOUND`: the slot has no recording."),
     ),
 )]
 pub async fn list_exchanges(
@@ -335,7 +337,7 @@ async fn item(app: &App, recording: &Recording) -> Result<RecordingItem, ApiErro
     })
 }
 
-/// How many live nodes have not said that they record.
+/// The number of live nodes that have not confirmed the recording.
 async fn nodes_missing(app: &App, recording: &Recording) -> sqlx::Result<u64> {
     let live = app.ledger.live_runs().await?;
     let recording = store(app)
@@ -352,9 +354,7 @@ fn note(app: &App, actor: &Actor, kind: &'static str, slot: &str) {
 }
 
 fn unknown(slot: &str) -> ApiError {
-    nothing(format!(
-        "The slot {slot} was not recorded, or that is forgotten."
-    ))
+    nothing(format!("The slot {slot} has no recording."))
 }
 
 fn nothing(message: String) -> ApiError {

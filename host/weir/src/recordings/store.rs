@@ -1,4 +1,4 @@
-//! What is to be recorded, and what was: rows of `recordings` and `recorded_exchanges`.
+//! Recordings in the database: the tables `recordings` and `recorded_exchanges`.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -9,63 +9,63 @@ use weir_storage::sealing::{KeyRing, Purpose};
 use weir_storage::{Database, ids};
 
 use super::RecordingTerms;
-use super::exchange::RecordedExchange;
+use weir_upstream::recorded::RecordedExchange;
 
-/// How long what was recorded is kept once the recording has ended.
+/// The lifetime of recorded exchanges after the end of the recording.
 pub const KEPT_FOR: Duration = Duration::from_secs(7 * 24 * 3_600);
 
-/// A recording with less room than this is full.
+/// A recording with less remaining space than this counts as full.
 const FULL_BELOW_BYTES: i64 = 4 << 10;
 
-/// Exchanges that are read at once: each has a MiB and a half at most.
+/// The maximum exchanges of a page: each has a MiB and a half at most.
 pub const PAGE: i64 = 8;
 
-/// Where recordings are kept.
+/// The store of recordings.
 pub struct RecordingStore {
     database: Database,
     keys: KeyRing,
 }
 
-/// A recording, under way or over.
+/// A recording, running or ended.
 #[derive(Debug, Clone)]
 pub struct Recording {
     /// The slot.
     pub slot: String,
-    /// From when.
+    /// The start.
     pub begun_at: Millis,
-    /// Until when, at most.
+    /// The latest end.
     pub until_at: Millis,
-    /// Of all exchanges, in parts of ten thousand.
+    /// The share of exchanges, in parts of ten thousand.
     pub share: u16,
-    /// Bytes that may be kept.
+    /// The maximum bytes.
     pub most_bytes: i64,
-    /// Bytes that are.
+    /// The bytes so far.
     pub kept_bytes: i64,
-    /// How many exchanges that is.
+    /// The exchanges so far.
     pub exchanges: i64,
-    /// Who asked for it.
+    /// The operator who started the recording.
     pub actor: String,
 }
 
-/// An exchange as it is kept.
+/// A stored exchange.
 pub struct KeptExchange {
-    /// Its id; later ones are greater.
+    /// The id, which increases with time.
     pub id: String,
-    /// When it ended.
+    /// The time of its end.
     pub at: Millis,
-    /// What it was; none where the key is gone that it was sealed under.
+    /// The exchange; `None` if its sealing key is gone.
     pub exchange: Option<RecordedExchange>,
 }
 
 const COLUMNS: &str = "slot, begun_at, until_at, share, most_bytes, kept_bytes, exchanges, actor";
 
 impl RecordingStore {
-    /// In this database, sealed under these keys.
+    /// Returns the store in this database, encrypted with these keys.
     pub fn new(database: Database, keys: KeyRing) -> Self {
         Self { database, keys }
     }
 
-    /// What is wanted of each slot at this moment.
+    /// Returns the terms of all running recordings.
     pub async fn wanted(&self, now: Millis) -> sqlx::Result<BTreeMap<String, RecordingTerms>> {
         let rows = sqlx::query(
             "SELECT slot, begun_at, share, until_at FROM recordings WHERE until_at > $1 AND kept_bytes < most_bytes",
@@ -85,7 +85,7 @@ impl RecordingStore {
         wanted.collect()
     }
 
-    /// Begins one, in the place of the slot's last one, which is forgotten. `false` while that is under way.
+    /// Starts a recording, and deletes the slot's previous one. Returns `false` while the previous one is running.
     pub async fn begin(&self, recording: &Recording) -> sqlx::Result<bool> {
         let mut transaction = self.database.begin().await?;
         let begun = sqlx::query(
@@ -118,7 +118,7 @@ impl RecordingStore {
         Ok(true)
     }
 
-    /// Notes that a run of a node records a slot from now on.
+    /// Records that a node's run has confirmed the recording.
     pub async fn note_node(&self, slot: &str, boot_id: &str, begun_at: Millis) -> sqlx::Result<()> {
         sqlx::query(
             "INSERT INTO recording_nodes (slot, boot_id, begun_at) VALUES ($1, $2, $3) \
@@ -132,7 +132,7 @@ impl RecordingStore {
         .map(drop)
     }
 
-    /// The runs of nodes that have taken up a recording.
+    /// Returns the node runs that have confirmed a recording.
     pub async fn nodes(&self, slot: &str, begun_at: Millis) -> sqlx::Result<Vec<String>> {
         sqlx::query_scalar("SELECT boot_id FROM recording_nodes WHERE slot = $1 AND begun_at = $2")
             .bind(slot)
@@ -141,7 +141,7 @@ impl RecordingStore {
             .await
     }
 
-    /// Ends one now. `false` if none is under way.
+    /// Ends a recording. Returns `false` if none is running.
     pub async fn end(&self, slot: &str, now: Millis) -> sqlx::Result<bool> {
         let ended =
             sqlx::query("UPDATE recordings SET until_at = $2 WHERE slot = $1 AND until_at > $2")
@@ -152,7 +152,7 @@ impl RecordingStore {
         Ok(ended.rows_affected() > 0)
     }
 
-    /// Forgets one, and all that was recorded. `false` if there is none.
+    /// Deletes a recording with its exchanges. Returns `false` if there is none.
     pub async fn forget(&self, slot: &str) -> sqlx::Result<bool> {
         let mut transaction = self.database.begin().await?;
         let mut forgotten = 0;
@@ -169,7 +169,7 @@ impl RecordingStore {
         Ok(forgotten > 0)
     }
 
-    /// Forgets what has ended long ago.
+    /// Deletes expired recordings.
     pub async fn prune(&self, now: Millis) -> sqlx::Result<()> {
         let before = Millis(now.0 - KEPT_FOR.as_millis() as i64);
         let old: Vec<String> =
@@ -183,8 +183,8 @@ impl RecordingStore {
         Ok(())
     }
 
-    /// Keeps an exchange, as JSON, if the recording is under way and has room for it. Returns whether it was kept. One that does
-    /// not fit is skipped: the recording goes on for smaller ones, until hardly any room is left.
+    /// Stores an exchange, as JSON, if the recording is running and has space. Returns whether the exchange was stored.
+    /// An exchange without space is skipped: the recording continues with smaller ones until it is full.
     pub async fn keep(&self, slot: &str, content: &[u8], now: Millis) -> sqlx::Result<bool> {
         let id = ids::recorded_exchange_id();
         let sealed = self.keys.seal(
@@ -230,13 +230,13 @@ impl RecordingStore {
         Ok(true)
     }
 
-    /// The recording of a slot.
+    /// Returns the recording of a slot.
     pub async fn find(&self, slot: &str) -> sqlx::Result<Option<Recording>> {
         let found = self.list(Some(slot)).await?;
         Ok(found.into_iter().next())
     }
 
-    /// All of them, or that of a slot.
+    /// Returns all recordings, or that of a slot.
     pub async fn list(&self, slot: Option<&str>) -> sqlx::Result<Vec<Recording>> {
         let text = format!(
             "SELECT {COLUMNS} FROM recordings WHERE CAST($1 AS TEXT) IS NULL OR slot = $1 ORDER BY slot"
@@ -261,7 +261,7 @@ impl RecordingStore {
         read.collect()
     }
 
-    /// Some exchanges of a slot behind the one of this id, in order.
+    /// Returns a page of a slot's exchanges after this id, in order.
     pub async fn exchanges(&self, slot: &str, after: &str) -> sqlx::Result<Vec<KeptExchange>> {
         let rows = sqlx::query(
             "SELECT id, at, content FROM recorded_exchanges WHERE slot = $1 AND id > $2 ORDER BY id LIMIT $3",

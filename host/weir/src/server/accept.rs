@@ -1,8 +1,8 @@
-//! The accept loop of a listener: who gets a connection, and what is spoken on it.
+//! The accept loop of a listener: connection limits and protocol detection.
 //!
-//! Our own loop rather than `axum::serve`, which sets no bounds at all. TCP_NODELAY is set on every socket: a streamed token must
-//! not wait for the one before it to be acknowledged. HTTP/2 is told from HTTP/1.1 by what ALPN agreed on, or by the first
-//! bytes, which are read once for a connection; nothing is put between its socket and HTTP/1.1 for it.
+//! Our own loop, because `axum::serve` sets no limits. Every socket has TCP_NODELAY: a streamed token must not wait for
+//! the acknowledgement of the token before it. ALPN, or else the first bytes of a connection, decide between HTTP/2 and
+//! HTTP/1.1. HTTP/1.1 then reads the socket directly, without a layer between.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -30,23 +30,22 @@ use super::write_window::WriteWindow;
 use super::{http1, tls, too_many};
 use crate::app::App;
 
-/// Connections that are told at once that they are too many. More are closed without a word.
+/// Connections that get an error response because of too many connections. weir closes further ones without a response.
 const REFUSALS_AT_ONCE: usize = 64;
 
-/// Bytes that the kernel keeps of what a client makes no room for, instead of megabytes: beyond that, it shows how much the
-/// client takes.
+/// Unsent bytes that the kernel buffers, instead of megabytes, so that the gateway sees how fast a client reads.
 const UNSENT_BYTES: u32 = 64 << 10;
 
-/// What stands before HTTP on a listener.
+/// The protocols before HTTP on a listener.
 #[derive(Clone, Default)]
 pub(super) struct Front {
-    /// TLS, if it is spoken.
+    /// TLS, if configured.
     pub tls: Option<TlsAcceptor>,
-    /// The proxies that begin each connection with the PROXY protocol.
+    /// Proxies that begin each connection with the PROXY protocol.
     pub proxies: Vec<IpNet>,
 }
 
-/// What all connections of a listener have in common.
+/// The shared state of a listener's connections.
 struct Door {
     front: Front,
     routes: Router,
@@ -58,7 +57,7 @@ struct Door {
 
 type Socket = WriteWindow<TcpStream>;
 
-/// Accepts connections for ever, so many at once.
+/// Accepts connections for ever, up to the limit.
 pub(super) async fn accept(
     app: &App,
     listener: TcpListener,
@@ -96,8 +95,8 @@ pub(super) async fn accept(
         let (stream, peer) = match listener.accept().await {
             Ok((stream, peer)) => (stream, peer.ip().to_canonical()),
             Err(error) => {
-                // Out of file descriptors, most likely: accepting again at once would spin.
-                tracing::warn!(%error, "accepting a connection");
+                // The process is most likely out of file descriptors: an immediate retry would spin.
+                tracing::warn!(%error, "cannot accept a connection");
                 tokio::time::sleep(Duration::from_secs(1)).await;
                 continue;
             }
@@ -105,7 +104,7 @@ pub(super) async fn accept(
         let Ok(socket) = prepare(stream, limits.client_write_timeout()) else {
             continue;
         };
-        // Only now: while nobody waits, nobody has to make way.
+        // Acquired only now, because an idle connection makes way only for a waiting client.
         let place = places.take(&connections).await;
         let is_unnamed = door.front.proxies.iter().any(|net| net.contains(&peer));
         let entry = match is_unnamed {
@@ -113,7 +112,7 @@ pub(super) async fn accept(
             false => connections.enter(peer),
         };
         let Some(entry) = entry else {
-            // Not in a place: what is refused must not take one from others.
+            // The rejection takes no slot from other connections.
             drop(place);
             door.refuse(socket, connections.unlisted());
             continue;
@@ -194,8 +193,8 @@ impl Door {
         Box::pin(served).await;
     }
 
-    /// Tells a client that it has too many connections, in a task of its own. Where TLS is to come first, there is nobody to
-    /// tell.
+    /// Rejects a connection of a client with too many, in a task of its own. With TLS, weir closes it without a
+    /// response.
     fn refuse(&self, socket: Socket, line: Arc<Line>) {
         if self.front.tls.is_some() {
             return;
@@ -208,12 +207,12 @@ impl Door {
 }
 
 async fn refuse(mut gate: Gate<Socket>, permit: OwnedSemaphorePermit) {
-    // A client that does not hear it has gone.
+    // The client may have closed the connection already.
     let _ = gate.shutdown().await;
     drop(permit);
 }
 
-/// What comes of the beginning of a connection; `None` if it takes too long, or others need its place.
+/// Waits for the beginning of a connection; `None` after a timeout or an eviction.
 async fn in_time<T>(
     beginning: impl Future<Output = T>,
     until: Instant,
@@ -229,7 +228,7 @@ async fn in_time<T>(
     }
 }
 
-/// Reads the header of the PROXY protocol: who the client is, if the proxy does not speak for itself.
+/// Reads the header of the PROXY protocol with the client's address, unless the proxy connects for itself.
 async fn named(socket: &mut Socket, read: &mut BytesMut) -> std::io::Result<Option<IpAddr>> {
     loop {
         match ProxyHeader::read(read) {
@@ -240,14 +239,14 @@ async fn named(socket: &mut Socket, read: &mut BytesMut) -> std::io::Result<Opti
             Ok(None) => receive(socket, read).await?,
             Err(_) => {
                 return Err(std::io::Error::other(
-                    "a proxy of `proxy_protocol` does not begin with that protocol's header",
+                    "a proxy in `proxy_protocol` sends no PROXY protocol header",
                 ));
             }
         }
     }
 }
 
-/// Reads until it is clear which version of HTTP is spoken.
+/// Reads until the version of HTTP is clear.
 async fn sniff(socket: &mut Socket, read: &mut BytesMut) -> std::io::Result<()> {
     while read.len() < PREFACE.len() && PREFACE.starts_with(read) {
         receive(socket, read).await?;

@@ -1,12 +1,12 @@
-//! The admin socket: the way on which commands of this machine reach a running gateway.
+//! The admin socket, through which commands on this machine contact a running gateway.
 //!
-//! A Unix socket in the data folder, of mode 0600: whoever may open it operates the gateway, as an administrator does,
-//! without a key or a token. The kernel says who is at the other end, and what they change is recorded as theirs. It is
-//! there unless `admin_socket = false`.
+//! A Unix socket in the data folder, of mode 0600: a process that may open it operates the gateway as an administrator,
+//! without a key or a token. The kernel reports the peer's user, and the audit log records changes with that user. The
+//! socket exists unless `admin_socket = false`.
 //!
-//! **Invariant:** there is no moment at which another user could connect: the socket listens only once its mode is set.
-//! **Invariant:** it belongs to one gateway, which holds the lock beside it. What a gateway that crashed leaves behind is
-//! replaced.
+//! **Invariant:** another user can never connect: the socket listens only once its mode is set.
+//! **Invariant:** the socket belongs to one gateway, which holds the lock beside it. A new gateway replaces the socket
+//! of a crashed one.
 
 use std::fs::{self, Permissions};
 use std::io::ErrorKind;
@@ -29,15 +29,15 @@ use tower_service::Service;
 use weir_storage::file_lock::FileLock;
 
 use super::closing::Closing;
-use crate::admin::LocalPeer;
+use crate::identity::admin::LocalPeer;
 
-/// Connections at once; more wait in the kernel's queue, which has as many places.
+/// Concurrent connections; more wait in the kernel's queue, which has as many places.
 const CONNECTIONS: u16 = 64;
 
-/// How long the head of a request may take: its sender is on this machine.
+/// Time limit of a request's head: the client is on this machine.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The bound socket. Dropped, it is gone.
+/// The bound socket. Dropping it removes the file.
 pub struct AdminSocket {
     listener: UnixListener,
     path: PathBuf,
@@ -45,11 +45,11 @@ pub struct AdminSocket {
 }
 
 impl AdminSocket {
-    /// Binds the socket at this path, in place of one that nobody has any more.
+    /// Binds the socket at this path, and replaces a socket without an owner.
     pub fn bind(path: &Path) -> anyhow::Result<Self> {
         let Some(lock) = FileLock::try_exclusive(&path.with_extension("lock"))? else {
             bail!(
-                "another weir has the admin socket {}; stop it, or give this one its own `data_dir`, or set \
+                "another gateway uses the admin socket {}; stop it, or give this gateway its own `data_dir`, or set \
                  `admin_socket = false`",
                 path.display()
             );
@@ -77,7 +77,7 @@ impl AdminSocket {
             let (uid, stream) = match peer {
                 Ok(peer) => peer,
                 Err(error) => {
-                    tracing::warn!(%error, "accepting a connection at the admin socket");
+                    tracing::warn!(%error, "cannot accept a connection at the admin socket");
                     tokio::time::sleep(Duration::from_millis(50)).await;
                     continue;
                 }
@@ -111,16 +111,19 @@ impl AdminSocket {
 impl Drop for AdminSocket {
     fn drop(&mut self) {
         if let Err(error) = fs::remove_file(&self.path) {
-            tracing::warn!(%error, "removing the admin socket");
+            tracing::warn!(%error, "cannot remove the admin socket");
         }
     }
 }
 
-/// The lock is ours: nobody has a socket that is there.
+/// This gateway holds the lock, so an existing socket has no owner.
 fn remove_stale(path: &Path) -> anyhow::Result<()> {
     let removed = match fs::symlink_metadata(path) {
         Ok(found) if found.file_type().is_socket() => fs::remove_file(path),
-        Ok(_) => bail!("{} is there, and no socket; move it away", path.display()),
+        Ok(_) => bail!(
+            "{} exists and is not a socket; move it away",
+            path.display()
+        ),
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
         Err(error) => Err(error),
     };

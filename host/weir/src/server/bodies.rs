@@ -1,5 +1,5 @@
-//! Requests' and answers' bodies, as a connection needs to know of them: what a handler has left unread of the one, and when the
-//! other is over.
+//! Bodies of requests and responses, as a connection tracks them: the unread rest of a request's body, and the end of a
+//! response.
 
 use std::pin::Pin;
 use std::sync::{Arc, PoisonError};
@@ -14,18 +14,17 @@ use hyper::body::Incoming;
 use super::connections::Line;
 use super::places::Extra;
 
-/// A body of a request that was refused unread, up to so many bytes, is read if it comes within this time: then its connection can
-/// be used again.
+/// Time and bytes to read the body of a request that was rejected unread: the connection can then be used again.
 const QUICK: Duration = Duration::from_millis(50);
 const QUICK_BYTES: usize = 64 << 10;
 
-/// The body of a request. What is left of it when it is dropped goes back to its connection.
+/// The body of a request. Dropping it returns its unread rest to the connection.
 pub(super) struct RequestBody {
     body: Option<Incoming>,
     line: Arc<Line>,
 }
 
-/// The body of an answer: when it is dropped, the request is answered.
+/// The body of a response: dropping it marks the request as answered.
 pub(super) struct AnswerBody<B> {
     body: B,
     line: Arc<Line>,
@@ -51,7 +50,8 @@ impl<B> AnswerBody<B> {
     }
 }
 
-/// Whether a request was read to its end, by its handler or now. Who waits to be told to send it is not.
+/// Returns whether a request was read to its end, by its handler or now. A client that waits for `100 Continue` has not
+/// sent its body.
 pub(super) async fn is_read(line: &Line, expects_word: bool) -> bool {
     let unread = line
         .unread
@@ -89,7 +89,7 @@ impl Body for RequestBody {
         };
         let frame = std::task::ready!(Pin::new(body).poll_frame(context));
         if !matches!(frame, Some(Ok(_))) {
-            // Over, or broken: either way there is no more.
+            // The body is complete or broken: no more data follows.
             this.body = None;
         }
         Poll::Ready(frame)

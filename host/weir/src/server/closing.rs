@@ -1,4 +1,4 @@
-//! The end of all connections: each is told of it, and waited for.
+//! The shutdown of all connections: it notifies each connection, and waits for it.
 
 use std::future::{Future, poll_fn};
 use std::pin::pin;
@@ -18,13 +18,13 @@ pub(super) struct Closing {
 }
 
 impl Closing {
-    /// Has a task of its own serve a connection.
+    /// Spawns a task that serves a connection.
     pub(super) fn spawn(&self, connection: impl Future<Output = ()> + Send + 'static) {
         self.connections.spawn(connection);
     }
 
-    /// Completes when connections are to end after the requests that are under way on them. To be awaited by one task: it is
-    /// looked at whenever that is woken, which must not cost two locks each time.
+    /// Completes when connections must end after their current requests. Only one task may await it: each wake-up polls
+    /// it, and must not take two locks.
     pub(super) async fn due(&self) {
         let mut told = pin!(self.told.cancelled());
         let mut will_wake = false;
@@ -38,7 +38,7 @@ impl Closing {
         .await;
     }
 
-    /// Has them end, and waits until they have.
+    /// Ends all connections, and waits for their end.
     pub(super) async fn finish(&self) {
         self.is_due.store(true, Ordering::Release);
         self.told.cancel();

@@ -1,10 +1,10 @@
 //! The connections of a listener, and each address's share of them.
 //!
-//! Who has its share, or finds none left, takes the place of a connection that nothing is under way on: of its own address, or of
-//! any. So connections that say nothing keep nobody out, however many there are. Of HTTP/2, where one connection has many
-//! requests under way, each beyond the first counts as a connection does.
+//! A client beyond its share, or without a free slot, replaces an idle connection: of its own address, or of any
+//! address. Silent connections therefore lock no other client out, in any number. On HTTP/2 connections, each
+//! concurrent request after the first counts as a connection.
 //!
-//! **Invariant:** a request that has arrived is never given up for another connection.
+//! **Invariant:** a connection with a request that has arrived never makes way for another one.
 
 use std::collections::HashMap;
 use std::future::poll_fn;
@@ -21,17 +21,17 @@ use tokio::time::Instant;
 
 use crate::identity::client_address::ClientAddress;
 
-/// How long a client that has just connected has for its first bytes before it counts as silent.
+/// Time that a new client has for its first bytes before it counts as silent.
 const GRACE: Duration = Duration::from_secs(1);
 
-/// How long a client that has just connected is left alone, whoever else wants a place: its request may be on its way.
+/// Time for which a new connection is protected from eviction: its request may be on the way.
 const ARRIVAL: Duration = Duration::from_millis(250);
 
-/// Requests that a client may give up on one connection beside as many that it hears the answers of: each has been begun, and
-/// costs next to nothing to give up.
+/// Requests that a client may cancel on one connection in excess of those whose responses it has received: a cancelled
+/// request costs the gateway work, and its sender almost nothing.
 const MOST_GIVEN_UP: u32 = 100;
 
-/// The time at which a connection is idle on which something is under way.
+/// The idle time of a connection with a request in progress.
 const BUSY: u64 = u64::MAX;
 
 /// The connections of a listener.
@@ -40,47 +40,47 @@ pub(super) struct Connections {
     trusted_proxies: Vec<IpNet>,
     max_age: Duration,
     started: Instant,
-    /// By address; those of trusted proxies, which have many clients, under none.
+    /// Connections by address; those of trusted proxies, which have many clients, under `None`.
     lines: Mutex<HashMap<Option<ClientAddress>, OfAddress>>,
 }
 
-/// What an address has.
+/// The connections of an address.
 #[derive(Default)]
 struct OfAddress {
     lines: Vec<Arc<Line>>,
-    /// Requests under way beside those that its connections count for.
+    /// Concurrent requests beyond the first on each connection.
     streams: usize,
 }
 
-/// The part of its address's share that one of several requests on a connection takes. Given back when dropped.
+/// The share that a concurrent request on a connection takes from its address. Dropping it returns the share.
 pub(super) struct StreamShare {
     connections: Arc<Connections>,
     address: Option<ClientAddress>,
 }
 
-/// A connection's entry, which ends with it.
+/// A connection's entry; dropping it removes the entry.
 pub(super) struct Entry {
     connections: Arc<Connections>,
     address: Option<ClientAddress>,
     line: Arc<Line>,
 }
 
-/// What is known of one connection.
+/// The state of one connection.
 pub(super) struct Line {
-    /// From when on it takes no further request.
+    /// The time from which the connection takes no further request.
     pub expires_at: Instant,
-    /// The body of the request under way, if its handler has left some of it unread.
+    /// The current request's body, if its handler has left some of it unread.
     pub unread: Mutex<Option<Incoming>>,
-    /// Requests that have arrived and are not answered.
+    /// Requests without a response yet.
     under_way: AtomicU32,
-    /// Whether any was answered.
+    /// Whether the connection has answered a request.
     has_served: AtomicBool,
     /// Milliseconds of the listener's life, or [`BUSY`].
     idle_since: AtomicU64,
     is_evicted: AtomicBool,
     waker: AtomicWaker,
     started: Instant,
-    /// Requests that the client gave up, less those that it heard the answers of.
+    /// Requests that the client cancelled, minus those whose responses it has received.
     given_up: AtomicU32,
 }
 
@@ -95,12 +95,12 @@ impl Connections {
         }
     }
 
-    /// Enters a connection. `None` if its address has its share already, with a request under way on each.
+    /// Enters a connection. `None` if its address has its complete share, with a request in progress on each.
     pub(super) fn enter(self: &Arc<Self>, peer: IpAddr) -> Option<Entry> {
         self.enter_as(self.address_of(peer))
     }
 
-    /// Enters a connection whose proxy is yet to say whose it is.
+    /// Enters a connection before its proxy names the client.
     pub(super) fn enter_unnamed(self: &Arc<Self>) -> Option<Entry> {
         self.enter_as(None)
     }
@@ -114,14 +114,14 @@ impl Connections {
         })
     }
 
-    /// What a peer's connections count by; none for a trusted proxy.
+    /// Returns the address under which a peer's connections count; `None` for a trusted proxy.
     fn address_of(&self, peer: IpAddr) -> Option<ClientAddress> {
         let ip = peer.to_canonical();
         let is_proxy = self.trusted_proxies.iter().any(|net| net.contains(&ip));
         (!is_proxy).then(|| ClientAddress::new(ip))
     }
 
-    /// Whether the address has room for it, if need be in place of one that is idle.
+    /// Returns whether the address has room for the connection, if necessary after the eviction of an idle one.
     fn list(&self, address: Option<ClientAddress>, line: &Arc<Line>) -> bool {
         let mut all = self.lock();
         let of_address = all.entry(address).or_default();
@@ -151,13 +151,13 @@ impl Connections {
         }
     }
 
-    /// What a connection is known by that is not entered.
+    /// Returns the state of a connection outside the table.
     pub(super) fn unlisted(&self) -> Arc<Line> {
         Arc::new(Line::new(self.started, self.max_age))
     }
 
-    /// Has the connection end that is idle for longest, if any is idle, unless another one is about to. Whether one makes way,
-    /// now or, where all that are idle have only just connected, as soon as their requests should be here.
+    /// Evicts the connection that is idle for longest, unless one is already closing. Returns whether a connection
+    /// makes way: now or, if all idle ones are new, as soon as their requests should have arrived.
     pub(super) fn evict_one(&self) -> bool {
         let all = self.lock();
         let mut lines = all.values().flat_map(|of_address| &of_address.lines);
@@ -182,7 +182,7 @@ impl Connections {
     }
 }
 
-/// The first to go: who has never been of use, then who has been idle for longest, and last who has only just connected.
+/// Returns the first to evict: connections that never served a request, then the longest idle ones, and new ones last.
 fn longest_idle(lines: &[Arc<Line>]) -> Option<usize> {
     let now = Instant::now();
     let idle = lines.iter().enumerate().filter(|(_, line)| line.is_idle());
@@ -201,14 +201,14 @@ impl Entry {
         &self.line
     }
 
-    /// Counts it for the client that its proxy names, from now on. `false` if that one has its share already.
+    /// Counts the connection for the client that its proxy names. `false` if that client has its complete share.
     pub(super) fn name(&mut self, client: IpAddr) -> bool {
         self.connections.unlist(self.address, &self.line);
         self.address = self.connections.address_of(client);
         self.connections.list(self.address, &self.line)
     }
 
-    /// What one of several requests on it takes, unless the address has its share already.
+    /// Takes the share of a concurrent request; `None` if the address has its complete share.
     pub(super) fn take_stream(&self) -> Option<StreamShare> {
         let connections = &self.connections;
         let mut all = connections.lock();
@@ -253,21 +253,22 @@ impl Line {
         }
     }
 
-    /// Requests have arrived. Returns how many were under way before.
+    /// Adds requests that arrived. Returns the number of requests in progress before.
     pub(super) fn begin(&self, requests: u32) -> u32 {
         let before = self.under_way.fetch_add(requests, Ordering::Relaxed);
         self.idle_since.store(BUSY, Ordering::Relaxed);
         before
     }
 
-    /// One of them is answered, as far as its answer's body is concerned. Whether it was the last one.
+    /// Removes a request whose response body is complete. Returns whether it was the last one.
     pub(super) fn end(&self) -> bool {
         let before = self.under_way.fetch_sub(1, Ordering::Relaxed);
         self.has_served.store(true, Ordering::Relaxed);
         before == 1
     }
 
-    /// Whether a client gives up more than it may, now that it has given up a request or has heard its answer.
+    /// Counts a cancelled request, or one whose response the client has received. Returns whether the client cancels
+    /// too many.
     pub(super) fn note_end(&self, is_heard: bool) -> bool {
         let count = &self.given_up;
         if is_heard {
@@ -279,29 +280,29 @@ impl Line {
         count.fetch_add(1, Ordering::Relaxed) >= MOST_GIVEN_UP
     }
 
-    /// Whether all are.
+    /// Returns whether all requests are answered.
     pub(super) fn is_answered(&self) -> bool {
         self.under_way.load(Ordering::Relaxed) == 0
     }
 
-    /// All answers have gone out.
+    /// Marks all responses as flushed.
     pub(super) fn rest(&self) {
         let now = millis(self.started, Instant::now());
         self.idle_since.store(now, Ordering::Relaxed);
     }
 
-    /// Whether it has ever answered a request.
+    /// Returns whether the connection has answered a request.
     pub(super) fn has_served(&self) -> bool {
         self.has_served.load(Ordering::Relaxed)
     }
 
-    /// Whether it is to end for another one; wakes this task when it is.
+    /// Returns whether the connection is evicted; wakes this task at the eviction.
     pub(super) fn is_evicted(&self, waker: &Waker) -> bool {
         self.waker.register(waker);
         self.is_evicted.load(Ordering::Acquire)
     }
 
-    /// Completes when it is to end for another one.
+    /// Completes when the connection is evicted.
     pub(super) async fn evicted(&self) {
         poll_fn(|context| match self.is_evicted(context.waker()) {
             true => Poll::Ready(()),
@@ -310,7 +311,7 @@ impl Line {
         .await;
     }
 
-    /// The time from which on nothing was under way on it, unless something is.
+    /// Returns the time from which the connection is idle; `None` while a request is in progress.
     pub(super) fn idle_since(&self) -> Option<Instant> {
         match self.idle_since.load(Ordering::Relaxed) {
             BUSY => None,
@@ -318,13 +319,13 @@ impl Line {
         }
     }
 
-    /// Has it end once nothing is under way on it.
+    /// Evicts the connection: it ends once no request is in progress.
     pub(super) fn evict(&self) {
         self.is_evicted.store(true, Ordering::Release);
         self.waker.wake();
     }
 
-    /// Whether it ends after the request under way on it.
+    /// Returns whether the connection ends after its current request.
     pub(super) fn makes_way(&self) -> bool {
         self.is_evicted.load(Ordering::Relaxed)
     }
@@ -334,7 +335,7 @@ impl Line {
         !is_evicted && self.idle_since.load(Ordering::Relaxed) != BUSY
     }
 
-    /// Whether it is evicted and has nothing to finish first.
+    /// Returns whether the connection is evicted and idle.
     fn is_leaving(&self) -> bool {
         let is_evicted = self.is_evicted.load(Ordering::Relaxed);
         is_evicted && self.idle_since.load(Ordering::Relaxed) != BUSY
@@ -350,7 +351,7 @@ impl Line {
         )
     }
 
-    /// Whether it has connected within this time, and nothing has come of it.
+    /// Returns whether the connection is newer than this age and has not served a request.
     fn is_newer_than(&self, age: Duration, now: Instant) -> bool {
         let idle_since = self.idle_since.load(Ordering::Relaxed);
         let idle_ms = millis(self.started, now).saturating_sub(idle_since);
@@ -384,16 +385,16 @@ mod tests {
         let (first, second) = (enter("::ffff:192.0.2.1"), enter("192.0.2.1"));
         let (first, second) = (first.expect("a place"), second.expect("a place"));
         first.line.begin(1);
-        // In place of the one that is idle.
+        // The new connection replaces the idle one.
         let third = enter("192.0.2.1").expect("a place");
         assert!(is_evicted(&second) && !is_evicted(&first));
         third.line.begin(1);
         assert!(enter("192.0.2.1").is_none());
         assert!(enter("192.0.2.2").is_some());
-        // Of one that has ended, another one takes the place.
+        // The new connection takes the slot of the closed one.
         drop(third);
         assert!(enter("192.0.2.1").is_some());
-        // One network of IPv6 is one client.
+        // An IPv6 network counts as one client.
         let rows: Vec<_> = (1..=2).map(|n| enter(&format!("2001:db8::{n}"))).collect();
         for entry in rows.iter().flatten() {
             entry.line.begin(1);
@@ -458,14 +459,14 @@ mod tests {
         connections.evict_one();
         connections.evict_one();
         assert!(is_evicted(&silent) && !is_evicted(&served));
-        // One at a time.
+        // Only one connection makes way at a time.
         drop(silent);
-        // Who has just come is not silent yet.
+        // A new connection is not silent yet.
         let new = connections.enter(ip("192.0.2.4")).expect("a place");
         connections.evict_one();
         assert!(is_evicted(&served) && !is_evicted(&new));
         drop(served);
-        // Its request may be on its way.
+        // The request of a new connection may be on the way.
         assert!(connections.evict_one() && !is_evicted(&new));
         new.line.idle_since.store(0, Ordering::Relaxed);
         assert!(connections.evict_one() && is_evicted(&new));

@@ -7,13 +7,13 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use super::places::LAST_PLACES;
 use super::settings::ConnectionLimits;
 
-/// What else has one: the database's files or connections, the log, listeners, compilers.
+/// Descriptors for other purposes: the database's files or connections, the log, listeners, compilers.
 const OTHERS: u64 = 256;
 
-/// The fewest connections that a gateway is of use with.
+/// The minimum of connections for a useful gateway.
 const FEWEST: u64 = 16;
 
-/// Lets the process open as many files as so many listeners' connections and these calls to upstreams need, or else lowers the
+/// Raises the limit of open files for the connections of all listeners and for calls to upstreams, or else lowers the
 /// limit of connections.
 pub fn provide(limits: &mut ConnectionLimits, listeners: u64, upstream_calls: u64) {
     let others = upstream_calls + LAST_PLACES as u64 * listeners + OTHERS;
@@ -34,7 +34,7 @@ pub fn provide(limits: &mut ConnectionLimits, listeners: u64, upstream_calls: u6
     limits.connections = NonZeroU32::new(connections).unwrap_or(limits.connections);
 }
 
-/// Has the process open as many files, if it may. Returns how many it may.
+/// Raises the limit of open files as far as the process may. Returns the limit.
 pub fn raise(wanted: u64) -> u64 {
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
     let now = current.unwrap_or(u64::MAX);

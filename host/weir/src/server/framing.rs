@@ -1,8 +1,7 @@
-//! Where requests begin and end on a connection: what of its bytes is head, and how much of the rest is body.
+//! Boundaries of requests on a connection: heads, and the lengths of bodies.
 //!
-//! hyper reads requests by itself. This follows along, so that a head is judged whole before hyper sees it: what hyper
-//! would refuse without a word, and what it would let pass although no two servers read it the same, is refused here with
-//! a reason.
+//! hyper parses requests itself. This parser runs before it, to validate a head completely. It rejects heads that hyper
+//! would reject without a reason, and heads that hyper would accept although servers disagree about their meaning.
 
 use std::mem::MaybeUninit;
 
@@ -10,49 +9,49 @@ use http::{Method, Uri};
 
 use weir_errors::{ApiError, ErrorCode};
 
-/// Bytes of a request's head at most, and one more.
+/// Maximum bytes of a request's head, plus one.
 pub(super) const HEAD_BYTES: usize = 16 << 10;
 
-/// A request's headers at most.
+/// Maximum headers of a request.
 pub(super) const MAX_HEADERS: usize = 100;
 
-/// What the next bytes of a connection are.
+/// The meaning of a connection's next bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Framing {
     /// A request's head.
     Head,
-    /// A body's last so many bytes.
+    /// The last bytes of a body, this many.
     Length(u64),
-    /// A body in chunks.
+    /// A chunked body.
     Chunked(Chunk),
 }
 
-/// A place in a body that comes in chunks.
+/// A position in a chunked body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Chunk {
-    /// In the line that has a chunk's size: what it says so far, and whether more of it is to come.
+    /// In the line with a chunk's size: the size so far, and whether the number is complete.
     Size { size: u64, is_read: bool },
-    /// In a chunk's data, so many bytes before its end.
+    /// In a chunk's data, this many bytes before its end.
     Data(u64),
     /// Between data and the next line.
     End,
-    /// In the lines behind the last chunk; whether this one is empty so far.
+    /// In the lines after the last chunk; whether the current line is empty so far.
     Trailer { is_empty: bool },
 }
 
-/// How far bytes were followed.
+/// The result of following bytes.
 #[derive(Debug)]
 pub(super) struct Followed {
-    /// How many of them may pass.
+    /// Number of bytes that may pass.
     pub bytes: usize,
-    /// How many heads are among these.
+    /// Number of heads among these bytes.
     pub heads: u32,
-    /// Why the rest may not, where it is not for want of more.
+    /// The reason why the remaining bytes may not pass, unless they are only incomplete.
     pub refusal: Option<ApiError>,
 }
 
 impl Framing {
-    /// Follows bytes as far as they are understood: up to a head that is incomplete, or one that is refused.
+    /// Follows bytes up to an incomplete head, or one that is rejected.
     pub(super) fn follow(&mut self, bytes: &[u8]) -> Followed {
         let (mut at, mut heads) = (0, 0);
         let mut refusal = None;
@@ -105,7 +104,7 @@ impl Chunk {
         is_read: false,
     };
 
-    /// Takes at least one byte. What makes no sense is for hyper to refuse, which ends the connection.
+    /// Takes at least one byte. hyper rejects invalid chunks, which ends the connection.
     fn follow(self, bytes: &[u8]) -> (usize, Option<Self>) {
         let byte = bytes[0];
         match self {
@@ -145,7 +144,7 @@ impl Chunk {
     }
 }
 
-/// Reads a request's head: its length and how its body is framed. `None` if there is more to come.
+/// Parses a request's head: its length and the framing of its body. `None` if the head is incomplete.
 fn read_head(bytes: &[u8]) -> Result<Option<(usize, Framing)>, ApiError> {
     let mut headers = [const { MaybeUninit::uninit() }; MAX_HEADERS];
     let mut request = httparse::Request::new(&mut []);
@@ -155,34 +154,34 @@ fn read_head(bytes: &[u8]) -> Result<Option<(usize, Framing)>, ApiError> {
         Ok(httparse::Status::Partial) if bytes.len() < HEAD_BYTES => return Ok(None),
         Ok(_) => return Err(too_large("bytes", HEAD_BYTES - 1)),
         Err(httparse::Error::TooManyHeaders) => return Err(too_large("headers", MAX_HEADERS)),
-        Err(error) => return Err(malformed(&format!("it makes no sense: {error}"))),
+        Err(error) => return Err(malformed(&format!("it is invalid: {error}"))),
     };
     if Method::from_bytes(request.method.unwrap_or_default().as_bytes()).is_err() {
-        return Err(malformed("it has no method"));
+        return Err(malformed("the method is missing"));
     }
     let target = Uri::try_from(request.path.unwrap_or_default()).ok();
-    // A name alone is for tunnels, which nobody gets here.
+    // An authority as the target is for tunnels, which weir does not offer.
     if target.is_none_or(|target| target.path().is_empty()) {
-        return Err(malformed("its target is no path"));
+        return Err(malformed("its target is not a path"));
     }
     let framing = read_framing(&request)?;
     Ok(Some((length, framing)))
 }
 
-/// How a request's body is framed, where all servers on its way must agree (RFC 9112, section 6.3).
+/// Returns the framing of a request's body, on which all servers on the path must agree (RFC 9112, section 6.3).
 fn read_framing(request: &httparse::Request<'_, '_>) -> Result<Framing, ApiError> {
     let mut content_length = None;
     let mut coding = None;
     for header in request.headers.iter() {
         if header.name.eq_ignore_ascii_case("content-length") {
             let length = read_length(header.value)
-                .ok_or_else(|| malformed("its Content-Length is no number"))?;
+                .ok_or_else(|| malformed("its Content-Length is not a number"))?;
             if content_length.is_some_and(|other| other != length) {
                 return Err(malformed("it has two different Content-Length headers"));
             }
             content_length = Some(length);
         } else if header.name.eq_ignore_ascii_case("transfer-encoding") {
-            // One alone: codings over it are for nobody to undo here.
+            // Only a single `chunked` is valid: weir undoes no other codings.
             coding = Some(coding.map_or(header.value, |_| b"two"));
         }
     }
@@ -193,7 +192,7 @@ fn read_framing(request: &httparse::Request<'_, '_>) -> Result<Framing, ApiError
             "it has both Transfer-Encoding and Content-Length",
         )),
         (Some(_), None) if request.version != Some(1) => {
-            Err(malformed("HTTP/1.0 knows no Transfer-Encoding"))
+            Err(malformed("HTTP/1.0 has no Transfer-Encoding"))
         }
         (Some(coding), None) if coding.trim_ascii().eq_ignore_ascii_case(b"chunked") => {
             Ok(Framing::Chunked(Chunk::FIRST))
@@ -204,14 +203,14 @@ fn read_framing(request: &httparse::Request<'_, '_>) -> Result<Framing, ApiError
 
 fn read_length(value: &[u8]) -> Option<u64> {
     let digits = str::from_utf8(value).ok()?;
-    // `parse` takes a sign, too.
+    // `parse` would accept a sign.
     let is_number = digits.bytes().all(|byte| byte.is_ascii_digit());
-    // hyper keeps the two greatest numbers for itself.
+    // hyper reserves the two greatest numbers.
     let length = digits.parse().ok().filter(|_| is_number)?;
     (length < u64::MAX - 1).then_some(length)
 }
 
-/// What a request hears whose head is no head.
+/// Returns the error for a malformed head.
 pub(super) fn malformed(why: &str) -> ApiError {
     ApiError::new(
         ErrorCode::InvalidRequest,
@@ -219,7 +218,7 @@ pub(super) fn malformed(why: &str) -> ApiError {
     )
 }
 
-/// What a request hears whose head is too large.
+/// Returns the error for a head that is too large.
 pub(super) fn too_large(what: &str, most: usize) -> ApiError {
     ApiError::new(
         ErrorCode::HeadTooLarge,
@@ -231,7 +230,7 @@ pub(super) fn too_large(what: &str, most: usize) -> ApiError {
 mod tests {
     use super::*;
 
-    /// Follows bytes in pieces of this size, as they would be held until they are understood.
+    /// Follows bytes in pieces of this size, and keeps incomplete ones as the gate does.
     fn followed(bytes: &[u8], piece: usize) -> (usize, Framing, Option<ApiError>) {
         let mut framing = Framing::Head;
         let (mut passed, mut arrived) = (0, 0);
@@ -267,7 +266,7 @@ mod tests {
             );
             assert_eq!(refusal, None);
         }
-        // A head that is not whole does not pass; a body does as it comes.
+        // An incomplete head does not pass; a body passes as it arrives.
         let (passed, framing, _) = followed(&requests[..40], 1);
         assert_eq!((passed, framing), (27, Framing::Head));
         let (passed, framing, _) = followed(b"POST / HTTP/1.1\r\nContent-Length: 9\r\n\r\nabc", 1);
@@ -280,19 +279,19 @@ mod tests {
             ("Content-Length: 5\r\nTransfer-Encoding: chunked", "both"),
             ("Transfer-Encoding: chunked\r\nContent-Length: 5", "both"),
             ("Content-Length: 5\r\nContent-Length: 6", "two different"),
-            ("Content-Length: +5", "no number"),
-            ("Content-Length: 5, 5", "no number"),
-            ("Content-Length: ", "no number"),
-            ("Content-Length: 18446744073709551615", "no number"),
+            ("Content-Length: +5", "not a number"),
+            ("Content-Length: 5, 5", "not a number"),
+            ("Content-Length: ", "not a number"),
+            ("Content-Length: 18446744073709551615", "not a number"),
             ("Transfer-Encoding: gzip", "not chunked"),
             ("Transfer-Encoding: gzip, chunked", "not chunked"),
             (
                 "Transfer-Encoding: gzip\r\nTransfer-Encoding: chunked",
                 "not chunked",
             ),
-            ("no colon", "makes no sense"),
-            (" folded: 1", "makes no sense"),
-            ("Space : 1", "makes no sense"),
+            ("no colon", "is invalid"),
+            (" folded: 1", "is invalid"),
+            ("Space : 1", "is invalid"),
         ] {
             let head = format!("POST / HTTP/1.1\r\n{head}\r\n\r\n");
             let (passed, _, refusal) = followed(head.as_bytes(), head.len());

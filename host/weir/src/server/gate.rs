@@ -1,13 +1,15 @@
-//! What stands between a client's socket and hyper: only whole, sound heads pass.
+//! A filter between a client's socket and hyper: only complete, valid heads pass.
 //!
-//! hyper answers what it cannot read with a status and no body, lets two ways of framing a body stand beside each other,
-//! closes a connection under a client that still sends, and has one time-out for a head and for the time between requests. Here
-//! each of these is as it must be. To hyper, a connection that takes no more requests looks like one whose client has gone.
+//! hyper has several gaps: its response to an invalid head has no body, it accepts two conflicting framings of a body,
+//! it closes a connection under a client that still sends, and it has one timeout for both a head and an idle
+//! connection. The gate closes these gaps. A connection that takes no more requests looks to hyper like a client that
+//! has closed it.
 //!
-//! **Invariant:** hyper sees that end only when every request that it was given is answered and flushed.
-//! **Invariant:** every wait for a client ends: for a head, between requests, and at the end.
-//! **Invariant:** bytes that have arrived are read before a wait ends. On a busy machine a request can lie unread in the socket
-//! when its connection is chosen to make way for another one. weir answers it, and then closes the connection.
+//! **Invariant:** hyper sees that end only after every request that it received is answered and flushed.
+//! **Invariant:** every wait for a client has a timeout: for a head, between requests, and at the end.
+//! **Invariant:** weir reads bytes that have arrived before a wait ends. On a busy machine a request can lie unread in
+//! the socket when its connection is chosen to make way for another one. weir answers it, and then closes the
+//! connection.
 
 use std::io;
 use std::pin::Pin;
@@ -25,37 +27,37 @@ use super::connections::Line;
 use super::framing::{Followed, Framing, HEAD_BYTES};
 use weir_storage::ids;
 
-/// How long a client that still sends is listened to once it was answered, and how many bytes of it: who closes a connection
-/// with bytes unread takes the answer away from a client that has not read it yet.
+/// Time and bytes for which weir still reads from a client after its last response. If weir closed a connection with
+/// unread bytes, the client could lose a response that it has not read yet.
 const LINGER: Duration = Duration::from_secs(5);
 const LINGER_BYTES: usize = 64 << 20;
 
-/// A client's socket. It is to be shut down, not only dropped.
+/// A client's socket. Call its shutdown before dropping it.
 pub(super) struct Gate<S> {
     stream: S,
     line: Arc<Line>,
     waits: Waits,
     framing: Framing,
-    /// What has arrived and not passed: `vetted` bytes that may, then a head that is not whole.
+    /// Bytes that arrived and did not pass yet: `vetted` valid bytes, then an incomplete head.
     held: BytesMut,
     vetted: usize,
-    /// Why nothing more passes.
+    /// The error after which nothing passes.
     refusal: Option<ApiError>,
-    /// Whether an answer may not have gone out yet.
+    /// Whether a response may be unflushed.
     is_unflushed: bool,
-    /// Whether it was read from while that was so.
+    /// Whether hyper has read while a response was unflushed.
     was_read: bool,
     waiting: Option<Waiting>,
     timer: Pin<Box<Sleep>>,
     closing: Closing,
 }
 
-/// How long clients are waited for.
+/// Timeouts of clients.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Waits {
-    /// For the head of a request.
+    /// The timeout of a request's head.
     pub head: Duration,
-    /// For another request.
+    /// The timeout of an idle connection.
     pub idle: Duration,
 }
 
@@ -73,7 +75,7 @@ enum Closing {
 }
 
 impl<S> Gate<S> {
-    /// One behind which these bytes were read already; the first head is waited for until then.
+    /// Makes a gate; `read` was already read from the stream. `until` is the deadline of the first head.
     pub(super) fn new(
         stream: S,
         line: Arc<Line>,
@@ -101,7 +103,7 @@ impl<S> Gate<S> {
         gate
     }
 
-    /// One that is closed with this error, whatever its client says.
+    /// Makes a gate that rejects all requests with this error.
     pub(super) fn refusing(stream: S, line: Arc<Line>, waits: Waits, error: ApiError) -> Self {
         let until = Instant::now() + waits.head;
         Self {
@@ -110,12 +112,12 @@ impl<S> Gate<S> {
         }
     }
 
-    /// Whether every request that has passed is answered, and the answers have gone out.
+    /// Returns whether every request that passed is answered, and the responses are flushed.
     fn is_at_rest(&self) -> bool {
         !self.is_unflushed && self.line.is_answered()
     }
 
-    /// Waits for a head while nothing is under way; ready when it is waited for no longer.
+    /// Waits for a head while no request is in progress; ready at the timeout.
     fn poll_wait(&mut self, context: &mut Context<'_>) -> Poll<()> {
         if self.line.is_evicted(context.waker()) {
             return Poll::Ready(());
@@ -143,7 +145,7 @@ impl<S> Gate<S> {
         Poll::Ready(())
     }
 
-    /// Judges what was read into `buffer` behind what was in it, and takes back what may not pass yet.
+    /// Validates the bytes that were read into `buffer` after `before`, and takes back those that may not pass yet.
     fn judge(&mut self, buffer: &mut ReadBuf<'_>, before: usize) {
         let is_first = self.held.is_empty();
         let followed = if is_first {
@@ -191,7 +193,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Gate<S> {
             }
             let is_at_rest = this.is_at_rest();
             if this.refusal.is_some() {
-                // What is still under way reads again when it is done.
+                // A request in progress reads again when it is done.
                 return if is_at_rest {
                     Poll::Ready(Ok(()))
                 } else {
@@ -241,7 +243,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Gate<S> {
         self.stream.is_write_vectored()
     }
 
-    /// hyper flushes when it has written all that it has.
+    /// hyper flushes after it has written all its data.
     fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
         ready!(Pin::new(&mut this.stream).poll_flush(context))?;
@@ -249,7 +251,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Gate<S> {
             this.is_unflushed = false;
             this.line.rest();
             if std::mem::take(&mut this.was_read) {
-                // It was told to wait for this.
+                // The reader waits for this flush.
                 context.waker().wake_by_ref();
             }
         }
@@ -299,7 +301,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Gate<S> {
                     let mut discarded = ReadBuf::uninit(&mut discarded);
                     let read = ready!(stream.as_mut().poll_read(context, &mut discarded));
                     let bytes = discarded.filled().len();
-                    // The client has hung up, one way or the other.
+                    // The client has closed the connection, or it is broken.
                     if read.is_err() || bytes == 0 {
                         return Poll::Ready(Ok(()));
                     }
@@ -310,7 +312,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Gate<S> {
     }
 }
 
-/// An error as it goes out where there is no request that it could answer.
+/// Returns an error as bytes, for a connection without a valid request.
 fn written(error: &ApiError) -> Bytes {
     let request_id = ids::request_id();
     let status = error.status();
@@ -342,7 +344,7 @@ mod tests {
 
     const REQUEST: &[u8] = b"GET /health HTTP/1.1\r\nHost: a\r\n\r\n";
 
-    /// A gate whose connection is chosen to make way, and its client's end.
+    /// Makes a gate whose connection is chosen to make way, and the client's end.
     fn evicted() -> (
         Gate<tokio::io::DuplexStream>,
         tokio::io::DuplexStream,
@@ -369,7 +371,7 @@ mod tests {
         let mut read = vec![0; REQUEST.len()];
         gate.read_exact(&mut read).await.unwrap();
         assert_eq!(read, REQUEST);
-        // Answered, it makes way.
+        // The connection closes after the response.
         entry.line().end();
         gate.flush().await.unwrap();
         assert_eq!(gate.read(&mut read).await.unwrap(), 0);

@@ -1,4 +1,4 @@
-//! HTTP/1.1 on a connection: one request after the other, through the gate.
+//! HTTP/1.1 on a connection: one request after another, through the gate.
 
 use std::convert::Infallible;
 use std::net::IpAddr;
@@ -25,8 +25,8 @@ use super::gate::{Gate, Waits};
 use super::seat::Seat;
 use crate::surround::{Peer, Shed};
 
-/// Serves requests on a stream of which these bytes were read already, until either side ends it. The first head is waited
-/// for until then.
+/// Serves requests on a stream until either side closes it. `read` was already read from the stream. `until` is the
+/// deadline of the first head.
 pub(super) async fn serve<S>(
     stream: S,
     read: BytesMut,
@@ -39,7 +39,7 @@ pub(super) async fn serve<S>(
     S: AsyncRead + AsyncWrite + Unpin,
 {
     let mut server = http1::Builder::new();
-    // What it would refuse, and whom it would wait for, the gate sees to.
+    // The gate enforces the limits and timeouts of heads.
     server.header_read_timeout(None).max_buf_size(HEAD_BYTES);
     let gate = Gate::new(stream, seat.line().clone(), waits, read, until);
     let peer = seat.client;
@@ -58,7 +58,7 @@ pub(super) async fn serve<S>(
     }
 }
 
-/// Answers a request, and says whether its connection can be used again.
+/// Serves a request, and returns whether its connection can be used again.
 async fn answer(
     mut routes: Router,
     seat: Arc<Seat>,

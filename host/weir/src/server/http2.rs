@@ -1,12 +1,12 @@
-//! HTTP/2 on a connection: many requests at once, each of which takes as much of what there is as one on a connection of its
-//! own would.
+//! HTTP/2 on a connection: concurrent requests, each of which counts against the limits like a request on a connection
+//! of its own.
 //!
-//! The protocol's own library bounds what a connection may have it keep: heads, frames that go on with one, resets before a
-//! request is taken up, data that nobody reads. Here is what it leaves open: clients that give up request after request, that
-//! do not read one answer while they read others, and that leave a connection idle.
+//! The `h2` library limits the memory of a connection: heads, continuation frames, resets before a request starts,
+//! unread data. This module covers the remaining cases: clients that cancel request after request, that do not read one
+//! response while they read others, and that leave a connection idle.
 //!
-//! **Invariant:** every wait for a client ends: for its first request, between requests, for room to write an answer, for its
-//! acknowledgement of a ping, and at the end.
+//! **Invariant:** every wait for a client has a timeout: for its first request, between requests, for room to write a
+//! response, for its acknowledgement of a ping, and at the end.
 
 use std::convert::Infallible;
 use std::future::{Future, poll_fn};
@@ -43,37 +43,37 @@ use super::too_many;
 use super::write_window::Window;
 use crate::surround::{Peer, Shed};
 
-/// What a client that knows without asking that HTTP/2 is spoken here begins with.
+/// The first bytes of a client that uses HTTP/2 with prior knowledge.
 pub(super) const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
-/// Bytes of bodies that a client may send before they are read: of one request, and of all on a connection.
+/// Flow-control window: unread bytes of request bodies, for one request and for a connection.
 const WINDOW_BYTES: u32 = 128 << 10;
 
-/// Bytes of an answer that are kept for a client that does not read it, and of a piece of it.
+/// Buffered bytes of a response that its client does not read, and of one chunk of it.
 const UNSENT_BYTES: usize = 32 << 10;
 const PIECE_BYTES: usize = 16 << 10;
 
-/// How often a client is asked whether it is still there.
+/// Interval between pings to a client.
 const PING_EVERY: Duration = Duration::from_secs(30);
 
-/// How long a connection that was told to end stays for what its client has not read, once all is answered.
+/// Time that a closing connection has to deliver its last bytes once all requests are answered.
 const LINGER: Duration = Duration::from_secs(5);
 const LINGER_EVICTED: Duration = Duration::from_secs(1);
 
-/// What connections are bounded by.
+/// The limits of connections.
 #[derive(Clone)]
 pub(super) struct Bounds {
-    /// Requests at once on one.
+    /// Concurrent requests on one connection.
     pub streams: u32,
-    /// How long clients are waited for.
+    /// Timeouts of clients.
     pub waits: Waits,
-    /// How long a client may leave an answer unread.
+    /// Time in which a client must read a response.
     pub write_timeout: Duration,
-    /// Fires when the gateway is no longer ready: clients are better served elsewhere.
+    /// Cancelled once readiness fails: clients should move to another gateway.
     pub draining: CancellationToken,
 }
 
-/// Serves requests on a stream until either side ends it. The first request is waited for until then.
+/// Serves requests on a stream until either side closes it. `until` is the deadline of the first request.
 pub(super) async fn serve<S>(
     stream: S,
     until: Instant,
@@ -113,7 +113,7 @@ pub(super) async fn serve<S>(
             biased;
             ended = connection.as_mut() => return note_end(ended),
             () = cut.cancelled() => {
-                tracing::debug!("connection closed: its client gives up what it asks for");
+                tracing::debug!("connection closed: its client cancels too many requests");
                 return;
             }
             () = line.evicted() => break LINGER_EVICTED,
@@ -123,7 +123,7 @@ pub(super) async fn serve<S>(
                 let wait = if line.has_served() { bounds.waits.idle } else { bounds.waits.head };
                 let next = line.idle_since().unwrap_or(now) + wait;
                 if now >= next && !line.has_served() {
-                    tracing::debug!("connection closed: its client asks for nothing");
+                    tracing::debug!("connection closed: its client is idle");
                     return;
                 }
                 if now >= line.expires_at || now >= next {
@@ -154,7 +154,7 @@ fn note_end(ended: hyper::Result<()>) {
     }
 }
 
-/// Answers a request.
+/// Serves a request.
 async fn answer(
     mut routes: Router,
     mut asked: OpenRequest,
@@ -169,7 +169,7 @@ async fn answer(
     request.extensions_mut().insert(Peer(client));
     let response = routes.call(request).await?;
     if draining.is_cancelled() {
-        // As HTTP/1.1 has `Connection: close`.
+        // The equivalent of HTTP/1.1's `Connection: close`.
         asked.seat.line().evict();
     }
     let unread = UNREAD.try_with(Arc::clone).unwrap_or_default();
@@ -181,23 +181,24 @@ async fn answer(
     }))
 }
 
-/// Writes a request's head as HTTP/1.1 has it, which is what all routes read: the host in its header, and a path alone.
+/// Rewrites a request's head in the form of HTTP/1.1, which all routes read: the host in its header, and only a path as
+/// the target.
 fn as_http1(request: &mut Request<Incoming>) -> Result<(), ApiError> {
     if request.headers().len() > MAX_HEADERS {
         return Err(too_large("headers", MAX_HEADERS));
     }
     if request.method() == Method::CONNECT {
-        return Err(malformed("its target is no path"));
+        return Err(malformed("its target is not a path"));
     }
     let uri = std::mem::take(request.uri_mut());
     if let Some(authority) = uri.authority() {
         let authority = HeaderValue::from_str(authority.as_str())
-            .map_err(|_| malformed("its authority makes no sense"))?;
+            .map_err(|_| malformed("its authority is invalid"))?;
         let host = request
             .headers_mut()
             .insert(header::HOST, authority.clone());
         if host.is_some_and(|host| host != authority) {
-            return Err(malformed("its Host is not its authority"));
+            return Err(malformed("its Host differs from its authority"));
         }
     }
     let path = uri.into_parts().path_and_query;
@@ -205,11 +206,11 @@ fn as_http1(request: &mut Request<Incoming>) -> Result<(), ApiError> {
     Ok(())
 }
 
-/// A request under way: counted on its connection, and, where others are, too, as one on a connection of its own.
+/// A request in progress: counted on its connection and, beside other requests, as a connection of its own.
 struct OpenRequest {
     seat: Arc<Seat>,
     cut: CancellationToken,
-    /// Whether it is alone on its connection.
+    /// Whether no other request was in progress on its connection.
     is_first: bool,
     is_heard: bool,
     extra: Extra,
@@ -252,7 +253,7 @@ impl Drop for OpenRequest {
     }
 }
 
-/// The body of an answer, in pieces that a client has to make room for one by one.
+/// A response's body, in chunks for which a client has to make room one by one.
 struct StreamBody {
     body: Body,
     rest: Bytes,
@@ -309,21 +310,21 @@ impl http_body::Body for StreamBody {
     }
 }
 
-/// What was handed over of an answer.
+/// The unread part of a response.
 #[derive(Default)]
 struct Unread {
-    /// The bytes so far.
+    /// Bytes that were handed over so far.
     bytes: AtomicUsize,
-    /// Whether the last piece waits for its client to make room.
+    /// Whether the last chunk waits for its client to make room.
     is_there: AtomicBool,
 }
 
 tokio::task_local! {
-    /// Of the answer that this task writes.
+    /// The unread part of the response that this task writes.
     static UNREAD: Arc<Unread>;
 }
 
-/// Gives each request a task, which ends when its client leaves the answer unread.
+/// Spawns a task for each request; the task ends when its client does not read the response.
 #[derive(Clone)]
 struct Streams {
     write_timeout: Duration,
@@ -338,8 +339,8 @@ where
     }
 }
 
-/// Does not poll the body while there is no room, so that only from outside can be seen how long that is. What a client must take
-/// meanwhile is what it must take of a whole connection.
+/// Watches a response's progress from outside: hyper does not poll a body without room, so the body cannot time out
+/// itself. The minimum rate is the same as that of a connection.
 async fn while_read(stream: impl Future<Output = ()>, timeout: Duration) {
     let unread = Arc::<Unread>::default();
     let mut stream = pin!(UNREAD.scope(unread.clone(), stream));

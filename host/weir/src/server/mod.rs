@@ -1,5 +1,5 @@
-//! Connections: who gets one ([`connections`], [`places`]), what is spoken on it ([`accept`]), what of HTTP/1.1 reaches hyper
-//! ([`gate`]), what HTTP/2 is bounded by ([`http2`]), and the drain at the end.
+//! Connections: admission ([`connections`], [`places`]), protocol detection ([`accept`]), the filter before hyper's
+//! HTTP/1.1 ([`gate`]), the limits of HTTP/2 ([`http2`]), and the drain at shutdown.
 
 mod accept;
 mod admin_socket;
@@ -25,6 +25,7 @@ use std::pin::pin;
 use std::time::Duration;
 
 use axum::Router;
+use axum::extract::FromRef as _;
 use tokio::net::TcpListener;
 
 use self::accept::{Front, accept};
@@ -38,29 +39,30 @@ use crate::payments::{auto_top_up, inbox, notices};
 use crate::router;
 use crate::swarm::executor::Executor;
 use crate::tasks::timer;
-use crate::vouchers;
+use crate::vouchers::{self, VoucherParts};
 
-/// How long the ledger may take to write what waits.
+/// Time that the ledger has to write its queue.
 const LEDGER_STOP: Duration = Duration::from_secs(5);
 
-/// How long clients may take to hear that the gateway stops.
+/// Time that clients have to receive their last bytes at shutdown.
 const LAST_WORDS: Duration = Duration::from_secs(2);
 
 /// The sockets of a gateway.
 pub struct Listeners {
-    /// The public service's, unless it is an executor alone.
+    /// The public listener, unless the gateway is an executor without the API.
     pub public: Option<TcpListener>,
-    /// The API's for other services, if there is one.
+    /// The API's listener for services, if configured.
     pub internal: Option<TcpListener>,
-    /// The executor's for other services, if there is one.
+    /// The executor's listener for services, if configured.
     pub executor: Option<TcpListener>,
-    /// The one for commands of this machine, if there is one.
+    /// The admin socket, unless it is off.
     pub admin: Option<AdminSocket>,
 }
 
-/// Serves until `stop` completes. Then it is no longer ready, and accepts for `limits.drain_delay_ms` still: load
-/// balancers look every few seconds. Then it drains: no new connections, requests under way are finished, and what is left
-/// when `limits.shutdown_ms` are over is told to stop. [`App::shutdown`](crate::app::Shared::shutdown) cuts both short.
+/// Serves until `stop` completes. Readiness then fails, but the gateway accepts connections for
+/// `limits.drain_delay_ms`, because load balancers check only every few seconds. Then it drains: it accepts no
+/// connections, and running requests finish. After `limits.shutdown_ms` the remaining requests are cancelled.
+/// [`App::shutdown`](crate::app::Shared::shutdown) cuts both phases short.
 pub async fn serve(
     app: App,
     listeners: Listeners,
@@ -76,7 +78,7 @@ pub async fn serve(
     } = listeners;
     if let Some(Ok(address)) = public.as_ref().map(TcpListener::local_addr) {
         app.payments.serves_at(address);
-        // Whoever serves it twice does so at one address.
+        // A second server of the same app uses the same address.
         let _ = app.serves_at.set(address);
     }
     {
@@ -93,7 +95,7 @@ pub async fn serve(
             proxies: app.config.proxy_protocol.clone(),
         };
         let public = accept_from(public, router::public, front);
-        // Other services are within the same walls.
+        // Services are in the operator's own network.
         let internal = accept_from(internal, router::internal, Front::default());
         let executors = accept_from(executors, router::executor, Front::default());
         let certificate = async {
@@ -112,7 +114,7 @@ pub async fn serve(
                 None => std::future::pending().await,
             }
         };
-        // Whoever runs swarms has schedules fire, too.
+        // The process that runs swarms also fires their schedules.
         let schedules = async {
             match &executor {
                 Some(_) => timer::run(&app).await,
@@ -122,7 +124,8 @@ pub async fn serve(
         let events_of_payments = inbox::run(&app);
         let notices = notices::run(&app);
         let auto_top_ups = auto_top_up::run(&app);
-        let redemptions = vouchers::run(&app);
+        let vouchers = VoucherParts::from_ref(&app);
+        let redemptions = vouchers::run(&vouchers);
         tokio::select! {
             () = public => {}
             () = internal => {}
@@ -136,7 +139,7 @@ pub async fn serve(
             () = redemptions => {}
             () = stopped(&app, stop) => {}
         }
-        // What it gives up, another one goes on with; its calls of this API end by themselves.
+        // Another executor resumes the swarms that this one releases; its calls of this API end by themselves.
         if let Some(executor) = executor {
             tokio::select! {
                 () = executor.stop() => {}
@@ -148,7 +151,7 @@ pub async fn serve(
     drain(&app, connections).await;
 }
 
-/// Waits until the gateway is told to stop, and for as long as it is to accept from then on.
+/// Waits until the gateway must stop, and then for the drain delay.
 async fn stopped(app: &App, stop: impl Future<Output = ()>) {
     stop.await;
     app.draining.cancel();
@@ -162,10 +165,10 @@ async fn drain(app: &App, connections: Closing) {
     app.tasks.close();
     let under_way = app.tasks.len();
     if under_way > 0 {
-        tracing::info!(requests = under_way, "waiting for requests under way");
+        tracing::info!(requests = under_way, "waiting for requests in progress");
     }
     let limit = Duration::from_millis(app.config.limits.connections.shutdown_ms);
-    // Connections end after the request that they are in; work for clients that have gone may go on.
+    // Connections end after their current request; work for disconnected clients may continue.
     let mut done = pin!(async {
         connections.finish().await;
         app.tasks.wait().await;
@@ -178,39 +181,39 @@ async fn drain(app: &App, connections: Closing) {
     if !is_done {
         tracing::warn!(
             requests = app.tasks.len(),
-            "stopping requests that are still under way"
+            "cancelling the remaining requests"
         );
         app.shutdown.cancel();
-        // They only have to say so to their clients; one whose client does not read is cut.
+        // Cancelled requests only have to send an error; a client that does not read is cut off.
         let _ = tokio::time::timeout(LAST_WORDS, done).await;
     }
     close(app).await;
 }
 
-/// Writes what is to be written yet, and closes the stores.
+/// Writes pending data, and closes the stores.
 pub async fn close(app: &App) {
     if tokio::time::timeout(LEDGER_STOP, app.ledger.stop())
         .await
         .is_err()
     {
         tracing::warn!(
-            "the ledger does not stop; what it has not written is settled by another node, or the next start"
+            "the ledger does not stop in time; another node, or the next start, settles its unwritten charges"
         );
     }
     app.audit.flush().await;
     if let Err(error) = app.plugins.write_counts(&app.database).await {
-        tracing::warn!(%error, "what plugins have done since it was last written is lost");
+        tracing::warn!(%error, "the statistics of plugins since their last write are lost");
     }
     app.last_used.flush(&app.database).await;
     app.tracer.flush().await;
     app.database.close().await;
 }
 
-/// What a client hears beyond its address's share.
+/// Returns the error for a client beyond its address's share.
 fn too_many() -> ApiError {
     ApiError::new(
         ErrorCode::TooManyConnections,
-        "Your address has as many connections as it may, with a request under way on each; try again shortly.",
+        "Your address has its maximum number of connections, with a request in progress on each; try again shortly.",
     )
     .with_retry_after(Duration::from_secs(1))
 }

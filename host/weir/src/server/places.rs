@@ -1,7 +1,7 @@
-//! The places that a listener's connections take, and the last few, which are for what must be heard however full it is:
-//! whether the gateway lives and is ready, and what the payment processor tells.
+//! The connection slots of a listener. The last few are reserved for essential requests: liveness, readiness, and the
+//! payment processor's webhooks.
 //!
-//! Whoever gets one of those is told at once that there is no room for anything else.
+//! A connection in a reserved slot gets an immediate error for all other requests.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -12,33 +12,34 @@ use weir_errors::{ApiError, ErrorCode};
 
 use super::connections::Connections;
 
-/// The last places: a few probes at once, and as many refusals as are heard in a moment.
+/// Reserved slots: enough for a few concurrent probes, and for the rejections of a moment.
 pub(super) const LAST_PLACES: usize = 64;
 
-/// Of these, those whose client may be sending an event: strangers can do so slowly, and must leave some to the probes.
+/// Reserved slots that connections with a webhook may take: strangers can send webhooks slowly, and must leave slots to
+/// the probes.
 const LAST_FOR_EVENTS: usize = 32;
 
-/// How often a connection is looked for that can be ended for one that waits.
+/// Interval between searches for an idle connection to close while another one waits.
 const EVICTION_PERIOD: Duration = Duration::from_millis(100);
 
 const HEALTH: [&str; 2] = ["/health", "/health/ready"];
 const EVENTS: &str = "/billing/webhook";
 
-/// The places of one listener.
+/// The connection slots of one listener.
 pub(super) struct Places {
     all: Arc<Semaphore>,
     last: Arc<Semaphore>,
     events: Arc<Semaphore>,
 }
 
-/// A connection's place.
+/// A connection's slot.
 pub(super) struct Place {
     places: Arc<Places>,
     permit: Mutex<OwnedSemaphorePermit>,
     is_last: AtomicBool,
 }
 
-/// What a request holds beside the place of its connection.
+/// The additional slot of a request beside the one of its connection.
 pub(super) type Extra = Option<OwnedSemaphorePermit>;
 
 impl Places {
@@ -50,8 +51,8 @@ impl Places {
         }
     }
 
-    /// Waits for a place. While there is none, a connection that is idle makes way; if none is, it is one of the last, and
-    /// when these are taken, too, clients wait in the kernel's queue.
+    /// Waits for a slot. If none is free, an idle connection makes way. If no connection is idle, the new one gets a
+    /// reserved slot; if these are taken, too, clients wait in the kernel's queue.
     pub(super) async fn take(self: &Arc<Self>, connections: &Connections) -> Place {
         loop {
             if let Ok(permit) = self.all.clone().try_acquire_owned() {
@@ -69,7 +70,7 @@ impl Places {
         }
     }
 
-    /// Where there is no room for anything else.
+    /// Admits an essential request on a reserved slot.
     fn admit_last(&self, path: &str) -> Result<Extra, ApiError> {
         let events = (path == EVENTS).then(|| self.events.clone().try_acquire_owned().ok());
         events.flatten().map(Some).ok_or_else(overloaded)
@@ -85,12 +86,13 @@ impl Places {
 }
 
 impl Place {
-    /// Whether it has room for a request to this path: one of the last places has it for little.
+    /// Returns whether the connection has a slot for a request to this path: a reserved slot admits only essential
+    /// paths.
     pub(super) fn admit(&self, path: &str) -> Result<Extra, ApiError> {
         if !self.is_last.load(Ordering::Relaxed) || HEALTH.contains(&path) {
             return Ok(None);
         }
-        // By now there may be another one.
+        // A regular slot may be free by now.
         if let Ok(permit) = self.places.all.clone().try_acquire_owned() {
             *self.permit.lock().unwrap_or_else(PoisonError::into_inner) = permit;
             self.is_last.store(false, Ordering::Relaxed);
@@ -99,7 +101,7 @@ impl Place {
         self.places.admit_last(path)
     }
 
-    /// The same for a request beside others on one connection, which takes as much as one on a connection of its own.
+    /// Admits a concurrent request on the same connection; it takes a slot like a connection of its own.
     pub(super) fn admit_beside(&self, path: &str) -> Result<Extra, ApiError> {
         if HEALTH.contains(&path) {
             return Ok(None);
@@ -114,7 +116,7 @@ impl Place {
 fn overloaded() -> ApiError {
     ApiError::new(
         ErrorCode::Overloaded,
-        "As many requests are under way as there is room for; try again shortly.",
+        "The gateway is at its maximum number of concurrent requests; try again shortly.",
     )
     .with_retry_after(Duration::from_secs(1))
 }

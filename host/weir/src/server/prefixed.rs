@@ -1,4 +1,4 @@
-//! A stream of which some bytes were read already, to find out what is spoken on it.
+//! A stream from which some bytes were already read to detect the protocol.
 
 use std::io;
 use std::pin::Pin;
@@ -7,7 +7,7 @@ use std::task::{Context, Poll};
 use bytes::{Buf, BytesMut};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// The stream with these bytes in front again.
+/// The stream, with these bytes in front.
 pub(super) struct Prefixed<S> {
     prefix: BytesMut,
     stream: S,

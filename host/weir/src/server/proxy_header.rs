@@ -1,7 +1,7 @@
-//! The header of the PROXY protocol, version 1 or 2, by which a proxy that passes on bytes says whose they are
+//! The PROXY protocol header, version 1 or 2, with which a TCP proxy names its client's address
 //! (<https://www.haproxy.org/download/3.2/doc/proxy-protocol.txt>).
 //!
-//! Read as strictly as it is written: what only nearly is a header is none. What TLVs say is left aside.
+//! The parser is strict: an almost valid header is an error. It skips TLVs.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -11,24 +11,24 @@ const V2: &[u8; 12] = b"\r\n\r\n\0\r\nQUIT\n";
 /// Bytes of the longest line of version 1.
 const V1_BYTES: usize = 107;
 
-/// Bytes of the longest header of version 2 that is taken; TLVs of the proxies that there are come to a few hundred.
+/// Maximum bytes of a version 2 header; the TLVs of existing proxies need a few hundred.
 const V2_BYTES: usize = 4 << 10;
 
-/// A header that is whole.
+/// A complete header.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct ProxyHeader {
-    /// Its bytes, behind which the client's begin.
+    /// The header's bytes; the client's bytes follow.
     pub length: usize,
-    /// The client's address; none if the proxy speaks for itself, as its health checks do, or does not know.
+    /// The client's address; none if the proxy connects for itself, as for health checks, or does not know the client.
     pub client: Option<IpAddr>,
 }
 
-/// Why bytes are no header.
+/// The bytes are not a header.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct NoHeader;
 
 impl ProxyHeader {
-    /// Reads what a connection begins with. `None` if there is more to come.
+    /// Parses the start of a connection. `None` if more bytes are needed.
     pub(super) fn read(bytes: &[u8]) -> Result<Option<Self>, NoHeader> {
         if begins(bytes, V2) {
             return read_v2(bytes);
@@ -40,7 +40,7 @@ impl ProxyHeader {
     }
 }
 
-/// Whether bytes begin with this, as far as they have come.
+/// Returns whether `bytes` begins with `with`, as far as the bytes have arrived.
 fn begins(bytes: &[u8], with: &[u8]) -> bool {
     let length = bytes.len().min(with.len());
     bytes[..length] == with[..length]
@@ -80,7 +80,7 @@ fn read_v1(bytes: &[u8]) -> Result<Option<ProxyHeader>, NoHeader> {
     }))
 }
 
-/// Whether they are as the protocol writes ports: digits, no zero in front.
+/// Returns whether the fields are ports in the protocol's format: digits without a leading zero.
 fn are_ports(fields: [&str; 2]) -> bool {
     fields.iter().all(|field| {
         field
@@ -102,7 +102,7 @@ fn read_v2(bytes: &[u8]) -> Result<Option<ProxyHeader>, NoHeader> {
         return Ok(None);
     };
     let client = match (command, family) {
-        // For itself; of no family, or of Unix sockets.
+        // A connection of the proxy itself, without an address family, or of Unix sockets.
         (0x20, _) | (0x21, 0x00 | 0x31) => None,
         (0x21, 0x11) if length >= 12 => {
             let [a, b, c, d] = [0, 1, 2, 3].map(|at| rest[at]);
@@ -129,7 +129,7 @@ mod tests {
         [V2, &[command, family][..], &length.to_be_bytes(), rest].concat()
     }
 
-    /// The header that bytes begin with, the same however many of them have come.
+    /// Parses a header, and asserts that every prefix of the bytes gives the same result or `None`.
     fn read(bytes: &[u8]) -> Result<Option<ProxyHeader>, NoHeader> {
         let read = ProxyHeader::read(bytes);
         if let Ok(Some(header)) = &read {

@@ -1,4 +1,4 @@
-//! What a connection has while it is there: its entry among its address's, its place among all, and whose it is.
+//! The resources of a connection: its entry among its address's connections, its slot, and its client's address.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -6,13 +6,13 @@ use std::sync::Arc;
 use super::connections::{Entry, Line};
 use super::places::Place;
 
-/// All of it, given up when the last request is over.
+/// The resources, released after the last request.
 pub(super) struct Seat {
-    /// Its entry.
+    /// The connection's entry.
     pub entry: Entry,
-    /// Its place.
+    /// The connection's slot.
     pub place: Place,
-    /// The client's address, or that of the proxy that it came through.
+    /// The client's address, or the address of its proxy.
     pub client: IpAddr,
 }
 

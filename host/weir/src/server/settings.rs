@@ -1,21 +1,11 @@
-//! What clients' connections and requests' bodies may take: a part of `[limits]`.
+//! Limits of clients' connections and of request bodies: a part of `[limits]`.
 
-use std::fmt;
-use std::net::{SocketAddr, ToSocketAddrs};
-use std::num::{NonZeroU32, NonZeroU64, NonZeroUsize};
-use std::str::FromStr;
+use std::num::{NonZeroU32, NonZeroU64};
 use std::time::Duration;
 
-use anyhow::Context;
 use serde::Deserialize;
-use tokio::net::TcpListener;
 
-/// Where to listen: an address or a name, and a port, e.g. `127.0.0.1:8080` or `localhost:8080`.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-#[serde(try_from = "String")]
-pub struct ListenAddress(String);
-
-/// Bounds on connections.
+/// Limits of connections.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ConnectionLimits {
@@ -42,72 +32,6 @@ pub struct ConnectionLimits {
     pub shutdown_ms: u64,
 }
 
-/// Bounds on one request's body.
-#[derive(Debug, Clone, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct BodyLimits {
-    /// Bytes of a request body. Default: 10 MiB.
-    pub body_bytes: NonZeroUsize,
-    /// Milliseconds in which a request body must arrive. Default: 30,000.
-    pub body_timeout_ms: NonZeroU64,
-}
-
-impl ListenAddress {
-    /// The addresses that a name stands for; one that is an address already is looked up nowhere.
-    pub fn resolve(&self) -> std::io::Result<Vec<SocketAddr>> {
-        Ok(self.0.to_socket_addrs()?.collect())
-    }
-
-    /// Listens at the first of them that can be listened at; the error says which could not.
-    pub async fn bind(&self) -> anyhow::Result<TcpListener> {
-        TcpListener::bind(&*self.0)
-            .await
-            .with_context(|| format!("listening on {self}"))
-    }
-}
-
-impl From<SocketAddr> for ListenAddress {
-    fn from(address: SocketAddr) -> Self {
-        Self(address.to_string())
-    }
-}
-
-impl FromStr for ListenAddress {
-    type Err = &'static str;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let is_name = |host: &str| {
-            !host.is_empty()
-                && host
-                    .bytes()
-                    .all(|byte| byte.is_ascii_alphanumeric() || b"-._".contains(&byte))
-        };
-        let is_named = text
-            .rsplit_once(':')
-            .is_some_and(|(host, port)| is_name(host) && port.parse::<u16>().is_ok());
-        match is_named || text.parse::<SocketAddr>().is_ok() {
-            true => Ok(Self(text.to_owned())),
-            false => Err(
-                "it is an address or a name, and a port: 127.0.0.1:8080, [::1]:8080, localhost:8080",
-            ),
-        }
-    }
-}
-
-impl TryFrom<String> for ListenAddress {
-    type Error = &'static str;
-
-    fn try_from(text: String) -> Result<Self, Self::Error> {
-        text.parse()
-    }
-}
-
-impl fmt::Display for ListenAddress {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str(&self.0)
-    }
-}
-
 impl Default for ConnectionLimits {
     fn default() -> Self {
         Self {
@@ -120,15 +44,6 @@ impl Default for ConnectionLimits {
             client_write_timeout_ms: NonZeroU64::new(30_000).expect("not zero"),
             drain_delay_ms: None,
             shutdown_ms: 30_000,
-        }
-    }
-}
-
-impl Default for BodyLimits {
-    fn default() -> Self {
-        Self {
-            body_bytes: NonZeroUsize::new(10 << 20).expect("not zero"),
-            body_timeout_ms: NonZeroU64::new(30_000).expect("not zero"),
         }
     }
 }
@@ -152,12 +67,5 @@ impl ConnectionLimits {
     /// `client_write_timeout_ms`.
     pub fn client_write_timeout(&self) -> Duration {
         Duration::from_millis(self.client_write_timeout_ms.get())
-    }
-}
-
-impl BodyLimits {
-    /// `body_timeout_ms`.
-    pub fn body_timeout(&self) -> Duration {
-        Duration::from_millis(self.body_timeout_ms.get())
     }
 }

@@ -1,8 +1,9 @@
-//! The public listener while the gateway starts, which takes long if plugins are compiled: it is bound at once, so that a port
-//! that is taken is told at once, and load balancers hear why they wait.
+//! The public listener during startup, which is slow if plugins are compiled: it is bound immediately, so that a port
+//! conflict shows immediately, and load balancers see the reason for the delay.
 //!
-//! `/health` answers, `/health/ready` and all else get 503 with the reason and `Retry-After`. Each connection ends with its
-//! response: the next one finds the gateway itself. With the PROXY protocol, connections wait until then.
+//! `/health` returns 200; `/health/ready` and all other paths return 503 with the reason and `Retry-After`. Each
+//! connection ends with its response: the next one reaches the gateway itself. With the PROXY protocol, connections
+//! wait until then.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -26,13 +27,13 @@ use super::tls::Tls;
 use crate::config::Config;
 use crate::context::REQUEST_ID;
 
-/// Connections at once; more wait in the kernel's queue.
+/// Concurrent connections; more wait in the kernel's queue.
 const CONNECTIONS: usize = 64;
 
-/// How long a connection may take.
+/// Time limit of a connection.
 const CONNECTION_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Answers at the public listener until a start is done, and returns what came of it.
+/// Serves the public listener until a start completes, and returns its result.
 pub async fn answer_until<T>(
     start: impl Future<Output = T>,
     listener: Option<&TcpListener>,
@@ -56,7 +57,7 @@ pub async fn answer_until<T>(
 async fn answer(listener: &TcpListener, config: &Config, progress: &CompileProgress) {
     let tls = match config.tls.as_ref().map(Tls::read).transpose() {
         Ok(tls) => tls,
-        // The start itself says what is wrong with it.
+        // The start itself reports its error.
         Err(_) => return std::future::pending().await,
     };
     let places = Arc::new(Semaphore::new(CONNECTIONS));
@@ -107,7 +108,7 @@ fn respond(path: &str, progress: &CompileProgress) -> Response {
         return axum::Json(json!({ "status": "ok" })).into_response();
     }
     let why = progress.sentence();
-    let why = why.unwrap_or_else(|| "It is loading plugins and opening its stores.".to_owned());
+    let why = why.unwrap_or_else(|| "weir loads plugins and opens its stores.".to_owned());
     let error = ApiError::new(
         ErrorCode::NotReady,
         format!("The gateway is starting. {why}"),

@@ -1,9 +1,9 @@
 //! TLS on the public listener: its certificate, and HTTP/2 or HTTP/1.1 by ALPN.
 //!
-//! The files are looked at every second rather than watched: what replaces them (a rename, a symbolic link that points
-//! elsewhere, a mount) differs more than what is read of them. Connections go on with the certificate that they began with.
+//! The files are read every second rather than watched: the ways to replace them (a rename, a symbolic link with a new
+//! target, a mount) differ more than their contents. Connections keep their initial certificate.
 //!
-//! **Invariant:** a pair of files that does not fit never takes the place of one that does.
+//! **Invariant:** an invalid pair of files never replaces a valid one.
 
 use std::fs;
 use std::path::PathBuf;
@@ -21,13 +21,13 @@ use serde::Deserialize;
 use sha2::{Digest, Sha256};
 use tokio_rustls::TlsAcceptor;
 
-/// What HTTP/2 is called in ALPN.
+/// The name of HTTP/2 in ALPN.
 pub(super) const H2: &[u8] = b"h2";
 
-/// How often the files are looked at.
+/// Interval between reads of the files.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-/// `[tls]`: what the public listener proves itself with. It speaks TLS where this is there, and nothing else.
+/// `[tls]`: the public listener's certificate. If it is set, the listener speaks only TLS.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TlsSettings {
@@ -37,16 +37,16 @@ pub struct TlsSettings {
     pub key: PathBuf,
 }
 
-/// The certificate that is served, and where it comes from.
+/// The active certificate, and its files.
 pub struct Tls {
     settings: TlsSettings,
     config: Arc<ServerConfig>,
     served: Arc<Served>,
-    /// What the files were when they were last taken up.
+    /// The digest of the files at their last load.
     taken: [u8; 32],
 }
 
-/// The certificate that new connections are shown.
+/// The certificate for new connections.
 #[derive(Debug)]
 struct Served(RwLock<Arc<CertifiedKey>>);
 
@@ -57,14 +57,14 @@ struct Files {
 }
 
 impl Tls {
-    /// Reads the files; the error says which of them does not fit.
+    /// Reads the files; the error names the invalid one.
     pub fn read(settings: &TlsSettings) -> anyhow::Result<Self> {
         let provider = Arc::new(aws_lc_rs::default_provider());
         let files = Files::read(settings)?;
         let served = Arc::new(Served(RwLock::new(files.parse(settings, &provider)?)));
         let mut config = ServerConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()
-            .context("setting TLS up")?
+            .context("cannot set up TLS")?
             .with_no_client_auth()
             .with_cert_resolver(served.clone());
         config.alpn_protocols = vec![H2.to_vec(), b"http/1.1".to_vec()];
@@ -80,14 +80,14 @@ impl Tls {
         self.config.clone().into()
     }
 
-    /// The same without HTTP/2.
+    /// Makes an acceptor without HTTP/2.
     pub(super) fn http1_acceptor(&self) -> TlsAcceptor {
         let mut config = ServerConfig::clone(&self.config);
         config.alpn_protocols = vec![b"http/1.1".to_vec()];
         Arc::new(config).into()
     }
 
-    /// Takes up what the files become, for ever.
+    /// Reloads the files when they change, for ever.
     pub(super) async fn follow(&self) {
         let mut known = Ok(self.taken);
         let mut doubted = None;
@@ -114,17 +114,15 @@ impl Tls {
             match parsed {
                 Ok(certificate) => {
                     self.served.replace(certificate);
-                    tracing::info!(
-                        "new connections are shown the certificate that `tls.certificate` has become"
-                    );
+                    tracing::info!("reloaded the certificate; new connections use it");
                     known = found;
                 }
-                // One of the two may not be written yet.
+                // One of the two files may be incomplete.
                 Err(_) if doubted.as_ref() != Some(&found) => doubted = Some(found),
                 Err(error) => {
                     tracing::error!(
                         error,
-                        "what the files of `tls` have become is not taken up; connections go on with the certificate before"
+                        "the new files of `tls` are invalid; new connections use the previous certificate"
                     );
                     known = found;
                 }
@@ -179,7 +177,7 @@ impl Files {
         let (certificate, key) = (certificate.display(), key.display());
         let chain: Vec<_> = CertificateDer::pem_slice_iter(&self.certificate)
             .collect::<Result<_, _>>()
-            .with_context(|| format!("`tls.certificate`: {certificate} is no PEM"))?;
+            .with_context(|| format!("`tls.certificate`: {certificate} is not PEM"))?;
         ensure!(
             !chain.is_empty(),
             "`tls.certificate`: {certificate} has no certificate in PEM"

@@ -1,7 +1,7 @@
-//! The socket's side of a client that does not read: how much of what waits for it it must take, and in which time.
+//! The write timeout: how many of the waiting bytes a client must read, and in which time.
 //!
-//! That a client takes *something* is not enough: one that reads a byte now and then would keep what its answer occupies for as long
-//! as it likes.
+//! Reading *some* bytes is not enough: a client that reads one byte now and then would occupy its response's memory
+//! indefinitely.
 
 use std::io;
 use std::pin::Pin;
@@ -11,14 +11,14 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep};
 
-/// Bytes that a client must take within the write time-out while more than that waits for it.
+/// Bytes that a client must read within the write timeout while at least as many wait.
 const LEAST_BYTES: usize = 64 << 10;
 
-/// How much a client takes while something waits for it, one write time-out after another.
+/// A client's progress in the current write timeout, while bytes wait for it.
 pub(super) struct Window {
     timeout: Duration,
     ends: Option<Pin<Box<Sleep>>>,
-    /// What had been taken when it began; `None` while nothing waits.
+    /// Bytes that the client had read at the window's start; `None` while no bytes wait.
     began_at: Option<usize>,
 }
 
@@ -31,7 +31,7 @@ impl Window {
         }
     }
 
-    /// Something waits for the client, which has taken so many bytes in all: ready once that is too little.
+    /// Bytes wait for a client that has read `taken` bytes in total: ready once its progress is too slow.
     pub(super) fn poll_wait(&mut self, context: &mut Context<'_>, taken: usize) -> Poll<()> {
         let ends = self
             .ends
@@ -48,13 +48,13 @@ impl Window {
         }
     }
 
-    /// Nothing waits any more.
+    /// No bytes wait any more.
     pub(super) fn end(&mut self) {
         self.began_at = None;
     }
 }
 
-/// A stream whose writes fail once its client takes too little.
+/// A stream whose writes fail once its client reads too slowly.
 pub(super) struct WriteWindow<S> {
     stream: S,
     taken: usize,
@@ -122,7 +122,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for WriteWindow<S> {
         self.stream.is_write_vectored()
     }
 
-    /// Who flushes has handed over all that there is.
+    /// hyper flushes after it has written all its data.
     fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
         this.window.end();
@@ -143,10 +143,11 @@ mod tests {
 
     const TIMEOUT: Duration = Duration::from_millis(300);
 
-    /// How often clients read.
+    /// Interval between a client's reads.
     const PAUSE: Duration = Duration::from_millis(10);
 
-    /// Writes without end to a client that reads so many bytes at a time; returns how long that goes well, up to five time-outs.
+    /// Writes without end to a client that reads this many bytes at a time; returns the time until the writes fail, up
+    /// to five timeouts.
     async fn written_for(bytes: usize) -> Duration {
         let (mut client, server) = tokio::io::duplex(8 << 10);
         tokio::spawn(async move {

@@ -1,4 +1,4 @@
-//! An answer as a message: what a session keeps of it.
+//! A response as a message in a session.
 
 use weir_dialects::plain;
 
@@ -8,16 +8,16 @@ use weir_sandbox::adapter::bindings::chat::{
 };
 use weir_storage::clock::Millis;
 
-/// Puts a message together from an answer's events. Images and recordings that the model made are not kept.
+/// Builds a message from a response's events. The message leaves out images and audio of the model.
 #[derive(Debug, Default)]
 pub(super) struct Recorder {
     provider: String,
-    /// By their index, as blocks are numbered in the order in which they begin.
+    /// The parts by index, since blocks are numbered in order.
     parts: Vec<Part>,
 }
 
 impl Recorder {
-    /// For an answer of this provider.
+    /// Returns the recorder of this provider's response.
     pub(super) fn of(provider: &str) -> Self {
         Self {
             provider: provider.to_owned(),
@@ -25,7 +25,7 @@ impl Recorder {
         }
     }
 
-    /// Adds what an event says. Events are in order: the sequence has seen to that.
+    /// Adds an event to the message. The sequence guarantees the order of events.
     pub(super) fn event(&mut self, event: &Event) {
         match event {
             Event::BlockStart(start) => {
@@ -89,7 +89,7 @@ impl Recorder {
         }
     }
 
-    /// The answer, unless there is nothing of it.
+    /// Returns the message, unless the response is empty.
     pub(super) fn into_said(self, at: Millis) -> Option<Said> {
         self.parts.iter().any(says_something).then(|| Said {
             message: Message {
@@ -107,7 +107,7 @@ impl Recorder {
         self.parts.get_mut(index as usize)
     }
 
-    /// Only its provider can read the part again.
+    /// Whether only the provider can read the part.
     fn is_theirs(&mut self, index: u32) {
         let provider = self.provider.clone();
         if let Some(part) = self.part(index) {

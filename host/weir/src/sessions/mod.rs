@@ -1,19 +1,19 @@
-//! Sessions: what was said before, kept for clients that name a session instead of sending it again.
+//! Sessions: stored conversations, which clients continue by id instead of sending them again.
 //!
-//! A request names a session in `session_id`; the first one to do so begins it. What the session holds goes before the
-//! request's own messages, to the model and on the bill. When the answer is charged, both are appended: the request's
-//! messages, but for system messages that the session has already, and the answer. A session has at most
-//! [`MAX_MESSAGES`] messages and 4 MiB ([`record`]), and ends an hour after its last turn (`sessions.ttl_minutes`).
+//! A request names a session in `session_id`; the first request creates the session. The stored messages precede the
+//! request's own messages in the model's input, and count in the bill. After the charge, weir appends the response and
+//! the request's messages, without system messages that the session has already. A session has at most [`MAX_MESSAGES`]
+//! messages and 4 MiB ([`record`]), and expires an hour after its last turn (`sessions.ttl_minutes`).
 //!
-//! In dialects whose answers can be gone on with by their ids ([`Chain`]), each answer has a session of its own, under the
-//! answer's id: what the one before it held, the request, the answer. So a conversation can go on from any of its answers,
-//! and a request can refer to parts of them ([`references`]).
+//! Some dialects continue a response by its id ([`Chain`]). There, each response has its own session, under the
+//! response's id: the previous conversation, the request, the response. Therefore, a conversation can continue from any
+//! of its responses, and a request can refer to parts of them ([`references`]).
 //!
-//! Sessions are sealed, and bound to their user: nobody else's session of the same id has anything to do with it. They are
-//! kept where nothing is forgotten for want of room ([`ExpiringValues`]).
+//! Sessions are encrypted and bound to their user; equal ids of different users are different sessions. The store never
+//! evicts them for lack of space ([`ExpiringValues`]).
 //!
-//! **Invariant:** turns of one session at the same time are all kept, in the order in which they ended.
-//! **Invariant:** a session that was deleted does not come back by a turn that had begun before.
+//! **Invariant:** a session keeps all concurrent turns, in the order of their ends. **Invariant:** a turn that began
+//! before a session was deleted does not restore the session.
 
 mod answer;
 mod record;
@@ -36,22 +36,22 @@ use weir_storage::clock::{Clock, Millis};
 use weir_storage::expiring::{ExpiringError, ExpiringValues, Version};
 use weir_storage::sealing::KeyRing;
 
-/// Messages that a session has at most.
+/// The maximum messages of a session.
 pub const MAX_MESSAGES: usize = 10;
 
-/// The longest id of a session, in bytes.
+/// The maximum length of a session's id, in bytes.
 const MAX_ID_CHARACTERS: usize = 256;
 
 /// The field that names a session.
 const FIELD: &str = "session_id";
 
-/// How often sessions that have ended are removed.
+/// The interval at which weir removes expired sessions.
 const PRUNE_EVERY: Duration = Duration::from_secs(600);
 
-/// How often a turn is appended anew where others got in between.
+/// The maximum tries of appending a turn, if concurrent turns interfere.
 const ATTEMPTS: u32 = 64;
 
-/// How long it is tried where the store does not answer in time, and how often: the answer waits for it.
+/// The timeout of each try if the store is slow; the response waits for it.
 const KEEP_TIMEOUT: Duration = Duration::from_secs(3);
 const KEEP_PAUSE: Duration = Duration::from_millis(100);
 
@@ -71,7 +71,7 @@ pub struct SessionKey {
     id: String,
 }
 
-/// What a session holds.
+/// The content of a session.
 #[derive(Debug)]
 struct LoadedSession {
     conversation: Conversation,
@@ -79,22 +79,22 @@ struct LoadedSession {
     expires_at: Millis,
 }
 
-/// A request that goes on with a session.
+/// A request within a session.
 pub struct Turn {
     sessions: Sessions,
     key: SessionKey,
-    /// The session as this turn found it.
+    /// The session at the start of this turn.
     before: Option<LoadedSession>,
     asked: Vec<Said>,
-    /// The request's own messages, which are its last ones.
+    /// The number of the request's own messages, at the end.
     own: usize,
-    /// All of its messages, before filters.
+    /// The number of all its messages, before filters.
     all: usize,
     answer: Recorder,
 }
 
 impl Sessions {
-    /// Sessions that are kept there, and sealed under these keys.
+    /// Returns the sessions of this store, encrypted with these keys.
     pub fn new(
         values: ExpiringValues,
         keys: KeyRing,
@@ -109,12 +109,12 @@ impl Sessions {
         }
     }
 
-    /// Removes sessions that have ended, for ever, where the store does not do so itself.
+    /// Removes expired sessions forever, if the store does not.
     pub async fn prune_for_ever(self) {
         loop {
             tokio::time::sleep(PRUNE_EVERY).await;
             if let Err(error) = self.values.prune(self.clock.now()).await {
-                tracing::warn!(%error, "ended sessions are not removed yet");
+                tracing::warn!(%error, "cannot remove expired sessions yet");
             }
         }
     }
@@ -126,8 +126,8 @@ impl Sessions {
         };
         let opened = record::open(&self.keys, &key.account.0, &key.id, &found.value);
         let (conversation, expires_at) = opened.unwrap_or_else(|error| {
-            // Such as one that was sealed under a key which is gone: it has ended, and its place can be taken.
-            tracing::error!(%error, "a session does not open");
+            // For example, its sealing key is gone: the session counts as expired, and a new one can replace it.
+            tracing::error!(%error, "cannot decrypt a session");
             (Conversation::default(), Millis(0))
         });
         Ok(Some(LoadedSession {
@@ -160,7 +160,7 @@ impl Sessions {
 }
 
 impl SessionKey {
-    /// A session by its id, which a client may choose.
+    /// Returns a session's key; the client may choose the id.
     pub fn new(account: AccountId, id: String) -> Result<Self, ApiError> {
         let is_legal =
             (1..=MAX_ID_CHARACTERS).contains(&id.chars().count()) && !id.contains(char::is_control);
@@ -172,14 +172,14 @@ impl SessionKey {
 
     fn name(&self) -> String {
         let AccountId(account) = &self.account;
-        // With its length, so that no two are one.
+        // The length prefix keeps different pairs apart.
         format!("session:{}:{account}:{}", account.len(), self.id)
     }
 }
 
 impl Turn {
-    /// Takes out of a request the session that it names, and puts before its messages what that holds. `None` if nothing
-    /// is kept of it. `answer_id` is that of its answer, without what a dialect puts before it.
+    /// Takes the session out of a request, and puts the stored messages before the request's own. Returns `None` if
+    /// weir stores nothing of the conversation. `answer_id` is the response's id without the dialect's prefix.
     pub async fn begin(
         sessions: &Sessions,
         account: &AccountId,
@@ -212,9 +212,10 @@ impl Turn {
         }))
     }
 
-    /// Notes the request's own messages, as filters have left them: the session keeps nothing else of the request.
+    /// Records the request's own messages after the filters; the session stores nothing else of the request.
     ///
-    /// If a filter has removed messages, the oldest of the request's own count as removed: no message is kept twice.
+    /// If a filter has removed messages, the request's oldest ones count as removed, so that no message is stored
+    /// twice.
     pub fn ask(&mut self, call: &ChatCall) {
         let removed = self.all.saturating_sub(call.request.messages.len());
         let own = self.own.saturating_sub(removed);
@@ -222,7 +223,7 @@ impl Turn {
         self.asked.extend(Said::of_call(call, own, now));
     }
 
-    /// Goes on with an earlier answer, in a session of the next answer's own.
+    /// Continues an earlier response, in a new session of the next response.
     async fn go_on(
         sessions: &Sessions,
         account: &AccountId,
@@ -234,13 +235,13 @@ impl Turn {
             None => None,
             Some(id) => Some(find_answer(sessions, account, id, chain.param).await?),
         };
-        // What is for this request alone goes first, and is not kept.
+        // Instructions for this request alone come first, and are not stored.
         let own = call.request.messages.split_off(chain.leading);
         let leading = std::mem::replace(&mut call.request.messages, own);
         let origins = call.origins.split_off(chain.leading);
         let leading_origins = std::mem::replace(&mut call.origins, origins);
         resolve_references(sessions, account, call, &chain.references).await?;
-        // Most conversations are sent whole each time, and little of one is kept.
+        // Most clients send complete conversations, and a session stores only the end.
         let own = call.request.messages.len().min(MAX_MESSAGES);
         let mut asked = Vec::new();
         if let Some(held) = held {
@@ -264,18 +265,18 @@ impl Turn {
         }))
     }
 
-    /// Notes which provider answers from here on.
+    /// Sets the provider of the following events.
     pub fn answered_by(&mut self, provider: &str) {
         self.answer = Recorder::of(provider);
     }
 
-    /// Notes a part of the answer.
+    /// Adds an event of the response.
     pub fn event(&mut self, event: &Event) {
         self.answer.event(event);
     }
 
-    /// Appends the request and its answer to the session, also where its store is too busy at first. A session that cannot
-    /// be written loses the turn: the answer is its client's all the same.
+    /// Appends the request and its response to the session, with retries if the store is slow. If the session cannot be
+    /// written, it loses the turn, but the client still gets the response.
     pub async fn keep(mut self) {
         let answer = std::mem::take(&mut self.answer);
         let answer = answer.into_said(self.sessions.clock.now());
@@ -290,16 +291,16 @@ impl Turn {
                 Ok(false) if attempts == ATTEMPTS => {
                     tracing::warn!(
                         session = id,
-                        "a session has too many turns at once to keep one"
+                        "dropped a turn: the session has too many concurrent turns"
                     );
                     return;
                 }
                 Ok(false) => {}
                 Err(error) if Instant::now() >= deadline => {
-                    tracing::error!(session = id, %error, "a turn of a session is not kept");
+                    tracing::error!(session = id, %error, "cannot store a turn of a session");
                     return;
                 }
-                // It may have been written all the same.
+                // The write may have succeeded nevertheless.
                 Err(_) => {
                     may_be_kept = true;
                     tokio::time::sleep(KEEP_PAUSE).await;
@@ -309,7 +310,7 @@ impl Turn {
         }
     }
 
-    /// Returns whether the session has it, or was deleted; not if another turn got in between.
+    /// Returns whether the session has the turn, or was deleted; `false` if another turn interfered.
     async fn append(
         &self,
         said: &[Said],
@@ -318,17 +319,17 @@ impl Turn {
     ) -> Result<bool, ExpiringError> {
         let (sessions, key) = (&self.sessions, &self.key);
         let (version, mut conversation) = match (&self.before, is_first) {
-            // As it was found, which is as it is unless there was another turn.
+            // The version from the start of the turn, which is current unless another turn came between.
             (Some(held), true) => (Some(held.version), held.conversation.clone()),
             (None, true) => (None, Conversation::default()),
             (before, false) => match (sessions.find(key).await?, before) {
                 (Some(held), _) if may_be_kept && held.conversation.has(said) => return Ok(true),
                 (Some(held), _) => (Some(held.version), held.conversation),
-                // It ended while this turn was under way, and goes on with it.
+                // The session expired during this turn, which now continues it.
                 (None, Some(held)) if sessions.clock.now() >= held.expires_at => {
                     (None, held.conversation.clone())
                 }
-                // It was deleted.
+                // The session was deleted.
                 (None, Some(_)) => return Ok(true),
                 (None, None) => (None, Conversation::default()),
             },
@@ -338,7 +339,7 @@ impl Turn {
     }
 }
 
-/// Puts parts of earlier answers where a request refers to them.
+/// Replaces references in a request by parts of earlier responses.
 async fn resolve_references(
     sessions: &Sessions,
     account: &AccountId,
@@ -367,11 +368,11 @@ async fn resolve_references(
 }
 
 fn not_referable(param: &str) -> ApiError {
-    let message = "There is nothing of this id to refer to, or it is not kept any more: send the item itself.";
+    let message = "No response has this id, or it has expired: send the item itself.";
     ApiError::invalid_request(param, message)
 }
 
-/// The session of an earlier answer.
+/// Returns the session of an earlier response.
 async fn find_answer(
     sessions: &Sessions,
     account: &AccountId,
@@ -386,7 +387,7 @@ async fn find_answer(
     let held = held.filter(|held| !held.conversation.is_empty());
     held.ok_or_else(|| {
         let code = ErrorCode::PreviousResponseNotFound;
-        let message = "There is no answer of this id to go on with, or it is not kept any more.";
+        let message = "No response to continue has this id, or it has expired.";
         ApiError::new(code, message).with_param(param)
     })
 }
@@ -404,7 +405,7 @@ fn unavailable(error: ExpiringError) -> ApiError {
     tracing::error!(%error, "reading a session");
     match error {
         ExpiringError::Cache(_) => {
-            ApiError::cache_unavailable("The session cannot be read now; try again.")
+            ApiError::cache_unavailable("weir could not read the session; retry later.")
         }
         ExpiringError::Database(_) => ApiError::store_unavailable(),
     }

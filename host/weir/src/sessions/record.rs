@@ -1,10 +1,10 @@
-//! What a session holds, and how it is stored: when it ends, then the sealed conversation.
+//! The content of a session, and its stored form: its expiry, then the encrypted conversation.
 //!
 //! ```text
 //! end (8 bytes, milliseconds since the epoch, big-endian) · sealed JSON
 //! ```
 //!
-//! What is sealed is bound to its user, its session and its end.
+//! The encryption binds the conversation to its user, its session and its expiry.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -16,49 +16,49 @@ use weir_sandbox::adapter::bindings::chat::{Content, Message, Part, Role, Source
 use weir_storage::clock::Millis;
 use weir_storage::sealing::{KeyRing, OpenError, Purpose};
 
-/// Bytes of a session, more or less. What is too much goes: files first, the oldest first of all.
+/// The approximate maximum bytes of a session. Beyond it, weir removes files first, and the oldest first.
 const MAX_BYTES: usize = 4 << 20;
 
-/// What stands in the place of a file that a session has no room for.
+/// The text in place of a file that exceeds the session's size.
 const LEFT_OUT: &str = "[A file that is not kept any more.]";
 
-/// What was said in a session, the earliest first.
+/// The messages of a session, the oldest first.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub(super) struct Conversation(Vec<Said>);
 
-/// A message, and what it refers to.
+/// A message with its attachments.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) struct Said {
-    /// The message; its attachments are these.
+    /// The message; its references point into `attachments`.
     pub message: Message,
-    /// The bytes of its images, recordings and documents.
+    /// The bytes of its images, audio and documents.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub attachments: Vec<File>,
-    /// When the request came, or its answer ended, in milliseconds since the epoch.
+    /// The time of the request, or of the end of the response, in milliseconds since the epoch.
     pub at: i64,
 }
 
-/// A file that a client sent.
+/// A client's file.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) struct File {
     media_type: String,
-    /// In Base64, as a conversation is JSON.
+    /// Base64, because a conversation is JSON.
     data: String,
 }
 
-/// Why a stored session is none.
+/// The reasons for an invalid stored session.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum RecordError {
-    /// It does not unseal.
+    /// The decryption fails.
     #[error(transparent)]
     Sealed(#[from] OpenError),
-    /// It is no conversation of this version's.
+    /// The content is not a conversation of this version.
     #[error("it holds no conversation: {0}")]
     Unreadable(#[from] serde_json::Error),
 }
 
-/// A conversation as it is stored.
+/// Encrypts a conversation.
 pub(super) fn seal(
     keys: &KeyRing,
     user: &str,
@@ -76,7 +76,7 @@ pub(super) fn seal(
     [&end, &*sealed].concat()
 }
 
-/// Reads what [`seal`] wrote, and when it ends.
+/// Decrypts the result of [`seal`], and returns the expiry, too.
 pub(super) fn open(
     keys: &KeyRing,
     user: &str,
@@ -94,28 +94,28 @@ pub(super) fn open(
 }
 
 impl Conversation {
-    /// Whether nothing was said.
+    /// Whether the conversation has no messages.
     pub(super) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// The messages, the earliest first.
+    /// The messages, the oldest first.
     pub(super) fn iter(&self) -> impl Iterator<Item = &Said> {
         self.0.iter()
     }
 
-    /// The last answer.
+    /// The last response.
     pub(super) fn answer(&self) -> Option<&Message> {
         let last = &self.0.last()?.message;
         (last.role == Role::Assistant).then_some(last)
     }
 
-    /// The messages, to be said again.
+    /// Returns the messages.
     pub(super) fn into_said(self) -> Vec<Said> {
         self.0
     }
 
-    /// Puts all of it before a request's own messages.
+    /// Puts the conversation before a request's own messages.
     pub(super) fn precede(&self, call: &mut ChatCall) {
         let mut messages = Vec::with_capacity(self.0.len() + call.request.messages.len());
         for said in &self.0 {
@@ -126,7 +126,7 @@ impl Conversation {
                     *index += offset;
                 }
             }
-            // Its size counts as if the client had sent it.
+            // Its size counts as if the client had sent the conversation.
             call.body_bytes += said.bytes();
             call.attachments.extend(said.attachments());
             messages.push(message);
@@ -137,7 +137,7 @@ impl Conversation {
         call.request.messages = messages;
     }
 
-    /// Adds what was said, and forgets what is too old or too much.
+    /// Appends messages, and removes the oldest beyond the limits.
     pub(super) fn append(&mut self, said: Vec<Said>) {
         for said in said {
             let is_known = said.message.role == Role::System
@@ -149,7 +149,7 @@ impl Conversation {
         let surplus = self.0.len().saturating_sub(MAX_MESSAGES);
         self.0.drain(..surplus);
         self.fit();
-        // Models want a question first, and a result of a call that is gone is none.
+        // Models expect a question first, and reject a result without its call.
         let is_question = |said: &Said| matches!(said.message.role, Role::System | Role::User);
         let is_first = |said: &Said| said.message.role != Role::Tool;
         let first = self.0.iter().position(is_question);
@@ -157,7 +157,7 @@ impl Conversation {
         self.0.drain(..first.unwrap_or(self.0.len()));
     }
 
-    /// Whether it has a turn that ended with this: two do not end alike in the same millisecond.
+    /// Whether the conversation has a turn with this end: no two turns end alike in the same millisecond.
     pub(super) fn has(&self, turn: &[Said]) -> bool {
         turn.last().is_none_or(|last| self.0.contains(last))
     }
@@ -177,7 +177,7 @@ impl Conversation {
 }
 
 impl Said {
-    /// The last messages of a request, so many at most.
+    /// Returns the last messages of a request, up to a limit.
     pub(super) fn of_call(call: &ChatCall, most: usize, at: Millis) -> Vec<Self> {
         let messages = &call.request.messages;
         let messages = &messages[messages.len().saturating_sub(most)..];
@@ -200,8 +200,8 @@ impl Said {
         said.collect()
     }
 
-    /// The message without what an answer left empty. It is kept, since clients refer to an answer's blocks by their
-    /// numbers.
+    /// Returns the message without empty parts of a response. The stored form keeps them, because clients refer to
+    /// blocks by number.
     pub(super) fn spoken(&self) -> Message {
         let mut message = self.message.clone();
         if message.role == Role::Assistant {
@@ -210,7 +210,7 @@ impl Said {
         message
     }
 
-    /// The bytes that it refers to.
+    /// The bytes of its attachments.
     pub(super) fn attachments(&self) -> impl Iterator<Item = Attachment> {
         self.attachments.iter().map(|file| Attachment {
             media_type: file.media_type.clone(),
@@ -260,7 +260,7 @@ impl Said {
     }
 }
 
-/// Whether a part of an answer is more than an empty text.
+/// Whether a part is more than an empty text.
 pub(super) fn says_something(part: &Part) -> bool {
     match &part.content {
         Content::Text(text) | Content::Refusal(text) => {
@@ -283,7 +283,7 @@ fn is_attached(source: &Source) -> bool {
     matches!(source, Source::Attachment(_))
 }
 
-/// Where a message's files are.
+/// The sources of a message's files.
 fn sources(message: &mut Message) -> Vec<&mut Source> {
     let mut all = Vec::new();
     for part in &mut message.parts {

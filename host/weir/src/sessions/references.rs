@@ -1,25 +1,24 @@
-//! Parts of earlier answers that a request refers to instead of sending them again.
+//! References in a request to parts of earlier responses.
 //!
-//! A reference names a block of an answer. What stands in its place is all of the item that begins with that block: for
-//! reasoning and calls the block itself, for text whatever was said in one go.
+//! A reference names a block of a response. Its replacement is the complete item that begins with the block: for
+//! reasoning and calls the block itself, for text all consecutive text blocks.
 
 use weir_dialects::Reference;
 use weir_sandbox::adapter::bindings::chat::{Content, Message, Part};
 
 use super::record::says_something;
 
-/// Puts what a request refers to where it stands, which may leave a message empty. `answer_of` has the answers by their
-/// ids.
+/// Replaces the references of a request, which may leave a message empty. `answer_of` returns a response by its id.
 ///
 /// # Errors
 ///
-/// The first reference found to name nothing that was said.
+/// Fails with the first reference to an unknown block.
 pub(super) fn resolve<'a>(
     messages: &mut [Message],
     references: &'a [Reference],
     answer_of: impl Fn(&str) -> Option<&'a Message>,
 ) -> Result<(), &'a Reference> {
-    // From behind, so that the places of those before stay what they are.
+    // The loop runs backwards, so that the positions of earlier references stay valid.
     for reference in references.iter().rev() {
         let answer = answer_of(&reference.answer).ok_or(reference)?;
         let meant = answer.parts.get(reference.block).ok_or(reference)?;
@@ -47,7 +46,7 @@ pub(super) fn resolve<'a>(
     Ok(())
 }
 
-/// Texts up to what is none; a proof ends them.
+/// Returns the texts up to the first other part; a proof ends them, too.
 fn said_in_one_go(parts: &[Part]) -> Vec<Part> {
     let mut said = Vec::new();
     for part in parts {

@@ -1,4 +1,4 @@
-//! `/session/{id}`: what a session holds, and its end. For its user.
+//! `/session/{id}`: read and delete the caller's session.
 
 use axum::Json;
 use axum::extract::{Path, State};
@@ -14,24 +14,24 @@ use crate::app::App;
 use crate::identity::Caller;
 use weir_storage::clock::Millis;
 
-/// What was said in a session.
+/// The messages of a session.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct History {
     session_id: String,
-    /// The earliest first, in the shape of Chat Completions' messages, each with `created_at`.
+    /// Messages, oldest first, in the format of Chat Completions, each with `created_at`.
     #[schema(value_type = Vec<Object>)]
     messages: Vec<Value>,
-    /// When it ends unless it goes on, by ISO 8601.
+    /// Expiry without another turn, by ISO 8601.
     expires_at: String,
 }
 
-/// `GET /session/{id}/history`: what was said in a session of the caller's.
+/// `GET /session/{id}/history`: returns the messages of the caller's session.
 #[utoipa::path(
     get, path = "/session/{id}/history", tag = "sessions", security(("user" = [])),
     params(("id" = String, Path, description = "The session's id.", min_length = 1, max_length = 256, pattern = r"^[^\u0000-\u001f\u007f-\u009f]*$")),
     responses(
         (status = 200, body = History),
-        (status = 404, description = "`NOT_FOUND`: you have no session of this id."),
+        (status = 404, description = "`NOT_FOUND`: you have no session with this id."),
     ),
 )]
 pub async fn show_history(
@@ -56,13 +56,13 @@ pub async fn show_history(
     }))
 }
 
-/// `DELETE /session/{id}`: forgets a session of the caller's.
+/// `DELETE /session/{id}`: deletes the caller's session.
 #[utoipa::path(
     delete, path = "/session/{id}", tag = "sessions", security(("user" = [])),
     params(("id" = String, Path, description = "The session's id.", min_length = 1, max_length = 256, pattern = r"^[^\u0000-\u001f\u007f-\u009f]*$")),
     responses(
-        (status = 204, description = "It is forgotten."),
-        (status = 404, description = "`NOT_FOUND`: you have no session of this id."),
+        (status = 204, description = "The session is deleted."),
+        (status = 404, description = "`NOT_FOUND`: you have no session with this id."),
     ),
 )]
 pub async fn delete_session(
@@ -79,5 +79,5 @@ pub async fn delete_session(
 }
 
 fn not_found() -> ApiError {
-    ApiError::new(ErrorCode::NotFound, "There is no session of this id.")
+    ApiError::new(ErrorCode::NotFound, "No session has this id.")
 }

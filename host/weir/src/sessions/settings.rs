@@ -1,10 +1,10 @@
-//! How long sessions are kept: `[sessions]`.
+//! The lifetime of sessions: `[sessions]`.
 
 use std::num::NonZeroU32;
 
 use serde::Deserialize;
 
-/// How long sessions are kept: `[sessions]`.
+/// Lifetime of sessions: `[sessions]`.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct SessionSettings {
@@ -21,7 +21,7 @@ impl Default for SessionSettings {
 }
 
 impl SessionSettings {
-    /// In milliseconds.
+    /// The lifetime in milliseconds.
     pub(super) fn ttl_ms(&self) -> i64 {
         i64::from(self.ttl_minutes.get()) * 60_000
     }

@@ -1,6 +1,7 @@
-//! What becomes of a request for a swarm: it is read, held against its user's plan and credits, and kept to be run.
+//! Acceptance of a request for a swarm: reads it, checks it against its user's plan and credits, and stores it for an
+//! executor.
 //!
-//! Whoever asks comes this way: users, services, and tasks.
+//! Users, services and tasks all use this path.
 
 use std::time::Duration;
 
@@ -18,25 +19,25 @@ use crate::billing::budgets;
 use crate::catalog::Catalog;
 use crate::identity::{Caller, limits};
 
-/// The model of agents that name none, where it is in the catalog and nothing else is configured.
+/// The default model of agents, if the catalog has it and the configuration names no other.
 const DEFAULT_MODEL: &str = "claude-sonnet-4-5";
 
-/// Who pays for a swarm.
+/// The payer of a swarm.
 pub struct Payer<'a> {
     /// The user's id.
     pub user_id: &'a str,
-    /// The plan that they have.
+    /// The user's plan.
     pub user_plan: Plan,
-    /// The plan whose bounds apply.
+    /// The plan with the swarm's limits.
     pub plan: Plan,
-    /// The id of the key that is used, whose budgets apply.
+    /// The id of the key, whose budgets apply.
     pub key_id: Option<&'a str>,
     /// The models that agents may use; all if empty.
     pub models: &'a [String],
 }
 
 impl<'a> Payer<'a> {
-    /// A caller, within the limits of their key.
+    /// The payer behind a caller, within the limits of their key.
     pub fn of(caller: &'a Caller) -> Self {
         Self {
             user_id: &caller.user_id,
@@ -48,21 +49,21 @@ impl<'a> Payer<'a> {
     }
 }
 
-/// What a swarm needs, and may spend.
+/// The prices and the budget of a swarm.
 pub struct Priced {
-    /// The price of one call of each agent, at its worst.
+    /// The maximum price of one call of each agent.
     estimate: Credits,
-    /// The least price of the first call: without it, the swarm ends before it begins.
+    /// The minimum price of the first call: without it, the swarm cannot begin.
     first_call: Credits,
-    /// The most that it may spend.
+    /// The maximum cost.
     budget: Credits,
 }
 
-/// Reads a swarm, with what this gateway gives agents that say nothing of it.
+/// Reads a swarm, and fills in this gateway's defaults for agents.
 ///
 /// # Errors
 ///
-/// 400 with the path of the field that is wrong.
+/// 400 with the path of the invalid field.
 pub fn read(
     app: &App,
     body: &[u8],
@@ -95,11 +96,11 @@ fn default_model<'a>(catalog: &'a Catalog, configured: Option<&'a str>) -> Optio
     })
 }
 
-/// Holds a swarm against what plans allow and models can do.
+/// Checks a swarm against the limits of plans and models.
 ///
 /// # Errors
 ///
-/// 400 or 403 with the field that is more than that.
+/// 400 or 403 with the field that exceeds a limit.
 pub fn check(
     app: &App,
     payer: &Payer<'_>,
@@ -113,7 +114,7 @@ pub fn check(
             .map_err(|error| error.with_param(format!("agents[{index}].model")))?;
         for (place, id) in agent.integrations.iter().enumerate() {
             if app.tools.denies_integration(id, &account, payer.plan) {
-                let what = "The operator has not opened this integration to the user or the plan.";
+                let what = "The user or the plan may not use this integration; ask the operator.";
                 return Err(ApiError::new(ErrorCode::IntegrationNotAllowed, what)
                     .with_param(format!("agents[{index}].integrations[{place}]"))
                     .with_no_retry());
@@ -128,11 +129,11 @@ pub fn check(
     })
 }
 
-/// The run that an earlier request with this key has asked for.
+/// Returns the run of an earlier request with this key.
 ///
 /// # Errors
 ///
-/// 409 if that request was another one.
+/// 409 if the earlier request was a different one.
 pub async fn find_repeat(
     app: &App,
     user_id: &str,
@@ -150,7 +151,7 @@ pub async fn find_repeat(
     }
 }
 
-/// Keeps a swarm to be run. Returns whether an earlier request with its key has done so.
+/// Stores a swarm for an executor. Returns whether an earlier request with its key has already done so.
 pub async fn accept(
     app: &App,
     payer: &Payer<'_>,
@@ -165,7 +166,7 @@ pub async fn accept(
     if app.swarms.is_closed() {
         return Err(ApiError::new(
             ErrorCode::SwarmsUnavailable,
-            "Nobody runs swarms here: the executor has no token for the API.",
+            "This gateway runs no swarms: the executor has no token for the API.",
         ));
     }
     let account = AccountId(payer.user_id.to_owned());
@@ -174,7 +175,7 @@ pub async fn accept(
     if budget < first_call {
         return Err(insufficient(first_call, budget).with_param("max_total_credits"));
     }
-    // What the budget does not allow is not asked for: it ends the swarm when it is spent.
+    // A budget below the estimate suffices: the swarm ends when the budget is spent.
     let required = estimate.min(budget);
     let now = app.ledger.now();
     if let Some(account) = &account {
@@ -209,7 +210,7 @@ pub async fn accept(
             return Err(ApiError::new(
                 ErrorCode::SwarmDataLimitReached,
                 format!(
-                    "With these agents, your swarms would have more than {MAX_KEPT_BYTES} bytes of data; delete some that are over."
+                    "With these agents, your swarms would have more than {MAX_KEPT_BYTES} bytes of data; delete finished swarms."
                 ),
             )
             .with_param("agents")
@@ -218,7 +219,7 @@ pub async fn accept(
         Accepted::TooMany => {
             return Err(ApiError::new(
                 ErrorCode::TooManySwarms,
-                format!("No more than {MAX_OPEN} swarms of a user wait or run at once."),
+                format!("A user may have {MAX_OPEN} queued or running swarms."),
             )
             .with_retry_after(Duration::from_secs(10)));
         }
@@ -231,7 +232,7 @@ pub async fn accept(
 fn insufficient(required: Credits, available: Credits) -> ApiError {
     ApiError::new(
         ErrorCode::InsufficientCredits,
-        format!("The swarm needs at least {required} credits, and {available} are available."),
+        format!("The swarm needs at least {required} credits, but only {available} are available."),
     )
     .with_no_retry()
     .with_detail("required_credits", required.to_json())
@@ -241,18 +242,18 @@ fn insufficient(required: Credits, available: Credits) -> ApiError {
 fn reused() -> ApiError {
     ApiError::new(
         ErrorCode::IdempotencyKeyReused,
-        "This idempotency key was used for another swarm; use a new one for each.",
+        "This idempotency key was used for another swarm; use a new key for each swarm.",
     )
     .with_param("Idempotency-Key")
     .with_no_retry()
 }
 
-/// 404: there is no such swarm, or it is another's.
+/// 404: the swarm does not exist, or another user owns it.
 pub fn unknown() -> ApiError {
     ApiError::new(ErrorCode::NotFound, "You have no such swarm.")
 }
 
-/// What a client is told of a store that fails.
+/// The client's error for a failed store.
 pub fn failed(error: StoreError) -> ApiError {
     match error {
         StoreError::Database(error) => ApiError::of_database(&error, "about a swarm"),

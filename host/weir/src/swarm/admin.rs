@@ -1,4 +1,4 @@
-//! `/admin/swarms`: the swarms of all users, for operators. What users and models wrote is not shown.
+//! `/admin/swarms`: the swarms of all users, for operators. They hide the content of users and models.
 
 use axum::Json;
 use axum::extract::{Path, State};
@@ -9,57 +9,57 @@ use weir_ledger::Credits;
 use weir_storage::clock::Millis;
 
 use super::store::outline::{self, RunFilter, RunOutline};
-use crate::admin::AdminCaller;
-use crate::app::Core;
 use crate::audit::AuditEvent;
-use crate::openapi::parameters::Limit;
+use crate::identity::admin::AdminCaller;
+use crate::node::Core;
 use crate::query::{ListQuery, cut};
+use crate::schemas::parameters::Limit;
 
-/// A swarm of a user's.
+/// A swarm of a user.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub struct SwarmOutline {
-    /// Its id.
+    /// The swarm's id.
     pub execution_id: String,
-    /// Who pays.
+    /// The user who pays.
     pub user_id: String,
-    /// As the user names the pipeline.
+    /// The user's name of the pipeline.
     pub swarm_id: String,
-    /// The task that it is run for.
+    /// The task of the swarm.
     pub task_id: Option<String>,
     /// `queued`, `running`, `completed`, `partial`, `failed` or `cancelled`.
     pub status: String,
-    /// How many agents have completed.
+    /// Number of completed agents.
     pub agents_completed: i64,
-    /// How many there are.
+    /// Number of agents.
     pub agents_total: i64,
-    /// The price of all calls so far.
+    /// Price of all calls so far.
     #[schema(value_type = f64)]
     pub total_credits: Credits,
-    /// When it was requested.
+    /// Time of the request.
     pub created_at: String,
-    /// When its cancellation was requested.
+    /// Time of the cancellation's request.
     pub cancel_requested_at: Option<String>,
-    /// When it ended.
+    /// Time of the end.
     pub ended_at: Option<String>,
 }
 
-/// A part of all swarms.
+/// A page of swarms.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub struct SwarmOutlineList {
-    /// The last one first.
+    /// Swarms, newest first.
     pub swarms: Vec<SwarmOutline>,
-    /// The `before` of the next part; null if this is the last.
+    /// The `before` of the next page; null after the last.
     pub next: Option<String>,
 }
 
-/// `GET /admin/swarms`: all users' swarms, or those that `user_id` and `open` say.
+/// `GET /admin/swarms`: lists the swarms of all users, filtered by `user_id` and `open`.
 #[utoipa::path(
     get, path = "/admin/swarms", tag = "administration", security(("admin" = [])), operation_id = "list_all_swarms",
     params(
         Limit,
-        ("before" = Option<String>, Query, description = "The `next` of the part before: what follows is older.", nullable = false),
-        ("user_id" = Option<String>, Query, description = "Of this user.", nullable = false),
-        ("open" = Option<bool>, Query, description = "With `true`, those that are queued or running.", nullable = false),
+        ("before" = Option<String>, Query, description = "The `next` of the previous page; the swarms are older.", nullable = false),
+        ("user_id" = Option<String>, Query, description = "Only swarms of this user.", nullable = false),
+        ("open" = Option<bool>, Query, description = "With `true`, only queued or running swarms.", nullable = false),
     ),
     responses((status = 200, body = SwarmOutlineList)),
 )]
@@ -89,8 +89,8 @@ pub async fn list_swarms(
     params(("execution_id" = String, Path, description = "The swarm's id.")),
     responses(
         (status = 200, body = SwarmOutline),
-        (status = 404, description = "`NOT_FOUND`: there is no such swarm."),
-        (status = 409, description = "`NOT_POSSIBLE`: it is over."),
+        (status = 404, description = "`NOT_FOUND`: the swarm does not exist."),
+        (status = 409, description = "`NOT_POSSIBLE`: the swarm is over."),
     ),
 )]
 pub async fn cancel_swarm(

@@ -1,4 +1,4 @@
-//! What a swarm may cost at least: one call of each agent's model, at its worst.
+//! The cost estimate of a swarm: the maximum price of one call of each agent's model.
 
 use weir_errors::{ApiError, ErrorCode};
 use weir_ledger::Credits;
@@ -7,32 +7,32 @@ use weir_ledger::pricing::{self, Bound};
 use super::order::order;
 use super::request::{Agent, SwarmRequest, invalid_model};
 use crate::catalog::Catalog;
-use crate::inference::usage::{ModelLimits, OUTPUT_SLACK_TOKENS, RequestSize};
+use weir_upstream::usage::{ModelLimits, OUTPUT_SLACK_TOKENS, RequestSize};
 
-/// Tokens below which an answer is not worth its price.
+/// The minimum useful output limit, in tokens.
 pub(super) const LEAST_TOKENS: u32 = 256;
 
-/// The price of one call of each agent's model at its worst; what goes before is not counted.
+/// Returns the maximum price of one call of each agent's model; inputs from earlier agents do not count.
 ///
 /// # Errors
 ///
-/// 400 where an agent's model is not in the catalog, cannot call tools, or gives shorter answers than the agent wants.
+/// 400 if an agent's model is unknown, cannot call tools, or has a lower output limit than the agent wants.
 pub(super) fn estimate(catalog: &Catalog, request: &SwarmRequest) -> Result<Credits, ApiError> {
     let agents = request.agents.iter().enumerate();
     let prices = agents.map(|(index, agent)| one_call(catalog, request, index, agent));
     prices.sum()
 }
 
-/// The least price at which the first call can be made: with the smallest output limit that is worth its price.
+/// Returns the minimum price of the first call, with the smallest useful output limit.
 ///
 /// # Errors
 ///
-/// As of [`estimate`].
+/// Fails like [`estimate`].
 pub(super) fn least_first_call(
     catalog: &Catalog,
     request: &SwarmRequest,
 ) -> Result<Credits, ApiError> {
-    // A circle fails the swarm before any call.
+    // Agents with circular dependencies fail the swarm before any call.
     let first = order(&request.agents)
         .ok()
         .and_then(|order| order.first().copied());
@@ -56,7 +56,7 @@ fn one_call(
     price_of_call(catalog, request, index, agent, agent.max_tokens)
 }
 
-/// The price of a call with this output limit, at its worst.
+/// Returns the maximum price of a call with this output limit.
 fn price_of_call(
     catalog: &Catalog,
     request: &SwarmRequest,

@@ -1,7 +1,7 @@
-//! The executor: it takes up runs that wait, or whose executor is gone, and works on so many at once.
+//! The executor: claims queued runs, and runs of failed executors, and works on a limited number at once.
 //!
-//! It looks for them when it is told that there is something, and every second besides. While it works on a run it makes its
-//! lease longer; where that fails for as long as the lease lasts, it drops the run, whoever has it then.
+//! It looks for runs on notification, and every second. During work on a run, it renews the lease; if renewal fails
+//! until the lease expires, it drops the run, which another executor may then own.
 
 use std::future::poll_fn;
 use std::pin::pin;
@@ -20,22 +20,22 @@ use super::settings::ExecutorSettings;
 use super::store::{Lease, LeaseError, StoreError};
 use super::unpriced;
 
-/// How often runs are looked for that nobody has told of.
+/// The poll interval for runs without a notification.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-/// How long an executor waits after its store has failed.
+/// The pause of an executor after its store has failed.
 const AFTER_FAILURE: Duration = Duration::from_secs(2);
 
-/// How often runs are forgotten that are old.
+/// The interval between deletions of old runs.
 const FORGET_EVERY: Duration = Duration::from_secs(600);
 
-/// How often the prices are looked for of model calls that outlived their runs.
+/// The interval between look-ups of prices of model calls that outlived their runs.
 const PRICE_EVERY: Duration = Duration::from_secs(5);
 
-/// How long it may take to finish the tools' calls that are under way, and to give leases up.
+/// The timeout of running tool calls and of releasing leases at a stop.
 const STOP_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// An executor at work. Dropped without [`stop`](Self::stop), it goes on. Cheap to clone.
+/// A running executor. Dropping it without [`stop`](Self::stop) does not stop it. Cheap to clone.
 #[derive(Clone)]
 pub struct Executor {
     stopping: CancellationToken,
@@ -54,7 +54,7 @@ struct Looking {
 }
 
 impl Executor {
-    /// Begins to look for runs. `owner` is the name that its leases carry.
+    /// Starts to look for runs. `owner` is the name in its leases.
     pub fn start(
         shop: ExecutorParts,
         settings: ExecutorSettings,
@@ -89,18 +89,18 @@ impl Executor {
         executor
     }
 
-    /// Takes up nothing more, finishes the tools' calls that are under way, and gives up what it works on: another executor
-    /// may go on at once.
+    /// Claims no more runs, finishes running tool calls, and releases its leases, so that another executor can continue
+    /// at once.
     pub async fn stop(&self) {
         self.stopping.cancel();
         self.tasks.close();
         if timeout(STOP_TIMEOUT, self.tasks.wait()).await.is_err() {
-            tracing::warn!("leases of swarms are not given up; they lapse by themselves");
+            tracing::warn!("cannot release the leases of swarms; they expire by themselves");
             self.kill();
         }
     }
 
-    /// Stops in the midst of what it does, as a crash would.
+    /// Stops immediately, like a crash.
     pub fn kill(&self) {
         self.killed.cancel();
     }
@@ -121,7 +121,7 @@ impl Looking {
             };
             let now = self.shop.ledger.now();
             let until = later(now, self.settings.lease);
-            // Its own clock is read before it claims: its own view of the lease ends first.
+            // The clock is read before the claim, so that the executor's view of the lease ends first.
             let ends = Instant::now() + self.settings.lease;
             match self.shop.store.claim(&self.owner, now, until).await {
                 Ok(Some(lease)) => {
@@ -141,7 +141,7 @@ impl Looking {
                 }
                 Ok(None) => {}
                 Err(error) => {
-                    tracing::warn!(%error, "looking for swarms to run");
+                    tracing::warn!(%error, "cannot look for swarms to run");
                     let pause = tokio::time::sleep(AFTER_FAILURE);
                     if self.stopping.run_until_cancelled(pause).await.is_none() {
                         return;
@@ -166,7 +166,7 @@ impl Looking {
             }
             let priced = unpriced::price_all(&self.shop.store, &self.shop.ledger);
             if let Err(error) = priced.await {
-                tracing::warn!(%error, "pricing model calls of swarms that are over");
+                tracing::warn!(%error, "cannot price model calls of finished swarms");
             }
         }
     }
@@ -195,7 +195,7 @@ impl Looking {
     }
 }
 
-/// Works on a run for as long as the lease is its own.
+/// Works on a run while the lease is valid.
 async fn work(
     shop: ExecutorParts,
     lease_for: Duration,
@@ -207,24 +207,24 @@ async fn work(
     let calling = tokio::sync::Mutex::new(());
     let may_stop = async {
         stopping.cancelled().await;
-        // The run goes on meanwhile, until the call of a tool that is under way has its result.
+        // The run continues until a running tool call has its result.
         drop(calling.lock().await);
     };
     tokio::select! {
         worked = until(&ends, run::work(&shop, &lease, &calling)) => match worked {
             Some(Ok(())) => {}
             Some(Err(LeaseError::Lost)) => {
-                tracing::warn!(run = lease.run_id, "another executor has the swarm by now");
+                tracing::warn!(run = lease.run_id, "another executor owns the swarm now");
             }
             Some(Err(error)) => {
-                tracing::warn!(run = lease.run_id, %error, "a swarm is left to be taken up again");
+                tracing::warn!(run = lease.run_id, %error, "stopped work on a swarm; an executor will resume it");
             }
             None => lost(&lease),
         },
         () = keep(&shop, lease_for, &lease, &ends) => lost(&lease),
         () = may_stop => {
             if let Err(error) = shop.store.give_up(&lease).await {
-                tracing::warn!(run = lease.run_id, %error, "giving up the lease of a swarm; it lapses by itself");
+                tracing::warn!(run = lease.run_id, %error, "cannot release the lease of a swarm; it expires by itself");
             }
         }
     }
@@ -233,12 +233,12 @@ async fn work(
 fn lost(lease: &Lease) {
     tracing::warn!(
         run = lease.run_id,
-        "the lease of a swarm is lost; another executor goes on with it"
+        "lost the lease of a swarm; another executor resumes the swarm"
     );
 }
 
-/// Works until the lease ends; `None` if it did. The clock goes on while the process stands still, and timers ring only after
-/// that: so the clock is looked at whenever the work would go on.
+/// Works until the lease expires; returns `None` then. If the process is suspended, the clock advances and timers fire
+/// late. Therefore, the clock is checked before each step of the work.
 async fn until<T>(ends: &Mutex<Instant>, work: impl Future<Output = T>) -> Option<T> {
     let mut work = pin!(work);
     poll_fn(|context| match Instant::now() >= moment(ends) {
@@ -252,7 +252,7 @@ fn moment(ends: &Mutex<Instant>) -> Instant {
     *ends.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Makes a lease longer again and again, and notes until when. Returns when it is lost.
+/// Renews a lease repeatedly, and records its expiry. Returns when the lease is lost.
 async fn keep(shop: &ExecutorParts, lease_for: Duration, lease: &Lease, ends: &Mutex<Instant>) {
     let every = lease_for / 3;
     loop {
@@ -268,7 +268,7 @@ async fn keep(shop: &ExecutorParts, lease_for: Duration, lease: &Lease, ends: &M
             Ok(false) => return,
             Err(error) => {
                 let error = StoreError::from(error);
-                tracing::warn!(run = lease.run_id, %error, "renewing the lease of a swarm");
+                tracing::warn!(run = lease.run_id, %error, "cannot renew the lease of a swarm");
             }
         }
     }

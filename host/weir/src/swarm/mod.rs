@@ -1,29 +1,30 @@
 //! Swarms: agents that run one after another, each on a model, under one budget.
 //!
-//! A user asks the API for a swarm ([`routes`]), or a service asks an executor. What is asked is kept ([`store`]), and an
-//! executor takes it up ([`executor`]), also where the one that had it is gone. It runs the agents ([`run`]) in their
-//! [`order`], each told what went before ([`prompt`]), and calls their models through the API ([`model`]), where each call is
-//! charged like any other. Clients follow by events ([`stream`]), and hear what models say as it comes ([`deltas`]).
+//! A user requests a swarm from the API ([`routes`]), or a service from an executor. weir stores the request
+//! ([`store`]), and an executor claims it ([`executor`]), even after another executor has failed. The executor runs the
+//! agents ([`run`]) in their [`order`], each with the previous output in its prompt ([`prompt`]), and calls their
+//! models through the API ([`model`]), which charges each call like any other. Clients follow the events ([`stream`]),
+//! and receive models' output as it arrives ([`crate::inference::deltas`]).
 //!
-//! What a swarm may spend is held as one hold, on which its model calls draw. An executor that takes a run over first asks
-//! for the price of the model call that was under way, if one was; then it releases the hold of the executor before, and
-//! opens one of its own for what is left of the budget. So what a run has reserved and spent never exceeds its budget.
-//! A call that is still under way when its run ends is charged later: [`unpriced`] adds its price to the run then.
+//! A single hold reserves the budget of a swarm, and its model calls draw on that hold. An executor that takes over a
+//! run first looks up the price of a running model call, if any; then it releases the previous executor's hold, and
+//! opens its own for the rest of the budget. Therefore, the holds and charges of a run never exceed its budget. A call
+//! that is still running at the end of its run is charged later: [`unpriced`] then adds its price to the run.
 //!
-//! **Invariant:** each agent's result is committed once, and each step of it.
-//! **Invariant:** a model's call is charged once, whoever asks for it again.
-//! **Invariant:** whoever has lost the lease of a run writes nothing more of it.
+//! **Invariant:** each agent's result, and each of its steps, is committed once. **Invariant:** a model call is charged
+//! once, even if several executors request it. **Invariant:** an executor without the lease of a run writes nothing to
+//! it.
 //!
 //! | To … | touch |
 //! |---|---|
-//! | change what a swarm may be asked | [`request`], and its table of what is refused |
-//! | change what plans allow | [`plan`] |
-//! | change what an agent is told | [`prompt`] |
-//! | tell clients something else | where it happens, in [`run`] |
+//! | change the fields of a request | [`request`], and its table of invalid requests |
+//! | change the limits of plans | [`plan`] |
+//! | change an agent's prompt | [`prompt`] |
+//! | change the events for clients | the step in [`run`] that writes the event |
 
 pub mod accept;
 pub mod admin;
-pub mod deltas;
+pub mod bodies;
 mod estimate;
 pub mod executor;
 pub mod model;
@@ -47,24 +48,24 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use tokio::sync::Notify;
 
-use self::deltas::Deltas;
 use self::record::Record;
 pub use self::start::{executor_at, start_executor};
 use self::store::{Run, SwarmStore};
+use crate::inference::deltas::Deltas;
 
-/// What handlers and executors of a process share of swarms.
+/// The shared state of swarms in a process.
 pub struct Swarms {
-    /// Where they are kept.
+    /// The store of swarms.
     pub store: SwarmStore,
-    /// Rung when a run is asked for.
+    /// Notified when a run is requested.
     pub wake: Arc<Notify>,
-    /// What models say in them, as it comes; and who waits for something to be written of them.
+    /// The models' output as it arrives, and the waiters for writes.
     pub deltas: Deltas,
     is_closed: AtomicBool,
 }
 
 impl Swarms {
-    /// Swarms in a store.
+    /// Returns the state with a store.
     pub fn new(store: SwarmStore) -> Self {
         Self {
             store,
@@ -74,18 +75,18 @@ impl Swarms {
         }
     }
 
-    /// Nobody runs them: none is taken.
+    /// Closes the gateway for swarms, because no executor runs them.
     pub fn close(&self) {
         self.is_closed.store(true, Ordering::Relaxed);
     }
 
-    /// Whether none is taken.
+    /// Whether the gateway accepts no swarms.
     pub fn is_closed(&self) -> bool {
         self.is_closed.load(Ordering::Relaxed)
     }
 }
 
-/// A run as clients are told.
+/// Returns a run's record for clients.
 pub fn record_of(run: &Run) -> Record {
     let outcome = run.outcome.clone().unwrap_or_default();
     Record {

@@ -1,7 +1,7 @@
-//! An agent's calls of its model: through the API, as any service makes them, so that each is charged like all others.
+//! An agent's model calls: through the API, like any service's calls, so that each is charged like all others.
 //!
-//! A call says which execution it is for, under which fence and with which idempotency key. Made again, by this executor or by
-//! another one, it is answered with what it was answered before.
+//! A call names its swarm, its fence and its idempotency key. A repeated call, even by another executor, returns the
+//! first response.
 
 use std::time::Duration;
 
@@ -19,16 +19,16 @@ use weir_telemetry::propagation::TraceContext;
 
 use crate::identity::service_token::ServiceTokenSource;
 
-/// The header of a call's fence.
+/// The header with a call's fence.
 pub const FENCE: &str = "x-weir-fence";
 
-/// How soon a call is asked for again that is under way.
+/// The interval between retries of a running call.
 const JOIN_EVERY: Duration = Duration::from_millis(200);
 
-/// Bytes of an answer.
+/// The maximum bytes of a response.
 const MAX_ANSWER_BYTES: usize = MAX_LONG_ANSWER_BYTES + (1 << 20);
 
-/// The API, as an executor reaches it. Cheap to clone.
+/// The API as an executor's client. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct ModelApi {
     http: Client,
@@ -36,25 +36,25 @@ pub struct ModelApi {
     tokens: ServiceTokenSource,
 }
 
-/// One call.
+/// One model call.
 pub struct ModelCall<'a> {
-    /// What is asked, as `POST /internal/agent/code` takes it.
+    /// The request body for `POST /internal/agent/code`.
     pub body: &'a Value,
-    /// What tells a repeat.
+    /// The key that identifies repeats.
     pub idempotency_key: &'a str,
     /// The number of the executor's claim.
     pub fence: i64,
-    /// The trace that it is part of.
+    /// The trace of the call.
     pub trace: Option<&'a TraceContext>,
-    /// When an answer is of no use any more.
+    /// The time after which the response is useless.
     pub deadline: Instant,
 }
 
-/// What a model has said.
+/// A model's response.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ModelAnswer {
-    /// Its message, to be sent back as it is. An answer that is not whole says so in a field `finish_reason`: nobody goes on
-    /// from it.
+    /// The model's message, to be sent back unchanged. An incomplete response has a field `finish_reason`, and no later
+    /// call uses it.
     pub message: Value,
     /// The price.
     pub credits: Credits,
@@ -64,33 +64,33 @@ pub struct ModelAnswer {
     pub tokens_out: i64,
 }
 
-/// Why there is no answer.
+/// The reasons for a missing response.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CallError {
-    /// It may cost more than is left.
+    /// The maximum cost exceeds the available credits.
     TooDear {
-        /// What would have to be held for it.
+        /// The necessary hold.
         required: Credits,
-        /// What is left of the parent hold.
+        /// The rest of the parent hold.
         available: Credits,
     },
-    /// The parent hold is no more.
+    /// The parent hold does not exist any more.
     NoHold,
-    /// Somebody else has the run by now.
+    /// Another executor owns the run.
     Fenced,
-    /// The call was made, and its answer is lost.
+    /// The call was made, but its response is lost.
     Lost {
         /// Its price.
         charged: Credits,
     },
-    /// It is refused for now: ask again, under the same key. In words for the swarm's user.
+    /// The API refuses the call for now: retry with the same key. The text is for the swarm's user.
     Later {
-        /// Why.
+        /// The reason.
         why: String,
-        /// How long the API says to wait.
+        /// The API's `Retry-After`.
         after: Option<Duration>,
     },
-    /// It is refused, or has failed, for good. In words for the swarm's user.
+    /// The call was refused or failed permanently. The text is for the swarm's user.
     Failed(String),
     /// The deadline has passed.
     Late,
@@ -129,10 +129,10 @@ struct ApiProblem {
     charged_credits: Option<Credits>,
 }
 
-/// What to do about a call that was not answered with success.
+/// The reaction to an unsuccessful call.
 enum Verdict {
     End(CallError),
-    /// It is under way: ask again soon, for as long as it takes.
+    /// The call is running: retry soon, without a limit.
     Join,
 }
 
@@ -144,7 +144,7 @@ fn later(why: impl Into<String>) -> Verdict {
 }
 
 impl ModelApi {
-    /// The API whose port for other services is at this base URL.
+    /// Returns a client for the API whose internal port has this base URL.
     pub fn new(http: Client, base_url: &str, tokens: ServiceTokenSource) -> Self {
         Self {
             http,
@@ -153,7 +153,7 @@ impl ModelApi {
         }
     }
 
-    /// Asks a model, and waits for its answer where the call is under way already.
+    /// Calls a model; if the call is already running, waits for its response.
     pub async fn call(&self, call: &ModelCall<'_>) -> Result<ModelAnswer, CallError> {
         loop {
             match timeout_at(call.deadline, self.ask(call)).await {
@@ -172,7 +172,7 @@ impl ModelApi {
 
     async fn ask(&self, call: &ModelCall<'_>) -> Result<ModelAnswer, Verdict> {
         let token = self.tokens.token().await.map_err(|error| {
-            tracing::warn!(%error, "an executor has no token for the API");
+            tracing::warn!(%error, "the executor has no token for the API");
             later("The executor has no token for the API.")
         })?;
         let mut headers = HeaderMap::new();
@@ -190,8 +190,8 @@ impl ModelApi {
             .body(call.body.to_string());
         let unreachable = |error| {
             let error = outgoing::root_cause(error);
-            tracing::warn!(error, "an executor does not reach the API");
-            later("The API could not be reached.")
+            tracing::warn!(error, "the executor cannot reach the API");
+            later("The API is unreachable.")
         };
         let response = request.send().await.map_err(unreachable)?;
         let status = response.status();
@@ -200,7 +200,7 @@ impl ModelApi {
         match status == StatusCode::OK {
             true => answer(&body).ok_or_else(|| {
                 Verdict::End(CallError::Failed(
-                    "The model's answer is not what an answer looks like.".to_owned(),
+                    "The model's response is invalid.".to_owned(),
                 ))
             }),
             false => Err(judge(status, after, &body)),
@@ -208,7 +208,7 @@ impl ModelApi {
     }
 }
 
-/// A body, as far as one is believed to go.
+/// Reads a body up to the maximum size.
 async fn read(mut response: Response) -> Result<Bytes, reqwest::Error> {
     let mut body = BytesMut::new();
     while let Some(chunk) = response.chunk().await? {
@@ -238,7 +238,7 @@ fn answer(body: &[u8]) -> Option<ModelAnswer> {
     })
 }
 
-/// The seconds of a `Retry-After`.
+/// Returns the seconds of `Retry-After`.
 fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     let seconds = headers.get(RETRY_AFTER)?.to_str().ok()?;
     seconds.parse().ok().map(Duration::from_secs)
@@ -246,7 +246,7 @@ fn retry_after(headers: &HeaderMap) -> Option<Duration> {
 
 fn judge(status: StatusCode, after: Option<Duration>, body: &[u8]) -> Verdict {
     let Ok(ErrorBody { error }) = serde_json::from_slice(body) else {
-        return later(format!("The API answered with {status}."));
+        return later(format!("The API responded with {status}."));
     };
     match &*error.code {
         "IDEMPOTENCY_IN_PROGRESS" => Verdict::Join,
@@ -259,7 +259,7 @@ fn judge(status: StatusCode, after: Option<Duration>, body: &[u8]) -> Verdict {
         }),
         "SWARM_HOLD_ENDED" => Verdict::End(CallError::NoHold),
         "SWARM_FENCED" => Verdict::End(CallError::Fenced),
-        // Busy or unavailable. Nothing was charged, or the charge is on its way: the key tells which.
+        // The API is busy or unavailable. Nothing was charged, or the charge follows: the key identifies it.
         "OVERLOADED"
         | "TOO_MANY_AT_ONCE"
         | "RATE_LIMITED"

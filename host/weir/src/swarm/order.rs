@@ -1,16 +1,16 @@
-//! In which order a swarm's agents run.
+//! The order of a swarm's agents.
 //!
-//! An agent runs after the one that it depends on. Otherwise agents run as they are written: those that depend on none
-//! follow one another, and one that waits for another runs as soon as that is done and no earlier one can.
+//! An agent runs after the one that it depends on. Otherwise, agents run in the written order: independent agents
+//! follow one another, and a dependent agent runs as soon as its dependency has finished and no earlier agent can run.
 
 use super::request::Agent;
 
-/// Agents wait for one another in a circle.
+/// A circular dependency between agents.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("Circular dependency detected: {0}")]
 pub struct Circle(pub String);
 
-/// The agents' indexes in the order in which they run. Each dependency must be an agent.
+/// Returns the agents' indexes in execution order. Each dependency must name an agent.
 pub fn order(agents: &[Agent]) -> Result<Vec<usize>, Circle> {
     let dependency = |index: usize| {
         let wanted = agents[index].depends_on.as_ref()?;
@@ -35,7 +35,7 @@ pub fn order(agents: &[Agent]) -> Result<Vec<usize>, Circle> {
     Ok(order)
 }
 
-/// Where a way comes back to that leads from each agent to the one that it depends on.
+/// Follows the dependencies of an agent, and returns the first one that occurs twice.
 fn first_met_twice(from: usize, dependency: impl Fn(usize) -> Option<usize>) -> usize {
     let mut met = Vec::new();
     let mut at = from;
@@ -53,7 +53,7 @@ fn first_met_twice(from: usize, dependency: impl Fn(usize) -> Option<usize>) -> 
 mod tests {
     use super::*;
 
-    /// Agents as `name` or `name<dependency`.
+    /// Builds agents from `name` or `name<dependency`.
     fn agents(names: &[&str]) -> Vec<Agent> {
         let agent = |text: &&str| {
             let (name, depends_on) = match text.split_once('<') {

@@ -1,23 +1,23 @@
-//! What each plan lets a swarm have, and the budget that comes of it.
+//! Limits of swarms by plan, and the resulting budget.
 
 use weir_errors::{ApiError, ErrorCode};
 use weir_ledger::{Credits, Plan};
 
 use super::request::{SwarmRequest, not_eligible};
 
-/// What a plan lets a swarm have.
+/// The limits of a plan's swarms.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Caps {
-    /// Agents.
+    /// The maximum number of agents.
     pub agents: usize,
-    /// Iterations of each agent.
+    /// The maximum iterations of each agent.
     pub iterations: u32,
-    /// The most that one execution may cost.
+    /// The maximum cost of one execution.
     pub credits: Credits,
 }
 
 impl Caps {
-    /// Those of a plan; none of one without swarms.
+    /// Returns the limits of a plan; `None` for plans without swarms.
     pub fn of(plan: Plan) -> Option<Self> {
         match plan {
             Plan::Free => None,
@@ -34,7 +34,7 @@ impl Caps {
         }
     }
 
-    /// Refuses a swarm that has more than that.
+    /// Refuses a swarm that exceeds the limits.
     pub fn check(&self, request: &SwarmRequest) -> Result<(), ApiError> {
         if request.agents.len() > self.agents {
             return Err(exceeded("agents", "agents", self.agents));
@@ -48,20 +48,20 @@ impl Caps {
         Ok(())
     }
 
-    /// The most that a swarm may spend: what it asks for, or what the plan allows if that is less. What its user has left
-    /// is looked at when it begins.
+    /// Returns the maximum cost of a swarm: the requested budget, or the plan's limit if that is lower. The user's
+    /// balance is checked when the swarm begins.
     pub fn budget(&self, request: &SwarmRequest) -> Credits {
         request.max_total_credits.min(self.credits)
     }
 }
 
-/// The caps of the plan that a swarm is to run on, for a user who has this one.
+/// Returns the limits of the requested plan, for a user with this plan.
 pub fn caps(user: Plan, asked: Plan) -> Result<Caps, ApiError> {
-    // Plans are in the order of what they allow.
+    // Plans are ordered by their limits.
     if asked > user {
         return Err(ApiError::new(
             ErrorCode::PlanNotEligible,
-            format!("The user is on the plan {user}, which is less than {asked}."),
+            format!("The user is on the plan {user}, which is lower than {asked}."),
         )
         .with_param("plan"));
     }
@@ -71,7 +71,7 @@ pub fn caps(user: Plan, asked: Plan) -> Result<Caps, ApiError> {
 fn exceeded(field: &str, what: &str, most: impl std::fmt::Display) -> ApiError {
     ApiError::new(
         ErrorCode::PlanLimitExceeded,
-        format!("The plan allows {most} {what} at most."),
+        format!("The plan allows at most {most} {what}."),
     )
     .with_param(field)
 }

@@ -1,17 +1,17 @@
-//! What an agent's model is told first.
+//! The system prompt of an agent.
 
-/// What an agent is told besides its own prompt.
+/// The text that is added to an agent's own prompt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Injected<'a> {
     /// Nothing.
     Nothing,
-    /// The swarm's context: of the agent that runs first.
+    /// The swarm's context, for the first agent.
     Context(&'a str),
-    /// All that the agent said that it depends on; nothing of one that failed.
+    /// The complete output of the agent's dependency; empty if the dependency failed.
     Output(&'a str),
 }
 
-/// An agent's system prompt with what is injected into it.
+/// Returns an agent's system prompt with the added text.
 pub fn system_prompt(own: &str, injected: Injected<'_>) -> String {
     match injected {
         Injected::Nothing => own.to_owned(),

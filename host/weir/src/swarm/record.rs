@@ -1,4 +1,4 @@
-//! What became of a swarm and of its agents, as clients are told.
+//! The results of a swarm and of its agents, for clients.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -7,111 +7,111 @@ use weir_storage::clock::Millis;
 
 use crate::tools::CallRecord;
 
-/// Characters of the content in a record.
+/// The maximum characters of the content in a record.
 pub const CONTENT_CHARS: usize = 10_000;
 
-/// How far a swarm is.
+/// The status of a swarm.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 #[schema(as = SwarmStatus)]
 pub enum Status {
-    /// It waits for an executor.
+    /// The swarm waits for an executor.
     Queued,
-    /// An executor has it.
+    /// An executor runs the swarm.
     Running,
     /// All agents have finished.
     Completed,
-    /// It stopped early, and at least one agent had finished.
+    /// The swarm stopped early, but at least one agent had finished.
     Partial,
-    /// It stopped early, and none had; or it never began.
+    /// The swarm stopped early, before any agent had finished, or never began.
     Failed,
-    /// Its user has cancelled it.
+    /// The user cancelled the swarm.
     Cancelled,
 }
 
-/// How an agent ended.
+/// The final status of an agent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum AgentStatus {
-    /// With an answer.
+    /// The agent gave a complete response.
     Completed,
-    /// Without a complete answer: its model could not be asked, was cut by its output limit or declined, or the swarm stopped
-    /// meanwhile.
+    /// The agent gave no complete response: its model was unavailable, reached its output limit or declined, or the
+    /// swarm stopped meanwhile.
     Failed,
-    /// It called tools to the last iteration. What it said last stands for its answer.
+    /// The agent called tools up to the last iteration. Its last text counts as its output.
     MaxIterations,
 }
 
-/// What became of an agent.
+/// The result of an agent.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct AgentResult {
-    /// Its name.
+    /// Name of the agent.
     pub name: String,
-    /// How it ended.
+    /// Final status.
     pub status: AgentStatus,
-    /// All that it said in the end.
+    /// Complete final output.
     pub output: String,
-    /// The price of its model's calls.
+    /// Price of the agent's model calls.
     #[schema(value_type = f64)]
     pub credits_used: Credits,
-    /// Tokens of input, over all of its calls.
+    /// Tokens of input, over all calls.
     pub tokens_in: i64,
-    /// Tokens of output, over all of its calls.
+    /// Tokens of output, over all calls.
     pub tokens_out: i64,
-    /// How often its model was called.
+    /// Number of model calls.
     pub iterations: u32,
-    /// Seconds from its start to its end, with all waits.
+    /// Seconds from start to end, all waits included.
     pub duration_seconds: f64,
-    /// The calls of its tools.
+    /// Calls of tools.
     pub tool_calls: Vec<CallRecord>,
-    /// Why it failed.
+    /// Reason of a failure.
     pub error: Option<String>,
 }
 
-/// What became of a swarm.
+/// The record of a swarm.
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
 #[schema(as = Swarm)]
 pub struct Record {
-    /// Its id: 32 hexadecimal digits.
+    /// The swarm's id: 32 hexadecimal digits.
     pub execution_id: String,
-    /// As whoever asked names the pipeline.
+    /// Client's name of the pipeline.
     pub swarm_id: String,
-    /// The task that it was run for.
+    /// Task of the swarm.
     pub task_id: Option<String>,
-    /// Who pays.
+    /// User who pays.
     pub user_id: String,
-    /// How far it is.
+    /// Status of the swarm.
     pub status: Status,
-    /// How many agents have completed.
+    /// Number of completed agents.
     pub agents_completed: i64,
-    /// How many there are.
+    /// Number of agents.
     pub agents_total: i64,
-    /// What the last agent said, up to [`CONTENT_CHARS`] characters.
+    /// Output of the last agent, up to [`CONTENT_CHARS`] characters.
     pub content: String,
-    /// The price of all calls so far.
+    /// Price of all calls so far.
     #[schema(value_type = f64)]
     pub total_credits: Credits,
     /// Tokens of input so far.
     pub tokens_in: i64,
     /// Tokens of output so far.
     pub tokens_out: i64,
-    /// Why it stopped early.
+    /// Reason of an early stop.
     pub error: Option<String>,
-    /// When it was asked for.
+    /// Time of the request.
     pub created_at: String,
 }
 
-/// The end of a swarm, as it is kept.
+/// The stored end of a swarm.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Outcome {
-    /// What the last agent said, cut.
+    /// The shortened output of the last agent.
     pub content: String,
-    /// Why it stopped early.
+    /// Reason of an early stop.
     pub error: Option<String>,
 }
 
 impl Status {
-    /// Its name in the API and the database.
+    /// The status's name in the API and the database.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Queued => "queued",
@@ -123,7 +123,7 @@ impl Status {
         }
     }
 
-    /// The status of a name.
+    /// Returns the status with a name.
     pub fn named(name: &str) -> Option<Self> {
         [
             Self::Queued,
@@ -137,20 +137,20 @@ impl Status {
         .find(|status| status.name() == name)
     }
 
-    /// Whether nothing more comes.
+    /// Whether the status is final.
     pub fn is_over(self) -> bool {
         !matches!(self, Self::Queued | Self::Running)
     }
 }
 
 impl AgentStatus {
-    /// Whether the pipeline goes on behind it.
+    /// Whether later agents run after an agent with this status.
     pub fn has_finished(self) -> bool {
         matches!(self, Self::Completed | Self::MaxIterations)
     }
 }
 
-/// How a swarm ends whose agents ended like this. `stopped` is whether it ends early.
+/// Returns the final status of a swarm whose agents have these results. `stopped` means an early end.
 pub fn status_of(results: &[AgentResult], stopped: bool) -> Status {
     let any = results.iter().any(|result| result.status.has_finished());
     match (stopped, any) {
@@ -160,7 +160,7 @@ pub fn status_of(results: &[AgentResult], stopped: bool) -> Status {
     }
 }
 
-/// A text's first characters.
+/// Returns a text's first characters.
 pub fn cut(text: &str, chars: usize) -> &str {
     match text.char_indices().nth(chars) {
         Some((end, _)) => &text[..end],
@@ -168,7 +168,7 @@ pub fn cut(text: &str, chars: usize) -> &str {
     }
 }
 
-/// Seconds between two moments.
+/// Returns the seconds between two times.
 pub fn seconds_between(from: Millis, to: Millis) -> f64 {
     to.0.saturating_sub(from.0).max(0) as f64 / 1_000.0
 }

@@ -1,7 +1,7 @@
-//! What a swarm is asked: read from a body, each field with its bounds.
+//! The request of a swarm: reads the body, and checks the limits of each field.
 //!
-//! **Invariant:** what is read here can be run: names are unique, each dependency is an agent of the swarm, and every
-//! number is within its bounds. Only a circle is left, which ends the swarm before any agent runs.
+//! **Invariant:** a request from here can run: names are unique, each dependency is an agent of the swarm, and every
+//! number is within its limits. Only circular dependencies remain possible; they end the swarm before any agent runs.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -12,59 +12,59 @@ use weir_ledger::{Credits, Plan};
 
 use crate::json::from_json;
 
-/// Agents of a swarm.
+/// The maximum agents of a swarm.
 const MAX_AGENTS: usize = 10;
 
-/// Bytes of a prompt, or of the context.
+/// The maximum bytes of a prompt, or of the context.
 const MAX_TEXT_BYTES: usize = 256 << 10;
 
-/// Characters of an id.
+/// The maximum characters of an id.
 const MAX_ID_CHARS: usize = 256;
 
-/// Characters of an agent's name.
+/// The maximum characters of an agent's name.
 const MAX_NAME_CHARS: usize = 128;
 
-/// Tools, and integrations, of an agent.
+/// The maximum tools, and maximum integrations, of an agent.
 const MAX_NAMES: usize = 16;
 
-/// Webhooks of an agent.
+/// The maximum webhooks of an agent.
 const MAX_WEBHOOKS: usize = 3;
 
-/// The tools of an agent that names none, where they are there.
+/// The default tools of an agent, if their slots exist.
 const DEFAULT_TOOLS: [&str; 2] = ["http_get", "api_call"];
 
-/// Bytes of a webhook's URL.
+/// The maximum bytes of a webhook's URL.
 const MAX_URL_BYTES: usize = 2_048;
 
-/// The least that may be asked for as a budget.
+/// The minimum budget of a request.
 const LEAST_CREDITS: Credits = Credits::whole(1);
 
-/// The budget unless asked otherwise.
+/// The default budget.
 const DEFAULT_CREDITS: Credits = Credits::whole(2_000);
 
-/// A swarm, with every default in its place.
+/// A swarm with all defaults filled in.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SwarmRequest {
-    /// As whoever asks names the pipeline.
+    /// The client's name of the pipeline.
     pub swarm_id: String,
-    /// The task that it is run for.
+    /// The task of the swarm.
     pub task_id: Option<String>,
-    /// The agents, in the order in which they were written.
+    /// The agents, in written order.
     pub agents: Vec<Agent>,
-    /// The most that it may cost.
+    /// The maximum cost.
     pub max_total_credits: Credits,
-    /// What the first agent is told besides.
+    /// Additional text for the first agent.
     pub context: Option<String>,
-    /// The place in a trace that it was asked for at, as `traceparent` has it: what comes of it belongs there.
+    /// The parent in a trace, as in `traceparent`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trace_parent: Option<String>,
-    /// Whether a task keeps its definition.
+    /// Whether a task stores the definition.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub from_task: bool,
 }
 
 impl SwarmRequest {
-    /// Its agents' names, models and order: enough to show a run that is over.
+    /// Returns the agents' names, models and order: enough to show a finished run.
     pub fn outline(&self) -> Self {
         let mut outline = self.clone();
         outline.context = None;
@@ -82,71 +82,71 @@ impl SwarmRequest {
 /// An agent of a swarm.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Agent {
-    /// Its name, like no other's of the swarm.
+    /// The agent's unique name within the swarm.
     pub name: String,
-    /// Its role.
+    /// The agent's role.
     pub system_prompt: String,
-    /// Its task: the user's message.
+    /// The agent's task: the user message.
     pub task_prompt: String,
-    /// The id of the model that it runs on.
+    /// The id of the agent's model.
     pub model: String,
-    /// From 0 to 2.
+    /// The temperature, from 0 to 2.
     pub temperature: f64,
-    /// Tokens of each of its model's answers.
+    /// The maximum tokens of each response.
     pub max_tokens: u32,
-    /// How often its model is called.
+    /// The maximum model calls.
     pub max_iterations: u32,
-    /// The tools that it may call.
+    /// The allowed tools.
     pub tools: Vec<AgentTool>,
-    /// The ids of the integrations that its tools may call.
+    /// The ids of integrations that its tools may call.
     pub integrations: Vec<String>,
-    /// Where its tool `webhook` may post to.
+    /// The allowed targets of the tool `webhook`.
     pub webhook_urls: Vec<String>,
-    /// The agent whose output it is told.
+    /// The agent whose output goes into the prompt.
     pub depends_on: Option<String>,
 }
 
-/// Who asks for a swarm.
+/// The caller of a swarm's request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Asker {
-    /// A user, of whom the proof says who they are and which plan they have.
+    /// A user, whose credentials determine the payer and the plan.
     User,
     /// A service, whose request names both.
     Service,
 }
 
-/// What a body says of who pays.
+/// The payer in a service's request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Named {
     /// The user's id.
     pub user_id: String,
-    /// The plan whose bounds apply.
+    /// The plan with the limits.
     pub plan: Plan,
 }
 
-/// A tool as it was when the swarm was asked for: whoever goes on with the swarm asks models the very same.
+/// A tool at the time of the request: later executors send models the same definition.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct AgentTool {
-    /// The slot's name, by which models call it.
+    /// The slot's name, which models use.
     pub name: String,
-    /// What it does, for the model.
+    /// The description for the model.
     pub description: String,
-    /// What its arguments may be: a JSON Schema object.
+    /// The arguments' JSON Schema, an object.
     pub parameters: Value,
 }
 
-/// What an agent is given that says nothing of it.
+/// The gateway's defaults for agents.
 #[derive(Clone, Copy)]
 pub struct Defaults<'a> {
-    /// The model's id, if there is a model.
+    /// The default model's id, if there is one.
     pub model: Option<&'a str>,
-    /// The tool of a name, if there is one. Some are given to agents that name none.
+    /// Returns the tool with a name, if there is one. It also supplies the default tools.
     pub tool: &'a dyn Fn(&str) -> Option<AgentTool>,
-    /// Whether an operator has configured the integration of an id.
+    /// Whether the operator has configured an integration.
     pub integration: &'a dyn Fn(&str) -> bool,
 }
 
-/// A swarm, as a user asks for it.
+/// An example of a user's request.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(as = SwarmRequest, example = json!({
@@ -156,25 +156,25 @@ pub struct Defaults<'a> {
 pub(super) struct Body {
     #[schema(ignore)]
     user_id: Option<String>,
-    /// The task that it is run for.
+    /// Task of the swarm.
     #[schema(
         min_length = 1,
         max_length = 256,
         pattern = r"^[^\u0000-\u001f\u007f-\u009f]*$"
     )]
     task_id: Option<String>,
-    /// As whoever asks names the pipeline.
+    /// Client's name of the pipeline.
     #[schema(value_type = String, required = true, min_length = 1, max_length = 256, pattern = r"^[^\u0000-\u001f\u007f-\u009f]*$")]
     swarm_id: Option<String>,
     #[schema(ignore)]
     plan: Option<String>,
-    /// The agents, each with a name of its own.
+    /// Agents, each with a unique name.
     #[schema(value_type = Vec<BodyAgent>, required = true, min_items = 1, max_items = 10)]
     agents: Option<Vec<BodyAgent>>,
-    /// The most that it may cost; 2,000 unless set.
+    /// Maximum cost; 2,000 unless set.
     #[schema(minimum = 1)]
     max_total_credits: Option<f64>,
-    /// What the first agent is told besides.
+    /// Additional text for the first agent.
     context: Option<String>,
 }
 
@@ -183,44 +183,44 @@ pub(super) struct Body {
 #[schema(as = SwarmAgent)]
 #[serde(deny_unknown_fields)]
 pub struct BodyAgent {
-    /// Its name, like no other's of the swarm.
+    /// Unique name within the swarm.
     #[schema(value_type = String, required = true, min_length = 1, max_length = 128, pattern = r"^[^\u0000-\u001f\u007f-\u009f]*$")]
     name: Option<String>,
-    /// Its role.
+    /// Role of the agent.
     #[schema(value_type = String, required = true)]
     system_prompt: Option<String>,
-    /// Its task: the user's message.
+    /// Task of the agent: the user message.
     #[schema(value_type = String, required = true, min_length = 1)]
     task_prompt: Option<String>,
-    /// The id of the model that it runs on; the gateway's own choice unless set.
+    /// Id of the model; the gateway's default unless set.
     model: Option<String>,
-    /// How much is left to chance; 0.7 unless set.
+    /// Temperature; 0.7 unless set.
     #[schema(minimum = 0, maximum = 2)]
     temperature: Option<f64>,
-    /// Tokens of each of its model's answers; 4,096 unless set.
+    /// Maximum tokens of each response; 4,096 unless set.
     #[schema(minimum = 256, maximum = 65536)]
     max_tokens: Option<i64>,
-    /// How often its model is called; 10 unless set.
+    /// Maximum model calls; 10 unless set.
     #[schema(minimum = 1, maximum = 25)]
     max_iterations: Option<i64>,
-    /// The tools that it may call; `http_get` and `api_call` unless set, where they are there.
+    /// Allowed tools; `http_get` and `api_call` unless set, if their slots exist.
     #[schema(max_items = 16)]
     tools: Option<Vec<String>>,
-    /// The ids of the integrations that its tools may call.
+    /// Ids of integrations that the agent's tools may call.
     #[schema(max_items = 16)]
     integrations: Option<Vec<String>>,
-    /// Where its tool `webhook` may post to.
+    /// Allowed targets of the tool `webhook`.
     #[schema(max_items = 3)]
     webhook_urls: Option<Vec<String>>,
-    /// The agent whose output it is told; in their order unless set.
+    /// Agent whose output goes into the prompt; without it, agents run in written order.
     depends_on: Option<String>,
 }
 
-/// Reads a swarm, and of a service's request who pays for it.
+/// Reads a swarm, and for services also its payer.
 ///
 /// # Errors
 ///
-/// 400 `INVALID_REQUEST` with the path of the field that is wrong.
+/// 400 `INVALID_REQUEST` with the path of the invalid field.
 pub fn read(
     body: &[u8],
     asker: Asker,
@@ -234,7 +234,10 @@ pub fn read(
                 ("plan", body.plan.is_some()),
             ] {
                 if is_there {
-                    return Err(invalid(field, "It comes from who calls; leave it out."));
+                    return Err(invalid(
+                        field,
+                        "weir takes this value from the caller's credentials; leave it out.",
+                    ));
                 }
             }
             None
@@ -296,7 +299,7 @@ fn agent(body: BodyAgent, path: &str, defaults: Defaults<'_>) -> Result<Agent, A
         (None, None) => {
             return Err(invalid(
                 at("model"),
-                "This gateway has no model for agents that name none; name one.",
+                "This gateway has no default model; name a model.",
             ));
         }
     };
@@ -326,7 +329,7 @@ fn agent(body: BodyAgent, path: &str, defaults: Defaults<'_>) -> Result<Agent, A
     })
 }
 
-/// The tools of an agent that names these.
+/// Returns the tools with these names.
 fn tools(
     named: Option<&[String]>,
     find: impl Fn(&str) -> Option<AgentTool>,
@@ -348,7 +351,7 @@ fn tools(
     each.collect()
 }
 
-/// Names are unique, and dependencies are among them.
+/// Checks that names are unique, and that each dependency is an agent.
 fn check_names(agents: &[Agent]) -> Result<(), ApiError> {
     for (index, agent) in agents.iter().enumerate() {
         let path = |field: &str| format!("agents[{index}].{field}");
@@ -366,7 +369,7 @@ fn check_names(agents: &[Agent]) -> Result<(), ApiError> {
     Ok(())
 }
 
-/// In micro-credits, the rest cut off.
+/// Returns the budget in micro-credits, rounded down.
 fn budget(asked: Option<f64>) -> Result<Credits, ApiError> {
     let Some(asked) = asked else {
         return Ok(DEFAULT_CREDITS);
@@ -374,7 +377,7 @@ fn budget(asked: Option<f64>) -> Result<Credits, ApiError> {
     let most = Credits::MAX.micro() as f64;
     let budget = Credits::from_micro((asked * 1e6).clamp(0.0, most) as i64);
     if budget < LEAST_CREDITS {
-        return Err(invalid("max_total_credits", "It is 1 at least."));
+        return Err(invalid("max_total_credits", "It is at least 1."));
     }
     Ok(budget)
 }
@@ -429,12 +432,12 @@ fn text(text: Option<String>, field: &str) -> Result<String, ApiError> {
         true => Ok(text),
         false => Err(invalid(
             field,
-            format!("It has {MAX_TEXT_BYTES} bytes at most."),
+            format!("It has at most {MAX_TEXT_BYTES} bytes."),
         )),
     }
 }
 
-/// Models refuse an empty message.
+/// Models reject an empty message.
 fn filled(prompt: Option<String>, field: &str) -> Result<String, ApiError> {
     let prompt = text(prompt, field)?;
     match prompt.trim().is_empty() {
@@ -463,15 +466,15 @@ fn invalid(field: impl Into<String>, what: impl Into<String>) -> ApiError {
     ApiError::invalid_request(field, what)
 }
 
-/// The start of a name, to be repeated to who wrote it.
+/// Returns the start of a name, for an error message.
 fn shown(name: &str) -> String {
     weir_sandbox::printable(name, MAX_NAME_CHARS)
 }
 
-/// 400: an agent's model is none of the catalog's.
+/// 400: the catalog does not have an agent's model.
 pub fn invalid_model(index: usize, model: &str) -> ApiError {
     let message = format!(
-        "There is no model {:?}; GET /models lists them.",
+        "The model {:?} does not exist; GET /models lists all models.",
         shown(model)
     );
     ApiError::new(ErrorCode::InvalidModel, message).with_param(format!("agents[{index}].model"))
@@ -514,7 +517,7 @@ mod tests {
         read(body.to_string().as_bytes(), asker, defaults)
     }
 
-    /// The body with something at a JSON pointer, whose parent exists.
+    /// Returns the body with a changed value at a JSON pointer, whose parent exists.
     fn with(pointer: &str, value: Value) -> Value {
         let mut body = body();
         let (parent, field) = pointer.rsplit_once('/').unwrap();

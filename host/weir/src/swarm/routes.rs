@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use weir_errors::{ApiError, ErrorCode};
 
 use super::accept::{Payer, accept, failed, find_repeat, read, unknown};
+use super::bodies::{ServiceSwarmRequest, SwarmInFull, SwarmList, TemplateList};
 use super::order::order;
 use super::record::{AgentResult, Record};
 use super::request::Asker;
@@ -21,32 +22,31 @@ use crate::context::RequestContext;
 use crate::identity::service::{ExecutorCaller, Scope};
 use crate::identity::{self, Caller};
 use crate::inference::idempotency::IdempotencyHeader;
-use crate::openapi::bodies::{ServiceSwarmRequest, SwarmInFull, SwarmList, TemplateList};
-use crate::openapi::parameters::{Idempotency, Limit};
-use crate::openapi::vendors::ServerSentEvent;
 use crate::query::{self, ListQuery};
 use crate::request::JsonBody;
+use crate::schemas::parameters::{Idempotency, Limit};
+use crate::schemas::vendors::ServerSentEvent;
 use crate::tools::CallRecord;
 
-/// How often a service's run is looked at by itself while the service waits.
+/// The poll interval of a waiting service's run.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-/// The header of an answer to a request that was answered before.
+/// The header of a replayed response.
 pub(crate) const REPLAYED: HeaderName = HeaderName::from_static("idempotency-replayed");
 
-/// `POST /swarms`: takes a swarm. Answers at once, or with its events where the client accepts those.
+/// `POST /swarms`: accepts a swarm. The response comes at once, or is the event stream if the client accepts one.
 #[utoipa::path(
     post, path = "/swarms", tag = "swarms", security(("user" = [])),
     params(Idempotency),
     request_body = super::request::Body,
     responses(
-        (status = 202, description = "It will run.", body = Record),
-        (status = 200, description = "Its events, where the client accepts those.", body = ServerSentEvent, content_type = "text/event-stream"),
-        (status = 400, description = "`INVALID_REQUEST`, `INVALID_MODEL`: `param` names the field that is wrong."),
-        (status = 402, description = "`INSUFFICIENT_CREDITS`: too few credits for what it is expected to cost, or a budget below the least price of its first call."),
+        (status = 202, description = "The swarm is accepted.", body = Record),
+        (status = 200, description = "The swarm's events, if the client accepts an event stream.", body = ServerSentEvent, content_type = "text/event-stream"),
+        (status = 400, description = "`INVALID_REQUEST`, `INVALID_MODEL`: `param` names the invalid field."),
+        (status = 402, description = "`INSUFFICIENT_CREDITS`: the balance is below the estimated cost, or the budget is below the minimum price of the first call."),
         (status = 403, description = "`PLAN_NOT_ELIGIBLE`, `MODEL_NOT_ALLOWED`, `INTEGRATION_NOT_ALLOWED`: more than the plan, the key or the operator allows."),
-        (status = 409, description = "`IDEMPOTENCY_KEY_REUSED`, `IDEMPOTENCY_IN_PROGRESS`, `IDEMPOTENCY_ANSWER_NOT_KEPT`: the key of an earlier request."),
-        (status = 429, description = "`TOO_MANY_SWARMS`: 100 swarms of the user are open. `SWARM_DATA_LIMIT_REACHED`: the user's swarms have 1 GiB of data; delete some."),
+        (status = 409, description = "`IDEMPOTENCY_KEY_REUSED`, `IDEMPOTENCY_IN_PROGRESS`, `IDEMPOTENCY_ANSWER_NOT_KEPT`: an earlier request used the key."),
+        (status = 429, description = "`TOO_MANY_SWARMS`: the user has 100 queued or running swarms. `SWARM_DATA_LIMIT_REACHED`: the user's swarms have 1 GiB of data; delete finished swarms."),
     ),
 )]
 pub async fn create_swarm(
@@ -60,7 +60,7 @@ pub async fn create_swarm(
     let key = key.with_body(&body.bytes);
     let payer = Payer::of(&caller);
     let claim = key.as_ref().map(|key| key.claim());
-    // First of all: a repeat is answered whatever has become of tools, models, plan and credits since.
+    // This check comes first: a repeated request gets its response even if tools, models, plan or credits have changed.
     let repeat = find_repeat(&app, payer.user_id, claim).await?;
     let (run, is_repeat) = match repeat {
         Some(run) => (run, true),
@@ -82,11 +82,11 @@ pub async fn create_swarm(
     Ok(response)
 }
 
-/// `GET /swarms`: the caller's swarms, the last one first.
+/// `GET /swarms`: lists the caller's swarms, newest first.
 #[utoipa::path(
     get, path = "/swarms", tag = "swarms", security(("user" = [])),
     params(Limit,
-        ("before" = Option<String>, Query, description = "The `next` of the part before: what follows is older.", pattern = "^[0-9a-f]{32}$", nullable = false)),
+        ("before" = Option<String>, Query, description = "The `next` of the previous page; the swarms are older.", pattern = "^[0-9a-f]{32}$", nullable = false)),
     responses((status = 200, body = SwarmList)),
 )]
 pub async fn list_swarms(
@@ -98,7 +98,7 @@ pub async fn list_swarms(
     Ok(Json(json!({ "swarms": swarms, "next": next })))
 }
 
-/// A part of the caller's swarms, and what the next one begins after.
+/// Returns a page of the caller's swarms, and the start of the next page.
 pub async fn list(
     app: &App,
     caller: &Caller,
@@ -119,7 +119,7 @@ pub async fn list(
     Ok((records, next))
 }
 
-/// `GET /swarms/templates`: swarms that are ready to be asked for.
+/// `GET /swarms/templates`: lists predefined swarms.
 #[utoipa::path(
     get, path = "/swarms/templates", tag = "swarms", security(("user" = [])),
     responses((status = 200, body = TemplateList)),
@@ -128,13 +128,13 @@ pub async fn list_templates(_: Caller) -> Json<Value> {
     Json(json!({ "templates": TEMPLATES }))
 }
 
-/// `GET /swarms/{execution_id}`: one of the caller's, with what became of its agents.
+/// `GET /swarms/{execution_id}`: returns a swarm of the caller, with its agents' results.
 #[utoipa::path(
     get, path = "/swarms/{execution_id}", tag = "swarms", security(("user" = [])),
     params(("execution_id" = String, Path, description = "The swarm's id.")),
     responses(
         (status = 200, body = SwarmInFull),
-        (status = 404, description = "`NOT_FOUND`: you have no such swarm."),
+        (status = 404, description = "`NOT_FOUND`: you have no swarm with this id."),
     ),
 )]
 pub async fn get_swarm(
@@ -146,13 +146,14 @@ pub async fn get_swarm(
     Ok(Json(in_full(&app, &run).await?))
 }
 
-/// `POST /swarms/{execution_id}/cancel`: cancels one of the caller's before its next step. One that is over stays as it is.
+/// `POST /swarms/{execution_id}/cancel`: cancels a swarm of the caller before its next step. Finished swarms stay
+/// unchanged.
 #[utoipa::path(
     post, path = "/swarms/{execution_id}/cancel", tag = "swarms", security(("user" = [])),
     params(("execution_id" = String, Path, description = "The swarm's id.")),
     responses(
-        (status = 204, description = "It ends before its next step, or is over."),
-        (status = 404, description = "`NOT_FOUND`: you have no such swarm."),
+        (status = 204, description = "The swarm ends before its next step, or is over."),
+        (status = 404, description = "`NOT_FOUND`: you have no swarm with this id."),
     ),
 )]
 pub async fn cancel_swarm(
@@ -164,13 +165,13 @@ pub async fn cancel_swarm(
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// `DELETE /swarms/{execution_id}`: cancels one of the caller's that is not over, and deletes one that is.
+/// `DELETE /swarms/{execution_id}`: cancels a running swarm of the caller, or deletes a finished one.
 #[utoipa::path(
     delete, path = "/swarms/{execution_id}", tag = "swarms", security(("user" = [])),
     params(("execution_id" = String, Path, description = "The swarm's id.")),
     responses(
-        (status = 204, description = "It ends before its next step; or, if it was over, it is deleted."),
-        (status = 404, description = "`NOT_FOUND`: you have no such swarm."),
+        (status = 204, description = "The swarm ends before its next step; if it was over, it is deleted."),
+        (status = 404, description = "`NOT_FOUND`: you have no swarm with this id."),
     ),
 )]
 pub async fn delete_swarm(
@@ -188,24 +189,24 @@ pub async fn delete_swarm(
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// Has one of the caller's end before its next step.
+/// Cancels a swarm of the caller before its next step.
 pub async fn cancel(app: &App, caller: &Caller, id: &str) -> Result<(), ApiError> {
     let run = own(app, caller, id).await?;
     let cancel = app.swarms.store.request_cancel(&run.id, app.ledger.now());
     cancel.await.map_err(|error| failed(error.into()))
 }
 
-/// `GET /swarms/{execution_id}/events`: what happens in one of the caller's, from the start or from behind an event.
+/// `GET /swarms/{execution_id}/events`: streams the events of a swarm of the caller, from the start or after an event.
 #[utoipa::path(
     get, path = "/swarms/{execution_id}/events", tag = "swarms", security(("user" = [])),
     params(
         ("execution_id" = String, Path, description = "The swarm's id."),
-        ("after" = Option<i64>, Query, description = "Events behind this one; all unless set.", minimum = 0, nullable = false),
-        ("Last-Event-ID" = Option<i64>, Header, description = "The same, as clients say it that come back.", minimum = 0, nullable = false),
+        ("after" = Option<i64>, Query, description = "Events after this one; all unless set.", minimum = 0, nullable = false),
+        ("Last-Event-ID" = Option<i64>, Header, description = "Like `after`; clients that reconnect send it.", minimum = 0, nullable = false),
     ),
     responses(
         (status = 200, body = ServerSentEvent, content_type = "text/event-stream"),
-        (status = 404, description = "`NOT_FOUND`: you have no such swarm."),
+        (status = 404, description = "`NOT_FOUND`: you have no swarm with this id."),
     ),
 )]
 pub async fn stream_events(
@@ -217,12 +218,12 @@ pub async fn stream_events(
 ) -> Result<Response, ApiError> {
     let after = query.number("after")?;
     query.finish()?;
-    // A client that comes back says it by itself; what it was first called with is in the query still.
+    // A client that reconnects sends the header, and its original query, which the header overrides.
     let after = match headers.get("last-event-id") {
         Some(last) => {
             let last = last.to_str().ok().and_then(|last| last.parse().ok());
             last.filter(|last: &i64| *last >= 0).ok_or_else(|| {
-                let what = "It is the id of an event: a whole number.";
+                let what = "It is the id of an event: an integer.";
                 ApiError::invalid_request("Last-Event-ID", what)
             })?
         }
@@ -232,19 +233,19 @@ pub async fn stream_events(
     Ok(stream::events(app, run.id, after))
 }
 
-/// `POST /internal/agent/swarm`: runs a swarm for the user whom a service names, and answers when it is over.
+/// `POST /internal/agent/swarm`: runs a swarm for the user in a service's request, and responds at its end.
 #[utoipa::path(
     post, path = "/internal/agent/swarm", tag = "swarms", security(("service" = [])),
     params(Idempotency),
     request_body = ServiceSwarmRequest,
     responses(
         (status = 200, body = SwarmInFull),
-        (status = 400, description = "`INVALID_REQUEST`, `INVALID_MODEL`: `param` names the field that is wrong."),
-        (status = 402, description = "`INSUFFICIENT_CREDITS`: too few credits for what it is expected to cost, or a budget below the least price of its first call."),
+        (status = 400, description = "`INVALID_REQUEST`, `INVALID_MODEL`: `param` names the invalid field."),
+        (status = 402, description = "`INSUFFICIENT_CREDITS`: the balance is below the estimated cost, or the budget is below the minimum price of the first call."),
         (status = 403, description = "`PLAN_NOT_ELIGIBLE`, `MODEL_NOT_ALLOWED`, `INTEGRATION_NOT_ALLOWED`: more than the plan, the key or the operator allows."),
-        (status = 409, description = "`IDEMPOTENCY_KEY_REUSED`, `IDEMPOTENCY_IN_PROGRESS`, `IDEMPOTENCY_ANSWER_NOT_KEPT`: the key of an earlier request."),
-        (status = 429, description = "`TOO_MANY_SWARMS`: 100 swarms of the user are open. `SWARM_DATA_LIMIT_REACHED`: the user's swarms have 1 GiB of data; delete some."),
-        (status = 404, description = "`UNKNOWN_USER`: there is no such user."),
+        (status = 409, description = "`IDEMPOTENCY_KEY_REUSED`, `IDEMPOTENCY_IN_PROGRESS`, `IDEMPOTENCY_ANSWER_NOT_KEPT`: an earlier request used the key."),
+        (status = 429, description = "`TOO_MANY_SWARMS`: the user has 100 queued or running swarms. `SWARM_DATA_LIMIT_REACHED`: the user's swarms have 1 GiB of data; delete finished swarms."),
+        (status = 404, description = "`UNKNOWN_USER`: the user does not exist."),
     ),
 )]
 pub async fn run_swarm(
@@ -288,7 +289,7 @@ pub async fn run_swarm(
             () = app.draining.cancelled() => {
                 return Err(ApiError::new(
                     ErrorCode::ShuttingDown,
-                    "The executor stops; another one goes on with the swarm.",
+                    "This executor is stopping; another one resumes the swarm.",
                 )
                 .with_detail("execution_id", run.id));
             }
@@ -296,14 +297,14 @@ pub async fn run_swarm(
     }
 }
 
-/// A run with what became of its agents.
+/// Returns a run with its agents' results.
 async fn in_full(app: &App, run: &Run) -> Result<Value, ApiError> {
     let mut record = json!(record_of(run));
     record["agents"] = json!(results(app, run).await?);
     Ok(record)
 }
 
-/// What became of a run's agents that have ended.
+/// Returns the results of a run's finished agents.
 pub async fn results(app: &App, run: &Run) -> Result<Vec<AgentResult>, ApiError> {
     let agents = app.swarms.store.agents(&run.id).await.map_err(failed)?;
     Ok(agents
@@ -312,11 +313,11 @@ pub async fn results(app: &App, run: &Run) -> Result<Vec<AgentResult>, ApiError>
         .collect())
 }
 
-/// The agents of a run in the order in which they run, each with its model.
+/// Returns the agents of a run in execution order, each with its model.
 pub async fn agents_of(app: &App, run: &Run) -> Result<Vec<(String, String)>, ApiError> {
     let request = app.swarms.store.request(&run.id).await.map_err(failed)?;
     let as_written = || (0..request.agents.len()).collect();
-    // A circle has failed the swarm.
+    // Circular dependencies have failed the swarm.
     let order = order(&request.agents).unwrap_or_else(|_| as_written());
     let agents = order.into_iter().map(|index| &request.agents[index]);
     Ok(agents
@@ -324,7 +325,7 @@ pub async fn agents_of(app: &App, run: &Run) -> Result<Vec<(String, String)>, Ap
         .collect())
 }
 
-/// The calls of tools in a run so far, each with its agent's name.
+/// Returns the tool calls of a run so far, each with its agent's name.
 pub async fn tool_calls(app: &App, run: &Run) -> Result<Vec<(String, CallRecord)>, ApiError> {
     #[derive(serde::Deserialize)]
     struct Told {
@@ -346,7 +347,7 @@ pub async fn tool_calls(app: &App, run: &Run) -> Result<Vec<(String, CallRecord)
     }
 }
 
-/// One of the caller's; 404 where it is not.
+/// Returns a swarm of the caller; 404 if the caller has no such swarm.
 pub async fn own(app: &App, caller: &Caller, id: &str) -> Result<Run, ApiError> {
     if !is_id(id) {
         return Err(unknown());
@@ -356,7 +357,7 @@ pub async fn own(app: &App, caller: &Caller, id: &str) -> Result<Run, ApiError> 
         .ok_or_else(unknown)
 }
 
-/// Whether a swarm may have this id.
+/// Whether a text has the form of a swarm's id.
 fn is_id(id: &str) -> bool {
     id.len() == 32 && id.bytes().all(|byte| byte.is_ascii_hexdigit())
 }

@@ -1,7 +1,7 @@
-//! A run from its claim to its end: agents one after another, each with what went before.
+//! A run from its claim to its end: agents one after another, each with the previous output.
 //!
-//! Whatever was done under an earlier claim is read, not done again: agents that have ended, and steps of the one that has
-//! not. What was intended and has no result is asked for again under the same key.
+//! Results of an earlier claim are read, not repeated: finished agents, and finished steps of the current one. A step
+//! with an intent but without a result is repeated with the same key.
 
 mod agent;
 mod journal;
@@ -23,7 +23,6 @@ use weir_telemetry::spans::Tracer;
 
 use self::agent::{AgentEnd, AgentLoop};
 use self::journal::Entry;
-use super::deltas::Deltas;
 use super::model::ModelApi;
 use super::order::order;
 use super::prompt::{Injected, system_prompt};
@@ -36,71 +35,73 @@ use super::spans::RunTrace;
 use super::store::{Lease, LeaseError, Place, Run, Step, StepEnd, StoreError, SwarmStore};
 use super::unpriced::{self, CallState};
 use crate::catalog::live::LiveCatalog;
+use crate::inference::deltas::Deltas;
 use crate::metrics::Metrics;
-use crate::tasks::credentials::TaskCredentials;
+use crate::tools::task_credentials::TaskCredentials;
 use crate::tools::{CallRecord, Tools};
 
-/// How often a run is taken up without a step of it being done.
+/// The maximum claims of a run without a finished step.
 const MAX_RECOVERIES: i64 = 5;
 
-/// How long the ledger may take.
+/// The timeout of the ledger.
 const LEDGER_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The pause before the ledger is asked again.
+/// The pause before a retry at the ledger.
 const LEDGER_PAUSE: Duration = Duration::from_millis(500);
 
-/// What the holds of swarms name as their model.
+/// The model's name in the holds of swarms.
 const HOLD_MODEL: &str = "swarm";
 
-/// What an executor works with. Cheap to clone.
+/// The parts of an executor. Cheap to clone.
 #[derive(Clone)]
 pub struct ExecutorParts {
-    /// Where swarms are kept.
+    /// The store of swarms.
     pub store: SwarmStore,
-    /// Where their keys are looked up.
+    /// The database with the keys of swarms.
     pub database: Database,
     /// The accounts, and the time.
     pub ledger: Ledger,
     /// The models and their prices.
     pub catalog: Arc<LiveCatalog>,
-    /// Who asks models.
+    /// The client for model calls.
     pub api: ModelApi,
-    /// What agents may call.
+    /// The tools of agents.
     pub tools: Tools,
-    /// What they may prove themselves with, where a task has it.
+    /// The credentials of tasks.
     pub credentials: TaskCredentials,
-    /// Who waits for something to be written.
+    /// The waiters for writes.
     pub deltas: Deltas,
-    /// Figures for Prometheus.
+    /// Metrics for Prometheus.
     pub metrics: Arc<Metrics>,
-    /// Who records what is done.
+    /// The recorder of spans.
     pub tracer: Tracer,
 }
 
-/// A run and what is known of it.
+/// A run in progress.
 pub struct Running<'a> {
-    /// What it works with.
+    /// The executor's parts.
     pub shop: &'a ExecutorParts,
-    /// The right to do so.
+    /// The lease of the run.
     pub lease: &'a Lease,
-    /// The run as it was when it was taken up.
+    /// The run at the time of the claim.
     pub run: Run,
-    /// The steps that were noted before.
+    /// The recorded steps.
     pub steps: Vec<Step>,
-    /// What it has cost so far.
+    /// The cost so far.
     pub spent: Credits,
-    /// Where it is recorded.
+    /// The run's spans.
     pub trace: RunTrace,
-    /// Held while a tool is called, from the intent to the result: an executor that stops waits for it.
+    /// The lock of a tool call, from intent to result: an executor waits for it before it stops.
     calling: &'a Mutex<()>,
     hold: Option<ParentHold>,
 }
 
-/// What a run has reserved. Dropped, it is free again, whoever has the run then: they have a hold of their own.
+/// The hold of a run. Dropping it releases the hold, even if another executor owns the run, which then has its own
+/// hold.
 struct ParentHold {
     ledger: Ledger,
     account: AccountId,
-    /// Until it is released.
+    /// `None` after the release.
     id: Option<HoldId>,
     _kept: KeptOpen,
 }
@@ -113,21 +114,21 @@ impl Drop for ParentHold {
     }
 }
 
-/// Why a run goes no further.
+/// The reasons for which a run ends early.
 #[derive(Debug)]
 pub enum Halt {
-    /// It ends, and its user is told why.
+    /// The run ends with this reason for its user.
     Stopped(String),
-    /// Its user has cancelled it.
+    /// The user cancelled the run.
     Cancelled,
 }
 
-/// What may come of any step.
+/// The interruptions of a step.
 #[derive(Debug)]
 pub enum Break {
-    /// The run goes no further.
+    /// The run ends.
     Halt(Halt),
-    /// Whoever has the lease goes on with it, later.
+    /// The executor with the lease continues the run later.
     Leave(LeaseError),
 }
 
@@ -143,19 +144,19 @@ impl From<StoreError> for Break {
     }
 }
 
-/// Works on a run until it is over. While it calls a tool, it holds `calling`: dropped without that, it leaves no call of a
-/// tool with an unknown outcome.
+/// Works on a run until its end. It holds `calling` during a tool call; if it is dropped without that lock, no tool
+/// call has an unknown outcome.
 ///
 /// # Errors
 ///
-/// Where the lease or the store is lost: whoever takes the run up next goes on where this has stopped.
+/// Fails if the lease or the store is lost; the next executor continues from there.
 pub async fn work(
     shop: &ExecutorParts,
     lease: &Lease,
     calling: &Mutex<()>,
 ) -> Result<(), LeaseError> {
     let run = shop.store.find(&lease.run_id).await?;
-    // What is known of it is that of this claim: its hold is nobody else's by now.
+    // The record counts only for this claim: its hold belongs to it alone.
     let run = run.filter(|run| run.fence == lease.fence);
     let run = run.ok_or(LeaseError::Lost)?;
     let request = shop.store.request(&run.id).await;
@@ -173,10 +174,10 @@ pub async fn work(
     };
     let request = match request {
         Ok(request) => request,
-        // It will not be read next time either.
+        // A retry could not read it, either.
         Err(error @ StoreError::Unreadable(_)) => {
-            tracing::error!(run = running.run.id, %error, "a swarm cannot be read");
-            let why = "What was asked for cannot be read any more.".to_owned();
+            tracing::error!(run = running.run.id, %error, "cannot read a swarm");
+            let why = "The stored request is unreadable.".to_owned();
             return running.end(None, &[], Some(Halt::Stopped(why))).await;
         }
         Err(error) => return Err(error.into()),
@@ -198,7 +199,7 @@ impl Running<'_> {
     ) -> Result<(), Break> {
         if self.run.recoveries > MAX_RECOVERIES {
             return Err(stopped(format!(
-                "Given up: it was taken up {MAX_RECOVERIES} times after a failure of its executor, and got no further."
+                "Given up: executors failed {MAX_RECOVERIES} times without progress."
             )));
         }
         let order = order(&request.agents).map_err(|circle| stopped(circle.to_string()))?;
@@ -230,7 +231,7 @@ impl Running<'_> {
         Ok(())
     }
 
-    /// Runs an agent, or goes on with one that has begun.
+    /// Runs an agent, or continues one that has begun.
     async fn agent(
         &mut self,
         agent: &Agent,
@@ -240,7 +241,7 @@ impl Running<'_> {
     ) -> Result<AgentResult, Break> {
         let place = number as i64;
         let started_at = match started_at {
-            // A model call of it may be under way: nothing is reserved anew before that one is priced.
+            // One of its model calls may be running: nothing is reserved before that call is priced.
             Some(started_at) => started_at,
             None => {
                 self.look().await?;
@@ -307,12 +308,12 @@ impl Running<'_> {
         }
     }
 
-    /// A step that was noted.
+    /// Returns a recorded step.
     pub fn step(&self, place: Place) -> Option<&Step> {
         self.steps.iter().find(|step| step.place == place)
     }
 
-    /// Notes what came of a step, which is written already.
+    /// Records the result of a step after it is written.
     pub fn ended(&mut self, end: &StepEnd<'_, Value>) {
         self.spent = self.spent.saturating_add(end.credits);
         self.steps.retain(|step| step.place != end.place);
@@ -328,31 +329,31 @@ impl Running<'_> {
         });
     }
 
-    /// What may still be spent.
+    /// The rest of the budget.
     pub fn remaining(&self) -> Credits {
         self.run.budget.saturating_sub(self.spent)
     }
 
-    /// When the run must be over.
+    /// The deadline of the run.
     pub fn deadline(&self) -> Instant {
         let left = self.run.deadline.0 - self.shop.ledger.now().0;
         Instant::now() + Duration::from_millis(left.max(0) as u64)
     }
 
-    /// Whether the run goes on, where nothing is to be noted.
+    /// Checks whether the run continues, without a write.
     pub async fn look(&self) -> Result<(), Break> {
         self.write(&Entry::Look).await
     }
 
-    /// Reserves what may still be spent, for model calls to draw on; as much of it as is there.
+    /// Reserves the rest of the budget for model calls, or as much of it as the balance allows.
     ///
-    /// No model call may be under way: what it has reserved belongs to the same budget.
+    /// No model call may be running, because its reservation belongs to the same budget.
     pub async fn ensure_hold(&mut self) -> Result<(), Break> {
         if self.hold.is_some() {
             return Ok(());
         }
         loop {
-            // What the claim before has reserved is for this run, and may be all that its user has.
+            // The previous claim's hold belongs to this run, and may be the user's complete balance.
             if let Some(before) = self.run.parent_hold.clone() {
                 while let Err(error) = self.release(before.clone()).await {
                     self.wait_for_ledger(error).await?;
@@ -365,7 +366,7 @@ impl Running<'_> {
                     self.hold = Some(hold);
                     return Ok(());
                 }
-                // Whether it is open is not known: it is released, and another one opened.
+                // The hold's state is unknown: it is released, and a new one opened.
                 Err(error) => self.wait_for_ledger(error).await?,
             }
         }
@@ -374,14 +375,14 @@ impl Running<'_> {
     async fn open_hold(&mut self) -> Result<Result<ParentHold, LedgerError>, Break> {
         let account = AccountId(self.run.user_id.clone());
         let id = HoldId(ids::hold_id());
-        // Named before it is opened: if this executor is gone in between, the next one releases it.
+        // The hold's id is stored before it is opened, so that the next executor can release it after a crash.
         self.write(&Entry::ParentHold(&id)).await?;
         self.run.parent_hold = Some(id.clone());
         let ledger = &self.shop.ledger;
         let kept = ledger.keep_open(&id);
         let wanted = self.remaining();
         let mut amount = wanted;
-        // What is available may change between two tries.
+        // The balance may change between two tries.
         for _ in 0..4 {
             let open = Open {
                 hold: id.clone(),
@@ -412,7 +413,7 @@ impl Running<'_> {
                 Err(LedgerError::Refused(Refusal::OverBudget(exceeded))) => {
                     amount = exceeded.standing.left.min(wanted);
                     if amount <= Credits::ZERO {
-                        let why = "BUDGET_EXCEEDED: nothing is left of a budget.";
+                        let why = "BUDGET_EXCEEDED: the budget is spent.";
                         return Err(stopped(why.to_owned()));
                     }
                 }
@@ -424,7 +425,7 @@ impl Running<'_> {
         ))
     }
 
-    /// Waits a moment if the ledger is away, unless the run goes no further.
+    /// Waits for a moment if the ledger is unavailable, unless the run ends.
     async fn wait_for_ledger(&self, error: LedgerError) -> Result<(), Break> {
         match error {
             LedgerError::Late | LedgerError::Unavailable => {
@@ -436,13 +437,13 @@ impl Running<'_> {
         }
     }
 
-    /// The hold has ended without this executor: it was away for too long.
+    /// Replaces a hold that expired while this executor was suspended.
     pub async fn replace_hold(&mut self) -> Result<(), Break> {
         self.hold = None;
         self.ensure_hold().await
     }
 
-    /// Frees what was reserved and not spent, also by the claim before, before anybody is told that the run is over.
+    /// Releases the unspent holds, including the previous claim's, before any client learns the end of the run.
     async fn release_hold(&mut self) {
         let own = self.hold.take().and_then(|mut hold| hold.id.take());
         for hold in [self.run.parent_hold.take(), own].into_iter().flatten() {
@@ -466,7 +467,7 @@ impl Running<'_> {
         }
     }
 
-    /// Adds what the ledger knows of model calls that were begun and whose answers nobody waits for any more.
+    /// Adds the ledger's prices of model calls that lost their executor.
     async fn price_calls(&mut self) -> Result<(), Break> {
         let calls = self.shop.store.unpriced_of(&self.run.id).await;
         for call in calls.map_err(LeaseError::from)? {
@@ -501,7 +502,7 @@ impl Running<'_> {
         match self.price_calls().await {
             Ok(()) => {}
             Err(Break::Leave(LeaseError::Lost)) => return Err(LeaseError::Lost),
-            // They are priced later.
+            // A later look-up prices them.
             Err(error) => tracing::warn!(run = self.run.id, ?error, "pricing a swarm's calls"),
         }
         let (status, error) = match halt {
@@ -538,7 +539,7 @@ impl Running<'_> {
     }
 }
 
-/// What an agent is told of what went before.
+/// Returns the text that goes into an agent's prompt.
 fn injected<'a>(
     request: &'a SwarmRequest,
     agent: &Agent,
@@ -557,26 +558,26 @@ fn injected<'a>(
     }
 }
 
-/// The log's line of a step, where it is a tool's.
+/// Returns the record of a tool call's step.
 fn call_of(step: &Step) -> Option<CallRecord> {
     let output = step.output.as_ref().filter(|_| step.place.ordinal > 0)?;
     serde_json::from_value(output["record"].clone()).ok()
 }
 
-/// The run ends for this reason.
+/// Ends the run with this reason.
 pub fn stopped(why: String) -> Break {
     Break::Halt(Halt::Stopped(why))
 }
 
-/// The run ends since nothing is left to be spent.
+/// Ends the run because the budget is exhausted.
 pub fn exhausted() -> Break {
     stopped(EXHAUSTED.to_owned())
 }
 
-/// What users are told of it.
+/// The user's message for that.
 pub const EXHAUSTED: &str = "The budget is exhausted.";
 
-/// The value of a text field of a model's message.
+/// Returns a text field of a model's message.
 pub fn text_of(message: &Value) -> &str {
     message["content"].as_str().unwrap_or_default()
 }

@@ -1,4 +1,4 @@
-//! How swarms are run: `[swarms]`.
+//! Settings of swarms: `[swarms]`.
 
 use std::num::{NonZeroU32, NonZeroU64};
 use std::time::Duration;
@@ -6,9 +6,9 @@ use std::time::Duration;
 use serde::Deserialize;
 use url::Url;
 
-use crate::server::settings::ListenAddress;
+use crate::listen_address::ListenAddress;
 
-/// How swarms are run: `[swarms]`.
+/// Settings of swarms: `[swarms]`.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct SwarmSettings {
@@ -29,14 +29,14 @@ pub struct SwarmSettings {
     pub keep_days: NonZeroU32,
 }
 
-/// How an executor works.
+/// The settings of an executor.
 #[derive(Debug, Clone, Copy)]
 pub struct ExecutorSettings {
-    /// Runs at once.
+    /// The maximum concurrent runs.
     pub concurrent: NonZeroU32,
-    /// How long a lease is good.
+    /// The lifetime of a lease.
     pub lease: Duration,
-    /// How long runs are kept that are over.
+    /// The time for which finished runs are kept.
     pub keep: Duration,
 }
 
@@ -55,7 +55,7 @@ impl Default for SwarmSettings {
 }
 
 impl SwarmSettings {
-    /// As an executor has them.
+    /// Returns the executor's settings.
     pub fn executor(&self) -> ExecutorSettings {
         ExecutorSettings {
             concurrent: self.concurrent,
@@ -64,7 +64,7 @@ impl SwarmSettings {
         }
     }
 
-    /// What is wrong with the settings, beyond what types can say; each sentence names the setting.
+    /// Returns the problems of the settings that their types do not exclude; each sentence names the setting.
     pub fn problems(&self) -> Vec<String> {
         let mut problems = Vec::new();
         if self.lease_ms.get() < 500 {
@@ -73,7 +73,7 @@ impl SwarmSettings {
         if let Some(url) = &self.api_url
             && !Url::parse(url).is_ok_and(|url| matches!(url.scheme(), "http" | "https"))
         {
-            problems.push("`swarms.api_url` is no http or https URL".to_owned());
+            problems.push("`swarms.api_url` is not an http or https URL".to_owned());
         }
         problems
     }

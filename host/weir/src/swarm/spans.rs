@@ -1,10 +1,10 @@
-//! What is recorded of a run: the run itself, its agents and the calls of their tools, by the names that the conventions for
-//! generative AI have for it. Calls of models are recorded by the API, as parts of the agents.
+//! Spans of a run, its agents and their tool calls, with the names of the conventions for generative AI. The API
+//! records model calls, as children of the agents.
 //!
-//! A run may go from executor to executor. So its spans' ids come of its own id: whoever works on it knows them, and
-//! whoever ends it, or an agent of it, records that as a whole, from its beginning.
+//! A run may move between executors. Therefore, its span ids derive from its own id: every executor knows them, and the
+//! executor that ends a run or an agent records the complete span, from its start.
 //!
-//! **Invariant:** nothing that a user or a model has written is in it: an agent is known by its number.
+//! **Invariant:** spans hold no text of users or models: an agent is identified by its number.
 
 use std::time::{Duration, SystemTime};
 
@@ -17,20 +17,20 @@ use weir_telemetry::spans::{Span, Tracer};
 use super::record::{AgentResult, AgentStatus, Status};
 use super::store::Run;
 
-/// The place of a run in a trace.
+/// The position of a run in a trace.
 pub struct RunTrace {
     tracer: Tracer,
     run_id: String,
-    /// What it comes of, if that is recorded.
+    /// The parent span, if it is recorded.
     parent: Option<TraceContext>,
-    /// Its own place where it is recorded; else what its user has said of a trace, to be handed on.
+    /// The run's own span if it is recorded; else the user's trace context, to be passed on.
     place: Option<TraceContext>,
     is_recorded: bool,
 }
 
 impl RunTrace {
-    /// Of a run, and where it was asked for. One that was asked for nowhere, such as by a schedule, begins a trace, whose id
-    /// is the run's own.
+    /// Returns the trace of a run, below the span of its request. A run without such a span, such as a schedule's,
+    /// starts a trace, whose id is the run's own.
     pub fn new(tracer: &Tracer, run_id: &str, asked_at: Option<&str>) -> Self {
         let asked_at = asked_at.and_then(TraceContext::parse);
         let own = span_id(run_id);
@@ -56,7 +56,7 @@ impl RunTrace {
         }
     }
 
-    /// What those are told who are asked for an agent's sake.
+    /// The trace context for calls of an agent.
     pub fn agent(&self, number: i64) -> Option<TraceContext> {
         let place = self.place.as_ref()?;
         Some(match self.is_recorded {
@@ -65,13 +65,13 @@ impl RunTrace {
         })
     }
 
-    /// The beginning of a call of an agent's tool.
+    /// Starts the span of a tool call.
     pub fn tool(&self, number: i64, tool: &str) -> Option<Box<Span>> {
         if !self.is_recorded {
             return None;
         }
         let agent = self.agent(number)?;
-        // Its own span is recorded when it ends.
+        // The agent's own span is recorded at its end.
         let place = agent.with_span(self.tracer.new_span_id(), true);
         let name = format!("execute_tool {tool}");
         let kind = SpanKind::Internal;
@@ -81,7 +81,7 @@ impl RunTrace {
         Some(span)
     }
 
-    /// An agent on this model has ended.
+    /// Records the span of a finished agent.
     pub fn end_agent(&self, number: i64, model: &str, started_at: Millis, result: &AgentResult) {
         if !self.is_recorded {
             return;
@@ -106,7 +106,7 @@ impl RunTrace {
         }
     }
 
-    /// The run, as it was last read, is over.
+    /// Records the span of a finished run.
     pub fn end_run(&self, run: &Run, status: Status) {
         if !self.is_recorded {
             return;
@@ -126,7 +126,7 @@ impl RunTrace {
         span.set("weir.execution_id", run.id.clone());
         span.set("weir.swarm.agents", run.agents_total);
         span.set("weir.swarm.status", status.name());
-        // How often an executor has taken it up.
+        // The number of claims.
         span.set("weir.swarm.claims", run.fence);
         span.set("weir.credits", run.credits.micro() as f64 / 1e6);
         if status == Status::Failed {
@@ -135,7 +135,7 @@ impl RunTrace {
     }
 }
 
-/// The id that all processes know a part of a run by.
+/// Returns the span id of a part of a run, equal in all processes.
 fn span_id(part: &str) -> SpanId {
     let digest: [u8; 32] = Sha256::digest(format!("span\n{part}")).into();
     let [a, b, c, d, e, f, g, h, ..] = digest;

@@ -1,4 +1,4 @@
-//! How a process becomes an executor.
+//! The start of an executor in a process.
 
 use std::net::Ipv4Addr;
 
@@ -8,20 +8,21 @@ use weir_outgoing as outgoing;
 use super::executor::Executor;
 use super::model::ModelApi;
 use super::run::ExecutorParts;
-use crate::app::{App, reachable};
+use crate::app::App;
 use crate::identity::service_token::ServiceTokenSource;
+use crate::listen_address::reachable;
 
-/// Starts the executor of a process, which calls the API back: the configured one, or else the one at `internal`, this
-/// process's own port for other services. Where there is no such port, one is opened for this machine alone.
+/// Starts the executor of a process. It calls the API at the configured URL, or else at `internal`, this process's own
+/// port for other services. If there is no such port, weir opens one for this machine alone.
 ///
-/// `None` where it would have no token for the API; then no swarm is taken here, either.
+/// Returns `None` if the executor has no token for the API; the gateway then accepts no swarms.
 pub async fn start_executor(
     app: &App,
     internal: &mut Option<TcpListener>,
 ) -> anyhow::Result<Option<Executor>> {
     let Some(tokens) = app.service_tokens.clone() else {
         tracing::info!(
-            "no swarms are run here: `identity.outgoing` does not say how the executor gets a token for the API"
+            "this gateway runs no swarms: `identity.outgoing` does not say how the executor gets a token for the API"
         );
         app.swarms.close();
         return Ok(None);
@@ -41,7 +42,7 @@ pub async fn start_executor(
     executor_at(app, &url, tokens).map(Some)
 }
 
-/// Starts an executor that calls back the API whose port for other services is at this base URL.
+/// Starts an executor for the API whose internal port has this base URL.
 pub fn executor_at(app: &App, url: &str, tokens: ServiceTokenSource) -> anyhow::Result<Executor> {
     let http = outgoing::client(app.config.timeouts.connect())?;
     let shop = ExecutorParts {

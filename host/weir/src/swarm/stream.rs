@@ -1,10 +1,10 @@
-//! What happens in a swarm, as server-sent events.
+//! The events of a swarm, as server-sent events.
 //!
-//! Each event has its number as `id`, and is kept before it is sent: a client that comes back with the last one it has seen
-//! misses none and sees none twice. A client that goes away cancels nothing.
+//! Each event has its number as `id`, and is stored before it is sent: a client that reconnects with its last id misses
+//! no event and sees none twice. A disconnect cancels nothing.
 //!
-//! Between them is what models say meanwhile ([`super::deltas`]), in events without an `id`. They are not kept, and a client
-//! comes back behind the last numbered one.
+//! Between them, the stream has the models' output as it arrives ([`crate::inference::deltas`]), in events without an `id`. They
+//! are not stored, and a client resumes after the last numbered event.
 
 use std::cmp::Ordering;
 use std::collections::VecDeque;
@@ -16,39 +16,39 @@ use axum::response::{IntoResponse, Response};
 use http::{HeaderName, HeaderValue};
 use tokio::time::{Instant, sleep_until};
 
-use super::deltas::{Delta, Listener, Watch};
 use super::store::Event;
 use crate::app::App;
+use crate::inference::deltas::{Delta, Listener, Watch};
 
-/// How often events are looked for that another process may have written.
+/// The poll interval for events that other processes write.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
-/// After so long without an event, a comment says that the stream is there.
+/// The time without an event after which a comment keeps the stream alive.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
 
-/// The last event of a swarm.
+/// The name of a swarm's last event.
 const LAST: &str = "swarm_done";
 
-/// The event without a number.
+/// The name of the event without a number.
 const DELTA: &str = "agent_delta";
 
 struct Following {
     app: App,
     run_id: String,
-    /// The number of the event that was told last.
+    /// The number of the last sent event.
     after: i64,
-    /// Those that are read, and not told yet.
+    /// The events that are read but not sent.
     waiting: VecDeque<Event>,
-    /// A piece of text that has its place behind events which are not read yet.
+    /// A piece of text that belongs after events that are not read yet.
     early: Option<Delta>,
     changes: Watch,
     listener: Listener,
-    /// When events are looked for next.
+    /// The time of the next poll.
     look_at: Instant,
     is_over: bool,
 }
 
-/// The events of a run behind the one of this number, until its last one, as they come.
+/// Streams the events of a run after this number, up to the last one.
 pub fn events(app: App, run_id: String, after: i64) -> Response {
     let following = Following {
         changes: app.swarms.deltas.watch(&run_id),
@@ -67,7 +67,7 @@ pub fn events(app: App, run_id: String, after: i64) -> Response {
     });
     let keep_alive = KeepAlive::new().interval(KEEP_ALIVE).text("keep-alive");
     let mut response = Sse::new(events).keep_alive(keep_alive).into_response();
-    // Asks nginx and its kin not to collect the stream.
+    // The header asks proxies such as nginx not to buffer the stream.
     response.headers_mut().insert(
         HeaderName::from_static("x-accel-buffering"),
         HeaderValue::from_static("no"),
@@ -76,7 +76,8 @@ pub fn events(app: App, run_id: String, after: i64) -> Response {
 }
 
 impl Following {
-    /// The next event; `None` behind the last one, or where the gateway stops: the client asks another one.
+    /// Returns the next event; `None` after the last one, or if the gateway stops: the client then reconnects to
+    /// another node.
     async fn next(&mut self) -> Option<SseEvent> {
         loop {
             if let Some(delta) = self.delta() {
@@ -116,13 +117,13 @@ impl Following {
         }
     }
 
-    /// The next piece of text that has its place before the next event.
+    /// Returns the next piece of text that belongs before the next event.
     fn delta(&mut self) -> Option<Delta> {
         loop {
             let next = self.early.take();
             let delta = next.or_else(|| self.listener.try_next())?;
             match delta.after.cmp(&self.after) {
-                // What follows it was told already.
+                // The event after the piece was already sent.
                 Ordering::Less => {}
                 Ordering::Equal => return Some(delta),
                 Ordering::Greater => {
@@ -133,7 +134,7 @@ impl Following {
         }
     }
 
-    /// Looks for events. Returns whether there may be more, now or later.
+    /// Polls for events. Returns whether more may follow, now or later.
     async fn look(&mut self) -> bool {
         let store = &self.app.swarms.store;
         match store.events(&self.run_id, self.after).await {
@@ -144,7 +145,7 @@ impl Following {
             Ok(_) => {}
             Err(error) => tracing::warn!(run = self.run_id, %error, "reading a swarm's events"),
         }
-        // A client that has seen the last one, or of a run that is forgotten, waits for nothing.
+        // If the run was deleted, or the client has its last event, the stream ends.
         match store.find(&self.run_id).await {
             Ok(None) => false,
             Ok(Some(run)) => !run.status.is_over() || run.last_event > self.after,

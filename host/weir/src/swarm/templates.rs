@@ -1,4 +1,4 @@
-//! Swarms that are ready to be asked for: five pipelines of three agents.
+//! Predefined swarms: five pipelines of three agents.
 
 use serde::Serialize;
 use utoipa::ToSchema;
@@ -7,16 +7,16 @@ use utoipa::ToSchema;
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = SwarmTemplate)]
 pub struct Template {
-    /// Its name.
+    /// The pipeline's name.
     pub name: &'static str,
-    /// Its agents, as `POST /swarms` takes them.
+    /// The agents, in the format of `POST /swarms`.
     pub agents: [TemplateAgent; 3],
 }
 
 /// An agent of a pipeline.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct TemplateAgent {
-    /// Its name.
+    /// The agent's name.
     pub name: &'static str,
     temperature: f64,
     tools: &'static [&'static str],
@@ -26,7 +26,7 @@ pub struct TemplateAgent {
     depends_on: Option<&'static str>,
 }
 
-/// All of them.
+/// All templates.
 pub static TEMPLATES: [Template; 5] = [
     Template {
         name: "Content Pipeline",

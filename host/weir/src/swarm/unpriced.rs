@@ -1,6 +1,6 @@
-//! Model calls whose price was not known when their run ended: it was cancelled or came to its deadline meanwhile.
+//! Model calls without a known price at the end of their run, which was cancelled or reached its deadline meanwhile.
 //!
-//! The API serves and charges such a call all the same. When the ledger knows its price, that is added to the run, so that
+//! The API still serves and charges such a call. Once the ledger knows the price, weir adds it to the run, so that
 //! `total_credits` has every charge.
 
 use weir_ledger::store::history::KeyedRequest;
@@ -8,13 +8,13 @@ use weir_ledger::{AccountId, Ledger};
 
 use super::store::{CallPrice, SwarmStore, UnpricedCall};
 
-/// Prices those of all runs that are over, as far as the ledger knows their prices.
+/// Prices the calls of all finished runs, if the ledger knows their prices.
 pub(super) async fn price_all(store: &SwarmStore, ledger: &Ledger) -> sqlx::Result<()> {
     for call in store.unpriced().await? {
         let price = match find(ledger, &call).await? {
             CallState::UnderWay => continue,
             CallState::Charged(price) => price,
-            // It was never served: no call of a run that is over can begin.
+            // The call was never served, because no call of a finished run can begin.
             CallState::Unknown => CallPrice::default(),
         };
         store.price(&call, price, ledger.now()).await?;
@@ -22,13 +22,13 @@ pub(super) async fn price_all(store: &SwarmStore, ledger: &Ledger) -> sqlx::Resu
     Ok(())
 }
 
-/// What the ledger knows of a call.
+/// The ledger's state of a call.
 pub(super) enum CallState {
-    /// No request has its key.
+    /// No request has the key.
     Unknown,
-    /// A request with its key is being served.
+    /// A request with the key is running.
     UnderWay,
-    /// It was charged.
+    /// The request was charged.
     Charged(CallPrice),
 }
 

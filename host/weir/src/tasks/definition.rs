@@ -1,4 +1,4 @@
-//! What a task is, read from a body: a swarm as `POST /swarms` takes it, with a name and a schedule.
+//! The definition of a task, read from a body: a swarm in the format of `POST /swarms`, with a name and a schedule.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
@@ -6,31 +6,31 @@ use weir_errors::ApiError;
 
 use super::schedule::ScheduleText;
 
-/// Bytes of the longest definition.
+/// The maximum bytes of a definition.
 pub const MAX_BYTES: usize = 256 << 10;
 
-/// Characters of a name.
+/// The maximum characters of a name.
 const MAX_NAME_CHARS: usize = 256;
 
 /// A task, as its owner wrote it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Definition {
-    /// What its owner calls it.
+    /// The owner's name of the task.
     pub name: String,
     /// The fields of the swarm.
     pub swarm: Map<String, Value>,
-    /// When it is started by itself.
+    /// The schedule, if there is one.
     pub schedule: Option<ScheduleText>,
-    /// Whether the schedule is not to fire.
+    /// Whether the schedule is paused.
     pub paused: bool,
 }
 
 impl Definition {
-    /// Reads a task. Of its swarm, nothing is checked yet.
+    /// Reads a task. The swarm is not checked yet.
     ///
     /// # Errors
     ///
-    /// 400 `INVALID_REQUEST` with the path of the field that is wrong.
+    /// 400 `INVALID_REQUEST` with the path of the invalid field.
     pub fn read(body: &[u8]) -> Result<Self, ApiError> {
         let mut swarm: Map<String, Value> = serde_json::from_slice(body)
             .map_err(|_| invalid("", "The body is a JSON object that defines a task."))?;
@@ -65,7 +65,7 @@ impl Definition {
         })
     }
 
-    /// The swarm, as a body of `POST /swarms`. A pipeline that has no name of its own has the task's.
+    /// Returns the swarm as a body of `POST /swarms`. The task's name replaces a missing name of the pipeline.
     pub fn swarm_body(&self) -> Vec<u8> {
         let mut swarm = self.swarm.clone();
         swarm

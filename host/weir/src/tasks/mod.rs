@@ -1,26 +1,25 @@
-//! Tasks: swarms that their owner defines once, and that are started again and again: by hand, by a queue's message, or by
-//! a schedule.
+//! Tasks: swarms that an owner defines once and starts repeatedly: manually, by a queue's message, or by a schedule.
 //!
-//! A definition ([`definition`]) is kept as its owner wrote it ([`store`]), and read anew at each start, by the very code that
-//! reads `POST /swarms`: which models and tools there are, and what the owner's plan allows, is decided then. A start
-//! ([`start`]) has a cause, such as a message's id, under which the swarm is asked for: the same cause starts it once.
-//! Executors look for schedules that are due ([`timer`]). The agents' tools may prove themselves by what their task keeps
-//! for them ([`credentials`]).
+//! weir stores a definition ([`definition`]) as its owner wrote it ([`store`]), and reads it again at each start, with
+//! the code of `POST /swarms`: models, tools and the owner's plan count as of the start. A start ([`start`]) has a
+//! cause, such as a message's id, and the swarm's request uses the cause as its key: a cause starts the swarm only
+//! once. Executors look for due schedules ([`timer`]). The agents' tools can use the task's credentials
+//! ([`crate::tools::task_credentials`]).
 //!
-//! A task keeps the API key that it was defined with: each start is refused if that key was revoked or has expired, and its
+//! A task keeps the API key of its definition: weir refuses a start after that key expired or was revoked, and the
 //! swarm has the key's models and budgets.
 //!
-//! **Invariant:** a cause starts at most one run, however often and wherever it is seen.
-//! **Invariant:** a slot of a schedule is claimed by one node, in the transaction that moves the schedule on.
+//! **Invariant:** a cause starts at most one run, on any number of nodes and repeats. **Invariant:** a single node
+//! claims a schedule's slot, in the transaction that advances the schedule.
 //!
 //! | To … | touch |
 //! |---|---|
-//! | change what a task may be | [`definition`]; of its swarm, [`crate::swarm::request`] |
-//! | change when schedules fire, or what is skipped | [`schedule`], [`timer`] |
-//! | change what a credential may be, or where it is sent | [`credentials`], [`crate::tools::rules::bind`] |
-//! | take another trigger | [`store::Trigger`], a migration, and who brings it about |
+//! | change the fields of a task | [`definition`]; for its swarm, [`crate::swarm::request`] |
+//! | change the times of schedules, or the rules for missed ones | [`schedule`], [`timer`] |
+//! | change the form of a credential, or its targets | [`crate::tools::task_credentials`], [`crate::tools::rules::bind`] |
+//! | add a trigger | [`store::Trigger`], a migration, and the code that fires it |
 
-pub mod credentials;
+pub mod bodies;
 pub mod definition;
 pub mod routes;
 pub mod schedule;

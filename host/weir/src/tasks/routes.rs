@@ -15,7 +15,7 @@ use weir_storage::clock::Millis;
 use weir_storage::ids;
 use weir_storage::secrets::Secret;
 
-use super::credentials::{MAX_CREDENTIALS, NewCredential};
+use super::bodies::{CredentialItem, TaskDefinition, TaskItem, TaskList};
 use super::definition::{Definition, MAX_BYTES};
 use super::start::{failed, start};
 use super::store::{Cause, MAX_TASKS, Start, Task, Trigger};
@@ -25,11 +25,10 @@ use crate::identity::Caller;
 use crate::identity::gate::Gated;
 use crate::identity::service::{ExecutorCaller, Scope};
 use crate::inference::idempotency::IdempotencyHeader;
-use crate::openapi::bodies::{CredentialItem, TaskDefinition, TaskItem, TaskList};
-use crate::openapi::parameters::{Idempotency, Limit};
-use crate::openapi::schemas;
 use crate::query::{self, ListQuery};
 use crate::request::JsonBody;
+use crate::schemas;
+use crate::schemas::parameters::{Idempotency, Limit};
 use crate::swarm::accept::{self, Payer};
 use crate::swarm::record::Record;
 use crate::swarm::record_of;
@@ -38,17 +37,18 @@ use crate::swarm::routes::REPLAYED;
 use crate::swarm::store::Run;
 use crate::tools::rules::bind;
 use crate::tools::settings::{self, CredentialBinding, MethodName};
+use crate::tools::task_credentials::{MAX_CREDENTIALS, NewCredential};
 
-/// Starts of a task that are shown.
+/// The number of starts in a response.
 const STARTS: i64 = 10;
 
-/// Bytes of a credential's name.
+/// The maximum bytes of a credential's name.
 const MAX_NAME_BYTES: usize = 64;
 
-/// Bytes of a secret.
+/// The maximum bytes of a secret.
 const MAX_SECRET_BYTES: usize = 4 << 10;
 
-/// Bytes of a message's id.
+/// The maximum bytes of a message's id.
 const MAX_MESSAGE_ID_BYTES: usize = 255;
 
 /// The body of `trigger-execution`.
@@ -65,25 +65,25 @@ struct TriggerRequest {
 struct CredentialRequest {
     /// The task's id.
     task_id: String,
-    /// What agents and policies call it.
+    /// Name of the credential for agents and policies.
     #[schema(min_length = 1, max_length = 64, pattern = "^[A-Za-z0-9_.-]+$")]
     name: String,
-    /// What is sent; nobody is shown it again.
+    /// The secret; no response shows it again.
     #[schema(max_length = 4096, pattern = "^[!-~]+$")]
     secret: String,
-    /// The origin that it is sent to alone, such as `https://api.example.com`.
+    /// Only origin that gets the credential, such as `https://api.example.com`.
     origin: String,
-    /// The methods that it is sent with; `GET` unless set.
+    /// Only methods that carry the credential; `GET` unless set.
     #[schema(value_type = Vec<schemas::Method>, min_items = 1)]
     #[serde(default = "settings::get")]
     methods: Vec<MethodName>,
-    /// What paths must begin with that it is sent to, segment by segment; `/` unless set.
+    /// Only path prefix that gets the credential, compared by segments; `/` unless set.
     #[serde(default = "settings::slash")]
     path: String,
-    /// The header that it is sent in; `authorization` unless set.
+    /// Header that carries the credential; `authorization` unless set.
     #[serde(default = "settings::authorization")]
     header: String,
-    /// What stands before it there; `Bearer ` in `authorization` unless set.
+    /// Text before the credential in the header; `Bearer ` in `authorization` unless set.
     prefix: Option<String>,
 }
 
@@ -104,21 +104,21 @@ struct CredentialName {
 struct Message {
     /// The task's id.
     task_id: String,
-    /// Why it is started.
+    /// Cause of the start.
     #[schema(value_type = String, pattern = "^(manual|schedule|event)$")]
     trigger_type: Trigger,
-    /// The message's id; unless set, the `Idempotency-Key` is.
+    /// Id of the message; the `Idempotency-Key` unless set.
     #[schema(min_length = 1, max_length = 255)]
     message_id: Option<String>,
 }
 
-/// `POST /api/agent/tasks`: defines a task.
+/// `POST /api/agent/tasks`: creates a task.
 #[utoipa::path(
     post, path = "/api/agent/tasks", tag = "tasks", security(("user" = [])),
     request_body = TaskDefinition,
     responses(
         (status = 201, body = TaskItem),
-        (status = 400, description = "`INVALID_REQUEST`, `INVALID_MODEL`: `param` names the field that is wrong."),
+        (status = 400, description = "`INVALID_REQUEST`, `INVALID_MODEL`: `param` names the invalid field."),
         (status = 403, description = "`PLAN_NOT_ELIGIBLE`, `MODEL_NOT_ALLOWED`, `INTEGRATION_NOT_ALLOWED`: more than the plan, the key or the operator allows."),
         (status = 429, description = "`TASK_LIMIT_REACHED`: a user has at most 100 tasks."),
     ),
@@ -150,11 +150,11 @@ pub async fn create_task(
     Ok((StatusCode::CREATED, Json(in_full(&app, &task).await?)))
 }
 
-/// `GET /api/agent/tasks`: the caller's tasks, the last one first.
+/// `GET /api/agent/tasks`: lists the caller's tasks, newest first.
 #[utoipa::path(
     get, path = "/api/agent/tasks", tag = "tasks", security(("user" = [])),
     params(Limit,
-        ("before" = Option<String>, Query, description = "The `next` of the part before: what follows is older.", pattern = "^task_[0-9a-f]{32}$", nullable = false)),
+        ("before" = Option<String>, Query, description = "The `next` of the previous page; the tasks are older.", pattern = "^task_[0-9a-f]{32}$", nullable = false)),
     responses((status = 200, body = TaskList)),
 )]
 pub async fn list_tasks(
@@ -186,13 +186,13 @@ pub async fn list_tasks(
     Ok(Json(json!({ "tasks": shown, "next": next })))
 }
 
-/// `GET /api/agent/tasks/{task_id}`: one of the caller's, with its last starts.
+/// `GET /api/agent/tasks/{task_id}`: returns a task of the caller, with its last starts.
 #[utoipa::path(
     get, path = "/api/agent/tasks/{task_id}", tag = "tasks", security(("user" = [])),
     params(("task_id" = String, Path, description = "The task's id.")),
     responses(
         (status = 200, body = TaskItem),
-        (status = 404, description = "`NOT_FOUND`: you have no such task."),
+        (status = 404, description = "`NOT_FOUND`: you have no task with this id."),
     ),
 )]
 pub async fn get_task(
@@ -204,14 +204,14 @@ pub async fn get_task(
     Ok(Json(in_full(&app, &task).await?))
 }
 
-/// `PUT /api/agent/tasks/{task_id}`: puts another definition in the place of one of the caller's.
+/// `PUT /api/agent/tasks/{task_id}`: replaces the definition of a task of the caller.
 #[utoipa::path(
     put, path = "/api/agent/tasks/{task_id}", tag = "tasks", security(("user" = [])),
     params(("task_id" = String, Path, description = "The task's id.")),
     request_body = TaskDefinition,
     responses(
         (status = 200, body = TaskItem),
-        (status = 404, description = "`NOT_FOUND`: you have no such task."),
+        (status = 404, description = "`NOT_FOUND`: you have no task with this id."),
     ),
 )]
 pub async fn replace_task(
@@ -222,7 +222,7 @@ pub async fn replace_task(
 ) -> Result<Json<Value>, ApiError> {
     let mut task = own(&app, &caller.user_id, &id).await?;
     task.definition = read(&app, &caller, &body.bytes)?;
-    // The new definition is this key's doing, whoever defined the task before.
+    // The new definition's key applies, regardless of the previous one.
     task.key_id = caller.key_id().map(str::to_owned);
     let now = app.ledger.now();
     (task.updated_at, task.next_fire_at) = (now, next_fire(&task.definition, now)?);
@@ -231,13 +231,13 @@ pub async fn replace_task(
     Ok(Json(in_full(&app, &task).await?))
 }
 
-/// `DELETE /api/agent/tasks/{task_id}`: forgets one of the caller's. What it has started goes on.
+/// `DELETE /api/agent/tasks/{task_id}`: deletes a task of the caller. Its running swarms continue.
 #[utoipa::path(
     delete, path = "/api/agent/tasks/{task_id}", tag = "tasks", security(("user" = [])),
     params(("task_id" = String, Path, description = "The task's id.")),
     responses(
-        (status = 204, description = "It is forgotten."),
-        (status = 404, description = "`NOT_FOUND`: you have no such task."),
+        (status = 204, description = "The task is deleted."),
+        (status = 404, description = "`NOT_FOUND`: you have no task with this id."),
     ),
 )]
 pub async fn delete_task(
@@ -251,17 +251,17 @@ pub async fn delete_task(
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// `POST /api/agent/trigger-execution`: starts one of a web user's tasks now, paused or not.
+/// `POST /api/agent/trigger-execution`: starts a web user's task now, even if it is paused.
 #[utoipa::path(
     post, path = "/api/agent/trigger-execution", tag = "tasks", security(("gated" = [])),
     params(Idempotency),
     request_body = TriggerRequest,
     responses(
-        (status = 202, description = "What was started.", body = Record),
+        (status = 202, description = "The started swarm.", body = Record),
         (status = 403, description = "`KEY_ENDED`, `PLAN_NOT_ELIGIBLE`, `MODEL_NOT_ALLOWED`, `INTEGRATION_NOT_ALLOWED`: more than the plan, the key of the task or the operator allows."),
-        (status = 404, description = "`NOT_FOUND`: you have no such task."),
-        (status = 402, description = "`INSUFFICIENT_CREDITS`: too few credits for what it is expected to cost."),
-        (status = 409, description = "`IDEMPOTENCY_ANSWER_NOT_KEPT`: what came of it is not kept any more."),
+        (status = 404, description = "`NOT_FOUND`: you have no task with this id."),
+        (status = 402, description = "`INSUFFICIENT_CREDITS`: the balance is below the estimated cost."),
+        (status = 409, description = "`IDEMPOTENCY_ANSWER_NOT_KEPT`: the first start's result is not stored any more."),
         (status = 429, description = "`TASK_STARTED_TOO_SOON`: a task starts at most once a minute."),
     ),
 )]
@@ -284,15 +284,15 @@ pub async fn trigger_execution(
     Ok(started(start(&app, &task, cause).await?))
 }
 
-/// `POST /api/agent/encrypt-credential`: keeps a secret, sealed, under one of a web user's tasks, for its agents' tools to be
-/// sent to where it is bound.
+/// `POST /api/agent/encrypt-credential`: stores an encrypted secret for a web user's task; the agents' tools send it
+/// only to its bound targets.
 #[utoipa::path(
     post, path = "/api/agent/encrypt-credential", tag = "tasks", security(("gated" = [])),
     request_body = CredentialRequest,
     responses(
-        (status = 201, description = "It is kept; the secret is not shown again.", body = CredentialItem),
+        (status = 201, description = "The credential is stored; no response shows the secret again.", body = CredentialItem),
         (status = 429, description = "`CREDENTIAL_LIMIT_REACHED`: a task has at most 20 credentials."),
-        (status = 404, description = "`NOT_FOUND`: you have no such task."),
+        (status = 404, description = "`NOT_FOUND`: you have no task with this id."),
     ),
 )]
 pub async fn encrypt_credential(
@@ -333,13 +333,13 @@ pub async fn encrypt_credential(
     Ok((StatusCode::CREATED, Json(shown)))
 }
 
-/// `POST /api/agent/delete-credential`: forgets one of them.
+/// `POST /api/agent/delete-credential`: deletes a credential.
 #[utoipa::path(
     post, path = "/api/agent/delete-credential", tag = "tasks", security(("gated" = [])),
     request_body = CredentialName,
     responses(
-        (status = 204, description = "It is forgotten."),
-        (status = 404, description = "`NOT_FOUND`: you have no such task."),
+        (status = 204, description = "The credential is deleted."),
+        (status = 404, description = "`NOT_FOUND`: you have no task with this id."),
     ),
 )]
 pub async fn delete_credential(
@@ -353,13 +353,14 @@ pub async fn delete_credential(
         true => Ok(StatusCode::NO_CONTENT),
         false => Err(ApiError::new(
             ErrorCode::NotFound,
-            "The task has no credential of that name.",
+            "The task has no credential with this name.",
         )
         .with_param("name")),
     }
 }
 
-/// Refuses what could not be sent, or not be told from other text where it comes back. The secret itself is never repeated.
+/// Refuses a secret that cannot be sent, or that is too short to redact from responses. The error never repeats the
+/// secret.
 fn check_credential(
     name: &str,
     binding: &CredentialBinding,
@@ -375,12 +376,15 @@ fn check_credential(
     let is_visible = secret.expose().bytes().all(|byte| byte.is_ascii_graphic());
     if secret.expose().len() > MAX_SECRET_BYTES || !is_visible {
         let what = format!(
-            "A secret has at most {MAX_SECRET_BYTES} visible ASCII characters; what stands before it goes into `prefix`."
+            "A secret has at most {MAX_SECRET_BYTES} visible ASCII characters; put text before it into `prefix`."
         );
         return Err(ApiError::invalid_request("secret", what));
     }
     if binding.methods.is_empty() {
-        return Err(ApiError::invalid_request("methods", "Name one at least."));
+        return Err(ApiError::invalid_request(
+            "methods",
+            "Name at least one method.",
+        ));
     }
     let credential = bind(name, binding, secret)
         .map_err(|(field, why)| ApiError::invalid_request(field, format!("`{field}`: {why}.")))?;
@@ -388,22 +392,22 @@ fn check_credential(
         true => Ok(()),
         false => Err(ApiError::invalid_request(
             "header",
-            "Nothing can be sent in that header, or with that prefix.",
+            "The header or the prefix is invalid.",
         )),
     }
 }
 
-/// `POST /internal/agent/execute`: starts a task for a queue's message, once however often the message comes.
+/// `POST /internal/agent/execute`: starts a task for a queue's message; a repeated message starts nothing.
 #[utoipa::path(
     post, path = "/internal/agent/execute", tag = "tasks", security(("service" = [])),
     params(Idempotency),
     request_body = Message,
     responses(
-        (status = 202, description = "What was started.", body = Record),
+        (status = 202, description = "The started swarm.", body = Record),
         (status = 403, description = "`KEY_ENDED`, `PLAN_NOT_ELIGIBLE`, `MODEL_NOT_ALLOWED`, `INTEGRATION_NOT_ALLOWED`: more than the plan, the key of the task or the operator allows."),
-        (status = 404, description = "`UNKNOWN_TASK`: there is no such task."),
-        (status = 402, description = "`INSUFFICIENT_CREDITS`: too few credits for what it is expected to cost."),
-        (status = 409, description = "`IDEMPOTENCY_ANSWER_NOT_KEPT`: what came of it is not kept any more."),
+        (status = 404, description = "`UNKNOWN_TASK`: the task does not exist."),
+        (status = 402, description = "`INSUFFICIENT_CREDITS`: the balance is below the estimated cost."),
+        (status = 409, description = "`IDEMPOTENCY_ANSWER_NOT_KEPT`: the first start's result is not stored any more."),
         (status = 429, description = "`TASK_STARTED_TOO_SOON`: a task starts at most once a minute."),
     ),
 )]
@@ -422,7 +426,7 @@ pub async fn execute_task(
         (None, None) => {
             return Err(ApiError::invalid_request(
                 "message_id",
-                "Say which message it is, here or in the Idempotency-Key header: one that comes again must not run twice.",
+                "Send the message's id, here or in the Idempotency-Key header, so that a repeated message does not start the task twice.",
             ));
         }
     };
@@ -433,7 +437,7 @@ pub async fn execute_task(
         return Err(ApiError::invalid_request("message_id", what));
     }
     let task = find(&app, &message.task_id).await?.ok_or_else(|| {
-        let what = "There is no task of that id.";
+        let what = "No task has this id.";
         ApiError::new(ErrorCode::UnknownTask, what)
             .with_param("task_id")
             .with_no_retry()
@@ -447,7 +451,7 @@ pub async fn execute_task(
     Ok(started(start(&app, &task, cause).await?))
 }
 
-/// Reads a definition whose swarm could be asked for now, but for what it would cost.
+/// Reads a definition, and checks everything except its cost.
 fn read(app: &App, caller: &Caller, body: &[u8]) -> Result<Definition, ApiError> {
     if body.len() > MAX_BYTES {
         return Err(ApiError::new(
@@ -461,7 +465,7 @@ fn read(app: &App, caller: &Caller, body: &[u8]) -> Result<Definition, ApiError>
     Ok(definition)
 }
 
-/// When a task's schedule fires next; never while it is paused.
+/// Returns the next time of a task's schedule; `None` while it is paused.
 fn next_fire(definition: &Definition, now: Millis) -> Result<Option<Millis>, ApiError> {
     match &definition.schedule {
         Some(schedule) if !definition.paused => Ok(schedule.parse()?.next_after(now)),
@@ -469,7 +473,7 @@ fn next_fire(definition: &Definition, now: Millis) -> Result<Option<Millis>, Api
     }
 }
 
-/// What was started, or had been before.
+/// The response with a new or repeated start.
 fn started((run, is_repeat): (Run, bool)) -> Response {
     let mut response = (StatusCode::ACCEPTED, Json(record_of(&run))).into_response();
     if is_repeat {
@@ -479,7 +483,7 @@ fn started((run, is_repeat): (Run, bool)) -> Response {
     response
 }
 
-/// A task with its last starts.
+/// Returns a task with its last starts.
 async fn in_full(app: &App, task: &Task) -> Result<Value, ApiError> {
     let starts = app.task_store.starts(&task.id, STARTS).await;
     let starts = starts.map_err(failed)?;
@@ -496,7 +500,7 @@ async fn in_full(app: &App, task: &Task) -> Result<Value, ApiError> {
     Ok(full)
 }
 
-/// A task as its owner wrote it, and when it fires next.
+/// Returns a task as its owner wrote it, with the next time of its schedule.
 fn outline(task: &Task) -> Value {
     let definition = &task.definition;
     let mut shown = json!(definition.swarm);
@@ -511,7 +515,7 @@ fn outline(task: &Task) -> Value {
     shown
 }
 
-/// The runs that starts have brought about, as far as they are kept.
+/// Returns the stored runs of some starts.
 async fn runs_of(app: &App, starts: &[Start]) -> Result<BTreeMap<String, Run>, ApiError> {
     let ids = starts
         .iter()
@@ -551,10 +555,10 @@ async fn find(app: &App, id: &str) -> Result<Option<Task>, ApiError> {
 async fn own(app: &App, user_id: &str, id: &str) -> Result<Task, ApiError> {
     let task = find(app, id).await?;
     task.filter(|task| task.user_id == user_id)
-        .ok_or_else(|| ApiError::new(ErrorCode::NotFound, "You have no such task."))
+        .ok_or_else(|| ApiError::new(ErrorCode::NotFound, "You have no task with this id."))
 }
 
-/// The same where a body names it.
+/// Returns the caller's task that a body names.
 async fn own_in_body(app: &App, user_id: &str, id: &str) -> Result<Task, ApiError> {
     let task = own(app, user_id, id).await;
     task.map_err(|error| match error.status() {
@@ -563,18 +567,18 @@ async fn own_in_body(app: &App, user_id: &str, id: &str) -> Result<Task, ApiErro
     })
 }
 
-/// The fields of a body. What is wrong with one is not repeated: it may be a secret in the wrong place.
+/// Parses the fields of a body. The error does not repeat a wrong value, because it may be a misplaced secret.
 fn fields<T: DeserializeOwned>(body: &[u8]) -> Result<T, ApiError> {
     let mut json = serde_json::Deserializer::from_slice(body);
     serde_path_to_error::deserialize(&mut json).map_err(|error| {
         let field = error.path().to_string();
         let field = if field == "." { String::new() } else { field };
-        let what = "The body does not fit: a field is missing here, unknown, or not of its type.";
+        let what = "The body is invalid: a field is missing, unknown, or of the wrong type.";
         ApiError::invalid_request(field, what)
     })
 }
 
-/// Whether a task may have this id.
+/// Whether a text has the form of a task's id.
 fn is_id(id: &str) -> bool {
     let digits = id.strip_prefix("task_");
     digits.is_some_and(|digits| {

@@ -1,8 +1,8 @@
-//! When a schedule fires: a cron pattern of five fields in a time zone.
+//! Schedules: a cron pattern of five fields in a time zone.
 //!
-//! Where clocks are set forward, a pattern that names a time of day which is left out (`30 2 * * *`) fires at the first moment
-//! behind the gap, and one that repeats (`*/15 * * * *`) goes on behind it. Where they are set back, the former fires at the
-//! first of two, the latter at both. These are Vixie cron's rules, and `croner`'s.
+//! If clocks are set forward, a pattern with a fixed time of day within the gap (`30 2 * * *`) fires at the first
+//! moment after the gap, and a repeating pattern (`*/15 * * * *`) continues after it. If clocks are set back, a fixed
+//! time fires at its first occurrence, and a repeating pattern at both. These are Vixie cron's rules, and `croner`'s.
 
 use croner::Cron;
 use croner::parser::{CronParser, Seconds, Year};
@@ -14,19 +14,19 @@ use weir_storage::clock::Millis;
 
 use weir_errors::ApiError;
 
-/// Bytes of the longest pattern, or name of a time zone.
+/// The maximum bytes of a pattern, and of a time zone's name.
 const MAX_BYTES: usize = 128;
 
-/// A schedule, as it is written.
+/// A schedule in text form.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ScheduleText {
-    /// Minute, hour, day of the month, month and day of the week.
+    /// Cron pattern: minute, hour, day of the month, month and day of the week.
     pub cron: String,
-    /// A name of IANA's.
+    /// Time zone, by IANA's name.
     pub time_zone: String,
 }
 
-/// A schedule that can be asked when it fires.
+/// A parsed schedule.
 #[derive(Debug, Clone)]
 pub struct Schedule {
     cron: Cron,
@@ -34,11 +34,11 @@ pub struct Schedule {
 }
 
 impl ScheduleText {
-    /// Reads a schedule that fires at all.
+    /// Reads a schedule, and checks that it fires at all.
     ///
     /// # Errors
     ///
-    /// 400 `INVALID_REQUEST` with the path of the field that is wrong.
+    /// 400 `INVALID_REQUEST` with the path of the invalid field.
     pub fn read(json: &Value) -> Result<Self, ApiError> {
         let fields = json
             .as_object()
@@ -67,11 +67,11 @@ impl ScheduleText {
         Ok(text)
     }
 
-    /// The schedule that it says.
+    /// Parses the schedule.
     ///
     /// # Errors
     ///
-    /// As of [`read`](Self::read).
+    /// Fails like [`read`](Self::read).
     pub fn parse(&self) -> Result<Schedule, ApiError> {
         let parser = CronParser::builder()
             .seconds(Seconds::Disallowed)
@@ -79,12 +79,12 @@ impl ScheduleText {
             .build();
         let cron = parser.parse(&self.cron).map_err(|error| {
             let what = format!(
-                "It is no cron pattern of five fields (minute, hour, day of the month, month, day of the week): {error}."
+                "It is not a cron pattern of five fields (minute, hour, day of the month, month, day of the week): {error}."
             );
             invalid("schedule.cron", what)
         })?;
         let zone = TimeZone::get(&self.time_zone).map_err(|_| {
-            let what = "There is no such time zone; take a name of IANA's, such as Europe/Berlin.";
+            let what = "The time zone does not exist; use a name of IANA's, such as Europe/Berlin.";
             invalid("schedule.time_zone", what)
         })?;
         Ok(Schedule { cron, zone })
@@ -92,19 +92,19 @@ impl ScheduleText {
 }
 
 impl Schedule {
-    /// When it fires first after a moment; `None` if it never does again.
+    /// Returns the first time after a moment; `None` if there is none.
     pub fn next_after(&self, moment: Millis) -> Option<Millis> {
         let next = self.cron.find_next_occurrence(&self.at(moment)?, false);
         next.ok().map(|next| millis(&next))
     }
 
-    /// When it fired last until a moment, this one included.
+    /// Returns the last time up to and including a moment.
     pub fn last_until(&self, moment: Millis) -> Option<Millis> {
         let last = self.cron.find_previous_occurrence(&self.at(moment)?, true);
         last.ok().map(|last| millis(&last))
     }
 
-    /// In whole seconds: patterns know no less.
+    /// Rounds to whole seconds, the resolution of patterns.
     fn at(&self, moment: Millis) -> Option<Zoned> {
         let moment = Timestamp::from_second(moment.seconds()).ok()?;
         Some(moment.to_zoned(self.zone.clone()))

@@ -1,4 +1,4 @@
-//! Starting a task: its swarm is asked for in its owner's name, once for each cause.
+//! The start of a task: requests its swarm in its owner's name, once for each cause.
 
 use std::time::Duration;
 
@@ -14,11 +14,11 @@ use crate::swarm::accept::{self, Payer};
 use crate::swarm::request::Asker;
 use crate::swarm::store::Run;
 
-/// The code of a start that comes too soon after another one. Nothing is kept of it.
+/// The error code of a start that follows another one too soon. Such a start is not recorded.
 pub const TOO_SOON: ErrorCode = ErrorCode::TaskStartedTooSoon;
 
-/// Starts a task, unless its cause has started it already; whether it has is returned, too. What comes of it is kept, so that
-/// the owner sees it, but for what is only so for now.
+/// Starts a task, unless its cause has already started it; returns whether that is so, too. weir records the result for
+/// the owner, except temporary errors.
 pub async fn start(app: &App, task: &Task, cause: Cause<'_>) -> Result<(Run, bool), ApiError> {
     let first = app.task_store.find_start(&task.id, cause.id).await;
     if let Some(id) = first.map_err(failed)?.and_then(|first| first.execution_id) {
@@ -26,19 +26,19 @@ pub async fn start(app: &App, task: &Task, cause: Cause<'_>) -> Result<(Run, boo
         return run.map(|run| (run, true)).ok_or_else(|| {
             ApiError::new(
                 ErrorCode::IdempotencyAnswerNotKept,
-                "This has started the task already, and what came of it is not kept any more.",
+                "This cause has already started the task, but the result is not stored any more.",
             )
             .with_no_retry()
         });
     }
-    // No client's key has a line feed.
+    // Clients' keys cannot contain a line feed.
     let key = format!("task\n{}\n{}", task.id, cause.id);
     let claim = Claim {
         request_digest: Sha256::digest(&key).into(),
         key,
     };
     let asked = match accept::find_repeat(app, &task.user_id, Some(&claim)).await? {
-        // Its node was gone before it could note it.
+        // An earlier node failed before it recorded the start.
         Some(run) => Ok((run, true)),
         None => {
             let now = app.ledger.now();
@@ -64,7 +64,7 @@ pub async fn start(app: &App, task: &Task, cause: Cause<'_>) -> Result<(Run, boo
     asked
 }
 
-/// Asks for the task's swarm as its owner would, with the key that the task was defined with.
+/// Requests the task's swarm as its owner would, with the key of the definition.
 async fn ask(app: &App, task: &Task, claim: &Claim) -> Result<(Run, bool), ApiError> {
     let plan = identity::users::require(app, &task.user_id).await?;
     let models = match &task.key_id {
@@ -84,7 +84,7 @@ async fn ask(app: &App, task: &Task, claim: &Claim) -> Result<(Run, bool), ApiEr
     accept::accept(app, &payer, &request, Some(claim)).await
 }
 
-/// 429: the task was started in this minute already, for another cause.
+/// 429: another cause has started the task within this minute.
 fn too_soon(now: Millis) -> ApiError {
     let left = MINUTE_MS - now.0.rem_euclid(MINUTE_MS);
     ApiError::new(TOO_SOON, "A task starts at most once a minute.")
@@ -92,7 +92,7 @@ fn too_soon(now: Millis) -> ApiError {
         .with_retry_after(Duration::from_millis(left.unsigned_abs()))
 }
 
-/// What a client is told of a store that fails.
+/// The client's error for a failed store.
 pub fn failed(error: StoreError) -> ApiError {
     match error {
         StoreError::Database(error) => ApiError::of_database(&error, "about a task"),

@@ -1,7 +1,7 @@
-//! The SQL of tasks: their definitions, and when they were to start ([`starts`]).
+//! The SQL of tasks: their definitions and their starts ([`starts`]).
 //!
-//! **Invariant:** what people wrote is sealed, each as the field of the task that it is. It is kept for long, so that it is
-//! sealed anew when the sealing key is replaced.
+//! **Invariant:** texts of people are encrypted, each bound to its field and task. They are kept for long, so a new
+//! sealing key encrypts them again.
 
 mod starts;
 
@@ -17,47 +17,46 @@ use weir_storage::sealing::{KeyRing, Purpose};
 pub use self::starts::{Cause, Due, Ended, MINUTE_MS, NewFire, OpenStart, Refusal, Start, Trigger};
 use super::definition::Definition;
 
-/// Tasks of one user.
+/// The maximum tasks of one user.
 pub const MAX_TASKS: i64 = 100;
 
-/// Rows that are sealed anew in one go.
+/// The maximum rows in one step of re-encryption.
 const SEALED_AT_ONCE: i64 = 100;
 
-/// Where tasks are kept. Cheap to clone.
+/// The store of tasks. Cheap to clone.
 #[derive(Clone)]
 pub struct TaskStore {
     database: Database,
     keys: KeyRing,
 }
 
-/// Why a task cannot be read or written.
+/// The reasons for which a task cannot be read or written.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
-    /// The database.
+    /// The database failed.
     #[error(transparent)]
     Database(#[from] sqlx::Error),
-    /// What is stored is not what this version wrote, or its sealing key is gone.
-    #[error("a task is not as it was written: {0}")]
+    /// The stored data is from another version, or its sealing key is gone.
+    #[error("the stored task is invalid: {0}")]
     Unreadable(String),
 }
 
-/// A task as it is stored.
+/// A stored task.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Task {
     /// Its id.
     pub id: String,
-    /// Its owner, who pays.
+    /// The owner, who pays.
     pub user_id: String,
-    /// The id of the API key that it was last defined with, whose limits its starts have; `None` if its owner defined it in
-    /// person.
+    /// The id of the API key of the latest definition, whose limits apply to starts; `None` if the owner was signed in.
     pub key_id: Option<String>,
-    /// As its owner wrote it.
+    /// The definition.
     pub definition: Definition,
-    /// When its schedule fires next.
+    /// The next time of its schedule.
     pub next_fire_at: Option<Millis>,
-    /// When it was defined.
+    /// The time of creation.
     pub created_at: Millis,
-    /// When it was last replaced.
+    /// The time of the last change.
     pub updated_at: Millis,
 }
 
@@ -65,16 +64,16 @@ const TASK: &str =
     "SELECT id, user_id, key_id, definition, next_fire_at, created_at, updated_at FROM tasks";
 
 impl TaskStore {
-    /// Tasks in a database, sealed under these keys.
+    /// Returns the store in a database, encrypted with these keys.
     pub fn new(database: Database, keys: KeyRing) -> Self {
         Self { database, keys }
     }
 
-    /// Keeps a new task. Returns whether its owner may have another.
+    /// Stores a new task. Returns `false` if its owner has too many.
     pub async fn create(&self, task: &Task) -> sqlx::Result<bool> {
         let mut transaction = self.database.begin().await?;
         if self.database.dialect() == SqlDialect::Postgres {
-            // Requests of one user, one after another: their number is bounded.
+            // The lock serialises requests of one user, so that their number stays bounded.
             sqlx::query("SELECT id FROM users WHERE id = $1 FOR UPDATE")
                 .bind(&*task.user_id)
                 .execute(&mut transaction)
@@ -106,7 +105,7 @@ impl TaskStore {
         Ok(true)
     }
 
-    /// Replaces a task's definition, and the key that it was defined with.
+    /// Replaces a task's definition and key.
     pub async fn replace(&self, task: &Task) -> sqlx::Result<()> {
         sqlx::query(
             "UPDATE tasks SET definition = $1, sealing_key = $2, next_fire_at = $3, updated_at = $4, key_id = $5 \
@@ -123,7 +122,7 @@ impl TaskStore {
         .map(drop)
     }
 
-    /// A task, if there is one of this id.
+    /// Returns the task with this id, if it exists.
     pub async fn find(&self, id: &str) -> Result<Option<Task>, StoreError> {
         let row = sqlx::query(sqlx::AssertSqlSafe(format!("{TASK} WHERE id = $1")))
             .bind(id)
@@ -132,14 +131,14 @@ impl TaskStore {
         row.as_ref().map(|row| self.read(row)).transpose()
     }
 
-    /// A user's tasks, the last one first: those that were defined before the task `before`, if it is given.
+    /// Returns a user's tasks, newest first, optionally only those before the task `before`.
     pub async fn list(
         &self,
         user_id: &str,
         before: Option<&str>,
         limit: u32,
     ) -> Result<Vec<Task>, StoreError> {
-        // Ids are ordered by time, and hold digits and letters up to f.
+        // Ids are ordered by time, and consist of digits and letters up to f.
         let text = format!("{TASK} WHERE user_id = $1 AND id < $2 ORDER BY id DESC LIMIT $3");
         let rows = sqlx::query(sqlx::AssertSqlSafe(text))
             .bind(user_id)
@@ -150,10 +149,10 @@ impl TaskStore {
         rows.iter().map(|row| self.read(row)).collect()
     }
 
-    /// Forgets a task, and all that is its own: its credentials, too. Its runs stay.
+    /// Deletes a task with its credentials and starts. Its runs remain.
     pub async fn delete(&self, id: &str) -> sqlx::Result<()> {
         let mut transaction = self.database.begin().await?;
-        // The task's row first: nobody adds to it any more.
+        // The task's row is locked first, so that nothing can be added to it.
         if self.database.dialect() == SqlDialect::Postgres {
             sqlx::query("SELECT id FROM tasks WHERE id = $1 FOR UPDATE")
                 .bind(id)
@@ -170,9 +169,9 @@ impl TaskStore {
         transaction.commit().await
     }
 
-    /// Seals what was sealed under another key than the present one.
+    /// Encrypts rows with older keys again, with the current key.
     pub async fn seal_anew(&self) -> Result<(), StoreError> {
-        // No index is for what differs.
+        // No index supports a comparison by inequality.
         let rows = sqlx::query(sqlx::AssertSqlSafe(format!(
             "{TASK} WHERE sealing_key < $1 UNION ALL {TASK} WHERE sealing_key > $1 LIMIT $2"
         )))
@@ -184,13 +183,13 @@ impl TaskStore {
             let before: Vec<u8> = row.try_get("definition")?;
             let task = match self.read(row) {
                 Ok(task) => task,
-                // The others are sealed anew all the same.
+                // One failure does not stop the other rows.
                 Err(error) => {
-                    tracing::error!(%error, "a task is not sealed anew");
+                    tracing::error!(%error, "cannot encrypt a task again");
                     continue;
                 }
             };
-            // Unless it has been replaced since.
+            // The condition skips rows that were replaced meanwhile.
             sqlx::query(
                 "UPDATE tasks SET definition = $1, sealing_key = $2 WHERE id = $3 AND definition = $4",
             )

@@ -1,11 +1,11 @@
-//! What has schedules fire: executors look for those that are due, every second.
+//! The timer of schedules: executors look for due ones every second.
 //!
-//! Whoever is first moves the schedule on and notes that the slot fires, in one transaction; then it starts the task under
-//! that slot. Where it is gone before that is done, another one starts it half a minute later, under the same slot, so that
-//! nothing runs twice.
+//! The first node advances the schedule and records that the slot fires, in one transaction; then it starts the task
+//! with that slot as the cause. If the node fails before that, another one starts the task half a minute later, with
+//! the same slot, so that nothing runs twice.
 //!
-//! Slots that pass while nobody looks do not pile up: of those that a schedule has missed, the last one fires, late, unless
-//! it is more than [`LATEST`] ago. Then it is noted as missed.
+//! Slots without a running node do not accumulate: only the last missed slot of a schedule fires, late, unless it is
+//! more than [`LATEST`] ago. In that case, weir records it as missed.
 
 use std::time::Duration;
 
@@ -16,22 +16,22 @@ use super::start::{TOO_SOON, start};
 use super::store::{Cause, Due, Ended, NewFire, OpenStart, Refusal, StoreError, Trigger};
 use crate::app::App;
 
-/// How often schedules are looked at.
+/// The poll interval of schedules.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-/// How late a slot may fire.
+/// The maximum delay of a slot.
 pub const LATEST: Duration = Duration::from_secs(3_600);
 
-/// How long a node has to start what it has claimed, in milliseconds.
+/// The time of a node to start a claimed slot, in milliseconds.
 const CLAIM_MS: i64 = 30_000;
 
-/// How long a task is left alone that cannot be read, in milliseconds.
+/// The pause after an unreadable task, in milliseconds.
 const UNREADABLE_MS: i64 = 600_000;
 
-/// How often what is old is forgotten, and what is sealed under an older key sealed anew.
+/// The interval between deletions of old starts and re-encryption with a new key.
 const TIDY_EVERY: Duration = Duration::from_secs(600);
 
-/// Has schedules fire for as long as it is polled. It may be dropped at any moment, as a crash may come at any.
+/// Fires schedules while it is polled. Dropping it at any moment is as safe as a crash.
 pub async fn run(app: &App) {
     let mut ticks = interval(LOOK_EVERY);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -39,7 +39,7 @@ pub async fn run(app: &App) {
     loop {
         ticks.tick().await;
         if let Err(error) = look(app).await {
-            tracing::warn!(%error, "looking for schedules that are due");
+            tracing::warn!(%error, "cannot look for due schedules");
         }
         if tidy_at <= Instant::now() {
             tidy_at = Instant::now() + TIDY_EVERY;
@@ -64,7 +64,7 @@ async fn look(app: &App) -> Result<(), StoreError> {
     Ok(())
 }
 
-/// Moves a schedule on, and starts its task.
+/// Advances a schedule, and starts its task.
 async fn fire(app: &App, due: &Due, now: Millis) -> Result<(), StoreError> {
     let read = app.task_store.find(&due.task_id).await;
     let schedule = match &read {
@@ -74,13 +74,13 @@ async fn fire(app: &App, due: &Due, now: Millis) -> Result<(), StoreError> {
         Err(StoreError::Unreadable(_)) => None,
     };
     let Some(Ok(schedule)) = schedule else {
-        // A sealing key is missing here, or the name of a time zone: another node may have it.
-        tracing::error!(task = due.task_id, "a task's schedule cannot be read");
+        // This node lacks a sealing key or a time zone's name, which another node may have.
+        tracing::error!(task = due.task_id, "cannot read a task's schedule");
         let later = Some(Millis(now.0 + UNREADABLE_MS));
         return app.task_store.move_on(due, later).await.map(drop);
     };
     let next = schedule.next_after(now);
-    // It may have been looked at too early, by other rules of its time zone.
+    // A node with other rules of the time zone may have computed an earlier time.
     let Some(slot) = schedule.last_until(now).filter(|slot| *slot >= due.at) else {
         return app.task_store.move_on(due, next).await.map(drop);
     };
@@ -103,7 +103,7 @@ async fn fire(app: &App, due: &Due, now: Millis) -> Result<(), StoreError> {
     Ok(())
 }
 
-/// Starts a task for a slot that this node has claimed.
+/// Starts a task for a claimed slot.
 async fn conclude(app: &App, open: &OpenStart, now: Millis) -> Result<(), StoreError> {
     let Some(task) = app.task_store.find(&open.task_id).await? else {
         return Ok(());
@@ -127,7 +127,7 @@ async fn conclude(app: &App, open: &OpenStart, now: Millis) -> Result<(), StoreE
                 task = task.id,
                 code = error.code(),
                 user = task.user_id,
-                "a schedule has fired in vain"
+                "a schedule has fired without a start"
             );
         }
         Err(error) if is_too_late(open.slot, now) => {
@@ -139,11 +139,11 @@ async fn conclude(app: &App, open: &OpenStart, now: Millis) -> Result<(), StoreE
                 .note(&task.id, cause, Ended::Refused(refusal), now)
                 .await?;
         }
-        // It is tried again when the claim is over.
+        // A node retries after the claim has expired.
         Err(error) => tracing::warn!(
             task = task.id,
             code = error.code(),
-            "a task is started later"
+            "cannot start a task now; retrying later"
         ),
     }
     Ok(())
@@ -165,7 +165,7 @@ fn missed() -> Refusal {
     Refusal {
         code: "SCHEDULE_MISSED".to_owned(),
         message: format!(
-            "Nobody was there to start it, for more than {} minutes.",
+            "No node was running at the time, for more than {} minutes.",
             LATEST.as_secs() / 60
         ),
     }

@@ -1,7 +1,7 @@
-//! Blots credentials out of what comes back, and of what is noted.
+//! Redaction of credentials in tools' responses and records.
 //!
-//! A server that echoes a request's headers would show a guest, a model and a log the credential that the host keeps from
-//! them all. An answer is here as a whole, so that more spellings are looked for than in a stream
+//! A server may echo a request's headers, and thereby reveal the host's credential to a guest, a model or a log. A
+//! response is complete here, so this module finds more spellings than the redaction of streams
 //! ([`weir_upstream::redact`]).
 
 use base64::Engine as _;
@@ -10,11 +10,11 @@ use memchr::memmem::Finder;
 
 use weir_upstream::redact::blot_out;
 
-/// Bytes of the shortest end of a cut body that is blotted out for being a secret's beginning.
+/// The minimum bytes of a secret's beginning at the end of a truncated body that are redacted.
 const LEAST_BEGINNING: usize = 6;
 
-/// Replaces each occurrence of a secret by asterisks: as it is, as URLs, JSON and HTML write it, whichever of its characters they
-/// escape, and in base64 and hexadecimal digits.
+/// Replaces each occurrence of a secret by asterisks: plain, with any characters escaped as in URLs, JSON and HTML, and
+/// in base64 and hexadecimal digits.
 #[derive(Default)]
 pub(crate) struct SecretRedactor {
     secrets: Vec<String>,
@@ -27,7 +27,7 @@ impl SecretRedactor {
         let mut secrets: Vec<_> = secrets
             .filter(|secret| secret.len() >= LEAST_BEGINNING)
             .collect();
-        // The longer first, so that what one is part of another is blotted out as a whole.
+        // Longer secrets come first, so that a secret that contains another one is redacted completely.
         secrets.sort_by_key(|secret| std::cmp::Reverse(secret.len()));
         secrets.dedup();
         let mut encoded: Vec<_> = secrets
@@ -44,7 +44,7 @@ impl SecretRedactor {
         }
     }
 
-    /// Blots secrets out of bytes. Where these were cut, also the beginning of a secret at their end.
+    /// Redacts secrets in bytes. If the bytes were truncated, it also redacts the beginning of a secret at their end.
     pub(crate) fn blot(&self, bytes: &mut [u8], are_cut: bool) {
         for secret in &self.secrets {
             blot_escaped(secret, bytes, are_cut);
@@ -63,7 +63,7 @@ impl SecretRedactor {
         }
     }
 
-    /// The same in a text. Asterisks for whole occurrences of texts leave a text.
+    /// Redacts secrets in a text. Complete occurrences are replaced by ASCII, so the result is valid UTF-8.
     pub(crate) fn blot_text(&self, text: String) -> String {
         let mut bytes = text.into_bytes();
         self.blot(&mut bytes, false);
@@ -72,7 +72,7 @@ impl SecretRedactor {
     }
 }
 
-/// Blots a secret out, whichever of its characters are escaped.
+/// Redacts a secret with any of its characters escaped.
 fn blot_escaped(secret: &str, bytes: &mut [u8], are_cut: bool) {
     let first = secret.as_bytes()[0];
     let mut from = 0;
@@ -90,17 +90,17 @@ fn blot_escaped(secret: &str, bytes: &mut [u8], are_cut: bool) {
     }
 }
 
-/// How far bytes are a secret.
+/// The extent of a match between bytes and a secret.
 enum Agreement {
-    /// So many of them are all of it.
+    /// The secret's length within the bytes.
     Whole(usize),
-    /// They end within it, behind so many bytes of it.
+    /// The matched bytes, if the bytes end within the secret.
     Beginning(usize),
-    /// They are something else.
+    /// No match.
     None,
 }
 
-/// Whether bytes begin with a secret, each of its characters as it is, as `%XX`, as a JSON escape or as a reference of HTML's.
+/// Compares the start of bytes with a secret; each character may be plain, `%XX`, a JSON escape or an HTML reference.
 fn agreement(bytes: &[u8], secret: &str) -> Agreement {
     let mut rest = bytes;
     for (place, character) in secret.char_indices() {
@@ -113,7 +113,7 @@ fn agreement(bytes: &[u8], secret: &str) -> Agreement {
     Agreement::Whole(bytes.len() - rest.len())
 }
 
-/// What comes after a character at the beginning of bytes.
+/// Returns the bytes after a character.
 fn after(bytes: &[u8], character: char) -> Option<&[u8]> {
     if let Some(rest) = after_json_escape(bytes, character) {
         return Some(rest);
@@ -131,7 +131,8 @@ fn after(bytes: &[u8], character: char) -> Option<&[u8]> {
     })
 }
 
-/// The same of a character reference of HTML's: `&#x41;`, `&#65;`, `&amp;`. Browsers read numbers without the semicolon, too.
+/// Returns the bytes after a character's HTML reference: `&#x41;`, `&#65;`, `&amp;`. Browsers accept numbers without
+/// the semicolon, too.
 fn after_html_reference(bytes: &[u8], character: char) -> Option<&[u8]> {
     let rest = bytes.strip_prefix(b"&")?;
     if let Some(number) = rest.strip_prefix(b"#") {
@@ -154,10 +155,10 @@ fn after_html_reference(bytes: &[u8], character: char) -> Option<&[u8]> {
     })
 }
 
-/// Bytes of the longest reference: of a name, or of a number with many zeros before it.
+/// The maximum bytes of a reference: a name, or a number with many leading zeros.
 const MAX_REFERENCE_BYTES: usize = 24;
 
-/// The names that HTML has for visible ASCII characters (HTML Living Standard, 13.5 Named character references).
+/// HTML's names of visible ASCII characters (HTML Living Standard, 13.5 Named character references).
 const REFERENCES: [(char, &[&str]); 32] = [
     ('!', &["excl"]),
     ('"', &["quot", "QUOT"]),
@@ -227,7 +228,7 @@ fn hex(digits: &[u8]) -> Option<u32> {
     digits.try_fold(0, |number, digit| Some(number * 16 + digit?))
 }
 
-/// Whether bytes end before it can be said what character they begin with.
+/// Whether bytes end in the middle of an escaped character.
 fn could_be_cut(bytes: &[u8]) -> bool {
     match bytes.first() {
         None => true,
@@ -238,12 +239,13 @@ fn could_be_cut(bytes: &[u8]) -> bool {
     }
 }
 
-/// A secret in base64 and in hexadecimal digits.
+/// Returns a secret's base64 and hexadecimal forms.
 fn encodings(secret: &str) -> Vec<String> {
     let bytes = secret.as_bytes();
     let in_hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
     let mut encodings = vec![in_hex.to_ascii_uppercase(), in_hex];
-    // Within a longer text, base64 depends on how many bytes stand before it; the digits at its ends on the neighbours.
+    // Within a longer text, base64 depends on the number of preceding bytes, and the digits at its ends depend on the
+    // neighbours.
     for before in 0..3 {
         let mut padded = vec![0; before];
         padded.extend_from_slice(bytes);
@@ -277,7 +279,7 @@ mod tests {
             serde_json::Value::from(SECRET).to_string(),
             SECRET.replace('/', "\\/"),
             SECRET.replace(' ', "+").replace('"', "%22"),
-            // What no standard asks for, and any reader takes.
+            // No standard requires this form, but all readers accept it.
             SECRET.bytes().map(percent).collect(),
             SECRET
                 .bytes()
@@ -338,7 +340,7 @@ mod tests {
             let encoded = STANDARD.encode(format!("{before}{SECRET}{before}"));
             let blotted = blotter.blot_text(encoded.clone());
             let shown = blotted.bytes().filter(|&byte| byte != b'*').count();
-            // The rest is of the neighbours, or of at most one byte at either end.
+            // The other digits belong to the neighbours, or to at most one byte at either end.
             assert!(
                 shown <= 4 * before.len() / 3 * 2 + 8,
                 "{encoded}: {blotted}"

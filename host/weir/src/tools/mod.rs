@@ -1,21 +1,23 @@
-//! Tools: what agents' models call, within what operators allow.
+//! Tools: callable by agents' models, within the operator's rules.
 //!
-//! Which component serves as which tool is in its slot ([`crate::plugins`]); how it is run, the sandbox's. What each may
-//! reach is the operator's to say, never the component's ([`rules`]), and every request leaves through the egress guard
-//! ([`outlet`]). A call has one [`Outcome`], whatever happens: a text for the model, and a record for the log.
+//! The slot chooses the component of a tool ([`crate::plugins`]), and the sandbox runs it. The operator, not the
+//! component, defines its targets ([`rules`]), and every request leaves through the egress guard ([`outlet`]). Each
+//! call has one [`Outcome`]: a text for the model, and a record for the log.
 //!
-//! **Invariant:** no credential reaches a guest, a model, a record or the log, even where a server echoes it.
-//! **Invariant:** a slot without settings reaches nothing.
+//! **Invariant:** no credential reaches a guest, a model, a record or the log, even if a server echoes it.
+//! **Invariant:** a slot without settings has no targets.
 //!
-//! To change what operators can allow, edit [`settings`] and [`rules`]; what the bundled tools may do by default,
-//! `default.toml`; what comes of a request of a tool's, [`outlet`].
+//! To change the operator's options, edit [`settings`] and [`rules`]; for the bundled tools' defaults, `default.toml`;
+//! for the processing of a tool's requests, [`outlet`].
 
 pub(crate) mod blotter;
 mod outlet;
 pub mod page;
+pub mod remote;
 pub mod routes;
 pub mod rules;
 pub mod settings;
+pub mod task_credentials;
 mod turns;
 
 use std::sync::{Arc, PoisonError, RwLock};
@@ -33,7 +35,6 @@ use weir_storage::clock::Clock;
 use weir_storage::secrets::{Key, Secret};
 
 use self::outlet::{Outlet, Scope, Trail};
-pub(crate) use self::outlet::{method, shown_headers};
 use self::page::Page;
 use self::rules::{Rules, ToolRules};
 pub use self::settings::Effect;
@@ -43,18 +44,18 @@ use weir_plugins::{Plugin, ToolComponent};
 
 use self::settings::Targets;
 use self::turns::{AccountTurn, Turns};
-use crate::mcp::remote::{RemoteTool, Remotes};
+use crate::tools::remote::{RemoteTool, Remotes};
 
-/// What the configuration says of the tools that the binary brings, beneath what it says itself.
+/// The default configuration of the bundled tools, below the operator's.
 pub const DEFAULT: &str = include_str!("default.toml");
 
-/// Bytes of the longest arguments.
+/// The maximum bytes of arguments.
 const MAX_ARGUMENTS_BYTES: usize = 256 << 10;
 
-/// Bytes of arguments and answers from which a guest that fails is not to blame.
+/// The size of arguments and responses, in bytes, above which a failure does not count against the component.
 const LARGE_BYTES: usize = 64 << 10;
 
-/// Bytes of the longest reason in a record.
+/// The maximum bytes of a reason in a record.
 const MAX_REASON_BYTES: usize = 500;
 
 /// The tools of a running gateway. Cheap to clone.
@@ -65,7 +66,7 @@ struct ToolsState {
     oversight: Oversight,
     remotes: Remotes,
     guard: Guard,
-    /// A call goes by those of its begin.
+    /// A call uses the rules from its start.
     rules: RwLock<Arc<Rules>>,
     turns: Turns,
     clock: Clock,
@@ -73,116 +74,116 @@ struct ToolsState {
     page: Option<Page>,
 }
 
-/// What tools are run with.
+/// The parts of the tools.
 pub struct Parts {
-    /// Who knows which component serves, and watches over it.
+    /// The active components, and their supervision.
     pub oversight: Oversight,
-    /// Tools of other servers.
+    /// The tools of other servers.
     pub remotes: Remotes,
-    /// The way out.
+    /// The egress guard.
     pub guard: Guard,
-    /// What operators allow.
+    /// The operator's rules.
     pub rules: Rules,
-    /// Calls at once; more wait, within their time.
+    /// The maximum concurrent calls; others wait, within their deadline.
     pub calls_at_once: u32,
-    /// Of these, one account's; its agents' wait for one another.
+    /// The maximum concurrent calls of one account; calls of its agents wait.
     pub calls_per_account: u32,
-    /// What webhooks are dated by.
+    /// The clock of webhooks' timestamps.
     pub clock: Clock,
-    /// What accounts' webhook secrets are made from; without it, no webhook is sent.
+    /// The key for accounts' webhook secrets; without it, weir sends no webhook.
     pub webhook_key: Option<Key>,
-    /// The page that agents read in development.
+    /// The sample page for agents in development mode.
     pub page: Option<Page>,
 }
 
-/// A tool as an executor and a model know it.
+/// A tool for executors and models.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Description {
-    /// The slot's name, by which models call it.
+    /// The slot's name, which models use.
     pub name: String,
-    /// What it does, for the model.
+    /// The description for the model.
     pub description: String,
-    /// What its arguments may be: a JSON Schema object.
+    /// The arguments' JSON Schema, an object.
     pub input_schema: Value,
-    /// The worst that a call may bring about; of a certain call, [`Tools::effect`] may know better.
+    /// The worst effect of a call; [`Tools::effect`] may return a better one for a specific call.
     pub effect: Effect,
-    /// The component that serves.
+    /// The active component.
     pub digest: Digest,
 }
 
-/// A call of a tool.
+/// A tool call.
 #[derive(Debug, Clone)]
 pub struct Call {
     /// The tool's name.
     pub tool: String,
-    /// As the model wrote them: the JSON text of an object.
+    /// The model's arguments: the JSON text of an object.
     pub arguments: String,
-    /// The account in whose name the agent works.
+    /// The agent's account.
     pub account: AccountId,
-    /// The plan of that account.
+    /// The account's plan.
     pub plan: Plan,
     /// The agent's webhooks.
     pub webhook_urls: Vec<String>,
     /// The ids of the agent's integrations.
     pub integrations: Vec<String>,
-    /// Credentials of the agent's own, beside those that operators give tools and integrations. They come before those.
+    /// The agent's credentials, besides the operator's for tools and integrations. They take precedence.
     pub credentials: Vec<Credential>,
-    /// The same for every attempt at this call: visible ASCII, without a dot. Receivers tell repeats by it.
+    /// Equal for all attempts at this call: visible ASCII, without a dot. Receivers use it to identify repeats.
     pub idempotency_key: String,
-    /// When it must have ended.
+    /// The deadline.
     pub deadline: tokio::time::Instant,
 }
 
-/// What came of a call.
+/// The result of a call.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Outcome {
-    /// What the model is told.
+    /// The text for the model.
     pub content: String,
-    /// Whether that is an error.
+    /// Whether the text is an error.
     pub failed: bool,
-    /// What is kept of it.
+    /// The record of the call.
     pub record: CallRecord,
 }
 
-/// What is kept of a call: no credential is in it.
+/// The record of a call, without credentials.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct CallRecord {
     /// The tool's name.
     pub tool: String,
-    /// Whether the security layer refused it, or any of its requests.
+    /// Whether the security layer blocked the call or any of its requests.
     pub status: CallStatus,
-    /// The URL that was asked for, the last one of several; empty where none was.
+    /// Last requested URL; empty without a request.
     pub url: String,
-    /// What was answered there; null where nothing was.
+    /// Status of the response; null without a response.
     pub response_status: Option<u16>,
-    /// How long the call took, in milliseconds.
+    /// Duration of the call in milliseconds.
     pub latency_ms: f64,
-    /// Which rule refused it, and whether anything was sent.
+    /// Rule that blocked the call, and whether anything was sent.
     pub blocked_reason: Option<String>,
-    /// The component that served; null where none did.
+    /// Digest of the component; null if no component ran.
     pub digest: Option<String>,
 }
 
-/// Whether a call was let through. What the target made of it is in the record's `response_status`.
+/// Whether the security layer allowed a call. `response_status` in the record has the target's response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum CallStatus {
-    /// It was.
+    /// The call was allowed.
     Success,
-    /// The security layer refused it.
+    /// The call was blocked.
     Blocked,
 }
 
-/// Why a call did not come to a component.
+/// The reasons for which no component ran.
 enum NotCalled {
-    /// The model can mend it, or not; it is nobody's attack.
+    /// A failure that is not an attack; the model may be able to correct it.
     Failed(String),
-    /// A rule forbids it.
+    /// A rule forbids the call.
     Blocked(String),
 }
 
 impl Tools {
-    /// Tools of these parts.
+    /// Returns tools with these parts.
     pub fn new(parts: Parts) -> Self {
         let tools = Self(Arc::new(ToolsState {
             oversight: parts.oversight,
@@ -198,7 +199,7 @@ impl Tools {
         tools
     }
 
-    /// Has calls that begin from now on go by these rules.
+    /// Applies these rules to calls that begin from now on.
     pub fn take_up(&self, mut rules: Rules) {
         if let Some(page) = &self.0.page {
             rules.allow_page(page);
@@ -207,14 +208,15 @@ impl Tools {
         *current = Arc::new(rules);
     }
 
-    /// Those in force.
+    /// The current rules.
     fn rules(&self) -> Arc<Rules> {
         let rules = self.0.rules.read();
         rules.unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// The tool of a name; `None` if there is none, or its slot has nothing to serve with. It is described as by what serves
-    /// all: who asks may not be who calls, and a canary's accounts are served by its own schema.
+    /// Returns the tool with a name; `None` if it does not exist, or its slot has no active component. The description
+    /// comes from the component of all accounts, not from a canary: the account that lists tools may differ from the
+    /// account that calls them, and a call uses its own component's schema.
     pub fn describe(&self, name: &str) -> Option<Description> {
         if let Some(tool) = self.0.remotes.tool(name) {
             return tool.is_serving().then(|| described(tool));
@@ -235,8 +237,8 @@ impl Tools {
         })
     }
 
-    /// The tools that a call by itself can use, without an agent: not those that post to agents' webhooks, nor those that
-    /// reach integrations if the user may use none.
+    /// Returns the tools for calls without an agent: neither tools for agents' webhooks, nor tools for integrations if
+    /// the user may use none.
     pub fn alone(&self, account: &AccountId, plan: Plan) -> Vec<Description> {
         let rules = self.rules();
         let works = |slot: &&str| works_alone(&rules, slot, account, plan);
@@ -246,7 +248,7 @@ impl Tools {
         own.chain(remote).collect()
     }
 
-    /// Whether one of this name is [among those](Self::alone).
+    /// Whether a tool is [among those](Self::alone).
     pub fn is_alone(&self, name: &str, account: &AccountId, plan: Plan) -> bool {
         match self.0.remotes.tool(name) {
             Some(tool) => tool.is_serving(),
@@ -257,31 +259,31 @@ impl Tools {
         }
     }
 
-    /// The ids of the integrations that a user on a plan may use.
+    /// Returns the ids of the integrations of a user on a plan.
     pub fn integrations_for(&self, account: &AccountId, plan: Plan) -> Vec<String> {
         let rules = self.rules();
         let ids = rules.integrations_for(account, plan);
         ids.map(str::to_owned).collect()
     }
 
-    /// Whether an integration is for other users and plans than these.
+    /// Whether an integration exists, but not for this user and plan.
     pub fn denies_integration(&self, id: &str, account: &AccountId, plan: Plan) -> bool {
         let rules = self.rules();
         let integration = rules.integration(id);
         integration.is_some_and(|integration| !integration.serves(account, plan))
     }
 
-    /// The right to call a tool at once; `None` if the account has its share of calls.
+    /// Returns the permit for an immediate call; `None` if the account has its share of calls.
     pub fn try_turn(&self, account: &AccountId) -> Option<AccountTurn> {
         self.0.turns.try_take(account)
     }
 
-    /// Calls of one account at once.
+    /// The maximum concurrent calls of one account.
     pub fn calls_per_account(&self) -> u32 {
         self.0.turns.per_account()
     }
 
-    /// The component that serves as a tool for an account.
+    /// Returns the tool's component for an account.
     pub fn digest(&self, name: &str, account: &AccountId) -> Option<Digest> {
         if let Some(tool) = self.0.remotes.tool(name) {
             return Some(tool.digest);
@@ -290,18 +292,18 @@ impl Tools {
         Some(chosen.component.code().digest)
     }
 
-    /// Whether an operator has configured an integration.
+    /// Whether the operator has configured an integration.
     pub fn has_integration(&self, id: &str) -> bool {
         self.rules().integration(id).is_some()
     }
 
-    /// What an account's webhooks are signed with; `None` where no webhooks are sent.
+    /// Returns the secret of an account's webhooks; `None` if weir sends no webhooks.
     pub fn webhook_secret(&self, account: &AccountId) -> Option<Secret> {
         let key = self.0.webhook_key.as_ref()?;
         Some(outlet::webhook_secret(key, account))
     }
 
-    /// What a certain call may bring about: of one that names its `integration`, what that one's do.
+    /// Returns the effect of a specific call: if its arguments name an `integration`, that integration's effect.
     pub fn effect(&self, name: &str, arguments: &str, integrations: &[String]) -> Effect {
         if let Some(tool) = self.0.remotes.tool(name) {
             return tool.effect;
@@ -316,11 +318,12 @@ impl Tools {
         let arguments = serde_json::from_str(arguments).unwrap_or_default();
         let narrowed = narrow(&all, &arguments, integrations);
         let effects = narrowed.into_iter().flatten().map(|own| own.effect);
-        // Without any, it reaches nothing.
+        // Without an integration, the call has no target.
         effects.max().unwrap_or(Effect::Read)
     }
 
-    /// Calls a tool once, when the account's other calls leave room for it. Dropped, it asks for nothing more.
+    /// Calls a tool once, after the account's other calls leave a permit. Dropping the future stops all further
+    /// requests.
     pub async fn call(&self, call: Call) -> Outcome {
         let began = Instant::now();
         let turn = self.0.turns.take(&call.account);
@@ -334,7 +337,7 @@ impl Tools {
         self.call_in_turn(call, turn).await
     }
 
-    /// The same in a turn that the caller has.
+    /// Calls a tool with the caller's permit.
     pub async fn call_in_turn(&self, call: Call, turn: AccountTurn) -> Outcome {
         let _turn = turn;
         let began = Instant::now();
@@ -392,7 +395,7 @@ impl Tools {
         self.finish(&call, digest, began, told, &trail)
     }
 
-    /// The same of another server's.
+    /// Calls another server's tool.
     async fn call_remote(&self, tool: &RemoteTool, call: &Call, began: Instant) -> Outcome {
         let mut trail = Trail::at(tool.url());
         let run = async {
@@ -415,7 +418,7 @@ impl Tools {
         self.finish(call, Some(tool.digest), began, told, &trail)
     }
 
-    /// What the call may do, and what the tool is told of that.
+    /// Returns the scope of a call, and the tool's view of it.
     fn scope(&self, tool: &ToolComponent, call: &Call) -> Result<(Scope, CallContext), NotCalled> {
         if call.arguments.len() > MAX_ARGUMENTS_BYTES {
             return Err(NotCalled::Failed(format!(
@@ -465,7 +468,7 @@ impl Tools {
                     id: own.id.clone(),
                     base_url: own.base_url.clone(),
                     credential: own.credential.clone().or_else(|| {
-                        // Where its operator gave none, the agent's own for it.
+                        // If the operator has given no credential, the agent's own applies.
                         let mut agents = call.credentials.iter();
                         let bound = agents.find(|agents| agents.origin == own.origin);
                         bound.map(|bound| bound.name.clone())
@@ -508,7 +511,7 @@ impl Tools {
             },
             url: trail.url.clone(),
             response_status: trail.status,
-            // To a tenth: more than that is noise.
+            // Rounded to a tenth, because smaller differences are noise.
             latency_ms: (milliseconds * 10.0).round() / 10.0,
             blocked_reason: trail
                 .blocked
@@ -539,7 +542,7 @@ impl Tools {
     }
 }
 
-/// Another server's tool, as an executor and a model know it.
+/// Describes another server's tool for executors and models.
 fn described(tool: RemoteTool) -> Description {
     Description {
         name: tool.name,
@@ -550,7 +553,7 @@ fn described(tool: RemoteTool) -> Description {
     }
 }
 
-/// Whether a call of the tool works without an agent.
+/// Whether a tool works without an agent.
 fn works_alone(rules: &Rules, name: &str, account: &AccountId, plan: Plan) -> bool {
     rules.tool(name).is_some_and(|tool| match tool.to {
         Targets::Hosts => true,
@@ -559,7 +562,7 @@ fn works_alone(rules: &Rules, name: &str, account: &AccountId, plan: Plan) -> bo
     })
 }
 
-/// The worst that a call of the tool may bring about.
+/// The worst effect of a call of the tool.
 fn worst(rules: &Rules, name: &str) -> Effect {
     match rules.tool(name) {
         Some(tool) if tool.to == Targets::Integrations => rules.worst_integration(),
@@ -568,7 +571,7 @@ fn worst(rules: &Rules, name: &str) -> Effect {
     }
 }
 
-/// The integrations that a call may reach: those of the agent, or the one that its arguments name.
+/// Returns the integrations of a call: the agent's, or the one in its arguments.
 fn narrow<'a>(
     rules: &'a Rules,
     arguments: &Value,
@@ -599,22 +602,22 @@ fn failed(text: String) -> (String, bool) {
     (text, true)
 }
 
-/// How a call ended, and by whose fault.
+/// The result of a call, and the component's share in it.
 fn judge(answer: &Result<String, ToolError>, trail: &Trail, arguments_bytes: usize) -> Ended {
     let is_of_size = arguments_bytes.max(trail.answer_bytes) > LARGE_BYTES;
     match answer {
         Ok(_) => Ended::Well,
         Err(ToolError::Failure(_)) => Ended::InError,
         Err(ToolError::Guest(GuestError::NoRoom)) => Ended::InError,
-        // Whoever was waited for has the time on its conscience.
+        // The request's target caused the timeout.
         Err(ToolError::Guest(GuestError::CallTimeout)) if trail.is_waiting => Ended::InError,
-        // Nobody may take a component from all others by the size of what it is handed.
+        // A client must not be able to disable a component for all clients by sending large arguments.
         Err(ToolError::Guest(_)) if is_of_size => Ended::InError,
         Err(ToolError::Guest(_)) => Ended::InTrap,
     }
 }
 
-/// What a model is told of a call that has no result.
+/// Returns the model's text for a call without a result.
 fn explain(error: ToolError) -> String {
     match error {
         ToolError::Failure(Failure::InvalidArguments(why)) => {
@@ -630,7 +633,7 @@ fn explain(error: ToolError) -> String {
     }
 }
 
-/// Cuts a text for the model, and says so in it.
+/// Truncates a text for the model, with a note.
 fn cut(mut text: String, most_bytes: usize) -> String {
     if text.len() <= most_bytes {
         return text;

@@ -1,5 +1,5 @@
-//! What comes of a tool's requests: each is held to what its call may do, gets what the host adds, leaves through the
-//! guard, and comes back without credentials.
+//! The requests of a tool: each is checked against the call's scope, extended by the host's headers, sent through the
+//! guard, and its response redacted.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -17,6 +17,7 @@ use weir_egress::{Credential, Guard, Kind, Policy, Request, Response, webhook};
 use weir_ledger::AccountId;
 use weir_sandbox::printable;
 use weir_sandbox::tool::bindings::outbound;
+use weir_sandbox::tool::http_rules::{method, shown_headers};
 use weir_sandbox::tool::{Fetching, Outbound};
 use weir_storage::clock::Clock;
 use weir_storage::secrets::{Key, Secret};
@@ -25,33 +26,15 @@ use super::blotter::SecretRedactor;
 use super::rules::{Configured, Integration, Rules, ToolRules};
 use super::settings::Targets;
 
-/// Response headers that a guest is shown, beside those of rate limits.
-const SHOWN: [&str; 8] = [
-    "content-type",
-    "content-language",
-    "etag",
-    "last-modified",
-    "link",
-    "location",
-    "retry-after",
-    "date",
-];
-
-/// What the names of others begin with that it is shown.
-const SHOWN_PREFIXES: [&str; 2] = ["ratelimit", "x-ratelimit-"];
-
-/// Bytes of the response headers that a guest is shown.
-const MAX_SHOWN_BYTES: usize = 8 << 10;
-
-/// Bytes of the longest URL in a record.
+/// The maximum bytes of a URL in a record.
 const MAX_URL_BYTES: usize = 2 << 10;
 
-/// What one call may do.
+/// The scope of one call.
 pub(super) struct Scope {
     pub(super) rules: ToolRules,
     pub(super) integrations: Vec<Integration>,
     pub(super) webhook_urls: Vec<String>,
-    /// `None` where webhooks cannot be signed, or it sends none.
+    /// `None` if webhooks cannot be signed, or the tool sends none.
     pub(super) webhook_secret: Option<Secret>,
     pub(super) credentials: BTreeMap<String, Configured>,
     pub(super) idempotency_key: String,
@@ -60,33 +43,33 @@ pub(super) struct Scope {
 }
 
 impl Scope {
-    /// How long it may take by the clock.
+    /// The time limit of the call.
     pub(super) fn within(&self) -> Duration {
         self.rules.within
     }
 }
 
-/// What a call has asked for so far. It outlasts a guest that is given up.
+/// The requests of a call so far. The record survives a terminated guest.
 #[derive(Clone, Default)]
 pub(super) struct Trail {
-    /// The last URL, fit for a record.
+    /// The last URL, in the form for records.
     pub(super) url: String,
-    /// What was answered there.
+    /// The status of its response.
     pub(super) status: Option<u16>,
     /// The first refusal.
     pub(super) blocked: Option<String>,
-    /// Bytes that the guest was handed.
+    /// The bytes of the guest's responses.
     pub(super) answer_bytes: usize,
-    /// Whether a request is under way.
+    /// Whether a request is running.
     pub(super) is_waiting: bool,
-    /// How many there were.
+    /// The number of requests.
     requests: u32,
-    /// What blots out the call's credentials.
+    /// The redactor of the call's credentials.
     pub(super) blotter: Arc<SecretRedactor>,
 }
 
 impl Trail {
-    /// That of a call which goes there and nowhere else.
+    /// Returns the trail of a call with this single target.
     pub(super) fn at(url: &str) -> Self {
         Self {
             url: url.to_owned(),
@@ -94,7 +77,7 @@ impl Trail {
         }
     }
 
-    /// That of a call which was refused before it asked for anything.
+    /// Returns the trail of a call that was blocked before any request.
     pub(super) fn blocked(why: String) -> Self {
         Self {
             blocked: Some(why),
@@ -103,7 +86,7 @@ impl Trail {
     }
 }
 
-/// A trail that is shared with the outlet.
+/// A trail that the outlet shares.
 #[derive(Clone)]
 pub(super) struct SharedTrail(Arc<Mutex<Trail>>);
 
@@ -113,7 +96,7 @@ impl SharedTrail {
     }
 }
 
-/// The outside of one call.
+/// The network access of one call.
 pub(super) struct Outlet {
     guard: Guard,
     scope: Scope,
@@ -121,7 +104,7 @@ pub(super) struct Outlet {
     trail: SharedTrail,
 }
 
-/// What a request is sent with, once the call's own rules allow it.
+/// The policy and the credential of an allowed request.
 struct Allowed {
     request: Request,
     policy: Policy,
@@ -174,7 +157,7 @@ impl Outlet {
         }
     }
 
-    /// Holds a request to what the call may do. The guard does the rest.
+    /// Checks a request against the call's scope. The guard checks everything else.
     fn allow(&self, asked: outbound::Request, number: u32) -> Result<Allowed, String> {
         let Scope { rules, .. } = &self.scope;
         let unsent = |why: String| format!("{why}; nothing was sent");
@@ -208,7 +191,7 @@ impl Outlet {
         Ok(Allowed { request, policy })
     }
 
-    /// What the guard is to let through.
+    /// Returns the guard's policy for a URL.
     fn policy(&self, url: &str) -> Result<Policy, String> {
         let Scope {
             rules,
@@ -270,7 +253,7 @@ impl Outlet {
         }
     }
 
-    /// What a receiver tells repeats by, and a webhook's signature. Of several requests of a call each has its own key.
+    /// Returns the idempotency key, and a webhook's signature. Each request of a call has its own key.
     fn host_headers(&self, method: &Method, body: &[u8], number: u32) -> Result<HeaderMap, String> {
         let key = match number {
             1 => self.scope.idempotency_key.clone(),
@@ -293,7 +276,7 @@ impl Outlet {
         Ok(headers)
     }
 
-    /// What the guest is shown of an answer.
+    /// Returns the guest's view of a response.
     fn show(&self, response: Response) -> outbound::Response {
         let mut body = Vec::from(response.body);
         self.blotter.blot(&mut body, response.truncated);
@@ -320,7 +303,7 @@ impl Outlet {
         outbound::Failure::Blocked(why)
     }
 
-    /// A URL as it is recorded: without a user name or password, a fragment or a credential.
+    /// Returns a URL for records: without user name, password, fragment and credentials.
     fn recordable(&self, url: &str) -> String {
         let url = match Url::parse(url) {
             Ok(mut url) => {
@@ -341,27 +324,7 @@ impl Outbound for Outlet {
     }
 }
 
-/// The response headers that a guest is shown, credentials not blotted out.
-pub(crate) fn shown_headers(headers: &HeaderMap) -> Vec<(String, String)> {
-    let mut bytes_left = MAX_SHOWN_BYTES;
-    let mut shown = Vec::new();
-    for (name, value) in headers {
-        let name = name.as_str();
-        let is_shown =
-            SHOWN.contains(&name) || SHOWN_PREFIXES.iter().any(|prefix| name.starts_with(prefix));
-        let Some(value) = value.to_str().ok().filter(|_| is_shown) else {
-            continue;
-        };
-        let Some(left) = bytes_left.checked_sub(name.len() + value.len()) else {
-            break;
-        };
-        bytes_left = left;
-        shown.push((name.to_owned(), value.to_owned()));
-    }
-    shown
-}
-
-/// The credentials of a call by name: the agent's own, and those of the operator's that are named.
+/// Returns the credentials of a call by name: the agent's own, and the named ones of the operator.
 pub(super) fn credentials<'a>(
     rules: &Rules,
     names: impl Iterator<Item = &'a String>,
@@ -371,7 +334,7 @@ pub(super) fn credentials<'a>(
         .filter_map(|name| Some((name.clone(), rules.credential(name)?.clone())))
         .collect();
     for credential in own {
-        // `Bearer …`: what is secret stands last.
+        // In values such as `Bearer …`, the secret comes last.
         let value = credential.value.expose();
         let bare = value.rsplit(' ').next().unwrap_or(value);
         let configured = Configured {
@@ -383,22 +346,10 @@ pub(super) fn credentials<'a>(
     credentials
 }
 
-/// The secret that an account's webhooks are signed with.
+/// Derives the secret of an account's webhooks.
 pub(super) fn webhook_secret(key: &Key, account: &AccountId) -> Secret {
     let mut mac = key.mac(b"webhooks of an account");
     mac.update(account.0.as_bytes());
     let secret = STANDARD.encode(mac.finalize().into_bytes());
     Secret::new(format!("whsec_{secret}"))
-}
-
-/// A guest's word for a method.
-pub(crate) fn method(method: outbound::Method) -> Method {
-    match method {
-        outbound::Method::Get => Method::GET,
-        outbound::Method::Post => Method::POST,
-        outbound::Method::Put => Method::PUT,
-        outbound::Method::Patch => Method::PATCH,
-        outbound::Method::Delete => Method::DELETE,
-        outbound::Method::Head => Method::HEAD,
-    }
 }

@@ -1,7 +1,7 @@
-//! The page that agents read in development: a swarm of a fresh gateway has something to research, and nothing leaves the
-//! machine.
+//! The sample page in development mode: a swarm of a new gateway has a page to research, without access to the
+//! Internet.
 //!
-//! **Invariant:** it has a port of its own. A tool that may reach it reaches nothing else of weir's.
+//! **Invariant:** the page has its own port. A tool with access to it has no access to weir's other ports.
 
 use std::convert::Infallible;
 use std::io;
@@ -17,13 +17,13 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_util::task::AbortOnDropHandle;
 
-/// What is on it.
+/// The text of the page.
 const TEXT: &str = include_str!("page.txt");
 
-/// How long a reader may take for its request.
+/// The timeout of a request's headers.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The page, there until this is dropped.
+/// The page, served until it is dropped.
 #[derive(Debug)]
 pub struct Page {
     address: SocketAddr,
@@ -31,11 +31,11 @@ pub struct Page {
 }
 
 impl Page {
-    /// Serves it on a free port of this machine.
+    /// Serves the page on a free port of this machine.
     ///
     /// # Errors
     ///
-    /// No port is free.
+    /// Fails if no port is free.
     pub async fn serve() -> io::Result<Self> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
         Ok(Self {
@@ -44,12 +44,12 @@ impl Page {
         })
     }
 
-    /// Where it is.
+    /// The page's address.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// What is to be asked for to read it.
+    /// The page's URL.
     pub fn url(&self) -> String {
         format!("http://{}/trends", self.address)
     }
@@ -59,13 +59,13 @@ async fn accept(listener: TcpListener) {
     loop {
         match listener.accept().await {
             Ok((stream, _)) => drop(tokio::spawn(answer(stream))),
-            // Out of descriptors, most likely.
+            // The process has probably run out of file descriptors.
             Err(_) => tokio::time::sleep(Duration::from_millis(100)).await,
         }
     }
 }
 
-/// Answers one request, whatever it asks for.
+/// Responds to one request, for any path.
 async fn answer(stream: TcpStream) {
     let service = service_fn(async |_| {
         let mut response = Response::new(Full::new(Bytes::from_static(TEXT.as_bytes())));
@@ -78,6 +78,6 @@ async fn answer(stream: TcpStream) {
         .header_read_timeout(HEAD_TIMEOUT)
         .keep_alive(false)
         .serve_connection(TokioIo::new(stream), service);
-    // A reader that breaks off has read enough.
+    // An early disconnect is no error.
     let _ = connection.await;
 }

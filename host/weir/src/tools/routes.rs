@@ -1,4 +1,4 @@
-//! `GET /webhooks/secret`: how receivers know that a webhook is one of their account's agents'.
+//! `GET /webhooks/secret`: receivers verify webhooks of their account's agents by the secret.
 
 use axum::Json;
 use axum::extract::State;
@@ -10,14 +10,14 @@ use weir_ledger::AccountId;
 use crate::app::App;
 use crate::identity::Caller;
 
-/// What webhooks are signed with.
+/// The secret of an account's webhooks.
 #[derive(Serialize, ToSchema)]
 pub struct WebhookSecret {
-    /// `whsec_…`, as libraries for Standard Webhooks take it.
+    /// Secret of the form `whsec_…`, for libraries of Standard Webhooks.
     secret: String,
 }
 
-/// `GET /webhooks/secret`: the caller's.
+/// `GET /webhooks/secret`: returns the caller's secret.
 #[utoipa::path(
     get, path = "/webhooks/secret", tag = "swarms", security(("user" = [])),
     responses(

@@ -1,4 +1,4 @@
-//! Operators' settings, checked and read once: which tool may call what, with which credential.
+//! The operator's settings, checked and read once: the targets and credentials of each tool.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -17,13 +17,13 @@ use super::settings::{
     ToolSettings, ToolsSettings,
 };
 
-/// The longest that one request of a call may take.
+/// The timeout of one request of a call.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The most bytes of a body.
+/// The maximum bytes of a body.
 const MAX_BYTES: usize = 1 << 20;
 
-/// Everything that operators allow.
+/// All rules of the operator.
 #[derive(Debug, Clone, Default)]
 pub struct Rules {
     tools: BTreeMap<String, ToolRules>,
@@ -31,7 +31,7 @@ pub struct Rules {
     credentials: BTreeMap<String, Configured>,
 }
 
-/// What a slot's tool may do.
+/// The rules of a slot's tool.
 #[derive(Debug, Clone)]
 pub(super) struct ToolRules {
     pub(super) to: Targets,
@@ -44,7 +44,7 @@ pub(super) struct ToolRules {
 }
 
 impl ToolRules {
-    /// Whether it may read all that is public, and do no more.
+    /// Whether the tool may read any public host, and nothing else.
     pub(super) fn reads_anything(&self) -> bool {
         let policy = &self.policy;
         self.to == Targets::Hosts
@@ -54,13 +54,13 @@ impl ToolRules {
     }
 }
 
-/// A service that agents may call.
+/// A service for agents.
 #[derive(Debug, Clone)]
 pub(super) struct Integration {
     pub(super) id: String,
     pub(super) base: Url,
     pub(super) origin: UrlOrigin,
-    /// `base` as it was written, without a slash at its end.
+    /// `base` as written, without a trailing slash.
     pub(super) base_url: String,
     pub(super) policy: Policy,
     pub(super) effect: Effect,
@@ -77,21 +77,21 @@ impl Integration {
     }
 }
 
-/// A credential of the operator's, or why it is missing.
+/// The operator's credential, or the reason for its absence.
 #[derive(Debug, Clone)]
 pub(super) struct Configured {
     pub(super) credential: Result<Credential, String>,
-    /// What is blotted out of answers: without what stands before it in its header.
+    /// The secret for redaction: without its prefix in the header.
     pub(super) bare: Option<Secret>,
 }
 
 impl Rules {
-    /// Reads the settings, and credentials from where they are; environment variables as `environment` has them.
+    /// Reads the settings and credentials; environment variables come from `environment`.
     ///
     /// # Errors
     ///
-    /// Everything that is wrong with them, each naming its setting. A credential that is absent is not wrong: what needs
-    /// it is refused.
+    /// Returns all problems, each with the name of its setting. A missing credential is not a problem: requests that
+    /// need it are refused.
     pub fn read(
         settings: ToolsSettings<'_>,
         environment: impl Fn(&str) -> Option<String>,
@@ -114,7 +114,7 @@ impl Rules {
                 .filter(|name| !is_known(name))
             {
                 problems.push(format!(
-                    "`integrations.{id}.credential` names {name:?}, and there is no `credentials.{name}`"
+                    "`integrations.{id}.credential` names {name:?}, but `credentials.{name}` does not exist"
                 ));
             }
             match read_integration(id, integration) {
@@ -127,7 +127,7 @@ impl Rules {
         for (name, tool) in settings.tools {
             if let Some(unknown) = tool.credentials.iter().find(|name| !is_known(name)) {
                 problems.push(format!(
-                    "`tools.{name}.credentials` names {unknown:?}, and there is no `credentials.{unknown}`"
+                    "`tools.{name}.credentials` names {unknown:?}, but `credentials.{unknown}` does not exist"
                 ));
             }
             match read_tool(tool) {
@@ -143,12 +143,12 @@ impl Rules {
         }
     }
 
-    /// What the tool of a slot may do.
+    /// Returns the rules of a slot's tool.
     pub(super) fn tool(&self, slot: &str) -> Option<&ToolRules> {
         self.tools.get(slot)
     }
 
-    /// The policy of a slot whose tool calls hosts or webhooks; integrations have one each.
+    /// Returns the policy of a slot whose tool calls hosts or webhooks; integrations have one policy each.
     pub fn policy(&self, slot: &str) -> Option<&Policy> {
         let tool = self.tool(slot)?;
         (tool.to != Targets::Integrations).then_some(&tool.policy)
@@ -158,7 +158,7 @@ impl Rules {
         self.integrations.get(id)
     }
 
-    /// The ids of those that a user on a plan may use.
+    /// Returns the ids of the integrations of a user on a plan.
     pub(super) fn integrations_for(
         &self,
         account: &AccountId,
@@ -169,7 +169,7 @@ impl Rules {
         served.map(|own| own.id.as_str())
     }
 
-    /// The worst that any integration may bring about.
+    /// The worst effect of any integration.
     pub(super) fn worst_integration(&self) -> Effect {
         let effects = self.integrations.values().map(|own| own.effect);
         effects.max().unwrap_or(Effect::Read)
@@ -179,7 +179,7 @@ impl Rules {
         self.credentials.get(name)
     }
 
-    /// What is configured and cannot be used, as a sentence about each.
+    /// Returns a sentence about each configured but unusable entry.
     pub fn gaps(&self) -> Vec<String> {
         let missing = self.credentials.iter().filter_map(|(name, configured)| {
             let why = configured.credential.as_ref().err()?;
@@ -188,7 +188,7 @@ impl Rules {
         missing.collect()
     }
 
-    /// Lets tools that may read what is public read this page, too.
+    /// Allows this page to tools that may read any public host.
     pub(super) fn allow_page(&mut self, page: &Page) {
         let exemption: Option<Exemption> = page.address().to_string().parse().ok();
         for rules in self
@@ -201,7 +201,7 @@ impl Rules {
         }
     }
 
-    /// The names of the slots that something is configured for.
+    /// The names of all slots with settings.
     pub fn slots(&self) -> impl Iterator<Item = &str> {
         self.tools.keys().map(String::as_str)
     }
@@ -216,7 +216,7 @@ fn read_tool(settings: &ToolSettings) -> Result<ToolRules, String> {
     let policy = Policy {
         hosts: match settings.to {
             Targets::Hosts => settings.hosts.clone(),
-            // What is asked for is on a list of the agent's or the operator's already.
+            // The agent's webhooks or the operator's integrations restrict the hosts already.
             Targets::Integrations | Targets::Webhooks => base.hosts,
         },
         denied_hosts: settings.denied_hosts.clone(),
@@ -308,7 +308,7 @@ fn read_credential(
     environment: impl Fn(&str) -> Option<String>,
 ) -> Result<Configured, String> {
     let secret = settings.secret.read(environment);
-    // What it is bound to must fit, whether it is there or not.
+    // The binding is checked even if the secret is missing.
     let stand_in = Secret::new("x".repeat(redact::MIN_BYTES));
     let credential = bind(
         name,
@@ -325,11 +325,11 @@ fn read_credential(
     })
 }
 
-/// A credential that is sent only to where it is bound.
+/// Returns a credential with its binding.
 ///
 /// # Errors
 ///
-/// The field that is wrong, and what is wrong with it.
+/// The error has the invalid field and its problem.
 pub fn bind(
     name: &str,
     binding: &CredentialBinding,
@@ -338,13 +338,13 @@ pub fn bind(
     let origin = binding.origin.parse();
     let origin = origin.map_err(|why: &str| ("origin", why.to_owned()))?;
     let header = HeaderName::try_from(&binding.header)
-        .map_err(|_| ("header", "is no header's name".to_owned()))?;
+        .map_err(|_| ("header", "is not a valid header name".to_owned()))?;
     if !binding.path.starts_with('/') {
         return Err(("path", "must begin with a slash".to_owned()));
     }
     if secret.expose().len() < redact::MIN_BYTES {
         let why = format!(
-            "it has fewer than {} bytes: blotting it out of answers would blot out words, too",
+            "it has fewer than {} bytes: redacting it would redact ordinary words in responses, too",
             redact::MIN_BYTES
         );
         return Err(("secret", why));
@@ -375,7 +375,7 @@ fn methods(names: &[MethodName]) -> Vec<Method> {
 fn paths(paths: &[String], below: &str) -> Result<Vec<String>, String> {
     let read = |path: &String| match path.strip_prefix('/') {
         None => Err("`paths` must begin with a slash".to_owned()),
-        // All below it, and itself.
+        // The prefix covers its own path and everything below it.
         Some("") if !below.is_empty() => Ok(below.to_owned()),
         Some(_) => Ok(format!("{below}{path}")),
     };
@@ -384,7 +384,8 @@ fn paths(paths: &[String], below: &str) -> Result<Vec<String>, String> {
 
 fn headers(names: &[String]) -> Result<Vec<HeaderName>, String> {
     let read = |name: &String| {
-        HeaderName::try_from(name).map_err(|_| format!("`headers`: {name:?} is no header's name"))
+        HeaderName::try_from(name)
+            .map_err(|_| format!("`headers`: {name:?} is not a valid header name"))
     };
     names.iter().map(read).collect()
 }

@@ -1,4 +1,4 @@
-//! What operators allow tools: `[tools.NAME]`, `[integrations.ID]` and `[credentials.NAME]`.
+//! The operator's settings for tools: `[tools.NAME]`, `[integrations.ID]` and `[credentials.NAME]`.
 
 use std::collections::BTreeMap;
 use std::num::{NonZeroU32, NonZeroUsize};
@@ -12,7 +12,7 @@ use weir_storage::secrets::SecretSource;
 /// The settings of all tools.
 #[derive(Clone, Copy)]
 pub struct ToolsSettings<'a> {
-    /// By the names of their slots.
+    /// By slot name.
     pub tools: &'a BTreeMap<String, ToolSettings>,
     /// By id.
     pub integrations: &'a BTreeMap<String, IntegrationSettings>,
@@ -20,7 +20,7 @@ pub struct ToolsSettings<'a> {
     pub credentials: &'a BTreeMap<String, CredentialSettings>,
 }
 
-/// What the tool in a slot may do, whichever component that is: `[tools.NAME]`.
+/// The rules of the tool in a slot, for any component: `[tools.NAME]`.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ToolSettings {
@@ -80,31 +80,31 @@ impl Default for ToolSettings {
     }
 }
 
-/// What a tool may call.
+/// The kind of a tool's targets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Targets {
-    /// What its own lists say.
+    /// The hosts on its own lists.
     Hosts,
-    /// Those of the agent's integrations.
+    /// The agent's integrations.
     Integrations,
     /// The agent's webhooks.
     Webhooks,
 }
 
-/// What a call brings about elsewhere; the worse, the greater.
+/// The external effect of a call, in increasing severity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Effect {
-    /// Nothing: it may be repeated at will.
+    /// None: calls can be repeated freely.
     Read,
-    /// Once, however often it is sent under its idempotency key.
+    /// One effect for each idempotency key, regardless of repeats.
     Idempotent,
-    /// As often as it is sent.
+    /// One effect for each request.
     Unsafe,
 }
 
-/// A service that agents may call: `[integrations.ID]`.
+/// A service for agents: `[integrations.ID]`.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct IntegrationSettings {
@@ -136,7 +136,7 @@ pub struct IntegrationSettings {
     pub users: Vec<String>,
 }
 
-/// What proves to a server who calls, and where it may be sent: `[credentials.NAME]`.
+/// A credential, with its allowed targets: `[credentials.NAME]`.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CredentialSettings {
@@ -158,23 +158,23 @@ pub struct CredentialSettings {
     pub secret: SecretSource,
 }
 
-/// Where a credential may be sent, as its owner has written it.
+/// The allowed targets of a credential, as its owner wrote them.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CredentialBinding {
-    /// The origin that it is sent to alone, e.g. `https://api.example.com`.
+    /// Only origin that gets the credential, e.g. `https://api.example.com`.
     pub origin: String,
-    /// The methods that it is sent with.
+    /// Only methods that carry the credential.
     pub methods: Vec<MethodName>,
-    /// What paths must begin with that it is sent to, segment by segment.
+    /// Only path prefix that gets the credential, compared by segments.
     pub path: String,
-    /// The header that it is sent in.
+    /// Header that carries the credential.
     pub header: String,
-    /// What stands before it there; `None` for `Bearer ` in `authorization`, else nothing.
+    /// Text before the credential in the header; null means `Bearer ` in `authorization`, else nothing.
     pub prefix: Option<String>,
 }
 
 impl CredentialSettings {
-    /// Where it may be sent.
+    /// The allowed targets.
     pub(super) fn binding(&self) -> CredentialBinding {
         CredentialBinding {
             origin: self.origin.clone(),
@@ -210,7 +210,7 @@ impl TryFrom<String> for MethodName {
     }
 }
 
-/// The methods of a credential that names none.
+/// The default methods of a credential.
 pub(crate) fn get() -> Vec<MethodName> {
     vec![MethodName(Method::GET)]
 }
@@ -219,12 +219,12 @@ fn root() -> Vec<String> {
     vec![slash()]
 }
 
-/// The path of one that names none.
+/// The default path of a credential.
 pub(crate) fn slash() -> String {
     "/".to_owned()
 }
 
-/// The header of one that names none.
+/// The default header of a credential.
 pub(crate) fn authorization() -> String {
     "authorization".to_owned()
 }

@@ -1,4 +1,4 @@
-//! Calls of tools at once: of the node, and of each account, so that none leaves nothing to the others.
+//! Limits on concurrent tool calls: of the node, and of each account, so that no account takes all.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use weir_ledger::AccountId;
 
 use crate::shares::{Share, Shares};
 
-/// The turns of a node.
+/// The permits of a node.
 pub(super) struct Turns {
     node: Semaphore,
     accounts: Arc<Accounts>,
@@ -17,11 +17,11 @@ pub(super) struct Turns {
 #[derive(Default)]
 struct Accounts {
     shares: Arc<Shares>,
-    /// Some account has one call less.
+    /// Notified when a call of any account ends.
     freed: Notify,
 }
 
-/// An account's right to a call. Given back when dropped.
+/// The permit of an account's call. It is released on drop.
 pub struct AccountTurn {
     share: Option<Share>,
     accounts: Arc<Accounts>,
@@ -35,7 +35,7 @@ impl Drop for AccountTurn {
 }
 
 impl Turns {
-    /// So many calls at once, and so many of one account.
+    /// Returns the permits with a limit for all calls, and one for each account.
     pub(super) fn new(at_once: u32, per_account: u32) -> Self {
         Self {
             node: Semaphore::new(at_once as usize),
@@ -44,12 +44,12 @@ impl Turns {
         }
     }
 
-    /// Calls of one account at once.
+    /// The maximum concurrent calls of one account.
     pub(super) fn per_account(&self) -> u32 {
         self.per_account
     }
 
-    /// An account's turn; `None` if it has its share.
+    /// Returns an account's permit; `None` if it has its share.
     pub(super) fn try_take(&self, account: &AccountId) -> Option<AccountTurn> {
         let share = self
             .accounts
@@ -61,12 +61,12 @@ impl Turns {
         })
     }
 
-    /// The same, waiting for the account's other calls.
+    /// Waits for an account's permit.
     pub(super) async fn take(&self, account: &AccountId) -> AccountTurn {
         loop {
             let freed = self.accounts.freed.notified();
             tokio::pin!(freed);
-            // Whatever is freed from here on is heard of.
+            // The registration precedes the check, so that no release is missed.
             freed.as_mut().enable();
             if let Some(turn) = self.try_take(account) {
                 return turn;
@@ -75,7 +75,7 @@ impl Turns {
         }
     }
 
-    /// A place among all calls of the node; `None` is never returned while the node runs.
+    /// Waits for a permit of the node; `None` only after the node has stopped.
     pub(super) async fn place(&self) -> Option<SemaphorePermit<'_>> {
         self.node.acquire().await.ok()
     }

@@ -1,4 +1,4 @@
-//! `/admin/vouchers`: operators make, list and revoke vouchers.
+//! `/admin/vouchers`: operators create, list and revoke vouchers.
 
 use axum::Json;
 use axum::extract::{Path, State};
@@ -10,44 +10,45 @@ use weir_ledger::Credits;
 use weir_storage::clock::Millis;
 use weir_storage::database::DatabaseClock;
 
+use super::VoucherParts;
 use super::code::VoucherCode;
 use super::store::{self, Voucher};
 use super::{NewVoucher, create, revoke};
-use crate::admin::AdminCaller;
-use crate::admin::request::AdminBody;
-use crate::app::{App, Core};
-use crate::openapi::parameters::Limit;
+use crate::identity::admin::AdminCaller;
+use crate::node::Core;
 use crate::query::{ListQuery, cut};
+use crate::schemas::parameters::Limit;
+use crate::small_body::SmallBody;
 
-/// Credits of a voucher at most, for each account.
+/// Maximum credits of a voucher for each account.
 const MAX_CREDITS: Credits = Credits::whole(1_000_000);
 
-/// Uses of a voucher at most.
+/// Maximum uses of a voucher.
 const MAX_USES: i64 = 1_000_000;
 
-/// Days that a voucher can be redeemed, unless set and at most.
+/// Days until a voucher expires: the default and the maximum.
 pub const DAYS: i64 = 90;
 const MAX_DAYS: i64 = 366;
 
-/// Characters of a voucher's name.
+/// Maximum characters of a voucher's name.
 const NAME_CHARACTERS: usize = 200;
 
-/// The body that makes a voucher.
+/// The body that creates a voucher.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct VoucherRequest {
     /// Top-up credits for each account that redeems it.
     #[schema(value_type = f64, exclusive_minimum = 0, maximum = 1_000_000, multiple_of = 0.000001)]
     pub credits: Credits,
-    /// How many accounts may redeem it.
+    /// Number of accounts that may redeem the voucher.
     #[serde(default = "one")]
     #[schema(minimum = 1, maximum = 1_000_000, default = 1)]
     pub uses: i64,
-    /// For how many days it can be redeemed.
+    /// Days until the voucher expires.
     #[serde(default = "days")]
     #[schema(minimum = 1, maximum = 366, default = 90)]
     pub expires_in_days: i64,
-    /// What operators call it.
+    /// The operators' name of the voucher.
     #[serde(default)]
     #[schema(max_length = 200, pattern = r"^[^\u0000-\u001f\u007f-\u009f]*$")]
     pub name: String,
@@ -64,45 +65,45 @@ fn days() -> i64 {
 /// A voucher, without its code.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub struct VoucherItem {
-    /// The voucher's id, which is no secret.
+    /// The voucher's public id.
     pub voucher_id: String,
-    /// What operators call it.
+    /// The operators' name of the voucher.
     pub name: String,
     /// Top-up credits for each account that redeems it.
     #[schema(value_type = f64)]
     pub credits: Credits,
-    /// How many accounts may redeem it.
+    /// Number of accounts that may redeem the voucher.
     pub uses: i64,
-    /// How many accounts have redeemed it.
+    /// Number of accounts that have redeemed it.
     pub redeemed: i64,
     /// `active`, `used_up`, `expired` or `revoked`.
     pub state: String,
-    /// When it was made.
+    /// The time of its creation.
     pub created_at: String,
-    /// The operator who made it.
+    /// The operator who created it.
     pub created_by: String,
-    /// From when on it cannot be redeemed.
+    /// The time from which it cannot be redeemed.
     pub expires_at: String,
 }
 
-/// A voucher that was just made.
+/// A new voucher.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub struct CreatedVoucher {
-    /// The voucher's id, which is no secret.
+    /// The voucher's public id.
     pub voucher_id: String,
-    /// The code, here and nowhere else.
+    /// The code, only in this response.
     pub code: String,
     /// Top-up credits for each account that redeems it.
     #[schema(value_type = f64)]
     pub credits: Credits,
-    /// How many accounts may redeem it.
+    /// Number of accounts that may redeem the voucher.
     pub uses: i64,
-    /// From when on it cannot be redeemed.
+    /// The time from which it cannot be redeemed.
     pub expires_at: String,
 }
 
 impl CreatedVoucher {
-    /// A voucher and its code, as they are shown once.
+    /// Makes the response with a voucher and its code.
     pub fn new(voucher: Voucher, code: &VoucherCode) -> Self {
         Self {
             voucher_id: voucher.id,
@@ -114,24 +115,24 @@ impl CreatedVoucher {
     }
 }
 
-/// A part of all vouchers.
+/// A page of vouchers.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub struct VoucherList {
-    /// The newest first.
+    /// Vouchers, newest first.
     pub vouchers: Vec<VoucherItem>,
-    /// The `before` of the next part; null if this is the last.
+    /// The `before` of the next page; null on the last page.
     pub next: Option<String>,
 }
 
 impl VoucherRequest {
-    /// The voucher that is to be made.
+    /// Returns the new voucher.
     ///
     /// # Errors
     ///
-    /// 400 with the field that is wrong.
+    /// 400 with the invalid field.
     pub fn read(self) -> Result<NewVoucher, ApiError> {
         if self.credits <= Credits::ZERO || self.credits > MAX_CREDITS {
-            let what = format!("It is more than 0 and at most {MAX_CREDITS}.");
+            let what = format!("The value must be more than 0 and at most {MAX_CREDITS}.");
             return Err(ApiError::invalid_request("credits", what));
         }
         for (field, value, most) in [
@@ -139,7 +140,7 @@ impl VoucherRequest {
             ("expires_in_days", self.expires_in_days, MAX_DAYS),
         ] {
             if !(1..=most).contains(&value) {
-                let what = format!("It is a number from 1 to {most}.");
+                let what = format!("The value must be a number from 1 to {most}.");
                 return Err(ApiError::invalid_request(field, what));
             }
         }
@@ -159,31 +160,31 @@ impl VoucherRequest {
     }
 }
 
-/// `POST /admin/vouchers`: makes a voucher. The response alone has its code.
+/// `POST /admin/vouchers`: creates a voucher. Only this response has its code.
 #[utoipa::path(
     post, path = "/admin/vouchers", tag = "administration", security(("admin" = [])),
     request_body = VoucherRequest,
     responses(
-        (status = 201, description = "The voucher, whose `code` is in this response only.", body = CreatedVoucher),
+        (status = 201, description = "The voucher; only this response contains its `code`.", body = CreatedVoucher),
     ),
 )]
 pub async fn create_voucher(
-    State(app): State<App>,
+    State(parts): State<VoucherParts>,
     AdminCaller { actor }: AdminCaller,
-    AdminBody(request): AdminBody<VoucherRequest>,
+    SmallBody(request): SmallBody<VoucherRequest>,
 ) -> Result<(StatusCode, Json<CreatedVoucher>), ApiError> {
-    let (new, now) = (request.read()?, app.ledger.now());
-    let (voucher, code) = create(&app, &app.key_peppers, new, now, &actor).await?;
+    let (new, now) = (request.read()?, parts.ledger.now());
+    let (voucher, code) = create(&parts, &parts.key_peppers, new, now, &actor).await?;
     let created = CreatedVoucher::new(voucher, &code);
     Ok((StatusCode::CREATED, Json(created)))
 }
 
-/// `GET /admin/vouchers`: all vouchers, the newest first, without their codes.
+/// `GET /admin/vouchers`: all vouchers, newest first, without their codes.
 #[utoipa::path(
     get, path = "/admin/vouchers", tag = "administration", security(("admin" = [])),
     params(
         Limit,
-        ("before" = Option<String>, Query, description = "The `next` of the part before: what follows is older.", nullable = false),
+        ("before" = Option<String>, Query, description = "The `next` of the previous page; this page has older items.", nullable = false),
     ),
     responses((status = 200, body = VoucherList)),
 )]
@@ -196,7 +197,7 @@ pub async fn list_vouchers(
     let before = query.text("before")?;
     query.finish()?;
     if before.as_deref().is_some_and(|id| !is_id(id)) {
-        let what = "It is the `next` of the part before.";
+        let what = "The value must be the `next` of the previous page.";
         return Err(ApiError::invalid_request("before", what));
     }
     let now = now(&core).await?;
@@ -211,13 +212,13 @@ pub async fn list_vouchers(
     }))
 }
 
-/// `DELETE /admin/vouchers/{voucher_id}`: revokes a voucher. Credits that were redeemed stay.
+/// `DELETE /admin/vouchers/{voucher_id}`: revokes a voucher. Redeemed credits stay.
 #[utoipa::path(
     delete, path = "/admin/vouchers/{voucher_id}", tag = "administration", security(("admin" = [])),
     params(("voucher_id" = String, Path, description = "The voucher's id.")),
     responses(
-        (status = 204, description = "It is revoked."),
-        (status = 404, description = "`NOT_FOUND`: there is no such voucher."),
+        (status = 204, description = "The voucher is revoked."),
+        (status = 404, description = "`NOT_FOUND`: no voucher has this id."),
     ),
 )]
 pub async fn revoke_voucher(
@@ -225,7 +226,7 @@ pub async fn revoke_voucher(
     AdminCaller { actor }: AdminCaller,
     Path(voucher_id): Path<String>,
 ) -> Result<StatusCode, ApiError> {
-    // PostgreSQL would not take what no id has in it.
+    // PostgreSQL rejects control characters in a text, and no id contains any.
     let id = match is_id(&voucher_id) {
         true => &*voucher_id,
         false => "",
@@ -239,14 +240,14 @@ fn is_id(text: &str) -> bool {
         .is_some_and(|digits| digits.bytes().all(|byte| byte.is_ascii_hexdigit()))
 }
 
-/// Vouchers expire by the database's clock, whatever this machine's shows.
+/// Returns the database's time: vouchers do not depend on this machine's clock.
 async fn now(core: &Core) -> Result<Millis, ApiError> {
     let clock = DatabaseClock::start(core.database.clone(), core.clock.clone()).await;
     let clock = clock.map_err(|error| ApiError::of_database(&error, "asked for the time"))?;
     Ok(clock.now())
 }
 
-/// A voucher as it is shown.
+/// Converts a voucher for a response.
 fn item(voucher: Voucher, now: Millis) -> VoucherItem {
     let state = if voucher.revoked_at.is_some() {
         "revoked"

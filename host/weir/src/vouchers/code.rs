@@ -1,7 +1,7 @@
 //! Voucher codes: 25 random characters in groups of five, such as `7ZK4M-…`.
 //!
 //! The alphabet is Crockford's base 32 (<https://www.crockford.com/base32.html>), which has no I, L, O or U. Case,
-//! spaces and hyphens do not matter, and I, L and O are read as 1, 1 and 0, so that a person can type a code from paper.
+//! spaces and hyphens are ignored, and I, L and O count as 1, 1 and 0, so that a person can type a code from paper.
 
 use std::fmt;
 
@@ -30,7 +30,7 @@ impl VoucherCode {
         }))
     }
 
-    /// Reads a code as a person types it; `None` if it cannot be one.
+    /// Parses a code as a person types it; `None` if it is not a code.
     pub fn parse(text: &str) -> Option<Self> {
         let mut code = [0; CHARACTERS];
         let mut length = 0;
@@ -51,13 +51,13 @@ impl VoucherCode {
         (length == CHARACTERS).then_some(Self(code))
     }
 
-    /// The code in groups, to be shown once.
+    /// Returns the code in groups, for a single display.
     pub fn expose(&self) -> String {
         let groups = self.0.chunks(GROUP).map(String::from_utf8_lossy);
         groups.collect::<Vec<_>>().join("-")
     }
 
-    /// The HMAC under a pepper, which is all that is stored.
+    /// Returns the HMAC under a pepper, the only stored form.
     pub fn hash(&self, pepper: &Key) -> Vec<u8> {
         let mut mac = pepper.mac(b"weir voucher v1\0");
         mac.update(&self.0);

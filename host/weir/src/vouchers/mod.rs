@@ -1,66 +1,86 @@
-//! Vouchers: codes that operators make, and that users redeem for top-up credits.
+//! Vouchers: codes that operators create and users redeem for top-up credits.
 //!
 //! A redemption has three steps. One transaction writes the redemption and counts the use. Then the ledger adds the
-//! credits, under an id made of the voucher and the user. Then the redemption is marked as applied. If a node stops in
-//! between, another one finishes ([`run`]): the ledger takes each id once.
+//! credits, with an id from the voucher and the user. Then the redemption is marked as applied. If a node stops in
+//! between, another one finishes ([`run`]): the ledger accepts each id once.
 //!
 //! **Invariant:** an account redeems a voucher at most once, and all accounts together at most `uses` times, under any
 //! concurrency on any number of nodes.
-//! **Invariant:** a code is stored as a keyed hash alone, and shown once.
+//! **Invariant:** weir stores only a keyed hash of a code, and shows the code once.
 //!
-//! To change how codes look, edit [`code`]; what operators set, [`admin`].
+//! To change the format of codes, edit [`code`]; to change operators' settings, [`admin`].
 
 pub mod admin;
 pub mod code;
 pub mod routes;
 pub mod store;
 
+use std::ops::Deref;
 use std::time::Duration;
 
 use tokio::time::Instant;
 use weir_errors::{ApiError, ErrorCode};
-use weir_ledger::{AccountId, Action, Credits, LedgerError, OperationId, Refusal, TopUp};
+use weir_ledger::{AccountId, Action, Credits, Ledger, LedgerError, OperationId, Refusal, TopUp};
 use weir_storage::clock::Millis;
 use weir_storage::ids;
 
 use self::code::VoucherCode;
 use self::store::{Claim, Redemption, Voucher};
-use crate::app::{App, Core};
 use crate::audit::{Actor, AuditEvent};
 use crate::billing;
 use crate::identity::pepper::Peppers;
+use crate::node::Core;
 
 /// Unknown codes that a user may send within [`GUESS_WINDOW`].
 pub const MOST_GUESSES: i64 = 10;
 
-/// From the first unknown code to the moment at which the count begins anew.
+/// The window of the count, from the first unknown code.
 pub const GUESS_WINDOW: Duration = Duration::from_secs(3_600);
 
-/// How long the ledger may take for a top-up.
+/// Time limit of the ledger for a top-up.
 const LEDGER_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How often a node looks for redemptions that were not finished.
+/// Interval between a node's searches for unfinished redemptions.
 const SWEEP_EVERY: Duration = Duration::from_secs(15);
 
-/// How old a redemption is at least that a sweep finishes: longer than the request that made it takes.
+/// Minimum age of a redemption that a sweep finishes: longer than the duration of its request.
 const SWEEP_AFTER: Duration = Duration::from_secs(15);
 
-/// Redemptions of one sweep at most.
+/// Maximum redemptions of one sweep.
 const SWEEP_MOST: i64 = 100;
 
-/// A voucher that is to be made.
+/// The parts of a gateway that redemptions use. Cheap to clone.
+#[derive(Clone)]
+pub struct VoucherParts {
+    /// The stores, the clock and the audit.
+    pub core: Core,
+    /// The ledger.
+    pub ledger: Ledger,
+    /// The peppers of codes.
+    pub key_peppers: Peppers,
+}
+
+impl Deref for VoucherParts {
+    type Target = Core;
+
+    fn deref(&self) -> &Core {
+        &self.core
+    }
+}
+
+/// A new voucher.
 pub struct NewVoucher {
-    /// What operators call it.
+    /// The operators' name of the voucher.
     pub name: String,
     /// Credits for each account, more than 0.
     pub credits: Credits,
-    /// How many accounts may redeem it, from 1.
+    /// Number of accounts that may redeem the voucher, from 1.
     pub uses: i64,
-    /// For how many days it can be redeemed, from 1.
+    /// Days until the voucher expires, from 1.
     pub days: i64,
 }
 
-/// Makes a voucher. Its code is in what this returns, and nowhere else.
+/// Creates a voucher. Only this function's result contains the code.
 pub async fn create(
     core: &Core,
     peppers: &Peppers,
@@ -83,7 +103,7 @@ pub async fn create(
     let hash = code.hash(&peppers.current().key);
     store::insert(&core.database, &voucher, hash)
         .await
-        .map_err(|error| ApiError::of_database(&error, "keeping a voucher"))?;
+        .map_err(|error| ApiError::of_database(&error, "storing a voucher"))?;
     let event = AuditEvent::VoucherCreated {
         reason: format!(
             "{}: {} credits, {} uses, until {}",
@@ -97,7 +117,7 @@ pub async fn create(
     Ok((voucher, code))
 }
 
-/// Revokes a voucher: from then on, nobody can redeem it. Credits that were redeemed stay.
+/// Revokes a voucher: no account can redeem it afterwards. Redeemed credits stay.
 pub async fn revoke(core: &Core, id: &str, now: Millis, by: &Actor) -> Result<(), ApiError> {
     let failed = |error| ApiError::of_database(&error, "revoking a voucher");
     let is_new = store::revoke(&core.database, id, now)
@@ -112,7 +132,7 @@ pub async fn revoke(core: &Core, id: &str, now: Millis, by: &Actor) -> Result<()
     match store::find(&core.database, id).await.map_err(failed)? {
         Some(_) => Ok(()),
         None => {
-            let what = format!("There is no voucher {id}.");
+            let what = format!("Voucher {id} does not exist.");
             let error = ApiError::new(ErrorCode::NotFound, what);
             Err(error.with_param("voucher_id"))
         }
@@ -120,24 +140,28 @@ pub async fn revoke(core: &Core, id: &str, now: Millis, by: &Actor) -> Result<()
 }
 
 /// Redeems a code for a user.
-pub async fn redeem(app: &App, user_id: &str, code: &str) -> Result<Redemption, ApiError> {
+pub async fn redeem(
+    parts: &VoucherParts,
+    user_id: &str,
+    code: &str,
+) -> Result<Redemption, ApiError> {
     let failed = |error| ApiError::of_database(&error, "redeeming a voucher");
     let code = VoucherCode::parse(code).ok_or_else(|| {
         let what =
             "A voucher code has 25 letters and digits, such as 01234-56789-ABCDE-FGHJK-MNPQR.";
         ApiError::invalid_request("code", what)
     })?;
-    let (database, now) = (&app.database, app.ledger.now());
+    let (database, now) = (&parts.database, parts.ledger.now());
     let window_ms = GUESS_WINDOW.as_millis() as i64;
-    // Before the look-up: of codes that are sent at once, no more are looked up than of codes in a row.
+    // The count precedes the look-up: concurrent guesses are limited like sequential ones.
     let (guesses, since) = store::count_guess(database, user_id, now, window_ms)
         .await
         .map_err(failed)?;
     if guesses > MOST_GUESSES {
         let left_ms = (since.0 + window_ms - now.0).max(1);
-        return Err(too_many_guesses(app, user_id, left_ms as u64));
+        return Err(too_many_guesses(parts, user_id, left_ms as u64));
     }
-    let voucher = find_by_code(app, &code).await.map_err(failed)?;
+    let voucher = find_by_code(parts, &code).await.map_err(failed)?;
     let voucher = voucher.ok_or_else(unknown_code)?;
     store::forget_guess(database, user_id)
         .await
@@ -152,27 +176,27 @@ pub async fn redeem(app: &App, user_id: &str, code: &str) -> Result<Redemption, 
             return Err(not_redeemable(&current.unwrap_or(voucher), now));
         }
     };
-    match apply(app, &redemption).await? {
+    match apply(parts, &redemption).await? {
         true => Ok(redemption),
         false => Err(already_redeemed(&redemption)),
     }
 }
 
-/// Finishes redemptions that a node left behind, for as long as it is polled. It may be dropped at any moment.
-pub async fn run(app: &App) {
+/// Finishes redemptions that a stopped node left open, for as long as it is polled. It may be dropped at any moment.
+pub async fn run(parts: &VoucherParts) {
     loop {
-        if let Err(error) = sweep(app).await {
-            tracing::warn!(%error, "looking for redemptions of vouchers");
+        if let Err(error) = sweep(parts).await {
+            tracing::warn!(%error, "cannot search for unfinished redemptions of vouchers");
         }
         tokio::time::sleep(SWEEP_EVERY).await;
     }
 }
 
-/// Finishes the redemptions that a node left behind until now.
-pub async fn sweep(app: &App) -> sqlx::Result<()> {
-    let before = Millis(app.ledger.now().0 - SWEEP_AFTER.as_millis() as i64);
-    for redemption in store::open_redemptions(&app.database, before, SWEEP_MOST).await? {
-        if let Err(error) = apply(app, &redemption).await {
+/// Finishes the redemptions that stopped nodes have left open so far.
+pub async fn sweep(parts: &VoucherParts) -> sqlx::Result<()> {
+    let before = Millis(parts.ledger.now().0 - SWEEP_AFTER.as_millis() as i64);
+    for redemption in store::open_redemptions(&parts.database, before, SWEEP_MOST).await? {
+        if let Err(error) = apply(parts, &redemption).await {
             let Redemption {
                 voucher_id,
                 user_id,
@@ -189,9 +213,9 @@ pub async fn sweep(app: &App) -> sqlx::Result<()> {
     Ok(())
 }
 
-async fn find_by_code(app: &App, code: &VoucherCode) -> sqlx::Result<Option<Voucher>> {
-    for pepper in app.key_peppers.all() {
-        let found = store::find_by_hash(&app.database, code.hash(&pepper.key)).await?;
+async fn find_by_code(parts: &VoucherParts, code: &VoucherCode) -> sqlx::Result<Option<Voucher>> {
+    for pepper in parts.key_peppers.all() {
+        let found = store::find_by_hash(&parts.database, code.hash(&pepper.key)).await?;
         if found.is_some() {
             return Ok(found);
         }
@@ -199,8 +223,9 @@ async fn find_by_code(app: &App, code: &VoucherCode) -> sqlx::Result<Option<Vouc
     Ok(None)
 }
 
-/// Has the ledger add the credits of a redemption. Returns whether this call has finished it, rather than an earlier one.
-async fn apply(app: &App, redemption: &Redemption) -> Result<bool, ApiError> {
+/// Adds the credits of a redemption in the ledger. Returns whether this call has finished it, rather than an earlier
+/// one.
+async fn apply(parts: &VoucherParts, redemption: &Redemption) -> Result<bool, ApiError> {
     let Redemption {
         user_id,
         voucher_id,
@@ -214,23 +239,23 @@ async fn apply(app: &App, redemption: &Redemption) -> Result<bool, ApiError> {
         within: None,
     };
     let deadline = Instant::now() + LEDGER_TIMEOUT;
-    let done = app
+    let done = parts
         .ledger
         .submit(&account, Action::TopUp(top_up), deadline)
         .await;
-    billing::usage::forget(&app.cache, &account).await;
+    billing::usage::forget(&parts.cache, &account).await;
     match done {
         Ok(_) => {}
         Err(LedgerError::Refused(Refusal::OutOfRange)) => {
-            let what = "The account has as many credits as it can hold; the voucher's follow when there is room.";
+            let what = "The account has the maximum of credits; weir adds the voucher's credits once the balance permits.";
             return Err(ApiError::new(ErrorCode::NotPossible, what));
         }
         Err(error) => {
-            tracing::error!(%error, voucher_id, "adding the credits of a voucher");
+            tracing::error!(%error, voucher_id, "cannot add the credits of a voucher");
             return Err(ApiError::store_unavailable());
         }
     }
-    let is_new = store::mark_applied(&app.database, redemption, app.ledger.now())
+    let is_new = store::mark_applied(&parts.database, redemption, parts.ledger.now())
         .await
         .map_err(|error| ApiError::of_database(&error, "redeeming a voucher"))?;
     if is_new {
@@ -238,13 +263,13 @@ async fn apply(app: &App, redemption: &Redemption) -> Result<bool, ApiError> {
             user_id: user_id.clone(),
             voucher_id: voucher_id.clone(),
         };
-        app.audit.record_by(&Actor::user(user_id), event);
+        parts.audit.record_by(&Actor::user(user_id), event);
     }
     Ok(is_new)
 }
 
-fn too_many_guesses(app: &App, user_id: &str, left_ms: u64) -> ApiError {
-    app.audit.record(AuditEvent::RateLimited {
+fn too_many_guesses(parts: &VoucherParts, user_id: &str, left_ms: u64) -> ApiError {
+    parts.audit.record(AuditEvent::RateLimited {
         user_id: Some(user_id.to_owned()),
         scope: "voucher",
     });
@@ -257,7 +282,7 @@ fn too_many_guesses(app: &App, user_id: &str, left_ms: u64) -> ApiError {
 }
 
 fn unknown_code() -> ApiError {
-    let what = "There is no voucher with this code; check it for typing errors.";
+    let what = "No voucher has this code; check it for typing errors.";
     ApiError::new(ErrorCode::UnknownVoucher, what).with_param("code")
 }
 
@@ -267,16 +292,13 @@ fn not_redeemable(voucher: &Voucher, now: Millis) -> ApiError {
     } else if voucher.expires_at <= now {
         (ErrorCode::VoucherExpired, "This voucher has expired.")
     } else {
-        (
-            ErrorCode::VoucherUsedUp,
-            "This voucher was redeemed as often as it can be.",
-        )
+        (ErrorCode::VoucherUsedUp, "This voucher has no uses left.")
     };
     ApiError::new(code, what).with_param("code").with_no_retry()
 }
 
 fn already_redeemed(redemption: &Redemption) -> ApiError {
-    let what = "You have redeemed this voucher; its credits are in your balance.";
+    let what = "You have already redeemed this voucher; its credits are in your balance.";
     ApiError::new(ErrorCode::VoucherAlreadyRedeemed, what)
         .with_param("code")
         .with_no_retry()

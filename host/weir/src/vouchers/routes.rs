@@ -1,8 +1,8 @@
 //! `POST /billing/redeem`.
 //!
-//! It takes web auth alone, as all endpoints of `/billing` do that change what an account has: checkout, top-up, portal and
-//! auto top-up. An API key may read balances; a leaked or restricted key must not act on its owner's account, nor use
-//! up the owner's attempts.
+//! The endpoint requires web authentication, as all endpoints of `/billing` do that change an account: checkout,
+//! top-up, portal and auto top-up. An API key may read balances; a leaked or restricted key must not change its owner's
+//! account, nor use up the owner's attempts.
 
 use axum::Json;
 use axum::extract::State;
@@ -12,8 +12,8 @@ use utoipa::ToSchema;
 use weir_errors::ApiError;
 use weir_ledger::Credits;
 
+use super::VoucherParts;
 use super::redeem;
-use crate::app::App;
 use crate::identity::WebCaller;
 use crate::json::from_json;
 use crate::request::JsonBody;
@@ -33,12 +33,12 @@ struct RedeemRequest {
     code: Value,
 }
 
-/// A voucher that was redeemed.
+/// A redeemed voucher.
 #[derive(Serialize, ToSchema)]
 pub struct RedeemedVoucher {
-    /// The voucher's id, which the statement names, too.
+    /// The voucher's id, which the statement also names.
     voucher_id: String,
-    /// The credits that were added to the top-up balance. If the account owed credits, they pay for those first.
+    /// The credits that weir added to the top-up balance. If the account owed credits, they repay those first.
     #[schema(value_type = f64)]
     credits: Credits,
     /// The time of the redemption.
@@ -51,19 +51,19 @@ pub struct RedeemedVoucher {
     request_body = RedeemRequest,
     responses(
         (status = 200, body = RedeemedVoucher),
-        (status = 404, description = "`UNKNOWN_VOUCHER`: there is no voucher with this code."),
+        (status = 404, description = "`UNKNOWN_VOUCHER`: no voucher has this code."),
         (status = 409, description = "`VOUCHER_ALREADY_REDEEMED`, `VOUCHER_USED_UP`, `VOUCHER_EXPIRED`, `VOUCHER_REVOKED`, `NOT_POSSIBLE`: the voucher gives this account nothing more."),
         (status = 429, description = "`TOO_MANY_GUESSES`: ten unknown codes within an hour; also `RATE_LIMITED`, `LOCKED_OUT`."),
     ),
 )]
 pub async fn redeem_voucher(
-    State(app): State<App>,
+    State(parts): State<VoucherParts>,
     caller: WebCaller,
     body: JsonBody,
 ) -> Result<Json<RedeemedVoucher>, ApiError> {
     let asked: RedeemRequest = from_json(&body.bytes)?;
     let code = asked.code.as_str().unwrap_or_default();
-    let redeemed = redeem(&app, &caller.user_id, code).await?;
+    let redeemed = redeem(&parts, &caller.user_id, code).await?;
     Ok(Json(RedeemedVoucher {
         voucher_id: redeemed.voucher_id,
         credits: redeemed.credits,

@@ -9,40 +9,40 @@ use weir_storage::clock::Millis;
 /// A voucher.
 #[derive(Debug, Clone)]
 pub struct Voucher {
-    /// Its id, which is no secret.
+    /// The voucher's public id.
     pub id: String,
-    /// What operators call it.
+    /// The operators' name of the voucher.
     pub name: String,
     /// Credits for each account that redeems it.
     pub credits: Credits,
-    /// How many accounts may redeem it.
+    /// Number of accounts that may redeem the voucher.
     pub uses: i64,
-    /// How many accounts have redeemed it.
+    /// Number of accounts that have redeemed it.
     pub redeemed: i64,
-    /// When it was made.
+    /// The time of its creation.
     pub created_at: Millis,
-    /// The operator who made it.
+    /// The operator who created it.
     pub created_by: String,
-    /// From when on it cannot be redeemed.
+    /// The time from which it cannot be redeemed.
     pub expires_at: Millis,
-    /// Since when it is revoked.
+    /// The time of its revocation.
     pub revoked_at: Option<Millis>,
 }
 
-/// A redemption as its row has it.
+/// A redemption, as its row has it.
 #[derive(Debug, Clone)]
 pub struct Redemption {
     /// The user who redeemed.
     pub user_id: String,
     /// The voucher.
     pub voucher_id: String,
-    /// The credits of it.
+    /// The redemption's credits.
     pub credits: Credits,
-    /// When.
+    /// The time of the redemption.
     pub redeemed_at: Millis,
 }
 
-/// What became of a claim.
+/// The result of a claim.
 #[derive(Debug)]
 pub enum Claim {
     /// The account has a use of the voucher: now, or from an earlier claim.
@@ -51,7 +51,7 @@ pub enum Claim {
     Refused,
 }
 
-/// Keeps a voucher.
+/// Stores a voucher.
 pub async fn insert(
     database: &Database,
     voucher: &Voucher,
@@ -74,13 +74,13 @@ pub async fn insert(
     .map(drop)
 }
 
-/// Vouchers, the newest first, below the id `before`.
+/// Returns vouchers, newest first, below the id `before`.
 pub async fn list(
     database: &Database,
     before: Option<&str>,
     limit: u32,
 ) -> sqlx::Result<Vec<Voucher>> {
-    // Ids are hexadecimal digits behind their prefix, and `~` is greater than those.
+    // Ids are hexadecimal digits after their prefix, and `~` is greater than those.
     let rows = sqlx::query("SELECT * FROM vouchers WHERE id < $1 ORDER BY id DESC LIMIT $2")
         .bind(before.unwrap_or("vou_~"))
         .bind(i64::from(limit))
@@ -89,7 +89,7 @@ pub async fn list(
     rows.iter().map(read).collect()
 }
 
-/// The voucher of a code's hash.
+/// Returns the voucher with a code's hash.
 pub async fn find_by_hash(
     database: &Database,
     code_hash: Vec<u8>,
@@ -101,7 +101,7 @@ pub async fn find_by_hash(
     row.as_ref().map(read).transpose()
 }
 
-/// The voucher of an id.
+/// Returns the voucher with an id.
 pub async fn find(database: &Database, id: &str) -> sqlx::Result<Option<Voucher>> {
     let row = sqlx::query("SELECT * FROM vouchers WHERE id = $1")
         .bind(id)
@@ -121,8 +121,8 @@ pub async fn revoke(database: &Database, id: &str, now: Millis) -> sqlx::Result<
     Ok(revoked.rows_affected() == 1)
 }
 
-/// Takes one use of a voucher for an account, unless the account has one already: in one transaction, so that neither
-/// the count nor the account can have more than its own, whoever else claims.
+/// Takes one use of a voucher for an account, unless the account has one already. One transaction keeps both the count
+/// and the account within their limits under any concurrency.
 pub async fn claim(
     database: &Database,
     voucher: &Voucher,
@@ -150,7 +150,7 @@ pub async fn claim(
         .execute(&mut transaction)
         .await?;
         if counted.rows_affected() == 0 {
-            // Without a commit, the redemption is rolled back.
+            // Without a commit, the transaction rolls back.
             return Ok(Claim::Refused);
         }
     }
@@ -167,7 +167,7 @@ pub async fn claim(
     Ok(Claim::Claimed(redemption))
 }
 
-/// Writes down that the ledger has the credits. Returns whether that was not written down before.
+/// Records that the ledger has the credits. Returns whether that was not recorded before.
 pub async fn mark_applied(
     database: &Database,
     redemption: &Redemption,
@@ -185,7 +185,7 @@ pub async fn mark_applied(
     Ok(marked.rows_affected() == 1)
 }
 
-/// Redemptions from before a moment whose credits the ledger may not have, the oldest first.
+/// Returns redemptions before a moment whose credits may be missing in the ledger, oldest first.
 pub async fn open_redemptions(
     database: &Database,
     before: Millis,
@@ -202,8 +202,8 @@ pub async fn open_redemptions(
     rows.iter().map(read_redemption).collect()
 }
 
-/// Counts a code that a user sends, before it is looked up. Returns how many there are in the window that is under way,
-/// and when that window began.
+/// Counts a user's guess before the look-up. Returns the number of guesses in the current window, and the window's
+/// start.
 pub async fn count_guess(
     database: &Database,
     user_id: &str,
@@ -225,7 +225,7 @@ pub async fn count_guess(
     Ok((row.try_get("guesses")?, Millis(row.try_get("since")?)))
 }
 
-/// Takes one code off the count: it was no guess.
+/// Removes one code from the count: the code was not a guess.
 pub async fn forget_guess(database: &Database, user_id: &str) -> sqlx::Result<()> {
     sqlx::query(
         "UPDATE voucher_guesses SET guesses = guesses - 1 WHERE user_id = $1 AND guesses > 0",

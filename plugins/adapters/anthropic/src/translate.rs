@@ -1,22 +1,23 @@
 //! Messages, in and out, as plain functions from bytes to bytes.
 //!
-//! What differs between the servers that speak this dialect is an option of the upstream:
+//! Options of the upstream cover the differences between servers of this dialect:
 //!
 //! | option | values | |
 //! |---|---|---|
-//! | `thinking` | `auto` (default), `adaptive`, `budget` | how a model that has no other word for it is asked to reason with some effort: it decides for itself how long, or it gets a budget; `auto` goes by the model's name |
-//! | `betas` | names, separated by commas | betas to ask for beside those of a client that speaks this dialect |
+//! | `thinking` | `auto` (default), `adaptive`, `budget` | how the adapter requests reasoning from a model without
+//! another field for it: adaptive, or with a budget; `auto` decides by the model's name |
+//! | `betas` | names, separated by commas | betas to request beside those of a client that speaks this dialect |
 //! | `pass-fields` | names, separated by commas | fields to let through although they change the price: `speed`, `inference_geo`, `fallbacks` |
 //!
 //! The base URL ends where the dialect begins: `https://api.anthropic.com/v1`.
 //!
-//! **Invariant:** an answer that is streamed and one that is not yield the same blocks, and each
-//! ends with exactly one finish event, after all usage.
-//! **Invariant:** nothing is dropped that changes what is asked or what it costs; such a field is
-//! refused by name. What else is left out is named as ignored.
+//! **Invariant:** a streamed response and a non-streamed one yield the same blocks, and each ends with exactly one
+//! finish event, after all usage.
+//! **Invariant:** a field that changes the question or its cost is never dropped, but refused by name. Any other
+//! omitted field is named as ignored.
 //!
-//! To say something new to the upstream, edit `request`; to read something new, `answer`; to
-//! tell another refusal apart, `refusal`; to add an option, `options`.
+//! To send a new field to the upstream, edit `request`; to read a new field, `answer`; to classify another error,
+//! `refusal`; to add an option, `options`.
 
 mod answer;
 mod options;
@@ -31,10 +32,10 @@ use weir_sdk::adapter::{
 };
 use weir_sdk::response::{ProviderApi, ResponseReader};
 
-/// What this dialect is called, here and by clients that speak it themselves.
+/// The name of this dialect, here and in clients that speak it.
 const DIALECT: &str = "anthropic-messages";
 
-/// The only path that is asked for.
+/// The only request path.
 const PATH: &str = "/messages";
 
 /// One message.
@@ -51,7 +52,7 @@ impl ProviderApi for Answer {
             capabilities: words(&["chat"]),
             options: words(&options::NAMES),
             request_headers: words(&["content-type", "anthropic-version", "anthropic-beta"]),
-            // What every adapter gets is enough.
+            // The headers that every adapter gets are enough.
             response_headers: Vec::new(),
             path_prefixes: words(&[PATH]),
         }

@@ -1,19 +1,19 @@
-//! What the demo model does as an agent of a swarm: it looks up what it is asked to research, and hands on what the
-//! agent before it said.
+//! The demo model as an agent of a swarm: it fetches a page for a research task, and passes on the previous agent's
+//! output.
 //!
-//! It knows no page by itself. It fetches the first one that its task, its role or the tool's description names.
+//! The model knows no pages. It fetches the first URL that its task, its role or the tool's description contains.
 
 use serde_json::{Value, json};
 use weir_sdk::chat::{ChatRequest, Content, Role, Tool, ToolKind};
 
-/// The lines around what the agent before said, in an agent's system prompt.
+/// The marks around the previous agent's output in an agent's system prompt.
 const CONTEXT_BEGINS: &str = "--- CONTEXT FROM PREVIOUS AGENT ---";
 const CONTEXT_ENDS: &str = "--- END CONTEXT ---";
 
-/// What words that ask for research begin with.
+/// Beginnings of words that request research.
 const RESEARCH: [&str; 5] = ["research", "find", "gather", "analy", "investigat"];
 
-/// The tool that fetches what a task asks to research, among those that may be called, and its arguments.
+/// Returns the tool that fetches a research task's page, among the permitted tools, and its arguments.
 pub(crate) fn research<'a>(
     chat: &ChatRequest,
     task: &str,
@@ -33,7 +33,7 @@ pub(crate) fn research<'a>(
     Some((tool, json!({ "url": url }).to_string()))
 }
 
-/// What the agent before said.
+/// Returns the previous agent's output.
 pub(crate) fn context(chat: &ChatRequest) -> Option<&str> {
     let mut contexts = system_texts(chat).filter_map(|text| {
         let (_, behind) = text.split_once(CONTEXT_BEGINS)?;
@@ -43,7 +43,7 @@ pub(crate) fn context(chat: &ChatRequest) -> Option<&str> {
     contexts.find(|context| !context.is_empty())
 }
 
-/// A function that takes a URL, and its description.
+/// Returns a function that takes a URL, and its description.
 fn fetching(tool: &Tool) -> Option<(&Tool, &str)> {
     let ToolKind::Function(function) = &tool.kind else {
         return None;
@@ -65,7 +65,7 @@ fn system_texts(chat: &ChatRequest) -> impl Iterator<Item = &str> {
     })
 }
 
-/// The first URL in a text, without what ends a sentence behind it.
+/// Returns the first URL in a text, without trailing punctuation.
 fn url(text: &str) -> Option<&str> {
     let begins = |word: &&str| word.starts_with("http://") || word.starts_with("https://");
     let mut words = text.split(|character: char| {

@@ -1,6 +1,6 @@
-//! A picture for each prompt: eight by eight squares of two colours, which its words decide about.
+//! A picture for each prompt: eight by eight squares of two colours, chosen by a hash of its words.
 //!
-//! PNG is written here, uncompressed within its format, so that the picture needs no library.
+//! This module writes PNG itself, uncompressed within the format, and needs no library.
 
 use weir_sdk::adapter::{Event, Failure, FailureKind, Step};
 use weir_sdk::chat::{FinishReason, ImageRequest, Media, NamedCount, Usage};
@@ -9,10 +9,10 @@ use weir_sdk::fields::is_advisory;
 /// Pixels of a side.
 const SIDE: u32 = 64;
 
-/// Tokens that an image counts for.
+/// Tokens that an image counts as.
 const IMAGE_TOKENS: u64 = 64;
 
-/// All that is answered, and the names of what is left out.
+/// Returns the complete response, and the names of omitted fields.
 pub(crate) fn answer(image: &ImageRequest) -> Result<(Step, Vec<String>), Failure> {
     let ignored = ignored(image)?;
     if image.prompt.starts_with("/refuse") {
@@ -52,7 +52,8 @@ pub(crate) fn answer(image: &ImageRequest) -> Result<(Step, Vec<String>), Failur
     Ok((Step::Emit(events), ignored))
 }
 
-/// What changes nothing about the picture is left out by its name. Other pictures than it makes are refused.
+/// Returns the names of fields that do not change the picture. Requests for pictures that the model cannot make are
+/// refused.
 fn ignored(image: &ImageRequest) -> Result<Vec<String>, Failure> {
     let refuse = |name: &str| Err(Failure::unsupported(name).with_param(name));
     let is_png = |media_type: &str| media_type == "image/png";
@@ -88,7 +89,7 @@ fn ignored(image: &ImageRequest) -> Result<Vec<String>, Failure> {
     Ok(names)
 }
 
-/// FNV-1a.
+/// The FNV-1a hash.
 fn hash(prompt: &str, number: u32) -> u64 {
     let bytes = prompt.bytes().chain(number.to_le_bytes());
     bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
@@ -98,7 +99,7 @@ fn hash(prompt: &str, number: u32) -> u64 {
 
 fn picture(hash: u64) -> Vec<u8> {
     let squares = hash.to_be_bytes();
-    // Each row: no filter, then a bit for each pixel.
+    // Each row: no filter, then one bit a pixel.
     let rows = (0..SIDE).flat_map(|y| {
         let squares = squares[(y * 8 / SIDE) as usize];
         let pixels = (0..8).map(move |square| match squares >> (7 - square) & 1 {
@@ -113,10 +114,10 @@ fn picture(hash: u64) -> Vec<u8> {
     let mut header = Vec::new();
     header.extend_from_slice(&SIDE.to_be_bytes());
     header.extend_from_slice(&SIDE.to_be_bytes());
-    // A bit for each pixel, which is an index into the palette.
+    // One bit a pixel, which is an index into the palette.
     header.extend_from_slice(&[1, 3, 0, 0, 0]);
     chunk(b"IHDR", &header, &mut png);
-    // Light, and some dark colour.
+    // A light colour, and a dark one.
     let palette = [0xf5, 0xf5, 0xf0, red / 2, green / 2, blue / 2];
     chunk(b"PLTE", &palette, &mut png);
     chunk(b"IDAT", &stored(&rows), &mut png);
@@ -134,7 +135,7 @@ fn chunk(kind: &[u8; 4], data: &[u8], png: &mut Vec<u8>) {
     png.extend_from_slice(&check.to_be_bytes());
 }
 
-/// zlib's format (RFC 1950) with one block that is not compressed.
+/// Wraps data in zlib's format (RFC 1950) as one uncompressed block.
 fn stored(data: &[u8]) -> Vec<u8> {
     let length = u16::try_from(data.len()).expect("a picture is small");
     let mut zlib = vec![0x78, 0x01, 0x01];

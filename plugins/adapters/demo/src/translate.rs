@@ -1,7 +1,7 @@
-//! From a request to the whole plan of its answer.
+//! The complete plan of a response to a request.
 //!
-//! **Invariant:** the plan is made in `begin` and depends on the request alone, and it never has
-//! more steps than the host allows an exchange that sends nothing.
+//! **Invariant:** `begin` makes the plan, the plan depends on the request alone, and its steps never exceed the
+//! host's limit for an exchange without an upstream.
 
 use std::collections::VecDeque;
 
@@ -20,7 +20,7 @@ use weir_sdk::fields::is_advisory;
 
 use crate::{agent, image};
 
-/// What `/help` answers.
+/// The response to `/help`.
 pub const HELP: &str = "\
 I am weir's demo model. I repeat what you say, and I know these commands:
 /help - this list
@@ -43,20 +43,20 @@ context-length, filtered, unauthorized, rate-limited, unavailable or malformed";
 /// Four bytes make a token: the usual rule of thumb for English.
 const TOKEN_BYTES: usize = 4;
 
-/// The most words of `/long` and `/slow`.
+/// Maximum words of `/long` and `/slow`.
 const MAX_WORDS: usize = 20_000;
 
-/// How long the pauses of an answer may take together: as long as the host allows.
+/// Total pauses of a response, in milliseconds: the host's limit.
 const MAX_PAUSES_MS: u64 = 30_000;
 
-/// In how many steps an answer comes at most. With a wait after each and the step that finishes,
-/// that stays below the 64 that the host allows.
+/// Maximum text steps of a response. With a wait after each and the final step, the total stays below the host's
+/// limit of 64.
 const MAX_TEXT_STEPS: usize = 28;
 
-/// How many words a step brings at least when the client streams and did not ask for slowness.
+/// Minimum words of a step if the client streams and did not request slowness.
 const MIN_STEP_WORDS: usize = 8;
 
-/// One answer, planned.
+/// A planned response.
 #[derive(Debug)]
 pub struct Demo {
     plan: VecDeque<Result<Step, Failure>>,
@@ -118,7 +118,7 @@ impl Exchange for Demo {
     }
 }
 
-/// The names of what is left out. What would change the answer is refused.
+/// Returns the names of omitted fields. Fields that would change the response are refused.
 fn ignored(chat: &ChatRequest) -> Result<Vec<String>, Failure> {
     let refuse = |name: &str| Err(Failure::unsupported(name).with_param(name));
     let parts = || chat.messages.iter().flat_map(|message| &message.parts);
@@ -162,23 +162,23 @@ fn unasked() -> Failure {
     Failure::malformed("a response to a request that was never sent")
 }
 
-/// What is answered, before limits.
+/// The response before limits.
 #[derive(Debug)]
 struct Reply {
     reasoning: String,
-    /// The thought comes with a proof and a sealed form.
+    /// The reasoning has a proof and a sealed form.
     is_sealed: bool,
     text: String,
-    /// Stands behind all of the text.
+    /// The source of all of the text.
     source: Option<&'static str>,
     opaque: Option<Opaque>,
     is_refusal: bool,
-    /// Calls, and what each is called with.
+    /// Calls with their arguments.
     calls: Vec<(ToolCallStart, String)>,
     finish: FinishReason,
     /// Milliseconds between words.
     pause_ms: Option<u32>,
-    /// Fails instead of finishing.
+    /// Fails in place of a finish.
     failure: Option<Failure>,
 }
 
@@ -198,7 +198,7 @@ impl Reply {
         }
     }
 
-    /// Decides what to answer.
+    /// Chooses the response.
     fn to(chat: &ChatRequest) -> Result<Self, Failure> {
         let mut reply = match tool_results(chat) {
             Some(results) => Self::text(format!("The tool said: {results}")),
@@ -333,7 +333,7 @@ impl Reply {
         chat: &ChatRequest,
         called: impl IntoIterator<Item = (&'a Tool, &'a str)>,
     ) -> Self {
-        // Unlike any other call's in this conversation, and the same every time.
+        // The id differs from every other call's in this conversation, and is the same on each run.
         let id = |position| match position {
             0 => format!("call_{}", chat.messages.len()),
             _ => format!("call_{}_{position}", chat.messages.len()),
@@ -356,7 +356,7 @@ impl Reply {
         }
     }
 
-    /// The answer cut to its limits, and cut into steps; refused if they would take too long.
+    /// Returns the response, cut to its limits and into steps; refused if the steps would take too long.
     fn plan(mut self, chat: &ChatRequest) -> Result<VecDeque<Result<Step, Failure>>, Failure> {
         if let Some((at, sequence)) = first_stop(&self.text, &chat.stop) {
             self.text.truncate(at);
@@ -380,7 +380,7 @@ impl Reply {
 
         let mut plan = VecDeque::new();
         let streams = chat.stream || self.pause_ms.is_some();
-        // What says nothing but who answers need not be said before a failure.
+        // A start event alone is not worth a step before a failure.
         let says_something = output.events.len() > 1;
         let steps = steps(output.events, streams, self.pause_ms.is_some());
         let pauses = steps.len().saturating_sub(1) as u64;
@@ -416,8 +416,7 @@ impl Reply {
         Ok(plan)
     }
 
-    /// Writes all blocks. Says how many bytes there was room for, and how many of them are
-    /// reasoning.
+    /// Writes all blocks. Returns the bytes written, and the bytes of reasoning among them.
     fn write(&self, output: &mut Output) -> (usize, usize) {
         let reasoning_bytes = output.write_words(Block::Reasoning, &self.reasoning);
         if self.is_sealed && reasoning_bytes > 0 {
@@ -447,7 +446,7 @@ impl Reply {
         {
             output.cite(source, &self.text[..text_bytes]);
         }
-        // A failure comes in the midst of a block.
+        // A failure arrives in the middle of a block.
         if self.failure.is_none() {
             output.blocks.end_run(&mut output.events);
         }
@@ -460,7 +459,7 @@ impl Reply {
 
 const THOUGHT: &str = "The user wants an answer. I shall give one.";
 
-/// The events of an answer, as far as its limit allows.
+/// The events of a response, up to its limit.
 struct Output {
     blocks: Blocks,
     events: Vec<Event>,
@@ -469,7 +468,7 @@ struct Output {
 }
 
 impl Output {
-    /// Writes a run word by word. Says how many bytes there was room for.
+    /// Writes a run word by word. Returns the bytes written.
     fn write_words(&mut self, block: Block, text: &str) -> usize {
         let fitting = self.fitting(text);
         for word in fitting.split_inclusive(' ') {
@@ -479,7 +478,7 @@ impl Output {
         fitting.len()
     }
 
-    /// Writes calls at once, a word of each in turns. Says how many bytes there was room for.
+    /// Writes calls in parallel, a word of each in turn. Returns the bytes written.
     fn write_calls(&mut self, calls: &[(ToolCallStart, String)]) -> usize {
         let mut written_bytes = 0;
         let mut open = Vec::new();
@@ -508,7 +507,7 @@ impl Output {
         written_bytes
     }
 
-    /// Names a source of the text that is open.
+    /// Cites a source in the open text.
     fn cite(&mut self, source: &str, text: &str) {
         let index = self.blocks.run(Block::Text, &mut self.events);
         let title = "On weirs";
@@ -520,14 +519,14 @@ impl Output {
             cited_text: Some("A weir is a low dam.".to_owned()),
             span: Some(Span {
                 start: 0,
-                // At most 24.
+                // The value is at most 24.
                 end: text.chars().count() as u32,
             }),
             json: Some(json.to_string()),
         }));
     }
 
-    /// As much of a text as there is room for, which it takes.
+    /// Takes as much of a text as fits.
     fn fitting<'a>(&mut self, text: &'a str) -> &'a str {
         let fitting = &text[..text.floor_char_boundary(self.room_bytes)];
         self.room_bytes -= fitting.len();
@@ -536,7 +535,7 @@ impl Output {
     }
 }
 
-/// Deals events out over steps, as evenly as the most steps allow.
+/// Distributes events over steps, as evenly as the maximum of steps permits.
 fn steps(events: Vec<Event>, streams: bool, is_slow: bool) -> Vec<Vec<Event>> {
     let brings_text = |event: &Event| matches!(event, Event::Fragment(_));
     let word_count = events.iter().filter(|event| brings_text(event)).count();
@@ -549,7 +548,7 @@ fn steps(events: Vec<Event>, streams: bool, is_slow: bool) -> Vec<Vec<Event>> {
     let mut steps: Vec<Vec<Event>> = Vec::new();
     let mut words_in_step = step_words;
     for event in events {
-        // A block begins in the step of its first word, and ends in that of its last.
+        // A block begins in the step of its first word, and ends in the step of its last.
         let belongs_to_next =
             brings_text(&event) || matches!(event, Event::Started(_) | Event::BlockStart(_));
         if belongs_to_next && words_in_step == step_words {
@@ -564,14 +563,14 @@ fn steps(events: Vec<Event>, streams: bool, is_slow: bool) -> Vec<Vec<Event>> {
     steps
 }
 
-/// The tool that the client says must be called.
+/// Returns the tool that the client requires.
 fn chosen_tool(chat: &ChatRequest) -> Result<Option<&Tool>, Failure> {
     let mut tools = chat.tools.iter();
     let (found, wanted) = match &chat.tool_choice {
         ToolChoice::Auto | ToolChoice::None => return Ok(None),
         ToolChoice::Named(name) => (tools.find(|tool| tool_name(tool) == name), name.as_str()),
         ToolChoice::Among(allowed) if !allowed.required => return Ok(None),
-        // `/tool` may name another than the first, and `/tools` calls all.
+        // `/tool` may name another tool than the first, and `/tools` calls all.
         ToolChoice::Required | ToolChoice::Among(_) if asks_for_tool(chat) => return Ok(None),
         ToolChoice::Required => (tools.next(), "any tool"),
         ToolChoice::Among(_) => (
@@ -588,7 +587,7 @@ fn chosen_tool(chat: &ChatRequest) -> Result<Option<&Tool>, Failure> {
     }
 }
 
-/// Whether the last message's command calls a tool by itself.
+/// Returns whether the last message's command itself calls a tool.
 fn asks_for_tool(chat: &ChatRequest) -> bool {
     let mut words = last_user_message(chat)
         .into_iter()
@@ -621,7 +620,7 @@ fn tool_name(tool: &Tool) -> &str {
     match &tool.kind {
         ToolKind::Function(function) => &function.name,
         ToolKind::Custom(custom) => &custom.name,
-        // Refused before anything looks for it.
+        // Refused earlier.
         ToolKind::BuiltIn(_) => "",
     }
 }
@@ -661,7 +660,7 @@ fn finish_reason(word: &str) -> FinishReason {
     }
 }
 
-/// What the tools answered, if theirs was the last word.
+/// Returns the results of the tools, if they are the last message.
 fn tool_results(chat: &ChatRequest) -> Option<String> {
     let answered = chat
         .messages
@@ -701,7 +700,7 @@ fn texts(message: &Message) -> impl Iterator<Item = &str> {
     })
 }
 
-/// How many images, recordings and so on came along, if any.
+/// Counts the images, recordings and other attachments, if any.
 fn attachments(message: &Message) -> String {
     let count = |is_kind: fn(&Content) -> bool| {
         let parts = message.parts.iter();
@@ -736,7 +735,7 @@ fn attachments(message: &Message) -> String {
     }
 }
 
-/// Where the first of the stop sequences stands, and which it is.
+/// Returns the position of the first stop sequence, and that sequence.
 fn first_stop<'a>(text: &str, stop: &'a [String]) -> Option<(usize, &'a str)> {
     stop.iter()
         .filter(|sequence| !sequence.is_empty())
@@ -750,7 +749,7 @@ fn input_tokens(chat: &ChatRequest) -> u64 {
         Content::Reasoning(reasoning) => reasoning.text.len(),
         Content::ToolCall(call) => call.name.len() + call.arguments.len(),
         Content::ToolResult(result) => result_text(result).len(),
-        // Nobody looks at them.
+        // The demo model ignores them.
         Content::Image(_) | Content::Audio(_) | Content::File(_) | Content::Opaque(_) => 0,
     };
     let message_bytes: usize = chat
@@ -778,7 +777,7 @@ fn tokens(bytes: usize) -> u64 {
     bytes.div_ceil(TOKEN_BYTES) as u64
 }
 
-/// A text of so many words.
+/// Returns a text of this many words.
 fn words(count: usize) -> String {
     let river = "the water finds its way down to the sea and over every weir it sings ";
     let words = river.split_inclusive(' ').cycle();

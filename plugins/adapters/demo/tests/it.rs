@@ -1,4 +1,4 @@
-//! The demo model as the host drives it.
+//! The demo model under a host's calls.
 
 use weir_adapter_demo::translate::{Demo, HELP};
 use weir_sdk::adapter::{
@@ -109,7 +109,7 @@ fn begin(chat: ChatRequest) -> Result<Begun<Demo>, Failure> {
     Demo::begin(request, &[])
 }
 
-/// All steps but the last, `done`.
+/// Returns all steps except the last, `done`.
 fn steps(chat: ChatRequest) -> Result<Vec<Step>, Failure> {
     let Begun {
         mut exchange, step, ..
@@ -124,7 +124,7 @@ fn steps(chat: ChatRequest) -> Result<Vec<Step>, Failure> {
     Ok(steps)
 }
 
-/// All events, in their order.
+/// Returns all events, in order.
 fn events(chat: ChatRequest) -> Vec<Event> {
     let steps = steps(chat).expect("an answer").into_iter();
     steps
@@ -135,17 +135,17 @@ fn events(chat: ChatRequest) -> Vec<Event> {
         .collect()
 }
 
-/// An answer, read as a client would.
+/// A response as a client would assemble it.
 #[derive(Debug, Default, PartialEq)]
 struct Answer {
     reasoning: String,
     text: String,
     refusal: String,
-    /// Name and arguments.
+    /// Names and arguments.
     calls: Vec<(String, String)>,
     opaque: Vec<Opaque>,
     citations: Vec<Citation>,
-    /// What proves and what seals the reasoning.
+    /// Signatures and sealed forms of reasoning.
     proofs: Vec<String>,
     usage: Option<Usage>,
     finish: Option<FinishReason>,
@@ -153,7 +153,7 @@ struct Answer {
 
 fn answer(chat: ChatRequest) -> Answer {
     let mut answer = Answer::default();
-    // By index: what each block is, the place of its call, and whether it is open.
+    // By index: the block's kind, the place of its call, and whether it is open.
     let mut blocks: Vec<(Block, usize, bool)> = Vec::new();
     for (position, event) in events(chat).into_iter().enumerate() {
         assert_eq!(answer.finish, None, "nothing follows the finish");
@@ -226,7 +226,7 @@ fn repeats_what_it_was_told_and_counts_it() {
     assert_eq!(answer.text, "You said: Grüße, weir");
     assert_eq!(answer.finish, Some(FinishReason::Stop));
     let usage = answer.usage.expect("usage");
-    // 13 and 23 bytes.
+    // The texts have 13 and 23 bytes.
     assert_eq!(usage.input_tokens, Some(4));
     assert_eq!(usage.output_tokens, Some(6));
     assert_eq!(usage.reasoning_tokens, Some(0));
@@ -286,7 +286,7 @@ fn waits_between_slow_words() {
         answer(chat("/slow 500 1")).text,
         answer(chat("/long 500")).text
     );
-    // Nobody holds a place for weeks.
+    // No pause lasts for weeks.
     assert!(steps(chat("/slow 28 1111")).is_ok());
     for too_slow in ["/slow 28 1112", "/slow 2 4000000000"] {
         let refused = steps(chat(too_slow)).expect_err("too slow");
@@ -719,7 +719,7 @@ fn fails_after_as_many_words_as_asked() {
     let Step::Emit(events) = begun.step else {
         panic!("expected words");
     };
-    // Who answers, the block's start, and the words; the block is still open.
+    // The start, the block's start, and the words; the block is still open.
     assert_eq!(events.len(), 1 + 1 + 5);
     assert!(!matches!(events.last(), Some(Event::BlockEnd(_))));
     let failure = begun.exchange.next().expect_err("a failure");
@@ -785,7 +785,7 @@ fn answers_when_told_nothing() {
     assert_eq!(answer(silent).text, "You said nothing. Try /help.");
 }
 
-/// What the demo model makes of a request for images, and the names of what it left out.
+/// Returns the demo model's events for an image request, and the names of omitted fields.
 fn images(image: ImageRequest) -> Result<(Vec<Event>, Vec<String>), Failure> {
     let request = weir_sdk::testing::request_of(Task::Image(image));
     let mut begun = Demo::begin(request, &[])?;
@@ -818,7 +818,7 @@ fn makes_a_picture_of_each_prompt_the_same_each_time() {
     assert_eq!(pictures("a cat"), cat);
     assert_ne!(cat[0], cat[1]);
     assert_ne!(pictures("a dog"), cat);
-    // As another reader of the format has it.
+    // Decoded by another reader of the format.
     let png = &cat[0];
     assert_eq!(png[..8], *b"\x89PNG\r\n\x1a\n");
     assert_eq!(

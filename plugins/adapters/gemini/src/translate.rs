@@ -2,13 +2,13 @@
 //!
 //! The base URL ends where the models begin: `https://generativelanguage.googleapis.com/v1beta`.
 //!
-//! **Invariant:** an answer that is streamed and one that is not yield the same blocks, and each
-//! ends with exactly one finish event, after all usage.
-//! **Invariant:** nothing is dropped that changes what is asked or what it costs; such a field is
-//! refused by name. What else is left out is named as ignored.
+//! **Invariant:** a streamed response and a non-streamed one yield the same blocks, and each ends with exactly one
+//! finish event, after all usage.
+//! **Invariant:** a field that changes the question or its cost is never dropped, but refused by name. Any other
+//! omitted field is named as ignored.
 //!
-//! To say something new to the upstream, edit `request`, or `images`; to read something new, `answer`; to
-//! tell another refusal apart, `refusal`.
+//! To send a new field to the upstream, edit `request`, or `images`; to read a new field, `answer`; to classify
+//! another error, `refusal`.
 
 mod answer;
 mod images;
@@ -21,13 +21,13 @@ use weir_sdk::adapter::{
 };
 use weir_sdk::response::{ProviderApi, ResponseReader};
 
-/// What this dialect is called.
+/// The name of this dialect.
 const DIALECT: &str = "gemini-generate-content";
 
-/// What each path begins with; the model and the method follow.
+/// Prefix of each path; the model and the method follow.
 const PATH: &str = "/models/";
 
-/// One answer.
+/// One response.
 pub type Gemini = ResponseReader<Answer>;
 
 impl ProviderApi for Answer {
@@ -41,7 +41,7 @@ impl ProviderApi for Answer {
             capabilities: words(&["chat", "images"]),
             options: Vec::new(),
             request_headers: words(&["content-type"]),
-            // What every adapter gets is enough.
+            // The headers that every adapter gets are enough.
             response_headers: Vec::new(),
             path_prefixes: words(&[PATH]),
         }

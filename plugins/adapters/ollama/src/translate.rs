@@ -1,22 +1,21 @@
 //! Ollama's chat, in and out, as plain functions from bytes to bytes.
 //!
-//! What differs between servers is an option of the upstream:
+//! Options of the upstream cover the differences between servers:
 //!
 //! | option | values | |
 //! |---|---|---|
-//! | `context-tokens` | a number; the server's own choice by default | how large a context a model is loaded with |
+//! | `context-tokens` | a number; the server's own choice by default | the context size of a loaded model |
 //!
-//! The base URL ends where the API begins: `http://localhost:11434/api`. A server of one's own needs
-//! no credential.
+//! The base URL ends where the API begins: `http://localhost:11434/api`. A local server needs no credential.
 //!
-//! **Invariant:** an answer that is streamed and one that is not yield the same blocks, and each
-//! ends with exactly one finish event, after all usage.
-//! **Invariant:** nothing is dropped that changes what is asked; such a field is refused by name. What
-//! else is left out is named as ignored. The server is told to do likewise with what does not fit
-//! into its context, which it would cut in silence.
+//! **Invariant:** a streamed response and a non-streamed one yield the same blocks, and each ends with exactly one
+//! finish event, after all usage.
+//! **Invariant:** a field that changes the question is never dropped, but refused by name. Any other omitted field is
+//! named as ignored. The adapter tells the server to refuse input that exceeds its context, which the server would
+//! otherwise truncate silently.
 //!
-//! To say something new to the upstream, edit `request`; to read something new, `answer`; to
-//! tell another refusal apart, `refusal`.
+//! To send a new field to the upstream, edit `request`; to read a new field, `answer`; to classify another error,
+//! `refusal`.
 
 mod answer;
 mod refusal;
@@ -29,16 +28,16 @@ use weir_sdk::adapter::{
 };
 use weir_sdk::response::{ProviderApi, ResponseReader};
 
-/// What this dialect is called.
+/// The name of this dialect.
 const DIALECT: &str = "ollama-chat";
 
-/// The only path that is asked for.
+/// The only request path.
 const PATH: &str = "/chat";
 
 /// The only option.
 const CONTEXT_TOKENS: &str = "context-tokens";
 
-/// One answer.
+/// One response.
 pub type Ollama = ResponseReader<Answer>;
 
 impl ProviderApi for Answer {
@@ -52,7 +51,7 @@ impl ProviderApi for Answer {
             capabilities: words(&["chat"]),
             options: words(&[CONTEXT_TOKENS]),
             request_headers: words(&["content-type"]),
-            // What every adapter gets is enough.
+            // The headers that every adapter gets are enough.
             response_headers: Vec::new(),
             path_prefixes: words(&[PATH]),
         }

@@ -1,24 +1,27 @@
 //! Chat Completions and Images, in and out, as plain functions from bytes to bytes.
 //!
-//! What differs between the servers that speak this dialect is an option of the upstream:
+//! Options of the upstream cover the differences between servers of this dialect:
 //!
 //! | option | values | |
 //! |---|---|---|
-//! | `output-limit-field` | `max_completion_tokens` (default), `max_tokens` | what the server calls the output limit |
-//! | `stream-usage` | `true` (default), `false` | whether to ask for usage in a stream; for servers that refuse `stream_options` |
-//! | `reasoning-field` | `none` (default), `reasoning_content`, `reasoning`, `reasoning_details` | where an assistant message carries its reasoning back; the last one with its proofs, as OpenRouter has it |
-//! | `end-user-field` | `user` (default), `safety_identifier`, `none` | where the id of the end user goes; for servers that refuse fields they do not know |
-//! | `pass-fields` | names, separated by commas | fields to let through beside those that `request` always does |
+//! | `output-limit-field` | `max_completion_tokens` (default), `max_tokens` | the server's name of the output limit |
+//! | `stream-usage` | `true` (default), `false` | whether to request usage in a stream; for servers that refuse
+//! `stream_options` |
+//! | `reasoning-field` | `none` (default), `reasoning_content`, `reasoning`, `reasoning_details` | the field in which
+//! an assistant message sends its reasoning back; the last one with its proofs, as OpenRouter does |
+//! | `end-user-field` | `user` (default), `safety_identifier`, `none` | the field for the end user's id; for servers
+//! that refuse unknown fields |
+//! | `pass-fields` | names, separated by commas | fields to pass beside those that `request` always passes |
 //!
 //! The base URL ends where the dialect begins: `https://api.openai.com/v1`.
 //!
-//! **Invariant:** an answer that is streamed and one that is not yield the same blocks, and each
-//! ends with exactly one finish event, after all usage.
-//! **Invariant:** nothing is dropped that changes what is answered; such a field is refused by name.
-//! What else is left out is named as ignored.
+//! **Invariant:** a streamed response and a non-streamed one yield the same blocks, and each ends with exactly one
+//! finish event, after all usage.
+//! **Invariant:** a field that changes the response is never dropped, but refused by name. Any other omitted field is
+//! named as ignored.
 //!
-//! To say something new to the upstream, edit `request`; to read something new, `answer`; of images,
-//! both are in `images`; to tell another refusal apart, `refusal`; to add an option, `options`.
+//! To send a new field to the upstream, edit `request`; to read a new field, `answer`; for images, both are in
+//! `images`; to classify another error, `refusal`; to add an option, `options`.
 
 mod answer;
 mod images;
@@ -38,16 +41,16 @@ use weir_sdk::adapter::{
 use weir_sdk::response::{self, AnswerReader, ProviderApi, Refused, ResponseReader};
 use weir_sdk::sse::SseEvent;
 
-/// What this dialect is called, here and by clients that speak it themselves.
+/// The name of this dialect, here and in clients that speak it.
 const DIALECT: &str = "openai-chat";
 
-/// Where chat completions are asked for.
+/// The request path of chat completions.
 const PATH: &str = "/chat/completions";
 
 /// One chat completion, or images.
 pub type OpenAi = ResponseReader<Reader>;
 
-/// What reads an answer.
+/// The reader of a response.
 #[derive(Debug)]
 pub enum Reader {
     /// Of a chat completion.
@@ -66,7 +69,7 @@ impl ProviderApi for Reader {
             capabilities: vec!["chat".to_owned(), "images".to_owned()],
             options: options::NAMES.map(str::to_owned).to_vec(),
             request_headers: vec!["content-type".to_owned()],
-            // What every adapter gets is enough.
+            // The headers that every adapter gets are enough.
             response_headers: Vec::new(),
             path_prefixes: vec![PATH.to_owned(), images::PATHS.to_owned()],
         }

@@ -1,9 +1,9 @@
-//! Redacts an answer as it comes.
+//! Redaction of a response as it arrives.
 //!
-//! Of each block, what could still become a match, or a longer one, is held back until more of it decides: never more than
-//! 254 bytes. A citation waits with the text that it stands behind, and says where that is in the redacted text.
+//! The filter holds back the part of a block that could still become a match, or a longer one, until more text
+//! decides: at most 254 bytes. A citation waits for its text, and gets its span in the redacted text.
 //!
-//! Pieces of calls' arguments pass: a placeholder would break what a tool is called with.
+//! Pieces of calls' arguments pass: a placeholder would break the arguments of a tool.
 
 use std::collections::BTreeMap;
 
@@ -12,37 +12,37 @@ use weir_sdk::filter::{Answer, OpenBlocks, Screened};
 
 use crate::kinds::Redactor;
 
-/// Redacts an answer.
+/// The redactor of a response.
 pub struct Redacting {
     redactor: Redactor,
     open: OpenBlocks,
     blocks: BTreeMap<u32, Held>,
 }
 
-/// What is known of an open block.
+/// The state of an open block.
 #[derive(Default)]
 struct Held {
-    /// The character before what is held back.
+    /// The character before the held text.
     before: Option<char>,
-    /// Not handed out yet.
+    /// The held text.
     text: String,
-    /// Characters of the block before that, as the upstream wrote it.
+    /// Characters of the block before the held text, in the upstream's text.
     position: u32,
     edits: Vec<Edit>,
-    /// With the position behind which each came.
+    /// Citations with the positions after which they arrived.
     citations: Vec<(u32, Citation)>,
 }
 
-/// A stretch of a block that was replaced, in characters as the upstream wrote it.
+/// A replaced stretch of a block, in characters of the upstream's text.
 struct Edit {
     start: u32,
     end: u32,
-    /// Characters that stand there now.
+    /// Characters of its replacement.
     becomes: u32,
 }
 
 impl Redacting {
-    /// With nothing seen yet.
+    /// A redactor before the first event.
     pub fn new(redactor: Redactor) -> Self {
         Self {
             redactor,
@@ -51,7 +51,7 @@ impl Redacting {
         }
     }
 
-    /// Whether the event can be left as it is, whatever came before.
+    /// Returns whether the event can pass unchanged at any point.
     fn passes(&self, event: &Event) -> bool {
         match event {
             Event::Fragment(piece) => !self.open.is_prose(piece.index),
@@ -70,7 +70,7 @@ impl Redacting {
                 let until = self.redactor.undecided(held.before, &held.text);
                 held.hand_out(&self.redactor, index, until, out);
             }
-            // They spell out the text.
+            // Log probabilities contain the text.
             Event::Logprobs(_) => {}
             Event::Citation(citation) => {
                 let index = citation.index;
@@ -94,7 +94,7 @@ impl Redacting {
 
 impl Answer for Redacting {
     fn events(&mut self, events: Vec<Event>) -> Screened {
-        // Most often a block begins within the same events as its text.
+        // A block usually begins within the same events as its text.
         let all_pass = events.iter().all(|event| {
             self.open.follow(event);
             self.passes(event)
@@ -116,7 +116,7 @@ impl Answer for Redacting {
 }
 
 impl Held {
-    /// Hands out what comes before a byte, redacted, and all of a match that reaches beyond it.
+    /// Emits the text before a byte, redacted, with all of a match that reaches beyond it.
     fn hand_out(&mut self, redactor: &Redactor, index: u32, until: usize, out: &mut Vec<Event>) {
         let mut redacted = String::new();
         let mut at = 0;
@@ -148,7 +148,7 @@ impl Held {
         self.cite(out);
     }
 
-    /// Hands out the citations whose text is out.
+    /// Emits the citations whose text was emitted.
     fn cite(&mut self, out: &mut Vec<Event>) {
         let position = self.position;
         let due = self.citations.extract_if(.., |(came, _)| *came <= position);
@@ -158,7 +158,7 @@ impl Held {
                     start: redacted_position(&self.edits, span.start, false),
                     end: redacted_position(&self.edits, span.end, true),
                 }),
-                // All of the text so far; more has gone out since.
+                // All of the text at that time; more was emitted since.
                 None if came < position => Some(Span {
                     start: 0,
                     end: redacted_position(&self.edits, came, true),
@@ -170,7 +170,7 @@ impl Held {
     }
 }
 
-/// Where a position is once text is redacted: within what was replaced, its end or its start.
+/// Maps a position to the redacted text: within a replacement, to its end or its start.
 fn redacted_position(edits: &[Edit], position: u32, to_end: bool) -> u32 {
     let (mut taken, mut given) = (0, 0);
     for edit in edits.iter().take_while(|edit| edit.start < position) {
@@ -184,7 +184,7 @@ fn redacted_position(edits: &[Edit], position: u32, to_end: bool) -> u32 {
     position - taken + given
 }
 
-/// What its upstream wrote as JSON says it all again.
+/// Redacts a citation, and removes the upstream's own JSON, which repeats the text.
 fn redact_citation(redactor: &Redactor, mut citation: Citation) -> Citation {
     let texts = [
         &mut citation.source,
@@ -199,7 +199,7 @@ fn redact_citation(redactor: &Redactor, mut citation: Citation) -> Citation {
 }
 
 fn characters(text: &str) -> u32 {
-    // An answer has fewer than 2³² of them.
+    // A response has fewer than 2³² characters.
     text.chars().count() as u32
 }
 
@@ -239,7 +239,7 @@ mod tests {
         pieces.collect()
     }
 
-    /// What comes of a block's pieces, of which no more than 256 bytes are ever held back.
+    /// Redacts a block's pieces, and checks that at most 256 bytes are held back.
     fn streamed(block: &Block, pieces: &[&str]) -> String {
         let mut answer = redacting();
         let mut all = show(&mut answer, vec![start(0, block.clone())]);
@@ -316,7 +316,7 @@ mod tests {
             "A1",
             "é",
         ];
-        // A linear congruential generator, by Knuth: what fails here fails again.
+        // A linear congruential generator, by Knuth: a failure is reproducible.
         let mut state = 1u64;
         let mut draw = |below: usize| {
             state = state
@@ -390,7 +390,7 @@ mod tests {
         for span in spans {
             all.extend(show(&mut answer, vec![Event::Citation(cite(span))]));
         }
-        // While the last word may go on, its citation waits.
+        // The citation waits while the last word may continue.
         all.extend(show(&mut answer, vec![piece(0, "sent")]));
         let waits = show(&mut answer, vec![Event::Citation(cite(None))]);
         assert_eq!(waits, []);

@@ -1,10 +1,11 @@
-//! What counts as personal data, and where it is in a text.
+//! The kinds of personal data, and the search for them in a text.
 //!
-//! A kind has a regular expression, which finds what may be one, and a check, which settles it. Regular expressions take
-//! long to compile, and each request has a fresh instance: a cheap test says first whether a text can hold one at all.
+//! A kind has a regular expression, which finds candidates, and a check, which confirms them. Regular expressions
+//! compile slowly, and each request has a fresh instance: a cheap test therefore decides first whether a text can
+//! contain a match.
 //!
-//! Whether a match begins somewhere depends on no more than [`Kind::longest`] bytes from there, the character before and the
-//! one behind: so a text that comes in pieces can be redacted as it comes ([`Redactor::undecided`]), to the same end.
+//! The begin of a match depends on at most [`Kind::longest`] bytes from there, the character before and the character
+//! after. A text in pieces can therefore be redacted as it arrives ([`Redactor::undecided`]), with the same result.
 //!
 //! To add a kind, add a row to [`KINDS`], and its name to plugins/README.md.
 
@@ -16,26 +17,26 @@ use regex_lite::Regex;
 
 /// A kind of personal data.
 pub struct Kind {
-    /// As options and annotations call it.
+    /// The name in options and annotations.
     pub name: &'static str,
-    /// What stands in its place.
+    /// The replacement.
     pub placeholder: &'static str,
     expression: &'static str,
-    /// The length of a match, whole or trimmed, or 0 if it is none after all.
+    /// Returns the length of a match, complete or trimmed, or 0 if the candidate is no match.
     check: fn(&str) -> usize,
-    /// Whether a text can hold one: true of every match by itself.
+    /// Returns whether a text can contain a match: true for every match by itself.
     cheap_test: fn(&str) -> bool,
-    /// Bytes of the longest match.
+    /// Maximum length of a match, in bytes.
     longest: usize,
-    /// Whether a match may have this character in it.
+    /// Returns whether a match may contain this character.
     may_hold: fn(char) -> bool,
-    /// Whether a text of such characters may begin one.
+    /// Returns whether a text of such characters may begin a match.
     may_begin: fn(&str) -> bool,
-    /// Whether it begins at the beginning of a word or number.
+    /// A match begins at the beginning of a word or number.
     begins_word: bool,
 }
 
-/// All kinds. Where two begin at once, the first one has it.
+/// All kinds. If two matches begin at the same place, the earlier kind wins.
 pub static KINDS: [Kind; 6] = [
     Kind {
         name: "e-mail",
@@ -43,7 +44,7 @@ pub static KINDS: [Kind; 6] = [
         expression: r"[A-Za-z0-9À-ɏ._%+'-]{1,64}@(?:[A-Za-z0-9À-ɏ-]{1,63}\.){1,4}[A-Za-z]{2,24}\b",
         check: str::len,
         cheap_test: |text| text.contains('@'),
-        // By RFC 5321.
+        // The maximum of RFC 5321.
         longest: 254,
         may_hold: |one| {
             one.is_ascii_alphanumeric()
@@ -93,7 +94,7 @@ pub static KINDS: [Kind; 6] = [
     Kind {
         name: "phone",
         placeholder: "[phone]",
-        // With the country's code; or as in North America.
+        // With the country code; or the North American form.
         expression: r"\+\d(?:[ .()/-]{0,2}\d){7,14}\b|(?:1[ .-])?(?:\(\d{3}\) ?|\d{3}[ .-])\d{3}[ .-]\d{4}\b",
         check: str::len,
         cheap_test: |text| has_digits(text, 8),
@@ -127,27 +128,27 @@ pub static KINDS: [Kind; 6] = [
     },
 ];
 
-/// Those kinds, as one bit each, that are redacted unless an operator says otherwise: an IP address is most often a server's.
+/// The kinds that are redacted by default, one bit each: an IP address is usually a server's.
 pub const DEFAULT_KINDS: u8 = 0b01_1111;
 
-/// Finds what is of some kinds.
+/// A search for some kinds.
 pub struct Redactor {
     kinds: Vec<(&'static Kind, OnceCell<Regex>)>,
 }
 
-/// Where something is in a text.
+/// The place of a match in a text.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Found {
-    /// From which byte to before which.
+    /// The range of its bytes.
     pub bytes: Range<usize>,
     /// The kind's name.
     pub name: &'static str,
-    /// What stands in its place.
+    /// The replacement.
     pub placeholder: &'static str,
 }
 
 impl Redactor {
-    /// Of the kinds whose bit is set.
+    /// Searches for the kinds whose bit is set.
     pub fn new(kinds: u8) -> Self {
         let chosen = KINDS.iter().enumerate();
         let chosen = chosen.filter(|(bit, _)| kinds & (1 << bit) != 0);
@@ -156,7 +157,7 @@ impl Redactor {
         }
     }
 
-    /// All that is in a text with this character before it, in order, without overlaps.
+    /// Returns all matches in a text after this character, in order, without overlaps.
     pub fn find(&self, before: Option<char>, text: &str) -> Vec<Found> {
         let mut all = Vec::new();
         let kinds = self.kinds.iter();
@@ -190,7 +191,7 @@ impl Redactor {
         }
     }
 
-    /// The byte of a text from which on more of it could make, or lengthen, a match.
+    /// Returns the start of the text that further text could turn into a match, or into a longer match.
     pub fn undecided(&self, before: Option<char>, text: &str) -> usize {
         let from = self.kinds.iter();
         from.map(|(kind, _)| kind.undecided(before, text))
@@ -198,10 +199,10 @@ impl Redactor {
             .unwrap_or(text.len())
     }
 
-    /// Redacts a whole text in place. Says what was found, by its kind.
+    /// Redacts a complete text in place. Returns the kinds found.
     pub fn redact(&self, text: &mut String) -> Vec<&'static str> {
         let found = self.find(None, text);
-        // From behind, so that what is before stays where it is.
+        // From the end, so that earlier positions stay valid.
         for one in found.iter().rev() {
             text.replace_range(one.bytes.clone(), one.placeholder);
         }
@@ -210,7 +211,7 @@ impl Redactor {
 }
 
 impl Kind {
-    /// The first match that begins at this byte or behind.
+    /// Returns the first match at this byte or later.
     fn next(
         &self,
         regex: &Regex,
@@ -251,7 +252,7 @@ fn has_digits(text: &str, least: usize) -> bool {
     digits.take(least).count() == least
 }
 
-/// The length of the longest beginning of a match that ends with a word and passes, without its separators.
+/// Returns the length of the longest prefix of a match that ends with a word and passes, without separators.
 fn trimmed(text: &str, passes: fn(&[u8]) -> bool) -> usize {
     let bytes = text.as_bytes();
     let is_end = |end: &usize| {
@@ -269,7 +270,7 @@ fn trimmed(text: &str, passes: fn(&[u8]) -> bool) -> usize {
     passing.unwrap_or(0)
 }
 
-/// By ISO/IEC 7812-1: 13 to 19 digits, of which the last one is Luhn's.
+/// Checks ISO/IEC 7812-1: 13 to 19 digits, the last of them Luhn's check digit.
 fn is_card(digits: &[u8]) -> bool {
     let sum: u32 = digits
         .iter()
@@ -286,7 +287,7 @@ fn is_card(digits: &[u8]) -> bool {
     (13..=19).contains(&digits.len()) && sum.is_multiple_of(10)
 }
 
-/// By ISO 13616: 15 to 34 letters and digits, which are 1 modulo 97 with the first four behind the others.
+/// Checks ISO 13616: 15 to 34 letters and digits, equal to 1 modulo 97 after the first four are moved to the end.
 fn is_iban(plain: &[u8]) -> bool {
     if !(15..=34).contains(&plain.len()) {
         return false;
@@ -299,7 +300,7 @@ fn is_iban(plain: &[u8]) -> bool {
     remainder == 1
 }
 
-/// Some numbers are never given out.
+/// Excludes numbers that are never issued.
 fn is_ssn(text: &str) -> bool {
     let area = &text[..3];
     let is_given = area != "000" && area != "666" && !area.starts_with('9');

@@ -1,7 +1,7 @@
-//! Takes personal data out of requests, and of their answers.
+//! A filter that removes personal data from requests and their responses.
 //!
-//! What is found, and how, is the table in [`kinds`]. A request is redacted as a whole; an answer as it comes, by
-//! [`answer`], which holds back only what could still become a match.
+//! The table in [`kinds`] lists the kinds of data. The filter redacts a request in one piece, and a response as it
+//! arrives ([`answer`]); only text that could still become a match is held back.
 
 pub mod answer;
 pub mod kinds;

@@ -1,4 +1,4 @@
-//! The filter itself: its options, and what it does to a request.
+//! The filter itself: its options, and its changes to a request.
 
 use weir_sdk::filter::{
     Description, Filter, Refusal, RefusedSetting, Request, Setting, Verdict, each_text,
@@ -7,10 +7,10 @@ use weir_sdk::filter::{
 use crate::answer::Redacting;
 use crate::kinds::{DEFAULT_KINDS, KINDS, Redactor};
 
-/// Takes personal data out.
+/// The filter that removes personal data.
 pub struct RedactPii;
 
-/// What an operator can set. As bytes: the kinds, a bit each; and whether answers are redacted.
+/// The operator's options. As bytes: the kinds, one bit each, and whether responses are redacted.
 struct Options {
     kinds: u8,
     answers: bool,

@@ -1,4 +1,4 @@
-//! Sends short requests to some providers and long ones to others.
+//! A filter that sends short requests to some providers and long ones to others.
 
 pub mod route;
 

@@ -1,13 +1,13 @@
-//! Which of a request's upstreams come first, by its length.
+//! The order of a request's upstreams by its length.
 
 use weir_sdk::filter::{
     Description, Filter, Refusal, RefusedSetting, Request, Setting, Upstream, Verdict,
 };
 
-/// Routes by length.
+/// The filter that routes by length.
 pub struct RouteByLength;
 
-/// What an operator set. As bytes: the limit, the short ones' providers and the long ones', a line each.
+/// The operator's options. As bytes: the limit, the providers of short requests and those of long ones, a line each.
 #[derive(Default)]
 struct Options {
     limit: String,
@@ -69,7 +69,7 @@ impl Filter for RouteByLength {
     }
 }
 
-/// Those of the listed providers, in the order of the list; and all others, which a request can fall back to.
+/// Returns the listed providers in the order of the list, then all others as fallbacks.
 fn order(upstreams: &[Upstream], preferred: &str) -> Vec<u32> {
     let names: Vec<_> = preferred.split(',').map(str::trim).collect();
     let rank = |upstream: &Upstream| {

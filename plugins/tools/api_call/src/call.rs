@@ -1,4 +1,4 @@
-//! Requests to an integration's API: below its base URL, with the credential that its operator gave it.
+//! Requests to an integration's API: below its base URL, with its operator's credential.
 
 use std::collections::BTreeMap;
 
@@ -92,7 +92,7 @@ fn method(name: Option<&str>) -> Result<Method, Failure> {
     })
 }
 
-/// The path is appended, never joined: what it may lead to, the host checks.
+/// Appends the path and never joins it: the host checks its destination.
 fn url(base: &str, path: &str, query: &BTreeMap<String, Value>) -> Result<String, Failure> {
     if !path.starts_with('/') || path.contains('#') {
         let why = "`path` must begin with a slash and have no fragment";

@@ -1,4 +1,4 @@
-//! Calls an API that the operator has listed, with its credential.
+//! A tool that calls an API of the operator's list, with its credential.
 
 pub mod call;
 

@@ -1,4 +1,4 @@
-//! `GET` of a URL that the model names. Which hosts it may name, its slot's policy says.
+//! `GET` of a URL from the model. The policy of its slot lists the permitted hosts.
 
 use std::collections::BTreeMap;
 

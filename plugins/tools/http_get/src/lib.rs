@@ -1,4 +1,4 @@
-//! Fetches what is at a URL.
+//! A tool that fetches a URL.
 
 pub mod call;
 

@@ -1,4 +1,4 @@
-//! Posts to a URL.
+//! A tool that posts to a URL.
 
 pub mod call;
 

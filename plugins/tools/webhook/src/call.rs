@@ -1,4 +1,4 @@
-//! `POST` to one of the webhooks that the agent's owner gave it. The host signs it and gives it its id.
+//! `POST` to one of the webhooks of the agent's owner. The host signs the request and adds its id.
 
 use serde::Deserialize;
 use serde_json::{Value, json};

@@ -1,4 +1,4 @@
-//! Tells a webhook of the agent's.
+//! A tool that calls a webhook of the agent.
 
 pub mod call;
 

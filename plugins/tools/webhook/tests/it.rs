@@ -1,4 +1,4 @@
-//! The tool as the host calls it, on scripted answers.
+//! The tool under a host's calls, with scripted responses.
 
 use weir_sdk::tool::{CallContext, Failure, Response, Tool};
 use weir_tool_webhook::call::Webhook;

@@ -1,10 +1,10 @@
-//! A filter that meddles on command, to show what filters can do and what the host withstands.
+//! A filter that meddles on command, to show the power of filters and the host's defences.
 //!
-//! The last user message, or the prompt of an image request, holds the command behind `meddle `, a word of [`obey`]'s or of
-//! [`Watcher::obey`]'s. What has none passes, unwatched. A word that neither knows is a trap, so that a slip in a test cannot
-//! pass for good behaviour.
+//! The last user message, or the prompt of an image request, contains the command after `meddle `, a word of
+//! [`obey`]'s or of [`Watcher::obey`]'s. A message without a command passes, unwatched. An unknown word is a trap: a
+//! typo in a test must not pass for good behaviour.
 //!
-//! With the option `always`, each request is treated as if it had that command; `about` is annotated as it is.
+//! With the option `always`, each request is treated as if it had that command; `about` is annotated unchanged.
 
 #[cfg(target_family = "wasm")]
 mod guest {
@@ -112,7 +112,7 @@ mod guest {
         Some(word.split(' ').next().unwrap_or_default().to_owned())
     }
 
-    /// What is done to a request.
+    /// Applies a command to a request.
     fn obey(word: &str, mut request: Request) -> Result<Verdict, Refusal> {
         let mut verdict = pass();
         match word {
@@ -131,7 +131,7 @@ mod guest {
                 verdict.change = Some(request.task);
                 verdict.answer = watch(word);
             }
-            // What is the host's to say stays as it was.
+            // The host keeps its own fields.
             "usurp" => {
                 if let Task::Chat(chat) = &mut request.task {
                     chat.model = "another".to_owned();
@@ -214,7 +214,7 @@ mod guest {
     }
 
     impl Watcher {
-        /// What is done to an answer.
+        /// Applies a command to a response.
         fn obey(&self, state: &mut State, events: Vec<Event>) -> Screened {
             let has_text = events
                 .iter()
@@ -237,7 +237,7 @@ mod guest {
                 "answer-trap" if has_text => panic!("asked to"),
                 "answer-grow" if has_text => grow(),
                 "answer-stop" if has_text => Screened::Stop,
-                // Once it has changed something.
+                // After the first change.
                 "answer-trap-late" => {
                     if has_text && state.calls > 2 {
                         panic!("asked to");
@@ -276,7 +276,7 @@ mod guest {
                     revised_prompt: None,
                     is_preview: false,
                 })]),
-                // Until its block ends, whatever may be held back.
+                // Held until the end of its block, up to the host's limit.
                 "answer-hold" => {
                     let mut out = Vec::new();
                     for event in events {

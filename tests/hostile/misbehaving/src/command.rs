@@ -1,4 +1,4 @@
-//! What a test may command.
+//! The commands of a test.
 
 use serde::Deserialize;
 use serde_json::Value;
@@ -8,13 +8,13 @@ use crate::bindings::exports::weir::plugin::adapter::{
 };
 use crate::bindings::weir::plugin::chat::Event;
 
-/// A parsed command: what to do, and in which call.
+/// A parsed command: the behaviour, and its call.
 #[derive(Deserialize)]
 pub(crate) struct Command {
     #[serde(flatten)]
     pub(crate) behaviour: Behaviour,
-    /// Where a [`Fault`] is committed, once. For `next` the guest first emits nothing, so that it is
-    /// asked again; for `head`, `body` and `end` it first sends a plain request.
+    /// The call in which a [`Fault`] is committed, once. For `next` the guest first emits nothing, so that it is
+    /// called again; for `head`, `body` and `end` it first sends a plain request.
     #[serde(default, rename = "in")]
     pub(crate) place: Place,
 }
@@ -38,16 +38,15 @@ pub(crate) enum Behaviour {
     Answer(Answer),
 }
 
-/// An assault on the host from inside a call. Those that return leave a healthy answer behind.
+/// An assault on the host from inside a call. An assault that returns leaves a healthy response.
 #[derive(Clone, Deserialize)]
 #[serde(tag = "behave", rename_all = "kebab-case")]
 pub(crate) enum Fault {
     /// Computes for ever.
     Spin,
-    /// Computes for so many turns of a loop, and goes on.
+    /// Computes for this many turns of a loop, and continues.
     Compute { turns: u64 },
-    /// Copies so many bytes of memory back and forth for ever: one instruction that no epoch
-    /// interrupts.
+    /// Copies this many bytes of memory back and forth for ever: one instruction that no epoch interrupts.
     Copy {
         #[serde(default = "twelve_mebibytes")]
         bytes: usize,
@@ -65,17 +64,17 @@ pub(crate) enum Fault {
     OutOfBounds,
     /// Panics, with a message that tries to forge a log line.
     Panic,
-    /// Sleeps, so that it is parked in the host. An hour unless told.
+    /// Sleeps, so that it waits in the host. Default: an hour.
     Sleep {
         #[serde(default = "an_hour_ms")]
         milliseconds: u64,
     },
-    /// Leaves the process, as it thinks.
+    /// Tries to exit the process.
     Exit {
         #[serde(default)]
         code: i32,
     },
-    /// Writes to the operator's log. Ten million lines with control characters unless told.
+    /// Writes to the operator's log. Default: ten million lines with control characters.
     FloodLog {
         #[serde(default = "ten_million")]
         lines: u64,
@@ -89,23 +88,22 @@ pub(crate) enum Fault {
         #[serde(default = "forged_line")]
         text: String,
     },
-    /// Asks for so many random bytes in one call.
+    /// Requests this many random bytes in one call.
     Random { bytes: u64 },
-    /// Polls a clock that is due, in a list that names it so many times.
+    /// Polls a clock that is due, in a list with this many entries of it.
     Poll { entries: usize },
 }
 
-/// A way to answer.
+/// A form of response.
 #[derive(Clone, Deserialize)]
 #[serde(tag = "behave", rename_all = "kebab-case")]
 pub(crate) enum Answer {
-    /// These steps, the first of them from `begin`, then `done`. They are the contract's own types,
-    /// written as serde writes them: `{"Emit": [{"BlockStart": {"index": 0, "block": "Text"}},
-    /// {"Fragment": {"index": 0, "text": "x"}}, {"BlockEnd": 0}, {"Finish": "Stop"}]}`, `{"Wait": 10}`,
-    /// `{"Send": {"method", "path", "headers", "body": [{"Bytes": []}]}}`, `"Done"`. With `forever`,
-    /// those after the first `once` start over when they run out.
+    /// These steps, the first of them from `begin`, then `done`. They are the contract's own types, in serde's form:
+    /// `{"Emit": [{"BlockStart": {"index": 0, "block": "Text"}}, {"Fragment": {"index": 0, "text": "x"}},
+    /// {"BlockEnd": 0}, {"Finish": "Stop"}]}`, `{"Wait": 10}`, `{"Send": {"method", "path", "headers", "body":
+    /// [{"Bytes": []}]}}`, `"Done"`. With `forever`, the steps after the first `once` start over at the end.
     ///
-    /// After a `Send`, whatever the upstream answered is emitted as a text, see [`Answer::Send`].
+    /// After a `Send`, the upstream's response is emitted as a text, see [`Answer::Send`].
     Script {
         steps: Vec<Step>,
         #[serde(default)]
@@ -113,10 +111,10 @@ pub(crate) enum Answer {
         #[serde(default)]
         once: usize,
     },
-    /// Sends this request so many times, then answers with a JSON object for each response:
-    /// `status`, `headers`, `body` (as text) and `pieces` (the length of each piece that `body` was
-    /// given). What is sent is `body`, then `parts`: `{"Bytes": []}`, `{"Base64Of": 0}` and
-    /// `{"Attached": 0}`, where the numbers are attachments. Takes `keep` bytes of memory before.
+    /// Sends this request repeatedly, then emits a JSON object for each response: `status`, `headers`, `body` (as
+    /// text) and `pieces` (the length of each piece of `body`). The request consists of `body`, then `parts`:
+    /// `{"Bytes": []}`, `{"Base64Of": 0}` and `{"Attached": 0}`, with the numbers of attachments. Takes `keep` bytes
+    /// of memory before.
     Send {
         #[serde(default)]
         keep: usize,
@@ -133,42 +131,39 @@ pub(crate) enum Answer {
         #[serde(default = "once")]
         times: usize,
     },
-    /// Fails in the call that `in` names, such as with `{"kind": "RateLimited", "text": "x"}`. In
-    /// `body` and `end` these events come along with the failure; elsewhere there is no room for them.
+    /// Fails in the call that `in` names, such as with `{"kind": "RateLimited", "text": "x"}`. In `body` and `end`
+    /// these events accompany the failure; other calls cannot return events.
     Fail {
         failure: Failure,
         #[serde(default)]
         events: Vec<Event>,
     },
-    /// Asks for ever to be asked again: for patience of so many milliseconds, or without it emits
-    /// nothing.
+    /// Never finishes: waits for this many milliseconds again and again, or emits nothing without it.
     NeverDone { wait: Option<u32> },
-    /// One text of so many bytes.
+    /// One text of this many bytes.
     Text { bytes: usize },
-    /// A text that is no UTF-8.
+    /// A text that is not UTF-8.
     Utf8,
-    /// A JSON object of what a process can learn of where it runs: `arguments`, `variables`,
-    /// `directory`, `files`, `read` (of `/etc/passwd`), `input`, `connect` (over TCP to the address
-    /// given) and `lookup` (of the name given).
+    /// A JSON object of a process's view of its environment: `arguments`, `variables`, `directory`, `files`, `read`
+    /// (of `/etc/passwd`), `input`, `connect` (over TCP to the given address) and `lookup` (of the given name).
     Env {
         #[serde(default = "a_loopback_address")]
         connect: String,
         #[serde(default = "a_name")]
         lookup: String,
     },
-    /// All that `begin` was given, as JSON: `request`, `configuration` (as text) and `attachments`,
-    /// those of the request.
+    /// The input of `begin`, as JSON: `request`, `configuration` (as text) and the request's `attachments`.
     EchoRequest,
     /// A random number.
     Noise,
-    /// The number of bytes of linear memory that the guest has.
+    /// The size of the guest's linear memory in bytes.
     Memory,
-    /// Answers healthily, and says that it ignored the fields of these names.
+    /// A healthy response, with these names as ignored fields.
     Ignore { names: Vec<String> },
 }
 
 impl Command {
-    /// Reads the command in a message; none if the message holds none.
+    /// Reads the command in a message; `None` if there is none.
     pub(crate) fn parse(message: &str) -> Result<Option<Self>, Failure> {
         match serde_json::from_str::<Value>(message) {
             Ok(value) if value.get("behave").is_some() => match serde_json::from_value(value) {
@@ -180,7 +175,7 @@ impl Command {
     }
 }
 
-/// A request that any OpenAI-shaped upstream takes.
+/// A request that any OpenAI-compatible upstream accepts.
 pub(crate) fn plain_request() -> HttpRequest {
     HttpRequest {
         method: post(),

@@ -1,11 +1,11 @@
-//! What the option named `option` may command: `refused`, `spin`, `trap` and `huge`. Any other value
-//! is accepted, and is the command of each request that has none.
+//! Commands of the option named `option`: `refused`, `spin`, `trap` and `huge`. Any other value is accepted, and is
+//! the command of each request without one.
 
 use crate::bindings::exports::weir::plugin::adapter::{RefusedSetting, Setting};
 use crate::command::Fault;
 use crate::fault;
 
-/// What every option comes to: as JSON, a list of names and values.
+/// Returns the options as JSON: a list of names and values.
 pub(crate) fn configure(options: &[Setting]) -> Result<Vec<u8>, RefusedSetting> {
     for (name, value) in options {
         match (name.as_str(), value.as_str()) {
@@ -24,7 +24,7 @@ pub(crate) fn configure(options: &[Setting]) -> Result<Vec<u8>, RefusedSetting> 
     Ok(serde_json::to_vec(options).expect("texts are JSON"))
 }
 
-/// The value of the last option; nothing where there is none.
+/// Returns the value of the last option; empty without one.
 pub(crate) fn standing_command(configuration: &[u8]) -> String {
     let options: Vec<Setting> = serde_json::from_slice(configuration).unwrap_or_default();
     options.into_iter().last().unwrap_or_default().1

@@ -19,22 +19,22 @@ use crate::{configure, fault, habits};
 /// The component.
 pub(crate) struct Adapter;
 
-/// One exchange: what remains to be done.
+/// The rest of one exchange.
 pub(crate) struct Script {
     fault: Option<(Place, Fault)>,
     failure: Option<(Place, Failure)>,
-    /// What comes along with the failure.
+    /// Events that accompany the failure.
     last_words: Vec<Event>,
     committed: Cell<bool>,
     steps: RefCell<VecDeque<Step>>,
     forever: bool,
-    /// So many of the steps are not repeated.
+    /// Number of steps that are not repeated.
     once: Cell<usize>,
     ignored: Vec<String>,
     response: RefCell<Response>,
-    /// How many blocks began so far, which is the index of the next.
+    /// Number of blocks so far, which is the index of the next.
     blocks: Cell<u32>,
-    /// Whether a response was answered with a text that still wants its `finish`.
+    /// A response's text still needs its `finish`.
     unfinished: Cell<bool>,
 }
 
@@ -58,7 +58,7 @@ impl Guest for Adapter {
             credential: CredentialSlot::Bearer,
             capabilities: names(&["chat", "images"]),
             options: names(&["option"]),
-            // The last is for values that are no header's.
+            // The last name is for invalid header values.
             request_headers: names(&["accept", "content-type", "x-mine", "x-a"]),
             response_headers: names(&["x-asked", "x-all-*"]),
             path_prefixes: names(&["/"]),
@@ -226,7 +226,7 @@ impl Script {
         }
     }
 
-    /// Commits what was commanded for this call.
+    /// Commits the fault commanded for this call.
     fn arrive(&self, place: Place) -> Result<(), Failure> {
         if let Some((_, fault)) = self.fault.as_ref().filter(|(at, _)| *at == place)
             && !self.committed.replace(true)
@@ -239,7 +239,7 @@ impl Script {
         }
     }
 
-    /// What a call comes to that returns events even if it fails.
+    /// Returns the result of a call that returns events even if it fails.
     fn progress(&self, place: Place, events: impl FnOnce() -> Vec<Event>) -> Progress {
         match self.arrive(place) {
             Ok(()) => Progress {
@@ -253,7 +253,7 @@ impl Script {
         }
     }
 
-    /// The next step of the script; when it has run out, the end of the answer, then `done`.
+    /// Returns the next step of the script; at its end, the end of the response, then `done`.
     fn step(&self) -> Step {
         let mut steps = self.steps.borrow_mut();
         if let Some(step) = steps.pop_front() {
@@ -293,7 +293,7 @@ fn last_user_message(request: &Request) -> &str {
     }
 }
 
-/// The answer of a component that does nothing amiss, said to have so many tokens.
+/// Returns a healthy component's response, with this many reported tokens.
 pub(crate) fn healthy(tokens: u64) -> Vec<Step> {
     answer_with("ok".into(), tokens)
 }
@@ -317,7 +317,7 @@ fn text(index: u32, text: String) -> Vec<Event> {
     ]
 }
 
-/// Another number in each instance.
+/// Returns a number that differs in each instance.
 pub(crate) fn noise() -> u64 {
     RandomState::new().hash_one(())
 }

@@ -1,4 +1,4 @@
-//! The assaults, each in the plainest form that a compiler will not see through.
+//! The assaults, each in the simplest form that a compiler will not optimize away.
 
 use std::hint::black_box;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use crate::command::Fault;
 
 const PAGE_BYTES: usize = 64 << 10;
 
-/// Does what the fault says. Most never return.
+/// Commits the fault. Most never return.
 pub(crate) fn commit(fault: &Fault) {
     match fault {
         Fault::Spin => spin(u64::MAX),
@@ -38,12 +38,12 @@ pub(crate) fn commit(fault: &Fault) {
     }
 }
 
-/// How much linear memory the guest has.
+/// Returns the size of the linear memory in bytes.
 pub(crate) fn memory_bytes() -> usize {
     core::arch::wasm32::memory_size::<0>() * PAGE_BYTES
 }
 
-/// Takes so much memory, touches it, and keeps it.
+/// Takes this much memory, touches it, and keeps it.
 pub(crate) fn keep(bytes: usize) {
     black_box(vec![1_u8; bytes].leak());
 }
@@ -64,8 +64,8 @@ fn copy(bytes: usize) {
     }
 }
 
-/// Grows by pages rather than through the allocator, which would give up at its first refusal and
-/// never touch what it got.
+/// Grows by pages rather than through the allocator, which would give up at its first refusal and never touch its
+/// memory.
 fn grow() {
     loop {
         let page = core::arch::wasm32::memory_grow::<0>(1);
@@ -73,7 +73,7 @@ fn grow() {
             core::arch::wasm32::unreachable();
         }
         let address = std::ptr::with_exposed_provenance_mut::<u8>(page * PAGE_BYTES);
-        // SAFETY: the page was just added to the memory and belongs to nobody else.
+        // SAFETY: the page was just added to the memory, and no other code uses it.
         unsafe { address.write_volatile(1) };
     }
 }

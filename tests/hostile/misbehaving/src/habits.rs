@@ -1,20 +1,20 @@
-//! What the component does without a command, where a test has changed it: two of them then differ in that alone.
+//! The component's behaviour without a command, which a test can change: two such components differ in that alone.
 
 use std::ptr;
 
 use crate::bindings::exports::weir::plugin::adapter::Step;
 use crate::exchange::{healthy, noise};
 
-/// Three digits each, which a test replaces in the component's bytes: how many of a hundred requests trap, how many
-/// milliseconds the answer takes to begin, and how many tokens it is said to have.
+/// Three digits each, which a test replaces in the component's bytes: traps in a hundred requests, milliseconds
+/// before the response begins, and reported tokens.
 static HABITS: [u8; 40] = *b"habits: traps=000, waits=000, tokens=001";
 
-/// What the load steps ask, which must go well for the component to be installed.
+/// The message of the load steps, which must succeed for the component to be installed.
 const SELF_TEST: &str = "Hello";
 
-/// How a message without a command is answered.
+/// Returns the response to a message without a command.
 pub(crate) fn steps(message: &str) -> Vec<Step> {
-    // SAFETY: a static is there to be read. Not as the constant that it seems to be to the compiler.
+    // SAFETY: a static is always readable. The volatile read keeps the compiler from treating it as a constant.
     let habits = unsafe { ptr::read_volatile(&HABITS) };
     let number = |at: usize| -> u32 {
         let digits = &habits[at..at + 3];

@@ -1,16 +1,14 @@
-//! An adapter that misbehaves on command, to show what the host withstands.
+//! An adapter that misbehaves on command, to show the host's defences.
 //!
-//! The last user message (or the prompt of an image request) holds the command, a JSON object such
-//! as `{"behave": "spin", "in": "body"}`, so that one component serves every test. [`command`]
-//! lists them all. A message that is no such object is answered healthily, with `ok`; a command
-//! that this crate does not know is refused as unsupported, so that a slip in a test cannot pass
-//! for good behaviour. What the healthy answer is like, tests change in the component's bytes: see [`habits`].
+//! The last user message (or the prompt of an image request) contains the command, a JSON object such as `{"behave":
+//! "spin", "in": "body"}`, so that one component serves every test. [`command`] lists them all. A message that is no
+//! such object gets a healthy response, `ok`; an unknown command is refused as unsupported: a typo in a test must not
+//! pass for good behaviour. Tests change the healthy response in the component's bytes: see [`habits`].
 //!
-//! No request reaches `configure`, so there the value of the option named `option` is the command; see
-//! [`configure`].
+//! No request reaches `configure`: there the value of the option named `option` is the command; see [`configure`].
 //!
-//! What compiled Rust cannot do to the host, such as hanging while it is instantiated or lying
-//! about a length, the `.wat` guests beside this crate do.
+//! The `.wat` guests beside this crate commit faults that compiled Rust cannot, such as hanging during instantiation
+//! or a false length.
 
 #[cfg(target_family = "wasm")]
 mod command;
@@ -29,11 +27,11 @@ mod bindings {
         path: "../../../wit",
         world: "provider",
         additional_derives: [PartialEq, serde::Deserialize, serde::Serialize],
-        // It holds a handle, which is neither equal to anything nor written anywhere.
+        // It contains a handle, which is never compared or serialized.
         additional_derives_ignore: ["begun"],
     });
 
-    /// What the standard library never asks for, such as many random bytes at once; [`crate::fault`] does.
+    /// Imports that the standard library never uses, such as many random bytes at once; for [`crate::fault`].
     pub(crate) mod wasi {
         wit_bindgen::generate!({
             inline: "

@@ -1,4 +1,4 @@
-//! The commands, and what becomes of each.
+//! The commands, and their results.
 
 use serde::Deserialize;
 
@@ -9,29 +9,29 @@ use crate::bindings::weir::plugin::outbound::{self, Method, Request};
 /// The tool.
 pub(crate) struct Tool;
 
-/// What it is told to do.
+/// The command to the tool.
 #[derive(Deserialize)]
 #[serde(tag = "behave", rename_all = "kebab-case")]
 enum Command {
-    /// Answers `ok`.
+    /// Returns `ok`.
     Well,
-    /// Says all that it was handed.
+    /// Returns its complete input.
     Context,
-    /// Sends these, one after another, and says all that comes of each; to the log, too.
+    /// Sends these requests, one after another, and returns all results; also to the log.
     Fetch { requests: Vec<Asked> },
-    /// Sends this again and again.
+    /// Sends this request again and again.
     FetchForEver { url: String },
     /// Computes for ever.
     Spin,
     /// Panics.
     Trap,
-    /// Says that it failed.
+    /// Returns a failure.
     Fail,
-    /// Answers with so many bytes.
+    /// Returns this many bytes.
     Flood { bytes: usize },
-    /// Posts so many bytes.
+    /// Posts this many bytes.
     Post { url: String, bytes: usize },
-    /// Asks for memory until there is no more.
+    /// Takes memory until it is refused.
     Grow,
 }
 
@@ -71,7 +71,7 @@ impl Guest for Tool {
                 told
             }
             Command::FetchForEver { url } => loop {
-                // Whatever it is answered.
+                // The response does not matter.
                 let _ = outbound::fetch(&get(&url));
             },
             Command::Spin => {

@@ -1,7 +1,7 @@
-//! A tool that schemes on command, to show what the host withstands.
+//! A tool that schemes on command, to show the host's defences.
 //!
-//! The arguments are the command, a JSON object such as `{"behave": "spin"}`; [`command::Command`] lists them all. What no
-//! command can do, such as nonsense from `describe`, tools that tests make up do.
+//! The arguments are the command, a JSON object such as `{"behave": "spin"}`; [`command::Command`] lists them all.
+//! Tools that tests build commit faults without a command, such as an invalid result of `describe`.
 
 #[cfg(target_family = "wasm")]
 mod command;

@@ -3,7 +3,7 @@
 use super::*;
 use crate::canary::samples::GROUPS;
 
-/// A generator by Sebastiano Vigna (SplitMix64): small, and good enough for this.
+/// A generator by Sebastiano Vigna (SplitMix64): small, and good enough for a simulation.
 struct Dice(u64);
 
 impl Dice {
@@ -15,7 +15,7 @@ impl Dice {
         word ^ (word >> 31)
     }
 
-    /// From 0 to 1.
+    /// Returns a number from 0 to 1.
     fn uniform(&mut self) -> f64 {
         (self.next() >> 11) as f64 / (1_u64 << 53) as f64
     }
@@ -24,19 +24,19 @@ impl Dice {
         self.uniform() < probability
     }
 
-    /// Of the standard normal distribution, by Box and Muller.
+    /// Draws from the standard normal distribution, by Box and Muller.
     fn normal(&mut self) -> f64 {
         let radius = (-2.0 * (1.0 - self.uniform()).ln()).sqrt();
         radius * (std::f64::consts::TAU * self.uniform()).cos()
     }
 
-    /// Skewed as latencies are: one in a hundred is ten times the median with a `sigma` of 1.
+    /// Draws a skewed value, as latencies are: one in a hundred is ten times the median with a `sigma` of 1.
     fn lognormal(&mut self, median: f64, sigma: f64) -> f64 {
         median * (sigma * self.normal()).exp()
     }
 }
 
-/// What a component does.
+/// The behaviour of a component.
 #[derive(Clone, Copy)]
 struct Behaviour {
     traps: f64,
@@ -56,7 +56,7 @@ const WELL: Behaviour = Behaviour {
     tokens: 400.0,
 };
 
-/// An account, and how its requests differ from others': a factor of all its amounts, and of its errors.
+/// An account's deviation from others: a factor of all its amounts, and of its errors.
 #[derive(Clone, Copy)]
 struct Habit {
     group: usize,
@@ -83,7 +83,7 @@ fn ask(dice: &mut Dice, samples: &mut Samples, habit: Habit, does: &Behaviour) {
     samples.amounted(group, Measure::Charge, tokens * 12.0);
 }
 
-/// Accounts in their groups. With a `sigma`, each has habits of its own.
+/// Accounts in their groups. With a `sigma`, each has its own habits.
 fn accounts(dice: &mut Dice, number: usize, sigma: f64) -> Vec<Habit> {
     let account = |_| Habit {
         group: (dice.next() % GROUPS as u64) as usize,
@@ -92,8 +92,8 @@ fn accounts(dice: &mut Dice, number: usize, sigma: f64) -> Vec<Habit> {
     (0..number).map(account).collect()
 }
 
-/// A trial of so many requests, three of ten of which the canary serves, looked at after every hundred. Returns what spoke
-/// against the canary, and after how many requests of its own.
+/// A trial of this many requests, compared after every hundred; the canary serves three in ten. Returns the
+/// finding against the canary, and the number of its requests by then.
 fn trial(
     dice: &mut Dice,
     [others, of_canary]: [&[Habit]; 2],
@@ -128,7 +128,7 @@ fn of_a_thousand_equal_canaries_ten_at_most_are_found_worse() {
     assert!(alarms.len() <= 10, "{} alarms: {alarms:?}", alarms.len());
 }
 
-/// The accounts of a canary are few, and not like the others: that is chance, too.
+/// The accounts of a canary are few and unlike the others, which is chance, too.
 #[test]
 fn nor_are_those_whose_accounts_have_habits_of_their_own() {
     let mut dice = Dice(2);
@@ -192,7 +192,7 @@ fn what_is_worse_is_found_soon_and_by_its_name() {
             let few = accounts(&mut dice, 40, 0.0);
             let found = trial(&mut dice, [&others, &few], &does, 5_000);
             let (finding, after) = found.unwrap_or_else(|| panic!("{measure:?} is not found"));
-            // A fault is an error, too, and that may be certain a moment earlier.
+            // A fault is an error, too, which may be certain a moment earlier.
             let is_it =
                 finding.measure == measure || measure.is_share() && finding.measure.is_share();
             assert!(is_it, "{measure:?}: {finding}");
@@ -231,7 +231,7 @@ fn without_enough_requests_or_accounts_nothing_is_said() {
     assert!(judged(200, 6));
 }
 
-/// What clients can bring about, or their upstream, ends no canary; but it must be known to be as good.
+/// Errors that clients or their upstream can cause end no canary; but a promotion needs certainty about them.
 #[test]
 fn errors_keep_a_canary_from_being_promoted_and_do_not_end_it() {
     let mut dice = Dice(5);
@@ -249,7 +249,7 @@ fn errors_keep_a_canary_from_being_promoted_and_do_not_end_it() {
     assert!(is_harmless(&findings), "{findings:?}");
 }
 
-/// The samples of so many requests of each side, beside those of an attacker.
+/// The samples of this many requests of each side, beside those of an attacker.
 fn sides(
     dice: &mut Dice,
     [others, of_canary]: [&[Habit]; 2],
@@ -267,7 +267,7 @@ fn sides(
     (active, canary)
 }
 
-/// What one account in this group can have all its requests come to, all at once: garbage, and outliers.
+/// Puts an attacker's requests into one group: garbage and outliers, all at once.
 fn misuse(dice: &mut Dice, side: &mut Samples, is_bad: bool, amount: f64) {
     const GROUP: usize = 3;
     for measure in Measure::ALL {
@@ -278,7 +278,7 @@ fn misuse(dice: &mut Dice, side: &mut Samples, is_bad: bool, amount: f64) {
     }
 }
 
-/// An attacker's amounts: as small as they get, as large, and anything.
+/// An attacker's amounts: minimal, maximal and moderate.
 const AMOUNTS: [f64; 3] = [1.0, 1e12, 1e6];
 
 #[test]
@@ -360,7 +360,7 @@ fn one_account_that_sends_garbage_and_outliers_keeps_no_sound_canary_from_being_
     }
 }
 
-/// At the bound of harm, five promotions in a hundred would be allowed.
+/// At the bound of harm, five false promotions in a hundred would be allowed.
 #[test]
 fn a_canary_that_does_harm_is_not_promoted() {
     let mut dice = Dice(9);
@@ -436,7 +436,7 @@ fn a_reason_says_what_by_how_much_and_of_how_many() {
         reason(Measure::Traps).as_deref(),
         Some("it traps more often: 25.00 % of requests against 0.00 % (640 requests against 640)")
     );
-    // What says most comes first.
+    // The strongest finding comes first.
     assert_eq!(
         worst(&findings).map(|found| found.measure),
         Some(Measure::Traps)

@@ -1,4 +1,4 @@
-//! Lines of the ledger: how credits came and went, other than by requests.
+//! Lines of the ledger: changes of credits other than by requests.
 
 use serde_json::json;
 use weir_ledger::account::EntryKind;
@@ -31,7 +31,7 @@ fn line(change: CreditChange, day: ChargeDay) -> ExportLine {
         ..ExportLine::new(day, &change.account.0, category, source)
     };
     if category != ChargeCategory::Purchase {
-        // Those of a purchase are in the line of its payment.
+        // The credits of a purchase are in the line of its payment.
         line.credits = credits;
     }
     if let Some(operation) = &change.operation {
@@ -76,7 +76,7 @@ fn class(change: &CreditChange) -> (ChargeCategory, &'static str, String) {
         None if is(EntryKind::Grant) => {
             (Credit, "free_plan", "Credits of the free plan".to_owned())
         }
-        None if is(EntryKind::Lapse) => (Adjustment, "lapse", "Credits that lapsed".to_owned()),
-        None => (Adjustment, "owed", "Credits that were owed".to_owned()),
+        None if is(EntryKind::Lapse) => (Adjustment, "lapse", "Expired credits".to_owned()),
+        None => (Adjustment, "owed", "Owed credits".to_owned()),
     }
 }

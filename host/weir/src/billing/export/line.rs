@@ -1,10 +1,10 @@
-//! A line of an export, whatever it is about, and its cells.
+//! A line of an export, of any kind, and its cells.
 
 use serde_json::Value;
 use weir_ledger::{Credits, Period, UsageCounts, plans};
 use weir_storage::clock::Millis;
 
-/// The columns of a line. Operators see the last one, too.
+/// The columns of a line. Only operators see the last one.
 pub(super) const COLUMNS: [&str; 43] = [
     "BilledCost",
     "BillingAccountId",
@@ -54,7 +54,7 @@ pub(super) const COLUMNS: [&str; 43] = [
 /// Nano-USD in a cent.
 const CENT_NANO_USD: i64 = 10_000_000;
 
-/// The day of a line, and the month that it is billed in.
+/// The day of a line, and its billing month.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ChargeDay {
     pub(super) period: Period,
@@ -62,14 +62,14 @@ pub(super) struct ChargeDay {
     pub(super) end: Millis,
 }
 
-/// The highest class of a charge.
+/// The main category of a charge.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ChargeCategory {
     /// Requests.
     Usage,
-    /// What was bought.
+    /// Purchases.
     Purchase,
-    /// Credits that nobody paid for.
+    /// Credits without a payment.
     Credit,
     /// Other changes of the balance.
     Adjustment,
@@ -81,39 +81,39 @@ pub(super) struct ExportLine {
     pub(super) day: ChargeDay,
     pub(super) account: String,
     pub(super) category: ChargeCategory,
-    /// Whether it corrects what an earlier month was billed.
+    /// Whether the line corrects an earlier month's bill.
     pub(super) is_correction: bool,
     pub(super) is_recurring: bool,
     pub(super) description: String,
-    /// The money of it.
+    /// The money.
     pub(super) billed: i64,
     /// The value of the usage.
     pub(super) effective: i64,
     /// The cost by list prices.
     pub(super) list: i64,
-    /// The credits that it is about: used, bought, or given.
+    /// Credits: used, bought, or given.
     pub(super) credits: Credits,
     pub(super) balance_change: Credits,
     pub(super) sku: String,
     pub(super) source: &'static str,
     pub(super) tags: Value,
-    /// Of usage alone.
+    /// Only in lines of usage.
     pub(super) usage: Option<LineUsage>,
 }
 
-/// What a line of usage has beyond the others.
+/// The additional fields of a line of usage.
 #[derive(Debug, Clone)]
 pub(super) struct LineUsage {
     pub(super) model: String,
     pub(super) provider: String,
-    /// The id and the name of the key.
+    /// The key's id and name.
     pub(super) key: Option<(String, String)>,
     pub(super) requests: i64,
     pub(super) counts: UsageCounts,
 }
 
 impl ExportLine {
-    /// A line that costs nothing, changes nothing, and is no usage.
+    /// Makes an empty line without costs, changes and usage.
     pub(super) fn new(
         day: ChargeDay,
         account: &str,
@@ -154,7 +154,7 @@ impl ExportLine {
         };
         let counts = usage.as_ref().map(|usage| usage.counts).unwrap_or_default();
         let (quantity, unit) = match (usage, counts.images) {
-            // FOCUS asks for null where nothing was consumed.
+            // FOCUS requires null if nothing was consumed.
             (None, _) => (String::new(), ""),
             (_, 0) => (
                 (counts.tokens_input + counts.tokens_output).to_string(),
@@ -228,17 +228,17 @@ impl ChargeCategory {
     }
 }
 
-/// Cents in nano-USD.
+/// Converts cents to nano-USD.
 pub(super) fn nano_usd(cents: i64) -> i64 {
     cents.saturating_mul(CENT_NANO_USD)
 }
 
-/// The credits that so many cents are worth. A micro-credit is a nano-USD.
+/// Returns the credits that an amount of cents is worth. A micro-credit is a nano-USD.
 pub(super) fn worth(cents: i64) -> Credits {
     Credits::from_micro(nano_usd(cents))
 }
 
-/// Nano-USD, which a micro-credit is, in USD.
+/// Formats nano-USD, which equal micro-credits, in USD.
 fn usd(nano: i64) -> String {
     let sign = if nano < 0 { "-" } else { "" };
     let nano = nano.unsigned_abs();

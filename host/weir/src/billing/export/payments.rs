@@ -1,4 +1,4 @@
-//! Lines of money: what was paid, the bonus that came with it, and what was paid back.
+//! Lines of money: payments, their bonuses, and refunds.
 
 use serde_json::json;
 use weir_ledger::{AccountId, Credits};
@@ -10,7 +10,7 @@ use crate::payments::effects::state::{cents_back, credits_back};
 use crate::payments::effects::store::{self, Payment, PaymentKind};
 use crate::payments::inbox::store as inbox;
 
-/// Money that came or, if it is a refund, went back; and the credits for it. Below zero if they went back.
+/// Money of a payment or, as a negative amount, of a refund; and its credits.
 struct Flow<'a> {
     payment: &'a Payment,
     is_refund: bool,
@@ -37,7 +37,7 @@ pub(super) async fn lines(
     }
     for subject in inbox::refunded_between(database, user, span).await? {
         let Some(payment) = store::find_payment(database, &subject).await? else {
-            // The refund waits for it; so does its line.
+            // The refund waits for its payment, and so does its line.
             continue;
         };
         let events = inbox::of_subject(database, &subject).await?;
@@ -63,7 +63,7 @@ pub(super) async fn lines(
 }
 
 impl Flow<'_> {
-    /// Adds the line of the money, and one of the bonus if there are more credits than the money is worth.
+    /// Adds the line of the money, and a line of the bonus if the credits exceed the money's value.
     fn add_to(&self, lines: &mut Vec<ExportLine>, day: ChargeDay) {
         let Self {
             payment,

@@ -48,7 +48,7 @@ fn line(usage: DayUsage, keys: &BTreeMap<String, KeyName>, day: ChargeDay) -> Ex
     }
     let cost = sums.credits.micro();
     ExportLine {
-        // What was taken back of another day's charge.
+        // A refund of another day's charge.
         is_correction: sums.credits < Credits::ZERO,
         description: format!("{model} by {provider}"),
         effective: cost,

@@ -1,4 +1,4 @@
-//! `weir check --probe`: whether what a gateway needs can be reached, asked of all at once, without changing anything.
+//! `weir check --probe`: connects to all services that a gateway depends on, at the same time, and changes nothing.
 
 use std::time::Duration;
 
@@ -14,10 +14,10 @@ use crate::payments::settings::ProcessorName;
 use crate::payments::stripe::{Pace, Stripe};
 use weir_storage::{Cache, Database};
 
-/// How long each may take.
+/// Time limit of each probe.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// What is reached for, and what comes of it: a few words either way.
+/// The name of a service and the result of its probe, a few words in either case.
 type Probe<'a> = (String, BoxFuture<'a, Result<String, String>>);
 
 pub(super) async fn run(
@@ -34,7 +34,7 @@ pub(super) async fn run(
     let (names, probes): (Vec<_>, Vec<_>) = probes.into_iter().unzip();
     let probes = probes.into_iter().map(|probe| async {
         let outcome = tokio::time::timeout(TIMEOUT, probe).await;
-        outcome.unwrap_or_else(|_| Err(format!("no answer within {} s", TIMEOUT.as_secs())))
+        outcome.unwrap_or_else(|_| Err(format!("no response within {} s", TIMEOUT.as_secs())))
     });
     let outcomes = join_all(probes).await;
     let mut failed = 0;
@@ -47,10 +47,7 @@ pub(super) async fn run(
             }
         }
     }
-    ensure!(
-        failed == 0,
-        "--probe: cannot be reached, or does not fit: {failed}"
-    );
+    ensure!(failed == 0, "--probe: unreachable or unsuitable: {failed}");
     Ok(())
 }
 
@@ -81,7 +78,7 @@ fn issuers(prepared: &Prepared) -> Vec<Probe<'_>> {
         ("attestations", &verifiers.attestation),
         ("services", &verifiers.api),
     ] {
-        // The local issuer of development mode is asked by nobody.
+        // No request verifies tokens at development mode's local issuer.
         let Some(verifier) = verifier.as_ref().filter(|verifier| verifier.is_remote()) else {
             continue;
         };
@@ -111,7 +108,7 @@ fn collector<'a>(config: &'a Config, prepared: &'a Prepared) -> Option<Probe<'a>
     Some((format!("collector of traces {endpoint}"), taken.boxed()))
 }
 
-/// Asks the payment processor for its own settings, too: those that weir depends on.
+/// Checks also those of the payment processor's own settings that weir depends on.
 fn payments<'a>(config: &'a Config, prepared: &'a Prepared) -> Option<Probe<'a>> {
     let settings = &config.payments;
     if settings.processor(config.is_dev()) != ProcessorName::Stripe {
@@ -137,11 +134,11 @@ fn upstreams<'a>(catalog: &'a Catalog, http: &'a Client) -> Vec<Probe<'a>> {
     let reached = upstreams.filter_map(|(name, upstream)| {
         let base = upstream.base.as_ref()?.to_string();
         let name = format!("provider {name} {base}");
-        // Without its credential: what it answers is beside the point.
+        // The request carries no credential: any response proves that the provider is reachable.
         let request = http.get(base).send();
         let answer = async move {
             match request.await {
-                Ok(answer) => Ok(format!("reached; it answers {}", answer.status())),
+                Ok(answer) => Ok(format!("reached; it responds with {}", answer.status())),
                 Err(error) => Err(outgoing::root_cause(error)),
             }
         };

@@ -1,7 +1,7 @@
-//! `weir check --production`: what of a configuration is for development, or still the example's.
+//! `weir check --production`: finds development and example settings in a configuration.
 //!
-//! All of it would start and serve. What a gateway for others must not lack to start at all, is refused without being
-//! asked for, in [`Config::check`] and [`Config::check_mode`].
+//! A gateway would start with all of these settings. [`Config::check`] and [`Config::check_mode`] reject the settings
+//! with which a gateway must not start at all, in every run of `weir check`.
 
 use std::net::SocketAddr;
 
@@ -12,24 +12,24 @@ use crate::app::Prepared;
 use crate::catalog::{Catalog, LeftOut};
 use crate::config::Config;
 
-/// What is wrong; each sentence names the setting, and what to do. In `sources` is what was written.
+/// Returns the problems; each sentence names the setting and the remedy. `sources` is the configuration as written.
 pub(super) fn findings(config: &Config, prepared: &Prepared, sources: &Dict) -> Vec<String> {
     let mut findings = Vec::new();
     let mut find = |setting: &str, what: &str| findings.push(format!("`{setting}` {what}"));
     if config.is_dev() {
         find(
             "dev",
-            "is not `false`: development mode serves this machine only, and its users pay nothing",
+            "is not `false`: development mode serves only this machine, and its users pay nothing",
         );
     }
     if config.data_dir.is_relative() {
         find(
             "data_dir",
-            "is relative to wherever weir is started: give it a path from the root, such as /var/lib/weir",
+            "is relative to the working directory: set an absolute path, such as /var/lib/weir",
         );
     }
-    const OWN: &str = "is not set: what it protects would be lost with this node's data folder, and is stolen with it; make \
-                       one with `openssl rand -hex 32`, in a file";
+    const OWN: &str = "is not set: weir keeps a generated key in the node's data folder, so losing the folder loses the data and \
+     stealing it exposes the data; generate a key with `openssl rand -hex 32` into a file";
     for (setting, is_set) in [
         ("api_key_peppers", !config.api_key_peppers.is_empty()),
         ("sealing_keys", !config.sealing_keys.is_empty()),
@@ -47,7 +47,7 @@ pub(super) fn findings(config: &Config, prepared: &Prepared, sources: &Dict) -> 
         {
             find(
                 setting,
-                "has its password in it: put the URL into a file, and say { file = \"PATH\" }",
+                "contains a password: put the URL into a file, and set { file = \"PATH\" }",
             );
         }
     }
@@ -60,26 +60,26 @@ pub(super) fn findings(config: &Config, prepared: &Prepared, sources: &Dict) -> 
     {
         find(
             "listen",
-            "is reached without TLS, so that keys can be read on the way: set `[tls]`, or name what ends TLS in front \
-             in `trusted_proxies` or `proxy_protocol`",
+            "accepts connections without TLS, so the network can read keys: set `[tls]`, or name the proxy that \
+             terminates TLS in `trusted_proxies` or `proxy_protocol`",
         );
     }
     if config.internal_listen.is_none() {
         find(
             "internal_listen",
-            "is not set: `/metrics` is open to all who reach `listen`",
+            "is not set: every client that reaches `listen` can read `/metrics`",
         );
     }
     if config.providers.contains_key("demo") {
         find(
             "providers.demo",
-            "is there: it answers whatever it is asked, without a model behind it",
+            "is configured: it answers every request without a model",
         );
     }
     if config.plugins.allow_unsigned == Some(true) {
         find(
             "plugins.allow_unsigned",
-            "is `true`: name publishers in `[plugins.publishers]`, and have them sign",
+            "is `true`: name publishers in `[plugins.publishers]`, and install plugins that they signed",
         );
     }
     if let Some(key) = &prepared.payment_secrets.secret_key
@@ -89,56 +89,56 @@ pub(super) fn findings(config: &Config, prepared: &Prepared, sources: &Dict) -> 
     {
         find(
             "payments.secret_key",
-            "is a key for tests: nobody would be charged",
+            "is a test key: the processor would charge nobody",
         );
     }
     for origin in &config.cors_origins {
         if origin.is_plain() {
             find(
                 "cors_origins",
-                &format!("has {origin}: whoever is on the way can make such a page say anything"),
+                &format!("has {origin}: the network can change such a page"),
             );
         }
     }
     let mut examples = Vec::new();
     find_examples("", &Value::from(sources.clone()), &mut examples);
     for setting in examples {
-        find(&setting, "is still the example's");
+        find(&setting, "is still the example value");
     }
     findings
 }
 
-/// That nothing can be served, and what would bring models.
+/// Returns the error for an empty catalog, with the reason for each provider that was left out.
 pub(super) fn no_models(catalog: &Catalog) -> String {
     let missing = catalog.left_out.iter();
     let missing: Vec<_> = missing
         .map(|LeftOut { provider, why, .. }| format!("\n    provider {provider}: {why}"))
         .collect();
     format!(
-        "no model can be served: give a provider its credential, or configure `[providers]` and `[models]`{}",
+        "no model can be served: set a provider's credential, or configure `[providers]` and `[models]`{}",
         missing.concat()
     )
 }
 
-/// What a gateway on this configuration would not do, which its operator may mean; each sentence names the remedy.
+/// Returns the features that this configuration leaves off, perhaps on purpose; each sentence names the remedy.
 pub(super) fn limits(config: &Config) -> Vec<&'static str> {
     let mut limits = Vec::new();
     if config.identity.web.is_none() {
         limits.push(
-            "Nobody can sign in to the console, as `identity.web` names no issuer of users' tokens: an administrator gets in \
-             with a one-time link of `weir console`, run on a node.",
+            "Users cannot sign in to the console, because `identity.web` names no token issuer: an administrator signs in with a \
+         one-time link from `weir console`, run on a node.",
         );
     }
     if config.identity.outgoing.is_none() {
         limits.push(
-            "Swarms and tasks are off, as executors have no token for the API: set `identity.outgoing`, from where they get \
-             one, and `identity.service`, by which the API accepts it.",
+            "Swarms and tasks are off, because executors have no token for the API: set `identity.outgoing`, the issuer of that \
+         token, and `identity.service`, with which the API verifies it.",
         );
     }
     limits
 }
 
-/// Notes the settings that name hosts which nobody has.
+/// Collects the settings with example host names.
 fn find_examples(name: &str, value: &Value, found: &mut Vec<String>) {
     match value {
         Value::String(_, text) => {
@@ -164,7 +164,7 @@ fn find_examples(name: &str, value: &Value, found: &mut Vec<String>) {
     }
 }
 
-/// Whether it is a name that documents use, by RFC 2606 or as weir's own do.
+/// Returns whether a host name is an example name, from RFC 2606 or from weir's own documents.
 fn is_example(host: &str) -> bool {
     [
         "example",

@@ -1,5 +1,5 @@
-//! `weir plugin install|list|show|activate|rollback|remove|events`: what operators do to a gateway's slots,
-//! through its `/admin/plugins`.
+//! `weir plugin install`, `list`, `show`, `activate`, `rollback`, `policy`, `remove` and `events`: the operations of operators on the
+//! slots of a gateway, through its `/admin/plugins`.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -7,6 +7,9 @@ use std::time::Duration;
 use anyhow::{bail, ensure};
 use jiff::SignedDuration;
 use semver::Version;
+use weir_author::input::{read_component, slot_name};
+use weir_author::registry;
+use weir_author::signing::find_signature;
 use weir_plugins::canary::compare::{LEAST_GROUPS, LEAST_REQUESTS, in_words};
 use weir_plugins::canary::{CanaryShare, Measure};
 use weir_plugins::items::{
@@ -14,26 +17,23 @@ use weir_plugins::items::{
 };
 use weir_plugins::signature::Signature;
 
-use super::given::{read_component, slot_name};
-use super::registry;
-use super::signing;
 use super::upload::upload;
 use crate::cli::connection::{Connection, GatewayAnswer, Remote};
 use crate::cli::table::{TextTable, optional};
 use crate::config::Config;
 
-/// Digits of a digest that are shown to people; as many name it, and fewer where they do not fit another.
+/// Digits of a digest in tables. Arguments may have fewer digits, if they name only one digest.
 const SHOWN_DIGITS: usize = 12;
 
-/// Digits that a digest is named by at least.
+/// The fewest digits of a digest in an argument.
 const LEAST_DIGITS: usize = 4;
 
-/// Which gateway, and how its answer is printed.
+/// The gateway, and the format of the output.
 #[derive(clap::Args)]
 pub(in crate::cli) struct Gateway {
     #[command(flatten)]
     remote: Remote,
-    /// Print the gateway's answer as JSON.
+    /// Print the gateway's response as JSON.
     #[arg(long)]
     json: bool,
 }
@@ -43,16 +43,16 @@ pub(in crate::cli) struct Install {
     /// The component: a .wasm file, or oci://REGISTRY/NAME with :TAG, @sha256:DIGEST or both.
     #[arg(value_name = "FILE|oci://…")]
     component: PathBuf,
-    /// The slot, which providers' `adapter` names, or agents' `tools`; a new one is made.
+    /// The slot: the name in `adapter` of a provider, or in `tools` of an agent. A new name makes a new slot.
     #[arg(long, value_parser = slot_name)]
     slot: String,
-    /// Have the slot serve with it, too.
+    /// Activate the component, too.
     #[arg(long)]
     activate: bool,
-    /// The component's signature. Default: FILE.sig, if it is there; of a registry's, the one that it was pushed with.
+    /// The file with the component's signature. Default: FILE.sig, if it exists; for a registry, the signature of the artifact.
     #[arg(long, value_name = "FILE")]
     signature: Option<PathBuf>,
-    /// Speak to the registry without TLS, as to one on this machine.
+    /// Connect to the registry without TLS. A registry on this machine never has TLS.
     #[arg(long)]
     plain_http: bool,
     #[command(flatten)]
@@ -62,18 +62,18 @@ pub(in crate::cli) struct Install {
 }
 
 impl Install {
-    /// The component and its signature, from where they lie.
+    /// Reads the component and its signature from files, or pulls them.
     async fn read(&self) -> anyhow::Result<(Vec<u8>, Option<Signature>)> {
         let (component, named) = (&self.component, self.signature.as_deref());
         match registry::pull(component, self.plain_http).await? {
             None => Ok((
                 read_component(component)?,
-                signing::beside(component, named)?,
+                find_signature(component, named)?,
             )),
             Some(pulled) => Ok((
                 pulled.component,
                 match named {
-                    Some(_) => signing::beside(component, named)?,
+                    Some(_) => find_signature(component, named)?,
                     None => pulled.signature,
                 },
             )),
@@ -81,13 +81,13 @@ impl Install {
     }
 }
 
-/// What is not done unless it is asked for.
+/// Permissions for changes that a gateway refuses by default.
 #[derive(clap::Args)]
 struct Allowed {
-    /// Take it though its publisher has signed a later version for the slot.
+    /// Accept an older version than the publisher has signed for the slot before.
     #[arg(long)]
     allow_downgrade: bool,
-    /// Take it though the slot is another publisher's, and make it this one's.
+    /// Accept a component of another publisher, who then owns the slot.
     #[arg(long)]
     change_publisher: bool,
 }
@@ -96,18 +96,18 @@ struct Allowed {
 pub(in crate::cli) struct Activate {
     #[command(flatten)]
     named: Named,
-    /// Have it serve a share of the accounts only, such as 5%, as the slot's canary.
+    /// Activate the component as the slot's canary, for a share of the accounts, such as 5%.
     ///
-    /// Its figures are compared with those of what serves the others. It ends by itself if it is worse for certain: if it traps or
-    /// is at fault more often, is slower, reports another number of tokens, or, of a filter, refuses, changes or stops another
-    /// share of requests. `weir plugin show` has the figures, `weir plugin rollback` ends it, and activating it without a share
-    /// has it serve all.
+    /// weir compares the figures of the canary and of the active component. The canary ends automatically if it is certainly worse: if it
+    /// traps or fails more often, is slower, or reports another number of tokens; or, for a filter, if it refuses, changes or stops
+    /// another share of requests. `weir plugin show` prints the figures. `weir plugin rollback` ends the canary. To promote the canary,
+    /// activate it without a share.
     #[arg(long, value_name = "PERCENT", value_parser = share)]
     share: Option<CanaryShare>,
-    /// Have the canary serve all by itself once it has done well for so long, such as 90s, 30m or 2h.
+    /// Promote the canary automatically after this time without a finding, such as 90s, 30m or 2h.
     ///
-    /// It waits until it is certain that the canary does no harm, too: for 100 requests and six groups of accounts on both sides
-    /// at least.
+    /// The promotion also waits until the canary is certainly not worse: for at least 100 requests and six groups of accounts on both
+    /// sides.
     #[arg(long, value_name = "SPAN", value_parser = span, requires = "share")]
     promote_after: Option<Duration>,
     #[command(flatten)]
@@ -128,8 +128,8 @@ pub(in crate::cli) struct Rollback {
     /// The slot.
     #[arg(value_parser = slot_name)]
     slot: String,
-    /// Take back this component and no other: the canary's or the active one's digest, or the beginning of it. If the slot serves
-    /// with another one by then, the gateway refuses the rollback.
+    /// The digest of the canary or the active component, or the beginning of it. If the slot serves with another component by then,
+    /// the gateway refuses the rollback.
     #[arg(long, value_name = "DIGEST")]
     from: Option<String>,
     #[command(flatten)]
@@ -141,11 +141,11 @@ pub(in crate::cli) struct Policy {
     /// The slot.
     #[arg(value_parser = slot_name)]
     slot: String,
-    /// The lowest version that the slot serves with, such as 1.4.0. Default: any.
+    /// The lowest version that the slot accepts, such as 1.4.0. Default: any.
     #[arg(long, value_name = "VERSION")]
     least_version: Option<Version>,
-    /// What becomes of the slot if its component is put into quarantine: `roll_back` or `refuse`. Default: `refuse` for a filter
-    /// whose failure refuses requests, and otherwise `roll_back`.
+    /// The effect of a quarantine of the active component: `roll_back` or `refuse`. Default: `refuse` for a filter whose failure
+    /// refuses requests, and otherwise `roll_back`.
     #[arg(long, value_name = "POLICY", value_parser = ["roll_back", "refuse"])]
     on_quarantine: Option<String>,
     #[command(flatten)]
@@ -165,10 +165,10 @@ pub(in crate::cli) struct Named {
 
 #[derive(clap::Args)]
 pub(in crate::cli) struct Events {
-    /// The slot; all of them without.
+    /// The slot. Default: all slots.
     #[arg(value_parser = slot_name)]
     slot: Option<String>,
-    /// How many, at most 1000.
+    /// The number of events, at most 1000.
     #[arg(long, default_value_t = 50)]
     limit: u32,
     #[command(flatten)]
@@ -252,7 +252,7 @@ pub(super) async fn install(config: &Config, install: Install) -> anyhow::Result
     let remote = &install.gateway.remote;
     remote
         .operate(config, async |connection| {
-            // Whoever may not is told before the upload: a refusal during it breaks the connection.
+            // This request fails for callers without permission. A refusal during the upload would break the connection.
             let _: GatewayAnswer<SlotList> = connection.get("/admin/plugins").await?;
             let path = format!(
                 "{}?activate={}&allow_downgrade={}&change_publisher={}",
@@ -280,7 +280,7 @@ pub(super) async fn install(config: &Config, install: Install) -> anyhow::Result
                 match active {
                     true => println!("The slot serves with it."),
                     false => println!(
-                        "To serve with it: weir plugin activate {slot} {}",
+                        "To activate it: weir plugin activate {slot} {}",
                         short(digest)
                     ),
                 }
@@ -410,18 +410,18 @@ pub(super) async fn events(config: &Config, events: Events) -> anyhow::Result<()
         .await
 }
 
-/// The whole digest that the arguments name the beginning of.
+/// Returns the complete digest for the digits in the arguments.
 async fn find(connection: &Connection, named: &Named) -> anyhow::Result<String> {
     find_digest(connection, &named.slot, &named.digest).await
 }
 
-/// The whole digest of a component in a slot that begins like this.
+/// Returns the complete digest of the component in a slot whose digest begins with these digits.
 async fn find_digest(connection: &Connection, slot: &str, digest: &str) -> anyhow::Result<String> {
     let digits = digest.strip_prefix("sha256:").unwrap_or(digest);
     let digits = digits.to_ascii_lowercase();
     ensure!(
         digits.len() >= LEAST_DIGITS && digits.bytes().all(|digit| digit.is_ascii_hexdigit()),
-        "a digest is named by at least {LEAST_DIGITS} hexadecimal digits"
+        "a digest needs at least {LEAST_DIGITS} hexadecimal digits"
     );
     let found: GatewayAnswer<SlotItem> = connection.get(&slot_path(slot)).await?;
     let plugins = found.parsed.plugins.into_iter().map(|plugin| plugin.digest);
@@ -430,8 +430,8 @@ async fn find_digest(connection: &Connection, slot: &str, digest: &str) -> anyho
         .collect();
     match (found.pop(), found.is_empty()) {
         (Some(digest), true) => Ok(digest),
-        (Some(_), false) => bail!("more than one digest begins with {digits}; give more of it"),
-        (None, _) => bail!("the slot {slot} has nothing whose digest begins with {digits}"),
+        (Some(_), false) => bail!("more than one digest begins with {digits}; use more digits"),
+        (None, _) => bail!("the slot {slot} has no component whose digest begins with {digits}"),
     }
 }
 
@@ -443,12 +443,12 @@ fn share(text: &str) -> Result<CanaryShare, String> {
         .ok_or_else(|| "a share is from 0.01% to 99.99%, such as 5%".to_owned())
 }
 
-/// A span of whole seconds.
+/// Parses a time span in whole seconds.
 pub(in crate::cli) fn span(text: &str) -> Result<Duration, String> {
     let span = text.parse::<SignedDuration>().ok();
     let span = span.and_then(|span| Duration::try_from(span).ok());
     let seconds = span.filter(|span| span.as_secs() > 0 && span.subsec_nanos() == 0);
-    seconds.ok_or_else(|| "a span is of whole seconds, such as 90s, 30m or 2h".to_owned())
+    seconds.ok_or_else(|| "a time span has whole seconds, such as 90s, 30m or 2h".to_owned())
 }
 
 fn slot_path(slot: &str) -> String {
@@ -461,7 +461,7 @@ fn print_slot(slot: &SlotItem) {
             println!("The slot {} serves with {}.", slot.slot, short(active));
         }
         (Some(active), serving) => println!(
-            "The slot {} is to serve with {}; the gateway that answers serves with {} yet.",
+            "The slot {} will serve with {}; this gateway still serves with {}.",
             slot.slot,
             short(active),
             serving
@@ -469,7 +469,7 @@ fn print_slot(slot: &SlotItem) {
                 .map_or_else(|| "nothing".to_owned(), short)
         ),
         (None, _) => println!(
-            "The slot {} has nothing to serve with, and refuses.",
+            "The slot {} has no active component and refuses requests.",
             slot.slot
         ),
     }
@@ -521,20 +521,20 @@ fn print_canary(canary: &CanaryItem) {
         canary.since,
     );
     match (&canary.promote_at, canary.enough) {
-        (Some(at), true) => println!("It is promoted at {at} unless it is found worse."),
+        (Some(at), true) => println!("weir promotes it at {at} unless it is worse."),
         (Some(at), false) => println!(
-            "It is promoted at {at} or later, when it is certain that it does no harm, which takes {LEAST_REQUESTS} requests \
-             and {LEAST_GROUPS} groups of accounts on both sides at least."
+            "weir promotes it at {at} or later, if it is certainly not worse. This takes at least {LEAST_REQUESTS} requests \
+             and {LEAST_GROUPS} groups of accounts on both sides."
         ),
         (None, _) => println!(
-            "It serves that share until it is found worse, activated for all, or rolled back."
+            "It serves that share until it is worse, is activated for all accounts, or is rolled back."
         ),
     }
     match &canary.not_loaded {
         Some(why) => println!(
-            "It does not load on the gateway that answers, which serves all accounts with the active one: {why}."
+            "It does not load on this gateway, which serves all accounts with the active component: {why}."
         ),
-        None if !canary.served => println!("The gateway that answers does not serve with it yet."),
+        None if !canary.served => println!("This gateway does not serve with it yet."),
         None => {}
     }
     let mut table = TextTable::new(&[

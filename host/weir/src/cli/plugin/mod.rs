@@ -1,118 +1,108 @@
-//! `weir plugin`: for operators, who change what serves in a gateway's slots, and for who writes a plugin, or looks at
-//! one before installing it.
+//! `weir plugin`: arguments of the commands of plugin authors and of operators.
+//!
+//! Each command of an author calls one function of [`weir_author`] and prints the result. The commands of operators
+//! ([`manage`], [`upload`]) stay here, because they use the connection of the command line to a gateway.
 
 mod build;
 mod check;
 mod compare;
-mod conformance;
-mod event_lines;
-mod given;
-mod lines;
-mod live;
+mod input;
 mod manage;
 mod new;
-mod own;
-mod recording;
-mod registry;
-mod report;
+mod push;
 mod signing;
-mod trial;
-mod try_filter;
 mod try_plugin;
-mod try_tool;
 mod upload;
 
-pub(super) use given::slot_name;
 pub(super) use manage::span;
-pub use recording::Recording;
-pub use trial::{Cut, Outcome, Trial, TrialRequest};
 
 use crate::config::Config;
 
 #[derive(clap::Subcommand)]
 pub(super) enum Command {
-    /// Run an adapter or a filter on a request, or a tool on arguments, without a server and without an upstream.
+    /// Run an adapter or a filter on a request, or a tool on arguments, without a gateway and without a provider.
     ///
-    /// Of a tool it prints what it asks for, {"fetch":{"method","url","headers","body","credential"}}, what it is shown of a
-    /// recorded answer, {"head":…}, and what its model is given, {"result":…} or {"failure":…}. Its slot's policy is not
-    /// applied. Of a filter it prints its verdict, {"verdict":{"change","upstreams","annotations","answer"}} or
-    /// {"refusal":{"why","param"}}, and with --events what it makes of an answer that comes event by event: {"event":…}, and
-    /// {"done":true}, or {"stopped":true} where it ends the answer. Of an adapter:
+    /// The output has one line of JSON for each step. An adapter's lines are its request,
+    /// {"send":{"method","path","headers","body"}}; the part of a recorded response that the adapter sees,
+    /// {"head":{"status","headers"}}; its events, {"event":…}; and the waits that it asks for, {"wait_ms":…}. The last line is
+    /// {"done":true} or an error: {"failure":…} is the adapter's own failure, {"refused":…} is a request that weir would not send,
+    /// and {"error":…} is any other error.
     ///
-    /// Prints, a line of JSON each: what the adapter sends, {"send":{"method","path","headers","body"}}; what it is
-    /// shown of a recorded answer, {"head":{"status","headers"}}; the events that it makes of it, {"event":…}; and
-    /// {"wait_ms":…} where it would be asked again later. The last line is {"done":true}, or says what went wrong:
-    /// {"failure":…} is the adapter's own word, {"refused":…} is a request that weir would not send, and {"error":…}
-    /// anything else.
+    /// A tool's lines are its requests, {"fetch":{"method","url","headers","body","credential"}}; the part of a recorded response
+    /// that the tool sees, {"head":…}; and its result, {"result":…} or {"failure":…}. The policy of a slot does not apply.
     ///
-    /// Standard error has what the component writes to its own, and to standard output. Compiled code is kept in the user's
-    /// cache folder.
+    /// A filter's lines are its verdict, {"verdict":{"change","upstreams","annotations","answer"}} or
+    /// {"refusal":{"why","param"}}. With --events, the filter sees a response event by event, and the lines of its events follow:
+    /// {"event":…}, and {"done":true}, or {"stopped":true} if the filter ends the response.
     ///
-    /// No credential is needed but to record: CREDENTIAL stands where weir would put the upstream's. Limits are those of
-    /// `plugins.limits` and `limits.answer_bytes` in the configuration.
+    /// Output of the component goes to standard error. Compiled code is kept in the user's cache folder.
     ///
-    /// Ends with 0 if the exchange went as it should, as far as there were recordings for it, and with 1 otherwise.
+    /// Only --record needs a credential; otherwise the word CREDENTIAL stands in its place. The limits are `plugins.limits` and
+    /// `limits.answer_bytes` of the configuration.
+    ///
+    /// The exit code is 0 if the exchange succeeds or waits for a response that is not recorded, and 1 otherwise.
     Try(try_plugin::Arguments),
-    /// Make a project for a plugin of your own, which builds at once.
+    /// Create a project for a plugin. The project builds without changes.
     New(new::Arguments),
-    /// Build a plugin's project: writes dist/NAME.wasm, with its language's own tools, which it installs into the project.
+    /// Build the project of a plugin, with the tools of its language, to dist/NAME.wasm. Missing tools are installed into the project.
     Build(build::Arguments),
     /// Print the contract between weir and its plugins as one WIT file.
     Wit,
-    /// Check a component as a gateway will, and more: all that its author wants to know before.
+    /// Check a component with the load steps of a gateway and with further tests.
     ///
-    /// Runs the load steps; then an adapter on the requests and recorded answers that weir's own are held to, those of its
-    /// upstream's dialect where weir has any, on answers that are none; a filter on those requests, and on an answer's events;
-    /// and any plugin on recordings of its author's. Each answer is cut in many ways and each exchange run twice, which must not change a byte. Ends with what it costs, and
-    /// with 1 if a check failed.
+    /// An adapter runs on weir's own requests, on recorded responses of its provider's dialect, and on broken responses. A filter runs
+    /// on weir's own requests and on the events of a response. Every plugin runs on its author's recordings. weir cuts each response
+    /// in many ways and runs each exchange twice; the output must not change. The last check measures the cost.
+    ///
+    /// The exit code is 1 if a check fails.
     Check(check::Arguments),
-    /// Run two versions of a plugin on recorded exchanges, and print what the second does otherwise.
+    /// Run two versions of a plugin on recorded exchanges, and print the differences.
     ///
-    /// Compared are the requests, field by field and as they are written, the events, the usage that is reported, and with
-    /// --price what that costs. Ends with 1 if anything differs.
+    /// The comparison covers the requests, field by field and byte by byte; the events; the reported usage; and, with --price, the price
+    /// of the usage. The exit code is 1 if the versions differ.
     Compare(compare::Arguments),
-    /// Make a publisher's key: the private one goes to a file, the public one is printed.
+    /// Create the keys of a publisher: write the private key to a file, and print the public key.
     Keygen(signing::Keygen),
-    /// Sign a component, for one slot, into FILE.sig.
+    /// Sign a component for one slot, into FILE.sig.
     ///
-    /// What it is and which version is read from the component, which is compiled and asked for that. The version must be
-    /// one by Semantic Versioning, such as 1.4.0.
+    /// The component itself describes its kind and version; weir compiles it to read them. The version must be a Semantic Version, such
+    /// as 1.4.0.
     Sign(signing::Sign),
-    /// Check a component's signature against the publishers of the configuration, or against a public key.
+    /// Verify the signature of a component with the publishers of the configuration, or with a public key.
     Verify(signing::Verify),
-    /// Push a component to an OCI registry, with its signature, from where `install` and other tools fetch it.
+    /// Push a component and its signature to an OCI registry. `install` and other tools can pull it.
     ///
-    /// Prints where it lies, by its digest. Credentials are those of `docker login` and the like: from $REGISTRY_AUTH_FILE, or
-    /// config.json in $DOCKER_CONFIG or ~/.docker, and the helpers that it names.
-    Push(registry::Push),
-    /// Have a gateway check a component and keep it, ready to be activated; or with --activate, serve with it.
+    /// The output is the reference with the digest. Credentials come from `docker login` or similar tools: from $REGISTRY_AUTH_FILE, or
+    /// config.json in $DOCKER_CONFIG or ~/.docker, and from the credential helpers in that file.
+    Push(push::Push),
+    /// Install a component in a slot of a gateway, ready to be activated. With --activate, the slot serves with it.
     ///
-    /// From a file, or from an OCI registry, which this command asks, with the credentials that `push` has, and not the
-    /// gateway. A reference with @sha256:DIGEST means that artifact and no other, whatever its tag means by now.
+    /// The component comes from a file or from an OCI registry. This command, not the gateway, contacts the registry, with the credentials
+    /// of `push`. A reference with @sha256:DIGEST always names the same artifact, even if its tag moves.
     Install(manage::Install),
-    /// List a gateway's slots, and what serves in each.
+    /// List the slots of a gateway and their active components.
     List(manage::Gateway),
-    /// Show a slot, how its canary compares, and all that could serve in it.
+    /// Show a slot, the figures of its canary, and its components.
     Show(manage::Show),
-    /// Have a slot serve with a component that is installed in it, or that the binary brings.
+    /// Activate a component that is installed in a slot or embedded in weir.
     ///
-    /// Requests under way end on the component that they began with; none fails or waits. A canary of the slot ends with it, or
-    /// is promoted if it is that one.
+    /// Running requests end on the component that they began with; none fails or waits. The activation ends a canary of the slot, or
+    /// promotes it if it is the activated component.
     Activate(manage::Activate),
-    /// End a slot's canary; or, without one, have the slot serve with what it served with before.
+    /// End the canary of a slot. Without a canary, return the slot to its previous component.
     Rollback(manage::Rollback),
-    /// Set the lowest version that a slot serves with, and what becomes of it if its component is put into quarantine.
+    /// Set the lowest version of a slot, and the effect of a quarantine on it.
     ///
-    /// What is left out is back to its default.
+    /// An omitted option returns to its default.
     Policy(manage::Policy),
-    /// Remove a component that its slot does not serve with.
+    /// Remove a component that is not active in its slot.
     Remove(manage::Named),
-    /// List what has happened to slots, the newest first: what, when, by whom.
+    /// List the events of slots, newest first: the time, the event, and its actor.
     Events(manage::Events),
 }
 
 impl Command {
-    /// Whether it asks a gateway.
+    /// Tells whether the command contacts a gateway.
     pub(super) fn asks_gateway(&self) -> bool {
         matches!(
             self,
@@ -131,10 +121,10 @@ impl Command {
 pub(super) async fn run(config: Config, command: Command) -> anyhow::Result<()> {
     match command {
         Command::Try(arguments) => try_plugin::run(config, arguments).await,
-        Command::New(arguments) => new::run(&arguments),
+        Command::New(arguments) => new::run(arguments),
         Command::Build(arguments) => build::run(&arguments),
         Command::Wit => {
-            new::print_contract();
+            print!("{}", weir_author::new::contract());
             Ok(())
         }
         Command::Check(arguments) => check::run(config, arguments).await,
@@ -142,7 +132,7 @@ pub(super) async fn run(config: Config, command: Command) -> anyhow::Result<()> 
         Command::Keygen(keygen) => signing::keygen(&keygen),
         Command::Sign(sign) => signing::sign(&config, sign).await,
         Command::Verify(verify) => signing::verify(&config, &verify),
-        Command::Push(push) => registry::push(&config, push).await,
+        Command::Push(push) => push::push(&config, push).await,
         Command::Install(install) => manage::install(&config, install).await,
         Command::List(gateway) => manage::list(&config, gateway).await,
         Command::Show(show) => manage::show(&config, show).await,

@@ -1,4 +1,4 @@
-//! `weir swarm run`: asks for a swarm, and shows what happens in it until it is over.
+//! `weir swarm run`: starts a swarm, and shows its events until it ends.
 
 use std::time::Duration;
 
@@ -10,28 +10,28 @@ use tokio::time::{MissedTickBehavior, interval, sleep};
 use super::view::{View, call_of};
 use super::{Caller, path, terminal};
 
-/// Columns of an output in a line.
+/// Columns of an output line.
 const LINE_COLUMNS: usize = 100;
 
-/// How often what is shown is drawn anew, at most.
+/// Minimum time between two redraws.
 const DRAW_EVERY: Duration = Duration::from_millis(100);
 
-/// How often a stream is asked for again that tells nothing new, and the pause before that.
+/// Reconnects to a stream that sends no new event, and the pause before each.
 const MAX_TRIES: u32 = 10;
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// Where what happens is told.
+/// The place for a swarm's events.
 enum Show {
-    /// In lines on standard error.
+    /// Lines on standard error.
     Lines,
-    /// In a terminal, drawn anew in the same place.
+    /// A view in the terminal, redrawn in place.
     Live(View),
 }
 
-/// Something that has happened.
+/// An event of a swarm.
 #[derive(Debug, PartialEq)]
 struct Event {
-    /// Its number, where it has one.
+    /// The event's number, if it has one.
     number: Option<i64>,
     name: String,
     data: Value,
@@ -45,7 +45,7 @@ pub(super) async fn run(caller: &Caller, swarm: &Value) -> anyhow::Result<()> {
         false => Show::Lines,
     };
     let goes_on = format!(
-        "the swarm goes on; `weir swarm show {id}` shows it, and `weir swarm cancel {id}` has it end"
+        "the swarm continues; `weir swarm show {id}` shows it, and `weir swarm cancel {id}` cancels it"
     );
     tokio::select! {
         record = follow(caller, &id, &mut show) => finish(&record.context(goes_on)?),
@@ -56,14 +56,14 @@ pub(super) async fn run(caller: &Caller, swarm: &Value) -> anyhow::Result<()> {
     }
 }
 
-/// Tells what happens until the swarm is over, and goes on where a stream was cut. Returns the swarm's record.
+/// Shows events until the swarm ends, and reconnects after an interruption. Returns the swarm's record.
 async fn follow(caller: &Caller, id: &str, show: &mut Show) -> anyhow::Result<Value> {
     let (mut last, mut tries) = (0, 0);
     loop {
         let before = last;
         let why = match follow_once(caller, id, &mut last, show).await {
             Ok(Some(record)) => return Ok(record),
-            Ok(None) => anyhow::anyhow!("the gateway at {} stopped telling", caller.base),
+            Ok(None) => anyhow::anyhow!("the gateway at {} sends no more events", caller.base),
             Err(error) => error,
         };
         tries = if last > before { 1 } else { tries + 1 };
@@ -74,7 +74,7 @@ async fn follow(caller: &Caller, id: &str, show: &mut Show) -> anyhow::Result<Va
     }
 }
 
-/// The same until a stream ends, from behind the `last` event.
+/// Shows events from behind the `last` event until the stream ends.
 async fn follow_once(
     caller: &Caller,
     id: &str,
@@ -133,7 +133,7 @@ impl Show {
     }
 }
 
-/// An event; none of a comment.
+/// Reads an event; `None` for a comment.
 fn read_event(text: &str) -> Option<Event> {
     let field = |name: &str| {
         let mut lines = text.lines();
@@ -146,12 +146,12 @@ fn read_event(text: &str) -> Option<Event> {
     })
 }
 
-/// What people are told of an event.
+/// Returns an event as a line for people.
 fn line_of(name: &str, data: &Value) -> Option<String> {
     let text = |field: &str| data[field].as_str().unwrap_or_default();
     let agent = text("agent");
     match name {
-        "agent_start" => Some(format!("{agent}: begins on {}", text("model"))),
+        "agent_start" => Some(format!("{agent}: starts on {}", text("model"))),
         "tool_call" => Some(format!("{agent}: {}", call_of(data))),
         "agent_done" => {
             let said = data["error"].as_str().unwrap_or(text("output"));
@@ -188,7 +188,7 @@ fn finish(record: &Value) -> anyhow::Result<()> {
     match text("status") {
         "completed" => Ok(()),
         _ => bail!(
-            "the swarm did not complete. {}",
+            "the swarm did not complete: {}",
             terminal::line(text("error"))
         ),
     }
@@ -205,7 +205,7 @@ mod tests {
             line_of(&event.name, &event.data)
         };
         let start = "id: 1\nevent: agent_start\ndata: {\"agent\":\"Scout\",\"model\":\"demo\"}\n\n";
-        assert_eq!(told(start).as_deref(), Some("Scout: begins on demo"));
+        assert_eq!(told(start).as_deref(), Some("Scout: starts on demo"));
         let call = "event: tool_call\ndata: {\"agent\":\"Scout\",\"tool\":\"http_get\",\"url\":\"https://a.example\",\
                     \"response_status\":200,\"blocked_reason\":null}\n\n";
         assert_eq!(

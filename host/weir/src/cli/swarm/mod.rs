@@ -1,6 +1,6 @@
-//! `weir swarm`: swarms of a user's, at any gateway, with a key of theirs.
+//! `weir swarm`: a user's swarms, at any gateway, with the user's key.
 //!
-//! **Invariant:** what a model, a tool or a stranger wrote never drives the terminal: see [`terminal`].
+//! **Invariant:** text from a model, a tool or another user never controls the terminal: see [`terminal`].
 
 mod follow;
 mod operator;
@@ -23,10 +23,10 @@ use crate::config::Config;
 use crate::identity;
 use weir_storage::secrets::Secret;
 
-/// The time that connecting may take.
+/// Connect timeout.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The time that an answer may take which does not go on.
+/// Timeout of a response that is not a stream.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 
 #[derive(clap::Args)]
@@ -38,7 +38,7 @@ pub(super) struct Arguments {
 }
 
 impl Arguments {
-    /// Whether the command needs the gateway that runs here, for its address or for its key.
+    /// Returns whether the command needs the gateway on this machine for its address or its key.
     pub(super) fn asks_gateway(&self) -> bool {
         self.gateway.url.is_none() || self.gateway.key_file.is_none()
     }
@@ -46,67 +46,69 @@ impl Arguments {
 
 #[derive(clap::Args)]
 struct Gateway {
-    /// The gateway, by its public port. Default: the one that runs here; with --key-file, where this configuration listens.
+    /// The gateway's public URL. Default: the gateway on this machine; with --key-file, the address that this
+    /// configuration listens on.
     #[arg(long, value_name = "URL", global = true)]
     url: Option<String>,
-    /// As an operator, over all users' swarms: through the gateway's admin socket, without a key. For list and cancel.
+    /// Act as an operator on all users' swarms, through the gateway's admin socket, without a key. Works for list and
+    /// cancel.
     #[arg(long, global = true, conflicts_with_all = ["url", "key_file"])]
     operator: bool,
     #[command(flatten)]
     offline: Offline,
-    /// A file with an API key of the user's. Default: in development mode, the key that `weir serve` prints, which is sent to
-    /// that gateway alone.
+    /// A file with the user's API key. Default: in development mode, the key that `weir serve` prints; weir sends it
+    /// only to that gateway.
     #[arg(long, value_name = "FILE", env = "WEIR_API_KEY_FILE", global = true)]
     key_file: Option<PathBuf>,
 }
 
 #[derive(clap::Subcommand)]
 enum Command {
-    /// Run a swarm, show what happens in it, and print its last output.
+    /// Run a swarm, show its progress, and print its last output.
     ///
-    /// In a terminal the agents are shown as they work; else what happens is told in lines, on standard error. Ctrl-C leaves the
-    /// swarm, which goes on. NO_COLOR is heeded.
+    /// In a terminal, weir draws the agents as they work; otherwise it prints events as lines on standard error. After
+    /// Ctrl-C the swarm continues. NO_COLOR disables colours.
     Run {
-        /// A file with the swarm, as POST /swarms takes it.
+        /// A file with the swarm, in the format of POST /swarms.
         #[arg(value_name = "FILE", required_unless_present = "template")]
         file: Option<PathBuf>,
-        /// One of the templates instead, e.g. "Content Pipeline".
+        /// A template to use instead of a file, such as "Content Pipeline".
         #[arg(long, value_name = "NAME", conflicts_with = "file")]
         template: Option<String>,
-        /// What the first agent is told besides.
+        /// Additional context for the first agent.
         #[arg(long, value_name = "TEXT")]
         context: Option<String>,
     },
-    /// List swarms, the last one first.
+    /// List swarms, newest first.
     List {
-        /// How many, at most 1000.
+        /// Maximum number of swarms, up to 1000.
         #[arg(long, default_value_t = 20)]
         limit: u32,
-        /// Go on before the swarm of this id.
+        /// Continue before the swarm with this id.
         #[arg(long, value_name = "ID")]
         before: Option<String>,
-        /// Only this user's, as an operator.
+        /// List only this user's swarms; requires --operator.
         #[arg(long, value_name = "ID")]
         user: Option<String>,
-        /// Only those that are queued or running, as an operator.
+        /// List only queued and running swarms; requires --operator.
         #[arg(long)]
         open: bool,
     },
-    /// Print one with the results of its agents, as JSON.
+    /// Print a swarm with its agents' results, as JSON.
     Show {
-        /// Its id: see `weir swarm list`.
+        /// The swarm's id: see `weir swarm list`.
         #[arg(value_name = "ID")]
         id: String,
     },
-    /// Have one end before its next step.
+    /// Cancel a swarm before its next step.
     Cancel {
-        /// Its id.
+        /// The swarm's id.
         #[arg(value_name = "ID")]
         id: String,
     },
-    /// Delete one that is over, with all that is kept of it.
+    /// Delete a finished swarm with all its data.
     Delete {
-        /// Its id.
+        /// The swarm's id.
         #[arg(value_name = "ID")]
         id: String,
     },
@@ -132,7 +134,7 @@ pub(super) async fn run(config: Config, arguments: Arguments) -> anyhow::Result<
             let mut swarm = match (file, template) {
                 (Some(file), _) => read(&file)?,
                 (None, Some(name)) => caller.template(&name).await?,
-                (None, None) => bail!("name a file or a template"),
+                (None, None) => bail!("name a file or a template with --template"),
             };
             if let Some(context) = context {
                 swarm["context"] = json!(context);
@@ -146,13 +148,13 @@ pub(super) async fn run(config: Config, arguments: Arguments) -> anyhow::Result<
             open,
         } => {
             if user.is_some() || open {
-                bail!("--user and --open are for operators: add --operator");
+                bail!("--user and --open require --operator");
             }
             let query = [("limit", Some(limit.to_string())), ("before", before)];
             let list = caller.get(&path(&["swarms"], &query)).await?;
             print_list(&list);
             if let Some(next) = list["next"].as_str() {
-                eprintln!("There are more: --before {}", terminal::line(next));
+                eprintln!("More swarms exist: --before {}", terminal::line(next));
             }
             Ok(())
         }
@@ -165,7 +167,7 @@ pub(super) async fn run(config: Config, arguments: Arguments) -> anyhow::Result<
             let cancel = path(&["swarms", &id, "cancel"], &[]);
             let url = format!("{}{cancel}", caller.base);
             caller.send(caller.http.post(url)).await?;
-            eprintln!("It ends before its next step.");
+            eprintln!("The swarm ends before its next step.");
             Ok(())
         }
         Command::Delete { id } => {
@@ -175,12 +177,12 @@ pub(super) async fn run(config: Config, arguments: Arguments) -> anyhow::Result<
                 .iter()
                 .any(|open| shown["status"] == *open)
             {
-                bail!("it is not over; cancel it first: weir swarm cancel {id}");
+                bail!("the swarm has not finished; cancel it first: weir swarm cancel {id}");
             }
             caller
                 .send(caller.http.delete(format!("{}{swarm}", caller.base)))
                 .await?;
-            eprintln!("It is deleted.");
+            eprintln!("Deleted {id}.");
             Ok(())
         }
     }
@@ -197,7 +199,7 @@ impl Caller {
                 (base, Secret::new(key.trim().to_owned()))
             }
             None if config.is_dev() => own_gateway(config, url).await?,
-            None => bail!("name a file with an API key of the user's with --key-file"),
+            None => bail!("name a file with the user's API key with --key-file"),
         };
         Ok(Self {
             http: outgoing::client(CONNECT_TIMEOUT)?,
@@ -210,10 +212,10 @@ impl Caller {
         let request = self.http.get(format!("{}{path}", self.base));
         let answer = self.send(request.timeout(ANSWER_TIMEOUT)).await?;
         let body = answer.bytes().await.map_err(|error| self.broken(error))?;
-        serde_json::from_slice(&body).context("the gateway's answer is no JSON")
+        serde_json::from_slice(&body).context("the gateway's response is not JSON")
     }
 
-    /// Sends a request, and refuses an answer that is an error.
+    /// Sends a request; turns an error response into an error.
     async fn send(&self, request: RequestBuilder) -> anyhow::Result<Response> {
         let sent = request.bearer_auth(self.key.expose()).send().await;
         let answer = sent.map_err(|error| self.broken(error))?;
@@ -225,7 +227,7 @@ impl Caller {
         Err(refusal(status, &body))
     }
 
-    /// Asks for a swarm. Returns its id.
+    /// Starts a swarm. Returns its id.
     async fn ask(&self, swarm: &Value) -> anyhow::Result<String> {
         let request = self.http.post(format!("{}/swarms", self.base));
         let request = request
@@ -237,12 +239,12 @@ impl Caller {
         let record: Value = serde_json::from_slice(&body).unwrap_or_default();
         let id = record["execution_id"].as_str();
         id.map(str::to_owned)
-            .context("the gateway is of another version")
+            .context("the gateway has another version")
     }
 
     fn broken(&self, error: reqwest::Error) -> anyhow::Error {
         let why = outgoing::root_cause(error);
-        anyhow::anyhow!("the gateway at {} does not answer: {why}", self.base)
+        anyhow::anyhow!("the gateway at {} does not respond: {why}", self.base)
     }
 
     async fn template(&self, name: &str) -> anyhow::Result<Value> {
@@ -255,7 +257,7 @@ impl Caller {
                 .filter_map(|template| template["name"].as_str())
                 .collect();
             bail!(
-                "there is no template {name:?}; there are: {}",
+                "the template {name:?} does not exist; choose one of: {}",
                 names.join(", ")
             );
         };
@@ -263,8 +265,8 @@ impl Caller {
     }
 }
 
-/// The gateway that runs here, and the key of its development user, which nobody else is sent: another gateway may listen where the
-/// configuration says, or where the arguments do.
+/// Returns the address of the gateway on this machine and the key of its development user. The command sends the key to
+/// no other address: another gateway may listen on the configured address or on the address in the arguments.
 async fn own_gateway(config: &Config, url: Option<String>) -> anyhow::Result<(String, Secret)> {
     let running = Connection::running(config).await?;
     let running = running.ok_or_else(|| no_gateway(config))?;
@@ -272,14 +274,14 @@ async fn own_gateway(config: &Config, url: Option<String>) -> anyhow::Result<(St
     if let Some(url) = url {
         ensure!(
             is_same_address(&url, &own),
-            "the gateway that runs here is at {own}, and its key is not sent to {url}: name a key for that with --key-file"
+            "the gateway on this machine is at {own}, and its key is valid only there: for {url}, name a key with --key-file"
         );
     }
     let key = identity::own_development_key(&config.data_dir)?;
     Ok((own, Secret::new(key.expose().to_owned())))
 }
 
-/// Whether two URLs of this machine are those of one port.
+/// Returns whether two URLs lead to the same port of this machine.
 fn is_same_address(url: &str, own: &str) -> bool {
     let (Ok(url), Ok(own)) = (Url::parse(url), Url::parse(own)) else {
         return false;
@@ -293,7 +295,7 @@ fn is_same_address(url: &str, own: &str) -> bool {
 fn read(file: &PathBuf) -> anyhow::Result<Value> {
     let text =
         std::fs::read_to_string(file).with_context(|| format!("reading {}", file.display()))?;
-    serde_json::from_str(&text).with_context(|| format!("{} is no JSON", file.display()))
+    serde_json::from_str(&text).with_context(|| format!("{} is not JSON", file.display()))
 }
 
 fn print_list(list: &Value) {

@@ -36,14 +36,14 @@ pub(super) async fn run(config: &Config, offline: Offline, command: Command) -> 
                 let cancelled: GatewayAnswer<SwarmOutline> =
                     connection.post(&cancel, &json!({})).await?;
                 println!(
-                    "{} of {} ends before its next step.",
+                    "{} of user {} ends before its next step.",
                     cancelled.parsed.execution_id, cancelled.parsed.user_id
                 );
                 Ok(())
             }
             Command::Run { .. } | Command::Show { .. } | Command::Delete { .. } => {
                 bail!(
-                    "--operator is for list and cancel: an operator does not see what users wrote"
+                    "--operator works only for list and cancel: operators cannot read users' texts"
                 )
             }
         },
@@ -69,6 +69,6 @@ fn print(SwarmOutlineList { swarms, next }: &SwarmOutlineList) {
     }
     table.print();
     if let Some(next) = next {
-        eprintln!("There are more: --before {next}");
+        eprintln!("More swarms exist: --before {next}");
     }
 }

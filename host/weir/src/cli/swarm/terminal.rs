@@ -1,8 +1,8 @@
-//! What strangers wrote, made fit for a terminal.
+//! Untrusted text, escaped for a terminal.
 //!
-//! A model, a page that it has read or a tool may say anything. In a terminal, control characters in it could move the cursor,
-//! change the window's title, or pass for other lines; here they become visible escapes. What goes to a file or a pipe stays
-//! as it is.
+//! A model, a web page that it read, or a tool may return any text. In a terminal, control characters in such text
+//! could move the cursor, change the window's title, or imitate other lines; these functions turn them into visible
+//! escapes. Text for a file or a pipe stays unchanged.
 
 use std::io::{IsTerminal, Write as _, stderr, stdout};
 
@@ -10,44 +10,44 @@ use rustix::termios::tcgetwinsize;
 use unicode_width::UnicodeWidthChar;
 use weir_sandbox::printable;
 
-/// Columns and rows of a terminal that does not say.
+/// Columns and rows of a terminal that does not report its size.
 const DEFAULT_SIZE: (usize, usize) = (80, 24);
 
-/// A stranger's text in one line, without a character that drives a terminal.
+/// Returns untrusted text on one line, without characters that control a terminal.
 pub(super) fn line(text: &str) -> String {
     let spaced = text.replace(['\n', '\r', '\t'], " ");
     printable(&spaced, usize::MAX)
 }
 
-/// The same of a text of many lines, which stay lines.
+/// Does the same for text of several lines; keeps the line breaks.
 fn lines(text: &str) -> String {
     let text = text.replace("\r\n", "\n").replace('\t', "    ");
     let lines = text.split('\n').map(|line| printable(line, usize::MAX));
     lines.collect::<Vec<_>>().join("\n")
 }
 
-/// Prints a stranger's text on standard output.
+/// Prints untrusted text on standard output.
 pub(super) fn print(text: &str) {
     let text = match stdout().is_terminal() {
         true => lines(text),
         false => text.to_owned(),
     };
-    // Whoever reads may have read enough.
+    // The reader may have closed standard output.
     let _ = writeln!(stdout(), "{text}");
 }
 
-/// Whether something can be drawn: people see both outputs, and the terminal knows how.
+/// Returns whether the view can be drawn: both outputs are terminals that support escape sequences.
 pub(super) fn can_draw() -> bool {
     let is_dumb = std::env::var_os("TERM").is_none_or(|term| term == "dumb");
     stdout().is_terminal() && stderr().is_terminal() && !is_dumb
 }
 
-/// Whether colours are welcome: see <https://no-color.org>.
+/// Returns whether the user allows colours: see <https://no-color.org>.
 pub(super) fn has_colours() -> bool {
     std::env::var_os("NO_COLOR").is_none_or(|set| set.is_empty())
 }
 
-/// Columns and rows.
+/// Returns columns and rows.
 pub(super) fn size() -> (usize, usize) {
     match tcgetwinsize(stderr()) {
         Ok(size) if size.ws_col > 0 && size.ws_row > 0 => (size.ws_col.into(), size.ws_row.into()),
@@ -55,7 +55,7 @@ pub(super) fn size() -> (usize, usize) {
     }
 }
 
-/// A line's beginning, of so many columns at most.
+/// Returns a line's beginning, at most this many columns.
 pub(super) fn cut(line: &str, columns: usize) -> &str {
     let mut left = columns;
     for (at, character) in line.char_indices() {
@@ -67,7 +67,7 @@ pub(super) fn cut(line: &str, columns: usize) -> &str {
     line
 }
 
-/// A line's end, of so many columns at most.
+/// Returns a line's end, at most this many columns.
 pub(super) fn tail(line: &str, columns: usize) -> &str {
     let mut left = columns;
     for (at, character) in line.char_indices().rev() {

@@ -1,4 +1,4 @@
-//! A swarm as a terminal shows it while it runs: its agents, how far each is, and what its model says.
+//! The terminal view of a running swarm: its agents, their progress, and their models' output.
 
 use std::fmt::Write as _;
 use std::io::{Write as _, stderr};
@@ -10,22 +10,22 @@ use weir_ledger::Credits;
 
 use super::terminal;
 
-/// Characters of what a model says that are kept to be shown: more than any line has.
+/// Characters of a model's output that the view keeps: more than a line has.
 const SAID_CHARS: usize = 1_000;
 
-/// What is shown.
+/// The state of the view.
 pub(super) struct View {
     title: String,
     agents: Vec<Agent>,
     began: Instant,
     has_colours: bool,
-    /// Lines that stand on the screen.
+    /// Lines on the screen.
     drawn: usize,
-    /// What was drawn last.
+    /// The text of the last draw.
     shown: String,
 }
 
-/// All texts in it are fit for a terminal.
+/// An agent; all its texts are safe for a terminal.
 struct Agent {
     name: String,
     state: State,
@@ -45,7 +45,7 @@ enum State {
     Failed(String),
 }
 
-/// How a line looks.
+/// A line's style.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Look {
     Plain,
@@ -55,7 +55,7 @@ enum Look {
 }
 
 impl View {
-    /// Of a swarm that was asked for.
+    /// Makes the view of a new swarm.
     pub(super) fn new(swarm: &Value, has_colours: bool) -> Self {
         let agents = swarm["agents"].as_array().map_or(&[][..], Vec::as_slice);
         let names = agents.iter().filter_map(|agent| agent["name"].as_str());
@@ -69,7 +69,7 @@ impl View {
         }
     }
 
-    /// Takes an event in.
+    /// Applies an event.
     pub(super) fn note(&mut self, event: &str, data: &Value) {
         let text = |field: &str| data[field].as_str().unwrap_or_default();
         let number = |field: &str| data[field].as_i64().unwrap_or_default();
@@ -114,7 +114,7 @@ impl View {
         }
     }
 
-    /// Draws it over what was drawn before.
+    /// Draws the view over its last version.
     pub(super) fn draw(&mut self) {
         let (columns, rows) = terminal::size();
         let lines = self.lines(
@@ -139,13 +139,13 @@ impl View {
             0 => String::new(),
             drawn => format!("\x1b[{drawn}A\r"),
         };
-        // A terminal that is gone shows nothing.
+        // Errors of a closed terminal are ignored.
         let _ = stderr().write_all(format!("{up}{shown}\x1b[J").as_bytes());
         self.drawn = lines.len();
         self.shown = shown;
     }
 
-    /// Its lines, none wider than so many columns, and no more than so many.
+    /// Returns the view's lines, within these columns and rows.
     fn lines(&self, columns: usize, rows: usize, now: Instant) -> Vec<(Look, String)> {
         let done = |agent: &&Agent| matches!(agent.state, State::Done(_));
         let tokens = |part: fn(&Agent) -> i64| self.agents.iter().map(part).sum::<i64>();
@@ -167,7 +167,7 @@ impl View {
             let end = terminal::cut(line, columns).len();
             line.truncate(end);
         }
-        // The end is where it goes on.
+        // The end of the text is the newest part.
         let surplus = lines.len().saturating_sub(rows.max(1));
         lines.drain(..surplus);
         lines
@@ -227,12 +227,12 @@ impl Agent {
     }
 }
 
-/// A call of a tool, and what came of it.
+/// Returns a line about a tool's call and its result.
 pub(super) fn call_of(data: &Value) -> String {
     let status = &data["response_status"];
     let outcome = match data["blocked_reason"].as_str() {
         Some(why) => format!("blocked: {why}"),
-        None if status.is_null() => "no answer".to_owned(),
+        None if status.is_null() => "no response".to_owned(),
         None => status.to_string(),
     };
     let text = |field: &str| data[field].as_str().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Security events: who did what.
+//! Security events: the actor, the action and the user.
 
 use askama::Template;
 use axum::Json;

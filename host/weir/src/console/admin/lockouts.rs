@@ -1,4 +1,4 @@
-//! The addresses that failed proofs have shut out.
+//! Addresses that are locked out after failed authentications.
 
 use askama::Template;
 use axum::Json;
@@ -22,9 +22,9 @@ use crate::query::ListQuery;
 struct Lockouts {
     frame: Frame,
     lockouts: Vec<LockoutItem>,
-    /// Whether there may be more of them.
+    /// Whether more lockouts exist than the page shows.
     is_cut: bool,
-    /// How many failures, within how many minutes, shut an address out for how many.
+    /// The lockout policy: the number of failures, their period in minutes, and the lockout's duration in minutes.
     policy: (u32, u64, u64),
     now: Millis,
 }
@@ -57,9 +57,9 @@ pub(super) async fn clear_lockout(
     Path(address): Path<String>,
     AdminForm { admin, .. }: AdminForm,
 ) -> Result<Response, ApiError> {
-    // Of an IPv6 network, any address will do.
+    // For an IPv6 network, any of its addresses works.
     let plain = address.split('/').next().unwrap_or_default().to_owned();
     let cleared = lockouts::clear_lockout(core(&app), admin.caller(), Path(plain));
-    let done = format!("{address} is let in again.");
+    let done = format!("The lockout of {address} is ended.");
     admin.done(LOCKOUTS.path, cleared.await, done)
 }

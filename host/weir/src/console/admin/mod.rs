@@ -1,7 +1,7 @@
-//! What administrators see and change: pages over what `/admin` of the API has, with the same records in the audit.
+//! The administrators' pages: a view of the API's `/admin`, with the same records in the audit log.
 //!
-//! One file for the pages of a section, as everywhere in the console. What cannot be taken back at a glance is behind a word
-//! that says what it will do.
+//! The pages of a section share one file, as everywhere in the console. Actions that are hard to undo are behind a
+//! disclosure that describes their effect.
 
 mod audit;
 mod lockouts;
@@ -15,25 +15,26 @@ mod webhooks;
 use axum::extract::{FromRef, State};
 use weir_errors::ApiError;
 
-use crate::app::{App, Core};
+use crate::app::App;
+use crate::node::Core;
 use crate::query::ListQuery;
 
 /// Items of a page.
 const LIMIT: u32 = 50;
 
-/// What most of the API's handlers take.
+/// Returns the state that most of the API's handlers take.
 fn core(app: &App) -> State<Core> {
     State(Core::from_ref(app))
 }
 
-/// What a list is asked for, by the fields of its form, and the part of it.
+/// A list's filters, from the fields of its form, and the position of its page.
 struct ListRequest<const N: usize> {
     fields: [(&'static str, String); N],
     part: (&'static str, String),
 }
 
 impl<const N: usize> ListRequest<N> {
-    /// Takes the fields out of a page's query; `part` names where a part begins.
+    /// Takes the fields from a page's query; `part` is the field with a page's position.
     fn take(
         mut query: ListQuery,
         names: [&'static str; N],
@@ -66,12 +67,12 @@ impl<const N: usize> ListRequest<N> {
         found.map_or("", |(_, value)| value)
     }
 
-    /// Whether anything is asked for but all.
+    /// Returns whether any filter is set.
     fn is_narrow(&self) -> bool {
         self.fields.iter().any(|(_, value)| !value.is_empty())
     }
 
-    /// The address of the next part.
+    /// Returns the address of the next page.
     fn next(&self, path: &str, next: Option<String>) -> Option<String> {
         let next = next?;
         let mut query = url::form_urlencoded::Serializer::new(String::new());

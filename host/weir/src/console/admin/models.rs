@@ -1,4 +1,4 @@
-//! The catalog in force: models, who serves them at which price, and what each has earned this month.
+//! The active catalog: models, their providers and prices, and this month's revenue of each.
 
 use askama::Template;
 use axum::extract::State;

@@ -1,4 +1,4 @@
-//! The platform at a glance: what was asked for and earned this month, and how this node does.
+//! The platform's overview: this month's requests and revenue, and the state of this node.
 
 use askama::Template;
 use axum::extract::State;
@@ -13,8 +13,8 @@ use crate::console::chart::{Bars, Point};
 use crate::console::format;
 use crate::console::frame::{Frame, PLATFORM};
 use crate::console::session::ConsoleAdmin;
-use crate::metrics::routes::text;
 use crate::metrics::summary::Summary;
+use crate::monitoring::metrics::text;
 
 #[derive(Template)]
 #[template(path = "console/admin/platform.html")]
@@ -22,17 +22,17 @@ struct Platform {
     frame: Frame,
     usage: PlatformUsage,
     chart: Bars,
-    /// In USD, and in percent of what was earned.
+    /// In USD, and in percent of the revenue.
     earned: String,
     cost: String,
     margin: Option<String>,
     node: Node,
 }
 
-/// This node since it began.
+/// This node since its start.
 struct Node {
     requests: String,
-    /// In percent of them.
+    /// In percent of the requests.
     failed: String,
     first_token: Option<String>,
     open_holds: String,

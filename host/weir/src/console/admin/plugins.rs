@@ -1,4 +1,4 @@
-//! Slots: what serves in each, what else could, how each has done; and what has the one take the place of the other.
+//! Slots: their active and installed components, the statistics of each, and activation.
 
 use askama::Template;
 use axum::Json;
@@ -15,7 +15,7 @@ use crate::console::frame::{Frame, PLUGINS};
 use crate::console::session::ConsoleAdmin;
 use crate::plugins::routes::{self, Activation, EventsQuery};
 
-/// Events of a slot's page.
+/// Events on a slot's page.
 const EVENTS: u32 = 20;
 
 #[derive(Template)]
@@ -26,7 +26,7 @@ struct Slots {
 }
 
 impl Slots {
-    /// What serves in a slot, as all nodes are to have it.
+    /// Returns a slot's active component, as it should be on all nodes.
     fn active(slot: &SlotItem) -> Option<&PluginItem> {
         let mut plugins = slot.plugins.iter();
         plugins.find(|plugin| Some(&plugin.digest) == slot.active.as_ref())
@@ -77,7 +77,7 @@ pub(super) async fn show_slot(
     admin.user.show(&page)
 }
 
-/// `POST /console/admin/plugins/{slot}/activate`: has a slot serve with a component, or a share of its accounts.
+/// `POST /console/admin/plugins/{slot}/activate`: activates a component for all accounts or for a share of them.
 pub(super) async fn activate(
     State(app): State<App>,
     Path(name): Path<String>,
@@ -85,7 +85,7 @@ pub(super) async fn activate(
 ) -> Result<Response, ApiError> {
     let path = path_of(&name);
     let percent = fields.filled("percent").map(|percent| {
-        let what = "It is a number of percent.";
+        let what = "The share must be a number of percent.";
         let percent = percent.trim_end_matches('%').trim_end().parse::<f64>();
         percent.map_err(|_| ApiError::invalid_request("percent", what))
     });
@@ -100,7 +100,7 @@ pub(super) async fn activate(
     };
     let activated = activated.await;
     let done = match &activated {
-        Ok(slot) if slot.canary.is_some() => "The canary serves its share of the accounts.",
+        Ok(slot) if slot.canary.is_some() => "The canary serves its share of accounts.",
         _ => "The component serves all accounts.",
     };
     admin.done(&path, activated, done)
@@ -113,10 +113,10 @@ pub(super) async fn roll_back(
     AdminForm { admin, fields }: AdminForm,
 ) -> Result<Response, ApiError> {
     let path = path_of(&name);
-    // What the page shows: another operator may have acted since.
+    // The component that the page showed: another operator may have activated a different one since.
     let from = fields.filled("from");
     let back = routes::take_back(&app, admin.caller().into(), name, from).await;
-    let done = "The slot serves with what it served with before.";
+    let done = "The slot is rolled back to its previous component.";
     admin.done(&path, back, done)
 }
 

@@ -1,4 +1,4 @@
-//! Users and their keys: to find them, and to shut them out.
+//! Users and their keys: search, disable, enable and revoke.
 
 use askama::Template;
 use axum::Json;
@@ -94,12 +94,12 @@ pub(super) async fn disable_user(
     let is_self = user_id == admin.user.user_id;
     let disabled = async {
         if is_self {
-            let why = "This is you: you cannot disable yourself here.";
+            let why = "You cannot disable your own user here.";
             return Err(ApiError::invalid_request("user_id", why));
         }
         users::disable_user(core(&app), admin.caller(), Path(user_id)).await
     };
-    let done = "The user is disabled: nothing of theirs is served any more.";
+    let done = "The user is disabled: weir rejects their requests.";
     admin.done(&path, disabled.await, done)
 }
 
@@ -111,7 +111,7 @@ pub(super) async fn enable_user(
 ) -> Result<Response, ApiError> {
     let path = path_of(&user_id);
     let enabled = users::enable_user(core(&app), admin.caller(), Path(user_id));
-    admin.done(&path, enabled.await, "The user is let in again.")
+    admin.done(&path, enabled.await, "The user is enabled.")
 }
 
 /// `POST /console/admin/users/{user_id}/keys/{key_id}/revoke`
@@ -121,7 +121,7 @@ pub(super) async fn revoke_key(
     AdminForm { admin, .. }: AdminForm,
 ) -> Result<Response, ApiError> {
     let revoked = identity::revoke(&app, &user_id, &key_id, &admin.actor);
-    let done = "The key is revoked: it works nowhere any more.";
+    let done = "The key is revoked: every node rejects it.";
     admin.done(&path_of(&user_id), revoked.await, done)
 }
 

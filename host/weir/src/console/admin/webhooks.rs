@@ -1,4 +1,4 @@
-//! What the payment processor has told, what came of it, and once more.
+//! The payment processor's webhooks: their results, and retries.
 
 use askama::Template;
 use axum::Json;
@@ -56,6 +56,6 @@ pub(super) async fn retry_webhook(
     AdminForm { admin, .. }: AdminForm,
 ) -> Result<Response, ApiError> {
     let retried = payments::retry_event(core(&app), admin.caller(), Path(event_id));
-    let done = "The event is applied once more; what it has done already, it does not do again.";
+    let done = "The event is applied again; effects that were already applied are not repeated.";
     admin.done(WEBHOOKS.path, retried.await, done)
 }

@@ -1,8 +1,8 @@
-//! What is asked of a model that makes images: by a request for images, or in a chat with one that does nothing else.
+//! Requests to models that make images: by an image endpoint, or in a chat with a model that makes only images.
 //!
-//! A price per image covers images as its model's entry in the catalog says: of so many tokens of input
-//! (`context_window`), of these sizes and qualities, where it lists them. What would cost more is refused by name, and a
-//! request that leaves it open is told the first of them, since a provider may choose what costs more.
+//! A price per image covers images within the limits of the model's catalog entry: input tokens (`context_window`),
+//! sizes and qualities, if listed. weir rejects other values by name. If a request leaves a value open, weir sends the
+//! first listed one, because a provider may choose a more expensive one.
 
 use std::sync::Arc;
 
@@ -11,13 +11,13 @@ use weir_errors::{ApiError, ErrorCode};
 
 use super::{Resolved, model, narrow};
 use crate::catalog::{Catalog, Model};
-use crate::inference::usage::RequestSize;
 use weir_sandbox::adapter::bindings::adapter::Task;
 use weir_sandbox::adapter::bindings::chat::{
     ChatRequest, Content, ImageRequest, Message, ResponseFormat, Role,
 };
+use weir_upstream::usage::RequestSize;
 
-/// Finds the model of a request for images and checks the request against its limits.
+/// Finds the model of an image request, and checks the request against its limits.
 pub fn resolve_images(
     catalog: &Catalog,
     call: ImageCall,
@@ -50,8 +50,8 @@ pub fn resolve_images(
     })
 }
 
-/// Makes a request for an image of a chat with a model that does nothing else: what the user said last is the prompt, and
-/// the images in it are edited. It is not told what was said before.
+/// Converts a chat with a model that makes only images to an image request: the last user message is the prompt, and
+/// its images are the input to edit. The model does not receive earlier messages.
 pub(super) fn of_chat(
     model: &Arc<Model>,
     call: ChatCall,
@@ -66,7 +66,7 @@ pub(super) fn of_chat(
     let origin = last.and_then(|last| call.origins.get(last));
     let origin = origin.filter(|origin| **origin != Origin::Session);
     let (Some(last), Some(origin)) = (last, origin) else {
-        let message = "A message of the user must say what the image is to show.";
+        let message = "A user message must describe the image in words.";
         return Err(ApiError::invalid_request("messages", message));
     };
     let field = call.dialect.place(*origin) + ".content";
@@ -103,7 +103,7 @@ pub(super) fn of_chat(
     })
 }
 
-/// Refuses what would change an answer of words, and cannot change an image.
+/// Refuses settings that change text but cannot change an image.
 fn check_settings(model: &Model, request: &ChatRequest) -> Result<(), ApiError> {
     let reasoning = &request.reasoning;
     let asks_for_reasoning = reasoning.effort.is_some() || reasoning.budget_tokens.is_some();
@@ -147,7 +147,7 @@ fn image_of(model: &Model, said: &Message, field: &str) -> Result<ImageRequest, 
         }
     }
     if prompt.trim().is_empty() {
-        let message = format!("{field} must say in words what the image is to show.");
+        let message = format!("{field} must describe the image in words.");
         return Err(ApiError::invalid_request(field, message));
     }
     Ok(ImageRequest {
@@ -165,8 +165,8 @@ fn image_of(model: &Model, said: &Message, field: &str) -> Result<ImageRequest, 
     })
 }
 
-/// Checks a request against what its model takes and what the price of an image covers. The fields are those that have the
-/// prompt and the images.
+/// Checks a request against the limits of its model and of its price per image. The fields name the prompt and the
+/// images.
 fn check(
     model: &Model,
     request: &mut ImageRequest,
@@ -174,7 +174,7 @@ fn check(
     image_field: &str,
 ) -> Result<(), ApiError> {
     if !model.supports_vision && !request.inputs.is_empty() {
-        let message = format!("The model {} cannot make images of others.", model.id);
+        let message = format!("The model {} cannot edit images.", model.id);
         return Err(bad(ErrorCode::VisionNotSupported, message).with_param(image_field));
     }
     cover(model, "size", &mut request.size, &model.image_sizes)?;
@@ -189,7 +189,7 @@ fn check(
     let window = u64::from(model.context_window);
     if input > window {
         let message = format!(
-            "The model {} takes {window} tokens; the prompt and the images that it is given come to about {input}.",
+            "The model {} takes {window} tokens; the prompt and the input images have about {input}.",
             model.id
         );
         return Err(bad(ErrorCode::ContextLengthExceeded, message)
@@ -199,7 +199,7 @@ fn check(
     Ok(())
 }
 
-/// Has a request say one of those that the price covers, if they are listed.
+/// Checks a value against the list that the price covers; sets the first entry if the value is missing.
 fn cover(
     model: &Model,
     field: &'static str,
@@ -215,7 +215,7 @@ fn cover(
         Some(_) => {
             let covered = covered.join(", ");
             let message = format!(
-                "{field} must be one of {covered}: the price of an image of {} covers no other.",
+                "{field} must be one of {covered}: the price per image of {} covers no other value.",
                 model.id
             );
             return Err(ApiError::invalid_request(field, message));
@@ -226,7 +226,7 @@ fn cover(
 
 fn unsupported(model: &Model, field: &str) -> ApiError {
     let message = format!(
-        "The model {} makes images, and cannot be told this.",
+        "The model {} makes images and does not support this field.",
         model.id
     );
     bad(ErrorCode::UnsupportedParameter, message).with_param(field)

@@ -1,16 +1,15 @@
-//! Which of a model's upstreams a request asks, and in which order.
+//! The choice and the order of upstreams for a request.
 //!
-//! 1. Those that the client allows: all, or those that its header `x-weir-provider` names
-//!    ([`resolve`](super::resolve)).
-//! 2. By weight, or else in the order of the catalog ([`order`]); or those that a [filter](super::filters) has chosen, in
-//!    its order, and nothing of what follows but the last.
-//! 3. A conversation goes on where it is: with the provider whose signed or sealed reasoning it carries, else with who
-//!    answered it last, where its prompt is in a cache. The client says what is one conversation, by its session, a
-//!    `prompt_cache_key` or `metadata.user_id`; that counts within one account and model.
-//! 4. Upstreams that failed recently, or asked for a pause, come last. The [circuit breaker](weir_upstream::breaker) skips those
-//!    that still fail.
+//! 1. The candidates: all, or the providers in the client's header `x-weir-provider` ([`resolve`](super::resolve)).
+//! 2. The order: by weight, or else as in the catalog ([`order`]). If a [filter](super::filters) has chosen, only its
+//!    order and the last rule below apply.
+//! 3. A conversation stays with its provider: first the provider of its signed or sealed reasoning, else the provider
+//!    of the last response, which has the prompt in a cache. The client identifies a conversation by its session, a
+//!    `prompt_cache_key` or `metadata.user_id`; the identity counts within one account and model.
+//! 4. Upstreams that failed recently, or requested a pause, come last. The [circuit breaker](weir_upstream::breaker)
+//!    skips upstreams that still fail.
 //!
-//! **Invariant:** nothing that a client writes is kept: what it calls a conversation is hashed, with its account.
+//! **Invariant:** the cache holds no client's text: weir hashes the name of a conversation with its account.
 
 mod order;
 
@@ -30,10 +29,10 @@ use super::reasoning;
 use super::resolve::Resolved;
 use crate::catalog::{Candidate, Model};
 
-/// How long it is remembered who answered a conversation last: as long as providers keep prompts in their caches at most.
+/// The time for which weir remembers a conversation's provider: at most as long as providers cache prompts.
 const REMEMBERED: Duration = Duration::from_secs(3_600);
 
-/// What routing knows. Cheap to clone.
+/// The state of routing. Cheap to clone.
 #[derive(Clone)]
 pub struct Routing {
     /// The breakers of all upstreams.
@@ -41,23 +40,23 @@ pub struct Routing {
     cache: Cache,
 }
 
-/// The upstreams that a request may ask, in order.
+/// The allowed upstreams of a request, in order.
 pub struct Route {
     model: Arc<Model>,
     order: Vec<usize>,
     affinity: Option<Affinity>,
 }
 
-/// Where a conversation is.
+/// The affinity of a conversation.
 struct Affinity {
-    /// Its name in the cache, from the next request on.
+    /// The conversation's name in the cache, from the next request on.
     name: String,
-    /// Who will be asked first if nothing is remembered under that name.
+    /// The first upstream if the cache has no entry.
     usual: Option<Arc<str>>,
 }
 
 impl Routing {
-    /// Routing that shares what it learns through this cache.
+    /// Returns routing with this shared cache.
     pub fn new(cache: Cache) -> Self {
         Self {
             breakers: Breakers::new(cache.clone()),
@@ -65,7 +64,7 @@ impl Routing {
         }
     }
 
-    /// The way of a request among the candidates of its model that it may ask.
+    /// Orders the candidates of a request.
     pub async fn route(
         &self,
         account: &AccountId,
@@ -123,21 +122,21 @@ impl Routing {
     fn put_open_last(&self, Route { model, order, .. }: &mut Route) {
         order.sort_by_cached_key(|index| {
             match self.breakers.standing(&model.candidates[*index].key) {
-                // For how long does not matter here: those of one kind stay as they stand.
+                // The remaining time does not matter here: upstreams with equal standing keep their order.
                 Standing::Open(_) => Standing::Open(Duration::ZERO),
                 standing => standing,
             }
         });
     }
 
-    /// Notes who answered, for the conversation's next turn.
+    /// Records the provider of a response for the conversation's next turn.
     pub async fn answered(&self, route: &Route, by: &Candidate) {
         let Some(affinity) = &route.affinity else {
             return;
         };
         let by = &by.key;
         if affinity.usual.as_ref() != Some(by) {
-            // Whoever does not find it asks the usual one.
+            // If the entry is missing, the next request uses the usual upstream.
             let name = name_in_cache(&affinity.name);
             let _ = self.cache.put_value(&name, by.as_bytes(), REMEMBERED).await;
         }
@@ -146,20 +145,20 @@ impl Routing {
     async fn remembered(&self, name: &str) -> Option<String> {
         match self.cache.find_value(&name_in_cache(name)).await {
             Ok(Cached::Found(key)) => String::from_utf8(key).ok(),
-            // Whether anybody is served without the cache was decided when they were identified.
+            // Authentication has already decided whether weir serves requests without the cache.
             Ok(Cached::Absent(_)) | Err(_) => None,
         }
     }
 }
 
 impl Route {
-    /// Those that may be asked, in order; never empty.
+    /// The allowed candidates in order; never empty.
     pub fn candidates(&self) -> impl Iterator<Item = &Candidate> {
         let order = self.order.iter();
         order.map(|index| &self.model.candidates[*index])
     }
 
-    /// Moves the first of this kind, if there is any, before all others.
+    /// Moves the first matching candidate, if any, to the front.
     fn prefer(&mut self, is_preferred: impl Fn(&Candidate) -> bool) {
         let position = self.candidates().position(is_preferred);
         if let Some(position) = position {
@@ -172,11 +171,11 @@ fn name_in_cache(hashed: &str) -> String {
     format!("conversation:{hashed}")
 }
 
-/// A conversation's name as it may be kept: nobody can tell from it what was called so, or by whom.
+/// Hashes a conversation's name, so that the cache reveals neither the name nor the account.
 fn hashed(name: &str, account: &AccountId, model: &str) -> String {
     let mut hasher = Sha256::new();
     for part in [&account.0, model, name] {
-        // With its length, so that no two are one.
+        // The length prefix keeps different pairs apart.
         hasher.update((part.len() as u64).to_be_bytes());
         hasher.update(part);
     }

@@ -1,4 +1,4 @@
-//! In which order a model's upstreams are asked.
+//! The order of a model's upstreams.
 
 use std::cmp::Ordering;
 
@@ -6,10 +6,10 @@ use sha2::{Digest, Sha256};
 
 use crate::catalog::Candidate;
 
-/// These candidates, those that have a weight first, drawn by it, and then the others as they stand.
+/// Returns the candidates: first the weighted ones, drawn by weight, then the others in catalog order.
 ///
-/// The draw is weighted rendezvous hashing (Wang and Ravishankar 1998): the same for the same seed, whatever other
-/// candidates there are, so that a conversation moves only if what it was with is gone.
+/// The draw is weighted rendezvous hashing (Wang and Ravishankar 1998): the result for a seed is stable when candidates
+/// come or go, so that a conversation moves only if its own provider is gone.
 pub(super) fn order(candidates: &[Candidate], allowed: &[usize], seed: &[u8]) -> Vec<usize> {
     let draw_of = |index: &usize| {
         let candidate = &candidates[*index];
@@ -29,7 +29,7 @@ pub(super) fn order(candidates: &[Candidate], allowed: &[usize], seed: &[u8]) ->
     drawn.into_iter().map(|(_, index)| index).collect()
 }
 
-/// A number that is the least of several with a probability in proportion to their weights.
+/// A number that is the minimum of several with a probability proportional to their weights.
 fn draw(seed: &[u8], key: &str, weight: u32) -> f64 {
     let digest = Sha256::new()
         .chain_update((seed.len() as u64).to_be_bytes())
@@ -37,7 +37,7 @@ fn draw(seed: &[u8], key: &str, weight: u32) -> f64 {
         .chain_update(key)
         .finalize();
     let (bytes, _) = digest.split_first_chunk().expect("it has 32 bytes");
-    // Evenly between 0 and 1, without either.
+    // Uniform between 0 and 1, both excluded.
     let uniform = ((u64::from_be_bytes(*bytes) >> 11) as f64 + 0.5) / (1_u64 << 53) as f64;
     -uniform.ln() / f64::from(weight)
 }

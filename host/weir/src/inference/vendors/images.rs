@@ -11,13 +11,13 @@ use crate::identity::Caller;
 use crate::inference;
 use crate::inference::idempotency::IdempotencyHeader;
 use crate::inference::routes::{Vacancy, take_turn};
-use crate::openapi::parameters::Idempotency;
-use crate::openapi::vendors::{
+use crate::request::{FormOrJsonBody, JsonBody};
+use crate::schemas::parameters::Idempotency;
+use crate::schemas::vendors::{
     ImageEditForm, ImageEditRequest, ImageRequest, ImagesAnswer, ServerSentEvent,
 };
-use crate::request::{FormOrJsonBody, JsonBody};
 
-/// `POST /v1/images/generations`: makes images of a prompt.
+/// `POST /v1/images/generations`: makes images from a prompt.
 #[utoipa::path(
     post, path = "/v1/images/generations", tag = "models", security(("user" = [])),
     params(Idempotency),
@@ -40,7 +40,7 @@ pub async fn create_image(
     inference::images(&app, (turn, body.room), customer, context, call, key).await
 }
 
-/// `POST /v1/images/edits`: makes images of others, which come in a form or, as JSON, by URL.
+/// `POST /v1/images/edits`: makes images from other images, sent in a form or, in JSON, by URL.
 #[utoipa::path(
     post, path = "/v1/images/edits", tag = "models", security(("user" = [])),
     params(Idempotency),

@@ -14,13 +14,13 @@ use crate::identity::Caller;
 use crate::inference::idempotency::IdempotencyHeader;
 use crate::inference::resolve;
 use crate::inference::routes::{self, Vacancy, take_turn};
-use crate::openapi::parameters::Idempotency;
-use crate::openapi::vendors::{
+use crate::request::JsonBody;
+use crate::schemas::parameters::Idempotency;
+use crate::schemas::vendors::{
     CountTokensRequest, MessagesAnswer, MessagesRequest, ServerSentEvent, TokenCount,
 };
-use crate::request::JsonBody;
 
-/// `POST /v1/messages`: answers in the shape of Anthropic's Messages, at once or as a stream.
+/// `POST /v1/messages`: responds in the format of Anthropic's Messages, as JSON or as a stream.
 #[utoipa::path(
     post, path = "/v1/messages", tag = "models", security(("user" = [])),
     params(Idempotency),
@@ -42,8 +42,8 @@ pub async fn create_message(
     routes::complete(&app, caller, context, key, body, read).await
 }
 
-/// `POST /v1/messages/count_tokens`: what the input of a message would come to, by weir's own estimate. Nobody is asked,
-/// and it costs nothing.
+/// `POST /v1/messages/count_tokens`: estimates the input tokens of a message. The request reaches no provider, and is
+/// free.
 #[utoipa::path(
     post, path = "/v1/messages/count_tokens", tag = "models", security(("user" = [])),
     request_body = CountTokensRequest,
@@ -55,7 +55,7 @@ pub async fn count_tokens(
     headers: HeaderMap,
     body: JsonBody,
 ) -> Result<Json<Value>, ApiError> {
-    // Parsing costs as much as for a message, so that it needs a turn.
+    // The body takes as much memory as a message's.
     let (customer, _turn) = take_turn(&app, caller).await?;
     let call = read_uncounted(&body.bytes, &headers)?;
     let catalog = app.catalog.load();

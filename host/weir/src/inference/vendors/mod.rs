@@ -1,4 +1,4 @@
-//! The endpoints of vendors' APIs under `/v1`, but for Chat Completions, which weir's own endpoints speak, too.
+//! The endpoints of vendors' APIs under `/v1`, except Chat Completions, which weir's own endpoints speak, too.
 //!
 //! [`weir_dialects`] reads their requests and writes their responses.
 

@@ -1,7 +1,7 @@
 //! The list of models for vendors' SDKs: `GET /v1/models` and `GET /v1/models/{id}`.
 //!
-//! OpenAI and Anthropic have the same paths. Each one's objects have fields that the other's have not, and none that the
-//! other's would read otherwise, so that one answer is both. weir's own list is with the catalog.
+//! OpenAI and Anthropic use the same paths. Their objects have no conflicting fields, so one response serves both.
+//! weir's own list belongs to the catalog.
 
 use axum::Json;
 use axum::extract::rejection::{PathRejection, QueryRejection};
@@ -15,26 +15,26 @@ use crate::app::App;
 use crate::catalog::Model;
 use crate::identity::{Caller, limits};
 use crate::inference::resolve::unknown_model;
-use crate::openapi::vendors::{VendorModel, VendorModelList};
+use crate::schemas::vendors::{VendorModel, VendorModelList};
 
-/// Models in a page at most, as with Anthropic.
+/// The maximum models of a page, as with Anthropic.
 const MAX_LIMIT: usize = 1_000;
 
-/// Which page of the list Anthropic's SDKs ask for; OpenAI's has one.
+/// The page that Anthropic's SDKs request; OpenAI's list has one page.
 #[derive(Debug, Deserialize)]
 pub struct PageQuery {
-    /// Models at most; all unless set.
+    /// Maximum number of models; all unless set.
     limit: Option<usize>,
     after_id: Option<String>,
     before_id: Option<String>,
 }
 
-/// `GET /v1/models`: the models by id; all of them, unless a page is asked for.
+/// `GET /v1/models`: lists the models by id; all, unless the query has a page.
 #[utoipa::path(
     get, path = "/v1/models", tag = "models", security(("user" = [])), operation_id = "list_vendor_models",
     params(
-        ("limit" = Option<u32>, Query, description = "Models at most; all unless set.", minimum = 1, maximum = 1000, nullable = false),
-        ("after_id" = Option<String>, Query, description = "Models behind this one.", nullable = false),
+        ("limit" = Option<u32>, Query, description = "Maximum number of models; all unless set.", minimum = 1, maximum = 1000, nullable = false),
+        ("after_id" = Option<String>, Query, description = "Models after this one.", nullable = false),
         ("before_id" = Option<String>, Query, description = "Models before this one.", nullable = false),
     ),
     responses((status = 200, body = VendorModelList)),
@@ -66,7 +66,7 @@ pub async fn list_models(
     let limit = page.limit.unwrap_or(usize::MAX);
     let has_more = models.len() > limit;
     match page.before_id {
-        // The page that ends there.
+        // The page that ends before `before_id`.
         Some(_) if has_more => drop(models.drain(..models.len() - limit)),
         _ => models.truncate(limit),
     }
@@ -80,13 +80,13 @@ pub async fn list_models(
     })))
 }
 
-/// `GET /v1/models/{id}`: one of them.
+/// `GET /v1/models/{id}`: returns one model.
 #[utoipa::path(
     get, path = "/v1/models/{id}", tag = "models", security(("user" = [])), operation_id = "get_vendor_model",
-    params(("id" = String, Path, description = "The model's id; a slash in it may stand as it is.")),
+    params(("id" = String, Path, description = "Model id; it may contain unescaped slashes.")),
     responses(
         (status = 200, body = VendorModel),
-        (status = 404, description = "`UNKNOWN_MODEL`: there is no such model."),
+        (status = 404, description = "`UNKNOWN_MODEL`: the model does not exist."),
     ),
 )]
 pub async fn get_model(
@@ -94,7 +94,7 @@ pub async fn get_model(
     caller: Caller,
     id: Result<Path<String>, PathRejection>,
 ) -> Result<Json<Value>, ApiError> {
-    // What is not UTF-8 is no model's name either.
+    // A name that is not UTF-8 belongs to no model.
     let id = id.map_or(String::new(), |Path(id)| id);
     let catalog = app.catalog.load();
     match catalog.model(&id) {
@@ -103,15 +103,15 @@ pub async fn get_model(
     }
 }
 
-/// A model. When it was made is not known; the vendors' field has when the gateway has begun to serve it.
+/// Returns a model. The vendors' creation time is unknown, so the field has the gateway's start time.
 fn item(app: &App, model: &Model) -> Value {
     json!({
         "id": model.id,
-        // OpenAI's.
+        // OpenAI's fields.
         "object": "model",
         "created": app.started_at.seconds(),
         "owned_by": model.candidates[0].upstream.name,
-        // Anthropic's.
+        // Anthropic's fields.
         "type": "model",
         "lifecycle": "active",
         "display_name": model.name,

@@ -10,11 +10,11 @@ use crate::context::RequestContext;
 use crate::identity::Caller;
 use crate::inference::idempotency::IdempotencyHeader;
 use crate::inference::routes::{self, Vacancy};
-use crate::openapi::parameters::Idempotency;
-use crate::openapi::vendors::{ResponsesAnswer, ResponsesRequest, ServerSentEvent};
 use crate::request::JsonBody;
+use crate::schemas::parameters::Idempotency;
+use crate::schemas::vendors::{ResponsesAnswer, ResponsesRequest, ServerSentEvent};
 
-/// `POST /v1/responses`: answers in the shape of OpenAI's Responses, at once or as a stream.
+/// `POST /v1/responses`: responds in the format of OpenAI's Responses, as JSON or as a stream.
 #[utoipa::path(
     post, path = "/v1/responses", tag = "models", security(("user" = [])),
     params(Idempotency),

@@ -14,9 +14,9 @@ use super::{CREDIT_TIMEOUT, MOST_A_DAY, default_threshold};
 use crate::app::App;
 use crate::identity::WebCaller;
 use crate::json::from_json;
-use crate::openapi::schemas;
 use crate::payments::offers::Tier;
 use crate::request::JsonBody;
+use crate::schemas;
 
 /// The most that may be few.
 const MAX_THRESHOLD: Credits = Credits::whole(1_000_000);

@@ -1,4 +1,4 @@
-//! One agent: its model is called until it gives an answer.
+//! One agent: calls its model until the final response.
 
 use std::time::Duration;
 
@@ -11,57 +11,57 @@ use weir_sandbox::printable;
 
 use super::journal::Entry;
 use super::{Break, EXHAUSTED, Halt, Running, text_of};
-use crate::inference::usage::OUTPUT_SLACK_TOKENS;
-use crate::swarm::deltas::ModelStep;
+use crate::inference::deltas::ModelStep;
 use crate::swarm::estimate::LEAST_TOKENS;
 use crate::swarm::model::{CallError, ModelAnswer, ModelCall};
 use crate::swarm::record::AgentStatus;
 use crate::swarm::request::Agent;
 use crate::swarm::store::{LeaseError, NewStep, Place, Step, StepEnd};
+use weir_upstream::usage::OUTPUT_SLACK_TOKENS;
 
-/// How often a call is made anew whose answer was lost and not charged.
+/// The maximum repeats of a call whose response was lost without a charge.
 const MAX_ANEW: usize = 3;
 
-/// How often an output limit is lowered before the rest of the budget counts as too little.
+/// The maximum reductions of an output limit before the rest of the budget counts as too small.
 const MAX_LOWERED: usize = 4;
 
-/// Bytes of a refusal that users are told.
+/// The maximum bytes of a refusal in a message to users.
 const MAX_REFUSAL_BYTES: usize = 300;
-/// The pauses before a model is asked again that was busy or unavailable.
+/// The pauses before a retry of a busy or unavailable model.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
-/// What users are told of an answer that was charged, and is not there.
+/// The user's message for a charged but lost response.
 const LOST: &str = "The model's answer was lost.";
 
-/// How an agent has ended.
+/// The end of an agent.
 pub(super) struct AgentEnd {
-    /// As the swarm's user is told.
+    /// The status for the user.
     pub(super) status: AgentStatus,
-    /// What it said in the end.
+    /// The final output.
     pub(super) output: String,
-    /// Why it failed.
+    /// The reason of a failure.
     pub(super) error: Option<String>,
-    /// How often its model was called.
+    /// The number of model calls.
     pub(super) iterations: u32,
-    /// Why the run goes no further, where it is not for this agent's sake.
+    /// The end of the run, if another cause than this agent ends it.
     pub(super) halt: Option<Halt>,
 }
 
-/// An agent that runs.
+/// A running agent.
 pub(super) struct AgentLoop<'l, 'r> {
     pub(super) running: &'l mut Running<'r>,
     pub(super) agent: &'l Agent,
     pub(super) place: i64,
     messages: Vec<Value>,
-    /// Its tools, as models are told of them.
+    /// The tools in the models' format.
     tools: Vec<Value>,
-    /// What it said last.
+    /// The last text.
     last_text: String,
 }
 
 impl<'l, 'r> AgentLoop<'l, 'r> {
-    /// An agent at a place in the order, with its system prompt.
+    /// Returns the agent at a position, with its system prompt.
     pub(super) fn new(
         running: &'l mut Running<'r>,
         agent: &'l Agent,
@@ -88,7 +88,7 @@ impl<'l, 'r> AgentLoop<'l, 'r> {
         }
     }
 
-    /// Runs it to its end.
+    /// Runs the agent to its end.
     pub(super) async fn run(mut self) -> Result<AgentEnd, Break> {
         for iteration in 1..=self.agent.max_iterations {
             let message = match self.model_step(iteration).await {
@@ -105,7 +105,7 @@ impl<'l, 'r> AgentLoop<'l, 'r> {
             }
             let calls = message["tool_calls"].as_array().cloned();
             let calls = calls.unwrap_or_default();
-            // Before its calls are made: the last one may be incomplete.
+            // The check precedes the tool calls, because the last call may be incomplete.
             if let Some(why) = incomplete(&message, calls.is_empty()) {
                 return Ok(self.failed(why, iteration, None));
             }
@@ -157,7 +157,7 @@ impl<'l, 'r> AgentLoop<'l, 'r> {
         }
     }
 
-    /// What the model says in an iteration: now, or when the step was taken.
+    /// Returns the model's message of an iteration, from a new or a recorded call.
     async fn model_step(&mut self, iteration: u32) -> Result<Value, Ended> {
         let place = Place {
             agent: self.place,
@@ -174,7 +174,7 @@ impl<'l, 'r> AgentLoop<'l, 'r> {
                 output: Some(output),
                 ..
             }) => return Ok(output.clone()),
-            // As it was sent before, so that it is the same request.
+            // The call repeats the recorded request exactly.
             Some(step) => (
                 step.idempotency_key.clone(),
                 step.output_limit.unwrap_or(self.agent.max_tokens),
@@ -183,7 +183,7 @@ impl<'l, 'r> AgentLoop<'l, 'r> {
             None => (self.key(iteration), self.agent.max_tokens, false),
         };
         match is_noted {
-            // Its price is part of what was reserved for it, and is known before the rest is reserved anew.
+            // The call's price belongs to the previous hold, and is settled before the rest is reserved again.
             true => self.running.look().await?,
             false => {
                 self.running.ensure_hold().await?;
@@ -220,7 +220,7 @@ impl<'l, 'r> AgentLoop<'l, 'r> {
                         None => return Err(exhausted()),
                     }
                 }
-                // Where nothing was charged, nothing is charged twice.
+                // Without a charge, a repeat charges nothing twice.
                 Err(CallError::Lost { charged }) if charged == Credits::ZERO && anew < MAX_ANEW => {
                     anew += 1;
                     key.push('+');
@@ -236,17 +236,21 @@ impl<'l, 'r> AgentLoop<'l, 'r> {
                     if Instant::now() + wait > self.running.deadline() {
                         return Err(Ended::Failed(why));
                     }
-                    tracing::debug!(run = self.running.run.id, why, "asking the API again");
+                    tracing::debug!(
+                        run = self.running.run.id,
+                        why,
+                        "retrying a model call at the API"
+                    );
                     sleep(wait).await;
                     pause = (pause * 2).min(LONGEST_PAUSE);
                     self.running.look().await?;
-                    // What is noted is what is asked for again.
+                    // A repeat uses the recorded request.
                     is_noted = true;
                     continue;
                 }
                 Err(CallError::Failed(why)) => return Err(Ended::Failed(why)),
                 Err(CallError::Late) => {
-                    return Err(Ended::Failed("The swarm took too long.".to_owned()));
+                    return Err(Ended::Failed("The swarm exceeded its deadline.".to_owned()));
                 }
             }
             is_noted = false;
@@ -328,7 +332,7 @@ impl<'l, 'r> AgentLoop<'l, 'r> {
         Ok(())
     }
 
-    /// The largest output limit whose price fits into what is left; none if that is too small.
+    /// Returns the largest output limit whose price fits into the rest of the budget; `None` if it is too small.
     fn fitting(&self, limit: u32, required: Credits, available: Credits) -> Option<u32> {
         let catalog = self.running.shop.catalog.load();
         let model = catalog.model(&self.agent.model)?;
@@ -346,7 +350,7 @@ impl<'l, 'r> AgentLoop<'l, 'r> {
     }
 }
 
-/// Why a model's message is no complete answer, if it is none. Each reason begins with the word for it.
+/// Returns the reason for which a model's message is incomplete. Each reason begins with its code word.
 fn incomplete(message: &Value, is_without_calls: bool) -> Option<String> {
     let refusal = message["refusal"].as_str().unwrap_or_default();
     match message["finish_reason"].as_str() {
@@ -367,7 +371,7 @@ fn incomplete(message: &Value, is_without_calls: bool) -> Option<String> {
     }
 }
 
-/// Why an iteration brings nothing.
+/// The reasons for which an iteration has no result.
 enum Ended {
     Break(Break),
     Failed(String),
@@ -383,8 +387,8 @@ fn exhausted() -> Ended {
     Ended::Break(Break::Halt(Halt::Stopped(EXHAUSTED.to_owned())))
 }
 
-/// The output limit that makes a call of `required` credits one of `available`, where the output of so many tokens costs
-/// `output_price` of them; none if it is less than [`LEAST_TOKENS`].
+/// Returns the output limit that reduces a call's price from `required` to `available` credits, if `output_price` is
+/// the price of the current output limit; `None` below [`LEAST_TOKENS`].
 fn lowered(
     limit: u32,
     required: Credits,
@@ -393,7 +397,7 @@ fn lowered(
 ) -> Option<u32> {
     let with_slack = |limit: u32| output_price(u64::from(limit) + OUTPUT_SLACK_TOKENS);
     let input = required.saturating_sub(with_slack(limit));
-    // Each is rounded up, so that together they may be less than their sum.
+    // Both parts are rounded up, so that their sum may exceed the total.
     let left = available.saturating_sub(input);
     let mut low = LEAST_TOKENS;
     let mut high = limit.checked_sub(1)?;
@@ -416,11 +420,11 @@ mod tests {
 
     #[test]
     fn a_call_that_is_too_dear_gets_the_largest_limit_that_fits() {
-        // A micro-credit a token.
+        // One micro-credit a token.
         let price = |tokens: u64| Credits::from_micro(tokens as i64);
         let micro = Credits::from_micro;
         for (limit, required, available, expected) in [
-            // 100 of input, 64 of slack.
+            // 100 tokens of input, 64 of slack.
             (1_000, 1_164, 1_163, Some(999)),
             (1_000, 1_164, 500, Some(336)),
             (1_000, 1_164, 420, Some(256)),

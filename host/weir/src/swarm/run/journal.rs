@@ -1,4 +1,5 @@
-//! What an executor writes of a run: one transaction an entry, tried again while the database is away and the lease lasts.
+//! The journal of a run: one transaction for each entry, retried while the database is unavailable and the lease is
+//! valid.
 
 use std::time::Duration;
 
@@ -16,59 +17,59 @@ use crate::swarm::store::{LeaseError, NewStep, StepEnd};
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
-/// What is written in one transaction. Written twice, it is there once.
+/// The content of one transaction. A repeated write has no further effect.
 pub(super) enum Entry<'a> {
-    /// Nothing: it only asks whether the run goes on.
+    /// No write: checks whether the run continues.
     Look,
-    /// The hold that model calls draw on.
+    /// The hold of model calls.
     ParentHold(&'a HoldId),
-    /// An agent begins.
+    /// The start of an agent.
     BeginAgent {
-        /// Its place.
+        /// The agent's position.
         number: i64,
-        /// What clients are told.
+        /// The clients' event.
         told: &'a Value,
     },
-    /// A step is about to be taken, unless the run goes no further.
+    /// The intent of a step, unless the run ends.
     Intend(&'a NewStep<'a>),
-    /// A step is taken.
+    /// The end of a step.
     EndStep {
-        /// What came of it.
+        /// The result of the step.
         end: &'a StepEnd<'a, Value>,
-        /// What clients are told of a tool's call.
+        /// The clients' event for a tool call.
         told: Option<&'a Value>,
     },
-    /// An agent has ended.
+    /// The end of an agent.
     EndAgent {
-        /// Its place.
+        /// The agent's position.
         number: i64,
-        /// What became of it.
+        /// The agent's result.
         result: &'a AgentResult,
-        /// What clients are told.
+        /// The clients' event.
         told: &'a Value,
     },
-    /// The run is over. If its user has cancelled it before this is written, it is cancelled.
+    /// The end of the run. If the user cancelled it before this write, its status is cancelled.
     EndRun {
-        /// How it ends unless it is cancelled.
+        /// The status, unless the run was cancelled.
         status: Status,
-        /// What came of it.
+        /// The outcome.
         outcome: &'a Outcome,
-        /// The run as clients are told, but for its status and error.
+        /// The clients' record, except status and error.
         record: &'a Record,
-        /// What was asked, if that can be read.
+        /// The request, if it is readable.
         request: Option<&'a SwarmRequest>,
     },
 }
 
 impl Running<'_> {
-    /// Writes an entry. While the database is away it is tried again, with growing pauses: whoever polls this drops it when
-    /// the lease ends.
+    /// Writes an entry. Retries with growing pauses while the database is unavailable; the caller drops the future when
+    /// the lease expires.
     pub(super) async fn write(&self, entry: &Entry<'_>) -> Result<(), Break> {
         let mut pause = FIRST_PAUSE;
         loop {
             match self.try_write(entry).await {
                 Err(Break::Leave(error)) if error.is_outage() => {
-                    tracing::warn!(run = self.run.id, %error, "a swarm's journal is written again soon");
+                    tracing::warn!(run = self.run.id, %error, "cannot write a swarm's journal; retrying");
                 }
                 written => return written,
             }
@@ -92,7 +93,7 @@ impl Running<'_> {
                 return Err(Break::Halt(Halt::Cancelled));
             }
             if now >= self.run.deadline {
-                return Err(stopped("It took too long.".to_owned()));
+                return Err(stopped("The swarm exceeded its deadline.".to_owned()));
             }
         }
         match *entry {
@@ -149,7 +150,7 @@ impl Running<'_> {
         Ok(())
     }
 
-    /// Whether this executor has ended the run, although it does not know so: the outcome of its commit was unknown.
+    /// Whether this executor's end of the run was committed, after the commit's result was unknown.
     pub(super) async fn has_ended(&self) -> Result<bool, LeaseError> {
         let run = self.shop.store.find(&self.run.id).await?;
         Ok(run.is_some_and(|run| run.status.is_over() && run.fence == self.lease.fence))

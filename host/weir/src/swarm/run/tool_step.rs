@@ -1,4 +1,4 @@
-//! One call of a tool: intended, made, and what came of it written down.
+//! One tool call: records the intent, calls the tool, and records the result.
 
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
@@ -12,21 +12,21 @@ use crate::identity::store::plan_of;
 use crate::swarm::store::{LeaseError, NewStep, Place, StepEnd};
 use crate::tools::{Call, CallRecord, CallStatus, Effect, Outcome};
 
-/// Calls of tools in one answer of a model.
+/// The maximum tool calls in one response of a model.
 const MAX_CALLS: usize = 16;
 
-/// Bytes of a tool's name that are repeated to the model that calls it.
+/// The maximum bytes of a tool's name in a message to the model.
 const MAX_NAME_BYTES: usize = 64;
 
-/// What a model is told of a call that was begun by an executor which is gone.
+/// The model's result for a call whose executor failed.
 const UNCERTAIN: &str = "Error: the call was made, and its outcome is not known: it may have had its effect. It is not made \
                          again by itself. Find out before you repeat it.";
 
-/// What the log says of the same.
+/// The same in the log of calls.
 const NOT_REPEATED: &str = "outcome unknown: the executor that made the call is gone, and an unsafe call is not made again";
 
 impl AgentLoop<'_, '_> {
-    /// What the model is told of a call that it asks for: now, or when the step was taken.
+    /// Returns the result of a call for the model, from a new or a recorded call.
     pub(super) async fn tool_step(
         &mut self,
         iteration: u32,
@@ -54,7 +54,7 @@ impl AgentLoop<'_, '_> {
             return Ok(output["content"].as_str().unwrap_or_default().to_owned());
         }
         let arguments = function["arguments"].as_str().unwrap_or_default();
-        // Before the call is noted: if they cannot be read, it has not begun.
+        // This precedes the intent: if the credentials are unreadable, the call has not begun.
         let run = &self.running.run;
         let credentials = match &run.task_id {
             Some(task_id) => {
@@ -65,7 +65,7 @@ impl AgentLoop<'_, '_> {
         };
         let credentials = credentials.map_err(LeaseError::from)?;
         let plan = match self.agent.integrations.is_empty() {
-            // Nothing else asks.
+            // No other case needs the plan.
             true => Plan::default(),
             false => plan_of(&self.running.shop.database, &run.user_id)
                 .await
@@ -123,7 +123,7 @@ impl AgentLoop<'_, '_> {
         self.end_call(place, state, content, record).await
     }
 
-    /// Notes that a call is about to be made. Returns what tells a repeat of it.
+    /// Records the intent of a call. Returns the call's idempotency key.
     async fn intend_call(
         &mut self,
         place: Place,
@@ -153,11 +153,11 @@ impl AgentLoop<'_, '_> {
         Ok(key)
     }
 
-    /// The call was made before, once, and nobody knows what came of it.
+    /// Records the unknown outcome of a call that an earlier executor began.
     async fn uncertain(&mut self, place: Place, name: &str) -> Result<String, Break> {
         let record = CallRecord {
             tool: name.to_owned(),
-            // What is refused is the repeat: of the call itself, nobody knows whether it succeeded.
+            // The status describes the repeat, which is blocked; the outcome of the call itself is unknown.
             status: CallStatus::Blocked,
             url: String::new(),
             response_status: None,
@@ -198,7 +198,7 @@ impl AgentLoop<'_, '_> {
     }
 }
 
-/// An effect as steps keep it.
+/// The stored name of an effect.
 fn word(effect: Effect) -> String {
     let word = json!(effect);
     word.as_str().unwrap_or_default().to_owned()

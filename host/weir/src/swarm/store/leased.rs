@@ -1,4 +1,4 @@
-//! What only whoever has the lease of a run may write.
+//! Writes to a run that require its lease.
 
 use serde::Serialize;
 use sqlx::Row;
@@ -19,16 +19,16 @@ pub struct Lease {
     pub fence: i64,
 }
 
-/// Why nothing was written.
+/// The reasons for which a write failed.
 #[derive(Debug, thiserror::Error)]
 pub enum LeaseError {
-    /// Somebody else has the run by now, or may have.
+    /// Another executor owns the run, or may own it.
     #[error("the lease is lost")]
     Lost,
-    /// The store.
+    /// The store failed.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// The ledger: nothing could be held.
+    /// The ledger failed: the credits could not be reserved.
     #[error(transparent)]
     Ledger(LedgerError),
 }
@@ -40,16 +40,16 @@ impl From<sqlx::Error> for LeaseError {
 }
 
 impl LeaseError {
-    /// Whether the same write may succeed soon: the database is away, and the lease is not known to be lost.
+    /// Whether the same write may succeed soon: the database is unavailable, and the lease is not known to be lost.
     pub fn is_outage(&self) -> bool {
         matches!(self, Self::Store(StoreError::Database(error)) if is_outage(error))
     }
 }
 
-/// A transaction of whoever has the lease. Dropped without a commit, it writes nothing.
+/// A transaction under the lease. Dropping it without a commit writes nothing.
 ///
-/// The outcome of a commit may be unknown. So each write changes nothing if it is made again, and says whether it was new:
-/// an event is told with a new one only.
+/// The result of a commit may be unknown. Therefore, each write is idempotent and returns whether it was new; an event
+/// is written only with a new one.
 pub struct Leased<'a> {
     store: &'a SwarmStore,
     run_id: &'a str,
@@ -58,33 +58,33 @@ pub struct Leased<'a> {
     is_cancelled: bool,
     now: Millis,
     user_id: String,
-    /// Sealed bytes that it adds.
+    /// The encrypted bytes that it adds.
     bytes: i64,
 }
 
-/// A step that is about to be taken.
+/// The intent of a step.
 pub struct NewStep<'a> {
-    /// Which.
+    /// The position of the step.
     pub place: Place,
-    /// SHA-256 of what goes in.
+    /// The SHA-256 of the input.
     pub input_hash: [u8; 32],
-    /// What a tool's call does outside.
+    /// The external effect of a tool call.
     pub effect: Option<&'a str>,
-    /// What tells a repeat to whoever is asked.
+    /// The key that identifies repeats for the callee.
     pub idempotency_key: &'a str,
-    /// Tokens, of a model's call.
+    /// The output limit of a model call, in tokens.
     pub output_limit: Option<u32>,
-    /// Of the tool that is called.
+    /// The digest of the called tool.
     pub component_digest: Option<&'a str>,
 }
 
-/// What came of a step.
+/// The result of a step.
 pub struct StepEnd<'a, T> {
-    /// Which.
+    /// The position of the step.
     pub place: Place,
-    /// `done`, `failed`, `uncertain` or `blocked`.
+    /// The state: `done`, `failed`, `uncertain` or `blocked`.
     pub state: &'a str,
-    /// To be sealed.
+    /// The output, to be encrypted.
     pub output: &'a T,
     /// Its price.
     pub credits: Credits,
@@ -95,14 +95,14 @@ pub struct StepEnd<'a, T> {
 }
 
 impl Lease {
-    /// Begins to write, unless the lease is over.
+    /// Begins a transaction, unless the lease has expired.
     pub async fn begin<'a>(
         &'a self,
         store: &'a SwarmStore,
         now: Millis,
     ) -> Result<Leased<'a>, LeaseError> {
         let mut transaction = store.database.begin().await?;
-        // A write, so that PostgreSQL locks the row: a claim waits, or is seen.
+        // The statement is a write, so that PostgreSQL locks the row: a concurrent claim waits, or is visible.
         let run = sqlx::query(
             "UPDATE swarm_runs SET lease_until = lease_until WHERE id = $1 AND fence = $2 AND lease_until > $3 \
              AND ended_at IS NULL RETURNING user_id, last_event, cancel_requested_at",
@@ -128,7 +128,7 @@ impl Lease {
 }
 
 impl Leased<'_> {
-    /// Tells clients something.
+    /// Writes an event for clients.
     pub async fn tell(&mut self, name: &str, data: &impl Serialize) -> Result<(), LeaseError> {
         self.last_event += 1;
         let sealed = self.seal(&format!("event {}", self.last_event), data);
@@ -149,12 +149,12 @@ impl Leased<'_> {
         Ok(())
     }
 
-    /// Whether the run's user wants it to end.
+    /// Whether the user has cancelled the run.
     pub fn is_cancelled(&self) -> bool {
         self.is_cancelled
     }
 
-    /// Names the hold that model calls draw on.
+    /// Sets the hold of model calls.
     pub async fn set_parent_hold(&mut self, hold: &HoldId) -> Result<(), LeaseError> {
         sqlx::query("UPDATE swarm_runs SET parent_hold = $1 WHERE id = $2")
             .bind(&*hold.0)
@@ -164,7 +164,7 @@ impl Leased<'_> {
         Ok(())
     }
 
-    /// An agent begins. Returns whether that is new.
+    /// Records the start of an agent. Returns whether that is new.
     pub async fn begin_agent(&mut self, number: i64) -> Result<bool, LeaseError> {
         let begun = sqlx::query(
             "INSERT INTO swarm_agents (run_id, number, started_at) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING",
@@ -177,7 +177,7 @@ impl Leased<'_> {
         Ok(begun.rows_affected() == 1)
     }
 
-    /// A step is about to be taken; or once more, another way.
+    /// Records the intent of a step, or replaces it.
     pub async fn intend(&mut self, step: &NewStep<'_>) -> Result<(), LeaseError> {
         sqlx::query(
             "INSERT INTO swarm_steps (run_id, agent, iteration, ordinal, input_hash, effect, idempotency_key, \
@@ -202,7 +202,8 @@ impl Leased<'_> {
         Ok(())
     }
 
-    /// A step is taken. Its cost counts, and the run has got further since it was claimed. Returns whether that is new.
+    /// Records the result of a step. Its cost counts, and the run has made progress since its claim. Returns whether
+    /// that is new.
     pub async fn end_step<T: Serialize>(
         &mut self,
         end: &StepEnd<'_, T>,
@@ -243,7 +244,7 @@ impl Leased<'_> {
         Ok(true)
     }
 
-    /// An agent has ended. Returns whether that is new.
+    /// Records the end of an agent. Returns whether that is new.
     pub async fn end_agent(
         &mut self,
         number: i64,
@@ -276,7 +277,8 @@ impl Leased<'_> {
         Ok(true)
     }
 
-    /// The run is over. A run of a task keeps the outline of its request alone: the task has the definition.
+    /// Records the end of a run. A task's run keeps only the outline of its request, because the task has the
+    /// definition.
     pub async fn end_run(
         &mut self,
         status: Status,
@@ -317,7 +319,7 @@ impl Leased<'_> {
         sealed
     }
 
-    /// Makes all of it last.
+    /// Commits the transaction.
     pub async fn commit(mut self) -> Result<(), LeaseError> {
         if self.bytes != 0 {
             sqlx::query("UPDATE swarm_runs SET bytes = bytes + $1 WHERE id = $2")

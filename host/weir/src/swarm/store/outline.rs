@@ -1,4 +1,4 @@
-//! Runs as operators see them: whose they are and how far, but nothing that a person or a model wrote.
+//! Runs for operators: owner and progress, but no texts of people or models.
 
 use sqlx::Row;
 use sqlx::any::AnyRow;
@@ -6,55 +6,55 @@ use weir_ledger::Credits;
 use weir_storage::Database;
 use weir_storage::clock::Millis;
 
-/// A run without what is sealed.
+/// A run without its encrypted fields.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RunOutline {
     /// Its id.
     pub id: String,
-    /// Who pays.
+    /// The user who pays.
     pub user_id: String,
-    /// As whoever asked names the pipeline.
+    /// The client's name of the pipeline.
     pub swarm_id: String,
-    /// The task that it is run for.
+    /// The task of the run.
     pub task_id: Option<String>,
     /// The status's name.
     pub status: String,
-    /// How many agents have completed.
+    /// The number of completed agents.
     pub agents_completed: i64,
-    /// How many there are.
+    /// The number of agents.
     pub agents_total: i64,
-    /// What it has cost so far.
+    /// The cost so far.
     pub credits: Credits,
-    /// When it was asked for.
+    /// The time of the request.
     pub created_at: Millis,
-    /// When its end was requested.
+    /// The time of the cancellation's request.
     pub cancel_requested_at: Option<Millis>,
-    /// When it ended.
+    /// The time of the end.
     pub ended_at: Option<Millis>,
 }
 
-/// Which runs are listed.
+/// A filter of runs.
 #[derive(Debug, Clone, Default)]
 pub struct RunFilter {
-    /// Of this user.
+    /// Only runs of this user.
     pub user_id: Option<String>,
-    /// Only those that are not over.
+    /// Only unfinished runs.
     pub open: bool,
-    /// Those that were asked for before this one.
+    /// Only runs older than this one.
     pub before: Option<String>,
 }
 
 const OUTLINE: &str = "SELECT id, user_id, swarm_id, task_id, status, agents_completed, agents_total, credits, created_at, \
      cancel_requested_at, ended_at FROM swarm_runs";
 
-/// All users' runs, the last one first.
+/// Returns the runs of all users, newest first.
 pub async fn list(
     database: &Database,
     filter: &RunFilter,
     limit: u32,
 ) -> sqlx::Result<Vec<RunOutline>> {
     let text = list_statement(filter);
-    // Ids are ordered by time, and hold digits and letters up to f.
+    // Ids are ordered by time, and consist of digits and letters up to f.
     let mut query = sqlx::query(sqlx::AssertSqlSafe(text))
         .bind(filter.before.as_deref().unwrap_or("g"))
         .bind(i64::from(limit));
@@ -65,7 +65,7 @@ pub async fn list(
     rows.iter().map(read).collect()
 }
 
-/// A run, if there is one of this id.
+/// Returns the run with this id, if it exists.
 pub async fn find(database: &Database, id: &str) -> sqlx::Result<Option<RunOutline>> {
     let row = sqlx::query(sqlx::AssertSqlSafe(format!("{OUTLINE} WHERE id = $1")))
         .bind(id)
@@ -74,7 +74,8 @@ pub async fn find(database: &Database, id: &str) -> sqlx::Result<Option<RunOutli
     row.as_ref().map(read).transpose()
 }
 
-/// Notes that a run is to end. Returns whether that is new: it is not over, and nobody has requested it before.
+/// Records that a run is to be cancelled. Returns whether that is new: the run is unfinished, and was not cancelled
+/// before.
 pub async fn request_cancel(database: &Database, run_id: &str, now: Millis) -> sqlx::Result<bool> {
     let requested = sqlx::query(
         "UPDATE swarm_runs SET cancel_requested_at = $1 WHERE id = $2 AND cancel_requested_at IS NULL \
@@ -87,7 +88,7 @@ pub async fn request_cancel(database: &Database, run_id: &str, now: Millis) -> s
     Ok(requested.rows_affected() == 1)
 }
 
-/// Parameters: the id before which the page is, how many at most, and the user, if the filter names one.
+/// Parameters: the id before the page, the maximum number, and the user, if the filter names one.
 pub fn list_statement(filter: &RunFilter) -> String {
     let open = if filter.open {
         " AND ended_at IS NULL"

@@ -1,4 +1,4 @@
-//! When tasks were to start, and what came of it.
+//! Scheduled and past starts of tasks.
 
 use serde::{Deserialize, Serialize};
 use sqlx::Row;
@@ -8,30 +8,30 @@ use weir_storage::database::SqlDialect;
 
 use super::{StoreError, TaskStore};
 
-/// Schedules, or starts, that are looked at in one go.
+/// The maximum schedules, or starts, of one read.
 const AT_ONCE: i64 = 50;
 
-/// Starts that are deleted in one statement.
+/// The maximum starts of one deletion.
 const FORGOTTEN_AT_ONCE: i64 = 1_000;
 
 /// Milliseconds of a minute.
 pub const MINUTE_MS: i64 = 60_000;
 
-/// What brings a start about.
+/// The trigger of a start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Trigger {
-    /// Somebody asks for it.
+    /// A manual request.
     Manual,
-    /// A schedule: the task's own, or one that a queue keeps.
+    /// A schedule: the task's own, or a queue's.
     Schedule,
-    /// Something happened elsewhere. The API's document called it `queue` once.
+    /// An external event. Earlier versions of the API called it `queue`.
     #[serde(alias = "queue")]
     Event,
 }
 
 impl Trigger {
-    /// Its name in the API and the database.
+    /// The trigger's name in the API and the database.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Manual => "manual",
@@ -41,84 +41,84 @@ impl Trigger {
     }
 }
 
-/// Why a task is to start.
+/// The cause of a start.
 #[derive(Debug, Clone, Copy)]
 pub struct Cause<'a> {
-    /// What tells a repeat.
+    /// The id that identifies repeats.
     pub id: &'a str,
-    /// What brought it about.
+    /// The trigger.
     pub trigger: Trigger,
-    /// The moment that the task's own schedule names.
+    /// The scheduled time, if the task's own schedule fires.
     pub slot: Option<Millis>,
 }
 
-/// A start of a task, or an attempt at one.
+/// A start of a task, or a failed attempt.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Start {
     /// The task.
     pub task_id: String,
     /// The trigger's name.
     pub trigger: String,
-    /// The moment that the task's schedule named.
+    /// The scheduled time, if the task's own schedule fired.
     pub slot: Option<Millis>,
-    /// When it was begun.
+    /// The time of the start.
     pub started_at: Millis,
-    /// The run, once there is one.
+    /// The run, if there is one.
     pub execution_id: Option<String>,
-    /// Why there is none.
+    /// The reason for a missing run.
     pub refusal: Option<Refusal>,
 }
 
-/// Why a task was not started.
+/// The reason for which a task was not started.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Refusal {
     /// The error's code.
     pub code: String,
-    /// For people.
+    /// The message for people.
     pub message: String,
 }
 
-/// How a start ended.
+/// The end of a start.
 pub enum Ended<'a> {
-    /// With this run.
+    /// The start has created this run.
     Started(&'a str),
-    /// Without one.
+    /// The start was refused.
     Refused(Refusal),
 }
 
-/// A schedule that is due.
+/// A due schedule.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Due {
-    /// Its task.
+    /// The task.
     pub task_id: String,
-    /// When it was to fire.
+    /// The scheduled time.
     pub at: Millis,
 }
 
 /// A slot that is about to fire.
 pub struct NewFire<'a> {
-    /// The schedule, as it was found.
+    /// The schedule as it was read.
     pub due: &'a Due,
-    /// When it fires next.
+    /// The next time.
     pub next: Option<Millis>,
-    /// The slot, and whose it is.
+    /// The slot, and its claim.
     pub start: &'a OpenStart,
-    /// This moment.
+    /// The current time.
     pub at: Millis,
-    /// Why it is not to be started at all.
+    /// The reason for which the slot must not start the task.
     pub missed: Option<Refusal>,
 }
 
-/// A slot that has fired, and of which nothing is known yet.
+/// A slot that has fired, without a result so far.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OpenStart {
     /// The task.
     pub task_id: String,
-    /// What tells a repeat.
+    /// The id that identifies repeats.
     pub cause: String,
     /// The slot.
     pub slot: Millis,
-    /// Until when nobody else starts the task for it.
+    /// The end of this node's claim.
     pub claimed_until: Millis,
 }
 
@@ -126,7 +126,7 @@ const START: &str =
     "SELECT task_id, cause, trigger_type, slot, started_at, execution_id, refusal FROM task_starts";
 
 impl TaskStore {
-    /// Schedules that are due, the ones that wait for longest first; some of them.
+    /// Returns some due schedules, the longest due first.
     pub async fn due(&self, now: Millis) -> Result<Vec<Due>, StoreError> {
         let rows = sqlx::query(
             "SELECT id, next_fire_at FROM tasks WHERE next_fire_at <= $1 ORDER BY next_fire_at, id LIMIT $2",
@@ -144,7 +144,7 @@ impl TaskStore {
         rows.iter().map(read).collect()
     }
 
-    /// Moves a schedule on without firing. Returns whether it was as it was found.
+    /// Advances a schedule without firing. Returns `false` if it has changed meanwhile.
     pub async fn move_on(&self, due: &Due, next: Option<Millis>) -> Result<bool, StoreError> {
         let moved = sqlx::query(MOVE_ON)
             .bind(next.map(|next| next.0))
@@ -155,8 +155,7 @@ impl TaskStore {
         Ok(moved.rows_affected() == 1)
     }
 
-    /// Moves a schedule on, and notes that a slot of it fires. Returns whether it is the caller's to do so: else another node
-    /// was first.
+    /// Advances a schedule, and records that its slot fires. Returns `false` if another node was first.
     pub async fn claim_slot(&self, fire: &NewFire<'_>) -> Result<bool, StoreError> {
         let mut transaction = self.database.begin().await?;
         let moved = sqlx::query(MOVE_ON)
@@ -192,7 +191,7 @@ impl TaskStore {
         Ok(fired.rows_affected() == 1)
     }
 
-    /// Slots that somebody has claimed and not started in time; some of them.
+    /// Returns some slots whose claims have expired without a start.
     pub async fn open_starts(&self, now: Millis) -> Result<Vec<OpenStart>, StoreError> {
         let rows = sqlx::query(
             "SELECT task_id, cause, slot, claimed_until FROM task_starts WHERE execution_id IS NULL \
@@ -213,7 +212,7 @@ impl TaskStore {
         rows.iter().map(read).collect()
     }
 
-    /// Takes such a slot. Returns whether nobody else has.
+    /// Claims such a slot. Returns `false` if another node has claimed it.
     pub async fn claim_open(&self, open: &OpenStart, until: Millis) -> Result<bool, StoreError> {
         let claimed = sqlx::query(
             "UPDATE task_starts SET claimed_until = $1 WHERE task_id = $2 AND cause = $3 AND claimed_until = $4 \
@@ -228,7 +227,7 @@ impl TaskStore {
         Ok(claimed.rows_affected() == 1)
     }
 
-    /// Notes what came of a start. What has started a run stays so. Of a task that is gone, nothing is noted.
+    /// Records the result of a start. A recorded run stays. Starts of deleted tasks are not recorded.
     pub async fn note(
         &self,
         task_id: &str,
@@ -258,7 +257,8 @@ impl TaskStore {
         Ok(())
     }
 
-    /// Takes the present minute for a start of a task. Returns whether no other cause has it: a task starts once a minute.
+    /// Claims the current minute for a start of a task. Returns `false` if another cause has it: a task starts at most
+    /// once a minute.
     pub async fn claim_minute(
         &self,
         task_id: &str,
@@ -277,7 +277,7 @@ impl TaskStore {
         Ok(claimed.rows_affected() == 1)
     }
 
-    /// The start that a cause has brought about, if there is one.
+    /// Returns the start with this cause, if it exists.
     pub async fn find_start(
         &self,
         task_id: &str,
@@ -292,7 +292,7 @@ impl TaskStore {
         row.as_ref().map(|row| self.read_start(row)).transpose()
     }
 
-    /// The starts of a task, the last one first.
+    /// Returns the starts of a task, newest first.
     pub async fn starts(&self, task_id: &str, limit: i64) -> Result<Vec<Start>, StoreError> {
         let text =
             format!("{START} WHERE task_id = $1 ORDER BY started_at DESC, cause DESC LIMIT $2");
@@ -304,7 +304,7 @@ impl TaskStore {
         rows.iter().map(|row| self.read_start(row)).collect()
     }
 
-    /// The last starts of each of some tasks.
+    /// Returns the last starts of each of some tasks.
     pub async fn last_starts(&self, task_ids: &[&str]) -> Result<Vec<Start>, StoreError> {
         let among = match self.database.dialect() {
             SqlDialect::Sqlite => "SELECT value FROM json_each($1)",
@@ -321,7 +321,8 @@ impl TaskStore {
         rows.iter().map(|row| self.read_start(row)).collect()
     }
 
-    /// Deletes starts of before a moment, but for the last one of each task; at most [`FORGOTTEN_AT_ONCE`]. Returns how many.
+    /// Deletes starts before a time, except the last one of each task; at most [`FORGOTTEN_AT_ONCE`]. Returns their
+    /// number.
     pub async fn forget_starts(&self, before: Millis) -> Result<u64, StoreError> {
         let forgotten = sqlx::query(FORGET_STATEMENT)
             .bind(before.0)
@@ -335,12 +336,12 @@ impl TaskStore {
         let task_id: String = row.try_get("task_id")?;
         let cause: String = row.try_get("cause")?;
         let sealed: Option<Vec<u8>> = row.try_get("refusal")?;
-        // It is no more than what is shown of the past: a key that is gone keeps nobody from a task.
+        // The reason is only history: a missing sealing key must not block access to the task.
         let refusal = sealed.map(|sealed| {
             self.open(&task_id, &cause, &sealed)
                 .unwrap_or_else(|_| Refusal {
                     code: "UNKNOWN".to_owned(),
-                    message: "Why it was refused cannot be read any more.".to_owned(),
+                    message: "The stored reason is unreadable.".to_owned(),
                 })
         });
         Ok(Start {
@@ -354,10 +355,10 @@ impl TaskStore {
     }
 }
 
-/// Only from where it was found: of several nodes, one does.
+/// The condition on the old time lets only one of several nodes succeed.
 const MOVE_ON: &str = "UPDATE tasks SET next_fire_at = $1 WHERE id = $2 AND next_fire_at = $3";
 
-/// Parameters: the moment, and how many at most.
+/// Parameters: the time, and the maximum number.
 const FORGET_STATEMENT: &str = "DELETE FROM task_starts WHERE (task_id, cause) IN ( \
      SELECT task_id, cause FROM task_starts AS old WHERE started_at < $1 \
      AND (execution_id IS NOT NULL OR refusal IS NOT NULL) \

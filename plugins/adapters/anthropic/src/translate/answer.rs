@@ -1,7 +1,7 @@
-//! An answer in this dialect, whole or in events, as the contract's events.
+//! A response in this dialect, non-streamed or as events, as the contract's events.
 //!
-//! The two differ in shape only: each block of a whole answer is read as one that begins with all of
-//! its content and ends.
+//! The two differ only in form: a block of a non-streamed response is read as a block that begins with all of its
+//! content and ends.
 
 mod blocks;
 mod usage;
@@ -19,18 +19,17 @@ use blocks::Open;
 use usage::Counted;
 use wire::{Message, Stop, StreamEvent};
 
-/// The most blocks that are open at once. Each is searched for by every delta; the upstream writes
-/// one after the other.
+/// Maximum open blocks. Every delta searches all of them; the upstream writes one after the other.
 const MAX_OPEN_BLOCKS: usize = 64;
 
-/// What of the answer has been read.
+/// The parsed part of the response.
 #[derive(Debug)]
 pub struct Answer {
     /// The names of the tools that take free text.
     custom_tools: Vec<String>,
     is_started: bool,
     blocks: Blocks,
-    /// Those that have not ended, by the upstream's number.
+    /// The open blocks, by the upstream's number.
     open: Vec<(u64, Open)>,
     usage: Counted,
     finish: Option<FinishReason>,
@@ -88,7 +87,7 @@ impl AnswerReader for Answer {
                 self.end(|known| known == index, events)
             }
             "message_delta" => {
-                // What it brings can have no start behind it.
+                // Its content can have no start behind it.
                 self.is_started = true;
                 self.usage.add(read.usage, events);
                 if let Some(delta) = read.delta {
@@ -98,7 +97,7 @@ impl AnswerReader for Answer {
                 Ok(())
             }
             "message_stop" => self.conclude(events),
-            // `ping`, and what newer versions bring.
+            // `ping`, and the events of newer versions.
             _ => Ok(()),
         }
     }
@@ -113,7 +112,7 @@ impl AnswerReader for Answer {
         if message.content.is_none() {
             return Err(Failure::malformed("the answer has no content"));
         }
-        // Every answer says why it ended; a server that does not means this.
+        // Every response gives a reason for its end; a server without one means this.
         self.finish = Some(FinishReason::Stop);
         self.read_message(message, events)
     }
@@ -194,7 +193,7 @@ impl Answer {
         Ok(())
     }
 
-    /// Takes why the answer ended, where that is said yet.
+    /// Notes the reason for the end, if there is one yet.
     fn stop(&mut self, stop: Stop, events: &mut Vec<Event>) {
         let Some(reason) = stop.stop_reason.filter(|reason| !reason.is_empty()) else {
             return;

@@ -1,4 +1,4 @@
-//! What an operator sets for an upstream that speaks this dialect.
+//! An operator's options for an upstream of this dialect.
 
 use weir_sdk::adapter::{Failure, RefusedSetting, Setting};
 use weir_sdk::options::{from_lines, from_settings, names};
@@ -6,20 +6,20 @@ use weir_sdk::options::{from_lines, from_settings, names};
 /// The names of the options.
 pub(super) const NAMES: [&str; 3] = ["thinking", "betas", "pass-fields"];
 
-/// Fields that the option lets through: each changes what an answer costs.
+/// Fields that the option passes: each changes a response's cost.
 pub(super) const PRICED_FIELDS: [&str; 3] = ["speed", "inference_geo", "fallbacks"];
 
-/// How effort is asked for.
+/// The way in which effort is requested.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) enum Thinking {
-    /// By the model's name.
+    /// Decided by the model's name.
     #[default]
     Auto,
     Adaptive,
     Budget,
 }
 
-/// The options, each at what was set or its default.
+/// The options, each with its setting or its default.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Options<'a> {
     pub(super) thinking: Thinking,
@@ -30,14 +30,14 @@ pub(super) struct Options<'a> {
 }
 
 impl<'a> Options<'a> {
-    /// Reads what an operator set.
+    /// Parses an operator's settings.
     pub(super) fn from_settings(settings: &'a [Setting]) -> Result<Self, RefusedSetting> {
         let mut options = Self::default();
         from_settings(settings, |name, value| options.set(name, value))?;
         Ok(options)
     }
 
-    /// A line of name and value for each that is set.
+    /// Writes a line of name and value for each option that is set.
     pub(super) fn to_bytes(self) -> Vec<u8> {
         let mut lines = String::new();
         let thinking = match self.thinking {
@@ -53,14 +53,14 @@ impl<'a> Options<'a> {
         lines.into_bytes()
     }
 
-    /// Reads what [`to_bytes`](Self::to_bytes) wrote.
+    /// Parses the result of [`to_bytes`](Self::to_bytes).
     pub(super) fn from_bytes(configuration: &'a [u8]) -> Result<Self, Failure> {
         let mut options = Self::default();
         from_lines(configuration, |name, value| options.set(name, value))?;
         Ok(options)
     }
 
-    /// Whether the operator lets this field through.
+    /// Returns whether the operator passes this field.
     pub(super) fn passes(&self, field: &str) -> bool {
         names(self.pass_fields).any(|name| name == field)
     }
@@ -69,7 +69,7 @@ impl<'a> Options<'a> {
         names(self.betas)
     }
 
-    /// The error completes a sentence whose subject is the option.
+    /// Sets an option. The error completes a sentence whose subject is the option.
     fn set(&mut self, name: &str, value: &'a str) -> Result<(), String> {
         let on_one_line = |value: &'a str| {
             if value.contains(['\n', '\r']) {

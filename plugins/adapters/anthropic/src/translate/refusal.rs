@@ -1,5 +1,4 @@
-//! What the upstream says when it does not answer:
-//! `{"type": "error", "error": {"type", "message"}, "request_id"}`.
+//! The upstream's error responses: `{"type": "error", "error": {"type", "message"}, "request_id"}`.
 
 use serde::Deserialize;
 use weir_sdk::adapter::{Failure, FailureKind};
@@ -20,7 +19,7 @@ struct Said {
     message: String,
 }
 
-/// The failure that a response other than a success stands for.
+/// Returns the failure for an error response.
 pub(super) fn from_response(refused: &Refused) -> Failure {
     let (status, headers) = (refused.head.status, &refused.head.headers);
     let body = refused.text();
@@ -39,11 +38,10 @@ pub(super) fn from_response(refused: &Refused) -> Failure {
     failure.with_code(error.kind).with_upstream_error(&body)
 }
 
-/// The failure that an error in a stream stands for. There is no status: it said 200 before this
-/// happened.
+/// Returns the failure for an error in a stream. There is no status: the upstream sent 200 before the error.
 pub(super) fn from_error(json: &str) -> Failure {
     let Envelope { error } = serde_json::from_str(json).unwrap_or_default();
-    // What breaks in the midst of an answer is the upstream.
+    // An error in the middle of a response is the upstream's failure.
     let kind = error.kind().unwrap_or(FailureKind::Unavailable);
     let text = match error.text(kind) {
         "" => "the stream ended with an error",
@@ -55,7 +53,7 @@ pub(super) fn from_error(json: &str) -> Failure {
 }
 
 impl Said {
-    /// What the type says, and the wording where that says more.
+    /// Returns the kind by the error's type, and by its text if that is more exact.
     fn kind(&self) -> Option<FailureKind> {
         let says = |words: &str| self.message.contains(words);
         Some(match self.kind.as_str() {
@@ -65,7 +63,7 @@ impl Said {
                 } else if says("content filtering policy") {
                     FailureKind::Filtered
                 } else if says("credit balance") {
-                    // The operator's account is empty, not the client's.
+                    // The operator's account is out of credit, not the client's.
                     FailureKind::Unavailable
                 } else {
                     FailureKind::Rejected
@@ -84,7 +82,7 @@ impl Said {
     }
 
     fn text(&self, kind: FailureKind) -> &str {
-        // What is said of a key may quote a part of it.
+        // A message about a key may quote part of the key.
         if kind == FailureKind::Unauthorized || self.message.is_empty() {
             &self.kind
         } else {

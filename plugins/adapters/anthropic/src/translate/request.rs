@@ -1,8 +1,8 @@
 //! A request in this dialect.
 //!
-//! Some things are left out on purpose, and named as ignored, since they change neither the
-//! question nor its price: reasoning that this upstream did not sign (it takes no other), how
-//! closely to look at an image, a schema's name, and other dialects' labels and hints.
+//! Some fields are omitted on purpose, and named as ignored, since they change neither the question nor its price:
+//! reasoning without this upstream's signature (the upstream accepts no other), the detail level of an image, a
+//! schema's name, and labels and hints of other dialects.
 
 mod messages;
 mod thinking;
@@ -25,13 +25,13 @@ use messages::{Content, Turn};
 use thinking::Thinking;
 use tools::{Tool, ToolChoice};
 
-/// The version of the API that this is written for.
+/// The API version of this code.
 const VERSION: &str = "2023-06-01";
 
-/// What uploaded files need.
+/// The beta that uploaded files need.
 const FILES_BETA: &str = "files-api-2025-04-14";
 
-/// What is written here, and can't be an extra field.
+/// Fields that this module writes, which cannot be extra fields.
 const OWN_FIELDS: [&str; 12] = [
     "model",
     "max_tokens",
@@ -47,14 +47,14 @@ const OWN_FIELDS: [&str; 12] = [
     "stream",
 ];
 
-/// The same of `output_config`, and of `metadata`.
+/// Such fields of `output_config`, and of `metadata`.
 const OUTPUT_FIELDS: [&str; 2] = ["effort", "format"];
 
-/// A request that can be sent.
+/// A request to be sent.
 pub(super) struct Written {
     pub(super) headers: Vec<Header>,
     pub(super) body: Vec<BodyPart>,
-    /// The names of what was left out.
+    /// The names of omitted fields.
     pub(super) ignored: Vec<String>,
 }
 
@@ -62,8 +62,8 @@ pub(super) struct Written {
 ///
 /// # Errors
 ///
-/// [`FailureKind::Unsupported`](weir_sdk::adapter::FailureKind::Unsupported) with the name of what
-/// the dialect can't express.
+/// [`FailureKind::Unsupported`](weir_sdk::adapter::FailureKind::Unsupported) with the name of a field that the
+/// dialect can't express.
 pub(super) fn write(
     chat: &ChatRequest,
     request: &Request,
@@ -89,10 +89,10 @@ pub(super) fn write(
     })
 }
 
-/// What translating needs beside the piece that is translated, and what it finds out.
+/// The inputs of a translation beside the translated piece, and its findings.
 struct Context<'a> {
     attachments: &'a [Attachment],
-    /// The client speaks this dialect: what the vocabulary has no word for goes on as it came.
+    /// The client speaks this dialect: fields outside the vocabulary pass unchanged.
     client_speaks_it: bool,
     splices: &'a Splices,
     ignored: Ignored,
@@ -100,8 +100,8 @@ struct Context<'a> {
 }
 
 impl Context<'_> {
-    /// The fields that a client of this dialect wrote beside those of the vocabulary. `at` is where
-    /// they stand, `own` what is written here.
+    /// Returns the fields that a client of this dialect wrote beside those of the vocabulary. `at` is their place,
+    /// `own` the fields that this module writes.
     fn extra<'a>(
         &mut self,
         extra: &'a [ExtraField],
@@ -169,7 +169,7 @@ struct Metadata<'a> {
     user_id: &'a str,
 }
 
-/// A mark behind which the upstream keeps what came before.
+/// The end of a part of the prompt that the upstream caches.
 #[derive(Clone, Copy, Serialize)]
 struct CacheControl {
     #[serde(rename = "type")]
@@ -179,7 +179,7 @@ struct CacheControl {
 }
 
 impl CacheControl {
-    /// The mark, unless a client of this dialect has written one itself that says more.
+    /// Returns the mark, unless a client of this dialect has written a more specific one.
     fn beside(extra: &[ExtraField], cache: Option<CacheLifetime>) -> Option<Self> {
         let cache = cache.filter(|_| extra.iter().all(|(name, _)| name != "cache_control"));
         cache.map(|lifetime| Self {
@@ -206,7 +206,7 @@ fn read<'a>(
     let (system, messages) = messages::read(chat, context)?;
     let (tools, tool_choice) = tools::read(chat, context)?;
     let end_user = request.client.end_user.as_deref();
-    // A client of this dialect says it in its own metadata.
+    // A client of this dialect puts it into its own metadata.
     let metadata = end_user.filter(|_| !context.client_speaks_it);
     Ok(Body {
         model: &chat.model,
@@ -231,7 +231,7 @@ fn refuse_what_has_no_place(chat: &ChatRequest) -> Result<(), Failure> {
     if let Some(modality) = chat.modalities.iter().find(|name| *name != "text") {
         return Err(refuse("modalities", format!("modalities: {modality}")));
     }
-    // A penalty of 0 is none.
+    // A penalty of 0 has no effect.
     for (name, is_set) in [
         (
             "presence_penalty",
@@ -250,8 +250,8 @@ fn refuse_what_has_no_place(chat: &ChatRequest) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The request's own extra fields: all of a client that speaks this dialect, but for those that
-/// change the price unless the operator lets them through; of others, none.
+/// Returns the request's own extra fields: all for a client of this dialect, except fields that change the price
+/// without the operator's option; for other clients, none.
 fn extra<'a>(
     chat: &'a ChatRequest,
     options: &Options<'_>,
@@ -269,7 +269,7 @@ fn extra<'a>(
         if !is_advisory(name) {
             return Err(refuse(name, name));
         }
-        // A user that is a text is the end user, who is named.
+        // A user as text is the end user, who has a field.
         context
             .ignored
             .add_if(name != "user" || !json.starts_with('"'), name);
@@ -285,7 +285,7 @@ fn output_config<'a>(
 ) -> Result<Option<OutputConfig<'a>>, Failure> {
     let format = match &chat.response_format {
         ResponseFormat::Text => None,
-        // It needs to be told what the object looks like.
+        // The upstream needs the object's schema.
         ResponseFormat::Json => {
             let what = "response_format: a JSON object without a schema";
             return Err(refuse("response_format", what));
@@ -306,7 +306,7 @@ fn output_config<'a>(
     let extra = match given {
         None => Fields::default(),
         Some(given) => {
-            // What is said twice is said in the vocabulary.
+            // A field of the vocabulary has precedence over an extra field.
             let own: &[&str] = match (effort, &format) {
                 (None, None) => &[],
                 (Some(_), None) => &OUTPUT_FIELDS[..1],
@@ -353,7 +353,7 @@ fn headers(request: &Request, options: &Options<'_>, context: &Context<'_>) -> V
     headers
 }
 
-/// The id of a call as this upstream takes it: letters, digits, `_` and `-`.
+/// Returns the id of a call in the upstream's alphabet: letters, digits, `_` and `-`.
 fn call_id(id: &str) -> Cow<'_, str> {
     let is_fine = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
     if id.chars().all(is_fine) {

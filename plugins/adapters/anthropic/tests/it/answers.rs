@@ -1,4 +1,4 @@
-//! What an answer becomes, whole and streamed.
+//! The events of responses, non-streamed and streamed.
 
 use weir_adapter_anthropic::translate::Anthropic;
 use weir_sdk::chat::{ChatRequest, CustomTool, ToolKind};
@@ -7,8 +7,8 @@ use weir_sdk::testing::{
     receive, streamed, tool,
 };
 
-/// An answer of each kind of block: signed and redacted thinking, a server's search and what it
-/// found, a text that cites it, and two calls, one of them without arguments.
+/// A response with each kind of block: signed and redacted thinking, a server's search and its results, a text that
+/// cites it, and two calls, one of them without arguments.
 const STREAM: &str = r#"event: message_start
 data: {"type":"message_start","message":{"id":"msg_1","type":"message","role":"assistant","model":"claude-test-1","content":[],"stop_reason":null,"stop_sequence":null,"usage":{"input_tokens":20,"cache_creation_input_tokens":30,"cache_read_input_tokens":100,"cache_creation":{"ephemeral_5m_input_tokens":10,"ephemeral_1h_input_tokens":20},"output_tokens":1}}}
 
@@ -95,7 +95,7 @@ data: {"type":"message_stop"}
 
 "#;
 
-/// The same answer, not streamed.
+/// The same response, non-streamed.
 const WHOLE: &str = r#"{"id":"msg_1","type":"message","role":"assistant","model":"claude-test-1","content":[
     {"type":"thinking","thinking":"Größe?","signature":"c2ln"},
     {"type":"redacted_thinking","data":"c2VhbGVk"},
@@ -130,7 +130,7 @@ const BLOCKS: [&str; 20] = [
     "usage in=150 read=100 write=10 write-long=20 out=40 reasoning=7 web-searches=1",
 ];
 
-/// A stream that says this much, and why it ended.
+/// A stream of these blocks with this end.
 fn said(blocks: &str, end: &str) -> String {
     format!(
         "event: message_start\ndata: {{\"type\":\"message_start\",\"message\":{{\"content\":[],\"usage\":{{\"input_tokens\":5,\"output_tokens\":1}}}}}}\n\n\
@@ -318,31 +318,31 @@ fn reads_free_text_out_of_a_functions_input() {
 #[test]
 fn counts_what_is_billed() {
     for (usage, counted) in [
-        // Written without a word for how long: for minutes.
+        // A cache write without a lifetime counts as minutes.
         (
             r#"{"input_tokens":1,"cache_creation_input_tokens":5,"output_tokens":2}"#,
             "usage in=6 write=5 out=2",
         ),
-        // A breakdown that was not kept up with the total.
+        // A breakdown that lags behind the total.
         (
             r#"{"input_tokens":1,"cache_creation_input_tokens":5,"cache_creation":{"ephemeral_5m_input_tokens":0,"ephemeral_1h_input_tokens":0},"output_tokens":2}"#,
             "usage in=6 write=5 write-long=0 out=2",
         ),
-        // The summing up of the conversation is billed, but only listed.
+        // The summary of the conversation is billed, but only listed.
         (
             r#"{"input_tokens":10,"output_tokens":2,"cache_read_input_tokens":0,"iterations":[
                 {"type":"compaction","input_tokens":100,"output_tokens":20,"cache_read_input_tokens":50},
                 {"type":"message","input_tokens":10,"output_tokens":2,"cache_read_input_tokens":0}]}"#,
             "usage in=160 read=50 out=22",
         ),
-        // What declined before it said anything is not.
+        // A refusal before any output is not billed.
         (
             r#"{"input_tokens":10,"output_tokens":2,"iterations":[
                 {"type":"message","input_tokens":8,"output_tokens":0},
                 {"type":"fallback_message","input_tokens":10,"output_tokens":2}]}"#,
             "usage in=10 out=2",
         ),
-        // Another model was asked too.
+        // Another model took part.
         (
             r#"{"input_tokens":10,"output_tokens":2,"iterations":[
                 {"type":"message","input_tokens":10,"output_tokens":2},

@@ -1,4 +1,4 @@
-//! What is sent upstream.
+//! The requests to the upstream.
 
 use serde_json::{Value, json};
 use weir_adapter_anthropic::translate::Anthropic;

@@ -1,7 +1,7 @@
-//! An answer in this dialect, whole or in chunks, as the contract's events.
+//! A response in this dialect, non-streamed or in chunks, as the contract's events.
 //!
-//! The two have one shape: a stream's chunks are answers that add up. Text and reasoning are runs;
-//! calls come whole, except from servers that write their arguments piece by piece.
+//! The two have one form: a stream's chunks are responses that add up. Text and reasoning are runs; calls are
+//! complete, except from servers that write their arguments piece by piece.
 
 mod calls;
 mod sources;
@@ -26,7 +26,7 @@ use wire::{Candidate, Chunk, Part};
 
 pub(super) use calls::MADE_UP_ID;
 
-/// Where an answer has images: in each chunk, and where a server puts it into an envelope.
+/// Paths of images in a response: in each chunk, and in the envelope of some servers.
 const IMAGES: &[&[&str]] = &[
     &["candidates", "content", "parts", "inlineData", "data"],
     &[
@@ -39,23 +39,23 @@ const IMAGES: &[&[&str]] = &[
     ],
 ];
 
-/// What of the answer has been read.
+/// The parsed part of the response.
 #[derive(Debug)]
 pub struct Answer {
     lifter: Lifter,
     is_started: bool,
     blocks: Blocks,
-    /// The open run that has its signature: another belongs to another.
+    /// The open run that has its signature: another signature belongs to another run.
     signed: Option<u32>,
     calls: Calls,
     sources: Sources,
     usage: Counted,
-    /// The upstream's word; the last one stands, since some servers say it in each chunk.
+    /// The upstream's reason; the last one stands, since some servers write it in each chunk.
     finish: Option<String>,
     finish_message: Option<String>,
     is_blocked: bool,
     has_calls: bool,
-    /// An image was asked for: an answer without one is none.
+    /// The request asked for an image: a response without one is invalid.
     wants_image: bool,
     concluded: bool,
 }
@@ -131,7 +131,7 @@ impl AnswerReader for Answer {
         self.has_calls |= self.calls.conclude(&mut self.blocks, events);
         self.concluded = true;
         events.push(Event::Finish(match finish {
-            // The upstream has no word of its own for this.
+            // The upstream has no reason of its own for this.
             FinishReason::Stop if self.has_calls => FinishReason::ToolCalls,
             finish => finish,
         }));
@@ -223,7 +223,7 @@ impl Answer {
             };
             self.say(block, text, signature, events);
         } else if let Some(blob) = part.inline_data {
-            // An image that it tried out while thinking is no part of the answer.
+            // A trial image in the model's reasoning is no part of the response.
             if !is_thought {
                 let media = self.lifter.image(
                     blob.data.trim(),
@@ -248,7 +248,7 @@ impl Answer {
         Ok(())
     }
 
-    /// Adds to the run of this kind. A signature belongs to all of a run, which has one at most.
+    /// Adds to the run of this kind. A signature belongs to a complete run, which has at most one.
     fn say(
         &mut self,
         block: Block,
@@ -278,13 +278,13 @@ impl Answer {
     }
 }
 
-/// Whether a reason is one, and not the word for none.
+/// Returns whether the text is a reason, and not the placeholder for none.
 fn is_said(reason: &str) -> bool {
     !reason.is_empty() && !reason.ends_with("_UNSPECIFIED")
 }
 
-/// What a reason to finish means. Of some that is that there is no answer: the model wrote what
-/// can't be read, or made no image. Another attempt may go better.
+/// Maps a finish reason. Some reasons mean that there is no response: the model wrote unreadable output, or made no
+/// image. A retry may succeed.
 fn finish_of(reason: &str, message: Option<String>) -> Result<FinishReason, Failure> {
     let failure = |kind| {
         let text = message
@@ -305,9 +305,9 @@ fn finish_of(reason: &str, message: Option<String>) -> Result<FinishReason, Fail
         | "IMAGE_PROHIBITED_CONTENT"
         | "IMAGE_RECITATION"
         | "MODEL_ARMOR" => Ok(FinishReason::ContentFilter),
-        // The request's history lacks what the upstream gave with its calls.
+        // The request's history lacks the signatures that the upstream sent with its calls.
         "MISSING_THOUGHT_SIGNATURE" => failure(FailureKind::Rejected),
-        // `MALFORMED_FUNCTION_CALL`, `UNEXPECTED_TOOL_CALL`, `NO_IMAGE`, `OTHER` and their like.
+        // `MALFORMED_FUNCTION_CALL`, `UNEXPECTED_TOOL_CALL`, `NO_IMAGE`, `OTHER` and similar ones.
         _ => failure(FailureKind::Unavailable),
     }
 }

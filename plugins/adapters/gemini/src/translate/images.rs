@@ -1,4 +1,4 @@
-//! A request for an image, which this upstream takes as a chat that is to be answered with one.
+//! A request for an image, which this upstream takes as a chat whose response is an image.
 
 use serde::Serialize;
 use weir_sdk::adapter::Failure;
@@ -25,7 +25,7 @@ const RATIOS: [(u32, u32, &str); 10] = [
     (21, 9, "21:9"),
 ];
 
-/// What the image is to be like.
+/// The properties of the image.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct ImageConfig {
@@ -36,7 +36,7 @@ pub(super) struct ImageConfig {
 impl ImageConfig {
     /// # Errors
     ///
-    /// A refusal of a size whose ratio the upstream does not know.
+    /// An unsupported ratio of the size.
     pub(super) fn of(image: &ImageRequest) -> Result<Self, Failure> {
         let size = image.size.as_deref().filter(|size| *size != "auto");
         let aspect_ratio = size.map(|size| {
@@ -61,11 +61,11 @@ fn ratio(size: &str) -> Option<&'static str> {
     found.map(|(_, _, ratio)| ratio)
 }
 
-/// The chat that asks for it.
+/// Returns the chat that requests the image.
 ///
 /// # Errors
 ///
-/// A refusal of what the upstream can't be told, by its name.
+/// A field that the upstream does not support, by its name.
 pub(super) fn as_chat(image: &ImageRequest) -> Result<ChatRequest, Failure> {
     let said = |value: &Option<String>| value.as_ref().is_some_and(|value| value != "auto");
     let is_other_type = |media_type: &String| media_type != "image/png";
@@ -91,7 +91,7 @@ pub(super) fn as_chat(image: &ImageRequest) -> Result<ChatRequest, Failure> {
         provider: None,
         extra: Vec::new(),
     };
-    // It answers with bytes, and none of them before the whole.
+    // The upstream responds with bytes, all at once.
     let does_so_anyway = |name: &str, json: &str| {
         (name, json) == ("response_format", "\"b64_json\"") || name == "partial_images"
     };

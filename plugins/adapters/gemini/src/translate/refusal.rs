@@ -1,12 +1,11 @@
-//! What the upstream says when it does not answer:
-//! `{"error": {"code", "message", "status", "details"}}`, at times within a list.
+//! The upstream's error responses: `{"error": {"code", "message", "status", "details"}}`, sometimes within a list.
 
 use serde_json::Value;
 use weir_sdk::adapter::{Failure, FailureKind};
 use weir_sdk::failure::{from_status, shortened};
 use weir_sdk::response::Refused;
 
-/// The failure that a response other than a success stands for.
+/// Returns the failure for an error response.
 pub(super) fn from_response(refused: &Refused) -> Failure {
     let (status, headers) = (refused.head.status, &refused.head.headers);
     let body = refused.text();
@@ -22,7 +21,7 @@ pub(super) fn from_response(refused: &Refused) -> Failure {
     }
 }
 
-/// The failure that an error in a stream, or in place of an answer, stands for.
+/// Returns the failure for an error in a stream, or in place of a response.
 pub(super) fn from_error(json: &str) -> Failure {
     match error_of(json) {
         Some(error) => failure(&error, 500, json),
@@ -30,13 +29,13 @@ pub(super) fn from_error(json: &str) -> Failure {
     }
 }
 
-/// The failure that bare JSON behind the events of a stream stands for.
+/// Returns the failure for bare JSON after the events of a stream.
 pub(super) fn behind_the_stream(stray: &str) -> Option<Failure> {
     let stray = stray.trim();
     error_of(stray).map(|error| failure(&error, 500, stray))
 }
 
-/// The object under `error`.
+/// Returns the object under `error`.
 fn error_of(json: &str) -> Option<Value> {
     let value: Value = serde_json::from_str(json).ok()?;
     let value = match &value {
@@ -60,7 +59,7 @@ fn failure(error: &Value, status: u16, body: &str) -> Failure {
         .unwrap_or(status);
     let failure = match kind_of(name, message) {
         Some(FailureKind::Unauthorized) => {
-            // What is said of a key may quote it.
+            // A message about a key may quote the key.
             let name = if name.is_empty() { "the key" } else { name };
             Failure::new(FailureKind::Unauthorized, name)
         }
@@ -79,14 +78,14 @@ fn may_help(kind: FailureKind) -> bool {
     matches!(kind, FailureKind::RateLimited | FailureKind::Unavailable)
 }
 
-/// What the status's name says, and the wording where that says more.
+/// Returns the kind by the status's name, and by the text if that is more exact.
 fn kind_of(name: &str, message: &str) -> Option<FailureKind> {
     let says = |words: &str| message.contains(words);
     Some(match name {
         "INVALID_ARGUMENT" if says("API key") => FailureKind::Unauthorized,
         "INVALID_ARGUMENT" if says("token count") && says("exceeds") => FailureKind::ContextLength,
         "INVALID_ARGUMENT" | "OUT_OF_RANGE" => FailureKind::Rejected,
-        // The operator's account or place, not the client's.
+        // The operator's account or location is at fault, not the client's.
         "FAILED_PRECONDITION" => FailureKind::Unavailable,
         "UNAUTHENTICATED" | "PERMISSION_DENIED" => FailureKind::Unauthorized,
         "NOT_FOUND" if says("odel") => FailureKind::ModelNotFound,
@@ -99,7 +98,7 @@ fn kind_of(name: &str, message: &str) -> Option<FailureKind> {
     })
 }
 
-/// `retryDelay` of the detail that has one, e.g. `7.5s`.
+/// Returns `retryDelay` of the detail that has one, e.g. `7.5s`.
 fn retry_delay_ms(error: &Value) -> Option<u32> {
     let details = error.get("details")?.as_array()?;
     let delay = details

@@ -1,10 +1,9 @@
 //! A request in this dialect.
 //!
-//! Some things are left out on purpose, and named as ignored, since they change neither the
-//! question nor its price: reasoning that this upstream did not sign, how closely to look at an
-//! image, a schema's name, cache marks (it caches prefixes by itself), and other dialects' labels
-//! and hints; and that calls be made one at a time, which it can't be told and which no client can
-//! rely on with every model.
+//! Some fields are omitted on purpose, and named as ignored, since they change neither the question nor its price:
+//! reasoning without this upstream's signature, the detail level of an image, a schema's name, cache marks (it caches
+//! prefixes by itself), and labels and hints of other dialects. The wish for calls one at a time is omitted, too: the
+//! upstream has no field for it, and no client can rely on it with every model.
 
 mod messages;
 mod thinking;
@@ -24,11 +23,11 @@ use messages::Content;
 use thinking::ThinkingConfig;
 use tools::{ToolConfig, Tools};
 
-/// A request that can be sent.
+/// A request to be sent.
 pub(super) struct Written {
     pub(super) path: String,
     pub(super) body: Vec<BodyPart>,
-    /// The names of what was left out.
+    /// The names of omitted fields.
     pub(super) ignored: Vec<String>,
 }
 
@@ -36,8 +35,8 @@ pub(super) struct Written {
 ///
 /// # Errors
 ///
-/// [`FailureKind::Unsupported`](weir_sdk::adapter::FailureKind::Unsupported) with the name of what
-/// the dialect can't express.
+/// [`FailureKind::Unsupported`](weir_sdk::adapter::FailureKind::Unsupported) with the name of a field that the
+/// dialect can't express.
 pub(super) fn write(
     chat: &ChatRequest,
     image: Option<&ImageConfig>,
@@ -61,7 +60,7 @@ pub(super) fn write(
     })
 }
 
-/// What translating needs beside the piece that is translated, and what it finds out.
+/// The inputs of a translation beside the translated piece, and its findings.
 struct Context<'a> {
     attachments: &'a [Attachment],
     splices: &'a Splices,
@@ -171,7 +170,7 @@ fn generation_config<'a>(
     })
 }
 
-/// What the answer consists of, in the upstream's words; text alone is its default.
+/// Returns the modalities of the response in the upstream's terms; text alone is its default.
 fn modalities(chat: &ChatRequest) -> Result<Vec<String>, Failure> {
     if chat.modalities.iter().all(|name| name == "text") {
         return Ok(Vec::new());

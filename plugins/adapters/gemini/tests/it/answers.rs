@@ -1,4 +1,4 @@
-//! What an answer becomes, whole and streamed.
+//! The events of responses, non-streamed and streamed.
 
 use weir_adapter_gemini::translate::Gemini;
 use weir_sdk::chat::{ChatRequest, CustomTool, ToolKind};
@@ -7,8 +7,8 @@ use weir_sdk::testing::{
     receive, streamed, tool,
 };
 
-/// Thoughts, a text with a source, code that the upstream ran, calls with and without an id, one of
-/// them signed, and a signature that comes alone.
+/// Thoughts, a text with a source, code that the upstream ran, calls with and without an id, one of them signed, and
+/// a separate signature.
 const STREAM: &str = "data: {\"candidates\": [{\"content\": {\"parts\": [{\"text\": \"Grö\",\"thought\": true}],\"role\": \"model\"},\"index\": 0}],\"usageMetadata\": {\"promptTokenCount\": 8,\"totalTokenCount\": 10,\"thoughtsTokenCount\": 2},\"modelVersion\": \"gemini-test-1\",\"responseId\": \"r1\"}\r\n\r\n\
 data: {\"candidates\": [{\"content\": {\"parts\": [{\"text\": \"ße?\",\"thought\": true}],\"role\": \"model\"},\"index\": 0}],\"responseId\": \"r1\"}\r\n\r\n\
 data: {\"candidates\": [{\"content\": {\"parts\": [{\"executableCode\": {\"language\": \"PYTHON\",\"code\": \"1\"}},{\"codeExecutionResult\": {\"outcome\": \"OUTCOME_OK\"}}]},\"index\": 0}]}\r\n\r\n\
@@ -17,7 +17,7 @@ data: {\"candidates\": [{\"content\": {\"parts\": [{\"text\": \"🦫.\"},{\"text
 data: {\"candidates\": [{\"content\": {\"parts\": [{\"functionCall\": {\"name\": \"look\",\"args\": {\"at\":\"🦫\"}},\"thoughtSignature\": \"c2lnMg==\"},{\"functionCall\": {\"id\": \"c7\",\"name\": \"wait\"}}]},\"index\": 0}]}\r\n\r\n\
 data: {\"candidates\": [{\"content\": {\"parts\": [{\"text\": \"\"}]},\"finishReason\": \"STOP\",\"index\": 0}],\"usageMetadata\": {\"promptTokenCount\": 8,\"cachedContentTokenCount\": 4,\"candidatesTokenCount\": 5,\"thoughtsTokenCount\": 3,\"toolUsePromptTokenCount\": 7,\"totalTokenCount\": 23}}\r\n\r\n";
 
-/// The same answer, not streamed.
+/// The same response, non-streamed.
 const WHOLE: &str = r#"{"candidates":[{"content":{"role":"model","parts":[
     {"text":"Größe?","thought":true},
     {"executableCode": {"language": "PYTHON","code": "1"}},{"codeExecutionResult": {"outcome": "OUTCOME_OK"}},
@@ -49,7 +49,7 @@ const BLOCKS: [&str; 19] = [
     "",
 ];
 
-/// A whole answer of these parts that ends for this reason, with these other fields.
+/// A non-streamed response of these parts with this finish reason and these other fields.
 fn whole(parts: &str, reason: &str, more: &str) -> String {
     format!(
         r#"{{"candidates":[{{"content":{{"parts":[{parts}]}},"finishReason":"{reason}"{more}}}]}}"#
@@ -60,13 +60,13 @@ fn whole(parts: &str, reason: &str, more: &str) -> String {
 fn gives_the_same_blocks_whole_and_streamed() {
     let started = "started r1 gemini-test-1";
     let streamed = read::<Gemini>(EVENT_STREAM, STREAM);
-    // Usage comes early too.
+    // Usage also arrives early.
     let streamed: Vec<_> = streamed
         .iter()
         .filter(|line| *line != "usage in=8 out=2 reasoning=2")
         .collect();
     assert_eq!(streamed[0], started);
-    // It came between two thoughts, which are one.
+    // The signature arrived between two thoughts, which are one.
     assert_eq!(streamed[1..4], ["0 reasoning", "0: Grö", "0: ße?"]);
     assert_eq!(streamed[4..], BLOCKS[2..18]);
     let whole = read::<Gemini>(JSON, WHOLE);
@@ -191,7 +191,7 @@ fn hands_images_out() {
     );
 }
 
-/// Two sources behind stretches of the text, which are counted in bytes, and one behind none.
+/// Two sources with spans of the text, counted in bytes, and one without.
 const GROUNDED: &str = r#"{"candidates":[{"content":{"parts":[{"text":"Ein 🦫. Zwei."}]},"finishReason":"STOP",
     "groundingMetadata":{"groundingChunks":[{"web":{"uri":"https://example.com/a","title":"A"}},{"retrievedContext":{"title":"B","text":"Two."}},{"web":{"uri":"https://example.com/c"}}],
     "groundingSupports":[{"segment":{"endIndex":9,"text":"x"},"groundingChunkIndices":[0]},{"segment":{"startIndex":10,"endIndex":15},"groundingChunkIndices":[1,9]}]},
@@ -212,7 +212,7 @@ fn cites_its_sources() {
     );
 }
 
-/// Calls whose arguments come piece by piece.
+/// Calls whose arguments arrive piece by piece.
 const PIECES: &str = r#"data: {"candidates":[{"content":{"parts":[{"functionCall":{"name":"look","willContinue":true}}]}}]}
 
 data: {"candidates":[{"content":{"parts":[{"functionCall":{"partialArgs":[{"jsonPath":"$.at","stringValue":"he","willContinue":true}],"willContinue":true}}]}}]}

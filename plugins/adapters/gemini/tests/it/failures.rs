@@ -1,4 +1,4 @@
-//! What an answer that is none becomes.
+//! The failures of error responses.
 
 use weir_adapter_gemini::translate::Gemini;
 use weir_sdk::adapter::FailureKind;

@@ -1,4 +1,4 @@
-//! Images: asked for by themselves, and in the answer to a chat.
+//! Images: requested directly, and in the response to a chat.
 
 use weir_adapter_gemini::translate::Gemini;
 use weir_sdk::adapter::{Event, FailureKind, Request, Task};
@@ -138,7 +138,7 @@ fn an_answer_without_the_image_is_none() {
     );
 }
 
-/// Neither the longest event that is taken nor a guest's memory bounds it.
+/// Neither the limit on events nor a guest's memory limits an image.
 #[test]
 fn an_image_of_any_size_passes_through_streamed_or_not() {
     let image = "iVBORw0KGgoA".repeat(2_000_000);
@@ -168,7 +168,7 @@ fn an_image_of_any_size_passes_through_streamed_or_not() {
     }
 }
 
-/// What a function is called with is nobody's image, whatever it looks like.
+/// The arguments of a call are never extracted as an image, even if they look like one.
 #[test]
 fn a_calls_arguments_are_left_as_they_are() {
     let arguments = r#"{"inlineData":{"data":"aGk=","mimeType":"image/png"}}"#;

@@ -1,4 +1,4 @@
-//! Every recorded answer, cut and broken. What each means is in the snapshots beside them.
+//! Every recorded response, truncated and corrupted. The snapshots beside them have the expected events.
 
 use weir_adapter_gemini::translate::Gemini;
 use weir_sdk::testing::{
@@ -10,7 +10,7 @@ const ANSWERS: &str = concat!(
     "/../../../tests/conformance/answers/gemini"
 );
 
-/// Each of its chunks says that it is the last one.
+/// A stream in which each chunk claims to be the last.
 const DOUBTFUL: [&str; 1] = ["stop-in-every-chunk-stream"];
 
 #[test]

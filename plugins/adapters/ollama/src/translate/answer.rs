@@ -1,6 +1,6 @@
-//! An answer in this dialect, whole or in lines, as the contract's events.
+//! A response in this dialect, non-streamed or in lines, as the contract's events.
 //!
-//! The two have one shape: a stream's lines are answers that add up. Calls come whole.
+//! The two have one form: a stream's lines are responses that add up. Calls arrive complete.
 
 use std::borrow::Cow;
 
@@ -16,13 +16,13 @@ use weir_sdk::sse::SseEvent;
 
 use super::refusal;
 
-/// What of the answer has been read.
+/// The parsed part of the response.
 #[derive(Debug)]
 pub struct Answer {
     /// The names of the tools that take free text.
     custom_tools: Vec<String>,
     is_started: bool,
-    /// When the answer began, in digits: what makes ids up that the server gives none.
+    /// The response's start time in digits, part of generated ids: the server gives none.
     began: String,
     blocks: Blocks,
     calls: usize,
@@ -30,7 +30,7 @@ pub struct Answer {
     concluded: bool,
 }
 
-/// An answer, or a line of one.
+/// A response, or a line of one.
 #[derive(Deserialize)]
 struct Line<'a> {
     #[serde(borrow)]
@@ -103,7 +103,7 @@ impl AnswerReader for Answer {
         self.blocks.end_run(events);
         self.concluded = true;
         events.push(Event::Finish(match finish {
-            // The upstream has no word of its own for this.
+            // The upstream has no reason of its own for this.
             FinishReason::Stop if self.calls > 0 => FinishReason::ToolCalls,
             finish => finish,
         }));
@@ -190,7 +190,7 @@ impl Answer {
         self.calls += 1;
         let arguments = match call.function.arguments.map_or("null", RawValue::get) {
             "null" => "{}".to_owned(),
-            // A text that has the object in it.
+            // A string that contains the object.
             text if text.starts_with('"') => {
                 let text: String =
                     serde_json::from_str(text).map_err(|error| unreadable(&error))?;
@@ -215,7 +215,7 @@ impl Answer {
     }
 }
 
-/// A number that can be a count: negative, broken and huge ones, and texts, are not.
+/// Parses a number that can be a count: not negative, fractional or huge, and not a text.
 fn count(raw: Option<&RawValue>) -> Option<u64> {
     raw?.get().parse().ok()
 }

@@ -1,12 +1,11 @@
-//! What the upstream says when it does not answer: `{"error": "…"}`. The text is what tells one
-//! refusal from another.
+//! The upstream's error responses: `{"error": "…"}`. Only the text tells one error from another.
 
 use serde_json::Value;
 use weir_sdk::adapter::{Failure, FailureKind};
 use weir_sdk::failure::{from_status, retry_after_ms, shortened};
 use weir_sdk::response::Refused;
 
-/// The failure that a response other than a success stands for.
+/// Returns the failure for an error response.
 pub(super) fn from_response(refused: &Refused) -> Failure {
     let (status, headers) = (refused.head.status, &refused.head.headers);
     let body = refused.text();
@@ -25,8 +24,7 @@ pub(super) fn from_response(refused: &Refused) -> Failure {
     failure.with_upstream_error(&body)
 }
 
-/// The failure that an error in an answer stands for. There is no status: it said 200 before this
-/// happened.
+/// Returns the failure for an error in a response. There is no status: the upstream sent 200 before the error.
 pub(super) fn from_error(error: &str) -> Failure {
     let message = message_of(error).unwrap_or_default();
     let kind = kind_of(400, &message).unwrap_or(FailureKind::Unavailable);
@@ -37,7 +35,7 @@ pub(super) fn from_error(error: &str) -> Failure {
     Failure::new(kind, text).with_upstream_error(error)
 }
 
-/// What stands under `error`: a text, at times with another such object in it.
+/// Returns the text under `error`, which sometimes contains another such object.
 fn message_of(json: &str) -> Option<String> {
     let value: Value = serde_json::from_str(json).ok()?;
     let error = value.get("error")?;
@@ -45,7 +43,7 @@ fn message_of(json: &str) -> Option<String> {
         Value::String(message) => message.clone(),
         error => error.get("message")?.as_str()?.to_owned(),
     };
-    // Nested once, by the runner behind the server.
+    // The runner behind the server nests its error.
     let inner = serde_json::from_str::<Value>(&message).ok();
     let inner = inner
         .as_ref()

@@ -1,10 +1,9 @@
 //! A request in this dialect.
 //!
-//! Some things are left out on purpose, and named as ignored, since they change neither the
-//! question nor its price: cache marks, signatures, sealed reasoning, a budget of reasoning (the
-//! output limit bounds that, too), a schema's name, and other dialects' labels and hints; and that
-//! calls be made one at a time, which the upstream can't be told and which no client can rely on
-//! with every model.
+//! Some fields are omitted on purpose, and named as ignored, since they change neither the question nor its price:
+//! cache marks, signatures, sealed reasoning, a budget of reasoning (the output limit bounds that, too), a schema's
+//! name, and labels and hints of other dialects. The wish for calls one at a time is omitted, too: the upstream has
+//! no field for it, and no client can rely on it with every model.
 
 use std::borrow::Cow;
 
@@ -21,10 +20,10 @@ use weir_sdk::fields::is_advisory;
 use weir_sdk::messages::{CallArguments, content_name, misplaced};
 use weir_sdk::wire::{self, Ignored, refuse};
 
-/// A request that can be sent.
+/// A request to be sent.
 pub(super) struct Written {
     pub(super) body: Vec<BodyPart>,
-    /// The names of what was left out.
+    /// The names of omitted fields.
     pub(super) ignored: Vec<String>,
 }
 
@@ -32,8 +31,8 @@ pub(super) struct Written {
 ///
 /// # Errors
 ///
-/// [`FailureKind::Unsupported`](weir_sdk::adapter::FailureKind::Unsupported) with the name of what
-/// the dialect can't express.
+/// [`FailureKind::Unsupported`](weir_sdk::adapter::FailureKind::Unsupported) with the name of a field that the
+/// dialect can't express.
 pub(super) fn write(
     chat: &ChatRequest,
     request: &Request,
@@ -65,7 +64,7 @@ pub(super) fn write(
     })
 }
 
-/// What translating needs beside the piece that is translated, and what it finds out.
+/// The inputs of a translation beside the translated piece, and its findings.
 struct Context<'a> {
     request: &'a Request,
     splices: &'a Splices,
@@ -83,7 +82,7 @@ struct Body<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     think: Option<Think>,
     stream: bool,
-    /// Both off: what does not fit is an error, rather than cut in silence.
+    /// Both off: input that exceeds the context is an error, and not silently truncated.
     truncate: bool,
     shift: bool,
     options: Options<'a>,
@@ -190,7 +189,8 @@ fn format<'a>(
     })
 }
 
-/// Most models reason or do not; one family takes levels, and refuses nothing else.
+/// Returns the request for reasoning. Most models only turn it on or off; one family takes levels, and refuses every
+/// other value.
 fn think(chat: &ChatRequest, context: &mut Context<'_>) -> Option<Think> {
     let reasoning = &chat.reasoning;
     for (is_there, name) in [
@@ -240,7 +240,7 @@ fn options<'a>(
     })
 }
 
-/// The tools that the model may call. That it must can't be said.
+/// Returns the tools that the model may call. The dialect cannot require a call.
 fn tools<'a>(chat: &'a ChatRequest, context: &mut Context<'a>) -> Result<Vec<Tool<'a>>, Failure> {
     let allowed: Option<&[String]> = match &chat.tool_choice {
         ToolChoice::Auto => None,
@@ -278,7 +278,7 @@ fn function<'a>(
         .add_if(tool.cache.is_some(), "cache_control");
     match &tool.kind {
         ToolKind::Function(function) => {
-            // The server holds no call to its schema.
+            // The server does not enforce a call's schema.
             let strict = format!("{at}.strict");
             context
                 .ignored
@@ -319,7 +319,7 @@ fn messages<'a>(
     Ok(messages)
 }
 
-/// A message and its name, so that a refusal can say where it is.
+/// A message and its name, for refusals.
 struct At<'a> {
     name: String,
     message: &'a chat::Message,
@@ -330,7 +330,7 @@ impl<'a> At<'a> {
         refuse(&self.name, format!("{}: {what}", self.name))
     }
 
-    /// Here a message has one text, and each result is a message of its own.
+    /// Adds a message. Here a message has one text, and each result is a message of its own.
     fn add_to(
         &self,
         messages: &mut Vec<Message<'a>>,
@@ -364,7 +364,7 @@ impl<'a> At<'a> {
                     context
                         .ignored
                         .add_if(reasoning.sealed.is_some(), "reasoning");
-                    // What is sealed alone has none.
+                    // Sealed reasoning alone has no text.
                     if !reasoning.text.is_empty() {
                         thoughts.push(reasoning.text.as_str());
                     }
@@ -418,7 +418,7 @@ impl<'a> At<'a> {
     }
 
     fn result(&self, result: &'a ToolResult) -> Result<Message<'a>, Failure> {
-        // The dialect has no flag for an error, so the model is told in words.
+        // The dialect has no flag for an error, so the text says it to the model.
         let mut texts: Vec<&str> = result
             .is_error
             .then_some("The tool failed.")
@@ -453,7 +453,7 @@ impl<'a> At<'a> {
     }
 }
 
-/// A line between the texts keeps them apart.
+/// Joins texts with a line break.
 fn joined<'a>(texts: &[&'a str]) -> Cow<'a, str> {
     match *texts {
         [] => Cow::Borrowed(""),

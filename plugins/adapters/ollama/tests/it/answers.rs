@@ -1,4 +1,4 @@
-//! What an answer becomes, whole and streamed, and what one that is none.
+//! The events of responses, non-streamed and streamed, and the failures of error responses.
 
 use weir_adapter_ollama::translate::Ollama;
 use weir_sdk::adapter::FailureKind;
@@ -49,7 +49,7 @@ fn whole(message: &str, end: &str) -> String {
 #[test]
 fn gives_the_same_events_whole_and_streamed_and_wherever_it_is_cut() {
     assert_eq!(read::<Ollama>(LINES, STREAM), ANSWER);
-    // Under the name of an answer that is not streamed, and under none.
+    // With the media type of a non-streamed response, and without one.
     assert_eq!(read::<Ollama>(JSON, STREAM), ANSWER);
     assert_eq!(read::<Ollama>(&[], STREAM), ANSWER);
     assert_eq!(read::<Ollama>(JSON, WHOLE), ANSWER);

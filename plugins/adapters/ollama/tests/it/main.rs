@@ -1,4 +1,4 @@
-//! The adapter as the host drives it: one exchange from the request to the end of its answer.
+//! The adapter under a host's calls: one exchange from the request to the end of its response.
 
 mod answers;
 mod recorded;

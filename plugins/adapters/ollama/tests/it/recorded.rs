@@ -1,4 +1,4 @@
-//! Every recorded answer, cut and broken. What each means is in the snapshots beside them.
+//! Every recorded response, truncated and corrupted. The snapshots beside them have the expected events.
 
 use weir_adapter_ollama::translate::Ollama;
 use weir_sdk::testing::{

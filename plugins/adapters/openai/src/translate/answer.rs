@@ -1,8 +1,8 @@
-//! An answer in this dialect, whole or in chunks, as the contract's events.
+//! A response in this dialect, non-streamed or in chunks, as the contract's events.
 //!
-//! The two differ in shape only: the message of a whole answer is read as one large delta. Text,
-//! reasoning and refusals are runs, each of which ends when another begins. Calls stay open until
-//! the answer ends, since fragments of several may come interleaved.
+//! The two differ only in form: the message of a non-streamed response is read as one large delta. Text, reasoning
+//! and refusals are runs; a run ends when another begins. Calls stay open until the response ends, since
+//! fragments of several may be interleaved.
 
 mod calls;
 mod usage;
@@ -20,14 +20,14 @@ use super::refusal;
 use calls::Calls;
 use wire::{Annotation, CallDelta, Chunk, Delta, Detail, Whole};
 
-/// What of the answer has been read.
+/// The parsed part of the response.
 #[derive(Debug, Default)]
 pub struct Answer {
-    /// The client asked how likely tokens were; some servers tell others, too.
+    /// The client requested log probabilities; some servers send them to other clients, too.
     wants_logprobs: bool,
-    /// The upstream's names have been told, or can't be any more.
+    /// The upstream's names were emitted, or it is too late for them.
     is_started: bool,
-    /// Something of the answer itself has come.
+    /// Some content of the response has arrived.
     has_said: bool,
     blocks: Blocks,
     /// The run of reasoning that has its signature or its sealed form.
@@ -40,8 +40,8 @@ pub struct Answer {
     concluded: bool,
 }
 
-/// How far the text has come, in characters: this dialect counts a citation's span from the start of
-/// all text, the contract from that of its block.
+/// The length of the text so far, in characters: this dialect counts a citation's span from the start of all text,
+/// the contract from the start of its block.
 #[derive(Debug, Default)]
 struct TextPosition {
     block: Option<u32>,
@@ -50,7 +50,7 @@ struct TextPosition {
 }
 
 impl Answer {
-    /// One of which nothing has come, to a client that asked for log probabilities or did not.
+    /// A response without content so far, for a client that requested log probabilities or not.
     pub(super) fn new(wants_logprobs: bool) -> Self {
         Self {
             wants_logprobs,
@@ -69,7 +69,7 @@ impl Answer {
             return Ok(());
         }
         if data == "[DONE]" {
-            // What was said until here is whole, whatever the reason: some servers give none.
+            // The content until here is complete without a reason: some servers give none.
             if self.finish.is_none() && self.has_said {
                 self.finish = Some(FinishReason::Stop);
             }
@@ -80,7 +80,7 @@ impl Answer {
         }
         let chunk: Chunk<'_> = match serde_json::from_str(data) {
             Ok(chunk) => chunk,
-            // Something else than a chunk, such as a ping.
+            // A value other than a chunk, such as a ping.
             Err(_) if !data.starts_with('{') && is_json(data) => return Ok(()),
             Err(error) => return Err(unreadable(&error)),
         };
@@ -109,7 +109,7 @@ impl Answer {
         }
     }
 
-    /// Reads an answer that is not streamed.
+    /// Reads a non-streamed response.
     pub(super) fn read_whole(
         &mut self,
         body: &[u8],
@@ -127,7 +127,7 @@ impl Answer {
             .find(|choice| choice.index.unwrap_or(0) == 0)
             .ok_or_else(|| Failure::malformed("the answer has no choices"))?;
         self.start(whole.id, whole.model, events);
-        // It was parsed whole, so nothing was cut off: a server that gives no reason means this.
+        // The JSON is complete, so the response is not truncated: a server without a reason means this.
         self.finish = Some(FinishReason::Stop);
         let early = choice.finish_details.and_then(|details| details.kind);
         self.read_choice(
@@ -142,20 +142,19 @@ impl Answer {
         Ok(())
     }
 
-    /// Emits what is still open, then the finish event. Does so once.
+    /// Ends all open blocks, then emits the finish event. Does so once.
     ///
     /// # Errors
     ///
-    /// [`FailureKind::Malformed`](weir_sdk::adapter::FailureKind::Malformed) for a stream that was
-    /// cut: it gave no reason for its end.
+    /// [`FailureKind::Malformed`](weir_sdk::adapter::FailureKind::Malformed) for a truncated stream: it gave no
+    /// reason for its end.
     pub(super) fn conclude(&mut self, events: &mut Vec<Event>) -> Result<(), Failure> {
         if self.concluded {
             return Ok(());
         }
         let finish = self.finish.take().ok_or_else(response::cut)?;
         self.concluded = true;
-        // Some servers, and OpenAI itself when the tool was chosen for the model, say `stop`
-        // after calls.
+        // Some servers, and OpenAI itself for a required tool, write `stop` after calls.
         let finish = match finish {
             FinishReason::Stop if !self.calls.is_empty() => FinishReason::ToolCalls,
             FinishReason::Stop if self.refused => FinishReason::Refusal,
@@ -167,7 +166,7 @@ impl Answer {
         Ok(())
     }
 
-    /// Tells the upstream's names from the first piece that has one, unless something came before.
+    /// Emits the upstream's names from the first piece that has one, unless content came before.
     fn start(&mut self, id: Option<&RawValue>, model: Option<&RawValue>, events: &mut Vec<Event>) {
         if self.is_started {
             return;
@@ -198,7 +197,7 @@ impl Answer {
         if let Some(error) = error.filter(|error| refusal::is_error(error)) {
             return Err(refusal::from_error(&envelope(error)));
         }
-        // Some servers write an empty one where OpenAI writes null.
+        // Some servers write an empty string where OpenAI writes null.
         if let Some(reason) = finish_reason.filter(|reason| !reason.is_empty()) {
             self.finish = Some(finish_reason_of(reason)?);
         }
@@ -229,7 +228,7 @@ impl Answer {
             reasoning_content
         };
         let details = reasoning_details.map(wire::details).unwrap_or_default();
-        // What stands in details, most often stands in one of the above, too, but without its proof.
+        // The text of details is usually also in one of the fields above, but without its proof.
         if details.iter().all(|detail| detail.text.is_empty()) {
             self.say(Block::Reasoning, reasoning.text, events);
         }
@@ -242,7 +241,7 @@ impl Answer {
         self.rate(Block::Text, logprobs.content, events);
         self.say_text(content.text, events);
         if let Some(raw) = annotations {
-            // Beside the answer, so what can't be read is no reason to lose it.
+            // Annotations are an addition: an unreadable one must not cost the response.
             let annotations: Vec<&RawValue> = serde_json::from_str(raw.get()).unwrap_or_default();
             for annotation in annotations {
                 self.cite(annotation, events);
@@ -256,7 +255,7 @@ impl Answer {
             self.begun();
             self.calls.read(index, call, &mut self.blocks, events)?;
         }
-        // What calls were before there could be several.
+        // The older form of calls, before there could be several.
         if let Some(function) = function_call.filter(|function| !function.is_empty()) {
             self.begun();
             let call = CallDelta::of_function(function);
@@ -283,7 +282,7 @@ impl Answer {
         }
     }
 
-    /// The run of reasoning, another than the one that has its proof: what comes behind that is of the next.
+    /// Enters a run of reasoning without a proof: content after a proof belongs to the next run.
     fn enter_unproven(&mut self, events: &mut Vec<Event>) -> u32 {
         self.begun();
         let index = self.blocks.run(Block::Reasoning, events);
@@ -301,7 +300,7 @@ impl Answer {
         }
     }
 
-    /// Tells how likely the next tokens were of the text or refusal that is open, or that begins with them.
+    /// Emits the log probabilities of the next tokens, for the open text or refusal, or a new one.
     fn rate(&mut self, block: Block, entries: Vec<&RawValue>, events: &mut Vec<Event>) {
         if entries.is_empty() {
             return;
@@ -324,7 +323,7 @@ impl Answer {
         self.text.characters_in_block += characters;
     }
 
-    /// Adds a source to the text that is open; where there is none, to one that begins.
+    /// Adds a source to the open text, or to a new one if none is open.
     fn cite(&mut self, raw: &RawValue, events: &mut Vec<Event>) {
         let Ok(Annotation {
             url_citation: Some(citation),
@@ -345,18 +344,18 @@ impl Answer {
         }));
     }
 
-    /// Something is about to be said, before which the upstream's names would have come.
+    /// Marks the beginning of content, after which the upstream's names come too late.
     fn begun(&mut self) {
         self.is_started = true;
         self.has_said = true;
     }
 
-    /// Emits usage that says something new. A server may repeat it with every chunk.
+    /// Emits usage that is new. A server may repeat it with every chunk.
     fn read_usage(&mut self, raw: Option<&RawValue>, events: &mut Vec<Event>) {
         let Some(read) = raw.and_then(usage::read) else {
             return;
         };
-        // The last event stands, so it must not lose what an earlier one knew.
+        // The last event stands, so it must include the counts of earlier ones.
         let known = self.usage.take().unwrap_or(usage::NONE);
         let merged = usage::merged(&known, read);
         if merged != known {
@@ -376,10 +375,10 @@ impl TextPosition {
         }
     }
 
-    /// The stretch of the current block, unless it lies outside what has come of that. Servers that
-    /// know none write an empty one.
+    /// Returns the span in the current block, unless it lies outside the block's content so far. Servers without
+    /// spans write an empty one.
     fn span(&self, start: Option<f64>, end: Option<f64>) -> Option<Span> {
-        // `as` saturates, and takes what is no number for 0.
+        // `as` saturates, and turns NaN into 0.
         let within = |index: f64| (index as usize).checked_sub(self.characters_before_block);
         let (start, end) = (within(start?)?, within(end?)?);
         (start < end && end <= self.characters_in_block).then_some(Span {
@@ -389,7 +388,7 @@ impl TextPosition {
     }
 }
 
-/// What a finish reason means. Servers bring words of their own, or those of the models behind them.
+/// Maps a finish reason. Servers use reasons of their own, or those of the models behind them.
 fn finish_reason_of(reason: String) -> Result<FinishReason, Failure> {
     Ok(match reason.to_ascii_lowercase().as_str() {
         "stop" | "stop_sequence" | "end_turn" | "eos" | "eos_token" | "end" | "end_of_sequence"
@@ -405,7 +404,7 @@ fn finish_reason_of(reason: String) -> Result<FinishReason, Failure> {
         "pause_turn" => FinishReason::PauseTurn,
         "model_context_window_exceeded" => FinishReason::ContextWindow,
         "malformed_function_call" | "malformed_tool_call" => FinishReason::MalformedCall,
-        // Words of OpenRouter, DeepSeek and Z.ai for an upstream that gave up.
+        // Reasons of OpenRouter, DeepSeek and Z.ai for a failed upstream.
         "error" | "insufficient_system_resource" | "network_error" => {
             return Err(Failure::unavailable(format!("finish_reason {reason}")));
         }
@@ -417,7 +416,7 @@ fn is_json(text: &str) -> bool {
     serde_json::from_str::<IgnoredAny>(text).is_ok()
 }
 
-/// An error as it would stand in a response of its own.
+/// Wraps an error as in an error response.
 fn envelope(error: &RawValue) -> String {
     format!(r#"{{"error":{error}}}"#)
 }

@@ -1,7 +1,7 @@
-//! Images: made from a prompt (`POST /images/generations`), or of other images (`POST /images/edits`).
+//! Images: from a prompt (`POST /images/generations`), or from other images (`POST /images/edits`).
 //!
-//! Bytes of images do not stay in here. Those of a request are put in by the host, those of an answer
-//! go to it as they arrive.
+//! The guest does not hold bytes of images. The host inserts a request's bytes, and receives a response's as they
+//! arrive.
 
 mod answer;
 mod form;
@@ -15,7 +15,7 @@ use super::options::Options;
 use super::{OpenAi, Reader};
 pub(super) use answer::Images;
 
-/// What each path for images begins with.
+/// Prefix of each path for images.
 pub(super) const PATHS: &str = "/images/";
 
 pub(super) fn begin(

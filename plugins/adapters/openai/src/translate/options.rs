@@ -1,4 +1,4 @@
-//! What an operator sets for an upstream that speaks this dialect.
+//! An operator's options for an upstream of this dialect.
 
 use weir_sdk::adapter::{Failure, RefusedSetting, Setting};
 use weir_sdk::options::{from_lines, from_settings, names};
@@ -12,8 +12,8 @@ pub(super) const NAMES: [&str; 5] = [
     "pass-fields",
 ];
 
-/// Fields that no option lets through. Those that `request` writes would appear twice, and
-/// which of two output limits a server takes decides who pays; of several choices one is read.
+/// Fields that no option passes. The fields that `request` writes would appear twice; the choice of the output limit
+/// decides the payer; and only one of several choices is read.
 const OWN_FIELDS: [&str; 21] = [
     "model",
     "messages",
@@ -38,7 +38,7 @@ const OWN_FIELDS: [&str; 21] = [
     "function_call",
 ];
 
-/// The options, each at what was set or its default.
+/// The options, each with its setting or its default.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Options<'a> {
     pub(super) output_limit_field: &'a str,
@@ -62,15 +62,15 @@ impl Default for Options<'_> {
 }
 
 impl<'a> Options<'a> {
-    /// Reads what an operator set.
+    /// Parses an operator's settings.
     pub(super) fn from_settings(settings: &'a [Setting]) -> Result<Self, RefusedSetting> {
         let mut options = Self::default();
         from_settings(settings, |name, value| options.set(name, value))?;
         Ok(options)
     }
 
-    /// A line of name and value for each that is not at its default, so that the usual upstream
-    /// costs an exchange nothing.
+    /// Writes a line of name and value for each option that is not at its default: the usual upstream then costs an
+    /// exchange nothing.
     pub(super) fn to_bytes(self) -> Vec<u8> {
         let default = Self::default();
         let mut lines = String::new();
@@ -99,19 +99,19 @@ impl<'a> Options<'a> {
         lines.into_bytes()
     }
 
-    /// Reads what [`to_bytes`](Self::to_bytes) wrote.
+    /// Parses the result of [`to_bytes`](Self::to_bytes).
     pub(super) fn from_bytes(configuration: &'a [u8]) -> Result<Self, Failure> {
         let mut options = Self::default();
         from_lines(configuration, |name, value| options.set(name, value))?;
         Ok(options)
     }
 
-    /// Whether the operator lets this field through.
+    /// Returns whether the operator passes this field.
     pub(super) fn passes(&self, field: &str) -> bool {
         names(self.pass_fields).any(|name| name == field)
     }
 
-    /// The error completes a sentence whose subject is the option.
+    /// Sets an option. The error completes a sentence whose subject is the option.
     fn set(&mut self, name: &str, value: &'a str) -> Result<(), String> {
         match (name, value) {
             ("output-limit-field", "max_completion_tokens" | "max_tokens") => {

@@ -1,8 +1,7 @@
-//! What the upstream says when it does not answer.
+//! The upstream's error responses.
 //!
-//! OpenAI writes `{"error": {"message", "type", "param", "code"}}`. Servers that speak its dialect
-//! also write an error that is a string, one in a list, `{"detail": …}` (FastAPI), a bare
-//! `{"message": …}`, HTML, or nothing.
+//! OpenAI writes `{"error": {"message", "type", "param", "code"}}`. Servers of its dialect also write an error that
+//! is a string or within a list, `{"detail": …}` (FastAPI), a bare `{"message": …}`, HTML, or nothing.
 
 use serde_json::Value;
 use serde_json::value::RawValue;
@@ -10,12 +9,12 @@ use weir_sdk::adapter::{Failure, FailureKind, Header};
 use weir_sdk::failure::{from_status, retry_after_ms, shortened};
 use weir_sdk::response::Refused;
 
-/// The failure that an error response reports.
+/// Returns the failure for an error response.
 pub(super) fn from_response(refused: &Refused) -> Failure {
     let (status, headers) = (refused.head.status, &refused.head.headers);
     let body = refused.text();
     let said = Said::read(&body);
-    // A page's text means nothing to a log; the type of the page does.
+    // An HTML page is useless in a log.
     if said.message.is_empty() && refused.is_page() {
         let text = format!("status {status} with an HTML page");
         return from_status(status, headers, &text);
@@ -23,8 +22,8 @@ pub(super) fn from_response(refused: &Refused) -> Failure {
     said.failure(status, headers, &body)
 }
 
-/// The failure that an error in an answer or in a stream stands for. There is no status: it said
-/// 200 before this happened.
+/// Returns the failure for an error in a response or in a stream. There is no status: the upstream sent 200 before
+/// the error.
 pub(super) fn from_error(json: &str) -> Failure {
     let said = Said::read(json);
     // OpenRouter puts the status of the upstream behind it here.
@@ -56,18 +55,18 @@ pub(super) fn from_error(json: &str) -> Failure {
     } else if names(&["invalid_request_error", "BadRequestError"]) {
         Failure::rejected(&said.message)
     } else {
-        // `server_error` and all else: what broke in the midst of an answer is the upstream.
+        // `server_error` and all others: an error in the middle of a response is the upstream's failure.
         Failure::unavailable(&said.message)
     };
     said.detailed(failure, json)
 }
 
-/// Whether an `error` beside an answer is one: some servers fill the field in with nothing.
+/// Returns whether an `error` beside a response is one: some servers fill the field with an empty value.
 pub(super) fn is_error(error: &RawValue) -> bool {
     !matches!(error.get(), "{}" | "[]" | "\"\"" | "false" | "0")
 }
 
-/// What can be made out of an error, whatever its shape.
+/// The fields of an error of any shape.
 #[derive(Debug, Default)]
 struct Said {
     message: String,
@@ -140,12 +139,12 @@ impl Said {
             .with_upstream_error(body)
     }
 
-    /// What the code, or the wording where there is none, says more exactly than a status.
+    /// Returns the kind by the code, or by the text if there is no code, if that is more exact than the status.
     fn kind_by_code(&self, status: u16) -> Option<FailureKind> {
         let is = |code: &str| self.code == code || self.kind == code;
         if is("insufficient_quota") {
-            // The operator's account is empty. That is not the client's limit, and waiting
-            // does not mend it, but another upstream may serve the request.
+            // The operator's account is out of credit. The client's limit is not reached, and waiting does not help,
+            // but another upstream may serve the request.
             return Some(FailureKind::Unavailable);
         }
         if !(400..500).contains(&status) || matches!(status, 401 | 429) {
@@ -169,7 +168,7 @@ impl Said {
     }
 }
 
-/// FastAPI's `detail`: a text, or a list of what is wrong.
+/// Returns FastAPI's `detail`: a text, or a list of faults.
 fn detail(error: &Value) -> String {
     match error.get("detail") {
         Some(Value::String(text)) => text.clone(),

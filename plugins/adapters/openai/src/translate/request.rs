@@ -1,13 +1,13 @@
-//! A request in this dialect, written straight into the bytes that are sent.
+//! A request in this dialect, written directly into the sent bytes.
 //!
-//! What has no place in the dialect is refused while writing, so that the messages are walked once
-//! and no tree is built.
+//! A value without a place in the dialect is refused during the write: the messages are walked once, and no tree is
+//! built.
 //!
-//! Some things are left out on purpose, and named as ignored, since they change neither the
-//! answer: labels, service tiers and the like ([`is_advisory`]), cache hints (OpenAI caches prefixes by
-//! itself), signatures (this dialect gives none), how reasoning is to be shown, and, unless the option `reasoning-field` says where
-//! it goes, the reasoning of earlier turns, open or sealed: refusing it would end every
-//! conversation with a reasoning model at its second turn.
+//! Some fields are omitted on purpose, and named as ignored, since they do not change the response: labels, service
+//! tiers and similar ones ([`is_advisory`]), cache hints (OpenAI caches prefixes by itself), signatures (this dialect
+//! has none), and the display of reasoning. Without the option `reasoning-field`, the reasoning of earlier turns,
+//! open or sealed, is omitted as well: a refusal would end every conversation with a reasoning model at its second
+//! turn.
 
 mod messages;
 mod tools;
@@ -27,10 +27,10 @@ use super::DIALECT;
 use super::options::Options;
 use messages::Messages;
 
-/// Fields beyond the vocabulary that pass as they are: none changes the price, has data kept that
-/// otherwise would not be, or asks for an answer that [`answer`](super::answer) can't read. Thus
-/// neither `prediction`, whose rejected tokens are billed as output, nor `prompt_cache_retention`;
-/// and not `metadata`, which OpenAI refuses where nothing is stored.
+/// Fields beyond the vocabulary that pass unchanged: none changes the price, makes the upstream store more data, or
+/// requests a response that [`answer`](super::answer) can't read. The list therefore excludes `prediction`, whose
+/// rejected tokens are billed as output, `prompt_cache_retention`, and `metadata`, which OpenAI refuses unless the
+/// response is stored.
 const PASSED_FIELDS: [&str; 5] = [
     "user",
     "logit_bias",
@@ -39,17 +39,17 @@ const PASSED_FIELDS: [&str; 5] = [
     "safety_identifier",
 ];
 
-/// Fields that only a client of this dialect can read the answer to.
+/// Fields whose response only a client of this dialect can read.
 const PASSED_FOR_THE_DIALECT: [&str; 2] = ["logprobs", "top_logprobs"];
 
-/// A request that can be sent.
+/// A request to be sent.
 pub(super) struct Written {
     pub(super) body: Vec<BodyPart>,
-    /// The names of what was left out.
+    /// The names of omitted fields.
     pub(super) ignored: Vec<String>,
 }
 
-/// Whether how likely tokens were is to be told.
+/// Returns whether a chat requests log probabilities.
 pub(super) fn asks_for_logprobs(chat: &ChatRequest) -> bool {
     let mut extra = chat.extra.iter();
     extra.any(|(name, json)| name == "logprobs" && json == "true")
@@ -59,8 +59,8 @@ pub(super) fn asks_for_logprobs(chat: &ChatRequest) -> bool {
 ///
 /// # Errors
 ///
-/// [`FailureKind::Unsupported`](weir_sdk::adapter::FailureKind::Unsupported) with the name of what
-/// the dialect can't express.
+/// [`FailureKind::Unsupported`](weir_sdk::adapter::FailureKind::Unsupported) with the name of a field that the
+/// dialect can't express.
 pub(super) fn write(
     chat: &ChatRequest,
     request: &Request,
@@ -91,21 +91,21 @@ pub(super) fn write(
     }
 }
 
-/// What writing needs beside the piece that is written, and what it finds out.
+/// The inputs of a write beside the written piece, and its findings.
 struct Context<'a> {
     options: &'a Options<'a>,
     attachments: &'a [Attachment],
     end_user: Option<&'a str>,
-    /// The client speaks this dialect: what the vocabulary has no word for goes on as it came.
+    /// The client speaks this dialect: fields outside the vocabulary pass unchanged.
     client_speaks_it: bool,
     splices: Splices,
     ignored: RefCell<Vec<String>>,
-    /// Why the serializer was stopped.
+    /// The refusal that stopped the serializer.
     refused: RefCell<Option<Failure>>,
 }
 
 impl Context<'_> {
-    /// Names something that is left out, once.
+    /// Names an omitted field, once.
     fn ignore(&self, name: &str) {
         let mut ignored = self.ignored.borrow_mut();
         if !ignored.iter().any(|known| known == name) {
@@ -120,13 +120,13 @@ impl Context<'_> {
         E::custom("refused")
     }
 
-    /// Whether an extra field of a message, a part or a tool is another dialect's, and advisory.
+    /// Returns whether an extra field of a message, a part or a tool is another dialect's, and advisory.
     fn leaves_out(&self, name: &str) -> bool {
         !self.client_speaks_it && is_advisory_within(name)
     }
 
-    /// Adds the fields that a client of this dialect wrote beside those of the vocabulary. `at` is
-    /// where they stand, `own` what is written here.
+    /// Adds the fields that a client of this dialect wrote beside those of the vocabulary. `at` is their place, `own`
+    /// the fields that this module writes.
     fn extra<M: SerializeMap>(
         &self,
         map: &mut M,
@@ -203,7 +203,7 @@ impl Body<'_> {
                 &JsonSchemaFormat {
                     kind: "json_schema",
                     json_schema: NamedSchema {
-                        // Required here, unlike in the vocabulary.
+                        // The field is required here, unlike in the vocabulary.
                         name: name.as_deref().unwrap_or("response"),
                         description: description.as_deref(),
                         strict: *strict,
@@ -228,7 +228,7 @@ impl Body<'_> {
         if reasoning.adaptive.is_some() {
             self.context.ignore("reasoning.adaptive");
         }
-        // A budget is no word of this dialect, and stands for an effort where none is named.
+        // This dialect has no budget: a budget without an effort is mapped to one.
         let meant = reasoning.budget_tokens.map(|tokens| match tokens {
             0..2048 => ReasoningEffort::Low,
             2048..8192 => ReasoningEffort::Medium,
@@ -328,7 +328,7 @@ struct StreamOptions {
     include_usage: bool,
 }
 
-/// JSON that arrived as text and leaves as it came.
+/// JSON that passes unchanged as text.
 struct Raw<'a> {
     field: &'a str,
     json: &'a str,
@@ -336,7 +336,7 @@ struct Raw<'a> {
 
 impl Serialize for Raw<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        // Read over, so that no text can break out of its place in the body.
+        // Parsed, so that no text can break out of its place in the body.
         let json: &RawValue = serde_json::from_str(self.json)
             .map_err(|error| S::Error::custom(format_args!("{}: {error}", self.field)))?;
         json.serialize(serializer)

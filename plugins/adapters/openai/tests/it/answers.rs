@@ -1,4 +1,4 @@
-//! What an answer becomes, whole and streamed.
+//! The events of responses, non-streamed and streamed.
 
 use weir_sdk::adapter::{Event, Failure, FailureKind};
 use weir_sdk::chat::{
@@ -21,7 +21,7 @@ const NO_USAGE: Usage = Usage {
     other: Vec::new(),
 };
 
-/// The events with adjacent fragments of each block joined, which is what a whole answer gives.
+/// Joins adjacent fragments of each block, as a non-streamed response has them.
 fn joined(events: Vec<Event>) -> Vec<Event> {
     let mut joined: Vec<Event> = Vec::new();
     for event in events {
@@ -52,7 +52,7 @@ fn stream(chunks: &[&str]) -> Result<Vec<Event>, Failure> {
     receive(200, EVENT_STREAM, [stream.as_bytes()])
 }
 
-/// A stream of these deltas that ends for this reason.
+/// A stream of these deltas with this finish reason.
 fn deltas(deltas: &[&str], finish_reason: &str) -> Vec<Event> {
     let mut chunks: Vec<String> = deltas
         .iter()
@@ -76,7 +76,7 @@ fn fragment(index: u32, text: &str) -> Event {
     Event::Fragment(Fragment { index, text })
 }
 
-/// All of a block.
+/// The events of a complete block.
 fn block(index: u32, block: Block, text: &str) -> [Event; 3] {
     [
         start(index, block),
@@ -97,7 +97,7 @@ fn function(id: &str, name: &str) -> Block {
     called(id, name, CallKind::Function)
 }
 
-/// The events of an answer that consists of these, of which calls end after all else.
+/// The events of a response with these blocks; calls end after all other blocks.
 fn answer<const N: usize>(blocks: [(Block, &str); N], reason: FinishReason) -> Vec<Event> {
     let (mut events, mut ends) = (Vec::new(), Vec::new());
     for (index, (block, text)) in (0..).zip(blocks) {
@@ -118,7 +118,7 @@ fn finish(reason: FinishReason) -> Event {
     Event::Finish(reason)
 }
 
-/// The answer of [`STREAM`] and [`WHOLE`], which both say it.
+/// The events of [`STREAM`] and of [`WHOLE`], which are equal.
 fn rich_answer() -> Vec<Event> {
     let usage = Event::Usage(Usage {
         input_tokens: Some(20),
@@ -259,7 +259,7 @@ fn emits_a_refusal_as_a_block_that_finishes_as_one() {
     assert_eq!(events.expect("an answer"), expected);
     let events = deltas(&[r#"{"refusal":"I "}"#, r#"{"refusal":"can't."}"#], "stop");
     assert_eq!(joined(events), expected);
-    // Cut short, it is what it is.
+    // A truncated refusal is still a refusal.
     let events = deltas(&[r#"{"refusal":"I "}"#], "length");
     assert_eq!(events.last(), Some(&finish(FinishReason::Length)));
     let events = deltas(&[r#"{"content":"Well. "}"#, r#"{"refusal":"No."}"#], "stop");
@@ -281,7 +281,7 @@ fn names_the_upstreams_answer_and_model_before_all_else_or_not_at_all() {
         (r#"{"id":"a","model":"m"}"#, started(Some("a"), Some("m"))),
         (r#"{"id":"a","model":7}"#, started(Some("a"), None)),
         (r#"{"model":"m"}"#, started(None, Some("m"))),
-        // Azure's first chunk, which names neither.
+        // Azure's first chunk, which has neither name.
         (
             r#"{"id":"","model":"","choices":[],"prompt_filter_results":[]}"#,
             started(Some("b"), Some("n")),
@@ -330,7 +330,7 @@ fn counts_the_span_of_a_citation_from_the_start_of_its_block() {
     let span = |start, end| vec![(2, Some(Span { start, end }))];
     assert_eq!(spanned("3", "6"), span(0, 3));
     assert_eq!(spanned("7", "10"), span(4, 7));
-    // Not within the block as far as it has come, or no stretch at all.
+    // Outside the block's content so far, or no span at all.
     for (start, end) in [("0", "6"), ("7", "11"), ("4", "4"), ("6", "5"), ("-1", "4")] {
         assert_eq!(spanned(start, end), [(2, None)], "{start} {end}");
     }
@@ -341,7 +341,7 @@ fn counts_the_span_of_a_citation_from_the_start_of_its_block() {
     assert_eq!(citations(&events), [(0, None)]);
     let is_start = |event: &&Event| matches!(event, Event::BlockStart(_));
     assert_eq!(events.iter().filter(is_start).count(), 1);
-    // Annotations of another kind, and those that can't be read.
+    // Annotations of another kind, and unreadable ones.
     let events = deltas(
         &[r#"{"content":"a","annotations":[{"type":"file"},7,{"url_citation":{"url":1}}]}"#],
         "stop",
@@ -375,7 +375,7 @@ fn takes_a_call_in_whatever_pieces_it_comes() {
             r#"{"tool_calls":[{"index":0,"function":{"arguments":"{\"x\""}}]}"#,
             r#"{"tool_calls":[{"index":0,"function":{"arguments":":1}"}}]}"#,
         ][..],
-        // All at once.
+        // All in one piece.
         &[
             r#"{"tool_calls":[{"index":0,"id":"a","function":{"name":"f","arguments":"{\"x\":1}"}}]}"#,
         ],
@@ -462,7 +462,7 @@ fn reads_calls_of_custom_tools() {
         r#"{"tool_calls":[{"index":0,"custom":{"input":"la"}}]}"#,
     ];
     assert_eq!(joined(deltas(&pieces, "tool_calls")), expected("la la"));
-    // Free text may be nothing, and may say `null`.
+    // Free text may be empty, and may be `null`.
     assert_eq!(deltas(&pieces[..1], "tool_calls"), expected(""));
     let message = r#"{"tool_calls":[{"id":"a","custom":{"name":"sing","input":"null"}}]}"#;
     assert_eq!(whole(message, "\"tool_calls\""), Ok(expected("null")));
@@ -527,7 +527,7 @@ fn gives_ids_to_calls_that_have_none() {
     let expected = answer(calls(), FinishReason::ToolCalls);
     assert_eq!(whole(message, "\"tool_calls\""), Ok(expected.clone()));
     assert_eq!(deltas(&[message], "tool_calls"), expected);
-    // One that comes after the first argument comes too late.
+    // A name after the first argument is too late.
     let events = deltas(
         &[
             r#"{"tool_calls":[{"index":0,"function":{"name":"f","arguments":"{"}}]}"#,
@@ -757,13 +757,13 @@ fn reads_reasoning_from_details_with_its_proofs() {
         lines(&whole(message, "\"stop\"").expect("an answer")),
         expected
     );
-    // Beside the text, they say the same again.
+    // Details beside the text repeat it.
     let message = message.replace("null", "\"Hm. So.\"");
     assert_eq!(
         lines(&whole(&message, "\"stop\"").expect("an answer")),
         expected
     );
-    // Where nothing in them can be read, the text is what can be.
+    // If the details are unreadable, the text is used.
     let message = r#"{"reasoning":"Hm.","reasoning_details":[{"type":"reasoning.encrypted","data":"x"}],"content":""}"#;
     assert_eq!(
         lines(&whole(message, "\"stop\"").expect("an answer"))[..4],

@@ -1,4 +1,4 @@
-//! What becomes of a response that is not an answer.
+//! The failures of error responses.
 
 use weir_sdk::adapter::{Event, Failure, FailureKind};
 use weir_sdk::chat::{Block, BlockStart, Fragment};
@@ -9,7 +9,7 @@ fn refused(status: u16, body: &str) -> Failure {
     receive(status, JSON, [body.as_bytes()]).expect_err("a failure")
 }
 
-/// Kind and text, for tests that are about these alone.
+/// Kind and text, for tests of these alone.
 fn outline(failure: &Failure) -> (FailureKind, &str) {
     (failure.kind, &failure.text)
 }
@@ -165,7 +165,7 @@ fn carries_on_what_the_upstream_says() {
     assert_eq!(refused(400, body), failure);
     let beside = r#"{"code":"c","error":"bad"}"#;
     assert_eq!(refused(400, beside).code, Some(owned("c")));
-    // Not with a part of the key.
+    // No part of the key is quoted.
     let unauthorized = refused(
         401,
         r#"{"error":{"message":"sk-secret","code":"invalid_api_key"}}"#,

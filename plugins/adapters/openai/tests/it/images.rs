@@ -1,4 +1,4 @@
-//! Images: what a request becomes, and what an answer does.
+//! Images: the requests to the upstream, and the events of responses.
 
 use weir_adapter_openai::translate::OpenAi;
 use weir_sdk::adapter::{Event, Failure, FailureKind, Request, Setting, Task};
@@ -209,7 +209,7 @@ fn images_that_are_elsewhere_go_as_json() {
     assert_eq!(refused_field(mask), "mask");
 }
 
-/// What an answer says in lines, the same however it is cut, with its events when it comes at once.
+/// Returns a response's events as lines, equal for all piece sizes, and the events of the response in one piece.
 fn read(headers: &[(&str, &str)], answer: &str) -> (Vec<String>, Vec<Event>) {
     let receive = |piece_bytes: usize| {
         let task = Task::Image(ImageRequest {
@@ -291,7 +291,7 @@ fn previews_come_before_the_image_of_a_stream() {
     }
 }
 
-/// The guest holds none of it: its own memory would not do.
+/// The guest does not hold the image: it would exceed its memory.
 #[test]
 fn an_image_of_any_size_passes_through() {
     let image = "iVBORw0KGgoA".repeat(2_000_000);

@@ -1,4 +1,4 @@
-//! The adapter as the host drives it: one exchange from the request to the end of its answer.
+//! The adapter under a host's calls: one exchange from the request to the end of its response.
 
 mod answers;
 mod failures;
@@ -23,7 +23,7 @@ const NO_REASONING: ReasoningRequest = ReasoningRequest {
     adaptive: None,
 };
 
-/// A chat request that says one thing and sets nothing else.
+/// A chat request with one text and no settings.
 fn chat(text: &str) -> ChatRequest {
     ChatRequest {
         model: "gpt-test".to_owned(),
@@ -70,8 +70,7 @@ fn setting(name: &str, value: &str) -> Setting {
     (name.to_owned(), value.to_owned())
 }
 
-/// A request of a client that speaks a dialect of its own, with a picture, a document and a
-/// recording.
+/// A request of a client of another dialect, with a picture, a document and a recording.
 fn request(chat: ChatRequest) -> Request {
     let attachment = |media_type: &str| Attachment {
         media_type: media_type.to_owned(),
@@ -94,7 +93,7 @@ fn request(chat: ChatRequest) -> Request {
     }
 }
 
-/// The same of a client that speaks the adapter's own dialect.
+/// The request of a client of the adapter's own dialect.
 fn request_of_same_dialect(chat: ChatRequest) -> Request {
     let mut request = request(chat);
     request.client.dialect = OpenAi::describe().dialect;
@@ -106,7 +105,7 @@ fn begin(request: Request, options: &[Setting]) -> Result<Begun<OpenAi>, Failure
     OpenAi::begin(request, &configuration)
 }
 
-/// What the adapter sends for a request, and what it names as ignored.
+/// Returns the adapter's request, and its ignored fields.
 fn send(request: Request, options: &[Setting]) -> Result<(HttpRequest, Vec<String>), Failure> {
     let begun = begin(request, options)?;
     match begun.step {
@@ -115,7 +114,7 @@ fn send(request: Request, options: &[Setting]) -> Result<(HttpRequest, Vec<Strin
     }
 }
 
-/// The body as the host puts it together, with `<n>` where attachment `n` goes.
+/// Returns the body as the host assembles it, with `<n>` in place of attachment `n`.
 fn joined_body(request: &HttpRequest) -> String {
     let parts = request.body.iter().map(|part| match part {
         BodyPart::Bytes(bytes) => String::from_utf8(bytes.clone()).expect("UTF-8"),
@@ -130,7 +129,7 @@ fn sent(request: Request, options: &[Setting]) -> Value {
     serde_json::from_str(&joined_body(&request)).expect("JSON")
 }
 
-/// The events of a response that arrives in these pieces, and what went wrong after them.
+/// Returns the events of a response in these pieces, and the failure after them.
 fn receive_all<'a>(
     status: u16,
     headers: &[(&str, &str)],
@@ -162,7 +161,7 @@ fn receive_all<'a>(
     (events, result)
 }
 
-/// The events of an answer that is whole.
+/// Returns the events of a complete response.
 fn receive<'a>(
     status: u16,
     headers: &[(&str, &str)],

@@ -1,4 +1,4 @@
-//! What is sent upstream.
+//! The requests to the upstream.
 
 use serde_json::{Value, json};
 use weir_adapter_openai::translate::OpenAi;
@@ -21,7 +21,7 @@ fn body(chat: ChatRequest, options: &[Setting]) -> Value {
     sent(request(chat), options)
 }
 
-/// What the adapter names as left out.
+/// Returns the names of omitted fields.
 fn ignored(chat: ChatRequest, options: &[Setting]) -> Vec<String> {
     let (_, ignored) = send(request(chat), options).expect("a request that can be expressed");
     ignored
@@ -52,7 +52,7 @@ fn remote(detail: Option<&str>) -> Image {
     picture(Source::Url("https://example.com/a.png".to_owned()), detail)
 }
 
-/// The document of the attachments.
+/// The document among the attachments.
 fn pdf(name: Option<&str>) -> File {
     File {
         source: Source::Attachment(1),
@@ -113,7 +113,7 @@ fn opaque(kind: &str, json: &str) -> Opaque {
     }
 }
 
-/// A schema about which nothing else is said.
+/// A schema without further fields.
 fn schema(json: &str) -> JsonSchema {
     JsonSchema {
         name: None,
@@ -594,7 +594,7 @@ fn names_what_it_leaves_out_once() {
     );
     let carried = [setting("reasoning-field", "reasoning")];
     assert_eq!(ignored(request(), &carried), ["cache_control", "signature"]);
-    // What only the upstream that wrote it can read has no place.
+    // Content that only its own upstream can decrypt has no place.
     let sealed = Content::Reasoning(Reasoning {
         text: "hm".to_owned(),
         sealed: Some("sealed".to_owned()),
@@ -737,7 +737,7 @@ fn lets_no_extra_field_stand_for_its_own() {
     for (chat, text) in cases {
         assert_eq!(refused(request_of_same_dialect(chat), &[]).text, text);
     }
-    // A block that is none would break out of its list, and one that is whole takes nothing more.
+    // An invalid block would break out of its list, and a complete block takes no further fields.
     for json in ["1", "{},{}", "\"{}\""] {
         let block = Content::Opaque(opaque("note", json));
         let chat = with_messages(vec![message(Role::User, vec![block])]);
@@ -932,7 +932,7 @@ fn passes_harmless_fields_leaves_out_advisory_ones_and_refuses_others_by_name() 
     for field in ["web_search_options", "n", "max_tokens"] {
         assert_eq!(refusal(with_extra(field, "1"), &[]), field);
     }
-    // What another dialect's clients mean by these changes nothing here.
+    // These fields of another dialect's clients change nothing here.
     for field in ["context_management", "cache_control"] {
         assert_eq!(ignored(with_extra(field, "1"), &[]), [field]);
     }

@@ -1,4 +1,4 @@
-//! The blocks of an answer, each from its start through its deltas to its end.
+//! The blocks of a response, each from its start through its deltas to its end.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -12,13 +12,13 @@ use weir_sdk::custom;
 use super::unreadable;
 use super::wire::{Delta, KnownBlock, Source};
 
-/// The most that a block of a kind that the vocabulary has not may have, in bytes.
+/// Maximum size of a block whose kind the vocabulary lacks, in bytes.
 const MAX_OPAQUE_BYTES: usize = 4 * 1024 * 1024;
 
-/// A block that has begun.
+/// An open block.
 #[derive(Debug)]
 pub(super) struct Open {
-    /// Its number among the events; an opaque block gets its at its end.
+    /// Its number among the events; an opaque block gets its number at its end.
     index: u32,
     body: Body,
 }
@@ -32,7 +32,7 @@ enum Body {
         input: String,
         has_deltas: bool,
     },
-    /// Free text, which is read out of a function's input once that is whole.
+    /// Free text, which is extracted from a function's input once that is complete.
     CustomCall {
         input: String,
         has_deltas: bool,
@@ -40,13 +40,13 @@ enum Body {
     Opaque(Unknown),
 }
 
-/// A block that the vocabulary has not, and what its deltas add to it.
+/// A block whose kind the vocabulary lacks, and the content of its deltas.
 #[derive(Debug)]
 struct Unknown {
     kind: String,
     json: String,
     input: String,
-    /// Fields whose value a delta brings, such as that of a compaction.
+    /// Fields whose value a delta carries, such as a compaction's.
     content: Option<String>,
 }
 
@@ -57,7 +57,7 @@ impl Open {
         blocks: &mut Blocks,
         events: &mut Vec<Event>,
     ) -> Result<Self, Failure> {
-        // Only of known blocks are the fields known; a stranger's may have any type.
+        // The types of fields are known only for known blocks; an unknown block's may have any type.
         let kind = kind_of(raw)?;
         let known = || serde_json::from_str::<KnownBlock<'_>>(raw.get());
         let (index, body) = match kind.as_ref() {
@@ -135,7 +135,7 @@ impl Open {
             ("thinking_delta", Body::Thinking) => say(index, delta.thinking, events),
             ("signature_delta", Body::Thinking) => sign(index, delta.signature, events),
             ("input_json_delta", Body::Call { has_deltas, .. }) => {
-                // White space alone is no input, but may stand within one.
+                // White space alone is no input, but may be part of one.
                 let is_some = |piece: &String| *has_deltas || !piece.trim().is_empty();
                 let piece = delta.partial_json.filter(is_some);
                 *has_deltas |= piece.is_some();
@@ -150,7 +150,7 @@ impl Open {
                     add_within_bounds(input, &piece)?;
                 }
             }
-            // What newer versions bring.
+            // Deltas of newer versions.
             _ => {}
         }
         Ok(())
@@ -194,13 +194,13 @@ impl Unknown {
         Ok(())
     }
 
-    /// The block with what its deltas brought. Without any, it is as it came.
+    /// Returns the block with the content of its deltas. Without deltas, it is unchanged.
     fn into_block(self) -> Result<Opaque, Failure> {
         let mut json = self.json;
         let content = self
             .content
             .map(|content| serde_json::json!(content).to_string());
-        // An input that was cut short is as good as none.
+        // A truncated input counts as none.
         let input = RawValue::from_string(self.input)
             .ok()
             .map(|raw| raw.get().to_owned());
@@ -245,7 +245,7 @@ fn sign(index: u32, piece: Option<String>, events: &mut Vec<Event>) {
     }
 }
 
-/// Adds a source. It stands beside the answer, so what can't be read is no reason to lose that.
+/// Adds a source. A source is an addition to the response: an unreadable one must not cost the rest.
 fn cite(index: u32, raw: &RawValue, events: &mut Vec<Event>) {
     let Ok(source) = serde_json::from_str::<Source>(raw.get()) else {
         return;
@@ -255,7 +255,7 @@ fn cite(index: u32, raw: &RawValue, events: &mut Vec<Event>) {
         source: source.url.or(source.source).or(source.file_id),
         title: source.title.or(source.document_title),
         cited_text: source.cited_text,
-        // The upstream cites with all of a block.
+        // The upstream cites with a complete block.
         span: None,
         json: Some(raw.get().to_owned()),
     }));

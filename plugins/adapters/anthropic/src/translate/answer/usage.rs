@@ -1,9 +1,7 @@
-//! What the upstream says that it counted. Nonsense is as good as nothing: the host then estimates,
-//! and the answer stands.
+//! The upstream's token counts. An invalid count is ignored: the host then estimates, and the response stands.
 //!
-//! Counts in a stream are totals so far: a later one replaces an earlier one. An answer for which the
-//! upstream first summed up the conversation lists that pass in `iterations` alone, though it is
-//! billed too.
+//! Counts in a stream are totals so far: a later one replaces an earlier one. If the upstream first summarized the
+//! conversation, it lists that pass in `iterations` alone, though it bills it, too.
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -11,7 +9,7 @@ use weir_sdk::adapter::Event;
 use weir_sdk::chat::Usage;
 use weir_sdk::response::named_counts;
 
-/// All that was said so far.
+/// All counts so far.
 #[derive(Debug, Default)]
 pub(super) struct Counted {
     known: Counts,
@@ -74,7 +72,7 @@ struct Details<'a> {
 }
 
 impl Counted {
-    /// Takes what a `usage` object says, and emits the totals if they are new.
+    /// Adds the counts of a `usage` object, and emits the totals if they are new.
     pub(super) fn add(&mut self, raw: Option<&RawValue>, events: &mut Vec<Event>) {
         let Some(read) = raw.and_then(|raw| serde_json::from_str::<WireUsage<'_>>(raw.get()).ok())
         else {
@@ -126,7 +124,7 @@ impl Counts {
         };
         let compacted = rounds_of(&["compaction"]).and(rounds_of(&["message", "compaction"]));
         let round = compacted.unwrap_or(self.round);
-        // Another model's, at another price.
+        // Tokens of another model, at another price.
         let advisor = rounds_of(&["advisor_message"]).unwrap_or_default();
         let long = round.cache_write_long;
         let other = [
@@ -167,7 +165,7 @@ impl Round {
         }
     }
 
-    /// All input tokens: the upstream counts cached ones apart.
+    /// Returns all input tokens: the upstream counts cached ones separately.
     fn all_input(self) -> Option<u64> {
         let cached = plus(self.cache_read, self.cache_write);
         self.input.and(plus(self.input, cached))
@@ -195,7 +193,7 @@ fn replace(known: &mut Option<u64>, raw: Option<&RawValue>) {
     *known = count(raw).or(*known);
 }
 
-/// A number that can be a count: negative, broken and huge ones, and texts, are not.
+/// Parses a number that can be a count: not negative, fractional or huge, and not a text.
 fn count(raw: Option<&RawValue>) -> Option<u64> {
     raw?.get().parse().ok()
 }

@@ -1,4 +1,4 @@
-//! What the upstream writes. What is read only in part is kept as it came.
+//! The upstream's wire types. Partly parsed values keep their raw JSON.
 
 use std::borrow::Cow;
 
@@ -21,7 +21,7 @@ pub(super) struct StreamEvent<'a> {
     pub(super) usage: Option<&'a RawValue>,
 }
 
-/// An answer, or the beginning of one.
+/// A response, or its beginning.
 #[derive(Deserialize)]
 pub(super) struct Message<'a> {
     #[serde(borrow, rename = "type")]
@@ -37,7 +37,7 @@ pub(super) struct Message<'a> {
     pub(super) usage: Option<&'a RawValue>,
 }
 
-/// Why an answer ended.
+/// The reason of a response's end.
 #[derive(Deserialize)]
 pub(super) struct Stop {
     pub(super) stop_reason: Option<String>,
@@ -50,7 +50,7 @@ pub(super) struct StopDetails {
     pub(super) explanation: Option<String>,
 }
 
-/// The blocks that the vocabulary has.
+/// The blocks of the vocabulary.
 #[derive(Deserialize)]
 pub(super) struct KnownBlock<'a> {
     pub(super) text: Option<String>,

@@ -1,8 +1,8 @@
 //! The messages of a request, as turns of the user and the assistant.
 //!
-//! What the system says first stands apart. What it says later stands where it was said: as it is
-//! where the client speaks this dialect, since it knows which models take that, and else as a
-//! reminder in the user's turn, which every model takes.
+//! The system's first messages become the system prompt. Later ones stay at their place: unchanged if the client
+//! speaks this dialect, since it knows which models accept that, and otherwise as a reminder in the user's turn,
+//! which every model accepts.
 
 use std::borrow::Cow;
 
@@ -17,7 +17,7 @@ use weir_sdk::wire::{self, Fields, refuse};
 
 use super::{CacheControl, Context, call_id};
 
-/// What is written here of a message and of a part of one; extra fields can't be these.
+/// Fields of a message and a part that this module writes; extra fields can't be these.
 const MESSAGE_FIELDS: [&str; 2] = ["role", "content"];
 const PART_FIELDS: [&str; 12] = [
     "type",
@@ -42,7 +42,7 @@ pub(super) struct Turn<'a> {
     extra: Fields<'a>,
 }
 
-/// Blocks; a text that is all of it and about which nothing else is said is written as such.
+/// Blocks; a single text without other fields is written as a string.
 pub(super) struct Content<'a>(Vec<Block<'a>>);
 
 impl Serialize for Content<'_> {
@@ -107,7 +107,7 @@ enum BlockBody<'a> {
         #[serde(skip_serializing_if = "super::is_false")]
         is_error: bool,
     },
-    /// A whole block as the client wrote it, of which these are the fields.
+    /// A complete block as the client wrote it, with these fields.
     #[serde(untagged)]
     Opaque(Fields<'a>),
 }
@@ -132,7 +132,7 @@ enum Source<'a> {
     },
 }
 
-/// What the system says first, and the turns after it.
+/// Returns the system prompt, and the turns after it.
 pub(super) fn read<'a>(
     chat: &'a ChatRequest,
     context: &mut Context<'a>,
@@ -166,7 +166,7 @@ pub(super) fn read<'a>(
             Role::User | Role::Tool => "user",
         };
         match turns.last_mut() {
-            // All results of a turn's calls must stand in one turn, and two of a kind are one.
+            // All results of a turn's calls must be in one turn, and adjacent turns of one role are merged.
             Some(last) if last.role == role && last.extra.is_empty() && extra.is_empty() => {
                 last.content.0.extend(blocks);
             }
@@ -181,14 +181,14 @@ pub(super) fn read<'a>(
     Ok((system.filter(|system| !system.0.is_empty()), turns))
 }
 
-/// Marks a text of the system's within the user's turn.
+/// Marks a text of the system within the user's turn.
 fn remind(block: &mut Block<'_>) {
     if let BlockBody::Text { text } = &mut block.body {
         *text = Cow::Owned(format!("<system-reminder>\n{text}\n</system-reminder>"));
     }
 }
 
-/// A message and its name, so that a refusal can say where it is.
+/// A message and its name, for refusals.
 struct At<'a> {
     name: String,
     message: &'a Message,
@@ -199,12 +199,12 @@ impl<'a> At<'a> {
         refuse(&self.name, format!("{}: {what}", self.name))
     }
 
-    /// Refuses what the dialect has, but not for this role.
+    /// Refuses a value that the dialect has, but not for this role.
     fn refuse_for_role(&self, what: &str) -> Failure {
         self.refuse(&misplaced(what, self.message.role))
     }
 
-    /// The block that a part becomes, unless that is nothing.
+    /// Returns the block of a part, unless the part is empty.
     fn block(
         &self,
         part: &'a Part,
@@ -244,7 +244,7 @@ impl<'a> At<'a> {
         let is_from_user = matches!(role, Role::User | Role::Tool);
         Ok(Some(match &part.content {
             chat::Content::Text(text) | chat::Content::Refusal(text) => {
-                // The upstream refuses an empty one, which says nothing.
+                // The upstream refuses an empty text, which has no meaning.
                 if text.is_empty() && !context.client_speaks_it {
                     return Ok(None);
                 }
@@ -362,7 +362,7 @@ impl<'a> At<'a> {
         })
     }
 
-    /// A block as this dialect writes it, if that is whose it is.
+    /// Returns a block of this dialect unchanged; refuses another dialect's.
     fn opaque(&self, opaque: &'a Opaque, context: &Context<'_>) -> Result<Fields<'a>, Failure> {
         if context.client_speaks_it {
             Fields::of_object(&opaque.json, &[], &self.name)

@@ -1,7 +1,7 @@
-//! How the model is asked to reason.
+//! The request for reasoning.
 //!
-//! Newer models decide for themselves how long, guided by an effort; older ones take a budget of
-//! tokens. Which a model is, its name says: the older ones are known, and no more of them will come.
+//! Newer models decide on the amount themselves, guided by an effort; older models take a budget of tokens. The
+//! model's name tells them apart: the older models are known, and their list will not grow.
 
 use serde::Serialize;
 use weir_sdk::adapter::Failure;
@@ -11,10 +11,10 @@ use weir_sdk::wire::refuse;
 use super::Context;
 use crate::translate::options::{self, Options};
 
-/// The least that a budget may be, in tokens.
+/// Minimum budget, in tokens.
 const MIN_BUDGET_TOKENS: u32 = 1024;
 
-/// What the names of models have in them that take a budget alone.
+/// Parts of the names of models that take only a budget.
 const BUDGET_MODELS: [&str; 12] = [
     "claude-3",
     "opus-4-0",
@@ -40,7 +40,7 @@ pub(super) struct Thinking {
     display: Option<&'static str>,
 }
 
-/// What is asked of the model, and with which effort.
+/// Returns the request for reasoning, and the effort.
 pub(super) fn read(
     chat: &ChatRequest,
     options: &Options<'_>,
@@ -70,7 +70,7 @@ pub(super) fn read(
         };
         (Some(off), effort)
     } else if context.client_speaks_it || effort.is_none() {
-        // In this dialect an effort alone asks for no reasoning.
+        // In this dialect an effort alone requests no reasoning.
         (None, effort)
     } else if is_adaptive(&chat.model, options) {
         (Some(thinking("adaptive", None)), effort)
@@ -106,7 +106,7 @@ fn is_adaptive(model: &str, options: &Options<'_>) -> bool {
     }
 }
 
-/// A share of the output limit, which the reasoning counts towards.
+/// Returns a share of the output limit, which includes the reasoning.
 fn budget_of(effort: Option<ReasoningEffort>, limit_tokens: u32) -> Result<u32, Failure> {
     if limit_tokens <= MIN_BUDGET_TOKENS {
         let what = format!(

@@ -1,4 +1,4 @@
-//! The tools of a request, and which of them the model may call.
+//! The tools of a request, and the model's choice among them.
 
 use std::borrow::Cow;
 
@@ -11,7 +11,7 @@ use weir_sdk::wire::{self, Fields, refuse};
 
 use super::{CacheControl, Context};
 
-/// What is written here of a tool; extra fields can't be these.
+/// Fields of a tool that this module writes; extra fields can't be these.
 const TOOL_FIELDS: [&str; 4] = ["name", "description", "input_schema", "strict"];
 
 #[derive(Serialize)]
@@ -50,7 +50,7 @@ pub(super) fn read<'a>(
 ) -> Result<(Vec<Tool<'a>>, Option<ToolChoice<'a>>), Failure> {
     let mut tools = Vec::with_capacity(chat.tools.len());
     for (index, tool) in chat.tools.iter().enumerate() {
-        // There is no choice among some: the others are not shown.
+        // The dialect has no choice among some tools: the others are omitted.
         let is_allowed = match &chat.tool_choice {
             chat::ToolChoice::Among(allowed) => allowed
                 .names
@@ -103,7 +103,7 @@ fn read_tool<'a>(
     at: &str,
     context: &mut Context<'a>,
 ) -> Result<Tool<'a>, Failure> {
-    // A mark of the client's that says more stands among the rest.
+    // A more specific mark of the client is among the extra fields.
     let own: &[&str] = match tool.cache {
         Some(_) => &["type", "name", "cache_control"],
         None => &["type", "name"],
@@ -117,7 +117,7 @@ fn read_tool<'a>(
                 &format!("{at}.parameters"),
                 &function.input_schema,
             )?),
-            // Off is the default, and older models know no other.
+            // Off is the default, and older models accept no other value.
             strict: function.strict.filter(|strict| *strict),
             configuration: Fields::default(),
             extra: Fields::default(),

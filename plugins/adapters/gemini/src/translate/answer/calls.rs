@@ -1,5 +1,5 @@
-//! The calls of an answer. Most come whole; some servers write the arguments of one piece by piece,
-//! each with the path where it goes, and end it with a piece that does not continue.
+//! The calls of a response. Most arrive complete; some servers write a call's arguments piece by piece, each with its
+//! path, and end them with a piece that does not continue.
 
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
@@ -10,27 +10,27 @@ use weir_sdk::custom;
 
 use super::wire::{FunctionCall, PartialArg};
 
-/// What an id begins with that is made up here, since the upstream gave none.
+/// Prefix of generated ids, for calls without the upstream's id.
 pub(in crate::translate) const MADE_UP_ID: &str = "gemini_";
 
-/// How far behind a list's end a piece may go, and how deep: what it names is made up to there.
+/// Maximum gap behind a list's end, and maximum depth: missing values up to there are filled in.
 const MAX_GAP: usize = 16;
 const MAX_DEPTH: usize = 32;
 
-/// What a value that is made up takes, in bytes.
+/// Size of a filled-in value, in bytes.
 const MADE_UP_BYTES: usize = 32;
 
-/// The most that pieces may write into one call's arguments, in bytes.
+/// Maximum size of one call's arguments from pieces, in bytes.
 const MAX_ARGUMENTS_BYTES: usize = 1024 * 1024;
 
 #[derive(Debug)]
 pub(super) struct Calls {
     /// The names of the tools that take free text.
     custom_tools: Vec<String>,
-    /// The upstream's id of the answer, which makes up a call's.
+    /// The upstream's id of the response, part of a generated call id.
     answer: String,
     count: usize,
-    /// One whose arguments continue.
+    /// The call whose arguments continue.
     pending: Option<Pending>,
 }
 
@@ -59,7 +59,7 @@ impl Calls {
         }
     }
 
-    /// Reads a call or a piece of one. Says whether that completes any.
+    /// Reads a call or a piece of one. Returns whether that completes a call.
     pub(super) fn read(
         &mut self,
         call: FunctionCall<'_>,
@@ -72,7 +72,7 @@ impl Calls {
         let pieces = call.partial_args.unwrap_or_default();
         let mut more = None;
         if let Some(name) = call.name.filter(|name| !name.is_empty()) {
-            // The one before ends where another begins.
+            // The previous call ends when another begins.
             completed = self.conclude(blocks, events);
             let json = call.args.map_or("null", |args| args.get());
             if !continues && pieces.is_empty() {
@@ -112,7 +112,7 @@ impl Calls {
         Ok(completed)
     }
 
-    /// Emits the call that has not ended, if there is one.
+    /// Emits the unfinished call, if there is one.
     pub(super) fn conclude(&mut self, blocks: &mut Blocks, events: &mut Vec<Event>) -> bool {
         let Some(pending) = self.pending.take() else {
             return false;
@@ -159,7 +159,7 @@ impl Calls {
 }
 
 impl Pending {
-    /// Adds the fields of an object to those that have come.
+    /// Adds the fields of an object to the earlier ones.
     fn add(&mut self, args: Option<&RawValue>) -> Result<(), Failure> {
         let Some(fields) =
             args.and_then(|args| serde_json::from_str::<Map<String, Value>>(args.get()).ok())
@@ -243,7 +243,7 @@ fn steps(path: &str) -> Option<Vec<JsonStep<'_>>> {
     Some(steps)
 }
 
-/// The place at the end of a path, made where it is not there yet. Counts what is made.
+/// Returns the place at the end of a path, and creates missing values on the way. Counts created values.
 fn place<'a>(
     root: &'a mut Value,
     steps: &[JsonStep<'_>],

@@ -1,7 +1,7 @@
-//! The sources that stand behind an answer, which come beside it, most often at its end.
+//! The sources of a response, which arrive beside it, usually at its end.
 //!
-//! They are told before the last text ends. Their stretches are counted in bytes of all text; the
-//! contract counts characters of a block.
+//! Sources are emitted before the last text ends. Their spans are counted in bytes of all text; the contract counts
+//! characters of a block.
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -9,17 +9,17 @@ use weir_sdk::adapter::Event;
 use weir_sdk::blocks::Blocks;
 use weir_sdk::chat::{Block, Citation, Span};
 
-/// The most citations that are told.
+/// Maximum number of citations.
 const MAX_CITATIONS: usize = 512;
 
-/// The most that those which stand behind some stretch have together, in bytes: one source may stand behind many.
+/// Maximum total size of sources with a span, in bytes: one source may have many spans.
 const MAX_CITED_BYTES: usize = 64 * 1024;
 
 #[derive(Debug, Default)]
 pub(super) struct Sources {
     grounding: Option<String>,
     citations: Option<String>,
-    /// The current text block, what it says, and how many bytes of text came before it.
+    /// The current text block, its text, and the bytes of text before it.
     block: Option<u32>,
     said: String,
     bytes_before: usize,
@@ -78,7 +78,7 @@ struct CitationSource {
 }
 
 impl Sources {
-    /// Follows the text that sources may stand behind.
+    /// Follows the text that sources may cite.
     pub(super) fn follow(&mut self, block: u32, text: &str) {
         if self.block != Some(block) {
             self.block = Some(block);
@@ -88,7 +88,7 @@ impl Sources {
         self.said.push_str(text);
     }
 
-    /// Keeps what a chunk says of them; what a later one says replaces it.
+    /// Keeps the sources of a chunk; a later chunk's replace them.
     pub(super) fn keep(&mut self, grounding: Option<&RawValue>, citations: Option<&RawValue>) {
         let text = |raw: &RawValue| raw.get().to_owned();
         if let Some(grounding) = grounding.filter(|raw| raw.get().contains("groundingChunks")) {
@@ -99,8 +99,8 @@ impl Sources {
         }
     }
 
-    /// Adds all of them to the text that is open; where there is none, to one that begins. They
-    /// stand beside the answer, so what can't be read is no reason to lose that.
+    /// Adds all sources to the open text, or to a new one if none is open. A source is an addition to the response:
+    /// an unreadable one must not cost the rest.
     pub(super) fn cite(&mut self, blocks: &mut Blocks, events: &mut Vec<Event>) {
         let mut found = self.of_grounding();
         found.extend(self.of_citations());
@@ -147,7 +147,7 @@ impl Sources {
             .collect()
     }
 
-    /// The characters of the current block that these bytes of all text are.
+    /// Returns the characters of the current block at these bytes of all text.
     fn span(&self, segment: &Segment) -> Option<Span> {
         let at = |index: usize| {
             let index = index.checked_sub(self.bytes_before)?;
@@ -162,8 +162,7 @@ impl Sources {
     }
 }
 
-/// Each source with each stretch that it stands behind; one that stands behind none in particular
-/// by itself.
+/// Returns each source with each of its spans; a source without a span once.
 fn cited(grounding: Grounding<'_>) -> Vec<(Citation, Option<Segment>)> {
     let chunks = grounding.grounding_chunks.unwrap_or_default();
     let read = |raw: &&RawValue| {

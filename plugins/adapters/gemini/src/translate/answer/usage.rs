@@ -1,7 +1,6 @@
-//! What the upstream says that it counted. Nonsense is as good as nothing: the host then estimates,
-//! and the answer stands.
+//! The upstream's token counts. An invalid count is ignored: the host then estimates, and the response stands.
 //!
-//! Each chunk may have all counts so far; the last that has any stands. Zeros are left out.
+//! Each chunk may have all counts so far; the last one with counts stands. The upstream omits zeros.
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -86,7 +85,7 @@ impl WireUsage<'_> {
             ("image-output-tokens", of_modality(details, "IMAGE")),
         ];
         Some(Usage {
-            // What its own tools found is input too.
+            // Results of its own tools are input, too.
             input_tokens: sum(count(prompt), count(self.tool_use_prompt_token_count)),
             cache_read_tokens: count(self.cached_content_token_count),
             cache_write_short_tokens: None,
@@ -105,7 +104,7 @@ fn of_modality(raw: Option<&RawValue>, modality: &str) -> Option<u64> {
     found.token_count
 }
 
-/// A number that can be a count: negative, broken and huge ones, and texts, are not.
+/// Parses a number that can be a count: not negative, fractional or huge, and not a text.
 fn count(raw: Option<&RawValue>) -> Option<u64> {
     raw?.get().parse().ok()
 }

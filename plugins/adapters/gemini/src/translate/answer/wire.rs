@@ -1,4 +1,4 @@
-//! What the upstream writes. What is read only in part is kept as it came.
+//! The upstream's wire types. Partly parsed values keep their raw JSON.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-/// An answer, or a piece of one.
+/// A response, or a piece of one.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Chunk<'a> {
@@ -81,7 +81,7 @@ pub(super) struct FunctionCall<'a> {
     pub(super) will_continue: Option<bool>,
 }
 
-/// A piece of a call's arguments, and where it goes.
+/// A piece of a call's arguments, with its path.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct PartialArg<'a> {
@@ -93,7 +93,7 @@ pub(super) struct PartialArg<'a> {
     pub(super) null_value: Option<&'a RawValue>,
 }
 
-/// The kind of a part that is none of the above: the name of its one field that says what it is.
+/// Returns the kind of an unknown part: the name of the one field that identifies it.
 pub(super) fn kind_of(part: &RawValue) -> Option<String> {
     let fields: BTreeMap<Cow<'_, str>, &RawValue> = serde_json::from_str(part.get()).ok()?;
     let mut kinds = fields.into_iter().filter(|(name, value)| {

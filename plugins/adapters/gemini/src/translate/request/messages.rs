@@ -1,7 +1,7 @@
 //! The messages of a request, as contents of the user and the model.
 //!
-//! What the system says first stands apart. What it says later stands where it was said, as a
-//! reminder in the user's turn: the dialect has no place for it.
+//! The system's first messages become the system instruction. Later ones stay at their place, as a reminder in the
+//! user's turn: the dialect has no place for them.
 
 use std::borrow::Cow;
 
@@ -16,8 +16,7 @@ use super::Context;
 use super::thinking::is_before_3;
 use crate::translate::answer::MADE_UP_ID;
 
-/// What the upstream takes for a signature where there is none, for calls that another model made
-/// or whose client kept none.
+/// The upstream's placeholder for a missing signature, for calls of another model or of a client that kept none.
 const NO_SIGNATURE: &str = "skip_thought_signature_validator";
 
 #[derive(Serialize)]
@@ -88,7 +87,7 @@ enum Response<'a> {
     Error(Cow<'a, str>),
 }
 
-/// What the system says first, and what was said after it.
+/// Returns the system instruction, and the contents after it.
 pub(super) fn read<'a>(
     chat: &'a ChatRequest,
     context: &mut Context<'a>,
@@ -120,7 +119,7 @@ pub(super) fn read<'a>(
             }
         };
         match contents.last_mut() {
-            // The results of a turn's calls must stand in one turn.
+            // The results of a turn's calls must be in one turn.
             Some(last) if last.role == Some(role) => last.parts.extend(parts),
             _ if parts.is_empty() => {}
             _ => contents.push(Content {
@@ -136,14 +135,14 @@ pub(super) fn read<'a>(
     Ok((system, contents))
 }
 
-/// Marks a text of the system's within the user's turn.
+/// Marks a text of the system within the user's turn.
 fn remind(part: &mut Part<'_>) {
     if let PartBody::Text(text) = &mut part.body {
         *text = Cow::Owned(format!("<system-reminder>\n{text}\n</system-reminder>"));
     }
 }
 
-/// The first of a turn's calls must be signed.
+/// Signs the first of a turn's calls, as the upstream requires.
 fn sign_first_call(parts: &mut [Part<'_>]) {
     let mut calls = parts.iter_mut();
     let first = calls.find(|part| matches!(part.body, PartBody::FunctionCall(_)));
@@ -152,7 +151,7 @@ fn sign_first_call(parts: &mut [Part<'_>]) {
     }
 }
 
-/// A message, its name, so that a refusal can say where it is, and what came before it.
+/// A message, its name for refusals, and the messages before it.
 struct At<'a> {
     name: String,
     message: &'a Message,
@@ -225,7 +224,7 @@ impl<'a> At<'a> {
                 self.media(&file.source, file.media_type.as_deref(), context)?
             }
             chat::Content::Reasoning(reasoning) if is_from_model => {
-                // It takes its own alone.
+                // The upstream accepts only its own signatures.
                 if part.signature.is_none() || reasoning.sealed.is_some() {
                     context.ignored.add("reasoning");
                     return Ok(None);
@@ -242,7 +241,7 @@ impl<'a> At<'a> {
         }))
     }
 
-    /// Bytes that the client sent, or where they are.
+    /// Returns media as the client's bytes, or by their URL.
     fn media(
         &self,
         source: &'a Source,
@@ -298,7 +297,7 @@ impl<'a> At<'a> {
         }
         let text = match texts[..] {
             [text] => Cow::Borrowed(text),
-            // A line between the parts keeps them apart.
+            // A line break separates the parts.
             _ => Cow::Owned(texts.join("\n")),
         };
         let response = if result.is_error {
@@ -314,7 +313,7 @@ impl<'a> At<'a> {
         })
     }
 
-    /// The function that a result is of, which the upstream knows it by.
+    /// Returns the name of a result's function: the upstream identifies results by it.
     fn name_of(&self, result: &'a ToolResult) -> Option<&'a str> {
         let calls = self.before.iter().rev();
         let calls = calls.flat_map(|message| message.parts.iter().rev());
@@ -333,12 +332,12 @@ impl<'a> At<'a> {
     }
 }
 
-/// The upstream's id of a call, which it need not have.
+/// Returns the upstream's id of a call, if it gave one.
 fn own_id(id: &str) -> Option<&str> {
     (!id.is_empty() && !id.starts_with(MADE_UP_ID)).then_some(id)
 }
 
-/// What a URL's ending says of what is there.
+/// Returns the media type for a URL's extension.
 fn by_extension(url: &str) -> Option<&'static str> {
     let path = url.split(['?', '#']).next()?;
     let (_, extension) = path.rsplit_once('.')?;

@@ -1,12 +1,11 @@
-//! How the model is asked to reason: from its third version on by a level, before that by a budget
-//! of tokens.
+//! The request for reasoning: a level for models from version 3 on, a budget of tokens for earlier ones.
 
 use serde::Serialize;
 use weir_sdk::chat::{ChatRequest, ReasoningEffort};
 
 use super::Context;
 
-/// A budget that the model sets itself.
+/// A budget that the model chooses itself.
 const DYNAMIC: i64 = -1;
 
 #[derive(Serialize)]
@@ -20,7 +19,7 @@ pub(super) struct ThinkingConfig {
     include_thoughts: Option<bool>,
 }
 
-/// Whether a model is of the versions that take a budget, and whose calls need no signature.
+/// Returns whether a model's version takes a budget, and needs no signature for calls.
 pub(super) fn is_before_3(model: &str) -> bool {
     ["gemini-1", "gemini-2", "gemini-flash-1", "gemini-pro-1"]
         .iter()
@@ -34,7 +33,7 @@ pub(super) fn read(chat: &ChatRequest, context: &mut Context<'_>) -> Option<Thin
     let is_hidden = is_off || matches!(summary, Some("omitted" | "none"));
     let (thinking_level, thinking_budget) = match (reasoning.budget_tokens, reasoning.effort) {
         (Some(budget), effort) if !is_off => {
-            // The upstream takes one of them, of which this is more exact.
+            // The upstream takes one of the two, and the budget is more exact.
             context.ignored.add_if(effort.is_some(), "reasoning_effort");
             (None, Some(i64::from(budget)))
         }
@@ -52,7 +51,7 @@ pub(super) fn read(chat: &ChatRequest, context: &mut Context<'_>) -> Option<Thin
     })
 }
 
-/// None is the least that these models can do.
+/// Maps an effort. `None` becomes the minimum of these models.
 fn level_of(effort: ReasoningEffort) -> &'static str {
     match effort {
         ReasoningEffort::Off | ReasoningEffort::Minimal => "minimal",
@@ -62,7 +61,7 @@ fn level_of(effort: ReasoningEffort) -> &'static str {
     }
 }
 
-/// The upstream's own figures for these words in its OpenAI-compatible API.
+/// Maps an effort to the upstream's own figures in its OpenAI-compatible API.
 fn budget_of(effort: ReasoningEffort) -> i64 {
     match effort {
         ReasoningEffort::Off => 0,

@@ -1,4 +1,4 @@
-//! The tools of a request, and which of them the model may call.
+//! The tools of a request, and the model's choice among them.
 
 use std::borrow::Cow;
 
@@ -51,7 +51,7 @@ pub(super) fn read<'a>(
     for (index, tool) in chat.tools.iter().enumerate() {
         let at = format!("tools[{index}]");
         let function = function(tool, &at, context)?;
-        // A choice among some that may be none can't be said: the others are not shown.
+        // The dialect has no optional choice among some tools: the others are omitted.
         let is_shown = match &chat.tool_choice {
             ToolChoice::Among(allowed) if !allowed.required => {
                 allowed.names.iter().any(|name| name == function.name)
@@ -85,7 +85,7 @@ pub(super) fn read<'a>(
         ToolChoice::Among(allowed) if allowed.required => {
             config("ANY", allowed.names.iter().map(String::as_str).collect())
         }
-        // The mode that holds calls to their schemas, as the others do anyway.
+        // The mode that enforces the schemas of calls, as the other modes do anyway.
         ToolChoice::Auto | ToolChoice::Among(_) if is_strict => config("VALIDATED", Vec::new()),
         ToolChoice::Auto | ToolChoice::Among(_) => None,
     };

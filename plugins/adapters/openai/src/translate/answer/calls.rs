@@ -1,4 +1,4 @@
-//! The tool calls of an answer, each a block of its own that is open until the answer ends.
+//! The tool calls of a response, each a block of its own that is open until the response ends.
 
 use serde_json::value::RawValue;
 use weir_sdk::adapter::{Event, Failure};
@@ -8,10 +8,10 @@ use weir_sdk::chat::{Block, CallKind, Fragment, ToolCallStart};
 use super::unreadable;
 use super::wire::CallDelta;
 
-/// The most calls in one answer. Each is searched for by every fragment.
+/// Maximum calls in one response. Every fragment searches all of them.
 const MAX_TOOL_CALLS: usize = 256;
 
-/// The most that waits for a call's name, in bytes.
+/// Maximum size of fragments that wait for a call's name, in bytes.
 const MAX_HELD_BYTES: usize = 4 * 1024 * 1024;
 
 #[derive(Debug, Default)]
@@ -20,24 +20,24 @@ pub(super) struct Calls {
     held_bytes: usize,
 }
 
-/// A tool call. Its block begins once its name is known, and its id: the upstream's, or one that is
-/// made up when arguments come without any.
+/// A tool call. Its block begins once its name and its id are known: the upstream's id, or a generated one if
+/// arguments arrive without an id.
 #[derive(Debug, Default)]
 struct Call {
     index: Option<u64>,
-    /// The upstream's.
+    /// The upstream's id.
     id: String,
     name: String,
     is_custom: bool,
-    /// Waits for the block.
+    /// Input that waits for the block.
     input: String,
     has_input: bool,
-    /// How far the arguments are a whole object.
+    /// The state of the arguments' JSON object.
     object: Object,
     block: Option<u32>,
 }
 
-/// Follows JSON to the end of the object that it is.
+/// A scanner that finds the end of a JSON object.
 #[derive(Debug, Default)]
 struct Object {
     depth: u32,
@@ -47,12 +47,12 @@ struct Object {
 }
 
 impl Calls {
-    /// Whether none has a name yet.
+    /// Returns whether no call has a name yet.
     pub(super) fn is_empty(&self) -> bool {
         self.calls.iter().all(|call| call.name.is_empty())
     }
 
-    /// Reads a piece of a call, `index` being the upstream's number of it.
+    /// Reads a piece of a call; `index` is the upstream's number of it.
     pub(super) fn read(
         &mut self,
         index: Option<u64>,
@@ -106,13 +106,13 @@ impl Calls {
         Ok(())
     }
 
-    /// Emits what is still due of each call, and ends it.
+    /// Emits the rest of each call, and ends it.
     pub(super) fn conclude(
         &mut self,
         blocks: &mut Blocks,
         events: &mut Vec<Event>,
     ) -> Result<(), Failure> {
-        // Servers that fill every field of their types in write a call that is none.
+        // Servers that fill every field of their types in write an empty call.
         self.calls
             .retain(|call| !(call.name.is_empty() && call.id.is_empty()) || call.has_input);
         for (position, call) in self.calls.iter_mut().enumerate() {
@@ -120,7 +120,7 @@ impl Calls {
                 return Err(Failure::malformed("a tool call without a name"));
             }
             let index = call.begin(position, blocks, events);
-            // No arguments are an empty object: consumers parse what they are given.
+            // Missing arguments become an empty object: consumers parse their input.
             if !call.has_input && !call.is_custom {
                 let text = "{}".to_owned();
                 events.push(Event::Fragment(Fragment { index, text }));
@@ -130,11 +130,11 @@ impl Calls {
         Ok(())
     }
 
-    /// The call that a piece belongs to; a new one if there is none.
+    /// Returns the call of a piece, or a new one.
     ///
-    /// By index, or else by id, or else it is the last one. But some servers send each call whole, and give all of them
-    /// index 0, or none, and no id: a piece with a name is then another call where its id differs, where its name does
-    /// and the id does not say otherwise, and where the arguments of the one before are whole.
+    /// The call is found by index, else by id, else it is the last one. But some servers send each call complete,
+    /// with index 0 for all, or none, and no id. A piece with a name is therefore another call if its id differs, or
+    /// if its name differs and its id does not contradict, or if the previous call's arguments are complete.
     fn find(
         &mut self,
         index: Option<u64>,
@@ -175,7 +175,7 @@ impl Calls {
 }
 
 impl Call {
-    /// Begins the call's block, unless it has begun, and emits what waited for that.
+    /// Begins the call's block, unless it has begun, and emits the waiting input.
     fn begin(&mut self, position: usize, blocks: &mut Blocks, events: &mut Vec<Event>) -> u32 {
         if let Some(index) = self.block {
             return index;
@@ -223,8 +223,8 @@ impl Object {
     }
 }
 
-/// A piece of the arguments' JSON text. It comes in a string, except from servers that send the
-/// object itself.
+/// Returns a piece of the arguments' JSON text. The piece is a string, except from servers that send the object
+/// itself.
 fn read_arguments(raw: &RawValue) -> Result<String, Failure> {
     let json = raw.get();
     if json.starts_with('"') {

@@ -1,5 +1,4 @@
-//! What an upstream says that it counted. Nonsense is as good as nothing: the host then estimates,
-//! and the answer stands.
+//! The upstream's token counts. An invalid count is ignored: the host then estimates, and the response stands.
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -25,7 +24,7 @@ pub(super) fn read(raw: &RawValue) -> Option<Usage> {
     let mut input_tokens = count(usage.prompt_tokens).or_else(|| count(usage.input_tokens));
     let mut output_tokens = count(usage.completion_tokens).or_else(|| count(usage.output_tokens));
     let reasoning_tokens = count(output.reasoning_tokens).or_else(|| count(usage.reasoning_tokens));
-    // OpenAI counts everything within the two. What others count beside them shows in the total alone.
+    // OpenAI's two counts include all others. If a server counts some separately, only the total shows it.
     if let (Some(within_input), Some(within_output)) = (input_tokens, output_tokens) {
         let known = within_input.checked_add(within_output);
         let beside = count(usage.total_tokens).zip(known);
@@ -33,10 +32,10 @@ pub(super) fn read(raw: &RawValue) -> Option<Usage> {
         let audio_tokens = count(input.audio_tokens).filter(|tokens| *tokens > 0);
         match beside.filter(|tokens| *tokens > 0) {
             Some(tokens) if audio_tokens == Some(tokens) => {
-                // Mistral's recordings.
+                // Mistral's audio input.
                 input_tokens = within_input.checked_add(tokens);
             }
-            // xAI's reasoning; Gemini's, which it does not even name.
+            // xAI's reasoning, and Gemini's, which has no field.
             Some(tokens)
                 if reasoning_tokens
                     .is_none_or(|reasoning| reasoning == 0 || reasoning == tokens)
@@ -65,7 +64,7 @@ pub(super) fn read(raw: &RawValue) -> Option<Usage> {
             .or_else(|| count(usage.prompt_cache_hit_tokens))
             .or_else(|| count(usage.cached_tokens))
             .or_else(|| count(usage.num_cached_tokens)),
-        // None says for how long; OpenAI's are kept for minutes unless asked otherwise.
+        // No server gives a lifetime; OpenAI caches for minutes unless the request asks otherwise.
         cache_write_short_tokens: count(input.cache_write_tokens)
             .or_else(|| count(input.cache_creation_tokens)),
         output_tokens,
@@ -75,7 +74,7 @@ pub(super) fn read(raw: &RawValue) -> Option<Usage> {
     })
 }
 
-/// The `usage` in Groq's own field, which its streams had before OpenAI's had any.
+/// Returns the `usage` in Groq's own field, which its streams had before OpenAI's had any.
 pub(super) fn of_groq(raw: &RawValue) -> Option<&RawValue> {
     #[derive(Deserialize)]
     struct XGroq<'a> {
@@ -85,7 +84,7 @@ pub(super) fn of_groq(raw: &RawValue) -> Option<&RawValue> {
     serde_json::from_str::<XGroq<'_>>(raw.get()).ok()?.usage
 }
 
-/// What was known, with what is said now in place of the same.
+/// Returns the known counts, replaced by newer ones.
 pub(super) fn merged(known: &Usage, read: Usage) -> Usage {
     let mut other = read.other;
     for count in &known.other {
@@ -106,7 +105,7 @@ pub(super) fn merged(known: &Usage, read: Usage) -> Usage {
     }
 }
 
-/// A number that can be a count: negative, broken and huge ones, and texts, are not.
+/// Parses a number that can be a count: not negative, fractional or huge, and not a text.
 fn count(raw: Option<&RawValue>) -> Option<u64> {
     raw?.get().parse().ok()
 }
@@ -123,21 +122,21 @@ struct WireUsage<'a> {
     prompt_tokens_details: Option<&'a RawValue>,
     #[serde(borrow)]
     completion_tokens_details: Option<&'a RawValue>,
-    /// What OpenAI's newer API, and some servers in this one, call the two.
+    /// The names in OpenAI's newer API, and in some servers of this one.
     #[serde(borrow)]
     input_tokens: Option<&'a RawValue>,
     #[serde(borrow)]
     output_tokens: Option<&'a RawValue>,
-    /// Outside its details with some.
+    /// Outside the details in some servers.
     #[serde(borrow)]
     reasoning_tokens: Option<&'a RawValue>,
-    /// DeepSeek's.
+    /// DeepSeek's field.
     #[serde(borrow)]
     prompt_cache_hit_tokens: Option<&'a RawValue>,
-    /// Moonshot's.
+    /// Moonshot's field.
     #[serde(borrow)]
     cached_tokens: Option<&'a RawValue>,
-    /// Mistral's.
+    /// Mistral's field.
     #[serde(borrow)]
     num_cached_tokens: Option<&'a RawValue>,
 }
@@ -148,7 +147,7 @@ struct Details<'a> {
     cached_tokens: Option<&'a RawValue>,
     #[serde(borrow)]
     cache_write_tokens: Option<&'a RawValue>,
-    /// LiteLLM's word for them.
+    /// LiteLLM's name.
     #[serde(borrow)]
     cache_creation_tokens: Option<&'a RawValue>,
     #[serde(borrow)]

@@ -1,4 +1,4 @@
-//! The shapes of an answer on the wire, read as leniently as they are written.
+//! The wire types of a response, parsed leniently.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -18,7 +18,7 @@ pub(super) struct Chunk<'a> {
     pub(super) choices: Option<Vec<ChunkChoice<'a>>>,
     #[serde(borrow)]
     pub(super) usage: Option<&'a RawValue>,
-    /// Groq's, where its usage is when it is not in `usage`.
+    /// Groq's field, which has its usage if `usage` is absent.
     #[serde(borrow)]
     pub(super) x_groq: Option<&'a RawValue>,
     #[serde(borrow)]
@@ -30,21 +30,21 @@ pub(super) struct ChunkChoice<'a> {
     pub(super) index: Option<u64>,
     #[serde(borrow)]
     pub(super) delta: Option<Delta<'a>>,
-    /// What some servers call the delta.
+    /// Some servers' name of the delta.
     #[serde(borrow)]
     pub(super) message: Option<Delta<'a>>,
     #[serde(borrow)]
     pub(super) logprobs: Option<&'a RawValue>,
     pub(super) finish_reason: Option<String>,
-    /// Moonshot's, where its usage is.
+    /// Moonshot's field of usage.
     #[serde(borrow)]
     pub(super) usage: Option<&'a RawValue>,
-    /// OpenRouter's, for an upstream of its own that failed.
+    /// OpenRouter's field, for an upstream of its own that failed.
     #[serde(borrow)]
     pub(super) error: Option<&'a RawValue>,
 }
 
-/// An answer that is not streamed.
+/// A non-streamed response.
 #[derive(Deserialize)]
 pub(super) struct Whole<'a> {
     #[serde(borrow)]
@@ -67,7 +67,7 @@ pub(super) struct WholeChoice<'a> {
     #[serde(borrow)]
     pub(super) logprobs: Option<&'a RawValue>,
     pub(super) finish_reason: Option<String>,
-    /// Where the reason stood with OpenAI's first models that saw.
+    /// The field of the reason in OpenAI's first vision models.
     pub(super) finish_details: Option<FinishDetails>,
     #[serde(borrow)]
     pub(super) error: Option<&'a RawValue>,
@@ -79,19 +79,19 @@ pub(super) struct FinishDetails {
     pub(super) kind: Option<String>,
 }
 
-/// What a chunk adds, or all of a message.
+/// The content of a chunk, or of a complete message.
 #[derive(Deserialize)]
 pub(super) struct Delta<'a> {
     #[serde(default)]
     pub(super) content: Spoken,
     #[serde(default)]
     pub(super) refusal: Spoken,
-    /// The name that most compatible servers use; `reasoning` is the other.
+    /// The name in most compatible servers; `reasoning` is the other.
     #[serde(default)]
     pub(super) reasoning_content: Spoken,
     #[serde(default)]
     pub(super) reasoning: Spoken,
-    /// OpenRouter's, beside the above or alone.
+    /// OpenRouter's field, beside the above or alone.
     #[serde(borrow)]
     pub(super) reasoning_details: Option<&'a RawValue>,
     #[serde(borrow)]
@@ -102,14 +102,14 @@ pub(super) struct Delta<'a> {
     pub(super) function_call: Option<FunctionDelta<'a>>,
 }
 
-/// How likely the tokens of a text and of a refusal were.
+/// The log probabilities of a text's and a refusal's tokens.
 #[derive(Default)]
 pub(super) struct Logprobs<'a> {
     pub(super) content: Vec<&'a RawValue>,
     pub(super) refusal: Vec<&'a RawValue>,
 }
 
-/// What can be made of `logprobs`: beside the answer, so what can't be read is no reason to lose it.
+/// Parses `logprobs` leniently: they are an addition, and an unreadable value must not cost the response.
 pub(super) fn logprobs(raw: &RawValue) -> Logprobs<'_> {
     #[derive(Deserialize)]
     struct WireLogprobs<'a> {
@@ -130,11 +130,11 @@ pub(super) struct Detail<'a> {
     /// A text or a summary.
     pub(super) text: String,
     pub(super) signature: Option<String>,
-    /// All of it, if it is encrypted: only with its format and its id can its upstream read it again.
+    /// The complete entry, if it is encrypted: its upstream can decrypt it only with its format and its id.
     pub(super) sealed: Option<&'a RawValue>,
 }
 
-/// What can be made of `reasoning_details`.
+/// Parses `reasoning_details` leniently.
 pub(super) fn details(raw: &RawValue) -> Vec<Detail<'_>> {
     #[derive(Deserialize)]
     struct WireDetail {
@@ -143,7 +143,7 @@ pub(super) fn details(raw: &RawValue) -> Vec<Detail<'_>> {
         signature: Option<String>,
         data: Option<String>,
     }
-    // What can't be read is no reason to lose the rest.
+    // An unreadable entry must not cost the rest.
     let details: Vec<&RawValue> = serde_json::from_str(raw.get()).unwrap_or_default();
     let details = details.into_iter().filter_map(|raw| {
         let detail: WireDetail = serde_json::from_str(raw.get()).ok()?;
@@ -189,7 +189,7 @@ impl<'a> CallDelta<'a> {
 }
 
 impl FunctionDelta<'_> {
-    /// Servers that fill every field of their types in write one that says nothing.
+    /// Returns whether the call is empty: servers that fill every field of their types in write such calls.
     pub(super) fn is_empty(&self) -> bool {
         let has_arguments = self.arguments.is_some_and(|raw| raw.get() != "\"\"");
         self.name.as_deref().unwrap_or_default().is_empty() && !has_arguments
@@ -197,7 +197,7 @@ impl FunctionDelta<'_> {
 }
 
 impl CustomDelta {
-    /// As for a function.
+    /// Returns whether the call is empty, as for a function.
     pub(super) fn is_empty(&self) -> bool {
         let is_empty = |text: &Option<String>| text.as_deref().unwrap_or_default().is_empty();
         is_empty(&self.name) && is_empty(&self.input)
@@ -213,14 +213,14 @@ pub(super) struct Annotation {
 pub(super) struct UrlCitation {
     pub(super) url: String,
     pub(super) title: Option<String>,
-    /// OpenRouter's: what the page says.
+    /// OpenRouter's field: the text of the page.
     pub(super) content: Option<String>,
     pub(super) start_index: Option<f64>,
     pub(super) end_index: Option<f64>,
 }
 
-/// What a model says: a string, null, (Mistral) a list of texts and thoughts, or an object with the text in it. Anything
-/// else is no text, rather than an error that would cost the rest of the answer.
+/// A model's text: a string, null, (Mistral) a list of texts and thoughts, or an object with the text in it. Any
+/// other value counts as no text, since an error would cost the rest of the response.
 #[derive(Debug, Default)]
 pub(super) struct Spoken {
     pub(super) text: String,

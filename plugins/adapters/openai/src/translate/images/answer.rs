@@ -1,4 +1,4 @@
-//! An answer of images, whole or as a stream of previews and the image.
+//! A response with images, non-streamed or as a stream of previews and the image.
 
 use std::borrow::Cow;
 
@@ -12,20 +12,20 @@ use weir_sdk::sse::SseEvent;
 
 use crate::translate::refusal;
 
-/// Where an answer has its images, and where an event of a stream has its one.
+/// Paths of images in a response, and of the one image in an event of a stream.
 const IMAGES: &[&[&str]] = &[&["data", "b64_json"], &["b64_json"]];
 
-/// What of the answer has been read.
+/// The parsed part of the response.
 #[derive(Debug)]
 pub struct Images {
     lifter: Lifter,
-    /// What was asked for: images that say not what they are are this.
+    /// The requested media type, for images without one.
     media_type: String,
-    /// Whole ones.
+    /// Complete images.
     count: u32,
 }
 
-/// An answer, or an event of a stream.
+/// A response, or an event of a stream.
 #[derive(Deserialize)]
 struct Answer<'a> {
     #[serde(borrow)]
@@ -45,7 +45,7 @@ struct Item {
     b64_json: Option<String>,
     url: Option<String>,
     revised_prompt: Option<String>,
-    /// xAI's.
+    /// xAI's field.
     mime_type: Option<String>,
 }
 
@@ -70,7 +70,7 @@ impl Images {
         }
     }
 
-    /// Takes images out of the next bytes.
+    /// Extracts images from the next bytes.
     pub(in crate::translate) fn lift(
         &mut self,
         bytes: &[u8],
@@ -122,11 +122,11 @@ impl Images {
         Ok(())
     }
 
-    /// Ends the answer.
+    /// Ends the response.
     ///
     /// # Errors
     ///
-    /// [`FailureKind::Malformed`](weir_sdk::adapter::FailureKind::Malformed) for one without an image.
+    /// [`FailureKind::Malformed`](weir_sdk::adapter::FailureKind::Malformed) for a response without an image.
     pub(in crate::translate) fn conclude(
         &mut self,
         events: &mut Vec<Event>,
@@ -156,7 +156,7 @@ impl Images {
                 revised_prompt: None,
                 is_preview: false,
             },
-            // One that was held back, while others were made.
+            // A filtered image, while others were made.
             (None, None) => return Ok(()),
         };
         media.revised_prompt = item.revised_prompt.filter(|prompt| !prompt.is_empty());
@@ -166,8 +166,7 @@ impl Images {
         Ok(())
     }
 
-    /// Tells how many images there are, and what the upstream says that it counted. Nonsense of its is as good as
-    /// nothing.
+    /// Emits the number of images, and the upstream's counts. An invalid count is ignored.
     fn read_usage(&self, raw: Option<&RawValue>, events: &mut Vec<Event>) {
         let usage: Option<WireUsage> = raw.and_then(|raw| serde_json::from_str(raw.get()).ok());
         let input_image_tokens = usage

@@ -1,19 +1,19 @@
-//! A request for an edit as a form (`multipart/form-data`, RFC 7578), in which the host puts the images.
+//! A request for an edit as a form (`multipart/form-data`, RFC 7578), in which the host inserts the images.
 
 use serde_json::Value;
 use weir_sdk::adapter::{Attachment, BodyPart, Failure};
 use weir_sdk::chat::{Image, ImageRequest, Source};
 use weir_sdk::wire::{self, refuse};
 
-/// What parts are set apart with, with a number behind it. That it is in no text of the form is seen to here; that it is
-/// in no image, by the host, which alone sees them.
+/// The boundary of parts, completed by a number. This module ensures that no text of the form contains it; the host,
+/// which alone sees the images, ensures that no image does.
 const BOUNDARY: &str = "weir-form-9c3e51d0a7b84f26";
 
-/// A form, as far as it is written.
+/// A form in progress.
 pub(super) struct Form {
     boundary: String,
     parts: Vec<BodyPart>,
-    /// What comes before the next attachment.
+    /// The bytes before the next attachment.
     text: Vec<u8>,
 }
 
@@ -22,7 +22,7 @@ impl Form {
     ///
     /// # Errors
     ///
-    /// A refusal of a field that is no plain value, by its name.
+    /// A field without a plain value, by its name.
     pub(super) fn new(
         fields: &Value,
         image: &ImageRequest,
@@ -89,7 +89,7 @@ impl Form {
             return Err(refuse(name, format!("{name}: not in the request")));
         };
         let media_type = wire::media_type(attachments, index, None, name)?;
-        // Servers tell by it what a file is.
+        // Servers derive the file's type from it.
         let ending = media_type.rsplit('/').next().unwrap_or_default();
         self.open(&format!(
             "name=\"{name}\"; filename=\"image.{ending}\"\r\nContent-Type: {media_type}\r\n\r\n"
@@ -102,7 +102,7 @@ impl Form {
     }
 }
 
-/// A boundary that is in no text of these fields.
+/// Returns a boundary that no text of these fields contains.
 fn free_boundary(fields: &Value) -> String {
     let is_free = |boundary: &String| {
         let mut values = fields.as_object().into_iter().flatten();

@@ -1,7 +1,7 @@
 //! A request for images in this dialect.
 //!
-//! Models differ in what they take, and say so themselves; what is looked at here is only what they would answer in
-//! another shape than was asked for. GPT's image models answer with bytes always, and know no `response_format`; they
+//! Models support different fields, and report unsupported ones themselves; this module checks only fields that would
+//! change the form of the response. GPT's image models always respond with bytes, and know no `response_format`; they
 //! alone send previews.
 
 use serde::Serialize;
@@ -15,8 +15,8 @@ use weir_sdk::wire::{self, Fields, Ignored, refuse};
 use super::form::Form;
 use crate::translate::options::Options;
 
-/// Fields beyond the vocabulary that pass as they are. None but `input_fidelity` and `partial_images` changes the
-/// price; the host knows these.
+/// Fields beyond the vocabulary that pass unchanged. Only `input_fidelity` and `partial_images` change the price; the
+/// host knows these.
 const PASSED_FIELDS: [&str; 8] = [
     "moderation",
     "style",
@@ -28,17 +28,17 @@ const PASSED_FIELDS: [&str; 8] = [
     "safety_identifier",
 ];
 
-/// A request that can be sent.
+/// A request to be sent.
 pub(super) struct Written {
     pub(super) path: &'static str,
     pub(super) content_type: String,
     pub(super) body: Vec<BodyPart>,
-    /// The names of what was left out.
+    /// The names of omitted fields.
     pub(super) ignored: Vec<String>,
     pub(super) asks_for_stream: bool,
 }
 
-/// What goes out, beside the images that are edited.
+/// The body, without the edited images.
 #[derive(Serialize)]
 struct Body<'a> {
     model: &'a str,
@@ -58,7 +58,7 @@ struct Body<'a> {
     extra: Fields<'a>,
 }
 
-/// The same with images: the form for those that are elsewhere.
+/// The body with images by URL or id; other images need a form.
 #[derive(Serialize)]
 struct Edit<'a> {
     images: Vec<Located<'a>>,
@@ -86,15 +86,15 @@ enum Place<'a> {
 ///
 /// # Errors
 ///
-/// [`FailureKind::Unsupported`](weir_sdk::adapter::FailureKind::Unsupported) with the name of what
-/// the dialect can't express.
+/// [`FailureKind::Unsupported`](weir_sdk::adapter::FailureKind::Unsupported) with the name of a field that the
+/// dialect can't express.
 pub(super) fn write(
     image: &ImageRequest,
     request: &Request,
     options: &Options<'_>,
 ) -> Result<Written, Failure> {
     let mut ignored = Ignored::default();
-    // The model's own word for itself: `gpt-image-1`, `chatgpt-image-latest`, `openai/gpt-image-1`.
+    // The model's own name: `gpt-image-1`, `chatgpt-image-latest`, `openai/gpt-image-1`.
     let is_gpt = image.model.contains("gpt-image");
     let end_user = request.client.end_user.as_deref();
     let end_user = end_user.map(|end_user| Value::from(end_user).to_string());
@@ -155,7 +155,7 @@ pub(super) fn write(
             .transpose()?,
         body,
     };
-    // Not with the others' capacity: an image is a place that the host fills.
+    // Without the capacity for images: the host fills their places.
     let body = splices
         .write(&edit, image.prompt.len() + 1_024)
         .map_err(unwritable)?;
@@ -172,7 +172,7 @@ fn extra<'a>(
     for (name, json) in &image.extra {
         let field = name.as_str();
         match field {
-            // What they do anyway.
+            // The default behaviour of these models.
             "response_format" if is_gpt && json == "\"b64_json\"" => {}
             "response_format" if is_gpt => {
                 return Err(refuse(

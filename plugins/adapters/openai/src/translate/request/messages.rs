@@ -10,10 +10,10 @@ use weir_sdk::messages::{content_name, misplaced};
 
 use super::{Context, Raw, entry_if};
 
-/// The field for reasoning with its proofs, part by part; the others have its text alone.
+/// The field for reasoning with its proofs, part by part; the other fields have only its text.
 const REASONING_DETAILS: &str = "reasoning_details";
 
-/// What is written here of a message, a part of one, and a call; extra fields can't be these.
+/// Fields of a message, a part and a call that this module writes; extra fields can't be these.
 const MESSAGE_FIELDS: [&str; 8] = [
     "role",
     "name",
@@ -67,7 +67,7 @@ impl Serialize for Messages<'_> {
     }
 }
 
-/// A message and its place in the request, so that a refusal can say where it is.
+/// A message and its place in the request, for refusals.
 #[derive(Clone, Copy)]
 struct At<'a> {
     context: &'a Context<'a>,
@@ -76,7 +76,7 @@ struct At<'a> {
 }
 
 impl<'a> At<'a> {
-    /// The parts that stand in the message's `content`.
+    /// Returns the parts of the message's `content`.
     fn spoken(self) -> impl Iterator<Item = &'a Part> {
         self.message
             .parts
@@ -142,7 +142,7 @@ impl<'a> At<'a> {
         self.context.refuse(&name, format!("{name}: {what}"))
     }
 
-    /// Refuses what the dialect has, but not for this role.
+    /// Refuses a value that the dialect has, but not for this role.
     fn refuse_for_role<E: serde::ser::Error>(self, what: &str) -> E {
         self.refuse(&misplaced(what, self.message.role))
     }
@@ -151,7 +151,7 @@ impl<'a> At<'a> {
         self.refuse_for_role(content_name(content))
     }
 
-    /// A block as this dialect writes it, if that is whose it is.
+    /// Returns a block of this dialect unchanged; refuses another dialect's.
     fn opaque<E: serde::ser::Error>(self, opaque: &'a Opaque) -> Result<Raw<'a>, E> {
         if self.context.client_speaks_it && opaque.json.trim_start().starts_with('{') {
             Ok(Raw {
@@ -163,7 +163,7 @@ impl<'a> At<'a> {
         }
     }
 
-    /// The media type that the client gave, or else that of the attachment.
+    /// Returns the media type of the client, or else of the attachment.
     fn media_type<E: serde::ser::Error>(
         self,
         attachment: u32,
@@ -177,7 +177,7 @@ impl<'a> At<'a> {
     }
 }
 
-/// What the system or a user says.
+/// A message of the system or a user.
 struct SpokenMessage<'a> {
     at: At<'a>,
 }
@@ -214,7 +214,7 @@ impl Serialize for AssistantMessage<'_> {
         if at.spoken().next().is_some() || !has_calls {
             message.serialize_entry("content", &Parts { at })?;
         } else {
-            // As the upstream itself writes it; some servers insist on the field.
+            // The upstream writes null as well; some servers require the field.
             message.serialize_entry("content", &())?;
         }
         self.write_reasoning(&mut message)?;
@@ -278,7 +278,7 @@ impl Serialize for Details<'_> {
             let sealed = reasoning.sealed.as_deref();
             let signature = part.signature.as_deref();
             let readable = (!reasoning.text.is_empty()).then_some(reasoning.text.as_str());
-            // What has a sealed form beside it is what its provider shows of that.
+            // Reasoning beside a sealed form is its provider's summary of that form.
             let is_summary = sealed.is_some() && signature.is_none();
             let detail = Detail {
                 r#type: "reasoning.text",
@@ -301,7 +301,7 @@ impl Serialize for Details<'_> {
                 })?;
             }
             match sealed {
-                // As it came, with its format.
+                // Unchanged, with its format.
                 Some(json) if json.starts_with('{') => {
                     let field = "reasoning_details";
                     details.serialize_element(&Raw { field, json })?;
@@ -319,8 +319,7 @@ impl Serialize for Details<'_> {
     }
 }
 
-/// A message's `content`: one text as a string, which every server understands, anything else as
-/// a list.
+/// A message's `content`: a single text as a string, which every server understands, otherwise a list.
 struct Parts<'a> {
     at: At<'a>,
 }
@@ -358,7 +357,7 @@ impl Serialize for SpokenPart<'_> {
         if let Content::Opaque(opaque) = &part.content {
             return match part.extra.first() {
                 None => at.opaque(opaque)?.serialize(serializer),
-                // The block is whole as it is.
+                // An opaque block takes no further fields.
                 Some((name, _)) => Err(at.refuse(name)),
             };
         }
@@ -428,7 +427,7 @@ impl Serialize for InputAudio<'_> {
             Source::Id(_) => return Err(at.refuse("audio by id")),
         };
         let media_type = at.media_type(attachment, None)?;
-        // Required here, unlike in the vocabulary.
+        // The field is required here, unlike in the vocabulary.
         let format = audio.format.as_deref().unwrap_or_else(|| {
             let subtype = media_type
                 .split_once('/')
@@ -468,7 +467,7 @@ impl Serialize for InputFile<'_> {
                 if media_type != "application/pdf" {
                     return Err(at.refuse_for_role(&format!("a file of type {media_type}")));
                 }
-                // Required here, unlike in the vocabulary, and what the model is told.
+                // The name is required here, unlike in the vocabulary, and visible to the model.
                 let name = file.title.as_ref().or(file.name.as_ref());
                 map.serialize_entry("filename", name.map_or("document.pdf", String::as_str))?;
                 let splices = &at.context.splices;
@@ -561,8 +560,8 @@ impl Serialize for ToolMessage<'_> {
     }
 }
 
-/// What a tool answered. Many servers take only a string here, so it is one unless the client wrote
-/// something that is none.
+/// The result of a tool. Many servers accept only a string here, so the result is one unless it has other parts than
+/// text.
 struct ResultContent<'a> {
     at: At<'a>,
     result: &'a ToolResult,
@@ -571,7 +570,7 @@ struct ResultContent<'a> {
 impl Serialize for ResultContent<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let Self { at, result } = *self;
-        // The dialect has no flag for an error, so the model is told in words.
+        // The dialect has no flag for an error, so the text says it to the model.
         let notice = result.is_error.then_some("The tool failed.");
         let mut texts: Vec<&str> = Vec::with_capacity(result.content.len() + 1);
         texts.extend(notice);
@@ -586,7 +585,7 @@ impl Serialize for ResultContent<'_> {
         match texts[..] {
             [] => serializer.serialize_str(""),
             [text] => serializer.serialize_str(text),
-            // A line between the parts keeps them apart.
+            // A line break separates the parts.
             _ => serializer.serialize_str(&texts.join("\n")),
         }
     }

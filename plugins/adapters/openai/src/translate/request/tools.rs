@@ -1,4 +1,4 @@
-//! The tools of a request, and which of them the model may call.
+//! The tools of a request, and the model's choice among them.
 
 use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
@@ -9,13 +9,13 @@ use weir_sdk::chat::{
 
 use super::{Context, Raw, entry_if};
 
-/// What is written here of a tool; extra fields can't be these.
+/// Fields of a tool that this module writes; extra fields can't be these.
 const TOOL_FIELDS: [&str; 3] = ["type", "function", "custom"];
 
-/// The same of a tool's `function`.
+/// Such fields of a tool's `function`.
 const FUNCTION_FIELDS: [&str; 4] = ["name", "description", "parameters", "strict"];
 
-/// What the names of extra fields begin with that stood in a tool's `function`.
+/// Prefix of the names of extra fields from a tool's `function`.
 const IN_FUNCTION: &str = "function.";
 
 pub(super) fn write<M: SerializeMap>(
@@ -26,7 +26,7 @@ pub(super) fn write<M: SerializeMap>(
     let tools = &chat.tools;
     if !tools.is_empty() {
         body.serialize_entry("tools", &Tools { tools, context })?;
-        // The upstream refuses both of these beside no tools, where they mean nothing.
+        // The upstream refuses both fields without tools, when they have no meaning.
         entry_if(body, "parallel_tool_calls", chat.parallel_tool_calls)?;
         if matches!(chat.tool_choice, ToolChoice::None) {
             body.serialize_entry("tool_choice", "none")?;
@@ -126,8 +126,8 @@ impl Serialize for WireTool<'_> {
     }
 }
 
-/// The extra fields that stood in a tool's `function`, by their own names, and those that stood beside it. A tool that has
-/// no `function` has them all beside it, whatever they are called.
+/// Returns the extra fields from a tool's `function`, by their own names, and those beside it. A tool without a
+/// `function` has all of them beside it, regardless of their names.
 fn split(tool: &Tool) -> (Vec<ExtraField>, Vec<ExtraField>) {
     let has_function = matches!(tool.kind, ToolKind::Function(_));
     let (mut inside, mut beside) = (Vec::new(), Vec::new());
@@ -179,8 +179,8 @@ struct DefinedCustom<'a> {
     format: Option<Format<'a>>,
 }
 
-/// What free text must look like. The Responses API writes a grammar's two fields beside `type`,
-/// this one in an object of their own.
+/// The required form of free text. The Responses API writes a grammar's two fields beside `type`, this one in an
+/// object of their own.
 struct Format<'a>(&'a str);
 
 impl Serialize for Format<'_> {
@@ -225,7 +225,7 @@ struct Allowed<'a> {
     tools: Vec<NamedTool<'a>>,
 }
 
-/// A tool by its name, which in this dialect goes with its type.
+/// A tool's name, which has its type beside it in this dialect.
 struct NamedTool<'a> {
     tools: &'a [Tool],
     name: &'a str,

@@ -1,0 +1,533 @@
+//! Token counts: estimates before a request, limits and checks after it.
+//!
+//! Adapters' reports are untrusted. weir clamps input to [`RequestSize::max_input_tokens`], and output between the
+//! tokens that the visible bytes need at least and the sent limit. If a report is missing, or is zero for data that
+//! weir has seen, weir counts bytes.
+//!
+//! **Invariant:** the hold of a request covers the maximum that the clamp permits.
+
+use weir_dialects::Attachment;
+use weir_ledger::TokenCounts;
+use weir_sandbox::adapter::bindings::chat::{
+    ChatRequest, Content, File, Image, ImageRequest, Message, ResponseFormat, Source, ToolContent,
+    ToolKind, Usage,
+};
+
+use crate::pages;
+
+/// Bytes of text per token, for estimates: English has about four.
+pub const BYTES_PER_TOKEN: u64 = 4;
+
+/// The tokens that a response may report beyond its output limit: some upstreams count a few framing tokens.
+pub const OUTPUT_SLACK_TOKENS: u64 = 64;
+
+/// The text tokens of a document's page, besides the tokens of an image.
+const PAGE_TEXT_TOKENS: u64 = 1_000;
+
+/// The maximum ratio of reported to estimated input tokens: some texts are denser than the average.
+const INPUT_BELIEVED: u64 = 2;
+
+/// The maximum visible bytes of a token, since long runs make long tokens.
+const VISIBLE_BYTES_PER_TOKEN: u64 = 16;
+
+/// The visible bytes that need no token.
+const VISIBLE_BYTES_FREE: u64 = 1 << 10;
+
+/// The size of a request before it is sent.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct RequestSize {
+    /// Bytes of text: messages, text files, file names, tool calls and results, tool definitions, schemas.
+    pub text_bytes: u64,
+    /// Messages.
+    pub messages: u64,
+    /// Tool definitions.
+    pub tools: u64,
+    /// Images.
+    pub images: u64,
+    /// Maximum pages of documents.
+    pub pages: u64,
+    /// Files and audio that only the upstream can count: each may fill the context window.
+    pub uncounted_files: u64,
+    /// Their bytes, if the request contains them.
+    pub uncounted_bytes: u64,
+}
+
+/// The limits of a request's model.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ModelLimits {
+    /// Tokens of input and output together.
+    pub context_window: u64,
+    /// The maximum tokens of an input image.
+    pub max_image_tokens: u64,
+    /// The maximum tokens of the response, sent upstream.
+    pub output_limit: u64,
+}
+
+/// Token counts and their origin.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct CheckedUsage {
+    /// The counts for display and billing.
+    pub tokens: TokenCounts,
+    /// Whether any count is weir's own estimate.
+    pub estimated: bool,
+    /// Whether weir changed an implausible report.
+    pub clamped: bool,
+}
+
+impl RequestSize {
+    /// Measures a request with these attachments for its images, audio and documents.
+    pub fn of(request: &ChatRequest, attachments: &[Attachment]) -> Self {
+        let mut size = Self {
+            messages: request.messages.len() as u64,
+            tools: request.tools.len() as u64,
+            ..Self::default()
+        };
+        for Message {
+            name, parts, extra, ..
+        } in &request.messages
+        {
+            size.optional(name);
+            size.extra(extra);
+            for part in parts {
+                size.extra(&part.extra);
+                size.content(&part.content, attachments);
+            }
+        }
+        size.extra(&request.extra);
+        for tool in &request.tools {
+            size.extra(&tool.extra);
+            size.tool(&tool.kind);
+        }
+        if let ResponseFormat::JsonSchema(schema) = &request.response_format {
+            size.optional(&schema.name);
+            size.optional(&schema.description);
+            size.text(&schema.schema);
+        }
+        size
+    }
+
+    /// Measures a request for images.
+    pub fn of_images(request: &ImageRequest) -> Self {
+        let mut size = Self {
+            messages: 1,
+            ..Self::default()
+        };
+        size.text(&request.prompt);
+        size.extra(&request.extra);
+        for image in request.inputs.iter().chain(&request.mask) {
+            size.image(image);
+        }
+        size
+    }
+
+    /// Estimates the input tokens, without uncounted files.
+    pub fn estimated_tokens(&self, max_image_tokens: u64) -> u64 {
+        self.text_bytes.div_ceil(BYTES_PER_TOKEN) + self.images * max_image_tokens
+    }
+
+    /// Returns the maximum plausible input tokens, which the request's hold covers. Files fill at most the context
+    /// window.
+    pub fn max_input_tokens(&self, model: &ModelLimits) -> u64 {
+        let without_files = INPUT_BELIEVED * self.bound_tokens(model.max_image_tokens);
+        let window = without_files.max(model.context_window);
+        match self.uncounted_files {
+            0 => {
+                let pages = self.page_tokens(model.max_image_tokens);
+                (without_files + INPUT_BELIEVED * pages).min(window)
+            }
+            _ => window,
+        }
+    }
+
+    /// Whether the request has more than text.
+    pub fn has_files(&self) -> bool {
+        self.images + self.pages + self.uncounted_files > 0
+    }
+
+    /// Returns an upper bound of the input tokens, without uncounted files.
+    fn bound_tokens(&self, max_image_tokens: u64) -> u64 {
+        self.text_bytes / 2
+            + 16 * self.messages
+            + 64 * self.tools
+            + if self.tools > 0 { 512 } else { 0 }
+            + self.images * max_image_tokens
+    }
+
+    fn page_tokens(&self, max_image_tokens: u64) -> u64 {
+        self.pages * (max_image_tokens + PAGE_TEXT_TOKENS)
+    }
+
+    fn content(&mut self, content: &Content, attachments: &[Attachment]) {
+        match content {
+            Content::Text(text) | Content::Refusal(text) => self.text(text),
+            Content::Image(image) => self.image(image),
+            Content::Audio(audio) => self.uncounted(&audio.source, attachments),
+            Content::File(file) => self.file(file, attachments),
+            Content::Reasoning(reasoning) => {
+                self.text(&reasoning.text);
+                self.optional(&reasoning.sealed);
+            }
+            Content::ToolCall(call) => {
+                self.text(&call.name);
+                self.text(&call.arguments);
+            }
+            Content::ToolResult(result) => {
+                for content in &result.content {
+                    match content {
+                        ToolContent::Text(text) => self.text(text),
+                        ToolContent::Image(image) => self.image(image),
+                        ToolContent::File(file) => self.file(file, attachments),
+                        ToolContent::Opaque(opaque) => self.text(&opaque.json),
+                    }
+                }
+            }
+            Content::Opaque(opaque) => self.text(&opaque.json),
+        }
+    }
+
+    fn tool(&mut self, tool: &ToolKind) {
+        match tool {
+            ToolKind::Function(function) => {
+                self.text(&function.name);
+                self.optional(&function.description);
+                self.text(&function.input_schema);
+            }
+            ToolKind::BuiltIn(tool) => {
+                self.text(&tool.kind);
+                self.optional(&tool.name);
+                self.text(&tool.configuration);
+            }
+            ToolKind::Custom(tool) => {
+                self.text(&tool.name);
+                self.optional(&tool.description);
+                self.optional(&tool.format);
+            }
+        }
+    }
+
+    fn text(&mut self, text: &str) {
+        self.text_bytes += text.len() as u64;
+    }
+
+    fn optional(&mut self, text: &Option<String>) {
+        self.text(text.as_deref().unwrap_or_default());
+    }
+
+    fn extra(&mut self, fields: &[(String, String)]) {
+        for (name, value) in fields {
+            self.text(name);
+            self.text(value);
+        }
+    }
+
+    fn image(&mut self, image: &Image) {
+        self.images += 1;
+        self.locator(&image.source);
+    }
+
+    fn file(&mut self, file: &File, attachments: &[Attachment]) {
+        self.optional(&file.name);
+        self.optional(&file.title);
+        self.optional(&file.context);
+        match find(&file.source, attachments) {
+            Some(Attachment { media_type, data }) if is_text(media_type, data) => {
+                self.text_bytes += data.len() as u64;
+            }
+            Some(Attachment { media_type, data }) if media_type == "application/pdf" => {
+                match pages::count(data) {
+                    Some(pages) => self.pages += pages,
+                    None => self.uncounted(&file.source, attachments),
+                }
+            }
+            _ => self.uncounted(&file.source, attachments),
+        }
+    }
+
+    /// Adds content whose tokens only its upstream can count.
+    fn uncounted(&mut self, source: &Source, attachments: &[Attachment]) {
+        self.uncounted_files += 1;
+        if let Some(attachment) = find(source, attachments) {
+            self.uncounted_bytes += attachment.data.len() as u64;
+        }
+        self.locator(source);
+    }
+
+    fn locator(&mut self, source: &Source) {
+        if let Source::Url(text) | Source::Id(text) = source {
+            self.text(text);
+        }
+    }
+}
+
+/// Returns the attachment of a source.
+fn find<'a>(source: &Source, attachments: &'a [Attachment]) -> Option<&'a Attachment> {
+    match source {
+        Source::Attachment(index) => attachments.get(usize::try_from(*index).ok()?),
+        _ => None,
+    }
+}
+
+/// Whether a file is text for its upstream, too, and not a binary format.
+fn is_text(media_type: &str, data: &[u8]) -> bool {
+    media_type.starts_with("text/")
+        && !data.starts_with(b"%PDF")
+        && std::str::from_utf8(data).is_ok()
+}
+
+/// The received part of a response.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Received {
+    /// Bytes of text, reasoning, tool calls and all other output of the model.
+    pub bytes: u64,
+    /// Bytes that a client can read, without sealed ones.
+    pub visible_bytes: u64,
+    /// Whether the upstream has ended the response. For an incomplete response, the received bytes are a lower bound,
+    /// because the report may precede them.
+    pub is_whole: bool,
+}
+
+/// Returns the reported counts unchanged.
+pub fn as_reported(usage: &Usage) -> TokenCounts {
+    TokenCounts {
+        input: usage.input_tokens.unwrap_or(0),
+        cache_read: usage.cache_read_tokens.unwrap_or(0),
+        cache_write_short: usage.cache_write_short_tokens.unwrap_or(0),
+        cache_write_long: usage.cache_write_long_tokens.unwrap_or(0),
+        output: usage.output_tokens.unwrap_or(0),
+        reasoning: usage.reasoning_tokens.unwrap_or(0),
+    }
+}
+
+/// Checks the reported usage against the data that weir has seen, and fills in missing counts.
+pub fn check(
+    reported: Option<&Usage>,
+    size: &RequestSize,
+    model: &ModelLimits,
+    received: Received,
+) -> CheckedUsage {
+    let input_max = size.max_input_tokens(model);
+    let output_max = model.output_limit + OUTPUT_SLACK_TOKENS;
+    let output_min =
+        received.visible_bytes.saturating_sub(VISIBLE_BYTES_FREE) / VISIBLE_BYTES_PER_TOKEN;
+    // A report of zero tokens for visible data does not count: otherwise, the adapter would serve for free.
+    let seen = |count: &u64, bytes: u64| *count > 0 || bytes == 0;
+    let reported_input = reported
+        .and_then(|usage| usage.input_tokens)
+        .filter(|count| seen(count, input_max));
+    let reported_output = reported
+        .and_then(|usage| usage.output_tokens)
+        .filter(|count| seen(count, received.bytes));
+    let input = reported_input.unwrap_or_else(|| {
+        size.estimated_tokens(model.max_image_tokens)
+            + size.page_tokens(model.max_image_tokens)
+            + size.uncounted_bytes / BYTES_PER_TOKEN
+    });
+    let estimate = received.bytes.div_ceil(BYTES_PER_TOKEN);
+    let output = match reported_output {
+        Some(reported) if received.is_whole || reported >= estimate => reported,
+        _ => estimate,
+    };
+    let (believed_input, believed_output) =
+        (input.min(input_max), output.max(output_min).min(output_max));
+    // Each part of the input is clamped to the rest of the earlier ones, so that their sum stays within the input.
+    let mut uncached = believed_input;
+    let mut part = |reported: Option<u64>| {
+        let part = reported.unwrap_or(0).min(uncached);
+        uncached -= part;
+        part
+    };
+    let tokens = TokenCounts {
+        cache_read: part(reported.and_then(|usage| usage.cache_read_tokens)),
+        cache_write_short: part(reported.and_then(|usage| usage.cache_write_short_tokens)),
+        cache_write_long: part(reported.and_then(|usage| usage.cache_write_long_tokens)),
+        input: believed_input,
+        output: believed_output,
+        reasoning: reported
+            .and_then(|usage| usage.reasoning_tokens)
+            .unwrap_or(0)
+            .min(believed_output),
+    };
+    CheckedUsage {
+        tokens,
+        estimated: reported_input.is_none() || reported_output != Some(output),
+        clamped: reported_input.is_some_and(|input| input > input_max)
+            || reported_output == Some(output) && output != believed_output,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use base64::Engine as _;
+    use base64::engine::general_purpose::STANDARD;
+
+    use super::*;
+    use weir_dialects::read_own;
+    use weir_errors::ApiError;
+
+    const SIZE: RequestSize = RequestSize {
+        text_bytes: 402,
+        messages: 2,
+        tools: 1,
+        images: 1,
+        pages: 0,
+        uncounted_files: 0,
+        uncounted_bytes: 0,
+    };
+
+    const MODEL: ModelLimits = ModelLimits {
+        context_window: 8_000,
+        max_image_tokens: 100,
+        output_limit: 50,
+    };
+
+    fn whole(bytes: u64) -> Received {
+        Received {
+            bytes,
+            visible_bytes: bytes,
+            is_whole: true,
+        }
+    }
+
+    fn usage(input: Option<u64>, output: Option<u64>) -> Usage {
+        Usage {
+            input_tokens: input,
+            cache_read_tokens: Some(u64::MAX),
+            cache_write_short_tokens: None,
+            cache_write_long_tokens: None,
+            output_tokens: output,
+            reasoning_tokens: Some(u64::MAX),
+            images: None,
+            other: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn everything_that_a_model_reads_has_a_size() -> Result<(), ApiError> {
+        // Each text has its own length, so that no text can stand in for another.
+        let text = |power: u32| "x".repeat(1 << power);
+        let data = |kind: &str, data: &str| format!("data:{kind};base64,{}", STANDARD.encode(data));
+        let body = serde_json::json!({
+            "model": "m",
+            "messages": [
+                {"role": "user", "name": text(0), "content": [
+                    {"type": "text", "text": text(1)},
+                    {"type": "image_url", "image_url": {"url": format!("https://a.example/{}", text(6))}},
+                    {"type": "image_url", "image_url": {"url": "data:image/png;base64,AQID"}},
+                    {"type": "file", "file": {"filename": text(2), "file_data": data("application/pdf", PDF)}},
+                    {"type": "file", "file": {"file_data": data("application/pdf", "no PDF")}},
+                    {"type": "file", "file": {"file_data": data("application/zip", "1234")}},
+                    {"type": "file", "file": {"file_data": data("text/csv", &text(10))}},
+                    {"type": "file", "file": {"file_data": data("text/plain", PDF)}},
+                    {"type": "file", "file": {"file_id": "x".repeat(256)}},
+                    {"type": "input_audio", "input_audio": {"data": "AQID", "format": "wav"}},
+                ]},
+            ],
+            "tools": [{"type": "function", "function": {
+                "name": text(3), "description": text(4), "parameters": {"a": text(7)}, "strict": true}}],
+            "response_format": {"type": "json_schema", "json_schema": {
+                "name": text(5), "description": text(8), "schema": {"a": text(9)}, "strict": true}},
+        });
+        let call = read_own(body.to_string().as_bytes())?;
+        let size = RequestSize::of(&call.request, &call.attachments);
+        let json_and_url = 2 * r#"{"a":""}"#.len() + "https://a.example/".len();
+        assert_eq!(
+            size,
+            RequestSize {
+                text_bytes: 0b111_1111_1111 + 256 + json_and_url as u64,
+                messages: 1,
+                tools: 1,
+                images: 2,
+                pages: 2,
+                uncounted_files: 5,
+                uncounted_bytes: 6 + 4 + PDF.len() as u64 + 3,
+            }
+        );
+        Ok(())
+    }
+
+    /// A document of two pages.
+    const PDF: &str = "%PDF-1.4 << /Pages 2 0 R >> << /Type /Pages /Kids [3 0 R 4 0 R] /Count 1 >> << /Type /Page >>";
+
+    #[test]
+    fn estimates_and_bounds_follow_the_bytes() {
+        assert_eq!(SIZE.estimated_tokens(100), 101 + 100);
+        let text = 2 * (201 + 32 + 64 + 512 + 100);
+        let with = |change: fn(&mut RequestSize)| {
+            let mut size = SIZE;
+            change(&mut size);
+            size.max_input_tokens(&MODEL)
+        };
+        assert_eq!(with(|_| {}), text);
+        assert_eq!(with(|size| size.pages = 2), text + 2 * 2 * 1_100);
+        // Files fill the window, but not more.
+        assert_eq!(with(|size| size.pages = 4), 8_000);
+        assert_eq!(with(|size| size.uncounted_files = 1), 8_000);
+        assert_eq!(with(|size| size.uncounted_files = 9), 8_000);
+        let long = with(|size| (size.text_bytes, size.uncounted_files) = (9_000, 1));
+        assert_eq!(long, 9_000 + 2 * (32 + 64 + 512 + 100));
+    }
+
+    #[test]
+    fn reported_usage_is_clamped_to_what_the_host_has_seen() {
+        let reported = usage(Some(u64::MAX), Some(u64::MAX));
+        let checked = check(Some(&reported), &SIZE, &MODEL, whole(8));
+        assert_eq!(checked.tokens.input, 2 * 909);
+        assert_eq!(checked.tokens.cache_read, 2 * 909);
+        assert_eq!(checked.tokens.output, 114);
+        assert_eq!(checked.tokens.reasoning, 114);
+        assert!(checked.clamped && !checked.estimated);
+    }
+
+    #[test]
+    fn long_runs_make_long_tokens_and_no_longer_ones() {
+        let model = ModelLimits {
+            output_limit: 10_000,
+            ..MODEL
+        };
+        let output = |reported, visible_bytes| {
+            let received = Received {
+                bytes: 33_792,
+                visible_bytes,
+                is_whole: true,
+            };
+            let checked = check(
+                Some(&usage(Some(7), Some(reported))),
+                &SIZE,
+                &model,
+                received,
+            );
+            assert!(!checked.estimated);
+            (checked.tokens.output, checked.clamped)
+        };
+        assert_eq!(output(2_048, 1_024 + 32_768), (2_048, false));
+        assert_eq!(output(1, 1_024 + 32_768), (2_048, true));
+        // Sealed bytes cannot be counted.
+        assert_eq!(output(1, 1_024), (1, false));
+    }
+
+    #[test]
+    fn absent_usage_is_estimated_from_bytes() {
+        let check =
+            |reported: Option<Usage>, received| check(reported.as_ref(), &SIZE, &MODEL, received);
+        let checked = check(None, whole(9));
+        assert_eq!((checked.tokens.input, checked.tokens.output), (201, 3));
+        assert!(checked.estimated && !checked.clamped);
+        let half = check(Some(usage(Some(7), None)), whole(9));
+        assert_eq!((half.tokens.input, half.tokens.output), (7, 3));
+        assert!(half.estimated);
+        let zero = check(Some(usage(Some(0), Some(0))), whole(9));
+        assert_eq!((zero.tokens.input, zero.tokens.output), (201, 3));
+        assert!(zero.estimated);
+        let empty = check(Some(usage(Some(7), Some(0))), whole(0));
+        assert_eq!((empty.tokens.input, empty.tokens.output), (7, 0));
+        assert!(!empty.estimated);
+        let cut = Received {
+            is_whole: false,
+            ..whole(40)
+        };
+        let early = check(Some(usage(Some(7), Some(1))), cut);
+        assert_eq!((early.tokens.output, early.estimated), (10, true));
+        let late = check(Some(usage(Some(7), Some(20))), cut);
+        assert_eq!((late.tokens.output, late.estimated), (20, false));
+    }
+}

@@ -1,0 +1,17 @@
+//! Parts of the account pages.
+
+use axum::extract::FromRef;
+
+use crate::app::App;
+use crate::billing::BillingParts;
+
+impl FromRef<App> for BillingParts {
+    fn from_ref(app: &App) -> Self {
+        Self {
+            database: app.database.clone(),
+            cache: app.cache.clone(),
+            ledger: app.ledger.clone(),
+            exports: app.exports.clone(),
+        }
+    }
+}

@@ -1,0 +1,17 @@
+//! Parts of vouchers.
+
+use axum::extract::FromRef;
+
+use crate::app::App;
+use crate::node::Core;
+use crate::vouchers::VoucherParts;
+
+impl FromRef<App> for VoucherParts {
+    fn from_ref(app: &App) -> Self {
+        Self {
+            core: Core::from_ref(app),
+            ledger: app.ledger.clone(),
+            key_peppers: app.key_peppers.clone(),
+        }
+    }
+}

@@ -1,0 +1,222 @@
+//! CSV tables (RFC 4180), written while they are read.
+//!
+//! **Invariant:** all exports of a node together use one database connection at a time: an export reads one piece, then
+//! the next export has its turn. A slow client holds no turn.
+//! **Invariant:** only a complete table ends normally. If the database fails midway, weir aborts the connection.
+
+use std::fmt::Write as _;
+use std::sync::Arc;
+
+use axum::body::Body;
+use axum::response::{IntoResponse, Response};
+use futures_util::{Stream, StreamExt as _, stream};
+use http::{HeaderMap, header};
+use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore};
+use weir_errors::ApiError;
+
+use crate::shares::{Share, Shares};
+
+/// Maximum concurrent exports of a node; each waits for its turn to read.
+const MAX_EXPORTS: usize = 16;
+
+/// Maximum concurrent exports of one account, so that no account takes all places.
+const MAX_EXPORTS_OF_ACCOUNT: u32 = 2;
+
+/// The exports of a node. Cheap to clone.
+#[derive(Clone)]
+pub struct Exports {
+    places: Arc<Semaphore>,
+    by_account: Arc<Shares>,
+    /// The mutex whose holder may read.
+    turn: Arc<Mutex<()>>,
+}
+
+/// A place among the exports of a node. Dropping it returns the place.
+pub struct ExportPlace {
+    turn: Arc<Mutex<()>>,
+    _place: OwnedSemaphorePermit,
+    _share: Share,
+}
+
+impl Default for Exports {
+    fn default() -> Self {
+        Self {
+            places: Arc::new(Semaphore::new(MAX_EXPORTS)),
+            by_account: Arc::default(),
+            turn: Arc::default(),
+        }
+    }
+}
+
+impl Exports {
+    /// Takes a place for an export of an account.
+    ///
+    /// # Errors
+    ///
+    /// 429 `TOO_MANY_AT_ONCE` if the account has too many exports in progress, 503 `OVERLOADED` if the node has.
+    pub fn begin(&self, account: &str) -> Result<ExportPlace, ApiError> {
+        let share = self.by_account.take_one(account, MAX_EXPORTS_OF_ACCOUNT);
+        let share = share.ok_or_else(|| {
+            ApiError::too_many_at_once(format!(
+                "{MAX_EXPORTS_OF_ACCOUNT} exports of this account are in progress; try again when one has ended."
+            ))
+        })?;
+        let place = self.places.clone().try_acquire_owned();
+        Ok(ExportPlace {
+            turn: self.turn.clone(),
+            _place: place.map_err(|_| ApiError::overloaded())?,
+            _share: share,
+        })
+    }
+}
+
+/// Returns whether a client prefers CSV over JSON.
+pub fn is_wanted(headers: &HeaderMap) -> bool {
+    headers
+        .get_all(header::ACCEPT)
+        .iter()
+        .filter_map(|accept| accept.to_str().ok())
+        .any(|accept| accept.contains("text/csv"))
+}
+
+/// Returns a table as a file attachment, in pieces of complete lines as they are read. The place is returned after the
+/// last piece, or when the client disconnects.
+///
+/// # Errors
+///
+/// The database's error in the first piece.
+pub async fn attachment(
+    place: ExportPlace,
+    file: &str,
+    headings: impl Into<String>,
+    pieces: impl Stream<Item = sqlx::Result<String>> + Send + 'static,
+) -> Result<Response, ApiError> {
+    let begun = (Box::pin(pieces), place);
+    let pieces = stream::unfold(begun, async |(mut pieces, place)| {
+        let piece = {
+            let _turn = place.turn.lock().await;
+            pieces.next().await?
+        };
+        if let Err(error) = &piece {
+            tracing::error!(%error, "cannot read a table");
+        }
+        Some((piece, (pieces, place)))
+    });
+    let mut pieces = Box::pin(pieces);
+    // An immediate failure gets an error response.
+    let first = match pieces.next().await {
+        Some(Err(error)) => return Err(ApiError::of_database(&error, "reading a table")),
+        Some(Ok(first)) => first,
+        None => String::new(),
+    };
+    let first = stream::iter([Ok(headings.into()), Ok(first)]);
+    Ok(file_of(file, Body::from_stream(first.chain(pieces))))
+}
+
+/// Returns a complete table as a file attachment.
+pub fn whole(file: &str, headings: &str, lines: &str) -> Response {
+    file_of(file, Body::from([headings, lines].concat()))
+}
+
+fn file_of(file: &str, body: Body) -> Response {
+    let headers = [
+        (header::CONTENT_TYPE, "text/csv; charset=utf-8".to_owned()),
+        (
+            header::CONTENT_DISPOSITION,
+            format!("attachment; filename=\"{file}\""),
+        ),
+    ];
+    (headers, body).into_response()
+}
+
+/// Adds a line.
+pub fn line<'a>(lines: &mut String, cells: impl IntoIterator<Item = &'a str>) {
+    for (index, text) in cells.into_iter().enumerate() {
+        if index > 0 {
+            lines.push(',');
+        }
+        cell(lines, text);
+    }
+    lines.push_str("\r\n");
+}
+
+/// Adds a cell. Another user may have chosen its text: a spreadsheet must not execute it as a formula. A negative
+/// number is not a formula.
+pub fn cell(lines: &mut String, text: &str) {
+    let is_number = text.strip_prefix('-').is_some_and(|digits| {
+        !digits.is_empty()
+            && digits
+                .bytes()
+                .all(|byte| byte.is_ascii_digit() || byte == b'.')
+    });
+    let is_formula = text.starts_with(['=', '+', '-', '@', '\t', '\r']) && !is_number;
+    let is_plain = !text.contains(['"', ',', '\r', '\n']);
+    match (is_formula, is_plain) {
+        (false, true) => lines.push_str(text),
+        _ => {
+            let apostrophe = if is_formula { "'" } else { "" };
+            let _ = write!(lines, "\"{apostrophe}{}\"", text.replace('"', "\"\""));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use axum::body::to_bytes;
+    use futures_util::future::join_all;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn one_export_reads_at_a_time_and_a_client_that_waits_keeps_no_turn() {
+        static READING: AtomicUsize = AtomicUsize::new(0);
+        let exports = Exports::default();
+        let export = async |account: &str| {
+            let pieces = stream::iter(0..3).then(async |piece| {
+                assert_eq!(READING.fetch_add(1, Ordering::SeqCst), 0);
+                tokio::task::yield_now().await;
+                assert_eq!(READING.fetch_sub(1, Ordering::SeqCst), 1);
+                Ok(format!("{piece}\r\n"))
+            });
+            let place = exports.begin(account)?;
+            attachment(place, "x.csv", "n\r\n", pieces).await
+        };
+        // The first piece of this export is read, and no further one.
+        let unread = export("slow").await;
+        let all = ["a", "a", "b", "c"].map(async |account| {
+            let response = export(account).await?;
+            Ok::<_, ApiError>(to_bytes(response.into_body(), 100).await)
+        });
+        for body in join_all(all).await {
+            let body = body.map(|body| body.map(|body| &*body == b"n\r\n0\r\n1\r\n2\r\n"));
+            assert!(matches!(body, Ok(Ok(true))));
+        }
+        drop(unread);
+        let broken = stream::iter([Err(sqlx::Error::RowNotFound)]);
+        let broken = async { attachment(exports.begin("a")?, "x.csv", "n\r\n", broken).await };
+        assert!(broken.await.is_err_and(|error| error.code() == "INTERNAL"));
+    }
+
+    #[test]
+    fn no_cell_is_a_formula_and_every_text_comes_back_whole() {
+        for (text, written) in [
+            ("plain text", "plain text"),
+            ("", ""),
+            ("-0.5", "-0.5"),
+            ("-1+cmd|' /C calc'!A0", "\"'-1+cmd|' /C calc'!A0\""),
+            ("=1+1", "\"'=1+1\""),
+            ("@SUM(A1)", "\"'@SUM(A1)\""),
+            ("+1", "\"'+1\""),
+            ("\t=1", "\"'\t=1\""),
+            ("a,b", "\"a,b\""),
+            ("say \"hi\"", "\"say \"\"hi\"\"\""),
+            ("two\r\nlines", "\"two\r\nlines\""),
+        ] {
+            let mut lines = String::new();
+            cell(&mut lines, text);
+            assert_eq!(lines, written);
+        }
+    }
+}

@@ -1,0 +1,65 @@
+//! Administrators: users with the admin role, and processes of this machine that may open the admin socket.
+
+use axum::extract::FromRequestParts;
+use http::request::Parts;
+use weir_errors::{ApiError, ErrorCode};
+
+use super::WebCaller;
+use crate::app::App;
+use crate::audit::Actor;
+use crate::context::RequestContext;
+use crate::node::Core;
+
+/// The peer of a request at the admin socket: a process of this machine that may open the socket.
+#[derive(Debug, Clone, Copy)]
+pub struct LocalPeer {
+    /// The process's user.
+    pub uid: u32,
+}
+
+/// An administrator: a web user with the admin role, or a process that may open the admin socket. The extractor rejects
+/// keys and anonymous requests with 401, and other callers with 403.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AdminCaller {
+    /// The administrator's name in the audit log: `user:usr_…` or `local:UID`.
+    pub actor: Actor,
+}
+
+impl FromRequestParts<App> for AdminCaller {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, ApiError> {
+        if let Some(local) = Self::local(parts) {
+            return Ok(local);
+        }
+        let WebCaller { user_id, admin } = WebCaller::from_request_parts(parts, app).await?;
+        if !admin {
+            return Err(ApiError::new(
+                ErrorCode::Forbidden,
+                "Only administrators may do this.",
+            ));
+        }
+        let actor = Actor::user(&user_id);
+        Ok(Self { actor })
+    }
+}
+
+/// Extracts the caller for a command while no gateway runs; such a command has only a [`Core`].
+impl FromRequestParts<Core> for AdminCaller {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, _: &Core) -> Result<Self, ApiError> {
+        Self::local(parts).ok_or_else(ApiError::unauthenticated)
+    }
+}
+
+impl AdminCaller {
+    fn local(parts: &Parts) -> Option<Self> {
+        let LocalPeer { uid } = parts.extensions.get()?;
+        let actor = Actor::local(*uid);
+        if let Some(context) = parts.extensions.get::<RequestContext>() {
+            context.note_user(actor.as_str());
+        }
+        Some(Self { actor })
+    }
+}

@@ -1,0 +1,175 @@
+//! Limits of a new key: its lifetime, its models, and its budgets.
+
+use weir_errors::{ApiError, ErrorCode};
+use weir_ledger::{AccountId, Action, Budget, LedgerError, Operation, Refusal, SetBudgets, Store};
+use weir_storage::clock::Millis;
+use weir_storage::database::DatabaseClock;
+
+use crate::billing::budgets::AskedBudgets;
+use crate::billing::usage;
+use crate::catalog::Catalog;
+use crate::identity::api_key::LIFETIME_DAYS;
+use crate::identity::{no_such_key, store, store_failed};
+use crate::node::Core;
+
+/// The maximum number of models in a key's list.
+const MOST_MODELS: usize = 100;
+
+/// The limits of a key.
+#[derive(Debug)]
+pub struct KeyLimits {
+    /// The key's budgets.
+    pub budgets: Vec<Budget>,
+    /// The models that it may use; all if empty.
+    pub models: Vec<String>,
+    /// The key's lifetime in days.
+    pub days: i64,
+}
+
+impl Default for KeyLimits {
+    fn default() -> Self {
+        Self {
+            budgets: Vec::new(),
+            models: Vec::new(),
+            days: LIFETIME_DAYS,
+        }
+    }
+}
+
+impl KeyLimits {
+    /// Reads the limits from a request body. Without a catalog, model names are not checked.
+    ///
+    /// # Errors
+    ///
+    /// 400 that names the invalid field.
+    pub fn read(
+        budgets: AskedBudgets,
+        models: Option<Vec<String>>,
+        days: Option<i64>,
+        catalog: Option<&Catalog>,
+    ) -> Result<Self, ApiError> {
+        let days = days.unwrap_or(LIFETIME_DAYS);
+        if !(1..=LIFETIME_DAYS).contains(&days) {
+            let what = format!("It is a whole number from 1 to {LIFETIME_DAYS}.");
+            return Err(ApiError::invalid_request("expires_in_days", what));
+        }
+        if models
+            .as_ref()
+            .is_some_and(|models| !(1..=MOST_MODELS).contains(&models.len()))
+        {
+            let what =
+                format!("It names 1 to {MOST_MODELS} models; without it, a key may use all.");
+            return Err(ApiError::invalid_request("models", what));
+        }
+        let mut models = models.unwrap_or_default();
+        for (index, model) in models.iter().enumerate() {
+            if catalog.is_some_and(|catalog| catalog.model(model).is_none()) {
+                let what = "The model does not exist; GET /models lists all models.";
+                return Err(ApiError::invalid_request(format!("models[{index}]"), what));
+            }
+        }
+        models.sort();
+        models.dedup();
+        Ok(Self {
+            budgets: budgets.read()?,
+            models,
+            days,
+        })
+    }
+}
+
+/// Sets the limits of a new key, before anybody has it. If this fails, the key never works.
+pub async fn limit_new_key(
+    core: &Core,
+    (user_id, key_id): (&str, &str),
+    limits: &KeyLimits,
+    now: Millis,
+) -> Result<Millis, ApiError> {
+    let expires_at = now.plus_days(limits.days);
+    let limited = async {
+        if limits.days != LIFETIME_DAYS || !limits.models.is_empty() {
+            store::limit_key(&core.database, key_id, &limits.models, expires_at)
+                .await
+                .map_err(store_failed)?;
+        }
+        if !limits.budgets.is_empty() {
+            set_budgets(core, user_id, key_id, limits.budgets.clone(), expires_at).await?;
+        }
+        Ok(expires_at)
+    };
+    let limited = limited.await;
+    if limited.is_err() {
+        store::disable_key(&core.database, key_id, now)
+            .await
+            .map_err(store_failed)?;
+    }
+    limited
+}
+
+/// Sets the budgets of an active key. Deletes the budgets of the user's revoked keys.
+///
+/// # Errors
+///
+/// 409 if too many keys have budgets, 503 if the database does not respond.
+pub async fn set_budgets(
+    core: &Core,
+    user_id: &str,
+    key_id: &str,
+    asked: Vec<Budget>,
+    expires_at: Millis,
+) -> Result<(), ApiError> {
+    let account = AccountId(user_id.to_owned());
+    let store = Store::new(core.database.clone());
+    let found = store.find_account(&account).await;
+    let budgets = found
+        .map_err(store_failed)?
+        .and_then(|account| account.budgets);
+    let known = budgets.iter().flat_map(|budgets| budgets.keys());
+    let mut ended: Vec<_> = known.map(str::to_owned).collect();
+    let active = store::active_key_expiry(&core.database, user_id).await;
+    let active = active.map_err(store_failed)?;
+    ended.retain(|known| known != key_id && !active.contains_key(known));
+    let set = SetBudgets {
+        key_id: Some(key_id.to_owned()),
+        until: Some(expires_at),
+        budgets: asked,
+        ended,
+    };
+    let clock = DatabaseClock::start(core.database.clone(), core.clock.clone());
+    let operation = Operation {
+        account: account.clone(),
+        at: clock.await.map_err(store_failed)?.now(),
+        action: Action::SetBudgets(Box::new(set)),
+    };
+    let outcome = weir_ledger::commit_one(&store, operation).await;
+    usage::forget(&core.cache, &account).await;
+    match outcome {
+        Ok(_) => Ok(()),
+        Err(LedgerError::Refused(Refusal::OutOfRange)) => Err(ApiError::new(
+            ErrorCode::TooManyBudgets,
+            "Too many keys of this user have budgets; revoke some first.",
+        )
+        .with_no_retry()),
+        Err(error) => {
+            tracing::error!(%error, "setting budgets");
+            Err(ApiError::store_unavailable())
+        }
+    }
+}
+
+/// Returns the expiry of an active key.
+///
+/// # Errors
+///
+/// 404 if the user has no such key, or if it expired or was revoked.
+pub async fn expiry_of(
+    core: &Core,
+    user_id: &str,
+    key_id: &str,
+    now: Millis,
+) -> Result<Millis, ApiError> {
+    let active = store::active_key_expiry(&core.database, user_id).await;
+    let active = active.map_err(store_failed)?;
+    let expires_at = active.get(key_id).filter(|expires_at| **expires_at > now);
+    expires_at.copied().ok_or_else(no_such_key)
+}

@@ -1,0 +1,37 @@
+//! API keys as their users manage them: `/api-keys`, and the limits of a key.
+//!
+//! [`crate::identity`] checks keys. A new key gets its limits ([`limits`]) before anybody knows it.
+
+pub mod limits;
+pub mod routes;
+
+use weir_errors::ApiError;
+use weir_storage::clock::Millis;
+
+use self::limits::KeyLimits;
+use crate::audit::{Actor, AuditEvent};
+use crate::identity::api_key::RawKey;
+use crate::identity::pepper::Peppers;
+use crate::identity::{store, store_failed};
+use crate::node::Core;
+
+/// Creates a key for a user, with limits. Creates the user if the id is unknown. Returns the expiry, too.
+pub async fn create_key(
+    core: &Core,
+    peppers: &Peppers,
+    (user_id, name): (&str, &str),
+    limits: &KeyLimits,
+    by: &Actor,
+) -> Result<(RawKey, Millis), ApiError> {
+    let now = core.clock.now();
+    let key = store::create_key(&core.database, peppers, user_id, name, false, now)
+        .await
+        .map_err(store_failed)?;
+    let expires_at = limits::limit_new_key(core, (user_id, key.id()), limits, now).await?;
+    let created = AuditEvent::KeyCreated {
+        user_id: user_id.to_owned(),
+        key_id: key.id().to_owned(),
+    };
+    core.audit.record_by(by, created);
+    Ok((key, expires_at))
+}

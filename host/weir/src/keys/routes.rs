@@ -1,0 +1,287 @@
+//! `/api-keys`: create, list and revoke the caller's keys. For web users only.
+
+use axum::Json;
+use axum::extract::{Path, State};
+use http::StatusCode;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use utoipa::ToSchema;
+use weir_errors::{ApiError, ErrorCode};
+
+use super::limits::{self, KeyLimits};
+use crate::app::App;
+use crate::audit::{Actor, AuditEvent};
+use crate::billing::budgets::{self, AskedBudgets, BudgetItem};
+use crate::identity::api_key::RawKey;
+use crate::identity::store::{self, KeyItem, NewKey};
+use crate::identity::{self, WebCaller, store_failed};
+use crate::json::from_json;
+use crate::request::JsonBody;
+use crate::schemas;
+use weir_ledger::{Budget, Credits, Window};
+use weir_storage::clock::Millis;
+
+/// The body of `POST /api-keys`.
+#[derive(Default, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+struct KeyRequest {
+    /// Display name; `Default` unless set.
+    #[schema(
+        min_length = 1,
+        max_length = 256,
+        pattern = r"^[^\u0000-\u001f\u007f-\u009f]*$"
+    )]
+    name: Option<String>,
+    /// Budgets of the key; at most one for each window.
+    #[schema(value_type = Option<Vec<schemas::Budget>>, max_items = 5)]
+    budgets: Option<Vec<Budget>>,
+    /// Short form of one budget, in credits.
+    #[schema(value_type = Option<f64>)]
+    budget_credits: Option<Credits>,
+    /// Window of `budget_credits`; `total` unless set.
+    #[schema(value_type = Option<schemas::Window>)]
+    window: Option<Window>,
+    /// Models that the key may use; all unless set.
+    #[schema(min_items = 1, max_items = 100)]
+    models: Option<Vec<String>>,
+    /// Lifetime in days.
+    #[schema(minimum = 1, maximum = 90, default = 90)]
+    expires_in_days: Option<i64>,
+}
+
+/// The body of `PUT /api-keys/{key_id}/budgets`.
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+struct BudgetsRequest {
+    /// Budgets, one for each limited window; an empty list removes all budgets.
+    #[schema(value_type = Vec<schemas::Budget>, max_items = 5)]
+    budgets: Vec<Budget>,
+}
+
+/// A new key.
+#[derive(Serialize, ToSchema)]
+struct CreatedKey {
+    /// The key's id.
+    key_id: String,
+    /// The key itself. No other response has it.
+    api_key: String,
+    /// Display name.
+    name: String,
+    /// Time of creation.
+    created_at: String,
+    /// Expiry.
+    expires_at: String,
+    /// Models that the key may use; null if it may use all.
+    models: Option<Vec<String>>,
+    /// Budgets of the key.
+    #[schema(value_type = Vec<schemas::Budget>)]
+    budgets: Vec<Budget>,
+}
+
+/// A key of the caller's.
+#[derive(Serialize, ToSchema)]
+struct OwnKeyItem {
+    /// The key's id.
+    key_id: String,
+    /// Display name.
+    name: String,
+    /// The key's first characters.
+    prefix: String,
+    /// Time of creation.
+    created_at: String,
+    /// Time of last use, to the minute.
+    last_used_at: Option<String>,
+    /// Expiry.
+    expires_at: String,
+    /// Whether the key is revoked.
+    disabled: bool,
+    /// Models that the key may use; null if it may use all.
+    models: Option<Vec<String>>,
+    /// Budgets of the key.
+    budgets: Vec<BudgetItem>,
+}
+
+/// The caller's keys.
+#[derive(Serialize, ToSchema)]
+struct KeyList {
+    /// Keys, newest first.
+    api_keys: Vec<OwnKeyItem>,
+}
+
+/// `POST /api-keys`: creates a key. Only this response has the raw key.
+#[utoipa::path(
+    post, path = "/api-keys", tag = "keys", security(("web" = [])),
+    request_body = KeyRequest,
+    responses(
+        (status = 201, description = "The key. Only this response has its `api_key`.", body = CreatedKey),
+        (status = 429, description = "`KEY_LIMIT_REACHED`: a user may have 10 active keys and may create 100 keys a day."),
+    ),
+)]
+pub async fn create_api_key(
+    State(app): State<App>,
+    caller: WebCaller,
+    body: JsonBody,
+) -> Result<(StatusCode, Json<Value>), ApiError> {
+    let new: KeyRequest = if body.bytes.is_empty() {
+        KeyRequest::default()
+    } else {
+        from_json(&body.bytes)?
+    };
+    let budgets = AskedBudgets {
+        budgets: new.budgets,
+        budget_credits: new.budget_credits,
+        window: new.window,
+    };
+    let catalog = app.catalog.load();
+    let limits = KeyLimits::read(budgets, new.models, new.expires_in_days, Some(&catalog))?;
+    let name = new.name.unwrap_or_else(|| "Default".to_owned());
+    let (key, expires_at) = make_key(&app, &caller.user_id, &name, &limits).await?;
+    let created = json!(CreatedKey {
+        key_id: key.id().to_owned(),
+        api_key: key.expose().to_owned(),
+        name,
+        created_at: app.clock.now().iso(),
+        expires_at: expires_at.iso(),
+        models: models(limits.models),
+        budgets: limits.budgets,
+    });
+    Ok((StatusCode::CREATED, Json(created)))
+}
+
+/// Creates a user's own key, with limits. Returns the expiry, too.
+///
+/// # Errors
+///
+/// 400 that names the invalid field, 429 if the user has or creates too many keys.
+pub async fn make_key(
+    app: &App,
+    user_id: &str,
+    name: &str,
+    limits: &KeyLimits,
+) -> Result<(RawKey, Millis), ApiError> {
+    if !(1..=256).contains(&name.chars().count()) || name.contains(char::is_control) {
+        return Err(ApiError::invalid_request(
+            "name",
+            "A name has 1 to 256 characters and no control characters.",
+        ));
+    }
+    let now = app.clock.now();
+    let key = store::create_limited_key(&app.database, &app.key_peppers, user_id, name, now)
+        .await
+        .map_err(store_failed)?;
+    let refused = |message: String| {
+        let code = ErrorCode::KeyLimitReached;
+        ApiError::new(code, message).with_no_retry()
+    };
+    let key = match key {
+        NewKey::Made(key) => key,
+        NewKey::TooManyActive => {
+            let most = store::MAX_ACTIVE_KEYS;
+            let message = format!("A user has at most {most} active keys; revoke one first.");
+            return Err(refused(message));
+        }
+        NewKey::TooManyToday => {
+            let most = store::MAX_KEYS_A_DAY;
+            return Err(refused(format!("A user may create {most} keys a day.")));
+        }
+    };
+    let expires_at = limits::limit_new_key(app, (user_id, key.id()), limits, now).await?;
+    let created = AuditEvent::KeyCreated {
+        user_id: user_id.to_owned(),
+        key_id: key.id().to_owned(),
+    };
+    app.audit.record_by(&Actor::user(user_id), created);
+    Ok((key, expires_at))
+}
+
+/// `GET /api-keys`: lists the caller's keys, newest first, without the raw keys.
+#[utoipa::path(
+    get, path = "/api-keys", tag = "keys", security(("web" = [])),
+    responses((status = 200, body = KeyList)),
+)]
+pub async fn list_api_keys(
+    State(app): State<App>,
+    caller: WebCaller,
+) -> Result<Json<Value>, ApiError> {
+    let keys = own_keys(&app, &caller.user_id).await?;
+    let now = app.ledger.now();
+    let api_keys = keys.into_iter().map(|key| item(key, now)).collect();
+    Ok(Json(json!(KeyList { api_keys })))
+}
+
+/// A user's keys, newest first.
+pub async fn own_keys(app: &App, user_id: &str) -> Result<Vec<KeyItem>, ApiError> {
+    store::list_keys(&app.database, user_id)
+        .await
+        .map_err(store_failed)
+}
+
+/// `PUT /api-keys/{key_id}/budgets`: replaces the budgets of a key. A window that remains keeps its count.
+#[utoipa::path(
+    put, path = "/api-keys/{key_id}/budgets", tag = "keys", security(("web" = [])),
+    params(("key_id" = String, Path, description = "The key's id.")),
+    request_body = BudgetsRequest,
+    responses(
+        (status = 200, body = OwnKeyItem),
+        (status = 404, description = "`NOT_FOUND`: you have no active key with this id."),
+    ),
+)]
+pub async fn set_key_budgets(
+    State(app): State<App>,
+    caller: WebCaller,
+    Path(key_id): Path<String>,
+    body: JsonBody,
+) -> Result<Json<Value>, ApiError> {
+    let user_id = &caller.user_id;
+    let now = app.ledger.now();
+    let expires_at = limits::expiry_of(&app, user_id, &key_id, now).await?;
+    let BudgetsRequest { budgets } = from_json(&body.bytes)?;
+    let asked = AskedBudgets {
+        budgets: Some(budgets),
+        ..AskedBudgets::default()
+    };
+    limits::set_budgets(&app, user_id, &key_id, asked.read()?, expires_at).await?;
+    let keys = store::list_keys(&app.database, user_id)
+        .await
+        .map_err(store_failed)?;
+    let key = keys.into_iter().find(|key| key.id == key_id);
+    Ok(Json(json!(key.map(|key| item(key, now)))))
+}
+
+/// `DELETE /api-keys/{key_id}`: revokes a key immediately on every node.
+#[utoipa::path(
+    delete, path = "/api-keys/{key_id}", tag = "keys", security(("web" = [])),
+    params(("key_id" = String, Path, description = "The key's id.")),
+    responses(
+        (status = 204, description = "The key is revoked."),
+        (status = 404, description = "`NOT_FOUND`: you have no key with this id."),
+    ),
+)]
+pub async fn revoke_api_key(
+    State(app): State<App>,
+    caller: WebCaller,
+    Path(key_id): Path<String>,
+) -> Result<StatusCode, ApiError> {
+    let by = Actor::user(&caller.user_id);
+    identity::revoke(&app, &caller.user_id, &key_id, &by).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// The models that a key may use; null if it may use all.
+fn models(models: Vec<String>) -> Option<Vec<String>> {
+    Some(models).filter(|models| !models.is_empty())
+}
+
+fn item(key: KeyItem, now: Millis) -> OwnKeyItem {
+    OwnKeyItem {
+        budgets: budgets::items(key.standings(now)),
+        key_id: key.id,
+        name: key.name,
+        prefix: key.prefix,
+        created_at: key.created_at.iso(),
+        last_used_at: key.last_used_at.map(Millis::iso),
+        expires_at: key.expires_at.iso(),
+        disabled: key.disabled,
+        models: models(key.models),
+    }
+}

@@ -1,0 +1,3 @@
+//! Limits that several features share.
+
+pub mod settings;

@@ -1,0 +1,45 @@
+//! `GET /metrics`.
+
+use axum::extract::State;
+use axum::response::{IntoResponse, Response};
+use http::header;
+use weir_errors::ApiError;
+
+use crate::app::App;
+use crate::metrics::GaugeReadings;
+use crate::payments::inbox;
+
+const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+/// `GET /metrics`: all metrics in the text format of OpenMetrics.
+#[utoipa::path(
+    get, path = "/metrics", tag = "service",
+    responses(
+        (status = 200, description = "The text format of OpenMetrics.", body = String, content_type = "application/openmetrics-text"),
+    ),
+)]
+pub async fn get_metrics(State(app): State<App>) -> Result<Response, ApiError> {
+    Ok(([(header::CONTENT_TYPE, CONTENT_TYPE)], text(&app).await?).into_response())
+}
+
+/// Returns all current metrics.
+pub(crate) async fn text(app: &App) -> Result<String, ApiError> {
+    // The remaining metrics matter even more while the database is unavailable.
+    if let Ok(holds) = app.ledger.open_holds().await {
+        app.metrics.open_holds(holds);
+    }
+    let swarms = app.swarms.store.count_open().await;
+    let payment_events = inbox::store::count_open(&app.database).await;
+    app.metrics.look(&GaugeReadings {
+        in_progress: app.admission.in_progress(),
+        queued: app.admission.queued(),
+        stores: [
+            ("database", app.database.is_reachable().await),
+            ("cache", app.cache.ping().await.is_ok()),
+        ],
+        swarms: swarms.map(Vec::from).unwrap_or_default(),
+        payment_events: payment_events.unwrap_or_default(),
+    });
+    app.metrics.plugins.canaries(app.plugins.canary_shares());
+    app.metrics.encode().map_err(|_| ApiError::internal())
+}

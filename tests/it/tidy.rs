@@ -10,7 +10,7 @@ use tests::source::{files, root};
 use self::imports::Imports;
 
 /// Each crate of the host, and the crates that it may depend on.
-const WALLS: [(&str, &[&str]); 12] = [
+const WALLS: [(&str, &[&str]); 13] = [
     ("weir-bundled", &["weir", "weir-plugins"]),
     (
         "weir",
@@ -20,11 +20,23 @@ const WALLS: [(&str, &[&str]); 12] = [
             "weir-errors",
             "weir-ledger",
             "weir-outgoing",
+            "weir-payments",
             "weir-plugins",
             "weir-sandbox",
             "weir-storage",
             "weir-telemetry",
             "weir-upstream",
+        ],
+    ),
+    (
+        "weir-payments",
+        &[
+            "weir-egress",
+            "weir-errors",
+            "weir-ledger",
+            "weir-outgoing",
+            "weir-storage",
+            "weir-telemetry",
         ],
     ),
     (

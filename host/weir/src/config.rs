@@ -38,7 +38,6 @@ use crate::identity::settings::IdentitySettings;
 use crate::inference::admission::AdmissionLimits;
 use crate::inference::settings::{ExchangeLimits, TimeoutSettings};
 use crate::mcp::remote::settings::McpServerSettings;
-use crate::payments::settings::PaymentSettings;
 use crate::server::settings::{BodyLimits, ConnectionLimits, ListenAddress};
 use crate::server::tls::TlsSettings;
 use crate::sessions::settings::SessionSettings;
@@ -49,6 +48,7 @@ use crate::tools::settings::{
 };
 use weir_ledger::LedgerSettings;
 use weir_ledger::price::PriceFactors;
+use weir_payments::settings::PaymentSettings;
 use weir_storage::database::{self, SqlDialect};
 use weir_storage::sealing::SealingKeySettings;
 use weir_storage::secrets::{SecretSource, SecretUrl};

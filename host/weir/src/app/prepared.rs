@@ -26,9 +26,9 @@ use crate::identity::pepper::Peppers;
 use crate::identity::service_token::ServiceTokenSource;
 use crate::identity::verifiers::Verifiers;
 use crate::mcp::remote::settings::{self as mcp_settings, McpServer};
-use crate::payments::settings::PaymentSecrets;
 use crate::server::tls::Tls;
 use crate::tools::rules::Rules;
+use weir_payments::settings::PaymentSecrets;
 
 /// What needs neither the database nor the network to be there.
 pub struct Prepared {

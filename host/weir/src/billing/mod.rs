@@ -18,4 +18,5 @@ pub mod export;
 pub mod history;
 pub mod routes;
 pub mod statement;
+pub mod summary_cache;
 pub mod usage;

@@ -1,6 +1,6 @@
 //! What a user is shown of their account: what is left, and what the current cycle has cost.
 //!
-//! A summary is kept in the cache for [`SUMMARY_TTL`]. Whoever changes an account calls [`forget`] once the
+//! A summary is kept in the cache for [`SUMMARY_TTL`]. Whoever changes an account calls [`drop_summary`] once the
 //! change is durable. A reader who is slow in between does not bring the old summary back; see
 //! [`Cache::drop_value`](weir_storage::Cache::drop_value). If the cache does not answer, nothing is forgotten
 //! and nothing kept: a summary then lags by [`SUMMARY_TTL`] at most. What is stale is only ever shown, since the
@@ -19,16 +19,14 @@ use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 use utoipa::ToSchema;
 use weir_ledger::{Account, AccountId, Action, Credits, LedgerError, Plan, Store};
+use weir_storage::Database;
 use weir_storage::cache::Cached;
 use weir_storage::clock::Millis;
-use weir_storage::{Cache, Database};
 
 use super::budgets::{self, BudgetItem};
+use super::summary_cache::{SUMMARY_TTL, drop_summary, name};
 use crate::app::App;
 use crate::openapi::schemas;
-
-/// How long a summary is shown.
-pub const SUMMARY_TTL: Duration = Duration::from_secs(60);
 
 /// How long a period that is due may take to begin.
 const SYNC_TIMEOUT: Duration = Duration::from_secs(2);
@@ -149,12 +147,6 @@ pub async fn read_summary(app: &App, account: &AccountId) -> Result<Summary, Usa
     serde_json::from_slice(&json).map_err(|error| sqlx::Error::Decode(error.into()).into())
 }
 
-/// Forgets a summary: the account has changed, durably.
-pub async fn forget(cache: &Cache, account: &AccountId) {
-    // The cache logs what keeps it from answering, and the summary lags until it expires.
-    let _ = cache.drop_value(&name(account), SUMMARY_TTL).await;
-}
-
 /// What an account has at this moment; its period is begun if it is due, and its summary forgotten.
 pub async fn sync(app: &App, id: &AccountId) -> Result<Balances, UsageError> {
     let now = app.ledger.now();
@@ -163,7 +155,7 @@ pub async fn sync(app: &App, id: &AccountId) -> Result<Balances, UsageError> {
         app.ledger.submit(id, Action::ResetPeriod, deadline).await?;
     }
     // Before the balance is read: whoever asks for the summary after this answer sees no older one.
-    forget(&app.cache, id).await;
+    drop_summary(&app.cache, id).await;
     let found = find(&app.database, id, now).await?;
     let available = found.account.available();
     Ok(Balances {
@@ -184,10 +176,6 @@ struct ShownAccount {
     plan_credits: Credits,
     /// What it has cost so far.
     by_model: Vec<ModelUsage>,
-}
-
-fn name(account: &AccountId) -> String {
-    format!("usage:{account}")
 }
 
 fn summarize(found: &ShownAccount, now: Millis) -> Summary {

@@ -9,7 +9,7 @@ use super::api_key::LIFETIME_DAYS;
 use super::store;
 use crate::app::Core;
 use crate::billing::budgets::AskedBudgets;
-use crate::billing::usage;
+use crate::billing::summary_cache;
 use crate::catalog::Catalog;
 
 /// Models that a key names at most.
@@ -142,7 +142,7 @@ pub async fn set_budgets(
         action: Action::SetBudgets(Box::new(set)),
     };
     let outcome = weir_ledger::commit_one(&store, operation).await;
-    usage::forget(&core.cache, &account).await;
+    summary_cache::drop_summary(&core.cache, &account).await;
     match outcome {
         Ok(_) => Ok(()),
         Err(LedgerError::Refused(Refusal::OutOfRange)) => Err(ApiError::new(

@@ -31,6 +31,7 @@ pub mod gate;
 pub mod jwks;
 pub mod jwt;
 pub mod key_lookups;
+pub mod key_records;
 pub mod last_used;
 pub mod limits;
 pub mod lockout;
@@ -58,6 +59,7 @@ use weir_errors::{ApiError, ErrorCode};
 use self::api_key::{KeyVerdict, RawKey, StoredKey};
 use self::client_address::ClientAddress;
 use self::jwt::{TokenError, Verified};
+use self::key_records::KEY_TTL;
 use self::limits::KeyLimits;
 use self::pepper::Peppers;
 use self::rates::FailurePolicy;
@@ -73,9 +75,6 @@ use weir_storage::clock::Millis;
 use weir_storage::expiring::ExpiringError;
 use weir_storage::ids::Hex;
 use weir_storage::secrets::Key;
-
-/// How long a verified key is believed without asking the database, and how long a tombstone stands.
-const KEY_TTL: Duration = Duration::from_secs(15 * 60);
 
 /// The header of web users' second token.
 const ATTESTATION: &str = "x-identity-appcheck";

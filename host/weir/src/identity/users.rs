@@ -2,12 +2,12 @@
 
 use weir_errors::{ApiError, ErrorCode};
 
-use super::{KEY_TTL, store};
+use super::key_records::{KEY_TTL, drop_plan};
+use super::store;
 use crate::app::{App, Core};
 use crate::audit::{Actor, AuditEvent};
 use weir_ledger::Plan;
-use weir_storage::Cache;
-use weir_storage::cache::{CacheError, Tombstone};
+use weir_storage::cache::Tombstone;
 
 /// Disables a user, or enables them again, at once on every node. Returns whether there is such a user.
 ///
@@ -52,15 +52,10 @@ pub async fn change_plan<T>(
     user_id: &str,
     change: impl Future<Output = Result<T, ApiError>>,
 ) -> Result<T, ApiError> {
-    plan_changes(&core.cache, user_id)
+    drop_plan(&core.cache, user_id)
         .await
         .map_err(|_| not_now())?;
     change.await
-}
-
-/// A user's plan is about to change: until all records of before are gone, the database is asked.
-pub async fn plan_changes(cache: &Cache, user_id: &str) -> Result<(), CacheError> {
-    cache.bury(Tombstone::User(user_id), KEY_TTL).await
 }
 
 /// Refuses a user whom another service names and for whom nothing may be done. Returns the plan of others.

@@ -19,6 +19,7 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
+use weir_payments::metrics::PaymentMetrics;
 use weir_plugins::metrics::PluginMetrics;
 use weir_telemetry::export::ExportFigures;
 use weir_upstream::breaker::Breakers;
@@ -33,6 +34,8 @@ pub struct Metrics {
     pub requests: Arc<RequestMetrics>,
     /// Figures of plugins.
     pub plugins: Arc<PluginMetrics>,
+    /// Figures of payments.
+    pub payments: Arc<PaymentMetrics>,
     /// API keys that were looked up in the database, since the cache did not know them.
     pub key_lookups: Counter,
     requests_in_progress: Gauge,
@@ -40,8 +43,6 @@ pub struct Metrics {
     store_up: Family<StoreLabels, Gauge>,
     swarm_runs_open: Family<StatusLabels, Gauge>,
     swarm_runs_ended: Family<StatusLabels, Counter>,
-    payment_events: Family<OutcomeLabels, Counter>,
-    payment_events_open: Family<OutcomeLabels, Gauge>,
     ledger_open_holds: Gauge,
     mcp_calls: Family<McpCallLabels, Counter>,
     mcp_tools_changed: Family<McpToolLabels, Counter>,
@@ -57,8 +58,6 @@ pub struct GaugeReadings {
     pub stores: [(&'static str, bool); 2],
     /// Swarms that are not over, by status, of all nodes; none where the database does not say.
     pub swarms: Vec<(&'static str, i64)>,
-    /// Events of payments that are not applied, by state, of all nodes; likewise.
-    pub payment_events: Vec<(&'static str, i64)>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -70,12 +69,6 @@ struct StoreLabels {
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct StatusLabels {
     status: &'static str,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct OutcomeLabels {
-    /// `applied`, `ignored`, `waiting`, `failed`, or `given_up` after 72 hours of retries.
-    outcome: &'static str,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -135,18 +128,7 @@ impl Metrics {
             "Swarms that ended on this node, by status",
             swarm_runs_ended.clone(),
         );
-        let payment_events = Family::default();
-        registry.register(
-            "payment_events",
-            "Attempts of this node to apply events of the payment processor, by outcome",
-            payment_events.clone(),
-        );
-        let payment_events_open = Family::default();
-        registry.register(
-            "payment_events_open",
-            "Events of the payment processor that wait or have failed, of all nodes",
-            payment_events_open.clone(),
-        );
+        let payments = Arc::new(PaymentMetrics::register(&mut registry));
         let ledger_open_holds = Gauge::default();
         registry.register(
             "ledger_open_holds",
@@ -171,14 +153,13 @@ impl Metrics {
             mcp_tools_changed,
             requests,
             plugins,
+            payments,
             key_lookups,
             requests_in_progress,
             requests_queued,
             store_up,
             swarm_runs_open,
             swarm_runs_ended,
-            payment_events,
-            payment_events_open,
             ledger_open_holds,
         }
     }
@@ -220,24 +201,12 @@ impl Metrics {
                 .get_or_create(&StatusLabels { status })
                 .set(runs);
         }
-        for &(outcome, events) in &looked.payment_events {
-            self.payment_events_open
-                .get_or_create(&OutcomeLabels { outcome })
-                .set(events);
-        }
     }
 
     /// Counts a swarm that has ended, by its status.
     pub fn swarm_end(&self, status: &'static str) {
         self.swarm_runs_ended
             .get_or_create(&StatusLabels { status })
-            .inc();
-    }
-
-    /// Counts an attempt to apply an event of the payment processor.
-    pub fn payment_event(&self, outcome: &'static str) {
-        self.payment_events
-            .get_or_create(&OutcomeLabels { outcome })
             .inc();
     }
 

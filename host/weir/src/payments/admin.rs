@@ -5,10 +5,10 @@ use axum::extract::{Path, State};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use weir_errors::{ApiError, ErrorCode};
+use weir_payments::inbox::store::{self, EventFilter, EventState, KeptEvent};
 use weir_storage::clock::Millis;
 use weir_storage::database::DatabaseClock;
 
-use super::inbox::store::{self, EventFilter, EventState, KeptEvent};
 use crate::admin::AdminCaller;
 use crate::app::Core;
 use crate::audit::AuditEvent;

@@ -10,11 +10,11 @@ use axum::Json;
 use axum::extract::{Request, State};
 use serde::Serialize;
 use utoipa::ToSchema;
-use weir_errors::{ApiError, ErrorCode};
+use weir_errors::ApiError;
+use weir_payments::events::PaymentEvent;
+use weir_payments::inbox;
+use weir_payments::signature::Claim;
 
-use super::events::{NoEvent, PaymentEvent};
-use super::inbox;
-use super::signature::{Claim, SignatureError};
 use crate::app::App;
 use crate::context::RequestContext;
 use crate::request::JsonBody;
@@ -50,21 +50,8 @@ pub async fn receive_event(
     let body = JsonBody::read_in(room, request, &app, MAX_BYTES).await?;
     claim.verify(&body.bytes, &payments.webhook_secrets)?;
     let event = PaymentEvent::read(&body.bytes)?;
-    inbox::receive(&app, &context, &event)
+    inbox::receive(payments, &event, |span| context.link_trace(span))
         .await
         .map_err(|error| ApiError::of_database(&error, "keeping an event of payments"))?;
     Ok(Json(Received { received: true }))
-}
-
-impl From<SignatureError> for ApiError {
-    fn from(error: SignatureError) -> Self {
-        let message = format!("This is not signed as the payment processor's events are: {error}.");
-        Self::new(ErrorCode::InvalidSignature, message)
-    }
-}
-
-impl From<NoEvent> for ApiError {
-    fn from(NoEvent { field, what }: NoEvent) -> Self {
-        Self::invalid_request(field, format!("The body is no event of payments: {what}."))
-    }
 }

@@ -34,11 +34,11 @@ use weir_errors::{ApiError, ErrorCode};
 use self::closing::Closing;
 use self::tls::Tls;
 use crate::app::App;
-use crate::payments::{auto_top_up, inbox, notices};
 use crate::router;
 use crate::swarm::executor::Executor;
 use crate::tasks::timer;
 use crate::vouchers;
+use weir_payments::{auto_top_up, inbox, notices};
 
 /// How long the ledger may take to write what waits.
 const LEDGER_STOP: Duration = Duration::from_secs(5);
@@ -119,9 +119,9 @@ pub async fn serve(
                 None => std::future::pending().await,
             }
         };
-        let events_of_payments = inbox::run(&app);
-        let notices = notices::run(&app);
-        let auto_top_ups = auto_top_up::run(&app);
+        let events_of_payments = inbox::run(&app.payments);
+        let notices = notices::run(&app.payments);
+        let auto_top_ups = auto_top_up::run(&app.payments);
         let redemptions = vouchers::run(&app);
         tokio::select! {
             () = public => {}

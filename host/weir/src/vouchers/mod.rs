@@ -218,7 +218,7 @@ async fn apply(app: &App, redemption: &Redemption) -> Result<bool, ApiError> {
         .ledger
         .submit(&account, Action::TopUp(top_up), deadline)
         .await;
-    billing::usage::forget(&app.cache, &account).await;
+    billing::summary_cache::drop_summary(&app.cache, &account).await;
     match done {
         Ok(_) => {}
         Err(LedgerError::Refused(Refusal::OutOfRange)) => {

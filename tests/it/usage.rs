@@ -66,7 +66,7 @@ async fn synced(client: &Client) -> String {
 }
 
 async fn forget(gateway: &Gateway, user: &str) {
-    summary_cache::forget(&gateway.app().cache, &AccountId(user.to_owned())).await;
+    summary_cache::drop_summary(&gateway.app().cache, &AccountId(user.to_owned())).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

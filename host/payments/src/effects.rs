@@ -5,27 +5,27 @@
 //! each grant, top-up and refund once, by its id. The result is the same in any order, except for credits that the user
 //! spent meanwhile: spent credits stay spent.
 //!
-//! # Each event, by the plan that its account is on
+//! # Each event, by the plan of the account
 //!
 //! | Event | `free` | paid, in its period | paid, in the grace after it |
 //! |---|---|---|---|
-//! | `checkout.session.completed`, paid, of a plan | the plan for a month from the checkout, until the processor tells the period's bounds | nothing: the subscription's own events say more | as on `free`, if it is a new subscription |
-//! | the same, of credits | the tier's credits, once for the payment | the same | the same |
-//! | `customer.subscription.created`: active or trialing, not paused | the plan, for the period that is named | nothing; the period's bounds are the named ones | as on `free`, if it is a new subscription |
-//! | `customer.subscription.updated`: active or trialing | nothing: it does not say that anything was paid. Of a period that a checkout has paid for: its bounds | the same | the same |
-//! | the same: `past_due` | nothing | it is to be renewed yet | nothing: the grace, 3 days, goes on, and then the plan is `free` |
-//! | the same: ending with its period | nothing | the plan ends with its period, without a grace; resumed, it goes on | `free` at once |
+//! | `checkout.session.completed`, paid, of a plan | the plan for a month from the checkout, until an event has the period's bounds | nothing: the subscription has its own events | as on `free`, if the subscription is new |
+//! | the same, of credits | the tier's credits, once per payment | the same | the same |
+//! | `customer.subscription.created`: active or trialing, not paused | the plan, for the period in the event | nothing, except the period's bounds | as on `free`, if the subscription is new |
+//! | `customer.subscription.updated`: active or trialing | nothing, because it shows no payment; the bounds, if a checkout paid for the period | the same | the same |
+//! | the same: `past_due` | nothing | nothing: the renewal may still be paid | nothing: the grace of 3 days continues, then the plan is `free` |
+//! | the same: ending with its period | nothing | the plan ends with its period, without a grace; if resumed, it continues | `free` at once |
 //! | the same: `unpaid`, `paused`, `incomplete` | nothing | the plan ends with its period | `free` at once |
 //! | `customer.subscription.deleted` | nothing | the plan ends with its period | `free` at once |
 //! | `customer.subscription.trial_will_end` | a notice; else as `.updated` | the same | the same |
-//! | `invoice.paid`, of a period | the plan, for the period that its line names, if that is not over | a later period begins, which is a renewal; of the same or an earlier one: nothing | as on `free` |
-//! | `invoice.paid`, of prorations | nothing, until the period is known | the higher plan; the sum of all paid prorations of the period, in credits, at least 0: what it is more is given, what it is less is taken back or owed | prorations whose period is over become bought credits |
-//! | `invoice.payment_failed` | a notice, and the subscription is flagged until an invoice is paid | the same | the same |
-//! | `payment_intent.succeeded`, of credits | the tier's credits, once for the payment | the same | the same |
-//! | `payment_intent.payment_failed`, of credits | a notice; of an auto top-up, 4 hours without another | the same | the same |
-//! | `customer.created` | the user is that customer; what waited for it is due | the same | the same |
-//! | `charge.refunded`, `charge.dispute.funds_withdrawn`: of credits | taken back in proportion; what is spent already is owed, and the next credits pay for it | the same | the same |
-//! | the same: of a plan | nothing: its period is over | the same, if the period that was paid for is this one; else nothing | the same |
+//! | `invoice.paid`, of a period | the plan, for the period in its line, unless that is over | a later period begins (renewal); nothing for the same or an earlier one | as on `free` |
+//! | `invoice.paid`, of prorations | nothing, until the period is known | the higher plan; the credits of all paid prorations of the period, at least 0: weir gives an increase, and takes back a decrease or adds it to the owed credits | prorations of an ended period become top-up credits |
+//! | `invoice.payment_failed` | a notice; flags the subscription until an invoice is paid | the same | the same |
+//! | `payment_intent.succeeded`, of credits | the tier's credits, once per payment | the same | the same |
+//! | `payment_intent.payment_failed`, of credits | a notice; for auto top-up, a pause of 4 hours | the same | the same |
+//! | `customer.created` | links the customer to the user; events that wait for the link become due | the same | the same |
+//! | `charge.refunded`, `charge.dispute.funds_withdrawn`: of credits | takes credits back in proportion; spent credits become owed, and the next credits pay them | the same | the same |
+//! | the same: of a plan | nothing: its period is over | the same, if the payment was for this period; else nothing | the same |
 //!
 //! A refund of an unknown payment waits for it. The refund of an upgrade's invoice takes back the credits of its lines.
 //!

@@ -1,9 +1,10 @@
-//! The processor's events, reduced to what weir reads of them: that is kept, and nothing else of who pays and how.
+//! The processor's events, reduced to the fields that weir uses. weir stores these fields and no other personal data.
 //!
-//! weir reads both shapes in which the processor writes subscriptions and invoices. Until 2025, a subscription's period, an
-//! invoice's payment and a line's `proration` are fields of their own. Since API version 2025-03-31, the period is that of the
-//! subscription's items, and the line's `parent` tells prorations: `invoice_item_details` or `subscription_item_details`
-//! (types of the `stripe` package for Node.js, 17.5.0 for 2024-12-18.acacia and 23.1.0 for 2026-10-28.endive).
+//! weir reads both shapes of subscriptions and invoices. Until 2025, the period of a subscription, the payment of an
+//! invoice and the `proration` of a line are fields of their own. Since API version 2025-03-31, the items of the
+//! subscription have the period, and the `parent` of a line has the proration: `invoice_item_details` or
+//! `subscription_item_details` (types of the `stripe` package for Node.js, 17.5.0 for 2024-12-18.acacia and 23.1.0 for
+//! 2026-10-28.endive).
 //!
 //! To handle another event, add it to [`EventType`], and its effect to [`crate::effects`].
 
@@ -13,13 +14,13 @@ use serde_json::{Map, Value};
 use weir_errors::ApiError;
 use weir_storage::clock::Millis;
 
-/// Characters of an id that the processor has chosen.
+/// Maximum length of an id, in characters.
 const MAX_ID_CHARACTERS: usize = 255;
 
 /// The path of the object that an event is about.
 const OBJECT: &str = "data.object";
 
-/// Declares the types of events: variant, name, effect. The list of all types cannot miss one.
+/// Declares the types of events: variant, name, effect. The list of all types is always complete.
 macro_rules! event_types {
     ($($variant:ident, $name:literal, $effect:literal;)*) => {
         /// A type of event that weir reads.
@@ -69,25 +70,25 @@ impl EventType {
     }
 }
 
-/// Something that has happened at the processor.
+/// An event of the processor.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PaymentEvent {
-    /// The processor's id of it.
+    /// The processor's id.
     pub id: String,
-    /// The processor's name for what happened, such as `invoice.paid`.
+    /// The processor's name of the type, for example `invoice.paid`.
     #[serde(rename = "type")]
     pub name: String,
-    /// When it happened, by the processor's word.
+    /// The time of the event, by the processor's clock.
     pub created_at: Millis,
-    /// The customer whom it is about.
+    /// The customer.
     pub customer: Option<String>,
-    /// The user whom it is about, as weir has told the processor; there may be none of this id.
+    /// The user id that weir sent to the processor. There may be no such user.
     pub user_id: Option<String>,
-    /// What happened.
+    /// The content.
     pub about: About,
 }
 
-/// What an event is about.
+/// The content of an event.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum About {
@@ -109,27 +110,27 @@ pub enum About {
     Unknown,
 }
 
-/// A checkout that is over, and paid unless it says otherwise.
+/// A completed checkout. Its payment may still be in progress.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Checkout {
     /// The session's id.
     pub session: String,
-    /// The subscription that it has begun.
+    /// The subscription that it began.
     pub subscription: Option<String>,
-    /// Else the payment, if there was anything to pay.
+    /// The payment of other checkouts, unless the price was 0.
     pub payment: Option<String>,
-    /// Whether the money is there.
+    /// Whether the processor has the money.
     pub is_paid: bool,
     /// In cents.
     pub amount: i64,
-    /// Three letters, such as `usd`. Null in events from before weir read it, as in the other objects.
+    /// Three letters, for example `usd`. Null in events of weir versions that did not read it, also in the other types.
     #[serde(default)]
     pub currency: Option<String>,
-    /// What was bought.
+    /// The purchase.
     pub purchase: Purchase,
 }
 
-/// What weir has told the processor that a payment is for.
+/// The purpose of a payment, which weir sent to the processor.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Purchase {
     /// `plan`, `topup` or `auto_topup`.
@@ -142,32 +143,32 @@ pub struct Purchase {
     pub charge_id: Option<String>,
 }
 
-/// What has become of a subscription.
+/// A change of a subscription.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SubscriptionNews {
     /// Its id.
     pub id: String,
-    /// What has happened to it.
+    /// The kind of change.
     pub change: Change,
-    /// The processor's word for how it is: `active`, `trialing`, `past_due`, `canceled` …
+    /// The processor's status: `active`, `trialing`, `past_due`, `canceled` …
     pub status: String,
-    /// What it is for.
+    /// The plan.
     pub plan: PlanHint,
-    /// The period that it is in.
+    /// The current period.
     pub period: Option<PaidPeriod>,
-    /// Whether it ends with that period.
+    /// Whether the subscription ends with that period.
     pub is_ending: bool,
-    /// Whether the processor collects no payments for it (`pause_collection`). Its status does not say so.
+    /// Whether the processor collects no payments (`pause_collection`). The status does not show that.
     #[serde(default)]
     pub is_paused: bool,
     /// Three letters.
     #[serde(default)]
     pub currency: Option<String>,
-    /// When its trial ends.
+    /// The end of the trial.
     pub trial_ends_at: Option<Millis>,
 }
 
-/// What happens to subscriptions. Of two changes in one second, the later one in this order is taken for the later.
+/// Changes of subscriptions. If two happen in the same second, the later variant counts as the later change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Change {
@@ -181,16 +182,16 @@ pub enum Change {
     Deleted,
 }
 
-/// By what a plan is known.
+/// Hints that identify a plan.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PlanHint {
-    /// The processor's ids of what is paid for.
+    /// The processor's price ids.
     pub prices: Vec<String>,
-    /// Names of plans that somebody has given it; the first one is the surest.
+    /// Names of plans, the most reliable first.
     pub names: Vec<String>,
 }
 
-/// A span that is paid for.
+/// A paid period.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PaidPeriod {
     /// The first moment.
@@ -199,92 +200,92 @@ pub struct PaidPeriod {
     pub end: Millis,
 }
 
-/// An invoice that was paid, or that could not be.
+/// An invoice, paid or failed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Invoice {
     /// Its id.
     pub id: String,
-    /// Whether it was paid.
+    /// Whether the invoice is paid.
     pub is_paid: bool,
-    /// The subscription that it is for.
+    /// The subscription.
     pub subscription: Option<String>,
-    /// The payment, where the processor names it.
+    /// The payment, if the processor names it.
     pub payment: Option<String>,
-    /// What was paid, in cents.
+    /// The paid amount in cents.
     pub amount: i64,
     /// Three letters.
     #[serde(default)]
     pub currency: Option<String>,
-    /// How often the processor has tried.
+    /// Number of the processor's attempts.
     pub attempts: i64,
-    /// When it tries again.
+    /// The time of the processor's next attempt.
     pub next_attempt_at: Option<Millis>,
-    /// What of it is for a subscription.
+    /// The lines that belong to the subscription.
     pub lines: Vec<InvoiceLine>,
-    /// Whether the invoice has more lines than the event shows. Null in events from before weir granted upgrades by their lines.
+    /// Whether the invoice has more lines than the event shows. Null in events of weir versions that did not read it.
     #[serde(default)]
     pub has_more_lines: Option<bool>,
 }
 
-/// A line of an invoice that is for a subscription.
+/// An invoice line of a subscription.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct InvoiceLine {
-    /// The span that it is for.
+    /// The period of the line.
     pub period: PaidPeriod,
-    /// Whether it is for a change within a period, from that moment on, rather than for a whole one.
+    /// Whether the line is for a change within a period, from that change on, not for a whole period.
     pub is_proration: bool,
-    /// In cents; below zero where something is given back.
+    /// In cents; negative for a refund.
     pub amount: i64,
-    /// The whole price that it is a part of, in cents, where the event has it: API version 2024-12-18.acacia does.
+    /// The whole price in cents, if the event has it. API version 2024-12-18.acacia has it.
     #[serde(default)]
     pub price_cents: Option<i64>,
-    /// What it is for.
+    /// The plan.
     pub plan: PlanHint,
 }
 
-/// A payment that has succeeded, or failed.
+/// A payment, succeeded or failed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PaymentNews {
     /// Its id.
     pub id: String,
-    /// Whether the money is there.
+    /// Whether the processor has the money.
     pub has_succeeded: bool,
     /// In cents.
     pub amount: i64,
     /// Three letters.
     #[serde(default)]
     pub currency: Option<String>,
-    /// What it is for.
+    /// The purpose.
     pub purchase: Purchase,
-    /// The processor's code for why it has failed, such as `card_declined`.
+    /// The processor's code of the failure, for example `card_declined`.
     pub error: Option<String>,
 }
 
-/// Money that went back.
+/// A refund or a dispute.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reversal {
     /// The id of the refunded charge, or of the dispute.
     pub id: String,
     /// The payment.
     pub payment: Option<String>,
-    /// How much, in cents; of a refund, with all earlier ones of the charge.
+    /// In cents. For a refund, the sum of all refunds of the charge.
     pub amount: i64,
     /// Three letters.
     #[serde(default)]
     pub currency: Option<String>,
 }
 
-/// Why a body is no event.
+/// The reason for which a body is not an event.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NoEvent {
     /// The field's path; empty for the whole body.
     pub field: String,
-    /// What is wrong with it.
+    /// The problem.
     pub what: String,
 }
 
 impl PaymentEvent {
-    /// Reads a body that the processor has signed. An event of a type that weir does not know is [`About::Unknown`].
+    /// Reads a signed body. An event of an unknown type has [`About::Unknown`].
     pub fn read(body: &[u8]) -> Result<Self, NoEvent> {
         let envelope: Envelope = read(body, "")?;
         let name = envelope.name.0;
@@ -341,8 +342,7 @@ impl PaymentEvent {
         Ok(())
     }
 
-    /// What it is an event of: a subscription, a payment or a customer. All that is known of it is what the events of the
-    /// same subject say together.
+    /// The subscription, payment or customer of the event. weir reads all events of a subject together.
     pub fn subject(&self) -> Option<&str> {
         match &self.about {
             About::Checkout(checkout) => Some(
@@ -362,21 +362,21 @@ impl PaymentEvent {
 }
 
 impl Checkout {
-    /// What its payment is known by: a session without anything to pay is one itself.
+    /// The id of the payment. A session with a price of 0 stands for its payment.
     pub fn payment_id(&self) -> &str {
         self.payment.as_deref().unwrap_or(&self.session)
     }
 }
 
 impl Reversal {
-    /// The payment, or the charge where that is of no payment.
+    /// The id of the payment, or of the charge if it has no payment.
     pub fn payment_id(&self) -> &str {
         self.payment.as_deref().unwrap_or(&self.id)
     }
 }
 
 impl Invoice {
-    /// What its payment is known by: where the processor does not name it, the invoice stands for it.
+    /// The id of the payment. The invoice stands for its payment if the processor does not name one.
     pub fn payment_id(&self) -> &str {
         self.payment.as_deref().unwrap_or(&self.id)
     }
@@ -399,7 +399,7 @@ fn read<T: for<'a> Deserialize<'a>>(body: &[u8], at: &str) -> Result<T, NoEvent>
         let path = error.path().to_string();
         let dot = if at.is_empty() { "" } else { "." };
         let field = match &*path {
-            // All of it; or what is no JSON at all.
+            // The error is about the whole object, or the object is not JSON.
             "." | "?" => at.to_owned(),
             path => format!("{at}{dot}{path}"),
         };
@@ -435,7 +435,7 @@ struct CustomerReference {
     metadata: Metadata,
 }
 
-/// What weir has put there; others may have put more.
+/// Metadata that weir sent to the processor. Other systems may have added more.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct Metadata {
@@ -672,7 +672,7 @@ impl RawCheckout {
             session: self.id.0,
             subscription: self.subscription,
             payment: self.payment_intent,
-            // `paid`, or `no_payment_required`.
+            // The status is `paid` or `no_payment_required`.
             is_paid: self.payment_status != "unpaid",
             amount: self.amount_total,
             currency: self.currency,
@@ -751,7 +751,7 @@ impl RawInvoice {
 }
 
 impl RawLine {
-    /// What it says, if it is for a subscription; `plan` is what that is said to be for.
+    /// Reads the line, if it belongs to a subscription. `plan` is the plan of that subscription.
     fn reduce(self, plan: Option<&String>) -> Option<InvoiceLine> {
         let RawParent {
             kind: parent,
@@ -760,7 +760,7 @@ impl RawLine {
             ..
         } = self.parent;
         let is_proration = self.proration || item.proration || added.proration;
-        // A line without a type is for the invoice's subscription. An item that somebody added is not, unless it is a proration.
+        // A line without a type belongs to the subscription. A manually added item does not, unless it is a proration.
         let kind = self.kind.or(parent);
         if !is_proration && kind.is_some_and(|kind| !kind.starts_with("subscription")) {
             return None;
@@ -849,7 +849,7 @@ impl<'a> Deserialize<'a> for Id {
     }
 }
 
-/// Another object: its id, or all of it where somebody has asked the processor for that; nothing at all is none.
+/// A reference to another object: its id, the whole object if it is expanded, or null.
 fn reference<'a, D: Deserializer<'a>>(deserializer: D) -> Result<Option<String>, D::Error> {
     #[derive(Deserialize)]
     #[serde(untagged)]
@@ -863,7 +863,7 @@ fn reference<'a, D: Deserializer<'a>>(deserializer: D) -> Result<Option<String>,
     }))
 }
 
-/// What the processor writes as null where there is nothing.
+/// Reads a value that the processor writes as null if it is absent.
 fn or_default<'a, T, D>(deserializer: D) -> Result<T, D::Error>
 where
     T: Deserialize<'a> + Default,
@@ -878,7 +878,7 @@ struct Seconds(Millis);
 
 impl<'a> Deserialize<'a> for Seconds {
     fn deserialize<D: Deserializer<'a>>(deserializer: D) -> Result<Self, D::Error> {
-        // Until the year 5138, so that no sum of moments overflows.
+        // The limit is in the year 5138, so sums of moments do not overflow.
         match i64::deserialize(deserializer)? {
             seconds @ 0..100_000_000_000 => Ok(Self(Millis(seconds * 1_000))),
             _ => Err(D::Error::custom("a moment is in seconds since 1970")),
@@ -976,7 +976,7 @@ mod tests {
         assert!(invoice.lines[0].is_proration && invoice.lines[0].plan.names == ["guru"]);
     }
 
-    /// Lines by their kind, in the shape of 2024-12-18.acacia and in that since 2025-03-31.basil.
+    /// All kinds of lines, in the shapes of 2024-12-18.acacia and since 2025-03-31.basil.
     #[test]
     fn prorations_are_lines_of_a_subscription_and_other_added_items_are_not() {
         let line = |more: Value| {
@@ -1040,6 +1040,16 @@ mod tests {
         }
         for body in ["", "[]", "null", "{", "\u{0}"] {
             assert_eq!(PaymentEvent::read(body.as_bytes()).unwrap_err().field, "");
+        }
+    }
+
+    #[test]
+    fn the_table_of_effects_names_every_type() {
+        let table = include_str!("effects.rs");
+        for kind in EventType::ALL {
+            let name = format!("`{}`", kind.name());
+            assert!(table.contains(&name), "{name}");
+            assert_eq!(EventType::of(kind.name()), Some(*kind));
         }
     }
 

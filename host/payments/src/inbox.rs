@@ -1,13 +1,13 @@
-//! The processor's events: kept before they are acknowledged, then applied, each once, however often and wherever they
-//! come.
+//! The processor's events: weir stores each event before it acknowledges it, and applies it once, even if it arrives
+//! repeatedly or at several nodes.
 //!
-//! Every node looks for events that are due, new ones first, and applies up to 16 at once. Of one user's events, one is
-//! applied at a time, by the node that has the user's turn, which is a lease. An event that fails is retried after a pause
-//! that grows from a second to an hour. An error of one event, of the database too, holds up no other event. After 72 hours
-//! an event is `failed` and no longer retried, unless an operator asks for it.
+//! Every node searches for due events, new ones first, and applies up to 16 at once. The events of one user are applied
+//! one at a time, by the node that has the user's turn. A turn is a lease. A failed event is retried after a pause that
+//! grows from a second to an hour. An error of one event, also a database error, delays no other event. After 72 hours
+//! an event is `failed` and no longer retried, unless an operator retries it.
 //!
-//! **Invariant:** an event is acknowledged when it is kept, and not before.
-//! **Invariant:** a turn ends later than everything that is done in it.
+//! **Invariant:** weir acknowledges an event only after it has stored it.
+//! **Invariant:** a turn ends later than all work in it.
 
 pub mod store;
 
@@ -28,35 +28,36 @@ use crate::keyed_tasks::KeyedTasks;
 use crate::payments::Payments;
 use crate::spans;
 
-/// How long whoever brings an event waits until it is applied, before it is acknowledged all the same.
+/// Maximum delay of an acknowledgement, in which weir tries to apply the event.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// How often events are looked for that nobody has told of.
+/// Pause between two searches for due events.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-/// The same while another node has the turn of a user whose event is due.
+/// The same pause, while another node has the turn of a user with a due event.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
-/// Places that retries leave free, so that a new event need not wait for a retry to time out.
+/// Tasks that retries leave free, so a new event does not wait for a slow retry.
 const KEPT_FOR_NEW: usize = 4;
 
-/// How long applying an event may take.
+/// Time limit of one attempt to apply an event.
 const APPLY_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// How long a turn is nobody else's.
+/// Length of a turn.
 const TURN: Duration = Duration::from_secs(30);
 
-/// The first pause before an event is tried again, and the longest, in milliseconds.
+/// The first and the longest pause before a retry, in milliseconds.
 const PAUSE_MS: i64 = 1_000;
 const LONGEST_PAUSE_MS: i64 = 3_600_000;
 
-/// How long an event is retried, in milliseconds: 72 hours.
+/// Time after which retries stop, in milliseconds: 72 hours.
 const GIVEN_UP_AFTER_MS: i64 = 72 * 3_600_000;
 
-/// Characters of an error that is kept.
+/// Maximum length of a stored error, in characters.
 const ERROR_CHARACTERS: usize = 500;
 
-/// Keeps an event, and has it applied. When this returns, it is kept, and as a rule applied.
+/// Stores an event and waits a short time until it is applied. `link_trace` links the span of the event with the
+/// request.
 pub async fn receive(
     payments: &Payments,
     event: &PaymentEvent,
@@ -85,7 +86,7 @@ pub async fn receive(
     Ok(())
 }
 
-/// Applies events that are due, for as long as it is polled. It may be dropped at any moment, as a crash may come at any.
+/// Applies due events until the future is dropped. The future can be dropped at any time, like a crash.
 pub async fn run(payments: &Payments) {
     let mut under_way = KeyedTasks::default();
     loop {
@@ -99,7 +100,7 @@ pub async fn run(payments: &Payments) {
     }
 }
 
-/// Begins to apply what is due, new events before retries, as far as there are places.
+/// Starts tasks for due events, new events before retries, until all tasks are taken.
 async fn start_due(payments: &Payments, under_way: &mut KeyedTasks) -> sqlx::Result<()> {
     for (which, kept_free) in [(DueEvents::New, 0), (DueEvents::Retries, KEPT_FOR_NEW)] {
         loop {
@@ -107,7 +108,8 @@ async fn start_due(payments: &Payments, under_way: &mut KeyedTasks) -> sqlx::Res
             if free == 0 {
                 break;
             }
-            // Each look leaves out those whose events are under way, so that one user's backlog hides nobody else's.
+            // Each search leaves out users with a running task. Otherwise a backlog of one user would hide the events
+            // of others.
             let now = payments.ledger.now();
             let due = store::due(&payments.database, which, now, under_way.keys(), free).await?;
             let mut has_started = false;
@@ -124,7 +126,7 @@ async fn start_due(payments: &Payments, under_way: &mut KeyedTasks) -> sqlx::Res
     Ok(())
 }
 
-/// Tries to apply an event that is due. An error is this event's alone.
+/// Tries to apply a due event. An error concerns only this event.
 async fn handle(payments: &Payments, kept: &KeptEvent) {
     let error = match attempt(payments, kept).await {
         Ok(true) => return,
@@ -135,12 +137,12 @@ async fn handle(payments: &Payments, kept: &KeptEvent) {
     let why = format!("the database: {error}");
     if let Err(error) = put_off(payments, kept, None, EventState::Failed, &why).await {
         tracing::warn!(event = kept.id, %error, "an event of payments cannot be put off");
-        // It is due still.
+        // The event is still due.
         sleep(LOOK_EVERY).await;
     }
 }
 
-/// Tries to apply an event that is due. Returns whether the turn of its user was free.
+/// Tries to apply a due event. Returns whether the turn of its user was free.
 async fn attempt(payments: &Payments, kept: &KeptEvent) -> sqlx::Result<bool> {
     let database = &payments.database;
     let Some(event) = &kept.event else {
@@ -155,14 +157,15 @@ async fn attempt(payments: &Payments, kept: &KeptEvent) -> sqlx::Result<bool> {
     let Some(user_id) = user_id else {
         let why = "it is not known whom it is about";
         put_off(payments, kept, None, EventState::Waiting, why).await?;
-        // Whoever has linked them meanwhile may have found nothing that waits.
+        // The user may have been linked after the first search, and that link found no waiting event.
         if find_user(database, event).await?.is_some() {
             store::wake(database, &kept.id, payments.ledger.now()).await?;
             payments.arrivals.tell_come();
         }
         return Ok(true);
     };
-    // The clock first: a turn that is held up is over for this node before it is for others.
+    // The clock starts before the lease: if taking the lease is slow, the turn of this node ends earlier than the
+    // lease.
     let ends = Instant::now() + APPLY_TIMEOUT;
     let (now, holder) = (payments.ledger.now(), payments.ledger.boot_id().as_str());
     let until = Millis(now.0 + TURN.as_millis() as i64);
@@ -176,7 +179,7 @@ async fn attempt(payments: &Payments, kept: &KeptEvent) -> sqlx::Result<bool> {
     outcome.map(|()| true)
 }
 
-/// Applies an event, unless another node has since it was read.
+/// Applies an event, unless another node has applied it since it was read.
 async fn apply_if_open(
     payments: &Payments,
     kept: &KeptEvent,
@@ -234,7 +237,7 @@ async fn apply(
     put_off(payments, kept, Some(user_id), state, &why).await
 }
 
-/// Has an event be retried after a pause, or no more after 72 hours.
+/// Schedules a retry after a pause, or stops retries after 72 hours.
 async fn put_off(
     payments: &Payments,
     kept: &KeptEvent,
@@ -285,14 +288,14 @@ async fn put_off(
     Ok(())
 }
 
-/// How long to wait after so many attempts before: 1 s, 2 s, 4 s … an hour.
+/// Pause after this number of failed attempts: 1 s, 2 s, 4 s … an hour.
 fn pause_ms(attempts: i64) -> i64 {
     let doublings = attempts.clamp(0, 12);
     (PAUSE_MS << doublings).min(LONGEST_PAUSE_MS)
 }
 
-/// The user whom an event is about: by what weir has told the processor, or else by the customer, the subscription or the
-/// payment, where it is known whose that is. Never by an address that somebody has typed in.
+/// Finds the user of an event: by the user id that weir sent to the processor, or else by the customer, the
+/// subscription or the payment. An email address never identifies a user, because anybody can type one in.
 async fn find_user(database: &Database, event: &PaymentEvent) -> sqlx::Result<Option<String>> {
     if let Some(named) = &event.user_id
         && effects_store::is_user(database, named).await?

@@ -1,4 +1,4 @@
-//! Tasks of one kind that run side by side: a bounded number at once, and never two under one key.
+//! Concurrent tasks: a bounded number in all, and at most one per key.
 
 use std::collections::HashMap;
 use std::future::{Future, pending};
@@ -8,14 +8,13 @@ use std::time::Duration;
 use futures_util::FutureExt as _;
 use tokio::task::{Id, JoinSet};
 
-/// Tasks that run at once.
+/// Maximum number of concurrent tasks.
 const AT_ONCE: usize = 16;
 
-/// The pause after a task that panicked, during which its key stays taken. Whoever starts tasks would else start it again
-/// at once.
+/// A key stays taken for this pause after a panic, because the task would otherwise start again at once.
 const PAUSE_AFTER_PANIC: Duration = Duration::from_secs(1);
 
-/// Tasks under way, each under a key. Dropping this ends them.
+/// Running tasks by key. Dropping this aborts them.
 #[derive(Default)]
 pub(super) struct KeyedTasks {
     tasks: JoinSet<()>,
@@ -23,17 +22,17 @@ pub(super) struct KeyedTasks {
 }
 
 impl KeyedTasks {
-    /// How many more tasks may start now.
+    /// Number of tasks that can start now.
     pub(super) fn free(&self) -> usize {
         AT_ONCE.saturating_sub(self.keys.len())
     }
 
-    /// The keys of the tasks under way.
+    /// The keys of the running tasks.
     pub(super) fn keys(&self) -> impl Iterator<Item = &str> {
         self.keys.values().map(String::as_str)
     }
 
-    /// Starts a task, unless one of its key is under way or all places are taken. Returns whether it did.
+    /// Starts a task, unless its key is taken or the maximum is reached. Returns whether it started.
     pub(super) fn start(
         &mut self,
         key: &str,
@@ -52,7 +51,7 @@ impl KeyedTasks {
         true
     }
 
-    /// Waits until a task ends, for ever if none is under way. May be dropped at any moment.
+    /// Waits until a task ends, and forever if none runs. The future can be dropped at any time.
     pub(super) async fn ended(&mut self) {
         let id = match self.tasks.join_next_with_id().await {
             Some(Ok((id, ()))) => id,

@@ -6,7 +6,8 @@
 //! - [`notices`]: messages for users, for example about a failed payment.
 //! - [`reconcile`]: compares payments with the ledger.
 //!
-//! **Invariant:** only signed events of the processor, and its responses to charges, give credits. A visit to a checkout page gives none.
+//! **Invariant:** only signed events of the processor, and its responses to charges, give credits. A visit to a checkout page
+//! gives none.
 //! **Invariant:** every request that the processor must carry out once has an idempotency key. The database stores the key before the
 //! request, so a repeat sends the same key.
 //!

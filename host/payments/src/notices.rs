@@ -1,11 +1,11 @@
-//! What users are to be told: that a trial ends, that a payment has failed, that credits were bought for them or are low.
+//! Notices to users: the end of a trial, a failed payment, an automatic purchase, a low balance.
 //!
-//! Whatever finds that out puts it here. Weir knows no addresses, so whoever operates it tells the users: each notice is a
-//! line of the log and, with `payments.notice_url`, a webhook there, signed as [Standard
-//! Webhooks](https://www.standardwebhooks.com) are. The user's console lists them by `GET /billing/notices`.
+//! Other modules store notices here. weir knows no addresses of users, so the operator delivers the notices: each
+//! notice is a log line and, with `payments.notice_url`, a webhook signed as in [Standard
+//! Webhooks](https://www.standardwebhooks.com). Users read their notices in the console and at `GET /billing/notices`.
 //!
-//! **Invariant:** each is delivered at least once. A receiver tells repeats by the `webhook-id`, which is the same for every
-//! attempt.
+//! **Invariant:** weir delivers each notice at least once. All attempts have the same `webhook-id`, so a receiver
+//! recognizes repeats.
 
 use std::time::Duration;
 
@@ -21,27 +21,27 @@ use weir_storage::clock::Millis;
 
 use crate::payments::Payments;
 
-/// How often notices are looked for.
+/// Pause between two searches for due notices.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-/// Notices that are read at once.
+/// Notices of one query.
 const AT_ONCE: i64 = 32;
 
-/// The time that connecting to the receiver may take, and the time that an answer may.
+/// Time limits of the receiver: for the connection, and for the response.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How long nobody else delivers a notice that a node has taken up, in milliseconds: longer than delivering takes.
+/// Claim of a node on a notice in milliseconds: longer than one delivery.
 const CLAIM_MS: i64 = 60_000;
 
-/// The first pause before it is tried again, and the longest, in milliseconds.
+/// The first and the longest pause between attempts, in milliseconds.
 const PAUSE_MS: i64 = 1_000;
 const LONGEST_PAUSE_MS: i64 = 3_600_000;
 
-/// How often it is tried: for about three days.
+/// Maximum number of attempts, which take about three days.
 const MAX_ATTEMPTS: i64 = 84;
 
-/// Something that a user is to be told.
+/// A notice to a user.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Notice {
     id: String,
@@ -50,18 +50,18 @@ pub struct Notice {
     data: Value,
 }
 
-/// What it is about.
+/// The type of a notice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NoticeKind {
-    /// A subscription's trial ends soon.
+    /// The trial of a subscription ends soon.
     TrialEnding,
     /// A payment has failed.
     PaymentFailed,
-    /// Credits were bought because few were left.
+    /// weir bought credits because the balance was low.
     AutoTopUpDone,
-    /// They could not be bought.
+    /// weir could not buy credits.
     AutoTopUpFailed,
-    /// Few credits are left.
+    /// The balance is low.
     LowBalance,
 }
 
@@ -79,7 +79,7 @@ impl NoticeKind {
 }
 
 impl Notice {
-    /// A notice. `about` names what it tells, such as a payment's id: the same is told once.
+    /// Creates a notice. `about` identifies its cause, for example the id of a payment: each cause gives one notice.
     pub fn new(kind: NoticeKind, user_id: &str, about: &str, data: Value) -> Self {
         Self {
             id: format!("{}:{about}", kind.name()),
@@ -90,7 +90,7 @@ impl Notice {
     }
 }
 
-/// Has a user be told something, unless they were.
+/// Stores a notice, unless its cause has one.
 pub async fn put(database: &Database, notice: &Notice, now: Millis) -> sqlx::Result<()> {
     sqlx::query(
         "INSERT INTO notices (id, user_id, kind, data, created_at, next_attempt_at) VALUES ($1, $2, $3, $4, $5, $5) \
@@ -140,7 +140,7 @@ pub async fn list(
     notices.map(Some)
 }
 
-/// Delivers notices, for as long as it is polled. It may be dropped at any moment, as a crash may come at any.
+/// Delivers notices until the future is dropped. The future can be dropped at any time, like a crash.
 pub async fn run(payments: &Payments) {
     let client = match outgoing::client(CONNECT_TIMEOUT) {
         Ok(client) => client,
@@ -199,7 +199,7 @@ impl Notifier<'_> {
         Ok(())
     }
 
-    /// Takes a notice up, unless another node has.
+    /// Claims a notice, unless another node has.
     async fn claim(&self, notice: &StoredNotice, now: Millis) -> sqlx::Result<bool> {
         let text = "UPDATE notices SET next_attempt_at = $1 WHERE id = $2 AND next_attempt_at = $3";
         let claimed = sqlx::query(text)
@@ -254,7 +254,7 @@ impl Notifier<'_> {
         .map(drop)
     }
 
-    /// Sends a notice to the operator's URL, if there is one.
+    /// Sends a notice to `payments.notice_url`, if that is set.
     async fn send(&self, notice: &StoredNotice) -> anyhow::Result<()> {
         let payments = self.payments;
         let (Some(url), Some(secret)) = (&payments.settings.notice_url, &payments.notice_secret)
@@ -267,7 +267,7 @@ impl Notifier<'_> {
         let body =
             json!({ "type": notice.kind, "timestamp": notice.created_at.iso(), "data": data });
         let body = body.to_string();
-        // Neither a dot nor anything that no header may hold.
+        // Headers allow only visible ASCII, and a dot would make the signed text ambiguous.
         let id = notice
             .id
             .replace(|c: char| c == '.' || !c.is_ascii_graphic(), "_");

@@ -1,14 +1,14 @@
-//! What is sold: plans by the month, and credits that do not lapse.
+//! Items that users buy: monthly plans, and credits that do not expire.
 
 use std::fmt;
 use std::str::FromStr;
 
 use weir_ledger::{Credits, Plan};
 
-/// The currency of all prices, as the processor writes it. Prices in the settings are in its cents.
+/// The currency of all prices, as the processor writes it. Settings have prices in its cents.
 pub const CURRENCY: &str = "usd";
 
-/// Credits that are bought once, and stay until they are spent.
+/// A tier of credits that do not expire.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Tier {
     /// 5,000 credits.
@@ -19,26 +19,26 @@ pub enum Tier {
     Large,
 }
 
-/// What a user is to pay for.
+/// An item.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Item {
     /// A paid plan, by the month.
     Plan(Plan),
-    /// Credits.
+    /// Credits of a tier.
     TopUp(Tier),
 }
 
-/// What an item costs.
+/// The price of an item.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Offer {
     /// In US cents.
     pub price_cents: u32,
-    /// What the processor calls the price, where it knows it already.
+    /// The processor's id of the price, if it has one.
     pub price_id: Option<String>,
 }
 
 impl Tier {
-    /// All of them.
+    /// All tiers.
     pub const ALL: [Self; 3] = [Self::Small, Self::Medium, Self::Large];
 
     /// Its name in the API and the database.
@@ -50,7 +50,7 @@ impl Tier {
         }
     }
 
-    /// What it gives.
+    /// The credits of the tier.
     pub const fn credits(self) -> Credits {
         match self {
             Self::Small => Credits::whole(5_000),
@@ -66,7 +66,7 @@ impl fmt::Display for Tier {
     }
 }
 
-/// There is no tier of that name.
+/// The error for an unknown name of a tier.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("there are the tiers small, medium and large")]
 pub struct UnknownTier;
@@ -81,7 +81,7 @@ impl FromStr for Tier {
 }
 
 impl Item {
-    /// Everything that is sold.
+    /// All items.
     pub fn all() -> impl Iterator<Item = Self> {
         let plans = Plan::ALL.into_iter().filter(|plan| *plan != Plan::Free);
         plans
@@ -97,7 +97,7 @@ impl Item {
         }
     }
 
-    /// What a customer reads that they pay for.
+    /// The title for customers.
     pub fn title(self) -> String {
         match self {
             Self::Plan(Plan::Free) => "Free plan".to_owned(),
@@ -107,7 +107,7 @@ impl Item {
         }
     }
 
-    /// What it gives: of a plan, in each month.
+    /// The credits of the item; for a plan, per month.
     pub const fn credits(self) -> Credits {
         match self {
             Self::Plan(plan) => plan.monthly_credits(),
@@ -116,7 +116,7 @@ impl Item {
     }
 }
 
-/// Whole credits as people write them, e.g. `27,500`.
+/// Whole credits with thousands separators, for example `27,500`.
 pub fn thousands(credits: Credits) -> String {
     let digits = (credits.micro() / 1_000_000).to_string();
     let mut text = String::with_capacity(digits.len() + digits.len() / 3);

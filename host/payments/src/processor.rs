@@ -1,4 +1,4 @@
-//! Who takes the money.
+//! The payment processor of a gateway: Stripe, the local one, or none.
 
 use weir_storage::clock::Millis;
 
@@ -8,19 +8,19 @@ use crate::terms::{
     CardCharge, CheckoutSession, Order, PaymentIntent, ProcessorError, SessionState,
 };
 
-/// Who takes the money. Each method is asked again by itself where that is safe.
+/// The payment processor. Its methods retry requests by themselves if that is safe.
 #[derive(Clone)]
 pub enum Processor {
-    /// Stripe, or who speaks as it does.
+    /// Stripe, or a service with the same API.
     Stripe(Stripe),
-    /// Weir itself, for development.
+    /// weir's own test pages, for development.
     Local(Local),
-    /// Nobody.
+    /// No processor: nothing is sold.
     None,
 }
 
 impl Processor {
-    /// Makes a customer, and returns its id; the same one for the same key.
+    /// Creates a customer and returns its id. The same key returns the same customer.
     pub async fn create_customer(
         &self,
         user_id: &str,
@@ -33,7 +33,7 @@ impl Processor {
         }
     }
 
-    /// Makes a page to pay on; the same one for the same key.
+    /// Creates a checkout page. The same key returns the same page.
     pub async fn create_checkout(
         &self,
         order: &Order<'_>,
@@ -46,7 +46,7 @@ impl Processor {
         }
     }
 
-    /// What has become of such a page.
+    /// The state of a checkout page.
     pub async fn checkout_state(&self, session_id: &str) -> Result<SessionState, ProcessorError> {
         match self {
             Self::Stripe(stripe) => stripe.checkout_state(session_id).await,
@@ -55,7 +55,7 @@ impl Processor {
         }
     }
 
-    /// Ends such a page, if nobody has paid there, and says what has become of it: it is open no more.
+    /// Expires a checkout page, unless it is paid. Returns its state, which is never open.
     pub async fn expire_checkout(&self, session_id: &str) -> Result<SessionState, ProcessorError> {
         match self {
             Self::Stripe(stripe) => stripe.expire_checkout(session_id).await,
@@ -64,7 +64,7 @@ impl Processor {
         }
     }
 
-    /// Makes a page on which a customer manages what they pay for, and returns where it is.
+    /// Creates a page on which a customer manages the plan, and returns its URL.
     pub async fn create_portal(
         &self,
         customer_id: &str,
@@ -77,12 +77,12 @@ impl Processor {
         }
     }
 
-    /// Charges a customer who is not there; once for the charge's id.
+    /// Charges the customer's saved card, once per id of a charge.
     ///
     /// # Errors
     ///
-    /// [`ProcessorError::Refused`] where nothing was taken, and asking again under the same id would change nothing. After
-    /// [`ProcessorError::Unavailable`] and [`ProcessorError::KeyReused`] it may have been:
+    /// [`ProcessorError::Refused`] if the processor took nothing; a repeat with the same id changes nothing. After
+    /// [`ProcessorError::Unavailable`] or [`ProcessorError::KeyReused`], the charge may have succeeded;
     /// [`find_payment`](Self::find_payment) tells.
     pub async fn charge(&self, charge: &CardCharge<'_>) -> Result<PaymentIntent, ProcessorError> {
         match self {
@@ -92,7 +92,7 @@ impl Processor {
         }
     }
 
-    /// The payment that a charge of a customer has made since a moment, if it has.
+    /// The payment of a charge since a moment, if there is one.
     pub async fn find_payment(
         &self,
         customer_id: &str,

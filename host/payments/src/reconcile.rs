@@ -1,9 +1,9 @@
-//! Whether what was paid and what the ledger gave for it are the same: for `weir ledger verify`.
+//! Comparison of payments with the ledger, for `weir ledger verify`.
 //!
-//! Reads `payments`, `payment_subscriptions`, `vouchers`, `voucher_redemptions` and the ledger's grants, top-ups and refunds. What is being applied at this moment is
-//! left out.
+//! The comparison reads `payments`, `payment_subscriptions`, `vouchers`, `voucher_redemptions`, and the grants, top-ups
+//! and refunds of the ledger. It leaves out events in progress.
 //!
-//! **Invariant:** changes nothing. A finding is put right by `weir payments retry` or `weir user adjust`.
+//! **Invariant:** the comparison changes nothing. `weir payments retry` or `weir user adjust` corrects a finding.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,19 +13,20 @@ use weir_ledger::{Asked, Grant, Period};
 use weir_storage::Database;
 use weir_storage::clock::Millis;
 
-/// How far back [`Extent::New`] looks, in days: over each period that is under way.
+/// Range of [`Extent::New`] in days; it covers every current period.
 const RECENT_DAYS: i64 = 40;
 
-/// How long an event may take from the ledger's entry to the payment's row.
+/// Maximum time in milliseconds between an entry of the ledger and the row of its payment.
 const UNDER_WAY_MS: i64 = 5 * 60_000;
 
-/// Findings that are listed of each kind.
+/// Maximum number of findings of one kind.
 const LISTED: usize = 100;
 
-/// The name of these findings, beside those of the ledger's invariants.
+/// The name of these findings, in the series of the ledger's invariants.
 const INVARIANT: &str = "I10";
 
-/// What is wrong, and a query for the payments or operations. `$1` is the first moment that is looked at, `$2` the last.
+/// Descriptions of findings, each with a query for the payments or operations. `$1` is the start of the range, `$2` the
+/// end.
 const CHECKS: [(&str, &str); 7] = [
     (
         "a payment for credits gave other credits, or none",
@@ -80,16 +81,16 @@ struct Granted {
     period: Period,
 }
 
-/// A plan's period, or a part of it, that was paid for.
+/// A paid period of a plan, or a part of one.
 struct PlanPaid {
     id: String,
-    /// A moment in the middle of it: bounds may be some seconds off where a checkout began the period.
+    /// The middle of the period. The bounds may be a few seconds off if a checkout began the period.
     middle: Millis,
     end: Millis,
     paid_at: Millis,
 }
 
-/// Looks for payments and grants that do not match. [`Extent::New`] looks at the last 40 days.
+/// Finds payments and grants that do not match. [`Extent::New`] covers the last 40 days.
 pub async fn look(
     database: &Database,
     now: Millis,
@@ -125,7 +126,7 @@ pub async fn look(
             let what = if !is_known {
                 "a plan was granted for a subscription that is not known"
             } else if Some(grant.period.start) != first && paid.next().is_none() {
-                // The first period may be a trial, or paid by the checkout.
+                // A trial or a checkout can give the first period without a payment.
                 "a period was granted that is not paid for"
             } else {
                 continue;
@@ -159,7 +160,7 @@ fn violation(what: &'static str, subject: String) -> Violation {
     }
 }
 
-/// The periods that were granted for subscriptions, by user, each with the subscription's id.
+/// Granted periods of subscriptions, by user, each with the id of the subscription.
 async fn granted(
     snapshot: &mut AnyConnection,
 ) -> sqlx::Result<BTreeMap<String, Vec<(String, Granted)>>> {
@@ -202,7 +203,7 @@ fn by_subscription(
     grouped
 }
 
-/// The periods of plans that were paid for and gave credits, by user.
+/// Paid periods of plans that gave credits, by user.
 async fn plans_paid(snapshot: &mut AnyConnection) -> sqlx::Result<BTreeMap<String, Vec<PlanPaid>>> {
     let text = "SELECT id, user_id, period_start, period_end, paid_at FROM payments \
                 WHERE kind = 'plan' AND credits > 0 AND period_start IS NOT NULL AND period_end IS NOT NULL";

@@ -1,4 +1,4 @@
-//! Through whom users pay, and what: `[payments]`.
+//! The settings of `[payments]`.
 
 use std::num::NonZeroU32;
 use std::path::Path;
@@ -14,10 +14,10 @@ use weir_storage::secrets::{Key, Secret, SecretSource, environment};
 
 use crate::offers::{Item, Offer, Tier};
 
-/// Secrets of webhooks that are good at once: the present one, and one that takes its place or has had it.
+/// Maximum number of active webhook secrets: the present one, and the previous or the next one.
 const MAX_WEBHOOK_SECRETS: usize = 2;
 
-/// `[payments]`: through whom users pay, and what.
+/// `[payments]`: the payment processor, prices and pages.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct PaymentSettings {
@@ -42,9 +42,9 @@ pub struct PaymentSettings {
     pub upgrade_url: Option<String>,
     /// Page for buying credits, linked by `QUOTA_EXCEEDED` errors. Default: the console's page.
     pub topup_url: Option<String>,
-    /// What plans cost.
+    /// Prices of plans.
     pub plans: PlanPrices,
-    /// What tiers of credits cost.
+    /// Prices of tiers.
     pub tiers: TierPrices,
     /// Your webhook for notices to users, such as failed payments, which are otherwise in the log only. Default: none.
     pub notice_url: Option<String>,
@@ -52,41 +52,41 @@ pub struct PaymentSettings {
     pub notice_secret: Option<SecretSource>,
 }
 
-/// Who takes the money.
+/// The payment processor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ProcessorName {
-    /// Weir itself, for development: nothing is paid.
+    /// weir's own test pages, for development.
     Local,
-    /// Stripe, or who speaks as it does.
+    /// Stripe, or a service with the same API.
     Stripe,
-    /// Nobody: nothing is sold.
+    /// No processor: nothing is sold.
     None,
 }
 
-/// `[payments.plans]`: what a month of each costs.
+/// `[payments.plans]`: monthly prices.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct PlanPrices {
-    /// Of the plan `guru`. Default 1,000 cents.
+    /// The price of the plan `guru`. By default 1,000 cents.
     pub guru: PriceSettings,
-    /// Of the plan `pro`. Default 5,000 cents.
+    /// The price of the plan `pro`. By default 5,000 cents.
     pub pro: PriceSettings,
 }
 
-/// `[payments.tiers]`: what each costs.
+/// `[payments.tiers]`: prices of tiers.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct TierPrices {
-    /// 5,000 credits. Default 500 cents.
+    /// The price of 5,000 credits. By default 500 cents.
     pub small: PriceSettings,
-    /// 27,500 credits. Default 2,500 cents.
+    /// The price of 27,500 credits. By default 2,500 cents.
     pub medium: PriceSettings,
-    /// 125,000 credits. Default 10,000 cents.
+    /// The price of 125,000 credits. By default 10,000 cents.
     pub large: PriceSettings,
 }
 
-/// A price.
+/// A price of a plan or tier.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct PriceSettings {
@@ -97,14 +97,14 @@ pub struct PriceSettings {
     pub price_id: Option<String>,
 }
 
-/// The secrets behind the settings.
+/// The secrets that the settings name.
 #[derive(Debug, Default)]
 pub struct PaymentSecrets {
-    /// What weir proves itself to the processor with; with Stripe alone.
+    /// The secret that authenticates weir to Stripe.
     pub secret_key: Option<Secret>,
-    /// What webhooks are signed with, one at least unless there is no processor.
+    /// Secrets of webhook signatures: at least one, unless there is no processor.
     pub webhooks: Vec<Secret>,
-    /// What notices are signed with.
+    /// The secret of notices.
     pub notice: Option<Secret>,
 }
 
@@ -147,7 +147,7 @@ impl Default for PaymentSettings {
 }
 
 impl PaymentSettings {
-    /// Who takes the money.
+    /// The payment processor, with its default.
     pub fn processor(&self, is_dev: bool) -> ProcessorName {
         self.processor.unwrap_or(match is_dev {
             true => ProcessorName::Local,
@@ -155,7 +155,7 @@ impl PaymentSettings {
         })
     }
 
-    /// What an item costs; `None` for the free plan, which is not sold.
+    /// The price of an item; `None` for the free plan, which is not sold.
     pub fn offer(&self, item: Item) -> Option<Offer> {
         let (price, default_cents) = match item {
             Item::Plan(Plan::Free) => return None,
@@ -171,7 +171,7 @@ impl PaymentSettings {
         })
     }
 
-    /// What does not fit, a sentence each.
+    /// Invalid settings, a sentence each.
     pub fn problems(&self, is_dev: bool) -> Vec<String> {
         let mut problems = Vec::new();
         let mut note = |setting: &str, what: &str| {
@@ -211,7 +211,7 @@ impl PaymentSettings {
             }
         }
         if processor == ProcessorName::Stripe {
-            // The double of a test is on this machine, too.
+            // Tests replace Stripe by a server on this machine.
             if !is_safe(&self.api_base, true) {
                 note("api_base", HTTPS);
             }
@@ -236,11 +236,11 @@ impl PaymentSettings {
         problems
     }
 
-    /// Reads the secrets. In `own_key` is what the local processor signs with; made if it is not there.
+    /// Reads the secrets. The file `own_key` has the key of the local processor; a missing file is created.
     ///
     /// # Errors
     ///
-    /// One that cannot be read; it names the setting, and holds nothing of the secret.
+    /// A secret cannot be read. The error names the setting, and contains nothing of the secret.
     pub fn secrets(&self, is_dev: bool, own_key: &Path) -> anyhow::Result<PaymentSecrets> {
         let read = |setting: &str, source: &SecretSource| {
             let secret = source.read(environment);
@@ -275,7 +275,7 @@ impl PaymentSettings {
 
 const HTTPS: &str = "is not an https URL: what users pay is nobody else's business";
 
-/// Whether what goes there is read by nobody on the way: by https, or, where that is allowed, to this machine itself.
+/// Whether nobody can read the traffic to a URL: it is https, or a loopback address if that is allowed.
 fn is_safe(url: &str, allow_loopback: bool) -> bool {
     let Ok(url) = Url::parse(url) else {
         return false;

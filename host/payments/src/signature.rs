@@ -1,10 +1,10 @@
-//! Signatures of the processor's events: `t=SECONDS,v1=HEX[,v1=HEX …]` in one header, each `v1` the HMAC-SHA256 of the
-//! seconds, a dot and the body's bytes, under a secret that only the processor and weir have.
+//! Signatures of webhooks: one header has `t=SECONDS,v1=HEX[,v1=HEX …]`. Each `v1` is the HMAC-SHA256 of the seconds, a
+//! dot and the body, with a secret of the processor and weir.
 //!
-//! While a secret is replaced, two are active, and the processor may sign with both: it is enough that one `v1` is
-//! right under one of them.
+//! During a rotation two secrets are active, and the processor may sign with both. One valid `v1` under one of them is
+//! enough.
 //!
-//! **Invariant:** a signature is checked on the bytes that came, before anything reads what they say.
+//! **Invariant:** weir checks a signature on the received bytes, before it parses the body.
 
 use hmac::{Hmac, KeyInit, Mac};
 use http::{HeaderMap, HeaderName};
@@ -14,45 +14,45 @@ use weir_storage::clock::Millis;
 use weir_storage::ids::Hex;
 use weir_storage::secrets::Secret;
 
-/// How far a signature's time may be from now, on either side, in seconds.
+/// Maximum difference between the time of a signature and now, in seconds.
 pub const TOLERANCE_S: u64 = 300;
 
-/// Bytes of a header: more than a dozen signatures.
+/// Maximum length of a header in bytes: more than a dozen signatures.
 const MAX_HEADER_BYTES: usize = 1_024;
 
-/// Digits of a signature's time: enough for 30,000 years.
+/// Maximum digits of a time: enough for 30,000 years.
 const MAX_TIME_DIGITS: usize = 12;
 
 /// Bytes of a signature.
 const SIGNATURE_BYTES: usize = 32;
 
-/// What a header says, its time not too far from now; whether it is true shows with the body.
+/// A parsed header with a recent time. Its signatures are not checked yet.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Claim<'a> {
-    /// The digits as they were sent, which are signed.
+    /// The digits as received, because they are signed.
     time: &'a str,
     signatures: Vec<[u8; SIGNATURE_BYTES]>,
 }
 
-/// Why an event is not the processor's, as far as anybody can tell.
+/// Reasons for which a webhook is rejected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum SignatureError {
-    /// The header is not there, or is there twice.
+    /// The header is missing, or present twice.
     #[error("there must be one signature header")]
     Missing,
     /// The header has no time, several, or no signature of the scheme `v1`.
     #[error("the signature header is not t=SECONDS,v1=HEX")]
     Malformed,
-    /// It was signed more than [`TOLERANCE_S`] ago, or as far ahead.
+    /// The signature is older than [`TOLERANCE_S`], or as far in the future.
     #[error("the signature's time is more than 300 seconds from now")]
     Outdated,
-    /// It is right under no active secret.
+    /// No active secret verifies a signature.
     #[error("the signature does not fit the body")]
     Wrong,
 }
 
 impl<'a> Claim<'a> {
-    /// Reads the header of this name. It costs next to nothing, so that what is refused here needs no body.
+    /// Reads the header of this name. It is cheap, so weir rejects a bad header before it reads the body.
     pub fn read(
         headers: &'a HeaderMap,
         name: &HeaderName,
@@ -68,12 +68,12 @@ impl<'a> Claim<'a> {
         let text = value.to_str().map_err(|_| SignatureError::Malformed)?;
         let (mut times, mut signatures) = (Vec::new(), Vec::new());
         for part in text.split(',') {
-            // A proxy may have put a space behind the comma.
+            // A proxy may have added a space after the comma.
             match part.trim().split_once('=') {
                 Some(("t", time)) => times.push(time),
-                // One that is none is as good as a wrong one.
+                // An unreadable signature counts as a wrong one.
                 Some(("v1", signature)) => signatures.extend(bytes_of(signature)),
-                // A scheme of another time.
+                // Signatures of other schemes are ignored.
                 Some(_) => {}
                 None => return Err(SignatureError::Malformed),
             }
@@ -93,7 +93,7 @@ impl<'a> Claim<'a> {
         Ok(Self { time, signatures })
     }
 
-    /// Checks it on a body, under each of the active secrets; in the same time whatever is wrong.
+    /// Verifies the signatures on a body with each active secret. Every failure takes the same time.
     pub fn verify(&self, body: &[u8], secrets: &[Secret]) -> Result<(), SignatureError> {
         let mut is_right = false;
         for secret in secrets {
@@ -116,7 +116,7 @@ impl From<SignatureError> for ApiError {
     }
 }
 
-/// The header's value for a body that is sent at a moment, in seconds since 1970.
+/// The header value for a body, at a time in seconds since 1970.
 pub fn sign(secret: &Secret, timestamp_s: i64, body: &[u8]) -> String {
     let time = timestamp_s.to_string();
     let signature = mac(secret, &time, body).finalize().into_bytes();
@@ -132,7 +132,7 @@ fn mac(secret: &Secret, time: &str, body: &[u8]) -> Hmac<Sha256> {
     mac
 }
 
-/// Small letters alone, as processors write them and as their own libraries compare them.
+/// Decodes lower-case hex only, because processors write it and their own libraries compare it so.
 fn bytes_of(hex: &str) -> Option<[u8; SIGNATURE_BYTES]> {
     let digit = |byte: u8| match byte {
         b'0'..=b'9' => Some(byte - b'0'),

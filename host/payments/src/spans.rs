@@ -1,7 +1,7 @@
-//! What is recorded of the processor's events: that one has come, and each attempt to apply it.
+//! Spans of the processor's events: the arrival of an event, and each attempt to apply it.
 //!
-//! An event is applied later than it has come, and maybe by another node. So it has a trace of its own, whose ids come of the
-//! event's id; it and the request that brought the event are linked.
+//! An attempt may happen later than the arrival, and on another node. Each event therefore has its own trace, with ids
+//! derived from the event's id. The trace and the request that brought the event are linked.
 
 use std::time::SystemTime;
 
@@ -13,10 +13,10 @@ use weir_telemetry::spans::{Span, Tracer};
 use crate::events::PaymentEvent;
 use crate::inbox::store::{EventState, KeptEvent};
 
-/// Characters of an event's name: it is the processor's, and may be one that is not known.
+/// Maximum length of an event's name in a span. The processor chooses the name.
 const NAME_CHARACTERS: usize = 64;
 
-/// A request has brought an event, which is kept now and was not before.
+/// Records the arrival of a new event.
 pub(super) fn received(
     tracer: &Tracer,
     event: &PaymentEvent,
@@ -34,7 +34,7 @@ pub(super) fn received(
     }
 }
 
-/// An attempt to apply an event begins.
+/// Begins the span of an attempt.
 pub(super) fn begin_attempt(tracer: &Tracer, kept: &KeptEvent) -> Option<Box<Span>> {
     let event = place(tracer, &kept.id)?;
     let place = event.with_span(tracer.new_span_id(), event.is_sampled);
@@ -45,7 +45,7 @@ pub(super) fn begin_attempt(tracer: &Tracer, kept: &KeptEvent) -> Option<Box<Spa
     Some(span)
 }
 
-/// What came of it.
+/// Ends the span of an attempt.
 pub(super) fn end_attempt(span: Option<Box<Span>>, state: EventState) {
     if let Some(mut span) = span {
         span.set("weir.payment.state", state.name());
@@ -61,7 +61,7 @@ fn describe(span: &mut Span, id: &str, name: &str) {
     span.set("weir.payment.event_id", id.to_owned());
 }
 
-/// The place of an event that all nodes know.
+/// The trace context of an event, the same on all nodes.
 fn place(tracer: &Tracer, id: &str) -> Option<TraceContext> {
     if !tracer.is_on() {
         return None;

@@ -1,4 +1,4 @@
-//! The SQL of customers, and of the pages on which users were sent to pay.
+//! The SQL of customers and checkout pages.
 
 use sqlx::Row;
 use sqlx::any::AnyRow;
@@ -8,51 +8,51 @@ use weir_storage::clock::Millis;
 use crate::effects::store::link;
 use crate::terms::CheckoutSession;
 
-/// Where they are kept. Cheap to clone.
+/// The store of customers and checkout pages. Cheap to clone.
 #[derive(Clone)]
 pub struct PaymentStore {
     database: Database,
 }
 
-/// A page on which a user was sent to pay, or is about to be.
+/// An open checkout page, or a request for one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OpenCheckout {
-    /// Its id, under which the processor is asked for it.
+    /// Its id, which is the idempotency key at the processor.
     pub id: String,
-    /// The plan or the tier.
+    /// The name of the plan or tier.
     pub item: String,
-    /// The processor's id of it and where it is, when the processor has answered.
+    /// The processor's id and URL, once the processor has responded.
     pub session: Option<(String, String)>,
-    /// When it was asked for.
+    /// The time of the request.
     pub created_at: Millis,
-    /// When it lapses.
+    /// The end of its lifetime.
     pub expires_at: Millis,
 }
 
-/// A page that is to be asked for.
+/// A checkout page to request.
 #[derive(Debug, Clone, Copy)]
 pub struct NewCheckout<'a> {
     /// Its id.
     pub id: &'a str,
-    /// Who is to pay.
+    /// The user who pays.
     pub user_id: &'a str,
-    /// What there is one open page for: `plan`, or `topup:` and the tier.
+    /// Its purpose: `plan`, or `topup:` and the tier. A user has one open page per purpose.
     pub purpose: &'a str,
-    /// The plan or the tier.
+    /// The name of the plan or tier.
     pub item: &'a str,
-    /// Now.
+    /// The present time.
     pub created_at: Millis,
-    /// When it lapses.
+    /// The end of its lifetime.
     pub expires_at: Millis,
 }
 
 impl PaymentStore {
-    /// What a database has of them.
+    /// Builds the store on a database.
     pub fn new(database: Database) -> Self {
         Self { database }
     }
 
-    /// Who a user is to the processor, once that is known.
+    /// The processor's customer of a user, if there is one.
     pub async fn customer_of(&self, user_id: &str) -> sqlx::Result<Option<String>> {
         sqlx::query_scalar("SELECT customer_id FROM payment_customers WHERE user_id = $1")
             .bind(user_id)
@@ -60,7 +60,7 @@ impl PaymentStore {
             .await
     }
 
-    /// Notes who a user is to the processor, unless that is known or the customer is somebody else. Returns who they are.
+    /// Links a user to a customer, unless one of them has another link. Returns the customer of the user.
     pub async fn link_customer(
         &self,
         user_id: &str,
@@ -85,8 +85,7 @@ impl PaymentStore {
         Ok(found > 0)
     }
 
-    /// The user's open page for a purpose: the one that there is, else this one. `None` if there was one that is closed by
-    /// now.
+    /// The user's open page for a purpose, or else this new one. `None` if the open page was closed in the meantime.
     pub async fn open_checkout(&self, new: &NewCheckout<'_>) -> sqlx::Result<Option<OpenCheckout>> {
         sqlx::query(
             "INSERT INTO payment_checkouts (id, user_id, purpose, item, created_at, expires_at) \
@@ -111,7 +110,7 @@ impl PaymentStore {
         row.as_ref().map(read).transpose()
     }
 
-    /// Keeps what the processor has answered. Returns whether the page is still open: not if it was closed meanwhile.
+    /// Stores the processor's response. Returns whether the page is still open.
     pub async fn keep_session(&self, id: &str, session: &CheckoutSession) -> sqlx::Result<bool> {
         let kept = sqlx::query(
             "UPDATE payment_checkouts SET session_id = $1, url = $2, expires_at = $3 \
@@ -126,7 +125,7 @@ impl PaymentStore {
         Ok(kept.rows_affected() == 1)
     }
 
-    /// Closes a page: nobody is sent there any more.
+    /// Closes a page: weir sends nobody there any more.
     pub async fn close(&self, id: &str, now: Millis) -> sqlx::Result<()> {
         sqlx::query(
             "UPDATE payment_checkouts SET closed_at = $1 WHERE id = $2 AND closed_at IS NULL",
@@ -138,8 +137,8 @@ impl PaymentStore {
         .map(drop)
     }
 
-    /// The same by the processor's id of it. Of a plan, to be done when its subscription is known: until then, who asks
-    /// for a plan is told that they have one by what the processor says of this page.
+    /// Closes a page by the processor's id. For a plan, the caller does this once the subscription is known: until
+    /// then, the state of this page tells weir that the user has a plan.
     pub async fn close_checkout(&self, session_id: &str, now: Millis) -> sqlx::Result<()> {
         sqlx::query(
             "UPDATE payment_checkouts SET closed_at = $1 WHERE session_id = $2 AND closed_at IS NULL",

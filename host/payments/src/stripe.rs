@@ -1,10 +1,9 @@
-//! Stripe: its API of forms and JSON, over HTTP.
+//! Stripe's API: forms and JSON over HTTP.
 //!
-//! **Invariant:** each POST has an idempotency key, and is sent again under that key alone, at most [`MAX_TRIES`] times, and
-//! only where it is not known what became of it or it was not begun: after a time-out, a connection that was cut, and the
+//! **Invariant:** each POST has an idempotency key. weir repeats it with the same key only, at most [`MAX_TRIES`] times
+//! in all, and only if the result is unknown or Stripe did not begin: after a time-out, a broken connection, and the
 //! statuses 409, 429 and 5xx, unless Stripe says otherwise (`Stripe-Should-Retry`).
-//! **Invariant:** the key that weir proves itself with is in no error and no log, nor is Stripe's own text, which may quote
-//! what it was sent.
+//! **Invariant:** no error and no log contains the secret key, or Stripe's own text, which may quote the request.
 
 use std::time::{Duration, Instant};
 
@@ -23,16 +22,16 @@ use crate::terms::{
     CardCharge, CheckoutSession, Order, PaymentIntent, PaymentStatus, ProcessorError, SessionState,
 };
 
-/// The version of the API that weir speaks. Webhooks come in the version of their endpoint, which is to be the same.
+/// The API version of weir's requests. The webhook endpoint must have the same version.
 pub const API_VERSION: &str = "2024-12-18.acacia";
 
-/// How often one thing is asked.
+/// Maximum number of attempts of one request.
 pub const MAX_TRIES: u32 = 3;
 
-/// Bytes of the longest answer that is read.
+/// Maximum length of a response in bytes.
 const MAX_ANSWER_BYTES: usize = 1 << 20;
 
-/// Payments of a customer that are looked through for one, a hundred at a time.
+/// Maximum number of pages, of 100 payments each, in a search for a payment.
 const MAX_PAGES: u32 = 10;
 
 const VERSION: HeaderName = HeaderName::from_static("stripe-version");
@@ -40,28 +39,28 @@ const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 const SHOULD_RETRY: &str = "stripe-should-retry";
 const REQUEST_ID: &str = "request-id";
 
-/// Stripe, or who speaks as it does. Cheap to clone.
+/// Stripe, or a service with the same API. Cheap to clone.
 #[derive(Clone)]
 pub struct Stripe {
     http: Client,
     base: String,
-    /// The header with the key, marked as one that is not to be shown.
+    /// The header with the secret key, marked as sensitive.
     authorization: HeaderValue,
     pace: Pace,
 }
 
-/// How long Stripe is waited for.
+/// Time limits and pauses.
 #[derive(Debug, Clone, Copy)]
 pub struct Pace {
-    /// For a connection.
+    /// Time limit of a connection.
     pub connect: Duration,
-    /// For each answer.
+    /// Time limit of an attempt.
     pub each: Duration,
-    /// For one thing that is asked, all tries and pauses together.
+    /// Time limit of a request, with all attempts and pauses.
     pub all: Duration,
-    /// Before the second try; twice as long before the third. A part of it is added by chance.
+    /// Pause before the second attempt; the pause before the third is twice as long. Both get a random addition.
     pub pause: Duration,
-    /// The longest that Stripe may ask weir to wait (`Retry-After`); where it asks for more, weir gives up.
+    /// Maximum `Retry-After` that weir obeys; weir gives up on a longer one.
     pub longest_pause: Duration,
 }
 
@@ -77,12 +76,12 @@ impl Default for Pace {
     }
 }
 
-/// What an operator is asked to set in the customer portal, for whoever does not look.
+/// Advice on the settings of the customer portal, for operators without `--probe`.
 pub const PORTAL_ADVICE: &str = "if users change plans in the customer portal, set `proration_behavior` to `always_invoice`, so \
      that an upgrade is paid for at once, and `schedule_at_period_end` to `decreasing_item_amount`, so that a downgrade waits \
      for the next period";
 
-/// What does not fit, of `features.subscription_update` of a portal's configuration. The names are those of API version
+/// Wrong settings in `features.subscription_update` of a portal configuration. The names are those of API version
 /// 2024-12-18.acacia.
 fn portal_problems(update: &Value) -> Vec<String> {
     let mut problems = Vec::new();
@@ -111,7 +110,7 @@ fn portal_problems(update: &Value) -> Vec<String> {
 /// The fields of a form, in their order.
 struct Form(Vec<(String, String)>);
 
-/// One answer, or none, and whether to ask again.
+/// The result of one attempt.
 enum Heard {
     Done(Value),
     Failed(ProcessorError),
@@ -119,11 +118,11 @@ enum Heard {
 }
 
 impl Stripe {
-    /// Stripe's API at this base, e.g. `https://api.stripe.com`.
+    /// Builds a client for an API base, for example `https://api.stripe.com`.
     ///
     /// # Errors
     ///
-    /// The key is none that a header can hold, which says nothing of the key, or TLS cannot be set up.
+    /// The key has characters that no header can have, or TLS cannot be set up. The error contains nothing of the key.
     pub fn new(api_base: &str, key: &Secret, pace: Pace) -> anyhow::Result<Self> {
         let authorization = HeaderValue::try_from(format!("Bearer {}", key.expose()));
         let mut authorization = authorization
@@ -137,7 +136,7 @@ impl Stripe {
         })
     }
 
-    /// Makes a customer, and returns its id.
+    /// Creates a customer and returns its id.
     pub async fn create_customer(
         &self,
         user_id: &str,
@@ -149,7 +148,7 @@ impl Stripe {
         text(&customer, "id")
     }
 
-    /// Makes a page to pay on.
+    /// Creates a checkout page.
     pub async fn create_checkout(
         &self,
         order: &Order<'_>,
@@ -167,19 +166,19 @@ impl Stripe {
         })
     }
 
-    /// What has become of such a page.
+    /// The state of a checkout page.
     pub async fn checkout_state(&self, session_id: &str) -> Result<SessionState, ProcessorError> {
         let path = format!("/v1/checkout/sessions/{}", segment(session_id)?);
         session_state(&self.get(&path, Form::new()).await?)
     }
 
-    /// Ends such a page, if nobody has paid there, and says what has become of it: it is open no more.
+    /// Expires a checkout page, unless it is paid. Returns its state, which is never open.
     pub async fn expire_checkout(&self, session_id: &str) -> Result<SessionState, ProcessorError> {
         let path = format!("/v1/checkout/sessions/{}/expire", segment(session_id)?);
         let key = format!("expire-{session_id}");
         match self.post(&path, Form::new(), &key).await {
             Ok(session) => session_state(&session),
-            // It is not open: it is over, or was paid on.
+            // Stripe rejects the request if the page has expired or is paid.
             Err(error @ ProcessorError::Invalid(_)) => match self.checkout_state(session_id).await?
             {
                 SessionState::Open => Err(error),
@@ -189,7 +188,7 @@ impl Stripe {
         }
     }
 
-    /// Makes a page on which a customer manages what they pay for, and returns where it is.
+    /// Creates a portal page and returns its URL.
     pub async fn create_portal(
         &self,
         customer_id: &str,
@@ -198,13 +197,14 @@ impl Stripe {
         let mut form = Form::new();
         form.add("customer", customer_id);
         form.add("return_url", return_url);
-        // Another one each time: nothing is to happen once here, but the tries of one call are for one page.
+        // Each call has a new key, because several portal pages do no harm. The key still unites the attempts of one
+        // call.
         let key = ids::payment_call_id();
         let session = self.post("/v1/billing_portal/sessions", form, &key).await?;
         text(&session, "url")
     }
 
-    /// Charges a customer who is not there, by the card that they have left.
+    /// Charges the customer's saved card.
     pub async fn charge(&self, charge: &CardCharge<'_>) -> Result<PaymentIntent, ProcessorError> {
         let method = self.payment_method(charge.customer_id).await?;
         let method = method.ok_or_else(|| ProcessorError::Refused {
@@ -218,7 +218,7 @@ impl Stripe {
         form.add("payment_method", &method);
         form.add("off_session", "true");
         form.add("confirm", "true");
-        // None that would send the customer somewhere: they are not there.
+        // The customer is absent, so payment methods that redirect are excluded.
         form.add("automatic_payment_methods[enabled]", "true");
         form.add("automatic_payment_methods[allow_redirects]", "never");
         form.add("description", &Item::TopUp(charge.tier).title());
@@ -230,8 +230,8 @@ impl Stripe {
         payment_intent(&intent)
     }
 
-    /// The payment that a charge has made, if it has: where its answer was lost. Looks through those of the customer since
-    /// `since`, not by the search, which is a minute late.
+    /// The payment of a charge, for a charge whose response was lost. It reads the customer's payments since `since`,
+    /// because Stripe's search is a minute behind.
     pub async fn find_payment(
         &self,
         customer_id: &str,
@@ -258,14 +258,14 @@ impl Stripe {
                 _ => return Ok(None),
             };
         }
-        // Not known is not the same as not there.
+        // The payment may be on a later page.
         Err(ProcessorError::unavailable(
             "the customer has more payments than are looked through",
         ))
     }
 
-    /// The settings of the Stripe account that do not fit weir's, a sentence each: of the customer portal, in which users change
-    /// plans, and of the prices that weir's settings name.
+    /// Settings of the Stripe account that do not fit weir's, a sentence each: of the customer portal, and of the
+    /// prices in weir's settings.
     pub async fn problems(
         &self,
         settings: &PaymentSettings,
@@ -301,7 +301,7 @@ impl Stripe {
         Ok(problems)
     }
 
-    /// What a customer pays with: what they have chosen for invoices, else the card that they used last.
+    /// The customer's payment method: the default for invoices, or else the last card.
     async fn payment_method(&self, customer_id: &str) -> Result<Option<String>, ProcessorError> {
         let path = format!("/v1/customers/{}", segment(customer_id)?);
         let customer = self.get(&path, Form::new()).await?;
@@ -358,7 +358,7 @@ impl Stripe {
         unreachable!("the last try ends it")
     }
 
-    /// How long to wait after so many tries: by chance a little longer than others do.
+    /// Pause after this number of attempts, with a random addition so that nodes do not retry at the same time.
     fn pause(&self, tries: u32) -> Duration {
         let pause = self.pace.pause * 2_u32.pow(tries - 1);
         let chance = (ids::unlike_any_other() % 256) as u32;
@@ -429,8 +429,8 @@ impl Form {
     }
 }
 
-/// What an order is to Stripe. A plan's metadata is on its subscription, too, and that of credits on their payment: the
-/// events about those say whom they are for, whichever comes first.
+/// The form of an order. The subscription of a plan and the payment of credits also have the metadata, because the
+/// events about them can arrive first.
 fn checkout_form(order: &Order<'_>) -> Form {
     let mut form = Form::new();
     let (mode, purpose, kind, object) = match order.item {
@@ -450,7 +450,7 @@ fn checkout_form(order: &Order<'_>) -> Form {
         form.add(&format!("{to}[{kind}]"), order.item.name());
     }
     if matches!(order.item, Item::TopUp(_)) {
-        // Who asks for credits to be bought by themselves is charged by this card.
+        // Auto top-up charges this saved card.
         form.add(&format!("{object}[setup_future_usage]"), "off_session");
     }
     form
@@ -474,7 +474,7 @@ fn add_line(form: &mut Form, item: Item, offer: &Offer) {
     }
 }
 
-/// What an answer comes to.
+/// Reads a response.
 fn read(status: StatusCode, headers: &HeaderMap, body: &[u8]) -> Heard {
     let json = serde_json::from_slice::<Value>(body);
     if status.is_success() {
@@ -534,7 +534,7 @@ fn read(status: StatusCode, headers: &HeaderMap, body: &[u8]) -> Heard {
     }
 }
 
-/// Whether a text is a code or the name of a field, and none that is made up of what was sent.
+/// Whether a text looks like a code or a field name, not like a quoted part of the request.
 fn is_code(text: &str) -> bool {
     let is_part = |byte: u8| byte.is_ascii_alphanumeric() || b"_-.[]".contains(&byte);
     text.len() <= 100 && text.bytes().all(is_part)
@@ -549,7 +549,7 @@ fn text(object: &Value, name: &str) -> Result<String, ProcessorError> {
     text.map(str::to_owned).ok_or_else(malformed)
 }
 
-/// An id as a part of a path.
+/// Checks that an id can be a segment of a path.
 fn segment(id: &str) -> Result<&str, ProcessorError> {
     let is_part = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-';
     match !id.is_empty() && id.bytes().all(is_part) {

@@ -1,4 +1,4 @@
-//! What processors are asked, and what they answer.
+//! Requests to processors and their responses.
 
 use std::time::Duration;
 
@@ -6,117 +6,116 @@ use weir_storage::clock::Millis;
 
 use crate::offers::{Item, Offer, Tier};
 
-/// A page on which somebody can pay for something.
+/// A request for a checkout page.
 #[derive(Debug, Clone)]
 pub struct Order<'a> {
-    /// Who it is for.
+    /// The user who pays.
     pub user_id: &'a str,
-    /// Who that is to the processor.
+    /// The processor's customer of the user.
     pub customer_id: &'a str,
-    /// What it is for.
+    /// The item.
     pub item: Item,
-    /// What that costs.
+    /// The price.
     pub offer: &'a Offer,
-    /// When the page lapses.
+    /// The end of the page's lifetime.
     pub expires_at: Millis,
-    /// Where who has paid is sent.
+    /// URL after a payment.
     pub success_url: String,
-    /// Where who leaves is sent.
+    /// URL after a cancellation.
     pub cancel_url: String,
 }
 
-/// Such a page.
+/// A checkout page.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CheckoutSession {
-    /// The processor's id of it.
+    /// The processor's id.
     pub id: String,
-    /// Where it is.
+    /// URL of the page.
     pub url: String,
-    /// When it lapses.
+    /// The end of the page's lifetime.
     pub expires_at: Millis,
 }
 
-/// What has become of such a page.
+/// The state of a checkout page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SessionState {
-    /// It can be paid on.
+    /// The page accepts a payment.
     Open,
-    /// It was paid on; of some ways to pay, the money is still to come.
+    /// The user has paid. Some payment methods deliver the money later.
     Complete,
-    /// It is over, and nobody has paid.
+    /// The page has expired without a payment.
     Expired,
 }
 
-/// Credits that are charged to a customer who is not there.
+/// A charge of a saved card, without the customer present.
 #[derive(Debug, Clone, Copy)]
 pub struct CardCharge<'a> {
-    /// Its id: the idempotency key of the call, too.
+    /// Its id, which is the idempotency key.
     pub id: &'a str,
-    /// Whom the credits are for.
+    /// The user who gets the credits.
     pub user_id: &'a str,
-    /// Who that is to the processor.
+    /// The processor's customer of the user.
     pub customer_id: &'a str,
-    /// What is bought.
+    /// The tier.
     pub tier: Tier,
     /// In US cents.
     pub price_cents: u32,
 }
 
-/// A payment that was tried.
+/// A payment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PaymentIntent {
-    /// The processor's id of it.
+    /// The processor's id.
     pub id: String,
-    /// How far it has come.
+    /// The status.
     pub status: PaymentStatus,
-    /// The processor's code of what went wrong last, e.g. `card_declined`.
+    /// The processor's code of the last failure, for example `card_declined`.
     pub error: Option<String>,
 }
 
-/// How far a payment has come.
+/// The status of a payment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PaymentStatus {
-    /// The money is there.
+    /// The processor has the money.
     Succeeded,
-    /// The money is on its way, or not.
+    /// The payment may still succeed or fail.
     Processing,
-    /// It has failed, or needs the customer.
+    /// The payment failed, or needs the customer.
     Failed,
 }
 
-/// Why a processor did not do as asked. Holds no secret, and nothing about a person.
+/// Errors of a processor. They contain no secret and nothing about a person.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ProcessorError {
-    /// It said no to the payment.
+    /// The processor declined the payment.
     #[error("the payment was refused: {code}")]
     Refused {
-        /// The processor's code, e.g. `card_declined`, or `no_payment_method` where the customer has none.
+        /// The processor's code, for example `card_declined`, or `no_payment_method` if the customer has none.
         code: String,
-        /// The payment that has failed so, if it says.
+        /// The failed payment, if the processor names it.
         payment_id: Option<String>,
     },
-    /// Something else was asked under this idempotency key before.
+    /// The idempotency key was used for another request.
     #[error("the idempotency key stands for another request")]
     KeyReused,
-    /// It does not understand what was asked, does not know what it is about, or not who asks: weir's mistake, or its
-    /// configuration's.
+    /// The processor rejects the request or its credentials: an error of weir, or of its configuration.
     #[error("the processor refuses the request: {0}")]
     Invalid(String),
-    /// It does not answer, has too much to do, or is out of order. What was asked may have been done all the same.
+    /// The processor does not respond, is overloaded, or is out of order. The request may still have succeeded.
     #[error("the processor does not serve: {why}")]
     Unavailable {
-        /// In a few words.
+        /// The reason in a few words.
         why: String,
-        /// When it says that asking again makes sense.
+        /// The processor's `Retry-After`.
         retry_after: Option<Duration>,
     },
-    /// There is none.
+    /// No processor is configured.
     #[error("no processor of payments is configured")]
     NotConfigured,
 }
 
 impl ProcessorError {
-    /// It does not serve.
+    /// Builds [`Self::Unavailable`] without a `Retry-After`.
     pub fn unavailable(why: impl Into<String>) -> Self {
         Self::Unavailable {
             why: why.into(),

@@ -1,4 +1,4 @@
-//! The SQL of the events that are kept, and of whose are being applied.
+//! The SQL of stored events and of turns.
 
 use sqlx::any::AnyRow;
 use sqlx::{AssertSqlSafe, Row};
@@ -9,88 +9,88 @@ use weir_storage::database::SqlDialect;
 use crate::effects::store::of_user;
 use crate::events::{About, EventType, PaymentEvent};
 
-/// An event that is kept, and what has become of it.
+/// A stored event and its state.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeptEvent {
     /// Its id.
     pub id: String,
-    /// The processor's name for what happened.
+    /// The processor's name of the type.
     pub name: String,
-    /// As much of it as weir reads; `None` where a version has written it that this one does not know.
+    /// The content; `None` if another version of weir stored it in an unknown form.
     pub event: Option<PaymentEvent>,
-    /// When it happened, by the processor's word.
+    /// The time of the event, by the processor's clock.
     pub created_at: Millis,
-    /// When it came.
+    /// The time of arrival.
     pub received_at: Millis,
-    /// The user whom it is about, if that is known.
+    /// The user, if known.
     pub user_id: Option<String>,
     /// The processor's customer.
     pub customer: Option<String>,
-    /// What it is an event of.
+    /// The subscription, payment or customer.
     pub subject: Option<String>,
-    /// How it is.
+    /// The state.
     pub state: EventState,
-    /// How often it was tried in vain.
+    /// Number of failed attempts.
     pub attempts: i64,
-    /// When it is tried next.
+    /// The time of the next attempt.
     pub next_attempt_at: Option<Millis>,
-    /// Why it was in vain.
+    /// The last error.
     pub last_error: Option<String>,
-    /// When there was nothing more to do.
+    /// The time at which the event was applied or ignored.
     pub applied_at: Option<Millis>,
-    /// What it came to.
+    /// The effect.
     pub outcome: Option<String>,
-    /// When it came, or when an operator last asked for a retry: from then on, it is retried for a limited time.
+    /// The time of arrival, or of an operator's last retry. Retries stop a limited time later.
     pub tried_since: Millis,
 }
 
-/// Which of the events that are due.
+/// Groups of due events.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DueEvents {
-    /// Those that were not tried yet.
+    /// Events without an attempt.
     New,
-    /// Those that were.
+    /// Events with a failed attempt.
     Retries,
 }
 
-/// How an event is.
+/// The state of an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EventState {
-    /// It is to be applied, or it is not known yet whom it is about, or what.
+    /// The event is not applied yet, or its user or payment is unknown.
     Waiting,
-    /// It could not be applied. It is retried, or was for as long as events are.
+    /// An attempt failed. weir retries the event for 72 hours.
     Failed,
-    /// It is applied.
+    /// The event is applied.
     Applied,
-    /// It is nothing of weir's.
+    /// The event does not concern weir.
     Ignored,
 }
 
-/// Which events are listed; where a field is `None`, all.
+/// Conditions of a list; `None` is no condition.
 #[derive(Debug, Clone, Default)]
 pub struct EventFilter {
-    /// Those that are so.
+    /// Only events in this state.
     pub state: Option<EventState>,
-    /// Those about this user.
+    /// Only events of this user.
     pub user_id: Option<String>,
-    /// Those that came before this one.
+    /// Only events that arrived before this one.
     pub before: Option<(Millis, String)>,
 }
 
-/// Why an event is to be tried again, and when.
+/// A failed attempt.
 pub struct Trouble<'a> {
-    /// How it is meanwhile.
+    /// The state until the next attempt.
     pub state: EventState,
-    /// Why.
+    /// The error.
     pub error: &'a str,
-    /// How often it was tried.
+    /// Number of failed attempts, with this one.
     pub attempts: i64,
-    /// When to try again; `None` if that was done for long enough.
+    /// The time of the next attempt; `None` if retries have stopped.
     pub next_attempt_at: Option<Millis>,
 }
 
 impl KeptEvent {
-    /// The user whom it is about, or as much as is known of them. Events of the same are applied one by one.
+    /// The user, or else the best known id. Events with the same value are applied one at a time.
     pub fn whose(&self) -> &str {
         let known = self.user_id.as_ref().or(self.customer.as_ref());
         known.or(self.subject.as_ref()).unwrap_or(&self.id)
@@ -98,7 +98,7 @@ impl KeptEvent {
 }
 
 impl EventState {
-    /// All of them.
+    /// All states.
     pub const ALL: [Self; 4] = [Self::Waiting, Self::Failed, Self::Applied, Self::Ignored];
 
     /// Its name in the API and the database.
@@ -117,7 +117,7 @@ impl EventState {
     }
 }
 
-/// Keeps an event, due at once, unless one of its id is kept. Returns whether it is new.
+/// Stores an event, due at once, unless its id is known. Returns whether the event is new.
 pub async fn keep(
     database: &Database,
     event: &PaymentEvent,
@@ -151,8 +151,7 @@ pub async fn keep(
     Ok(kept.rows_affected() == 1)
 }
 
-/// The events that are due, those that wait for longest first, without those of `under_way`, which are
-/// [`KeptEvent::whose`]: so many at most.
+/// At most `limit` due events, the longest due first, without those whose [`KeptEvent::whose`] is in `under_way`.
 pub async fn due<'a>(
     database: &Database,
     which: DueEvents,
@@ -182,7 +181,7 @@ pub async fn due<'a>(
     rows.iter().map(read).collect()
 }
 
-/// An event, if it is kept.
+/// Finds an event by its id.
 pub async fn find(database: &Database, id: &str) -> sqlx::Result<Option<KeptEvent>> {
     let row = sqlx::query("SELECT * FROM payment_events WHERE id = $1")
         .bind(id)
@@ -191,7 +190,7 @@ pub async fn find(database: &Database, id: &str) -> sqlx::Result<Option<KeptEven
     row.as_ref().map(read).transpose()
 }
 
-/// All events of a subscription or a payment that can be read, applied or not.
+/// All events of a subscription or payment, applied or not. Unreadable events are left out.
 pub async fn of_subject(database: &Database, subject: &str) -> sqlx::Result<Vec<PaymentEvent>> {
     let text = "SELECT content FROM payment_events WHERE subject = $1";
     let rows = sqlx::query(text)
@@ -206,14 +205,14 @@ pub async fn of_subject(database: &Database, subject: &str) -> sqlx::Result<Vec<
     Ok(events)
 }
 
-/// Events, the last to arrive first.
+/// Events, newest first.
 pub async fn list(
     database: &Database,
     filter: &EventFilter,
     limit: u32,
 ) -> sqlx::Result<Vec<KeptEvent>> {
     let mut text = "SELECT * FROM payment_events WHERE".to_owned();
-    // A condition that may be for nothing has no index.
+    // A condition that also allows all rows would use no index.
     text.push_str(match filter.state {
         Some(_) => " state = $1",
         None => " $1 = ''",
@@ -239,9 +238,9 @@ pub async fn list(
     rows.iter().map(read).collect()
 }
 
-/// How many events wait or are retried, by state.
+/// Number of events that wait or are retried, by state.
 pub async fn count_open(database: &Database) -> sqlx::Result<Vec<(&'static str, i64)>> {
-    // By state, or SQLite reads all events in the order of their states.
+    // The states are explicit, because SQLite would otherwise read all events in the order of their states.
     let text = "SELECT state, CAST(COUNT(*) AS BIGINT) FROM payment_events \
                 WHERE state IN ('waiting', 'failed') AND next_attempt_at IS NOT NULL GROUP BY state";
     let counted: Vec<(String, i64)> = sqlx::query_as(text).fetch_all(database.reader()).await?;
@@ -252,7 +251,7 @@ pub async fn count_open(database: &Database) -> sqlx::Result<Vec<(&'static str, 
         .into())
 }
 
-/// Notes that there is nothing more to do about an event.
+/// Stores that an event is applied or ignored.
 pub async fn end(
     database: &Database,
     id: &str,
@@ -275,7 +274,7 @@ pub async fn end(
     .map(drop)
 }
 
-/// Notes that an event is to be tried again, or no more, unless it is applied by now. Returns whether it is not.
+/// Stores a failed attempt, unless the event is applied by now. Returns whether it stored the attempt.
 pub async fn put_off(
     database: &Database,
     id: &str,
@@ -297,7 +296,7 @@ pub async fn put_off(
     Ok(noted.rows_affected() == 1)
 }
 
-/// The payments of which money went back from the first of these moments on, and before the second: a user's, or all.
+/// Payments with a refund or dispute in a time range, start included, end excluded: of one user, or of all.
 pub async fn refunded_between(
     database: &Database,
     user_id: Option<&str>,
@@ -318,21 +317,21 @@ pub async fn refunded_between(
         .await
 }
 
-/// Has an event be due now.
+/// Makes an event due now.
 pub async fn wake(database: &Database, id: &str, now: Millis) -> sqlx::Result<()> {
     let text =
         "UPDATE payment_events SET next_attempt_at = $1 WHERE id = $2 AND applied_at IS NULL";
     wake_where(database, text, id, now).await
 }
 
-/// Has what waits to be linked to a customer be due now.
+/// Makes the events due that wait for a link of this customer to a user.
 pub async fn wake_customer(database: &Database, customer: &str, now: Millis) -> sqlx::Result<()> {
     let text = "UPDATE payment_events SET next_attempt_at = $1 \
                 WHERE customer_id = $2 AND user_id IS NULL AND applied_at IS NULL";
     wake_where(database, text, customer, now).await
 }
 
-/// Has what waits for a subscription or a payment be due now.
+/// Makes the events due that wait for a subscription or payment.
 pub async fn wake_subject(database: &Database, subject: &str, now: Millis) -> sqlx::Result<()> {
     let text = "UPDATE payment_events SET next_attempt_at = $1 \
                 WHERE subject = $2 AND applied_at IS NULL AND attempts > 0";
@@ -353,8 +352,7 @@ async fn wake_where(
         .map(drop)
 }
 
-/// Has an event be applied once more, or at last, from now on. One of an unknown type has nothing to apply. Returns whether
-/// there is such an event.
+/// Makes an event due, applied or not. Returns false if there is no such event, or its type is unknown.
 pub async fn retry(database: &Database, id: &str, now: Millis) -> sqlx::Result<bool> {
     let text = "UPDATE payment_events SET state = 'waiting', next_attempt_at = $1, retried_at = $1, applied_at = NULL, \
                 attempts = 0 WHERE id = $2 AND subject IS NOT NULL";
@@ -366,7 +364,7 @@ pub async fn retry(database: &Database, id: &str, now: Millis) -> sqlx::Result<b
     Ok(retried.rows_affected() == 1)
 }
 
-/// Takes a user's turn, if nobody has it at this moment.
+/// Takes a user's turn, if no node has it.
 pub async fn take_turn(
     database: &Database,
     user_id: &str,

@@ -1,6 +1,6 @@
-//! What the local processor knows of a customer: a document for each, which is replaced whole.
+//! The local processor's data: one document per customer, replaced as a whole.
 //!
-//! **Invariant:** of two who change one at once, the second looks again: nothing is paid twice.
+//! **Invariant:** if two changes of a document collide, the second starts again, so nothing is paid twice.
 
 use std::collections::BTreeMap;
 
@@ -11,44 +11,44 @@ use weir_storage::expiring::{ExpiringError, ExpiringValues};
 
 use crate::terms::{PaymentIntent, PaymentStatus, ProcessorError};
 
-/// How long a customer who does nothing is remembered.
+/// Lifetime of an unused document, in days.
 const DAYS: i64 = 400;
 
-/// Pages and payments of a customer that are remembered.
+/// Maximum number of stored pages and payments of a customer.
 const MAX_KEPT: usize = 100;
 
-/// How often somebody looks again because another was faster.
+/// Maximum number of attempts if changes collide.
 const MAX_LOOKS: usize = 20;
 
-/// What is known of a customer.
+/// The data of a customer.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(super) struct Book {
     pub user_id: String,
-    /// Whether weir was told of them.
+    /// Whether weir has received the customer's creation.
     pub is_announced: bool,
-    /// The card that they paid with last.
+    /// The last card.
     pub card: Option<Card>,
-    /// Pages to pay on, by id.
+    /// Checkout pages by id.
     pub sessions: BTreeMap<String, Session>,
-    /// Pages to manage a plan on: until when, and where who leaves is sent, by id.
+    /// Portal pages by id, with their expiry and the URL behind the page.
     pub portals: BTreeMap<String, (Millis, String)>,
-    /// The last one.
+    /// The last subscription.
     pub subscription: Option<Subscription>,
-    /// What was charged without them, by the charges' ids.
+    /// Charges of auto top-up by id.
     pub charges: BTreeMap<String, Charged>,
 }
 
-/// A card that is none.
+/// A test card.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Card {
     Good,
     Declined,
 }
 
-/// A page to pay on.
+/// A checkout page.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Session {
-    /// `plan` or `topup`, and which.
+    /// Its purpose, `plan` or `topup`.
     pub purpose: String,
     pub item: String,
     pub price_cents: u32,
@@ -57,11 +57,11 @@ pub(super) struct Session {
     pub success_url: String,
     pub cancel_url: String,
     pub status: SessionStatus,
-    /// Whether somebody has tried to pay on it in vain.
+    /// Whether a payment on the page was declined.
     pub is_declined: bool,
-    /// The payment that is tried on it, each time the same one.
+    /// The id of its payment, the same for all attempts.
     pub payment_id: String,
-    /// The idempotency key under which it was asked for.
+    /// The idempotency key of the request for the page.
     pub key: String,
 }
 
@@ -79,9 +79,9 @@ pub(super) struct Subscription {
     pub price_cents: u32,
     pub period: Period,
     pub created_at: Millis,
-    /// Since when it ends with its period.
+    /// The time of the cancellation; the subscription then ends with its period.
     pub cancelled_at: Option<Millis>,
-    /// Since when it is over.
+    /// The time of the end.
     pub ended_at: Option<Millis>,
 }
 
@@ -95,7 +95,7 @@ pub(super) struct Charged {
 }
 
 impl Session {
-    /// How it stands at a moment.
+    /// The status at a moment.
     pub(super) fn status(&self, now: Millis) -> SessionStatus {
         match self.status {
             SessionStatus::Open if self.expires_at <= now => SessionStatus::Expired,
@@ -105,14 +105,14 @@ impl Session {
 }
 
 impl Subscription {
-    /// Whether it is over, by its end or because it was not to go on.
+    /// Whether the subscription has ended, or its period has ended after a cancellation.
     pub(super) fn is_over(&self, now: Millis) -> bool {
         self.ended_at.is_some() || (self.cancelled_at.is_some() && self.period.end <= now)
     }
 }
 
 impl Charged {
-    /// As the processor's answer has it.
+    /// The payment as the processor's response has it.
     pub(super) fn intent(&self) -> PaymentIntent {
         PaymentIntent {
             id: self.payment_id.clone(),
@@ -125,7 +125,7 @@ impl Charged {
     }
 }
 
-/// Where the books are. Cheap to clone.
+/// The stored documents. Cheap to clone.
 #[derive(Clone)]
 pub(super) struct Books {
     values: ExpiringValues,
@@ -141,7 +141,7 @@ impl Books {
         self.clock.now()
     }
 
-    /// A customer's, if there is such a customer.
+    /// The document of a customer, if there is one.
     pub(super) async fn find(&self, customer_id: &str) -> Result<Option<Book>, ProcessorError> {
         let found = self.values.find(&name(customer_id), self.now()).await;
         let found = found.map_err(away)?;
@@ -150,8 +150,8 @@ impl Books {
             .transpose()
     }
 
-    /// Changes a customer's, and returns what `change` does of what it has made of it. Without a book, `change` has an
-    /// empty one.
+    /// Changes the document of a customer, and returns the result of `change`. A new customer starts with an empty
+    /// document.
     pub(super) async fn change<T>(
         &self,
         customer_id: &str,
@@ -180,7 +180,7 @@ impl Books {
 }
 
 impl Book {
-    /// Forgets the oldest of what there is too much of.
+    /// Deletes the oldest entries beyond the maximum.
     fn forget(&mut self) {
         forget(&mut self.sessions, |session| session.created_at);
         forget(&mut self.portals, |(until, _)| *until);

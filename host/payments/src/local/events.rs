@@ -1,4 +1,4 @@
-//! What the local processor tells weir, in the shapes of Stripe's events.
+//! The local processor's events, in the shapes of Stripe's.
 
 use serde_json::{Value, json};
 use weir_ledger::Period;
@@ -10,14 +10,14 @@ use crate::events::EventType;
 use crate::offers::CURRENCY;
 use crate::stripe::API_VERSION;
 
-/// Who an event is about.
+/// The customer and user of an event.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Party<'a> {
     pub customer_id: &'a str,
     pub user_id: &'a str,
 }
 
-/// An event of a type about an object.
+/// An event about an object.
 fn event(kind: EventType, object: Value, now: Millis) -> Value {
     json!({
         "id": format!("evt_local_{}", ids::answer_id()),
@@ -67,14 +67,14 @@ pub(super) fn session_completed(
     event(EventType::CheckoutCompleted, object, now)
 }
 
-/// `succeeded`, or `payment_failed`.
+/// A payment on a checkout page, succeeded or failed.
 pub(super) fn page_payment(
     party: Party<'_>,
     session: &Session,
     is_paid: bool,
     now: Millis,
 ) -> Value {
-    // A plan's payment is its invoice's: the metadata of the order is on its subscription.
+    // The payment of a plan belongs to its invoice. The subscription has the metadata of the order.
     let metadata = match session.purpose.as_str() {
         "plan" => json!({}),
         _ => metadata(party, session),
@@ -83,7 +83,7 @@ pub(super) fn page_payment(
     payment(party, id, cents, is_paid, metadata, now)
 }
 
-/// The same of a charge without the customer.
+/// A payment of auto top-up, succeeded or failed.
 pub(super) fn charge_payment(
     party: Party<'_>,
     charge_id: &str,
@@ -185,8 +185,8 @@ pub(super) fn invoice_paid(
     )
 }
 
-/// The invoice of a switch to another plan: what is left of the old price is given back, and the same part of the new one is
-/// charged.
+/// The invoice of a change of plan: a refund of the rest of the old price, and a charge for the same part of the new
+/// price.
 pub(super) fn switch_paid(
     party: Party<'_>,
     before: &Subscription,
@@ -210,7 +210,7 @@ pub(super) fn switch_paid(
     invoice(party, "subscription_update", &payment_id, after, lines, now)
 }
 
-/// A paid invoice. If more is given back than charged, the customer has the difference as a credit, and nothing is paid.
+/// A paid invoice. If its refunds exceed its charges, the customer has a credit balance and pays nothing.
 fn invoice(
     party: Party<'_>,
     reason: &str,

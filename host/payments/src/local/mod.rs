@@ -1,13 +1,13 @@
-//! A processor of payments for development: pages on which people say that they pay, and nobody does.
+//! A payment processor for development, with test pages instead of payments.
 //!
-//! It tells weir what has happened as a real one would, by signed webhooks over HTTP, so that all of weir's own way from a
-//! checkout to its credits is walked.
+//! It sends signed webhooks over HTTP, like a real processor, so development covers the whole path from a checkout to
+//! the credits.
 //!
-//! **Invariant:** it is there in development mode alone, where nobody but this machine is served.
-//! **Invariant:** the id of a page, in its path, is what lets its user do anything there: 128 bits of chance, of which other
-//! sites know nothing, so that they cannot have a browser post there.
+//! **Invariant:** the processor exists only in development mode, in which weir serves only this machine.
+//! **Invariant:** the id in the path of a page authorizes its user. An id has 128 random bits, so other sites cannot
+//! know it and cannot make a browser post to the page.
 //!
-//! To change what is on a page, edit [`pages`]; what weir is told, [`events`].
+//! To change the pages, edit [`pages`]; to change the events, [`events`].
 
 mod book;
 mod events;
@@ -41,22 +41,22 @@ use crate::terms::{
     CardCharge, CheckoutSession, Order, PaymentIntent, ProcessorError, SessionState,
 };
 
-/// How often weir is told of an event that it does not take.
+/// Maximum number of attempts to deliver an event.
 const MAX_TELLINGS: u32 = 7;
 
-/// Before the second telling; each pause is twice the one before it.
+/// The pause before the second attempt; each pause doubles.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// How long a telling may take.
+/// Time limit of one attempt.
 const TELLING: Duration = Duration::from_secs(10);
 
-/// How long the page of who has paid waits for weir to be told of it.
+/// Maximum delay of a page until weir has received its events.
 const TOLD_WITHIN: Duration = Duration::from_secs(10);
 
-/// How long a page to manage a plan on is there, in milliseconds.
+/// Lifetime of a portal page in milliseconds.
 const PORTAL_MS: i64 = 60 * 60_000;
 
-/// What ids of customers, and of their pages, begin with.
+/// Prefixes of the ids of customers and pages.
 const CUSTOMER: &str = "cus_local_";
 const SESSION: &str = "cs_local_";
 const PORTAL: &str = "bps_local_";
@@ -72,30 +72,30 @@ pub struct Local {
     address: Arc<OnceLock<SocketAddr>>,
 }
 
-/// What it needs.
+/// The parts of a gateway that the processor uses.
 pub struct LocalParts {
-    /// Where it keeps what it knows.
+    /// The store of its documents.
     pub values: ExpiringValues,
-    /// Its time.
+    /// The clock.
     pub clock: Clock,
-    /// Prices.
+    /// The settings, for prices.
     pub settings: PaymentSettings,
-    /// The header of its webhooks' signatures.
+    /// The header of webhook signatures.
     pub header: HeaderName,
-    /// What it signs with.
+    /// The secret of webhook signatures.
     pub secret: Secret,
-    /// Where weir listens, when it does.
+    /// The address of the public listener, once it listens.
     pub address: Arc<OnceLock<SocketAddr>>,
 }
 
-/// What somebody did on a page to pay on.
+/// A button of a checkout page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Payment {
     Good,
     Declined,
 }
 
-/// What somebody did on a page to manage a plan on.
+/// A button of a portal page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Management {
     Switch(Plan),
@@ -105,7 +105,7 @@ enum Management {
 }
 
 impl Local {
-    /// The processor.
+    /// Builds the processor.
     pub fn new(parts: LocalParts) -> anyhow::Result<Self> {
         Ok(Self {
             books: Books::new(parts.values, parts.clock),
@@ -117,7 +117,7 @@ impl Local {
         })
     }
 
-    /// Makes a customer, the same one for the same key.
+    /// Creates a customer. The same key returns the same customer.
     pub async fn create_customer(
         &self,
         user_id: &str,
@@ -132,7 +132,7 @@ impl Local {
         Ok(id)
     }
 
-    /// Makes a page to pay on, the same one for the same key.
+    /// Creates a checkout page. The same key returns the same page.
     pub async fn create_checkout(
         &self,
         order: &Order<'_>,
@@ -172,7 +172,7 @@ impl Local {
         })
     }
 
-    /// What has become of such a page.
+    /// The state of a checkout page.
     pub async fn checkout_state(&self, session_id: &str) -> Result<SessionState, ProcessorError> {
         let session = self.session(session_id).await?.ok_or_else(unknown)?;
         Ok(match session.status(self.books.now()) {
@@ -182,7 +182,7 @@ impl Local {
         })
     }
 
-    /// Ends such a page, if nobody has paid there.
+    /// Expires a checkout page, unless it is paid.
     pub async fn expire_checkout(&self, session_id: &str) -> Result<SessionState, ProcessorError> {
         let customer_id = customer_of(SESSION, session_id).ok_or_else(unknown)?;
         let ended = self.books.change(&customer_id, |book, _| {
@@ -198,7 +198,7 @@ impl Local {
         })
     }
 
-    /// Makes a page on which a customer manages a plan.
+    /// Creates a portal page.
     pub async fn create_portal(
         &self,
         customer_id: &str,
@@ -214,8 +214,7 @@ impl Local {
         self.url("portal", &id)
     }
 
-    /// Charges a customer who is not there, once for the charge's id; it is declined where the card was that they showed
-    /// last.
+    /// Charges the customer's last card, once per id of a charge. The charge fails if that card was the declined one.
     pub async fn charge(&self, charge: &CardCharge<'_>) -> Result<PaymentIntent, ProcessorError> {
         let changed = self.books.change(charge.customer_id, |book, now| {
             if let Some(charged) = book.charges.get(charge.id) {
@@ -252,7 +251,7 @@ impl Local {
         }
     }
 
-    /// The payment that a charge has made, if it has.
+    /// The payment of a charge, if there is one.
     pub async fn find_payment(
         &self,
         customer_id: &str,
@@ -262,7 +261,7 @@ impl Local {
         Ok(book.charges.get(charge_id).map(Charged::intent))
     }
 
-    /// A page to pay on.
+    /// A checkout page.
     async fn session(&self, session_id: &str) -> Result<Option<Session>, ProcessorError> {
         let Some(customer_id) = customer_of(SESSION, session_id) else {
             return Ok(None);
@@ -271,7 +270,7 @@ impl Local {
         Ok(book.and_then(|mut book| book.sessions.remove(session_id)))
     }
 
-    /// What is known of the customer of a page to manage a plan on, and where who leaves it is sent.
+    /// The customer of a portal page, the customer's document, and the URL behind the page.
     async fn portal(
         &self,
         portal_id: &str,
@@ -286,7 +285,7 @@ impl Local {
         }))
     }
 
-    /// Somebody pays on a page, or tries to, if it is open. Weir is told before this returns, unless that takes long.
+    /// Pays on an open page, or tries to. weir usually has the events before this returns.
     async fn pay(&self, session_id: &str, payment: Payment) -> Result<(), ProcessorError> {
         let customer_id = customer_of(SESSION, session_id).ok_or_else(unknown)?;
         let paid = self.books.change(&customer_id, |book, now| {
@@ -296,7 +295,7 @@ impl Local {
         Ok(())
     }
 
-    /// Somebody changes their plan. Weir is told in the same way.
+    /// Changes a plan. weir usually has the events before this returns.
     async fn manage(&self, customer_id: &str, act: Management) -> Result<(), ProcessorError> {
         let price = match act {
             Management::Switch(plan) => self.settings.offer(Item::Plan(plan)),
@@ -310,7 +309,7 @@ impl Local {
         Ok(())
     }
 
-    /// Tells weir what has happened, in this order, whether who did it waits for that or not.
+    /// Sends events in order. The task continues if the caller stops waiting.
     async fn tell_all(&self, events: Vec<Value>) {
         let local = self.clone();
         let telling = tokio::spawn(async move {
@@ -318,11 +317,11 @@ impl Local {
                 local.tell(event).await;
             }
         });
-        // It goes on by itself.
+        // The task continues after the time limit.
         let _ = tokio::time::timeout(TOLD_WITHIN, telling).await;
     }
 
-    /// Tells weir of an event until it says that it has it, for a while.
+    /// Sends an event until weir accepts it, up to the maximum number of attempts.
     async fn tell(&self, event: Value) {
         let kind = event["type"].as_str().unwrap_or_default().to_owned();
         let body = event.to_string();
@@ -371,7 +370,7 @@ impl Local {
     }
 }
 
-/// What comes of a payment on a page: the events, none where the page is not open any more.
+/// The events of a payment on a page; none if the page is not open.
 fn settle(
     book: &mut Book,
     customer_id: &str,
@@ -438,8 +437,8 @@ fn settle(
     events
 }
 
-/// Changes a plan, and returns the events; `None` if there is nothing to change. A switch is invoiced at once, as Stripe's
-/// portal does with `proration_behavior` = `always_invoice`.
+/// Changes a plan and returns the events; `None` without a change. A change of plan is invoiced at once, like Stripe's
+/// portal with `proration_behavior` = `always_invoice`.
 fn change_plan(
     book: &mut Book,
     customer_id: &str,
@@ -479,7 +478,7 @@ fn change_plan(
     Some(events)
 }
 
-/// An id of a page, which nobody can guess, and which says whose it is.
+/// A random id of a page, with the id of its customer.
 fn page_id(prefix: &str, customer_id: &str) -> String {
     let customer = customer_id.strip_prefix(CUSTOMER).unwrap_or(customer_id);
     format!("{prefix}{customer}_{}", Hex(&random_bytes::<16>()))

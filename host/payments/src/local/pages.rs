@@ -19,7 +19,7 @@ pub(super) const STYLE: &str = include_str!("style.css");
 
 const REFERRER_POLICY: HeaderName = HeaderName::from_static("referrer-policy");
 
-/// The page to pay on.
+/// The checkout page.
 pub(super) fn checkout(id: &str, session: &Session, now: Millis) -> Page {
     let item = item(session);
     let title = item.map_or_else(|| session.item.clone(), Item::title);
@@ -84,7 +84,7 @@ pub(super) fn checkout(id: &str, session: &Session, now: Millis) -> Page {
     )
 }
 
-/// The page to manage a plan on.
+/// The portal page.
 pub(super) fn portal(
     id: &str,
     book: &Book,
@@ -139,7 +139,7 @@ pub(super) fn portal(
     page("Billing portal", &body, &[])
 }
 
-/// Where users are sent in development, where no pages of an app are configured.
+/// The page after a checkout or a portal in development mode, if no URL is configured.
 pub(super) fn landing(name: &str) -> Option<Page> {
     let (title, text) = match name {
         "paid" => (
@@ -160,7 +160,7 @@ pub(super) fn landing(name: &str) -> Option<Page> {
     Some(page(title, &body, &[]))
 }
 
-/// A whole page. Its forms post to weir alone, whose answers may lead to where `leads_to` says.
+/// Renders a page. Its forms post only to weir, which may redirect to the origins of `leads_to`.
 fn page(title: &str, body: &str, leads_to: &[&str]) -> Page {
     let title = escape(title);
     let html = format!(
@@ -170,7 +170,7 @@ fn page(title: &str, body: &str, leads_to: &[&str]) -> Page {
          <body><main>{body}</main><footer><strong>Development</strong> This is a page of weir itself. No card is \
          asked for, and nothing is charged.</footer></body></html>"
     );
-    // Browsers hold redirects of a form's answer against this, too.
+    // Browsers also apply `form-action` to redirects after a form.
     let mut policy = "default-src 'none'; style-src 'self'; base-uri 'none'; frame-ancestors 'none'; form-action 'self'"
         .to_owned();
     for url in leads_to {
@@ -185,7 +185,7 @@ fn page(title: &str, body: &str, leads_to: &[&str]) -> Page {
     if let Ok(policy) = HeaderValue::try_from(policy) {
         headers.insert(header::CONTENT_SECURITY_POLICY, policy);
     }
-    // The page's own address lets whoever has it pay.
+    // The URL of the page authorizes payments, so it must not leave in a `Referer`.
     headers.insert(REFERRER_POLICY, HeaderValue::from_static("no-referrer"));
     response
 }
@@ -215,7 +215,7 @@ fn item(session: &Session) -> Option<Item> {
     }
 }
 
-/// How much more a tier gives than its price would buy, in percent of that.
+/// The bonus of a tier over its price, in percent.
 fn bonus(tier: Tier) -> u8 {
     match tier {
         Tier::Small => 0,
@@ -233,7 +233,7 @@ fn day(moment: Millis) -> String {
     iso.split('T').next().unwrap_or_default().to_owned()
 }
 
-/// A text as it stands in HTML, between tags or in a quoted attribute.
+/// Escapes a text for HTML, between tags or in a quoted attribute.
 fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for character in text.chars() {

@@ -1,4 +1,4 @@
-//! `/billing/checkout`, `/billing/topup` and `/billing/portal`: where users are sent to pay.
+//! `/billing/checkout`, `/billing/topup` and `/billing/portal`: pages of the payment processor.
 
 use axum::Json;
 use axum::extract::State;
@@ -31,21 +31,21 @@ struct TierRequest {
     tier: Value,
 }
 
-/// Where somebody pays.
+/// A checkout page.
 #[derive(Serialize, ToSchema)]
 struct CheckoutPage {
     /// The page's URL.
     checkout_url: String,
 }
 
-/// Where somebody manages what they pay for.
+/// A page to manage a plan.
 #[derive(Serialize, ToSchema)]
 struct PortalPage {
     /// The page's URL.
     portal_url: String,
 }
 
-/// `POST /billing/checkout`: where the caller pays for a plan.
+/// `POST /billing/checkout`: returns the page on which the caller pays for a plan.
 #[utoipa::path(
     post, path = "/billing/checkout", tag = "billing", security(("web" = [])),
     request_body = PlanRequest,
@@ -67,7 +67,7 @@ pub async fn create_checkout(
     Ok(Json(json!(CheckoutPage { checkout_url: url })))
 }
 
-/// `POST /billing/topup`: where the caller pays for credits that do not lapse.
+/// `POST /billing/topup`: returns the page on which the caller pays for credits that do not expire.
 #[utoipa::path(
     post, path = "/billing/topup", tag = "billing", security(("web" = [])),
     request_body = TierRequest,
@@ -89,7 +89,7 @@ pub async fn create_top_up(
     Ok(Json(json!(CheckoutPage { checkout_url: url })))
 }
 
-/// `POST /billing/portal`: where the caller manages plan, cards and invoices.
+/// `POST /billing/portal`: returns the page on which the caller manages plan, cards and invoices.
 #[utoipa::path(
     post, path = "/billing/portal", tag = "billing", security(("web" = [])),
     responses(

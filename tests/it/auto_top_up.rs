@@ -12,8 +12,8 @@ use tests::stores::Postgres;
 use tests::upstream::Gate;
 use tests::{Client, Gateway, Reply, chat};
 use weir::identity::store::{disable_user, enable_user};
-use weir::payments::stripe::MAX_TRIES;
 use weir_ledger::{AccountId, Action, Credits, OperationId, Pool, Refund, TopUp};
+use weir_payments::stripe::MAX_TRIES;
 
 use crate::payments::each;
 use crate::tasks::put;

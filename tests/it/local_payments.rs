@@ -5,8 +5,8 @@ use http::Method;
 use serde_json::{Value, json};
 use tests::gateway::on_each_database;
 use tests::{Answer, Client, Gateway};
-use weir::payments::offers::Tier;
-use weir::payments::terms::{CardCharge, PaymentStatus, ProcessorError};
+use weir_payments::offers::Tier;
+use weir_payments::terms::{CardCharge, PaymentStatus, ProcessorError};
 use weir_storage::clock::ManualClock;
 
 const START: &str = "2026-01-31T12:00:00Z";

@@ -1,5 +1,6 @@
 //! The processor's events: accepted if signed, stored before the acknowledgement, and applied once, in any order.
 
+use std::fs;
 use std::time::Duration;
 
 use http::Method;
@@ -11,12 +12,14 @@ use tests::ledger::random::Random;
 use tests::ledger::{Served, create_users, serve};
 use tests::payments::AFTER_THE_STORY;
 use tests::payments::{Like, Payer, Processor, Span, Standing, Switch, WEBHOOK, event};
+use tests::source::root;
 use tests::stores::{Durability, Postgres};
 use tests::{Answer, Gateway, Reply, Upstream};
-use weir::payments::reconcile;
 use weir_egress::webhook;
 use weir_ledger::verify::Extent;
 use weir_ledger::{AccountId, Action, Credits};
+use weir_payments::events::EventType;
+use weir_payments::reconcile;
 use weir_storage::clock::{ManualClock, Millis};
 use weir_storage::database::SqlDialect;
 use weir_storage::secrets::Secret;
@@ -207,7 +210,7 @@ fn raise(Span(_, end): Span) -> Switch {
     }
 }
 
-/// The table in the documentation of `weir::payments::effects`.
+/// The table in the documentation of `weir_payments::effects`.
 fn table() -> Vec<Row> {
     let free = || standing("free", 500, 0, 0, false);
     let guru = || standing("guru", 6_000, 0, 0, false);
@@ -1816,4 +1819,27 @@ async fn an_event_is_applied_when_the_database_is_back() {
     .await;
     until_state(&processor, &kept, "applied").await;
     until_state(&processor, &lost, "applied").await;
+}
+
+/// `host/docs/payments.md` has the table that `EventType` gives, and subscribes to the same events.
+#[test]
+fn the_documentation_lists_every_event() {
+    let path = root().join("host/docs/payments.md");
+    let text = fs::read_to_string(path).expect("the documentation");
+    let rows = EventType::ALL
+        .iter()
+        .map(|kind| format!("| `{}` | {} |\n", kind.name(), kind.effect()));
+    let table = format!(
+        "| Event | Effect |\n|---|---|\n{}",
+        rows.collect::<String>()
+    );
+    assert!(text.contains(&table), "it should have this table:\n{table}");
+    let subscribed = text.split("enabled_events[]=").skip(1).map(|rest| {
+        let name = rest.split('\'').next().expect("the name");
+        EventType::of(name).unwrap_or_else(|| panic!("weir does not read {name}"))
+    });
+    let subscribed: Vec<_> = subscribed.collect();
+    for kind in EventType::ALL {
+        assert!(subscribed.contains(kind), "no subscription to {kind:?}");
+    }
 }

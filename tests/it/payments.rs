@@ -10,13 +10,13 @@ use tests::gateway::on_each_database;
 use tests::processor::{Call, Processor, SECRET_KEY};
 use tests::upstream::{Gate, Reply};
 use tests::{Answer, Client, Gateway};
-use weir::payments::offers::{Item, Offer, Tier};
-use weir::payments::settings::{PaymentSettings, PlanPrices, PriceSettings};
-use weir::payments::stripe::{API_VERSION, MAX_TRIES, Pace, Stripe};
-use weir::payments::terms::{
+use weir_ledger::Plan;
+use weir_payments::offers::{Item, Offer, Tier};
+use weir_payments::settings::{PaymentSettings, PlanPrices, PriceSettings};
+use weir_payments::stripe::{API_VERSION, MAX_TRIES, Pace, Stripe};
+use weir_payments::terms::{
     CardCharge, CheckoutSession, Order, PaymentIntent, PaymentStatus, ProcessorError, SessionState,
 };
-use weir_ledger::Plan;
 use weir_storage::clock::{ManualClock, Millis};
 use weir_storage::secrets::Secret;
 
@@ -939,7 +939,7 @@ async fn a_card_that_is_declined_is_not_tried_again() {
 
 #[test]
 fn what_is_sold_costs_what_the_specification_says() {
-    let settings = weir::payments::settings::PaymentSettings::default();
+    let settings = weir_payments::settings::PaymentSettings::default();
     let offers = [
         (Item::Plan(Plan::Guru), 1_000, 10_000),
         (Item::Plan(Plan::Pro), 5_000, 55_000),

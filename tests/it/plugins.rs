@@ -346,7 +346,10 @@ async fn a_stream_ends_on_the_component_that_it_began_with_which_is_freed_then()
     let first = guests::with_custom_section(&guests::bundled("openai"), 1);
     swap(&admin, "openai", &first).await;
     let old = Arc::downgrade(&gateway.app().plugins.adapter("openai").expect("it serves"));
-    assert_eq!(old.upgrade().map(|a| a.code().digest), Some(Digest::of(&first)));
+    assert_eq!(
+        old.upgrade().map(|a| a.code().digest),
+        Some(Digest::of(&first))
+    );
 
     let mut stream = gateway.stream("scripted", "count").await;
     stream.next_chunk().await;

@@ -7,7 +7,7 @@ use std::process::Command;
 use tests::processor::{Processor, SECRET_KEY};
 use tests::scenario::Scenario;
 use tests::{Gateway, Reply, Upstream};
-use weir::payments::stripe::API_VERSION;
+use weir_payments::stripe::API_VERSION;
 
 use crate::{anthropic_messages, payments};
 

@@ -10,7 +10,7 @@ use tests::source::{files, root};
 use self::imports::Imports;
 
 /// Each crate of the host, and the crates that it may depend on.
-const WALLS: [(&str, &[&str]); 13] = [
+const WALLS: [(&str, &[&str]); 14] = [
     ("weir-bundled", &["weir", "weir-plugins"]),
     (
         "weir",
@@ -21,6 +21,7 @@ const WALLS: [(&str, &[&str]); 13] = [
             "weir-errors",
             "weir-ledger",
             "weir-outgoing",
+            "weir-payments",
             "weir-plugins",
             "weir-sandbox",
             "weir-storage",
@@ -38,6 +39,17 @@ const WALLS: [(&str, &[&str]); 13] = [
             "weir-sandbox",
             "weir-storage",
             "weir-upstream",
+        ],
+    ),
+    (
+        "weir-payments",
+        &[
+            "weir-egress",
+            "weir-errors",
+            "weir-ledger",
+            "weir-outgoing",
+            "weir-storage",
+            "weir-telemetry",
         ],
     ),
     (

@@ -12,7 +12,7 @@ use tests::ledger::{Served, commit, hold, serve, settle};
 use tests::stores::{Postgres, Redis};
 use tests::{Answer, Client, Gateway, chat};
 use weir::app::App;
-use weir::billing::usage::{self, SUMMARY_TTL};
+use weir::billing::summary_cache::{self, SUMMARY_TTL};
 use weir_ledger::archive::archive;
 use weir_ledger::store::history::{
     UsageGroup, request_statement, requests_statement, usage_statement,
@@ -66,7 +66,7 @@ async fn synced(client: &Client) -> String {
 }
 
 async fn forget(gateway: &Gateway, user: &str) {
-    usage::forget(&gateway.app().cache, &AccountId(user.to_owned())).await;
+    summary_cache::drop_summary(&gateway.app().cache, &AccountId(user.to_owned())).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -9,11 +9,11 @@ use tests::gateway::{USER, on_each_database, top_up};
 use tests::ledger::{Served, commit, serve};
 use tests::stores::Postgres;
 use tests::{Answer, Client, Gateway, patiently};
-use weir::payments::reconcile;
 use weir::vouchers::store::{self, Claim};
 use weir::vouchers::{MOST_GUESSES, sweep};
 use weir_ledger::verify::{Extent, verify};
 use weir_ledger::{Action, Credits, OperationId, Pool, Refund};
+use weir_payments::reconcile;
 use weir_storage::clock::ManualClock;
 
 use crate::console::{Browser, page};

@@ -8,8 +8,8 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 use sqlx::Row as _;
 use weir::app::App;
-use weir::payments::signature::sign;
 use weir_ledger::AccountId;
+use weir_payments::signature::sign;
 use weir_storage::clock::{ManualClock, Millis};
 
 use crate::client::{Answer, Client, patiently};

@@ -10,11 +10,11 @@ use tests::gateway::at;
 use tests::ledger::random::Random;
 use tests::stores::{Durability, Postgres};
 use tokio::task::JoinSet;
-use weir::payments::{reconcile, signature};
 use weir_ledger::verify::{Extent, verify};
 use weir_ledger::{
     AccountId, Action, Credits, HoldId, Open, Period, Plan, RequestSource, RequestUsage, Settle,
 };
+use weir_payments::{reconcile, signature};
 use weir_storage::clock::{ManualClock, Millis};
 use weir_storage::secrets::SecretUrl;
 

@@ -11,8 +11,10 @@ use std::time::Duration;
 
 use anyhow::{Context, anyhow};
 use axum::extract::FromRef;
+use futures_util::FutureExt as _;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
+use weir_payments::{AccountCaches, PaymentParts, Payments};
 use weir_plugins::Plugins;
 use weir_plugins::bundled::Bundled;
 use weir_plugins::oversight::Oversight;
@@ -25,6 +27,7 @@ use weir_upstream::client::HttpClient;
 pub use self::prepared::Prepared;
 use crate::admission::Admission;
 use crate::audit::{Audit, retention};
+use crate::billing::summary_cache::drop_summary;
 use crate::catalog::filters::check_filters;
 use crate::catalog::listing::{CatalogListing, Difference};
 use crate::catalog::live::LiveCatalog;
@@ -32,6 +35,7 @@ use crate::catalog::{self, Catalog, LeftOut, Missing, Problem};
 use crate::config::Config;
 use crate::csv_export::Exports;
 use crate::identity::key_lookups::KeyLookups;
+use crate::identity::key_records::drop_plan;
 use crate::identity::last_used::LastUsed;
 use crate::identity::pepper::Peppers;
 use crate::identity::service_token::ServiceTokenSource;
@@ -40,7 +44,6 @@ use crate::inference::routing::Routing;
 use crate::listen_address::reachable;
 use crate::metrics::Metrics;
 use crate::node::Core;
-use crate::payments::{self, Payments};
 use crate::recordings::Recorder;
 use crate::request::BodyReader;
 use crate::server::tls::Tls;
@@ -322,16 +325,21 @@ impl App {
             &config.sessions,
         );
         tokio::spawn(sessions.clone().prune_for_ever());
-        let payments = Payments::new(
-            config.payments.clone(),
-            payment_secrets,
-            config.is_dev(),
-            payments::PaymentStores {
-                database: database.clone(),
-                cache: cache.clone(),
-                clock: clock.clone(),
+        let payments = Payments::new(PaymentParts {
+            settings: config.payments.clone(),
+            secrets: payment_secrets,
+            is_dev: config.is_dev(),
+            database: database.clone(),
+            cache: cache.clone(),
+            account_caches: AccountCaches {
+                drop_plan: |cache, user_id| drop_plan(cache, user_id).boxed(),
+                drop_summary: |cache, account| drop_summary(cache, account).boxed(),
             },
-        )?;
+            clock: clock.clone(),
+            ledger: ledger.clone(),
+            tracer: tracer.clone(),
+            metrics: metrics.payments.clone(),
+        })?;
         let swarms = SwarmStore::new(database.clone(), sealing_keys.clone());
         let task_store = TaskStore::new(database.clone(), sealing_keys.clone());
         let recorder = Recorder::start(

@@ -38,7 +38,6 @@ use crate::identity::settings::IdentitySettings;
 use crate::inference::settings::ExchangeLimits;
 use crate::limits::settings::{BodyLimits, TimeoutSettings};
 use crate::listen_address::ListenAddress;
-use crate::payments::settings::PaymentSettings;
 use crate::server::settings::ConnectionLimits;
 use crate::server::tls::TlsSettings;
 use crate::sessions::settings::SessionSettings;
@@ -50,6 +49,7 @@ use crate::tools::settings::{
 };
 use weir_ledger::LedgerSettings;
 use weir_ledger::price::PriceFactors;
+use weir_payments::settings::PaymentSettings;
 use weir_storage::database::{self, SqlDialect};
 use weir_storage::sealing::SealingKeySettings;
 use weir_storage::secrets::{SecretSource, SecretUrl};

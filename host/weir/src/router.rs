@@ -62,7 +62,7 @@ pub fn public(app: App) -> Router {
         .route("/billing/sync-balance", post(billing::routes::sync_balance))
         .route(
             "/billing/auto-topup",
-            get(auto_top_up::routes::get_auto_top_up).put(auto_top_up::routes::put_auto_top_up),
+            get(auto_top_up::get_auto_top_up).put(auto_top_up::put_auto_top_up),
         )
         .merge(payment_routes())
         .route("/billing/webhook", post(payments::webhook::receive_event))
@@ -168,22 +168,19 @@ fn payment_routes() -> Router<App> {
 /// Returns the pages of development mode's payment processor.
 fn development_routes() -> Router<App> {
     Router::new()
-        .route("/dev/payments/{page}", get(local::routes::show_page))
+        .route("/dev/payments/{page}", get(local::show_page))
         .route(
             "/dev/payments/checkout/{session_id}",
-            get(local::routes::show_checkout),
+            get(local::show_checkout),
         )
         .route(
             "/dev/payments/checkout/{session_id}/{act}",
-            post(local::routes::act_on_checkout),
+            post(local::act_on_checkout),
         )
-        .route(
-            "/dev/payments/portal/{portal_id}",
-            get(local::routes::show_portal),
-        )
+        .route("/dev/payments/portal/{portal_id}", get(local::show_portal))
         .route(
             "/dev/payments/portal/{portal_id}/{act}",
-            post(local::routes::act_on_portal),
+            post(local::act_on_portal),
         )
 }
 

@@ -27,11 +27,11 @@ use crate::identity::admin::AdminCaller;
 use crate::identity::directory::{self, UserFilter, UserRecord};
 use crate::identity::{self, store};
 use crate::node::Core;
-use crate::payments::effects::store as effects_store;
 use crate::query::{ListQuery, cut};
 use crate::schemas;
 use crate::schemas::parameters::PageAfter;
 use crate::small_body::SmallBody;
+use weir_payments::effects::store as effects_store;
 
 /// Characters of an operator's id for a top-up or an adjustment.
 const ID_CHARACTERS: usize = 200;
@@ -562,7 +562,7 @@ async fn commit(core: &Core, user_id: &str, action: Action) -> Result<(), ApiErr
     };
     let store = Store::new(core.database.clone());
     let outcome = weir_ledger::commit_one(&store, operation).await;
-    billing::usage::forget(&core.cache, &account).await;
+    billing::summary_cache::drop_summary(&core.cache, &account).await;
     match outcome {
         Ok(_) => Ok(()),
         Err(LedgerError::Refused(Refusal::UnknownAccount)) => Err(unknown_user(user_id)),

@@ -25,10 +25,10 @@ use crate::config::Config;
 use crate::identity::pepper::Peppers;
 use crate::identity::service_token::ServiceTokenSource;
 use crate::identity::verifiers::Verifiers;
-use crate::payments::settings::PaymentSecrets;
 use crate::server::tls::Tls;
 use crate::tools::remote::settings::{self as mcp_settings, McpServer};
 use crate::tools::rules::Rules;
+use weir_payments::settings::PaymentSecrets;
 
 /// Parts that need neither the database nor the network.
 pub struct Prepared {

@@ -16,6 +16,7 @@ pub mod export;
 pub mod history;
 pub mod routes;
 pub mod statement;
+pub mod summary_cache;
 pub mod usage;
 
 use weir_ledger::Ledger;

@@ -1,6 +1,6 @@
 //! A user's account: the remaining credits, and the usage of the current cycle.
 //!
-//! The cache keeps a summary for [`SUMMARY_TTL`]. Each change of an account calls [`forget`] once it is durable. A slow
+//! The cache keeps a summary for [`SUMMARY_TTL`]. Each change of an account calls [`drop_summary`] once it is durable. A slow
 //! reader in between does not restore the old summary; see [`Cache::drop_value`](weir_storage::Cache::drop_value). If
 //! the cache does not respond, weir neither deletes nor stores the summary, which may then be stale by up to
 //! [`SUMMARY_TTL`]. Summaries are only for display: the ledger alone admits and rejects requests.
@@ -18,16 +18,14 @@ use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 use utoipa::ToSchema;
 use weir_ledger::{Account, AccountId, Action, Credits, LedgerError, Plan, Store};
+use weir_storage::Database;
 use weir_storage::cache::Cached;
 use weir_storage::clock::Millis;
-use weir_storage::{Cache, Database};
 
 use super::BillingParts;
 use super::budgets::{self, BudgetItem};
+use super::summary_cache::{SUMMARY_TTL, drop_summary, name};
 use crate::schemas;
-
-/// Lifetime of a summary in the cache.
-pub const SUMMARY_TTL: Duration = Duration::from_secs(60);
 
 /// Time limit for the start of a new period.
 const SYNC_TIMEOUT: Duration = Duration::from_secs(2);
@@ -151,12 +149,6 @@ pub async fn read_summary(
     serde_json::from_slice(&json).map_err(|error| sqlx::Error::Decode(error.into()).into())
 }
 
-/// Deletes a summary after a durable change of the account.
-pub async fn forget(cache: &Cache, account: &AccountId) {
-    // The cache logs its own errors, and the summary stays until it expires.
-    let _ = cache.drop_value(&name(account), SUMMARY_TTL).await;
-}
-
 /// Returns an account's current balances, after beginning its period if it is due, and deletes its summary.
 pub async fn sync(billing: &BillingParts, id: &AccountId) -> Result<Balances, UsageError> {
     let now = billing.ledger.now();
@@ -168,7 +160,7 @@ pub async fn sync(billing: &BillingParts, id: &AccountId) -> Result<Balances, Us
             .await?;
     }
     // Deleted before the balance is read, so that a summary after this response is never older.
-    forget(&billing.cache, id).await;
+    drop_summary(&billing.cache, id).await;
     let found = find(&billing.database, id, now).await?;
     let available = found.account.available();
     Ok(Balances {
@@ -189,10 +181,6 @@ struct ShownAccount {
     plan_credits: Credits,
     /// The period's usage so far.
     by_model: Vec<ModelUsage>,
-}
-
-fn name(account: &AccountId) -> String {
-    format!("usage:{account}")
 }
 
 fn summarize(found: &ShownAccount, now: Millis) -> Summary {

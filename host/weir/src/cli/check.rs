@@ -15,8 +15,8 @@ use crate::catalog::listing::{CatalogListing, Difference};
 use crate::catalog::{Catalog, LeftOut, Missing};
 use crate::cli::bundle;
 use crate::config::Config;
-use crate::payments::settings::ProcessorName;
-use crate::payments::stripe::PORTAL_ADVICE;
+use weir_payments::settings::ProcessorName;
+use weir_payments::stripe::PORTAL_ADVICE;
 use weir_sandbox::compiler::Compiler;
 use weir_storage::clock::Clock;
 

@@ -6,11 +6,11 @@ use anyhow::{Context, bail, ensure};
 
 use crate::billing::statement::{self, CSV_HEADINGS, StatementReader, csv_line};
 use crate::config::Config;
-use crate::payments::reconcile;
 use weir_ledger::archive::archive;
 use weir_ledger::plans::days_of_month;
 use weir_ledger::verify::{Extent, Violation, keep, look};
 use weir_ledger::{AccountId, Store};
+use weir_payments::reconcile;
 use weir_storage::Database;
 use weir_storage::clock::{Clock, Millis};
 use weir_storage::database::DatabaseClock;

@@ -5,6 +5,8 @@ use axum::extract::{FromRef as _, State};
 use axum::response::Response;
 use weir_errors::ApiError;
 use weir_ledger::{Credits, Plan};
+use weir_payments::auto_top_up::preferences::{self, AutoTopUp, PreferenceChange};
+use weir_payments::offers::{Item, Tier};
 use weir_storage::clock::Millis;
 
 use super::form::{ConsoleForm, Refused};
@@ -17,10 +19,7 @@ use crate::billing::BillingParts;
 use crate::billing::history::Asked;
 use crate::billing::statement::TransactionItem;
 use crate::billing::usage::{self, Balances};
-use crate::payments::auto_top_up::routes::{self as auto_top_up, AutoTopUp, WishRequest};
 use crate::payments::notices::{self, NoticeItem};
-use crate::payments::offers::{Item, Tier};
-use crate::payments::routes::{plan_url, tier_url};
 use crate::query::ListQuery;
 use crate::vouchers::{self, VoucherParts};
 
@@ -76,7 +75,10 @@ pub(super) async fn buy_plan(
     State(app): State<App>,
     ConsoleForm { user, fields }: ConsoleForm,
 ) -> Result<Response, ApiError> {
-    let url = plan_url(&app, &user.user_id, fields.text("plan")).await;
+    let url = app
+        .payments
+        .plan_url(&user.user_id, fields.text("plan"))
+        .await;
     leave_to(&app, &user, url).await
 }
 
@@ -85,7 +87,10 @@ pub(super) async fn buy_credits(
     State(app): State<App>,
     ConsoleForm { user, fields }: ConsoleForm,
 ) -> Result<Response, ApiError> {
-    let url = tier_url(&app, &user.user_id, fields.text("tier")).await;
+    let url = app
+        .payments
+        .tier_url(&user.user_id, fields.text("tier"))
+        .await;
     leave_to(&app, &user, url).await
 }
 
@@ -108,12 +113,12 @@ pub(super) async fn set_auto_top_up(
             let what = "Enter a number of credits.";
             ApiError::invalid_request("threshold", what)
         })?;
-        let wish = WishRequest {
+        let change = PreferenceChange {
             enabled: Some(fields.is_checked("enabled")),
             tier: Some(fields.text("tier").to_owned()),
             threshold: Some(threshold),
         };
-        auto_top_up::change(&app, &user.user_id, wish).await
+        preferences::change(&app.payments, &user.user_id, change).await
     };
     match changed.await {
         Ok(wish) => {
@@ -189,8 +194,8 @@ async fn page(
         ]))
         .await?;
     let notices = ListQuery::from([("limit", NOTICES.to_string())]);
-    let notices = notices::list(app, &user.user_id, notices).await?;
-    let auto_top_up = auto_top_up::show(app, &user.user_id).await?;
+    let notices = notices::list(&app.database, &user.user_id, notices).await?;
+    let auto_top_up = preferences::show(&app.payments, &user.user_id).await?;
     let offer = |item: Item| {
         let offer = app.payments.settings.offer(item)?;
         let cents = offer.price_cents;

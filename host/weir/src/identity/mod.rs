@@ -29,6 +29,7 @@ pub mod gate;
 pub mod jwks;
 pub mod jwt;
 pub mod key_lookups;
+pub mod key_records;
 pub mod last_used;
 pub mod limits;
 pub mod lockout;
@@ -55,6 +56,7 @@ use weir_errors::{ApiError, ErrorCode};
 use self::api_key::{KeyVerdict, RawKey, StoredKey};
 use self::client_address::ClientAddress;
 use self::jwt::{TokenError, Verified};
+use self::key_records::KEY_TTL;
 use self::rates::FailurePolicy;
 use crate::app::App;
 use crate::audit::{Actor, AuditEvent};
@@ -69,9 +71,6 @@ use weir_storage::clock::Millis;
 use weir_storage::expiring::ExpiringError;
 use weir_storage::ids::Hex;
 use weir_storage::secrets::Key;
-
-/// The lifetime of a verified key in the cache, and of a tombstone.
-const KEY_TTL: Duration = Duration::from_secs(15 * 60);
 
 /// The header with a web user's attestation token.
 const ATTESTATION: &str = "x-identity-appcheck";

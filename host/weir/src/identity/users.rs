@@ -3,13 +3,13 @@
 
 use weir_errors::{ApiError, ErrorCode};
 
-use super::{KEY_TTL, store};
+use super::key_records::{KEY_TTL, drop_plan};
+use super::store;
 use crate::app::App;
 use crate::audit::{Actor, AuditEvent};
 use crate::node::Core;
 use weir_ledger::Plan;
-use weir_storage::Cache;
-use weir_storage::cache::{CacheError, Tombstone};
+use weir_storage::cache::Tombstone;
 
 /// Disables or enables a user immediately on every node. Returns whether the user exists.
 ///
@@ -55,15 +55,10 @@ pub async fn change_plan<T>(
     user_id: &str,
     change: impl Future<Output = Result<T, ApiError>>,
 ) -> Result<T, ApiError> {
-    plan_changes(&core.cache, user_id)
+    drop_plan(&core.cache, user_id)
         .await
         .map_err(|_| not_now())?;
     change.await
-}
-
-/// Marks a user's plan as changing: nodes read the database until all older cache records have expired.
-pub async fn plan_changes(cache: &Cache, user_id: &str) -> Result<(), CacheError> {
-    cache.bury(Tombstone::User(user_id), KEY_TTL).await
 }
 
 /// Refuses a user, named by another service, who is unknown or disabled. Returns the user's plan.

@@ -49,7 +49,7 @@ use weir_upstream::usage::{self, CheckedUsage, ModelLimits, RequestSize};
 
 use crate::app::App;
 use crate::billing;
-use crate::payments::BuyingPages;
+use weir_payments::BuyingPages;
 
 /// The maximum delay of a finished response until its settlement is durable.
 const SETTLE_TIMEOUT: Duration = Duration::from_secs(10);
@@ -337,7 +337,7 @@ impl Meter {
     }
 
     async fn settled(&self, tokens: TokenCounts, settlement: Settlement) -> Billed {
-        billing::usage::forget(&self.cache, &self.payer.account).await;
+        billing::summary_cache::drop_summary(&self.cache, &self.payer.account).await;
         if let Some(attempt) = &self.attempt {
             attempt.adapter.counters().charge(settlement.charged);
             if let Some(sampler) = &attempt.sampler {

@@ -6,7 +6,7 @@ use weir_storage::clock::Millis;
 use weir_storage::database::DatabaseClock;
 
 use crate::billing::budgets::AskedBudgets;
-use crate::billing::usage;
+use crate::billing::summary_cache;
 use crate::catalog::Catalog;
 use crate::identity::api_key::LIFETIME_DAYS;
 use crate::identity::{no_such_key, store, store_failed};
@@ -142,7 +142,7 @@ pub async fn set_budgets(
         action: Action::SetBudgets(Box::new(set)),
     };
     let outcome = weir_ledger::commit_one(&store, operation).await;
-    usage::forget(&core.cache, &account).await;
+    summary_cache::drop_summary(&core.cache, &account).await;
     match outcome {
         Ok(_) => Ok(()),
         Err(LedgerError::Refused(Refusal::OutOfRange)) => Err(ApiError::new(

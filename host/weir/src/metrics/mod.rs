@@ -18,6 +18,7 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
+use weir_payments::metrics::PaymentMetrics;
 use weir_plugins::metrics::PluginMetrics;
 use weir_telemetry::export::ExportFigures;
 use weir_upstream::breaker::Breakers;
@@ -32,6 +33,8 @@ pub struct Metrics {
     pub requests: Arc<RequestMetrics>,
     /// Metrics of plugins.
     pub plugins: Arc<PluginMetrics>,
+    /// Figures of payments.
+    pub payments: Arc<PaymentMetrics>,
     /// API keys that the cache did not have, so that the database was queried.
     pub key_lookups: Counter,
     requests_in_progress: Gauge,
@@ -39,8 +42,6 @@ pub struct Metrics {
     store_up: Family<StoreLabels, Gauge>,
     swarm_runs_open: Family<StatusLabels, Gauge>,
     swarm_runs_ended: Family<StatusLabels, Counter>,
-    payment_events: Family<OutcomeLabels, Counter>,
-    payment_events_open: Family<OutcomeLabels, Gauge>,
     ledger_open_holds: Gauge,
     mcp_calls: Family<McpCallLabels, Counter>,
     mcp_tools_changed: Family<McpToolLabels, Counter>,
@@ -56,8 +57,6 @@ pub struct GaugeReadings {
     pub stores: [(&'static str, bool); 2],
     /// Unfinished swarms of all nodes, by status; empty if the database does not respond.
     pub swarms: Vec<(&'static str, i64)>,
-    /// Unapplied payment webhooks of all nodes, by state; empty if the database does not respond.
-    pub payment_events: Vec<(&'static str, i64)>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -69,12 +68,6 @@ struct StoreLabels {
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct StatusLabels {
     status: &'static str,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct OutcomeLabels {
-    /// `applied`, `ignored`, `waiting`, `failed`, or `given_up` after 72 hours of retries.
-    outcome: &'static str,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -134,18 +127,7 @@ impl Metrics {
             "Completed swarms of this node, by status",
             swarm_runs_ended.clone(),
         );
-        let payment_events = Family::default();
-        registry.register(
-            "payment_events",
-            "This node's attempts to apply payment webhooks, by outcome",
-            payment_events.clone(),
-        );
-        let payment_events_open = Family::default();
-        registry.register(
-            "payment_events_open",
-            "Waiting and failed payment webhooks of all nodes",
-            payment_events_open.clone(),
-        );
+        let payments = Arc::new(PaymentMetrics::register(&mut registry));
         let ledger_open_holds = Gauge::default();
         registry.register(
             "ledger_open_holds",
@@ -170,14 +152,13 @@ impl Metrics {
             mcp_tools_changed,
             requests,
             plugins,
+            payments,
             key_lookups,
             requests_in_progress,
             requests_queued,
             store_up,
             swarm_runs_open,
             swarm_runs_ended,
-            payment_events,
-            payment_events_open,
             ledger_open_holds,
         }
     }
@@ -219,24 +200,12 @@ impl Metrics {
                 .get_or_create(&StatusLabels { status })
                 .set(runs);
         }
-        for &(outcome, events) in &looked.payment_events {
-            self.payment_events_open
-                .get_or_create(&OutcomeLabels { outcome })
-                .set(events);
-        }
     }
 
     /// Counts a finished swarm, by its status.
     pub fn swarm_end(&self, status: &'static str) {
         self.swarm_runs_ended
             .get_or_create(&StatusLabels { status })
-            .inc();
-    }
-
-    /// Counts an attempt to apply a payment webhook.
-    pub fn payment_event(&self, outcome: &'static str) {
-        self.payment_events
-            .get_or_create(&OutcomeLabels { outcome })
             .inc();
     }
 

@@ -7,7 +7,7 @@ use weir_errors::ApiError;
 
 use crate::app::App;
 use crate::metrics::GaugeReadings;
-use crate::payments::inbox;
+use weir_payments::inbox;
 
 const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
@@ -38,8 +38,10 @@ pub(crate) async fn text(app: &App) -> Result<String, ApiError> {
             ("cache", app.cache.ping().await.is_ok()),
         ],
         swarms: swarms.map(Vec::from).unwrap_or_default(),
-        payment_events: payment_events.unwrap_or_default(),
     });
+    app.metrics
+        .payments
+        .set_open(&payment_events.unwrap_or_default());
     app.metrics.plugins.canaries(app.plugins.canary_shares());
     app.metrics.encode().map_err(|_| ApiError::internal())
 }

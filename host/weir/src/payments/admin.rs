@@ -1,67 +1,67 @@
-//! `/admin/payments/events`: what the processor has told, and what came of it.
+//! `/admin/payments/events`: events of the payment processor.
 
 use axum::Json;
 use axum::extract::{Path, State};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use weir_errors::{ApiError, ErrorCode};
+use weir_payments::inbox::store::{self, EventFilter, EventState, KeptEvent};
 use weir_storage::clock::Millis;
 use weir_storage::database::DatabaseClock;
 
-use super::inbox::store::{self, EventFilter, EventState, KeptEvent};
 use crate::audit::AuditEvent;
 use crate::identity::admin::AdminCaller;
 use crate::node::Core;
 use crate::query::{ListQuery, cut};
 use crate::schemas::parameters::Limit;
 
-/// An event of the processor's.
+/// An event of the payment processor.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub struct PaymentEventItem {
-    /// The processor's id of it.
+    /// The processor's id.
     pub event_id: String,
-    /// What has happened, such as `invoice.paid`.
+    /// The type, for example `invoice.paid`.
     #[serde(rename = "type")]
     pub name: String,
     /// `waiting`, `failed`, `applied` or `ignored`. A `failed` event is retried at `next_attempt_at`, for 72 hours.
     pub state: String,
-    /// The user whom it is about; null while that is not known.
+    /// The user; null while unknown.
     pub user_id: Option<String>,
     /// The processor's customer.
     pub customer_id: Option<String>,
-    /// The subscription or payment that it is about.
+    /// The subscription or payment.
     pub subject: Option<String>,
-    /// When it happened, by the processor's word.
+    /// The time of the event, by the processor's clock.
     pub created_at: String,
-    /// When it came.
+    /// The time of arrival.
     pub received_at: String,
-    /// How often it was tried in vain.
+    /// Number of failed attempts.
     pub attempts: i64,
-    /// When it is tried next; null if there is nothing more to do, or if it was retried for 72 hours.
+    /// The time of the next attempt; null if there is none, or after 72 hours of retries.
     pub next_attempt_at: Option<String>,
-    /// Why it was in vain.
+    /// The last error.
     pub error: Option<String>,
-    /// When there was nothing more to do.
+    /// The time at which weir applied or ignored the event.
     pub applied_at: Option<String>,
-    /// What it came to.
+    /// The effect.
     pub outcome: Option<String>,
 }
 
-/// A part of all events.
+/// Events of the payment processor.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub struct PaymentEventList {
-    /// The last to arrive is first.
+    /// The events, newest first.
     pub events: Vec<PaymentEventItem>,
-    /// The `before` of the next part; null if this is the last.
+    /// The `before` of the next page; null on the last page.
     pub next: Option<String>,
 }
 
-/// `GET /admin/payments/events`: all events, or those that `state` and `user_id` say.
+/// `GET /admin/payments/events`: lists events, optionally of one `state` or `user_id`.
 #[utoipa::path(
     get, path = "/admin/payments/events", tag = "administration", security(("admin" = [])), operation_id = "list_payment_events",
     params(
         Limit,
-        ("before" = Option<String>, Query, description = "The `next` of the part before: what follows is older.", nullable = false),
+        ("before" = Option<String>, Query, description = "The `next` of the previous page.", nullable = false),
         ("state" = Option<String>, Query, description = "Those of this state.", nullable = false, pattern = "^(waiting|failed|applied|ignored)$"),
         ("user_id" = Option<String>, Query, description = "About this user.", nullable = false),
     ),
@@ -98,8 +98,8 @@ pub async fn list_events(
     Ok(Json(PaymentEventList { events, next }))
 }
 
-/// `POST /admin/payments/events/{event_id}/retry`: has an event be applied now, or once more. What it has done already, it
-/// does not do again.
+/// `POST /admin/payments/events/{event_id}/retry`: applies an event now, or once more. An effect that it already had
+/// does not happen twice.
 #[utoipa::path(
     post, path = "/admin/payments/events/{event_id}/retry", tag = "administration", security(("admin" = [])), operation_id = "retry_payment_event",
     params(("event_id" = String, Path, description = "The event's id.")),
@@ -115,7 +115,7 @@ pub async fn retry_event(
     Path(event_id): Path<String>,
 ) -> Result<Json<PaymentEventItem>, ApiError> {
     let database = &core.database;
-    // Nodes look for what is due by the database's clock.
+    // Nodes use the database's clock to find due events.
     let clock = DatabaseClock::start(database.clone(), core.clock.clone());
     let now = clock.await.map_err(failed)?.now();
     let is_due = store::retry(database, &event_id, now)

@@ -1,312 +1,47 @@
-//! What users are to be told: that a trial ends, that a payment has failed, that credits were bought for them or are low.
-//!
-//! Whatever finds that out puts it here. Weir knows no addresses, so whoever operates it tells the users: each notice is a
-//! line of the log and, with `payments.notice_url`, a webhook there, signed as [Standard
-//! Webhooks](https://www.standardwebhooks.com) are. The user's console lists them by `GET /billing/notices`.
-//!
-//! **Invariant:** each is delivered at least once. A receiver tells repeats by the `webhook-id`, which is the same for every
-//! attempt.
+//! `GET /billing/notices`.
 
-use std::time::Duration;
-
-use anyhow::{anyhow, ensure};
 use axum::Json;
 use axum::extract::State;
-use http::header::{CONTENT_TYPE, HeaderValue};
 use serde::Serialize;
-use serde_json::{Value, json};
-use sqlx::Row;
-use sqlx::any::AnyRow;
+use serde_json::Value;
 use utoipa::ToSchema;
-use weir_egress::webhook;
 use weir_errors::ApiError;
-use weir_outgoing::{self as outgoing, Client};
+use weir_payments::notices::{self, StoredNotice};
 use weir_storage::Database;
-use weir_storage::clock::Millis;
-use weir_storage::secrets::Secret;
 
 use crate::app::App;
 use crate::identity::Caller;
 use crate::query::{ListQuery, cut};
 use crate::schemas::parameters::Limit;
 
-/// How often notices are looked for.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
-
-/// Notices that are read at once.
-const AT_ONCE: i64 = 32;
-
-/// The time that connecting to the receiver may take, and the time that an answer may.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
-
-/// How long nobody else delivers a notice that a node has taken up, in milliseconds: longer than delivering takes.
-const CLAIM_MS: i64 = 60_000;
-
-/// The first pause before it is tried again, and the longest, in milliseconds.
-const PAUSE_MS: i64 = 1_000;
-const LONGEST_PAUSE_MS: i64 = 3_600_000;
-
-/// How often it is tried: for about three days.
-const MAX_ATTEMPTS: i64 = 84;
-
-/// Something that a user is to be told.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Notice {
-    id: String,
-    user_id: String,
-    kind: NoticeKind,
-    data: Value,
-}
-
-/// What it is about.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum NoticeKind {
-    /// A subscription's trial ends soon.
-    TrialEnding,
-    /// A payment has failed.
-    PaymentFailed,
-    /// Credits were bought because few were left.
-    AutoTopUpDone,
-    /// They could not be bought.
-    AutoTopUpFailed,
-    /// Few credits are left.
-    LowBalance,
-}
-
-impl NoticeKind {
-    /// Its name in the API and the database.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::TrialEnding => "trial_ending",
-            Self::PaymentFailed => "payment_failed",
-            Self::AutoTopUpDone => "auto_top_up_done",
-            Self::AutoTopUpFailed => "auto_top_up_failed",
-            Self::LowBalance => "low_balance",
-        }
-    }
-}
-
-impl Notice {
-    /// A notice. `about` names what it tells, such as a payment's id: the same is told once.
-    pub fn new(kind: NoticeKind, user_id: &str, about: &str, data: Value) -> Self {
-        Self {
-            id: format!("{}:{about}", kind.name()),
-            user_id: user_id.to_owned(),
-            kind,
-            data,
-        }
-    }
-}
-
-/// Has a user be told something, unless they were.
-pub async fn put(database: &Database, notice: &Notice, now: Millis) -> sqlx::Result<()> {
-    sqlx::query(
-        "INSERT INTO notices (id, user_id, kind, data, created_at, next_attempt_at) VALUES ($1, $2, $3, $4, $5, $5) \
-         ON CONFLICT (id) DO NOTHING",
-    )
-    .bind(&*notice.id)
-    .bind(&*notice.user_id)
-    .bind(notice.kind.name())
-    .bind(notice.data.to_string())
-    .bind(now.0)
-    .execute(database.writer())
-    .await
-    .map(drop)
-}
-
-/// Whether notices can be signed with this.
-pub fn check_secret(secret: &Secret) -> anyhow::Result<()> {
-    let signed = webhook::headers(secret, "check", 0, b"");
-    signed
-        .map(drop)
-        .map_err(|error| anyhow!("`payments.notice_secret`: {error}"))
-}
-
-/// Delivers notices, for as long as it is polled. It may be dropped at any moment, as a crash may come at any.
-pub async fn run(app: &App) {
-    let client = match outgoing::client(CONNECT_TIMEOUT) {
-        Ok(client) => client,
-        Err(error) => {
-            tracing::error!(error = format!("{error:#}"), "notices are not delivered");
-            return std::future::pending().await;
-        }
-    };
-    let notifier = Notifier { app, client };
-    let mut ticks = tokio::time::interval(LOOK_EVERY);
-    ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-    loop {
-        ticks.tick().await;
-        if let Err(error) = notifier.look().await {
-            tracing::warn!(%error, "looking for notices");
-        }
-    }
-}
-
-struct Notifier<'a> {
-    app: &'a App,
-    client: Client,
-}
-
-/// A notice as it is stored.
-struct KeptNotice {
-    id: String,
-    user_id: String,
-    kind: String,
-    data: Value,
-    created_at: Millis,
-    attempts: i64,
-    due_at: Option<i64>,
-}
-
-impl Notifier<'_> {
-    async fn look(&self) -> sqlx::Result<()> {
-        let now = self.app.ledger.now();
-        let rows = sqlx::query(
-            "SELECT * FROM notices WHERE next_attempt_at <= $1 ORDER BY next_attempt_at, id LIMIT $2",
-        )
-        .bind(now.0)
-        .bind(AT_ONCE)
-        .fetch_all(self.app.database.reader())
-        .await?;
-        for row in &rows {
-            let notice = read(row)?;
-            if self.claim(&notice, now).await? {
-                self.deliver(&notice).await?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Takes a notice up, unless another node has.
-    async fn claim(&self, notice: &KeptNotice, now: Millis) -> sqlx::Result<bool> {
-        let text = "UPDATE notices SET next_attempt_at = $1 WHERE id = $2 AND next_attempt_at = $3";
-        let claimed = sqlx::query(text)
-            .bind(now.0 + CLAIM_MS)
-            .bind(&*notice.id)
-            .bind(notice.due_at)
-            .execute(self.app.database.writer())
-            .await?;
-        Ok(claimed.rows_affected() == 1)
-    }
-
-    async fn deliver(&self, notice: &KeptNotice) -> sqlx::Result<()> {
-        if notice.attempts == 0 {
-            tracing::info!(
-                notice = notice.id,
-                user = notice.user_id,
-                kind = notice.kind,
-                "a user is to be told"
-            );
-        }
-        let sent = self.send(notice).await;
-        let now = self.app.ledger.now();
-        let attempts = notice.attempts + 1;
-        let (delivered_at, next_attempt_at, error) = match sent {
-            Ok(()) => (Some(now.0), None, None),
-            Err(error) => {
-                let error = format!("{error:#}");
-                tracing::warn!(
-                    notice = notice.id,
-                    attempts,
-                    error,
-                    "a notice is not delivered"
-                );
-                let again = attempts < MAX_ATTEMPTS;
-                (
-                    None,
-                    again.then(|| now.0 + pause_ms(notice.attempts)),
-                    Some(error),
-                )
-            }
-        };
-        sqlx::query(
-            "UPDATE notices SET delivered_at = $1, next_attempt_at = $2, last_error = $3, attempts = $4 WHERE id = $5",
-        )
-        .bind(delivered_at)
-        .bind(next_attempt_at)
-        .bind(error)
-        .bind(attempts)
-        .bind(&*notice.id)
-        .execute(self.app.database.writer())
-        .await
-        .map(drop)
-    }
-
-    /// Sends a notice to the operator's URL, if there is one.
-    async fn send(&self, notice: &KeptNotice) -> anyhow::Result<()> {
-        let payments = &self.app.payments;
-        let (Some(url), Some(secret)) = (&payments.settings.notice_url, &payments.notice_secret)
-        else {
-            return Ok(());
-        };
-        let mut data = notice.data.clone();
-        data["notice_id"] = json!(notice.id);
-        data["user_id"] = json!(notice.user_id);
-        let body =
-            json!({ "type": notice.kind, "timestamp": notice.created_at.iso(), "data": data });
-        let body = body.to_string();
-        // Neither a dot nor anything that no header may hold.
-        let id = notice
-            .id
-            .replace(|c: char| c == '.' || !c.is_ascii_graphic(), "_");
-        let seconds = self.app.ledger.now().seconds().unsigned_abs();
-        let mut headers = webhook::headers(secret, &id, seconds, body.as_bytes())?;
-        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-        let request = self.client.post(url).headers(headers).body(body);
-        let answer = request.timeout(ANSWER_TIMEOUT).send().await;
-        let answer = answer.map_err(|error| anyhow!("{}", outgoing::root_cause(error)))?;
-        let status = answer.status();
-        ensure!(status.is_success(), "the receiver answers {status}");
-        Ok(())
-    }
-}
-
-fn pause_ms(attempts: i64) -> i64 {
-    (PAUSE_MS << attempts.clamp(0, 12)).min(LONGEST_PAUSE_MS)
-}
-
-fn read(row: &AnyRow) -> sqlx::Result<KeptNotice> {
-    let data: String = row.try_get("data")?;
-    Ok(KeptNotice {
-        id: row.try_get("id")?,
-        user_id: row.try_get("user_id")?,
-        kind: row.try_get("kind")?,
-        data: serde_json::from_str(&data).unwrap_or_else(|_| json!({})),
-        created_at: Millis(row.try_get("created_at")?),
-        attempts: row.try_get("attempts")?,
-        due_at: row.try_get("next_attempt_at")?,
-    })
-}
-
-/// A notice as its user is shown it.
+/// A notice to a user.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct NoticeItem {
-    /// Like no other's.
+    /// Its id, which is unique.
     pub id: String,
-    /// What it is about, as in `low_balance`.
+    /// Its type, for example `low_balance`.
     pub kind: String,
-    /// What it tells.
+    /// Details.
     #[schema(value_type = Object)]
     pub data: Value,
-    /// When it was found out.
+    /// The time of its cause.
     pub created_at: String,
 }
 
-/// A part of a user's notices.
+/// Notices of a user.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct NoticeList {
-    /// The last one is first.
+    /// The notices, newest first.
     pub notices: Vec<NoticeItem>,
-    /// The `before` of the next part; null if this is the last.
+    /// The `before` of the next page; null on the last page.
     pub next: Option<String>,
 }
 
-/// `GET /billing/notices`: what the caller is to be told, the last one first.
+/// `GET /billing/notices`: the caller's notices, newest first.
 #[utoipa::path(
     get, path = "/billing/notices", tag = "billing", security(("user" = [])),
     params(Limit,
-        ("before" = Option<String>, Query, description = "The `next` of the part before: what follows is older.", nullable = false)),
+        ("before" = Option<String>, Query, description = "The `next` of the previous page.", nullable = false)),
     responses((status = 200, body = NoticeList)),
 )]
 pub async fn list_notices(
@@ -314,49 +49,37 @@ pub async fn list_notices(
     caller: Caller,
     query: ListQuery,
 ) -> Result<Json<NoticeList>, ApiError> {
-    list(&app, &caller.user_id, query).await.map(Json)
+    list(&app.database, &caller.user_id, query).await.map(Json)
 }
 
-/// A part of what a user is to be told.
-pub async fn list(app: &App, user_id: &str, mut query: ListQuery) -> Result<NoticeList, ApiError> {
+/// A page of a user's notices.
+pub async fn list(
+    database: &Database,
+    user_id: &str,
+    mut query: ListQuery,
+) -> Result<NoticeList, ApiError> {
     let limit = query.limit()?;
     let before = query.text("before")?;
     query.finish()?;
-    let failed = |error| ApiError::of_database(&error, "asked for notices");
-    let mut place = (i64::MAX, String::new());
-    if let Some(id) = before {
-        let text = "SELECT created_at FROM notices WHERE id = $1 AND user_id = $2";
-        let at: Option<i64> = sqlx::query_scalar(text)
-            .bind(&*id)
-            .bind(user_id)
-            .fetch_optional(app.database.reader())
-            .await
-            .map_err(failed)?;
-        let what = "It is the `next` of the part before.";
-        let at = at.ok_or_else(|| ApiError::invalid_request("before", what))?;
-        place = (at, id);
-    }
-    let text = "SELECT * FROM notices WHERE user_id = $1 AND (created_at, id) < ($2, $3) \
-                ORDER BY created_at DESC, id DESC LIMIT $4";
-    let rows = sqlx::query(text)
-        .bind(user_id)
-        .bind(place.0)
-        .bind(&*place.1)
-        .bind(i64::from(limit) + 1)
-        .fetch_all(app.database.reader())
+    let found = notices::list(database, user_id, before.as_deref(), limit + 1)
         .await
-        .map_err(failed)?;
-    let kept: sqlx::Result<Vec<_>> = rows.iter().map(read).collect();
-    let mut kept = kept.map_err(failed)?;
-    let next = cut(&mut kept, limit, |notice| notice.id.clone());
-    let items = kept.into_iter().map(|notice| NoticeItem {
-        id: notice.id,
-        kind: notice.kind,
-        data: notice.data,
-        created_at: notice.created_at.iso(),
-    });
+        .map_err(|error| ApiError::of_database(&error, "asked for notices"))?;
+    let what = "It is the `next` of the part before.";
+    let mut found = found.ok_or_else(|| ApiError::invalid_request("before", what))?;
+    let next = cut(&mut found, limit, |notice| notice.id.clone());
     Ok(NoticeList {
-        notices: items.collect(),
+        notices: found.into_iter().map(NoticeItem::from).collect(),
         next,
     })
+}
+
+impl From<StoredNotice> for NoticeItem {
+    fn from(notice: StoredNotice) -> Self {
+        Self {
+            id: notice.id,
+            kind: notice.kind,
+            data: notice.data,
+            created_at: notice.created_at.iso(),
+        }
+    }
 }

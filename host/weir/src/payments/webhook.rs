@@ -1,35 +1,34 @@
-//! `POST /billing/webhook`: where the processor tells what has happened.
+//! `POST /billing/webhook`: the webhook of the payment processor.
 //!
-//! Who can sign is the processor; nothing else proves anything here. A wrong signature does not count towards a lockout:
-//! whoever has an account with the processor can have it send events to this address, from its own addresses, signed with
-//! the secret of that account, and ten of them would shut out the events of this one. It need not count, either. What is
-//! refused costs little: a header that cannot be right is refused before the body is read, a body is small, and there is
-//! nothing to be found out by trying, since a signature has 256 bits.
+//! The signature is the only proof of the sender. A wrong signature does not count toward a lockout: anybody with an
+//! account at the processor can make it send events to this URL, from its own addresses but with another secret, and
+//! ten of them would lock out the real events. A lockout would not help either. Rejections are cheap: weir checks the
+//! header before it reads the body, and a body is small. A signature has 256 bits, so guesses are hopeless.
 
 use axum::Json;
 use axum::extract::{Request, State};
 use serde::Serialize;
 use utoipa::ToSchema;
-use weir_errors::{ApiError, ErrorCode};
+use weir_errors::ApiError;
+use weir_payments::events::PaymentEvent;
+use weir_payments::inbox;
+use weir_payments::signature::Claim;
 
-use super::events::{NoEvent, PaymentEvent};
-use super::inbox;
-use super::signature::{Claim, SignatureError};
 use crate::app::App;
 use crate::context::RequestContext;
 use crate::request::JsonBody;
 
-/// Bytes of an event.
+/// Maximum length of an event in bytes.
 const MAX_BYTES: usize = 256 << 10;
 
-/// What the processor hears.
+/// The response to the processor.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct Received {
-    /// True: the event is kept.
+    /// Always true: weir has stored the event.
     received: bool,
 }
 
-/// `POST /billing/webhook`: keeps an event that the processor has signed, and has it applied.
+/// `POST /billing/webhook`: stores a signed event of the processor, and applies it.
 #[utoipa::path(
     post, path = "/billing/webhook", tag = "billing", security(("signature" = [])),
     request_body(content = Object),
@@ -50,21 +49,8 @@ pub async fn receive_event(
     let body = JsonBody::read_in(room, request, &app.bodies, MAX_BYTES).await?;
     claim.verify(&body.bytes, &payments.webhook_secrets)?;
     let event = PaymentEvent::read(&body.bytes)?;
-    inbox::receive(&app, &context, &event)
+    inbox::receive(payments, &event, |span| context.link_trace(span))
         .await
         .map_err(|error| ApiError::of_database(&error, "keeping an event of payments"))?;
     Ok(Json(Received { received: true }))
-}
-
-impl From<SignatureError> for ApiError {
-    fn from(error: SignatureError) -> Self {
-        let message = format!("This is not signed as the payment processor's events are: {error}.");
-        Self::new(ErrorCode::InvalidSignature, message)
-    }
-}
-
-impl From<NoEvent> for ApiError {
-    fn from(NoEvent { field, what }: NoEvent) -> Self {
-        Self::invalid_request(field, format!("The body is no event of payments: {what}."))
-    }
 }

@@ -35,11 +35,11 @@ use weir_errors::{ApiError, ErrorCode};
 use self::closing::Closing;
 use self::tls::Tls;
 use crate::app::App;
-use crate::payments::{auto_top_up, inbox, notices};
 use crate::router;
 use crate::swarm::executor::Executor;
 use crate::tasks::timer;
 use crate::vouchers::{self, VoucherParts};
+use weir_payments::{auto_top_up, inbox, notices};
 
 /// Time that the ledger has to write its queue.
 const LEDGER_STOP: Duration = Duration::from_secs(5);
@@ -121,9 +121,9 @@ pub async fn serve(
                 None => std::future::pending().await,
             }
         };
-        let events_of_payments = inbox::run(&app);
-        let notices = notices::run(&app);
-        let auto_top_ups = auto_top_up::run(&app);
+        let events_of_payments = inbox::run(&app.payments);
+        let notices = notices::run(&app.payments);
+        let auto_top_ups = auto_top_up::run(&app.payments);
         let vouchers = VoucherParts::from_ref(&app);
         let redemptions = vouchers::run(&vouchers);
         tokio::select! {

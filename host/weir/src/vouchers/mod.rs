@@ -243,7 +243,7 @@ async fn apply(parts: &VoucherParts, redemption: &Redemption) -> Result<bool, Ap
         .ledger
         .submit(&account, Action::TopUp(top_up), deadline)
         .await;
-    billing::usage::forget(&parts.cache, &account).await;
+    billing::summary_cache::drop_summary(&parts.cache, &account).await;
     match done {
         Ok(_) => {}
         Err(LedgerError::Refused(Refusal::OutOfRange)) => {

@@ -6,9 +6,9 @@ use weir_storage::Database;
 use weir_storage::clock::Millis;
 
 use super::line::{ChargeCategory, ChargeDay, ExportLine, nano_usd, worth};
-use crate::payments::effects::state::{cents_back, credits_back};
-use crate::payments::effects::store::{self, Payment, PaymentKind};
-use crate::payments::inbox::store as inbox;
+use weir_payments::effects::state::{cents_back, credits_back};
+use weir_payments::effects::store::{self, Payment, PaymentKind};
+use weir_payments::inbox::store as inbox;
 
 /// Money of a payment or, as a negative amount, of a refund; and its credits.
 struct Flow<'a> {

@@ -10,8 +10,8 @@ use weir_outgoing::{self as outgoing, Client};
 use crate::app::Prepared;
 use crate::catalog::Catalog;
 use crate::config::Config;
-use crate::payments::settings::ProcessorName;
-use crate::payments::stripe::{Pace, Stripe};
+use weir_payments::settings::ProcessorName;
+use weir_payments::stripe::{Pace, Stripe};
 use weir_storage::{Cache, Database};
 
 /// Time limit of each probe.

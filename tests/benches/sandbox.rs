@@ -266,7 +266,7 @@ async fn translations(
     request: &contract::Request,
     configuration: &[u8],
 ) -> bool {
-    let native_request = (**adapter.name() == *NATIVE).then(native_request);
+    let native_request = (*adapter.code().name == *NATIVE).then(native_request);
     let (mut sandboxed, mut native) = (Vec::new(), Vec::new());
     for _ in 0..BATCHES {
         let started = processor_time();
@@ -284,7 +284,7 @@ async fn translations(
         }
         native.push((processor_time() - started) / NATIVE_TRANSLATIONS);
     }
-    let what = format!("{}: fresh sandbox + translation", adapter.name());
+    let what = format!("{}: fresh sandbox + translation", adapter.code().name);
     report(&what, sandboxed, native, TRANSLATION_LIMIT)
 }
 

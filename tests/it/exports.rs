@@ -1,6 +1,8 @@
 //! Exports: requests and sums as CSV, and a month in the columns of FOCUS. Exact, complete, and without formulas.
 
+use axum::extract::FromRef as _;
 use std::collections::BTreeMap;
+use weir::vouchers::VoucherParts;
 
 use serde_json::{Value, json};
 use tests::client::patiently;
@@ -472,7 +474,8 @@ async fn a_month_adds_up_to_the_payments_and_to_the_ledgers_credits() {
             .post("/admin/vouchers", &voucher)
             .await;
         let code = made.json()["code"].as_str().expect("a code").to_owned();
-        weir::vouchers::redeem(app, eve, &code)
+        let vouchers = VoucherParts::from_ref(app);
+        weir::vouchers::redeem(&vouchers, eve, &code)
             .await
             .expect("it is good");
         let february = month(&gateway, eve, "2026-02").await;

@@ -9,7 +9,8 @@ use tests::api::{self, Endpoint};
 use tests::gateway::{Builder, USER, on_each_database};
 use tests::{Answer, Client, Gate, Gateway, Reply, Upstream, chat};
 use weir::identity::dev_issuer::DevAudience;
-use weir::identity::{limits, store};
+use weir::identity::store;
+use weir::keys::limits;
 use weir_storage::clock::Millis;
 
 use crate::billing::is_settled;

@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use axum::extract::FromRef as _;
 use futures_util::future::join_all;
 use serde_json::{Value, json};
 use tests::gateway::{USER, on_each_database, top_up};
@@ -10,7 +11,7 @@ use tests::ledger::{Served, commit, serve};
 use tests::stores::Postgres;
 use tests::{Answer, Client, Gateway, patiently};
 use weir::vouchers::store::{self, Claim};
-use weir::vouchers::{MOST_GUESSES, sweep};
+use weir::vouchers::{MOST_GUESSES, VoucherParts, sweep};
 use weir_ledger::verify::{Extent, verify};
 use weir_ledger::{Action, Credits, OperationId, Pool, Refund};
 use weir_payments::reconcile;
@@ -263,11 +264,15 @@ async fn a_redemption_that_a_node_left_behind_is_finished() {
         assert_eq!(redeem(&bob, &code).await.status, 200);
         refused(&redeem(&bob, &code).await, 409, "VOUCHER_ALREADY_REDEEMED");
         // A recent claim may be under way.
-        sweep(app).await.expect("an answer");
+        sweep(&VoucherParts::from_ref(app))
+            .await
+            .expect("an answer");
         assert_eq!(bought(&carol).await, 0);
         clock.advance(Duration::from_secs(16));
         for _ in 0..2 {
-            sweep(app).await.expect("an answer");
+            sweep(&VoucherParts::from_ref(app))
+                .await
+                .expect("an answer");
             assert_eq!(
                 (bought(&bob).await, bought(&carol).await),
                 (json!(30), json!(30))
@@ -310,7 +315,9 @@ async fn verification_compares_vouchers_with_the_ledger() {
         let lost = "a redeemed voucher gave other credits, or none";
         let found = [(lost, format!("voucher:{id}:{carol_id}"))];
         assert_eq!(look().await, found);
-        sweep(app).await.expect("an answer");
+        sweep(&VoucherParts::from_ref(app))
+            .await
+            .expect("an answer");
         assert_eq!(look().await, []);
         let forget = "DELETE FROM voucher_redemptions WHERE user_id = $1";
         sqlx::query(forget)

@@ -21,7 +21,7 @@ use weir::app::App;
 use weir::config::Config;
 use weir::identity::dev_issuer::{DevAudience, DevIssuer, SERVICE_EMAIL};
 use weir::identity::store;
-use weir::server::settings::ListenAddress;
+use weir::listen_address::ListenAddress;
 use weir::server::{self, AdminSocket, Listeners};
 use weir::swarm::executor::Executor;
 use weir::swarm::{executor_at, start_executor};

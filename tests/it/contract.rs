@@ -685,9 +685,9 @@ async fn a_gateway_does_not_start_with_an_option_that_its_adapter_refuses() {
             "refused",
             "providers.hostile.options.option: must not be `refused`",
         ),
-        ("spin", "providers.hostile.options: cannot be read: "),
-        ("trap", "providers.hostile.options: cannot be read: "),
-        ("huge", "providers.hostile.options: cannot be read: "),
+        ("spin", "providers.hostile.options: cannot be validated: "),
+        ("trap", "providers.hostile.options: cannot be validated: "),
+        ("huge", "providers.hostile.options: cannot be validated: "),
     ] {
         let started = Gateway::builder()
             .guest("hostile", guests::misbehaving(), None)
@@ -727,7 +727,7 @@ async fn a_component_that_refuses_an_option_is_not_activated_and_no_request_is_t
         (
             guests::misbehaving(),
             "huge",
-            "providers.greeter.options: cannot be read",
+            "providers.greeter.options: cannot be validated",
         ),
         (
             &guests::wat_guest("configures-much"),

@@ -191,7 +191,7 @@ fn what_is_for_development_does_not_pass_for_production() {
         "`cors_origins` has http://localhost:3000",
         "`redis_url` contains a password",
         "`plugins.allow_unsigned` is `true`",
-        "`providers.demo` is there",
+        "`providers.demo` is configured",
     ] {
         assert!(leftovers.contains(part), "{part:?} is not in: {leftovers}");
     }

@@ -216,7 +216,7 @@ async fn an_upstream_of_the_clients_own_dialect_refuses_in_its_own_words() {
         (&told["type"], &told["code"]),
         (&json!("invalid_request_error"), &json!("no_code"))
     );
-    says(&told, "refused the request: no");
+    says(&told, "rejected the request: no");
     // The text that agents look for is present all the same.
     let told = ask("/v1/chat/completions", &long).await;
     assert_eq!(told["code"], "context_length_exceeded");

@@ -718,7 +718,7 @@ async fn options_that_a_filter_does_not_take_stop_the_start() {
         ),
         (
             "models = [\"unheard-of\"]",
-            "filters[0].models[0]: there is no model \"unheard-of\"",
+            "filters[0].models[0]: the model \"unheard-of\" does not exist",
         ),
     ] {
         let why = start(&format!("{FILTER}{settings}\n")).await;

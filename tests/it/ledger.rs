@@ -685,7 +685,7 @@ async fn the_committer_ends_when_the_database_is_closed() {
     let trouble = patiently(async {
         loop {
             match ledger.trouble() {
-                Some(trouble) if trouble.contains("committer is gone") => return trouble,
+                Some(trouble) if trouble.contains("committer has stopped") => return trouble,
                 _ => tokio::task::yield_now().await,
             }
         }

@@ -197,10 +197,7 @@ fn operate(folder: &Path, database: &str, by: &str) {
     let active = json(folder, &["key", "list", "--active"]);
     assert_eq!(active["keys"].as_array().map(Vec::len), Some(1), "{active}");
     let unknown = fail(folder, &["key", "revoke", "key_0000000000000000"]);
-    assert!(
-        unknown.contains("NOT_FOUND: key_id: There is no key"),
-        "{unknown}"
-    );
+    assert!(unknown.contains("NOT_FOUND: key_id: No key"), "{unknown}");
 
     let set = ["user", "set-plan", "--user", "alice", "--plan", "guru"];
     assert_eq!(

@@ -287,7 +287,7 @@ fn a_tool_is_checked_with_its_own_recordings() {
     let snapshot = fs::read_to_string(desk.path().join("page.snap")).expect("it is written");
     assert!(snapshot.contains("{\"result\":"), "{snapshot}");
     desk.put("page.json", json!({ "url": 7 }).to_string());
-    desk.found(1, &[]).fails("recording page", "do not fit");
+    desk.found(1, &[]).fails("recording page", "do not match");
 }
 
 /// The events of a response for a filter.

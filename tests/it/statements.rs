@@ -228,7 +228,7 @@ async fn a_statement_comes_as_csv_and_to_operators() {
         let unknown = run(folder.path(), &["ledger", "statement", "--user", "nobody"]);
         assert!(!unknown.status.success());
         assert!(
-            text(&unknown.stderr).contains("no user nobody"),
+            text(&unknown.stderr).contains("user nobody does not exist"),
             "{}",
             text(&unknown.stderr)
         );

@@ -297,7 +297,7 @@ async fn a_swarm_that_executors_vanish_over_is_given_up_and_nothing_stays_reserv
         assert_eq!(record["status"], "failed", "{record}");
         let error = record["error"].as_str().expect("a reason");
         assert!(
-            error.starts_with("Given up: it was taken up 5 times"),
+            error.starts_with("Given up: executors failed 5 times"),
             "{error}"
         );
     })

@@ -155,7 +155,7 @@ async fn who_leaves_a_swarm_hears_how_to_see_and_cancel_it_and_it_goes_on() {
     let mut running = weir_swarm_run(&folder, &url).spawn().expect("weir runs");
     let mut lines = BufReader::new(running.stderr.take().expect("a pipe")).lines();
     let begins = patiently(lines.next_line()).await.expect("a pipe");
-    assert_eq!(begins.as_deref(), Some("scout: begins on scripted"));
+    assert_eq!(begins.as_deref(), Some("scout: starts on scripted"));
     let process = running.id().expect("it runs").to_string();
     let sent = Command::new("kill").args(["-INT", &process]).status().await;
     assert!(sent.expect("kill runs").success());

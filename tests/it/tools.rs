@@ -957,7 +957,7 @@ async fn settings_that_do_not_fit_are_named() {
         ),
         (
             "[credentials.c]\norigin = \"https://a.example/x\"\nsecret = { env = \"UNSET\" }",
-            "`credentials.c`: `origin` is more than",
+            "`credentials.c`: `origin` has more than",
         ),
     ] {
         let error = match Config::from_toml(tables) {

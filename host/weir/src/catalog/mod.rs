@@ -534,7 +534,7 @@ impl<E: Fn(&str) -> Option<String>> Builder<'_, E> {
             for problem in latest {
                 problem
                     .what
-                    .push_str("  (the entry is built in, and the file overrides single fields)");
+                    .push_str(" (the entry is built in, and the file overrides single fields)");
             }
         }
     }

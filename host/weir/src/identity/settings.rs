@@ -361,7 +361,7 @@ mod tests {
                 format!("{WEB}{ATTESTATION}{}", SERVICE.replace("'api'", "'app'")),
                 "would pass for the other",
             ),
-            (SERVICE.replace("'a@b.example'", ""), "nobody"),
+            (SERVICE.replace("'a@b.example'", ""), "reject every service"),
             (NAMED.to_owned(), "`identity.service`, the issuer"),
             (
                 format!("{SERVICE}{NAMED}{NAMED}"),

@@ -107,8 +107,6 @@ pub struct Shared {
     pub http: HttpClient,
     /// The request queue, and the memory for bodies.
     pub admission: Arc<Admission>,
-    /// The limits of request bodies.
-    pub bodies: BodyReader,
     /// The peppers of API keys.
     pub key_peppers: Peppers,
     /// The recorder of exchanges.
@@ -160,7 +158,10 @@ impl Deref for Shared {
 
 impl FromRef<App> for BodyReader {
     fn from_ref(app: &App) -> Self {
-        app.bodies.clone()
+        Self {
+            admission: app.admission.clone(),
+            limits: app.config.limits.bodies.clone(),
+        }
     }
 }
 
@@ -348,14 +349,8 @@ impl App {
             clock.clone(),
             ledger.boot_id(),
         );
-        let admission = Arc::new(Admission::new(&config.limits.admission));
-        let bodies = BodyReader {
-            admission: admission.clone(),
-            limits: config.limits.bodies.clone(),
-        };
         Ok(Self(Arc::new(Shared {
-            bodies,
-            admission,
+            admission: Arc::new(Admission::new(&config.limits.admission)),
             recorder,
             sessions,
             swarms: Swarms::new(swarms),

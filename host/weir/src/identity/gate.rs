@@ -8,7 +8,7 @@
 //! | rate and lockout of the address | 429 `RATE_LIMITED`, `LOCKED_OUT` |
 //! | identity of the user | 401 `UNAUTHENTICATED`, 403 `USER_DISABLED`, and 429 `RATE_LIMITED` for the user |
 
-use axum::extract::{FromRequest, Request};
+use axum::extract::{FromRef as _, FromRequest, Request};
 use http::{HeaderMap, header};
 use weir_errors::{ApiError, ErrorCode};
 
@@ -17,7 +17,7 @@ use super::{ATTESTATION, Identification, bearer, bucket, locked_out};
 use crate::app::App;
 use crate::context::RequestContext;
 use crate::cors;
-use crate::request::JsonBody;
+use crate::request::{BodyReader, JsonBody};
 use weir_storage::cache::Identify;
 
 /// The maximum bytes of a body.
@@ -38,7 +38,7 @@ impl FromRequest<App> for Gated {
         check_origin(app, request.headers())?;
         let (parts, body) = request.into_parts();
         let body = Request::from_parts(parts.clone(), body);
-        let body = JsonBody::read(body, &app.bodies, MAX_BYTES).await?;
+        let body = JsonBody::read(body, &BodyReader::from_ref(app), MAX_BYTES).await?;
         let identification = Identification { parts: &parts, app };
         identification.attest().await?;
         identification.admit_address().await?;

@@ -27,11 +27,23 @@ pub async fn create_key(
     let key = store::create_key(&core.database, peppers, user_id, name, false, now)
         .await
         .map_err(store_failed)?;
+    let expires_at = finish_key(core, (user_id, &key), limits, now, by).await?;
+    Ok((key, expires_at))
+}
+
+/// Sets the limits of a stored key, and records its creation. Returns the expiry.
+async fn finish_key(
+    core: &Core,
+    (user_id, key): (&str, &RawKey),
+    limits: &KeyLimits,
+    now: Millis,
+    by: &Actor,
+) -> Result<Millis, ApiError> {
     let expires_at = limits::limit_new_key(core, (user_id, key.id()), limits, now).await?;
     let created = AuditEvent::KeyCreated {
         user_id: user_id.to_owned(),
         key_id: key.id().to_owned(),
     };
     core.audit.record_by(by, created);
-    Ok((key, expires_at))
+    Ok(expires_at)
 }

@@ -8,9 +8,10 @@ use serde_json::{Value, json};
 use utoipa::ToSchema;
 use weir_errors::{ApiError, ErrorCode};
 
+use super::finish_key;
 use super::limits::{self, KeyLimits};
 use crate::app::App;
-use crate::audit::{Actor, AuditEvent};
+use crate::audit::Actor;
 use crate::billing::budgets::{self, AskedBudgets, BudgetItem};
 use crate::identity::api_key::RawKey;
 use crate::identity::store::{self, KeyItem, NewKey};
@@ -185,12 +186,8 @@ pub async fn make_key(
             return Err(refused(format!("A user may create {most} keys a day.")));
         }
     };
-    let expires_at = limits::limit_new_key(app, (user_id, key.id()), limits, now).await?;
-    let created = AuditEvent::KeyCreated {
-        user_id: user_id.to_owned(),
-        key_id: key.id().to_owned(),
-    };
-    app.audit.record_by(&Actor::user(user_id), created);
+    let by = Actor::user(user_id);
+    let expires_at = finish_key(app, (user_id, &key), limits, now, &by).await?;
     Ok((key, expires_at))
 }
 

@@ -3,7 +3,7 @@
 //! Callers without access get the usual HTTP status and error; errors of a message use the protocol.
 
 use axum::Json;
-use axum::extract::{FromRequestParts, Request as HttpRequest, State};
+use axum::extract::{FromRef as _, FromRequestParts, Request as HttpRequest, State};
 use axum::response::{IntoResponse, Response};
 use http::request::Parts;
 use http::{StatusCode, header};
@@ -22,7 +22,7 @@ use crate::app::App;
 use crate::context::RequestContext;
 use crate::cors;
 use crate::identity::Caller;
-use crate::request::JsonBody;
+use crate::request::{BodyReader, JsonBody};
 use crate::schemas::vendors::{McpAnswer, McpMessage};
 use crate::swarm::plan::Caps;
 use crate::swarm::request::not_eligible;
@@ -71,7 +71,8 @@ pub async fn answer_message(
 ) -> Result<Response, ApiError> {
     Caps::of(caller.plan).ok_or_else(not_eligible)?;
     let headers = request.headers().clone();
-    let JsonBody { bytes, room } = JsonBody::read(request, &app.bodies, MAX_BYTES).await?;
+    let JsonBody { bytes, room } =
+        JsonBody::read(request, &BodyReader::from_ref(&app), MAX_BYTES).await?;
     let message = Message::read(&headers, &bytes);
     drop((bytes, room));
     let request = match message {

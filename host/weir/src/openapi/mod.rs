@@ -3,7 +3,7 @@
 //! weir generates the document from annotations in the code: each handler describes its path, parameters, body and
 //! responses, and types describe their schemas. [`finish`] adds the parts that all operations share, and [`links`] the
 //! links between operations. Validated bodies are described as strictly as the code validates them; vendors' dialects
-//! loosely, in [`crate::schemas::vendors`].
+//! loosely, in [`vendors`].
 //!
 //! The router does not register routes from these annotations, because it lists every route on one page:
 //! `tests/it/openapi.rs` compares both, and `tests/run --api` validates responses against the document.
@@ -25,6 +25,7 @@ use sha2::{Digest, Sha256};
 use utoipa::{OpenApi, ToSchema};
 use weir_storage::ids::Hex;
 
+use crate::schemas::vendors;
 use crate::{
     admin, billing, catalog, inference, keys, mcp, monitoring, payments, plugins, recordings,
     sessions, swarm, tasks, tools, vouchers,
@@ -288,9 +289,9 @@ fn headers() -> Value {
     ),
     components(schemas(
         ErrorEnvelope,
-        crate::schemas::vendors::OpenAiError,
-        crate::schemas::vendors::AnthropicError,
-        crate::schemas::vendors::McpError,
+        vendors::OpenAiError,
+        vendors::AnthropicError,
+        vendors::McpError,
     )),
     tags(
         (name = "models", description = "Models, and requests to them"),

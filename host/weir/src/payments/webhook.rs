@@ -6,7 +6,7 @@
 //! header before it reads the body, and a body is small. A signature has 256 bits, so guesses are hopeless.
 
 use axum::Json;
-use axum::extract::{Request, State};
+use axum::extract::{FromRef as _, Request, State};
 use serde::Serialize;
 use utoipa::ToSchema;
 use weir_errors::ApiError;
@@ -16,7 +16,7 @@ use weir_payments::signature::Claim;
 
 use crate::app::App;
 use crate::context::RequestContext;
-use crate::request::JsonBody;
+use crate::request::{BodyReader, JsonBody};
 
 /// Maximum length of an event in bytes.
 const MAX_BYTES: usize = 256 << 10;
@@ -46,7 +46,7 @@ pub async fn receive_event(
     let headers = request.headers().clone();
     let claim = Claim::read(&headers, &payments.signature_header, app.ledger.now())?;
     let room = app.admission.event_room();
-    let body = JsonBody::read_in(room, request, &app.bodies, MAX_BYTES).await?;
+    let body = JsonBody::read_in(room, request, &BodyReader::from_ref(&app), MAX_BYTES).await?;
     claim.verify(&body.bytes, &payments.webhook_secrets)?;
     let event = PaymentEvent::read(&body.bytes)?;
     inbox::receive(payments, &event, |span| context.link_trace(span))

@@ -1,4 +1,4 @@
-//! Limits of clients' connections and of request bodies: a part of `[limits]`.
+//! Limits of clients' connections: a part of `[limits]`.
 
 use std::num::{NonZeroU32, NonZeroU64};
 use std::time::Duration;

@@ -1,6 +1,6 @@
 //! The parts that each feature takes from [`App`](super::App).
 //!
-//! Handlers of a feature take the feature's parts as their state, so that no feature names `App`.
+//! A handler takes the parts of its feature as its state. Its feature then does not depend on `App`.
 
 mod billing;
 mod catalog;

@@ -1,13 +1,13 @@
 #!/bin/sh
-# Makes the secrets that weir.toml and compose.yaml name, in ./secrets or the folder that is named: make-secrets.sh [FOLDER].
-# What is there stays as it is. Providers' files are made empty: put in the keys of those that you have.
+# Usage: make-secrets.sh [FOLDER]. Creates the secrets that weir.toml and compose.yaml name, by default in the folder `secrets`
+# beside this script. Existing files stay unchanged. Files of providers are empty: write your API keys into them.
 set -eu
 umask 077
 folder=${1:-"$(dirname "$0")/secrets"}
 mkdir -p "$folder"
 cd "$folder"
 
-# Written beside its place, so that there never is half a secret.
+# A secret is written to a temporary file first, so that no file ever has half a secret.
 keep() {
     if [ -e "$1" ]; then
         cat > /dev/null

@@ -227,7 +227,7 @@ fn build_plugins<'a>(root: &Path, plugins: impl Iterator<Item = &'a Plugin>) -> 
     for plugin in plugins {
         cargo.args(["--package", &plugin.package]);
     }
-    // What the outer cargo sets for its own target would break or needlessly repeat this build.
+    // Variables that the outer cargo sets for its own target would break this build, or repeat it without need.
     for variable in [
         "RUSTC_WORKSPACE_WRAPPER",
         "CLIPPY_ARGS",

@@ -118,7 +118,7 @@ def ask_all(schemathesis, folder, command, ports, is_long, more):
         command("user", "top-up", "--user", user, "--credits", "1000000")
     scopes = [argument for scope in ("model:call", "plugins:write") for argument in ("--scope", scope)]
     service = shlex.split(command("token", "service", *scopes))
-    # Who may end others' keys and rights comes last.
+    # The administrator who may revoke keys and rights of the other callers comes last.
     asked = [
         ("with a key", public, ["-H", f"X-Api-Key: {key}"], keyed()),
         ("as a service", internal, service, []),
@@ -144,7 +144,7 @@ def ask_all(schemathesis, folder, command, ports, is_long, more):
     return failed
 
 
-# What an administrator could do to themselves, so that nothing more would be asked of what is behind the refusal.
+# Administrators could lock themselves out with these operations. weir would then reject all later requests.
 ENDS = ("disable_user", "revoke_admin")
 
 
@@ -157,7 +157,7 @@ def exclude(operations):
 
 
 def keyed():
-    """What takes a key as well as a web user; the rest refuses it, and was asked as an administrator."""
+    """Operations that accept a key as well as a web user. The other operations are tested as an administrator."""
     tags = ("models", "sessions", "usage", "tasks")
     return list(itertools.chain.from_iterable(("--include-tag", tag) for tag in tags))
 

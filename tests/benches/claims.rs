@@ -15,7 +15,7 @@ use weir::swarm::store::SwarmStore;
 use weir_storage::Database;
 use weir_storage::clock::Millis;
 use weir_storage::sealing::KeyRing;
-use weir_storage::secrets::{Key, SecretUrl};
+use weir_storage::secrets::{SecretKey, SecretUrl};
 
 const USERS: usize = 30;
 
@@ -55,7 +55,10 @@ fn main() -> ExitCode {
 async fn measure(name: &str, url: &SecretUrl) -> bool {
     let database = patient_database(url).await;
     fill(&database).await;
-    let store = SwarmStore::new(database.clone(), KeyRing::of([(1, Key::new([1; 32]))]));
+    let store = SwarmStore::new(
+        database.clone(),
+        KeyRing::of([(1, SecretKey::new([1; 32]))]),
+    );
     let mut took = Vec::new();
     for number in 0..CLAIMS {
         let now = Millis(10 + number as i64);

@@ -17,7 +17,7 @@ use tests::Gateway;
 use weir::identity::Caller;
 use weir::identity::client_address::ClientAddress;
 use weir_storage::sealing::{KeyRing, Purpose};
-use weir_storage::secrets::Key;
+use weir_storage::secrets::SecretKey;
 
 const BATCHES: usize = 9;
 const REQUESTS: u32 = 20_000;
@@ -48,7 +48,7 @@ fn main() -> ExitCode {
 }
 
 fn seal_and_open() -> Duration {
-    let keys = KeyRing::of([(1, Key::new([7; 32]))]);
+    let keys = KeyRing::of([(1, SecretKey::new([7; 32]))]);
     let (session, fields) = (vec![b'x'; SESSION_BYTES], [&b"alice"[..], b"session"]);
     let mut took = Vec::new();
     for _ in 0..BATCHES {

@@ -26,8 +26,8 @@ use tokio::task::JoinSet;
 use tokio::time::MissedTickBehavior;
 use weir_ledger::verify::verify;
 use weir_ledger::{
-    AccountId, Credits, HoldId, LeaseSettings, Ledger, Open, RequestSource, RequestUsage, Settle,
-    UsageCounts,
+    AccountId, Credits, HoldId, LeaseSettings, Ledger, OpenHold, RequestSource, RequestUsage,
+    Settle, UsageCounts,
 };
 use weir_storage::Database;
 use weir_storage::clock::{Clock, Millis};
@@ -341,8 +341,8 @@ fn deadline() -> tokio::time::Instant {
     tokio::time::Instant::now() + Duration::from_secs(10)
 }
 
-fn opening() -> Open {
-    Open {
+fn opening() -> OpenHold {
+    OpenHold {
         hold: HoldId(weir_storage::ids::hold_id()),
         amount: Credits::from_micro(100),
         request_id: weir_storage::ids::request_id(),

@@ -20,7 +20,7 @@ use weir_adapter_openai::translate::OpenAi;
 use weir_bundled::BUNDLE;
 use weir_sandbox::adapter::bindings::adapter as contract;
 use weir_sandbox::adapter::bindings::chat::{Event, Fragment};
-use weir_sandbox::adapter::{Adapter, Begun, GuestExchange};
+use weir_sandbox::adapter::{BegunExchange, GuestExchange, LoadedAdapter};
 use weir_sandbox::filter::FilterWorld;
 use weir_sandbox::filter::bindings::filter as filters;
 use weir_sdk::adapter::Exchange;
@@ -262,7 +262,7 @@ fn native_request() -> weir_sdk::adapter::Request {
 
 /// A fresh instance with a translation of the request.
 async fn translations(
-    adapter: &Adapter,
+    adapter: &LoadedAdapter,
     request: &contract::Request,
     configuration: &[u8],
 ) -> bool {
@@ -290,7 +290,7 @@ async fn translations(
 
 /// One streamed chunk after another.
 async fn chunks(
-    adapter: &Adapter,
+    adapter: &LoadedAdapter,
     request: &contract::Request,
     configuration: &[u8],
     stream: &Stream,
@@ -334,12 +334,18 @@ async fn chunks(
     report(&what, sandboxed, native, CHUNK_LIMIT)
 }
 
-async fn begun(adapter: &Adapter, request: &contract::Request, configuration: &[u8]) -> Begun {
+async fn begun(
+    adapter: &LoadedAdapter,
+    request: &contract::Request,
+    configuration: &[u8],
+) -> BegunExchange {
     let begun = GuestExchange::begin(adapter, request, 0, configuration).await;
     begun.expect("no failure")
 }
 
-fn native_begun(request: &weir_sdk::adapter::Request) -> weir_sdk::adapter::Begun<OpenAi> {
+fn native_begun(
+    request: &weir_sdk::adapter::Request,
+) -> weir_sdk::adapter::StartedExchange<OpenAi> {
     OpenAi::begin(request.clone(), &[]).expect("no failure")
 }
 

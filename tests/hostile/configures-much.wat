@@ -1,4 +1,4 @@
-;; Makes a byte more of its options than it may keep, where it is given any.
+;; Returns a byte more from `configure` than it may, if it has options.
 
 ;; The option's name at 1024, the list of it at 1032.
 (data $option (i32.const 1024) "option\00\00" "\00\04\00\00\06\00\00\00")
@@ -9,7 +9,7 @@
   "\70\00\00\00\02\00\00\00" "\08\04\00\00\01\00\00\00" "\00\00\00\00\00\00\00\00" "\00\00\00\00\00\00\00\00"
   "\80\00\00\00\01\00\00\00")
 
-;; What `configure` returns then: ok, 65,537 bytes.
+;; The result of `configure` then: ok, 65,537 bytes.
 (data $too_much (i32.const 1040) "\00\00\00\00" "\00\00\00\00\01\00\01\00")
 
 (func $configure (export "weir:plugin/adapter@0.2.0#configure") (param $options i32) (param $count i32) (result i32)

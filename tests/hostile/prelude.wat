@@ -1,23 +1,23 @@
-;; A healthy adapter by hand. Every hostile guest beside this file is this one with something
-;; replaced: a form below "Defaults" is left out if the guest defines its identifier ($begin, $memory
-;; ...) itself. Assaults are in `begin` where they can be: it is called whenever a guest is loaded.
+;; A healthy, hand-written adapter. Each hostile guest beside this file replaces a part of it: a form below
+;; "Defaults" is left out if the guest defines its identifier ($begin, $memory ...) itself. Most attacks are in
+;; `begin`, because the host calls it whenever it loads a guest.
 ;;
-;; A guest is a list of forms, its imports first. One that opens with "(module" stands alone. Where
-;; it needs another world than `provider`, a `.wit` file of its name defines one called `guest`.
+;; A guest is a list of forms, imports first. A guest that opens with "(module" stands alone. If a guest needs another
+;; world than `provider`, a `.wit` file of its name defines the world `guest`.
 ;;
 ;; Layouts by the canonical ABI. A text or a list is its address and its length, 4 bytes each.
 ;;
-;; - What `describe` returns takes 76 bytes: name at 0, version at 8, dialect at 16, credential at 24
+;; - The result of `describe` takes 76 bytes: name at 0, version at 8, dialect at 16, credential at 24
 ;;   (bearer = 0; its payload at 28), capabilities at 36, options at 44, request headers at 52,
 ;;   response headers at 60, path prefixes at 68.
-;; - A result has its discriminant at 0 (ok = 0, error = 1) and its payload at 4. That of `configure`
-;;   takes 20 bytes: a list, or the name at 4 and the reason at 12. Those of `begin`, `next` and `head`
+;; - A result has its discriminant at 0 (ok = 0, error = 1) and its payload at 4. The result of `configure`
+;;   takes 20 bytes: a list, or the name at 4 and the reason at 12. The results of `begin`, `next` and `head`
 ;;   take 60: a failure's kind is at 4, its text at 8.
-;; - What `begin` returns in its payload: the exchange at 0, the step at 4, the ignored names at 40.
-;;   From where the result begins: 4, 8, 44.
+;; - The payload of `begin` has the exchange at 0, the step at 4, the ignored names at 40.
+;;   From the start of the result: 4, 8, 44.
 ;; - A step takes 36 bytes, its payload at 4: send = 0, method, path, headers and body at 4, 12, 20 and
 ;;   28 (a header takes 16 bytes, a part of a body 12); emit = 1, list; wait = 2, milliseconds; done = 3.
-;; - What `body` and `end` return takes 68 bytes: the events at 0, then at 8 whether there is a failure.
+;; - The result of `body` and `end` takes 68 bytes: the events at 0, then at 8 whether there is a failure.
 ;; - An event takes 120 bytes and is aligned to 8, its payload at 8: block-start = 1, index, then the
 ;;   block at 12 (text = 0); fragment = 2, index, then the text at 12; block-end = 7, index;
 ;;   finish = 12, reason (stop = 0).
@@ -39,7 +39,7 @@
 ;; Lists of texts: two capabilities at 112, one path prefix at 128.
 (data $lists (i32.const 112) "\58\00\00\00\04\00\00\00" "\60\00\00\00\06\00\00\00" "\68\00\00\00\01\00\00\00")
 
-;; What `describe` returns, at 144: name, version, dialect; bearer; capabilities; no options, no
+;; The result of `describe`, at 144: name, version, dialect; bearer; capabilities; no options, no
 ;; headers; path prefixes.
 (data $description (i32.const 144)
   "\10\00\00\00\07\00\00\00" "\20\00\00\00\05\00\00\00" "\48\00\00\00\0b\00\00\00"
@@ -47,16 +47,16 @@
   "\70\00\00\00\02\00\00\00" "\00\00\00\00\00\00\00\00" "\00\00\00\00\00\00\00\00" "\00\00\00\00\00\00\00\00"
   "\80\00\00\00\01\00\00\00")
 
-;; What `configure` returns, at 224: ok, no bytes.
+;; The result of `configure`, at 224: ok, no bytes.
 (data $configured (i32.const 224) "\00\00\00\00\00\00\00\00\00\00\00\00")
 
-;; What `begin` returns, at 256: ok, then the exchange, the step, no ignored names.
+;; The result of `begin`, at 256: ok, then the exchange, the step, no ignored names.
 (data $begun (i32.const 256) "\00\00\00\00\00\00\00\00")
 
 ;; The step in it, at 264: emit, the four events at 384.
 (data $step (i32.const 264) "\01\00\00\00\80\01\00\00\04\00\00\00")
 
-;; What `next` returns, at 320: ok, done.
+;; The result of `next`, at 320: ok, done.
 (data $done (i32.const 320) "\00\00\00\00\03\00\00\00")
 
 ;; The first event: block-start, index 0, text.
@@ -71,7 +71,7 @@
 ;; The fourth event: finish, stop.
 (data $finish (i32.const 744) "\0c\00\00\00\00\00\00\00" "\00\00\00\00")
 
-;; What `head`, `body` and `end` return, at 896: all zeros, for ok as for no events and no failure.
+;; The result of `head`, `body` and `end`, at 896: all zeros, for ok, no events and no failure.
 (data $nothing (i32.const 896) "\00\00\00\00\00\00\00\00\00\00\00\00")
 
 (func $describe (export "weir:plugin/adapter@0.2.0#describe") (result i32)

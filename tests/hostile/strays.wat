@@ -1,13 +1,13 @@
-;; Says that its paths begin with /v1/, and asks for /v2/completions where the model's name has 7 letters. Its answer is
-;; `ok`, whatever the upstream says.
+;; Describes paths that begin with /v1/, and requests /v2/completions if the model's name has 7 letters. It always returns
+;; `ok`.
 
 ;; Two capabilities, and the path prefix: the first four bytes of the path at 56.
 (data $lists (i32.const 112) "\58\00\00\00\04\00\00\00" "\60\00\00\00\06\00\00\00" "\38\00\00\00\04\00\00\00")
 
-;; The step in what `begin` returns: send; the method, the path, no headers, no body.
+;; The step in the result of `begin`: send; the method, the path, no headers, no body.
 (data $step (i32.const 264) "\00\00\00\00" "\30\00\00\00\04\00\00\00" "\38\00\00\00\0f\00\00\00")
 
-;; What `end` returns, at 1024: the four events at 384, no failure.
+;; The result of `end`, at 1024: the four events at 384, no failure.
 (data $answer (i32.const 1024) "\80\01\00\00\04\00\00\00")
 
 (func $begin (export "weir:plugin/adapter@0.2.0#[static]exchange.begin") (param $arguments i32) (result i32)

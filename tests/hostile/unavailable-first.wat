@@ -1,12 +1,12 @@
 ;; Unavailable at the first attempt; answers with the number of the attempt at any other.
 ;;
-;; In what `begin` is given, the attempt is at 284, and the length of the model's name at 12: that of the stock request,
-;; which is answered at once, has 9 letters.
+;; In the argument of `begin`, the attempt is at 284, and the length of the model's name at 12. The name in the stock request,
+;; which the guest serves at once, has 9 letters.
 
-;; What `begin` returns at the first attempt: an error, `unavailable`, without a text and all else.
+;; The result of `begin` at the first attempt: the error `unavailable`, without a text and other fields.
 (data $unavailable (i32.const 1024) "\01\00\00\00\07\00\00\00")
 
-;; Of the answer's text, one letter: the attempt.
+;; The text of the response, one letter: the attempt.
 (data $fragment (i32.const 504) "\02\00\00\00\00\00\00\00" "\00\00\00\00\28\00\00\00\01\00\00\00")
 
 (func $begin (export "weir:plugin/adapter@0.2.0#[static]exchange.begin") (param $arguments i32) (result i32)

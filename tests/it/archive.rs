@@ -12,8 +12,9 @@ use tokio::time::Instant;
 use weir_ledger::archive::{ArchiveError, archive};
 use weir_ledger::verify::{Extent, Violation, keep, look, verify};
 use weir_ledger::{
-    AccountId, Action, Budget, Credits, Done, Fold, HoldId, LeaseSettings, Ledger, Open,
-    OperationId, RequestSource, RequestUsage, SetBudgets, Settle, Store, TopUp, Window,
+    AccountId, Action, Budget, BudgetWindow, Credits, Fold, HoldId, LeaseSettings, Ledger,
+    LedgerStore, OpenHold, OperationEffect, OperationId, RequestSource, RequestUsage, SetBudgets,
+    Settle, TopUp,
 };
 use weir_storage::Database;
 use weir_storage::clock::{Clock, ManualClock, Millis};
@@ -36,7 +37,7 @@ async fn start(database: &Database) -> (Ledger, ManualClock) {
 /// A settled request.
 async fn spend(ledger: &Ledger, user: &str, hold: &str, credits: i64) {
     let account = AccountId(user.to_owned());
-    let open = Open {
+    let open = OpenHold {
         hold: HoldId(hold.to_owned()),
         amount: Credits::from_micro(credits),
         request_id: format!("req_{hold}"),
@@ -59,7 +60,7 @@ async fn spend(ledger: &Ledger, user: &str, hold: &str, credits: i64) {
     ledger.settle(&account, settle, soon()).await.expect("held");
 }
 
-async fn top_up(ledger: &Ledger, id: &str) -> Done {
+async fn top_up(ledger: &Ledger, id: &str) -> OperationEffect {
     let top_up = Action::TopUp(TopUp {
         id: OperationId(id.to_owned()),
         credits: Credits::whole(1),
@@ -70,7 +71,7 @@ async fn top_up(ledger: &Ledger, id: &str) -> Done {
 }
 
 async fn fold(database: &Database) {
-    let mut fold = Fold::new(Store::new(database.clone()));
+    let mut fold = Fold::new(LedgerStore::new(database.clone()));
     let last = count(database, "SELECT MAX(number) FROM entries").await;
     while count(database, "SELECT number FROM entries_folded").await < last {
         fold.step(1_000).await.expect("an answer");
@@ -245,7 +246,7 @@ async fn budgets_without_a_window_are_recomputed_behind_an_archive() {
                 until: None,
                 budgets: vec![Budget {
                     credits: Credits::whole(credits),
-                    window: Window::Total,
+                    window: BudgetWindow::Total,
                 }],
                 ended: Vec::new(),
             };

@@ -16,14 +16,18 @@ fn frozen(name: &str) -> Vec<u8> {
     fs::read(&file).unwrap_or_else(|error| panic!("{}: {error}", file.display()))
 }
 
-/// A file of a contract version, without its first line, which names the version.
+/// A file of a contract version, without comments and without its first line, which names the version.
 fn contract(folder: &str, name: &str) -> String {
     let file = root().join("wit").join(folder).join(name);
     let text =
         fs::read_to_string(&file).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
     let (version, rest) = text.split_once('\n').expect("it has lines");
     assert!(version.starts_with("package weir:plugin@"), "{version}");
-    rest.to_owned()
+    let is_comment = |line: &&str| line.trim_start().starts_with("//");
+    rest.lines()
+        .filter(|line| !is_comment(line))
+        .collect::<Vec<_>>()
+        .join("\n")
 }
 
 #[tokio::test]
@@ -83,9 +87,9 @@ fn a_tool_of_0_2_0_reaches_the_outside_through_todays_host() {
 }
 
 /// Records and variants of WIT are closed, so a change of these files breaks every component that exists.
-/// A change needs a new version and bindings for the old version; see `wit/README.md`.
+/// A change needs a new version and bindings for the old version; see `wit/README.md`. Only comments may change.
 #[test]
-fn what_0_2_0_says_is_said_in_the_same_words_today() {
+fn types_and_functions_of_0_2_0_are_unchanged() {
     let frozen = files(&root().join("wit/since-v0.2.0"), "wit");
     assert!(!frozen.is_empty(), "the contract of 0.2.0 is gone");
     for file in frozen {

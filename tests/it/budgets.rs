@@ -15,8 +15,8 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 use weir_ledger::verify::verify;
 use weir_ledger::{
-    AccountId, Action, Budget, Checkpoint, Credits, Done, HoldId, LeaseSettings, Ledger,
-    LedgerError, Open, Refusal, RequestSource, RequestUsage, SetBudgets, Window,
+    AccountId, Action, Budget, BudgetWindow, Checkpoint, Credits, HoldId, LeaseSettings, Ledger,
+    LedgerError, LedgerRefusal, OpenHold, OperationEffect, RequestSource, RequestUsage, SetBudgets,
 };
 use weir_storage::clock::{Clock, ManualClock, Millis};
 
@@ -494,19 +494,19 @@ async fn nodes_at_once_pass_no_budget_and_what_expires_counts_as_charged() {
             until: None,
             budgets: vec![Budget {
                 credits: Credits::whole(10),
-                window: Window::Day,
+                window: BudgetWindow::Day,
             }],
             ended: Vec::new(),
         };
         let set = Action::SetBudgets(Box::new(set));
         let set = nodes[0].submit(&alice, set, deadline).await;
-        assert_eq!(set, Ok(Done::BudgetsSet));
+        assert_eq!(set, Ok(OperationEffect::BudgetsSet));
 
         let mut opening = JoinSet::new();
         for number in 0..50 {
             let (ledger, alice) = (nodes[number % 2].clone(), alice.clone());
             opening.spawn(async move {
-                let open = Open {
+                let open = OpenHold {
                     hold: HoldId(format!("hold_{number}")),
                     amount: Credits::whole(1),
                     request_id: format!("req_{number}"),
@@ -519,7 +519,7 @@ async fn nodes_at_once_pass_no_budget_and_what_expires_counts_as_charged() {
                 let hold = open.hold.clone();
                 match ledger.open(&alice, open, deadline).await {
                     Ok(()) => Some(hold),
-                    Err(LedgerError::Refused(Refusal::OverBudget(exceeded))) => {
+                    Err(LedgerError::Refused(LedgerRefusal::OverBudget(exceeded))) => {
                         assert_eq!(exceeded.standing.left, Credits::ZERO);
                         None
                     }

@@ -328,7 +328,7 @@ async fn a_valid_key_beside_another_proof_counts_as_no_failure() {
     // After 16 of them, the address is not locked out: a key that is not yet in the cache works from there.
     let another = store::create_key(
         &gateway.app().database,
-        &gateway.app().key_peppers,
+        &gateway.app().identity.key_peppers,
         "bob",
         "new",
         false,

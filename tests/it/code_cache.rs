@@ -6,24 +6,24 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use tests::{guests, weir_program};
-use weir_plugins::bundled::Bundled;
+use weir_plugins::bundled::BundledComponent;
 use weir_plugins::progress::CompileProgress;
 use weir_plugins::trust::Trust;
 use weir_plugins::{Loader, Plugins};
 use weir_sandbox::code_cache::{self, CodeCache};
 use weir_sandbox::compiler::{CompileLimits, Compiler};
 use weir_sandbox::{Digest, GuestLimits};
-use weir_storage::secrets::Key;
+use weir_storage::secrets::SecretKey;
 
-fn guest(name: &'static str, component: &'static str) -> Bundled {
-    Bundled {
+fn guest(name: &'static str, component: &'static str) -> BundledComponent {
+    BundledComponent {
         name: name.into(),
         bytes: guests::wat_guest(component).into(),
     }
 }
 
-async fn load(folder: &Path, key: [u8; 32], guests: &[Bundled]) {
-    let cache = Arc::new(CodeCache::new(folder.to_owned(), Key::new(key)));
+async fn load(folder: &Path, key: [u8; 32], guests: &[BundledComponent]) {
+    let cache = Arc::new(CodeCache::new(folder.to_owned(), SecretKey::new(key)));
     let compiler = Compiler::with_program(weir_program(), CompileLimits::default());
     let sandbox = tests::sandbox::sandbox(4);
     let loader = Loader::new(
@@ -139,7 +139,7 @@ async fn code_that_no_start_uses_any_more_is_removed_and_nothing_else_is() {
 
     // Uses one of the two.
     load(folder.path(), key, &guests[..1]).await;
-    CodeCache::new(folder.path().to_owned(), Key::new(key)).remove_unused(now);
+    CodeCache::new(folder.path().to_owned(), SecretKey::new(key)).remove_unused(now);
     assert!(used.exists() && !unused.exists());
     assert!(being_written.exists() && !half_written.exists());
     assert!(strangers.iter().all(|file| file.exists()));

@@ -13,8 +13,8 @@ use std::sync::Arc;
 
 use http::HeaderMap;
 use tests::sandbox::{load, sandbox};
-use weir_author::recording::Recording;
-use weir_author::trial::{Cut, Trial};
+use weir_author::recording::RecordedResponse;
+use weir_author::trial::{BodyCuts, Trial};
 use weir_bundled::BUNDLE;
 use weir_dialects::{self as dialect, ChatCall, anthropic_messages};
 use weir_errors::ApiError;
@@ -143,7 +143,7 @@ fn the_program_embeds_every_request_and_response() {
             responses.len()
         );
         for (_, name, bytes) in responses {
-            assert!(Recording::parse(bytes).is_ok(), "{provider}/{name}");
+            assert!(RecordedResponse::parse(bytes).is_ok(), "{provider}/{name}");
         }
     }
 }
@@ -152,12 +152,12 @@ fn the_program_embeds_every_request_and_response() {
 async fn printed(
     component: &Component,
     call: ChatCall,
-    recordings: Vec<Recording>,
+    recordings: Vec<RecordedResponse>,
     chunk: NonZeroUsize,
 ) -> String {
     let trial = Trial {
         component,
-        cut: Cut::Pieces(chunk),
+        cut: BodyCuts::Pieces(chunk),
         response_bytes: u64::MAX,
     };
     let mut out = Vec::new();
@@ -249,7 +249,7 @@ async fn every_recorded_answer_becomes_the_events_of_its_snapshot() {
             };
             let events = async |chunk| {
                 let bytes = fs::read(&file).expect("it was listed");
-                let recording = Recording::parse(&bytes).expect("as curl -i prints it");
+                let recording = RecordedResponse::parse(&bytes).expect("as curl -i prints it");
                 let call = request(&self::folder().join(asked));
                 let printed = printed(component, call, vec![recording], chunk).await;
                 let lines = printed

@@ -8,14 +8,14 @@ use serde_json::{Value, json};
 use tests::gateway::share_compiled_plugins;
 use tests::{Gateway, chat, guests};
 use tokio::time::Instant;
-use weir::tools::{Call, CallStatus, Outcome};
+use weir::tools::{CallStatus, ToolInvocation, ToolOutcome};
 use weir_ledger::AccountId;
 use weir_storage::clock::Millis;
 
 use crate::cli::{Served, run, text, weir};
 
-async fn get(gateway: &Gateway, url: &str) -> Outcome {
-    let call = Call {
+async fn get(gateway: &Gateway, url: &str) -> ToolOutcome {
+    let call = ToolInvocation {
         tool: "http_get".to_owned(),
         arguments: json!({ "url": url }).to_string(),
         account: AccountId("alice".to_owned()),

@@ -17,8 +17,8 @@ use tests::{Reply, TlsFront, Upstream};
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::{TcpListener, TcpStream};
 use weir_egress::{
-    Credential, Guard, Kind, Policy, Refusal, Request, Resolver, Response, Rule, Settings, Stage,
-    webhook,
+    Credential, EgressPolicy, EgressRefusal, EgressRequest, EgressResponse, EgressStage, Guard,
+    GuardSettings, RefusalKind, Resolver, Rule, webhook,
 };
 use weir_storage::secrets::Secret;
 
@@ -43,7 +43,7 @@ fn guard_where_all_is(address: IpAddr) -> Guard {
 }
 
 fn guard(resolver: Resolver) -> Guard {
-    let settings = Settings {
+    let settings = GuardSettings {
         tls: client_config(),
         user_agent: HeaderValue::from_static("weir"),
     };
@@ -51,12 +51,12 @@ fn guard(resolver: Resolver) -> Guard {
 }
 
 /// The policy that permits hosts at [`PUBLIC`] with these ports.
-fn policy(ports: &[u16]) -> Policy {
-    Policy {
+fn policy(ports: &[u16]) -> EgressPolicy {
+    EgressPolicy {
         ports: ports.to_vec(),
         exemptions: vec!["127.0.0.1/32".parse().expect("a network")],
         timeout: Duration::from_secs(60),
-        ..Policy::http()
+        ..EgressPolicy::http()
     }
 }
 
@@ -72,15 +72,15 @@ fn credential(origin: &str) -> Credential {
 }
 
 /// A `GET` with a credential for `origin`.
-fn with_credential(url: &str, origin: &str) -> Request {
-    Request {
+fn with_credential(url: &str, origin: &str) -> EgressRequest {
+    EgressRequest {
         credential: Some(credential(origin)),
-        ..Request::new(Method::GET, format!("{url}{QUERY}"))
+        ..EgressRequest::new(Method::GET, format!("{url}{QUERY}"))
     }
 }
 
 /// Returns the refusal, which quotes no input.
-async fn refused(guard: &Guard, request: Request, policy: &Policy) -> Refusal {
+async fn refused(guard: &Guard, request: EgressRequest, policy: &EgressPolicy) -> EgressRefusal {
     let refusal = guard.fetch(request, policy).await.expect_err("a refusal");
     let shown = format!("{refusal} {refusal:?} {}", refusal.stage);
     for secret in [SECRET, "qu3ry", "127.0.0.1", "127.0.0.2", "example.com"] {
@@ -89,7 +89,7 @@ async fn refused(guard: &Guard, request: Request, policy: &Policy) -> Refusal {
     refusal
 }
 
-async fn fetched(guard: &Guard, request: Request, policy: &Policy) -> Response {
+async fn fetched(guard: &Guard, request: EgressRequest, policy: &EgressPolicy) -> EgressResponse {
     guard.fetch(request, policy).await.expect("an answer")
 }
 
@@ -220,14 +220,17 @@ async fn s3_a_name_that_flips_to_a_private_address_is_never_dialled_there() {
     }
     let (mut served, mut redirected) = (0, 0);
     for _ in 0..1_000 {
-        match guard.fetch(Request::new(Method::GET, &url), &policy).await {
+        match guard
+            .fetch(EgressRequest::new(Method::GET, &url), &policy)
+            .await
+        {
             Ok(answer) => {
                 assert_eq!(answer.body, "public");
                 served += 1;
             }
             Err(refusal) => {
                 assert!(matches!(refusal.rule, Rule::Resolved(_)), "{refusal}");
-                redirected += usize::from(refusal.stage == Stage::Redirect);
+                redirected += usize::from(refusal.stage == EgressStage::Redirect);
             }
         }
     }
@@ -268,7 +271,7 @@ async fn g2_a_credential_is_sent_to_its_origin_method_path_and_header_alone() {
         (format!("{origin}/v1/%2e%2e/v2"), "path"),
     ] {
         let refusal = refused(&guard, with_credential(&url, &origin), &policy).await;
-        assert_eq!(refusal.stage, Stage::Credential, "{url}");
+        assert_eq!(refusal.stage, EgressStage::Credential, "{url}");
         let name = "example-key".to_owned();
         assert_eq!(
             refusal.rule,
@@ -294,14 +297,14 @@ async fn g2_a_credential_is_sent_to_its_origin_method_path_and_header_alone() {
     by_post.method = Method::POST;
     assert_eq!(
         refused(&guard, by_post, &policy).await.stage,
-        Stage::Credential
+        EgressStage::Credential
     );
     for header in ["X-Api-Key", "Authorization", "Host", "Proxy-Authorization"] {
         let mut overridden = with_credential(&format!("{origin}/v1/a"), &origin);
         overridden.headers = vec![(header.into(), "mine".into())];
         assert_eq!(
             refused(&guard, overridden, &policy).await.stage,
-            Stage::Header,
+            EgressStage::Header,
             "{header}"
         );
     }
@@ -416,7 +419,7 @@ async fn g2_nothing_is_sent_without_the_tls_that_was_asked_for() {
         .await;
         assert!(matches!(refusal.rule, Rule::Tls(_)), "{refusal:?}");
         assert!(!refusal.sent);
-        assert_eq!(refusal.kind(), Kind::Unreachable);
+        assert_eq!(refusal.kind(), RefusalKind::Unreachable);
     }
     answering.abort();
     let origin = format!("https://api.example.com:{port}");
@@ -434,7 +437,7 @@ async fn g2_nothing_is_sent_without_the_tls_that_was_asked_for() {
     ));
     let refusal = refused(&guard, with_credential(&url, &origin), &policy).await;
     assert_eq!(refusal.rule, Rule::Downgrade);
-    assert_eq!((refusal.stage, refusal.sent), (Stage::Redirect, true));
+    assert_eq!((refusal.stage, refusal.sent), (EgressStage::Redirect, true));
     upstream.next_request().await;
     assert_eq!(upstream.count(), 2, "the redirect was not followed");
 }
@@ -445,21 +448,21 @@ async fn a_webhook_is_signed_and_follows_no_redirect() {
     let front = TlsFront::before(&upstream).await;
     let port = front.address().port();
     let guard = guard_where_all_is(PUBLIC);
-    let policy = Policy {
+    let policy = EgressPolicy {
         ports: vec![port],
         exemptions: policy(&[]).exemptions,
-        ..Policy::webhook()
+        ..EgressPolicy::webhook()
     };
     let secret = Secret::new("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw".into());
     let body = br#"{"test": 2432232314}"#;
     let id = "msg_p5jXN8AQM9LWM0D4loKWxJek";
     let signed: HeaderMap =
         webhook::headers(&secret, id, 1_614_265_330, body).expect("a signature");
-    let request = |url: String| Request {
+    let request = |url: String| EgressRequest {
         headers: vec![("content-type".into(), "application/json".into())],
         host_headers: signed.clone(),
         body: body.as_slice().into(),
-        ..Request::new(Method::POST, url)
+        ..EgressRequest::new(Method::POST, url)
     };
     let url = format!("https://hook.example.com:{port}/hook{QUERY}");
     upstream.will(Reply::new(204));
@@ -479,8 +482,11 @@ async fn a_webhook_is_signed_and_follows_no_redirect() {
     let refusal = refused(&guard, request(url), &policy).await;
     assert_eq!((refusal.rule, refusal.sent), (Rule::RedirectRefused, true));
     for (url, stage) in [
-        (format!("http://hook.example.com:{port}/"), Stage::Scheme),
-        (format!("https://127.0.0.1:{port}/"), Stage::Ip),
+        (
+            format!("http://hook.example.com:{port}/"),
+            EgressStage::Scheme,
+        ),
+        (format!("https://127.0.0.1:{port}/"), EgressStage::Ip),
     ] {
         assert_eq!(refused(&guard, request(url), &policy).await.stage, stage);
     }
@@ -504,7 +510,7 @@ async fn a_host_that_is_not_listed_is_not_even_looked_up() {
         .into();
     policy.methods = vec![Method::GET];
     policy.path_prefixes = vec!["/v1".into()];
-    let get = |url: &str| Request::new(Method::GET, format!("{url}{QUERY}"));
+    let get = |url: &str| EgressRequest::new(Method::GET, format!("{url}{QUERY}"));
     for (host, rule) in [
         (
             format!("s3cret.attacker.com:{port}/v1"),
@@ -525,7 +531,7 @@ async fn a_host_that_is_not_listed_is_not_even_looked_up() {
         let refusal = refused(&guard, get(&format!("http://{host}")), &policy).await;
         assert_eq!((refusal.rule, refusal.sent), (rule, false), "{host}");
     }
-    let post = Request::new(Method::POST, format!("http://api.example.com:{port}/v1"));
+    let post = EgressRequest::new(Method::POST, format!("http://api.example.com:{port}/v1"));
     assert_eq!(
         refused(&guard, post, &policy).await.rule,
         Rule::MethodNotListed
@@ -542,7 +548,7 @@ async fn a_host_that_is_not_listed_is_not_even_looked_up() {
     let refusal = refused(&guard, get(&listed), &policy).await;
     assert_eq!(
         (refusal.stage, refusal.rule),
-        (Stage::Redirect, Rule::HostNotListed)
+        (EgressStage::Redirect, Rule::HostNotListed)
     );
     assert_eq!(lookups.load(Ordering::SeqCst), 2);
 }
@@ -553,10 +559,10 @@ async fn an_operator_can_exempt_a_host_at_a_port_or_a_network_and_nothing_else_i
     upstream.always(Reply::new(200));
     let port = upstream.address().port();
     let guard = guard_where_all_is(PUBLIC);
-    let get = |host: &str| Request::new(Method::GET, format!("http://{host}/"));
-    let exempt = |what: &str| Policy {
+    let get = |host: &str| EgressRequest::new(Method::GET, format!("http://{host}/"));
+    let exempt = |what: &str| EgressPolicy {
         exemptions: vec![what.parse().expect("an exemption")],
-        ..Policy::http()
+        ..EgressPolicy::http()
     };
     for host in [
         format!("127.0.0.1:{port}"),
@@ -580,7 +586,7 @@ async fn an_operator_can_exempt_a_host_at_a_port_or_a_network_and_nothing_else_i
     assert_eq!(refusal.rule, Rule::Port(port));
     assert_eq!(
         refused(&guard, get("page.internal"), &network).await.stage,
-        Stage::Host
+        EgressStage::Host
     );
 }
 
@@ -590,10 +596,10 @@ async fn a_redirect_takes_no_body_elsewhere_and_may_turn_a_post_into_a_get() {
     let port = upstream.address().port();
     let guard = guard_where_all_is(PUBLIC);
     let policy = policy(&[port]);
-    let post = || Request {
+    let post = || EgressRequest {
         headers: vec![("content-type".into(), "text/plain".into())],
         body: "a body".into(),
-        ..Request::new(Method::POST, format!("http://api.example.com:{port}/a"))
+        ..EgressRequest::new(Method::POST, format!("http://api.example.com:{port}/a"))
     };
     upstream.will(Reply::redirect(
         308,
@@ -636,7 +642,7 @@ async fn g4_what_is_compressed_is_refused_unread_and_none_was_asked_for() {
         // The headers are enough: the body never arrives.
         let bomb = Reply::new(200).header("content-encoding", encoding);
         upstream.will(bomb.body(vec![0; 64 << 10]).silent_after(16));
-        let request = Request::new(Method::GET, format!("http://example.com:{port}/{QUERY}"));
+        let request = EgressRequest::new(Method::GET, format!("http://example.com:{port}/{QUERY}"));
         let refusal = refused(&guard, request, &policy).await;
         assert_eq!(
             (refusal.rule, refusal.sent),
@@ -654,8 +660,8 @@ async fn g4_an_answer_without_end_is_cut_at_its_bytes_and_at_its_time() {
     let upstream = Upstream::start().await;
     let port = upstream.address().port();
     let guard = guard_where_all_is(PUBLIC);
-    let get = || Request::new(Method::GET, format!("http://example.com:{port}/{QUERY}"));
-    let bytes = Policy {
+    let get = || EgressRequest::new(Method::GET, format!("http://example.com:{port}/{QUERY}"));
+    let bytes = EgressPolicy {
         max_bytes: 1_000,
         ..policy(&[port])
     };
@@ -677,7 +683,7 @@ async fn g4_an_answer_without_end_is_cut_at_its_bytes_and_at_its_time() {
         assert_eq!((answer.body.len(), answer.truncated), (length, truncated));
         upstream.until_closed().await;
     }
-    let soon = Policy {
+    let soon = EgressPolicy {
         timeout: Duration::from_millis(300),
         ..policy(&[port])
     };
@@ -689,7 +695,7 @@ async fn g4_an_answer_without_end_is_cut_at_its_bytes_and_at_its_time() {
     ] {
         upstream.will(endless);
         let refusal = refused(&guard, get(), &soon).await;
-        assert_eq!(refusal.kind(), Kind::Timeout, "{refusal}");
+        assert_eq!(refusal.kind(), RefusalKind::Timeout, "{refusal}");
         upstream.until_closed().await;
     }
     // Endless headers at full speed.
@@ -715,22 +721,22 @@ async fn g4_an_answer_without_end_is_cut_at_its_bytes_and_at_its_time() {
 async fn silence_of_a_resolver_or_a_server_ends_in_time() {
     let silent = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
     let port = silent.local_addr().expect("a bound socket").port();
-    let soon = Policy {
+    let soon = EgressPolicy {
         timeout: Duration::from_millis(100),
         ..policy(&[port])
     };
-    let get = || Request::new(Method::GET, format!("https://example.com:{port}/{QUERY}"));
+    let get = || EgressRequest::new(Method::GET, format!("https://example.com:{port}/{QUERY}"));
     let nobody = guard(Resolver::new(|_| std::future::pending()));
     let refusal = refused(&nobody, get(), &soon).await;
     assert_eq!(
         (refusal.rule, refusal.sent),
-        (Rule::TimedOut(Stage::Dns), false)
+        (Rule::TimedOut(EgressStage::Dns), false)
     );
     // The server accepts, and never completes the handshake.
     let refusal = refused(&guard_where_all_is(PUBLIC), get(), &soon).await;
     assert_eq!(
         (refusal.rule, refusal.sent),
-        (Rule::TimedOut(Stage::Connect), false)
+        (Rule::TimedOut(EgressStage::Connect), false)
     );
     drop(silent);
     let refusal = refused(&guard_where_all_is(PUBLIC), get(), &policy(&[port])).await;
@@ -746,16 +752,21 @@ async fn names_are_looked_up_as_absolute_unless_the_operator_has_exempted_them()
         names.lock().expect("no panic").push(name);
         async { Ok(Vec::new()) }
     }));
-    let policy = Policy {
+    let policy = EgressPolicy {
         exemptions: vec!["page.svc.cluster:8080".parse().expect("an exemption")],
-        ..Policy::http()
+        ..EgressPolicy::http()
     };
     for url in [
         "https://api.example.com/",
         "https://API.Example.com./",
         "http://page.svc.cluster:8080/",
     ] {
-        let refusal = refused(&guard, Request::new(Method::GET, url.to_owned()), &policy).await;
+        let refusal = refused(
+            &guard,
+            EgressRequest::new(Method::GET, url.to_owned()),
+            &policy,
+        )
+        .await;
         assert_eq!(refusal.rule, Rule::Unresolved, "{url}");
     }
     assert_eq!(
@@ -768,7 +779,7 @@ async fn names_are_looked_up_as_absolute_unless_the_operator_has_exempted_them()
 #[tokio::test]
 async fn denied_hosts_are_excluded_from_those_that_are_listed() {
     let guard = guard_where_all_is(PUBLIC);
-    let policy = Policy {
+    let policy = EgressPolicy {
         denied_hosts: [
             "*.bank.example.com",
             "bank.example.com",
@@ -786,18 +797,23 @@ async fn denied_hosts_are_excluded_from_those_that_are_listed() {
         "https://192.0.43.8/",
         "https://[2606:4700::1]/",
     ] {
-        let refusal = refused(&guard, Request::new(Method::GET, url.to_owned()), &policy).await;
+        let refusal = refused(
+            &guard,
+            EgressRequest::new(Method::GET, url.to_owned()),
+            &policy,
+        )
+        .await;
         assert_eq!(
             (refusal.rule, refusal.sent),
             (Rule::HostDenied, false),
             "{url}"
         );
     }
-    let address = Policy {
+    let address = EgressPolicy {
         denied_hosts: vec![PUBLIC.to_string().parse().expect("an address")],
         ..policy
     };
-    let get = Request::new(Method::GET, "https://example.com/".to_owned());
+    let get = EgressRequest::new(Method::GET, "https://example.com/".to_owned());
     let refusal = refused(&guard, get, &address).await;
     assert_eq!((refusal.rule, refusal.sent), (Rule::HostDenied, false));
 }
@@ -809,14 +825,14 @@ async fn the_systems_resolver_answers_and_its_answers_are_vetted() {
     upstream.always(Reply::new(200));
     let port = upstream.address().port();
     let host = format!("localhost:{port}");
-    let exempt = Policy {
+    let exempt = EgressPolicy {
         exemptions: vec![host.parse().expect("an exemption")],
-        ..Policy::http()
+        ..EgressPolicy::http()
     };
-    let get = || Request::new(Method::GET, format!("http://{host}/"));
+    let get = || EgressRequest::new(Method::GET, format!("http://{host}/"));
     assert_eq!(fetched(&guard, get(), &exempt).await.status, 200);
     assert_eq!(
         refused(&guard, get(), &policy(&[port])).await.stage,
-        Stage::Host
+        EgressStage::Host
     );
 }

@@ -21,11 +21,11 @@ use weir::swarm::executor::Executor;
 use weir::swarm::model::ModelApi;
 use weir::swarm::run::ExecutorParts;
 use weir::tools::rules::Rules;
-use weir::tools::{Guard, Parts, Tools};
-use weir_egress::{Resolver, Settings};
+use weir::tools::{Guard, Tools, ToolsParts};
+use weir_egress::{GuardSettings, Resolver};
 use weir_ledger::AccountId;
 use weir_outgoing as outgoing;
-use weir_storage::secrets::Key;
+use weir_storage::secrets::SecretKey;
 
 use crate::cli::{Served, plugin};
 
@@ -320,29 +320,30 @@ fn executor(
         asked.lock().expect("no panic").insert(name.to_owned());
         async { Ok(vec![IpAddr::V4(Ipv4Addr::LOCALHOST)]) }
     });
-    let settings = Settings {
+    let settings = GuardSettings {
         tls: client_config(),
         user_agent: HeaderValue::from_static("weir"),
     };
     let rules = Config::from_toml(rules).expect("it is sound");
-    let tools = Tools::new(Parts {
-        oversight: app.oversight.clone(),
+    let tools = Tools::new(ToolsParts {
+        oversight: app.inference.oversight.clone(),
         remotes: app.remotes.clone(),
         guard: Guard::new(settings, resolver),
         rules: Rules::read(rules.tools(), |_| None).expect("they are sound"),
         calls_at_once: 4,
         calls_per_account: 4,
         clock: app.clock.clone(),
-        webhook_key: Some(Key::new([7; 32])),
+        webhook_key: Some(SecretKey::new([7; 32])),
         page: None,
     });
     let http = outgoing::client(app.config.timeouts.connect()).expect("a client");
     let tokens = app
+        .swarms
         .service_tokens
         .clone()
         .expect("development mode has some");
     let url = format!("http://{}", gateway.internal().address());
-    let shop = ExecutorParts {
+    let parts = ExecutorParts {
         database: app.database.clone(),
         tracer: gateway.app().tracer.clone(),
         store: app.swarms.store.clone(),
@@ -351,11 +352,11 @@ fn executor(
         api: ModelApi::new(http, &url, tokens),
         tools: tools.clone(),
         deltas: app.swarms.deltas.clone(),
-        metrics: app.metrics.clone(),
-        credentials: app.task_credentials.clone(),
+        metrics: app.metrics.swarms.clone(),
+        credentials: app.swarms.credentials.clone(),
     };
     let settings = app.config.swarms.executor();
-    let executor = Executor::start(shop, settings, "listed", app.swarms.wake.clone());
+    let executor = Executor::start(parts, settings, "listed", app.swarms.wake.clone());
     (executor, tools)
 }
 

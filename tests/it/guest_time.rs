@@ -10,10 +10,10 @@ use tests::sandbox::{request, sandbox};
 use tests::{chat, guests, patiently};
 use tokio::task::JoinSet;
 use weir_sandbox::adapter::bindings::adapter::{HttpResponseHead, Request, Step};
-use weir_sandbox::adapter::{Adapter, CallError, GuestExchange, ProviderWorld};
+use weir_sandbox::adapter::{AdapterCallError, GuestExchange, LoadedAdapter, ProviderWorld};
 use weir_sandbox::code_cache::CodeCache;
 use weir_sandbox::{GuestError, GuestLimits, Sandbox, loading};
-use weir_storage::secrets::Key;
+use weir_storage::secrets::SecretKey;
 
 /// Threads that compute until this is dropped, several for each core.
 struct BusyHost(Arc<AtomicBool>);
@@ -41,7 +41,7 @@ async fn load(
     name: &str,
     component: &[u8],
     limits: &GuestLimits,
-) -> Adapter {
+) -> LoadedAdapter {
     let loaded = loading::load(sandbox, None, limits, name, component).await;
     loaded.unwrap_or_else(|error| panic!("{name}: {error}"))
 }
@@ -61,17 +61,17 @@ fn commanding(command: &serde_json::Value) -> Request {
 }
 
 /// Makes the guest compute, and returns the result.
-async fn compute(adapter: &Adapter, turns: u64) -> Result<(), GuestError> {
+async fn compute(adapter: &LoadedAdapter, turns: u64) -> Result<(), GuestError> {
     let request = commanding(&json!({ "behave": "compute", "turns": turns, "in": "begin" }));
     match GuestExchange::begin(adapter, &request, 0, &[]).await {
         Ok(_) => Ok(()),
-        Err(CallError::Guest(error)) => Err(error),
-        Err(CallError::Failure(failure)) => panic!("{failure:?}"),
+        Err(AdapterCallError::Guest(error)) => Err(error),
+        Err(AdapterCallError::Failure(failure)) => panic!("{failure:?}"),
     }
 }
 
 /// Returns the turns of a guest's loop in this time, on an idle machine.
-async fn turns_within(adapter: &Adapter, time: Duration) -> u64 {
+async fn turns_within(adapter: &LoadedAdapter, time: Duration) -> u64 {
     const TRIED: u64 = 1_000_000;
     let mut fastest = Duration::MAX;
     for _ in 0..5 {
@@ -164,7 +164,7 @@ async fn a_wait_for_other_components_guests_does_not_count() {
     let turns = turns_within(&sound, Duration::from_millis(40)).await;
     // Compiled once.
     let folder = tempfile::tempdir().expect("a folder");
-    let cache = CodeCache::new(folder.path().to_owned(), Key::new([1; 32]));
+    let cache = CodeCache::new(folder.path().to_owned(), SecretKey::new([1; 32]));
     let long = within(600_000, 600_000);
     let mut loops = JoinSet::new();
     for number in 0..30 * cores {

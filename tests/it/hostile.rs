@@ -9,7 +9,7 @@ use tests::scripts::{block, end, finish, start, text};
 use tests::{Answer, Client, Gate, Gateway, Reply, Upstream, chat, guests};
 use weir_sandbox::adapter::ProviderWorld;
 use weir_sandbox::compiler::{CompileError, CompileLimits, Compiler};
-use weir_sandbox::loading::{self, Arrived};
+use weir_sandbox::loading::{self, UploadedComponent};
 use weir_sandbox::{GuestError, LoadError};
 
 /// Maximum time that a guest may hold a request; the budget of 250 ms of processor time stretches, because a guest
@@ -617,7 +617,7 @@ async fn w19_a_hundred_thousand_functions_end_the_compiler_and_nothing_else() {
 async fn w19_without_a_child_nothing_from_elsewhere_is_compiled() {
     let sandbox = sandbox(4);
     let nobody = Compiler::with_program("/nonexistent".into(), CompileLimits::default());
-    let component = Arrived::new(guests::wat_guest("healthy").into()).await;
+    let component = UploadedComponent::new(guests::wat_guest("healthy").into()).await;
     let code = loading::arrived_code(sandbox.engine(), &nobody, None, &component).await;
     assert!(
         matches!(code, Err(LoadError::Compile(CompileError::NotRun(_)))),
@@ -629,7 +629,7 @@ async fn w19_without_a_child_nothing_from_elsewhere_is_compiled() {
 async fn without_a_child_weirs_own_plugins_are_compiled_all_the_same() {
     let sandbox = sandbox(4);
     let nobody = Compiler::with_program("/nonexistent".into(), CompileLimits::default());
-    let component = Arrived::new(guests::wat_guest("healthy").into()).await;
+    let component = UploadedComponent::new(guests::wat_guest("healthy").into()).await;
     let code = loading::own_code(sandbox.engine(), &nobody, None, &component).await;
     let code = code.unwrap_or_else(|error| panic!("{error}"));
     assert!(code.is_of::<ProviderWorld>(sandbox.engine()));

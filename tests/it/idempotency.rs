@@ -14,14 +14,15 @@ use tokio::time::Instant;
 use weir_ledger::idempotency::ClaimedKey;
 use weir_ledger::verify::verify;
 use weir_ledger::{
-    AccountId, Action, Claim, Credits, Done, EndKey, HoldId, LeaseSettings, Ledger, LedgerError,
-    Open, Refusal, RequestSource, RequestUsage, Settle, Taken,
+    AccountId, Action, Credits, EndKey, HoldId, IdempotencyClaim, KeyConflict, LeaseSettings,
+    Ledger, LedgerError, LedgerRefusal, OpenHold, OperationEffect, RequestSource, RequestUsage,
+    Settle,
 };
 use weir_storage::Database;
 use weir_storage::clock::{Clock, ManualClock, Millis};
 use weir_storage::database::SqlDialect;
 use weir_storage::sealing::KeyRing;
-use weir_storage::secrets::{Key, SecretUrl, create_private_folder};
+use weir_storage::secrets::{SecretKey, SecretUrl, create_private_folder};
 
 use crate::cli::{Served, weir};
 
@@ -488,11 +489,11 @@ async fn five_hundred_keys_at_once_are_claimed_and_ended_in_time() {
         requests.spawn(async move {
             // As long as a request waits for its hold.
             let deadline = Instant::now() + Duration::from_secs(2);
-            let claim = Claim {
+            let claim = IdempotencyClaim {
                 key: "key-1".to_owned(),
                 request_digest: [1; 32],
             };
-            let open = Open {
+            let open = OpenHold {
                 hold: HoldId(format!("hold_{user}")),
                 amount: Credits::from_micro(9),
                 request_id: format!("req_{user}"),
@@ -520,7 +521,7 @@ async fn five_hundred_keys_at_once_are_claimed_and_ended_in_time() {
                 answer: Some(vec![0; 2_000]),
             });
             let ended = ledger.submit(&account, end, deadline + Duration::from_secs(8));
-            assert_eq!(ended.await, Ok(Done::KeyEnded));
+            assert_eq!(ended.await, Ok(OperationEffect::KeyEnded));
         });
     }
     requests.join_all().await;
@@ -607,13 +608,13 @@ async fn the_key_of_a_request_that_was_torn_down_ends() {
         let ledger = Ledger::start(database.clone(), clock, LeaseSettings::default()).await;
         let ledger = ledger.expect("a ledger");
         let alice = AccountId("alice".to_owned());
-        let claim = Claim {
+        let claim = IdempotencyClaim {
             key: "key-1".to_owned(),
             request_digest: [1; 32],
         };
         let deadline = || Instant::now() + Duration::from_secs(20);
         let ask = async |request_id: &str| {
-            let open = Open {
+            let open = OpenHold {
                 hold: HoldId(format!("hold_{request_id}")),
                 amount: Credits::from_micro(9),
                 request_id: request_id.to_owned(),
@@ -627,7 +628,7 @@ async fn the_key_of_a_request_that_was_torn_down_ends() {
             ledger.open_claiming(&alice, open, claim, deadline()).await
         };
         let at = ask("a").await.expect("a hold");
-        let keys = KeyRing::of([(1, Key::new([1; 32]))]);
+        let keys = KeyRing::of([(1, SecretKey::new([1; 32]))]);
         let key = ClaimedKey::new(
             ledger.clone(),
             keys,
@@ -636,7 +637,9 @@ async fn the_key_of_a_request_that_was_torn_down_ends() {
             "a".to_owned(),
             at,
         );
-        let in_progress = Err(LedgerError::Refused(Refusal::KeyTaken(Taken::InProgress)));
+        let in_progress = Err(LedgerError::Refused(LedgerRefusal::KeyTaken(
+            KeyConflict::InProgress,
+        )));
         assert_eq!(ask("b").await, in_progress);
         ledger.abandon(&alice, HoldId("hold_a".to_owned()));
         let request = tokio::spawn(async move {
@@ -644,15 +647,15 @@ async fn the_key_of_a_request_that_was_torn_down_ends() {
             panic!("a defect");
         });
         assert!(request.await.is_err());
-        let served = weir_ledger::Served {
+        let served = weir_ledger::ServedRequest {
             request_id: "a".to_owned(),
             charged: Credits::ZERO,
             answer: None,
             expires_at: at.plus_days(1),
         };
-        let served = Err(LedgerError::Refused(Refusal::KeyTaken(Taken::Served(
-            served,
-        ))));
+        let served = Err(LedgerError::Refused(LedgerRefusal::KeyTaken(
+            KeyConflict::Served(served),
+        )));
         patiently(async {
             while ask("b").await == in_progress {
                 tokio::time::sleep(Duration::from_millis(5)).await;

@@ -37,7 +37,12 @@ async fn a_web_user_makes_lists_and_revokes_keys() {
     let caller = with_key(&gateway, &key);
     assert_eq!(caller.get("/models").await.status, 200);
     assert_eq!(caller.post("/chat", &chat("demo", "hi")).await.status, 200);
-    gateway.app().last_used.flush(&gateway.app().database).await;
+    gateway
+        .app()
+        .identity
+        .last_used
+        .flush(&gateway.app().database)
+        .await;
 
     let list = alice.get("/api-keys").await;
     let item = &list.json()["api_keys"][0];
@@ -326,7 +331,14 @@ async fn the_eleventh_failure_is_locked_out_for_fifteen_minutes() {
 async fn another_key(gateway: &Gateway, name: &str) -> Client {
     let app = gateway.app();
     let now = app.clock.now();
-    let made = store::create_key(&app.database, &app.key_peppers, USER, name, false, now);
+    let made = store::create_key(
+        &app.database,
+        &app.identity.key_peppers,
+        USER,
+        name,
+        false,
+        now,
+    );
     let key = made.await.expect("a key can be made");
     gateway.stranger().with_key(key.expose())
 }
@@ -409,7 +421,7 @@ async fn what_is_genuine_and_good_no_more_does_not_count() {
     let expired_at = Millis(Millis::now().0 - 91 * 86_400_000);
     let expired = store::create_key(
         &app.database,
-        &app.key_peppers,
+        &app.identity.key_peppers,
         USER,
         "old",
         false,
@@ -420,7 +432,7 @@ async fn what_is_genuine_and_good_no_more_does_not_count() {
     let now_millis = app.clock.now();
     let revoked = store::create_key(
         &app.database,
-        &app.key_peppers,
+        &app.identity.key_peppers,
         USER,
         "revoked",
         false,

@@ -14,7 +14,7 @@ use weir::audit::Actor;
 use weir::identity;
 use weir::identity::api_key::RawKey;
 use weir_storage::Cache;
-use weir_storage::cache::{Filled, Identify, Record, RecordKey, Tombstone};
+use weir_storage::cache::{CallerLookup, CredentialRecord, FillResult, RecordKey, Tombstone};
 use weir_storage::clock::{Clock, Millis};
 use weir_storage::ids::Hex;
 
@@ -29,7 +29,7 @@ const MINUTE: Duration = Duration::from_secs(60);
 /// Creates users and keys, more than the API permits a user, in a few statements.
 async fn make_keys(gateway: &Gateway) -> Vec<RawKey> {
     let app = gateway.app();
-    let (pepper, now) = (app.key_peppers.current(), Millis::now());
+    let (pepper, now) = (app.identity.key_peppers.current(), Millis::now());
     let keys: Vec<_> = (0..KEYS).map(|_| RawKey::generate()).collect();
     let users: Vec<_> = (0..USERS).map(|user| format!("usr_{user}")).collect();
     sqlx::query(
@@ -175,13 +175,13 @@ async fn a_flush_and_a_restart_begin_another_epoch() {
         secret: "s",
         id: "id",
     };
-    let record = Record {
+    let record = CredentialRecord {
         user_id: "alice".to_owned(),
         rate: None,
         payload: b"x".to_vec(),
     };
     let look = async |cache: &Cache| {
-        let request = Identify {
+        let request = CallerLookup {
             address: None,
             record: Some(key),
         };
@@ -197,11 +197,11 @@ async fn a_flush_and_a_restart_begin_another_epoch() {
         .expect("it answers");
     redis.command("FLUSHALL");
     let fill = async |since| cache.fill(key, &record, since, MINUTE).await;
-    assert_eq!(fill(before).await, Ok(Filled::Outdated));
+    assert_eq!(fill(before).await, Ok(FillResult::Outdated));
     let after = look(&cache).await.epoch;
     assert!(after > before, "{after:?} {before:?}");
-    assert_eq!(fill(before).await, Ok(Filled::Outdated));
-    assert_eq!(fill(after).await, Ok(Filled::Kept));
+    assert_eq!(fill(before).await, Ok(FillResult::Outdated));
+    assert_eq!(fill(after).await, Ok(FillResult::Kept));
     assert_eq!(look(&another).await.epoch, after);
 
     // Another server has the same data, and another id, as after a restart from a snapshot.
@@ -210,7 +210,7 @@ async fn a_flush_and_a_restart_begin_another_epoch() {
     redis.restart();
     let restarted = patiently(async {
         loop {
-            let request = Identify {
+            let request = CallerLookup {
                 address: None,
                 record: Some(key),
             };

@@ -77,7 +77,7 @@ async fn a_replaced_key_ends() {
     let app = gateway.app();
     let make = async || {
         let key = RawKey::generate();
-        let made = identity::replace_key(app, "bob", "laptop", &key).await;
+        let made = identity::replace_key(&app.identity, "bob", "laptop", &key).await;
         made.expect("a key can be made");
         key
     };
@@ -102,9 +102,16 @@ async fn an_expired_key_ends() {
     let gateway = Gateway::start().await;
     let app = gateway.app();
     let now = Millis(Millis::now().0 - 91 * 86_400_000);
-    let key = store::create_key(&app.database, &app.key_peppers, "bob", "old", false, now)
-        .await
-        .expect("a key can be made");
+    let key = store::create_key(
+        &app.database,
+        &app.identity.key_peppers,
+        "bob",
+        "old",
+        false,
+        now,
+    )
+    .await
+    .expect("a key can be made");
     let client = gateway.stranger().with_key(key.expose());
     client.get("/models").await.error(401, "UNAUTHENTICATED");
 }

@@ -14,10 +14,10 @@ use tokio::time::Instant;
 use weir_ledger::usage::to_date;
 use weir_ledger::verify::verify;
 use weir_ledger::{
-    Account, AccountId, Action, BootId, Checkpoint, Claim, Credits, Done, EndKey, Fold, HoldId,
-    HoldState, LeaseSettings, Ledger, LedgerError, Open, Operation, OperationId, Plan, Refusal,
-    RequestSource, RequestUsage, Served, Settle, Settlement, Store, StoreError, Taken, TopUp,
-    UsageCounts,
+    Account, AccountId, Action, BootId, Checkpoint, Credits, EndKey, Fold, HoldId, HoldState,
+    IdempotencyClaim, KeyConflict, LeaseSettings, Ledger, LedgerError, LedgerRefusal, LedgerStore,
+    LedgerStoreError, OpenHold, Operation, OperationEffect, OperationId, Plan, RequestSource,
+    RequestUsage, ServedRequest, Settle, Settlement, TopUp, UsageCounts,
 };
 use weir_storage::Database;
 use weir_storage::clock::{Clock, ManualClock, Millis};
@@ -37,8 +37,8 @@ fn soon() -> Instant {
     Instant::now() + Duration::from_secs(20)
 }
 
-fn open(hold: &str, amount: i64) -> Open {
-    Open {
+fn open(hold: &str, amount: i64) -> OpenHold {
+    OpenHold {
         hold: HoldId(hold.to_owned()),
         amount: Credits::from_micro(amount),
         request_id: format!("req_{hold}"),
@@ -135,7 +135,7 @@ async fn a_request_is_held_for_and_settled_once() {
             .await
             .expect("enough");
         let refused = ledger.open(&alice(), open("b", 1), soon()).await;
-        let short = Refusal::Insufficient {
+        let short = LedgerRefusal::Insufficient {
             required: Credits::from_micro(1),
             available: Credits::from_micro(0),
         };
@@ -156,7 +156,7 @@ async fn a_request_is_held_for_and_settled_once() {
             assert_eq!(settled, Ok(Settlement { charged, overrun }));
         }
         let again = ledger.settle(&alice(), settle("a", 8), soon()).await;
-        assert_eq!(again, Err(LedgerError::Refused(Refusal::Conflict)));
+        assert_eq!(again, Err(LedgerError::Refused(LedgerRefusal::Conflict)));
         assert_eq!(
             account(&ledger).await.available().plan,
             Credits::from_micro(FREE - 7)
@@ -164,7 +164,10 @@ async fn a_request_is_held_for_and_settled_once() {
 
         let nobody = AccountId("nobody".to_owned());
         let refused = ledger.open(&nobody, open("c", 1), soon()).await;
-        assert_eq!(refused, Err(LedgerError::Refused(Refusal::UnknownAccount)));
+        assert_eq!(
+            refused,
+            Err(LedgerError::Refused(LedgerRefusal::UnknownAccount))
+        );
         ledger.stop().await;
         is_sound(&stores.database).await;
     })
@@ -259,8 +262,14 @@ async fn orphan(database: &Database, boot_id: &str, hold: &str, checkpoint: i64)
         at: NOW,
         action,
     });
-    let outcomes = Store::new(database.clone()).commit(&operations).await;
-    assert_eq!(outcomes, Ok(vec![Ok(Done::Opened), Ok(Done::Checkpointed)]));
+    let outcomes = LedgerStore::new(database.clone()).commit(&operations).await;
+    assert_eq!(
+        outcomes,
+        Ok(vec![
+            Ok(OperationEffect::Opened),
+            Ok(OperationEffect::Checkpointed)
+        ])
+    );
 }
 
 /// A sweep touches no account of the free plan: its period begins with its next operation. A paid plan without a
@@ -319,7 +328,7 @@ async fn an_expired_hold_is_deleted_after_a_day_and_its_charge_stands() {
     each_database(async |stores| {
         let database = &stores.database;
         create_users(database, ["alice"].into_iter(), NOW.0).await;
-        let store = Store::new(database.clone());
+        let store = LedgerStore::new(database.clone());
         let submit = async |at: Millis, action: Action| {
             let operation = Operation {
                 account: alice(),
@@ -336,7 +345,7 @@ async fn an_expired_hold_is_deleted_after_a_day_and_its_charge_stands() {
                 boot_id: boot("gone"),
                 claim: None,
             };
-            assert_eq!(submit(NOW, open).await, Ok(Done::Opened));
+            assert_eq!(submit(NOW, open).await, Ok(OperationEffect::Opened));
             let checkpoint = Action::Checkpoint(Checkpoint {
                 hold: HoldId(name.to_owned()),
                 credits: Credits::from_micro(7),
@@ -345,7 +354,10 @@ async fn an_expired_hold_is_deleted_after_a_day_and_its_charge_stands() {
                     ..RequestUsage::default()
                 },
             });
-            assert_eq!(submit(NOW, checkpoint).await, Ok(Done::Checkpointed));
+            assert_eq!(
+                submit(NOW, checkpoint).await,
+                Ok(OperationEffect::Checkpointed)
+            );
             let hold = HoldId(name.to_owned());
             let outcome = submit(expired, Action::Expire { hold }).await;
             assert!(outcome.is_ok(), "{outcome:?}");
@@ -357,7 +369,7 @@ async fn an_expired_hold_is_deleted_after_a_day_and_its_charge_stands() {
         forgotten.expect("an answer");
         assert_eq!(count(database, "holds").await, 1);
         let refused = submit(day, Action::Settle(settle("old", 9))).await;
-        assert_eq!(refused, Err(Refusal::Ended(HoldState::Expired)));
+        assert_eq!(refused, Err(LedgerRefusal::Ended(HoldState::Expired)));
         let settled = submit(day, Action::Settle(settle("young", 9))).await;
         assert!(settled.is_ok(), "{settled:?}");
         let account = store.find_account(&alice()).await.expect("an answer");
@@ -373,7 +385,7 @@ async fn holds_of_a_node_that_went_away_are_settled_at_their_checkpoint() {
     each_database(async |stores| {
         let database = &stores.database;
         create_users(database, ["alice"].into_iter(), NOW.0).await;
-        let store = Store::new(database.clone());
+        let store = LedgerStore::new(database.clone());
         for (name, until) in [("gone", -1), ("alive", 30_000)] {
             let (boot, until) = (boot(name), Millis(NOW.0 + until));
             let renewed = store.renew_lease(&boot, NOW, until);
@@ -494,7 +506,7 @@ async fn open_in(folder: &TempDir) -> Database {
     database.expect("a database")
 }
 
-async fn held(store: &Store) -> Credits {
+async fn held(store: &LedgerStore) -> Credits {
     let account = store.find_account(&alice()).await.expect("an answer");
     account.expect("an account").held.plan
 }
@@ -515,7 +527,7 @@ fn opening(hold: &str) -> Operation {
 async fn a_file_that_another_process_writes_to_is_unavailable_for_as_long() {
     let (folder, database) = on_disk().await;
     create_users(&database, ["alice"].into_iter(), NOW.0).await;
-    let store = Store::new(database.clone());
+    let store = LedgerStore::new(database.clone());
     let other = open_in(&folder).await;
     let mut writing = other.begin().await.expect("a transaction");
     writing
@@ -525,13 +537,13 @@ async fn a_file_that_another_process_writes_to_is_unavailable_for_as_long() {
     for _ in 0..2 {
         let outcomes = store.commit(&[opening("h1")]).await;
         assert!(
-            matches!(outcomes, Err(StoreError::Unavailable(_))),
+            matches!(outcomes, Err(LedgerStoreError::Unavailable(_))),
             "{outcomes:?}"
         );
     }
     writing.commit().await.expect("a commit");
     let outcomes = store.commit(&[opening("h1")]).await;
-    assert_eq!(outcomes, Ok(vec![Ok(Done::Opened)]));
+    assert_eq!(outcomes, Ok(vec![Ok(OperationEffect::Opened)]));
     is_sound(&database).await;
 }
 
@@ -541,12 +553,12 @@ async fn what_others_have_written_to_a_file_is_seen() {
     create_users(&database, ["alice"].into_iter(), NOW.0).await;
     let process = open_in(&folder).await;
     // On the same connection, and on another.
-    let others = [&database, &process].map(|database| Store::new(database.clone()));
-    let store = Store::new(database.clone());
+    let others = [&database, &process].map(|database| LedgerStore::new(database.clone()));
+    let store = LedgerStore::new(database.clone());
     for (number, other) in others.iter().cycle().take(6).enumerate() {
         for (store, name) in [(&store, "own"), (other, "other")] {
             let outcomes = store.commit(&[opening(&format!("{name}{number}"))]).await;
-            assert_eq!(outcomes, Ok(vec![Ok(Done::Opened)]));
+            assert_eq!(outcomes, Ok(vec![Ok(OperationEffect::Opened)]));
         }
     }
     assert_eq!(held(&store).await, Credits::from_micro(12_000));
@@ -560,14 +572,14 @@ async fn a_batch_that_was_rolled_back_leaves_nothing() {
     let trigger = "CREATE TRIGGER refuse BEFORE INSERT ON holds WHEN new.id = 'refused' \
                    BEGIN SELECT RAISE(ABORT, 'refused'); END";
     database.writer().execute(trigger).await.expect("a trigger");
-    let store = Store::new(database.clone());
+    let store = LedgerStore::new(database.clone());
     for (batch, is_refused) in [
         (["h1", "h2"], false),
         (["h3", "refused"], true),
         (["h3", "h4"], false),
     ] {
         let outcomes = store.commit(&batch.map(opening)).await;
-        let refused = matches!(outcomes, Err(StoreError::Rejected(_)));
+        let refused = matches!(outcomes, Err(LedgerStoreError::Rejected(_)));
         assert_eq!(refused, is_refused, "{outcomes:?}");
     }
     assert_eq!(held(&store).await, Credits::from_micro(4_000));
@@ -579,10 +591,10 @@ async fn what_a_hold_gives_back_its_parent_has() {
     each_database(async |stores| {
         let database = &stores.database;
         create_users(database, ["alice"].into_iter(), NOW.0).await;
-        let store = Store::new(database.clone());
+        let store = LedgerStore::new(database.clone());
         let parent = Some(HoldId("parent".to_owned()));
         let child = |hold| {
-            let open = Open {
+            let open = OpenHold {
                 parent: parent.clone(),
                 ..open(hold, 600)
             };
@@ -599,12 +611,12 @@ async fn what_a_hold_gives_back_its_parent_has() {
         };
         // The second child fits only once the first has ended.
         for (action, done) in [
-            (opening("parent").action, Done::Opened),
-            (child("first"), Done::Opened),
-            (release("first"), Done::Released),
-            (child("second"), Done::Opened),
-            (release("parent"), Done::Released),
-            (release("second"), Done::Released),
+            (opening("parent").action, OperationEffect::Opened),
+            (child("first"), OperationEffect::Opened),
+            (release("first"), OperationEffect::Released),
+            (child("second"), OperationEffect::Opened),
+            (release("parent"), OperationEffect::Released),
+            (release("second"), OperationEffect::Released),
         ] {
             let operation = Operation {
                 account: alice(),
@@ -634,7 +646,7 @@ async fn whoever_writes_to_sqlite_waits_for_the_turn_but_not_for_long() {
             }
         };
         create_users(&database, ["alice"].into_iter(), NOW.0).await;
-        let store = Store::new(database.clone());
+        let store = LedgerStore::new(database.clone());
         let mut writing = database.begin().await.expect("a transaction");
         writing
             .execute("INSERT INTO users (id, created_at) VALUES ('bob', 1)")
@@ -643,7 +655,7 @@ async fn whoever_writes_to_sqlite_waits_for_the_turn_but_not_for_long() {
         let began = Instant::now();
         let outcomes = store.commit(&[opening("h1")]).await;
         assert!(
-            matches!(outcomes, Err(StoreError::Unavailable(_))),
+            matches!(outcomes, Err(LedgerStoreError::Unavailable(_))),
             "{outcomes:?}"
         );
         assert!(began.elapsed() < Duration::from_secs(5));
@@ -654,7 +666,7 @@ async fn whoever_writes_to_sqlite_waits_for_the_turn_but_not_for_long() {
         tokio::time::sleep(Duration::from_millis(20)).await;
         drop(writing);
         let outcomes = waiting.await.expect("no panic");
-        assert_eq!(outcomes, Ok(vec![Ok(Done::Opened)]));
+        assert_eq!(outcomes, Ok(vec![Ok(OperationEffect::Opened)]));
         let users: i64 = sqlx::query_scalar("SELECT CAST(COUNT(*) AS BIGINT) FROM users")
             .fetch_one(database.reader())
             .await
@@ -784,7 +796,7 @@ async fn the_users_record_follows_the_plan() {
                 .submit(&alice(), Action::Grant(grant.clone()), soon())
                 .await;
             let credits = Credits::whole(10_000);
-            assert_eq!(granted, Ok(Done::Granted { credits }));
+            assert_eq!(granted, Ok(OperationEffect::Granted { credits }));
         }
         let credits = Credits::from_micro(5);
         // The second one is for a higher plan: its credits are plan credits.
@@ -797,7 +809,7 @@ async fn the_users_record_follows_the_plan() {
             for _ in 0..2 {
                 let top_up = Action::TopUp(top_up.clone());
                 let added = ledger.submit(&alice(), top_up, soon()).await;
-                assert_eq!(added, Ok(Done::ToppedUp { credits }));
+                assert_eq!(added, Ok(OperationEffect::ToppedUp { credits }));
             }
         }
         let plan: String = sqlx::query_scalar("SELECT plan FROM users WHERE id = 'alice'")
@@ -817,7 +829,7 @@ async fn the_users_record_follows_the_plan() {
 async fn an_idempotency_key_gives_one_outcome() {
     each_database(async |Stores { database, .. }| {
         create_users(database, ["alice"].into_iter(), NOW.0).await;
-        let store = Store::new(database.clone());
+        let store = LedgerStore::new(database.clone());
         let renew = async |at: Millis, until: i64| {
             let until = Millis(at.0 + until);
             let renewed = store.renew_lease(&boot("boot"), at, until).await;
@@ -834,7 +846,7 @@ async fn an_idempotency_key_gives_one_outcome() {
             outcomes.expect("an answer").remove(0)
         };
         let ask = async |request: &str, digest: &[u8; 32], at| {
-            let claim = Claim {
+            let claim = IdempotencyClaim {
                 key: "key-1".to_owned(),
                 request_digest: *digest,
             };
@@ -856,68 +868,71 @@ async fn an_idempotency_key_gives_one_outcome() {
         let release = async |request: &str| {
             let hold = HoldId(request.to_owned());
             let released = submit(NOW, Action::Release { hold, cost: None }).await;
-            assert_eq!(released, Ok(Done::Released));
+            assert_eq!(released, Ok(OperationEffect::Released));
         };
-        let taken = |taken| Err(Refusal::KeyTaken(taken));
+        let taken = |taken| Err(LedgerRefusal::KeyTaken(taken));
         let (one, two) = (&[1; 32], &[2; 32]);
         for _ in 0..2 {
             // Its own hold is no other request.
-            assert_eq!(ask("a", one, NOW).await, Ok(Done::Opened));
+            assert_eq!(ask("a", one, NOW).await, Ok(OperationEffect::Opened));
         }
-        assert_eq!(ask("b", one, NOW).await, taken(Taken::InProgress));
-        assert_eq!(ask("b", two, NOW).await, taken(Taken::OtherRequest));
+        assert_eq!(ask("b", one, NOW).await, taken(KeyConflict::InProgress));
+        assert_eq!(ask("b", two, NOW).await, taken(KeyConflict::OtherRequest));
         assert_eq!(held(&store).await, Credits::from_micro(100));
         release("a").await;
-        assert_eq!(ask("c", two, NOW).await, Ok(Done::Opened));
-        assert_eq!(end("c", None).await, Err(Refusal::StillOpen));
+        assert_eq!(ask("c", two, NOW).await, Ok(OperationEffect::Opened));
+        assert_eq!(end("c", None).await, Err(LedgerRefusal::StillOpen));
         // Regardless of the age of its node's lease.
         let later = Millis(NOW.0 + 3_600_000);
-        assert_eq!(ask("d", two, later).await, taken(Taken::InProgress));
+        assert_eq!(ask("d", two, later).await, taken(KeyConflict::InProgress));
 
         // Served, and then its node crashes before it can report that.
         let settled = submit(NOW, Action::Settle(settle("c", 7))).await;
         assert!(settled.is_ok(), "{settled:?}");
-        assert_eq!(ask("d", two, NOW).await, taken(Taken::InProgress));
-        let served = |charged, answer: Option<&[u8]>| Served {
+        assert_eq!(ask("d", two, NOW).await, taken(KeyConflict::InProgress));
+        let served = |charged, answer: Option<&[u8]>| ServedRequest {
             request_id: "req_c".to_owned(),
             charged: Credits::from_micro(charged),
             answer: answer.map(<[u8]>::to_vec),
             expires_at: NOW.plus_days(1),
         };
-        let lost = taken(Taken::Served(served(7, None)));
+        let lost = taken(KeyConflict::Served(served(7, None)));
         assert_eq!(ask("d", two, later).await, lost);
-        assert_eq!(end("b", Some(b"another's")).await, Ok(Done::KeyEnded));
+        assert_eq!(
+            end("b", Some(b"another's")).await,
+            Ok(OperationEffect::KeyEnded)
+        );
         for answer in [b"sealed", b"again "] {
-            assert_eq!(end("c", Some(answer)).await, Ok(Done::KeyEnded));
-            let kept = taken(Taken::Served(served(7, Some(b"sealed"))));
+            assert_eq!(end("c", Some(answer)).await, Ok(OperationEffect::KeyEnded));
+            let kept = taken(KeyConflict::Served(served(7, Some(b"sealed"))));
             assert_eq!(ask("d", two, NOW).await, kept);
         }
 
         // Its node fails before any delivery, and returns.
         let tomorrow = NOW.plus_days(1);
-        assert_eq!(ask("e", one, tomorrow).await, Ok(Done::Opened));
+        assert_eq!(ask("e", one, tomorrow).await, Ok(OperationEffect::Opened));
         let hold = HoldId("e".to_owned());
         let expired = submit(NOW, Action::Expire { hold }).await;
         assert!(expired.is_ok(), "{expired:?}");
-        let of_e = Served {
+        let of_e = ServedRequest {
             request_id: "req_e".to_owned(),
             expires_at: tomorrow.plus_days(1),
             ..served(0, None)
         };
-        let taken_by_e = taken(Taken::Served(of_e));
+        let taken_by_e = taken(KeyConflict::Served(of_e));
         assert_eq!(ask("f", one, tomorrow).await, taken_by_e);
         release("e").await;
-        assert_eq!(ask("f", one, tomorrow).await, Ok(Done::Opened));
+        assert_eq!(ask("f", one, tomorrow).await, Ok(OperationEffect::Opened));
         // Its node lives, and would have ended the key by now.
         let settled = submit(NOW, Action::Settle(settle("f", 7))).await;
         assert!(settled.is_ok(), "{settled:?}");
         renew(tomorrow, 3_600_000).await;
         let quarter = Millis(tomorrow.0 + 15 * 60_000);
         let before = Millis(quarter.0 - 1);
-        assert_eq!(ask("g", one, before).await, taken(Taken::InProgress));
+        assert_eq!(ask("g", one, before).await, taken(KeyConflict::InProgress));
         let over = ask("g", one, quarter).await;
         assert!(
-            matches!(over, Err(Refusal::KeyTaken(Taken::Served(_)))),
+            matches!(over, Err(LedgerRefusal::KeyTaken(KeyConflict::Served(_)))),
             "{over:?}"
         );
         is_sound(database).await;
@@ -947,7 +962,9 @@ async fn a_hold_that_has_ended_is_in_the_entries_alone() {
                 at: NOW,
                 action: action.clone(),
             };
-            let outcomes = Store::new(database.clone()).commit(&[operation]).await;
+            let outcomes = LedgerStore::new(database.clone())
+                .commit(&[operation])
+                .await;
             outcomes.expect("an answer").remove(0)
         };
         let hold = |id: &str| HoldId(id.to_owned());
@@ -962,10 +979,10 @@ async fn a_hold_that_has_ended_is_in_the_entries_alone() {
         let done = |charged| {
             let charged = Credits::from_micro(charged);
             let overrun = Credits::ZERO;
-            Ok(Done::Settled { charged, overrun })
+            Ok(OperationEffect::Settled { charged, overrun })
         };
-        let ended = |state| Err(Refusal::Ended(state));
-        let released = || Ok(Done::Released);
+        let ended = |state| Err(LedgerRefusal::Ended(state));
+        let released = || Ok(OperationEffect::Released);
         let release = |id: &str| Action::Release {
             hold: hold(id),
             cost: None,
@@ -973,28 +990,28 @@ async fn a_hold_that_has_ended_is_in_the_entries_alone() {
         let expire = |id: &str| Action::Expire { hold: hold(id) };
         let settle = |id: &str, credits| Action::Settle(settle(id, credits));
         let expired = || {
-            Ok(Done::Expired {
+            Ok(OperationEffect::Expired {
                 charged: Credits::from_micro(5),
                 overrun: Credits::ZERO,
             })
         };
         for (action, outcome, kept) in [
-            (open("s"), Ok(Done::Opened), 1),
+            (open("s"), Ok(OperationEffect::Opened), 1),
             (settle("s", 7), done(7), 0),
-            (open("s"), Ok(Done::Opened), 0),
+            (open("s"), Ok(OperationEffect::Opened), 0),
             (release("s"), ended(HoldState::Settled), 0),
-            (settle("s", 8), Err(Refusal::Conflict), 0),
-            (open("r"), Ok(Done::Opened), 1),
+            (settle("s", 8), Err(LedgerRefusal::Conflict), 0),
+            (open("r"), Ok(OperationEffect::Opened), 1),
             (release("r"), released(), 0),
             (settle("r", 7), ended(HoldState::Released), 0),
-            (open("e"), Ok(Done::Opened), 1),
-            (checkpoint("e"), Ok(Done::Checkpointed), 1),
+            (open("e"), Ok(OperationEffect::Opened), 1),
+            (checkpoint("e"), Ok(OperationEffect::Checkpointed), 1),
             (expire("e"), expired(), 1),
             (checkpoint("e"), ended(HoldState::Expired), 1),
             (settle("e", 3), done(3), 0),
             (expire("e"), ended(HoldState::Settled), 0),
-            (open("l"), Ok(Done::Opened), 1),
-            (checkpoint("l"), Ok(Done::Checkpointed), 1),
+            (open("l"), Ok(OperationEffect::Opened), 1),
+            (checkpoint("l"), Ok(OperationEffect::Checkpointed), 1),
             (expire("l"), expired(), 1),
             (release("l"), released(), 0),
             (settle("l", 5), ended(HoldState::Released), 0),
@@ -1022,7 +1039,7 @@ async fn figures(database: &Database) -> Vec<(String, String, i64, i64, i64)> {
         .fetch_all(database.reader())
         .await
         .expect("figures");
-    let store = Store::new(database.clone());
+    let store = LedgerStore::new(database.clone());
     for user in ["alice", "bob"] {
         let usage = store.find_period_usage(&AccountId(user.to_owned())).await;
         let usage = usage.expect("an answer").expect("an account");
@@ -1048,7 +1065,7 @@ async fn figures(database: &Database) -> Vec<(String, String, i64, i64, i64)> {
 /// Serves requests of two accounts and two models; every fifth expires and is then settled for less.
 async fn serve_forty(database: &Database) {
     create_users(database, ["alice", "bob"].into_iter(), NOW.0).await;
-    let store = Store::new(database.clone());
+    let store = LedgerStore::new(database.clone());
     for number in 0..40_i64 {
         let hold = format!("h{number}");
         let mut opening = open(&hold, 1_000);
@@ -1101,7 +1118,7 @@ async fn figures_are_exact_wherever_folding_has_come_to() {
         assert_eq!((expected.len(), requests), (4, 40));
         let last = count(database, "entries").await;
         let step = async || {
-            let mut fold = Fold::new(Store::new(database.clone()));
+            let mut fold = Fold::new(LedgerStore::new(database.clone()));
             // PostgreSQL's fold waits for all open transactions, also those of other tests.
             patiently(async {
                 loop {
@@ -1131,7 +1148,7 @@ async fn figures_are_exact_wherever_folding_has_come_to() {
         };
         database.writer().execute(refuse).await.expect("a rule");
         let refused = step().await;
-        assert!(matches!(refused, Err(StoreError::Rejected(_))), "{refused:?}");
+        assert!(matches!(refused, Err(LedgerStoreError::Rejected(_))), "{refused:?}");
         assert_eq!(figures(database).await, expected);
         is_sound(database).await;
         database.writer().execute(allow).await.expect("no rule");
@@ -1173,7 +1190,7 @@ async fn an_entry_that_is_committed_after_later_ones_is_folded_too() {
     ] {
         slow.execute(statement).await.expect(statement);
     }
-    let store = Store::new(database.clone());
+    let store = LedgerStore::new(database.clone());
     let operations =
         [opening("late").action, Action::Settle(settle("late", 0))].map(|action| Operation {
             account: alice(),
@@ -1248,13 +1265,16 @@ async fn an_ended_hold_is_read_once_in_a_batch_that_meets_it_twice() {
         }));
         let commit = async |operations: Vec<Operation>| {
             // Each store has no cache of the others' changes.
-            let outcomes = Store::new(database.clone()).commit(&operations).await;
+            let outcomes = LedgerStore::new(database.clone()).commit(&operations).await;
             outcomes.expect("an answer")
         };
         let first = commit(vec![opening("parent"), child, settled.clone()]).await;
         let again = commit(vec![checkpoint, settled]).await;
-        assert_eq!(again, [Ok(Done::Checkpointed), first[2].clone()]);
-        assert!(matches!(first[2], Ok(Done::Settled { .. })), "{first:?}");
+        assert_eq!(again, [Ok(OperationEffect::Checkpointed), first[2].clone()]);
+        assert!(
+            matches!(first[2], Ok(OperationEffect::Settled { .. })),
+            "{first:?}"
+        );
         is_sound(database).await;
     })
     .await;

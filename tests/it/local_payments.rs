@@ -5,7 +5,7 @@ use http::Method;
 use serde_json::{Value, json};
 use tests::gateway::on_each_database;
 use tests::{Answer, Client, Gateway};
-use weir_payments::offers::Tier;
+use weir_payments::offers::TopUpTier;
 use weir_payments::terms::{CardCharge, PaymentStatus, ProcessorError};
 use weir_storage::clock::ManualClock;
 
@@ -310,7 +310,7 @@ async fn a_charge_without_its_user_goes_by_the_card_that_they_showed_last() {
             id,
             user_id: &user_id,
             customer_id: &customer,
-            tier: Tier::Large,
+            tier: TopUpTier::Large,
             price_cents: 10_000,
         };
         let refused = payments.processor.charge(&charge("first")).await;

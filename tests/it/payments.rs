@@ -11,11 +11,12 @@ use tests::processor::{Call, Processor, SECRET_KEY};
 use tests::upstream::{Gate, Reply};
 use tests::{Answer, Client, Gateway};
 use weir_ledger::Plan;
-use weir_payments::offers::{Item, Offer, Tier};
+use weir_payments::offers::{ItemPrice, PurchaseItem, TopUpTier};
 use weir_payments::settings::{PaymentSettings, PlanPrices, PriceSettings};
-use weir_payments::stripe::{API_VERSION, MAX_TRIES, Pace, Stripe};
+use weir_payments::stripe::{API_VERSION, MAX_TRIES, Stripe, StripeTimeouts};
 use weir_payments::terms::{
-    CardCharge, CheckoutSession, Order, PaymentIntent, PaymentStatus, ProcessorError, SessionState,
+    CardCharge, CheckoutOrder, CheckoutSession, PaymentIntent, PaymentStatus, ProcessorError,
+    SessionState,
 };
 use weir_storage::clock::{ManualClock, Millis};
 use weir_storage::secrets::Secret;
@@ -505,7 +506,7 @@ async fn a_page_that_was_replaced_before_its_answer_came_is_ended_and_shown_to_n
 }
 
 /// Short pauses, for tests that wait for time-outs.
-const FAST: Pace = Pace {
+const FAST: StripeTimeouts = StripeTimeouts {
     connect: Duration::from_secs(1),
     each: Duration::from_millis(400),
     all: Duration::from_secs(5),
@@ -518,18 +519,18 @@ fn stripe(processor: &Processor) -> Stripe {
     Stripe::new(&processor.base_url(), &key, FAST).expect("a client")
 }
 
-fn offer() -> Offer {
-    Offer {
+fn offer() -> ItemPrice {
+    ItemPrice {
         price_cents: 500,
         price_id: None,
     }
 }
 
 async fn create(stripe: &Stripe) -> Result<CheckoutSession, ProcessorError> {
-    let order = Order {
+    let order = CheckoutOrder {
         user_id: "usr_1",
         customer_id: "cus_1",
-        item: Item::TopUp(Tier::Small),
+        item: PurchaseItem::TopUp(TopUpTier::Small),
         offer: &offer(),
         expires_at: Millis(1_800_000_000_000),
         success_url: "https://app.example/paid".to_owned(),
@@ -543,18 +544,22 @@ pub(crate) async fn ask_for_all(processor: &Processor) {
     let stripe = stripe(processor);
     let customer = stripe.create_customer("usr_1", "customer-usr_1").await;
     assert_eq!(customer.as_deref(), Ok("cus_1"));
-    let priced = |price_cents, price_id: Option<&str>| Offer {
+    let priced = |price_cents, price_id: Option<&str>| ItemPrice {
         price_cents,
         price_id: price_id.map(str::to_owned),
     };
-    let plan = (Item::Plan(Plan::Pro), priced(5_000, None), "key-plan");
+    let plan = (
+        PurchaseItem::Plan(Plan::Pro),
+        priced(5_000, None),
+        "key-plan",
+    );
     let small = (
-        Item::TopUp(Tier::Small),
+        PurchaseItem::TopUp(TopUpTier::Small),
         priced(500, Some("price_small")),
         "key-topup",
     );
     for (item, offer, key) in [plan, small] {
-        let order = Order {
+        let order = CheckoutOrder {
             user_id: "usr_1",
             customer_id: "cus_1",
             item,
@@ -806,7 +811,7 @@ const CHARGE: CardCharge<'static> = CardCharge {
     id: "charge-1",
     user_id: "usr_1",
     customer_id: "cus_1",
-    tier: Tier::Medium,
+    tier: TopUpTier::Medium,
     price_cents: 2_500,
 };
 
@@ -941,11 +946,11 @@ async fn a_card_that_is_declined_is_not_tried_again() {
 fn what_is_sold_costs_what_the_specification_says() {
     let settings = weir_payments::settings::PaymentSettings::default();
     let offers = [
-        (Item::Plan(Plan::Guru), 1_000, 10_000),
-        (Item::Plan(Plan::Pro), 5_000, 55_000),
-        (Item::TopUp(Tier::Small), 500, 5_000),
-        (Item::TopUp(Tier::Medium), 2_500, 27_500),
-        (Item::TopUp(Tier::Large), 10_000, 125_000),
+        (PurchaseItem::Plan(Plan::Guru), 1_000, 10_000),
+        (PurchaseItem::Plan(Plan::Pro), 5_000, 55_000),
+        (PurchaseItem::TopUp(TopUpTier::Small), 500, 5_000),
+        (PurchaseItem::TopUp(TopUpTier::Medium), 2_500, 27_500),
+        (PurchaseItem::TopUp(TopUpTier::Large), 10_000, 125_000),
     ];
     for (item, cents, credits) in offers {
         let offer = settings.offer(item).expect("it is sold");

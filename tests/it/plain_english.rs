@@ -1,12 +1,13 @@
-//! The documentation is plain English, as far as a program can tell.
+//! Documentation, comments and texts for users are plain English, as far as a program can tell.
 //!
 //! A sentence that begins with a pronoun or a question word hides its subject: "What is revoked is refused" for "Revoked keys are
-//! rejected". Such sentences and some words without a plain meaning are refused in every Markdown file.
+//! rejected". This test refuses such sentences and some words without a plain meaning. It reads Markdown, comments, help and error
+//! messages of commands, messages of the API, and pages of the console.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use tests::source::{files, root};
+use tests::source::{all_files, root};
 
 /// Words that no statement begins with.
 const OPENINGS: [&str; 9] = [
@@ -23,30 +24,127 @@ const PHRASES: [&str; 6] = [
     "whoever",
 ];
 
-/// Folders with documents.
+/// Folders with texts.
 const FOLDERS: [&str; 5] = ["host", "migrations", "plugins", "tests", "wit"];
 
-/// The files of sample projects are not counted: `tests/samples.sha256` holds their bytes.
-const SAMPLES: &str = "samples";
+/// Files with texts outside of these folders.
+const FILES: [&str; 4] = ["README.md", "Cargo.toml", ".cargo/config.toml", ".ci/run"];
+
+/// Folders whose files must not change: `tests/samples.sha256` holds the bytes of sample projects, and `wit/README.md` explains
+/// frozen contracts. The comments of migrations must not change either, so SQL is not read.
+const UNCHANGEABLE: [&str; 2] = ["samples", "since-v0.2.0"];
 
 /// Words of all documentation that people write. `errors.md` and `settings.md` are references.
 const MOST_WORDS: usize = 16_000;
 
 const REFERENCES: [&str; 2] = ["errors.md", "settings.md"];
 
-fn documents() -> Vec<(PathBuf, String)> {
+/// All files that may have texts.
+fn paths() -> Vec<PathBuf> {
     let below = FOLDERS
         .iter()
-        .flat_map(|folder| files(&root().join(folder), "md"));
-    let is_sample = |path: &PathBuf| path.iter().any(|part| part == SAMPLES);
-    let paths = below.filter(|path| !is_sample(path));
-    paths
-        .chain([root().join("README.md")])
-        .map(|path| {
-            let text = fs::read_to_string(&path).expect("UTF-8");
-            (path, text)
-        })
+        .flat_map(|folder| all_files(&root().join(folder)));
+    let is_changeable = |path: &PathBuf| {
+        let mut parts = path.iter();
+        !parts.any(|part| UNCHANGEABLE.iter().any(|folder| part == *folder))
+    };
+    let alone = FILES.iter().map(|file| root().join(file));
+    below.filter(is_changeable).chain(alone).collect()
+}
+
+fn is_document(path: &Path) -> bool {
+    path.extension().is_some_and(|ending| ending == "md")
+}
+
+fn read(path: &Path) -> String {
+    fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+/// The texts of a file in the form of a document, or `None` for other data.
+fn text_of(path: &Path) -> Option<String> {
+    // Scripts such as `tests/run` have no ending.
+    let ending = path.extension().unwrap_or("sh".as_ref()).to_str()?;
+    let source = match ending {
+        "html" | "js" | "lua" | "md" | "mjs" | "py" | "rs" | "service" | "sh" | "toml" | "wat"
+        | "wit" | "yaml" => read(path),
+        _ => return None,
+    };
+    // Literals of tests are data.
+    let is_test = path.starts_with(root().join("tests"));
+    let has_messages = !is_test && path.iter().any(|part| part == "src");
+    Some(match ending {
+        "md" => source,
+        "html" => without_tags(&source),
+        "rs" if has_messages => comments(&source, "//") + &messages(&source),
+        "rs" | "wit" | "js" | "mjs" => comments(&source, "//"),
+        "wat" => comments(&source, ";;"),
+        "lua" => comments(&source, "--"),
+        _ => comments(&source, "#"),
+    })
+}
+
+/// The comments of a source, with an empty line between runs of comment lines.
+///
+/// A text in quotes may pass for a comment at the end of a line. Then the test checks it, too.
+fn comments(source: &str, mark: &str) -> String {
+    let at_the_end = format!(" {mark} ");
+    let mut text = String::new();
+    for line in source.lines() {
+        match line.trim_start().strip_prefix(mark) {
+            Some(comment) => {
+                let comment = comment.trim_start_matches(['/', '!']);
+                // A mark without a space comments out a setting.
+                if comment.starts_with(' ') {
+                    text += comment;
+                }
+            }
+            None => {
+                if let Some((_, comment)) = line.split_once(&at_the_end) {
+                    text += "\n";
+                    text += comment;
+                    text += "\n";
+                }
+            }
+        }
+        text += "\n";
+    }
+    text
+}
+
+/// The string literals of a source that have more than one word.
+///
+/// A quotation mark in an unusual place, such as a comment at the end of a line, swaps code and literals from there on. The test
+/// then finds less.
+fn messages(source: &str) -> String {
+    let is_code = |line: &&str| !line.trim_start().starts_with("//");
+    let code: Vec<_> = source.lines().filter(is_code).collect();
+    let code = code.join("\n").replace("\\\n", " ").replace("\\\\", "");
+    let code = code.replace("\\\"", "").replace("'\"'", "");
+    let literals = code.split('"').skip(1).step_by(2);
+    let texts = literals.filter(|literal| literal.contains(' '));
+    texts
+        .map(|text| format!("\n\n{}", text.replace("\\n", "\n")))
         .collect()
+}
+
+/// The text of a page, without tags and template code.
+fn without_tags(page: &str) -> String {
+    let mut text = String::new();
+    let mut until = None;
+    for letter in page.chars() {
+        match (until, letter) {
+            (None, '<') => until = Some('>'),
+            (None, '{') => until = Some('}'),
+            (None, '}') => {}
+            (None, _) => text.push(letter),
+            (Some(end), _) if end == letter => {
+                until = None;
+                text.push('\n');
+            }
+            (Some(_), _) => {}
+        }
+    }
+    text
 }
 
 /// The sentences of a document: of its paragraphs, list items and table cells, without headings and code.
@@ -93,7 +191,10 @@ fn sentences(text: &str) -> Vec<String> {
 fn sentences_begin_with_their_subject() {
     let mut wrong = Vec::new();
     let mut count = 0;
-    for (path, text) in documents() {
+    for path in paths() {
+        let Some(text) = text_of(&path) else {
+            continue;
+        };
         for sentence in sentences(&text) {
             count += 1;
             let first = sentence
@@ -108,19 +209,47 @@ fn sentences_begin_with_their_subject() {
             }
         }
     }
-    assert!(count > 1_000, "only {count} sentences");
+    assert!(count > 20_000, "only {count} sentences");
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
 #[test]
 fn the_documentation_is_short() {
-    let words = documents()
-        .iter()
-        .filter(|(path, _)| {
-            let name = path.file_name().expect("a name").to_string_lossy();
-            !REFERENCES.contains(&&*name)
-        })
-        .map(|(_, text)| text.split_whitespace().count())
+    let counted = paths().into_iter().filter(|path| {
+        let name = path.file_name().expect("a name").to_string_lossy();
+        is_document(path) && !REFERENCES.contains(&&*name)
+    });
+    let words = counted
+        .map(|path| read(&path).split_whitespace().count())
         .sum::<usize>();
     assert!(words <= MOST_WORDS, "{words} words");
+}
+
+#[test]
+fn comments_and_messages_are_found() {
+    let source = r#"
+/// A key.
+// What is this? It goes on,
+// of the same comment.
+#[error("first \
+         part")]
+let wait = 5; // The unit is seconds.
+//off
+println!("Two words: \"{x}\".\nNext"); let key = "key";
+"#;
+    let found = comments(source, "//") + &messages(source);
+    assert_eq!(
+        sentences(&found),
+        [
+            "A key.",
+            "What is this?",
+            "It goes on, of the same comment.",
+            "The unit is seconds.",
+            "first           part",
+            "Two words: {x}.",
+            "Next",
+        ]
+    );
+    let page = "<p class=\"a\">Hi {{ name }}, <b>you</b>.</p>\n\n<p>Bye.</p>";
+    assert_eq!(sentences(&without_tags(page)), ["Hi , you .", "Bye."]);
 }

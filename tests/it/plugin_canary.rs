@@ -1,6 +1,7 @@
 //! Canaries: a second component of a slot, for a share of the accounts, whose figures decide whether it ends or
 //! serves all.
 
+use axum::extract::FromRef as _;
 use std::time::Duration;
 
 use futures_util::StreamExt;
@@ -11,6 +12,7 @@ use tests::gateway::{Builder, at, top_up};
 use tests::guests::{self, Habits};
 use tests::stores::Postgres;
 use tests::{Answer, Client, Gateway, chat, patiently};
+use weir::plugins::PluginParts;
 use weir_ledger::{AccountId, Credits};
 use weir_sandbox::Digest;
 use weir_storage::clock::ManualClock;
@@ -130,10 +132,10 @@ impl Deployment {
         }
         let judged = self.nodes.iter().map(async |node| {
             let app = node.app();
-            let (stores, now) = (app.stores(), app.clock.now());
+            let (parts, now) = (PluginParts::from_ref(app), app.clock.now());
             let judged = app
                 .plugins
-                .judge_canaries(stores, now, &app.metrics.plugins);
+                .judge_canaries(parts.stores(), now, &app.metrics.plugins);
             judged.await.expect("the database");
         });
         join_all(judged).await;
@@ -659,8 +661,8 @@ async fn a_filters_canary_screens_its_accounts_alone() {
     assert!((2..=18).contains(&requests("canary")), "{compared}");
 }
 
-fn call(account: &AccountId) -> weir::tools::Call {
-    weir::tools::Call {
+fn call(account: &AccountId) -> weir::tools::ToolInvocation {
+    weir::tools::ToolInvocation {
         tool: "teller".into(),
         arguments: "{}".into(),
         account: account.clone(),

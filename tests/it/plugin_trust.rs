@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use serde_json::{Value, json};
 use tests::stores::{Postgres, Redis};
 use tests::{Answer, Client, Gateway, guests, patiently};
-use weir_plugins::Kind;
+use weir_plugins::PluginKind;
 use weir_plugins::signature::{Signature, SigningKey};
 use weir_sandbox::Digest;
 
@@ -19,7 +19,7 @@ fn key() -> SigningKey {
 fn signed(key: &SigningKey, slot: &str, version: &str, component: &[u8]) -> String {
     let version = version.parse().expect("a version");
     let digest = Digest::of(component);
-    Signature::of(key, Kind::Adapter, slot, version, digest).to_json()
+    Signature::of(key, PluginKind::Adapter, slot, version, digest).to_json()
 }
 
 /// A gateway with a bundled component in the slot `greeter` that trusts only these publishers.

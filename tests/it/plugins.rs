@@ -1,5 +1,6 @@
 //! Slots: changes of components on a running gateway.
 
+use axum::extract::FromRef as _;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -7,6 +8,7 @@ use http::Method;
 use serde_json::{Value, json};
 use tests::stores::{Postgres, Redis};
 use tests::{Answer, Client, Gate, Gateway, Reply, Upstream, chat, guests, patiently};
+use weir::plugins::PluginParts;
 use weir_plugins::slots::SlotOperation;
 use weir_sandbox::Digest;
 
@@ -878,9 +880,10 @@ async fn a_swap_on_one_node_serves_on_the_others_and_one_that_was_down_catches_u
         actor: "a test".into(),
         at: app.clock.now(),
     };
-    let rolled_back = app
+    let parts = PluginParts::from_ref(app);
+    let rolled_back = parts
         .plugins
-        .roll_back(app.stores(), &operation, None, async |_| Ok(()));
+        .roll_back(parts.stores(), &operation, None, async |_| Ok(()));
     let rolled_back = rolled_back.await.expect("the database answers");
     assert_eq!(rolled_back, Digest::of(&guests::answering("cc")));
     for node in [&second, &third] {

@@ -365,7 +365,7 @@ async fn weir_gets_tokens_of_a_real_issuer_that_weir_takes() {
         ROBOT.id
     );
     let gateway = trusting(&server, &clock, &outgoing).await;
-    let source = gateway.app().service_tokens.clone();
+    let source = gateway.app().swarms.service_tokens.clone();
     let token = source.expect("a source").token().await.expect("a token");
     let client = gateway.internal().with_key(token.expose());
     let answer = client.post(CODE, &chat_for(USER, "demo")).await;

@@ -16,11 +16,11 @@ use weir::identity::api_key::KeyVerdict;
 use weir::identity::pepper::Peppers;
 use weir::identity::store;
 use weir_storage::cache::{
-    Absence, Bucket, CacheError, Cached, Filled, Identified, Identify, Lockout, LockoutPolicy,
-    Lookup, MAX_VALUE_BYTES, Rate, Record, RecordKey, Tombstone,
+    Absence, Bucket, CacheError, CachedValue, CallerFindings, CallerLookup, CredentialRecord,
+    FillResult, Lockout, LockoutPolicy, MAX_VALUE_BYTES, Rate, RecordKey, RecordLookup, Tombstone,
 };
 use weir_storage::clock::{Clock, Millis};
-use weir_storage::secrets::{Key, SecretUrl};
+use weir_storage::secrets::{SecretKey, SecretUrl};
 use weir_storage::{Cache, Database};
 
 const POLICY: LockoutPolicy = LockoutPolicy {
@@ -35,8 +35,8 @@ fn rate(per_minute: u32) -> Rate {
     Rate::per_minute(NonZeroU32::new(per_minute).expect("more than 0"))
 }
 
-fn record(user_id: &str, per_minute: Option<u32>) -> Record {
-    Record {
+fn record(user_id: &str, per_minute: Option<u32>) -> CredentialRecord {
+    CredentialRecord {
         user_id: user_id.into(),
         rate: per_minute.map(rate),
         payload: b"any 1 2 bytes \0\xff".to_vec(),
@@ -51,8 +51,12 @@ fn same(key: &str) -> RecordKey<'_> {
     }
 }
 
-async fn identify(cache: &Cache, address: Option<(&str, Rate)>, key: Option<&str>) -> Identified {
-    let request = Identify {
+async fn identify(
+    cache: &Cache,
+    address: Option<(&str, Rate)>,
+    key: Option<&str>,
+) -> CallerFindings {
+    let request = CallerLookup {
         address,
         record: key.map(same),
     };
@@ -60,7 +64,7 @@ async fn identify(cache: &Cache, address: Option<(&str, Rate)>, key: Option<&str
 }
 
 /// Keeps a record, as a reader does right after its lookup.
-async fn fill(cache: &Cache, key: &str, record: &Record, ttl: Duration) -> Filled {
+async fn fill(cache: &Cache, key: &str, record: &CredentialRecord, ttl: Duration) -> FillResult {
     let since = identify(cache, None, None).await.epoch;
     let filled = cache.fill(same(key), record, since, ttl).await;
     filled.expect("the cache answers")
@@ -70,7 +74,7 @@ async fn fill(cache: &Cache, key: &str, record: &Record, ttl: Duration) -> Fille
 async fn a_key_is_made_and_found_on_every_combination() {
     each_combination(async |stores| {
         let (database, now) = (&stores.database, Millis::now());
-        let peppers = Peppers::of([(1, Key::new([3; 32]))]);
+        let peppers = Peppers::of([(1, SecretKey::new([3; 32]))]);
         let make = |replace| store::create_key(database, &peppers, "älice", "laptop", replace, now);
         let first = make(false).await.expect("a key");
         let found = store::find_key(database, first.id())
@@ -94,10 +98,10 @@ async fn a_key_is_made_and_found_on_every_combination() {
         let cached = record("älice", Some(60));
         assert_eq!(
             fill(&stores.cache, second.id(), &cached, MINUTE).await,
-            Filled::Kept
+            FillResult::Kept
         );
         let identified = identify(&stores.cache, None, Some(second.id())).await;
-        assert_eq!(identified.record, Lookup::Found(cached));
+        assert_eq!(identified.record, RecordLookup::Found(cached));
         assert_eq!(identified.user.expect("a rate").remaining, 59);
     })
     .await;
@@ -276,8 +280,12 @@ async fn what_is_refused_is_not_counted_elsewhere() {
     each_cache(async |stores| {
         let cache = &stores.cache;
         let from = Some(("192.0.2.1", rate(4)));
-        let fill = async |key: &str, record: &Record| fill(cache, key, record, MINUTE).await;
-        assert_eq!(fill("key", &record("alice", Some(2))).await, Filled::Kept);
+        let fill =
+            async |key: &str, record: &CredentialRecord| fill(cache, key, record, MINUTE).await;
+        assert_eq!(
+            fill("key", &record("alice", Some(2))).await,
+            FillResult::Kept
+        );
 
         let known = identify(cache, from, Some("key")).await;
         assert_eq!(known.address.expect("a rate").remaining, 3);
@@ -286,31 +294,40 @@ async fn what_is_refused_is_not_counted_elsewhere() {
         let limited = identify(cache, from, Some("key")).await;
         assert!(!limited.user.expect("a rate").allowed, "{limited:?}");
         assert!(
-            matches!(limited.record, Lookup::Found(_)),
+            matches!(limited.record, RecordLookup::Found(_)),
             "who it was is known"
         );
         // Two of four are left for the address, since the refused one did not count. They are reserved for known
         // callers.
         let unknown = identify(cache, from, Some("other")).await;
         assert!(!unknown.address.expect("a rate").allowed);
-        assert_eq!((unknown.record, unknown.user), (Lookup::Missing, None));
-        assert_eq!(fill("second", &record("bob", Some(9))).await, Filled::Kept);
+        assert_eq!(
+            (unknown.record, unknown.user),
+            (RecordLookup::Missing, None)
+        );
+        assert_eq!(
+            fill("second", &record("bob", Some(9))).await,
+            FillResult::Kept
+        );
         for left in [1, 0] {
             let known = identify(cache, from, Some("second")).await;
             assert_eq!(known.address.expect("a rate").remaining, left);
         }
         let limited = identify(cache, from, Some("second")).await;
         assert!(!limited.address.expect("a rate").allowed);
-        assert_eq!((limited.record, limited.user), (Lookup::Missing, None));
+        assert_eq!(
+            (limited.record, limited.user),
+            (RecordLookup::Missing, None)
+        );
         let elsewhere = identify(cache, None, Some("second")).await;
         assert_eq!(elsewhere.user.expect("a rate").remaining, 6);
         assert_eq!(elsewhere.address, None);
 
-        assert_eq!(fill("free", &record("carol", None)).await, Filled::Kept);
+        assert_eq!(fill("free", &record("carol", None)).await, FillResult::Kept);
         let free = identify(cache, None, Some("free")).await;
         assert_eq!(
             (free.record, free.user),
-            (Lookup::Found(record("carol", None)), None)
+            (RecordLookup::Found(record("carol", None)), None)
         );
     })
     .await;
@@ -393,7 +410,7 @@ async fn who_is_known_is_served_beside_strangers_from_the_same_address() {
         }
         let known = identify(cache, from, Some("key")).await;
         assert_eq!(known.locked_out, None);
-        assert_eq!(known.record, Lookup::Found(record("alice", None)));
+        assert_eq!(known.record, RecordLookup::Found(record("alice", None)));
         let buried = Tombstone::Record("key");
         cache.bury(buried, MINUTE).await.expect("an answer");
         let revoked = identify(cache, from, Some("key")).await;
@@ -452,16 +469,16 @@ async fn a_users_tombstone_stands_on_all_of_their_records_and_on_nobody_elses() 
             async |key: &str, user: &str| fill(cache, key, &record(user, Some(60)), MINUTE).await;
         let look = async |key: &str| identify(cache, None, Some(key)).await;
         for (key, user) in [("first", "alice"), ("other", "bob")] {
-            assert_eq!(fill(key, user).await, Filled::Kept);
+            assert_eq!(fill(key, user).await, FillResult::Kept);
         }
         let buried = Tombstone::User("alice");
         cache.bury(buried, MINUTE).await.expect("an answer");
         let found = look("first").await;
-        assert_eq!((found.record, found.user), (Lookup::Doubtful, None));
+        assert_eq!((found.record, found.user), (RecordLookup::Doubtful, None));
         // A writer of a value may have looked it up before.
         for key in ["first", "second"] {
-            assert_eq!(fill(key, "alice").await, Filled::InDoubt);
-            assert_eq!(look(key).await.record, Lookup::Doubtful);
+            assert_eq!(fill(key, "alice").await, FillResult::InDoubt);
+            assert_eq!(look(key).await.record, RecordLookup::Doubtful);
         }
         for _ in 0..10 {
             let failed = cache.count_failure("192.0.2.1", POLICY).await;
@@ -469,10 +486,13 @@ async fn a_users_tombstone_stands_on_all_of_their_records_and_on_nobody_elses() 
         }
         let from = Some(("192.0.2.1", rate(8)));
         let known = identify(cache, from, Some("second")).await;
-        assert_eq!((known.locked_out, known.record), (None, Lookup::Doubtful));
+        assert_eq!(
+            (known.locked_out, known.record),
+            (None, RecordLookup::Doubtful)
+        );
         assert_eq!(
             look("other").await.record,
-            Lookup::Found(record("bob", Some(60)))
+            RecordLookup::Found(record("bob", Some(60)))
         );
     })
     .await;
@@ -516,13 +536,13 @@ async fn a_buried_record_does_not_come_back() {
             fills.extend((0..50).map(|_| fill()));
             assert_eq!(
                 identify(&stores.cache, None, Some(&key)).await.record,
-                Lookup::Revoked
+                RecordLookup::Revoked
             );
             for fill in fills {
                 fill.await.expect("no panic");
             }
             let found = identify(&stores.cache, None, Some(&key)).await;
-            assert_eq!((found.record, found.user), (Lookup::Revoked, None));
+            assert_eq!((found.record, found.user), (RecordLookup::Revoked, None));
         }
     })
     .await;
@@ -534,26 +554,26 @@ async fn records_and_tombstones_expire() {
         let (cache, ttl) = (&stores.cache, Duration::from_secs(2));
         let alice = record("alice", None);
         let look = async || identify(cache, None, Some("key")).await.record;
-        assert_eq!(fill(cache, "key", &alice, ttl).await, Filled::Kept);
-        assert_eq!(look().await, Lookup::Found(alice.clone()));
+        assert_eq!(fill(cache, "key", &alice, ttl).await, FillResult::Kept);
+        assert_eq!(look().await, RecordLookup::Found(alice.clone()));
         stores.pass(ttl).await;
-        assert_eq!(look().await, Lookup::Missing);
+        assert_eq!(look().await, RecordLookup::Missing);
         cache
             .bury(Tombstone::Record("key"), ttl)
             .await
             .expect("an answer");
-        assert_eq!(fill(cache, "key", &alice, ttl).await, Filled::Refused);
+        assert_eq!(fill(cache, "key", &alice, ttl).await, FillResult::Refused);
         stores.pass(ttl).await;
-        assert_eq!(look().await, Lookup::Missing);
-        assert_eq!(fill(cache, "key", &alice, ttl).await, Filled::Kept);
+        assert_eq!(look().await, RecordLookup::Missing);
+        assert_eq!(fill(cache, "key", &alice, ttl).await, FillResult::Kept);
     })
     .await;
 }
 
 async fn absence(cache: &Cache, name: &str) -> Absence {
     match cache.find_value(name).await.expect("an answer") {
-        Cached::Absent(absence) => absence,
-        Cached::Found(value) => panic!("{value:?}"),
+        CachedValue::Absent(absence) => absence,
+        CachedValue::Found(value) => panic!("{value:?}"),
     }
 }
 
@@ -567,7 +587,7 @@ async fn values_are_kept_for_their_time() {
             assert_eq!(keep().await, Ok(true));
             assert_eq!(keep().await, Ok(false), "there is one already");
             let found = cache.find_value("name").await;
-            assert_eq!(found, Ok(Cached::Found(value.to_vec())));
+            assert_eq!(found, Ok(CachedValue::Found(value.to_vec())));
             absence(cache, "another name").await;
             stores.pass(ttl).await;
             assert_eq!(absence(cache, "name").await, before);
@@ -590,7 +610,7 @@ async fn a_value_can_be_put_in_anothers_place() {
                 .await
                 .expect("an answer");
             let found = cache.find_value("name").await;
-            assert_eq!(found, Ok(Cached::Found(value.to_vec())));
+            assert_eq!(found, Ok(CachedValue::Found(value.to_vec())));
         }
         stores.pass(ttl).await;
         absence(cache, "name").await;
@@ -911,21 +931,21 @@ async fn what_is_buried_is_buried_under_every_secret() {
         let fill = async |secret| cache.fill(key(secret), &alice, since, MINUTE).await;
         let look = async |secret| {
             let record = Some(key(secret));
-            let request = Identify {
+            let request = CallerLookup {
                 address: None,
                 record,
             };
             cache.identify(&request).await.expect("an answer").record
         };
-        assert_eq!(fill("old").await, Ok(Filled::Kept));
-        assert_eq!(fill("new").await, Ok(Filled::Kept));
+        assert_eq!(fill("old").await, Ok(FillResult::Kept));
+        assert_eq!(fill("new").await, Ok(FillResult::Kept));
         cache
             .bury(Tombstone::Record("id"), MINUTE)
             .await
             .expect("an answer");
         for secret in ["old", "new", "never seen"] {
-            assert_eq!(look(secret).await, Lookup::Revoked);
-            assert_eq!(fill(secret).await, Ok(Filled::Refused));
+            assert_eq!(look(secret).await, RecordLookup::Revoked);
+            assert_eq!(fill(secret).await, Ok(FillResult::Refused));
         }
     })
     .await;
@@ -935,7 +955,7 @@ async fn what_is_buried_is_buried_under_every_secret() {
 async fn a_later_use_of_a_key_is_not_overwritten_by_an_earlier_one() {
     each_database(async |stores| {
         let database = &stores.database;
-        let peppers = Peppers::of([(1, Key::new([3; 32]))]);
+        let peppers = Peppers::of([(1, SecretKey::new([3; 32]))]);
         let now = Millis::now();
         let key = store::create_key(database, &peppers, "alice", "a", false, now);
         let key = key.await.expect("a key");

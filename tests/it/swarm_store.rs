@@ -9,16 +9,16 @@ use tests::gateway::{Builder, USER, on_each_database};
 use tests::stores::each_database;
 use tests::{Gate, Gateway, Reply, Upstream};
 use tokio::time::Instant;
-use weir::swarm::record::{Outcome, Status};
-use weir::swarm::request::{Asker, Defaults, SwarmRequest, read};
-use weir::swarm::store::{Accepted, LeaseError, NewRun, Place, SwarmStore};
+use weir::swarm::record::{SwarmOutcome, SwarmStatus};
+use weir::swarm::request::{Defaults, SwarmCaller, SwarmRequest, read};
+use weir::swarm::store::{AcceptResult, LeaseError, NewRun, StepPosition, SwarmStore};
 use weir_ledger::verify::verify;
-use weir_ledger::{AccountId, Credits, HoldId, Open, RequestSource};
+use weir_ledger::{AccountId, Credits, HoldId, OpenHold, RequestSource};
 use weir_storage::Database;
 use weir_storage::clock::Millis;
 use weir_storage::ids;
 use weir_storage::sealing::KeyRing;
-use weir_storage::secrets::Key;
+use weir_storage::secrets::SecretKey;
 
 use crate::billing::is_settled;
 use crate::swarm_events::numbered;
@@ -32,7 +32,7 @@ fn request() -> SwarmRequest {
         tool: &|_| None,
         integration: &|_| true,
     };
-    let read = read(body.to_string().as_bytes(), Asker::User, defaults);
+    let read = read(body.to_string().as_bytes(), SwarmCaller::User, defaults);
     read.expect("it is sound").0
 }
 
@@ -44,7 +44,10 @@ async fn store(database: &Database, users: &[&str]) -> SwarmStore {
             .await
             .expect("the database answers");
     }
-    SwarmStore::new(database.clone(), KeyRing::of([(1, Key::new([1; 32]))]))
+    SwarmStore::new(
+        database.clone(),
+        KeyRing::of([(1, SecretKey::new([1; 32]))]),
+    )
 }
 
 async fn accept(store: &SwarmStore, user: &str) -> String {
@@ -60,7 +63,7 @@ async fn accept(store: &SwarmStore, user: &str) -> String {
         deadline: Millis(1_000_000),
     };
     let accepted = store.accept(&run).await.expect("the database answers");
-    assert_eq!(accepted, Accepted::New);
+    assert_eq!(accepted, AcceptResult::New);
     id
 }
 
@@ -68,15 +71,15 @@ async fn accept(store: &SwarmStore, user: &str) -> String {
 async fn a_tools_call_has_one_key_on_all_nodes_and_nobody_else_can_make_it_up() {
     each_database(async |stores| {
         let node = |key: u8| {
-            let keys = KeyRing::of([(1, Key::new([key; 32]))]);
+            let keys = KeyRing::of([(1, SecretKey::new([key; 32]))]);
             SwarmStore::new(stores.database.clone(), keys)
         };
-        let place = Place {
+        let place = StepPosition {
             agent: 0,
             iteration: 2,
             ordinal: 1,
         };
-        let next = Place {
+        let next = StepPosition {
             ordinal: 2,
             ..place
         };
@@ -145,10 +148,10 @@ async fn an_executor_whose_lease_is_over_writes_nothing() {
         is_lost(2_500).await;
         store.give_up(&zombie).await.expect("the database answers");
         let mut write = heir.begin(&store, Millis(2_500)).await.expect("a lease");
-        let outcome = Outcome::default();
+        let outcome = SwarmOutcome::default();
         write.tell("swarm_done", &json!({})).await.expect("written");
         write
-            .end_run(Status::Failed, &outcome, None)
+            .end_run(SwarmStatus::Failed, &outcome, None)
             .await
             .expect("written");
         write.commit().await.expect("the database answers");
@@ -199,8 +202,8 @@ async fn users_take_turns_where_there_are_fewer_turns_than_users() {
             let lease = lease.expect("the database answers").expect("a run");
             let mut write = lease.begin(&store, now).await.expect("a lease");
             write.begin_agent(0).await.expect("written");
-            let outcome = Outcome::default();
-            let ended = write.end_run(Status::Failed, &outcome, None).await;
+            let outcome = SwarmOutcome::default();
+            let ended = write.end_run(SwarmStatus::Failed, &outcome, None).await;
             ended.expect("written");
             write.commit().await.expect("the database answers");
             let run = store.find(&lease.run_id).await.expect("an answer");
@@ -241,7 +244,7 @@ async fn take_up_and_vanish(gateway: &Gateway) {
         let account = AccountId(USER.to_owned());
         let found = ledger.find_account(&account).await.expect("an answer");
         let hold = HoldId(ids::hold_id());
-        let all = Open {
+        let all = OpenHold {
             hold: hold.clone(),
             amount: found.expect("an account").available().total(),
             request_id: lease.run_id.clone(),

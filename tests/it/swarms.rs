@@ -499,7 +499,7 @@ async fn too_few_credits_for_a_call_of_each_agent_are_402() {
         .collect();
     let user = AccountId(USER.into());
     let spare = 499_000_000;
-    let hold = weir_ledger::Open {
+    let hold = weir_ledger::OpenHold {
         hold: weir_ledger::HoldId("hold_other".into()),
         amount: weir_ledger::Credits::from_micro(available(&gateway).await - spare),
         request_id: "other".into(),

@@ -13,7 +13,7 @@ use weir::tools::settings::CredentialBinding;
 use weir::tools::task_credentials::{NewCredential, TaskCredentials};
 use weir_storage::clock::Millis;
 use weir_storage::sealing::KeyRing;
-use weir_storage::secrets::{Key, Secret};
+use weir_storage::secrets::{Secret, SecretKey};
 
 use crate::tasks::{BEGINNING, TASKS, define, definition, show, web_user};
 
@@ -246,8 +246,8 @@ async fn what_a_task_keeps_opens_as_what_it_is_alone_and_is_sealed_anew() {
             let insert = sqlx::query("INSERT INTO users (id, created_at) VALUES ($1, 1)").bind(user);
             insert.execute(database.writer()).await.expect("an answer");
         }
-        let (old, new) = ((1, Key::new([1; 32])), (2, Key::new([2; 32])));
-        let stores_of = |keys: Vec<(u32, Key)>| {
+        let (old, new) = ((1, SecretKey::new([1; 32])), (2, SecretKey::new([2; 32])));
+        let stores_of = |keys: Vec<(u32, SecretKey)>| {
             let ring = KeyRing::of(keys);
             (TaskStore::new(database.clone(), ring.clone()), TaskCredentials::new(database.clone(), ring))
         };

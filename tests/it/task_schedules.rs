@@ -1,5 +1,6 @@
 //! Schedules of tasks: each slot fires once, on one node or two, late if no node was up, and its result is shown.
 
+use axum::extract::FromRef as _;
 use std::time::Duration;
 
 use futures_util::future::join_all;
@@ -8,13 +9,14 @@ use tests::client::patiently;
 use tests::gateway::{at, on_each_database};
 use tests::stores::{Postgres, each_database};
 use tests::{Gateway, Reply, Upstream};
+use weir::tasks::TaskParts;
 use weir::tasks::definition::Definition;
-use weir::tasks::store::{Due, NewFire, OpenStart, Task, TaskStore};
+use weir::tasks::store::{DueSchedule, NewFire, OpenStart, Task, TaskStore};
 use weir::tasks::timer;
 use weir_storage::Database;
 use weir_storage::clock::{ManualClock, Millis};
 use weir_storage::sealing::KeyRing;
-use weir_storage::secrets::Key;
+use weir_storage::secrets::SecretKey;
 
 use crate::tasks::{BEGINNING, TASKS, define, definition, put, runs_swarms, show, until};
 
@@ -213,8 +215,8 @@ async fn a_slot_whose_node_is_gone_is_started_by_another_one_once() {
     assert_eq!(open, [start]);
     // Two nodes sweep for leftovers.
     let look = || {
-        let app = gateway.app().clone();
-        tokio::spawn(async move { timer::run(&app).await })
+        let tasks = TaskParts::from_ref(gateway.app());
+        tokio::spawn(async move { timer::run(&tasks).await })
     };
     let lookers = [look(), look()];
     let task = until(&client, &id, |runs| runs[0]["status"] == "queued").await;
@@ -225,13 +227,16 @@ async fn a_slot_whose_node_is_gone_is_started_by_another_one_once() {
 }
 
 /// A store with a task of alice's that is due.
-async fn store_with_task(database: &Database) -> (TaskStore, Due) {
+async fn store_with_task(database: &Database) -> (TaskStore, DueSchedule) {
     sqlx::query("INSERT INTO users (id, created_at) VALUES ('alice', 1)")
         .execute(database.writer())
         .await
         .expect("the database answers");
-    let store = TaskStore::new(database.clone(), KeyRing::of([(1, Key::new([1; 32]))]));
-    let due = Due {
+    let store = TaskStore::new(
+        database.clone(),
+        KeyRing::of([(1, SecretKey::new([1; 32]))]),
+    );
+    let due = DueSchedule {
         task_id: "task_1".to_owned(),
         at: Millis(1),
     };

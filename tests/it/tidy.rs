@@ -1,13 +1,18 @@
 //! Rules over the source that no compiler checks.
 
+mod circles;
 mod imports;
+mod modules;
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
+use std::thread;
 
 use tests::source::{files, root};
 
-use self::imports::Imports;
+use self::imports::Import;
+use self::modules::Modules;
 
 /// Each crate of the host, and the crates that it may depend on.
 const WALLS: [(&str, &[&str]); 14] = [
@@ -97,6 +102,57 @@ const WITHOUT_HTTP_SERVER: [&str; 6] = [
     "weir-sandbox",
     "weir-storage",
     "weir-telemetry",
+];
+
+/// The layers of the crate `weir`, the lowest first, by its modules. A module may import the layers below its own.
+const LAYERS: [&[&str]; 5] = [
+    &[
+        "admission",
+        "audit",
+        "context",
+        "cors",
+        "csv_export",
+        "json",
+        "limits",
+        "listen_address",
+        "metrics",
+        "node",
+        "query",
+        "request",
+        "schemas",
+        "shares",
+        "small_body",
+        "tls",
+    ],
+    // Features.
+    &[
+        "billing",
+        "catalog",
+        "identity",
+        "inference",
+        "keys",
+        "mcp",
+        "payments",
+        "plugins",
+        "recordings",
+        "sessions",
+        "swarm",
+        "tasks",
+        "tools",
+        "vouchers",
+    ],
+    &["config"],
+    &["app"],
+    &[
+        "admin",
+        "cli",
+        "console",
+        "monitoring",
+        "openapi",
+        "request_layer",
+        "router",
+        "server",
+    ],
 ];
 
 #[test]
@@ -231,30 +287,82 @@ fn crates_depend_downward_only() {
     }
 }
 
+/// A library of the host, as its source describes it.
+struct Library {
+    name: String,
+    modules: Modules,
+    imports: Vec<Import>,
+}
+
+/// The libraries of the host. The tests below share them, because reading takes seconds.
+static LIBRARIES: LazyLock<Vec<Library>> = LazyLock::new(|| {
+    thread::scope(|scope| {
+        let readers: Vec<_> = host_crates()
+            .into_iter()
+            .map(|(name, folder)| scope.spawn(move || Library::read(name, &folder.join("src"))))
+            .collect();
+        readers
+            .into_iter()
+            .map(|reader| reader.join().expect("a readable library"))
+            .collect()
+    })
+});
+
+impl Library {
+    fn read(name: String, src: &Path) -> Self {
+        let modules = modules::read(&|file| fs::read_to_string(src.join(file)).ok());
+        Self {
+            name,
+            imports: imports::between(&modules),
+            modules,
+        }
+    }
+}
+
+fn weir() -> &'static Library {
+    let found = LIBRARIES.iter().find(|library| library.name == "weir");
+    found.expect("the library")
+}
+
+/// Fails with the descriptions of all circles that `find` finds in the libraries.
+fn assert_no_circles(find: impl Fn(&[Import]) -> Vec<String>) {
+    let mut found = String::new();
+    for Library { name, imports, .. } in &*LIBRARIES {
+        for circle in find(imports) {
+            found += &format!("\n{name}: {circle}");
+        }
+    }
+    assert!(found.is_empty(), "{found}");
+}
+
 #[test]
 fn no_files_import_each_other_in_a_circle() {
-    for (name, folder) in host_crates() {
-        let circles = Imports::of(&folder.join("src")).circles();
-        assert!(
-            circles.is_empty(),
-            "in {name}, these import one another in a circle: {circles:?}"
-        );
-    }
+    assert_no_circles(circles::of_files);
+}
+
+#[test]
+fn no_folders_import_each_other_in_a_circle() {
+    assert_no_circles(circles::of_folders);
+}
+
+#[test]
+fn modules_of_weir_import_lower_layers_only() {
+    let upward = circles::upward(&weir().imports, &LAYERS);
+    assert!(upward.is_empty(), "\n{}", upward.join("\n"));
 }
 
 #[test]
 fn crates_below_those_that_answer_clients_know_no_http_server() {
-    for (name, folder) in host_crates() {
-        if !WITHOUT_HTTP_SERVER.contains(&&*name) {
+    for Library { name, modules, .. } in &*LIBRARIES {
+        if !WITHOUT_HTTP_SERVER.contains(&&**name) {
             continue;
         }
-        for path in files(&folder, "rs") {
-            let text = fs::read_to_string(&path).expect("UTF-8");
-            for word in imports::tokens(&text) {
+        for module in modules.values() {
+            for word in ["axum", "StatusCode"] {
                 assert!(
-                    !matches!(&*word, "axum" | "StatusCode"),
-                    "{} speaks of {word}",
-                    path.display()
+                    !module.words.contains(word),
+                    "{} of {name} speaks of {word}",
+                    module.file
                 );
             }
         }
@@ -264,19 +372,18 @@ fn crates_below_those_that_answer_clients_know_no_http_server() {
 /// Except the vendors' endpoints.
 #[test]
 fn dialects_alone_name_vendors() {
-    let src = root().join("host/weir/src");
-    let (vendors, router) = (src.join("inference/vendors"), src.join("router.rs"));
-    for path in files(&src, "rs") {
-        let text = fs::read_to_string(&path).expect("UTF-8");
-        let paths = imports::paths(&imports::tokens(&text));
+    for module in weir().modules.values() {
+        let uses = module.uses.iter().map(|it| &it.path);
+        let paths = module.paths.iter().map(|it| &it.segments);
+        let mut segments = uses.chain(paths).flatten();
         assert!(
-            path.starts_with(&vendors)
-                || path == router
-                || !paths.iter().flatten().any(
+            module.file.starts_with("inference/vendors/")
+                || module.file == "router.rs"
+                || !segments.any(
                     |segment| segment.starts_with("openai") || segment.starts_with("anthropic")
                 ),
             "{} names a vendor's dialect",
-            path.display()
+            module.file
         );
     }
 }

@@ -23,7 +23,7 @@ use weir::identity::verifiers::Verifiers;
 use weir_outgoing::{self as outgoing, Client};
 use weir_storage::Database;
 use weir_storage::clock::{Clock, ManualClock, Millis};
-use weir_storage::secrets::Key;
+use weir_storage::secrets::SecretKey;
 
 const NOW: i64 = 1_800_000_000;
 
@@ -829,7 +829,7 @@ async fn the_local_issuers_tokens_are_worth_something_in_development_mode_only()
             );
         }
     }
-    let stranger = DevIssuer::with_key(&Key::new([1; 32])).expect("an issuer");
+    let stranger = DevIssuer::with_key(&SecretKey::new([1; 32])).expect("an issuer");
     let forged = stranger.web_tokens("alice", now).expect("tokens");
     assert_eq!(
         identity.verify(forged.identity.expose()).await,

@@ -15,7 +15,7 @@ use tests::{Gate, Gateway, Reply, Upstream, guests, patiently};
 use tokio::time::Instant;
 use weir::config::Config;
 use weir::tools::rules::Rules;
-use weir::tools::{Call, CallStatus, Credential, Effect, Outcome};
+use weir::tools::{CallStatus, Credential, Effect, ToolInvocation, ToolOutcome};
 use weir_ledger::{AccountId, Plan};
 use weir_sandbox::Digest;
 use weir_storage::secrets::Secret;
@@ -23,8 +23,8 @@ use weir_storage::secrets::Secret;
 /// An integration's secret, in an operator's file.
 const SECRET: &str = "tok-0123456789/abcdef+ghijkl==";
 
-fn call(tool: &str, arguments: Value) -> Call {
-    Call {
+fn call(tool: &str, arguments: Value) -> ToolInvocation {
+    ToolInvocation {
         tool: tool.to_owned(),
         arguments: arguments.to_string(),
         account: AccountId(USER.to_owned()),
@@ -37,7 +37,7 @@ fn call(tool: &str, arguments: Value) -> Call {
     }
 }
 
-async fn run(gateway: &Gateway, tool: &str, arguments: Value) -> Outcome {
+async fn run(gateway: &Gateway, tool: &str, arguments: Value) -> ToolOutcome {
     gateway.app().tools.call(call(tool, arguments)).await
 }
 
@@ -88,7 +88,7 @@ fn credential(upstream: &Upstream, methods: &[&str]) -> String {
     )
 }
 
-fn blocked(outcome: &Outcome) -> &str {
+fn blocked(outcome: &ToolOutcome) -> &str {
     let record = &outcome.record;
     assert_eq!(record.status, CallStatus::Blocked, "{outcome:?}");
     assert!(outcome.failed, "{outcome:?}");
@@ -108,14 +108,14 @@ async fn an_account_has_a_share_of_the_calls_at_once() {
     let limits = "[plugins]\nquarantine_traps = 0\ntool_calls = 3\ntool_calls_per_account = 2\n";
     let gateway = reaching(&upstream, limits).start().await;
     gateway.set_plan("pro").await;
-    let asked = |path: &str, account: &str| Call {
+    let asked = |path: &str, account: &str| ToolInvocation {
         account: AccountId(account.to_owned()),
         ..call(
             "http_get",
             json!({ "url": format!("{}{path}", upstream.base_url()) }),
         )
     };
-    let spawn = |call: Call| {
+    let spawn = |call: ToolInvocation| {
         let tools = gateway.app().tools.clone();
         tokio::spawn(async move { tools.call(call).await })
     };
@@ -128,7 +128,7 @@ async fn an_account_has_a_share_of_the_calls_at_once() {
     let of_bob = patiently(gateway.app().tools.call(asked("/fast", "bob"))).await;
     assert_eq!(of_bob.content, "HTTP 200\n\nfast");
     assert!(!waiting.is_finished());
-    let soon = Call {
+    let soon = ToolInvocation {
         deadline: Instant::now() + Duration::from_millis(50),
         ..asked("/fast", USER)
     };
@@ -200,7 +200,7 @@ async fn an_integration_serves_the_plans_and_users_that_it_names() {
         expected.sort();
         assert_eq!(offered, expected, "{user} on {plan}");
         for id in ids {
-            let asked = Call {
+            let asked = ToolInvocation {
                 account: account.clone(),
                 plan,
                 integrations: ids.map(str::to_owned).to_vec(),
@@ -350,7 +350,7 @@ async fn a_webhook_of_the_agents_is_told_signed_and_no_other_url() {
         format!("http://localhost:{port}/hook"),
         format!("http://localhost:{port}/other"),
     );
-    let asked = |url: &str| Call {
+    let asked = |url: &str| ToolInvocation {
         webhook_urls: vec![hook.clone()],
         ..call("webhook", json!({ "url": url, "body": { "done": true } }))
     };
@@ -369,7 +369,7 @@ async fn a_webhook_of_the_agents_is_told_signed_and_no_other_url() {
 
     let plainly = format!("[tools.webhook]\nprivate = [\"localhost:{port}\"]\nplain_http = true\n");
     let gateway = Gateway::builder().tables(&plainly).start().await;
-    let told = |account: &str, key: &str| Call {
+    let told = |account: &str, key: &str| ToolInvocation {
         webhook_urls: vec![hook.clone()],
         account: AccountId(account.to_owned()),
         idempotency_key: key.to_owned(),
@@ -432,7 +432,7 @@ async fn an_integration_is_called_with_its_credential_that_nobody_sees() {
     );
     let gateway = Gateway::builder().tables(&tables).start().await;
     let tools = &gateway.app().tools;
-    let asked = |arguments: Value| Call {
+    let asked = |arguments: Value| ToolInvocation {
         integrations: vec!["tracker".to_owned()],
         ..call("api_call", arguments)
     };
@@ -552,7 +552,7 @@ async fn a_model_is_told_what_is_wrong_with_its_arguments() {
             "`verb` is unknown; there is",
         ),
     ] {
-        let asked = Call {
+        let asked = ToolInvocation {
             arguments: arguments.to_owned(),
             ..call("http_get", json!({}))
         };
@@ -695,7 +695,7 @@ async fn no_scheming_tool_gets_a_credential_out() {
             path_prefix: "/mine".to_owned(),
             header: http::header::AUTHORIZATION,
         };
-        let asked = Call {
+        let asked = ToolInvocation {
             credentials: vec![own],
             ..call("scheming", arguments)
         };
@@ -813,7 +813,7 @@ async fn a_call_ends_in_its_time_whoever_is_waited_for() {
         assert!(is_late, "{outcome:?}");
         assert_eq!(outcome.record.url, format!("{}/v2", upstream.base_url()));
     }
-    let asked = Call {
+    let asked = ToolInvocation {
         deadline: Instant::now(),
         ..call("scheming", json!({ "behave": "spin" }))
     };
@@ -853,7 +853,7 @@ async fn a_tool_is_replaced_while_it_is_called_and_taken_out_of_service_when_it_
     let culprit = guests::with_custom_section(guests::scheming(), 1);
     put(&culprit).await;
     for account in [USER, "bob", USER, "bob"] {
-        let trap = Call {
+        let trap = ToolInvocation {
             account: AccountId(account.to_owned()),
             ..call("scheming", json!({ "behave": "trap" }))
         };

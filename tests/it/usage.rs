@@ -19,8 +19,8 @@ use weir_ledger::store::history::{
 };
 use weir_ledger::verify::{Extent, keep, look};
 use weir_ledger::{
-    AccountId, Action, Checkpoint, Credits, Fold, Grant, OperationId, Period, Plan, RequestUsage,
-    Store, TopUp,
+    AccountId, Action, Checkpoint, Credits, Fold, Grant, LedgerStore, OperationId, Period, Plan,
+    RequestUsage, TopUp,
 };
 use weir_storage::clock::ManualClock;
 use weir_storage::database::SqlDialect;
@@ -373,7 +373,7 @@ async fn without_a_cache_a_summary_is_refused_or_made_anew() {
 
 /// Waits until all entries are folded.
 pub(crate) async fn fold(app: &App) {
-    let mut fold = Fold::new(Store::new(app.database.clone()));
+    let mut fold = Fold::new(LedgerStore::new(app.database.clone()));
     let unfolded = "SELECT CAST(COUNT(*) AS BIGINT) FROM entries WHERE number > (SELECT number FROM entries_folded)";
     while sqlx::query_scalar::<_, i64>(unfolded)
         .fetch_one(app.database.reader())

@@ -10,7 +10,7 @@ use tests::gateway::{USER, on_each_database, top_up};
 use tests::ledger::{Served, commit, serve};
 use tests::stores::Postgres;
 use tests::{Answer, Client, Gateway, patiently};
-use weir::vouchers::store::{self, Claim};
+use weir::vouchers::store::{self, VoucherClaim};
 use weir::vouchers::{MOST_GUESSES, VoucherParts, sweep};
 use weir_ledger::verify::{Extent, verify};
 use weir_ledger::{Action, Credits, OperationId, Pool, Refund};
@@ -253,7 +253,10 @@ async fn a_redemption_that_a_node_left_behind_is_finished() {
         for name in ["bob", "carol"] {
             let user = gateway.web_user_id(name).await;
             let claim = store::claim(&app.database, &voucher, &user, app.ledger.now()).await;
-            assert!(matches!(claim.expect("an answer"), Claim::Claimed(_)));
+            assert!(matches!(
+                claim.expect("an answer"),
+                VoucherClaim::Claimed(_)
+            ));
         }
         let [bob, carol] = ["bob", "carol"].map(|name| gateway.web(name));
         assert_eq!(

@@ -63,7 +63,7 @@ try:
 except openai.NotFoundError as error:
     assert "/v1/chat/completions" in error.message, error
 
-# What SDKs and frameworks write out though it changes nothing, and labels.
+# Fields that SDKs and frameworks send although they change nothing, and labels.
 answer = client.chat.completions.create(
     model=model,
     messages=messages,

@@ -27,7 +27,7 @@ use weir::swarm::executor::Executor;
 use weir::swarm::{executor_at, start_executor};
 use weir_bundled::BUNDLE;
 use weir_ledger::{AccountId, Action, Credits, OperationId, TopUp};
-use weir_plugins::bundled::Bundled;
+use weir_plugins::bundled::BundledComponent;
 use weir_plugins::progress::CompileProgress;
 use weir_sandbox::Digest;
 use weir_sandbox::compiler::Compiler;
@@ -63,7 +63,7 @@ pub struct Builder {
     folder: TempDir,
     settings: String,
     tables: String,
-    plugins: Vec<Bundled>,
+    plugins: Vec<BundledComponent>,
     clock: Clock,
     credits: u32,
     swarms: bool,
@@ -170,9 +170,9 @@ impl Gateway {
     /// Starts another executor beside the first, which calls the same API.
     pub fn another_executor(&self) -> Executor {
         let url = format!("http://{}", self.internal().address());
-        let tokens = self.app.service_tokens.clone();
+        let tokens = self.app.swarms.service_tokens.clone();
         let tokens = tokens.expect("development mode has an issuer");
-        executor_at(&self.app, &url, tokens).expect("a client can be made")
+        executor_at(&self.app.swarms, &url, tokens).expect("a client can be made")
     }
 
     /// Puts the gateway's user on a plan, until the end of the month.
@@ -198,7 +198,7 @@ impl Gateway {
     /// An API key of a user that expired a day ago: keys are valid for 90 days.
     pub async fn expired_key(&self, user: &str) -> String {
         let made_at = Millis(self.app.clock.now().0 - 91 * 86_400_000);
-        let (database, peppers) = (&self.app.database, &self.app.key_peppers);
+        let (database, peppers) = (&self.app.database, &self.app.identity.key_peppers);
         let key = store::create_key(database, peppers, user, "old", false, made_at).await;
         key.expect("a key").expose().to_owned()
     }
@@ -337,7 +337,7 @@ impl Builder {
     /// Adds a plugin, and a provider and a model of its name.
     #[must_use]
     pub fn guest(mut self, name: &str, component: &[u8], upstream: Option<&Upstream>) -> Self {
-        self.plugins.push(Bundled {
+        self.plugins.push(BundledComponent {
             name: name.to_owned().into(),
             bytes: component.to_vec().into(),
         });
@@ -347,7 +347,7 @@ impl Builder {
     /// Adds a tool or a filter to the bundled ones.
     #[must_use]
     pub fn plugin(mut self, name: &str, component: &[u8]) -> Self {
-        self.plugins.push(Bundled {
+        self.plugins.push(BundledComponent {
             name: name.to_owned().into(),
             bytes: component.to_vec().into(),
         });
@@ -480,11 +480,25 @@ impl Builder {
         // This process is not a weir binary, but runs one to compile installed components.
         let compiler = Compiler::with_program(weir_program(), config.plugins.compile.clone());
         let (clock, progress) = (self.clock.clone(), CompileProgress::default());
-        let app = App::start_with(config, &self.plugins, clock, compiler, &progress).await?;
+        let app = Box::pin(App::start_with(
+            config,
+            &self.plugins,
+            clock,
+            compiler,
+            &progress,
+        ))
+        .await?;
         let key = patiently(async {
             loop {
                 let (database, now) = (&app.database, app.clock.now());
-                let made = store::create_key(database, &app.key_peppers, USER, "test", false, now);
+                let made = store::create_key(
+                    database,
+                    &app.identity.key_peppers,
+                    USER,
+                    "test",
+                    false,
+                    now,
+                );
                 match made.await {
                     Ok(key) => break key,
                     // A gateway with short time limits fails at its start as well.
@@ -508,7 +522,7 @@ impl Builder {
         let mut executor = None;
         let (mut executors, mut executor_address) = (None, None);
         if self.swarms {
-            executor = start_executor(&app, &mut internal).await?;
+            executor = start_executor(&app.swarms, &mut internal).await?;
             let bound = internal.as_ref().map(TcpListener::local_addr).transpose()?;
             internal_address = internal_address.or(bound);
             let (listener, address) = listen(&app.config.listen).await;

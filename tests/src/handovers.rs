@@ -5,7 +5,7 @@ use std::time::Duration;
 use http::Method;
 use serde_json::{Value, json};
 use tokio::time::Instant;
-use weir_ledger::{AccountId, Credits, HoldId, Open, RequestSource};
+use weir_ledger::{AccountId, Credits, HoldId, OpenHold, RequestSource};
 use weir_storage::ids;
 
 use crate::client::patiently;
@@ -158,7 +158,7 @@ async fn hold_all_but_the_budget(gateway: &Gateway) -> HoldId {
     let found = ledger.find_account(&account).await.expect("an answer");
     let available = found.expect("an account").available().total();
     let hold = HoldId(ids::hold_id());
-    let open = Open {
+    let open = OpenHold {
         hold: hold.clone(),
         amount: available.saturating_sub(BUDGET),
         request_id: "ballast".to_owned(),

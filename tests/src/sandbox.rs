@@ -4,7 +4,7 @@ use serde_json::Value;
 use weir_dialects as dialect;
 use weir_sandbox::adapter::ProviderWorld;
 use weir_sandbox::adapter::bindings::adapter::{Request, Task};
-use weir_sandbox::{Engine, GuestLimits, LoadError, Room, Sandbox, World, loading};
+use weir_sandbox::{Engine, GuestCapacity, GuestLimits, LoadError, Sandbox, World, loading};
 
 /// A sandbox for adapters with room for this many guests.
 pub fn sandbox(instances: u32) -> Sandbox<ProviderWorld> {
@@ -13,7 +13,7 @@ pub fn sandbox(instances: u32) -> Sandbox<ProviderWorld> {
 
 /// A sandbox for plugins of any world.
 pub fn sandbox_of<W: World>(instances: u32) -> Sandbox<W> {
-    let room = Room {
+    let room = GuestCapacity {
         guests: instances,
         memory_bytes: 4 << 30,
     };

@@ -7,7 +7,7 @@ use tests::ledger::create_users;
 use tests::ledger::random::Random;
 use tests::processor::Processor;
 use tests::stores::{Durability, Postgres};
-use weir_ledger::{AccountId, Action, Credits, Operation, Store, commit_one};
+use weir_ledger::{AccountId, Action, Credits, LedgerStore, Operation, commit_one};
 use weir_storage::Database;
 use weir_storage::clock::Millis;
 
@@ -124,7 +124,7 @@ async fn prepare(node: &Node, users: &[String]) {
         .expect("a database");
     let now = Millis::now();
     create_users(&database, users.iter().map(|user| &**user), now.0).await;
-    let store = Store::new(database.clone());
+    let store = LedgerStore::new(database.clone());
     for user in users {
         for sql in [
             "INSERT INTO payment_customers (user_id, customer_id, linked_at) VALUES ($1, 'cus_' || $1, $2)",

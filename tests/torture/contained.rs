@@ -13,7 +13,7 @@ use tests::{Gateway, Reply, Upstream, chat, guests, scripts};
 use weir_sandbox::adapter::ProviderWorld;
 use weir_sandbox::code_cache::CodeCache;
 use weir_sandbox::{GuestLimits, Sandbox, loading};
-use weir_storage::secrets::Key;
+use weir_storage::secrets::SecretKey;
 
 use crate::resident_mib;
 
@@ -298,7 +298,10 @@ impl Arena {
 
     async fn tamper(&self, change: fn(&mut Vec<u8>)) -> Result<(), String> {
         let folder = tempfile::tempdir().expect("a folder");
-        let cache = Arc::new(CodeCache::new(folder.path().to_owned(), Key::new([1; 32])));
+        let cache = Arc::new(CodeCache::new(
+            folder.path().to_owned(),
+            SecretKey::new([1; 32]),
+        ));
         let healthy = guests::wat_guest("healthy");
         let load = async || {
             loading::load(

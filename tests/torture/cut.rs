@@ -12,7 +12,7 @@ use tests::sandbox::{request, sandbox};
 use tests::{chat, guests};
 use tokio::task::JoinSet;
 use weir_sandbox::adapter::bindings::adapter::Request;
-use weir_sandbox::adapter::{Adapter, CallError, GuestExchange};
+use weir_sandbox::adapter::{AdapterCallError, GuestExchange, LoadedAdapter};
 use weir_sandbox::{GuestError, GuestLimits, loading};
 
 const WORKER_THREADS: usize = 2;
@@ -118,16 +118,16 @@ fn past_the_budget(behave: &str) -> Vec<f64> {
 }
 
 /// Lets a guest misbehave in its first call, and returns the error.
-async fn begin(adapter: &Adapter, behave: &str) -> GuestError {
+async fn begin(adapter: &LoadedAdapter, behave: &str) -> GuestError {
     let command = json!({ "behave": behave, "in": "begin" });
     let request = asking(&command.to_string());
     match GuestExchange::begin(adapter, &request, 0, &[]).await {
-        Err(CallError::Guest(error)) => error,
+        Err(AdapterCallError::Guest(error)) => error,
         _ => panic!("it never returns"),
     }
 }
 
-async fn load(limits: GuestLimits) -> Adapter {
+async fn load(limits: GuestLimits) -> LoadedAdapter {
     loading::load(&sandbox(8), None, &limits, "hostile", guests::misbehaving())
         .await
         .unwrap_or_else(|error| panic!("{error}"))

@@ -19,8 +19,8 @@ use tests::sandbox::{load, request, sandbox};
 use weir_bundled::BUNDLE;
 use weir_sandbox::adapter::bindings::adapter::{HttpResponseHead, Progress, Request};
 use weir_sandbox::adapter::bindings::chat::Event;
-use weir_sandbox::adapter::{Adapter, CallError, GuestExchange};
-use weir_sdk::testing::{Mutator, Recorded, recorded};
+use weir_sandbox::adapter::{AdapterCallError, GuestExchange, LoadedAdapter};
+use weir_sdk::testing::{AnswerFixture, Mutator, recorded};
 use weir_upstream::media::MediaPieces;
 use weir_upstream::sequence::Sequence;
 
@@ -93,10 +93,10 @@ struct Case {
 }
 
 struct Fuzzer {
-    adapter: Adapter,
+    adapter: LoadedAdapter,
     configuration: Vec<u8>,
     request: Request,
-    answers: Vec<Recorded>,
+    answers: Vec<AnswerFixture>,
 }
 
 /// An adapter's result for a response.
@@ -228,8 +228,8 @@ impl Fuzzer {
                 }
                 failed || take(exchange.end().await.map_err(guest)?)?
             }
-            Err(CallError::Failure(_)) => true,
-            Err(CallError::Guest(error)) => return Err(guest(error)),
+            Err(AdapterCallError::Failure(_)) => true,
+            Err(AdapterCallError::Guest(error)) => return Err(guest(error)),
         };
         if !failed {
             sequence.end().map_err(|error| error.to_string())?;

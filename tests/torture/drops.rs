@@ -11,7 +11,7 @@ use tests::{Gateway, Reply, Upstream, chat, guests};
 use tokio::task::JoinSet;
 use weir_sandbox::GuestError;
 use weir_sandbox::adapter::bindings::adapter::{HttpResponseHead, Step};
-use weir_sandbox::adapter::{Adapter, CallError, GuestExchange};
+use weir_sandbox::adapter::{AdapterCallError, GuestExchange, LoadedAdapter};
 
 use crate::cut::asking;
 use crate::process::wait_until;
@@ -151,7 +151,7 @@ fn point(random: &mut Random) -> Duration {
 }
 
 /// An exchange whose upstream responds at once.
-async fn exchange(adapter: &Adapter, command: &str) -> Result<(), CallError> {
+async fn exchange(adapter: &LoadedAdapter, command: &str) -> Result<(), AdapterCallError> {
     let begun = GuestExchange::begin(adapter, &asking(command), 0, &[]).await?;
     let (mut guest, mut step) = (begun.exchange, begun.step);
     loop {
@@ -176,12 +176,12 @@ async fn exchange(adapter: &Adapter, command: &str) -> Result<(), CallError> {
 }
 
 /// Returns the number of free slots of the pool.
-async fn free_slots(adapter: &Adapter) -> usize {
+async fn free_slots(adapter: &LoadedAdapter) -> usize {
     let mut guests = Vec::new();
     loop {
         match GuestExchange::begin(adapter, &asking("hello"), 0, &[]).await {
             Ok(begun) => guests.push(begun.exchange),
-            Err(CallError::Guest(GuestError::NoRoom)) => return guests.len(),
+            Err(AdapterCallError::Guest(GuestError::NoRoom)) => return guests.len(),
             Err(error) => panic!("{error}"),
         }
         assert!(guests.len() < 1_000, "guests are pooled on this machine");

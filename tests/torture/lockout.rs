@@ -75,7 +75,7 @@ async fn crowd() -> bool {
 /// A client with a key that was never used.
 async fn new_key(gateway: &Gateway) -> Client {
     let app = gateway.app();
-    let (database, peppers, now) = (&app.database, &app.key_peppers, app.clock.now());
+    let (database, peppers, now) = (&app.database, &app.identity.key_peppers, app.clock.now());
     let key = store::create_key(database, peppers, USER, "new", false, now).await;
     gateway.stranger().with_key(key.expect("a key").expose())
 }

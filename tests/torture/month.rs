@@ -12,7 +12,7 @@ use tests::stores::{Durability, Postgres};
 use tokio::task::JoinSet;
 use weir_ledger::verify::{Extent, verify};
 use weir_ledger::{
-    AccountId, Action, Credits, HoldId, Open, Period, Plan, RequestSource, RequestUsage, Settle,
+    AccountId, Action, Credits, HoldId, OpenHold, Period, Plan, RequestSource, RequestUsage, Settle,
 };
 use weir_payments::{reconcile, signature};
 use weir_storage::clock::{ManualClock, Millis};
@@ -278,7 +278,7 @@ impl User {
             return;
         }
         let hold = HoldId(weir_storage::ids::hold_id());
-        let open = Open {
+        let open = OpenHold {
             hold: hold.clone(),
             amount: Credits::from_micro(credits),
             request_id: hold.0.clone(),

@@ -14,7 +14,7 @@ use tempfile::TempDir;
 use tests::gateway::share_compiled_plugins;
 use tests::program::build_weir;
 use tests::{Client, Reply, Upstream, chat};
-use weir_storage::secrets::{Key, SecretUrl};
+use weir_storage::secrets::{SecretKey, SecretUrl};
 
 use crate::money::{Books, USER};
 
@@ -164,7 +164,7 @@ impl Node {
         for secret in ["api-key-pepper", "sealing", "dev-issuer"] {
             let own = self.folder.path().join(keys).join(secret);
             // A key that was not needed yet is created now.
-            Key::load_or_create(&own).expect("the folder can be written");
+            SecretKey::load_or_create(&own).expect("the folder can be written");
             fs::copy(own, twin.folder.path().join(keys).join(secret)).expect("it was made");
         }
         twin

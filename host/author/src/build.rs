@@ -5,7 +5,7 @@ use std::process::Command;
 
 use anyhow::{Context, bail, ensure};
 use serde::Deserialize;
-use weir_plugins::Kind;
+use weir_plugins::PluginKind;
 
 use crate::notes::note;
 
@@ -23,16 +23,16 @@ pub struct BuiltComponent {
 
 /// The file `plugin.toml` of a project.
 #[derive(Deserialize)]
-struct Manifest {
+struct ProjectManifest {
     name: String,
-    kind: Kind,
+    kind: PluginKind,
 }
 
 /// A project that exists.
 struct Project<'a> {
     folder: &'a Path,
     name: String,
-    kind: Kind,
+    kind: PluginKind,
 }
 
 /// Compiles a project. `folder` has plugin.toml, and Cargo.toml, package.json or requirements.txt.
@@ -76,7 +76,7 @@ impl<'a> Project<'a> {
                 file.display()
             )
         };
-        let Manifest { name, kind } = toml::from_str(&text).with_context(wrong)?;
+        let ProjectManifest { name, kind } = toml::from_str(&text).with_context(wrong)?;
         ensure!(
             !name.is_empty() && !name.contains(['/', '\\', '.']),
             "{} must have a name without dots and slashes",
@@ -92,9 +92,9 @@ impl<'a> Project<'a> {
 
     fn world(&self) -> &'static str {
         match self.kind {
-            Kind::Adapter => "provider",
-            Kind::Tool => "swarm-tool",
-            Kind::Filter => "request-filter",
+            PluginKind::Adapter => "provider",
+            PluginKind::Tool => "swarm-tool",
+            PluginKind::Filter => "request-filter",
         }
     }
 

@@ -14,7 +14,7 @@ use std::time::Instant;
 use anyhow::{Context, ensure};
 use serde_json::json;
 use weir_plugins::bundled::Bundle;
-use weir_plugins::slots::Loaded;
+use weir_plugins::slots::LoadedComponent;
 use weir_plugins::{Component, Loader};
 use weir_sandbox::{LoadError, adapter as adapters, filter as filters, tool as tools};
 
@@ -25,7 +25,7 @@ use self::tool::ToolSuite;
 use crate::conformance::Conformance;
 use crate::input::PluginInput;
 use crate::recordings::read_folder;
-use crate::report::Report;
+use crate::report::CheckReport;
 use crate::{input as files, loading};
 
 /// The load steps in their order.
@@ -61,14 +61,14 @@ pub struct CheckRequest<'a> {
 /// # Errors
 ///
 /// Input that cannot be read. Faults of the component are in the report.
-pub async fn check(loader: &Loader, request: &CheckRequest<'_>) -> anyhow::Result<Report> {
+pub async fn check(loader: &Loader, request: &CheckRequest<'_>) -> anyhow::Result<CheckReport> {
     let file = find_component(request.path)?;
     let own_folder = request.path.is_dir().then_some(request.path);
     let recordings = match request.recordings.or(own_folder) {
         Some(folder) => read_folder(folder)?,
         None => Vec::new(),
     };
-    let mut report = Report::new(file.clone());
+    let mut report = CheckReport::new(file.clone());
     let Some(loaded) = load(loader, &file, &mut report).await? else {
         return Ok(report);
     };
@@ -80,13 +80,15 @@ pub async fn check(loader: &Loader, request: &CheckRequest<'_>) -> anyhow::Resul
         conformance: Conformance::new(request.bundle),
     };
     match loaded {
-        Loaded::Adapter(adapter) => {
+        LoadedComponent::Adapter(adapter) => {
             let component = Component::new(adapter, Arc::default());
             let suite = AdapterSuite::new(&component, &input, request.response_bytes);
             suite.run(&mut report).await?;
         }
-        Loaded::Tool(tool) => ToolSuite::new(&tool, &input).run(&mut report).await?,
-        Loaded::Filter(filter) => FilterSuite::new(&filter, &input).run(&mut report).await?,
+        LoadedComponent::Tool(tool) => ToolSuite::new(&tool, &input).run(&mut report).await?,
+        LoadedComponent::Filter(filter) => {
+            FilterSuite::new(&filter, &input).run(&mut report).await?
+        }
     }
     Ok(report)
 }
@@ -115,7 +117,11 @@ fn find_component(path: &Path) -> anyhow::Result<PathBuf> {
 }
 
 /// Runs the load steps and reports each.
-async fn load(loader: &Loader, file: &Path, report: &mut Report) -> anyhow::Result<Option<Loaded>> {
+async fn load(
+    loader: &Loader,
+    file: &Path,
+    report: &mut CheckReport,
+) -> anyhow::Result<Option<LoadedComponent>> {
     let bytes = files::read(file)?;
     let size = bytes.len();
     report.describe("bytes", json!(size));
@@ -156,8 +162,8 @@ async fn load(loader: &Loader, file: &Path, report: &mut Report) -> anyhow::Resu
 async fn describe_again(
     loader: &Loader,
     file: &Path,
-    loaded: &Loaded,
-    report: &mut Report,
+    loaded: &LoadedComponent,
+    report: &mut CheckReport,
 ) -> anyhow::Result<()> {
     let again = loading::load(loader, file, files::read(file)?).await;
     match again {
@@ -174,14 +180,16 @@ async fn describe_again(
     Ok(())
 }
 
-fn describe(loaded: &Loaded) -> (&'static str, serde_json::Value) {
+fn describe(loaded: &LoadedComponent) -> (&'static str, serde_json::Value) {
     match loaded {
-        Loaded::Adapter(adapter) => (
+        LoadedComponent::Adapter(adapter) => (
             "adapter",
             adapters::description::to_json(&adapter.description),
         ),
-        Loaded::Tool(tool) => ("tool", tools::description::to_json(&tool.description)),
-        Loaded::Filter(filter) => ("filter", filters::description::to_json(&filter.description)),
+        LoadedComponent::Tool(tool) => ("tool", tools::description::to_json(&tool.description)),
+        LoadedComponent::Filter(filter) => {
+            ("filter", filters::description::to_json(&filter.description))
+        }
     }
 }
 

@@ -17,14 +17,14 @@ use weir_ledger::price::{Price, PriceFactors};
 use weir_ledger::pricing::charge;
 use weir_ledger::usage::Billable;
 use weir_plugins::bundled::Bundle;
-use weir_plugins::slots::Loaded;
+use weir_plugins::slots::LoadedComponent;
 use weir_plugins::{Component, Loader};
-use weir_sandbox::tool::Tool;
+use weir_sandbox::tool::LoadedTool;
 
 use crate::conformance::Conformance;
 use crate::input::{self, PluginInput};
 use crate::recordings::{AuthorRecording, read_folder};
-use crate::trial::{Cut, Outcome, Trial};
+use crate::trial::{BodyCuts, Trial, TrialOutcome};
 use crate::{loading, try_tool};
 
 /// Two versions of a plugin, and the exchanges to compare them on.
@@ -54,12 +54,12 @@ pub struct ComparedRecording {
     /// The name of the recording.
     pub recording: String,
     /// The differences; none if the versions agree.
-    pub differences: Vec<Difference>,
+    pub differences: Vec<VersionDifference>,
 }
 
 /// A difference between two versions.
 #[derive(Debug, Serialize)]
-pub struct Difference {
+pub struct VersionDifference {
     /// The aspect that differs, such as `request 1 body`, `events`, `usage` or `price`.
     pub what: String,
     /// The value of the old version.
@@ -81,12 +81,13 @@ impl Comparison<'_> {
             "{} has no recordings: it has neither .json nor .http files",
             self.recordings.display()
         );
-        let old = Version::load(loader, self.old, self.bundle).await?;
-        let new = Version::load(loader, self.new, self.bundle).await?;
+        let old = ComparedComponent::load(loader, self.old, self.bundle).await?;
+        let new = ComparedComponent::load(loader, self.new, self.bundle).await?;
         ensure!(
             matches!(
                 (&old, &new),
-                (Version::Adapter(_), Version::Adapter(_)) | (Version::Tool(_), Version::Tool(_))
+                (ComparedComponent::Adapter(_), ComparedComponent::Adapter(_))
+                    | (ComparedComponent::Tool(_), ComparedComponent::Tool(_))
             ),
             "one component is an adapter, and the other is a tool"
         );
@@ -106,13 +107,15 @@ impl Comparison<'_> {
     /// Runs one version on a recording.
     async fn aspects(
         &self,
-        version: &Version,
+        version: &ComparedComponent,
         recording: &AuthorRecording,
     ) -> anyhow::Result<Aspects> {
         let mut out = Vec::new();
         let outcome = match version {
-            Version::Adapter(component) => self.run_adapter(component, recording, &mut out).await,
-            Version::Tool(tool) => self.run_tool(tool, recording, &mut out).await,
+            ComparedComponent::Adapter(component) => {
+                self.run_adapter(component, recording, &mut out).await
+            }
+            ComparedComponent::Tool(tool) => self.run_tool(tool, recording, &mut out).await,
         };
         let printed = String::from_utf8_lossy(&out);
         match outcome {
@@ -120,9 +123,11 @@ impl Comparison<'_> {
             Err(error) if printed.is_empty() => Err(error),
             // The last line has the error.
             Err(_) => self.read(&printed, None),
-            Ok(Outcome::Awaits) => self.read(&printed, Some("it waits for a response".to_owned())),
-            Ok(Outcome::Done(0)) => self.read(&printed, None),
-            Ok(Outcome::Done(left)) => {
+            Ok(TrialOutcome::Awaits) => {
+                self.read(&printed, Some("it waits for a response".to_owned()))
+            }
+            Ok(TrialOutcome::Done(0)) => self.read(&printed, None),
+            Ok(TrialOutcome::Done(left)) => {
                 self.read(&printed, Some(format!("{left} responses are not used")))
             }
         }
@@ -133,7 +138,7 @@ impl Comparison<'_> {
         component: &Component,
         recording: &AuthorRecording,
         out: &mut Vec<u8>,
-    ) -> anyhow::Result<Outcome> {
+    ) -> anyhow::Result<TrialOutcome> {
         let request = recording.trial_request(Conformance::new(self.bundle))?;
         ensure!(
             component.is_capable_of(request.capability()),
@@ -142,7 +147,7 @@ impl Comparison<'_> {
         );
         let trial = Trial {
             component,
-            cut: Cut::Pieces(NonZeroUsize::MAX),
+            cut: BodyCuts::Pieces(NonZeroUsize::MAX),
             response_bytes: self.response_bytes,
         };
         let responses = recording.responses.clone();
@@ -153,10 +158,10 @@ impl Comparison<'_> {
 
     async fn run_tool(
         &self,
-        tool: &Tool,
+        tool: &LoadedTool,
         recording: &AuthorRecording,
         out: &mut Vec<u8>,
-    ) -> anyhow::Result<Outcome> {
+    ) -> anyhow::Result<TrialOutcome> {
         let arguments = recording
             .tool_arguments()
             .with_context(|| format!("it has no arguments: {}.json is missing", recording.name))?;
@@ -218,12 +223,12 @@ impl Comparison<'_> {
 type Aspects = BTreeMap<String, String>;
 
 /// A component of either kind.
-enum Version {
+enum ComparedComponent {
     Adapter(Component),
-    Tool(Tool),
+    Tool(LoadedTool),
 }
 
-impl Version {
+impl ComparedComponent {
     /// Loads a file, or an embedded plugin if no file has that path.
     async fn load(loader: &Loader, path: &Path, bundle: &Bundle) -> anyhow::Result<Self> {
         let mut embedded = bundle.plugins().into_iter();
@@ -233,9 +238,11 @@ impl Version {
             None => input::read(path)?,
         };
         Ok(match loading::load_or_refuse(loader, path, bytes).await? {
-            Loaded::Adapter(adapter) => Self::Adapter(Component::new(adapter, Arc::default())),
-            Loaded::Tool(tool) => Self::Tool(tool),
-            Loaded::Filter(_) => {
+            LoadedComponent::Adapter(adapter) => {
+                Self::Adapter(Component::new(adapter, Arc::default()))
+            }
+            LoadedComponent::Tool(tool) => Self::Tool(tool),
+            LoadedComponent::Filter(_) => {
                 let path = path.display();
                 bail!("{path} is a filter: compare takes adapters and tools")
             }
@@ -256,13 +263,13 @@ fn tokens(usage: &Value) -> TokenCounts {
     }
 }
 
-fn differences(old: &Aspects, new: &Aspects) -> Vec<Difference> {
+fn differences(old: &Aspects, new: &Aspects) -> Vec<VersionDifference> {
     let names: BTreeSet<_> = old.keys().chain(new.keys()).collect();
     let differing = names
         .into_iter()
         .filter(|&name| old.get(name) != new.get(name));
     differing
-        .map(|name| Difference {
+        .map(|name| VersionDifference {
             what: name.clone(),
             old: old.get(name).cloned(),
             new: new.get(name).cloned(),

@@ -5,7 +5,7 @@ use weir_dialects::{self as dialect, ChatCall};
 use weir_plugins::bundled::Bundle;
 
 use crate::input;
-use crate::recording::Recording;
+use crate::recording::RecordedResponse;
 use crate::trial::TrialRequest;
 
 /// The end of the names of requests to `POST /v1/messages`. All other requests are for `POST /chat`.
@@ -54,7 +54,10 @@ impl Conformance {
 
     /// Returns the recorded responses of a dialect, such as `openai-chat`. The first word of the dialect is the name of their
     /// folder.
-    pub(crate) fn responses(self, dialect: &str) -> anyhow::Result<Vec<(&'static str, Recording)>> {
+    pub(crate) fn responses(
+        self,
+        dialect: &str,
+    ) -> anyhow::Result<Vec<(&'static str, RecordedResponse)>> {
         let of_dialect = self
             .0
             .responses
@@ -62,8 +65,8 @@ impl Conformance {
             .filter(|(provider, ..)| dialect.split('-').next() == Some(provider));
         of_dialect
             .map(|(_, name, bytes)| {
-                let recording =
-                    Recording::parse(bytes).map_err(|why| anyhow!("the response {name}: {why}"))?;
+                let recording = RecordedResponse::parse(bytes)
+                    .map_err(|why| anyhow!("the response {name}: {why}"))?;
                 Ok((*name, recording))
             })
             .collect()

@@ -5,14 +5,14 @@ use std::io::Read;
 use std::path::Path;
 
 use anyhow::{Context, anyhow, ensure};
-use weir_dialects::{self as dialect, Call, ChatCall};
+use weir_dialects::{self as dialect, ChatCall, ClientCall};
 use weir_plugins::slot_name::{SLOT_NAMES, is_slot_name};
 use weir_sandbox::adapter::bindings::adapter::Setting;
 use weir_sandbox::limits::COMPONENT_BYTES;
 use weir_sandbox::tool::bindings::tool::{CallContext, Integration};
 use weir_upstream::recorded::RecordedRequest;
 
-use crate::recording::Recording;
+use crate::recording::RecordedResponse;
 use crate::trial::TrialRequest;
 
 /// The output limit of a request without one. A gateway takes the limit of the model.
@@ -114,8 +114,8 @@ pub(crate) fn read_request(body: &[u8]) -> anyhow::Result<TrialRequest> {
         anyhow!("the request is refused: {refused}: {}", error.message())
     })?;
     Ok(match call {
-        Call::Chat(call) => with_limit(*call).into(),
-        Call::Images(call) => (*call).into(),
+        ClientCall::Chat(call) => with_limit(*call).into(),
+        ClientCall::Images(call) => (*call).into(),
     })
 }
 
@@ -136,7 +136,7 @@ pub(crate) fn with_limit(mut call: ChatCall) -> ChatCall {
 }
 
 /// Reads a recorded response.
-pub(crate) fn read_recording(file: &Path) -> anyhow::Result<Recording> {
-    Recording::parse(&read(file)?)
+pub(crate) fn read_recording(file: &Path) -> anyhow::Result<RecordedResponse> {
+    RecordedResponse::parse(&read(file)?)
         .map_err(|why| anyhow!("{} is not a recorded response: {why}", file.display()))
 }

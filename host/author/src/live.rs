@@ -19,21 +19,21 @@ use weir_upstream::redact::{self, Redactor};
 use weir_upstream::response;
 
 use crate::notes::note;
-use crate::recording::Recording;
+use crate::recording::RecordedResponse;
 
 /// The time limit of a complete response.
 const WITHIN: Duration = Duration::from_secs(600);
 
 /// A provider and its recorded responses.
-pub(crate) struct Live {
+pub(crate) struct LiveProvider {
     base: BaseUrl,
     credential: Option<Secret>,
     http: HttpClient,
     response_bytes: u64,
-    recorded: Vec<Recording>,
+    recorded: Vec<RecordedResponse>,
 }
 
-impl Live {
+impl LiveProvider {
     /// Takes the base URL, and the name of the environment variable with the credential.
     pub(crate) fn new(
         base: &str,
@@ -69,7 +69,7 @@ impl Live {
         description: &Description,
         asked: HttpRequest,
         attachments: &[Attachment],
-    ) -> Result<Recording, ExchangeError> {
+    ) -> Result<RecordedResponse, ExchangeError> {
         let credential = self.credential.as_ref();
         let request = destination::build(
             Some(&self.base),
@@ -89,7 +89,7 @@ impl Live {
         &self,
         description: &Description,
         request: http::Request<Bytes>,
-    ) -> Result<Recording, ExchangeError> {
+    ) -> Result<RecordedResponse, ExchangeError> {
         let response = self.http.send(request).await.map_err(|error| match error {
             SendError::Connect => ExchangeError::Connect,
             SendError::BrokenOff => ExchangeError::BrokenOff,
@@ -118,7 +118,7 @@ impl Live {
         for (name, value) in shown {
             headers.append(name, value);
         }
-        Ok(Recording {
+        Ok(RecordedResponse {
             status: head.status,
             headers,
             body: kept,

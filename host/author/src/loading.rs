@@ -12,12 +12,12 @@ use std::time::SystemTime;
 use anyhow::anyhow;
 use weir_plugins::Loader;
 use weir_plugins::settings::PluginSettings;
-use weir_plugins::slots::Loaded;
+use weir_plugins::slots::LoadedComponent;
 use weir_sandbox::code_cache::CodeCache;
 use weir_sandbox::compiler::Compiler;
-use weir_sandbox::loading::Arrived;
-use weir_sandbox::{Engine, LoadError, Room};
-use weir_storage::secrets::Key;
+use weir_sandbox::loading::UploadedComponent;
+use weir_sandbox::{Engine, GuestCapacity, LoadError};
+use weir_storage::secrets::SecretKey;
 
 use crate::input::read;
 use crate::notes::note;
@@ -42,7 +42,7 @@ pub fn loader(
     settings: &PluginSettings,
     code_cache: Option<&CodeCachePaths>,
 ) -> anyhow::Result<Loader> {
-    let engine = Engine::start(Room {
+    let engine = Engine::start(GuestCapacity {
         guests: 1,
         memory_bytes: settings.all_memory_bytes(),
     })?;
@@ -54,10 +54,14 @@ pub fn loader(
 }
 
 /// Loads a component with all load steps, like a component that a gateway installs.
-pub async fn load(loader: &Loader, file: &Path, bytes: Vec<u8>) -> Result<Loaded, LoadError> {
+pub async fn load(
+    loader: &Loader,
+    file: &Path,
+    bytes: Vec<u8>,
+) -> Result<LoadedComponent, LoadError> {
     let name = file.file_stem().unwrap_or_default().to_string_lossy();
     let size = bytes.len();
-    let arrived = Arrived::new(bytes.into()).await;
+    let arrived = UploadedComponent::new(bytes.into()).await;
     if size >= SLOW_BYTES && !loader.is_compiled(&arrived.digest) {
         note(format_args!(
             "Compiling {}. The compiled code is kept.",
@@ -68,7 +72,7 @@ pub async fn load(loader: &Loader, file: &Path, bytes: Vec<u8>) -> Result<Loaded
 }
 
 /// Loads the component in a file.
-pub(crate) async fn load_file(loader: &Loader, file: &Path) -> anyhow::Result<Loaded> {
+pub(crate) async fn load_file(loader: &Loader, file: &Path) -> anyhow::Result<LoadedComponent> {
     load_or_refuse(loader, file, read(file)?).await
 }
 
@@ -77,14 +81,14 @@ pub(crate) async fn load_or_refuse(
     loader: &Loader,
     file: &Path,
     bytes: Vec<u8>,
-) -> anyhow::Result<Loaded> {
+) -> anyhow::Result<LoadedComponent> {
     load(loader, file, bytes)
         .await
         .map_err(|error| anyhow!(error).context(format!("{} is refused", file.display())))
 }
 
 fn open_code_cache(paths: &CodeCachePaths) -> Option<Arc<CodeCache>> {
-    match Key::load_or_create(&paths.key) {
+    match SecretKey::load_or_create(&paths.key) {
         Ok(key) => {
             let cache = CodeCache::new(paths.folder.clone(), key);
             cache.remove_unused(SystemTime::now());

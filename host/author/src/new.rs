@@ -6,7 +6,7 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail, ensure};
-use weir_plugins::Kind;
+use weir_plugins::PluginKind;
 use weir_plugins::bundled::Bundle;
 
 /// The versions of the SDK's dependencies that this repository builds with.
@@ -55,7 +55,7 @@ pub struct NewProject {
     /// The name of the plugin.
     pub name: String,
     /// The kind of plugin.
-    pub kind: Kind,
+    pub kind: PluginKind,
     /// The language.
     pub language: Language,
     /// The folder.

@@ -4,7 +4,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 
 /// A recorded response.
 #[derive(Debug, Clone)]
-pub struct Recording {
+pub struct RecordedResponse {
     /// The status.
     pub status: StatusCode,
     /// The headers.
@@ -13,7 +13,7 @@ pub struct Recording {
     pub body: Vec<u8>,
 }
 
-impl Recording {
+impl RecordedResponse {
     /// Parses a status line, headers, an empty line and a body. A body alone is a response with status 200; its content type is
     /// guessed.
     ///
@@ -110,8 +110,8 @@ mod tests {
     use super::*;
 
     fn parsed(text: &str) -> (u16, Vec<(String, String)>, String) {
-        let recording =
-            Recording::parse(text.as_bytes()).unwrap_or_else(|error| panic!("{text:?}: {error}"));
+        let recording = RecordedResponse::parse(text.as_bytes())
+            .unwrap_or_else(|error| panic!("{text:?}: {error}"));
         let headers = recording.headers.iter().map(|(name, value)| {
             let value = String::from_utf8_lossy(value.as_bytes());
             (name.to_string(), value.into_owned())
@@ -159,7 +159,7 @@ mod tests {
             ("HTTP/1.1 200 OK\na: b\nc\n\n", "line 3 is not a header"),
             ("HTTP/1.1 200 OK\n: b\n\n", "line 2 is not a header"),
         ] {
-            let error = Recording::parse(text.as_bytes()).err();
+            let error = RecordedResponse::parse(text.as_bytes()).err();
             assert!(
                 error
                     .as_ref()

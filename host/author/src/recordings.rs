@@ -14,7 +14,7 @@ use anyhow::Context;
 
 use crate::conformance::Conformance;
 use crate::input;
-use crate::recording::Recording;
+use crate::recording::RecordedResponse;
 use crate::trial::TrialRequest;
 
 /// A recorded exchange of the author's.
@@ -23,7 +23,7 @@ pub struct AuthorRecording {
     pub(crate) name: String,
     /// The request as JSON.
     pub(crate) request: Option<Vec<u8>>,
-    pub(crate) responses: Vec<Recording>,
+    pub(crate) responses: Vec<RecordedResponse>,
     /// For a filter: lines of events.
     pub(crate) events: Option<Vec<u8>>,
     snapshot: PathBuf,

@@ -37,7 +37,7 @@ pub struct CheckItem {
 
 /// All checks of a component.
 #[derive(Debug)]
-pub struct Report {
+pub struct CheckReport {
     file: PathBuf,
     /// The file, the size, the kind and the description of the component.
     component: Value,
@@ -45,7 +45,7 @@ pub struct Report {
     cost: Option<Value>,
 }
 
-impl Report {
+impl CheckReport {
     pub(crate) fn new(file: PathBuf) -> Self {
         Self {
             component: json!({ "file": file.display().to_string() }),
@@ -109,11 +109,16 @@ impl Report {
     }
 
     /// Adds one passed check, or one failed check for each fault.
-    pub(crate) fn judge(&mut self, check: &str, detail: impl Into<String>, faults: Vec<Fault>) {
+    pub(crate) fn judge(
+        &mut self,
+        check: &str,
+        detail: impl Into<String>,
+        faults: Vec<ComponentFault>,
+    ) {
         if faults.is_empty() {
             return self.pass(check, detail);
         }
-        for Fault { of, why, read } in faults {
+        for ComponentFault { of, why, read } in faults {
             self.fail(check, &format!("{of}: {why}"), read);
         }
     }
@@ -140,7 +145,7 @@ impl Report {
 
 /// A fault of the component.
 #[derive(Debug)]
-pub(crate) struct Fault {
+pub(crate) struct ComponentFault {
     /// The request, recording or cut that shows the fault.
     pub(crate) of: String,
     pub(crate) why: String,

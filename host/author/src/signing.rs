@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, anyhow, ensure};
 use semver::Version;
-use weir_plugins::signature::{PublicKey, Signature, SigningKey};
+use weir_plugins::signature::{PublisherKey, Signature, SigningKey};
 use weir_plugins::trust::Trust;
 use weir_plugins::{Loader, Plugin};
 use weir_sandbox::Digest;
@@ -16,7 +16,7 @@ use crate::input::{read_component, slot_name};
 use crate::loading;
 
 /// Writes a new private key to a file that only its owner can read, and returns the public key. An existing file is an error.
-pub fn generate_key(path: &Path) -> anyhow::Result<PublicKey> {
+pub fn generate_key(path: &Path) -> anyhow::Result<PublisherKey> {
     let (key, pem) = SigningKey::generate()?;
     let writing = || format!("writing {}", path.display());
     let mut file = std::fs::OpenOptions::new()
@@ -58,7 +58,7 @@ pub async fn sign(
 #[derive(Debug)]
 pub enum AcceptedSigner {
     /// One public key.
-    Key(PublicKey),
+    Key(PublisherKey),
     /// The publishers of a configuration.
     Publishers(Trust),
 }
@@ -170,7 +170,7 @@ pub(crate) fn sign_plugin(
     Ok(Signature::of(&key, kind, &slot, version, digest))
 }
 
-fn check_key(signature: &Signature, key: PublicKey) -> anyhow::Result<String> {
+fn check_key(signature: &Signature, key: PublisherKey) -> anyhow::Result<String> {
     ensure!(
         signature.key == key,
         "the signature is from another key: {}",

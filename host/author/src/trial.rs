@@ -24,8 +24,8 @@ use weir_upstream::sequence::Sequence;
 use weir_upstream::usage::RequestSize;
 
 use crate::lines;
-use crate::live::Live;
-use crate::recording::Recording;
+use crate::live::LiveProvider;
+use crate::recording::RecordedResponse;
 
 /// The placeholder for the credential of a provider.
 const CREDENTIAL: &str = "CREDENTIAL";
@@ -38,21 +38,21 @@ pub struct Trial<'a> {
     /// The adapter.
     pub component: &'a Component,
     /// The pieces in which the adapter gets a response.
-    pub cut: Cut,
+    pub cut: BodyCuts,
     /// The largest response, in bytes.
     pub response_bytes: u64,
 }
 
 /// The cuts of a response's body. A network cuts bodies anywhere.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Cut {
+pub enum BodyCuts {
     /// Pieces of this many bytes.
     Pieces(NonZeroUsize),
     /// Two pieces; the first has this many bytes.
     At(usize),
 }
 
-impl Cut {
+impl BodyCuts {
     /// Returns the pieces of a body. Empty pieces are left out.
     fn pieces(self, body: &[u8]) -> Vec<&[u8]> {
         match self {
@@ -180,7 +180,7 @@ impl From<ImageCall> for TrialRequest {
 
 /// The end of a trial without an error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Outcome {
+pub enum TrialOutcome {
     /// The adapter waits for a response that was not recorded.
     Awaits,
     /// The adapter is done. The number counts unused recorded responses.
@@ -197,9 +197,9 @@ impl Trial<'_> {
         &self,
         request: impl Into<TrialRequest>,
         options: &[Setting],
-        recordings: Vec<Recording>,
+        recordings: Vec<RecordedResponse>,
         out: &mut dyn Write,
-    ) -> anyhow::Result<Outcome> {
+    ) -> anyhow::Result<TrialOutcome> {
         let responses = Responses::Recorded(recordings.into_iter());
         self.run_on(request.into(), options, responses, out).await
     }
@@ -209,9 +209,9 @@ impl Trial<'_> {
         &self,
         request: TrialRequest,
         options: &[Setting],
-        live: &mut Live,
+        live: &mut LiveProvider,
         out: &mut dyn Write,
-    ) -> anyhow::Result<Outcome> {
+    ) -> anyhow::Result<TrialOutcome> {
         self.run_on(request, options, Responses::Live(live), out)
             .await
     }
@@ -222,8 +222,8 @@ impl Trial<'_> {
         options: &[Setting],
         responses: Responses<'_>,
         out: &mut dyn Write,
-    ) -> anyhow::Result<Outcome> {
-        let mut running = Running {
+    ) -> anyhow::Result<TrialOutcome> {
+        let mut running = RunningExchange {
             trial: self,
             responses,
             sequence: Sequence::new(request.output_limit),
@@ -249,8 +249,8 @@ impl Trial<'_> {
 
 /// The source of responses.
 enum Responses<'a> {
-    Recorded(std::vec::IntoIter<Recording>),
-    Live(&'a mut Live),
+    Recorded(std::vec::IntoIter<RecordedResponse>),
+    Live(&'a mut LiveProvider),
 }
 
 impl Responses<'_> {
@@ -264,7 +264,7 @@ impl Responses<'_> {
 }
 
 /// A running exchange.
-struct Running<'a> {
+struct RunningExchange<'a> {
     trial: &'a Trial<'a>,
     responses: Responses<'a>,
     sequence: Sequence,
@@ -273,9 +273,13 @@ struct Running<'a> {
     out: &'a mut dyn Write,
 }
 
-impl Running<'_> {
+impl RunningExchange<'_> {
     /// Errors of the exchange are [`ExchangeError`]s.
-    async fn run(&mut self, tried: TrialRequest, options: &[Setting]) -> anyhow::Result<Outcome> {
+    async fn run(
+        &mut self,
+        tried: TrialRequest,
+        options: &[Setting],
+    ) -> anyhow::Result<TrialOutcome> {
         let component = self.trial.component;
         let configuration = component.configuration(options).await.map_err(|error| {
             let known = component.description.options.join(", ");
@@ -308,7 +312,7 @@ impl Running<'_> {
                         }
                     };
                     let Some(recording) = recording else {
-                        return Ok(Outcome::Awaits);
+                        return Ok(TrialOutcome::Awaits);
                     };
                     self.receive(&mut guest, &recording).await?;
                 }
@@ -323,7 +327,7 @@ impl Running<'_> {
                 Step::Done => {
                     self.sequence.end().map_err(ExchangeError::from)?;
                     lines::done(self.out)?;
-                    return Ok(Outcome::Done(self.responses.left()));
+                    return Ok(TrialOutcome::Done(self.responses.left()));
                 }
             }
             if others > MAX_OTHER_STEPS {
@@ -352,7 +356,7 @@ impl Running<'_> {
     async fn receive(
         &mut self,
         guest: &mut GuestExchange,
-        recording: &Recording,
+        recording: &RecordedResponse,
     ) -> anyhow::Result<()> {
         let head = HttpResponseHead {
             status: recording.status.as_u16(),

@@ -8,7 +8,7 @@ use anyhow::{Context, bail};
 use serde_json::{Map, Value, json};
 use weir_sandbox::adapter::bindings::chat::{Content, Event, Message, Role, ToolContent};
 use weir_sandbox::filter::bindings::filter::{Refusal, Screened, Task};
-use weir_sandbox::filter::{Filter, Verdict, Watching};
+use weir_sandbox::filter::{FilterVerdict, FilterWatcher, LoadedFilter};
 use weir_upstream::filter_rules::{self, FilterFault};
 use weir_upstream::sequence::Sequence;
 
@@ -17,7 +17,7 @@ use crate::trial::TrialRequest;
 
 /// A filter with its configuration.
 pub(crate) struct FilterTrial<'a> {
-    pub(crate) filter: &'a Filter,
+    pub(crate) filter: &'a LoadedFilter,
     pub(crate) configuration: &'a [u8],
     /// The providers that may serve the request.
     pub(crate) providers: &'a [String],
@@ -87,7 +87,7 @@ impl FilterTrial<'_> {
     pub(crate) async fn screen(
         &self,
         request: &TrialRequest,
-    ) -> anyhow::Result<Result<Verdict, Refusal>> {
+    ) -> anyhow::Result<Result<FilterVerdict, Refusal>> {
         let shown = request.screened(self.providers);
         let screened = self
             .filter
@@ -107,7 +107,7 @@ impl FilterTrial<'_> {
 
 /// Passes a response in these portions through the filter.
 pub(crate) async fn filter_response(
-    watching: &mut Watching,
+    watching: &mut FilterWatcher,
     output_limit: u32,
     portions: Vec<Vec<Event>>,
 ) -> anyhow::Result<FilteredResponse> {
@@ -154,7 +154,7 @@ pub(crate) fn check_response(events: &[Event], output_limit: u32) -> anyhow::Res
     ended.context("the given events are not a valid response")
 }
 
-fn shown_verdict(verdict: &Verdict) -> Value {
+fn shown_verdict(verdict: &FilterVerdict) -> Value {
     let annotations = verdict.annotations.iter();
     let annotations = annotations.map(|(name, value)| (name.clone(), value.clone().into()));
     json!({ "verdict": {

@@ -7,18 +7,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
-use weir_plugins::slots::Loaded;
+use weir_plugins::slots::LoadedComponent;
 use weir_plugins::{Component, Loader};
-use weir_sandbox::adapter::Adapter;
-use weir_sandbox::filter::Filter;
-use weir_sandbox::tool::Tool;
+use weir_sandbox::adapter::LoadedAdapter;
+use weir_sandbox::filter::LoadedFilter;
+use weir_sandbox::tool::LoadedTool;
 
 use crate::input::{self, PluginInput};
-use crate::live::Live;
+use crate::live::LiveProvider;
 use crate::loading;
 use crate::notes::note;
-use crate::recording::Recording;
-use crate::trial::{Cut, Outcome, Trial};
+use crate::recording::RecordedResponse;
+use crate::trial::{BodyCuts, Trial, TrialOutcome};
 use crate::try_filter::{self, FilterTrial};
 use crate::{event_lines, try_tool};
 
@@ -72,16 +72,16 @@ pub async fn try_plugin(
         .map(|file| input::read_recording(file))
         .collect::<anyhow::Result<Vec<_>>>()?;
     let outcome = match loading::load_file(loader, request.component).await? {
-        Loaded::Tool(tool) => request.try_tool(&tool, recordings, out).await?,
-        Loaded::Filter(filter) => return request.try_filter(&filter, out).await,
-        Loaded::Adapter(adapter) => request.try_adapter(adapter, recordings, out).await?,
+        LoadedComponent::Tool(tool) => request.try_tool(&tool, recordings, out).await?,
+        LoadedComponent::Filter(filter) => return request.try_filter(&filter, out).await,
+        LoadedComponent::Adapter(adapter) => request.try_adapter(adapter, recordings, out).await?,
     };
     match outcome {
-        Outcome::Awaits => note(format_args!(
+        TrialOutcome::Awaits => note(format_args!(
             "The plugin waits for a response. To give it one, use --response FILE."
         )),
-        Outcome::Done(0) => {}
-        Outcome::Done(left) => note(format_args!("{left} recorded responses were not used.")),
+        TrialOutcome::Done(0) => {}
+        TrialOutcome::Done(left) => note(format_args!("{left} recorded responses were not used.")),
     }
     Ok(())
 }
@@ -89,10 +89,10 @@ pub async fn try_plugin(
 impl TryRequest<'_> {
     async fn try_tool(
         &self,
-        tool: &Tool,
-        recordings: Vec<Recording>,
+        tool: &LoadedTool,
+        recordings: Vec<RecordedResponse>,
         out: &mut (dyn Write + Send),
-    ) -> anyhow::Result<Outcome> {
+    ) -> anyhow::Result<TrialOutcome> {
         let file = self.component.display();
         ensure!(
             self.events.is_none(),
@@ -109,7 +109,7 @@ impl TryRequest<'_> {
 
     async fn try_filter(
         &self,
-        filter: &Filter,
+        filter: &LoadedFilter,
         out: &mut (dyn Write + Send),
     ) -> anyhow::Result<()> {
         ensure!(
@@ -141,10 +141,10 @@ impl TryRequest<'_> {
 
     async fn try_adapter(
         &self,
-        adapter: Adapter,
-        recordings: Vec<Recording>,
+        adapter: LoadedAdapter,
+        recordings: Vec<RecordedResponse>,
         out: &mut (dyn Write + Send),
-    ) -> anyhow::Result<Outcome> {
+    ) -> anyhow::Result<TrialOutcome> {
         let file = self.component.display();
         ensure!(
             self.events.is_none(),
@@ -158,14 +158,14 @@ impl TryRequest<'_> {
         );
         let trial = Trial {
             component: &Component::new(adapter, Arc::default()),
-            cut: Cut::Pieces(self.chunk),
+            cut: BodyCuts::Pieces(self.chunk),
             response_bytes: self.response_bytes,
         };
         let options = self.input.options();
         let Some(target) = &self.record else {
             return trial.run(request, &options, recordings, out).await;
         };
-        let mut live = Live::new(
+        let mut live = LiveProvider::new(
             target.base_url,
             target.credential_variable,
             target.connect_timeout,

@@ -11,11 +11,11 @@ use anyhow::{anyhow, bail};
 use serde_json::Value;
 use tokio::sync::Notify;
 use weir_sandbox::tool::bindings::{outbound, tool::CallContext, tool::Failure};
-use weir_sandbox::tool::{Fetching, Outbound, Tool, ToolError, http_rules};
+use weir_sandbox::tool::{LoadedTool, Outbound, OutboundFuture, ToolError, http_rules};
 
 use crate::lines;
-use crate::recording::Recording;
-use crate::trial::Outcome;
+use crate::recording::RecordedResponse;
+use crate::trial::TrialOutcome;
 
 /// The time limit of the call.
 const WITHIN: Duration = Duration::from_secs(30);
@@ -25,12 +25,12 @@ const MAX_BYTES: usize = 1 << 20;
 
 /// Calls a tool. Prints its requests, the responses and its result as lines of JSON.
 pub(crate) async fn run(
-    tool: &Tool,
+    tool: &LoadedTool,
     arguments: &str,
     context: &CallContext,
-    recordings: Vec<Recording>,
+    recordings: Vec<RecordedResponse>,
     out: &mut (dyn Write + Send),
-) -> anyhow::Result<Outcome> {
+) -> anyhow::Result<TrialOutcome> {
     let json: Value = serde_json::from_str(arguments)
         .map_err(|error| anyhow!("the arguments are not JSON: {error}"))?;
     if let Err(why) = tool.schema.check(&json) {
@@ -52,10 +52,10 @@ pub(crate) async fn run(
         lines::value(out, &line)?;
     }
     let failure = match ended {
-        None => return Ok(Outcome::Awaits),
+        None => return Ok(TrialOutcome::Awaits),
         Some(Ok(text)) => {
             lines::value(out, &serde_json::json!({ "result": text }))?;
-            return Ok(Outcome::Done(locked(&outside.0.recordings).len()));
+            return Ok(TrialOutcome::Done(locked(&outside.0.recordings).len()));
         }
         Some(Err(ToolError::Failure(failure))) => failure,
         Some(Err(ToolError::Guest(error))) => {
@@ -76,7 +76,7 @@ pub(crate) async fn run(
 struct RecordedOutside(Arc<OutsideState>);
 
 struct OutsideState {
-    recordings: Mutex<std::vec::IntoIter<Recording>>,
+    recordings: Mutex<std::vec::IntoIter<RecordedResponse>>,
     /// The lines of the call so far.
     lines: Mutex<Vec<Value>>,
     /// Signals a request without a recorded response.
@@ -84,7 +84,7 @@ struct OutsideState {
 }
 
 impl Outbound for RecordedOutside {
-    fn fetch(&self, request: outbound::Request) -> Fetching<'_> {
+    fn fetch(&self, request: outbound::Request) -> OutboundFuture<'_> {
         Box::pin(async move {
             locked(&self.0.lines).push(lines::fetch(&request));
             let Some(recording) = locked(&self.0.recordings).next() else {

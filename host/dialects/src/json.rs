@@ -1,7 +1,7 @@
 //! Parsing of untrusted JSON: the shared base of all dialects.
 //!
 //! A dialect declares its objects with [`object!`] and reads a body with [`read`]. Parsing checks types, unknown fields
-//! and repeated fields. The dialect checks values with the helpers at the end, which return [`Fault`]s.
+//! and repeated fields. The dialect checks values with the helpers at the end, which return [`FieldFault`]s.
 //!
 //! **Invariant:** an error names the field and never repeats a value, which may be part of a prompt. **Invariant:**
 //! null counts as absent everywhere, and a repeated field is refused. **Invariant:** a field whose name differs only in
@@ -88,7 +88,7 @@ const BASE64: GeneralPurpose = GeneralPurpose::new(
 );
 
 /// Declares an object of a dialect, with the JSON name of each field beside the Rust one. `others` handles unknown
-/// fields: [`Refused`], [`Extra`] or [`Ignored`].
+/// fields: [`RefusedFields`], [`ExtraFields`] or [`IgnoredField`].
 ///
 /// serde's derive does not suffice for two rules: null counts as absent even in an unknown field, and an error about a
 /// repeated field must arise while its value is read, because only then its path is known.
@@ -107,11 +107,11 @@ macro_rules! object {
 
         impl<$de> ::serde::Deserialize<$de> for $object<$de> {
             fn deserialize<D: ::serde::Deserializer<$de>>(deserializer: D) -> Result<Self, D::Error> {
-                use $crate::json::{Repeated, Text};
+                use $crate::json::{RepeatedField, Text};
 
-                struct Fields;
+                struct FieldsVisitor;
 
-                impl<$de> ::serde::de::Visitor<$de> for Fields {
+                impl<$de> ::serde::de::Visitor<$de> for FieldsVisitor {
                     type Value = $object<$de>;
 
                     fn expecting(&self, formatter: &mut ::std::fmt::Formatter<'_>) -> ::std::fmt::Result {
@@ -128,7 +128,7 @@ macro_rules! object {
                             match name.as_str() {
                                 $($name => {
                                     if std::mem::replace(&mut $field, true) {
-                                        map.next_value::<Repeated>()?;
+                                        map.next_value::<RepeatedField>()?;
                                     }
                                     object.$field = map.next_value()?;
                                 })*
@@ -139,7 +139,7 @@ macro_rules! object {
                     }
                 }
 
-                deserializer.deserialize_map(Fields)
+                deserializer.deserialize_map(FieldsVisitor)
             }
         }
     };
@@ -172,9 +172,9 @@ impl Text<'_> {
 
 impl<'de> Deserialize<'de> for Text<'de> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Borrow;
+        struct TextVisitor;
 
-        impl<'de> Visitor<'de> for Borrow {
+        impl<'de> Visitor<'de> for TextVisitor {
             type Value = Text<'de>;
 
             fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -190,14 +190,14 @@ impl<'de> Deserialize<'de> for Text<'de> {
             }
         }
 
-        deserializer.deserialize_str(Borrow)
+        deserializer.deserialize_str(TextVisitor)
     }
 }
 
 /// An array of at most `MAX` items, so that a body of empty items cannot take many times its size in memory.
-pub(crate) struct List<T, const MAX: usize>(pub(crate) Vec<T>);
+pub(crate) struct BoundedList<T, const MAX: usize>(pub(crate) Vec<T>);
 
-impl<T, const MAX: usize> List<T, MAX> {
+impl<T, const MAX: usize> BoundedList<T, MAX> {
     /// Reads an array for visitors that accept other values, too.
     pub(crate) fn read<'de, A: SeqAccess<'de>>(mut array: A) -> Result<Self, A::Error>
     where
@@ -217,19 +217,19 @@ impl<T, const MAX: usize> List<T, MAX> {
     }
 }
 
-impl<'de, T: Deserialize<'de>, const MAX: usize> Deserialize<'de> for List<T, MAX> {
+impl<'de, T: Deserialize<'de>, const MAX: usize> Deserialize<'de> for BoundedList<T, MAX> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct Items<T, const MAX: usize>(PhantomData<T>);
 
         impl<'de, T: Deserialize<'de>, const MAX: usize> Visitor<'de> for Items<T, MAX> {
-            type Value = List<T, MAX>;
+            type Value = BoundedList<T, MAX>;
 
             fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
                 formatter.write_str("an array")
             }
 
             fn visit_seq<A: SeqAccess<'de>>(self, items: A) -> Result<Self::Value, A::Error> {
-                List::read(items)
+                BoundedList::read(items)
             }
         }
 
@@ -248,27 +248,27 @@ fn count_item<E: de::Error>() -> Result<(), E> {
 }
 
 /// The items of a list; empty if it is absent.
-pub(crate) fn items<T, const MAX: usize>(list: Option<List<T, MAX>>) -> Vec<T> {
+pub(crate) fn items<T, const MAX: usize>(list: Option<BoundedList<T, MAX>>) -> Vec<T> {
     list.map(|list| list.0).unwrap_or_default()
 }
 
 /// Plain text, or a list.
 pub(crate) enum TextOr<T, const MAX: usize> {
     Text(String),
-    List(List<T, MAX>),
+    List(BoundedList<T, MAX>),
 }
 
 /// The items of such a list.
-pub(crate) trait Listed {
+pub(crate) trait ListItem {
     /// The plural in a fault.
     const PLURAL: &'static str;
 }
 
-impl<'de, T: Deserialize<'de> + Listed, const MAX: usize> Deserialize<'de> for TextOr<T, MAX> {
+impl<'de, T: Deserialize<'de> + ListItem, const MAX: usize> Deserialize<'de> for TextOr<T, MAX> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Either<T, const MAX: usize>(PhantomData<T>);
+        struct TextOrVisitor<T, const MAX: usize>(PhantomData<T>);
 
-        impl<'de, T: Deserialize<'de> + Listed, const MAX: usize> Visitor<'de> for Either<T, MAX> {
+        impl<'de, T: Deserialize<'de> + ListItem, const MAX: usize> Visitor<'de> for TextOrVisitor<T, MAX> {
             type Value = TextOr<T, MAX>;
 
             fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -280,11 +280,11 @@ impl<'de, T: Deserialize<'de> + Listed, const MAX: usize> Deserialize<'de> for T
             }
 
             fn visit_seq<A: SeqAccess<'de>>(self, items: A) -> Result<Self::Value, A::Error> {
-                List::read(items).map(TextOr::List)
+                BoundedList::read(items).map(TextOr::List)
             }
         }
 
-        deserializer.deserialize_any(Either(PhantomData))
+        deserializer.deserialize_any(TextOrVisitor(PhantomData))
     }
 }
 
@@ -306,9 +306,9 @@ impl<'de> Deserialize<'de> for Raw<'de> {
 
 /// A field that is accepted without an effect; as `others`, it accepts all unknown fields.
 #[derive(Default)]
-pub(crate) struct Ignored;
+pub(crate) struct IgnoredField;
 
-impl Ignored {
+impl IgnoredField {
     pub(crate) fn read<'de, A: MapAccess<'de>>(
         &self,
         _: Text<'de>,
@@ -319,25 +319,25 @@ impl Ignored {
     }
 }
 
-impl<'de> Deserialize<'de> for Ignored {
+impl<'de> Deserialize<'de> for IgnoredField {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         IgnoredAny::deserialize(deserializer).map(|_| Self)
     }
 }
 
 /// A field that is refused by name; in an `Option`, null passes.
-pub(crate) enum Unsupported {}
+pub(crate) enum UnsupportedField {}
 
-impl<'de> Deserialize<'de> for Unsupported {
+impl<'de> Deserialize<'de> for UnsupportedField {
     fn deserialize<D: Deserializer<'de>>(_: D) -> Result<Self, D::Error> {
         Err(de::Error::custom("is not supported"))
     }
 }
 
 /// The value type of a repeated field, which always fails.
-pub(crate) enum Repeated {}
+pub(crate) enum RepeatedField {}
 
-impl<'de> Deserialize<'de> for Repeated {
+impl<'de> Deserialize<'de> for RepeatedField {
     fn deserialize<D: Deserializer<'de>>(_: D) -> Result<Self, D::Error> {
         Err(de::Error::custom("is given more than once"))
     }
@@ -345,9 +345,9 @@ impl<'de> Deserialize<'de> for Repeated {
 
 /// The unknown fields of an object without free fields: each is refused by name.
 #[derive(Default)]
-pub(crate) struct Refused;
+pub(crate) struct RefusedFields;
 
-impl Refused {
+impl RefusedFields {
     pub(crate) fn read<'de, A: MapAccess<'de>>(
         &self,
         name: Text<'de>,
@@ -355,15 +355,15 @@ impl Refused {
         map: &mut A,
     ) -> Result<(), A::Error> {
         refuse_other_case(name.as_str(), own, map)?;
-        map.next_value::<Option<Unsupported>>().map(drop)
+        map.next_value::<Option<UnsupportedField>>().map(drop)
     }
 }
 
 /// The unknown fields of an object, at most `MAX`, which the adapter handles.
 #[derive(Default)]
-pub(crate) struct Extra<'de, const MAX: usize>(pub(crate) Vec<(Text<'de>, Raw<'de>)>);
+pub(crate) struct ExtraFields<'de, const MAX: usize>(pub(crate) Vec<(Text<'de>, Raw<'de>)>);
 
-impl<'de, const MAX: usize> Extra<'de, MAX> {
+impl<'de, const MAX: usize> ExtraFields<'de, MAX> {
     pub(crate) fn read<A: MapAccess<'de>>(
         &mut self,
         name: Text<'de>,
@@ -376,7 +376,7 @@ impl<'de, const MAX: usize> Extra<'de, MAX> {
             .iter()
             .any(|(other, _)| other.as_str() == name.as_str())
         {
-            map.next_value::<Repeated>()?;
+            map.next_value::<RepeatedField>()?;
         }
         let Some(value) = map.next_value()? else {
             return Ok(());
@@ -418,7 +418,7 @@ fn refuse_other_case<'de, A: MapAccess<'de>>(
     };
     let mut all = own.iter().chain(of_adapters);
     match all.find(|own| name.chars().map(folded).eq(own.chars())) {
-        Some(own) => map.next_value_seed(OtherCase(own)),
+        Some(own) => map.next_value_seed(MisspeltField(own)),
         None => Ok(()),
     }
 }
@@ -434,9 +434,9 @@ fn folded(character: char) -> char {
 }
 
 /// The value type of a misspelt field: its error gives the correct spelling.
-struct OtherCase(&'static str);
+struct MisspeltField(&'static str);
 
-impl<'de> DeserializeSeed<'de> for OtherCase {
+impl<'de> DeserializeSeed<'de> for MisspeltField {
     type Value = ();
 
     fn deserialize<D: Deserializer<'de>>(self, _: D) -> Result<(), D::Error> {
@@ -448,7 +448,7 @@ impl<'de> DeserializeSeed<'de> for OtherCase {
 }
 
 /// Parses a raw value.
-pub(crate) fn reread<'de, T: Deserialize<'de>>(raw: Raw<'de>) -> Result<T, Fault> {
+pub(crate) fn reread<'de, T: Deserialize<'de>>(raw: Raw<'de>) -> Result<T, FieldFault> {
     let json = raw.0.as_bytes();
     serde_json::from_slice(json).map_err(|error| fault::<T>(json, &said(&error).0))
 }
@@ -470,12 +470,12 @@ pub(crate) fn object_of(fields: Vec<(String, String)>) -> String {
 
 /// The problem of a field, with its path relative to the checked object.
 #[derive(Debug)]
-pub(crate) struct Fault {
+pub(crate) struct FieldFault {
     path: String,
     predicate: Cow<'static, str>,
 }
 
-impl Fault {
+impl FieldFault {
     /// `predicate` completes a sentence whose subject is the field, e.g. `is required`.
     pub(crate) fn new(field: &str, predicate: impl Into<Cow<'static, str>>) -> Self {
         Self {
@@ -501,8 +501,8 @@ impl Fault {
     }
 }
 
-impl From<Fault> for ApiError {
-    fn from(fault: Fault) -> Self {
+impl From<FieldFault> for ApiError {
+    fn from(fault: FieldFault) -> Self {
         let subject = if fault.path.is_empty() {
             "The body"
         } else {
@@ -517,8 +517,8 @@ impl From<Fault> for ApiError {
 pub(crate) fn each<Wire, Translated>(
     items: Vec<Wire>,
     field: &str,
-    mut translate: impl FnMut(Wire) -> Result<Translated, Fault>,
-) -> Result<Vec<Translated>, Fault> {
+    mut translate: impl FnMut(Wire) -> Result<Translated, FieldFault>,
+) -> Result<Vec<Translated>, FieldFault> {
     items
         .into_iter()
         .enumerate()
@@ -527,8 +527,8 @@ pub(crate) fn each<Wire, Translated>(
 }
 
 /// Returns the value, which the client must send.
-pub(crate) fn required<T>(value: Option<T>, field: &str) -> Result<T, Fault> {
-    value.ok_or_else(|| Fault::new(field, "is required"))
+pub(crate) fn required<T>(value: Option<T>, field: &str) -> Result<T, FieldFault> {
+    value.ok_or_else(|| FieldFault::new(field, "is required"))
 }
 
 /// Checks that a number lies within inclusive bounds.
@@ -537,26 +537,26 @@ pub(crate) fn between(
     low: i32,
     high: i32,
     field: &str,
-) -> Result<Option<f64>, Fault> {
+) -> Result<Option<f64>, FieldFault> {
     match value {
-        Some(number) if !(f64::from(low)..=f64::from(high)).contains(&number) => {
-            Err(Fault::new(field, format!("must be from {low} to {high}")))
-        }
+        Some(number) if !(f64::from(low)..=f64::from(high)).contains(&number) => Err(
+            FieldFault::new(field, format!("must be from {low} to {high}")),
+        ),
         value => Ok(value),
     }
 }
 
-pub(crate) fn check_not_empty(text: &str, field: &str) -> Result<(), Fault> {
+pub(crate) fn check_not_empty(text: &str, field: &str) -> Result<(), FieldFault> {
     if text.is_empty() {
-        return Err(Fault::new(field, "must not be empty"));
+        return Err(FieldFault::new(field, "must not be empty"));
     }
     Ok(())
 }
 
 /// Checks that a text has at least one character, and at most a number of them.
-pub(crate) fn check_length(text: &str, max_chars: usize, field: &str) -> Result<(), Fault> {
+pub(crate) fn check_length(text: &str, max_chars: usize, field: &str) -> Result<(), FieldFault> {
     if text.is_empty() || text.chars().count() > max_chars {
-        return Err(Fault::new(
+        return Err(FieldFault::new(
             field,
             format!("must have 1 to {max_chars} characters"),
         ));
@@ -565,10 +565,10 @@ pub(crate) fn check_length(text: &str, max_chars: usize, field: &str) -> Result<
 }
 
 /// Checks that a text, possibly empty, has at most a number of characters.
-pub(crate) fn check_at_most(text: &str, max_chars: usize, field: &str) -> Result<(), Fault> {
+pub(crate) fn check_at_most(text: &str, max_chars: usize, field: &str) -> Result<(), FieldFault> {
     // The byte length is an upper bound, and few texts are near their limit.
     if text.len() > max_chars && text.chars().count() > max_chars {
-        return Err(Fault::new(
+        return Err(FieldFault::new(
             field,
             format!("must have at most {max_chars} characters"),
         ));
@@ -577,15 +577,15 @@ pub(crate) fn check_at_most(text: &str, max_chars: usize, field: &str) -> Result
 }
 
 /// Checks that an id is not empty and not too long.
-pub(crate) fn check_id(id: &str, field: &str) -> Result<(), Fault> {
+pub(crate) fn check_id(id: &str, field: &str) -> Result<(), FieldFault> {
     check_not_empty(id, field)?;
     check_at_most(id, MAX_ID_CHARS, field)
 }
 
 /// Checks that valid JSON, which begins with its value, is an object.
-pub(crate) fn check_is_object(json: &str, field: &str) -> Result<(), Fault> {
+pub(crate) fn check_is_object(json: &str, field: &str) -> Result<(), FieldFault> {
     if !json.starts_with('{') {
-        return Err(Fault::new(field, "must be an object"));
+        return Err(FieldFault::new(field, "must be an object"));
     }
     Ok(())
 }
@@ -595,12 +595,12 @@ pub(crate) fn check_belongs<const COUNT: usize>(
     given: [(&str, bool); COUNT],
     kind: &str,
     what: &str,
-) -> Result<(), Fault> {
+) -> Result<(), FieldFault> {
     match given
         .into_iter()
         .find(|(name, given)| *given && *name != kind)
     {
-        Some((name, _)) => Err(Fault::new(
+        Some((name, _)) => Err(FieldFault::new(
             name,
             format!("does not belong to {what} of this type"),
         )),
@@ -613,9 +613,9 @@ pub(crate) fn check_https_url(
     url: &str,
     field: &str,
     otherwise: &'static str,
-) -> Result<(), Fault> {
-    let host =
-        strip_prefix_ignoring_case(url, "https://").ok_or_else(|| Fault::new(field, otherwise))?;
+) -> Result<(), FieldFault> {
+    let host = strip_prefix_ignoring_case(url, "https://")
+        .ok_or_else(|| FieldFault::new(field, otherwise))?;
     let named = host
         .bytes()
         .next()
@@ -626,7 +626,7 @@ pub(crate) fn check_https_url(
             .chars()
             .any(|char| char.is_whitespace() || char.is_control())
     {
-        return Err(Fault::new(
+        return Err(FieldFault::new(
             field,
             format!("must be a valid URL of at most {MAX_URL_BYTES} bytes"),
         ));
@@ -635,11 +635,11 @@ pub(crate) fn check_https_url(
 }
 
 /// Returns the file in `data:<media type>[;parameter…];base64,<bytes>`; `None` for another kind of URL.
-pub(crate) fn data_url(url: &str, field: &str) -> Result<Option<Attachment>, Fault> {
+pub(crate) fn data_url(url: &str, field: &str) -> Result<Option<Attachment>, FieldFault> {
     let Some(rest) = strip_prefix_ignoring_case(url, "data:") else {
         return Ok(None);
     };
-    let malformed = || Fault::new(field, "must have the form data:<media type>;base64,<data>");
+    let malformed = || FieldFault::new(field, "must have the form data:<media type>;base64,<data>");
     let (head, data) = rest.split_once(',').ok_or_else(malformed)?;
     let (head, encoding) = head.rsplit_once(';').ok_or_else(malformed)?;
     if !encoding.eq_ignore_ascii_case("base64") {
@@ -669,12 +669,12 @@ pub(crate) fn is_media_type_name(text: &str) -> bool {
 }
 
 /// Decodes a file in base64.
-pub(crate) fn base64_data(data: &str, field: &str) -> Result<Bytes, Fault> {
+pub(crate) fn base64_data(data: &str, field: &str) -> Result<Bytes, FieldFault> {
     let data = BASE64
         .decode(data)
-        .map_err(|_| Fault::new(field, "must hold valid base64"))?;
+        .map_err(|_| FieldFault::new(field, "must hold valid base64"))?;
     if data.is_empty() {
-        return Err(Fault::new(field, "must not hold an empty file"));
+        return Err(FieldFault::new(field, "must not hold an empty file"));
     }
     Ok(data.into())
 }
@@ -755,13 +755,13 @@ fn is_of_syntax(error: &serde_json::Error, text: &str) -> bool {
 }
 
 /// Returns the fault for an error message.
-fn fault<'de, T: Deserialize<'de>>(json: &'de [u8], text: &str) -> Fault {
+fn fault<'de, T: Deserialize<'de>>(json: &'de [u8], text: &str) -> FieldFault {
     let predicate = if text == OUT_OF_RANGE {
         "is a number out of range".to_owned()
     } else {
         predicate(text)
     };
-    Fault {
+    FieldFault {
         path: locate::<T>(json),
         predicate: predicate.into(),
     }

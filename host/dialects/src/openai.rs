@@ -5,7 +5,8 @@ use weir_sandbox::adapter::bindings::chat::{ReasoningEffort, Source};
 
 use super::Attachments;
 use super::json::{
-    Fault, Text, check_at_most, check_https_url, check_length, check_not_empty, data_url, required,
+    FieldFault, Text, check_at_most, check_https_url, check_length, check_not_empty, data_url,
+    required,
 };
 
 const MAX_FILE_ID_CHARS: usize = 256;
@@ -18,10 +19,10 @@ pub(crate) fn image_source(
     url: Text<'_>,
     field: &str,
     attachments: &mut Attachments,
-) -> Result<Source, Fault> {
+) -> Result<Source, FieldFault> {
     if let Some(attachment) = data_url(url.as_str(), field)? {
         if !attachment.media_type.starts_with("image/") {
-            return Err(Fault::new(
+            return Err(FieldFault::new(
                 field,
                 "must be of a media type such as image/png",
             ));
@@ -40,9 +41,9 @@ pub(crate) fn image_source(
 pub(crate) fn inline_file(
     data: Text<'_>,
     attachments: &mut Attachments,
-) -> Result<(Source, String), Fault> {
+) -> Result<(Source, String), FieldFault> {
     let attachment = data_url(data.as_str(), "file_data")?.ok_or_else(|| {
-        Fault::new(
+        FieldFault::new(
             "file_data",
             "must be a base64 data URL, e.g. data:application/pdf;base64,…",
         )
@@ -52,17 +53,17 @@ pub(crate) fn inline_file(
 }
 
 /// Checks an upstream's file id.
-pub(crate) fn check_file_id(id: &str) -> Result<(), Fault> {
+pub(crate) fn check_file_id(id: &str) -> Result<(), FieldFault> {
     check_length(id, MAX_FILE_ID_CHARS, "file_id")
 }
 
 /// Checks a file name.
-pub(crate) fn check_file_name(name: Option<&str>) -> Result<(), Fault> {
+pub(crate) fn check_file_name(name: Option<&str>) -> Result<(), FieldFault> {
     check_at_most(name.unwrap_or_default(), MAX_FILE_NAME_CHARS, "filename")
 }
 
 /// Checks the name in an earlier call.
-pub(crate) fn called_name(name: Option<String>) -> Result<String, Fault> {
+pub(crate) fn called_name(name: Option<String>) -> Result<String, FieldFault> {
     let name = required(name, "name")?;
     check_not_empty(&name, "name")?;
     check_at_most(&name, MAX_CALLED_NAME_CHARS, "name")?;
@@ -73,7 +74,7 @@ pub(crate) fn called_name(name: Option<String>) -> Result<String, Fault> {
 pub(crate) fn effort(
     word: Option<&Text<'_>>,
     field: &str,
-) -> Result<Option<ReasoningEffort>, Fault> {
+) -> Result<Option<ReasoningEffort>, FieldFault> {
     Ok(Some(match word.map(Text::as_str) {
         None => return Ok(None),
         Some("none") => ReasoningEffort::Off,
@@ -84,7 +85,7 @@ pub(crate) fn effort(
         // The highest effort has had two names.
         Some("xhigh" | "max") => ReasoningEffort::Highest,
         Some(_) => {
-            return Err(Fault::new(
+            return Err(FieldFault::new(
                 field,
                 "must be one of none, minimal, low, medium, high, xhigh, max",
             ));

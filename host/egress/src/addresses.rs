@@ -12,7 +12,7 @@ use ipnet::IpNet;
 
 /// A block of addresses that are not public, as its registry lists it.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Special {
+pub struct SpecialBlock {
     block: &'static str,
     /// The entry's name in the registry.
     pub name: &'static str,
@@ -20,8 +20,8 @@ pub struct Special {
     pub source: &'static str,
 }
 
-const fn special(block: &'static str, name: &'static str, source: &'static str) -> Special {
-    Special {
+const fn special(block: &'static str, name: &'static str, source: &'static str) -> SpecialBlock {
+    SpecialBlock {
         block,
         name,
         source,
@@ -30,7 +30,7 @@ const fn special(block: &'static str, name: &'static str, source: &'static str) 
 
 /// The [IANA IPv4 Special-Purpose Address Registry](https://www.iana.org/assignments/iana-ipv4-special-registry/),
 /// followed by other blocks without public hosts.
-static IPV4: [Special; 28] = [
+static IPV4: [SpecialBlock; 28] = [
     special("0.0.0.0/8", "This network", "RFC 791"),
     special("0.0.0.0/32", "This host on this network", "RFC 1122"),
     special("10.0.0.0/8", "Private-Use", "RFC 1918"),
@@ -78,7 +78,7 @@ static IPV4: [Special; 28] = [
 /// The [IANA IPv6 Special-Purpose Address Registry](https://www.iana.org/assignments/iana-ipv6-special-registry/),
 /// followed by former entries and other blocks without public hosts. Addresses outside of `2000::/3` are blocked
 /// without an entry, too; an entry lets the refusal name the block.
-static IPV6: [Special; 29] = [
+static IPV6: [SpecialBlock; 29] = [
     special("::1/128", "Loopback Address", "RFC 4291"),
     special("::/128", "Unspecified Address", "RFC 4291"),
     special("::ffff:0:0/96", "IPv4-mapped Address", "RFC 4291"),
@@ -124,14 +124,14 @@ static IPV6: [Special; 29] = [
 ];
 
 /// IANA assigns Internet hosts only from global unicast and reserves all other blocks.
-static NOT_GLOBAL_UNICAST: Special = special("::/0", "not global unicast", "RFC 4291");
+static NOT_GLOBAL_UNICAST: SpecialBlock = special("::/0", "not global unicast", "RFC 4291");
 
 /// ISATAP addresses exist below any prefix: the receiving network decides.
-static ISATAP: Special = special("::/0", "ISATAP, which embeds an IPv4 address", "RFC 5214");
+static ISATAP: SpecialBlock = special("::/0", "ISATAP, which embeds an IPv4 address", "RFC 5214");
 
-static BLOCKS: LazyLock<Vec<(IpNet, &'static Special)>> = LazyLock::new(|| {
+static BLOCKS: LazyLock<Vec<(IpNet, &'static SpecialBlock)>> = LazyLock::new(|| {
     let all = IPV4.iter().chain(&IPV6);
-    let read = |special: &'static Special| {
+    let read = |special: &'static SpecialBlock| {
         let block = special.block.parse();
         block.map(|block| (block, special)).unwrap_or_else(|_| {
             unreachable!("{} is a block, as its unit test shows", special.block)
@@ -141,7 +141,7 @@ static BLOCKS: LazyLock<Vec<(IpNet, &'static Special)>> = LazyLock::new(|| {
 });
 
 /// The block that makes an address non-public; `None` if the address is public.
-pub fn special_purpose(address: IpAddr) -> Option<&'static Special> {
+pub fn special_purpose(address: IpAddr) -> Option<&'static SpecialBlock> {
     let covering = BLOCKS.iter().filter(|(block, _)| block.contains(&address));
     let narrowest = covering.max_by_key(|(block, _)| block.prefix_len());
     if let Some((_, special)) = narrowest {

@@ -17,11 +17,13 @@ use weir_storage::secrets::Secret;
 
 use crate::guard::walk;
 use crate::origin::{Address, UrlOrigin};
-use crate::outside::{Answer, Bounds, Failure, Message, Outside};
-use crate::policy::{METHODS, Policy};
-use crate::refusal::{Refusal, Rule, Stage};
-use crate::request::{Credential, Request};
-use crate::target::Target;
+use crate::policy::{EgressPolicy, METHODS};
+use crate::refusal::{EgressRefusal, EgressStage, Rule};
+use crate::request::{Credential, EgressRequest};
+use crate::target::EgressTarget;
+use crate::transport::{
+    Transport, TransportFailure, TransportLimits, TransportRequest, TransportResponse,
+};
 
 /// A line of a file of cases.
 #[derive(Debug, Deserialize)]
@@ -30,8 +32,8 @@ pub struct Case {
     pub id: String,
     url: String,
     #[serde(default)]
-    tool: Tool,
-    verdict: Verdict,
+    tool: CasePolicy,
+    verdict: CaseVerdict,
     stage: Option<String>,
     #[serde(default)]
     dns: HashMap<String, Vec<String>>,
@@ -50,7 +52,7 @@ pub struct Case {
 /// The policy that a case uses.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
-enum Tool {
+enum CasePolicy {
     #[default]
     Http,
     Webhook,
@@ -58,7 +60,7 @@ enum Tool {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
-enum Verdict {
+enum CaseVerdict {
     Allow,
     Block,
 }
@@ -74,7 +76,7 @@ enum SecondVerdict {
 /// A line that is not a valid case.
 #[derive(Debug, thiserror::Error)]
 #[error("line {line}: {why}")]
-pub struct Unreadable {
+pub struct InvalidCase {
     /// The line number, from 1.
     pub line: usize,
     why: serde_json::Error,
@@ -94,10 +96,10 @@ pub struct Disagreement {
 /// # Errors
 ///
 /// Fails with the first invalid line.
-pub fn read(file: &[u8]) -> Result<Vec<Case>, Unreadable> {
+pub fn read(file: &[u8]) -> Result<Vec<Case>, InvalidCase> {
     let lines = file.split(|&byte| byte == b'\n').zip(1..);
     let lines = lines.filter(|(text, _)| !text.trim_ascii().is_empty());
-    let cases = lines.map(|(text, line)| case(text).map_err(|why| Unreadable { line, why }));
+    let cases = lines.map(|(text, line)| case(text).map_err(|why| InvalidCase { line, why }));
     cases.collect()
 }
 
@@ -111,14 +113,14 @@ fn case(text: &[u8]) -> serde_json::Result<Case> {
 impl Case {
     /// Runs the case against the guard, and compares the results. Without a policy, the policy of the case's `tool`
     /// applies.
-    pub async fn disagreement(&self, policy: Option<&Policy>) -> Option<Disagreement> {
+    pub async fn disagreement(&self, policy: Option<&EgressPolicy>) -> Option<Disagreement> {
         let own = || match self.tool {
-            Tool::Http => Policy::http(),
-            Tool::Webhook => Policy::webhook(),
+            CasePolicy::Http => EgressPolicy::http(),
+            CasePolicy::Webhook => EgressPolicy::webhook(),
         };
         let script = Script::new(self, policy.cloned().unwrap_or_else(own));
         let first = script.call().await;
-        let differs = |expected: String, found: &Outcome| {
+        let differs = |expected: String, found: &CaseOutcome| {
             let found = found.to_string();
             Some(Disagreement { expected, found })
         };
@@ -145,10 +147,10 @@ impl Case {
         }
         let same_peer = last.sent.iter().all(|sent| first.sent.contains(sent));
         let agrees = match (expected, last.verdict()) {
-            (SecondVerdict::Allow, verdict) => verdict == Verdict::Allow,
-            (SecondVerdict::Block, verdict) => verdict == Verdict::Block,
-            (SecondVerdict::BlockOrSamePeer, Verdict::Allow) => same_peer,
-            (SecondVerdict::BlockOrSamePeer, Verdict::Block) => true,
+            (SecondVerdict::Allow, verdict) => verdict == CaseVerdict::Allow,
+            (SecondVerdict::Block, verdict) => verdict == CaseVerdict::Block,
+            (SecondVerdict::BlockOrSamePeer, CaseVerdict::Allow) => same_peer,
+            (SecondVerdict::BlockOrSamePeer, CaseVerdict::Block) => true,
         };
         match agrees {
             true => None,
@@ -158,8 +160,8 @@ impl Case {
 
     fn expected(&self) -> String {
         let verdict = match self.verdict {
-            Verdict::Allow => "allow",
-            Verdict::Block => "block",
+            CaseVerdict::Allow => "allow",
+            CaseVerdict::Block => "block",
         };
         match &self.stage {
             Some(stage) => format!("{verdict} at {stage}"),
@@ -168,7 +170,7 @@ impl Case {
     }
 
     /// The request of the case, with a credential for the origin of its URL if the case has one.
-    fn request(&self, method: Method) -> Request {
+    fn request(&self, method: Method) -> EgressRequest {
         let origin = Url::parse(&self.url)
             .ok()
             .and_then(|url| UrlOrigin::of(&url));
@@ -180,44 +182,44 @@ impl Case {
             path_prefix: "/".into(),
             header: header::AUTHORIZATION,
         });
-        Request {
+        EgressRequest {
             credential,
-            ..Request::new(method, self.url.as_str())
+            ..EgressRequest::new(method, self.url.as_str())
         }
     }
 }
 
 /// The guard's decision for one call.
-struct Outcome {
-    refusal: Option<Refusal>,
+struct CaseOutcome {
+    refusal: Option<EgressRefusal>,
     /// The stage that decided.
     stage: &'static str,
-    sent: Vec<Sent>,
+    sent: Vec<SentMessage>,
 }
 
 /// A sent message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Sent {
+struct SentMessage {
     peer: SocketAddr,
     has_credential: bool,
 }
 
-impl Outcome {
-    fn verdict(&self) -> Verdict {
+impl CaseOutcome {
+    fn verdict(&self) -> CaseVerdict {
         match self.refusal {
-            None => Verdict::Allow,
-            Some(_) => Verdict::Block,
+            None => CaseVerdict::Allow,
+            Some(_) => CaseVerdict::Block,
         }
     }
 }
 
-impl fmt::Display for Outcome {
+impl fmt::Display for CaseOutcome {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.refusal {
             Some(refusal) => write!(formatter, "block at {}: {}", self.stage, refusal.rule)?,
             None => write!(formatter, "allow at {}", self.stage)?,
         }
-        for Sent {
+        for SentMessage {
             peer,
             has_credential,
         } in &self.sent
@@ -232,20 +234,20 @@ impl fmt::Display for Outcome {
 /// The names and servers of a case.
 struct Script<'a> {
     case: &'a Case,
-    policy: Policy,
-    state: Mutex<State>,
+    policy: EgressPolicy,
+    state: Mutex<ScriptState>,
 }
 
 #[derive(Default)]
-struct State {
+struct ScriptState {
     /// Look-ups of each name, over all calls.
     asked: HashMap<String, usize>,
     /// The messages of the current call.
-    sent: Vec<Sent>,
+    sent: Vec<SentMessage>,
 }
 
 impl<'a> Script<'a> {
-    fn new(case: &'a Case, policy: Policy) -> Self {
+    fn new(case: &'a Case, policy: EgressPolicy) -> Self {
         Self {
             case,
             policy,
@@ -253,11 +255,11 @@ impl<'a> Script<'a> {
         }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, ScriptState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    async fn call(&self) -> Outcome {
+    async fn call(&self) -> CaseOutcome {
         self.state().sent.clear();
         let agent = HeaderValue::from_static("weir");
         let method = self.policy.methods.first().cloned().unwrap_or_default();
@@ -274,11 +276,11 @@ impl<'a> Script<'a> {
         };
         let stage = match &answer {
             Err(refusal) => refusal.stage,
-            Ok(_) if sent.len() > 1 => Stage::Redirect,
-            Ok(_) if is_literal() => Stage::Ip,
-            Ok(_) => Stage::Dns,
+            Ok(_) if sent.len() > 1 => EgressStage::Redirect,
+            Ok(_) if is_literal() => EgressStage::Ip,
+            Ok(_) => EgressStage::Dns,
         };
-        Outcome {
+        CaseOutcome {
             refusal: answer.err(),
             stage: stage.name(),
             sent,
@@ -308,7 +310,7 @@ impl<'a> Script<'a> {
     }
 }
 
-impl Outside for Script<'_> {
+impl Transport for Script<'_> {
     async fn resolve(&self, name: &str, _deadline: Instant) -> Result<Vec<IpAddr>, Rule> {
         let name = name.strip_suffix('.').unwrap_or(name);
         let answers = self.answers(name).ok_or(Rule::Unresolved)?;
@@ -321,18 +323,20 @@ impl Outside for Script<'_> {
 
     async fn exchange(
         &self,
-        _target: &Target,
+        _target: &EgressTarget,
         addresses: &[SocketAddr],
-        message: Message,
-        _bounds: Bounds,
-    ) -> Result<Answer, Failure> {
+        message: TransportRequest,
+        _bounds: TransportLimits,
+    ) -> Result<TransportResponse, TransportFailure> {
         let mut state = self.state();
         let hop = self.case.hops.get(state.sent.len()).cloned();
-        state.sent.extend(addresses.first().map(|&peer| Sent {
-            peer,
-            has_credential: message.headers.contains_key(header::AUTHORIZATION),
-        }));
-        Ok(Answer {
+        state
+            .sent
+            .extend(addresses.first().map(|&peer| SentMessage {
+                peer,
+                has_credential: message.headers.contains_key(header::AUTHORIZATION),
+            }));
+        Ok(TransportResponse {
             status: if hop.is_some() { 302 } else { 200 },
             headers: HeaderMap::new(),
             location: hop.map(Ok),

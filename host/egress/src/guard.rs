@@ -10,16 +10,20 @@ use tokio::time::Instant;
 use crate::MAX_REDIRECTS;
 use crate::network::Network;
 use crate::origin::Address;
-use crate::outside::{Answer, Bounds, Failure, Message, Outside};
-use crate::policy::Policy;
-use crate::refusal::{Refusal, Rule, Stage};
-use crate::request::{Credential, Request, Response, strip_for_another_origin, vet_headers};
+use crate::policy::EgressPolicy;
+use crate::refusal::{EgressRefusal, EgressStage, Rule};
+use crate::request::{
+    Credential, EgressRequest, EgressResponse, strip_for_another_origin, vet_headers,
+};
 use crate::resolver::Resolver;
-use crate::target::Target;
+use crate::target::EgressTarget;
+use crate::transport::{
+    Transport, TransportFailure, TransportLimits, TransportRequest, TransportResponse,
+};
 
 /// The settings that all requests of a guard share.
 #[derive(Debug, Clone)]
-pub struct Settings {
+pub struct GuardSettings {
     /// The trusted certificate authorities.
     pub tls: rustls::ClientConfig,
     /// The `user-agent` header.
@@ -35,7 +39,7 @@ pub struct Guard {
 
 impl Guard {
     /// Returns a guard that resolves names with this resolver.
-    pub fn new(settings: Settings, resolver: Resolver) -> Self {
+    pub fn new(settings: GuardSettings, resolver: Resolver) -> Self {
         Self {
             network: Network::new(settings.tls, resolver),
             user_agent: settings.user_agent,
@@ -48,15 +52,19 @@ impl Guard {
     ///
     /// # Errors
     ///
-    /// A [`Refusal`] names the violated rule, and whether the guard sent anything.
-    pub async fn fetch(&self, request: Request, policy: &Policy) -> Result<Response, Refusal> {
+    /// A [`EgressRefusal`] names the violated rule, and whether the guard sent anything.
+    pub async fn fetch(
+        &self,
+        request: EgressRequest,
+        policy: &EgressPolicy,
+    ) -> Result<EgressResponse, EgressRefusal> {
         walk(&self.network, &self.user_agent, request, policy).await
     }
 }
 
 /// The current target of a request, which each redirect replaces.
-struct Leg {
-    target: Target,
+struct RequestHop {
+    target: EgressTarget,
     method: Method,
     headers: HeaderMap,
     body: Bytes,
@@ -64,13 +72,13 @@ struct Leg {
 }
 
 /// Takes a request through all stages.
-pub(crate) async fn walk<O: Outside>(
+pub(crate) async fn walk<O: Transport>(
     outside: &O,
     user_agent: &HeaderValue,
-    request: Request,
-    policy: &Policy,
-) -> Result<Response, Refusal> {
-    let bounds = Bounds {
+    request: EgressRequest,
+    policy: &EgressPolicy,
+) -> Result<EgressResponse, EgressRefusal> {
+    let bounds = TransportLimits {
         deadline: Instant::now() + policy.timeout,
         max_bytes: policy.max_bytes,
     };
@@ -81,7 +89,7 @@ pub(crate) async fn walk<O: Outside>(
         let answer = outcome
             .map_err(|failure| refusal(failure.rule, followed, failure.sent || followed > 0))?;
         let Some(location) = answer.location else {
-            return Ok(Response {
+            return Ok(EgressResponse {
                 status: answer.status,
                 headers: answer.headers,
                 body: answer.body,
@@ -96,19 +104,19 @@ pub(crate) async fn walk<O: Outside>(
     }
 }
 
-/// Refusals after a redirect count as [`Stage::Redirect`], unless the connection or the response failed.
-fn refusal(rule: Rule, followed: usize, sent: bool) -> Refusal {
+/// Refusals after a redirect count as [`EgressStage::Redirect`], unless the connection or the response failed.
+fn refusal(rule: Rule, followed: usize, sent: bool) -> EgressRefusal {
     let stage = match rule.stage() {
-        stage @ (Stage::Connect | Stage::Response) => stage,
-        _ if followed > 0 => Stage::Redirect,
+        stage @ (EgressStage::Connect | EgressStage::Response) => stage,
+        _ if followed > 0 => EgressStage::Redirect,
         stage => stage,
     };
-    Refusal { stage, rule, sent }
+    EgressRefusal { stage, rule, sent }
 }
 
 /// Checks a request as far as possible without a look-up.
-fn begin(request: Request, policy: &Policy) -> Result<Leg, Rule> {
-    let target = Target::vet(&request.url, &request.method, policy)?;
+fn begin(request: EgressRequest, policy: &EgressPolicy) -> Result<RequestHop, Rule> {
+    let target = EgressTarget::vet(&request.url, &request.method, policy)?;
     if request.body.len() > policy.max_bytes {
         return Err(Rule::BodyTooLarge(policy.max_bytes));
     }
@@ -117,7 +125,7 @@ fn begin(request: Request, policy: &Policy) -> Result<Leg, Rule> {
         credential.check(&target, &request.method)?;
         credential.header()?;
     }
-    Ok(Leg {
+    Ok(RequestHop {
         target,
         headers,
         method: request.method,
@@ -126,16 +134,16 @@ fn begin(request: Request, policy: &Policy) -> Result<Leg, Rule> {
     })
 }
 
-impl Leg {
+impl RequestHop {
     /// Resolves the name, checks every address, and sends the message.
-    async fn send<O: Outside>(
+    async fn send<O: Transport>(
         &self,
         outside: &O,
         user_agent: &HeaderValue,
-        policy: &Policy,
-        bounds: Bounds,
-    ) -> Result<Answer, Failure> {
-        let unsent = |rule| Failure { rule, sent: false };
+        policy: &EgressPolicy,
+        bounds: TransportLimits,
+    ) -> Result<TransportResponse, TransportFailure> {
+        let unsent = |rule| TransportFailure { rule, sent: false };
         let origin = &self.target.origin;
         let addresses = match &origin.host {
             Address::Ip(address) => vec![*address],
@@ -175,7 +183,7 @@ impl Leg {
             .await
     }
 
-    fn message(&self, user_agent: &HeaderValue) -> Result<Message, Rule> {
+    fn message(&self, user_agent: &HeaderValue) -> Result<TransportRequest, Rule> {
         let mut headers = self.headers.clone();
         let host = HeaderValue::try_from(self.target.origin.authority());
         let host = host.map_err(|_| Rule::Malformed("its host is not a valid header value"))?;
@@ -191,7 +199,7 @@ impl Leg {
             let (name, value) = credential.header()?;
             headers.insert(name, value);
         }
-        Ok(Message {
+        Ok(TransportRequest {
             method: self.method.clone(),
             headers,
             body: self.body.clone(),
@@ -204,7 +212,7 @@ impl Leg {
         status: u16,
         location: &str,
         followed: usize,
-        policy: &Policy,
+        policy: &EgressPolicy,
     ) -> Result<Self, Rule> {
         if !policy.redirects {
             return Err(Rule::RedirectRefused);
@@ -223,7 +231,7 @@ impl Leg {
             self.headers.remove(header::CONTENT_TYPE);
             self.headers.remove(header::CONTENT_LANGUAGE);
         }
-        let next = Target::vet(&self.target.resolve(location)?, &self.method, policy)?;
+        let next = EgressTarget::vet(&self.target.resolve(location)?, &self.method, policy)?;
         let was = &self.target.origin;
         if was.is_https && !next.origin.is_https {
             return Err(Rule::Downgrade);

@@ -26,10 +26,12 @@ use tokio_rustls::TlsConnector;
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::origin::Address;
-use crate::outside::{Answer, Bounds, Failure, Message, Outside, location};
-use crate::refusal::{Rule, Stage};
+use crate::refusal::{EgressStage, Rule};
 use crate::resolver::Resolver;
-use crate::target::Target;
+use crate::target::EgressTarget;
+use crate::transport::{
+    Transport, TransportFailure, TransportLimits, TransportRequest, TransportResponse, location,
+};
 
 /// The connect timeout of each address if a name has several.
 const CONNECT: Duration = Duration::from_secs(3);
@@ -53,7 +55,7 @@ impl Network {
 
     async fn connect(
         &self,
-        target: &Target,
+        target: &EgressTarget,
         addresses: &[SocketAddr],
         deadline: Instant,
     ) -> Result<Stream, Rule> {
@@ -70,35 +72,35 @@ impl Network {
         match timeout_at(deadline, connecting).await {
             Ok(Ok(stream)) => Ok(Box::new(stream)),
             Ok(Err(error)) => Err(Rule::Tls(what(&error))),
-            Err(_) => Err(Rule::TimedOut(Stage::Connect)),
+            Err(_) => Err(Rule::TimedOut(EgressStage::Connect)),
         }
     }
 }
 
-impl Outside for Network {
+impl Transport for Network {
     async fn resolve(&self, name: &str, deadline: Instant) -> Result<Vec<IpAddr>, Rule> {
         match timeout_at(deadline, self.resolver.resolve(name)).await {
             Ok(Ok(addresses)) => Ok(addresses),
             Ok(Err(_)) => Err(Rule::Unresolved),
-            Err(_) => Err(Rule::TimedOut(Stage::Dns)),
+            Err(_) => Err(Rule::TimedOut(EgressStage::Dns)),
         }
     }
 
     async fn exchange(
         &self,
-        target: &Target,
+        target: &EgressTarget,
         addresses: &[SocketAddr],
-        message: Message,
-        bounds: Bounds,
-    ) -> Result<Answer, Failure> {
+        message: TransportRequest,
+        bounds: TransportLimits,
+    ) -> Result<TransportResponse, TransportFailure> {
         let connected = self.connect(target, addresses, bounds.deadline).await;
-        let stream = connected.map_err(|rule| Failure { rule, sent: false })?;
+        let stream = connected.map_err(|rule| TransportFailure { rule, sent: false })?;
         let speaking = speak(stream, target, message, bounds.max_bytes);
         match timeout_at(bounds.deadline, speaking).await {
             Ok(Ok(answer)) => Ok(answer),
-            Ok(Err(rule)) => Err(Failure { rule, sent: true }),
-            Err(_) => Err(Failure {
-                rule: Rule::TimedOut(Stage::Response),
+            Ok(Err(rule)) => Err(TransportFailure { rule, sent: true }),
+            Err(_) => Err(TransportFailure {
+                rule: Rule::TimedOut(EgressStage::Response),
                 sent: true,
             }),
         }
@@ -128,7 +130,7 @@ async fn dial(addresses: &[SocketAddr], deadline: Instant) -> Result<TcpStream, 
     }
     match Instant::now() < deadline {
         true => Err(Rule::Unreachable),
-        false => Err(Rule::TimedOut(Stage::Connect)),
+        false => Err(Rule::TimedOut(EgressStage::Connect)),
     }
 }
 
@@ -154,10 +156,10 @@ fn what(error: &io::Error) -> &'static str {
 /// Sends one message and reads the response.
 async fn speak(
     stream: Stream,
-    target: &Target,
-    message: Message,
+    target: &EgressTarget,
+    message: TransportRequest,
     max_bytes: usize,
-) -> Result<Answer, Rule> {
+) -> Result<TransportResponse, Rule> {
     let mut request = http::Request::new(Full::new(message.body));
     *request.method_mut() = message.method;
     *request.uri_mut() = http::Uri::from(target.path_and_query.clone());
@@ -183,7 +185,7 @@ async fn speak(
             read(body, max_bytes).await?
         }
     };
-    Ok(Answer {
+    Ok(TransportResponse {
         status,
         headers: head.headers,
         location,

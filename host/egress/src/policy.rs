@@ -9,13 +9,13 @@ use http::header::HeaderName;
 use ipnet::IpNet;
 use serde::Deserialize;
 
-use crate::addresses::{Special, special_purpose};
+use crate::addresses::{SpecialBlock, special_purpose};
 use crate::origin::Address;
 use crate::refusal::Rule;
 
-/// The requests that a caller may send. Start with [`Policy::http`] or [`Policy::webhook`].
+/// The requests that a caller may send. Start with [`EgressPolicy::http`] or [`EgressPolicy::webhook`].
 #[derive(Debug, Clone)]
-pub struct Policy {
+pub struct EgressPolicy {
     /// Allowed hosts.
     pub hosts: Vec<HostPattern>,
     /// Denied hosts, which take precedence over `hosts`; a denied address also blocks names that resolve to it.
@@ -44,7 +44,7 @@ pub struct Policy {
     pub exemptions: Vec<Exemption>,
 }
 
-impl Policy {
+impl EgressPolicy {
     /// Allows any public host, by `http` and `https`, within 1 MiB and 10 s.
     pub fn http() -> Self {
         Self {
@@ -102,8 +102,8 @@ impl Policy {
     }
 
     /// The block that makes an address unreachable; `None` if the address is public or exempt.
-    pub(crate) fn refuses(&self, address: IpAddr) -> Option<&'static Special> {
-        let covers = |exemption: &Exemption| matches!(exemption.0, Exempt::Network(network) if network.contains(&address));
+    pub(crate) fn refuses(&self, address: IpAddr) -> Option<&'static SpecialBlock> {
+        let covers = |exemption: &Exemption| matches!(exemption.0, ExemptTarget::Network(network) if network.contains(&address));
         match self.exemptions.iter().any(covers) {
             true => None,
             false => special_purpose(address),
@@ -112,7 +112,7 @@ impl Policy {
 
     /// Whether this host may have any address at this port.
     pub(crate) fn exempts(&self, host: &Address, port: u16) -> bool {
-        let covers = |exemption: &Exemption| matches!(&exemption.0, Exempt::Host(own, at) if own == host && *at == port);
+        let covers = |exemption: &Exemption| matches!(&exemption.0, ExemptTarget::Host(own, at) if own == host && *at == port);
         self.exemptions.iter().any(covers)
     }
 }
@@ -220,13 +220,13 @@ impl TryFrom<String> for HostPattern {
 /// An exemption from the rule for public addresses: a host with its port (`page.internal:8080`, `127.0.0.1:8080`), at
 /// any address, or a network (`10.1.0.0/16`) at allowed ports.
 ///
-/// The host must still match [`Policy::hosts`].
+/// The host must still match [`EgressPolicy::hosts`].
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "String")]
-pub struct Exemption(Exempt);
+pub struct Exemption(ExemptTarget);
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Exempt {
+enum ExemptTarget {
     Host(Address, u16),
     Network(IpNet),
 }
@@ -236,11 +236,11 @@ impl FromStr for Exemption {
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         if let Ok(network) = text.parse::<IpNet>() {
-            return Ok(Self(Exempt::Network(network.trunc())));
+            return Ok(Self(ExemptTarget::Network(network.trunc())));
         }
         let host = text.rsplit_once(':').and_then(|(host, port)| {
             let port = port.parse().ok().filter(|port| *port != 0)?;
-            Some(Exempt::Host(Address::parse(host)?, port))
+            Some(ExemptTarget::Host(Address::parse(host)?, port))
         });
         host.map(Self).ok_or_else(|| {
             format!("{text:?} is neither HOST:PORT nor a network such as 10.1.0.0/16")

@@ -2,16 +2,16 @@
 
 use std::fmt;
 
-use crate::addresses::Special;
+use crate::addresses::SpecialBlock;
 
 /// A refused or failed request.
 ///
 /// **Invariant:** a refusal never quotes a URL, an address or a value: neither a query, nor a credential, nor a body.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{rule}; {}", if *.sent { "something was sent" } else { "nothing was sent" })]
-pub struct Refusal {
+pub struct EgressRefusal {
     /// The stage that stopped the request.
-    pub stage: Stage,
+    pub stage: EgressStage,
     /// The violated rule.
     pub rule: Rule,
     /// Whether any server may have received the request, including a server that redirected it.
@@ -20,7 +20,7 @@ pub struct Refusal {
 
 /// The stages of a request, in this order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Stage {
+pub enum EgressStage {
     /// Parses the URL.
     Parse,
     /// Checks the scheme.
@@ -49,7 +49,7 @@ pub enum Stage {
     Response,
 }
 
-impl Stage {
+impl EgressStage {
     /// The stage's name in files and logs.
     pub const fn name(self) -> &'static str {
         match self {
@@ -70,15 +70,15 @@ impl Stage {
     }
 }
 
-impl fmt::Display for Stage {
+impl fmt::Display for EgressStage {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str(self.name())
     }
 }
 
-/// The class of a [`Refusal`].
+/// The class of a [`EgressRefusal`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum RefusalKind {
     /// A rule forbids the request; a retry fails again.
     Blocked,
     /// The request took too long.
@@ -119,7 +119,7 @@ pub enum Rule {
     Name(&'static str),
     /// A URL with an address that is not public.
     #[error("the host is an address that is not public: {} ({})", .0.name, .0.source)]
-    Literal(&'static Special),
+    Literal(&'static SpecialBlock),
     /// A URL with an address, although the policy requires a name.
     #[error("the host must be a name, not an address")]
     NameWanted,
@@ -166,7 +166,7 @@ pub enum Rule {
     Unresolved,
     /// A name with at least one address that is not public.
     #[error("the host's name resolves to an address that is not public: {} ({})", .0.name, .0.source)]
-    Resolved(&'static Special),
+    Resolved(&'static SpecialBlock),
     /// A server that accepts no connection at any address.
     #[error("the server cannot be reached")]
     Unreachable,
@@ -196,51 +196,51 @@ pub enum Rule {
     Encoded,
     /// A timeout at this stage.
     #[error("the request took longer than the policy allows (at the stage {0})")]
-    TimedOut(Stage),
+    TimedOut(EgressStage),
 }
 
 impl Rule {
-    /// The stage that checks the rule for a first request. After a redirect, the refusal has [`Stage::Redirect`],
+    /// The stage that checks the rule for a first request. After a redirect, the refusal has [`EgressStage::Redirect`],
     /// except at the last stages.
-    pub fn stage(&self) -> Stage {
+    pub fn stage(&self) -> EgressStage {
         match self {
             Self::UrlTooLong | Self::ControlCharacter | Self::Backslash | Self::Malformed(_) => {
-                Stage::Parse
+                EgressStage::Parse
             }
-            Self::Scheme | Self::PlainHttp => Stage::Scheme,
-            Self::Userinfo => Stage::Userinfo,
-            Self::Port(_) => Stage::Port,
-            Self::Name(_) => Stage::Host,
-            Self::Literal(_) | Self::NameWanted => Stage::Ip,
+            Self::Scheme | Self::PlainHttp => EgressStage::Scheme,
+            Self::Userinfo => EgressStage::Userinfo,
+            Self::Port(_) => EgressStage::Port,
+            Self::Name(_) => EgressStage::Host,
+            Self::Literal(_) | Self::NameWanted => EgressStage::Ip,
             Self::HostNotListed
             | Self::HostDenied
             | Self::MethodNotListed
             | Self::PathNotListed
             | Self::PathUnclear
-            | Self::BodyTooLarge(_) => Stage::Policy,
-            Self::Header(_) | Self::HeaderMalformed | Self::TooManyHeaders => Stage::Header,
-            Self::CredentialBound { .. } | Self::CredentialUnfit(_) => Stage::Credential,
-            Self::Unresolved | Self::Resolved(_) => Stage::Dns,
-            Self::Unreachable | Self::Peer | Self::Tls(_) => Stage::Connect,
+            | Self::BodyTooLarge(_) => EgressStage::Policy,
+            Self::Header(_) | Self::HeaderMalformed | Self::TooManyHeaders => EgressStage::Header,
+            Self::CredentialBound { .. } | Self::CredentialUnfit(_) => EgressStage::Credential,
+            Self::Unresolved | Self::Resolved(_) => EgressStage::Dns,
+            Self::Unreachable | Self::Peer | Self::Tls(_) => EgressStage::Connect,
             Self::RedirectRefused
             | Self::TooManyRedirects
             | Self::Downgrade
-            | Self::BodyElsewhere => Stage::Redirect,
-            Self::BrokeOff | Self::Encoded => Stage::Response,
+            | Self::BodyElsewhere => EgressStage::Redirect,
+            Self::BrokeOff | Self::Encoded => EgressStage::Response,
             Self::TimedOut(stage) => *stage,
         }
     }
 }
 
-impl Refusal {
+impl EgressRefusal {
     /// The class of the failure.
-    pub fn kind(&self) -> Kind {
+    pub fn kind(&self) -> RefusalKind {
         match self.rule {
-            Rule::TimedOut(_) => Kind::Timeout,
+            Rule::TimedOut(_) => RefusalKind::Timeout,
             Rule::Unresolved | Rule::Unreachable | Rule::Tls(_) | Rule::BrokeOff => {
-                Kind::Unreachable
+                RefusalKind::Unreachable
             }
-            _ => Kind::Blocked,
+            _ => RefusalKind::Blocked,
         }
     }
 }

@@ -6,13 +6,13 @@ use http::{HeaderMap, Method};
 use weir_storage::secrets::Secret;
 
 use crate::origin::UrlOrigin;
-use crate::policy::{Policy, is_below};
+use crate::policy::{EgressPolicy, is_below};
 use crate::refusal::Rule;
-use crate::target::Target;
+use crate::target::EgressTarget;
 
 /// A request of a model or a plugin, with the host's headers and the credential.
 #[derive(Debug, Clone)]
-pub struct Request {
+pub struct EgressRequest {
     /// The method.
     pub method: Method,
     /// The URL, as the model or plugin wrote it.
@@ -28,7 +28,7 @@ pub struct Request {
     pub credential: Option<Credential>,
 }
 
-impl Request {
+impl EgressRequest {
     /// Returns a request without headers, body and credential.
     pub fn new(method: Method, url: impl Into<String>) -> Self {
         Self {
@@ -54,7 +54,7 @@ pub struct Credential {
     pub origin: UrlOrigin,
     /// The allowed methods.
     pub methods: Vec<Method>,
-    /// The allowed path prefix, as in [`Policy::path_prefixes`].
+    /// The allowed path prefix, as in [`EgressPolicy::path_prefixes`].
     pub path_prefix: String,
     /// The header's name.
     pub header: HeaderName,
@@ -71,7 +71,7 @@ impl Credential {
     /// # Errors
     ///
     /// The error names the part that differs.
-    pub(crate) fn check(&self, target: &Target, method: &Method) -> Result<(), Rule> {
+    pub(crate) fn check(&self, target: &EgressTarget, method: &Method) -> Result<(), Rule> {
         let bound = |what| Rule::CredentialBound {
             name: self.name.clone(),
             what,
@@ -102,12 +102,12 @@ impl Credential {
 
 /// A server's response.
 #[derive(Debug, Clone)]
-pub struct Response {
+pub struct EgressResponse {
     /// The status, of three digits; a redirect's status only if the response names no target.
     pub status: u16,
     /// The server's headers, which are untrusted.
     pub headers: HeaderMap,
-    /// The body, up to [`Policy::max_bytes`].
+    /// The body, up to [`EgressPolicy::max_bytes`].
     pub body: Bytes,
     /// Whether the guard truncated the body.
     pub truncated: bool,
@@ -173,7 +173,10 @@ fn is_the_connections(name: &HeaderName) -> bool {
 }
 
 /// Checks the caller's headers, and adds the host's headers.
-pub(crate) fn vet_headers(request: &Request, policy: &Policy) -> Result<HeaderMap, Rule> {
+pub(crate) fn vet_headers(
+    request: &EgressRequest,
+    policy: &EgressPolicy,
+) -> Result<HeaderMap, Rule> {
     let pairs = &request.headers;
     let sizes = pairs.iter().map(|(name, value)| name.len() + value.len());
     if pairs.len() > MAX_HEADERS || sizes.sum::<usize>() > MAX_HEADER_BYTES {
@@ -215,7 +218,7 @@ mod tests {
     use super::*;
 
     fn verdict(name: &str, value: &str, listed: &[&str]) -> Result<HeaderMap, Rule> {
-        let mut request = Request::new(Method::GET, "https://example.com/");
+        let mut request = EgressRequest::new(Method::GET, "https://example.com/");
         request.headers = vec![(name.into(), value.into())];
         request
             .host_headers
@@ -228,9 +231,9 @@ mod tests {
             path_prefix: "/".into(),
             header: HeaderName::from_static("x-api-key"),
         });
-        let policy = Policy {
+        let policy = EgressPolicy {
             headers: listed.iter().map(|name| name.parse().unwrap()).collect(),
-            ..Policy::http()
+            ..EgressPolicy::http()
         };
         vet_headers(&request, &policy)
     }

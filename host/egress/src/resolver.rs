@@ -43,11 +43,11 @@ const MAX_TIMEOUT_SECONDS: u32 = 30;
 /// The most `attempts` (resolv.conf(5)).
 const MAX_ATTEMPTS: u32 = 5;
 
-type Lookup = dyn Fn(String) -> BoxFuture<'static, io::Result<Vec<IpAddr>>> + Send + Sync;
+type LookupFunction = dyn Fn(String) -> BoxFuture<'static, io::Result<Vec<IpAddr>>> + Send + Sync;
 
 /// A resolver: returns every address of a name.
 #[derive(Clone)]
-pub struct Resolver(Arc<Lookup>);
+pub struct Resolver(Arc<LookupFunction>);
 
 impl Resolver {
     /// The system's resolver: `/etc/hosts`, then the name servers of `/etc/resolv.conf`.
@@ -240,10 +240,10 @@ impl NameServers {
 struct SystemFiles {
     resolv_conf: PathBuf,
     hosts: PathBuf,
-    last_read: Mutex<Option<LastRead>>,
+    last_read: Mutex<Option<CachedNameSources>>,
 }
 
-struct LastRead {
+struct CachedNameSources {
     versions: [Option<FileVersion>; 2],
     sources: Arc<NameSources>,
 }
@@ -270,7 +270,7 @@ impl SystemFiles {
             Some(last) if last.versions == versions => Arc::clone(&last.sources),
             _ => {
                 let sources = Arc::new(self.read());
-                *last_read = Some(LastRead {
+                *last_read = Some(CachedNameSources {
                     versions,
                     sources: Arc::clone(&sources),
                 });

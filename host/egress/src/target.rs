@@ -1,4 +1,4 @@
-//! Checks an untrusted URL and turns it into a [`Target`]: parse, scheme, user name, port, host, policy.
+//! Checks an untrusted URL and turns it into a [`EgressTarget`]: parse, scheme, user name, port, host, policy.
 //!
 //! **Invariant:** this module uses no network; a URL that it refuses does not even cause a look-up.
 
@@ -8,7 +8,7 @@ use url::Url;
 use crate::MAX_URL_BYTES;
 use crate::names;
 use crate::origin::{Address, UrlOrigin};
-use crate::policy::Policy;
+use crate::policy::EgressPolicy;
 use crate::refusal::Rule;
 
 /// The ports that every policy allows.
@@ -16,7 +16,7 @@ const PORTS: [u16; 2] = [80, 443];
 
 /// The checked target of a request.
 #[derive(Debug, Clone)]
-pub(crate) struct Target {
+pub(crate) struct EgressTarget {
     /// The URL, as the parser normalised it, without its fragment.
     pub(crate) url: Url,
     pub(crate) origin: UrlOrigin,
@@ -26,9 +26,13 @@ pub(crate) struct Target {
     pub(crate) is_exempt: bool,
 }
 
-impl Target {
+impl EgressTarget {
     /// Checks an untrusted URL for a method.
-    pub(crate) fn vet(text: &str, method: &http::Method, policy: &Policy) -> Result<Self, Rule> {
+    pub(crate) fn vet(
+        text: &str,
+        method: &http::Method,
+        policy: &EgressPolicy,
+    ) -> Result<Self, Rule> {
         let mut url = parse(text)?;
         url.set_fragment(None);
         match url.scheme() {

@@ -1,4 +1,7 @@
 //! Signatures of webhooks: [Standard Webhooks](https://www.standardwebhooks.com), version 1.
+//!
+//! The crate `standardwebhooks` (1.0) cannot sign a body that is not UTF-8, which a tool may send, and has a copy of
+//! base64, HMAC and SHA-256 of its own.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -26,7 +29,7 @@ pub enum SigningError {
 }
 
 /// Returns the headers that sign a body: `webhook-id`, `webhook-timestamp` and `webhook-signature`, for
-/// [`Request::host_headers`](crate::Request::host_headers).
+/// [`EgressRequest::host_headers`](crate::EgressRequest::host_headers).
 ///
 /// All attempts of one message share its id, so that the receiver can detect repeats; the timestamp is the attempt's,
 /// in seconds of the Unix epoch.

@@ -4,11 +4,11 @@
 //! `code` and `param` from it, people read `message`. `code` is stable and upper case, `type` is
 //! OpenAI's vocabulary, `param` is the path of the field that is wrong.
 //!
-//! Under `/v1`, SDKs and agents expect the error format of a vendor. There, a dialect writes the error (`ErrorWords` in
+//! Under `/v1`, SDKs and agents expect the error format of a vendor. There, a dialect writes the error (`ErrorFormat` in
 //! `weir-dialects`), with this `code` as `weir_code`.
 //!
 //! [`ErrorCode`] lists all codes. Each feature has an error enum and converts it to [`ApiError`] in its handlers. The
-//! layer around all routes (`surround.rs` in `weir`) writes the body, because it knows the request's id.
+//! layer around all routes (`request_layer.rs` in `weir`) writes the body, because it knows the request's id.
 //!
 //! **Invariant:** a message never holds a key, a token, a prompt, an upstream's address or a cause chain. Details for
 //! operators go to the log.
@@ -27,14 +27,14 @@ pub use self::codes::ErrorCode;
 
 /// An error response.
 #[derive(Debug, Clone, PartialEq)]
-pub struct ApiError(Box<Parts>);
+pub struct ApiError(Box<ErrorParts>);
 
 /// A marker in a response whose error body a protocol already wrote; the error layer leaves that body unchanged.
 #[derive(Debug, Clone, Copy)]
-pub struct OwnWords;
+pub struct ProtocolErrorBody;
 
 #[derive(Debug, Clone, PartialEq)]
-struct Parts {
+struct ErrorParts {
     status: StatusCode,
     code: ErrorCode,
     message: String,
@@ -48,7 +48,7 @@ struct Parts {
 impl ApiError {
     /// An error with the status of its code, and a sentence for people.
     pub fn new(code: ErrorCode, message: impl Into<String>) -> Self {
-        Self(Box::new(Parts {
+        Self(Box::new(ErrorParts {
             status: code.status(),
             code,
             message: message.into(),

@@ -12,17 +12,20 @@
 //!
 //! To change the order in which credits are spent, edit [`Pools::take`] and [`Pools::take_back`].
 
+mod budgets;
+mod purchases;
+mod requests;
+
 use std::collections::{BTreeMap, BTreeSet};
-use std::mem;
 
 use weir_storage::clock::Millis;
 
-use crate::budgets::{Budgets, Exceeded, SetBudgets, Standing};
+use crate::budgets::Budgets;
 use crate::credits::Credits;
-use crate::keys::{self, Fate, Key};
+use crate::keys::IdempotencyKey;
 use crate::operation::{
-    AccountId, Action, Adjust, Asked, BootId, Checkpoint, Claim, Done, EndKey, Grant, HoldId,
-    HoldState, Open, Operation, OperationId, Outcome, Pool, Refund, Refusal, Settle, TopUp, Way,
+    AccountId, Action, BootId, HoldId, HoldState, LedgerRefusal, OpenHold, Operation,
+    OperationEffect, OperationId, OperationOutcome, OperationRequest, Pool,
 };
 use crate::plans::{Period, Plan};
 use crate::usage::{RequestUsage, UsageCounts};
@@ -68,11 +71,11 @@ pub struct Account {
     /// Open and expired holds that were loaded, or opened since.
     pub holds: BTreeMap<HoldId, Hold>,
     /// Holds that were loaded as settled or released, or ended since.
-    pub ended: BTreeMap<HoldId, Ended>,
+    pub ended: BTreeMap<HoldId, EndedHold>,
     /// Operations with an id that were loaded, or done since.
-    pub recorded: BTreeMap<OperationId, Recorded>,
+    pub recorded: BTreeMap<OperationId, RecordedOperation>,
     /// Idempotency keys that were loaded, or claimed since.
-    pub keys: BTreeMap<String, Key>,
+    pub keys: BTreeMap<String, IdempotencyKey>,
     /// The unwritten changes.
     pub journal: Journal,
 }
@@ -81,7 +84,7 @@ pub struct Account {
 #[derive(Debug, Clone, Default)]
 pub struct Journal {
     /// Entries to append, in order.
-    pub entries: Vec<Entry>,
+    pub entries: Vec<LedgerEntry>,
     /// New, changed and ended holds.
     pub holds: BTreeSet<HoldId>,
     /// New and changed keys.
@@ -94,20 +97,20 @@ pub struct Journal {
 
 /// An operation that was done, as its entry stores it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Recorded {
+pub struct RecordedOperation {
     /// The operation's account.
     pub account: AccountId,
     /// The operation.
-    pub asked: Asked,
+    pub asked: OperationRequest,
     /// The outcome, also for repeats.
-    pub outcome: Done,
+    pub outcome: OperationEffect,
 }
 
 /// Credits reserved for a request, or formerly reserved if its node has failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Hold {
     /// The request.
-    pub open: Open,
+    pub open: OpenHold,
     /// The run of the node that will end the hold.
     pub boot_id: BootId,
     /// The time of the opening.
@@ -132,9 +135,9 @@ pub struct Hold {
 
 /// An ended hold, from its entries.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Ended {
+pub struct EndedHold {
     /// The request.
-    pub open: Open,
+    pub open: OpenHold,
     /// The final state.
     pub state: HoldState,
     /// The credits taken from the account.
@@ -170,7 +173,7 @@ pub enum EntryKind {
 
 /// A line of an account's history; never changed.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Entry {
+pub struct LedgerEntry {
     /// The entry's number in the account, from 1 without a gap.
     pub sequence: i64,
     /// The time of the operation.
@@ -188,9 +191,9 @@ pub struct Entry {
     /// The start of its period.
     pub period_start: Millis,
     /// The operation, if it has an id.
-    pub recorded: Option<Asked>,
+    pub recorded: Option<OperationRequest>,
     /// The hold, as it was opened.
-    pub hold: Option<Open>,
+    pub hold: Option<OpenHold>,
     /// The request's contribution to reports: differences if an earlier entry has counted it.
     pub usage: Option<UsageDelta>,
 }
@@ -215,13 +218,13 @@ pub struct UsageDelta {
 }
 
 /// Does an operation, or rejects it without a change, except that a due period begins.
-pub fn apply(operation: &Operation, account: &mut Account) -> Outcome {
+pub fn apply(operation: &Operation, account: &mut Account) -> OperationOutcome {
     let outcome = act(operation, account);
     account.note_level(operation.at);
     outcome
 }
 
-fn act(operation: &Operation, account: &mut Account) -> Outcome {
+fn act(operation: &Operation, account: &mut Account) -> OperationOutcome {
     let at = operation.at;
     match &operation.action {
         Action::Open {
@@ -235,7 +238,7 @@ fn act(operation: &Operation, account: &mut Account) -> Outcome {
         Action::Checkpoint(checkpoint) => account.checkpoint(checkpoint),
         Action::ResetPeriod => {
             account.begin_due_period(at);
-            Ok(Done::PeriodReset)
+            Ok(OperationEffect::PeriodReset)
         }
         Action::Grant(grant) => account.once(&grant.id, operation, |account, recorded| {
             account.grant(grant, at, recorded)
@@ -315,378 +318,6 @@ impl Account {
         self.begin_period(Plan::Free, period, Plan::Free.monthly_credits(), at, None);
     }
 
-    fn open(
-        &mut self,
-        open: &Open,
-        boot_id: &BootId,
-        claim: Option<&Claim>,
-        at: Millis,
-    ) -> Outcome {
-        let known = match self.holds.get(&open.hold) {
-            Some(hold) => Some(&hold.open),
-            None => self.ended.get(&open.hold).map(|ended| &ended.open),
-        };
-        match known {
-            Some(known) if known.is_same_as(open) => return Ok(Done::Opened),
-            Some(_) => return Err(Refusal::Conflict),
-            None if !open.amount.is_in_range() => return Err(Refusal::OutOfRange),
-            None => {}
-        }
-        if let Some(claim) = claim {
-            self.look_at_key(claim, at)?;
-        }
-        let (period_start, period_number, reserved, key_id) = match &open.parent {
-            None => {
-                self.begin_due_period(at);
-                let key_id = self.look_at_budgets(open, at)?;
-                let reserved = self.available().take_all(open.amount)?;
-                self.hold_more(key_id.as_deref(), reserved);
-                self.journal.account = true;
-                (self.period.start, self.period_number, reserved, key_id)
-            }
-            Some(id) => {
-                let refusal = self.is_over(id);
-                let parent = self.holds.get_mut(id).ok_or(refusal)?;
-                if !parent.is_open() {
-                    return Err(Refusal::Ended(parent.state()));
-                }
-                let reserved = parent.reserved.take_all(open.amount)?;
-                parent.reserved = parent.reserved.minus(reserved);
-                self.journal.holds.insert(id.clone());
-                // The parent was held against the budgets, and counts for them.
-                let key_id = parent.open.key_id.clone();
-                (parent.period_start, parent.period_number, reserved, key_id)
-            }
-        };
-        if let Some(claim) = claim {
-            self.claim(claim, open, boot_id, at);
-        }
-        self.put(Hold {
-            open: Open {
-                key_id,
-                ..open.clone()
-            },
-            boot_id: boot_id.clone(),
-            opened_at: at,
-            period_start,
-            period_number,
-            expired_at: None,
-            reserved,
-            checkpoint: Credits::ZERO,
-            posted: Pools::default(),
-            overrun: Credits::ZERO,
-            usage: None,
-        });
-        Ok(Done::Opened)
-    }
-
-    fn settle_and_end(&mut self, settle: &Settle, at: Millis) -> Outcome {
-        let outcome = self.settle(settle, at)?;
-        if let (Some(end), Done::Settled { overrun, .. }) = (&settle.end, &outcome)
-            && *overrun == Credits::ZERO
-        {
-            self.end_key(end, at)?;
-        }
-        Ok(outcome)
-    }
-
-    fn settle(&mut self, settle: &Settle, at: Millis) -> Outcome {
-        if !settle.credits.is_in_range() {
-            return Err(Refusal::OutOfRange);
-        }
-        let usage = settle.usage.clone().bounded();
-        if let Some(hold) = self.holds.remove(&settle.hold) {
-            let kind = match hold.is_open() {
-                true => EntryKind::Settlement,
-                false => EntryKind::LateSettlement,
-            };
-            let hold = self.post_end(hold, kind, settle.credits, Some(&usage), at);
-            let (charged, overrun) = hold.charge();
-            self.end(hold, HoldState::Settled, Some(usage));
-            return Ok(Done::Settled { charged, overrun });
-        }
-        match self.ended.get(&settle.hold) {
-            Some(ended) if ended.state == HoldState::Settled => {
-                let (charged, overrun) = ended.charge();
-                let settled = charged.saturating_add(overrun);
-                if settled == settle.credits && ended.usage.as_ref() == Some(&usage) {
-                    Ok(Done::Settled { charged, overrun })
-                } else {
-                    Err(Refusal::Conflict)
-                }
-            }
-            _ => Err(self.is_over(&settle.hold)),
-        }
-    }
-
-    fn release(&mut self, id: &HoldId, cost: Option<&RequestUsage>, at: Millis) -> Outcome {
-        let cost = cost.map(|cost| cost.clone().bounded());
-        let Some(mut hold) = self.holds.remove(id) else {
-            return match self.is_over(id) {
-                Refusal::Ended(HoldState::Released) => Ok(Done::Released),
-                refusal => Err(refusal),
-            };
-        };
-        if hold.is_open() {
-            let reserved = mem::take(&mut hold.reserved);
-            let lapsed = self.free(&hold, reserved);
-            let entry = self.post(EntryKind::Release, Pools::default(), at, hold.period_start);
-            entry.hold = Some(hold.open.clone());
-            entry.usage = UsageDelta::between(None, cost.as_ref()).map(UsageDelta::of_unpaid);
-            self.post_lapse(lapsed, hold.period_start, at);
-        } else {
-            let kind = EntryKind::LateRelease;
-            hold = self.post_end(hold, kind, Credits::ZERO, cost.as_ref(), at);
-        }
-        self.end(hold, HoldState::Released, cost);
-        Ok(Done::Released)
-    }
-
-    fn expire(&mut self, id: &HoldId, at: Millis) -> Outcome {
-        let Some(mut hold) = self.holds.get(id).cloned() else {
-            return Err(self.is_over(id));
-        };
-        if hold.is_open() {
-            let (credits, usage) = (hold.checkpoint, hold.usage.clone());
-            hold = self.post_end(hold, EntryKind::Expiry, credits, usage.as_ref(), at);
-            hold.expired_at = Some(at);
-            self.put(hold.clone());
-        }
-        let (charged, overrun) = hold.charge();
-        Ok(Done::Expired { charged, overrun })
-    }
-
-    /// Checkpoints may overtake each other; the highest one counts.
-    fn checkpoint(&mut self, checkpoint: &Checkpoint) -> Outcome {
-        if !checkpoint.credits.is_in_range() {
-            return Err(Refusal::OutOfRange);
-        }
-        let refusal = self.is_over(&checkpoint.hold);
-        let hold = self.holds.get_mut(&checkpoint.hold).ok_or(refusal)?;
-        if !hold.is_open() {
-            return Err(Refusal::Ended(hold.state()));
-        }
-        if checkpoint.credits >= hold.checkpoint {
-            hold.checkpoint = checkpoint.credits;
-            hold.usage = Some(checkpoint.usage.clone().bounded());
-            self.journal.holds.insert(checkpoint.hold.clone());
-        }
-        Ok(Done::Checkpointed)
-    }
-
-    fn grant(&mut self, grant: &Grant, at: Millis, recorded: Asked) -> Outcome {
-        let Grant {
-            id: _,
-            plan,
-            period,
-            credits,
-        } = *grant;
-        if !credits.is_in_range() || period.start >= period.end {
-            return Err(Refusal::OutOfRange);
-        }
-        if period.end <= at {
-            return Err(Refusal::Outdated);
-        }
-        // Payment events may overtake each other. The free plan's period was not paid.
-        if self.plan != Plan::Free {
-            if period.start < self.period.start {
-                return Err(Refusal::OlderPeriod);
-            }
-            if plan != Plan::Free && period.start == self.period.start {
-                return self.amend(grant, at, recorded);
-            }
-        }
-        self.begin_period(plan, period, credits, at, Some(recorded));
-        Ok(Done::Granted { credits })
-    }
-
-    /// Raises the plan of the current period, or moves its end. Adds no credits: each upgrade payment tops up its own.
-    fn amend(&mut self, grant: &Grant, at: Millis, recorded: Asked) -> Outcome {
-        let plan = grant.plan.max(self.plan);
-        if plan == self.plan && grant.period.end == self.period.end {
-            return Err(Refusal::Granted);
-        }
-        self.plan = plan;
-        self.period.end = grant.period.end;
-        self.journal.plan = true;
-        let entry = self.post(EntryKind::Grant, Pools::default(), at, self.period.start);
-        entry.recorded = Some(recorded);
-        Ok(Done::Granted {
-            credits: Credits::ZERO,
-        })
-    }
-
-    fn top_up(&mut self, top_up: &TopUp, at: Millis, recorded: Asked) -> Outcome {
-        let credits = top_up.credits;
-        if !credits.is_in_range() {
-            return Err(Refusal::OutOfRange);
-        }
-        let is_of_plan = top_up.within.is_some_and(|moment| {
-            self.plan != Plan::Free && self.period.contains(moment) && at < self.period.end
-        });
-        let (kind, pool) = match is_of_plan {
-            true => (EntryKind::Grant, Pool::Plan),
-            false => (EntryKind::TopUp, Pool::TopUp),
-        };
-        let bought = Pools::of(pool, credits);
-        let balance = self.balance.checked_plus(bought);
-        self.balance = balance.ok_or(Refusal::OutOfRange)?;
-        let entry = self.post(kind, bought, at, self.period.start);
-        entry.recorded = Some(recorded);
-        self.collect(bought, at);
-        Ok(Done::ToppedUp { credits })
-    }
-
-    fn refund(&mut self, refund: &Refund, at: Millis, recorded: Asked) -> Outcome {
-        if !refund.credits.is_in_range() {
-            return Err(Refusal::OutOfRange);
-        }
-        let available = self.available().get(refund.pool);
-        let taken = Pools::of(refund.pool, refund.credits.min(available));
-        let spent = refund.credits.saturating_sub(taken.total());
-        let owed = self.owed.checked_add(spent);
-        self.owed = owed
-            .filter(|owed| owed.is_in_range())
-            .ok_or(Refusal::OutOfRange)?;
-        self.balance = self.balance.minus(taken);
-        let entry = self.post(EntryKind::Refund, taken.negated(), at, self.period.start);
-        entry.owed = spent;
-        entry.recorded = Some(recorded);
-        Ok(Done::Refunded {
-            credits: taken.total(),
-        })
-    }
-
-    fn adjust(&mut self, adjust: &Adjust, at: Millis, recorded: Asked) -> Outcome {
-        let Adjust {
-            way, pool, credits, ..
-        } = *adjust;
-        if !credits.is_in_range() {
-            return Err(Refusal::OutOfRange);
-        }
-        let available = self.available().get(pool);
-        let change = Pools::of(pool, credits);
-        let (kind, delta, balance) = match (way, pool) {
-            (Way::Take, _) if credits > available => {
-                return Err(Refusal::Insufficient {
-                    required: credits,
-                    available,
-                });
-            }
-            (Way::Take, _) => {
-                let balance = self.balance.minus(change);
-                (EntryKind::Refund, change.negated(), Some(balance))
-            }
-            (Way::Give, Pool::Plan) => {
-                (EntryKind::Grant, change, self.balance.checked_plus(change))
-            }
-            (Way::Give, Pool::TopUp) => {
-                (EntryKind::TopUp, change, self.balance.checked_plus(change))
-            }
-        };
-        self.balance = balance.ok_or(Refusal::OutOfRange)?;
-        let entry = self.post(kind, delta, at, self.period.start);
-        entry.recorded = Some(recorded);
-        if way == Way::Give {
-            self.collect(change, at);
-        }
-        Ok(Done::Adjusted { credits })
-    }
-
-    fn note_renewal(&mut self, renews: bool, at: Millis) -> Done {
-        if self.plan != Plan::Free && renews == self.cancelled_at.is_some() {
-            self.cancelled_at = (!renews).then_some(at);
-            self.journal.account = true;
-            self.journal.plan = true;
-        }
-        self.begin_due_period(at);
-        Done::RenewalNoted
-    }
-
-    fn watch(&mut self, below: Option<Credits>, at: Millis) -> Outcome {
-        if below.is_some_and(|below| !below.is_in_range()) {
-            return Err(Refusal::OutOfRange);
-        }
-        // A due period counts as begun.
-        self.begin_due_period(at);
-        if self.low_below != below {
-            self.low_below = below;
-            self.journal.account = true;
-            self.journal.plan = true;
-        }
-        Ok(Done::Watched)
-    }
-
-    fn set_budgets(&mut self, set: &SetBudgets, at: Millis) -> Outcome {
-        let mut budgets = self.budgets.clone().unwrap_or_default();
-        if !budgets.set(set, self.entries, at) {
-            return Err(Refusal::OutOfRange);
-        }
-        self.budgets = Some(budgets).filter(|budgets| !budgets.is_empty());
-        self.journal.account = true;
-        Ok(Done::BudgetsSet)
-    }
-
-    /// Checks whether the budgets of the account and of a key allow a hold of this amount.
-    ///
-    /// # Errors
-    ///
-    /// The budget that rejects it; of several, the one that rejects it for the longest time.
-    pub fn check_budgets(
-        &self,
-        key_id: Option<&str>,
-        required: Credits,
-        at: Millis,
-    ) -> Result<(), Exceeded> {
-        let budgets = self.budgets.as_ref();
-        budgets.map_or(Ok(()), |budgets| {
-            budgets.check(key_id, required, self.held.total(), at)
-        })
-    }
-
-    /// Rejects a hold that exceeds a budget; returns the key whose budgets it counts for.
-    fn look_at_budgets(&self, open: &Open, at: Millis) -> Result<Option<String>, Refusal> {
-        let Some(budgets) = &self.budgets else {
-            return Ok(None);
-        };
-        let key_id = open.key_id.as_deref();
-        budgets
-            .check(key_id, open.amount, self.held.total(), at)
-            .map_err(|exceeded| Refusal::OverBudget(Box::new(exceeded)))?;
-        let counted = key_id.filter(|key| budgets.has_key(key));
-        Ok(counted.map(str::to_owned))
-    }
-
-    /// Adds credits to open holds.
-    fn hold_more(&mut self, key_id: Option<&str>, credits: Pools) {
-        self.held = self.held.plus(credits);
-        self.note_held(key_id, credits.total().micro());
-    }
-
-    /// Removes credits from open holds.
-    fn hold_less(&mut self, key_id: Option<&str>, credits: Pools) {
-        self.held = self.held.minus(credits);
-        self.note_held(key_id, -credits.total().micro());
-    }
-
-    fn note_held(&mut self, key_id: Option<&str>, change: i64) {
-        if let Some(key_id) = key_id {
-            let budgets = self.budgets.get_or_insert_default();
-            budgets.change_held(key_id, change);
-            if budgets.is_empty() {
-                self.budgets = None;
-            }
-        }
-    }
-
-    /// Returns the state of the budgets of a key, or of the account.
-    pub fn standings(&self, key_id: Option<&str>, at: Millis) -> Vec<Standing> {
-        let budgets = self.budgets.as_ref();
-        budgets.map_or_else(Vec::new, |budgets| {
-            budgets.standings(key_id, self.held.total(), at)
-        })
-    }
-
     /// Records the time from which the balance is low. Held credits count, because they may return.
     fn note_level(&mut self, at: Millis) {
         let is_low = self
@@ -713,8 +344,8 @@ impl Account {
         &mut self,
         id: &OperationId,
         operation: &Operation,
-        act: impl FnOnce(&mut Self, Asked) -> Outcome,
-    ) -> Outcome {
+        act: impl FnOnce(&mut Self, OperationRequest) -> OperationOutcome,
+    ) -> OperationOutcome {
         let Some(asked) = operation.asked() else {
             unreachable!("entries keep operations with an id");
         };
@@ -722,74 +353,17 @@ impl Account {
             return if first.account == self.id && first.asked == asked {
                 Ok(first.outcome.clone())
             } else {
-                Err(Refusal::Conflict)
+                Err(LedgerRefusal::Conflict)
             };
         }
         let outcome = act(self, asked.clone())?;
-        let recorded = Recorded {
+        let recorded = RecordedOperation {
             account: self.id.clone(),
             asked,
             outcome: outcome.clone(),
         };
         self.recorded.insert(id.clone(), recorded);
         Ok(outcome)
-    }
-
-    /// Rejects a request whose key is taken.
-    fn look_at_key(&self, claim: &Claim, at: Millis) -> Result<(), Refusal> {
-        let taken = self.keys.get(&claim.key).and_then(|key| {
-            let fate = self.fate(&key.hold);
-            key.refuses(claim, at, fate)
-        });
-        taken.map_or(Ok(()), |taken| Err(Refusal::KeyTaken(taken)))
-    }
-
-    fn claim(&mut self, claim: &Claim, open: &Open, boot_id: &BootId, at: Millis) {
-        let key = Key {
-            name: claim.key.clone(),
-            request_digest: claim.request_digest,
-            request_id: open.request_id.clone(),
-            hold: open.hold.clone(),
-            boot_id: boot_id.clone(),
-            created_at: at,
-            expires_at: keys::expires_at(at),
-            completed_at: None,
-            answer: None,
-            leased_until: None,
-        };
-        self.keys.insert(claim.key.clone(), key);
-        self.journal.keys.insert(claim.key.clone());
-    }
-
-    fn end_key(&mut self, end: &EndKey, at: Millis) -> Outcome {
-        let key = self.keys.get(&end.key);
-        let is_its_own =
-            |key: &&Key| key.request_id == end.request_id && key.completed_at.is_none();
-        let Some(key) = key.filter(is_its_own) else {
-            return Ok(Done::KeyEnded);
-        };
-        match self.fate(&key.hold) {
-            Fate::Open => return Err(Refusal::StillOpen),
-            Fate::Nothing => return Ok(Done::KeyEnded),
-            Fate::Charged(_) => {}
-        }
-        if let Some(key) = self.keys.get_mut(&end.key) {
-            key.completed_at = Some(at);
-            key.answer.clone_from(&end.answer);
-        }
-        self.journal.keys.insert(end.key.clone());
-        Ok(Done::KeyEnded)
-    }
-
-    fn fate(&self, hold: &HoldId) -> Fate {
-        match (self.holds.get(hold), self.ended.get(hold)) {
-            (Some(hold), _) if hold.is_open() => Fate::Open,
-            (Some(hold), _) => Fate::Charged(hold.charge().0),
-            (None, Some(ended)) if ended.state != HoldState::Released => {
-                Fate::Charged(ended.charge().0)
-            }
-            (None, _) => Fate::Nothing,
-        }
     }
 
     /// Plan credits outside holds expire; held ones stay with their holds.
@@ -799,7 +373,7 @@ impl Account {
         period: Period,
         credits: Credits,
         at: Millis,
-        recorded: Option<Asked>,
+        recorded: Option<OperationRequest>,
     ) {
         let lapsed = self.available().plan;
         self.balance.plan = self.balance.plan.saturating_sub(lapsed);
@@ -816,142 +390,6 @@ impl Account {
         self.collect(granted, at);
     }
 
-    /// Charges an open or expired hold: the new charge replaces the previous one.
-    fn post_end(
-        &mut self,
-        mut hold: Hold,
-        kind: EntryKind,
-        credits: Credits,
-        usage: Option<&RequestUsage>,
-        at: Millis,
-    ) -> Hold {
-        let (posted_before, overrun_before) = (hold.posted, hold.overrun);
-        // The amounts that an expiry has posted; an open hold has posted nothing.
-        let settled_before = posted_before.total().saturating_add(overrun_before);
-        let more = credits.saturating_sub(settled_before);
-        let less = settled_before.saturating_sub(credits);
-
-        // The hold's own credits first; the rest of them is freed before others are drawn.
-        let (own, beyond) = hold.reserved.take(more);
-        let unused = hold.reserved.minus(own);
-        hold.reserved = Pools::default();
-        self.balance = self.balance.minus(own);
-        self.hold_less(hold.open.key_id.as_deref(), own);
-        let mut lapsed = self.free(&hold, unused);
-        let (drawn, missing) = self.draw(&hold, beyond);
-        hold.posted = hold.posted.plus(own).plus(drawn);
-        hold.overrun = hold.overrun.saturating_add(missing);
-
-        // After a reduction, our loss shrinks first, then the account gets the rest back.
-        let spared = less.min(hold.overrun);
-        hold.overrun = hold.overrun.saturating_sub(spared);
-        let returned = hold.posted.take_back(less.saturating_sub(spared));
-        hold.posted = hold.posted.minus(returned);
-        self.balance = self.balance.plus(returned);
-        self.hold_more(hold.open.key_id.as_deref(), returned);
-        lapsed = lapsed.saturating_add(self.free(&hold, returned));
-
-        let delta = Pools {
-            plan: hold.posted.plan.since(posted_before.plan).negated(),
-            top_up: hold.posted.top_up.since(posted_before.top_up).negated(),
-        };
-        // A checkpoint is not reported.
-        let is_first = kind == EntryKind::Expiry || kind == EntryKind::Settlement;
-        let counted = hold.usage.as_ref().filter(|_| !is_first);
-        // An unpaid cost belongs to no charged request.
-        let is_unpaid = kind == EntryKind::LateRelease && usage.is_some();
-        let mut usage = UsageDelta::between(counted, usage);
-        if is_unpaid {
-            usage = usage.map(UsageDelta::of_unpaid);
-        }
-        if let Some(budgets) = &mut self.budgets {
-            let spent = delta.negated().total().micro();
-            budgets.spend(hold.open.key_id.as_deref(), spent, at);
-        }
-        let entry = self.post(kind, delta, at, hold.period_start);
-        entry.overrun = hold.overrun.since(overrun_before);
-        entry.usage = usage;
-        entry.hold = Some(hold.open.clone());
-        self.post_lapse(lapsed, hold.period_start, at);
-        hold
-    }
-
-    /// Stores a removed hold as ended.
-    fn end(&mut self, hold: Hold, state: HoldState, usage: Option<RequestUsage>) {
-        let id = hold.open.hold.clone();
-        self.journal.holds.insert(id.clone());
-        let ended = Ended {
-            open: hold.open,
-            state,
-            posted: hold.posted,
-            overrun: hold.overrun,
-            usage,
-        };
-        self.ended.insert(id, ended);
-    }
-
-    /// Frees a hold's credits: they return to its parent if that is open, or to the account. Credits of a past plan
-    /// period expire, and are returned for their entry.
-    fn free(&mut self, hold: &Hold, credits: Pools) -> Credits {
-        if let Some(parent) = self.open_parent(hold) {
-            parent.reserved = parent.reserved.plus(credits);
-            self.note_parent(hold);
-            return Credits::ZERO;
-        }
-        self.hold_less(hold.open.key_id.as_deref(), credits);
-        self.journal.account = true;
-        if hold.period_number == self.period_number {
-            return Credits::ZERO;
-        }
-        self.balance.plan = self.balance.plan.saturating_sub(credits.plan);
-        credits.plan
-    }
-
-    /// Draws credits beyond a hold: the parent's remaining credits, then available ones. From the plan's credits, only
-    /// those of the hold's own period. Also returns the missing amount.
-    fn draw(&mut self, hold: &Hold, credits: Credits) -> (Pools, Credits) {
-        let mut from_parent = Pools::default();
-        let mut missing = credits;
-        if credits > Credits::ZERO
-            && let Some(parent) = self.open_parent(hold)
-        {
-            (from_parent, missing) = parent.reserved.take(credits);
-            parent.reserved = parent.reserved.minus(from_parent);
-            self.hold_less(hold.open.key_id.as_deref(), from_parent);
-            self.balance = self.balance.minus(from_parent);
-            self.note_parent(hold);
-        }
-        let mut spendable = self.available();
-        if hold.period_number != self.period_number {
-            spendable.plan = Credits::ZERO;
-        }
-        let (taken, missing) = spendable.take(missing);
-        self.balance = self.balance.minus(taken);
-        (from_parent.plus(taken), missing)
-    }
-
-    fn open_parent(&mut self, hold: &Hold) -> Option<&mut Hold> {
-        let parent = self.holds.get_mut(hold.open.parent.as_ref()?)?;
-        parent.is_open().then_some(parent)
-    }
-
-    fn note_parent(&mut self, hold: &Hold) {
-        self.journal.holds.extend(hold.open.parent.clone());
-    }
-
-    /// Returns the reason why a hold that is neither open nor expired cannot be ended.
-    fn is_over(&self, id: &HoldId) -> Refusal {
-        match self.ended.get(id) {
-            Some(ended) => Refusal::Ended(ended.state),
-            None => Refusal::UnknownHold,
-        }
-    }
-
-    fn put(&mut self, hold: Hold) {
-        self.journal.holds.insert(hold.open.hold.clone());
-        self.holds.insert(hold.open.hold.clone(), hold);
-    }
-
     fn post_lapse(&mut self, credits: Credits, period_start: Millis, at: Millis) {
         if credits > Credits::ZERO {
             let lapsed = Pools::of(Pool::Plan, credits);
@@ -966,10 +404,10 @@ impl Account {
         delta: Pools,
         at: Millis,
         period_start: Millis,
-    ) -> &mut Entry {
+    ) -> &mut LedgerEntry {
         self.entries += 1;
         self.journal.account = true;
-        let entry = Entry {
+        let entry = LedgerEntry {
             sequence: self.entries,
             at,
             kind,
@@ -1008,7 +446,7 @@ impl Hold {
     }
 }
 
-impl Ended {
+impl EndedHold {
     /// Adds a later entry of the same hold.
     pub(crate) fn add(&mut self, later: Self) {
         self.state = later.state;
@@ -1152,10 +590,10 @@ impl Pools {
     }
 
     /// Takes all of `amount`, or returns the refusal. A balance that equals the amount is enough.
-    fn take_all(self, amount: Credits) -> Result<Self, Refusal> {
+    fn take_all(self, amount: Credits) -> Result<Self, LedgerRefusal> {
         match self.take(amount) {
             (taken, Credits::ZERO) => Ok(taken),
-            _ => Err(Refusal::Insufficient {
+            _ => Err(LedgerRefusal::Insufficient {
                 required: amount,
                 available: self.total(),
             }),

@@ -58,7 +58,7 @@ struct Totals {
 
 /// An account's new opening.
 #[derive(Debug, Default)]
-struct Opening {
+struct ArchiveOpening {
     number: i64,
     sequence: i64,
     at: i64,
@@ -182,7 +182,7 @@ fn fields(row: &AnyRow) -> sqlx::Result<Map<String, Value>> {
 
 /// Replaces entries by openings.
 async fn replace(database: &Database, rows: &[AnyRow], last: i64) -> Result<(), ArchiveError> {
-    let mut openings: BTreeMap<String, Opening> = BTreeMap::new();
+    let mut openings: BTreeMap<String, ArchiveOpening> = BTreeMap::new();
     let mut totals: BTreeMap<String, Totals> = BTreeMap::new();
     let (mut numbers, mut places) = (Vec::new(), Vec::new());
     let mut transaction = database.begin().await?;
@@ -250,7 +250,7 @@ async fn replace(database: &Database, rows: &[AnyRow], last: i64) -> Result<(), 
 async fn take_opening(
     transaction: &mut Transaction,
     account: &str,
-) -> sqlx::Result<Option<Opening>> {
+) -> sqlx::Result<Option<ArchiveOpening>> {
     let row = sqlx::query(
         "SELECT number, sequence, at, period_start, amount, plan_delta, top_up_delta, overrun, owed FROM entries \
          WHERE account_id = $1 AND kind = 'opening'",
@@ -261,7 +261,7 @@ async fn take_opening(
     let Some(row) = row else {
         return Ok(None);
     };
-    let opening = Opening {
+    let opening = ArchiveOpening {
         number: row.try_get("number")?,
         sequence: row.try_get("sequence")?,
         at: row.try_get("at")?,
@@ -339,7 +339,7 @@ impl Totals {
     }
 }
 
-impl Opening {
+impl ArchiveOpening {
     /// Adds a later entry.
     fn add(&mut self, row: &AnyRow) -> sqlx::Result<()> {
         self.number = row.try_get("number")?;

@@ -35,7 +35,7 @@ const MONDAY_MS: i64 = 3 * DAY_MS;
 /// A budget's calendar window, in UTC.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Window {
+pub enum BudgetWindow {
     /// An hour of the clock.
     Hour,
     /// A day.
@@ -55,12 +55,12 @@ pub struct Budget {
     /// The maximum.
     pub credits: Credits,
     /// The window.
-    pub window: Window,
+    pub window: BudgetWindow,
 }
 
 /// The state of a budget at a moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Standing {
+pub struct BudgetState {
     /// The budget.
     pub budget: Budget,
     /// The charges in the window.
@@ -75,13 +75,13 @@ pub struct Standing {
 
 /// A budget that rejects a hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Exceeded {
+pub struct BudgetExceeded {
     /// Whether the budget is the key's, otherwise the account's.
     pub of_key: bool,
     /// The amount of the hold.
     pub required: Credits,
     /// The budget; of several, the one that rejects the hold for the longest time.
-    pub standing: Standing,
+    pub standing: BudgetState,
 }
 
 /// Replaces the budgets of an account or of one of its keys.
@@ -100,11 +100,11 @@ pub struct SetBudgets {
 /// The budgets of an account and of its keys, with their counts. Stored as JSON in the account's row.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
-pub struct Budgets(Vec<Scope>);
+pub struct Budgets(Vec<BudgetScope>);
 
 /// The budgets of an account or a key. Amounts are in micro-credits.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Scope {
+pub(crate) struct BudgetScope {
     /// `None` for the account.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key_id: Option<String>,
@@ -119,7 +119,7 @@ pub(crate) struct Scope {
 /// The count of a budget.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Counter {
-    pub window: Window,
+    pub window: BudgetWindow,
     limit: i64,
     /// The number of the account's entries before the budget.
     pub since: i64,
@@ -129,7 +129,7 @@ pub(crate) struct Counter {
     pub spent: i64,
 }
 
-impl Window {
+impl BudgetWindow {
     /// All windows.
     pub const ALL: [Self; MOST_WINDOWS] =
         [Self::Hour, Self::Day, Self::Week, Self::Month, Self::Total];
@@ -168,7 +168,7 @@ impl Window {
     }
 }
 
-impl FromStr for Window {
+impl FromStr for BudgetWindow {
     type Err = &'static str;
 
     fn from_str(name: &str) -> Result<Self, &'static str> {
@@ -206,7 +206,7 @@ impl Budgets {
         required: Credits,
         held: Credits,
         at: Millis,
-    ) -> Result<(), Exceeded> {
+    ) -> Result<(), BudgetExceeded> {
         let exceeded = self.standings_for(key_id, held, at);
         let exceeded = exceeded.filter(|(_, standing)| required > standing.left);
         // A window without an end rejects for the longest time.
@@ -214,7 +214,7 @@ impl Budgets {
             exceeded.max_by_key(|(_, standing)| standing.resets_at.map_or(i64::MAX, |at| at.0));
         match last {
             None => Ok(()),
-            Some((of_key, standing)) => Err(Exceeded {
+            Some((of_key, standing)) => Err(BudgetExceeded {
                 of_key,
                 required,
                 standing,
@@ -223,7 +223,7 @@ impl Budgets {
     }
 
     /// Returns the state of the budgets of a key, or of the account, with `held` in the account's holds.
-    pub fn standings(&self, key_id: Option<&str>, held: Credits, at: Millis) -> Vec<Standing> {
+    pub fn standings(&self, key_id: Option<&str>, held: Credits, at: Millis) -> Vec<BudgetState> {
         let scope = self.of(key_id);
         scope.map_or_else(Vec::new, |scope| scope.standings(held, at).collect())
     }
@@ -233,7 +233,7 @@ impl Budgets {
         self.0.iter().filter_map(|scope| scope.key_id.as_deref())
     }
 
-    pub(crate) fn scopes(&self) -> &[Scope] {
+    pub(crate) fn scopes(&self) -> &[BudgetScope] {
         &self.0
     }
 
@@ -280,7 +280,7 @@ impl Budgets {
     pub(crate) fn totals(&self) -> impl Iterator<Item = (Option<&str>, i64)> {
         self.0.iter().filter_map(|scope| {
             let mut counters = scope.counters.iter();
-            let total = counters.find(|counter| counter.window == Window::Total);
+            let total = counters.find(|counter| counter.window == BudgetWindow::Total);
             total.map(|counter| (scope.key_id.as_deref(), counter.since))
         })
     }
@@ -339,7 +339,7 @@ impl Budgets {
         counting.flat_map(|scope| &mut scope.counters)
     }
 
-    fn of(&self, key_id: Option<&str>) -> Option<&Scope> {
+    fn of(&self, key_id: Option<&str>) -> Option<&BudgetScope> {
         self.0
             .iter()
             .find(|scope| scope.key_id.as_deref() == key_id)
@@ -352,7 +352,7 @@ impl Budgets {
             .iter()
             .position(|scope| scope.key_id.as_deref() == key_id);
         known.unwrap_or_else(|| {
-            self.0.push(Scope {
+            self.0.push(BudgetScope {
                 key_id: key_id.map(str::to_owned),
                 until: None,
                 held: 0,
@@ -368,7 +368,7 @@ impl Budgets {
         key_id: Option<&str>,
         held: Credits,
         at: Millis,
-    ) -> impl Iterator<Item = (bool, Standing)> {
+    ) -> impl Iterator<Item = (bool, BudgetState)> {
         let of_key = key_id.and_then(|key| self.of(Some(key)));
         let scopes = self.of(None).into_iter().chain(of_key);
         scopes.flat_map(move |scope| {
@@ -380,13 +380,13 @@ impl Budgets {
     }
 }
 
-impl Scope {
+impl BudgetScope {
     /// Returns whether the scope has no budgets and no holds.
     fn is_idle(&self) -> bool {
         self.counters.is_empty() && self.held == 0
     }
 
-    fn standings(&self, held: Credits, at: Millis) -> impl Iterator<Item = Standing> {
+    fn standings(&self, held: Credits, at: Millis) -> impl Iterator<Item = BudgetState> {
         let held = match self.key_id {
             Some(_) => Credits::from_micro(self.held),
             None => held,
@@ -402,7 +402,7 @@ impl Scope {
                 .limit
                 .saturating_sub(spent)
                 .saturating_sub(held.micro());
-            Standing {
+            BudgetState {
                 budget: Budget {
                     credits: Credits::from_micro(counter.limit),
                     window: counter.window,

@@ -5,10 +5,10 @@
 //! decides, without I/O: it takes inputs and returns the next action. [`run`] executes it on the database; a simulation
 //! executes it on a store that fails in every way that a database can.
 //!
-//! - If the database did nothing ([`StoreError::Unavailable`]): it retries after a pause, in smaller batches.
-//! - If the result of the commit was lost ([`StoreError::Unknown`]): it retries the complete batch. Operations have
+//! - If the database did nothing ([`LedgerStoreError::Unavailable`]): it retries after a pause, in smaller batches.
+//! - If the result of the commit was lost ([`LedgerStoreError::Unknown`]): it retries the complete batch. Operations have
 //!   ids, so none is done twice.
-//! - If the database rejects the batch ([`StoreError::Rejected`]): it retries each half separately, until the invalid
+//! - If the database rejects the batch ([`LedgerStoreError::Rejected`]): it retries each half separately, until the invalid
 //!   operation is alone, and only that one fails.
 //!
 //! **Invariant:** operations are done in the order of their submission.
@@ -25,9 +25,9 @@ use tokio::sync::{mpsc, oneshot};
 
 use weir_storage::database::SqlDialect;
 
-use crate::health::Health;
-use crate::operation::{Action, Done, Operation, Outcome};
-use crate::store::{Store, StoreError};
+use crate::health::CommitterHealth;
+use crate::operation::{Action, Operation, OperationEffect, OperationOutcome};
+use crate::store::{LedgerStore, LedgerStoreError};
 
 /// Operations in one transaction.
 const BATCH: usize = 256;
@@ -44,29 +44,29 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 const LONGEST_COMPANY: Duration = Duration::from_millis(2);
 
 /// A caller that waits for an outcome.
-pub trait Reply {
+pub trait OutcomeReceiver {
     /// Returns whether the caller no longer waits.
     fn is_gone(&self) -> bool;
 
     /// Sends the outcome, and returns whether the caller received it.
-    fn answer(self, answer: Answer) -> bool;
+    fn answer(self, answer: CommitResult) -> bool;
 }
 
 /// An outcome, or the database's error.
-pub type Answer = Result<Outcome, String>;
+pub type CommitResult = Result<OperationOutcome, String>;
 
 /// An input of the committer.
 #[derive(Debug)]
-pub enum Input<R> {
+pub enum CommitterInput<R> {
     /// A caller submits an operation. The committer does it even without a reply.
     Submit(Operation, Option<R>),
     /// The store has finished the batch.
-    Committed(Result<Vec<Outcome>, StoreError>),
+    Committed(Result<Vec<OperationOutcome>, LedgerStoreError>),
 }
 
 /// The committer's next action.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Next {
+pub enum CommitterAction {
     /// Wait for an operation.
     Idle,
     /// Commit [`Committer::batch`] after a pause, and pass the result as an input.
@@ -79,23 +79,23 @@ pub enum Next {
 /// The queue, and the current batch.
 #[derive(Debug)]
 pub struct Committer<R> {
-    queue: VecDeque<Waiting<R>>,
+    queue: VecDeque<WaitingOperation<R>>,
     batch: Vec<Operation>,
     /// The callers of the batch's operations.
-    callers: Vec<Caller<R>>,
+    callers: Vec<WaitingCaller<R>>,
     failures: u32,
     /// Halves of rejected batches so far.
     parts: u64,
 }
 
 #[derive(Debug)]
-struct Waiting<R> {
+struct WaitingOperation<R> {
     operation: Operation,
-    caller: Caller<R>,
+    caller: WaitingCaller<R>,
 }
 
 #[derive(Debug)]
-struct Caller<R> {
+struct WaitingCaller<R> {
     reply: Option<R>,
     /// Whether a commit with a lost result may have done the operation.
     perhaps_done: bool,
@@ -103,7 +103,7 @@ struct Caller<R> {
     part: Option<u64>,
 }
 
-impl<R> Caller<R> {
+impl<R> WaitingCaller<R> {
     fn new(reply: Option<R>) -> Self {
         Self {
             reply,
@@ -125,28 +125,30 @@ impl<R> Default for Committer<R> {
     }
 }
 
-impl<R: Reply> Committer<R> {
+impl<R: OutcomeReceiver> Committer<R> {
     /// Takes inputs, answers callers, and returns the next action.
     ///
     /// During a batch, the next action is always to commit it.
-    pub fn step(&mut self, inputs: impl IntoIterator<Item = Input<R>>) -> Next {
+    pub fn step(&mut self, inputs: impl IntoIterator<Item = CommitterInput<R>>) -> CommitterAction {
         let mut again = false;
         for input in inputs {
             match input {
-                Input::Submit(operation, reply) => self.queue.push_back(Waiting {
-                    operation,
-                    caller: Caller::new(reply),
-                }),
-                Input::Committed(result) => again |= self.conclude(result),
+                CommitterInput::Submit(operation, reply) => {
+                    self.queue.push_back(WaitingOperation {
+                        operation,
+                        caller: WaitingCaller::new(reply),
+                    })
+                }
+                CommitterInput::Committed(result) => again |= self.conclude(result),
             }
         }
         if self.batch.is_empty() {
             self.next_batch();
         }
         if self.batch.is_empty() {
-            return Next::Idle;
+            return CommitterAction::Idle;
         }
-        Next::Commit {
+        CommitterAction::Commit {
             pause: if again { self.pause() } else { Duration::ZERO },
         }
     }
@@ -157,38 +159,39 @@ impl<R: Reply> Committer<R> {
     }
 
     /// Ends a batch; returns whether a pause must precede the next one.
-    fn conclude(&mut self, result: Result<Vec<Outcome>, StoreError>) -> bool {
+    fn conclude(&mut self, result: Result<Vec<OperationOutcome>, LedgerStoreError>) -> bool {
         match result {
             Ok(outcomes) => {
                 self.failures = 0;
                 let done = self.batch.drain(..).zip(self.callers.drain(..));
                 let mut unwanted = Vec::new();
                 for ((operation, caller), outcome) in done.zip(outcomes) {
-                    let is_opened = outcome == Ok(Done::Opened);
+                    let is_opened = outcome == Ok(OperationEffect::Opened);
                     let is_taken = caller.reply.is_none_or(|reply| reply.answer(Ok(outcome)));
                     if is_opened && !is_taken {
                         unwanted.extend(release_of(operation));
                     }
                 }
                 for operation in unwanted.into_iter().rev() {
-                    let caller = Caller::new(None);
-                    self.queue.push_front(Waiting { operation, caller });
+                    let caller = WaitingCaller::new(None);
+                    self.queue
+                        .push_front(WaitingOperation { operation, caller });
                 }
                 false
             }
-            Err(StoreError::Unknown(error)) => {
+            Err(LedgerStoreError::Unknown(error)) => {
                 self.fail(&error);
                 for caller in &mut self.callers {
                     caller.perhaps_done = true;
                 }
                 true
             }
-            Err(StoreError::Unavailable(error)) => {
+            Err(LedgerStoreError::Unavailable(error)) => {
                 self.fail(&error);
                 self.put_back();
                 true
             }
-            Err(StoreError::Rejected(error)) if self.batch.len() == 1 => {
+            Err(LedgerStoreError::Rejected(error)) if self.batch.len() == 1 => {
                 self.batch.clear();
                 tracing::error!(error, "the database rejects an operation of the ledger");
                 for reply in self.callers.drain(..).filter_map(|caller| caller.reply) {
@@ -196,7 +199,7 @@ impl<R: Reply> Committer<R> {
                 }
                 false
             }
-            Err(StoreError::Rejected(error)) => {
+            Err(LedgerStoreError::Rejected(error)) => {
                 tracing::warn!(
                     error,
                     operations = self.batch.len(),
@@ -232,7 +235,8 @@ impl<R: Reply> Committer<R> {
     fn put_back(&mut self) {
         let batch = self.batch.drain(..).zip(self.callers.drain(..));
         for (operation, caller) in batch.rev() {
-            self.queue.push_front(Waiting { operation, caller });
+            self.queue
+                .push_front(WaitingOperation { operation, caller });
         }
     }
 
@@ -243,16 +247,16 @@ impl<R: Reply> Committer<R> {
         while self.batch.len() < limit.max(1)
             && let Some(next) = self.queue.front()
         {
-            let is_of_part = |first: &Caller<R>| first.part == next.caller.part;
+            let is_of_part = |first: &WaitingCaller<R>| first.part == next.caller.part;
             answers += answer_bytes(&next.operation);
             let fits = answers <= BATCH_ANSWER_BYTES && self.callers.first().is_none_or(is_of_part);
             if !fits && !self.batch.is_empty() {
                 break;
             }
-            let Some(Waiting { operation, caller }) = self.queue.pop_front() else {
+            let Some(WaitingOperation { operation, caller }) = self.queue.pop_front() else {
                 break;
             };
-            let is_gone = caller.reply.as_ref().is_some_and(Reply::is_gone);
+            let is_gone = caller.reply.as_ref().is_some_and(OutcomeReceiver::is_gone);
             if is_gone && !caller.perhaps_done && matches!(operation.action, Action::Open { .. }) {
                 continue;
             }
@@ -292,29 +296,29 @@ pub(crate) fn release_of(operation: Operation) -> Option<Operation> {
 /// A message to the committer.
 #[derive(Debug)]
 #[expect(clippy::large_enum_variant, reason = "nearly all of it are operations")]
-pub(crate) enum Submitted {
+pub(crate) enum CommitterMessage {
     /// An operation, and the caller that waits for its outcome, if any.
-    Operation(Operation, Option<oneshot::Sender<Answer>>),
+    Operation(Operation, Option<oneshot::Sender<CommitResult>>),
     /// A caller that waits until all earlier operations are done.
     Flush(oneshot::Sender<()>),
 }
 
-impl Reply for oneshot::Sender<Answer> {
+impl OutcomeReceiver for oneshot::Sender<CommitResult> {
     fn is_gone(&self) -> bool {
         self.is_closed()
     }
 
-    fn answer(self, answer: Answer) -> bool {
+    fn answer(self, answer: CommitResult) -> bool {
         self.send(answer).is_ok()
     }
 }
 
 /// Starts the commit loop. It ends when no sender remains and the queue is empty, or when the database is closed.
 pub(crate) fn start(
-    store: Store,
-    submitted: mpsc::Receiver<Submitted>,
+    store: LedgerStore,
+    submitted: mpsc::Receiver<CommitterMessage>,
     dialect: SqlDialect,
-    health: Arc<Health>,
+    health: Arc<CommitterHealth>,
 ) -> io::Result<()> {
     match dialect {
         // SQLite blocks the thread during disk writes.
@@ -337,8 +341,8 @@ pub(crate) fn start(
 /// Runs all ready tasks as long as they submit operations: these share the next commit, the largest cost of an
 /// operation. With a free processor, no task waits.
 async fn wait_for_company(
-    arrived: &mut Vec<Submitted>,
-    submitted: &mut mpsc::Receiver<Submitted>,
+    arrived: &mut Vec<CommitterMessage>,
+    submitted: &mut mpsc::Receiver<CommitterMessage>,
     dialect: SqlDialect,
 ) {
     let began = Instant::now();
@@ -358,18 +362,18 @@ async fn wait_for_company(
 }
 
 async fn run(
-    store: Store,
-    mut submitted: mpsc::Receiver<Submitted>,
+    store: LedgerStore,
+    mut submitted: mpsc::Receiver<CommitterMessage>,
     dialect: SqlDialect,
-    health: Arc<Health>,
+    health: Arc<CommitterHealth>,
 ) {
     let mut committer = Committer::default();
-    let mut next = Next::Idle;
+    let mut next = CommitterAction::Idle;
     let mut arrived = Vec::with_capacity(BATCH);
     let mut flushes: Vec<oneshot::Sender<()>> = Vec::new();
     loop {
         next = match next {
-            Next::Idle => {
+            CommitterAction::Idle => {
                 // All earlier operations are done, so no caller may still wait for them.
                 for flush in flushes.drain(..) {
                     let _ = flush.send(());
@@ -380,8 +384,10 @@ async fn run(
                 }
                 wait_for_company(&mut arrived, &mut submitted, dialect).await;
                 let operations = arrived.drain(..).filter_map(|submitted| match submitted {
-                    Submitted::Operation(operation, reply) => Some(Input::Submit(operation, reply)),
-                    Submitted::Flush(flush) => {
+                    CommitterMessage::Operation(operation, reply) => {
+                        Some(CommitterInput::Submit(operation, reply))
+                    }
+                    CommitterMessage::Flush(flush) => {
                         flushes.push(flush);
                         None
                     }
@@ -390,7 +396,7 @@ async fn run(
             }
             // Operations that arrive meanwhile wait in the channel until this batch is answered: the follow-up
             // operations of its callers can then join the next batch.
-            Next::Commit { pause } => {
+            CommitterAction::Commit { pause } => {
                 if !pause.is_zero() {
                     // A failing batch counts as busy the whole time.
                     health.begin();
@@ -403,7 +409,7 @@ async fn run(
                 if result.is_err() && store.is_closed() {
                     return;
                 }
-                committer.step([Input::Committed(result)])
+                committer.step([CommitterInput::Committed(result)])
             }
         };
     }
@@ -418,12 +424,12 @@ mod tests {
 
     struct Waiter(usize, std::rc::Rc<std::cell::RefCell<Vec<(usize, bool)>>>);
 
-    impl Reply for Waiter {
+    impl OutcomeReceiver for Waiter {
         fn is_gone(&self) -> bool {
             false
         }
 
-        fn answer(self, answer: Answer) -> bool {
+        fn answer(self, answer: CommitResult) -> bool {
             self.1.borrow_mut().push((self.0, answer.is_ok()));
             true
         }
@@ -451,18 +457,18 @@ mod tests {
         let mut committer = Committer::default();
         let all = (0..BATCH).map(|hold| {
             let waiter = Waiter(hold, std::rc::Rc::clone(&answers));
-            Input::Submit(release(hold), Some(waiter))
+            CommitterInput::Submit(release(hold), Some(waiter))
         });
         let mut next = committer.step(all);
         let mut transactions = 0;
-        while next != Next::Idle {
+        while next != CommitterAction::Idle {
             transactions += 1;
             let batch = committer.batch();
             let result = match batch.iter().any(|operation| names(operation, poison)) {
-                true => Err(StoreError::Rejected("poison".to_owned())),
-                false => Ok(vec![Ok(Done::Released); batch.len()]),
+                true => Err(LedgerStoreError::Rejected("poison".to_owned())),
+                false => Ok(vec![Ok(OperationEffect::Released); batch.len()]),
             };
-            next = committer.step([Input::Committed(result)]);
+            next = committer.step([CommitterInput::Committed(result)]);
         }
         drop(committer);
         let answers = answers.borrow().clone();
@@ -490,7 +496,7 @@ mod tests {
                 request_id: "req".to_owned(),
                 answer: Some(vec![0; BATCH_ANSWER_BYTES / 2]),
             });
-            Input::Submit(operation, None)
+            CommitterInput::Submit(operation, None)
         };
         committer.step((0..3).map(end));
         assert_eq!(committer.batch().len(), 2);

@@ -11,8 +11,8 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Registry, Unit};
 
 use crate::credits::Credits;
-use crate::operation::{Done, Outcome, Refusal};
-use crate::store::StoreError;
+use crate::operation::{LedgerRefusal, OperationEffect, OperationOutcome};
+use crate::store::LedgerStoreError;
 
 /// A longer batch is stuck: no statement may take more than a second.
 const STUCK: Duration = Duration::from_secs(5);
@@ -27,13 +27,13 @@ const COMMITS: [f64; 10] = [
 
 /// The state of the committer.
 #[derive(Debug)]
-pub(crate) struct Health {
-    state: Mutex<State>,
+pub(crate) struct CommitterHealth {
+    state: Mutex<CommitterState>,
     metrics: LedgerMetrics,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct CommitterState {
     /// The start of the current batch, including its retries.
     busy_since: Option<Instant>,
     /// Whether the last write failed. Only the log has the reason, because the readiness endpoint is public.
@@ -56,7 +56,7 @@ struct RefusedLabels {
     reason: &'static str,
 }
 
-impl Health {
+impl CommitterHealth {
     pub(crate) fn new() -> Self {
         Self {
             state: Mutex::default(),
@@ -95,15 +95,19 @@ impl Health {
     }
 
     /// Records the result and the duration of a batch.
-    pub(crate) fn conclude(&self, result: &Result<Vec<Outcome>, StoreError>, took: Duration) {
+    pub(crate) fn conclude(
+        &self,
+        result: &Result<Vec<OperationOutcome>, LedgerStoreError>,
+        took: Duration,
+    ) {
         let has_failed = match result {
             Ok(outcomes) => {
                 self.metrics.count(outcomes, took);
                 false
             }
             // The database responds, but rejects the operation.
-            Err(StoreError::Rejected(_)) => false,
-            Err(StoreError::Unavailable(_) | StoreError::Unknown(_)) => {
+            Err(LedgerStoreError::Rejected(_)) => false,
+            Err(LedgerStoreError::Unavailable(_) | LedgerStoreError::Unknown(_)) => {
                 self.metrics.failures.inc();
                 true
             }
@@ -124,7 +128,7 @@ impl Health {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, CommitterState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -161,22 +165,23 @@ impl LedgerMetrics {
         );
     }
 
-    fn count(&self, outcomes: &[Outcome], took: Duration) {
+    fn count(&self, outcomes: &[OperationOutcome], took: Duration) {
         self.batches.observe(outcomes.len() as f64);
         self.commits.observe(took.as_secs_f64());
         for outcome in outcomes {
             match outcome {
                 Err(refusal) => {
                     let reason = match refusal {
-                        Refusal::Insufficient { .. } => "insufficient",
-                        Refusal::OverBudget(_) => "over_budget",
+                        LedgerRefusal::Insufficient { .. } => "insufficient",
+                        LedgerRefusal::OverBudget(_) => "over_budget",
                         _ => "other",
                     };
                     self.refused.get_or_create(&RefusedLabels { reason }).inc();
                 }
-                Ok(Done::Settled { overrun, .. } | Done::Expired { overrun, .. })
-                    if *overrun > Credits::ZERO =>
-                {
+                Ok(
+                    OperationEffect::Settled { overrun, .. }
+                    | OperationEffect::Expired { overrun, .. },
+                ) if *overrun > Credits::ZERO => {
                     self.overrun.inc_by(overrun.micro() as f64 / 1e6);
                 }
                 Ok(_) => {}
@@ -189,13 +194,13 @@ impl LedgerMetrics {
 mod tests {
     use super::*;
 
-    fn full<T>() -> Result<T, StoreError> {
-        Err(StoreError::Unavailable("the disk is full".into()))
+    fn full<T>() -> Result<T, LedgerStoreError> {
+        Err(LedgerStoreError::Unavailable("the disk is full".into()))
     }
 
     #[test]
     fn what_fails_is_trouble_until_something_is_written() {
-        let health = Health::new();
+        let health = CommitterHealth::new();
         assert_eq!(health.trouble(), None);
         health.begin();
         health.conclude(&full(), Duration::ZERO);

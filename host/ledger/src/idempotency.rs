@@ -15,7 +15,7 @@ use weir_storage::sealing::{KeyRing, OpenError, Purpose};
 
 use crate::keys;
 use crate::ledger::{Ledger, LedgerError};
-use crate::operation::{AccountId, Action, Claim, EndKey, Refusal, Served};
+use crate::operation::{AccountId, Action, EndKey, IdempotencyClaim, LedgerRefusal, ServedRequest};
 
 /// Maximum bytes of a stored response, before sealing.
 pub const MAX_ANSWER_BYTES: usize = 1 << 20;
@@ -39,12 +39,12 @@ pub struct ClaimedKey {
     ledger: Ledger,
     sealing_keys: KeyRing,
     max_answer_bytes: usize,
-    claimed: Option<Claimed>,
+    claimed: Option<ClaimEntry>,
 }
 
-struct Claimed {
+struct ClaimEntry {
     account: AccountId,
-    claim: Claim,
+    claim: IdempotencyClaim,
     request_id: String,
     expires_at: Millis,
 }
@@ -55,11 +55,11 @@ impl ClaimedKey {
         ledger: Ledger,
         sealing_keys: KeyRing,
         account: AccountId,
-        claim: Claim,
+        claim: IdempotencyClaim,
         request_id: String,
         at: Millis,
     ) -> Self {
-        let claimed = Claimed {
+        let claimed = ClaimEntry {
             account,
             claim,
             request_id,
@@ -127,7 +127,7 @@ impl Drop for ClaimedKey {
     }
 }
 
-impl Claimed {
+impl ClaimEntry {
     fn seal(&self, keys: &KeyRing, answer: &[u8]) -> Vec<u8> {
         let expires_at = self.expires_at.0.to_be_bytes();
         let fields = fields(&self.account, &self.claim, &self.request_id, &expires_at);
@@ -139,8 +139,8 @@ impl Claimed {
 pub fn open_answer(
     keys: &KeyRing,
     account: &AccountId,
-    claim: &Claim,
-    served: &Served,
+    claim: &IdempotencyClaim,
+    served: &ServedRequest,
 ) -> Option<Result<Bytes, OpenError>> {
     let sealed = served.answer.as_deref()?;
     let expires_at = served.expires_at.0.to_be_bytes();
@@ -152,7 +152,7 @@ pub fn open_answer(
 /// Returns the authenticated data of a response.
 fn fields<'a>(
     account: &'a AccountId,
-    claim: &'a Claim,
+    claim: &'a IdempotencyClaim,
     request_id: &'a str,
     expires_at: &'a [u8],
 ) -> [&'a [u8]; 5] {
@@ -173,7 +173,9 @@ async fn end_at_last(ledger: Ledger, account: AccountId, end: EndKey) {
         let outcome = ledger.submit(&account, action, deadline).await;
         match outcome {
             // The hold's settlement is still in the queue.
-            Err(LedgerError::Refused(Refusal::StillOpen)) if Instant::now() + pause < deadline => {
+            Err(LedgerError::Refused(LedgerRefusal::StillOpen))
+                if Instant::now() + pause < deadline =>
+            {
                 tokio::time::sleep(pause).await;
                 pause = (pause * 2).min(LONGEST_PAUSE);
             }

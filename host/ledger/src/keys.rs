@@ -9,7 +9,7 @@
 use weir_storage::clock::Millis;
 
 use crate::credits::Credits;
-use crate::operation::{BootId, Claim, HoldId, Served, Taken};
+use crate::operation::{BootId, HoldId, IdempotencyClaim, KeyConflict, ServedRequest};
 
 /// Hours for which a key is kept.
 pub const KEPT_HOURS: i64 = 24;
@@ -20,14 +20,14 @@ const OVER_AFTER_MS: i64 = 15 * 60_000;
 
 /// A claimed key.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Key {
+pub struct IdempotencyKey {
     /// The key from the request.
     pub name: String,
     /// The digest of the request's content.
     pub request_digest: [u8; 32],
     /// The request that claimed the key.
     pub request_id: String,
-    /// That request's hold.
+    /// The hold of that request.
     pub hold: HoldId,
     /// The run of the node that serves it.
     pub boot_id: BootId,
@@ -45,7 +45,7 @@ pub struct Key {
 
 /// The state of a hold, for its key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Fate {
+pub(crate) enum KeyedHoldState {
     Open,
     /// Settled or expired: this amount was charged, even if it is 0.
     Charged(Credits),
@@ -53,25 +53,30 @@ pub(crate) enum Fate {
     Nothing,
 }
 
-impl Key {
+impl IdempotencyKey {
     /// Returns the reason why another request with this key is not served; `None` if it may be.
-    pub(crate) fn refuses(&self, claim: &Claim, at: Millis, hold: Fate) -> Option<Taken> {
-        if at >= self.expires_at || hold == Fate::Nothing {
+    pub(crate) fn refuses(
+        &self,
+        claim: &IdempotencyClaim,
+        at: Millis,
+        hold: KeyedHoldState,
+    ) -> Option<KeyConflict> {
+        if at >= self.expires_at || hold == KeyedHoldState::Nothing {
             return None;
         }
         if self.request_digest != claim.request_digest {
-            return Some(Taken::OtherRequest);
+            return Some(KeyConflict::OtherRequest);
         }
-        let Fate::Charged(charged) = hold else {
+        let KeyedHoldState::Charged(charged) = hold else {
             // If its node does not end the hold, a sweep will.
-            return Some(Taken::InProgress);
+            return Some(KeyConflict::InProgress);
         };
         let is_leased = self.leased_until.is_some_and(|until| at < until);
         let may_end = is_leased && at.0 < self.created_at.0 + OVER_AFTER_MS;
         if self.completed_at.is_none() && may_end {
-            return Some(Taken::InProgress);
+            return Some(KeyConflict::InProgress);
         }
-        Some(Taken::Served(Served {
+        Some(KeyConflict::Served(ServedRequest {
             request_id: self.request_id.clone(),
             charged,
             answer: self.answer.clone(),

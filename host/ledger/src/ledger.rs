@@ -17,15 +17,16 @@ use weir_storage::clock::{Clock, Millis};
 use weir_storage::database::{DatabaseClock, at_start};
 
 use crate::account::Account;
-use crate::committer::{self, Answer, Submitted};
+use crate::committer::{self, CommitResult, CommitterMessage};
 use crate::credits::Credits;
-use crate::health::{Health, LedgerMetrics};
+use crate::health::{CommitterHealth, LedgerMetrics};
 use crate::operation::{
-    AccountId, Action, BootId, Checkpoint, Claim, Done, HoldId, Open, Operation, Refusal, Settle,
+    AccountId, Action, BootId, Checkpoint, HoldId, IdempotencyClaim, LedgerRefusal, OpenHold,
+    Operation, OperationEffect, Settle,
 };
 use crate::settings::LeaseSettings;
 use crate::store::history::KeyedRequest;
-use crate::store::{Store, StoreError};
+use crate::store::{LedgerStore, LedgerStoreError};
 use crate::usage::RequestUsage;
 
 /// The committer's queue; further callers wait for a place.
@@ -33,11 +34,11 @@ const QUEUE: usize = 4_096;
 
 /// The ledger for requests. Cheap to clone.
 #[derive(Clone)]
-pub struct Ledger(Arc<Inner>);
+pub struct Ledger(Arc<LedgerInner>);
 
-struct Inner {
-    submit: mpsc::Sender<Submitted>,
-    store: Store,
+struct LedgerInner {
+    submit: mpsc::Sender<CommitterMessage>,
+    store: LedgerStore,
     time: DatabaseClock,
     boot_id: BootId,
     lease: LeaseSettings,
@@ -46,18 +47,18 @@ struct Inner {
     renewing: Mutex<()>,
     /// Holds that stay open for longer than any request.
     kept_open: Arc<std::sync::Mutex<BTreeSet<HoldId>>>,
-    health: Arc<Health>,
+    health: Arc<CommitterHealth>,
     tasks: TaskTracker,
     stopping: CancellationToken,
 }
 
 /// A guard for a hold of this node: sweeps ignore the hold's age while the guard exists.
-pub struct KeptOpen {
+pub struct HoldGuard {
     all: Arc<std::sync::Mutex<BTreeSet<HoldId>>>,
     hold: HoldId,
 }
 
-impl Drop for KeptOpen {
+impl Drop for HoldGuard {
     fn drop(&mut self) {
         let mut all = self.all.lock().unwrap_or_else(PoisonError::into_inner);
         all.remove(&self.hold);
@@ -78,7 +79,7 @@ pub struct Settlement {
 pub enum LedgerError {
     /// The ledger rejected the operation, and nothing has changed.
     #[error(transparent)]
-    Refused(#[from] Refusal),
+    Refused(#[from] LedgerRefusal),
     /// The deadline has passed. A hold is not opened, or is released again; every other operation is still done.
     #[error("the ledger did not respond in time")]
     Late,
@@ -100,9 +101,9 @@ impl Ledger {
         let (submit, submitted) = mpsc::channel(QUEUE);
         let time = DatabaseClock::start(database.clone(), clock).await?;
         let dialect = database.dialect();
-        let store = Store::new(database);
-        let health = Arc::new(Health::new());
-        let ledger = Self(Arc::new(Inner {
+        let store = LedgerStore::new(database);
+        let health = Arc::new(CommitterHealth::new());
+        let ledger = Self(Arc::new(LedgerInner {
             submit,
             store: store.clone(),
             time,
@@ -174,7 +175,7 @@ impl Ledger {
     pub async fn open(
         &self,
         account: &AccountId,
-        open: Open,
+        open: OpenHold,
         deadline: Instant,
     ) -> Result<(), LedgerError> {
         self.open_claiming(account, open, None, deadline)
@@ -188,8 +189,8 @@ impl Ledger {
     pub async fn open_claiming(
         &self,
         account: &AccountId,
-        open: Open,
-        claim: Option<Claim>,
+        open: OpenHold,
+        claim: Option<IdempotencyClaim>,
         deadline: Instant,
     ) -> Result<Millis, LedgerError> {
         if !self.is_leased() {
@@ -212,12 +213,12 @@ impl Ledger {
         let operation = self.operation(account, action);
         let at = operation.at;
         let (reply, answer) = oneshot::channel();
-        let mut opening = Opening {
+        let mut opening = PendingHold {
             ledger: self,
             release: committer::release_of(operation.clone()),
             answer,
         };
-        let submitted = Submitted::Operation(operation, Some(reply));
+        let submitted = CommitterMessage::Operation(operation, Some(reply));
         match timeout_at(deadline, self.0.submit.reserve()).await {
             Ok(Ok(permit)) => permit.send(submitted),
             Ok(Err(_)) => return Err(LedgerError::Unavailable),
@@ -231,12 +232,12 @@ impl Ledger {
 
     /// Protects a hold of this node from sweeps, even if it is older than any request. For holds that are parents of
     /// others.
-    pub fn keep_open(&self, hold: &HoldId) -> KeptOpen {
+    pub fn keep_open(&self, hold: &HoldId) -> HoldGuard {
         let all = self.0.kept_open.clone();
         all.lock()
             .unwrap_or_else(PoisonError::into_inner)
             .insert(hold.clone());
-        KeptOpen {
+        HoldGuard {
             all,
             hold: hold.clone(),
         }
@@ -253,7 +254,7 @@ impl Ledger {
             .submit(account, Action::Settle(settle), deadline)
             .await?
         {
-            Done::Settled { charged, overrun } => Ok(Settlement { charged, overrun }),
+            OperationEffect::Settled { charged, overrun } => Ok(Settlement { charged, overrun }),
             other => unreachable!("a settlement settles: {other:?}"),
         }
     }
@@ -275,7 +276,7 @@ impl Ledger {
     /// Releases a hold in the background.
     pub fn release_soon(&self, account: &AccountId, hold: HoldId) {
         let operation = self.operation(account, Action::Release { hold, cost: None });
-        self.send_soon(Submitted::Operation(operation, None));
+        self.send_soon(CommitterMessage::Operation(operation, None));
     }
 
     /// Records the usage so far, which is charged if this node cannot settle.
@@ -295,13 +296,13 @@ impl Ledger {
         let _ = self
             .0
             .submit
-            .try_send(Submitted::Operation(operation, None));
+            .try_send(CommitterMessage::Operation(operation, None));
     }
 
     /// Ends a hold at its last checkpoint, as after this node's failure: for a caller that can neither settle nor wait.
     pub fn abandon(&self, account: &AccountId, hold: HoldId) {
         let operation = self.operation(account, Action::Expire { hold });
-        self.send_soon(Submitted::Operation(operation, None));
+        self.send_soon(CommitterMessage::Operation(operation, None));
     }
 
     /// Does an operation. After the deadline, it is done all the same.
@@ -312,10 +313,10 @@ impl Ledger {
         account: &AccountId,
         action: Action,
         deadline: Instant,
-    ) -> Result<Done, LedgerError> {
+    ) -> Result<OperationEffect, LedgerError> {
         let (reply, answer) = oneshot::channel();
         let operation = self.operation(account, action);
-        let submitted = Submitted::Operation(operation, Some(reply));
+        let submitted = CommitterMessage::Operation(operation, Some(reply));
         match timeout_at(deadline, self.0.submit.reserve()).await {
             Ok(Ok(permit)) => permit.send(submitted),
             Ok(Err(_)) => return Err(LedgerError::Unavailable),
@@ -362,7 +363,13 @@ impl Ledger {
         self.0.tasks.wait().await;
         // The committer ends when no sender remains, and this handle is a sender.
         let (reply, flushed) = oneshot::channel();
-        if self.0.submit.send(Submitted::Flush(reply)).await.is_ok() {
+        if self
+            .0
+            .submit
+            .send(CommitterMessage::Flush(reply))
+            .await
+            .is_ok()
+        {
             let _ = flushed.await;
         }
         let now = self.0.time.now();
@@ -371,7 +378,7 @@ impl Ledger {
         }
     }
 
-    fn send_soon(&self, submitted: Submitted) {
+    fn send_soon(&self, submitted: CommitterMessage) {
         if let Err(mpsc::error::TrySendError::Full(submitted)) = self.0.submit.try_send(submitted) {
             let submit = self.0.submit.clone();
             let sending = async move { submit.send(submitted).await.is_ok() };
@@ -389,26 +396,29 @@ impl Ledger {
 }
 
 /// A hold that is being opened. Dropping it before the outcome arrives leaves no hold behind.
-struct Opening<'a> {
+struct PendingHold<'a> {
     ledger: &'a Ledger,
     release: Option<Operation>,
-    answer: oneshot::Receiver<Answer>,
+    answer: oneshot::Receiver<CommitResult>,
 }
 
-impl Drop for Opening<'_> {
+impl Drop for PendingHold<'_> {
     fn drop(&mut self) {
         let Some(operation) = self.release.take() else {
             return;
         };
         // From here on the committer sees that no caller waits. An outcome that it sent before is handled here.
         self.answer.close();
-        if let Ok(Ok(Ok(Done::Opened))) = self.answer.try_recv() {
-            self.ledger.send_soon(Submitted::Operation(operation, None));
+        if let Ok(Ok(Ok(OperationEffect::Opened))) = self.answer.try_recv() {
+            self.ledger
+                .send_soon(CommitterMessage::Operation(operation, None));
         }
     }
 }
 
-fn done(answer: Result<Answer, oneshot::error::RecvError>) -> Result<Done, LedgerError> {
+fn done(
+    answer: Result<CommitResult, oneshot::error::RecvError>,
+) -> Result<OperationEffect, LedgerError> {
     match answer {
         Ok(Ok(outcome)) => Ok(outcome?),
         Ok(Err(error)) => Err(LedgerError::Rejected(error)),
@@ -417,14 +427,17 @@ fn done(answer: Result<Answer, oneshot::error::RecvError>) -> Result<Done, Ledge
 }
 
 /// Does one operation without a [`Ledger`], for a command: retries while its outcome is unknown.
-pub async fn commit_one(store: &Store, operation: Operation) -> Result<Done, LedgerError> {
+pub async fn commit_one(
+    store: &LedgerStore,
+    operation: Operation,
+) -> Result<OperationEffect, LedgerError> {
     for _ in 0..3 {
         match store.commit(std::slice::from_ref(&operation)).await {
             Ok(mut outcomes) => {
                 let outcome = outcomes.pop().ok_or(LedgerError::Unavailable)?;
                 return Ok(outcome?);
             }
-            Err(StoreError::Rejected(error)) => return Err(LedgerError::Rejected(error)),
+            Err(LedgerStoreError::Rejected(error)) => return Err(LedgerError::Rejected(error)),
             Err(error) => {
                 tracing::warn!(%error, "retrying");
                 tokio::time::sleep(Duration::from_millis(200)).await;

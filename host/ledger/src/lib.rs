@@ -52,16 +52,19 @@ pub mod usage;
 pub mod verify;
 
 pub use self::account::Account;
-pub use self::budgets::{Budget, Budgets, Exceeded, MOST_WINDOWS, SetBudgets, Standing, Window};
+pub use self::budgets::{
+    Budget, BudgetExceeded, BudgetState, BudgetWindow, Budgets, MOST_WINDOWS, SetBudgets,
+};
 pub use self::credits::Credits;
 pub use self::health::LedgerMetrics;
-pub use self::ledger::{KeptOpen, Ledger, LedgerError, Settlement, commit_one};
+pub use self::ledger::{HoldGuard, Ledger, LedgerError, Settlement, commit_one};
 pub use self::operation::{
-    AccountId, Action, Adjust, Asked, BootId, Checkpoint, Claim, Done, EndKey, Grant, HoldId,
-    HoldState, MAX_KEY_BYTES, Open, Operation, OperationId, Outcome, Payer, Pool, Refund, Refusal,
-    RequestSource, Served, Settle, Taken, TopUp, Way,
+    AccountId, Action, Adjust, BootId, ChangeDirection, Checkpoint, EndKey, Grant, HoldId,
+    HoldState, IdempotencyClaim, KeyConflict, LedgerRefusal, MAX_KEY_BYTES, OpenHold, Operation,
+    OperationEffect, OperationId, OperationOutcome, OperationRequest, Payer, Pool, Refund,
+    RequestSource, ServedRequest, Settle, TopUp,
 };
 pub use self::plans::{Period, Plan};
 pub use self::settings::{LeaseSettings, LedgerSettings};
-pub use self::store::{Fold, Store, StoreError};
+pub use self::store::{Fold, LedgerStore, LedgerStoreError};
 pub use self::usage::{RequestUsage, TokenCounts, UsageCounts, UsageSums};

@@ -15,7 +15,7 @@ use crate::usage::{Billable, TokenCounts};
 
 /// The price of a request.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Charge {
+pub struct RequestCharge {
     /// The customer's price.
     pub credits: Credits,
     /// The provider's price, in nano-USD.
@@ -24,7 +24,7 @@ pub struct Charge {
 
 /// The maximum usage of a request, known before it is sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Bound {
+pub struct UsageBound {
     /// Input tokens.
     pub input_tokens: u64,
     /// Output tokens: the limit that is sent upstream.
@@ -42,7 +42,7 @@ const FACTOR_SCALE: i128 = 10_000;
 /// Returns the price of `used` at an upstream.
 ///
 /// The result is at most [`Credits::MAX`]: no single request is believed to cost more.
-pub fn charge(price: &Price, factors: &PriceFactors, used: &Billable) -> Charge {
+pub fn charge(price: &Price, factors: &PriceFactors, used: &Billable) -> RequestCharge {
     match price {
         Price::Text { base, above } => {
             let prices = match above {
@@ -56,7 +56,7 @@ pub fn charge(price: &Price, factors: &PriceFactors, used: &Billable) -> Charge 
 }
 
 /// Returns the maximum price of a request within `bound` at an upstream: the amount of its hold.
-pub fn worst_case(price: &Price, factors: &PriceFactors, bound: &Bound) -> Credits {
+pub fn worst_case(price: &Price, factors: &PriceFactors, bound: &UsageBound) -> Credits {
     let dearest = |prices: &TokenPrices, input: u64| {
         let of_input = [
             prices.input,
@@ -103,8 +103,8 @@ fn exact(prices: &TokenPrices, tokens: &TokenCounts) -> i128 {
     sum.saturating_add(times(prices.input, rest))
 }
 
-fn of_tokens(exact: i128, factors: &PriceFactors) -> Charge {
-    Charge {
+fn of_tokens(exact: i128, factors: &PriceFactors) -> RequestCharge {
+    RequestCharge {
         credits: credits(
             exact.saturating_mul(factor(factors.text)),
             TOKENS_PER_PRICE * FACTOR_SCALE,
@@ -113,9 +113,9 @@ fn of_tokens(exact: i128, factors: &PriceFactors) -> Charge {
     }
 }
 
-fn of_images(price: NanoUsd, factors: &PriceFactors, images: u32) -> Charge {
+fn of_images(price: NanoUsd, factors: &PriceFactors, images: u32) -> RequestCharge {
     let exact = times(price, u64::from(images));
-    Charge {
+    RequestCharge {
         credits: credits(
             exact
                 .saturating_mul(factor(factors.text))
@@ -306,7 +306,7 @@ mod tests {
         ) {
             let factors = PriceFactors::default();
             let used = used(bound * share / 100, parts.map(u64::from), output * output_share / 100);
-            let bound = Bound { input_tokens: bound, output_tokens: output, images: 0 };
+            let bound = UsageBound { input_tokens: bound, output_tokens: output, images: 0 };
             prop_assert!(charge(&price, &factors, &used).credits <= worst_case(&price, &factors, &bound));
         }
     }

@@ -1,13 +1,15 @@
 //! The ledger's SQL: a batch of operations in one transaction, leases, and the queries of sweeps.
 //!
-//! - [`rows`]: the tables; [`postgres`] and [`sqlite`]: the batches of each database. This module has the common parts:
-//!   the data that a batch loads and writes.
+//! - [`rows`]: the tables; [`postgres`] and [`sqlite`]: the batches of each database. [`batch`] and [`error`] have the
+//!   common parts: the data that a batch loads and writes, and its errors.
 //! - [`fold`]: derived data that batches do not write: sums of usage, and the entries of each account.
 //! - [`history`]: the queries about an account's past.
 //!
 //! **Rows of a request:** its account's row, a hold's row from opening to end, and an entry for that end, with the
 //! single index that detects repeats. All other data about entries is folded from them.
 
+mod batch;
+mod error;
 mod fold;
 pub mod history;
 mod postgres;
@@ -15,8 +17,7 @@ mod rows;
 mod sqlite;
 pub mod statement;
 
-use std::collections::btree_map::Entry as Slot;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -27,12 +28,14 @@ use weir_storage::Database;
 use weir_storage::clock::Millis;
 use weir_storage::database::SqlDialect;
 
+use self::batch::find_account;
+use self::error::CommitFailure;
+pub use self::error::LedgerStoreError;
 pub use self::fold::Fold;
-use self::rows::{ACCOUNTS, Row, Unreadable, list, read_account};
-use crate::account::{Account, Ended, Entry, Hold, Recorded, UsageDelta, apply};
+use self::rows::{ACCOUNTS, list, read_account};
+use crate::account::Account;
 use crate::credits::Credits;
-use crate::keys::Key;
-use crate::operation::{AccountId, Action, BootId, HoldId, Operation, Outcome, Refusal};
+use crate::operation::{AccountId, BootId, HoldId, Operation, OperationOutcome};
 use crate::plans::GRACE_DAYS;
 use crate::usage::{UsageSums, to_date};
 
@@ -53,24 +56,10 @@ const MOST_ROUNDS: u32 = 50;
 
 /// The ledger in the database. Cheap to clone.
 #[derive(Debug, Clone)]
-pub struct Store {
+pub struct LedgerStore {
     database: Database,
     /// The mutex also gives the turn to write.
-    remembered: Arc<Mutex<sqlite::Remembered>>,
-}
-
-/// The reason why a batch has no outcomes.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum StoreError {
-    /// The database could not do the batch now, and has done none of it.
-    #[error("the database is unavailable: {0}")]
-    Unavailable(String),
-    /// The database may have done all of it, or none.
-    #[error("the result of a commit was lost: {0}")]
-    Unknown(String),
-    /// The database rejects the batch, and has done none of it.
-    #[error("the database rejects the batch: {0}")]
-    Rejected(String),
+    remembered: Arc<Mutex<sqlite::CachedAccounts>>,
 }
 
 /// An open hold without a live node.
@@ -93,7 +82,7 @@ pub struct PeriodUsage {
     pub by_model: Vec<(String, UsageSums)>,
 }
 
-impl Store {
+impl LedgerStore {
     /// Makes the ledger's store in this database.
     pub fn new(database: Database) -> Self {
         Self {
@@ -103,10 +92,13 @@ impl Store {
     }
 
     /// Does all operations, in order and in one transaction. In SQLite, it blocks the thread.
-    pub async fn commit(&self, operations: &[Operation]) -> Result<Vec<Outcome>, StoreError> {
+    pub async fn commit(
+        &self,
+        operations: &[Operation],
+    ) -> Result<Vec<OperationOutcome>, LedgerStoreError> {
         match self.database.write_turn() {
             Some(turn) => {
-                let mut native = turn.native().await.map_err(Failure::from)?;
+                let mut native = turn.native().await.map_err(CommitFailure::from)?;
                 sqlite::commit(&mut native, &mut self.remembered(), operations)
             }
             None => postgres::commit(&self.database, operations).await,
@@ -114,7 +106,7 @@ impl Store {
     }
 
     /// Locks the remembered accounts; call it only in one's turn.
-    fn remembered(&self) -> MutexGuard<'_, sqlite::Remembered> {
+    fn remembered(&self) -> MutexGuard<'_, sqlite::CachedAccounts> {
         // A batch that panics leaves this empty.
         self.remembered
             .lock()
@@ -354,216 +346,7 @@ fn read_orphans(rows: &[AnyRow]) -> sqlx::Result<Vec<Orphan>> {
     rows.iter().map(read).collect()
 }
 
-/// The stored data that operations need.
-#[derive(Default)]
-struct Loaded {
-    accounts: BTreeMap<AccountId, Account>,
-    /// The known holds, and their accounts.
-    owners: BTreeMap<HoldId, AccountId>,
-    /// The holds with a row.
-    stored: BTreeSet<HoldId>,
-}
-
-impl Loaded {
-    fn add_hold(&mut self, owner: AccountId, hold: Hold) {
-        let id = hold.open.hold.clone();
-        if let Some(account) = self.accounts.get_mut(&owner) {
-            account.holds.insert(id.clone(), hold);
-        }
-        self.stored.insert(id.clone());
-        self.owners.insert(id, owner);
-    }
-
-    /// Records the account and the parent of a remembered account's hold; `false` if the hold is not remembered.
-    fn recall_hold(&mut self, account: &AccountId, id: &HoldId) -> bool {
-        let known = self.accounts.get(account);
-        let Some(hold) = known.and_then(|account| account.holds.get(id)) else {
-            return false;
-        };
-        for id in std::iter::once(id).chain(&hold.open.parent) {
-            if known.is_some_and(|account| account.holds.contains_key(id)) {
-                self.stored.insert(id.clone());
-                self.owners.insert(id.clone(), account.clone());
-            }
-        }
-        true
-    }
-
-    /// Adds an entry about a hold without a row, in the order of the entries' numbers.
-    fn add_end(&mut self, owner: AccountId, end: Ended, reported: Option<UsageDelta>) {
-        let id = end.open.hold.clone();
-        if let Some(account) = self.accounts.get_mut(&owner) {
-            let ended = match account.ended.entry(id.clone()) {
-                Slot::Vacant(slot) => slot.insert(end),
-                Slot::Occupied(slot) => {
-                    let ended = slot.into_mut();
-                    ended.add(end);
-                    ended
-                }
-            };
-            if let Some(reported) = reported {
-                ended.add_usage(reported);
-            }
-        }
-        self.owners.insert(id, owner);
-    }
-
-    /// Returns the key's hold.
-    fn add_key(&mut self, owner: &AccountId, key: Key) -> HoldId {
-        let hold = key.hold.clone();
-        if let Some(account) = self.accounts.get_mut(owner) {
-            account.keys.insert(key.name.clone(), key);
-        }
-        hold
-    }
-
-    fn add_recorded(&mut self, operation: &Operation, first: Recorded) {
-        if let Some(id) = operation.id()
-            && let Some(account) = self.accounts.get_mut(&operation.account)
-        {
-            account.recorded.insert(id.clone(), first);
-        }
-    }
-
-    fn apply(&mut self, operations: &[Operation]) -> Vec<Outcome> {
-        let Self {
-            accounts, owners, ..
-        } = self;
-        let each = operations.iter().map(|operation| {
-            let Some(account) = accounts.get_mut(&operation.account) else {
-                return Err(Refusal::UnknownAccount);
-            };
-            match &operation.action {
-                // The hold belongs to another account.
-                Action::Open { open, .. }
-                    if owners
-                        .get(&open.hold)
-                        .is_some_and(|owner| *owner != operation.account) =>
-                {
-                    Err(Refusal::Conflict)
-                }
-                _ => apply(operation, account),
-            }
-        });
-        each.collect()
-    }
-
-    fn changes(&self) -> Changes<'_> {
-        let mut changes = Changes::default();
-        for (id, account) in &self.accounts {
-            let journal = &account.journal;
-            if journal.account {
-                changes.accounts.push((id, account));
-            }
-            for hold in &journal.holds {
-                let is_stored = self.stored.contains(hold);
-                match account.holds.get(hold) {
-                    Some(hold) if is_stored => changes.holds.push((id, hold)),
-                    Some(hold) => changes.new_holds.push((id, hold)),
-                    None if is_stored => changes.ended_holds.push((id, hold)),
-                    // The hold was opened and ended within these operations.
-                    None => {}
-                }
-            }
-            let keys = journal
-                .keys
-                .iter()
-                .filter_map(|name| account.keys.get(name));
-            changes.keys.extend(keys.map(|key| (id, key)));
-            for entry in &journal.entries {
-                changes.entries.push((id, entry));
-            }
-            if journal.plan {
-                changes.plans.push((id, account));
-            }
-        }
-        changes
-    }
-}
-
-/// The changes of a batch, row by row.
-#[derive(Default)]
-struct Changes<'a> {
-    accounts: Vec<Row<'a, Account>>,
-    /// The accounts with a changed plan, period or similar field.
-    plans: Vec<Row<'a, Account>>,
-    new_holds: Vec<Row<'a, Hold>>,
-    holds: Vec<Row<'a, Hold>>,
-    /// Holds whose rows are deleted.
-    ended_holds: Vec<Row<'a, HoldId>>,
-    entries: Vec<Row<'a, Entry>>,
-    keys: Vec<Row<'a, Key>>,
-}
-
-/// An error before the commit, after which nothing is done.
-#[derive(Debug, thiserror::Error)]
-enum Failure {
-    #[error(transparent)]
-    Sqlx(#[from] sqlx::Error),
-    #[error(transparent)]
-    Native(#[from] rusqlite::Error),
-    #[error(transparent)]
-    Unreadable(#[from] Unreadable),
-    #[error("{written} of {wanted} rows were written: an id belongs to another account")]
-    Incomplete { written: u64, wanted: usize },
-}
-
-impl Failure {
-    fn unless_all(written: u64, wanted: usize) -> Result<(), Self> {
-        if written == wanted as u64 {
-            Ok(())
-        } else {
-            Err(Self::Incomplete { written, wanted })
-        }
-    }
-
-    /// Returns whether every retry would fail, too.
-    fn is_refusal(&self) -> bool {
-        match self {
-            Self::Incomplete { .. } | Self::Unreadable(_) => true,
-            Self::Sqlx(sqlx::Error::Database(error)) => {
-                // PostgreSQL's classes: unsupported features, data exceptions, constraints, syntax errors, exceeded
-                // limits.
-                let code = error.code().unwrap_or_default();
-                ["0A", "21", "22", "23", "42", "54", "P0"]
-                    .iter()
-                    .any(|class| code.starts_with(class))
-            }
-            Self::Sqlx(
-                sqlx::Error::ColumnDecode { .. }
-                | sqlx::Error::Decode(_)
-                | sqlx::Error::Encode(_)
-                | sqlx::Error::ColumnNotFound(_),
-            ) => true,
-            Self::Sqlx(_) => false,
-            // SQLite's low byte is an error, a constraint, a wrong type, or a value that is too large.
-            Self::Native(error) => error
-                .sqlite_error()
-                .is_none_or(|error| matches!(error.extended_code & 0xff, 1 | 18 | 19 | 20)),
-        }
-    }
-}
-
-impl From<Failure> for StoreError {
-    fn from(failure: Failure) -> Self {
-        let text = failure.to_string();
-        if failure.is_refusal() {
-            Self::Rejected(text)
-        } else {
-            Self::Unavailable(text)
-        }
-    }
-}
-
-/// Returns the start of the query for [`read_account`]; a condition on the id follows.
-fn find_account() -> String {
-    format!(
-        "SELECT {}, created_at FROM accounts WHERE id",
-        ACCOUNTS.names()
-    )
-}
-
-/// Returns the query for [`Store::find_period_usage`]: a row for each model, with the columns of the account first.
+/// Returns the query for [`LedgerStore::find_period_usage`]: a row for each model, with the columns of the account first.
 fn period_usage() -> String {
     let account = list(ACCOUNTS.columns(), |name| format!("accounts.{name}"));
     let sums = UsageSums::columns();
@@ -580,8 +363,3 @@ fn period_usage() -> String {
          WHERE accounts.id = $1 GROUP BY accounts.id, model"
     )
 }
-
-/// The start of the statement that creates accounts of users; a condition on the id follows.
-const MAKE_ACCOUNTS: &str = "INSERT INTO accounts (id, created_at, plan, period_start, period_end, period_number, \
-     plan_credits, top_up_credits, plan_held, top_up_held, entries) \
-     SELECT id, created_at, 'free', created_at, created_at, 0, 0, 0, 0, 0, 0 FROM users WHERE id";

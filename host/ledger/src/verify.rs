@@ -14,7 +14,7 @@ use weir_storage::Database;
 use weir_storage::clock::Millis;
 use weir_storage::database::SqlDialect;
 
-use crate::budgets::{Budgets, Counter, Window};
+use crate::budgets::{BudgetWindow, Budgets, Counter};
 use crate::usage::COUNTS;
 
 /// A broken invariant.
@@ -317,8 +317,8 @@ async fn budgets_that_differ(
     }
     drop(entries);
     let archived = match extent {
-        Extent::All => Archived::read(snapshot).await?,
-        Extent::New => Archived::default(),
+        Extent::All => ArchivedFacts::read(snapshot).await?,
+        Extent::New => ArchivedFacts::default(),
     };
     let mut violations = Vec::new();
     for (account, budgets) in accounts {
@@ -335,8 +335,8 @@ async fn budgets_that_differ(
             }
             let mut counters = scope.counters.iter();
             let differs = |counter: &Counter| match counter.window {
-                Window::Total if extent == Extent::New => false,
-                Window::Total => {
+                BudgetWindow::Total if extent == Extent::New => false,
+                BudgetWindow::Total => {
                     let key = scope.key_id.as_deref().unwrap_or_default();
                     let spent = archived.spent(&account, key, counter.since);
                     spent.is_some_and(|spent| counter.spent != spent)
@@ -354,14 +354,14 @@ async fn budgets_that_differ(
 
 /// The facts about archived entries.
 #[derive(Default)]
-struct Archived {
+struct ArchivedFacts {
     /// The last archived entry of each account.
     last: BTreeMap<String, i64>,
     /// The budgets' counts of archived entries, by account, key and the number of entries before the budget.
     spent: BTreeMap<(String, String, i64), Option<i64>>,
 }
 
-impl Archived {
+impl ArchivedFacts {
     async fn read(snapshot: &mut AnyConnection) -> sqlx::Result<Self> {
         let mut archived = Self::default();
         let openings = "SELECT account_id, sequence FROM entries WHERE kind = 'opening' \

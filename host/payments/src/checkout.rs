@@ -13,10 +13,10 @@ use weir_errors::{ApiError, ErrorCode};
 use weir_storage::clock::Millis;
 use weir_storage::ids;
 
-use crate::offers::{Item, Offer};
+use crate::offers::{ItemPrice, PurchaseItem};
 use crate::payments::Payments;
 use crate::store::NewCheckout;
-use crate::terms::{Order, ProcessorError, SessionState};
+use crate::terms::{CheckoutOrder, ProcessorError, SessionState};
 
 /// Lifetime of a page in milliseconds. Stripe's maximum is 24 h, by its own clock.
 const LIFE_MS: i64 = (24 * 60 - 10) * 60_000;
@@ -57,7 +57,7 @@ pub enum CheckoutError {
 impl Payments {
     /// URL of the page on which a user pays for the plan of this name.
     pub async fn plan_url(&self, user_id: &str, name: &str) -> Result<String, ApiError> {
-        let item = name.parse().ok().map(Item::Plan);
+        let item = name.parse().ok().map(PurchaseItem::Plan);
         let message = "The plan is `guru` or `pro`.";
         let not_sold = ApiError::new(ErrorCode::InvalidPlan, message).with_param("plan");
         self.send_to_pay(user_id, item, not_sold).await
@@ -65,7 +65,7 @@ impl Payments {
 
     /// URL of the page on which a user pays for the credits of the tier of this name.
     pub async fn tier_url(&self, user_id: &str, name: &str) -> Result<String, ApiError> {
-        let item = name.parse().ok().map(Item::TopUp);
+        let item = name.parse().ok().map(PurchaseItem::TopUp);
         let message = "The tier is `small`, `medium` or `large`.";
         let not_sold = ApiError::new(ErrorCode::InvalidTier, message).with_param("tier");
         self.send_to_pay(user_id, item, not_sold).await
@@ -74,7 +74,7 @@ impl Payments {
     async fn send_to_pay(
         &self,
         user_id: &str,
-        item: Option<Item>,
+        item: Option<PurchaseItem>,
         not_sold: ApiError,
     ) -> Result<String, ApiError> {
         let offer = item.and_then(|item| Some((item, self.settings.offer(item)?)));
@@ -87,18 +87,18 @@ impl Payments {
     pub async fn checkout(
         &self,
         user_id: &str,
-        item: Item,
-        offer: &Offer,
+        item: PurchaseItem,
+        offer: &ItemPrice,
         now: Millis,
     ) -> Result<String, CheckoutError> {
-        let is_plan = matches!(item, Item::Plan(_));
+        let is_plan = matches!(item, PurchaseItem::Plan(_));
         if is_plan && self.store.is_subscribed(user_id, now).await? {
             return Err(CheckoutError::AlreadySubscribed);
         }
         let customer = self.customer(user_id, now).await?;
         let purpose = match item {
-            Item::Plan(_) => "plan".to_owned(),
-            Item::TopUp(tier) => format!("topup:{tier}"),
+            PurchaseItem::Plan(_) => "plan".to_owned(),
+            PurchaseItem::TopUp(tier) => format!("topup:{tier}"),
         };
         for _ in 0..MAX_LOOKS {
             let new = NewCheckout {
@@ -117,7 +117,7 @@ impl Payments {
                 && (checkout.session.is_some() || now.0 - checkout.created_at.0 <= MAX_ANSWER_MS);
             let state = match &checkout.session {
                 None if is_good => {
-                    let order = Order {
+                    let order = CheckoutOrder {
                         user_id,
                         customer_id: &customer,
                         item,
@@ -164,7 +164,7 @@ impl Payments {
     }
 
     /// Asks the processor for a page and stores it, unless its row is closed by then.
-    async fn make(&self, order: &Order<'_>, id: &str) -> Result<String, CheckoutError> {
+    async fn make(&self, order: &CheckoutOrder<'_>, id: &str) -> Result<String, CheckoutError> {
         let session = self.processor.create_checkout(order, id).await?;
         if self.store.keep_session(id, &session).await? {
             return Ok(session.url);

@@ -57,22 +57,24 @@ use std::time::Duration;
 use serde_json::json;
 use tokio::time::Instant;
 use weir_ledger::{
-    AccountId, Action, Credits, Done, Grant, LedgerError, OperationId, Plan, Pool, Refund, Refusal,
-    TopUp,
+    AccountId, Action, Credits, Grant, LedgerError, LedgerRefusal, OperationEffect, OperationId,
+    Plan, Pool, Refund, TopUp,
 };
 use weir_storage::cache::CacheError;
 use weir_storage::clock::Millis;
 
 use self::state::{DueGrant, PlansByPrice, Subscription, Upgrade};
-use self::store::{GivenUpgrade, Payment, PaymentKind};
-use crate::auto_top_up::store::{self as charges, Ended};
+use self::store::{Payment, PaymentKind, UpgradeGrant};
+use crate::charges::{self, ChargeEnd};
+use crate::event_store as kept;
 use crate::events::{
-    About, Change, Checkout, Invoice, PaidPeriod, PaymentEvent, PaymentNews, PlanHint, Purchase,
+    Checkout, EventContent, Invoice, PaidPeriod, PaymentEvent, PaymentUpdate, PlanHint, Purchase,
+    SubscriptionChange,
 };
-use crate::inbox::store as kept;
-use crate::notices::{self, Notice, NoticeKind};
-use crate::offers::{CURRENCY, Tier};
+use crate::notices::{self, NoticeKind, UserNotice};
+use crate::offers::{CURRENCY, TopUpTier};
 use crate::payments::Payments;
+use crate::store as customers;
 
 /// Time limit of one operation of the ledger.
 const LEDGER_TIMEOUT: Duration = Duration::from_secs(5);
@@ -82,7 +84,7 @@ pub const COOLDOWN: Duration = Duration::from_secs(4 * 3_600);
 
 /// The result of an event, in words for operators.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Applied {
+pub enum EventEffect {
     /// The event has this effect, or an earlier event had it.
     Done(String),
     /// The event does not concern weir.
@@ -110,7 +112,7 @@ pub enum EffectError {
 }
 
 /// A user's turn: the lease in which one node applies the user's events.
-pub struct Turn<'a> {
+pub struct UserLease<'a> {
     /// The payments of this gateway.
     pub payments: &'a Payments,
     /// The user.
@@ -120,11 +122,11 @@ pub struct Turn<'a> {
 }
 
 /// Applies a stored event to its user.
-pub async fn apply(turn: &Turn<'_>, event: &PaymentEvent) -> Result<Applied, EffectError> {
+pub async fn apply(turn: &UserLease<'_>, event: &PaymentEvent) -> Result<EventEffect, EffectError> {
     let applied = match &event.about {
-        About::Unknown => return Ok(Applied::Ignored("unknown type")),
-        About::Customer => return turn.link(event).await,
-        About::Checkout(checkout) => {
+        EventContent::Unknown => return Ok(EventEffect::Ignored("unknown type")),
+        EventContent::Customer => return turn.link(event).await,
+        EventContent::Checkout(checkout) => {
             let applied = turn.checkout(event, checkout).await;
             if applied.is_ok() && checkout.is_paid {
                 // A user who wants to buy more gets another page.
@@ -133,20 +135,22 @@ pub async fn apply(turn: &Turn<'_>, event: &PaymentEvent) -> Result<Applied, Eff
             }
             applied
         }
-        About::Subscription(news) => {
+        EventContent::Subscription(news) => {
             let plans = turn.plans();
             require_plan(&plans, &news.plan)?;
-            if news.change == Change::TrialWillEnd {
+            if news.change == SubscriptionChange::TrialWillEnd {
                 turn.announce_trial_end(&news.id, news.trial_ends_at)
                     .await?;
             }
-            turn.subscription(&news.id, &plans).await.map(Applied::Done)
+            turn.subscription(&news.id, &plans)
+                .await
+                .map(EventEffect::Done)
         }
-        About::Invoice(invoice) => turn.invoice(event, invoice).await,
-        About::Payment(payment) => turn.payment(event, payment).await,
-        About::Refund(reversal) | About::Dispute(reversal) => {
+        EventContent::Invoice(invoice) => turn.invoice(event, invoice).await,
+        EventContent::Payment(payment) => turn.payment(event, payment).await,
+        EventContent::Refund(reversal) | EventContent::Dispute(reversal) => {
             let taken = turn.take_back(reversal.payment_id()).await;
-            taken.map(Applied::Done)
+            taken.map(EventEffect::Done)
         }
     };
     turn.payments.drop_summary(&turn.account).await;
@@ -161,7 +165,7 @@ pub async fn note_payment(payments: &Payments, payment: &Payment) -> sqlx::Resul
     Ok(())
 }
 
-impl Turn<'_> {
+impl UserLease<'_> {
     fn plans(&self) -> PlansByPrice {
         PlansByPrice::new(&self.payments.settings)
     }
@@ -170,7 +174,7 @@ impl Turn<'_> {
         self.payments.ledger.now()
     }
 
-    async fn submit(&self, action: Action) -> Result<Done, LedgerError> {
+    async fn submit(&self, action: Action) -> Result<OperationEffect, LedgerError> {
         if self.ends <= Instant::now() {
             return Err(LedgerError::Late);
         }
@@ -185,23 +189,23 @@ impl Turn<'_> {
     /// changed prices or later invoice lines.
     async fn submit_step(&self, action: Action) -> Result<(), LedgerError> {
         match self.submit(action).await {
-            Ok(_) | Err(LedgerError::Refused(Refusal::Conflict)) => Ok(()),
+            Ok(_) | Err(LedgerError::Refused(LedgerRefusal::Conflict)) => Ok(()),
             Err(error) => Err(error),
         }
     }
 
-    async fn link(&self, event: &PaymentEvent) -> Result<Applied, EffectError> {
+    async fn link(&self, event: &PaymentEvent) -> Result<EventEffect, EffectError> {
         let Some(customer) = &event.customer else {
-            return Ok(Applied::Ignored("it names no customer"));
+            return Ok(EventEffect::Ignored("it names no customer"));
         };
         let (database, user_id) = (&self.payments.database, &*self.account.0);
-        store::link(database, user_id, customer, self.now()).await?;
-        let linked = store::user_of_customer(database, customer).await?;
+        customers::link(database, user_id, customer, self.now()).await?;
+        let linked = customers::user_of_customer(database, customer).await?;
         if linked.as_deref() != Some(user_id) {
-            return Ok(Applied::Ignored("the user is another customer already"));
+            return Ok(EventEffect::Ignored("the user is another customer already"));
         }
         self.wake_customer(customer).await?;
-        Ok(Applied::Done(format!("{customer} is {user_id}")))
+        Ok(EventEffect::Done(format!("{customer} is {user_id}")))
     }
 
     /// Wakes the events that wait until this customer has a user.
@@ -215,27 +219,27 @@ impl Turn<'_> {
         &self,
         event: &PaymentEvent,
         checkout: &Checkout,
-    ) -> Result<Applied, EffectError> {
+    ) -> Result<EventEffect, EffectError> {
         if let Some(customer) = &event.customer {
             let database = &self.payments.database;
-            if store::link(database, &self.account.0, customer, self.now()).await? {
+            if customers::link(database, &self.account.0, customer, self.now()).await? {
                 self.wake_customer(customer).await?;
             }
         }
         if !checkout.is_paid {
-            return Ok(Applied::Done("it is not paid yet".to_owned()));
+            return Ok(EventEffect::Done("it is not paid yet".to_owned()));
         }
         require_currency(checkout.currency.as_deref())?;
         match &checkout.subscription {
             Some(_) if state::plan_bought(checkout).is_none() => {
-                Ok(Applied::Ignored("it names no plan of weir's"))
+                Ok(EventEffect::Ignored("it names no plan of weir's"))
             }
             Some(id) => self
                 .subscription(id, &self.plans())
                 .await
-                .map(Applied::Done),
+                .map(EventEffect::Done),
             None => {
-                let paid = Paid {
+                let paid = CreditPayment {
                     id: checkout.payment_id(),
                     amount: checkout.amount,
                     currency: checkout.currency.as_deref(),
@@ -249,9 +253,9 @@ impl Turn<'_> {
         &self,
         event: &PaymentEvent,
         invoice: &Invoice,
-    ) -> Result<Applied, EffectError> {
+    ) -> Result<EventEffect, EffectError> {
         let Some(id) = &invoice.subscription else {
-            return Ok(Applied::Ignored("it is for no subscription"));
+            return Ok(EventEffect::Ignored("it is for no subscription"));
         };
         let plans = self.plans();
         if !invoice.is_paid {
@@ -292,19 +296,19 @@ impl Turn<'_> {
                 outcome = format!("{outcome}; {what}");
             }
             note_payment(self.payments, &payment).await?;
-            return Ok(Applied::Done(outcome));
+            return Ok(EventEffect::Done(outcome));
         }
-        self.subscription(id, &plans).await.map(Applied::Done)
+        self.subscription(id, &plans).await.map(EventEffect::Done)
     }
 
     async fn payment(
         &self,
         event: &PaymentEvent,
-        payment: &PaymentNews,
-    ) -> Result<Applied, EffectError> {
+        payment: &PaymentUpdate,
+    ) -> Result<EventEffect, EffectError> {
         let (purchase, id) = (&payment.purchase, &*payment.id);
         let Some(kind) = kind_of(purchase) else {
-            return Ok(Applied::Ignored(
+            return Ok(EventEffect::Ignored(
                 "it is for no credits; an invoice's own events say what is paid",
             ));
         };
@@ -313,7 +317,7 @@ impl Turn<'_> {
         let charge = charge.filter(|_| kind == PaymentKind::AutoTopUp);
         if payment.has_succeeded {
             require_currency(payment.currency.as_deref())?;
-            let paid = Paid {
+            let paid = CreditPayment {
                 id,
                 amount: payment.amount,
                 currency: payment.currency.as_deref(),
@@ -322,11 +326,11 @@ impl Turn<'_> {
             if let Some(charge) = charge {
                 // The node that made the charge may have stopped.
                 let credits = purchase.tier.as_deref().and_then(|tier| tier.parse().ok());
-                let data = json!({ "tier": purchase.tier, "credits": credits.map(Tier::credits),
+                let data = json!({ "tier": purchase.tier, "credits": credits.map(TopUpTier::credits),
                                    "payment_id": id });
                 self.announce(NoticeKind::AutoTopUpDone, charge, data)
                     .await?;
-                let ended = Ended::Succeeded { payment_id: id };
+                let ended = ChargeEnd::Succeeded { payment_id: id };
                 charges::end_charge(database, charge, user_id, &ended, self.now()).await?;
             }
             return Ok(applied);
@@ -338,7 +342,7 @@ impl Turn<'_> {
             let until = Millis(event.created_at.0 + COOLDOWN.as_millis() as i64);
             charges::cool_down(database, user_id, until).await?;
             if let Some(charge) = charge {
-                let ended = Ended::Failed {
+                let ended = ChargeEnd::Failed {
                     why: error,
                     payment_id: Some(id),
                 };
@@ -350,7 +354,7 @@ impl Turn<'_> {
         } else {
             self.announce(NoticeKind::PaymentFailed, id, data).await?;
         }
-        Ok(Applied::Done(format!("the user is told: {error}")))
+        Ok(EventEffect::Done(format!("the user is told: {error}")))
     }
 
     /// Brings the account to the result of all known events of a subscription.
@@ -416,7 +420,9 @@ impl Turn<'_> {
         match self.submit(Action::Grant(grant)).await {
             Ok(_) => Ok(format!("{plan} until {}", period.end.iso())),
             Err(LedgerError::Refused(
-                refusal @ (Refusal::Granted | Refusal::OlderPeriod | Refusal::Outdated),
+                refusal @ (LedgerRefusal::Granted
+                | LedgerRefusal::OlderPeriod
+                | LedgerRefusal::Outdated),
             )) => Ok(refusal.to_string()),
             Err(error) => Err(error.into()),
         }
@@ -451,7 +457,7 @@ impl Turn<'_> {
         &self,
         subscription: &str,
         upgrade: &Upgrade,
-        mut given: GivenUpgrade,
+        mut given: UpgradeGrant,
     ) -> Result<(), EffectError> {
         let database = &self.payments.database;
         if given.giving.is_none() && given.given != upgrade.credits {
@@ -504,15 +510,15 @@ impl Turn<'_> {
     /// Gives the credits of a payment, once.
     async fn top_up(
         &self,
-        paid: Paid<'_>,
+        paid: CreditPayment<'_>,
         purchase: &Purchase,
         event: &PaymentEvent,
-    ) -> Result<Applied, EffectError> {
+    ) -> Result<EventEffect, EffectError> {
         let Some(kind) = kind_of(purchase) else {
-            return Ok(Applied::Ignored("it is for nothing of weir's"));
+            return Ok(EventEffect::Ignored("it is for nothing of weir's"));
         };
         let tier = purchase.tier.as_deref().unwrap_or_default();
-        let tier: Tier = tier
+        let tier: TopUpTier = tier
             .parse()
             .map_err(|_| EffectError::Unknown(format!("there is no tier {tier:?}")))?;
         let credits = tier.credits();
@@ -535,7 +541,7 @@ impl Turn<'_> {
             refunding: None,
         };
         note_payment(self.payments, &payment).await?;
-        Ok(Applied::Done(format!("{credits} credits")))
+        Ok(EventEffect::Done(format!("{credits} credits")))
     }
 
     /// Takes back the credits of the refunded part of a payment.
@@ -632,7 +638,7 @@ impl Turn<'_> {
         about: &str,
         data: serde_json::Value,
     ) -> Result<(), EffectError> {
-        let notice = Notice::new(kind, &self.account.0, about, data);
+        let notice = UserNotice::new(kind, &self.account.0, about, data);
         notices::put(&self.payments.database, &notice, self.now()).await?;
         Ok(())
     }
@@ -640,7 +646,7 @@ impl Turn<'_> {
 
 /// A payment for credits.
 #[derive(Clone, Copy)]
-struct Paid<'a> {
+struct CreditPayment<'a> {
     id: &'a str,
     /// In cents.
     amount: i64,
@@ -676,7 +682,7 @@ fn require_currency(currency: Option<&str>) -> Result<(), EffectError> {
 fn require_same_currency(payment: &Payment, events: &[PaymentEvent]) -> Result<(), EffectError> {
     let paid = payment.currency.as_deref().unwrap_or(CURRENCY);
     for event in events {
-        let (About::Refund(back) | About::Dispute(back)) = &event.about else {
+        let (EventContent::Refund(back) | EventContent::Dispute(back)) = &event.about else {
             continue;
         };
         if let Some(other) = back.currency.as_deref()

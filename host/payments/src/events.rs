@@ -85,21 +85,21 @@ pub struct PaymentEvent {
     /// The user id that weir sent to the processor. There may be no such user.
     pub user_id: Option<String>,
     /// The content.
-    pub about: About,
+    pub about: EventContent,
 }
 
 /// The content of an event.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum About {
+pub enum EventContent {
     /// `checkout.session.completed`.
     Checkout(Checkout),
     /// `customer.subscription.…`.
-    Subscription(SubscriptionNews),
+    Subscription(SubscriptionUpdate),
     /// `invoice.paid` and `invoice.payment_failed`.
     Invoice(Invoice),
     /// `payment_intent.succeeded` and `payment_intent.payment_failed`.
-    Payment(PaymentNews),
+    Payment(PaymentUpdate),
     /// `customer.created`.
     Customer,
     /// `charge.refunded`.
@@ -145,11 +145,11 @@ pub struct Purchase {
 
 /// A change of a subscription.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct SubscriptionNews {
+pub struct SubscriptionUpdate {
     /// Its id.
     pub id: String,
     /// The kind of change.
-    pub change: Change,
+    pub change: SubscriptionChange,
     /// The processor's status: `active`, `trialing`, `past_due`, `canceled` …
     pub status: String,
     /// The plan.
@@ -171,7 +171,7 @@ pub struct SubscriptionNews {
 /// Changes of subscriptions. If two happen in the same second, the later variant counts as the later change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Change {
+pub enum SubscriptionChange {
     /// `customer.subscription.created`.
     Created,
     /// `customer.subscription.trial_will_end`.
@@ -245,7 +245,7 @@ pub struct InvoiceLine {
 
 /// A payment, succeeded or failed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct PaymentNews {
+pub struct PaymentUpdate {
     /// Its id.
     pub id: String,
     /// Whether the processor has the money.
@@ -277,7 +277,7 @@ pub struct Reversal {
 
 /// The reason for which a body is not an event.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct NoEvent {
+pub struct InvalidEvent {
     /// The field's path; empty for the whole body.
     pub field: String,
     /// The problem.
@@ -285,8 +285,8 @@ pub struct NoEvent {
 }
 
 impl PaymentEvent {
-    /// Reads a signed body. An event of an unknown type has [`About::Unknown`].
-    pub fn read(body: &[u8]) -> Result<Self, NoEvent> {
+    /// Reads a signed body. An event of an unknown type has [`EventContent::Unknown`].
+    pub fn read(body: &[u8]) -> Result<Self, InvalidEvent> {
         let envelope: Envelope = read(body, "")?;
         let name = envelope.name.0;
         let mut event = Self {
@@ -295,7 +295,7 @@ impl PaymentEvent {
             created_at: envelope.created.0,
             customer: None,
             user_id: None,
-            about: About::Unknown,
+            about: EventContent::Unknown,
         };
         if let Some(kind) = EventType::of(&event.name) {
             let object = Value::Object(envelope.data.object).to_string();
@@ -305,38 +305,40 @@ impl PaymentEvent {
     }
 
     /// Reads the object of an event of a known type.
-    fn read_object(&mut self, kind: EventType, object: &[u8]) -> Result<(), NoEvent> {
+    fn read_object(&mut self, kind: EventType, object: &[u8]) -> Result<(), InvalidEvent> {
         let CustomerReference {
             customer,
             client_reference_id,
-            metadata: Metadata { user_id, purchase },
+            metadata: EventMetadata { user_id, purchase },
         } = read(object, OBJECT)?;
         (self.customer, self.user_id) = (customer, user_id);
         self.about = match kind {
             EventType::CheckoutCompleted => {
                 self.user_id = self.user_id.take().or(client_reference_id);
-                About::Checkout(read::<RawCheckout>(object, OBJECT)?.reduce(purchase))
+                EventContent::Checkout(read::<RawCheckout>(object, OBJECT)?.reduce(purchase))
             }
-            EventType::SubscriptionCreated => subscription(object, Change::Created)?,
-            EventType::SubscriptionUpdated => subscription(object, Change::Updated)?,
-            EventType::SubscriptionDeleted => subscription(object, Change::Deleted)?,
-            EventType::TrialWillEnd => subscription(object, Change::TrialWillEnd)?,
+            EventType::SubscriptionCreated => subscription(object, SubscriptionChange::Created)?,
+            EventType::SubscriptionUpdated => subscription(object, SubscriptionChange::Updated)?,
+            EventType::SubscriptionDeleted => subscription(object, SubscriptionChange::Deleted)?,
+            EventType::TrialWillEnd => subscription(object, SubscriptionChange::TrialWillEnd)?,
             EventType::InvoicePaid | EventType::InvoicePaymentFailed => {
                 let raw: RawInvoice = read(object, OBJECT)?;
                 self.user_id = raw.user_id().or(self.user_id.take());
-                About::Invoice(raw.reduce(kind == EventType::InvoicePaid))
+                EventContent::Invoice(raw.reduce(kind == EventType::InvoicePaid))
             }
             EventType::PaymentSucceeded | EventType::PaymentFailed => {
                 let raw: RawPayment = read(object, OBJECT)?;
-                About::Payment(raw.reduce(kind == EventType::PaymentSucceeded, purchase))
+                EventContent::Payment(raw.reduce(kind == EventType::PaymentSucceeded, purchase))
             }
             EventType::CustomerCreated => {
                 self.customer = Some(read::<RawCustomer>(object, OBJECT)?.id.0);
-                About::Customer
+                EventContent::Customer
             }
-            EventType::ChargeRefunded => About::Refund(read::<RawCharge>(object, OBJECT)?.reduce()),
+            EventType::ChargeRefunded => {
+                EventContent::Refund(read::<RawCharge>(object, OBJECT)?.reduce())
+            }
             EventType::DisputeFundsWithdrawn => {
-                About::Dispute(read::<RawDispute>(object, OBJECT)?.reduce())
+                EventContent::Dispute(read::<RawDispute>(object, OBJECT)?.reduce())
             }
         };
         Ok(())
@@ -345,18 +347,22 @@ impl PaymentEvent {
     /// The subscription, payment or customer of the event. weir reads all events of a subject together.
     pub fn subject(&self) -> Option<&str> {
         match &self.about {
-            About::Checkout(checkout) => Some(
+            EventContent::Checkout(checkout) => Some(
                 checkout
                     .subscription
                     .as_deref()
                     .unwrap_or(checkout.payment_id()),
             ),
-            About::Subscription(news) => Some(&news.id),
-            About::Invoice(invoice) => Some(invoice.subscription.as_deref().unwrap_or(&invoice.id)),
-            About::Payment(payment) => Some(&payment.id),
-            About::Customer => self.customer.as_deref(),
-            About::Refund(reversal) | About::Dispute(reversal) => Some(reversal.payment_id()),
-            About::Unknown => None,
+            EventContent::Subscription(news) => Some(&news.id),
+            EventContent::Invoice(invoice) => {
+                Some(invoice.subscription.as_deref().unwrap_or(&invoice.id))
+            }
+            EventContent::Payment(payment) => Some(&payment.id),
+            EventContent::Customer => self.customer.as_deref(),
+            EventContent::Refund(reversal) | EventContent::Dispute(reversal) => {
+                Some(reversal.payment_id())
+            }
+            EventContent::Unknown => None,
         }
     }
 }
@@ -382,18 +388,18 @@ impl Invoice {
     }
 }
 
-impl From<NoEvent> for ApiError {
-    fn from(NoEvent { field, what }: NoEvent) -> Self {
+impl From<InvalidEvent> for ApiError {
+    fn from(InvalidEvent { field, what }: InvalidEvent) -> Self {
         Self::invalid_request(field, format!("The body is no event of payments: {what}."))
     }
 }
 
-fn subscription(object: &[u8], change: Change) -> Result<About, NoEvent> {
+fn subscription(object: &[u8], change: SubscriptionChange) -> Result<EventContent, InvalidEvent> {
     let raw: RawSubscription = read(object, OBJECT)?;
-    Ok(About::Subscription(raw.reduce(change)))
+    Ok(EventContent::Subscription(raw.reduce(change)))
 }
 
-fn read<T: for<'a> Deserialize<'a>>(body: &[u8], at: &str) -> Result<T, NoEvent> {
+fn read<T: for<'a> Deserialize<'a>>(body: &[u8], at: &str) -> Result<T, InvalidEvent> {
     let mut json = serde_json::Deserializer::from_slice(body);
     serde_path_to_error::deserialize(&mut json).map_err(|error| {
         let path = error.path().to_string();
@@ -403,7 +409,7 @@ fn read<T: for<'a> Deserialize<'a>>(body: &[u8], at: &str) -> Result<T, NoEvent>
             "." | "?" => at.to_owned(),
             path => format!("{at}{dot}{path}"),
         };
-        NoEvent {
+        InvalidEvent {
             field,
             what: error.into_inner().to_string(),
         }
@@ -432,13 +438,13 @@ struct CustomerReference {
     #[serde(deserialize_with = "reference")]
     client_reference_id: Option<String>,
     #[serde(deserialize_with = "or_default")]
-    metadata: Metadata,
+    metadata: EventMetadata,
 }
 
 /// Metadata that weir sent to the processor. Other systems may have added more.
 #[derive(Default, Deserialize)]
 #[serde(default)]
-struct Metadata {
+struct EventMetadata {
     user_id: Option<String>,
     #[serde(flatten)]
     purchase: Purchase,
@@ -477,13 +483,13 @@ struct RawSubscription {
     #[serde(default)]
     currency: Option<String>,
     #[serde(default)]
-    items: List<RawItem>,
+    items: ProcessorList<RawItem>,
     #[serde(default, deserialize_with = "or_default")]
-    metadata: Metadata,
+    metadata: EventMetadata,
 }
 
 #[derive(Deserialize)]
-struct List<T> {
+struct ProcessorList<T> {
     #[serde(default = "Vec::new")]
     data: Vec<T>,
     #[serde(default)]
@@ -506,7 +512,7 @@ struct RawPrice {
     #[serde(default)]
     unit_amount: Option<i64>,
     #[serde(default, deserialize_with = "or_default")]
-    metadata: Metadata,
+    metadata: EventMetadata,
 }
 
 #[derive(Deserialize)]
@@ -521,7 +527,7 @@ struct RawInvoice {
     #[serde(default, deserialize_with = "reference")]
     payment_intent: Option<String>,
     #[serde(default, deserialize_with = "or_default")]
-    payments: List<RawInvoicePayment>,
+    payments: ProcessorList<RawInvoicePayment>,
     #[serde(default, deserialize_with = "or_default")]
     amount_paid: i64,
     #[serde(default)]
@@ -531,7 +537,7 @@ struct RawInvoice {
     #[serde(default)]
     next_payment_attempt: Option<Seconds>,
     #[serde(default)]
-    lines: List<RawLine>,
+    lines: ProcessorList<RawLine>,
 }
 
 #[derive(Default, Deserialize)]
@@ -553,7 +559,7 @@ struct SubscriptionDetails {
     #[serde(deserialize_with = "reference")]
     subscription: Option<String>,
     #[serde(deserialize_with = "or_default")]
-    metadata: Metadata,
+    metadata: EventMetadata,
 }
 
 #[derive(Default, Deserialize)]
@@ -591,7 +597,7 @@ struct RawLine {
     #[serde(default, deserialize_with = "or_default")]
     parent: RawParent,
     #[serde(default, deserialize_with = "or_default")]
-    metadata: Metadata,
+    metadata: EventMetadata,
 }
 
 #[derive(Deserialize)]
@@ -657,7 +663,7 @@ struct RawDispute {
     currency: Option<String>,
 }
 
-impl<T> Default for List<T> {
+impl<T> Default for ProcessorList<T> {
     fn default() -> Self {
         Self {
             data: Vec::new(),
@@ -682,7 +688,7 @@ impl RawCheckout {
 }
 
 impl RawSubscription {
-    fn reduce(self, change: Change) -> SubscriptionNews {
+    fn reduce(self, change: SubscriptionChange) -> SubscriptionUpdate {
         let mut starts = self.items.data.iter().map(|item| item.current_period_start);
         let mut ends = self.items.data.iter().map(|item| item.current_period_end);
         let start = self.current_period_start.or_else(|| starts.next()?);
@@ -693,7 +699,7 @@ impl RawSubscription {
         let mut plan = PlanHint::default();
         prices.for_each(|price| plan.add(price));
         plan.names.extend(self.metadata.purchase.plan);
-        SubscriptionNews {
+        SubscriptionUpdate {
             id: self.id.0,
             change,
             status: self.status,
@@ -785,9 +791,9 @@ impl RawLine {
 }
 
 impl RawPayment {
-    fn reduce(self, has_succeeded: bool, purchase: Purchase) -> PaymentNews {
+    fn reduce(self, has_succeeded: bool, purchase: Purchase) -> PaymentUpdate {
         let error = self.last_payment_error;
-        PaymentNews {
+        PaymentUpdate {
             id: self.id.0,
             has_succeeded,
             amount: self.amount,
@@ -853,13 +859,13 @@ impl<'a> Deserialize<'a> for Id {
 fn reference<'a, D: Deserializer<'a>>(deserializer: D) -> Result<Option<String>, D::Error> {
     #[derive(Deserialize)]
     #[serde(untagged)]
-    enum Reference {
+    enum IdReference {
         Id(Id),
         Whole { id: Id },
     }
-    let reference = Option::<Reference>::deserialize(deserializer)?;
+    let reference = Option::<IdReference>::deserialize(deserializer)?;
     Ok(reference.map(|reference| match reference {
-        Reference::Id(id) | Reference::Whole { id } => id.0,
+        IdReference::Id(id) | IdReference::Whole { id } => id.0,
     }))
 }
 
@@ -937,7 +943,7 @@ mod tests {
         let name = "customer.subscription.updated";
         let event = of(name, &before);
         assert_eq!(of(name, &since), event);
-        let About::Subscription(news) = &event.about else {
+        let EventContent::Subscription(news) = &event.about else {
             panic!("{event:?}")
         };
         let period = PaidPeriod {
@@ -948,7 +954,7 @@ mod tests {
         assert_eq!(news.plan.names, ["guru", "pro"]);
         let later = json!({ "id": "sub_1", "status": "active", "current_period_start": 100,
             "current_period_end": 200, "cancel_at": 201 });
-        let About::Subscription(news) = of(name, &later).about else {
+        let EventContent::Subscription(news) = of(name, &later).about else {
             panic!("{later}")
         };
         assert!(!news.is_ending);
@@ -969,7 +975,7 @@ mod tests {
         let event = of("invoice.paid", &before);
         assert_eq!(of("invoice.paid", &since), event);
         assert_eq!(event.user_id.as_deref(), Some("alice"));
-        let About::Invoice(invoice) = event.about else {
+        let EventContent::Invoice(invoice) = event.about else {
             panic!("{before}")
         };
         assert_eq!((invoice.payment_id(), invoice.lines.len()), ("pi_1", 1));
@@ -1006,7 +1012,7 @@ mod tests {
         ] {
             let invoice = json!({ "id": "in_1", "subscription": "sub_1", "currency": "usd",
                 "lines": { "data": [&line], "has_more": true } });
-            let About::Invoice(invoice) = of("invoice.paid", &invoice).about else {
+            let EventContent::Invoice(invoice) = of("invoice.paid", &invoice).about else {
                 panic!("{line}")
             };
             let found = invoice.lines.first().map(|line| line.is_proration);
@@ -1057,6 +1063,9 @@ mod tests {
     fn an_event_of_an_unknown_type_may_say_anything() {
         let object = json!({ "id": 7, "metadata": [], "customer": 1 });
         let event = of("price.updated", &object);
-        assert_eq!((&event.about, event.subject()), (&About::Unknown, None));
+        assert_eq!(
+            (&event.about, event.subject()),
+            (&EventContent::Unknown, None)
+        );
     }
 }

@@ -9,8 +9,6 @@
 //! **Invariant:** weir acknowledges an event only after it has stored it.
 //! **Invariant:** a turn ends later than all work in it.
 
-pub mod store;
-
 use std::time::{Duration, SystemTime};
 
 use tokio::time::{Instant, sleep, timeout_at};
@@ -19,14 +17,17 @@ use weir_storage::Database;
 use weir_storage::clock::Millis;
 use weir_telemetry::spans::Span;
 
-use self::store::{DueEvents, EventState, KeptEvent, Trouble};
+pub use crate::event_store as store;
+
 use crate::arrivals::wait_for;
 use crate::effects::store as effects_store;
-use crate::effects::{self, Applied, EffectError, Turn};
-use crate::events::{About, PaymentEvent};
+use crate::effects::{self, EffectError, EventEffect, UserLease};
+use crate::event_store::{DueEvents, EventState, FailedAttempt, StoredPaymentEvent};
+use crate::events::{EventContent, PaymentEvent};
 use crate::keyed_tasks::KeyedTasks;
 use crate::payments::Payments;
 use crate::spans;
+use crate::store as customers;
 
 /// Maximum delay of an acknowledgement, in which weir tries to apply the event.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -79,7 +80,7 @@ pub async fn receive(
         "an event of payments has come"
     );
     spans::received(&payments.tracer, event, since, link_trace);
-    if event.about != About::Unknown {
+    if event.about != EventContent::Unknown {
         arrivals.tell_come();
         wait_for(tried, &event.id, PATIENCE).await;
     }
@@ -127,7 +128,7 @@ async fn start_due(payments: &Payments, under_way: &mut KeyedTasks) -> sqlx::Res
 }
 
 /// Tries to apply a due event. An error concerns only this event.
-async fn handle(payments: &Payments, kept: &KeptEvent) {
+async fn handle(payments: &Payments, kept: &StoredPaymentEvent) {
     let error = match attempt(payments, kept).await {
         Ok(true) => return,
         // Another node applies an event of the same user.
@@ -143,7 +144,7 @@ async fn handle(payments: &Payments, kept: &KeptEvent) {
 }
 
 /// Tries to apply a due event. Returns whether the turn of its user was free.
-async fn attempt(payments: &Payments, kept: &KeptEvent) -> sqlx::Result<bool> {
+async fn attempt(payments: &Payments, kept: &StoredPaymentEvent) -> sqlx::Result<bool> {
     let database = &payments.database;
     let Some(event) = &kept.event else {
         let why = "this version of weir cannot read it";
@@ -182,7 +183,7 @@ async fn attempt(payments: &Payments, kept: &KeptEvent) -> sqlx::Result<bool> {
 /// Applies an event, unless another node has applied it since it was read.
 async fn apply_if_open(
     payments: &Payments,
-    kept: &KeptEvent,
+    kept: &StoredPaymentEvent,
     event: &PaymentEvent,
     user_id: &str,
     ends: Instant,
@@ -196,12 +197,12 @@ async fn apply_if_open(
 
 async fn apply(
     payments: &Payments,
-    kept: &KeptEvent,
+    kept: &StoredPaymentEvent,
     event: &PaymentEvent,
     user_id: &str,
     ends: Instant,
 ) -> sqlx::Result<()> {
-    let turn = Turn {
+    let turn = UserLease {
         payments,
         account: AccountId(user_id.to_owned()),
         ends,
@@ -210,8 +211,8 @@ async fn apply(
     let (state, why) = match timeout_at(ends, effects::apply(&turn, event)).await {
         Ok(Ok(applied)) => {
             let (state, outcome) = match applied {
-                Applied::Done(outcome) => (EventState::Applied, outcome),
-                Applied::Ignored(why) => (EventState::Ignored, why.to_owned()),
+                EventEffect::Done(outcome) => (EventState::Applied, outcome),
+                EventEffect::Ignored(why) => (EventState::Ignored, why.to_owned()),
             };
             let now = payments.ledger.now();
             store::end(&payments.database, &kept.id, user_id, state, &outcome, now).await?;
@@ -240,7 +241,7 @@ async fn apply(
 /// Schedules a retry after a pause, or stops retries after 72 hours.
 async fn put_off(
     payments: &Payments,
-    kept: &KeptEvent,
+    kept: &StoredPaymentEvent,
     user_id: Option<&str>,
     state: EventState,
     why: &str,
@@ -254,7 +255,7 @@ async fn put_off(
     };
     let attempts = kept.attempts + 1;
     let error: String = why.chars().take(ERROR_CHARACTERS).collect();
-    let trouble = Trouble {
+    let trouble = FailedAttempt {
         state,
         error: &error,
         attempts,
@@ -303,7 +304,7 @@ async fn find_user(database: &Database, event: &PaymentEvent) -> sqlx::Result<Op
         return Ok(Some(named.clone()));
     }
     if let Some(customer) = &event.customer
-        && let Some(user_id) = effects_store::user_of_customer(database, customer).await?
+        && let Some(user_id) = customers::user_of_customer(database, customer).await?
     {
         return Ok(Some(user_id));
     }

@@ -16,8 +16,10 @@
 mod account_caches;
 pub mod arrivals;
 pub mod auto_top_up;
+pub mod charges;
 pub mod checkout;
 pub mod effects;
+pub mod event_store;
 pub mod events;
 pub mod inbox;
 mod keyed_tasks;

@@ -43,7 +43,7 @@ const MAX_ATTEMPTS: i64 = 84;
 
 /// A notice to a user.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Notice {
+pub struct UserNotice {
     id: String,
     user_id: String,
     kind: NoticeKind,
@@ -78,7 +78,7 @@ impl NoticeKind {
     }
 }
 
-impl Notice {
+impl UserNotice {
     /// Creates a notice. `about` identifies its cause, for example the id of a payment: each cause gives one notice.
     pub fn new(kind: NoticeKind, user_id: &str, about: &str, data: Value) -> Self {
         Self {
@@ -91,7 +91,7 @@ impl Notice {
 }
 
 /// Stores a notice, unless its cause has one.
-pub async fn put(database: &Database, notice: &Notice, now: Millis) -> sqlx::Result<()> {
+pub async fn put(database: &Database, notice: &UserNotice, now: Millis) -> sqlx::Result<()> {
     sqlx::query(
         "INSERT INTO notices (id, user_id, kind, data, created_at, next_attempt_at) VALUES ($1, $2, $3, $4, $5, $5) \
          ON CONFLICT (id) DO NOTHING",
@@ -149,7 +149,7 @@ pub async fn run(payments: &Payments) {
             return std::future::pending().await;
         }
     };
-    let notifier = Notifier { payments, client };
+    let notifier = NoticeSender { payments, client };
     let mut ticks = tokio::time::interval(LOOK_EVERY);
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
@@ -160,7 +160,7 @@ pub async fn run(payments: &Payments) {
     }
 }
 
-struct Notifier<'a> {
+struct NoticeSender<'a> {
     payments: &'a Payments,
     client: Client,
 }
@@ -180,7 +180,7 @@ pub struct StoredNotice {
     due_at: Option<i64>,
 }
 
-impl Notifier<'_> {
+impl NoticeSender<'_> {
     async fn look(&self) -> sqlx::Result<()> {
         let now = self.payments.ledger.now();
         let rows = sqlx::query(

@@ -10,7 +10,7 @@ pub const CURRENCY: &str = "usd";
 
 /// A tier of credits that do not expire.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Tier {
+pub enum TopUpTier {
     /// 5,000 credits.
     Small,
     /// 27,500 credits.
@@ -21,23 +21,23 @@ pub enum Tier {
 
 /// An item.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Item {
+pub enum PurchaseItem {
     /// A paid plan, by the month.
     Plan(Plan),
     /// Credits of a tier.
-    TopUp(Tier),
+    TopUp(TopUpTier),
 }
 
 /// The price of an item.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Offer {
+pub struct ItemPrice {
     /// In US cents.
     pub price_cents: u32,
     /// The processor's id of the price, if it has one.
     pub price_id: Option<String>,
 }
 
-impl Tier {
+impl TopUpTier {
     /// All tiers.
     pub const ALL: [Self; 3] = [Self::Small, Self::Medium, Self::Large];
 
@@ -60,7 +60,7 @@ impl Tier {
     }
 }
 
-impl fmt::Display for Tier {
+impl fmt::Display for TopUpTier {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str(self.name())
     }
@@ -71,7 +71,7 @@ impl fmt::Display for Tier {
 #[error("there are the tiers small, medium and large")]
 pub struct UnknownTier;
 
-impl FromStr for Tier {
+impl FromStr for TopUpTier {
     type Err = UnknownTier;
 
     fn from_str(name: &str) -> Result<Self, UnknownTier> {
@@ -80,13 +80,13 @@ impl FromStr for Tier {
     }
 }
 
-impl Item {
+impl PurchaseItem {
     /// All items.
     pub fn all() -> impl Iterator<Item = Self> {
         let plans = Plan::ALL.into_iter().filter(|plan| *plan != Plan::Free);
         plans
             .map(Self::Plan)
-            .chain(Tier::ALL.into_iter().map(Self::TopUp))
+            .chain(TopUpTier::ALL.into_iter().map(Self::TopUp))
     }
 
     /// The plan's name, or the tier's.
@@ -135,18 +135,21 @@ mod tests {
 
     #[test]
     fn tiers_have_names_and_credits() {
-        let credits = Tier::ALL.map(|tier| tier.credits().micro() / 1_000_000);
+        let credits = TopUpTier::ALL.map(|tier| tier.credits().micro() / 1_000_000);
         assert_eq!(credits, [5_000, 27_500, 125_000]);
-        for tier in Tier::ALL {
+        for tier in TopUpTier::ALL {
             assert_eq!(tier.name().parse(), Ok(tier));
         }
-        assert_eq!("Small".parse::<Tier>(), Err(UnknownTier));
+        assert_eq!("Small".parse::<TopUpTier>(), Err(UnknownTier));
     }
 
     #[test]
     fn titles_are_for_people() {
-        assert_eq!(Item::Plan(Plan::Guru).title(), "Guru plan");
-        assert_eq!(Item::TopUp(Tier::Medium).title(), "27,500 credits");
+        assert_eq!(PurchaseItem::Plan(Plan::Guru).title(), "Guru plan");
+        assert_eq!(
+            PurchaseItem::TopUp(TopUpTier::Medium).title(),
+            "27,500 credits"
+        );
         assert_eq!(thousands(Credits::whole(999)), "999");
         assert_eq!(thousands(Credits::whole(1_000_000)), "1,000,000");
     }

@@ -16,12 +16,12 @@ use weir_telemetry::spans::Tracer;
 
 use crate::account_caches::AccountCaches;
 use crate::arrivals::Arrivals;
-use crate::local::{Local, LocalParts};
+use crate::local::{LocalParts, LocalProcessor};
 use crate::metrics::PaymentMetrics;
 use crate::processor::Processor;
 use crate::settings::{PaymentSecrets, PaymentSettings, ProcessorName};
 use crate::store::PaymentStore;
-use crate::stripe::{Pace, Stripe};
+use crate::stripe::{Stripe, StripeTimeouts};
 use crate::terms::ProcessorError;
 
 /// Payments of a gateway. Cheap to clone.
@@ -188,10 +188,12 @@ fn build_processor(
     } = parts;
     Ok(
         match (settings.processor(parts.is_dev), &secrets.secret_key) {
-            (ProcessorName::Stripe, Some(key)) => {
-                Processor::Stripe(Stripe::new(&settings.api_base, key, Pace::default())?)
-            }
-            (ProcessorName::Local, _) => Processor::Local(Local::new(LocalParts {
+            (ProcessorName::Stripe, Some(key)) => Processor::Stripe(Stripe::new(
+                &settings.api_base,
+                key,
+                StripeTimeouts::default(),
+            )?),
+            (ProcessorName::Local, _) => Processor::Local(LocalProcessor::new(LocalParts {
                 values: ExpiringValues::new(parts.database.clone(), parts.cache.clone()),
                 clock: parts.clock.clone(),
                 settings: settings.clone(),

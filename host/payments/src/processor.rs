@@ -2,10 +2,10 @@
 
 use weir_storage::clock::Millis;
 
-use crate::local::Local;
+use crate::local::LocalProcessor;
 use crate::stripe::Stripe;
 use crate::terms::{
-    CardCharge, CheckoutSession, Order, PaymentIntent, ProcessorError, SessionState,
+    CardCharge, CheckoutOrder, CheckoutSession, PaymentIntent, ProcessorError, SessionState,
 };
 
 /// The payment processor. Its methods retry requests by themselves if that is safe.
@@ -14,7 +14,7 @@ pub enum Processor {
     /// Stripe, or a service with the same API.
     Stripe(Stripe),
     /// weir's own test pages, for development.
-    Local(Local),
+    Local(LocalProcessor),
     /// No processor: nothing is sold.
     None,
 }
@@ -36,7 +36,7 @@ impl Processor {
     /// Creates a checkout page. The same key returns the same page.
     pub async fn create_checkout(
         &self,
-        order: &Order<'_>,
+        order: &CheckoutOrder<'_>,
         key: &str,
     ) -> Result<CheckoutSession, ProcessorError> {
         match self {

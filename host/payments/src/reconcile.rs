@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use sqlx::{AnyConnection, Row};
 use weir_ledger::verify::{Extent, Violation};
-use weir_ledger::{Asked, Grant, Period};
+use weir_ledger::{Grant, OperationRequest, Period};
 use weir_storage::Database;
 use weir_storage::clock::Millis;
 
@@ -75,7 +75,7 @@ const CHECKS: [(&str, &str); 7] = [
 ];
 
 /// A period that the ledger began for a subscription.
-struct Granted {
+struct GrantedPeriod {
     operation_id: String,
     at: Millis,
     period: Period,
@@ -163,13 +163,13 @@ fn violation(what: &'static str, subject: String) -> Violation {
 /// Granted periods of subscriptions, by user, each with the id of the subscription.
 async fn granted(
     snapshot: &mut AnyConnection,
-) -> sqlx::Result<BTreeMap<String, Vec<(String, Granted)>>> {
+) -> sqlx::Result<BTreeMap<String, Vec<(String, GrantedPeriod)>>> {
     let text = "SELECT account_id, operation_id, operation, at FROM entries WHERE operation_id LIKE 'grant:%'";
     let mut granted: BTreeMap<String, Vec<_>> = BTreeMap::new();
     for row in sqlx::query(text).fetch_all(snapshot).await? {
         let operation: String = row.try_get("operation")?;
         let asked = serde_json::from_str(&operation);
-        let Asked::Grant(Grant { period, .. }) =
+        let OperationRequest::Grant(Grant { period, .. }) =
             asked.map_err(|error| sqlx::Error::Decode(error.into()))?
         else {
             continue;
@@ -180,7 +180,7 @@ async fn granted(
         let of_user = granted.entry(row.try_get("account_id")?).or_default();
         let subscription = subscription.to_owned();
         let at = Millis(row.try_get("at")?);
-        let grant = Granted {
+        let grant = GrantedPeriod {
             operation_id,
             at,
             period,
@@ -191,8 +191,8 @@ async fn granted(
 }
 
 fn by_subscription(
-    granted: &BTreeMap<String, Vec<(String, Granted)>>,
-) -> BTreeMap<(&str, &str), Vec<&Granted>> {
+    granted: &BTreeMap<String, Vec<(String, GrantedPeriod)>>,
+) -> BTreeMap<(&str, &str), Vec<&GrantedPeriod>> {
     let mut grouped: BTreeMap<_, Vec<_>> = BTreeMap::new();
     for (user, granted) in granted {
         for (subscription, grant) in granted {

@@ -10,9 +10,9 @@ use url::{Host, Url};
 use weir_egress::webhook;
 use weir_ledger::Plan;
 use weir_storage::ids::Hex;
-use weir_storage::secrets::{Key, Secret, SecretSource, environment};
+use weir_storage::secrets::{Secret, SecretKey, SecretSource, environment};
 
-use crate::offers::{Item, Offer, Tier};
+use crate::offers::{ItemPrice, PurchaseItem, TopUpTier};
 
 /// Maximum number of active webhook secrets: the present one, and the previous or the next one.
 const MAX_WEBHOOK_SECRETS: usize = 2;
@@ -156,16 +156,16 @@ impl PaymentSettings {
     }
 
     /// The price of an item; `None` for the free plan, which is not sold.
-    pub fn offer(&self, item: Item) -> Option<Offer> {
+    pub fn offer(&self, item: PurchaseItem) -> Option<ItemPrice> {
         let (price, default_cents) = match item {
-            Item::Plan(Plan::Free) => return None,
-            Item::Plan(Plan::Guru) => (&self.plans.guru, 1_000),
-            Item::Plan(Plan::Pro) => (&self.plans.pro, 5_000),
-            Item::TopUp(Tier::Small) => (&self.tiers.small, 500),
-            Item::TopUp(Tier::Medium) => (&self.tiers.medium, 2_500),
-            Item::TopUp(Tier::Large) => (&self.tiers.large, 10_000),
+            PurchaseItem::Plan(Plan::Free) => return None,
+            PurchaseItem::Plan(Plan::Guru) => (&self.plans.guru, 1_000),
+            PurchaseItem::Plan(Plan::Pro) => (&self.plans.pro, 5_000),
+            PurchaseItem::TopUp(TopUpTier::Small) => (&self.tiers.small, 500),
+            PurchaseItem::TopUp(TopUpTier::Medium) => (&self.tiers.medium, 2_500),
+            PurchaseItem::TopUp(TopUpTier::Large) => (&self.tiers.large, 10_000),
         };
-        Some(Offer {
+        Some(ItemPrice {
             price_cents: price.price_cents.map_or(default_cents, NonZeroU32::get),
             price_id: price.price_id.clone(),
         })
@@ -253,7 +253,7 @@ impl PaymentSettings {
         let (secret_key, webhooks) = match self.processor(is_dev) {
             ProcessorName::None => (None, Vec::new()),
             ProcessorName::Local => {
-                let key = Key::load_or_create(own_key)?;
+                let key = SecretKey::load_or_create(own_key)?;
                 let secret = Secret::new(format!("whsec_{}", Hex(key.expose())));
                 (None, vec![secret])
             }
@@ -304,12 +304,14 @@ mod tests {
     fn prices_are_those_of_the_plans_unless_they_are_set() {
         let settings = settings("[tiers.small]\nprice_cents = 700\nprice_id = 'price_1'\n");
         let price = |item| settings.offer(item).unwrap().price_cents;
-        assert_eq!(settings.offer(Item::Plan(Plan::Free)), None);
-        let plans = [Plan::Guru, Plan::Pro].map(|plan| price(Item::Plan(plan)));
+        assert_eq!(settings.offer(PurchaseItem::Plan(Plan::Free)), None);
+        let plans = [Plan::Guru, Plan::Pro].map(|plan| price(PurchaseItem::Plan(plan)));
         assert_eq!(plans, [1_000, 5_000]);
-        let tiers = Tier::ALL.map(|tier| price(Item::TopUp(tier)));
+        let tiers = TopUpTier::ALL.map(|tier| price(PurchaseItem::TopUp(tier)));
         assert_eq!(tiers, [700, 2_500, 10_000]);
-        let small = settings.offer(Item::TopUp(Tier::Small)).unwrap();
+        let small = settings
+            .offer(PurchaseItem::TopUp(TopUpTier::Small))
+            .unwrap();
         assert_eq!(small.price_id.as_deref(), Some("price_1"));
     }
 

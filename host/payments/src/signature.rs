@@ -4,6 +4,9 @@
 //! During a rotation two secrets are active, and the processor may sign with both. One valid `v1` under one of them is
 //! enough.
 //!
+//! The crate `standardwebhooks` cannot verify this scheme, Stripe's: it has one header, hex instead of base64, and the
+//! secret's characters as the key.
+//!
 //! **Invariant:** weir checks a signature on the received bytes, before it parses the body.
 
 use hmac::{Hmac, KeyInit, Mac};
@@ -28,7 +31,7 @@ const SIGNATURE_BYTES: usize = 32;
 
 /// A parsed header with a recent time. Its signatures are not checked yet.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Claim<'a> {
+pub struct SignatureHeader<'a> {
     /// The digits as received, because they are signed.
     time: &'a str,
     signatures: Vec<[u8; SIGNATURE_BYTES]>,
@@ -51,7 +54,7 @@ pub enum SignatureError {
     Wrong,
 }
 
-impl<'a> Claim<'a> {
+impl<'a> SignatureHeader<'a> {
     /// Reads the header of this name. It is cheap, so weir rejects a bad header before it reads the body.
     pub fn read(
         headers: &'a HeaderMap,
@@ -168,7 +171,7 @@ mod tests {
         for value in values {
             headers.append(NAME, value.parse().unwrap());
         }
-        Claim::read(&headers, &NAME, NOW)?.verify(body, &secrets())
+        SignatureHeader::read(&headers, &NAME, NOW)?.verify(body, &secrets())
     }
 
     /// The header for [`BODY`] with a time so many seconds from now.
@@ -307,7 +310,7 @@ mod tests {
     fn without_a_secret_nothing_is_right() {
         let (right, mut headers) = (signed("whsec_new", 0), HeaderMap::new());
         headers.append(NAME, right.parse().unwrap());
-        let claim = Claim::read(&headers, &NAME, NOW).unwrap();
+        let claim = SignatureHeader::read(&headers, &NAME, NOW).unwrap();
         assert_eq!(claim.verify(BODY, &[]), Err(SignatureError::Wrong));
     }
 }

@@ -10,8 +10,8 @@ use sha2::{Digest, Sha256};
 use weir_telemetry::propagation::TraceContext;
 use weir_telemetry::spans::{Span, Tracer};
 
+use crate::event_store::{EventState, StoredPaymentEvent};
 use crate::events::PaymentEvent;
-use crate::inbox::store::{EventState, KeptEvent};
 
 /// Maximum length of an event's name in a span. The processor chooses the name.
 const NAME_CHARACTERS: usize = 64;
@@ -35,7 +35,7 @@ pub(super) fn received(
 }
 
 /// Begins the span of an attempt.
-pub(super) fn begin_attempt(tracer: &Tracer, kept: &KeptEvent) -> Option<Box<Span>> {
+pub(super) fn begin_attempt(tracer: &Tracer, kept: &StoredPaymentEvent) -> Option<Box<Span>> {
     let event = place(tracer, &kept.id)?;
     let place = event.with_span(tracer.new_span_id(), event.is_sampled);
     let kind = SpanKind::Consumer;

@@ -1,11 +1,10 @@
-//! The SQL of customers and checkout pages.
+//! The SQL of customers and checkout pages, and the condition that selects a user in all SQL of payments.
 
 use sqlx::Row;
 use sqlx::any::AnyRow;
 use weir_storage::Database;
 use weir_storage::clock::Millis;
 
-use crate::effects::store::link;
 use crate::terms::CheckoutSession;
 
 /// The store of customers and checkout pages. Cheap to clone.
@@ -148,6 +147,42 @@ impl PaymentStore {
         .execute(self.database.writer())
         .await
         .map(drop)
+    }
+}
+
+/// The user of a customer.
+pub async fn user_of_customer(database: &Database, customer: &str) -> sqlx::Result<Option<String>> {
+    sqlx::query_scalar("SELECT user_id FROM payment_customers WHERE customer_id = $1")
+        .bind(customer)
+        .fetch_optional(database.reader())
+        .await
+}
+
+/// Links a user to a customer, unless one of them has another link. Returns whether the link is new.
+pub async fn link(
+    database: &Database,
+    user_id: &str,
+    customer: &str,
+    at: Millis,
+) -> sqlx::Result<bool> {
+    let linked = sqlx::query(
+        "INSERT INTO payment_customers (user_id, customer_id, linked_at) VALUES ($1, $2, $3) \
+         ON CONFLICT DO NOTHING",
+    )
+    .bind(user_id)
+    .bind(customer)
+    .bind(at.0)
+    .execute(database.writer())
+    .await?;
+    Ok(linked.rows_affected() == 1)
+}
+
+/// SQL: a row belongs to the user in the first parameter, or the parameter is null.
+pub fn of_user(user_id: Option<&str>) -> &'static str {
+    match user_id {
+        Some(_) => "user_id = $1",
+        // Both conditions use the parameter, because both bind it.
+        None => "CAST($1 AS TEXT) IS NULL",
     }
 }
 

@@ -16,10 +16,11 @@ use weir_storage::clock::Millis;
 use weir_storage::ids;
 use weir_storage::secrets::Secret;
 
-use crate::offers::{CURRENCY, Item, Offer};
+use crate::offers::{CURRENCY, ItemPrice, PurchaseItem};
 use crate::settings::PaymentSettings;
 use crate::terms::{
-    CardCharge, CheckoutSession, Order, PaymentIntent, PaymentStatus, ProcessorError, SessionState,
+    CardCharge, CheckoutOrder, CheckoutSession, PaymentIntent, PaymentStatus, ProcessorError,
+    SessionState,
 };
 
 /// The API version of weir's requests. The webhook endpoint must have the same version.
@@ -46,12 +47,12 @@ pub struct Stripe {
     base: String,
     /// The header with the secret key, marked as sensitive.
     authorization: HeaderValue,
-    pace: Pace,
+    pace: StripeTimeouts,
 }
 
 /// Time limits and pauses.
 #[derive(Debug, Clone, Copy)]
-pub struct Pace {
+pub struct StripeTimeouts {
     /// Time limit of a connection.
     pub connect: Duration,
     /// Time limit of an attempt.
@@ -64,7 +65,7 @@ pub struct Pace {
     pub longest_pause: Duration,
 }
 
-impl Default for Pace {
+impl Default for StripeTimeouts {
     fn default() -> Self {
         Self {
             connect: Duration::from_secs(5),
@@ -111,7 +112,7 @@ fn portal_problems(update: &Value) -> Vec<String> {
 struct Form(Vec<(String, String)>);
 
 /// The result of one attempt.
-enum Heard {
+enum StripeAttempt {
     Done(Value),
     Failed(ProcessorError),
     Again(ProcessorError, Option<Duration>),
@@ -123,7 +124,7 @@ impl Stripe {
     /// # Errors
     ///
     /// The key has characters that no header can have, or TLS cannot be set up. The error contains nothing of the key.
-    pub fn new(api_base: &str, key: &Secret, pace: Pace) -> anyhow::Result<Self> {
+    pub fn new(api_base: &str, key: &Secret, pace: StripeTimeouts) -> anyhow::Result<Self> {
         let authorization = HeaderValue::try_from(format!("Bearer {}", key.expose()));
         let mut authorization = authorization
             .map_err(|_| anyhow::anyhow!("secret_key: it has characters that no key has"))?;
@@ -151,7 +152,7 @@ impl Stripe {
     /// Creates a checkout page.
     pub async fn create_checkout(
         &self,
-        order: &Order<'_>,
+        order: &CheckoutOrder<'_>,
         key: &str,
     ) -> Result<CheckoutSession, ProcessorError> {
         let form = checkout_form(order);
@@ -221,7 +222,7 @@ impl Stripe {
         // The customer is absent, so payment methods that redirect are excluded.
         form.add("automatic_payment_methods[enabled]", "true");
         form.add("automatic_payment_methods[allow_redirects]", "never");
-        form.add("description", &Item::TopUp(charge.tier).title());
+        form.add("description", &PurchaseItem::TopUp(charge.tier).title());
         form.add("metadata[purpose]", "auto_topup");
         form.add("metadata[tier]", charge.tier.name());
         form.add("metadata[user_id]", charge.user_id);
@@ -278,8 +279,8 @@ impl Stripe {
             Some(_) => portal_problems(&portals["data"][0]["features"]["subscription_update"]),
             None => vec!["the customer portal has no default configuration".to_owned()],
         };
-        for item in Item::all() {
-            let Some(Offer {
+        for item in PurchaseItem::all() {
+            let Some(ItemPrice {
                 price_cents,
                 price_id: Some(id),
             }) = settings.offer(item)
@@ -342,9 +343,9 @@ impl Stripe {
             let tried = self.once(&method, path, &form, key.as_ref());
             let heard = tokio::time::timeout(left.min(self.pace.each), tried).await;
             let (error, wanted) = match heard {
-                Ok(Heard::Done(answer)) => return Ok(answer),
-                Ok(Heard::Failed(error)) => return Err(error),
-                Ok(Heard::Again(error, wanted)) => (error, wanted),
+                Ok(StripeAttempt::Done(answer)) => return Ok(answer),
+                Ok(StripeAttempt::Failed(error)) => return Err(error),
+                Ok(StripeAttempt::Again(error, wanted)) => (error, wanted),
                 Err(_) => (ProcessorError::unavailable("it took too long"), None),
             };
             let pause = wanted.unwrap_or_default().max(self.pause(number));
@@ -371,7 +372,7 @@ impl Stripe {
         path: &str,
         form: &str,
         key: Option<&HeaderValue>,
-    ) -> Heard {
+    ) -> StripeAttempt {
         let mut url = format!("{}{path}", self.base);
         if *method == Method::GET && !form.is_empty() {
             url = format!("{url}?{form}");
@@ -388,7 +389,7 @@ impl Stripe {
                 .body(form.to_owned());
         }
         let again = |error: reqwest::Error| {
-            Heard::Again(
+            StripeAttempt::Again(
                 ProcessorError::unavailable(outgoing::root_cause(error)),
                 None,
             )
@@ -402,7 +403,7 @@ impl Stripe {
             match response.chunk().await {
                 Ok(None) => break,
                 Ok(Some(piece)) if body.len() + piece.len() > MAX_ANSWER_BYTES => {
-                    return Heard::Failed(ProcessorError::unavailable(format!(
+                    return StripeAttempt::Failed(ProcessorError::unavailable(format!(
                         "its answer has more than {MAX_ANSWER_BYTES} bytes"
                     )));
                 }
@@ -431,11 +432,11 @@ impl Form {
 
 /// The form of an order. The subscription of a plan and the payment of credits also have the metadata, because the
 /// events about them can arrive first.
-fn checkout_form(order: &Order<'_>) -> Form {
+fn checkout_form(order: &CheckoutOrder<'_>) -> Form {
     let mut form = Form::new();
     let (mode, purpose, kind, object) = match order.item {
-        Item::Plan(_) => ("subscription", "plan", "plan", "subscription_data"),
-        Item::TopUp(_) => ("payment", "topup", "tier", "payment_intent_data"),
+        PurchaseItem::Plan(_) => ("subscription", "plan", "plan", "subscription_data"),
+        PurchaseItem::TopUp(_) => ("payment", "topup", "tier", "payment_intent_data"),
     };
     form.add("mode", mode);
     form.add("customer", order.customer_id);
@@ -449,14 +450,14 @@ fn checkout_form(order: &Order<'_>) -> Form {
         form.add(&format!("{to}[purpose]"), purpose);
         form.add(&format!("{to}[{kind}]"), order.item.name());
     }
-    if matches!(order.item, Item::TopUp(_)) {
+    if matches!(order.item, PurchaseItem::TopUp(_)) {
         // Auto top-up charges this saved card.
         form.add(&format!("{object}[setup_future_usage]"), "off_session");
     }
     form
 }
 
-fn add_line(form: &mut Form, item: Item, offer: &Offer) {
+fn add_line(form: &mut Form, item: PurchaseItem, offer: &ItemPrice) {
     form.add("line_items[0][quantity]", "1");
     if let Some(price) = &offer.price_id {
         form.add("line_items[0][price]", price);
@@ -469,18 +470,18 @@ fn add_line(form: &mut Form, item: Item, offer: &Offer) {
         &offer.price_cents.to_string(),
     );
     form.add(&format!("{data}[product_data][name]"), &item.title());
-    if matches!(item, Item::Plan(_)) {
+    if matches!(item, PurchaseItem::Plan(_)) {
         form.add(&format!("{data}[recurring][interval]"), "month");
     }
 }
 
 /// Reads a response.
-fn read(status: StatusCode, headers: &HeaderMap, body: &[u8]) -> Heard {
+fn read(status: StatusCode, headers: &HeaderMap, body: &[u8]) -> StripeAttempt {
     let json = serde_json::from_slice::<Value>(body);
     if status.is_success() {
         return match json {
-            Ok(answer) => Heard::Done(answer),
-            Err(_) => Heard::Failed(malformed()),
+            Ok(answer) => StripeAttempt::Done(answer),
+            Err(_) => StripeAttempt::Failed(malformed()),
         };
     }
     let json = json.unwrap_or_default();
@@ -500,8 +501,8 @@ fn read(status: StatusCode, headers: &HeaderMap, body: &[u8]) -> Heard {
             retry_after: wanted,
         };
         return match text_of(SHOULD_RETRY) {
-            Some("false") => Heard::Failed(error),
-            _ => Heard::Again(error, wanted),
+            Some("false") => StripeAttempt::Failed(error),
+            _ => StripeAttempt::Again(error, wanted),
         };
     }
     let failed = if of("type") == Some("idempotency_error") {
@@ -529,8 +530,8 @@ fn read(status: StatusCode, headers: &HeaderMap, body: &[u8]) -> Heard {
         ProcessorError::Invalid(why)
     };
     match text_of(SHOULD_RETRY) {
-        Some("true") => Heard::Again(failed, None),
-        _ => Heard::Failed(failed),
+        Some("true") => StripeAttempt::Again(failed, None),
+        _ => StripeAttempt::Failed(failed),
     }
 }
 

@@ -4,19 +4,19 @@ use std::time::Duration;
 
 use weir_storage::clock::Millis;
 
-use crate::offers::{Item, Offer, Tier};
+use crate::offers::{ItemPrice, PurchaseItem, TopUpTier};
 
 /// A request for a checkout page.
 #[derive(Debug, Clone)]
-pub struct Order<'a> {
+pub struct CheckoutOrder<'a> {
     /// The user who pays.
     pub user_id: &'a str,
     /// The processor's customer of the user.
     pub customer_id: &'a str,
     /// The item.
-    pub item: Item,
+    pub item: PurchaseItem,
     /// The price.
-    pub offer: &'a Offer,
+    pub offer: &'a ItemPrice,
     /// The end of the page's lifetime.
     pub expires_at: Millis,
     /// URL after a payment.
@@ -57,7 +57,7 @@ pub struct CardCharge<'a> {
     /// The processor's customer of the user.
     pub customer_id: &'a str,
     /// The tier.
-    pub tier: Tier,
+    pub tier: TopUpTier,
     /// In US cents.
     pub price_cents: u32,
 }

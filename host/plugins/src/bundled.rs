@@ -32,7 +32,7 @@ pub type BundledBytes = (&'static str, &'static [u8]);
 
 /// A component and the slot that it fills.
 #[derive(Debug, Clone)]
-pub struct Bundled {
+pub struct BundledComponent {
     /// The slot's name, e.g. `openai`, `http_get` or `redact-pii`.
     pub name: Cow<'static, str>,
     /// The component's bytes.
@@ -41,13 +41,16 @@ pub struct Bundled {
 
 impl Bundle {
     /// All components.
-    pub fn plugins(&self) -> Vec<Bundled> {
+    pub fn plugins(&self) -> Vec<BundledComponent> {
         let all = [self.adapters, self.tools, self.filters];
-        all.concat().into_iter().map(Bundled::from).collect()
+        all.concat()
+            .into_iter()
+            .map(BundledComponent::from)
+            .collect()
     }
 }
 
-impl From<BundledBytes> for Bundled {
+impl From<BundledBytes> for BundledComponent {
     fn from((name, bytes): BundledBytes) -> Self {
         Self {
             name: Cow::Borrowed(name),

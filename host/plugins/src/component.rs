@@ -6,9 +6,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use weir_sandbox::adapter::bindings::adapter::Setting;
-use weir_sandbox::adapter::{self, Adapter};
-use weir_sandbox::filter::{self, Filter};
-use weir_sandbox::tool::{self, Tool};
+use weir_sandbox::adapter::{self, LoadedAdapter};
+use weir_sandbox::filter::{self, LoadedFilter};
+use weir_sandbox::tool::{self, LoadedTool};
 use weir_sandbox::{ConfigureError, Digest, LoadedCode};
 
 use super::counters::Counters;
@@ -16,7 +16,7 @@ use super::counters::Counters;
 /// The kind of a slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Kind {
+pub enum PluginKind {
     /// Adapters translate for providers.
     Adapter,
     /// Tools are called by agents' models.
@@ -25,7 +25,7 @@ pub enum Kind {
     Filter,
 }
 
-impl Kind {
+impl PluginKind {
     /// The name in the database and in responses.
     pub fn as_str(self) -> &'static str {
         match self {
@@ -35,7 +35,7 @@ impl Kind {
         }
     }
 
-    /// Parses the name that [`Kind::as_str`] returns.
+    /// Parses the name that [`PluginKind::as_str`] returns.
     pub fn parse(text: &str) -> Option<Self> {
         [Self::Adapter, Self::Tool, Self::Filter]
             .into_iter()
@@ -56,20 +56,20 @@ pub enum Plugin {
 
 /// An adapter in its slot, with its counters and its configuration for each provider's options.
 pub struct Component {
-    adapter: Adapter,
+    adapter: LoadedAdapter,
     counters: Arc<Counters>,
     configurations: Configurations,
 }
 
 /// A tool in its slot, with its counters.
 pub struct ToolComponent {
-    tool: Tool,
+    tool: LoadedTool,
     counters: Arc<Counters>,
 }
 
 /// A filter in its slot, with its counters and its configuration for each set of options.
 pub struct FilterComponent {
-    filter: Filter,
+    filter: LoadedFilter,
     counters: Arc<Counters>,
     configurations: Configurations,
 }
@@ -112,11 +112,11 @@ impl Configurations {
 
 impl Plugin {
     /// The kind of its slot.
-    pub fn kind(&self) -> Kind {
+    pub fn kind(&self) -> PluginKind {
         match self {
-            Self::Adapter(_) => Kind::Adapter,
-            Self::Tool(_) => Kind::Tool,
-            Self::Filter(_) => Kind::Filter,
+            Self::Adapter(_) => PluginKind::Adapter,
+            Self::Tool(_) => PluginKind::Tool,
+            Self::Filter(_) => PluginKind::Filter,
         }
     }
 
@@ -181,32 +181,32 @@ impl Plugin {
 }
 
 impl Deref for Component {
-    type Target = Adapter;
+    type Target = LoadedAdapter;
 
-    fn deref(&self) -> &Adapter {
+    fn deref(&self) -> &LoadedAdapter {
         &self.adapter
     }
 }
 
 impl Deref for ToolComponent {
-    type Target = Tool;
+    type Target = LoadedTool;
 
-    fn deref(&self) -> &Tool {
+    fn deref(&self) -> &LoadedTool {
         &self.tool
     }
 }
 
 impl Deref for FilterComponent {
-    type Target = Filter;
+    type Target = LoadedFilter;
 
-    fn deref(&self) -> &Filter {
+    fn deref(&self) -> &LoadedFilter {
         &self.filter
     }
 }
 
 impl FilterComponent {
     /// A component that shares the counters of its digest in its slot.
-    pub fn new(filter: Filter, counters: Arc<Counters>) -> Self {
+    pub fn new(filter: LoadedFilter, counters: Arc<Counters>) -> Self {
         Self {
             filter,
             counters,
@@ -223,14 +223,14 @@ impl FilterComponent {
 
 impl ToolComponent {
     /// A component that shares the counters of its digest in its slot.
-    pub fn new(tool: Tool, counters: Arc<Counters>) -> Self {
+    pub fn new(tool: LoadedTool, counters: Arc<Counters>) -> Self {
         Self { tool, counters }
     }
 }
 
 impl Component {
     /// A component that shares the counters of its digest in its slot.
-    pub fn new(adapter: Adapter, counters: Arc<Counters>) -> Self {
+    pub fn new(adapter: LoadedAdapter, counters: Arc<Counters>) -> Self {
         Self {
             adapter,
             counters,

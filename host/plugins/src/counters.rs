@@ -29,12 +29,12 @@ pub struct Counters {
     latency_us: AtomicI64,
     credits: AtomicI64,
     clamps: AtomicI64,
-    recent: Mutex<Recent>,
+    recent: Mutex<RecentEvents>,
 }
 
 /// The end of an exchange.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Ended {
+pub enum ExchangeEnd {
     /// Complete, or ended by the departure of its client or the gateway.
     Well,
     /// An error of the upstream, the client or the gateway.
@@ -79,17 +79,17 @@ impl std::fmt::Display for Suspicion {
 
 /// The events of the last minute.
 #[derive(Debug, Default)]
-struct Recent {
+struct RecentEvents {
     /// The latest traps, at most as many as the limit.
     traps: VecDeque<Instant>,
     trapped: LatestTwo,
     /// Slices of time, the oldest first.
-    slices: VecDeque<Slice>,
+    slices: VecDeque<CounterSlice>,
     at_fault: LatestTwo,
 }
 
 #[derive(Debug)]
-struct Slice {
+struct CounterSlice {
     began: Instant,
     exchanges: u32,
     faults: u32,
@@ -105,7 +105,7 @@ struct LatestTwo {
 
 /// Sums of counts.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Counts {
+pub struct ExchangeCounts {
     /// Exchanges.
     pub requests: i64,
     /// Exchanges that ended in an error, including traps.
@@ -120,7 +120,7 @@ pub struct Counts {
     pub clamps: i64,
 }
 
-impl Counts {
+impl ExchangeCounts {
     /// Adds other counts.
     pub(super) fn add(&mut self, other: &Self) {
         self.requests += other.requests;
@@ -134,11 +134,11 @@ impl Counts {
 
 impl Counters {
     /// Counts an exchange.
-    pub fn exchange(&self, ended: Ended, took: Duration) {
+    pub fn exchange(&self, ended: ExchangeEnd, took: Duration) {
         let add = |counter: &AtomicI64, number| counter.fetch_add(number, Ordering::Relaxed);
         add(&self.requests, 1);
-        add(&self.errors, i64::from(ended != Ended::Well));
-        add(&self.traps, i64::from(ended == Ended::InTrap));
+        add(&self.errors, i64::from(ended != ExchangeEnd::Well));
+        add(&self.traps, i64::from(ended == ExchangeEnd::InTrap));
         add(&self.latency_us, took.as_micros() as i64);
     }
 
@@ -157,7 +157,7 @@ impl Counters {
     /// Without a limit there is no suspicion.
     pub fn suspect(
         &self,
-        ended: Ended,
+        ended: ExchangeEnd,
         account: &AccountId,
         max_traps: u32,
         now: Instant,
@@ -167,14 +167,14 @@ impl Counters {
         }
         let mut recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
         let suspicion = recent.note(ended, account, max_traps, now)?;
-        *recent = Recent::default();
+        *recent = RecentEvents::default();
         Some(suspicion)
     }
 
     /// Takes the counts since the last call.
-    pub(super) fn take(&self) -> Counts {
+    pub(super) fn take(&self) -> ExchangeCounts {
         let take = |counter: &AtomicI64| counter.swap(0, Ordering::Relaxed);
-        Counts {
+        ExchangeCounts {
             requests: take(&self.requests),
             errors: take(&self.errors),
             traps: take(&self.traps),
@@ -185,9 +185,9 @@ impl Counters {
     }
 
     /// Returns the counts since the last [`Self::take`], which stay.
-    pub(super) fn peek(&self) -> Counts {
+    pub(super) fn peek(&self) -> ExchangeCounts {
         let read = |counter: &AtomicI64| counter.load(Ordering::Relaxed);
-        Counts {
+        ExchangeCounts {
             requests: read(&self.requests),
             errors: read(&self.errors),
             traps: read(&self.traps),
@@ -198,7 +198,7 @@ impl Counters {
     }
 
     /// Restores counts after a failed write; if only the write's response was lost, they count twice.
-    pub(super) fn put_back(&self, counts: &Counts) {
+    pub(super) fn put_back(&self, counts: &ExchangeCounts) {
         for (counter, number) in [
             (&self.requests, counts.requests),
             (&self.errors, counts.errors),
@@ -212,21 +212,21 @@ impl Counters {
     }
 }
 
-impl Recent {
+impl RecentEvents {
     fn note(
         &mut self,
-        ended: Ended,
+        ended: ExchangeEnd,
         account: &AccountId,
         max_traps: u32,
         now: Instant,
     ) -> Option<Suspicion> {
-        let is_fault = matches!(ended, Ended::InFault | Ended::InTrap);
+        let is_fault = matches!(ended, ExchangeEnd::InFault | ExchangeEnd::InTrap);
         let (exchanges, faults) = self.count(is_fault, now);
         if !is_fault {
             return None;
         }
         self.at_fault.note(account, now);
-        if ended == Ended::InTrap {
+        if ended == ExchangeEnd::InTrap {
             self.trapped.note(account, now);
             self.traps.push_back(now);
         }
@@ -256,7 +256,7 @@ impl Recent {
                 slice.exchanges = slice.exchanges.saturating_add(1);
                 slice.faults = slice.faults.saturating_add(is_fault.into());
             }
-            _ => self.slices.push_back(Slice {
+            _ => self.slices.push_back(CounterSlice {
                 began: now,
                 exchanges: 1,
                 faults: is_fault.into(),
@@ -308,7 +308,7 @@ mod tests {
         let start = Instant::now();
         let trap = |seconds, name| {
             let at = start + Duration::from_secs(seconds);
-            counters.suspect(Ended::InTrap, &account(name), 5, at)
+            counters.suspect(ExchangeEnd::InTrap, &account(name), 5, at)
         };
         for (second, name) in [(0, "a"), (20, "b"), (40, "a"), (59, "b")] {
             assert_eq!(trap(second, name), None, "{second}");
@@ -317,7 +317,7 @@ mod tests {
         assert_eq!(trap(62, "a"), Some(Suspicion::Traps(5)));
         assert_eq!(trap(63, "b"), None, "they begin anew");
         for _ in 0..100 {
-            let unlimited = counters.suspect(Ended::InTrap, &account("b"), 0, start);
+            let unlimited = counters.suspect(ExchangeEnd::InTrap, &account("b"), 0, start);
             assert_eq!(unlimited, None);
         }
     }
@@ -330,15 +330,15 @@ mod tests {
             let at = start + Duration::from_secs(seconds);
             counters.suspect(ended, &account(name), 5, at)
         };
-        assert_eq!(ended(Ended::InTrap, 0, "other"), None);
+        assert_eq!(ended(ExchangeEnd::InTrap, 0, "other"), None);
         for second in 60..90 {
-            assert_eq!(ended(Ended::InTrap, second, "one"), None, "{second}");
-            assert_eq!(ended(Ended::InFault, second, "one"), None, "{second}");
+            assert_eq!(ended(ExchangeEnd::InTrap, second, "one"), None, "{second}");
+            assert_eq!(ended(ExchangeEnd::InFault, second, "one"), None, "{second}");
         }
         // Exchanges of other accounts in between change nothing.
-        assert_eq!(ended(Ended::Well, 90, "other"), None);
+        assert_eq!(ended(ExchangeEnd::Well, 90, "other"), None);
         assert_eq!(
-            ended(Ended::InTrap, 91, "other"),
+            ended(ExchangeEnd::InTrap, 91, "other"),
             Some(Suspicion::Traps(5)),
             "now there are two"
         );
@@ -354,30 +354,34 @@ mod tests {
         };
         // Exchanges from more than a minute ago do not count.
         for _ in 0..100 {
-            assert_eq!(ended(Ended::Well, 0, "a"), None);
+            assert_eq!(ended(ExchangeEnd::Well, 0, "a"), None);
         }
         for exchange in 0..19 {
-            let how = [Ended::InFault, Ended::InError][exchange % 2];
+            let how = [ExchangeEnd::InFault, ExchangeEnd::InError][exchange % 2];
             let name = ["a", "a", "b", "b"][exchange % 4];
             assert_eq!(ended(how, 70 + exchange as u64, name), None, "{exchange}");
         }
         assert_eq!(
-            ended(Ended::InFault, 89, "a"),
+            ended(ExchangeEnd::InFault, 89, "a"),
             Some(Suspicion::Faults(11, 20))
         );
-        assert_eq!(ended(Ended::InFault, 89, "b"), None, "they begin anew");
+        assert_eq!(
+            ended(ExchangeEnd::InFault, 89, "b"),
+            None,
+            "they begin anew"
+        );
     }
 
     #[test]
     fn counts_are_taken_once() {
         let counters = Counters::default();
-        counters.exchange(Ended::Well, Duration::from_micros(3));
-        counters.exchange(Ended::InError, Duration::from_micros(4));
-        counters.exchange(Ended::InFault, Duration::from_micros(5));
-        counters.exchange(Ended::InTrap, Duration::from_micros(6));
+        counters.exchange(ExchangeEnd::Well, Duration::from_micros(3));
+        counters.exchange(ExchangeEnd::InError, Duration::from_micros(4));
+        counters.exchange(ExchangeEnd::InFault, Duration::from_micros(5));
+        counters.exchange(ExchangeEnd::InTrap, Duration::from_micros(6));
         counters.charge(Credits::from_micro(7));
         counters.clamp();
-        let counts = Counts {
+        let counts = ExchangeCounts {
             requests: 4,
             errors: 3,
             traps: 1,
@@ -386,7 +390,7 @@ mod tests {
             clamps: 1,
         };
         assert_eq!(counters.take(), counts);
-        assert_eq!(counters.take(), Counts::default());
+        assert_eq!(counters.take(), ExchangeCounts::default());
         counters.put_back(&counts);
         assert_eq!(counters.take(), counts);
     }

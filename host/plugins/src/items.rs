@@ -2,12 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
-use weir_ledger::Credits;
-use weir_storage::clock::Millis;
 
-use super::canary::{Estimate, Finding};
-use super::counters::Counts;
-use super::slots::{CanaryOverview, Origin, SlotCandidate};
 use super::store::EventRow;
 
 /// A slot with all its components.
@@ -188,80 +183,5 @@ impl EventItem {
             actor: event.actor,
             detail: event.detail,
         }
-    }
-}
-
-/// A canary and its comparison, as operators see them.
-pub(super) fn canary_item(canary: CanaryOverview) -> CanaryItem {
-    let after_ms = canary.promote_after.map(|after| after.as_millis() as i64);
-    // Tools and filters have neither first tokens nor charges, and only filters refuse.
-    let measured = canary.findings.iter();
-    let measured = measured.filter(|finding| finding.active.requests + finding.canary.requests > 0);
-    let promote_at = after_ms.map(|ms| Millis(canary.since.0.saturating_add(ms)));
-    CanaryItem {
-        digest: canary.digest.to_string(),
-        share: canary.share.fraction(),
-        since: canary.since.iso(),
-        promote_at: promote_at.map(|at| at.iso()),
-        enough: canary.is_harmless(),
-        served: canary.is_served,
-        not_loaded: canary.not_loaded,
-        comparison: measured.map(compared_item).collect(),
-    }
-}
-
-fn compared_item(finding: &Finding) -> ComparedItem {
-    let side = |estimate: Estimate| SideItem {
-        requests: estimate.requests,
-        groups: estimate.groups,
-        value: Some(estimate.value).filter(|value| value.is_finite()),
-    };
-    ComparedItem {
-        measure: finding.measure.as_str().to_owned(),
-        active: side(finding.active),
-        canary: side(finding.canary),
-        judgement: finding.judgement.as_str().to_owned(),
-    }
-}
-
-/// A component in the state `state`, as [`PluginItem::state`] has it, with its figures.
-pub(super) fn plugin_item(candidate: SlotCandidate, state: &str, counts: Counts) -> PluginItem {
-    let latency_ms = match counts.requests {
-        0 => None,
-        // Rounded to a tenth: further digits are noise.
-        requests => Some((counts.latency_us as f64 / requests as f64 / 100.0).round() / 10.0),
-    };
-    let (source, size_bytes, installed_at, installed_by, publisher) = match candidate.origin {
-        Origin::Bundled => ("bundled", None, None, None, None),
-        Origin::Installed {
-            size_bytes,
-            at,
-            actor,
-            signer,
-        } => (
-            "installed",
-            Some(size_bytes),
-            Some(at.iso()),
-            Some(actor),
-            signer,
-        ),
-    };
-    PluginItem {
-        digest: candidate.digest.to_string(),
-        name: candidate.name,
-        version: candidate.version,
-        contract: candidate.contract,
-        source: source.to_owned(),
-        publisher,
-        state: state.to_owned(),
-        size_bytes,
-        installed_at,
-        installed_by,
-        requests: counts.requests,
-        errors: counts.errors,
-        traps: counts.traps,
-        latency_ms,
-        credits: Credits::from_micro(counts.credits).to_json(),
-        clamps: counts.clamps,
     }
 }

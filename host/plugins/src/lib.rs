@@ -4,7 +4,7 @@
 //! every node follows the database. Operators install, activate, roll back and remove components. A component that fails too often
 //! goes into quarantine. A [canary] serves a share of a slot's accounts; its figures decide whether it is promoted or ended.
 //!
-//! The first component of a slot decides the slot's [`Kind`]: adapters, tools or filters. The rest is the same for all kinds.
+//! The first component of a slot decides the slot's [`PluginKind`]: adapters, tools or filters. The rest is the same for all kinds.
 //!
 //! A component from outside carries its publisher's [signature]. Every node checks the signature against the configured
 //! [publishers](trust) before it does anything else with the component.
@@ -32,8 +32,8 @@ mod store;
 mod succession;
 pub mod trust;
 
-pub use self::component::{Component, FilterComponent, Kind, Plugin, ToolComponent};
+pub use self::component::{Component, FilterComponent, Plugin, PluginKind, ToolComponent};
 pub use self::error::OperationError;
 pub use self::slots::{Loader, Plugins};
-pub use self::store::Quarantined;
+pub use self::store::QuarantineResult;
 pub use self::succession::Permissions;

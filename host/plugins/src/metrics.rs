@@ -12,7 +12,7 @@ use prometheus_client::registry::{Registry, Unit};
 use weir_telemetry::LATENCY_BUCKETS_SECONDS;
 
 use crate::component::Plugin;
-use crate::counters::{Ended, FilterEffects};
+use crate::counters::{ExchangeEnd, FilterEffects};
 
 /// The figures of one node.
 #[derive(Debug)]
@@ -154,7 +154,7 @@ impl PluginMetrics {
     pub fn exchange(
         &self,
         plugin: &Plugin,
-        ended: Ended,
+        ended: ExchangeEnd,
         took: Duration,
         first_token: Option<Duration>,
     ) {
@@ -167,10 +167,10 @@ impl PluginMetrics {
         histogram.observe(took.as_secs_f64());
         let PluginLabels { slot, digest } = labels;
         let outcome = match ended {
-            Ended::Well => "ok",
-            Ended::InError => "error",
-            Ended::InFault => "fault",
-            Ended::InTrap => "trap",
+            ExchangeEnd::Well => "ok",
+            ExchangeEnd::InError => "error",
+            ExchangeEnd::InFault => "fault",
+            ExchangeEnd::InTrap => "trap",
         };
         let exchanges = ExchangeLabels {
             slot,

@@ -11,9 +11,9 @@ use weir_storage::{Cache, Database};
 
 use super::canary::samples::Sampler;
 use super::component::Plugin;
-use super::counters::{Ended, FilterEffects};
+use super::counters::{ExchangeEnd, FilterEffects};
 use super::slots::{Plugins, Stores};
-use super::store::Quarantined;
+use super::store::QuarantineResult;
 use crate::metrics::PluginMetrics;
 
 /// The supervisor of components. Cheap to clone.
@@ -36,9 +36,9 @@ pub struct Oversight {
 }
 
 /// The record of an exchange, or a call of a tool.
-pub struct Noted<'a> {
+pub struct ExchangeRecord<'a> {
     /// Its end.
-    pub ended: Ended,
+    pub ended: ExchangeEnd,
     /// Its duration.
     pub took: Duration,
     /// A filter's effects on the request and its response.
@@ -53,8 +53,8 @@ pub struct Noted<'a> {
 
 impl Oversight {
     /// Counts an exchange, and quarantines a component that has failed too often.
-    pub fn note(&self, plugin: &Plugin, account: &AccountId, exchange: Noted<'_>) {
-        let Noted {
+    pub fn note(&self, plugin: &Plugin, account: &AccountId, exchange: ExchangeRecord<'_>) {
+        let ExchangeRecord {
             ended,
             took,
             effects,
@@ -89,10 +89,12 @@ impl Oversight {
                 .plugins
                 .quarantine(stores, &plugin, suspicion, is_guard, now);
             match outcome.await {
-                Some(Quarantined::Instead(_) | Quarantined::Refuses) => {
+                Some(QuarantineResult::Instead(_) | QuarantineResult::Refuses) => {
                     this.metrics.quarantine(&plugin);
                 }
-                Some(Quarantined::LastSound { .. }) => this.metrics.quarantine_withheld(&plugin),
+                Some(QuarantineResult::LastSound { .. }) => {
+                    this.metrics.quarantine_withheld(&plugin)
+                }
                 None => {}
             }
         });

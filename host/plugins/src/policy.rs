@@ -32,7 +32,7 @@ pub enum OnQuarantine {
 
 /// The bundled component of a slot.
 #[derive(Debug, Clone, Copy)]
-pub struct OfBinary<'a> {
+pub struct BundledVersion<'a> {
     /// The digest of its code.
     pub digest: Digest,
     /// Its version.

@@ -7,15 +7,15 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 /// The progress and its listener. Cheap to clone.
 #[derive(Clone)]
-pub struct CompileProgress(Arc<Inner>);
+pub struct CompileProgress(Arc<ProgressInner>);
 
-struct Inner {
+struct ProgressInner {
     tell: fn(&str),
-    counts: Mutex<Counts>,
+    counts: Mutex<ProgressCounts>,
 }
 
 #[derive(Clone, Copy, Default)]
-struct Counts {
+struct ProgressCounts {
     all: usize,
     done: usize,
 }
@@ -29,7 +29,7 @@ impl Default for CompileProgress {
 impl CompileProgress {
     /// Progress that is also reported in lines.
     pub fn telling(tell: fn(&str)) -> Self {
-        Self(Arc::new(Inner {
+        Self(Arc::new(ProgressInner {
             tell,
             counts: Mutex::default(),
         }))
@@ -49,13 +49,13 @@ impl CompileProgress {
 
     /// Notes a compiled plugin.
     pub(super) fn compiled(&self, name: &str) {
-        let Counts { all, done } = self.change(|counts| counts.done += 1);
+        let ProgressCounts { all, done } = self.change(|counts| counts.done += 1);
         (self.0.tell)(&format!("compiled {name}: {done} of {all}"));
     }
 
     /// Describes the progress in a sentence; `None` if no compilation is pending.
     pub fn sentence(&self) -> Option<String> {
-        let Counts { all, done } = self.change(|_| {});
+        let ProgressCounts { all, done } = self.change(|_| {});
         (done < all).then(|| {
             format!(
                 "It is compiling {}, once; {done} of {all} are done.",
@@ -64,7 +64,7 @@ impl CompileProgress {
         })
     }
 
-    fn change(&self, change: impl FnOnce(&mut Counts)) -> Counts {
+    fn change(&self, change: impl FnOnce(&mut ProgressCounts)) -> ProgressCounts {
         let mut counts = self.0.counts.lock().unwrap_or_else(PoisonError::into_inner);
         change(&mut counts);
         *counts

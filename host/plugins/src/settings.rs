@@ -5,7 +5,7 @@ use std::num::NonZeroU32;
 
 use serde::Deserialize;
 
-use super::signature::PublicKey;
+use super::signature::PublisherKey;
 use super::slot_name::{SLOT_NAMES, is_slot_name};
 use weir_sandbox::GuestLimits;
 use weir_sandbox::compiler::CompileLimits;
@@ -41,7 +41,7 @@ pub struct PluginSettings {
 #[serde(deny_unknown_fields)]
 pub struct PublisherSettings {
     /// Public keys, as `weir plugin keygen` prints them. Required.
-    pub keys: Vec<PublicKey>,
+    pub keys: Vec<PublisherKey>,
     /// Slots that the publisher's components may fill. Required.
     pub slots: Vec<String>,
 }

@@ -12,7 +12,7 @@ use semver::Version;
 use serde::{Deserialize, Serialize};
 use weir_sandbox::Digest;
 
-use super::component::Kind;
+use super::component::PluginKind;
 
 /// The first line of the signed text: a signature with another purpose is invalid for a component.
 const PURPOSE: &str = "weir plugin signature, version 1";
@@ -25,14 +25,14 @@ const KEY_BYTES: usize = 32;
 
 /// A publisher's public key.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub struct PublicKey([u8; KEY_BYTES]);
+pub struct PublisherKey([u8; KEY_BYTES]);
 
 /// A publisher's signature on a component.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Signature {
     /// The component's kind.
-    pub kind: Kind,
+    pub kind: PluginKind,
     /// The only slot for which the signature is valid.
     pub slot: String,
     /// Its version, by [Semantic Versioning](https://semver.org).
@@ -40,14 +40,20 @@ pub struct Signature {
     /// The digest of its code.
     pub digest: Digest,
     /// The key of the signature.
-    pub key: PublicKey,
+    pub key: PublisherKey,
     /// 64 bytes, in Base64.
     signature: String,
 }
 
 impl Signature {
     /// Signs a component.
-    pub fn of(key: &SigningKey, kind: Kind, slot: &str, version: Version, digest: Digest) -> Self {
+    pub fn of(
+        key: &SigningKey,
+        kind: PluginKind,
+        slot: &str,
+        version: Version,
+        digest: Digest,
+    ) -> Self {
         let mut signature = Self {
             kind,
             slot: slot.to_owned(),
@@ -100,7 +106,7 @@ impl Signature {
     }
 }
 
-impl PublicKey {
+impl PublisherKey {
     /// Parses a key from the Base64 of its 32 bytes.
     pub fn parse(text: &str) -> Result<Self, String> {
         let bytes = BASE64.decode(text).ok();
@@ -111,25 +117,25 @@ impl PublicKey {
     }
 }
 
-impl fmt::Display for PublicKey {
+impl fmt::Display for PublisherKey {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str(&BASE64.encode(self.0))
     }
 }
 
-impl fmt::Debug for PublicKey {
+impl fmt::Debug for PublisherKey {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(formatter, "PublicKey({self})")
     }
 }
 
-impl Serialize for PublicKey {
+impl Serialize for PublisherKey {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_str(self)
     }
 }
 
-impl<'de> Deserialize<'de> for PublicKey {
+impl<'de> Deserialize<'de> for PublisherKey {
     fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = String::deserialize(deserializer)?;
         Self::parse(&text).map_err(serde::de::Error::custom)
@@ -166,10 +172,10 @@ impl SigningKey {
     }
 
     /// Returns the public key, as publishers' `keys` list it.
-    pub fn public_key(&self) -> PublicKey {
+    pub fn public_key(&self) -> PublisherKey {
         let mut bytes = [0; KEY_BYTES];
         bytes.copy_from_slice(self.0.public_key().as_ref());
-        PublicKey(bytes)
+        PublisherKey(bytes)
     }
 }
 
@@ -184,7 +190,7 @@ mod tests {
         let version = Version::new(1, 2, 3);
         Signature::of(
             &read,
-            Kind::Adapter,
+            PluginKind::Adapter,
             "acme",
             version,
             Digest::of(b"component"),
@@ -203,7 +209,7 @@ mod tests {
     fn a_signature_holds_for_each_thing_that_it_says() {
         let good = signature();
         let changes: [fn(&mut Signature); 6] = [
-            |signature| signature.kind = Kind::Tool,
+            |signature| signature.kind = PluginKind::Tool,
             |signature| signature.slot = "another".into(),
             |signature| signature.version = Version::new(1, 2, 4),
             |signature| signature.digest = Digest::of(b"another"),
@@ -230,6 +236,6 @@ mod tests {
             assert!(Signature::parse(bad).is_err(), "{bad}");
         }
         assert!(SigningKey::parse("a key").is_none());
-        assert!(PublicKey::parse("AAAA").is_err());
+        assert!(PublisherKey::parse("AAAA").is_err());
     }
 }

@@ -8,7 +8,7 @@
 use semver::Version;
 
 use super::error::OperationError;
-use super::trust::Voucher;
+use super::trust::ValidSignature;
 use weir_storage::database::Transaction;
 
 /// Permissions that an operator must give explicitly.
@@ -25,7 +25,7 @@ pub struct Permissions {
 pub(super) async fn check_succession(
     transaction: &mut Transaction,
     slot: &str,
-    signed: Option<&Voucher>,
+    signed: Option<&ValidSignature>,
     permissions: Permissions,
 ) -> Result<(), OperationError> {
     let publisher = signed.map(|voucher| &voucher.publisher);
@@ -71,7 +71,7 @@ async fn highest_version(
 }
 
 /// Returns whether a version comes before another; a text that is not a version comes before all.
-fn is_lower(voucher: &Voucher, highest: &str) -> bool {
+fn is_lower(voucher: &ValidSignature, highest: &str) -> bool {
     let highest = Version::parse(highest);
     highest.is_ok_and(|highest| voucher.signature.version.cmp_precedence(&highest).is_lt())
 }
@@ -80,7 +80,7 @@ fn is_lower(voucher: &Voucher, highest: &str) -> bool {
 pub(super) async fn note_version(
     transaction: &mut Transaction,
     slot: &str,
-    voucher: &Voucher,
+    voucher: &ValidSignature,
 ) -> sqlx::Result<()> {
     let publisher = &voucher.publisher;
     let highest = highest_version(transaction, slot, publisher).await?;

@@ -13,7 +13,7 @@ use weir_sandbox::Digest;
 
 use super::component::Plugin;
 use super::settings::PublisherSettings;
-use super::signature::{PublicKey, Signature};
+use super::signature::{PublisherKey, Signature};
 
 /// The publishers that a gateway knows.
 #[derive(Debug, Clone, Default)]
@@ -23,11 +23,11 @@ pub struct Trust {
 }
 
 /// The signer and version of a component; `None` if unsigned components are allowed.
-pub(super) type Signed = Option<Voucher>;
+pub(super) type ComponentSigner = Option<ValidSignature>;
 
 /// A valid signature.
 #[derive(Debug, Clone)]
-pub(super) struct Voucher {
+pub(super) struct ValidSignature {
     pub publisher: String,
     pub signature: Signature,
 }
@@ -63,7 +63,7 @@ pub enum TrustError {
     #[error(
         "the component is signed with the key {0}, which no configured publisher has: see `[plugins.publishers]`"
     )]
-    UnknownKey(PublicKey),
+    UnknownKey(PublisherKey),
     /// The key has not signed this component.
     #[error("its signature is invalid: the key of the publisher {0:?} did not make it")]
     Forged(String),
@@ -122,7 +122,7 @@ impl Trust {
         slot: &str,
         digest: Digest,
         signature: Option<Signature>,
-    ) -> Result<Signed, TrustError> {
+    ) -> Result<ComponentSigner, TrustError> {
         let Some(signature) = signature else {
             return match self.allow_unsigned {
                 true => Ok(None),
@@ -153,7 +153,7 @@ impl Trust {
             .get(&publisher)
             .is_some_and(|settings| settings.slots.iter().any(|its| its == slot));
         match is_its_slot {
-            true => Ok(Some(Voucher {
+            true => Ok(Some(ValidSignature {
                 publisher,
                 signature,
             })),
@@ -180,10 +180,10 @@ impl Trust {
 
 /// Checks that a component's description equals its signature.
 pub(super) fn check_description(
-    voucher: Option<&Voucher>,
+    voucher: Option<&ValidSignature>,
     plugin: &Plugin,
 ) -> Result<(), TrustError> {
-    let Some(Voucher { signature, .. }) = voucher else {
+    let Some(ValidSignature { signature, .. }) = voucher else {
         return Ok(());
     };
     let signed = format!("{} {}", signature.kind.as_str(), signature.version);

@@ -17,7 +17,7 @@ use std::time::{Duration, SystemTime};
 use hmac::{Hmac, Mac};
 use sha2::Sha256;
 use wasmtime::component::Component;
-use weir_storage::secrets::Key;
+use weir_storage::secrets::SecretKey;
 
 use crate::digest::Digest;
 use crate::engine::Engine;
@@ -33,12 +33,12 @@ const WRITTEN_WITHIN: Duration = Duration::from_hours(1);
 /// A folder of compiled components.
 pub struct CodeCache {
     folder: PathBuf,
-    key: Key,
+    key: SecretKey,
 }
 
 impl CodeCache {
     /// Uses a folder, which need not exist yet. The key is stored elsewhere.
-    pub fn new(folder: PathBuf, key: Key) -> Self {
+    pub fn new(folder: PathBuf, key: SecretKey) -> Self {
         Self { folder, key }
     }
 

@@ -17,13 +17,13 @@ use wasmtime::component::{Component, HasData, HasSelf, Linker};
 use wasmtime::{Config, Enabled, InstanceAllocationStrategy, PoolingAllocationConfig, Store};
 use wasmtime_wasi_io::bindings::wasi::io::poll;
 
-use crate::adapter::bindings::log;
 use crate::guest::{Guest, Polls};
 use crate::guest_clock::TICK;
-use crate::last_words::Listener;
 use crate::limits::{GuestLimits, MAX_MEMORY_BYTES};
 use crate::memory_budget::MemoryBudget;
 use crate::slow_lane::SlowLane;
+use crate::stderr_tail::StderrListener;
+use crate::vocabulary::log;
 
 /// Maximum core instances of a component; the Python toolchain links dozens of core modules.
 const CORE_INSTANCES: u32 = 64;
@@ -39,7 +39,7 @@ pub struct Engine {
     pub(crate) wasm: wasmtime::Engine,
     pub(crate) slow_lane: Arc<SlowLane>,
     pub(crate) memory: Arc<MemoryBudget>,
-    pub(crate) listener: Option<Listener>,
+    pub(crate) listener: Option<StderrListener>,
     /// Size of the pool in guests; `None` if guests are allocated on demand.
     pooled_guests: Option<u32>,
     _ticker: Arc<Ticker>,
@@ -47,7 +47,7 @@ pub struct Engine {
 
 /// The room for guests.
 #[derive(Debug, Clone, Copy)]
-pub struct Room {
+pub struct GuestCapacity {
     /// Concurrent guests, without those of plugins that are being loaded.
     pub guests: u32,
     /// Bytes of memories and tables of all guests together.
@@ -59,7 +59,7 @@ impl Engine {
     ///
     /// The engine reserves address space for all guests, and memory for none. If the kernel refuses that much address
     /// space, guests are allocated one by one instead, which costs about 10 µs each.
-    pub fn start(room: Room) -> anyhow::Result<Self> {
+    pub fn start(room: GuestCapacity) -> anyhow::Result<Self> {
         let pooled = config(Some(room.guests.saturating_add(SPARE_INSTANCES)));
         let (wasm, pooled_guests) = match wasmtime::Engine::new(&pooled) {
             Ok(engine) => (engine, Some(room.guests)),
@@ -88,7 +88,7 @@ impl Engine {
 
     /// The same engine with a listener for its guests' standard output and error.
     #[must_use]
-    pub fn heard_by(self, listener: Listener) -> Self {
+    pub fn heard_by(self, listener: StderrListener) -> Self {
         Self {
             listener: Some(listener),
             ..self

@@ -18,14 +18,14 @@ use wasmtime_wasi::p2::DynPollable;
 use wasmtime_wasi::{WasiCtx, WasiCtxBuilder, WasiCtxView, WasiView};
 use wasmtime_wasi_io::bindings::wasi::io::poll;
 
-use crate::adapter::bindings::log;
-use crate::guest_clock::{GuestClock, Pace};
+use crate::guest_clock::{GuestClock, TickDecision};
 use crate::guest_log::GuestLog;
-use crate::last_words::{LastWords, Listener};
-use crate::limits::{Allowance, GuestLimits, Refused};
+use crate::limits::{Allowance, GuestLimits, MemoryRefusal};
 use crate::memory_budget::MemoryBudget;
 use crate::printable::printable;
-use crate::slow_lane::Lane;
+use crate::slow_lane::GuestQueue;
+use crate::stderr_tail::{StderrListener, StderrTail};
+use crate::vocabulary::log;
 
 /// Maximum time that one call may wait for a turn, a thread or memory.
 const MOST_WAITING: Duration = Duration::from_secs(30);
@@ -59,7 +59,7 @@ pub enum GuestError {
 
 /// The reason that the host stopped a guest.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum Stopped {
+pub(crate) enum StopReason {
     #[error("processor time used up")]
     CpuBudget,
     #[error("the time of a call used up")]
@@ -74,12 +74,12 @@ pub struct Guest<H> {
     wasi: Option<WasiCtx>,
     table: Option<ResourceTable>,
     /// Set once the guest uses WASI.
-    last_words: Option<LastWords>,
-    listener: Option<Listener>,
+    stderr_tail: Option<StderrTail>,
+    listener: Option<StderrListener>,
     pub(crate) allowance: Allowance,
     clock: GuestClock,
     /// The queue for its turns if it computes for long.
-    lane: Lane,
+    lane: GuestQueue,
     handles: usize,
     pub(crate) log: GuestLog,
     /// The state that its world's imports need.
@@ -90,16 +90,16 @@ impl<H> Guest<H> {
     pub(crate) fn new(
         plugin: &Arc<str>,
         limits: &GuestLimits,
-        lane: &Lane,
+        lane: &GuestQueue,
         memory: &Arc<MemoryBudget>,
-        listener: Option<&Listener>,
+        listener: Option<&StderrListener>,
         host: H,
     ) -> Self {
         let clock = GuestClock::new(limits.cpu_time());
         Self {
             wasi: None,
             table: None,
-            last_words: None,
+            stderr_tail: None,
             listener: listener.cloned(),
             allowance: Allowance::new(limits.memory_bytes.get(), memory, clock.clone()),
             clock,
@@ -116,21 +116,21 @@ impl<H> Guest<H> {
         if *error == GuestError::NoRoom {
             return;
         }
-        let last_words = self.last_words.as_ref().map(LastWords::line);
-        self.log.give_up(error, &last_words.unwrap_or_default());
+        let stderr_tail = self.stderr_tail.as_ref().map(StderrTail::line);
+        self.log.give_up(error, &stderr_tail.unwrap_or_default());
     }
 
     /// Handles an epoch's end during the guest's run.
     pub(crate) fn tick(&mut self) -> wasmtime::Result<UpdateDeadline> {
         let pace = self.clock.pace();
-        if pace == Pace::Ended {
-            return Err(Stopped::CpuBudget.into());
+        if pace == TickDecision::Ended {
+            return Err(StopReason::CpuBudget.into());
         }
         let (clock, lane) = (self.clock.clone(), self.lane.clone());
         let pause = async move {
             match pace {
-                Pace::AwaitTurn => lane.turn(&clock).await,
-                Pace::GoOn | Pace::Ended => {
+                TickDecision::AwaitTurn => lane.turn(&clock).await,
+                TickDecision::GoOn | TickDecision::Ended => {
                     let _waiting = clock.wait();
                     tokio::task::yield_now().await;
                 }
@@ -199,22 +199,22 @@ impl<H: Send> WasiView for Guest<H> {
     fn ctx(&mut self) -> WasiCtxView<'_> {
         let handles = self.handles;
         let listener = &self.listener;
-        let last_words = self
-            .last_words
-            .get_or_insert_with(|| LastWords::new(listener.clone()));
+        let stderr_tail = self
+            .stderr_tail
+            .get_or_insert_with(|| StderrTail::new(listener.clone()));
         WasiCtxView {
             ctx: self.wasi.get_or_insert_with(|| {
                 // The builder starts empty; its few permissions by default are closed as well.
                 let mut builder = WasiCtxBuilder::new();
                 if listener.is_some() {
-                    builder.stdout(LastWords::new(listener.clone()));
+                    builder.stdout(StderrTail::new(listener.clone()));
                 }
                 builder
                     .allow_tcp(false)
                     .allow_udp(false)
                     .allow_ip_name_lookup(false)
                     .max_random_size(64 << 10)
-                    .stderr(last_words.clone())
+                    .stderr(stderr_tail.clone())
                     .build()
             }),
             table: self.table.get_or_insert_with(|| {
@@ -259,11 +259,11 @@ pub(crate) async fn enter<H: 'static, T>(
             }
             let waited = clock.waited();
             if waited > MOST_WAITING {
-                break Err(Stopped::KeptWaiting.into());
+                break Err(StopReason::KeptWaiting.into());
             }
             let deadline = began + timeout + waited;
             if deadline <= Instant::now() {
-                break Err(Stopped::CallTimeout.into());
+                break Err(StopReason::CallTimeout.into());
             }
             until = Some(deadline);
         }
@@ -286,19 +286,19 @@ async fn poll_once<T>(work: impl Future<Output = T>) -> Option<T> {
     .await
 }
 
-fn explain(error: &wasmtime::Error, refused: Option<Refused>) -> GuestError {
+fn explain(error: &wasmtime::Error, refused: Option<MemoryRefusal>) -> GuestError {
     match error.downcast_ref() {
-        Some(Stopped::CpuBudget) => return GuestError::CpuBudget,
-        Some(Stopped::CallTimeout) => return GuestError::CallTimeout,
-        Some(Stopped::KeptWaiting) => return GuestError::NoRoom,
+        Some(StopReason::CpuBudget) => return GuestError::CpuBudget,
+        Some(StopReason::CallTimeout) => return GuestError::CallTimeout,
+        Some(StopReason::KeptWaiting) => return GuestError::NoRoom,
         None => {}
     }
     if error.is::<PoolConcurrencyLimitError>() {
         return GuestError::NoRoom;
     }
     match refused {
-        Some(Refused::OwnLimit) => return GuestError::Memory,
-        Some(Refused::Budget) => return GuestError::NoRoom,
+        Some(MemoryRefusal::OwnLimit) => return GuestError::Memory,
+        Some(MemoryRefusal::Budget) => return GuestError::NoRoom,
         None => {}
     }
     if let Some(exit) = error.downcast_ref::<wasmtime_wasi::I32Exit>() {

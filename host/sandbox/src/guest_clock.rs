@@ -46,7 +46,7 @@ struct Times {
     used: Duration,
     /// Processor time that the guest may use before it waits for its next turn.
     until_turn: Duration,
-    slice: Option<Slice>,
+    slice: Option<RunPeriod>,
     /// Time that the call has waited for others.
     waited: Duration,
     waiting_since: Option<Instant>,
@@ -54,7 +54,7 @@ struct Times {
 
 /// The decision on a guest after a tick.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Pace {
+pub(crate) enum TickDecision {
     /// Continue at once.
     GoOn,
     /// Continue at the guest's next turn.
@@ -89,7 +89,7 @@ impl GuestClock {
 
     /// Charges one poll of a call.
     pub(crate) fn slice<T>(&self, poll: impl FnOnce() -> T) -> T {
-        let slice = Slice::begin();
+        let slice = RunPeriod::begin();
         self.lock().slice = Some(slice);
         let polled = poll();
         let mut times = self.lock();
@@ -99,16 +99,16 @@ impl GuestClock {
     }
 
     /// Decides after a tick within a slice.
-    pub(crate) fn pace(&self) -> Pace {
+    pub(crate) fn pace(&self) -> TickDecision {
         let times = self.lock();
         let running = times.slice.map_or(Duration::ZERO, |slice| slice.used());
         let used = times.used + running;
         if used >= times.budget {
-            Pace::Ended
+            TickDecision::Ended
         } else if used < times.until_turn {
-            Pace::GoOn
+            TickDecision::GoOn
         } else {
-            Pace::AwaitTurn
+            TickDecision::AwaitTurn
         }
     }
 
@@ -119,9 +119,9 @@ impl GuestClock {
     }
 
     /// Counts time as waiting for others, until the returned value is dropped.
-    pub(crate) fn wait(&self) -> Waiting {
+    pub(crate) fn wait(&self) -> WaitPeriod {
         self.lock().waiting_since = Some(Instant::now());
-        Waiting(self.clone())
+        WaitPeriod(self.clone())
     }
 
     /// Returns the time that the call has waited for others, until now.
@@ -138,9 +138,9 @@ impl GuestClock {
 }
 
 /// A period in which a guest waits for others.
-pub(crate) struct Waiting(GuestClock);
+pub(crate) struct WaitPeriod(GuestClock);
 
-impl Drop for Waiting {
+impl Drop for WaitPeriod {
     fn drop(&mut self) {
         let mut times = self.0.lock();
         if let Some(since) = times.waiting_since.take() {
@@ -151,7 +151,7 @@ impl Drop for Waiting {
 
 /// A period in which one thread runs a guest.
 #[derive(Clone, Copy)]
-struct Slice {
+struct RunPeriod {
     began: Instant,
     /// The thread's processor time at its last reading before the slice.
     reading: Duration,
@@ -162,7 +162,7 @@ thread_local! {
     static READING: Cell<Option<(Instant, Duration)>> = const { Cell::new(None) };
 }
 
-impl Slice {
+impl RunPeriod {
     fn begin() -> Self {
         let began = Instant::now();
         let last = READING.get();
@@ -206,7 +206,7 @@ mod tests {
         assert!(clock.begin_call(0));
         clock.slice(|| {
             std::thread::sleep(Duration::from_millis(200));
-            assert_eq!(clock.pace(), Pace::GoOn);
+            assert_eq!(clock.pace(), TickDecision::GoOn);
         });
         assert!(clock.begin_call(0));
     }
@@ -219,16 +219,16 @@ mod tests {
             assert!(clock.begin_call(handed_bytes));
             clock.slice(|| {
                 compute(Duration::from_millis(time_ms - 5));
-                assert_eq!(clock.pace(), Pace::GoOn, "{handed_bytes}");
+                assert_eq!(clock.pace(), TickDecision::GoOn, "{handed_bytes}");
                 compute(Duration::from_millis(6));
-                assert_eq!(clock.pace(), Pace::AwaitTurn, "{handed_bytes}");
+                assert_eq!(clock.pace(), TickDecision::AwaitTurn, "{handed_bytes}");
             });
         }
         clock.take_turn();
         clock.slice(|| {
-            assert_eq!(clock.pace(), Pace::GoOn);
+            assert_eq!(clock.pace(), TickDecision::GoOn);
             compute(TICK);
-            assert_eq!(clock.pace(), Pace::AwaitTurn);
+            assert_eq!(clock.pace(), TickDecision::AwaitTurn);
         });
     }
 
@@ -243,7 +243,7 @@ mod tests {
         }
         // Each call adds 10 µs to the budget, and takes 50 µs.
         assert!(calls >= 100, "{calls}");
-        clock.slice(|| assert_eq!(clock.pace(), Pace::Ended));
+        clock.slice(|| assert_eq!(clock.pace(), TickDecision::Ended));
     }
 
     #[tokio::test]

@@ -46,9 +46,9 @@ impl GuestLog {
 
 impl GuestLog {
     /// Logs that the guest was stopped, and its last output.
-    pub(crate) fn give_up(&self, error: &dyn Display, last_words: &str) {
+    pub(crate) fn give_up(&self, error: &dyn Display, stderr_tail: &str) {
         let plugin = &*self.plugin;
-        match last_words {
+        match stderr_tail {
             "" => tracing::warn!(target: "weir::guest", plugin, %error, "a guest is stopped"),
             words => {
                 tracing::warn!(target: "weir::guest", plugin, %error, "a guest is stopped; its last words: {words}");

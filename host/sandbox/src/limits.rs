@@ -93,12 +93,12 @@ pub(crate) struct Allowance {
     /// The clock that counts its waits for memory.
     clock: GuestClock,
     /// The last refusal of memory, if any: the guest traps soon after, and this is the reason.
-    pub(crate) refused: Option<Refused>,
+    pub(crate) refused: Option<MemoryRefusal>,
 }
 
 /// The reason that a guest got no more memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Refused {
+pub(crate) enum MemoryRefusal {
     /// The guest has reached its own limit.
     OwnLimit,
     /// All guests together have reached their limit, and none returned memory in time.
@@ -124,11 +124,11 @@ impl Allowance {
     async fn grow(&mut self, current: u64, desired: u64) -> bool {
         let more = desired.saturating_sub(current);
         if self.used_bytes.saturating_add(more) > self.limit_bytes {
-            self.refused = Some(Refused::OwnLimit);
+            self.refused = Some(MemoryRefusal::OwnLimit);
             return false;
         }
         if !self.take(more).await {
-            self.refused = Some(Refused::Budget);
+            self.refused = Some(MemoryRefusal::Budget);
             return false;
         }
         self.used_bytes += more;
@@ -185,7 +185,7 @@ mod tests {
         assert!(grew(allowance.table_growing(0, 25, None).await));
         assert_eq!(allowance.refused, None);
         assert!(!grew(allowance.memory_growing(400, 401, None).await));
-        assert_eq!(allowance.refused, Some(Refused::OwnLimit));
+        assert_eq!(allowance.refused, Some(MemoryRefusal::OwnLimit));
     }
 
     #[tokio::test]
@@ -195,7 +195,7 @@ mod tests {
         let mut second = allowance(&budget);
         assert!(grew(first.memory_growing(0, 600, None).await));
         assert!(!grew(second.memory_growing(0, 600, None).await));
-        assert_eq!(second.refused, Some(Refused::Budget));
+        assert_eq!(second.refused, Some(MemoryRefusal::Budget));
         assert!(grew(second.memory_growing(0, 400, None).await));
         // A waiting guest gets memory that others return meanwhile.
         let (growing, ()) = tokio::join!(second.memory_growing(400, 900, None), async {

@@ -70,7 +70,7 @@ pub async fn own_code(
     engine: &Engine,
     compiler: &Compiler,
     cache: Option<&Arc<CodeCache>>,
-    own: &Arrived,
+    own: &UploadedComponent,
 ) -> Result<Code, LoadError> {
     match arrived_code(engine, compiler, cache, own).await {
         Err(LoadError::Compile(error)) => {
@@ -102,7 +102,7 @@ pub async fn arrived_code(
     engine: &Engine,
     compiler: &Compiler,
     cache: Option<&Arc<CodeCache>>,
-    arrived: &Arrived,
+    arrived: &UploadedComponent,
 ) -> Result<Code, LoadError> {
     check_form(&arrived.bytes)?;
     let digest = arrived.digest;
@@ -127,14 +127,14 @@ pub async fn arrived_code(
 }
 
 /// An uploaded component.
-pub struct Arrived {
+pub struct UploadedComponent {
     /// Its bytes.
     pub bytes: Bytes,
     /// Their digest.
     pub digest: Digest,
 }
 
-impl Arrived {
+impl UploadedComponent {
     /// Digests the bytes.
     pub async fn new(bytes: Bytes) -> Self {
         let digested = bytes.clone();
@@ -154,7 +154,7 @@ pub async fn compile(
     engine: &Engine,
     compiler: &Compiler,
     cache: Option<&Arc<CodeCache>>,
-    arrived: &Arrived,
+    arrived: &UploadedComponent,
 ) -> Result<Arc<[u8]>, LoadError> {
     let code = compiler
         .compile(&arrived.bytes)

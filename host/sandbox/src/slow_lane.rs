@@ -1,6 +1,6 @@
 //! The slow lanes: guests that compute for long run one after another, regardless of their number.
 //!
-//! Each component in its slot has a [`Lane`] of its own, in which its guests queue. The guests at the head of their
+//! Each component in its slot has a [`GuestQueue`] of its own, in which its guests queue. The guests at the head of their
 //! lanes take turns: a component whose guests all compute for ever delays no other component's guest by more than a
 //! moment.
 
@@ -17,13 +17,13 @@ const TICKS_APART: u32 = 5;
 
 /// The queue in which one component's guests wait for their turns. Clones are the same lane.
 #[derive(Clone)]
-pub(crate) struct Lane {
+pub(crate) struct GuestQueue {
     /// The earliest next turn by this lane's own guests, which queue for it.
     free_at: Arc<Mutex<Instant>>,
     turns: Arc<SlowLane>,
 }
 
-impl Lane {
+impl GuestQueue {
     /// A lane that shares its turns with all others.
     pub(crate) fn new(turns: &Arc<SlowLane>) -> Self {
         Self {
@@ -94,7 +94,7 @@ mod tests {
     #[tokio::test]
     async fn a_turn_that_is_given_up_is_the_next_ones() {
         let turns = Arc::new(SlowLane::with_moments_apart(APART));
-        let (lane, clock) = (Lane::new(&turns), clock());
+        let (lane, clock) = (GuestQueue::new(&turns), clock());
         let mut given_up: Vec<_> = (0..20).map(|_| Box::pin(lane.turn(&clock))).collect();
         // The first guest has its turn; the rest queue behind it.
         given_up[0].as_mut().await;
@@ -117,7 +117,7 @@ mod tests {
     async fn lanes_take_turns_however_long_each_is() {
         let apart = TICK * 10;
         let turns = Arc::new(SlowLane::with_moments_apart(apart));
-        let [long, short] = [Lane::new(&turns), Lane::new(&turns)];
+        let [long, short] = [GuestQueue::new(&turns), GuestQueue::new(&turns)];
         let busy: Vec<_> = (0..50)
             .map(|_| {
                 let long = long.clone();
@@ -139,7 +139,7 @@ mod tests {
     #[tokio::test]
     async fn the_guests_of_one_lane_keep_one_another_waiting_at_their_own_cost() {
         let turns = Arc::new(SlowLane::with_moments_apart(TICK * 10));
-        let lane = Lane::new(&turns);
+        let lane = GuestQueue::new(&turns);
         let clocks: Vec<_> = (0..4).map(|_| clock()).collect();
         let taken = clocks.iter().map(|clock| lane.turn(clock));
         let mut taken: Vec<_> = taken.map(Box::pin).collect();

@@ -12,7 +12,7 @@ use crate::engine::Engine;
 use crate::guest::{self, Guest, GuestError};
 use crate::limits::GuestLimits;
 use crate::load_error::LoadError;
-use crate::slow_lane::Lane;
+use crate::slow_lane::GuestQueue;
 
 /// A kind of plugin: a world of the contract, with the bindings that wasmtime generates for it.
 pub trait World: Sized + Send + Sync + 'static {
@@ -108,7 +108,7 @@ pub struct Program<W: World> {
     component: W::Prepared,
     limits: GuestLimits,
     engine: Engine,
-    lane: Lane,
+    lane: GuestQueue,
 }
 
 impl<W: World> Program<W> {
@@ -123,7 +123,7 @@ impl<W: World> Program<W> {
             component,
             limits: limits.clone(),
             engine: engine.clone(),
-            lane: Lane::new(&engine.slow_lane),
+            lane: GuestQueue::new(&engine.slow_lane),
         }
     }
 

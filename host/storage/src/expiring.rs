@@ -25,16 +25,16 @@ pub struct ExpiringValues {
 
 /// A value that was found.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Found {
+pub struct VersionedValue {
     /// The value.
     pub value: Vec<u8>,
     /// The version of the value in its place.
-    pub version: Version,
+    pub version: ValueVersion,
 }
 
 /// A number that tells a value from all others that ever stood in its place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Version(u64);
+pub struct ValueVersion(u64);
 
 /// Values can be neither read nor written now.
 #[derive(Debug, thiserror::Error)]
@@ -54,12 +54,16 @@ impl ExpiringValues {
     }
 
     /// Returns the value of a name, unless it has expired.
-    pub async fn find(&self, name: &str, now: Millis) -> Result<Option<Found>, ExpiringError> {
+    pub async fn find(
+        &self,
+        name: &str,
+        now: Millis,
+    ) -> Result<Option<VersionedValue>, ExpiringError> {
         if let Cache::Redis(redis) = &self.cache {
             let found = redis.find_versioned(name).await?;
-            return Ok(found.map(|(version, value)| Found {
+            return Ok(found.map(|(version, value)| VersionedValue {
                 value,
-                version: Version(version),
+                version: ValueVersion(version),
             }));
         }
         let row = sqlx::query(
@@ -70,9 +74,9 @@ impl ExpiringValues {
         .fetch_optional(self.database.reader())
         .await?;
         row.map(|row| {
-            Ok(Found {
+            Ok(VersionedValue {
                 value: row.try_get("value")?,
-                version: Version(row.try_get::<i64, _>("version")?.cast_unsigned()),
+                version: ValueVersion(row.try_get::<i64, _>("version")?.cast_unsigned()),
             })
         })
         .transpose()
@@ -83,7 +87,7 @@ impl ExpiringValues {
     pub async fn replace(
         &self,
         name: &str,
-        before: Option<Version>,
+        before: Option<ValueVersion>,
         value: &[u8],
         expires_at: Millis,
         now: Millis,
@@ -91,7 +95,7 @@ impl ExpiringValues {
         let version = ids::unlike_any_other();
         if let Cache::Redis(redis) = &self.cache {
             let ms = u64::try_from(expires_at.0 - now.0).unwrap_or(0).max(1);
-            let before = before.map(|Version(before)| before);
+            let before = before.map(|ValueVersion(before)| before);
             let ttl = Duration::from_millis(ms);
             return Ok(redis
                 .replace_versioned(name, before, version, value, ttl)
@@ -108,7 +112,7 @@ impl ExpiringValues {
                  WHERE name = $1 AND version = $5"
             }
         };
-        let last = before.map_or(now.0, |Version(before)| before.cast_signed());
+        let last = before.map_or(now.0, |ValueVersion(before)| before.cast_signed());
         let written = sqlx::query(statement)
             .bind(name)
             .bind(version.cast_signed())

@@ -23,7 +23,7 @@ use hmac::Mac as _;
 use serde::Deserialize;
 
 use crate::database::{Database, at_start};
-use crate::secrets::{Key, SecretSource, random_bytes};
+use crate::secrets::{SecretKey, SecretSource, random_bytes};
 
 /// The purpose of a sealed or tagged value: a value sealed for another purpose does not open.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -67,7 +67,7 @@ pub struct KeyRing(std::sync::Arc<[SealingKey]>);
 #[derive(Debug, Clone)]
 struct SealingKey {
     id: u32,
-    key: Key,
+    key: SecretKey,
 }
 
 /// The reason that a value does not open.
@@ -100,7 +100,7 @@ impl KeyRing {
     /// use creates.
     pub fn read(configured: &[SealingKeySettings], own: &Path) -> anyhow::Result<Self> {
         if configured.is_empty() {
-            let key = Key::load_or_create(own)?;
+            let key = SecretKey::load_or_create(own)?;
             return Ok(Self([SealingKey { id: OWN_ID, key }].into()));
         }
         let keys = configured.iter().map(SealingKey::read);
@@ -124,7 +124,7 @@ impl KeyRing {
     }
 
     /// A ring of these keys, the sealing key first, without a check against a database; e.g. for tests.
-    pub fn of(keys: impl IntoIterator<Item = (u32, Key)>) -> Self {
+    pub fn of(keys: impl IntoIterator<Item = (u32, SecretKey)>) -> Self {
         let keys = keys.into_iter().map(|(id, key)| SealingKey { id, key });
         Self(keys.collect())
     }
@@ -195,7 +195,7 @@ impl KeyRing {
 impl SealingKey {
     fn read(settings: &SealingKeySettings) -> anyhow::Result<Self> {
         let id = settings.id;
-        let key = Key::configured(&settings.key, &format!("the sealing key of id {id}"))?;
+        let key = SecretKey::configured(&settings.key, &format!("the sealing key of id {id}"))?;
         Ok(Self { id, key })
     }
 
@@ -236,7 +236,10 @@ mod tests {
     const FIELDS: &[&[u8]] = &[b"alice", b"key-1"];
 
     fn ring(keys: &[(u32, u8)]) -> KeyRing {
-        KeyRing::of(keys.iter().map(|&(id, byte)| (id, Key::new([byte; 32]))))
+        KeyRing::of(
+            keys.iter()
+                .map(|&(id, byte)| (id, SecretKey::new([byte; 32]))),
+        )
     }
 
     #[test]
@@ -263,7 +266,7 @@ mod tests {
     fn every_flipped_bit_and_every_cut_is_refused() {
         // The ring has every id that one flipped bit makes, under the same key: only authentication can tell.
         let ids = std::iter::once(7).chain((0..32).map(|bit| 7 ^ (1 << bit)));
-        let ring = KeyRing::of(ids.map(|id| (id, Key::new([1; 32]))));
+        let ring = KeyRing::of(ids.map(|id| (id, SecretKey::new([1; 32]))));
         let sealed = ring.seal(PURPOSE, FIELDS, b"an answer");
         for bit in 0..sealed.len() * 8 {
             let mut flipped = sealed.clone();

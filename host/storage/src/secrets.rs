@@ -16,9 +16,9 @@ const MIN_CONFIGURED_BYTES: usize = 32;
 
 /// A 256-bit key. Prints masked.
 #[derive(Clone)]
-pub struct Key([u8; 32]);
+pub struct SecretKey([u8; 32]);
 
-impl Key {
+impl SecretKey {
     /// A key with this value, e.g. for a test.
     pub fn new(bytes: [u8; 32]) -> Self {
         Self(bytes)
@@ -107,7 +107,7 @@ fn create_key_file(path: &Path) -> anyhow::Result<()> {
     }
 }
 
-impl fmt::Debug for Key {
+impl fmt::Debug for SecretKey {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str("Key(****)")
     }
@@ -306,7 +306,7 @@ mod tests {
     #[test]
     fn secrets_print_masked() {
         assert_eq!(format!("{:?}", Secret::new("sk-1".into())), "Secret(****)");
-        assert_eq!(format!("{:?}", Key::new([7; 32])), "Key(****)");
+        assert_eq!(format!("{:?}", SecretKey::new([7; 32])), "Key(****)");
     }
 
     #[test]
@@ -338,7 +338,7 @@ mod tests {
                     .map(|_| {
                         scope.spawn(|| {
                             barrier.wait();
-                            *Key::load_or_create(&path).expect("a key").expose()
+                            *SecretKey::load_or_create(&path).expect("a key").expose()
                         })
                     })
                     .collect();
@@ -347,7 +347,7 @@ mod tests {
             });
             assert!(keys.iter().all(|key| *key == keys[0]));
             assert_eq!(
-                Key::load_or_create(&path).expect("a key").expose(),
+                SecretKey::load_or_create(&path).expect("a key").expose(),
                 &keys[0]
             );
         }

@@ -56,27 +56,27 @@ struct DropLabels {
 }
 
 /// The queue of spans.
-pub struct Queue {
-    items: mpsc::Sender<Item>,
+pub struct SpanQueue {
+    items: mpsc::Sender<SpanQueueItem>,
     figures: ExportFigures,
     /// Recorded share of the traces that begin here.
     pub(super) share: f64,
 }
 
-enum Item {
+enum SpanQueueItem {
     Span(Box<SpanData>),
     /// A waiter for the export of all spans before it.
     Flush(oneshot::Sender<()>),
 }
 
 /// The exporter of spans, before its start.
-pub struct Exporting {
+pub struct PendingExporter {
     exporter: SpanExporter,
     share: f64,
     service_name: String,
 }
 
-impl Exporting {
+impl PendingExporter {
     /// Reads the configuration; `None` without a collector.
     ///
     /// # Errors
@@ -123,7 +123,7 @@ impl Exporting {
     }
 
     /// Starts to send. `instance` tells this process from others of the service.
-    pub fn start(self, instance: &str, figures: ExportFigures) -> Queue {
+    pub fn start(self, instance: &str, figures: ExportFigures) -> SpanQueue {
         let Self {
             mut exporter,
             share,
@@ -136,13 +136,13 @@ impl Exporting {
             .with_attribute(KeyValue::new("service.instance.id", instance.to_owned()));
         exporter.set_resource(&resource.build());
         let (items, waiting) = mpsc::channel(WAITING);
-        let sending = Sending {
+        let sending = SpanSender {
             exporter,
             figures: figures.clone(),
             told_at: None,
         };
         tokio::spawn(sending.run(waiting));
-        Queue {
+        SpanQueue {
             items,
             figures,
             share,
@@ -171,10 +171,14 @@ impl ExportFigures {
     }
 }
 
-impl Queue {
+impl SpanQueue {
     /// Queues a span if there is room.
     pub(super) fn put(&self, span: SpanData) {
-        if self.items.try_send(Item::Span(Box::new(span))).is_err() {
+        if self
+            .items
+            .try_send(SpanQueueItem::Span(Box::new(span)))
+            .is_err()
+        {
             self.figures.drop("queue_full", 1);
         }
     }
@@ -182,7 +186,7 @@ impl Queue {
     pub(super) async fn flush(&self) {
         let (done, is_done) = oneshot::channel();
         let flush = async {
-            if self.items.send(Item::Flush(done)).await.is_ok() {
+            if self.items.send(SpanQueueItem::Flush(done)).await.is_ok() {
                 let _ = is_done.await;
             }
         };
@@ -193,14 +197,14 @@ impl Queue {
 }
 
 /// The task that sends spans.
-struct Sending {
+struct SpanSender {
     exporter: SpanExporter,
     figures: ExportFigures,
     told_at: Option<Instant>,
 }
 
-impl Sending {
-    async fn run(mut self, mut waiting: mpsc::Receiver<Item>) {
+impl SpanSender {
+    async fn run(mut self, mut waiting: mpsc::Receiver<SpanQueueItem>) {
         let mut spans = Vec::new();
         while let Some(first) = waiting.recv().await {
             let until = Instant::now() + WAIT_FOR_MORE;
@@ -208,8 +212,8 @@ impl Sending {
             let mut flushed = None;
             while let Some(item) = next.take() {
                 match item {
-                    Item::Span(span) => spans.push(*span),
-                    Item::Flush(done) => {
+                    SpanQueueItem::Span(span) => spans.push(*span),
+                    SpanQueueItem::Flush(done) => {
                         flushed = Some(done);
                         break;
                     }
@@ -253,10 +257,10 @@ pub(super) mod tests {
     use super::*;
 
     /// A queue of this capacity that no task empties, and its counters.
-    pub(crate) fn full_at(room: usize, share: f64) -> (Queue, Waiting) {
+    pub(crate) fn full_at(room: usize, share: f64) -> (SpanQueue, Waiting) {
         let (items, waiting) = mpsc::channel(room);
         let figures = ExportFigures::default();
-        let queue = Queue {
+        let queue = SpanQueue {
             items,
             figures: figures.clone(),
             share,
@@ -266,7 +270,7 @@ pub(super) mod tests {
 
     /// The spans in the queue.
     pub(crate) struct Waiting {
-        waiting: mpsc::Receiver<Item>,
+        waiting: mpsc::Receiver<SpanQueueItem>,
         figures: ExportFigures,
     }
 
@@ -274,8 +278,8 @@ pub(super) mod tests {
         pub(crate) fn names(&mut self) -> Vec<String> {
             let waiting = std::iter::from_fn(|| self.waiting.try_recv().ok());
             let spans = waiting.filter_map(|item| match item {
-                Item::Span(span) => Some(span.name.into_owned()),
-                Item::Flush(_) => None,
+                SpanQueueItem::Span(span) => Some(span.name.into_owned()),
+                SpanQueueItem::Flush(_) => None,
             });
             spans.collect()
         }

@@ -2,6 +2,9 @@
 //!
 //! If nothing is recorded, a client's context is passed on unchanged. A malformed context counts as none: a new trace
 //! begins.
+//!
+//! `TraceContextPropagator` of `opentelemetry_sdk` does not fit: it accepts malformed and repeated headers, rewrites a
+//! later version's `traceparent` as version 00, and sets no limit on `tracestate`.
 
 use std::fmt;
 

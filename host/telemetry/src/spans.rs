@@ -12,16 +12,16 @@ use opentelemetry::trace::{Link, SpanId, SpanKind, Status, TraceId};
 use opentelemetry::{InstrumentationScope, KeyValue, Value};
 use opentelemetry_sdk::trace::{IdGenerator, RandomIdGenerator, SpanData, SpanEvents, SpanLinks};
 
-use super::export::Queue;
+use super::export::SpanQueue;
 use super::propagation::TraceContext;
 
 /// The source of spans. Cheap to clone.
 #[derive(Clone, Default)]
-pub struct Tracer(Option<Arc<Recording>>);
+pub struct Tracer(Option<Arc<SpanDestination>>);
 
 /// The destination of spans, and the sampled share of traces.
-struct Recording {
-    queue: Queue,
+struct SpanDestination {
+    queue: SpanQueue,
     /// A trace that begins here is recorded if the last 32 bits of its id are less than this.
     sampled_below: u64,
     scope: InstrumentationScope,
@@ -29,7 +29,7 @@ struct Recording {
 
 /// An operation with a duration. The span ends on drop, or at [`Span::end`].
 pub struct Span {
-    recording: Arc<Recording>,
+    recording: Arc<SpanDestination>,
     context: TraceContext,
     began: Instant,
     /// `None` only after export.
@@ -38,7 +38,7 @@ pub struct Span {
 }
 
 /// A request with its trace.
-pub struct Traced {
+pub struct TracedRequest {
     /// The context for the request's own requests.
     pub context: TraceContext,
     /// `None` if the request is not recorded.
@@ -47,9 +47,9 @@ pub struct Traced {
 
 impl Tracer {
     /// A tracer whose spans go to this queue.
-    pub fn recording(queue: Queue) -> Self {
+    pub fn recording(queue: SpanQueue) -> Self {
         let scope = InstrumentationScope::builder("weir").with_version(env!("CARGO_PKG_VERSION"));
-        Self(Some(Arc::new(Recording {
+        Self(Some(Arc::new(SpanDestination {
             sampled_below: (queue.share * (1_u64 << 32) as f64) as u64,
             queue,
             scope: scope.build(),
@@ -67,7 +67,7 @@ impl Tracer {
         &self,
         name: impl FnOnce() -> Cow<'static, str>,
         client: Option<&TraceContext>,
-    ) -> Option<Traced> {
+    ) -> Option<TracedRequest> {
         let recording = self.0.as_ref()?;
         let random = RandomIdGenerator::default();
         let Some(client) = client else {
@@ -76,12 +76,12 @@ impl Tracer {
             let context = TraceContext::new(trace_id, random.new_span_id(), is_sampled);
             let span = is_sampled
                 .then(|| recording.begin(name(), SpanKind::Server, context.clone(), None));
-            return Some(Traced { context, span });
+            return Some(TracedRequest { context, span });
         };
         if !client.is_sampled {
             // Unchanged, as the standard asks of a non-participant.
             let context = client.clone();
-            return Some(Traced {
+            return Some(TracedRequest {
                 context,
                 span: None,
             });
@@ -92,7 +92,7 @@ impl Tracer {
             data.parent_span_is_remote = true;
         }
         let span = Some(span);
-        Some(Traced { context, span })
+        Some(TracedRequest { context, span })
     }
 
     /// Begins a trace for an operation with an id of its own, which is the same in every process that works on it;
@@ -129,7 +129,7 @@ impl Tracer {
     }
 }
 
-impl Recording {
+impl SpanDestination {
     /// Decides the same on every node: a trace is recorded completely or not at all. Only the last 32 bits decide: in
     /// a UUIDv7, the bits before them count up within a millisecond, and simultaneous traces would share one
     /// decision.
@@ -249,7 +249,7 @@ mod tests {
     use super::*;
     use crate::export::tests::full_at;
 
-    fn serve(tracer: &Tracer, name: &'static str, client: Option<&TraceContext>) -> Traced {
+    fn serve(tracer: &Tracer, name: &'static str, client: Option<&TraceContext>) -> TracedRequest {
         let served = tracer.serve(|| name.into(), client);
         served.expect("it is on")
     }

@@ -48,9 +48,9 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// The breakers of all upstreams. Cheap to clone.
 #[derive(Clone)]
-pub struct Breakers(Arc<Inner>);
+pub struct Breakers(Arc<BreakersInner>);
 
-struct Inner {
+struct BreakersInner {
     /// Breakers of upstreams that have failed; a catalog's keys bound it.
     breakers: Mutex<HashMap<Arc<str>, Breaker>>,
     open: Family<Labels, Gauge>,
@@ -64,7 +64,7 @@ struct Labels {
 
 /// The finding of an attempt about an upstream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Health {
+pub enum AttemptHealth {
     /// The upstream works, even if it rejects the request.
     Well,
     /// The upstream works and limits the rate, with its `Retry-After`.
@@ -79,7 +79,7 @@ pub enum Health {
 
 /// The state of an upstream at a moment; the best first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Standing {
+pub enum UpstreamState {
     /// The upstream works, as far as is known.
     Well,
     /// The upstream has failed or limited the rate, and may be tried.
@@ -106,11 +106,11 @@ struct Breaker {
     account: Option<AccountId>,
     of_several: bool,
     rests_until: Option<Instant>,
-    open: Option<Open>,
+    open: Option<OpenBreaker>,
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Open {
+struct OpenBreaker {
     until: Instant,
     pause: Duration,
     is_probed: bool,
@@ -120,25 +120,25 @@ struct Open {
 
 /// The change that a poll or an outcome has caused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Change {
+enum BreakerChange {
     Opened(Duration),
     Closed,
 }
 
 impl Breaker {
-    fn standing(&self, now: Instant) -> Standing {
+    fn standing(&self, now: Instant) -> UpstreamState {
         match &self.open {
-            Some(open) if open.until > now => Standing::Open(open.until - now),
-            Some(open) if open.is_probed => Standing::Open(PROBE_TIME),
-            Some(_) => Standing::Doubtful,
-            None if self.rests_until.is_some_and(|until| until > now) => Standing::Doubtful,
-            None => Standing::Well,
+            Some(open) if open.until > now => UpstreamState::Open(open.until - now),
+            Some(open) if open.is_probed => UpstreamState::Open(PROBE_TIME),
+            Some(_) => UpstreamState::Doubtful,
+            None if self.rests_until.is_some_and(|until| until > now) => UpstreamState::Doubtful,
+            None => UpstreamState::Well,
         }
     }
 
     /// Returns whether the next request is the probe, or the time for which no request is allowed.
     fn enter(&mut self, now: Instant) -> Result<bool, Duration> {
-        if let Standing::Open(left) = self.standing(now) {
+        if let UpstreamState::Open(left) = self.standing(now) {
             return Err(left);
         }
         if let Some(open) = &mut self.open {
@@ -150,32 +150,32 @@ impl Breaker {
     /// Notes an attempt's finding. `is_probe` marks the probe.
     fn note(
         &mut self,
-        health: Health,
+        health: AttemptHealth,
         is_probe: bool,
         account: &AccountId,
         now: Instant,
-    ) -> Option<Change> {
+    ) -> Option<BreakerChange> {
         if is_probe && let Some(open) = &mut self.open {
             open.is_probed = false;
         }
         match health {
-            Health::Unknown => None,
-            Health::Well | Health::Limits(_) => {
+            AttemptHealth::Unknown => None,
+            AttemptHealth::Well | AttemptHealth::Limits(_) => {
                 let was_open = self.open.take().is_some();
                 let rests_until = self.rests_until;
                 *self = Self::default();
                 match health {
-                    Health::Limits(rest) => self.rest(rest, now),
+                    AttemptHealth::Limits(rest) => self.rest(rest, now),
                     // A served request says nothing about the next one.
                     _ => self.rests_until = rests_until,
                 }
-                was_open.then_some(Change::Closed)
+                was_open.then_some(BreakerChange::Closed)
             }
-            Health::Fails(rest) => {
+            AttemptHealth::Fails(rest) => {
                 self.rest(rest, now);
                 self.fail(false, is_probe, account, now)
             }
-            Health::Unreachable => self.fail(true, is_probe, account, now),
+            AttemptHealth::Unreachable => self.fail(true, is_probe, account, now),
         }
     }
 
@@ -191,7 +191,7 @@ impl Breaker {
         is_probe: bool,
         account: &AccountId,
         now: Instant,
-    ) -> Option<Change> {
+    ) -> Option<BreakerChange> {
         let is_stale = self.last_failure.is_none_or(|last| now - last > ROW);
         if is_stale && self.open.is_none() {
             (self.failures, self.unreachable) = (0, 0);
@@ -209,26 +209,26 @@ impl Breaker {
             None if self.failures >= FAILURES && self.of_several => FIRST_PAUSE,
             None => return None,
         };
-        self.open = Some(Open {
+        self.open = Some(OpenBreaker {
             until: now + pause,
             pause,
             is_probed: false,
             is_shared: false,
         });
-        Some(Change::Opened(pause))
+        Some(BreakerChange::Opened(pause))
     }
 
     /// Applies other nodes' state: open for this long, or closed.
-    fn hear(&mut self, left: Option<Duration>, now: Instant) -> Option<Change> {
+    fn hear(&mut self, left: Option<Duration>, now: Instant) -> Option<BreakerChange> {
         match (left, &mut self.open) {
             (Some(left), None) => {
-                self.open = Some(Open {
+                self.open = Some(OpenBreaker {
                     until: now + left,
                     pause: FIRST_PAUSE.max(left),
                     is_probed: false,
                     is_shared: true,
                 });
-                Some(Change::Opened(left))
+                Some(BreakerChange::Opened(left))
             }
             (Some(left), Some(open)) => {
                 open.is_shared = true;
@@ -239,7 +239,7 @@ impl Breaker {
             // Another node has closed it before its end: an expired breaker would wait for a probe instead.
             (None, Some(open)) if open.is_shared && open.until > now + PROBE_TIME => {
                 *self = Self::default();
-                Some(Change::Closed)
+                Some(BreakerChange::Closed)
             }
             (None, _) => None,
         }
@@ -249,7 +249,7 @@ impl Breaker {
 impl Breakers {
     /// Closed breakers. Openings are announced to other nodes through this cache.
     pub fn new(cache: Cache) -> Self {
-        Self(Arc::new(Inner {
+        Self(Arc::new(BreakersInner {
             breakers: Mutex::default(),
             open: Family::default(),
             cache,
@@ -266,11 +266,11 @@ impl Breakers {
     }
 
     /// Returns the state of an upstream.
-    pub fn standing(&self, key: &str) -> Standing {
+    pub fn standing(&self, key: &str) -> UpstreamState {
         let now = Instant::now();
         self.lock()
             .get(key)
-            .map_or(Standing::Well, |breaker| breaker.standing(now))
+            .map_or(UpstreamState::Well, |breaker| breaker.standing(now))
     }
 
     /// Permits a request to an upstream, or returns the time for which none is allowed.
@@ -319,31 +319,31 @@ impl Breakers {
         breakers.unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn report(&self, key: &str, change: Change, by: &str) {
+    fn report(&self, key: &str, change: BreakerChange, by: &str) {
         let labels = Labels {
             upstream: key.to_owned(),
         };
         let gauge = self.0.open.get_or_create(&labels);
         match change {
-            Change::Opened(pause) => {
+            BreakerChange::Opened(pause) => {
                 gauge.set(1);
                 let seconds = pause.as_secs();
                 tracing::warn!(upstream = key, seconds, by, "an upstream's breaker opens");
             }
-            Change::Closed => {
+            BreakerChange::Closed => {
                 gauge.set(0);
                 tracing::info!(upstream = key, by, "an upstream's breaker closes");
             }
         }
     }
 
-    async fn share(self, key: Arc<str>, change: Change) {
+    async fn share(self, key: Arc<str>, change: BreakerChange) {
         match change {
-            Change::Closed => {
+            BreakerChange::Closed => {
                 // A node that misses the message finds out by its own probe.
                 let _ = self.0.cache.resume(&key).await;
             }
-            Change::Opened(pause) => {
+            BreakerChange::Opened(pause) => {
                 if self.0.cache.pause(&key, pause).await.is_ok()
                     && let Some(breaker) = self.lock().get_mut(&key)
                     && let Some(open) = &mut breaker.open
@@ -357,13 +357,13 @@ impl Breakers {
 
 impl Permit {
     /// Notes the finding of an attempt of this account.
-    pub fn note(&mut self, health: Health, account: &AccountId) {
+    pub fn note(&mut self, health: AttemptHealth, account: &AccountId) {
         let is_probe = std::mem::take(&mut self.is_probe);
         let change = {
             let mut breakers = self.breakers.lock();
             // Working upstreams need no entry.
             match breakers.get_mut(&self.key) {
-                None if matches!(health, Health::Well | Health::Unknown) => return,
+                None if matches!(health, AttemptHealth::Well | AttemptHealth::Unknown) => return,
                 Some(breaker) => breaker.note(health, is_probe, account, Instant::now()),
                 None => {
                     let breaker = breakers.entry(self.key.clone()).or_default();
@@ -413,19 +413,27 @@ mod tests {
         }
 
         /// An attempt of an account, if one is allowed.
-        fn attempt(&mut self, account: &str, health: Health) -> Result<Option<Change>, Duration> {
+        fn attempt(
+            &mut self,
+            account: &str,
+            health: AttemptHealth,
+        ) -> Result<Option<BreakerChange>, Duration> {
             let is_probe = self.breaker.enter(self.now)?;
             let account = AccountId(account.to_owned());
             Ok(self.breaker.note(health, is_probe, &account, self.now))
         }
 
-        fn attempts(&mut self, accounts: &[&str], health: Health) -> Vec<Option<Change>> {
+        fn attempts(
+            &mut self,
+            accounts: &[&str],
+            health: AttemptHealth,
+        ) -> Vec<Option<BreakerChange>> {
             let attempt = |account: &&str| self.attempt(account, health).expect("allowed");
             accounts.iter().map(attempt).collect()
         }
     }
 
-    const FAILS: Health = Health::Fails(None);
+    const FAILS: AttemptHealth = AttemptHealth::Fails(None);
 
     #[test]
     fn one_accounts_failures_leave_it_closed_and_anothers_open_it() {
@@ -433,18 +441,21 @@ mod tests {
         assert_eq!(case.attempts(&["a"; 20], FAILS), [None; 20]);
         assert_eq!(
             case.attempt("b", FAILS),
-            Ok(Some(Change::Opened(FIRST_PAUSE)))
+            Ok(Some(BreakerChange::Opened(FIRST_PAUSE)))
         );
-        assert_eq!(case.attempt("c", Health::Well), Err(FIRST_PAUSE));
+        assert_eq!(case.attempt("c", AttemptHealth::Well), Err(FIRST_PAUSE));
     }
 
     #[test]
     fn what_no_request_can_bring_about_opens_it_whoever_asks() {
         let mut case = Case::new();
-        assert_eq!(case.attempts(&["a"; 4], Health::Unreachable), [None; 4]);
         assert_eq!(
-            case.attempt("a", Health::Unreachable),
-            Ok(Some(Change::Opened(FIRST_PAUSE)))
+            case.attempts(&["a"; 4], AttemptHealth::Unreachable),
+            [None; 4]
+        );
+        assert_eq!(
+            case.attempt("a", AttemptHealth::Unreachable),
+            Ok(Some(BreakerChange::Opened(FIRST_PAUSE)))
         );
     }
 
@@ -454,7 +465,7 @@ mod tests {
             let mut case = Case::new();
             case.attempts(&["a", "b", "a", "b"], FAILS);
             match pause {
-                None => assert_eq!(case.attempt("a", Health::Well), Ok(None)),
+                None => assert_eq!(case.attempt("a", AttemptHealth::Well), Ok(None)),
                 Some(pause) => {
                     case.after(pause);
                 }
@@ -473,10 +484,13 @@ mod tests {
         assert_eq!(case.breaker.enter(case.now), Err(PROBE_TIME));
         let account = AccountId("a".into());
         let change = case.breaker.note(FAILS, true, &account, case.now);
-        assert_eq!(change, Some(Change::Opened(FIRST_PAUSE * 2)));
+        assert_eq!(change, Some(BreakerChange::Opened(FIRST_PAUSE * 2)));
         case.after(FIRST_PAUSE * 2);
-        assert_eq!(case.attempt("a", Health::Well), Ok(Some(Change::Closed)));
-        assert_eq!(case.breaker.standing(case.now), Standing::Well);
+        assert_eq!(
+            case.attempt("a", AttemptHealth::Well),
+            Ok(Some(BreakerChange::Closed))
+        );
+        assert_eq!(case.breaker.standing(case.now), UpstreamState::Well);
         // The count begins anew.
         assert_eq!(case.attempts(&["a", "b", "a", "b"], FAILS), [None; 4]);
     }
@@ -488,7 +502,7 @@ mod tests {
         let mut last = FIRST_PAUSE;
         for _ in 0..10 {
             case.after(last);
-            let Ok(Some(Change::Opened(pause))) = case.attempt("a", FAILS) else {
+            let Ok(Some(BreakerChange::Opened(pause))) = case.attempt("a", FAILS) else {
                 panic!("it opens again");
             };
             last = pause;
@@ -500,12 +514,15 @@ mod tests {
     fn who_asks_to_be_left_alone_is_doubtful_until_then_and_refused_to_nobody() {
         let mut case = Case::new();
         let rest = Duration::from_secs(30);
-        assert_eq!(case.attempt("a", Health::Limits(Some(rest))), Ok(None));
-        assert_eq!(case.breaker.standing(case.now), Standing::Doubtful);
-        assert_eq!(case.attempt("b", Health::Well), Ok(None));
-        assert_eq!(case.breaker.standing(case.now), Standing::Doubtful);
+        assert_eq!(
+            case.attempt("a", AttemptHealth::Limits(Some(rest))),
+            Ok(None)
+        );
+        assert_eq!(case.breaker.standing(case.now), UpstreamState::Doubtful);
+        assert_eq!(case.attempt("b", AttemptHealth::Well), Ok(None));
+        assert_eq!(case.breaker.standing(case.now), UpstreamState::Doubtful);
         case.after(rest);
-        assert_eq!(case.breaker.standing(case.now), Standing::Well);
+        assert_eq!(case.breaker.standing(case.now), UpstreamState::Well);
     }
 
     #[test]
@@ -514,18 +531,18 @@ mod tests {
         let left = Duration::from_secs(4);
         assert_eq!(
             case.breaker.hear(Some(left), case.now),
-            Some(Change::Opened(left))
+            Some(BreakerChange::Opened(left))
         );
-        assert_eq!(case.attempt("a", Health::Well), Err(left));
+        assert_eq!(case.attempt("a", AttemptHealth::Well), Err(left));
         assert_eq!(
             case.breaker.hear(None, case.now),
-            Some(Change::Closed),
+            Some(BreakerChange::Closed),
             "closed there before its time"
         );
         case.breaker.hear(Some(left), case.now);
         case.after(left);
         assert_eq!(case.breaker.hear(None, case.now), None, "over");
-        assert_eq!(case.breaker.standing(case.now), Standing::Doubtful);
+        assert_eq!(case.breaker.standing(case.now), UpstreamState::Doubtful);
     }
 
     #[test]
@@ -533,6 +550,9 @@ mod tests {
         let mut case = Case::new();
         case.attempts(&["a", "b", "a", "b", "a"], FAILS);
         assert_eq!(case.breaker.hear(None, case.now), None);
-        assert_eq!(case.breaker.standing(case.now), Standing::Open(FIRST_PAUSE));
+        assert_eq!(
+            case.breaker.standing(case.now),
+            UpstreamState::Open(FIRST_PAUSE)
+        );
     }
 }

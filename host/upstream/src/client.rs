@@ -50,12 +50,12 @@ const READ_AHEAD_BYTES: usize = 16 << 10;
 
 /// The client that all exchanges share. Cheap to clone.
 #[derive(Clone)]
-pub struct HttpClient(Arc<Pool>);
+pub struct HttpClient(Arc<ConnectionPool>);
 
-struct Pool {
+struct ConnectionPool {
     connector: HttpsConnector<ReusableConnector>,
     connect_timeout: Duration,
-    idle: Mutex<HashMap<ServerOrigin, VecDeque<Idle>>>,
+    idle: Mutex<HashMap<ServerOrigin, VecDeque<IdleConnection>>>,
 }
 
 /// The server of a connection.
@@ -65,14 +65,14 @@ struct ServerOrigin {
     authority: Authority,
 }
 
-struct Idle {
-    connection: Connection,
+struct IdleConnection {
+    connection: PooledConnection,
     since: Instant,
 }
 
 type Io = <HttpsConnector<ReusableConnector> as tower_service::Service<Uri>>::Response;
 
-struct Connection {
+struct PooledConnection {
     sender: http1::SendRequest<Full<Bytes>>,
     driver: Pin<Box<http1::Connection<Io, Full<Bytes>>>>,
 }
@@ -90,10 +90,10 @@ pub enum SendError {
 }
 
 /// A response's body. Its pieces contain all bytes that have arrived, up to a limit.
-pub struct AnswerBody {
+pub struct UpstreamBody {
     body: Incoming,
     /// `None` once the body has ended, or the connection is back in the pool.
-    connection: Option<Connection>,
+    connection: Option<PooledConnection>,
     /// An error that arrived right after bytes. The bytes are passed on first; the error must not be lost, since a
     /// broken body would pass for a complete one.
     broken: Option<hyper::Error>,
@@ -114,7 +114,7 @@ impl HttpClient {
             .https_or_http()
             .enable_http1()
             .wrap_connector(ReusableConnector(tcp));
-        let pool = Arc::new(Pool {
+        let pool = Arc::new(ConnectionPool {
             connector,
             connect_timeout,
             idle: Mutex::default(),
@@ -126,7 +126,7 @@ impl HttpClient {
     /// Sends a request to the origin of its URI; returns with the response's headers.
     ///
     /// A connection that was closed before any byte was sent on it is replaced.
-    pub async fn send(&self, request: Request<Bytes>) -> Result<Response<AnswerBody>, SendError> {
+    pub async fn send(&self, request: Request<Bytes>) -> Result<Response<UpstreamBody>, SendError> {
         let (origin, request) = of_origin(request)?;
         for _ in 0..MAX_CONNECTIONS {
             let connection = match self.take_idle(&origin).await {
@@ -142,7 +142,7 @@ impl HttpClient {
         Err(SendError::Connect)
     }
 
-    async fn connect(&self, origin: &ServerOrigin) -> Result<Connection, SendError> {
+    async fn connect(&self, origin: &ServerOrigin) -> Result<PooledConnection, SendError> {
         let connecting = async {
             let ServerOrigin { scheme, authority } = origin.clone();
             let uri = Uri::builder().scheme(scheme).authority(authority);
@@ -153,7 +153,7 @@ impl HttpClient {
             let mut protocol = http1::Builder::new();
             protocol.max_buf_size(READ_AHEAD_BYTES);
             let (sender, driver) = protocol.handshake(io).await?;
-            Ok::<_, Box<dyn Error + Send + Sync>>(Connection {
+            Ok::<_, Box<dyn Error + Send + Sync>>(PooledConnection {
                 sender,
                 driver: Box::pin(driver),
             })
@@ -166,10 +166,10 @@ impl HttpClient {
 
     async fn ask(
         &self,
-        mut connection: Connection,
+        mut connection: PooledConnection,
         origin: &ServerOrigin,
         request: Request<Full<Bytes>>,
-    ) -> Result<Response<AnswerBody>, Box<dyn Error + Send + Sync>> {
+    ) -> Result<Response<UpstreamBody>, Box<dyn Error + Send + Sync>> {
         let mut answering = std::pin::pin!(connection.sender.send_request(request));
         let mut driver = Some(&mut connection.driver);
         let answer = poll_fn(|context| {
@@ -182,7 +182,7 @@ impl HttpClient {
         });
         let answer = answer.await?;
         let is_open = driver.is_some();
-        Ok(answer.map(|body| AnswerBody {
+        Ok(answer.map(|body| UpstreamBody {
             body,
             connection: is_open.then_some(connection),
             broken: None,
@@ -192,9 +192,9 @@ impl HttpClient {
     }
 
     /// Takes the most recently used connection: the others may reach their idle timeout.
-    async fn take_idle(&self, origin: &ServerOrigin) -> Option<Connection> {
+    async fn take_idle(&self, origin: &ServerOrigin) -> Option<PooledConnection> {
         loop {
-            let Idle {
+            let IdleConnection {
                 mut connection,
                 since,
             } = self.lock().get_mut(origin)?.pop_back()?;
@@ -205,8 +205,8 @@ impl HttpClient {
         }
     }
 
-    fn put_idle(&self, origin: &ServerOrigin, connection: Connection) {
-        let idle = Idle {
+    fn put_idle(&self, origin: &ServerOrigin, connection: PooledConnection) {
+        let idle = IdleConnection {
             connection,
             since: Instant::now(),
         };
@@ -219,12 +219,12 @@ impl HttpClient {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<ServerOrigin, VecDeque<Idle>>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<ServerOrigin, VecDeque<IdleConnection>>> {
         self.0.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Connection {
+impl PooledConnection {
     /// Returns whether the connection can take another request, as far as the runtime knows.
     fn is_ready(&mut self, context: &mut Context<'_>) -> bool {
         self.driver.as_mut().poll(context).is_pending() && self.sender.is_ready()
@@ -232,7 +232,7 @@ impl Connection {
 }
 
 /// Closes connections that exceed the idle timeout.
-async fn sweep(pool: Weak<Pool>) {
+async fn sweep(pool: Weak<ConnectionPool>) {
     loop {
         tokio::time::sleep(SWEEP_EVERY).await;
         let Some(pool) = pool.upgrade() else {
@@ -264,7 +264,7 @@ fn of_origin(request: Request<Bytes>) -> Result<(ServerOrigin, Request<Full<Byte
     Ok((ServerOrigin { scheme, authority }, request))
 }
 
-impl AnswerBody {
+impl UpstreamBody {
     /// Returns the next piece; `None` at the end.
     ///
     /// # Errors
@@ -278,7 +278,7 @@ impl AnswerBody {
         let mut more = BytesMut::new();
         poll_fn(|context| {
             while first.len() + more.len() < COALESCED_BYTES {
-                let is_over = |connection: &mut Connection| {
+                let is_over = |connection: &mut PooledConnection| {
                     connection.driver.as_mut().poll(context).is_ready()
                 };
                 if self.connection.as_mut().is_some_and(is_over) {

@@ -37,7 +37,7 @@ pub(super) struct Reusable {
 /// The connection was closed before any byte of the request was written.
 #[derive(Debug, thiserror::Error)]
 #[error("the connection was closed while it was idle")]
-struct ClosedWhileIdle;
+struct IdleConnectionClosed;
 
 /// Returns whether an error shows that no byte of the request was sent, although there was a connection.
 pub(super) fn is_unsent(error: &(dyn Error + 'static)) -> bool {
@@ -45,7 +45,7 @@ pub(super) fn is_unsent(error: &(dyn Error + 'static)) -> bool {
     while let Some(error) = cause {
         let io = error.downcast_ref::<io::Error>();
         let inner = io.and_then(io::Error::get_ref);
-        if inner.is_some_and(|inner| inner.is::<ClosedWhileIdle>()) {
+        if inner.is_some_and(|inner| inner.is::<IdleConnectionClosed>()) {
             return true;
         }
         cause = error.source();
@@ -85,7 +85,7 @@ impl Reusable {
         }
         match SockRef::from(&self.stream).peek(&mut [MaybeUninit::uninit()]) {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(()),
-            _ => Err(io::Error::other(ClosedWhileIdle)),
+            _ => Err(io::Error::other(IdleConnectionClosed)),
         }
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 use weir_errors::{ApiError, ErrorCode};
-use weir_sandbox::adapter::CallError;
+use weir_sandbox::adapter::AdapterCallError;
 use weir_sandbox::adapter::bindings::adapter::{Failure, FailureKind};
 use weir_sandbox::{ConfigureError, GuestError, printable};
 
@@ -119,11 +119,11 @@ impl std::fmt::Display for Phase {
     }
 }
 
-impl From<CallError> for ExchangeError {
-    fn from(error: CallError) -> Self {
+impl From<AdapterCallError> for ExchangeError {
+    fn from(error: AdapterCallError) -> Self {
         match error {
-            CallError::Guest(error) => Self::Guest(error),
-            CallError::Failure(failure) => Self::Failure(failure),
+            AdapterCallError::Guest(error) => Self::Guest(error),
+            AdapterCallError::Failure(failure) => Self::Failure(failure),
         }
     }
 }

@@ -41,15 +41,15 @@ impl Redactor {
     pub fn push(&mut self, bytes: Bytes) -> Bytes {
         self.0
             .iter_mut()
-            .fold(bytes, |bytes, blotter| blotter.push(bytes))
+            .fold(bytes, |bytes, redactor| redactor.push(bytes))
     }
 
     /// Returns the held bytes, at the end of the stream.
     pub fn finish(&mut self) -> Bytes {
         let mut held = Bytes::new();
-        for blotter in &mut self.0 {
-            let mut all = blotter.push(held).to_vec();
-            all.extend_from_slice(&blotter.finish());
+        for redactor in &mut self.0 {
+            let mut all = redactor.push(held).to_vec();
+            all.extend_from_slice(&redactor.finish());
             held = all.into();
         }
         held
@@ -81,7 +81,7 @@ impl SpellingRedactor {
         }
         let mut all = std::mem::take(&mut self.held);
         all.extend_from_slice(&bytes);
-        blot_out(&self.spelling, &mut all);
+        redact_bytes(&self.spelling, &mut all);
         let held = overlap(&all, spelling);
         self.held = all.split_off(all.len() - held);
         all.into()
@@ -93,7 +93,7 @@ impl SpellingRedactor {
 }
 
 /// Replaces each occurrence of a secret's spelling by as many asterisks.
-pub fn blot_out(finder: &Finder<'_>, bytes: &mut [u8]) {
+pub fn redact_bytes(finder: &Finder<'_>, bytes: &mut [u8]) {
     let mut from = 0;
     while let Some(at) = finder.find(&bytes[from..]) {
         let end = from + at + finder.needle().len();

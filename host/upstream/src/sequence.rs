@@ -6,7 +6,7 @@ use weir_sandbox::adapter::bindings::chat::{
     Block, BlockStart, Citation, Event, FinishReason, Fragment, Media, Usage,
 };
 
-use crate::usage::Received;
+use crate::usage::ReceivedBytes;
 
 /// The maximum bytes of events for each token of the output limit, [`EVENT_BYTES`] for each event included; a streamed
 /// token of four bytes takes 20, and 40 with usage.
@@ -36,7 +36,7 @@ pub struct Sequence {
     /// The number of blocks so far, and thereby the next index.
     blocks: u32,
     /// The open blocks.
-    open: Vec<(u32, Kind)>,
+    open: Vec<(u32, BlockKind)>,
     finish: Option<FinishReason>,
     is_cut: bool,
     usage: Option<Usage>,
@@ -55,7 +55,7 @@ pub struct Sequence {
 
 /// The kind of a block's content.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
+enum BlockKind {
     /// Text or a refusal.
     Spoken,
     Reasoning,
@@ -121,7 +121,7 @@ impl Sequence {
                 let kind = self.kind_of(*index)?;
                 self.receive(text);
                 self.visible_bytes += text.len() as u64;
-                if kind == Kind::Spoken {
+                if kind == BlockKind::Spoken {
                     self.spoken_bytes += text.len() as u64;
                 }
             }
@@ -129,17 +129,17 @@ impl Sequence {
                 self.kind_of(*index)?;
             }
             Event::Sealed(Fragment { index, .. }) => {
-                if self.kind_of(*index)? != Kind::Reasoning {
+                if self.kind_of(*index)? != BlockKind::Reasoning {
                     return Err(OutOfOrder("a sealed form without reasoning"));
                 }
             }
             Event::Citation(Citation { index, .. }) => {
-                if self.kind_of(*index)? != Kind::Spoken {
+                if self.kind_of(*index)? != BlockKind::Spoken {
                     return Err(OutOfOrder("a citation outside a text block"));
                 }
             }
             Event::Logprobs(Fragment { index, text }) => {
-                if self.kind_of(*index)? != Kind::Spoken {
+                if self.kind_of(*index)? != BlockKind::Spoken {
                     return Err(OutOfOrder("log probabilities outside a text block"));
                 }
                 let left = self.logprob_bytes_left.checked_sub(text.len() as u64);
@@ -189,7 +189,7 @@ impl Sequence {
 
     /// Whether a client can use the partial response: it has text, and no incomplete tool call.
     pub fn is_usable_text(&self) -> bool {
-        let is_call = |(_, kind): &(u32, Kind)| *kind == Kind::ToolCall;
+        let is_call = |(_, kind): &(u32, BlockKind)| *kind == BlockKind::ToolCall;
         self.spoken_bytes > 0 && !self.open.iter().any(is_call)
     }
 
@@ -209,8 +209,8 @@ impl Sequence {
     }
 
     /// Returns the received data so far. Opaque data may be sealed or readable.
-    pub fn received(&self) -> Received {
-        Received {
+    pub fn received(&self) -> ReceivedBytes {
+        ReceivedBytes {
             bytes: self.received_bytes,
             visible_bytes: self.visible_bytes,
             is_whole: self.finish.is_some() && !self.is_cut,
@@ -250,11 +250,11 @@ impl Sequence {
             return Err(OutOfOrder("too many blocks at once"));
         }
         let kind = match &start.block {
-            Block::Text | Block::Refusal => Kind::Spoken,
-            Block::Reasoning => Kind::Reasoning,
+            Block::Text | Block::Refusal => BlockKind::Spoken,
+            Block::Reasoning => BlockKind::Reasoning,
             Block::ToolCall(call) => {
                 self.receive(&call.name);
-                Kind::ToolCall
+                BlockKind::ToolCall
             }
         };
         self.open.push((start.index, kind));
@@ -269,7 +269,7 @@ impl Sequence {
         Ok(())
     }
 
-    fn kind_of(&self, index: u32) -> Result<Kind, OutOfOrder> {
+    fn kind_of(&self, index: u32) -> Result<BlockKind, OutOfOrder> {
         let mut open = self.open.iter().rev();
         let found = open.find(|(open, _)| *open == index);
         found
@@ -411,7 +411,7 @@ mod tests {
         ]);
         let sequence = sequence.expect("it is sane");
         assert!(sequence.any_output());
-        let Received {
+        let ReceivedBytes {
             bytes,
             visible_bytes,
             is_whole,

@@ -276,7 +276,7 @@ fn is_text(media_type: &str, data: &[u8]) -> bool {
 
 /// The received part of a response.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Received {
+pub struct ReceivedBytes {
     /// Bytes of text, reasoning, tool calls and all other output of the model.
     pub bytes: u64,
     /// Bytes that a client can read, without sealed ones.
@@ -303,7 +303,7 @@ pub fn check(
     reported: Option<&Usage>,
     size: &RequestSize,
     model: &ModelLimits,
-    received: Received,
+    received: ReceivedBytes,
 ) -> CheckedUsage {
     let input_max = size.max_input_tokens(model);
     let output_max = model.output_limit + OUTPUT_SLACK_TOKENS;
@@ -380,8 +380,8 @@ mod tests {
         output_limit: 50,
     };
 
-    fn whole(bytes: u64) -> Received {
-        Received {
+    fn whole(bytes: u64) -> ReceivedBytes {
+        ReceivedBytes {
             bytes,
             visible_bytes: bytes,
             is_whole: true,
@@ -485,7 +485,7 @@ mod tests {
             ..MODEL
         };
         let output = |reported, visible_bytes| {
-            let received = Received {
+            let received = ReceivedBytes {
                 bytes: 33_792,
                 visible_bytes,
                 is_whole: true,
@@ -521,7 +521,7 @@ mod tests {
         let empty = check(Some(usage(Some(7), Some(0))), whole(0));
         assert_eq!((empty.tokens.input, empty.tokens.output), (7, 0));
         assert!(!empty.estimated);
-        let cut = Received {
+        let cut = ReceivedBytes {
             is_whole: false,
             ..whole(40)
         };

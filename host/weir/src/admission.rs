@@ -124,13 +124,13 @@ pub struct Admission {
 }
 
 /// The permit of an admitted request, which guarantees a plugin instance. It is released on drop.
-pub struct Turn {
+pub struct AdmissionPermit {
     _turn: OwnedSemaphorePermit,
     _share: Share,
 }
 
 /// The permit to send a request to an upstream. It is released on drop.
-pub struct Place {
+pub struct UpstreamPermit {
     _upstream: Share,
     _slot: Share,
 }
@@ -139,15 +139,15 @@ pub struct Place {
 const LAST_BODY_ROOM: usize = 8 << 10;
 
 /// The memory of one body, which grows as the body arrives. It is released on drop.
-pub struct BodyRoom<'a> {
+pub struct BodyMemory<'a> {
     admission: &'a Admission,
     may_take_last: bool,
-    held: HeldRoom,
+    held: BodyReservation,
 }
 
 /// Owned memory of a body, independent of the request.
 #[derive(Default)]
-pub struct HeldRoom {
+pub struct BodyReservation {
     room: Option<OwnedSemaphorePermit>,
     last_room: Option<OwnedSemaphorePermit>,
     share: Option<Share>,
@@ -171,7 +171,11 @@ impl Admission {
 
     /// Waits for the permit of an account's request. Refuses the request if the account has its share already, if the
     /// queue is full, or after the queue timeout.
-    pub async fn enter(&self, account: &AccountId, plan: Plan) -> Result<Turn, ApiError> {
+    pub async fn enter(
+        &self,
+        account: &AccountId,
+        plan: Plan,
+    ) -> Result<AdmissionPermit, ApiError> {
         let most = self.limits.requests_per_account.of(plan);
         let share = self.account_turns.take_one(&account.0, most);
         let share = share.ok_or_else(|| {
@@ -179,7 +183,7 @@ impl Admission {
                 "The plan {plan} allows {most} concurrent requests."
             ))
         })?;
-        Ok(Turn {
+        Ok(AdmissionPermit {
             _turn: self.turn().await?,
             _share: share,
         })
@@ -189,7 +193,7 @@ impl Admission {
         if let Ok(turn) = self.turns.clone().try_acquire_owned() {
             return Ok(turn);
         }
-        let place = InQueue::take(&self.queued);
+        let place = QueuePlace::take(&self.queued);
         if place.number >= self.limits.queued_requests {
             return Err(ApiError::overloaded());
         }
@@ -208,35 +212,35 @@ impl Admission {
     }
 
     /// Returns the permit for an upstream; `None` if the upstream or its adapter's slot has its share already.
-    pub fn place(&self, upstream: &Upstream) -> Option<Place> {
+    pub fn place(&self, upstream: &Upstream) -> Option<UpstreamPermit> {
         let turns = self.limits.concurrent_requests.get();
         let most = |limit: Option<NonZeroU32>, default: u32| {
             limit.map_or(default.max(1), |limit| limit.get())
         };
         let at_upstream = most(self.limits.requests_per_upstream, turns / 2);
         let in_slot = most(self.limits.requests_per_slot, turns / 4 * 3);
-        Some(Place {
+        Some(UpstreamPermit {
             _upstream: self.upstream_turns.take_one(&upstream.name, at_upstream)?,
             _slot: self.slot_turns.take_one(&upstream.adapter, in_slot)?,
         })
     }
 
     /// Returns empty body memory for an account, or for a body without an account.
-    pub fn body_room(&self, account: Option<&AccountId>) -> BodyRoom<'_> {
+    pub fn body_room(&self, account: Option<&AccountId>) -> BodyMemory<'_> {
         let share = account.map(|account| self.body_shares.of(&account.0));
-        BodyRoom {
+        BodyMemory {
             admission: self,
             may_take_last: false,
-            held: HeldRoom {
+            held: BodyReservation {
                 share,
-                ..HeldRoom::default()
+                ..BodyReservation::default()
             },
         }
     }
 
     /// Returns empty body memory for a payment event, which may use the reserve.
-    pub fn event_room(&self) -> BodyRoom<'_> {
-        BodyRoom {
+    pub fn event_room(&self) -> BodyMemory<'_> {
+        BodyMemory {
             may_take_last: true,
             ..self.body_room(None)
         }
@@ -264,7 +268,7 @@ impl Admission {
     }
 }
 
-impl BodyRoom<'_> {
+impl BodyMemory<'_> {
     /// Reserves memory up to a total number of bytes. Waits for it; refuses after the timeout, or if the account has
     /// its share already.
     pub async fn grow_to(&mut self, bytes: usize) -> Result<(), ApiError> {
@@ -324,18 +328,18 @@ impl BodyRoom<'_> {
     }
 
     /// Returns the memory as an owned value, for a copy of the body.
-    pub fn held(self) -> HeldRoom {
+    pub fn held(self) -> BodyReservation {
         self.held
     }
 }
 
 /// A place in the queue, released on drop: also if the client disconnects while the request waits.
-struct InQueue<'a> {
+struct QueuePlace<'a> {
     queued: &'a AtomicU32,
     number: u32,
 }
 
-impl<'a> InQueue<'a> {
+impl<'a> QueuePlace<'a> {
     fn take(queued: &'a AtomicU32) -> Self {
         Self {
             number: queued.fetch_add(1, Ordering::Relaxed),
@@ -344,7 +348,7 @@ impl<'a> InQueue<'a> {
     }
 }
 
-impl Drop for InQueue<'_> {
+impl Drop for QueuePlace<'_> {
     fn drop(&mut self) {
         self.queued.fetch_sub(1, Ordering::Relaxed);
     }

@@ -26,7 +26,6 @@ use weir_telemetry::LogFormat;
 use weir_telemetry::settings::TelemetrySettings;
 
 use crate::admission::AdmissionLimits;
-use crate::app::stores::StoreSettings;
 use crate::catalog::CatalogSettings;
 use crate::catalog::config::{ModelConfig, ProviderConfig};
 use crate::catalog::filters::FilterConfig;
@@ -36,12 +35,13 @@ use crate::identity::pepper::PepperSettings;
 use crate::identity::rates::{FailurePolicy, RateLimits};
 use crate::identity::settings::IdentitySettings;
 use crate::inference::settings::ExchangeLimits;
+use crate::limits::connections::ConnectionLimits;
 use crate::limits::settings::{BodyLimits, TimeoutSettings};
 use crate::listen_address::ListenAddress;
-use crate::server::settings::ConnectionLimits;
-use crate::server::tls::TlsSettings;
+use crate::node::stores::StoreSettings;
 use crate::sessions::settings::SessionSettings;
 use crate::swarm::settings::SwarmSettings;
+use crate::tls::TlsSettings;
 use crate::tools;
 use crate::tools::remote::settings::McpServerSettings;
 use crate::tools::settings::{
@@ -120,7 +120,7 @@ pub struct Config {
     /// Networks whose connections to `listen` must begin with the PROXY protocol, version 1 or 2. Default: none.
     #[serde(default)]
     pub proxy_protocol: Vec<IpNet>,
-    /// What `listen` proves itself with; see [`TlsSettings`]. Default: nothing, it speaks HTTP without TLS.
+    /// Certificate and key of `listen`; see [`TlsSettings`]. Default: none, and `listen` speaks HTTP without TLS.
     #[serde(default)]
     pub tls: Option<TlsSettings>,
     /// Origins of web pages that may call the API, such as `["https://app.example"]`. Default: none.

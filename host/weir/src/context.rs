@@ -19,13 +19,13 @@ use opentelemetry::trace::SpanKind;
 use serde_json::Value;
 use tracing::Span;
 use tracing::field::display;
-use weir_dialects::ErrorWords;
+use weir_dialects::ErrorFormat;
 use weir_errors::ApiError;
 use weir_telemetry::LineLimit;
 use weir_telemetry::propagation::TraceContext;
-use weir_telemetry::spans::{Span as TraceSpan, Traced, Tracer};
+use weir_telemetry::spans::{Span as TraceSpan, TracedRequest, Tracer};
 
-use crate::metrics::requests::{Over, RequestMetrics, method as method_name};
+use crate::metrics::requests::{CompletedRequest, RequestMetrics, method as method_name};
 use weir_ledger::{Credits, TokenCounts};
 use weir_storage::ids;
 
@@ -63,7 +63,7 @@ struct ContextState {
     /// Whether the request has a span; saves the lock otherwise.
     is_recorded: bool,
     wanted_provider: Option<String>,
-    words: ErrorWords,
+    words: ErrorFormat,
     method: Method,
     /// The route instead of the path: people paste keys into paths, too.
     route: Option<MatchedPath>,
@@ -110,7 +110,7 @@ impl RequestContext {
             false => None,
         };
         let (trace, span) = match traced {
-            Some(Traced { context, span }) => (Some(context), span),
+            Some(TracedRequest { context, span }) => (Some(context), span),
             None => (client, None),
         };
         Self(Arc::new(ContextState {
@@ -119,7 +119,7 @@ impl RequestContext {
             trace,
             is_recorded: span.is_some(),
             wanted_provider: wanted_provider(headers),
-            words: ErrorWords::of(path, headers),
+            words: ErrorFormat::of(path, headers),
             method: method.clone(),
             route,
             started: Instant::now(),
@@ -307,7 +307,7 @@ impl Drop for ContextState {
         let route = self.route.as_ref().map(MatchedPath::as_str);
         let trace_id = self.trace.as_ref().map(|trace| trace.trace_id);
         if let Some(metrics) = &self.metrics {
-            metrics.over(&Over {
+            metrics.over(&CompletedRequest {
                 method: &self.method,
                 route,
                 status: facts.status,

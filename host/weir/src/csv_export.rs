@@ -4,7 +4,7 @@
 //! the next export has its turn. A slow client holds no turn.
 //! **Invariant:** only a complete table ends normally. If the database fails midway, weir aborts the connection.
 
-use std::fmt::Write as _;
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use axum::body::Body;
@@ -88,7 +88,7 @@ pub fn is_wanted(headers: &HeaderMap) -> bool {
 pub async fn attachment(
     place: ExportPlace,
     file: &str,
-    headings: impl Into<String>,
+    headings: CsvLines,
     pieces: impl Stream<Item = sqlx::Result<String>> + Send + 'static,
 ) -> Result<Response, ApiError> {
     let begun = (Box::pin(pieces), place);
@@ -109,13 +109,13 @@ pub async fn attachment(
         Some(Ok(first)) => first,
         None => String::new(),
     };
-    let first = stream::iter([Ok(headings.into()), Ok(first)]);
+    let first = stream::iter([Ok(headings.finish()), Ok(first)]);
     Ok(file_of(file, Body::from_stream(first.chain(pieces))))
 }
 
 /// Returns a complete table as a file attachment.
-pub fn whole(file: &str, headings: &str, lines: &str) -> Response {
-    file_of(file, Body::from([headings, lines].concat()))
+pub fn whole(file: &str, lines: CsvLines) -> Response {
+    file_of(file, Body::from(lines.finish()))
 }
 
 fn file_of(file: &str, body: Body) -> Response {
@@ -129,34 +129,51 @@ fn file_of(file: &str, body: Body) -> Response {
     (headers, body).into_response()
 }
 
-/// Adds a line.
-pub fn line<'a>(lines: &mut String, cells: impl IntoIterator<Item = &'a str>) {
-    for (index, text) in cells.into_iter().enumerate() {
-        if index > 0 {
-            lines.push(',');
-        }
-        cell(lines, text);
+/// The text of some lines.
+pub struct CsvLines(csv::Writer<Vec<u8>>);
+
+impl Default for CsvLines {
+    fn default() -> Self {
+        let mut format = csv::WriterBuilder::new();
+        format.terminator(csv::Terminator::CRLF).flexible(true);
+        Self(format.from_writer(Vec::new()))
     }
-    lines.push_str("\r\n");
 }
 
-/// Adds a cell. Another user may have chosen its text: a spreadsheet must not execute it as a formula. A negative
+impl CsvLines {
+    /// Makes the text of the headings, which have commas between them.
+    pub fn of(headings: &str) -> Self {
+        let mut lines = Self::default();
+        lines.add(headings.split(','));
+        lines
+    }
+
+    /// Adds a line.
+    pub fn add<'a>(&mut self, cells: impl IntoIterator<Item = &'a str>) {
+        let written = self.0.write_record(cells.into_iter().map(harmless));
+        written.unwrap_or_else(|_| unreachable!("memory takes every line"));
+    }
+
+    /// Returns the text.
+    pub fn finish(self) -> String {
+        let bytes = self.0.into_inner();
+        let bytes = bytes.unwrap_or_else(|_| unreachable!("memory takes every line"));
+        String::from_utf8(bytes).unwrap_or_else(|_| unreachable!("all cells are UTF-8"))
+    }
+}
+
+/// Returns the text of a cell. Another user may have chosen it: a spreadsheet must not execute it as a formula. A negative
 /// number is not a formula.
-pub fn cell(lines: &mut String, text: &str) {
+fn harmless(text: &str) -> Cow<'_, [u8]> {
     let is_number = text.strip_prefix('-').is_some_and(|digits| {
         !digits.is_empty()
             && digits
                 .bytes()
                 .all(|byte| byte.is_ascii_digit() || byte == b'.')
     });
-    let is_formula = text.starts_with(['=', '+', '-', '@', '\t', '\r']) && !is_number;
-    let is_plain = !text.contains(['"', ',', '\r', '\n']);
-    match (is_formula, is_plain) {
-        (false, true) => lines.push_str(text),
-        _ => {
-            let apostrophe = if is_formula { "'" } else { "" };
-            let _ = write!(lines, "\"{apostrophe}{}\"", text.replace('"', "\"\""));
-        }
+    match text.starts_with(['=', '+', '-', '@', '\t', '\r']) && !is_number {
+        true => format!("'{text}").into_bytes().into(),
+        false => text.as_bytes().into(),
     }
 }
 
@@ -181,7 +198,7 @@ mod tests {
                 Ok(format!("{piece}\r\n"))
             });
             let place = exports.begin(account)?;
-            attachment(place, "x.csv", "n\r\n", pieces).await
+            attachment(place, "x.csv", CsvLines::of("n"), pieces).await
         };
         // The first piece of this export is read, and no further one.
         let unread = export("slow").await;
@@ -195,7 +212,8 @@ mod tests {
         }
         drop(unread);
         let broken = stream::iter([Err(sqlx::Error::RowNotFound)]);
-        let broken = async { attachment(exports.begin("a")?, "x.csv", "n\r\n", broken).await };
+        let headings = CsvLines::of("n");
+        let broken = async { attachment(exports.begin("a")?, "x.csv", headings, broken).await };
         assert!(broken.await.is_err_and(|error| error.code() == "INTERNAL"));
     }
 
@@ -205,18 +223,18 @@ mod tests {
             ("plain text", "plain text"),
             ("", ""),
             ("-0.5", "-0.5"),
-            ("-1+cmd|' /C calc'!A0", "\"'-1+cmd|' /C calc'!A0\""),
-            ("=1+1", "\"'=1+1\""),
-            ("@SUM(A1)", "\"'@SUM(A1)\""),
-            ("+1", "\"'+1\""),
-            ("\t=1", "\"'\t=1\""),
+            ("-1+cmd|' /C calc'!A0", "'-1+cmd|' /C calc'!A0"),
+            ("=1+1", "'=1+1"),
+            ("@SUM(A1)", "'@SUM(A1)"),
+            ("+1", "'+1"),
+            ("\t=1", "'\t=1"),
             ("a,b", "\"a,b\""),
             ("say \"hi\"", "\"say \"\"hi\"\"\""),
             ("two\r\nlines", "\"two\r\nlines\""),
         ] {
-            let mut lines = String::new();
-            cell(&mut lines, text);
-            assert_eq!(lines, written);
+            let mut lines = CsvLines::default();
+            lines.add([text, "next"]);
+            assert_eq!(lines.finish(), format!("{written},next\r\n"));
         }
     }
 }

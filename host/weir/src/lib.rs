@@ -3,7 +3,7 @@
 //! In reading order:
 //!
 //! - [`config`]: all settings. [`app`]: shared state, and startup.
-//! - [`server`]: connections. [`router`]: all routes. [`surround`] and [`cors`]: the layer around every route. [`context`],
+//! - [`server`]: connections. [`router`]: all routes. [`request_layer`] and [`cors`]: the layer around every route. [`context`],
 //!   [`request`] and [`weir_errors`]: the inputs of handlers, and their error.
 //! - [`identity`]: authentication and rate limits. [`audit`]: security events.
 //! - [`catalog`]: models, upstreams and prices.
@@ -46,14 +46,15 @@ pub mod plugins;
 pub mod query;
 pub mod recordings;
 pub mod request;
+pub mod request_layer;
 pub mod router;
 pub mod schemas;
 pub mod server;
 pub mod sessions;
 pub mod shares;
 pub mod small_body;
-pub mod surround;
 pub mod swarm;
 pub mod tasks;
+pub mod tls;
 pub mod tools;
 pub mod vouchers;

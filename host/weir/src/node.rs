@@ -1,5 +1,7 @@
 //! `Core`: the stores, the clock and the audit of a node, for features and for commands without a running gateway.
 
+pub mod stores;
+
 use weir_storage::clock::Clock;
 use weir_storage::{Cache, Database};
 

@@ -9,7 +9,7 @@ use http_body::Body as _;
 use http_body_util::BodyExt;
 use weir_errors::{ApiError, ErrorCode};
 
-use crate::admission::{Admission, BodyRoom, HeldRoom};
+use crate::admission::{Admission, BodyMemory, BodyReservation};
 use crate::limits::settings::BodyLimits;
 use weir_ledger::AccountId;
 use weir_sandbox::limits::COMPONENT_BYTES;
@@ -28,7 +28,7 @@ pub struct JsonBody {
     /// The complete text.
     pub bytes: Bytes,
     /// The body's share of the memory for bodies; held as long as a copy of the body exists.
-    pub room: HeldRoom,
+    pub room: BodyReservation,
 }
 
 /// The body of a request with a form or JSON content type, within the limits of size and time.
@@ -38,7 +38,7 @@ pub struct FormOrJsonBody {
     /// The boundary of a form's parts; none for JSON.
     pub boundary: Option<String>,
     /// The body's share of the memory for bodies; held as long as a copy of the body exists.
-    pub room: HeldRoom,
+    pub room: BodyReservation,
 }
 
 /// The body of a page's form, within the limits of size and time.
@@ -52,7 +52,7 @@ pub struct ComponentBody {
     /// The complete component.
     pub bytes: Bytes,
     /// The body's share of the memory for bodies.
-    pub room: HeldRoom,
+    pub room: BodyReservation,
 }
 
 impl<S: Send + Sync> FromRequest<S> for ComponentBody
@@ -132,7 +132,7 @@ impl JsonBody {
 
     /// Does the same within this memory.
     pub async fn read_in(
-        room: BodyRoom<'_>,
+        room: BodyMemory<'_>,
         request: Request,
         reader: &BodyReader,
         limit: usize,
@@ -181,7 +181,7 @@ where
 }
 
 /// Returns the memory for a request's body.
-fn room_of<'a>(request: &Request, reader: &'a BodyReader) -> BodyRoom<'a> {
+fn room_of<'a>(request: &Request, reader: &'a BodyReader) -> BodyMemory<'a> {
     let account = request.extensions().get::<AccountId>();
     reader.admission.body_room(account)
 }
@@ -190,10 +190,10 @@ fn room_of<'a>(request: &Request, reader: &'a BodyReader) -> BodyRoom<'a> {
 async fn read(
     request: Request,
     reader: &BodyReader,
-    mut room: BodyRoom<'_>,
+    mut room: BodyMemory<'_>,
     limit: usize,
     too_large: fn(usize) -> ApiError,
-) -> Result<(Bytes, HeldRoom), ApiError> {
+) -> Result<(Bytes, BodyReservation), ApiError> {
     let headers = request.headers();
     let encoding = headers.get(header::CONTENT_ENCODING);
     if encoding.is_some_and(|encoding| !encoding.as_bytes().eq_ignore_ascii_case(b"identity")) {

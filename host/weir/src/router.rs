@@ -12,9 +12,9 @@ use crate::app::App;
 use crate::identity::admin::AdminCaller;
 use crate::inference::vendors::{images, messages, models, responses};
 use crate::node::Core;
-use crate::openapi::{self, Surface};
+use crate::openapi::{self, ApiListener};
 use crate::payments::{auto_top_up, local};
-use crate::surround::surround;
+use crate::request_layer::request_layer;
 use crate::{
     admin, billing, catalog, console, inference, keys, mcp, monitoring, payments, plugins,
     recordings, sessions, swarm, tasks, tools, vouchers,
@@ -87,10 +87,10 @@ pub fn public(app: App) -> Router {
     };
     // The metrics are on the internal listener if one exists.
     let routes = match app.config.internal_listen {
-        Some(_) => routes.merge(document_route(Surface::Public)),
+        Some(_) => routes.merge(document_route(ApiListener::Public)),
         None => routes
             .merge(metrics_route())
-            .merge(document_route(Surface::Only)),
+            .merge(document_route(ApiListener::Only)),
     };
     finish(routes, app)
 }
@@ -99,10 +99,10 @@ pub fn public(app: App) -> Router {
 pub fn internal(app: App) -> Router {
     let routes = Router::new().route(
         "/internal/agent/code",
-        post(inference::routes::create_agent_completion),
+        post(swarm::model_calls::create_agent_completion),
     );
     let routes = routes.merge(plugin_routes()).merge(metrics_route());
-    finish(routes.merge(document_route(Surface::Internal)), app)
+    finish(routes.merge(document_route(ApiListener::Internal)), app)
 }
 
 /// Returns an executor's routes for services, on their own port.
@@ -113,7 +113,7 @@ pub fn executor(app: App) -> Router {
         .route("/health", get(monitoring::health::get_health))
         .route("/health/ready", get(monitoring::health::get_readiness));
     let routes = routes.merge(metrics_route());
-    finish(routes.merge(document_route(Surface::Executor)), app)
+    finish(routes.merge(document_route(ApiListener::Executor)), app)
 }
 
 /// Returns the routes of the admin socket.
@@ -150,10 +150,10 @@ fn metrics_route() -> Router<App> {
 }
 
 /// Returns the route of a listener's OpenAPI document.
-fn document_route(surface: Surface) -> Router<App> {
+fn document_route(surface: ApiListener) -> Router<App> {
     Router::new().route(
         "/openapi.json",
-        get(move |headers| openapi::routes::get_document(surface, headers)),
+        get(move |headers| openapi::routes::get_document(openapi::document(surface), headers)),
     )
 }
 
@@ -396,7 +396,7 @@ fn finish(routes: Router<App>, app: App) -> Router {
     routes
         .fallback(unknown_route)
         .method_not_allowed_fallback(wrong_method)
-        .layer(middleware::from_fn_with_state(app.clone(), surround))
+        .layer(middleware::from_fn_with_state(app.clone(), request_layer))
         .with_state(app)
 }
 

@@ -11,61 +11,62 @@ pub use exported::{
 
 pub use crate::chat::{Attachment, Event};
 
-/// One attempt at one request, from translation to the end of the answer.
+/// One attempt at one request, from translation to the end of the response.
 ///
 /// After each [`Step::Send`] the host calls [`head`](Self::head) once, [`body`](Self::body) for
 /// each piece as it arrives (in pieces of any size, cut anywhere) and [`end`](Self::end) when the
 /// response is complete. After that, [`Step::Emit`] and [`Step::Wait`] it calls
 /// [`next`](Self::next), until that says [`Step::Done`]. After a failure it calls nothing more.
 pub trait Exchange: Sized + 'static {
-    /// Says what this adapter is. Asked when it is loaded, and answered the same each time.
+    /// Describes this adapter. The host calls it when it loads the component, and expects the same
+    /// description each time.
     fn describe() -> Description;
 
-    /// Checks what an operator set for an upstream, and turns it into the bytes that
-    /// [`begin`](Self::begin) gets. An adapter without options keeps this one.
+    /// Checks the options of an upstream, and turns them into the bytes that
+    /// [`begin`](Self::begin) gets. An adapter without options keeps the default.
     ///
     /// # Errors
     ///
-    /// The first setting that can't be, and why.
+    /// The first invalid option, and the reason.
     fn configure(options: &[Setting]) -> Result<Vec<u8>, RefusedSetting> {
         no_options(options)
     }
 
-    /// Takes a request and what [`configure`](Self::configure) made of the upstream's options.
+    /// Takes a request and the bytes that [`configure`](Self::configure) returned for the upstream.
     ///
     /// # Errors
     ///
-    /// [`FailureKind::Unsupported`], by name, for what the upstream can't express: here, before
-    /// anything is sent.
-    fn begin(request: Request, configuration: &[u8]) -> Result<Begun<Self>, Failure>;
+    /// [`FailureKind::Unsupported`] with the name of a field that the upstream does not support. Return
+    /// it here, before anything is sent.
+    fn begin(request: Request, configuration: &[u8]) -> Result<StartedExchange<Self>, Failure>;
 
-    /// What the exchange wants next.
+    /// Returns the next step of the exchange.
     ///
     /// # Errors
     ///
-    /// Any failure; what was emitted before it stands.
+    /// Any failure. Earlier events stay valid.
     fn next(&mut self) -> Result<Step, Failure>;
 
     /// Takes the status and headers of the response to the last [`Step::Send`].
     ///
     /// # Errors
     ///
-    /// A response of which no body needs to be read.
+    /// A failure that the status and headers show. The host then does not read the body.
     fn head(&mut self, head: HttpResponseHead) -> Result<(), Failure>;
 
     /// Takes the next bytes of that response's body, and adds the events that they complete.
     ///
     /// # Errors
     ///
-    /// What goes wrong in the midst of an answer. Events that were added before reach the host
-    /// together with it.
+    /// A failure within the response. Events that were added before it reach the host together with
+    /// it.
     fn body(&mut self, bytes: &[u8], events: &mut Vec<Event>) -> Result<(), Failure>;
 
-    /// The response is complete: adds what is still due.
+    /// Ends the response and adds the last events.
     ///
     /// # Errors
     ///
-    /// As for [`body`](Self::body); also where the answer is not complete.
+    /// As for [`body`](Self::body), and if the response is incomplete.
     fn end(&mut self, events: &mut Vec<Event>) -> Result<(), Failure>;
 }
 
@@ -94,12 +95,12 @@ impl HttpRequest {
 
 /// An exchange that has begun.
 #[derive(Debug)]
-pub struct Begun<E> {
+pub struct StartedExchange<E> {
     /// The exchange.
     pub exchange: E,
-    /// What it wants first.
+    /// The first step.
     pub step: Step,
-    /// The names of advisory fields that are left out, each once.
+    /// The names of omitted advisory fields, each once.
     pub ignored: Vec<String>,
 }
 
@@ -112,7 +113,7 @@ macro_rules! export_adapter {
     ($exchange:ty) => {
         #[cfg(target_family = "wasm")]
         const _: () = {
-            type Exported = $crate::adapter::Glue<$exchange>;
+            type Exported = $crate::adapter::ExchangeGlue<$exchange>;
     $crate::bindings::export_provider!(Exported with_types_in $crate::bindings);
         };
     };
@@ -123,9 +124,9 @@ macro_rules! export_adapter {
 /// WIT methods take `&self`, hence the cell. The host makes one call at a time and an exchange
 /// can't reach itself, so it is never borrowed twice.
 #[doc(hidden)]
-pub struct Glue<E>(RefCell<E>);
+pub struct ExchangeGlue<E>(RefCell<E>);
 
-impl<E: Exchange> exported::Guest for Glue<E> {
+impl<E: Exchange> exported::Guest for ExchangeGlue<E> {
     type Exchange = Self;
 
     fn describe() -> Description {
@@ -137,7 +138,7 @@ impl<E: Exchange> exported::Guest for Glue<E> {
     }
 }
 
-impl<E: Exchange> exported::GuestExchange for Glue<E> {
+impl<E: Exchange> exported::GuestExchange for ExchangeGlue<E> {
     fn begin(request: Request, configuration: Vec<u8>) -> Result<exported::Begun, Failure> {
         let begun = E::begin(request, &configuration)?;
         Ok(exported::Begun {

@@ -1,12 +1,12 @@
-//! The blocks of an answer, numbered.
+//! The numbered blocks of a response.
 //!
-//! What a model says comes in runs of one kind: text, reasoning or a refusal. [`Blocks`] begins a
+//! A model's output comes in runs of one kind: text, reasoning or a refusal. [`Blocks`] begins a
 //! block with the first piece of a run and ends it when something else begins. Other blocks, such
-//! as tool calls, get their number here, and whoever began them ends them.
+//! as tool calls, get their number here. The adapter that begins such a block ends it.
 
 use crate::chat::{Block, BlockStart, Event, Fragment, Opaque, OpaqueBlock};
 
-/// Numbers an answer's blocks, and knows which run is open.
+/// Numbers the blocks of a response, and tracks the open run.
 ///
 /// ```
 /// # use weir_sdk::blocks::Blocks;
@@ -27,8 +27,8 @@ pub struct Blocks {
 }
 
 impl Blocks {
-    /// Adds a piece to the open run if it is of this kind, or else ends that and begins another.
-    /// Says which block the piece is in.
+    /// Adds a piece to the open run of this kind, or ends the open run and begins another. Returns the
+    /// index of the piece's block.
     pub fn say(&mut self, block: Block, piece: String, events: &mut Vec<Event>) -> u32 {
         let index = self.run(block, events);
         events.push(Event::Fragment(Fragment { index, text: piece }));
@@ -47,8 +47,8 @@ impl Blocks {
         }
     }
 
-    /// Ends the open run and begins a block that is none, which its beginner ends by
-    /// [`Event::BlockEnd`]. Says which number it has.
+    /// Ends the open run and begins a block that is no run. The caller ends the block with
+    /// [`Event::BlockEnd`]. Returns the block's index.
     pub fn begin(&mut self, block: Block, events: &mut Vec<Event>) -> u32 {
         let index = self.number(events);
         events.push(Event::BlockStart(BlockStart { index, block }));

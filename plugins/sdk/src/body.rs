@@ -75,7 +75,7 @@ impl Splices {
     ///
     /// # Errors
     ///
-    /// What the value's own `Serialize` gives.
+    /// Errors of the value's own `Serialize`.
     ///
     /// # Panics
     ///
@@ -88,7 +88,7 @@ impl Splices {
     ) -> serde_json::Result<Vec<BodyPart>> {
         self.written_bytes.set(0);
         self.places.borrow_mut().clear();
-        let mut body = Counted {
+        let mut body = CountedBytes {
             bytes: Vec::with_capacity(capacity_bytes),
             written_bytes: &self.written_bytes,
         };
@@ -142,18 +142,18 @@ impl Display for Base64<'_> {
 }
 
 /// Bytes whose number others can see.
-struct Counted<'a> {
+struct CountedBytes<'a> {
     bytes: Vec<u8>,
     written_bytes: &'a Cell<usize>,
 }
 
-impl io::Write for Counted<'_> {
+impl io::Write for CountedBytes<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.write_all(bytes)?;
         Ok(bytes.len())
     }
 
-    // What serde_json calls, for every few bytes.
+    // serde_json calls this for every few bytes.
     #[inline]
     fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.bytes.extend_from_slice(bytes);

@@ -1,18 +1,18 @@
 //! Tools that take free text, for upstreams that know functions only.
 //!
-//! Such a tool becomes a function of one string, [`SCHEMA`]. What the model writes into that is what
-//! the tool is called with; the grammar that it should follow goes into the description, so that
-//! the model tries to.
+//! Such a tool becomes a function of one string, [`SCHEMA`]. The tool is called with the string that
+//! the model writes. The grammar of the tool becomes part of the description, so that the model tries
+//! to follow it.
 
 use serde::{Deserialize, Serialize};
 
 use crate::chat::{CallKind, ChatRequest, CustomTool, ToolKind};
 
-/// What the function takes.
+/// The JSON schema of the function's arguments.
 pub const SCHEMA: &str =
     r#"{"type":"object","properties":{"input":{"type":"string"}},"required":["input"]}"#;
 
-/// What the model is told of the function.
+/// The description of the function for the model.
 pub fn description(tool: &CustomTool) -> String {
     #[derive(Deserialize)]
     struct Format {
@@ -40,12 +40,13 @@ pub fn has_grammar(tool: &CustomTool) -> bool {
 
 /// An earlier call's arguments, as the function takes them.
 #[derive(Debug, Serialize)]
-pub struct Arguments<'a> {
+pub struct CustomArguments<'a> {
     /// The free text.
     pub input: &'a str,
 }
 
-/// The free text in a function's arguments. What is no such object is the text itself: models slip.
+/// The free text in a function's arguments. Arguments that do not fit [`SCHEMA`] are the text itself:
+/// some models forget the object.
 pub fn input(arguments: String) -> String {
     #[derive(Deserialize)]
     struct Arguments {

@@ -4,18 +4,18 @@ use serde::de::IgnoredAny;
 
 use crate::adapter::{Failure, FailureKind, Header};
 
-/// The most that is kept of a response that is not an answer, in bytes. What explains a refusal
-/// comes first; a stranger may send any amount after it.
+/// The longest kept beginning of an error response, in bytes. The explanation of an error comes first;
+/// a stranger may send any amount after it.
 pub const MAX_ERROR_BODY_BYTES: usize = 64 * 1024;
 
-/// The most of an upstream's text that a failure carries on, in bytes.
+/// The longest text of an upstream in a failure, in bytes.
 pub const MAX_TEXT_BYTES: usize = 1024;
 
-/// The largest error that a failure carries on as the upstream wrote it, in bytes.
+/// The largest unchanged error of an upstream in a failure, in bytes.
 pub const MAX_UPSTREAM_ERROR_BYTES: usize = 16 * 1024;
 
 impl Failure {
-    /// A failure of which only this is known.
+    /// A failure with only a kind and a text.
     pub fn new(kind: FailureKind, text: impl Into<String>) -> Self {
         Self {
             kind,
@@ -47,23 +47,22 @@ impl Failure {
         Self::new(FailureKind::Malformed, why)
     }
 
-    /// Names the field of the client's request that is to blame; an empty name says nothing.
+    /// Names the wrong field of the client's request; an empty name changes nothing.
     #[must_use]
     pub fn with_param(mut self, param: impl Into<String>) -> Self {
         self.param = some(param.into());
         self
     }
 
-    /// Adds the upstream's own code; an empty one says nothing.
+    /// Adds the upstream's own code; an empty code changes nothing.
     #[must_use]
     pub fn with_code(mut self, code: impl Into<String>) -> Self {
         self.code = some(code.into());
         self
     }
 
-    /// Adds the upstream's error as it wrote it, if that is JSON of at most
-    /// [`MAX_UPSTREAM_ERROR_BYTES`] and does not blame the credential, of which upstreams quote a
-    /// part.
+    /// Adds the upstream's unchanged error, if it is JSON of at most [`MAX_UPSTREAM_ERROR_BYTES`]. An
+    /// error about the credential is left out, because upstreams quote a part of the credential.
     #[must_use]
     pub fn with_upstream_error(mut self, body: &str) -> Self {
         let body = body.trim();
@@ -82,12 +81,12 @@ fn some(text: String) -> Option<String> {
     (!text.is_empty()).then_some(text)
 }
 
-/// What a status says by itself. Where the upstream's error code says more, the adapter looks
-/// at that first.
+/// The failure that a status means. If the upstream's error code is more precise, an adapter reads the
+/// code first.
 ///
-/// `text` is what the upstream said. It is left out where the status blames the credential,
-/// because upstreams quote a part of the key in it. Where trying again may help, the failure says
-/// when, if the headers do.
+/// `text` is the upstream's message. It is left out if the status blames the credential, because
+/// upstreams quote a part of the key in it. If a retry may help, the failure has the pause from the
+/// headers.
 pub fn from_status(status: u16, headers: &[Header], text: &str) -> Failure {
     let kind = match status {
         401 | 403 => FailureKind::Unauthorized,
@@ -119,7 +118,7 @@ pub fn from_status(status: u16, headers: &[Header], text: &str) -> Failure {
 pub fn retry_after_ms(headers: &[Header]) -> Option<u32> {
     let number = |name| header(headers, name)?.trim().parse::<f64>().ok();
     let wait_ms = number("retry-after-ms").or_else(|| Some(number("retry-after")? * 1000.0))?;
-    // `as` saturates: what exceeds u32 becomes its maximum, and the host has its own limit.
+    // `as` saturates: a larger number becomes the maximum of u32, and the host has its own limit.
     (wait_ms.is_finite() && wait_ms >= 0.0).then(|| wait_ms.ceil() as u32)
 }
 

@@ -1,4 +1,4 @@
-//! The filter's side of the contract, as two traits and one macro, and what filters that look at texts share.
+//! The filter's side of the contract: two traits and one macro, and helpers for filters that look at texts.
 //!
 //! A filter is plain functions of a request and of events: native tests call the traits themselves.
 
@@ -13,17 +13,17 @@ pub use exported::{
     Annotation, Description, Refusal, RefusedSetting, Request, Screened, Setting, Task, Upstream,
 };
 
-/// A look at each request before it is routed.
+/// A check of each request before routing.
 pub trait Filter {
-    /// Says what this filter is. Asked when it is loaded, and answered the same each time.
+    /// Describes this filter. The host calls it when it loads the component, and expects the same description each time.
     fn describe() -> Description;
 
-    /// Checks what an operator set, and turns it into the bytes that [`screen`](Self::screen) gets. A filter without options
-    /// keeps this one.
+    /// Checks the operator's options, and turns them into the bytes that [`screen`](Self::screen) gets. A filter without
+    /// options keeps the default.
     ///
     /// # Errors
     ///
-    /// The first setting that can't be, and why.
+    /// The first invalid option, and the reason.
     fn configure(options: &[Setting]) -> Result<Vec<u8>, RefusedSetting> {
         match options.first() {
             None => Ok(Vec::new()),
@@ -34,34 +34,34 @@ pub trait Filter {
         }
     }
 
-    /// Looks at a request, with what [`configure`](Self::configure) made of the options.
+    /// Looks at a request, with the bytes that [`configure`](Self::configure) returned.
     ///
     /// # Errors
     ///
-    /// Why the request goes no further, for the client.
+    /// The reason for the client, if the filter rejects the request.
     fn screen(request: Request, configuration: &[u8]) -> Result<Verdict, Refusal>;
 }
 
-/// An answer on its way to the client.
-pub trait Answer {
-    /// Says what becomes of the next events. Text that is held back is handed out at the latest with the end of its block.
+/// A response on its way to the client.
+pub trait AnswerFilter {
+    /// Decides about the next events. A filter that holds text back releases it with the end of its block at the latest.
     fn events(&mut self, events: Vec<Event>) -> Screened;
 
-    /// Forgets what was shown: none of it has come to the client, and the answer begins anew.
+    /// Forgets all earlier events: none has reached the client, and the response begins again.
     fn restart(&mut self);
 }
 
-/// What a filter makes of a request. The default lets it pass, unwatched.
+/// A filter's decision about a request. The default lets the request pass and does not watch the response.
 #[derive(Default)]
 pub struct Verdict {
-    /// What is asked instead, of the same kind.
+    /// The request that replaces the client's, of the same kind.
     pub change: Option<Task>,
-    /// The upstreams that may serve it, by index, in the order in which they are asked; all of them if empty.
+    /// Indexes of the upstreams that may serve the request, in order; all upstreams if empty.
     pub upstreams: Vec<u32>,
     /// At most 16.
     pub annotations: Vec<Annotation>,
-    /// Watches the answer.
-    pub answer: Option<Box<dyn Answer>>,
+    /// Watches the response.
+    pub answer: Option<Box<dyn AnswerFilter>>,
 }
 
 /// Makes a type that implements [`Filter`] the component's export.
@@ -72,7 +72,7 @@ macro_rules! export_filter {
     ($filter:ty) => {
         #[cfg(target_family = "wasm")]
         const _: () = {
-            type Exported = $crate::filter::Glue<$filter>;
+            type Exported = $crate::filter::FilterGlue<$filter>;
     $crate::filter_bindings::export_request_filter!(Exported with_types_in $crate::filter_bindings);
         };
     };
@@ -80,14 +80,14 @@ macro_rules! export_filter {
 
 /// Carries a [`Filter`] across the generated traits.
 #[doc(hidden)]
-pub struct Glue<F>(std::marker::PhantomData<F>);
+pub struct FilterGlue<F>(std::marker::PhantomData<F>);
 
-/// Carries an [`Answer`] across them. WIT methods take `&self`, hence the cell; the host makes one call at a time.
+/// Carries an [`AnswerFilter`] across the generated traits. WIT methods take `&self`, hence the cell; the host makes one call at a time.
 #[doc(hidden)]
-pub struct Watching(RefCell<Box<dyn Answer>>);
+pub struct AnswerGlue(RefCell<Box<dyn AnswerFilter>>);
 
-impl<F: Filter> exported::Guest for Glue<F> {
-    type Answer = Watching;
+impl<F: Filter> exported::Guest for FilterGlue<F> {
+    type Answer = AnswerGlue;
 
     fn describe() -> Description {
         F::describe()
@@ -101,7 +101,7 @@ impl<F: Filter> exported::Guest for Glue<F> {
         let verdict = F::screen(request, &configuration)?;
         let watching = verdict
             .answer
-            .map(|answer| exported::Answer::new(Watching(RefCell::new(answer))));
+            .map(|answer| exported::Answer::new(AnswerGlue(RefCell::new(answer))));
         Ok(exported::Verdict {
             change: verdict.change,
             upstreams: verdict.upstreams,
@@ -111,7 +111,7 @@ impl<F: Filter> exported::Guest for Glue<F> {
     }
 }
 
-impl exported::GuestAnswer for Watching {
+impl exported::GuestAnswer for AnswerGlue {
     fn events(&self, events: Vec<Event>) -> Screened {
         self.0.borrow_mut().events(events)
     }
@@ -121,10 +121,11 @@ impl exported::GuestAnswer for Watching {
     }
 }
 
-/// Calls `each` with every text that the upstream's model is to read: of messages, of tools' results, of an image's prompt,
-/// and of refusals in earlier turns.
+/// Calls `each` with every text that the upstream's model reads: messages, tool results, the prompt of an image, and refusals
+/// in earlier turns.
 ///
-/// Left out are reasoning, which goes back as it came or is refused, and calls' arguments, whose JSON is the tool's.
+/// Reasoning is left out, because it must go back unchanged. Arguments of calls are left out, because their JSON belongs to
+/// the tool.
 pub fn each_text(task: &mut Task, mut each: impl FnMut(&mut String)) {
     let chat = match task {
         Task::Image(image) => return each(&mut image.prompt),
@@ -146,7 +147,7 @@ pub fn each_text(task: &mut Task, mut each: impl FnMut(&mut String)) {
     }
 }
 
-/// Follows which blocks of an answer are open, and of which kind they are.
+/// Tracks the open blocks of a response, and their kinds.
 ///
 /// ```
 /// # use weir_sdk::chat::{Block, BlockStart, Event};
@@ -174,7 +175,7 @@ impl OpenBlocks {
         }
     }
 
-    /// What the open block of this index is.
+    /// The kind of the open block with this index.
     pub fn get(&self, index: u32) -> Option<&Block> {
         self.0.get(&index)
     }

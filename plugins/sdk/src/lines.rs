@@ -64,7 +64,7 @@ impl Lines {
         Ok(None)
     }
 
-    /// What the end of the stream leaves without a line end, if that is anything.
+    /// The last line, if the stream ends without a line end.
     pub fn finish(&mut self) -> Option<&[u8]> {
         let start = self.line_start;
         self.line_start = self.pending.len();

@@ -1,70 +1,70 @@
-//! Images in an answer's JSON, handed on as they arrive.
+//! Images in the JSON of a response, passed on as they arrive.
 //!
-//! An image in base64 may be larger than what a guest can hold twice over. A [`Lifter`] looks at the
-//! bytes before anything else does, decodes the strings that hold images into
-//! [`Event::MediaBytes`], and leaves a short text in the place of each, so that what is left is JSON
-//! that a guest can collect and parse. The text names the image ([`Lifter::image`]).
+//! A guest may not have memory for two copies of a large image in base64. A [`ImageExtractor`] looks at the
+//! bytes before anything else does, and decodes the strings that hold images into
+//! [`Event::MediaBytes`]. It replaces each string with a short text that names the image
+//! ([`ImageExtractor::image`]). The rest is JSON that a guest can collect and parse.
 
 use std::borrow::Cow;
 
 use crate::adapter::{Event, Failure};
 use crate::chat::{Media, MediaBytes};
 
-/// How deep an answer may nest before nothing is looked for in it any more.
+/// The deepest nesting in which a [`Lifter`] looks for images.
 const MAX_DEPTH: usize = 128;
 
-/// The longest key that is told from others.
+/// The longest key that a [`Lifter`] compares, in bytes.
 const MAX_KEY_BYTES: usize = 32;
 
-/// No alphabet of base64 has this, so that what was lifted is told from what was not.
+/// Marks the text that replaces an image. No alphabet of base64 has this character.
 const MARK: &str = "@";
 
 /// Takes images out of JSON: one document, or those of a stream of events.
 ///
 /// ```
-/// # use weir_sdk::media::Lifter;
-/// let mut lifter = Lifter::new(&[&["data", "b64_json"]]);
+/// # use weir_sdk::media::ImageExtractor;
+/// let mut extractor = ImageExtractor::new(&[&["data", "b64_json"]]);
 /// let (mut rest, mut events) = (Vec::new(), Vec::new());
 /// for piece in [br#"{"data":[{"b64_json":"aGVs"#, br#"bG8="},{"b64_json":"aGk="}]}"#.as_slice()] {
-///     lifter.push(piece, &mut rest, &mut events)?;
+///     extractor.push(piece, &mut rest, &mut events)?;
 /// }
 /// assert_eq!(rest, br#"{"data":[{"b64_json":"@0"},{"b64_json":"@1"}]}"#);
 /// assert_eq!(events.len(), 3);
 /// # Ok::<(), weir_sdk::adapter::Failure>(())
 /// ```
 #[derive(Debug)]
-pub struct Lifter {
-    /// The keys that lead to an image, whatever lists lie between.
+pub struct ImageExtractor {
+    /// The keys that lead to an image. Lists between them do not count.
     paths: &'static [&'static [&'static str]],
-    state: State,
-    /// The objects and lists that are open; none of what nests too deep.
-    open: Vec<Open>,
+    state: ScanState,
+    /// The open objects and lists, except those that nest too deep.
+    open: Vec<OpenContainer>,
     too_deep: bool,
     /// Whether the last line had nothing in it so far: a blank one ends an event.
     line_is_empty: bool,
-    images: Vec<Lifted>,
+    images: Vec<ImageHead>,
     decoder: Decoder,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum State {
+enum ScanState {
     Between,
     Text { is_escaped: bool },
     Key { is_escaped: bool },
     Image { escape: Escape },
 }
 
-/// Where in an escape of a JSON string one is.
+/// The position within an escape of a JSON string.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Escape {
     None,
     Begun,
-    /// So many digits of `\u` are due, and what those before make.
+    /// The number of missing digits of `\u`, and the value of those before.
     Unicode(u8, u32),
 }
 
 #[derive(Debug)]
-enum Open {
+enum OpenContainer {
     List,
     Object { key: Vec<u8>, is_value: bool },
 }
@@ -74,19 +74,19 @@ fn ends_event(bytes: &[u8]) -> bool {
     bytes.ends_with(b"\n\n") || bytes.ends_with(b"\n\r\n")
 }
 
-/// What is known of an image.
+/// An image that was taken out.
 #[derive(Debug, Default)]
-struct Lifted {
-    /// Its first bytes, which say what it is; none of an empty one.
+struct ImageHead {
+    /// Its first bytes, which show its type; none if it is empty.
     head: Vec<u8>,
 }
 
-impl Lifter {
+impl ImageExtractor {
     /// Looks for strings at these paths. A path is the keys from the top, lists left aside.
     pub fn new(paths: &'static [&'static [&'static str]]) -> Self {
         Self {
             paths,
-            state: State::Between,
+            state: ScanState::Between,
             open: Vec::new(),
             too_deep: false,
             line_is_empty: true,
@@ -95,7 +95,7 @@ impl Lifter {
         }
     }
 
-    /// Takes the next bytes. Appends to `rest` what is left of them, and to `events` what they hold of images.
+    /// Takes the next bytes. Appends images to `events`, and the remaining bytes to `rest`.
     ///
     /// # Errors
     ///
@@ -114,11 +114,11 @@ impl Lifter {
         while !bytes.is_empty() {
             let used = match self.state {
                 _ if self.too_deep => bytes.len(),
-                State::Between => self.between(bytes),
-                State::Text { is_escaped } | State::Key { is_escaped } => {
+                ScanState::Between => self.between(bytes),
+                ScanState::Text { is_escaped } | ScanState::Key { is_escaped } => {
                     self.text(bytes, is_escaped)
                 }
-                State::Image { escape } => {
+                ScanState::Image { escape } => {
                     let used = self.image_bytes(bytes, escape, events)?;
                     bytes = &bytes[used..];
                     continue;
@@ -126,7 +126,7 @@ impl Lifter {
             };
             rest.extend_from_slice(&bytes[..used]);
             bytes = &bytes[used..];
-            if matches!(self.state, State::Image { .. }) {
+            if matches!(self.state, ScanState::Image { .. }) {
                 rest.extend_from_slice(MARK.as_bytes());
                 rest.extend_from_slice((self.images.len() - 1).to_string().as_bytes());
             }
@@ -179,7 +179,7 @@ impl Lifter {
     }
 
     fn decode(&mut self, text: &str, events: &mut Vec<Event>) -> Result<u32, Failure> {
-        self.images.push(Lifted::default());
+        self.images.push(ImageHead::default());
         let mut decoder = Decoder::default();
         let mut data = Vec::with_capacity(text.len() / 4 * 3);
         decoder.take_all(text.as_bytes(), &mut data)?;
@@ -206,7 +206,7 @@ impl Lifter {
     }
 
     fn is_between_events(&self) -> bool {
-        self.state == State::Between && self.open.is_empty()
+        self.state == ScanState::Between && self.open.is_empty()
     }
 
     /// Whether all keys that lead to an image are there, which they are not in nearly all that is said in a chat.
@@ -228,14 +228,14 @@ impl Lifter {
             match byte {
                 // An event of a stream is over, however it ended.
                 _ if ends_blank_line => self.open.clear(),
-                b'{' => self.open.push(Open::Object {
+                b'{' => self.open.push(OpenContainer::Object {
                     key: Vec::new(),
                     is_value: false,
                 }),
-                b'[' => self.open.push(Open::List),
+                b'[' => self.open.push(OpenContainer::List),
                 b'}' | b']' => drop(self.open.pop()),
                 b':' | b',' => {
-                    if let Some(Open::Object { is_value, .. }) = self.open.last_mut() {
+                    if let Some(OpenContainer::Object { is_value, .. }) = self.open.last_mut() {
                         *is_value = *byte == b':';
                     }
                 }
@@ -252,32 +252,32 @@ impl Lifter {
 
     fn begin_string(&mut self) {
         let is_escaped = false;
-        if let Some(Open::Object { key, is_value }) = self.open.last_mut()
+        if let Some(OpenContainer::Object { key, is_value }) = self.open.last_mut()
             && !*is_value
         {
             key.clear();
-            self.state = State::Key { is_escaped };
+            self.state = ScanState::Key { is_escaped };
         } else if !self.open.is_empty() && self.paths.iter().any(|path| self.is_at(path)) {
-            self.images.push(Lifted::default());
+            self.images.push(ImageHead::default());
             self.decoder = Decoder::default();
             let escape = Escape::None;
-            self.state = State::Image { escape };
+            self.state = ScanState::Image { escape };
         } else {
-            self.state = State::Text { is_escaped };
+            self.state = ScanState::Text { is_escaped };
         }
     }
 
     fn is_at(&self, path: &[&str]) -> bool {
         let keys = self.open.iter().filter_map(|open| match open {
-            Open::Object { key, .. } => Some(key.as_slice()),
-            Open::List => None,
+            OpenContainer::Object { key, .. } => Some(key.as_slice()),
+            OpenContainer::List => None,
         });
         keys.eq(path.iter().map(|key| key.as_bytes()))
     }
 
     /// Reads a string that is no image, up to and including its closing quote.
     fn text(&mut self, bytes: &[u8], mut is_escaped: bool) -> usize {
-        let is_key = matches!(self.state, State::Key { .. });
+        let is_key = matches!(self.state, ScanState::Key { .. });
         let mut used = 0;
         while used < bytes.len() {
             if is_escaped {
@@ -288,7 +288,7 @@ impl Lifter {
             let end = memchr::memchr3(b'"', b'\\', b'\n', &bytes[used..]);
             let end = end.map_or(bytes.len(), |end| used + end);
             if is_key
-                && let Some(Open::Object { key, .. }) = self.open.last_mut()
+                && let Some(OpenContainer::Object { key, .. }) = self.open.last_mut()
                 && key.len() <= MAX_KEY_BYTES
             {
                 let due = MAX_KEY_BYTES + 1 - key.len();
@@ -299,25 +299,26 @@ impl Lifter {
                 Some(b'\\') => {
                     (is_escaped, used) = (true, end + 1);
                     // No key that is looked for has one.
-                    if is_key && let Some(Open::Object { key, .. }) = self.open.last_mut() {
+                    if is_key && let Some(OpenContainer::Object { key, .. }) = self.open.last_mut()
+                    {
                         key.push(b'\\');
                     }
                 }
                 Some(b'"') => {
-                    self.state = State::Between;
+                    self.state = ScanState::Between;
                     return end + 1;
                 }
                 // No string of JSON goes on in another line: this was none.
                 Some(_) => {
                     self.open.clear();
-                    self.state = State::Between;
+                    self.state = ScanState::Between;
                     return end;
                 }
             }
         }
         self.state = match is_key {
-            true => State::Key { is_escaped },
-            false => State::Text { is_escaped },
+            true => ScanState::Key { is_escaped },
+            false => ScanState::Text { is_escaped },
         };
         used
     }
@@ -341,7 +342,7 @@ impl Lifter {
                     Some(b'"') => {
                         self.decoder.finish(&mut data)?;
                         self.hand_on(data, events);
-                        self.state = State::Text { is_escaped: false };
+                        self.state = ScanState::Text { is_escaped: false };
                         return Ok(end);
                     }
                     Some(_) => (escape, used) = (Escape::Begun, end + 1),
@@ -372,7 +373,7 @@ impl Lifter {
                 }
             }
         }
-        self.state = State::Image { escape };
+        self.state = ScanState::Image { escape };
         self.hand_on(data, events);
         Ok(bytes.len())
     }
@@ -386,10 +387,10 @@ struct Decoder {
     digits: u8,
 }
 
-/// What is no digit.
+/// Marks bytes that are no digit.
 const NONE: u8 = 0xff;
 
-/// What each byte is as a digit.
+/// The value of each byte as a digit.
 const DIGITS: [u8; 256] = {
     let mut digits = [NONE; 256];
     let mut value = 0;
@@ -474,10 +475,10 @@ fn not_base64() -> Failure {
     Failure::malformed("an image of the answer is not base64")
 }
 
-/// Bytes that tell what an image is.
+/// The number of first bytes that show the type of an image.
 const MAGIC_BYTES: usize = 12;
 
-/// What an image is, by its first bytes.
+/// The media type of an image, by its first bytes.
 fn sniffed(head: &[u8]) -> Option<&'static str> {
     match head {
         [0x89, b'P', b'N', b'G', ..] => Some("image/png"),
@@ -508,14 +509,14 @@ mod tests {
 
     const PATHS: &[&[&str]] = &[&["data", "b64_json"], &["b64_json"]];
 
-    /// What is left of the text when it comes in pieces of so many bytes, and the images by their ids.
+    /// Lifts a text that arrives in pieces of this size. Returns the rest of the text, and the images by id.
     fn lifted(text: &str, piece_bytes: usize) -> Result<(String, Vec<Vec<u8>>), Failure> {
-        let mut lifter = Lifter::new(PATHS);
+        let mut extractor = ImageExtractor::new(PATHS);
         let (mut rest, mut events) = (Vec::new(), Vec::new());
         for piece in text.as_bytes().chunks(piece_bytes) {
-            lifter.push(piece, &mut rest, &mut events)?;
+            extractor.push(piece, &mut rest, &mut events)?;
         }
-        let mut images = vec![Vec::new(); lifter.images.len()];
+        let mut images = vec![Vec::new(); extractor.images.len()];
         for event in events {
             let Event::MediaBytes(bytes) = event else {
                 panic!("nothing else comes of it");
@@ -575,10 +576,10 @@ mod tests {
 
     #[test]
     fn an_image_is_known_by_its_first_bytes_unless_its_type_is_said() {
-        let mut lifter = Lifter::new(PATHS);
+        let mut extractor = ImageExtractor::new(PATHS);
         let mut events = Vec::new();
         let mut media_type = |text: &str, said: Option<&str>| {
-            let media = lifter.image(text, said, "image/x-default", &mut events);
+            let media = extractor.image(text, said, "image/x-default", &mut events);
             media.expect("base64").media_type
         };
         assert_eq!(media_type("iVBORw0KGgo=", None), "image/png");

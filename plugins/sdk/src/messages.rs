@@ -5,7 +5,7 @@ use serde_json::value::RawValue;
 
 use crate::adapter::Failure;
 use crate::chat::{CallKind, Content, Role, ToolCall};
-use crate::custom::Arguments;
+use crate::custom::CustomArguments;
 use crate::wire::{object, raw, refuse};
 
 /// The arguments of an earlier tool call as a JSON object. Free text is the object's only field.
@@ -15,7 +15,7 @@ pub enum CallArguments<'a> {
     /// The arguments of a function.
     Object(&'a RawValue),
     /// The input of a tool that takes free text.
-    FreeText(Arguments<'a>),
+    FreeText(CustomArguments<'a>),
 }
 
 impl<'a> CallArguments<'a> {
@@ -28,7 +28,7 @@ impl<'a> CallArguments<'a> {
         let arguments = match (call.kind, call.arguments.trim()) {
             (CallKind::Custom, _) => {
                 let input = &call.arguments;
-                return Ok(Self::FreeText(Arguments { input }));
+                return Ok(Self::FreeText(CustomArguments { input }));
             }
             (CallKind::Function, "") => raw(at, "{}")?,
             (CallKind::Function, arguments) => object(at, arguments).map_err(|_| {

@@ -9,8 +9,8 @@
 use std::borrow::Cow;
 
 use crate::adapter::{
-    Begun, Description, Event, Exchange, Failure, HttpResponseHead, RefusedSetting, Request,
-    Setting, Step, no_options,
+    Description, Event, Exchange, Failure, HttpResponseHead, RefusedSetting, Request, Setting,
+    StartedExchange, Step, no_options,
 };
 use crate::chat::NamedCount;
 use crate::failure::{self, MAX_ERROR_BODY_BYTES};
@@ -24,7 +24,7 @@ const MAX_ANSWER_BYTES: usize = 4 * 1024 * 1024;
 /// Translates one provider's answer into the contract's events.
 pub trait AnswerReader {
     /// The framing of this provider's streams.
-    const FRAMING: Framing = Framing::Events;
+    const FRAMING: StreamFraming = StreamFraming::Events;
 
     /// Moves images out of the next bytes into `events`, and returns the other bytes.
     ///
@@ -59,7 +59,7 @@ pub trait AnswerReader {
     fn conclude(&mut self, events: &mut Vec<Event>) -> Result<(), Failure>;
 
     /// The failure that an error response reports.
-    fn failure_of_response(refused: &Refused) -> Failure;
+    fn failure_of_response(refused: &ErrorResponse) -> Failure;
 
     /// The failure that JSON behind a stream's events reports, from [`Sse::stray`].
     fn failure_behind_stream(_stray: &str) -> Option<Failure> {
@@ -90,12 +90,12 @@ pub trait ProviderApi: AnswerReader + Sized + 'static {
     fn begin(
         request: Request,
         configuration: &[u8],
-    ) -> Result<Begun<ResponseReader<Self>>, Failure>;
+    ) -> Result<StartedExchange<ResponseReader<Self>>, Failure>;
 }
 
 /// The framing of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Framing {
+pub enum StreamFraming {
     /// Server-sent events.
     Events,
     /// Newline-delimited JSON.
@@ -107,23 +107,23 @@ pub enum Framing {
 pub struct ResponseReader<A> {
     asked_for_stream: bool,
     has_begun: bool,
-    body: Body,
+    body: FramedBody,
     answer: A,
 }
 
 #[derive(Debug)]
-enum Body {
+enum FramedBody {
     Whole(Vec<u8>),
     Events(Sse),
     Lines(Lines),
-    Refused(Refused),
+    Refused(ErrorResponse),
 }
 
-impl Body {
-    fn stream(framing: Framing) -> Self {
+impl FramedBody {
+    fn stream(framing: StreamFraming) -> Self {
         match framing {
-            Framing::Events => Self::Events(Sse::default()),
-            Framing::Lines => Self::Lines(Lines::default()),
+            StreamFraming::Events => Self::Events(Sse::default()),
+            StreamFraming::Lines => Self::Lines(Lines::default()),
         }
     }
 }
@@ -134,7 +134,7 @@ impl<A: AnswerReader> ResponseReader<A> {
         Self {
             asked_for_stream,
             has_begun: false,
-            body: Body::Whole(Vec::new()),
+            body: FramedBody::Whole(Vec::new()),
             answer,
         }
     }
@@ -147,13 +147,15 @@ impl<A: AnswerReader> ResponseReader<A> {
         };
         self.has_begun = true;
         // Lines of JSON and one JSON body begin alike.
-        if A::FRAMING == Framing::Lines {
+        if A::FRAMING == StreamFraming::Lines {
             return;
         }
         self.body = match (first, &self.body) {
             // `data`, `event`, `id`, `retry`, and a comment.
-            (b'd' | b'e' | b'i' | b'r' | b':', Body::Whole(_)) => Body::Events(Sse::default()),
-            (b'{' | b'[', Body::Events(_)) => Body::Whole(Vec::new()),
+            (b'd' | b'e' | b'i' | b'r' | b':', FramedBody::Whole(_)) => {
+                FramedBody::Events(Sse::default())
+            }
+            (b'{' | b'[', FramedBody::Events(_)) => FramedBody::Whole(Vec::new()),
             _ => return,
         };
     }
@@ -168,7 +170,7 @@ impl<A: ProviderApi> Exchange for ResponseReader<A> {
         A::configure(options)
     }
 
-    fn begin(request: Request, configuration: &[u8]) -> Result<Begun<Self>, Failure> {
+    fn begin(request: Request, configuration: &[u8]) -> Result<StartedExchange<Self>, Failure> {
         A::begin(request, configuration)
     }
 
@@ -179,23 +181,23 @@ impl<A: ProviderApi> Exchange for ResponseReader<A> {
     fn head(&mut self, head: HttpResponseHead) -> Result<(), Failure> {
         let content_type = content_type(&head);
         let stream_type = match A::FRAMING {
-            Framing::Events => "event-stream",
-            Framing::Lines => "ndjson",
+            StreamFraming::Events => "event-stream",
+            StreamFraming::Lines => "ndjson",
         };
         self.body = if !(200..300).contains(&head.status) {
-            Body::Refused(Refused::new(head))
+            FramedBody::Refused(ErrorResponse::new(head))
         } else if content_type.contains(stream_type) {
-            Body::stream(A::FRAMING)
+            FramedBody::stream(A::FRAMING)
         } else if content_type.contains("html") {
             // A login page, or an error page of a proxy.
             return Err(Failure::malformed(
                 "the upstream answered with HTML; is its base URL right?",
             ));
         } else if content_type.contains("json") || !self.asked_for_stream {
-            Body::Whole(Vec::new())
+            FramedBody::Whole(Vec::new())
         } else {
             // Some servers label a stream `text/plain`, or send no content type.
-            Body::stream(A::FRAMING)
+            FramedBody::stream(A::FRAMING)
         };
         Ok(())
     }
@@ -205,25 +207,25 @@ impl<A: ProviderApi> Exchange for ResponseReader<A> {
         let (rest, lifted) = self.answer.lift(bytes, events);
         let answer = &mut self.answer;
         match &mut self.body {
-            Body::Whole(whole) if whole.len() + rest.len() > MAX_ANSWER_BYTES => {
+            FramedBody::Whole(whole) if whole.len() + rest.len() > MAX_ANSWER_BYTES => {
                 return Err(Failure::malformed(format!(
                     "the answer exceeds {MAX_ANSWER_BYTES} bytes"
                 )));
             }
-            Body::Whole(whole) => whole.extend_from_slice(&rest),
-            Body::Events(stream) => {
+            FramedBody::Whole(whole) => whole.extend_from_slice(&rest),
+            FramedBody::Events(stream) => {
                 stream.push(&rest);
                 while let Some(event) = stream.next()? {
                     answer.read_event(event, events)?;
                 }
             }
-            Body::Lines(lines) => {
+            FramedBody::Lines(lines) => {
                 lines.push(&rest);
                 while let Some(line) = lines.next()? {
                     read_line(answer, line, events)?;
                 }
             }
-            Body::Refused(refused) => refused.push(&rest),
+            FramedBody::Refused(refused) => refused.push(&rest),
         }
         lifted
     }
@@ -231,8 +233,8 @@ impl<A: ProviderApi> Exchange for ResponseReader<A> {
     fn end(&mut self, events: &mut Vec<Event>) -> Result<(), Failure> {
         let answer = &mut self.answer;
         match &mut self.body {
-            Body::Whole(whole) => answer.read_whole(whole, events)?,
-            Body::Events(stream) => {
+            FramedBody::Whole(whole) => answer.read_whole(whole, events)?,
+            FramedBody::Events(stream) => {
                 if let Some(event) = stream.finish()? {
                     answer.read_event(event, events)?;
                 }
@@ -240,12 +242,12 @@ impl<A: ProviderApi> Exchange for ResponseReader<A> {
                     return Err(failure);
                 }
             }
-            Body::Lines(lines) => {
+            FramedBody::Lines(lines) => {
                 if let Some(line) = lines.finish() {
                     read_line(answer, line, events)?;
                 }
             }
-            Body::Refused(refused) => return Err(A::failure_of_response(refused)),
+            FramedBody::Refused(refused) => return Err(A::failure_of_response(refused)),
         }
         answer.conclude(events)
     }
@@ -263,13 +265,13 @@ fn read_line(
 
 /// An error response: its head and the first [`MAX_ERROR_BODY_BYTES`] of its body.
 #[derive(Debug)]
-pub struct Refused {
+pub struct ErrorResponse {
     /// Its status and headers.
     pub head: HttpResponseHead,
     body: Vec<u8>,
 }
 
-impl Refused {
+impl ErrorResponse {
     fn new(head: HttpResponseHead) -> Self {
         let body = Vec::new();
         Self { head, body }

@@ -1,14 +1,14 @@
-//! What adapters' tests share: requests to translate, an exchange driven as the host does it, and
-//! answers broken on purpose.
+//! Helpers for tests of adapters: requests to translate, an exchange driven as the host does it, and
+//! responses broken on purpose.
 //!
-//! Only with the feature `testing`, which tests alone turn on.
+//! They need the feature `testing`, which only tests turn on.
 
 mod mutator;
 mod recorded;
 
 pub use mutator::Mutator;
 pub use recorded::{
-    Recorded, check_every_beginning_of_recorded, check_every_cut_of_recorded,
+    AnswerFixture, check_every_beginning_of_recorded, check_every_cut_of_recorded,
     check_mutations_of_recorded, recorded,
 };
 
@@ -137,7 +137,7 @@ pub fn file(source: Source) -> File {
     }
 }
 
-/// What a model thought, as it can be read.
+/// Readable reasoning of a model.
 pub fn reasoning(text: &str) -> Content {
     Content::Reasoning(Reasoning {
         text: text.to_owned(),
@@ -156,7 +156,7 @@ pub fn call(id: &str, name: &str, arguments: &str) -> Content {
     })
 }
 
-/// What a tool answered.
+/// The result of a tool.
 pub fn result(call_id: &str, content: Vec<ToolContent>, is_error: bool) -> Content {
     Content::ToolResult(ToolResult {
         call_id: call_id.to_owned(),
@@ -219,7 +219,7 @@ pub fn request_of(task: Task) -> Request {
     }
 }
 
-/// What a filter is shown of a task that these providers may serve.
+/// A filter's request for a task that these providers may serve.
 pub fn screened(task: Task, providers: &[&str], input_tokens: u64) -> filter::Request {
     let upstream = |provider: &&str| filter::Upstream {
         provider: (*provider).to_owned(),
@@ -245,9 +245,9 @@ pub fn request_of_same_dialect<E: Exchange>(chat: ChatRequest) -> Request {
     request
 }
 
-/// What an adapter sends.
+/// The request of an adapter.
 #[derive(Debug)]
-pub struct Sent {
+pub struct SentRequest {
     /// Path and query.
     pub path: String,
     /// Its headers.
@@ -256,20 +256,20 @@ pub struct Sent {
     pub text: String,
     /// The same, read; null where it is not JSON by its header.
     pub body: Value,
-    /// What was left out.
+    /// The names of omitted fields.
     pub ignored: Vec<String>,
 }
 
-/// What an adapter sends for a request. Checks that it described all of it.
+/// Translates a request, and checks that the adapter described all that it sends.
 ///
 /// # Errors
 ///
-/// Its refusal.
+/// The adapter's refusal.
 ///
 /// # Panics
 ///
-/// If it asks for something else, or for more than it described.
-pub fn send<E: Exchange>(request: Request, options: &[Setting]) -> Result<Sent, Failure> {
+/// If the adapter asks for another step, or for more than it described.
+pub fn send<E: Exchange>(request: Request, options: &[Setting]) -> Result<SentRequest, Failure> {
     let configuration = E::configure(options).expect("options that can be");
     let begun = E::begin(request, &configuration)?;
     let Step::Send(request) = begun.step else {
@@ -291,7 +291,7 @@ pub fn send<E: Exchange>(request: Request, options: &[Setting]) -> Result<Sent, 
     let is_json = request
         .headers
         .contains(&pair("content-type", "application/json"));
-    Ok(Sent {
+    Ok(SentRequest {
         path: request.path,
         headers: request.headers,
         body: match is_json {
@@ -303,34 +303,34 @@ pub fn send<E: Exchange>(request: Request, options: &[Setting]) -> Result<Sent, 
     })
 }
 
-/// The body that an adapter sends for what a client of another dialect asks.
+/// The body that an adapter sends for a chat request in another dialect.
 ///
 /// # Panics
 ///
-/// If it refuses.
+/// If the adapter refuses the request.
 pub fn body<E: Exchange>(chat: ChatRequest) -> Value {
     send::<E>(request(chat), &[])
         .expect("a request that can be expressed")
         .body
 }
 
-/// The field that an adapter blames for refusing what a client of another dialect asks.
+/// The field that an adapter names when it refuses a chat request in another dialect.
 ///
 /// # Panics
 ///
-/// If it does not refuse.
+/// If the adapter does not refuse the request.
 pub fn refused_field<E: Exchange>(chat: ChatRequest) -> String {
     let failure = send::<E>(request(chat), &[]).expect_err("a refusal");
     assert_eq!(failure.kind, FailureKind::Unsupported);
     failure.param.expect("a field to blame")
 }
 
-/// The events of a response that arrives in these pieces, and what went wrong after them. Checks
-/// that they make an answer, as far as they go.
+/// The events of a response that arrives in these pieces, and the failure after them. Checks that the
+/// events are in a valid order.
 ///
 /// # Panics
 ///
-/// If they do not.
+/// If the order is invalid.
 pub fn receive<'a, E: Exchange>(
     chat: ChatRequest,
     status: u16,
@@ -375,7 +375,7 @@ pub fn receive_for<'a, E: Exchange>(
     (events, result)
 }
 
-/// A request for a stream, which is what answers are read for.
+/// A request for a streamed response.
 pub fn streamed(said: &str) -> ChatRequest {
     ChatRequest {
         stream: true,
@@ -383,43 +383,43 @@ pub fn streamed(said: &str) -> ChatRequest {
     }
 }
 
-/// What an answer says, in lines.
+/// The events of a complete response, as lines.
 ///
 /// # Panics
 ///
-/// If it is not whole.
+/// If the response is incomplete.
 pub fn read<E: Exchange>(headers: &[(&str, &str)], answer: &str) -> Vec<String> {
     let (events, result) = receive::<E>(streamed(""), 200, headers, [answer.as_bytes()]);
     assert_eq!(result, Ok(()), "after {:#?}", lines(&events));
     lines(&events)
 }
 
-/// Why an answer fails, after which lines.
+/// The failure of a response, and the lines before it.
 ///
 /// # Panics
 ///
-/// If it does not.
+/// If the response does not fail.
 pub fn fails<E: Exchange>(headers: &[(&str, &str)], answer: &str) -> (Vec<String>, Failure) {
     let (events, result) = receive::<E>(streamed(""), 200, headers, [answer.as_bytes()]);
     (lines(&events), result.expect_err("a failure"))
 }
 
-/// The failure that a response of this status is.
+/// The failure of a response with this status.
 ///
 /// # Panics
 ///
-/// If it is none.
+/// If the response does not fail.
 pub fn failure<E: Exchange>(status: u16, headers: &[(&str, &str)], body: &str) -> Failure {
     let (events, result) = receive::<E>(streamed(""), status, headers, [body.as_bytes()]);
     assert_eq!(events, []);
     result.expect_err("a failure")
 }
 
-/// Checks that an answer gives the same events wherever it is cut.
+/// Checks that a response gives the same events for every cut.
 ///
 /// # Panics
 ///
-/// If it does not.
+/// If the events differ.
 pub fn check_every_cut<E: Exchange>(headers: &[(&str, &str)], answer: &str) {
     let bytes = answer.as_bytes();
     let uncut = receive::<E>(streamed(""), 200, headers, [bytes]);
@@ -433,12 +433,12 @@ pub fn check_every_cut<E: Exchange>(headers: &[(&str, &str)], answer: &str) {
     assert_eq!(cut, uncut);
 }
 
-/// Checks that no beginning of an answer passes for all of it, unless it has this in it, with which
-/// the answer is complete. What it begins with must fail as malformed.
+/// Checks that each beginning of a response fails as malformed. `last` is the text that completes the
+/// response; beginnings that contain it are not checked.
 ///
 /// # Panics
 ///
-/// If one does.
+/// If a beginning does not fail.
 pub fn check_every_truncation<E: Exchange>(headers: &[(&str, &str)], answer: &str, last: &str) {
     let complete = answer.rfind(last).expect("the answer has it") + last.len();
     for end in 0..complete {

@@ -1,7 +1,7 @@
-//! The tool's side of the contract, as one trait and one macro, and what tools that speak HTTP share.
+//! The tool's side of the contract: one trait and one macro, and helpers for tools that speak HTTP.
 //!
-//! A tool is a plain function of its arguments and of what its requests are answered: native tests hand it a closure in
-//! place of the outside.
+//! A tool is a plain function of its arguments and of the responses to its requests: native tests hand it a closure as
+//! `fetch`.
 
 use std::collections::BTreeMap;
 
@@ -19,14 +19,15 @@ pub type Fetch<'a> = dyn FnMut(Request) -> Result<Response, FetchFailure> + 'a;
 
 /// A tool that an agent's model can call.
 pub trait Tool {
-    /// Says what this tool is. Asked when it is loaded, and answered the same each time.
+    /// Describes this tool. The host calls it when it loads the component, and expects the same description each time.
     fn describe() -> Description;
 
-    /// Does it once. The arguments are a JSON object that fits the description's schema. Returns what the model is given.
+    /// Runs the tool once. The arguments are a JSON object that fits the description's schema. Returns the result for the
+    /// model.
     ///
     /// # Errors
     ///
-    /// What the model is told instead.
+    /// The explanation for the model.
     fn call(
         arguments: &str,
         context: &CallContext,
@@ -42,7 +43,7 @@ macro_rules! export_tool {
     ($tool:ty) => {
         #[cfg(target_family = "wasm")]
         const _: () = {
-            type Exported = $crate::tool::Glue<$tool>;
+            type Exported = $crate::tool::ToolGlue<$tool>;
     $crate::tool_bindings::export_swarm_tool!(Exported with_types_in $crate::tool_bindings);
         };
     };
@@ -50,9 +51,9 @@ macro_rules! export_tool {
 
 /// Carries a [`Tool`] across the generated traits.
 #[doc(hidden)]
-pub struct Glue<T>(std::marker::PhantomData<T>);
+pub struct ToolGlue<T>(std::marker::PhantomData<T>);
 
-impl<T: Tool> exported::Guest for Glue<T> {
+impl<T: Tool> exported::Guest for ToolGlue<T> {
     fn describe() -> Description {
         T::describe()
     }
@@ -64,21 +65,22 @@ impl<T: Tool> exported::Guest for Glue<T> {
     }
 }
 
-/// Reads arguments that the host has held to the schema.
+/// Reads arguments that the host has checked against the schema.
 ///
 /// # Errors
 ///
-/// What they lack all the same.
+/// The mismatch, if they do not fit the type all the same.
 pub fn arguments<T: DeserializeOwned>(text: &str) -> Result<T, Failure> {
     serde_json::from_str(text).map_err(|error| Failure::InvalidArguments(error.to_string()))
 }
 
-/// Headers as arguments have them, ready to be sent.
+/// The headers of a request, from arguments.
 pub fn headers(headers: BTreeMap<String, String>) -> Vec<Header> {
     headers.into_iter().collect()
 }
 
-/// A body as arguments have it: a text as it is, anything else as JSON. Adds its type to the headers, unless there is one.
+/// The body of a request, from arguments: a text unchanged, other values as JSON. Adds `content-type` to the headers, unless
+/// they have one.
 pub fn body(body: &Value, headers: &mut Vec<Header>) -> Vec<u8> {
     let (media_type, bytes) = match body {
         Value::String(text) => ("text/plain; charset=utf-8", text.clone()),
@@ -91,11 +93,11 @@ pub fn body(body: &Value, headers: &mut Vec<Header>) -> Vec<u8> {
     bytes.into_bytes()
 }
 
-/// What a model is told of an answer: the status, the headers that it was sent, and the body, where that is text.
+/// A response as text for the model: the status, the headers, and the body if it is text.
 ///
 /// # Errors
 ///
-/// Why there is no answer, in words for the model.
+/// The reason for the model, if there is no response.
 pub fn told(answer: Result<Response, FetchFailure>) -> Result<String, Failure> {
     let failed = |text: String| Err(Failure::Failed(text));
     let response = match answer {
@@ -126,7 +128,7 @@ pub fn told(answer: Result<Response, FetchFailure>) -> Result<String, Failure> {
     Ok(text)
 }
 
-/// A body as text, or how large it is where it is none.
+/// A body as text, or the size of a body that is no text.
 fn readable(response: &Response) -> String {
     let media_type = response
         .headers

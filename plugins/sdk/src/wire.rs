@@ -1,5 +1,4 @@
-//! What adapters need to write a request: JSON that goes on as it came, refusals, and the names of
-//! what is left out.
+//! Helpers to write a request: JSON that passes unchanged, refusals, and the names of omitted fields.
 //!
 //! A request is translated into structs that borrow from it, with plain functions that may refuse,
 //! and then serialized once: no text is copied but into the body that is sent.
@@ -15,17 +14,17 @@ use crate::adapter::{Attachment, Failure};
 use crate::chat::ExtraField;
 use crate::fields::is_advisory_within;
 
-/// JSON that arrived as text and leaves as it came. It is read over, so that no text can break out
-/// of its place in the body.
+/// JSON that arrived as text and leaves unchanged. It is parsed, so that no text can break out of its
+/// place in the body.
 ///
 /// # Errors
 ///
-/// A refusal that names the field, for what is not JSON.
+/// A refusal that names the field, if the text is not JSON.
 pub fn raw<'a>(field: &str, json: &'a str) -> Result<&'a RawValue, Failure> {
     serde_json::from_str(json).map_err(|error| refuse(field, format!("{field}: {error}")))
 }
 
-/// The same for what must be an object.
+/// The same for a JSON object.
 ///
 /// # Errors
 ///
@@ -39,7 +38,7 @@ pub fn object<'a>(field: &str, json: &'a str) -> Result<&'a RawValue, Failure> {
     }
 }
 
-/// The refusal of something that the upstream can't express. `param` is the field to blame.
+/// The refusal of a field that the upstream does not support. `param` names the field.
 pub fn refuse(param: &str, what: impl Into<String>) -> Failure {
     Failure::unsupported(what).with_param(param)
 }
@@ -91,7 +90,7 @@ impl<'a> Fields<'a> {
     ///
     /// # Errors
     ///
-    /// A refusal that names the field `at`, for what is no object.
+    /// A refusal that names the field `at`, if the text is not a JSON object.
     pub fn of_object(json: &'a str, own: &[&str], at: &str) -> Result<Self, Failure> {
         let object: BTreeMap<Cow<'a, str>, &'a RawValue> =
             serde_json::from_str(json).map_err(|error| refuse(at, format!("{at}: {error}")))?;
@@ -130,11 +129,11 @@ impl Serialize for Fields<'_> {
     }
 }
 
-/// Leaves out the extra fields of a message, a part or a tool, of which the upstream knows nothing.
+/// Leaves out the extra fields of a message, a part or a tool, for an upstream without them.
 ///
 /// # Errors
 ///
-/// A refusal of the first that is not advisory, by its name.
+/// A refusal that names the first field that is not advisory.
 pub fn leave_out_extra(
     extra: &[ExtraField],
     at: &str,
@@ -158,7 +157,7 @@ fn join(at: &str, name: &str) -> String {
     }
 }
 
-/// The names of what is left out, each once.
+/// The names of omitted fields, each once.
 #[derive(Debug, Default)]
 pub struct Ignored(Vec<String>);
 

@@ -1,264 +1,248 @@
-//! Which file of a crate imports which other, read from its source: `use` trees, and paths that begin with `crate` or
-//! `super` in the code. What is only for unit tests is left out.
+//! Finds which file of a crate imports which other.
+//!
+//! A file imports another file if its code or a `use` declaration names an item that the other file defines. Names are
+//! followed through re-exports to the definition: `super::Name` imports the child that defines `Name`, if the parent only
+//! re-exports it.
+//!
+//! | No import | Reason |
+//! |---|---|
+//! | `mod child;` | the parent must declare the child |
+//! | `pub use self::child::Name` in the parent | the parent does not use the name |
+//! | `use crate::module` | the paths through `module` are the imports |
+//! | `value.method()` | the source does not tell the type |
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
-use std::path::Path;
+use std::collections::BTreeMap;
 
-/// The files of a crate by their module's path, e.g. `identity/store`, and what each imports.
-pub(super) struct Imports(BTreeMap<String, BTreeSet<String>>);
+use super::modules::Modules;
 
-impl Imports {
-    /// Reads a crate's `src`.
-    pub(super) fn of(src: &Path) -> Self {
-        let files = super::files(src, "rs").into_iter().map(|path| {
-            let name = path.strip_prefix(src).expect("below it").with_extension("");
-            let name = name.to_str().expect("UTF-8");
-            let module = name.strip_suffix("/mod").unwrap_or(name).to_owned();
-            (module, fs::read_to_string(&path).expect("UTF-8"))
-        });
-        Self::in_files(files.collect())
-    }
+/// The most re-exports that a name is followed through.
+const MAX_STEPS: usize = 16;
 
-    fn in_files(files: BTreeMap<String, String>) -> Self {
-        let imports = files.iter().map(|(module, text)| {
-            let paths = paths(&tokens(text));
-            let found = paths
-                .iter()
-                .filter_map(|path| resolve(module, path, &files))
-                .filter(|other| other != module);
-            (module.clone(), found.collect())
-        });
-        Self(imports.collect())
-    }
+/// An import of one file by another.
+#[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd)]
+pub(super) struct Import {
+    /// The module that the importing file stands for, as in `identity/store`; empty for the root.
+    pub(super) from: String,
+    /// The module that the imported file stands for.
+    pub(super) to: String,
+    /// The importing file, below `src`.
+    pub(super) file: String,
+    pub(super) line: usize,
+}
 
-    /// Files that import one another, each set of them in a line of its own. A parent and its child may: `mod.rs`
-    /// names its files, and they take its types.
-    pub(super) fn circles(&self) -> Vec<Vec<String>> {
-        let reached: BTreeMap<&str, BTreeSet<&str>> = self
-            .0
-            .keys()
-            .map(|module| (&**module, self.reached_from(module)))
-            .collect();
-        let mut circles: Vec<Vec<String>> = Vec::new();
-        for (module, from) in &reached {
-            if circles.iter().flatten().any(|known| known == module) {
+/// A path leads to a module, or to an item of a module.
+#[derive(Debug)]
+enum Target {
+    Module(String),
+    Item(String),
+}
+
+/// Finds the imports between the files of a crate: the first of each file for each other file.
+pub(super) fn between(modules: &Modules) -> Vec<Import> {
+    let names = Names(modules);
+    let mut found: BTreeMap<(&str, &str), Import> = BTreeMap::new();
+    for (module, from) in modules {
+        let uses = from.uses.iter().map(|it| (&it.path, it.line, Some(it)));
+        let paths = from.paths.iter().map(|it| (&it.segments, it.line, None));
+        for (path, line, declaration) in uses.chain(paths) {
+            let Some(Target::Item(module)) = names.target(module, path, declaration.is_some(), 0)
+            else {
+                continue;
+            };
+            let to = &*modules[&module].of_file;
+            let is_re_export = declaration.is_some_and(|it| it.is_public);
+            if to == from.of_file || is_re_export && is_below(to, &from.of_file) {
                 continue;
             }
-            let back = |other: &&&str| reached[**other].contains(module);
-            let circle: Vec<_> = from.iter().filter(back).map(|m| (*m).to_owned()).collect();
-            if circle.len() > 1 {
-                circles.push(circle);
-            }
+            let import = Import {
+                from: from.of_file.clone(),
+                to: to.to_owned(),
+                file: from.file.clone(),
+                line,
+            };
+            let first = found.entry((&from.of_file, to)).or_insert(import.clone());
+            first.line = first.line.min(line);
         }
-        circles
     }
-
-    fn reached_from<'a>(&'a self, module: &'a str) -> BTreeSet<&'a str> {
-        let mut reached = BTreeSet::new();
-        let mut next = vec![module];
-        while let Some(module) = next.pop() {
-            for other in &self.0[module] {
-                if !is_parent_and_child(module, other) && reached.insert(&**other) {
-                    next.push(other);
-                }
-            }
-        }
-        reached
-    }
+    found.into_values().collect()
 }
 
-fn is_parent_and_child(one: &str, other: &str) -> bool {
-    let below = |child: &str, parent: &str| {
-        child
+fn is_below(module: &str, parent: &str) -> bool {
+    parent.is_empty()
+        || module
             .strip_prefix(parent)
             .is_some_and(|rest| rest.starts_with('/'))
-    };
-    below(one, other) || below(other, one)
 }
 
-/// The file that a path leads to: the longest beginning of it that is one.
-fn resolve(module: &str, path: &[String], files: &BTreeMap<String, String>) -> Option<String> {
-    let mut at: Vec<&str> = match module {
-        "lib" | "main" => Vec::new(),
-        _ => module.split('/').collect(),
-    };
-    for segment in path {
-        match &**segment {
-            "crate" => at.clear(),
-            "self" => {}
-            "super" => {
-                at.pop();
-            }
-            name => at.push(name),
-        }
-    }
-    while !at.is_empty() {
-        let name = at.join("/");
-        if files.contains_key(&name) {
-            return Some(name);
-        }
-        at.pop();
-    }
-    None
-}
+/// The names of all modules of a crate.
+struct Names<'a>(&'a Modules);
 
-/// Words and punctuation of the code that is not for unit tests, without comments and literals.
-pub(super) fn tokens(text: &str) -> Vec<String> {
-    let text = text.split("#[cfg(test)]\n").next().unwrap_or_default();
-    let text: Vec<char> = text.chars().collect();
-    let mut tokens = Vec::new();
-    let mut at = 0;
-    while let Some(&character) = text.get(at) {
-        let rest = &text[at..];
-        at += match character {
-            '/' if rest.get(1) == Some(&'/') => length_until(rest, "\n"),
-            '/' if rest.get(1) == Some(&'*') => length_until(rest, "*/"),
-            '"' => string_length(rest),
-            // A character; else a lifetime.
-            '\'' if rest.get(1) == Some(&'\\') => 3 + length_until(&rest[3..], "'"),
-            '\'' if rest.get(2) == Some(&'\'') => 3,
-            'r' if raw_string_length(rest).is_some() => raw_string_length(rest).unwrap_or(1),
-            _ if character.is_alphanumeric() || character == '_' => {
-                let in_word = |c: &&char| c.is_alphanumeric() || **c == '_';
-                let word: String = rest.iter().take_while(in_word).collect();
-                let length = word.chars().count();
-                tokens.push(word);
-                length
-            }
-            ':' if rest.get(1) == Some(&':') => {
-                tokens.push("::".into());
-                2
-            }
-            _ => {
-                if !character.is_whitespace() {
-                    tokens.push(character.to_string());
+impl Names<'_> {
+    /// Follows a path; `None` if it leads out of the crate.
+    fn target(
+        &self,
+        module: &str,
+        path: &[String],
+        is_declaration: bool,
+        step: usize,
+    ) -> Option<Target> {
+        if step > MAX_STEPS {
+            return None;
+        }
+        let mut at = module.to_owned();
+        let mut is_named = false;
+        for (index, segment) in path.iter().enumerate() {
+            match &**segment {
+                "crate" => at = String::new(),
+                "self" => {}
+                "super" => {
+                    at = at
+                        .rsplit_once('/')
+                        .map_or("", |(parent, _)| parent)
+                        .to_owned()
                 }
-                1
+                name => {
+                    let is_last = index + 1 == path.len();
+                    let found = self.find(&at, name, is_last, step + 1);
+                    match found {
+                        Some(Target::Module(child)) => at = child,
+                        Some(item) => return Some(item),
+                        // A macro makes this name.
+                        None if is_named && self.is_all_inside(&at, name) => {
+                            return Some(Target::Item(at));
+                        }
+                        None => return None,
+                    }
+                }
             }
+            is_named = true;
+        }
+        // In code, a lone word is no module: modules have paths behind them.
+        (is_declaration || path.len() > 1).then_some(Target::Module(at))
+    }
+
+    /// Looks a name up in a module. Before `::`, a module has precedence; at the end of a path, an item.
+    fn find(&self, module: &str, name: &str, is_last: bool, step: usize) -> Option<Target> {
+        let at = &self.0[module];
+        let child = match module {
+            "" => name.to_owned(),
+            module => format!("{module}/{name}"),
         };
-    }
-    tokens
-}
-
-fn length_until(text: &[char], end: &str) -> usize {
-    let end: Vec<char> = end.chars().collect();
-    let found = text.windows(end.len()).position(|window| window == end);
-    found.map_or(text.len(), |found| found + end.len())
-}
-
-fn string_length(text: &[char]) -> usize {
-    let mut at = 1;
-    while let Some(&character) = text.get(at) {
-        at += match character {
-            '\\' => 2,
-            '"' => return at + 1,
-            _ => 1,
-        };
-    }
-    text.len()
-}
-
-fn raw_string_length(text: &[char]) -> Option<usize> {
-    let hashes = text[1..].iter().take_while(|&&c| c == '#').count();
-    if text.get(1 + hashes) != Some(&'"') {
-        return None;
-    }
-    let end = format!("\"{}", "#".repeat(hashes));
-    Some(2 + hashes + length_until(&text[2 + hashes..], &end))
-}
-
-/// All paths from `crate`, `super` and, in `use`, `self`.
-pub(super) fn paths(tokens: &[String]) -> Vec<Vec<String>> {
-    let mut paths = Vec::new();
-    let mut at = 0;
-    while let Some(token) = tokens.get(at) {
-        let begins_path = tokens.get(at + 1).is_some_and(|next| next == "::");
-        if token == "use" {
-            at = use_tree(tokens, at + 1, &[], &mut paths);
-        } else if begins_path && matches!(&**token, "crate" | "super") {
-            let mut path = vec![token.clone()];
-            while tokens.get(at + 1).is_some_and(|next| next == "::")
-                && let Some(segment) = tokens.get(at + 2)
+        let has_child = self.0.contains_key(&child);
+        if has_child && !is_last {
+            return Some(Target::Module(child));
+        }
+        if at.items.contains(name) {
+            return Some(Target::Item(module.to_owned()));
+        }
+        let named = at.uses.iter().filter(|it| it.name.as_deref() == Some(name));
+        for declaration in named {
+            // `use hyper;` means the crate of this name.
+            if declaration.path == [name] {
+                continue;
+            }
+            if let Some(target) = self.target(module, &declaration.path, true, step) {
+                return Some(target);
+            }
+        }
+        if has_child {
+            return Some(Target::Module(child));
+        }
+        let globs = at.uses.iter().filter(|it| it.name.is_none());
+        for declaration in globs {
+            if let Some(Target::Module(other)) = self.target(module, &declaration.path, true, step)
+                && other != module
+                && step < MAX_STEPS
+                && let Some(target) = self.find(&other, name, is_last, step + 1)
             {
-                path.push(segment.clone());
-                at += 2;
+                return Some(target);
             }
-            paths.push(path);
         }
-        at += 1;
+        None
     }
-    let inside = |path: &Vec<String>| {
-        let first = path.first().map(String::as_str);
-        matches!(first, Some("crate" | "super" | "self"))
+
+    /// Whether no `use` declaration of the module brings this name from another crate.
+    fn is_all_inside(&self, module: &str, name: &str) -> bool {
+        let uses = &self.0[module].uses;
+        !uses
+            .iter()
+            .any(|it| it.name.is_none() || it.name.as_deref() == Some(name))
+    }
+}
+
+/// The imports of a crate from a list of paths and texts.
+pub(super) fn in_texts(files: &[(&str, &str)]) -> Vec<Import> {
+    let text_of = |path: &str| {
+        let found = files.iter().find(|(known, _)| *known == path);
+        found.map(|(_, text)| (*text).to_owned())
     };
-    paths.retain(inside);
-    paths
+    between(&super::modules::read(&text_of))
 }
 
-/// Reads one branch of a `use`, and returns where it ends.
-fn use_tree(
-    tokens: &[String],
-    mut at: usize,
-    before: &[String],
-    paths: &mut Vec<Vec<String>>,
-) -> usize {
-    let mut path = before.to_vec();
-    while let Some(token) = tokens.get(at) {
-        match &**token {
-            "::" => {}
-            "{" => {
-                while tokens.get(at).is_some_and(|token| token != "}") {
-                    at = use_tree(tokens, at + 1, &path, paths);
-                }
-                // What surrounds the braces is no path itself.
-                return at + 1;
-            }
-            "," | "}" | ";" => break,
-            // The name that it gets here says nothing of where it is from.
-            "as" => at += 1,
-            segment => path.push(segment.to_owned()),
-        }
-        at += 1;
-    }
-    paths.push(path);
-    at
-}
-
-#[test]
-fn paths_are_read_from_nested_uses_and_from_the_code() {
-    let text = "use crate::a::{self, b::{C, D as E}, f};\nuse super::g;\nuse std::fmt;\n// use crate::no;\n\
-                pub(crate) fn x(c: char) -> crate::h::I { \"crate::no\"; if c == '\"' { super::j() } }\n\
-                #[cfg(test)]\nmod tests { use crate::no; }\n";
-    let paths: Vec<_> = paths(&tokens(text))
+/// The same, each as "from > to:line".
+fn imports(files: &[(&str, &str)]) -> Vec<String> {
+    let found = in_texts(files);
+    let found = found
         .iter()
-        .map(|path| path.join("::"))
-        .collect();
-    assert_eq!(
-        paths,
-        [
-            "crate::a::self",
-            "crate::a::b::C",
-            "crate::a::b::D",
-            "crate::a::f",
-            "super::g",
-            "crate::h::I",
-            "super::j",
-        ]
-    );
+        .map(|it| format!("{} > {}:{}", it.from, it.to, it.line));
+    found.collect()
 }
 
 #[test]
-fn circles_are_found_but_between_parent_and_child() {
-    let files = [
-        ("lib", "mod a; mod b;"),
-        ("a", "mod c; use self::c::C;"),
-        ("a/c", "use super::A; use crate::b;"),
-        ("b", "use crate::d::D;"),
-        ("d", "fn x() { crate::a::c::y() }"),
-        ("e", "use crate::a;"),
-    ];
-    let files = files.map(|(module, text)| (module.to_owned(), text.to_owned()));
-    let circles = Imports::in_files(files.into()).circles();
-    assert_eq!(circles, [["a/c", "b", "d"]]);
+fn imports_are_followed_to_the_file_that_defines_a_name() {
+    let found = imports(&[
+        ("lib.rs", "mod a; mod b; mod c; pub use self::a::A as Top;"),
+        (
+            "a.rs",
+            "pub mod x; mod y; pub use self::x::*; pub use y::Y;",
+        ),
+        ("a/x.rs", "pub struct A; pub fn f() {}"),
+        ("a/y.rs", "pub enum Y { One }"),
+        ("b.rs", "use crate::a;\n\nfn g() { a::f(); }"),
+        (
+            "c.rs",
+            "\nfn g(y: crate::a::Y) { Y::One; crate::Top::new() }",
+        ),
+    ]);
+    assert_eq!(found, ["b > a/x:3", "c > a/x:2", "c > a/y:2"]);
+}
+
+#[test]
+fn a_name_that_a_macro_makes_belongs_to_the_module_of_the_macro() {
+    let found = imports(&[
+        ("lib.rs", "mod a; mod b;"),
+        (
+            "a.rs",
+            "mod generated { make!(); } pub use generated::Made;",
+        ),
+        ("b.rs", "use crate::a::Made;"),
+    ]);
+    assert_eq!(found, ["b > a:1"]);
+}
+
+#[test]
+fn names_of_other_crates_variables_and_unit_tests_are_no_imports() {
+    let found = imports(&[
+        ("lib.rs", "mod a; mod b;"),
+        (
+            "a.rs",
+            "mod c; use std::fmt::Debug; pub use self::c::value;",
+        ),
+        ("a/c.rs", "use super::Debug; pub fn value() {}"),
+        (
+            "b.rs",
+            "pub use crate::a::*; fn f(value: u8) { value }\n#[cfg(test)] mod tests { use crate::a::value; }",
+        ),
+    ]);
+    assert_eq!(found, [""; 0]);
+}
+
+#[test]
+fn a_re_export_of_another_folder_is_an_import() {
+    let found = imports(&[
+        ("lib.rs", "mod a; mod b;"),
+        ("a.rs", "pub struct A;"),
+        ("b.rs", "pub use crate::a::A;"),
+    ]);
+    assert_eq!(found, ["b > a:1"]);
 }

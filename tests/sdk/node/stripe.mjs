@@ -1,4 +1,4 @@
-// What weir asks a processor of payments, asked through Stripe's own client: the test compares the calls.
+// The calls of weir to a payment processor, made by Stripe's own client. The test compares both.
 import assert from "node:assert";
 
 import Stripe from "stripe";

@@ -8,8 +8,8 @@ pub mod simulation;
 
 use weir::app::App;
 use weir_ledger::{
-    AccountId, Action, BootId, Credits, HoldId, Open, Operation, RequestSource, RequestUsage,
-    Settle, Store, UsageCounts,
+    AccountId, Action, BootId, Credits, HoldId, LedgerStore, OpenHold, Operation, RequestSource,
+    RequestUsage, Settle, UsageCounts,
 };
 use weir_storage::Database;
 use weir_storage::ids;
@@ -46,7 +46,7 @@ pub async fn hold(app: &App, request: Served<'_>) -> HoldId {
     let request_id = ids::request_id();
     let id = HoldId(ids::hold_of_request(&request_id).expect("an id of weir's"));
     let boot_id = BootId::of("boot").expect("a name");
-    let open = Open {
+    let open = OpenHold {
         hold: id.clone(),
         amount: Credits::from_micro(request.credits),
         request_id,
@@ -98,7 +98,9 @@ pub async fn commit(app: &App, user: &str, action: Action) {
         at: app.clock.now(),
         action,
     };
-    let outcomes = Store::new(app.database.clone()).commit(&[operation]).await;
+    let outcomes = LedgerStore::new(app.database.clone())
+        .commit(&[operation])
+        .await;
     let outcomes = outcomes.expect("the database answers");
     assert!(outcomes.iter().all(Result::is_ok), "{outcomes:?}");
 }

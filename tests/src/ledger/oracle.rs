@@ -9,10 +9,10 @@ use std::collections::{BTreeMap, HashMap};
 
 use weir_ledger::verify::verify;
 use weir_ledger::{
-    AccountId, Action, Adjust, BootId, Budget, Checkpoint, Credits, Done, Exceeded, Grant, HoldId,
-    HoldState, Open, Operation, OperationId, Outcome, Period, Plan, Pool, Refund, Refusal,
-    RequestSource, RequestUsage, SetBudgets, Settle, Standing, Store, TopUp, UsageCounts, Way,
-    Window,
+    AccountId, Action, Adjust, BootId, Budget, BudgetExceeded, BudgetState, BudgetWindow,
+    ChangeDirection, Checkpoint, Credits, Grant, HoldId, HoldState, LedgerRefusal, LedgerStore,
+    OpenHold, Operation, OperationEffect, OperationId, OperationOutcome, Period, Plan, Pool,
+    Refund, RequestSource, RequestUsage, SetBudgets, Settle, TopUp, UsageCounts,
 };
 use weir_storage::Database;
 use weir_storage::clock::Millis;
@@ -33,7 +33,7 @@ const REMEMBERED: usize = 24;
 struct Oracle {
     accounts: BTreeMap<String, Lots>,
     /// Operations with an id: the request, its account and the result.
-    done: HashMap<String, (AccountId, Action, Done)>,
+    done: HashMap<String, (AccountId, Action, OperationEffect)>,
 }
 
 #[derive(Clone)]
@@ -58,7 +58,7 @@ struct Lots {
 
 #[derive(Clone)]
 struct Taken {
-    open: Open,
+    open: OpenHold,
     /// The key whose budgets count the hold.
     key: Option<String>,
     lot: usize,
@@ -155,8 +155,8 @@ impl Lots {
     }
 
     /// Returns the budget that forbids a hold, computed from all charges.
-    fn exceeded(&self, open: &Open, at: Millis) -> Option<Exceeded> {
-        let mut worst: Option<Exceeded> = None;
+    fn exceeded(&self, open: &OpenHold, at: Millis) -> Option<BudgetExceeded> {
+        let mut worst: Option<BudgetExceeded> = None;
         let whose = [None, open.key_id.clone()];
         for (index, key) in whose.into_iter().enumerate() {
             let Some(budgets) = self
@@ -193,10 +193,10 @@ impl Lots {
                     end(resets_at) >= end(worst.standing.resets_at)
                 });
                 if is_longer {
-                    worst = Some(Exceeded {
+                    worst = Some(BudgetExceeded {
                         of_key: index == 1,
                         required: open.amount,
-                        standing: Standing {
+                        standing: BudgetState {
                             budget: *budget,
                             spent: Credits::from_micro(spent),
                             held: Credits::from_micro(held),
@@ -269,7 +269,7 @@ impl Lots {
 }
 
 impl Oracle {
-    fn answer(&mut self, operation: &Operation) -> Outcome {
+    fn answer(&mut self, operation: &Operation) -> OperationOutcome {
         if let Some(id) = operation.id()
             && self.accounts.contains_key(&operation.account.0)
             && let Some((account, action, done)) = self.done.get(&id.0)
@@ -277,13 +277,13 @@ impl Oracle {
             return if (account, action) == (&operation.account, &operation.action) {
                 Ok(done.clone())
             } else {
-                Err(Refusal::Conflict)
+                Err(LedgerRefusal::Conflict)
             };
         }
         let account = self
             .accounts
             .get_mut(&operation.account.0)
-            .ok_or(Refusal::UnknownAccount)?;
+            .ok_or(LedgerRefusal::UnknownAccount)?;
         let at = operation.at;
         let outcome = match &operation.action {
             Action::Open { open, .. } => Self::open(account, open, at),
@@ -293,21 +293,21 @@ impl Oracle {
             Action::Checkpoint(checkpoint) => Self::checkpoint(account, checkpoint),
             Action::ResetPeriod => {
                 account.begin_if_due(at);
-                Ok(Done::PeriodReset)
+                Ok(OperationEffect::PeriodReset)
             }
             Action::Grant(grant)
                 if !fits(grant.credits) || grant.period.start >= grant.period.end =>
             {
-                Err(Refusal::OutOfRange)
+                Err(LedgerRefusal::OutOfRange)
             }
-            Action::Grant(grant) if grant.period.end <= at => Err(Refusal::Outdated),
+            Action::Grant(grant) if grant.period.end <= at => Err(LedgerRefusal::Outdated),
             Action::Grant(grant)
                 if account.plan != Plan::Free
                     && account
                         .period
                         .is_some_and(|paid| grant.period.start < paid.start) =>
             {
-                Err(Refusal::OlderPeriod)
+                Err(LedgerRefusal::OlderPeriod)
             }
             Action::Grant(grant)
                 if account.plan != Plan::Free
@@ -325,7 +325,7 @@ impl Oracle {
                 ..
             }) => {
                 account.begin(*plan, *period, credits.micro());
-                Ok(Done::Granted { credits: *credits })
+                Ok(OperationEffect::Granted { credits: *credits })
             }
             Action::TopUp(TopUp {
                 credits, within, ..
@@ -342,29 +342,29 @@ impl Oracle {
                 };
                 *account.pool(pool) += credits.micro();
                 account.pay_debts(pool, credits.micro());
-                Ok(Done::ToppedUp { credits: *credits })
+                Ok(OperationEffect::ToppedUp { credits: *credits })
             }
             Action::Refund(Refund { pool, credits, .. }) if fits(*credits) => {
                 let taken = credits.micro().min(*account.pool(*pool));
                 *account.pool(*pool) -= taken;
                 account.owed += credits.micro() - taken;
-                Ok(Done::Refunded {
+                Ok(OperationEffect::Refunded {
                     credits: Credits::from_micro(taken),
                 })
             }
-            Action::TopUp(_) | Action::Refund(_) => Err(Refusal::OutOfRange),
+            Action::TopUp(_) | Action::Refund(_) => Err(LedgerRefusal::OutOfRange),
             Action::Adjust(adjust) => Self::adjust(account, adjust),
             Action::Renewal { renews } => {
                 if account.plan != Plan::Free {
                     account.ends = !renews;
                 }
                 account.begin_if_due(at);
-                Ok(Done::RenewalNoted)
+                Ok(OperationEffect::RenewalNoted)
             }
-            Action::Watch { .. } => Ok(Done::Watched),
+            Action::Watch { .. } => Ok(OperationEffect::Watched),
             Action::SetBudgets(set) => {
                 account.set_budgets(set, at);
-                Ok(Done::BudgetsSet)
+                Ok(OperationEffect::BudgetsSet)
             }
             Action::EndKey(_) => unreachable!("no request has a key"),
         };
@@ -378,56 +378,56 @@ impl Oracle {
         outcome
     }
 
-    fn amend(account: &mut Lots, grant: &Grant) -> Outcome {
+    fn amend(account: &mut Lots, grant: &Grant) -> OperationOutcome {
         let period = account.period.as_mut().expect("it is compared with");
         if grant.plan <= account.plan && grant.period.end == period.end {
-            return Err(Refusal::Granted);
+            return Err(LedgerRefusal::Granted);
         }
         period.end = grant.period.end;
         account.plan = account.plan.max(grant.plan);
-        Ok(Done::Granted {
+        Ok(OperationEffect::Granted {
             credits: Credits::ZERO,
         })
     }
 
-    fn adjust(account: &mut Lots, adjust: &Adjust) -> Outcome {
+    fn adjust(account: &mut Lots, adjust: &Adjust) -> OperationOutcome {
         let credits = adjust.credits.micro();
         let pool = account.pool(adjust.pool);
         match adjust.way {
-            _ if !fits(adjust.credits) => return Err(Refusal::OutOfRange),
-            Way::Take if *pool < credits => {
-                return Err(Refusal::Insufficient {
+            _ if !fits(adjust.credits) => return Err(LedgerRefusal::OutOfRange),
+            ChangeDirection::Take if *pool < credits => {
+                return Err(LedgerRefusal::Insufficient {
                     required: adjust.credits,
                     available: Credits::from_micro(*pool),
                 });
             }
-            Way::Take => *pool -= credits,
-            Way::Give => {
+            ChangeDirection::Take => *pool -= credits,
+            ChangeDirection::Give => {
                 *pool += credits;
                 account.pay_debts(adjust.pool, credits);
             }
         }
-        Ok(Done::Adjusted {
+        Ok(OperationEffect::Adjusted {
             credits: adjust.credits,
         })
     }
 
-    fn open(account: &mut Lots, open: &Open, at: Millis) -> Outcome {
+    fn open(account: &mut Lots, open: &OpenHold, at: Millis) -> OperationOutcome {
         if let Some(hold) = account.holds.get(&open.hold.0) {
-            let of_request = |open: &Open| Open {
+            let of_request = |open: &OpenHold| OpenHold {
                 key_id: None,
                 ..open.clone()
             };
             return if of_request(&hold.open) == of_request(open) {
-                Ok(Done::Opened)
+                Ok(OperationEffect::Opened)
             } else {
-                Err(Refusal::Conflict)
+                Err(LedgerRefusal::Conflict)
             };
         }
         if !fits(open.amount) {
-            return Err(Refusal::OutOfRange);
+            return Err(LedgerRefusal::OutOfRange);
         }
-        let short = |available| Refusal::Insufficient {
+        let short = |available| LedgerRefusal::Insufficient {
             required: open.amount,
             available: Credits::from_micro(available),
         };
@@ -436,7 +436,7 @@ impl Oracle {
             None => {
                 account.begin_if_due(at);
                 if let Some(exceeded) = account.exceeded(open, at) {
-                    return Err(Refusal::OverBudget(Box::new(exceeded)));
+                    return Err(LedgerRefusal::OverBudget(Box::new(exceeded)));
                 }
                 if account.free() < amount {
                     return Err(short(account.free()));
@@ -454,9 +454,9 @@ impl Oracle {
                 let parent = account
                     .holds
                     .get_mut(&parent.0)
-                    .ok_or(Refusal::UnknownHold)?;
+                    .ok_or(LedgerRefusal::UnknownHold)?;
                 if parent.state != HoldState::Open {
-                    return Err(Refusal::Ended(parent.state));
+                    return Err(LedgerRefusal::Ended(parent.state));
                 }
                 let (plan, top_up) = parent.keeps;
                 if plan + top_up < amount {
@@ -484,19 +484,19 @@ impl Oracle {
         if account.recent.len() > REMEMBERED {
             account.recent.remove(0);
         }
-        Ok(Done::Opened)
+        Ok(OperationEffect::Opened)
     }
 
-    fn settle(account: &mut Lots, settle: &Settle, at: Millis) -> Outcome {
+    fn settle(account: &mut Lots, settle: &Settle, at: Millis) -> OperationOutcome {
         if !fits(settle.credits) {
-            return Err(Refusal::OutOfRange);
+            return Err(LedgerRefusal::OutOfRange);
         }
         let id = &settle.hold.0;
-        let hold = account.holds.get(id).ok_or(Refusal::UnknownHold)?;
+        let hold = account.holds.get(id).ok_or(LedgerRefusal::UnknownHold)?;
         match (hold.state, &hold.settled_with) {
-            (HoldState::Released, _) => return Err(Refusal::Ended(HoldState::Released)),
+            (HoldState::Released, _) => return Err(LedgerRefusal::Ended(HoldState::Released)),
             (HoldState::Settled, Some(first)) if first == settle => {}
-            (HoldState::Settled, _) => return Err(Refusal::Conflict),
+            (HoldState::Settled, _) => return Err(LedgerRefusal::Conflict),
             (HoldState::Open | HoldState::Expired, _) => {
                 account.spend(id, settle.credits.micro(), at);
                 let hold = account.holds.get_mut(id).expect("it is there");
@@ -505,57 +505,57 @@ impl Oracle {
             }
         }
         let hold = &account.holds[id];
-        Ok(Done::Settled {
+        Ok(OperationEffect::Settled {
             charged: Credits::from_micro(hold.spent.0 + hold.spent.1),
             overrun: Credits::from_micro(hold.lost),
         })
     }
 
-    fn release(account: &mut Lots, id: &HoldId, at: Millis) -> Outcome {
-        let hold = account.holds.get(&id.0).ok_or(Refusal::UnknownHold)?;
+    fn release(account: &mut Lots, id: &HoldId, at: Millis) -> OperationOutcome {
+        let hold = account.holds.get(&id.0).ok_or(LedgerRefusal::UnknownHold)?;
         match hold.state {
             HoldState::Released => {}
-            HoldState::Settled => return Err(Refusal::Ended(HoldState::Settled)),
+            HoldState::Settled => return Err(LedgerRefusal::Ended(HoldState::Settled)),
             HoldState::Open | HoldState::Expired => {
                 account.spend(&id.0, 0, at);
                 account.holds.get_mut(&id.0).expect("it is there").state = HoldState::Released;
             }
         }
-        Ok(Done::Released)
+        Ok(OperationEffect::Released)
     }
 
-    fn expire(account: &mut Lots, id: &HoldId, at: Millis) -> Outcome {
-        let hold = account.holds.get(&id.0).ok_or(Refusal::UnknownHold)?;
+    fn expire(account: &mut Lots, id: &HoldId, at: Millis) -> OperationOutcome {
+        let hold = account.holds.get(&id.0).ok_or(LedgerRefusal::UnknownHold)?;
         match hold.state {
             HoldState::Open => {
                 account.spend(&id.0, hold.checkpoint.0, at);
                 account.holds.get_mut(&id.0).expect("it is there").state = HoldState::Expired;
             }
             HoldState::Expired => {}
-            ended => return Err(Refusal::Ended(ended)),
+            ended => return Err(LedgerRefusal::Ended(ended)),
         }
         let hold = &account.holds[&id.0];
-        Ok(Done::Expired {
+        Ok(OperationEffect::Expired {
             charged: Credits::from_micro(hold.spent.0 + hold.spent.1),
             overrun: Credits::from_micro(hold.lost),
         })
     }
 
-    fn checkpoint(account: &mut Lots, checkpoint: &Checkpoint) -> Outcome {
+    fn checkpoint(account: &mut Lots, checkpoint: &Checkpoint) -> OperationOutcome {
         if !fits(checkpoint.credits) {
-            return Err(Refusal::OutOfRange);
+            return Err(LedgerRefusal::OutOfRange);
         }
         let hold = account
             .holds
             .get_mut(&checkpoint.hold.0)
-            .ok_or(Refusal::UnknownHold)?;
+            .ok_or(LedgerRefusal::UnknownHold)?;
         if hold.state != HoldState::Open {
-            return Err(Refusal::Ended(hold.state));
+            return Err(LedgerRefusal::Ended(hold.state));
         }
         if checkpoint.credits.micro() >= hold.checkpoint.0 {
             hold.checkpoint = (checkpoint.credits.micro(), Some(checkpoint.usage.clone()));
         }
-        Ok(Done::Checkpointed)
+        Ok(OperationEffect::Checkpointed)
     }
 }
 
@@ -673,7 +673,7 @@ impl Generator {
             .filter(|_| self.random.below(100) == 0)
             .and_then(|account| account.recent.first());
         let hold = clash.cloned().unwrap_or_else(|| self.id("h"));
-        let open = Open {
+        let open = OpenHold {
             request_id: format!("r{hold}"),
             hold: HoldId(hold),
             amount: Credits::from_micro(amount),
@@ -746,7 +746,7 @@ impl Generator {
         Action::Adjust(Adjust {
             id: OperationId(self.id("adjust")),
             pool: [Pool::Plan, Pool::TopUp][self.random.below(2)],
-            way: [Way::Give, Way::Take][self.random.below(2)],
+            way: [ChangeDirection::Give, ChangeDirection::Take][self.random.below(2)],
             credits: Credits::from_micro(self.random.up_to(200_000_000)),
             reason: "it was \"wrong\"".to_owned(),
             actor: "ops".to_owned(),
@@ -755,7 +755,7 @@ impl Generator {
 
     fn set_budgets(&mut self) -> Action {
         let mut budgets = Vec::new();
-        for window in Window::ALL {
+        for window in BudgetWindow::ALL {
             if self.random.percent(20) {
                 let credits = Credits::from_micro(self.random.up_to(20_000_000_000));
                 budgets.push(Budget { credits, window });
@@ -822,7 +822,7 @@ pub struct Report {
 pub async fn compare(database: &Database, seed: u64, operations: usize) -> Result<Report, String> {
     let names: Vec<_> = (0..ACCOUNTS).map(account_id).collect();
     create_users(database, names.iter().map(|name| &**name), START.0).await;
-    let store = Store::new(database.clone());
+    let store = LedgerStore::new(database.clone());
     // All holds belong to one run, so none is an orphan.
     let renewed = store
         .renew_lease(&boot(), START, Millis(i64::MAX / 2))
@@ -887,9 +887,9 @@ pub async fn compare(database: &Database, seed: u64, operations: usize) -> Resul
 }
 
 async fn commit(
-    store: &Store,
+    store: &LedgerStore,
     batch: &[Operation],
-    expected: &[Outcome],
+    expected: &[OperationOutcome],
     seed: u64,
     report: &mut Report,
 ) -> Result<(), String> {
@@ -909,7 +909,7 @@ async fn commit(
     Ok(())
 }
 
-async fn same_balance(store: &Store, oracle: &Oracle, id: &AccountId) -> Result<(), String> {
+async fn same_balance(store: &LedgerStore, oracle: &Oracle, id: &AccountId) -> Result<(), String> {
     let Some(lots) = oracle.accounts.get(&id.0) else {
         return Ok(());
     };

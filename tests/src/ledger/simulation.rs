@@ -10,12 +10,14 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use weir_ledger::account::{Entry, EntryKind, Hold, Pools, apply};
-use weir_ledger::committer::{Answer, Committer, Input, Next, Reply};
+use weir_ledger::account::{EntryKind, Hold, LedgerEntry, Pools, apply};
+use weir_ledger::committer::{
+    CommitResult, Committer, CommitterAction, CommitterInput, OutcomeReceiver,
+};
 use weir_ledger::{
-    Account, AccountId, Action, BootId, Checkpoint, Credits, Done, HoldId, HoldState, Open,
-    Operation, OperationId, Outcome, Refusal, RequestSource, RequestUsage, Settle, StoreError,
-    TopUp, UsageCounts,
+    Account, AccountId, Action, BootId, Checkpoint, Credits, HoldId, HoldState, LedgerRefusal,
+    LedgerStoreError, OpenHold, Operation, OperationEffect, OperationId, OperationOutcome,
+    RequestSource, RequestUsage, Settle, TopUp, UsageCounts,
 };
 use weir_storage::clock::Millis;
 
@@ -53,7 +55,7 @@ pub struct Happened {
 /// The shared state of the nodes.
 struct Shared {
     accounts: BTreeMap<AccountId, Account>,
-    history: BTreeMap<AccountId, Vec<Entry>>,
+    history: BTreeMap<AccountId, Vec<LedgerEntry>>,
     plant: Plant,
 }
 
@@ -67,15 +69,15 @@ struct Node {
 struct Waiter {
     asked: Operation,
     gone: Rc<Cell<bool>>,
-    answers: Rc<RefCell<Vec<(Operation, Outcome)>>>,
+    answers: Rc<RefCell<Vec<(Operation, OperationOutcome)>>>,
 }
 
-impl Reply for Waiter {
+impl OutcomeReceiver for Waiter {
     fn is_gone(&self) -> bool {
         self.gone.get()
     }
 
-    fn answer(self, answer: Answer) -> bool {
+    fn answer(self, answer: CommitResult) -> bool {
         if self.gone.get() {
             return false;
         }
@@ -103,8 +105,8 @@ struct Simulation {
     shared: Shared,
     nodes: Vec<Node>,
     requests: Vec<Request>,
-    answers: Rc<RefCell<Vec<(Operation, Outcome)>>>,
-    told: Vec<(Operation, Outcome)>,
+    answers: Rc<RefCell<Vec<(Operation, OperationOutcome)>>>,
+    told: Vec<(Operation, OperationOutcome)>,
     asked: Vec<Operation>,
     /// Commits that are still under way after their node gave them up.
     adrift: Vec<Vec<Operation>>,
@@ -128,14 +130,14 @@ pub fn simulate(seed: u64, plant: Plant) -> Result<Happened, String> {
 }
 
 impl Shared {
-    fn commit(&mut self, operations: &[Operation]) -> Vec<Outcome> {
+    fn commit(&mut self, operations: &[Operation]) -> Vec<OperationOutcome> {
         let outcomes = operations
             .iter()
             .map(|operation| {
                 let account = self
                     .accounts
                     .get_mut(&operation.account)
-                    .ok_or(Refusal::UnknownAccount)?;
+                    .ok_or(LedgerRefusal::UnknownAccount)?;
                 if self.plant == Plant::DoubleSettle
                     && let Action::Settle(settle) = &operation.action
                     && let Some(ended) = account.ended.remove(&settle.hold)
@@ -248,7 +250,7 @@ impl Simulation {
             opened: false,
             ended: false,
         };
-        let open = Open {
+        let open = OpenHold {
             hold,
             amount: Credits::from_micro(amount),
             request_id: format!("req_{}", self.happened.requests),
@@ -343,8 +345,10 @@ impl Simulation {
             answers: self.answers.clone(),
         });
         let node = &mut self.nodes[node];
-        let next = node.committer.step([Input::Submit(operation, waiter)]);
-        node.busy = next != Next::Idle;
+        let next = node
+            .committer
+            .step([CommitterInput::Submit(operation, waiter)]);
+        node.busy = next != CommitterAction::Idle;
     }
 
     /// Ends a node's batch in the store, with success or one of the failures.
@@ -361,28 +365,29 @@ impl Simulation {
             self.locks_are_freed(&batch);
             if only_well { 0 } else { self.random.below(100) }
         };
-        let failed = |error: fn(String) -> StoreError| Err(error("simulated".to_owned()));
+        let failed = |error: fn(String) -> LedgerStoreError| Err(error("simulated".to_owned()));
         let result = match fate {
             0..70 => Ok(self.shared.commit(&batch)),
-            70..78 => failed(StoreError::Unavailable),
+            70..78 => failed(LedgerStoreError::Unavailable),
             78..86 => {
                 self.shared.commit(&batch);
-                failed(StoreError::Unknown)
+                failed(LedgerStoreError::Unknown)
             }
-            86..90 => failed(StoreError::Unknown),
+            86..90 => failed(LedgerStoreError::Unknown),
             90..95 => {
                 self.adrift.push(batch.clone());
-                failed(StoreError::Unknown)
+                failed(LedgerStoreError::Unknown)
             }
-            _ if batch.len() > 1 => failed(StoreError::Rejected),
-            _ => failed(StoreError::Unavailable),
+            _ if batch.len() > 1 => failed(LedgerStoreError::Rejected),
+            _ => failed(LedgerStoreError::Unavailable),
         };
         match &result {
             Ok(_) => self.happened.commits += 1,
             Err(_) => self.happened.failures += 1,
         }
         let node = &mut self.nodes[node];
-        node.busy = node.committer.step([Input::Committed(result)]) != Next::Idle;
+        node.busy =
+            node.committer.step([CommitterInput::Committed(result)]) != CommitterAction::Idle;
     }
 
     /// Ends a commit whose response is lost and whose accounts are still locked: it lands or rolls back before any
@@ -507,7 +512,7 @@ impl Simulation {
                     .iter_mut()
                     .find(|request| request.hold == open.hold)
             {
-                request.opened = outcome == Ok(Done::Opened);
+                request.opened = outcome == Ok(OperationEffect::Opened);
                 request.ended = !request.opened;
             }
             self.told.push((operation, outcome));
@@ -543,7 +548,7 @@ impl Simulation {
                 .history
                 .get(id)
                 .map_or(&[][..], |entries| entries);
-            let sum = |delta: fn(&Entry) -> Credits| {
+            let sum = |delta: fn(&LedgerEntry) -> Credits| {
                 entries
                     .iter()
                     .map(|entry| delta(entry).micro())
@@ -589,7 +594,7 @@ impl Simulation {
     }
 
     /// Checks that an earlier response still holds.
-    fn is_true(&self, (operation, outcome): &(Operation, Outcome)) -> Result<(), String> {
+    fn is_true(&self, (operation, outcome): &(Operation, OperationOutcome)) -> Result<(), String> {
         let account = &self.shared.accounts[&operation.account];
         let lie = || {
             Err(format!(
@@ -603,10 +608,12 @@ impl Simulation {
             return Ok(());
         };
         match (done, account.ended.get(hold)) {
-            (Done::Opened, Some(_)) => Ok(()),
-            (Done::Opened, None) if account.holds.contains_key(hold) => Ok(()),
-            (Done::Released, Some(ended)) if ended.state == HoldState::Released => Ok(()),
-            (Done::Settled { charged, overrun }, Some(ended))
+            (OperationEffect::Opened, Some(_)) => Ok(()),
+            (OperationEffect::Opened, None) if account.holds.contains_key(hold) => Ok(()),
+            (OperationEffect::Released, Some(ended)) if ended.state == HoldState::Released => {
+                Ok(())
+            }
+            (OperationEffect::Settled { charged, overrun }, Some(ended))
                 if ended.state == HoldState::Settled
                     && ended.posted.total() == *charged
                     && ended.overrun == *overrun =>
@@ -620,7 +627,12 @@ impl Simulation {
                     _ => lie(),
                 }
             }
-            (Done::Opened | Done::Released | Done::Settled { .. }, _) => lie(),
+            (
+                OperationEffect::Opened
+                | OperationEffect::Released
+                | OperationEffect::Settled { .. },
+                _,
+            ) => lie(),
             _ => Ok(()),
         }
     }
@@ -628,13 +640,13 @@ impl Simulation {
 
 /// Checks that a hold has ended exactly once, and that its entries equal its postings.
 fn hold_is_sound(
-    entries: &[Entry],
+    entries: &[LedgerEntry],
     hold_id: &HoldId,
     state: HoldState,
     posted: Pools,
 ) -> Result<(), String> {
     let of_hold = || {
-        let is_its_own = |entry: &&Entry| {
+        let is_its_own = |entry: &&LedgerEntry| {
             let of = entry.hold.as_ref();
             of.is_some_and(|open| open.hold == *hold_id)
         };

@@ -2,13 +2,13 @@
 
 use tests::ledger::create_users;
 use tests::stores::{Durability, Postgres, patient_database};
-use weir::swarm::request::{AgentTool, Asker, Defaults, read};
+use weir::swarm::request::{AgentTool, Defaults, SwarmCaller, read};
 use weir::swarm::store::{Lease, LeaseError, NewRun, SwarmStore};
 use weir_ledger::Credits;
 use weir_storage::clock::Millis;
 use weir_storage::ids;
 use weir_storage::sealing::KeyRing;
-use weir_storage::secrets::{Key, SecretUrl};
+use weir_storage::secrets::{SecretKey, SecretUrl};
 
 use super::outside::swarm;
 use crate::money::USER;
@@ -45,7 +45,7 @@ async fn race(name: &str, url: &SecretUrl, races: u32) -> bool {
         }
         stores.push(SwarmStore::new(
             database,
-            KeyRing::of([(1, Key::new([1; 32]))]),
+            KeyRing::of([(1, SecretKey::new([1; 32]))]),
         ));
     }
     accept(&stores[0]).await;
@@ -107,7 +107,7 @@ async fn accept(store: &SwarmStore) {
         integration: &|_| true,
     };
     let body = swarm("race").to_string();
-    let (request, _) = read(body.as_bytes(), Asker::User, defaults).expect("it is sound");
+    let (request, _) = read(body.as_bytes(), SwarmCaller::User, defaults).expect("it is sound");
     let run = NewRun {
         id: &ids::swarm_id(),
         user_id: USER,

@@ -19,13 +19,13 @@ use super::difference::difference;
 use super::input::SuiteInput;
 use crate::conformance::Conformance;
 use crate::lines;
-use crate::recording::Recording;
+use crate::recording::RecordedResponse;
 use crate::recordings::AuthorRecording;
-use crate::report::{Fault, Report};
-use crate::trial::{Cut, Outcome, Trial, TrialRequest};
+use crate::report::{CheckReport, ComponentFault};
+use crate::trial::{BodyCuts, Trial, TrialOutcome, TrialRequest};
 
 /// A response in one piece.
-const WHOLE: Cut = Cut::Pieces(NonZeroUsize::MAX);
+const WHOLE: BodyCuts = BodyCuts::Pieces(NonZeroUsize::MAX);
 
 /// The sizes, in bytes, of the pieces that every response is cut into.
 const PIECES: [usize; 6] = [1, 2, 3, 7, 16, 61];
@@ -64,18 +64,18 @@ pub(crate) struct AdapterSuite<'a> {
     options: Vec<Setting>,
     response_bytes: u64,
     /// The differences between two runs of the same exchange.
-    differing: Vec<Fault>,
+    differing: Vec<ComponentFault>,
     /// The number of exchanges that ran twice.
     compared: usize,
 }
 
 /// The result of one exchange.
-struct Run {
+struct AdapterRun {
     printed: String,
-    outcome: anyhow::Result<Outcome>,
+    outcome: anyhow::Result<TrialOutcome>,
 }
 
-impl Run {
+impl AdapterRun {
     /// Returns the adapter's own failure, if it ended the exchange.
     fn failure(&self) -> Option<&Failure> {
         match self.outcome.as_ref().err()?.downcast_ref()? {
@@ -85,7 +85,7 @@ impl Run {
     }
 
     /// Returns the rule that the adapter broke.
-    fn fault(&self, of: &str) -> Option<Fault> {
+    fn fault(&self, of: &str) -> Option<ComponentFault> {
         let error = self.outcome.as_ref().err()?;
         let read = match error.downcast_ref()? {
             ExchangeError::Failure(_) => return None,
@@ -94,7 +94,7 @@ impl Run {
             ExchangeError::TooManySteps => ABOUT_STEPS,
             _ => ABOUT_TRAPS,
         };
-        Some(Fault {
+        Some(ComponentFault {
             of: of.to_owned(),
             why: error.to_string(),
             read,
@@ -124,7 +124,7 @@ impl<'a> AdapterSuite<'a> {
         }
     }
 
-    pub(crate) async fn run(mut self, report: &mut Report) -> anyhow::Result<()> {
+    pub(crate) async fn run(mut self, report: &mut CheckReport) -> anyhow::Result<()> {
         if let Err(error) = self.component.configuration(&self.options).await {
             let known = &self.component.description.options;
             let why = match known.is_empty() {
@@ -157,7 +157,12 @@ impl<'a> AdapterSuite<'a> {
         Ok(())
     }
 
-    async fn once(&self, request: &TrialRequest, answers: &[Recording], cut: Cut) -> Run {
+    async fn once(
+        &self,
+        request: &TrialRequest,
+        answers: &[RecordedResponse],
+        cut: BodyCuts,
+    ) -> AdapterRun {
         let trial = Trial {
             component: self.component,
             cut,
@@ -167,19 +172,24 @@ impl<'a> AdapterSuite<'a> {
         let outcome = trial
             .run(request.clone(), &self.options, answers.to_vec(), &mut out)
             .await;
-        Run {
+        AdapterRun {
             printed: String::from_utf8_lossy(&out).into_owned(),
             outcome,
         }
     }
 
     /// Runs an exchange twice and notes a difference.
-    async fn twice(&mut self, of: &str, request: &TrialRequest, answers: &[Recording]) -> Run {
+    async fn twice(
+        &mut self,
+        of: &str,
+        request: &TrialRequest,
+        answers: &[RecordedResponse],
+    ) -> AdapterRun {
         let first = self.once(request, answers, WHOLE).await;
         let second = self.once(request, answers, WHOLE).await;
         self.compared += 1;
         if let Some(why) = difference(&first.printed, &second.printed) {
-            self.differing.push(Fault {
+            self.differing.push(ComponentFault {
                 of: of.to_owned(),
                 why: format!("run again, {why}"),
                 read: ABOUT_SAMENESS,
@@ -189,7 +199,7 @@ impl<'a> AdapterSuite<'a> {
     }
 
     /// The adapter translates each request, or refuses it as unsupported.
-    async fn requests(&mut self, report: &mut Report) -> anyhow::Result<()> {
+    async fn requests(&mut self, report: &mut CheckReport) -> anyhow::Result<()> {
         let (mut sent, mut answered, mut refused) = (0, 0, 0);
         let mut faults = Vec::new();
         for name in self.input.conformance.requests() {
@@ -200,7 +210,7 @@ impl<'a> AdapterSuite<'a> {
                 None if run.sent() => sent += 1,
                 None => answered += 1,
                 Some(FailureKind::Unsupported) => refused += 1,
-                Some(kind) => faults.push(Fault {
+                Some(kind) => faults.push(ComponentFault {
                     of: name.to_owned(),
                     why: format!(
                         "it is refused as {} before a request was sent, and not as unsupported",
@@ -222,7 +232,7 @@ impl<'a> AdapterSuite<'a> {
     }
 
     /// The adapter passes on a field beyond the vocabulary, names it as ignored, or refuses it.
-    async fn nothing_dropped(&mut self, report: &mut Report) -> anyhow::Result<()> {
+    async fn nothing_dropped(&mut self, report: &mut CheckReport) -> anyhow::Result<()> {
         let mut faults = Vec::new();
         for name in WITH_EXTRA {
             let call = self.input.conformance.call(name)?;
@@ -235,7 +245,7 @@ impl<'a> AdapterSuite<'a> {
             for (field, value) in extra {
                 let value = value.trim_matches('"');
                 if !run.printed.contains(&*field) && !run.printed.contains(value) {
-                    faults.push(Fault {
+                    faults.push(ComponentFault {
                         of: name.to_owned(),
                         why: format!("{field} is neither passed on nor ignored nor refused"),
                         read: ABOUT_REFUSING,
@@ -252,7 +262,7 @@ impl<'a> AdapterSuite<'a> {
     }
 
     /// The host holds credits for the tokens of this limit: the provider must get it.
-    async fn output_limit(&mut self, report: &mut Report) -> anyhow::Result<()> {
+    async fn output_limit(&mut self, report: &mut CheckReport) -> anyhow::Result<()> {
         let mut call: ChatCall = self.input.conformance.call("basic")?;
         call.request.max_output_tokens = LIMIT;
         let run = self.once(&call.into(), &[], WHOLE).await;
@@ -272,7 +282,7 @@ impl<'a> AdapterSuite<'a> {
     }
 
     /// The adapter reads weir's recorded responses of its provider's dialect, if there are any.
-    async fn recorded_responses(&mut self, report: &mut Report) -> anyhow::Result<()> {
+    async fn recorded_responses(&mut self, report: &mut CheckReport) -> anyhow::Result<()> {
         let dialect = self.component.description.dialect.clone();
         let answers = self.input.conformance.responses(&dialect)?;
         if answers.is_empty() {
@@ -301,21 +311,21 @@ impl<'a> AdapterSuite<'a> {
         &self,
         name: &str,
         request: &TrialRequest,
-        answers: &[Recording],
-        whole: &Run,
+        answers: &[RecordedResponse],
+        whole: &AdapterRun,
         places: &[usize],
-    ) -> Option<Fault> {
+    ) -> Option<ComponentFault> {
         let pieces = PIECES.iter().copied().filter_map(NonZeroUsize::new);
-        let pieces = pieces.map(Cut::Pieces);
-        let places = places.iter().copied().map(Cut::At);
+        let pieces = pieces.map(BodyCuts::Pieces);
+        let places = places.iter().copied().map(BodyCuts::At);
         for cut in pieces.chain(places) {
             let run = self.once(request, answers, cut).await;
             if let Some(why) = difference(&whole.printed, &run.printed) {
                 let how = match cut {
-                    Cut::Pieces(bytes) => format!("in pieces of {bytes} bytes"),
-                    Cut::At(place) => format!("cut after {place} bytes"),
+                    BodyCuts::Pieces(bytes) => format!("in pieces of {bytes} bytes"),
+                    BodyCuts::At(place) => format!("cut after {place} bytes"),
                 };
-                return Some(Fault {
+                return Some(ComponentFault {
                     of: name.to_owned(),
                     why: format!("{how}, {why}"),
                     read: ABOUT_CUTS,
@@ -326,7 +336,7 @@ impl<'a> AdapterSuite<'a> {
     }
 
     /// The adapter turns responses outside any documentation into failures. Every provider sends such a response one day.
-    async fn broken_responses(&mut self, report: &mut Report) -> anyhow::Result<()> {
+    async fn broken_responses(&mut self, report: &mut CheckReport) -> anyhow::Result<()> {
         const PAGE: &str = "<html><body>Something went wrong</body></html>";
         let cases = [
             ("200 without a body", 200, "", None),
@@ -355,7 +365,7 @@ impl<'a> AdapterSuite<'a> {
                     "{name}{}",
                     if stream.is_empty() { "" } else { ", streamed" }
                 );
-                let answer = Recording {
+                let answer = RecordedResponse {
                     status: StatusCode::from_u16(*status)?,
                     headers: HeaderMap::from_iter([(
                         header::CONTENT_TYPE,
@@ -370,7 +380,7 @@ impl<'a> AdapterSuite<'a> {
                     return Ok(());
                 }
                 let wrong = match (run.failure(), expected) {
-                    (None, _) if matches!(run.outcome, Ok(Outcome::Done(_))) => {
+                    (None, _) if matches!(run.outcome, Ok(TrialOutcome::Done(_))) => {
                         "the adapter reads it as a valid response".to_owned()
                     }
                     (Some(failure), Some(expected)) if failure.kind != *expected => {
@@ -382,7 +392,7 @@ impl<'a> AdapterSuite<'a> {
                     }
                     _ => continue,
                 };
-                faults.push(Fault {
+                faults.push(ComponentFault {
                     of: name.clone(),
                     why: wrong,
                     read: ABOUT_FAILURES,
@@ -398,7 +408,7 @@ impl<'a> AdapterSuite<'a> {
     }
 
     /// The author's own recordings.
-    async fn own(&mut self, report: &mut Report) -> anyhow::Result<()> {
+    async fn own(&mut self, report: &mut CheckReport) -> anyhow::Result<()> {
         for own in self.input.recordings {
             let check = format!("recording {}", own.name);
             let request = match own.trial_request(self.input.conformance) {
@@ -420,8 +430,8 @@ impl<'a> AdapterSuite<'a> {
                 self.cut(&own.name, &request, &own.responses, &run, &places)
                     .await,
             );
-            if let Ok(Outcome::Done(left @ 1..)) = run.outcome {
-                faults.push(Fault {
+            if let Ok(TrialOutcome::Done(left @ 1..)) = run.outcome {
+                faults.push(ComponentFault {
                     of: own.name.clone(),
                     why: format!("{left} of its responses are not used"),
                     read: ABOUT_OWN,
@@ -430,7 +440,7 @@ impl<'a> AdapterSuite<'a> {
             let said = match self.input.compare(own, &run.printed)? {
                 Ok(said) => said,
                 Err(why) => {
-                    faults.push(Fault {
+                    faults.push(ComponentFault {
                         of: own.name.clone(),
                         why,
                         read: ABOUT_OWN,
@@ -459,7 +469,7 @@ impl<'a> AdapterSuite<'a> {
     }
 
     /// Measures the time and memory of an exchange.
-    async fn cost(&self, report: &mut Report) -> anyhow::Result<()> {
+    async fn cost(&self, report: &mut CheckReport) -> anyhow::Result<()> {
         let configuration = self.component.configuration(&self.options).await?;
         let request: TrialRequest = self.input.conformance.call(MEASURED)?.into();
         let guest_request = request.request();
@@ -562,7 +572,7 @@ impl<'a> AdapterSuite<'a> {
 fn stream_of(
     recording: &AuthorRecording,
     conformance: Conformance,
-) -> Option<anyhow::Result<(TrialRequest, &Recording)>> {
+) -> Option<anyhow::Result<(TrialRequest, &RecordedResponse)>> {
     let [answer] = &recording.responses[..] else {
         return None;
     };
@@ -576,7 +586,7 @@ fn stream_of(
 }
 
 /// Returns the places at which responses are cut in two.
-fn places(answers: &[Recording]) -> Vec<usize> {
+fn places(answers: &[RecordedResponse]) -> Vec<usize> {
     let longest = answers.iter().map(|answer| answer.body.len()).max();
     let longest = longest.unwrap_or_default();
     (1..longest)

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use serde_json::json;
 use weir_sandbox::adapter::bindings::chat::{Event, Fragment};
-use weir_sandbox::filter::Filter;
+use weir_sandbox::filter::LoadedFilter;
 
 use super::cost::{MEASURED_FOR, ROUNDS, micros};
 use super::difference::difference;
@@ -13,7 +13,7 @@ use super::input::SuiteInput;
 use crate::conformance::Conformance;
 use crate::event_lines;
 use crate::recordings::AuthorRecording;
-use crate::report::{Fault, Report};
+use crate::report::{CheckReport, ComponentFault};
 use crate::trial::TrialRequest;
 use crate::try_filter::{self, FilterTrial, FilteredResponse};
 
@@ -54,23 +54,23 @@ const ABOUT_OPTIONS: &str = "wit/filter.wit: configure; plugins/README.md: Writi
 const ABOUT_OWN: &str = "plugins/README.md: Check it";
 
 pub(crate) struct FilterSuite<'a> {
-    filter: &'a Filter,
+    filter: &'a LoadedFilter,
     input: &'a SuiteInput<'a>,
     providers: Vec<String>,
     /// The differences between two runs of the same request.
-    differing: Vec<Fault>,
+    differing: Vec<ComponentFault>,
     /// The number of requests that ran twice.
     compared: usize,
 }
 
 /// The result of a request and its response.
-struct Run {
+struct FilterRun {
     printed: String,
     fault: Option<String>,
 }
 
 impl<'a> FilterSuite<'a> {
-    pub(crate) fn new(filter: &'a Filter, input: &'a SuiteInput<'a>) -> Self {
+    pub(crate) fn new(filter: &'a LoadedFilter, input: &'a SuiteInput<'a>) -> Self {
         Self {
             filter,
             input,
@@ -80,7 +80,7 @@ impl<'a> FilterSuite<'a> {
         }
     }
 
-    pub(crate) async fn run(mut self, report: &mut Report) -> anyhow::Result<()> {
+    pub(crate) async fn run(mut self, report: &mut CheckReport) -> anyhow::Result<()> {
         let options = self.input.plugin.options();
         let configuration = match self.filter.configure(&options).await {
             Ok(configuration) => configuration,
@@ -113,7 +113,11 @@ impl<'a> FilterSuite<'a> {
     }
 
     /// The filter passes each request, changes it to another valid request, or refuses it.
-    async fn requests(&mut self, configuration: &[u8], report: &mut Report) -> anyhow::Result<()> {
+    async fn requests(
+        &mut self,
+        configuration: &[u8],
+        report: &mut CheckReport,
+    ) -> anyhow::Result<()> {
         let (mut passed, mut changed, mut refused) = (0, 0, 0);
         let mut faults = Vec::new();
         for name in self.input.conformance.requests() {
@@ -133,7 +137,11 @@ impl<'a> FilterSuite<'a> {
     }
 
     /// The filtered response does not depend on its portions.
-    async fn answer(&mut self, configuration: &[u8], report: &mut Report) -> anyhow::Result<()> {
+    async fn answer(
+        &mut self,
+        configuration: &[u8],
+        report: &mut CheckReport,
+    ) -> anyhow::Result<()> {
         let request = self.input.conformance.call("streamed")?.into();
         let events = event_lines::read(RESPONSE)?;
         let trial = self.trial(configuration);
@@ -166,7 +174,12 @@ impl<'a> FilterSuite<'a> {
         Ok(())
     }
 
-    async fn once(&self, configuration: &[u8], request: &TrialRequest, events: &[Event]) -> Run {
+    async fn once(
+        &self,
+        configuration: &[u8],
+        request: &TrialRequest,
+        events: &[Event],
+    ) -> FilterRun {
         // `weir plugin try` has the same portions.
         let portions = portions(events, 1, 0);
         let mut out = Vec::new();
@@ -174,7 +187,7 @@ impl<'a> FilterSuite<'a> {
             .trial(configuration)
             .run(request, portions, &mut out)
             .await;
-        Run {
+        FilterRun {
             printed: String::from_utf8_lossy(&out).into_owned(),
             fault: ended.err().map(|error| error.to_string()),
         }
@@ -187,7 +200,7 @@ impl<'a> FilterSuite<'a> {
         configuration: &[u8],
         request: &TrialRequest,
         events: &[Event],
-    ) -> Run {
+    ) -> FilterRun {
         let first = self.once(configuration, request, events).await;
         let second = self.once(configuration, request, events).await;
         self.compared += 1;
@@ -205,7 +218,7 @@ impl<'a> FilterSuite<'a> {
         configuration: &[u8],
         request: &TrialRequest,
         events: &[Event],
-    ) -> anyhow::Result<Option<Fault>> {
+    ) -> anyhow::Result<Option<ComponentFault>> {
         let trial = self.trial(configuration);
         let mut whole = None;
         for (count, characters) in [(0, 0)].into_iter().chain(CUTS) {
@@ -241,7 +254,7 @@ impl<'a> FilterSuite<'a> {
     }
 
     /// The author's own requests and responses.
-    async fn own(&mut self, configuration: &[u8], report: &mut Report) -> anyhow::Result<()> {
+    async fn own(&mut self, configuration: &[u8], report: &mut CheckReport) -> anyhow::Result<()> {
         for own in self.input.recordings {
             let check = format!("recording {}", own.name);
             let (request, events) = match read(own, self.input.conformance) {
@@ -283,7 +296,7 @@ impl<'a> FilterSuite<'a> {
     }
 
     /// Measures the time of a request and of an event.
-    async fn cost(&self, configuration: &[u8], report: &mut Report) -> anyhow::Result<()> {
+    async fn cost(&self, configuration: &[u8], report: &mut CheckReport) -> anyhow::Result<()> {
         let request: TrialRequest = self.input.conformance.call("multi-turn")?.into();
         let events = event_lines::read(RESPONSE)?;
         let trial = self.trial(configuration);
@@ -379,8 +392,8 @@ fn assembled(filtered: FilteredResponse) -> String {
     texts.chain(lines).collect::<Vec<_>>().join("\n")
 }
 
-fn fault(of: &str, why: String, read: &'static str) -> Fault {
-    Fault {
+fn fault(of: &str, why: String, read: &'static str) -> ComponentFault {
+    ComponentFault {
         of: of.to_owned(),
         why,
         read,

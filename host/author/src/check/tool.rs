@@ -3,12 +3,12 @@
 use std::time::Instant;
 
 use serde_json::json;
-use weir_sandbox::tool::Tool;
+use weir_sandbox::tool::LoadedTool;
 
 use super::difference::difference;
 use super::input::SuiteInput;
 use crate::recordings::AuthorRecording;
-use crate::report::{Fault, Report};
+use crate::report::{CheckReport, ComponentFault};
 use crate::try_tool;
 
 const ABOUT_CALLS: &str =
@@ -16,23 +16,23 @@ const ABOUT_CALLS: &str =
 const ABOUT_OWN: &str = "plugins/README.md: Check it";
 
 pub(crate) struct ToolSuite<'a> {
-    tool: &'a Tool,
+    tool: &'a LoadedTool,
     input: &'a SuiteInput<'a>,
 }
 
 /// The result of one call.
-struct Run {
+struct ToolRun {
     printed: String,
     /// The error, unless the tool itself reported a failure.
     fault: Option<String>,
 }
 
 impl<'a> ToolSuite<'a> {
-    pub(crate) fn new(tool: &'a Tool, input: &'a SuiteInput<'a>) -> Self {
+    pub(crate) fn new(tool: &'a LoadedTool, input: &'a SuiteInput<'a>) -> Self {
         Self { tool, input }
     }
 
-    pub(crate) async fn run(self, report: &mut Report) -> anyhow::Result<()> {
+    pub(crate) async fn run(self, report: &mut CheckReport) -> anyhow::Result<()> {
         if self.input.recordings.is_empty() {
             report.skip(
                 "own recordings",
@@ -53,7 +53,7 @@ impl<'a> ToolSuite<'a> {
             let second = self.once(own, &arguments).await;
             slowest_us = slowest_us.max(started.elapsed().as_micros());
             compared += 1;
-            let fault = |why, read| Fault {
+            let fault = |why, read| ComponentFault {
                 of: own.name.clone(),
                 why,
                 read,
@@ -85,7 +85,7 @@ impl<'a> ToolSuite<'a> {
         Ok(())
     }
 
-    async fn once(&self, own: &AuthorRecording, arguments: &str) -> Run {
+    async fn once(&self, own: &AuthorRecording, arguments: &str) -> ToolRun {
         let context = self.input.plugin.context();
         let mut out = Vec::new();
         let outcome = try_tool::run(
@@ -101,7 +101,7 @@ impl<'a> ToolSuite<'a> {
             .lines()
             .last()
             .is_some_and(|line| line.starts_with("{\"failure\""));
-        Run {
+        ToolRun {
             fault: match outcome {
                 Err(error) if !is_own_failure => Some(error.to_string()),
                 _ => None,

@@ -42,7 +42,7 @@ const WORLDS: [(&str, &str); 3] = [
 
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Manifest {
+struct OciManifest {
     #[serde(default)]
     schema_version: u32,
     media_type: Option<String>,
@@ -70,12 +70,12 @@ impl Descriptor {
 }
 
 /// The configuration and the manifest of a component.
-pub(crate) struct Pushable {
+pub(crate) struct PushContent {
     pub(crate) config: Vec<u8>,
     pub(crate) manifest: Vec<u8>,
 }
 
-impl Pushable {
+impl PushContent {
     /// Describes a component. Equal input gives equal bytes.
     pub(crate) fn of(
         component: &[u8],
@@ -83,7 +83,7 @@ impl Pushable {
         version: &str,
         signature: Option<&Signature>,
     ) -> anyhow::Result<Self> {
-        let outside = Outside::read(component)?;
+        let outside = ComponentInterface::read(component)?;
         let layer = Descriptor::of(WASM, component);
         let config = json!({
             "created": CREATED,
@@ -104,7 +104,7 @@ impl Pushable {
         if let Some(signature) = signature {
             annotations.insert(SIGNATURE.to_owned(), signature.to_json());
         }
-        let manifest = Manifest {
+        let manifest = OciManifest {
             schema_version: 2,
             media_type: Some(MANIFEST.to_owned()),
             config: Some(Descriptor::of(CONFIG, &config)),
@@ -120,17 +120,17 @@ impl Pushable {
 
 /// The content of a manifest that weir can pull.
 #[derive(Debug)]
-pub(crate) struct Pullable {
+pub(crate) struct PullContent {
     /// The component's digest.
     pub(crate) layer: Digest,
     pub(crate) bytes: usize,
     pub(crate) signature: Option<Signature>,
 }
 
-impl Pullable {
+impl PullContent {
     /// Parses a manifest. Its content is not trusted.
     pub(crate) fn read(manifest: &[u8]) -> anyhow::Result<Self> {
-        let manifest: Manifest =
+        let manifest: OciManifest =
             serde_json::from_slice(manifest).context("the registry's manifest cannot be read")?;
         let shown = |media_type: &str| printable(media_type, 200);
         let Some(layers) = &manifest.layers else {
@@ -176,12 +176,12 @@ impl Pullable {
 
 /// The imports and exports of a component.
 #[derive(Default)]
-struct Outside {
+struct ComponentInterface {
     exports: Vec<String>,
     imports: Vec<String>,
 }
 
-impl Outside {
+impl ComponentInterface {
     fn read(component: &[u8]) -> anyhow::Result<Self> {
         let mut outside = Self::default();
         // Inner components and modules have imports and exports of their own.

@@ -24,7 +24,7 @@ use weir_sandbox::{Digest, printable};
 use super::artifact::{ACCEPTED, MANIFEST};
 use super::authorization::Challenge;
 use super::credentials::{self, Login, LoginLookup};
-use super::reference::{Reference, is_loopback};
+use super::reference::{ArtifactReference, is_loopback};
 use crate::transfer::CountedBody;
 
 /// Bytes of the largest manifest; most registries have this limit.
@@ -45,7 +45,7 @@ const MAX_REDIRECTS: usize = 5;
 pub(crate) struct RegistryClient<'a> {
     http: Client,
     base: Url,
-    reference: &'a Reference,
+    reference: &'a ArtifactReference,
     /// The scope of tokens: `pull`, or `pull,push`.
     actions: &'static str,
     plain_http: bool,
@@ -85,7 +85,7 @@ struct TokenResponse {
 
 impl<'a> RegistryClient<'a> {
     pub(crate) fn new(
-        reference: &'a Reference,
+        reference: &'a ArtifactReference,
         actions: &'static str,
         plain_http: bool,
     ) -> anyhow::Result<Self> {

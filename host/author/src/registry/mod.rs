@@ -25,16 +25,16 @@ use std::sync::atomic::AtomicUsize;
 use anyhow::{Context, anyhow, ensure};
 use weir_plugins::signature::Signature;
 
-use self::artifact::Pullable;
+use self::artifact::PullContent;
 use self::client::RegistryClient;
-pub use self::push::{PushRequest, Pushed};
-pub use self::reference::Reference;
+pub use self::push::{PushRequest, PushedComponent};
+pub use self::reference::ArtifactReference;
 use crate::notes::note;
 use crate::transfer::{TransferWords, with_progress};
 
 /// A component from a registry.
 #[derive(Debug)]
-pub struct Pulled {
+pub struct PulledComponent {
     /// The component.
     pub component: Vec<u8>,
     /// The publisher's signature, if the artifact has one.
@@ -46,16 +46,19 @@ pub struct Pulled {
 /// # Errors
 ///
 /// An invalid reference, a registry that fails or refuses, or an artifact that is not a component.
-pub async fn pull(from: &Path, plain_http: bool) -> anyhow::Result<Option<Pulled>> {
+pub async fn pull(from: &Path, plain_http: bool) -> anyhow::Result<Option<PulledComponent>> {
     let Some(text) = from.to_str().filter(|text| reference::is_reference(text)) else {
         return Ok(None);
     };
-    let reference = Reference::parse(text).map_err(|why| anyhow!("{text}: {why}"))?;
+    let reference = ArtifactReference::parse(text).map_err(|why| anyhow!("{text}: {why}"))?;
     let pulled = pull_from(&reference, plain_http).await;
     pulled.map(Some).with_context(|| reference.to_string())
 }
 
-async fn pull_from(reference: &Reference, plain_http: bool) -> anyhow::Result<Pulled> {
+async fn pull_from(
+    reference: &ArtifactReference,
+    plain_http: bool,
+) -> anyhow::Result<PulledComponent> {
     let mut client = RegistryClient::new(reference, "pull", plain_http)?;
     let wanted = reference.wanted()?;
     let (digest, manifest) = client.manifest(&wanted).await?;
@@ -65,7 +68,7 @@ async fn pull_from(reference: &Reference, plain_http: bool) -> anyhow::Result<Pu
             "the registry's manifest has another digest: sha256:{digest}"
         );
     }
-    let artifact = Pullable::read(&manifest)?;
+    let artifact = PullContent::read(&manifest)?;
     if let Some(signature) = &artifact.signature {
         reference.check_version(&signature.version)?;
     }
@@ -77,7 +80,7 @@ async fn pull_from(reference: &Reference, plain_http: bool) -> anyhow::Result<Pu
     let blob = client.blob(artifact.layer, artifact.bytes, &received);
     let component = with_progress(blob, &received, artifact.bytes, words).await?;
     note(format_args!("Pulled {}", reference.pinned(digest)));
-    Ok(Pulled {
+    Ok(PulledComponent {
         component,
         signature: artifact.signature,
     })

@@ -10,9 +10,9 @@ use weir_plugins::Loader;
 use weir_plugins::signature::Signature;
 use weir_sandbox::Digest;
 
-use super::artifact::Pushable;
+use super::artifact::PushContent;
 use super::client::RegistryClient;
-use super::reference::Reference;
+use super::reference::ArtifactReference;
 use crate::input::read_component;
 use crate::signing;
 use crate::transfer::{TransferWords, with_progress};
@@ -23,7 +23,7 @@ pub struct PushRequest<'a> {
     /// The component's file.
     pub component: &'a Path,
     /// The repository and the tag.
-    pub to: &'a Reference,
+    pub to: &'a ArtifactReference,
     /// The file of the signature. Default: `FILE.sig`, if it exists.
     pub signature: Option<&'a Path>,
     /// The file with a private key, to sign the component now.
@@ -36,9 +36,9 @@ pub struct PushRequest<'a> {
 
 /// A component in a registry.
 #[derive(Debug)]
-pub struct Pushed {
+pub struct PushedComponent {
     /// The reference with the digest.
-    pub reference: Reference,
+    pub reference: ArtifactReference,
     /// The signature that the artifact carries.
     pub signature: Option<Signature>,
 }
@@ -49,7 +49,7 @@ impl PushRequest<'_> {
     /// # Errors
     ///
     /// A component that does not load, a signature that does not hold, or a registry that fails or refuses.
-    pub async fn push(self, loader: &Loader) -> anyhow::Result<Pushed> {
+    pub async fn push(self, loader: &Loader) -> anyhow::Result<PushedComponent> {
         let component = read_component(self.component)?;
         let digest = Digest::of(&component);
         let plugin = signing::load_plugin(loader, self.component).await?;
@@ -70,14 +70,14 @@ impl PushRequest<'_> {
             );
             self.to.check_version(&signature.version)?;
         }
-        let artifact = Pushable::of(
+        let artifact = PushContent::of(
             &component,
             plugin.name(),
             plugin.version(),
             signature.as_ref(),
         )?;
         let reference = send(self.to, self.plain_http, component.into(), artifact).await;
-        Ok(Pushed {
+        Ok(PushedComponent {
             reference: reference.with_context(|| self.to.to_string())?,
             signature,
         })
@@ -85,11 +85,11 @@ impl PushRequest<'_> {
 }
 
 async fn send(
-    to: &Reference,
+    to: &ArtifactReference,
     plain_http: bool,
     component: Bytes,
-    Pushable { config, manifest }: Pushable,
-) -> anyhow::Result<Reference> {
+    PushContent { config, manifest }: PushContent,
+) -> anyhow::Result<ArtifactReference> {
     let mut client = RegistryClient::new(to, "pull,push", plain_http)?;
     let (total, sent) = (component.len(), Arc::new(AtomicUsize::new(0)));
     let digest = Digest::of(&manifest);

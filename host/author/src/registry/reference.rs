@@ -22,7 +22,7 @@ const DOCKER_HUB: (&str, &str) = ("docker.io", "registry-1.docker.io");
 
 /// An artifact in a registry.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Reference {
+pub struct ArtifactReference {
     /// The registry: its host, and its port if that is not the scheme's.
     pub(crate) registry: String,
     /// The repository.
@@ -38,7 +38,7 @@ pub(crate) fn is_reference(text: &str) -> bool {
     text.starts_with(SCHEME)
 }
 
-impl Reference {
+impl ArtifactReference {
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
         let rest = text.strip_prefix(SCHEME).ok_or(FORM)?;
         let (registry, rest) = rest.split_once('/').ok_or(FORM)?;
@@ -142,7 +142,7 @@ impl Reference {
     }
 }
 
-impl fmt::Display for Reference {
+impl fmt::Display for ArtifactReference {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(formatter, "{SCHEME}{}/{}", self.registry, self.name)?;
         if let Some(tag) = &self.tag {
@@ -216,7 +216,7 @@ mod tests {
             (&format!("a.example/x:1@{DIGEST}"), "a.example", "x", DIGEST),
         ] {
             let text = format!("oci://{rest}");
-            let reference = Reference::parse(&text).expect(&text);
+            let reference = ArtifactReference::parse(&text).expect(&text);
             assert_eq!(reference.to_string(), text);
             assert_eq!(reference.registry, registry);
             assert_eq!(reference.name, name);
@@ -242,11 +242,11 @@ mod tests {
             ("oci://a.example/x@sha256:12", "not a digest"),
             ("oci://a.example/x@sha512:12", "not a digest"),
         ] {
-            let refused = Reference::parse(text).expect_err(text);
+            let refused = ArtifactReference::parse(text).expect_err(text);
             assert!(refused.contains(why), "{text}: {refused}");
         }
         let pinned = format!("oci://a.example/x:1@{DIGEST}");
-        assert!(Reference::parse_target(&pinned).is_err());
+        assert!(ArtifactReference::parse_target(&pinned).is_err());
     }
 
     #[test]
@@ -261,10 +261,12 @@ mod tests {
             ("v1.2.4_a.4", false),
             ("1.2.3-rc.1", false),
         ] {
-            let reference = Reference::parse(&format!("oci://a.example/x:{tag}")).expect(tag);
+            let reference =
+                ArtifactReference::parse(&format!("oci://a.example/x:{tag}")).expect(tag);
             assert_eq!(reference.check_version(&signed).is_ok(), is_right, "{tag}");
         }
-        let by_digest = Reference::parse(&format!("oci://a.example/x@{DIGEST}")).expect("one");
+        let by_digest =
+            ArtifactReference::parse(&format!("oci://a.example/x@{DIGEST}")).expect("one");
         assert!(by_digest.check_version(&signed).is_ok());
     }
 
@@ -279,7 +281,8 @@ mod tests {
             ("[::1]:5000", false, "http://[::1]:5000/v2/"),
             ("localhost.example", false, "https://localhost.example/v2/"),
         ] {
-            let reference = Reference::parse(&format!("oci://{registry}/x:1")).expect("one");
+            let reference =
+                ArtifactReference::parse(&format!("oci://{registry}/x:1")).expect("one");
             let found = reference.base(plain).expect("a URL");
             assert_eq!(found.as_str(), base);
         }

@@ -5,25 +5,25 @@ use serde_json::value::RawValue;
 use weir_ledger::{Credits, TokenCounts};
 use weir_sandbox::adapter::bindings::chat::{Event, Usage};
 
-use super::blocks::{Blocks, Delta, Empty, NewBlock, Writer, stop_reason};
-use crate::{AnswerHead, Billed};
+use super::blocks::{BlockWriter, ContentDelta, EmptyObject, MessageBlocks, NewBlock, stop_reason};
+use crate::{AnswerHead, BilledUsage};
 
 /// A plain response under construction.
 #[derive(Debug, Clone)]
-pub struct Message {
+pub struct MessageResponse {
     head: AnswerHead,
-    blocks: Blocks,
-    said: Said,
+    blocks: MessageBlocks,
+    said: MessageContent,
     stop: Option<(&'static str, Option<String>)>,
 }
 
-impl Message {
+impl MessageResponse {
     /// Returns an empty response.
     pub fn new(head: AnswerHead) -> Self {
         Self {
             head,
-            blocks: Blocks::default(),
-            said: Said::default(),
+            blocks: MessageBlocks::default(),
+            said: MessageContent::default(),
             stop: None,
         }
     }
@@ -44,15 +44,15 @@ impl Message {
 
     /// Discards an attempt without output.
     pub fn clear(&mut self) {
-        self.blocks = Blocks::default();
-        self.said = Said::default();
+        self.blocks = MessageBlocks::default();
+        self.said = MessageContent::default();
         self.stop = None;
     }
 
     /// The `message` object.
-    pub fn into_body(self, billed: &Billed) -> Vec<u8> {
+    pub fn into_body(self, billed: &BilledUsage) -> Vec<u8> {
         let (stop_reason, stop_sequence) = self.stop.unwrap_or(("end_turn", None));
-        let body = Body {
+        let body = MessageBody {
             id: &message_id(&self.head),
             kind: "message",
             role: "assistant",
@@ -60,7 +60,7 @@ impl Message {
             content: &self.said.0,
             stop_reason: Some(stop_reason),
             stop_sequence: stop_sequence.as_deref(),
-            usage: AnswerUsage::from(billed),
+            usage: MessageUsage::from(billed),
         };
         let mut json = Vec::with_capacity(1 << 10);
         write_json(&body, &mut json);
@@ -70,11 +70,11 @@ impl Message {
 
 /// The content of the message.
 #[derive(Debug, Clone, Default)]
-struct Said(Vec<SaidBlock>);
+struct MessageContent(Vec<MessageBlock>);
 
 #[derive(Debug, Clone, Serialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
-enum SaidBlock {
+enum MessageBlock {
     Text {
         text: String,
         #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -97,44 +97,52 @@ enum SaidBlock {
     Whole(Box<RawValue>),
 }
 
-impl Writer for Said {
+impl BlockWriter for MessageContent {
     fn begin(&mut self, _: usize, block: NewBlock<'_>) {
         self.0.push(match block {
-            NewBlock::Text { .. } => SaidBlock::Text {
+            NewBlock::Text { .. } => MessageBlock::Text {
                 text: String::new(),
                 citations: Vec::new(),
             },
-            NewBlock::Thinking { provider, .. } => SaidBlock::Thinking {
+            NewBlock::Thinking { provider, .. } => MessageBlock::Thinking {
                 thinking: String::new(),
                 signature: String::new(),
                 provider: provider.map(str::to_owned),
             },
-            NewBlock::ToolUse { id, name, .. } => SaidBlock::ToolUse {
+            NewBlock::ToolUse { id, name, .. } => MessageBlock::ToolUse {
                 id: id.to_owned(),
                 name: name.to_owned(),
                 input: String::new(),
             },
-            NewBlock::Whole(json) => SaidBlock::Whole(json),
+            NewBlock::Whole(json) => MessageBlock::Whole(json),
             block @ (NewBlock::RedactedThinking { .. } | NewBlock::Image { .. }) => {
                 let json = serde_json::value::to_raw_value(&block);
-                SaidBlock::Whole(json.expect("plain structs serialize"))
+                MessageBlock::Whole(json.expect("plain structs serialize"))
             }
         });
     }
 
-    fn add(&mut self, at: usize, delta: Delta<'_>) {
+    fn add(&mut self, at: usize, delta: ContentDelta<'_>) {
         match (&mut self.0[at], delta) {
-            (SaidBlock::Text { text, .. }, Delta::Text { text: more }) => text.push_str(more),
-            (SaidBlock::Text { citations, .. }, Delta::Citation { citation }) => {
+            (MessageBlock::Text { text, .. }, ContentDelta::Text { text: more }) => {
+                text.push_str(more)
+            }
+            (MessageBlock::Text { citations, .. }, ContentDelta::Citation { citation }) => {
                 citations.push(citation);
             }
-            (SaidBlock::Thinking { thinking, .. }, Delta::Thinking { thinking: more }) => {
+            (
+                MessageBlock::Thinking { thinking, .. },
+                ContentDelta::Thinking { thinking: more },
+            ) => {
                 thinking.push_str(more);
             }
-            (SaidBlock::Thinking { signature, .. }, Delta::Signature { signature: more }) => {
+            (
+                MessageBlock::Thinking { signature, .. },
+                ContentDelta::Signature { signature: more },
+            ) => {
                 signature.push_str(more);
             }
-            (SaidBlock::ToolUse { input, .. }, Delta::Input { partial_json }) => {
+            (MessageBlock::ToolUse { input, .. }, ContentDelta::Input { partial_json }) => {
                 input.push_str(partial_json);
             }
             _ => {}
@@ -149,13 +157,13 @@ impl Writer for Said {
 fn object<S: serde::Serializer>(json: &str, serializer: S) -> Result<S::Ok, S::Error> {
     match serde_json::from_str::<&RawValue>(json) {
         Ok(input) if input.get().starts_with('{') => input.serialize(serializer),
-        _ => Empty {}.serialize(serializer),
+        _ => EmptyObject {}.serialize(serializer),
     }
 }
 
 /// A message with its complete content or, at the start of a stream, without content.
 #[derive(Debug, Serialize)]
-pub(super) struct Body<'a, Content: ?Sized> {
+pub(super) struct MessageBody<'a, Content: ?Sized> {
     pub(super) id: &'a str,
     #[serde(rename = "type")]
     pub(super) kind: &'static str,
@@ -164,7 +172,7 @@ pub(super) struct Body<'a, Content: ?Sized> {
     pub(super) content: &'a Content,
     pub(super) stop_reason: Option<&'static str>,
     pub(super) stop_sequence: Option<&'a str>,
-    pub(super) usage: AnswerUsage,
+    pub(super) usage: MessageUsage,
 }
 
 /// The response's id in Anthropic's form.
@@ -178,7 +186,7 @@ pub(super) fn write_json<T: Serialize + ?Sized>(value: &T, out: &mut Vec<u8>) {
 
 /// The input excludes cached tokens, unlike weir's own counts.
 #[derive(Debug, Default, Serialize)]
-pub(super) struct AnswerUsage {
+pub(super) struct MessageUsage {
     input_tokens: u64,
     cache_creation_input_tokens: u64,
     cache_read_input_tokens: u64,
@@ -202,7 +210,7 @@ struct CacheCreation {
     ephemeral_1h_input_tokens: u64,
 }
 
-impl AnswerUsage {
+impl MessageUsage {
     fn new(counts: &TokenCounts, credits: Option<Credits>) -> Self {
         let written = counts
             .cache_write_short
@@ -226,13 +234,13 @@ impl AnswerUsage {
     }
 }
 
-impl From<&Billed> for AnswerUsage {
-    fn from(billed: &Billed) -> Self {
+impl From<&BilledUsage> for MessageUsage {
+    fn from(billed: &BilledUsage) -> Self {
         Self::new(&billed.tokens, Some(billed.credits))
     }
 }
 
-impl From<&Usage> for AnswerUsage {
+impl From<&Usage> for MessageUsage {
     fn from(usage: &Usage) -> Self {
         let count = |count: Option<u64>| count.unwrap_or_default();
         let counts = TokenCounts {

@@ -1,6 +1,6 @@
 //! The blocks of a response under construction: translates each event into changes of the message.
 //!
-//! Plain responses and streams share this code, so that they agree: a [`Writer`] receives each start, change and end of
+//! Plain responses and streams share this code, so that they agree: a [`BlockWriter`] receives each start, change and end of
 //! a block.
 //!
 //! **Invariant:** the code does not trust an adapter's numbers: an event without an open block is ignored. Blocks get
@@ -17,9 +17,9 @@ use weir_sandbox::adapter::bindings::chat::{
 use crate::json::guests_object;
 
 /// A receiver of block changes; blocks are identified by their position in the message.
-pub(super) trait Writer {
+pub(super) trait BlockWriter {
     fn begin(&mut self, at: usize, block: NewBlock<'_>);
-    fn add(&mut self, at: usize, delta: Delta<'_>);
+    fn add(&mut self, at: usize, delta: ContentDelta<'_>);
     fn end(&mut self, at: usize);
 }
 
@@ -44,7 +44,7 @@ pub(super) enum NewBlock<'a> {
     ToolUse {
         id: &'a str,
         name: &'a str,
-        input: Empty,
+        input: EmptyObject,
     },
     Image {
         source: ImageSource<'a>,
@@ -56,7 +56,7 @@ pub(super) enum NewBlock<'a> {
 
 /// The object without fields.
 #[derive(Debug, Serialize)]
-pub(super) struct Empty {}
+pub(super) struct EmptyObject {}
 
 #[derive(Debug, Serialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
@@ -68,7 +68,7 @@ pub(super) enum ImageSource<'a> {
 /// An addition to a block.
 #[derive(Debug, Serialize)]
 #[serde(tag = "type")]
-pub(super) enum Delta<'a> {
+pub(super) enum ContentDelta<'a> {
     #[serde(rename = "text_delta")]
     Text { text: &'a str },
     #[serde(rename = "thinking_delta")]
@@ -83,9 +83,9 @@ pub(super) enum Delta<'a> {
 
 /// The blocks of a response.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Blocks {
+pub(super) struct MessageBlocks {
     /// The open blocks. An abandoned attempt may have left some, so of two with one number, the later counts.
-    open: Vec<(u32, Open)>,
+    open: Vec<(u32, OpenMessageBlock)>,
     /// The number of written blocks.
     written: usize,
     /// The provider's name in the configuration; empty if unknown.
@@ -93,7 +93,7 @@ pub(super) struct Blocks {
 }
 
 #[derive(Debug, Clone)]
-enum Open {
+enum OpenMessageBlock {
     /// Text, or a refusal in its place. It begins with its first piece, because clients reject empty text blocks in
     /// later requests.
     Text(Option<usize>),
@@ -112,32 +112,35 @@ enum Open {
     },
 }
 
-impl Blocks {
+impl MessageBlocks {
     /// Sets the provider of the following events: parts that only this provider can read carry its name.
     pub(super) fn answered_by(&mut self, provider: &str) {
         provider.clone_into(&mut self.provider);
     }
 
     /// Translates an event into block changes.
-    pub(super) fn follow(&mut self, event: &Event, writer: &mut impl Writer) {
+    pub(super) fn follow(&mut self, event: &Event, writer: &mut impl BlockWriter) {
         match event {
             Event::BlockStart(start) => self.begin(start, writer),
             Event::Fragment(fragment) => self.add(fragment, writer),
             // Only reasoning has a place for a proof.
             Event::Signature(fragment) => {
-                if let Some(Open::Reasoning { signature, .. }) = self.find(fragment.index) {
+                if let Some(OpenMessageBlock::Reasoning { signature, .. }) =
+                    self.find(fragment.index)
+                {
                     signature.push_str(&fragment.text);
                 }
             }
             Event::Sealed(fragment) => {
-                if let Some(Open::Reasoning { sealed, .. }) = self.find(fragment.index) {
+                if let Some(OpenMessageBlock::Reasoning { sealed, .. }) = self.find(fragment.index)
+                {
                     sealed.push_str(&fragment.text);
                 }
             }
             Event::Citation(citation) => {
                 if let Some(at) = self.text(citation.index, writer) {
                     let citation = citation_json(citation);
-                    writer.add(at, Delta::Citation { citation });
+                    writer.add(at, ContentDelta::Citation { citation });
                 }
             }
             Event::BlockEnd(index) => self.end(*index, writer),
@@ -155,20 +158,20 @@ impl Blocks {
         }
     }
 
-    fn begin(&mut self, start: &BlockStart, writer: &mut impl Writer) {
+    fn begin(&mut self, start: &BlockStart, writer: &mut impl BlockWriter) {
         let open = match &start.block {
-            Block::Text | Block::Refusal => Open::Text(None),
-            Block::Reasoning => Open::Reasoning {
+            Block::Text | Block::Refusal => OpenMessageBlock::Text(None),
+            Block::Reasoning => OpenMessageBlock::Reasoning {
                 at: None,
                 signature: String::new(),
                 sealed: String::new(),
             },
             Block::ToolCall(ToolCallStart { id, name, kind }) => {
-                let input = Empty {};
+                let input = EmptyObject {};
                 let at = self.place(NewBlock::ToolUse { id, name, input }, writer);
                 match kind {
-                    CallKind::Function => Open::Function(at),
-                    CallKind::Custom => Open::Custom {
+                    CallKind::Function => OpenMessageBlock::Function(at),
+                    CallKind::Custom => OpenMessageBlock::Custom {
                         at,
                         input: String::new(),
                     },
@@ -178,47 +181,49 @@ impl Blocks {
         self.open.push((start.index, open));
     }
 
-    fn add(&mut self, fragment: &Fragment, writer: &mut impl Writer) {
+    fn add(&mut self, fragment: &Fragment, writer: &mut impl BlockWriter) {
         let text = fragment.text.as_str();
         if text.is_empty() {
             return;
         }
         match self.find(fragment.index) {
-            Some(Open::Text(_)) => {
+            Some(OpenMessageBlock::Text(_)) => {
                 if let Some(at) = self.text(fragment.index, writer) {
-                    writer.add(at, Delta::Text { text });
+                    writer.add(at, ContentDelta::Text { text });
                 }
             }
-            Some(Open::Reasoning { .. }) => {
+            Some(OpenMessageBlock::Reasoning { .. }) => {
                 let at = self.thinking(fragment.index, writer);
-                writer.add(at, Delta::Thinking { thinking: text });
+                writer.add(at, ContentDelta::Thinking { thinking: text });
             }
-            Some(&mut Open::Function(at)) => writer.add(at, Delta::Input { partial_json: text }),
-            Some(Open::Custom { input, .. }) => input.push_str(text),
+            Some(&mut OpenMessageBlock::Function(at)) => {
+                writer.add(at, ContentDelta::Input { partial_json: text })
+            }
+            Some(OpenMessageBlock::Custom { input, .. }) => input.push_str(text),
             None => {}
         }
     }
 
-    fn end(&mut self, index: u32, writer: &mut impl Writer) {
+    fn end(&mut self, index: u32, writer: &mut impl BlockWriter) {
         let Some(position) = self.open.iter().rposition(|(open, _)| *open == index) else {
             return;
         };
         // Reasoning with only a proof is a block, too.
-        if matches!(&self.open[position].1, Open::Reasoning { signature, .. } if !signature.is_empty())
+        if matches!(&self.open[position].1, OpenMessageBlock::Reasoning { signature, .. } if !signature.is_empty())
         {
             self.thinking(index, writer);
         }
         let (_, open) = self.open.remove(position);
         match open {
-            Open::Text(None) => {}
-            Open::Text(Some(at)) | Open::Function(at) => writer.end(at),
-            Open::Custom { at, input } => {
+            OpenMessageBlock::Text(None) => {}
+            OpenMessageBlock::Text(Some(at)) | OpenMessageBlock::Function(at) => writer.end(at),
+            OpenMessageBlock::Custom { at, input } => {
                 let json = serde_json::json!({ "input": input }).to_string();
                 let partial_json = &json;
-                writer.add(at, Delta::Input { partial_json });
+                writer.add(at, ContentDelta::Input { partial_json });
                 writer.end(at);
             }
-            Open::Reasoning {
+            OpenMessageBlock::Reasoning {
                 at,
                 signature,
                 sealed,
@@ -226,7 +231,7 @@ impl Blocks {
                 if let Some(at) = at {
                     if !signature.is_empty() {
                         let signature = &signature;
-                        writer.add(at, Delta::Signature { signature });
+                        writer.add(at, ContentDelta::Signature { signature });
                     }
                     writer.end(at);
                 }
@@ -243,7 +248,7 @@ impl Blocks {
     }
 
     /// The dialect's responses have no such block; the code uses the one of its requests.
-    fn media(&mut self, media: &Media, writer: &mut impl Writer) {
+    fn media(&mut self, media: &Media, writer: &mut impl BlockWriter) {
         if media.media_type.starts_with("image/") && !media.is_preview {
             let source = match &media.url {
                 Some(url) => ImageSource::Url { url },
@@ -256,28 +261,28 @@ impl Blocks {
         }
     }
 
-    fn find(&mut self, index: u32) -> Option<&mut Open> {
+    fn find(&mut self, index: u32) -> Option<&mut OpenMessageBlock> {
         let mut open = self.open.iter_mut().rev();
         open.find(|(open, _)| *open == index).map(|(_, open)| open)
     }
 
     /// Returns the position of an open text block; begins the block if necessary.
-    fn text(&mut self, index: u32, writer: &mut impl Writer) -> Option<usize> {
+    fn text(&mut self, index: u32, writer: &mut impl BlockWriter) -> Option<usize> {
         match self.find(index) {
-            Some(&mut Open::Text(Some(at))) => return Some(at),
-            Some(Open::Text(None)) => {}
+            Some(&mut OpenMessageBlock::Text(Some(at))) => return Some(at),
+            Some(OpenMessageBlock::Text(None)) => {}
             _ => return None,
         }
         let begun = self.place(NewBlock::Text { text: "" }, writer);
-        if let Some(Open::Text(at)) = self.find(index) {
+        if let Some(OpenMessageBlock::Text(at)) = self.find(index) {
             *at = Some(begun);
         }
         Some(begun)
     }
 
     /// Returns the position of an open reasoning block; begins the block if necessary.
-    fn thinking(&mut self, index: u32, writer: &mut impl Writer) -> usize {
-        if let Some(&mut Open::Reasoning { at: Some(at), .. }) = self.find(index) {
+    fn thinking(&mut self, index: u32, writer: &mut impl BlockWriter) -> usize {
+        if let Some(&mut OpenMessageBlock::Reasoning { at: Some(at), .. }) = self.find(index) {
             return at;
         }
         let provider = self.provider.clone();
@@ -287,21 +292,21 @@ impl Blocks {
             provider: name(&provider),
         };
         let begun = self.place(block, writer);
-        if let Some(Open::Reasoning { at, .. }) = self.find(index) {
+        if let Some(OpenMessageBlock::Reasoning { at, .. }) = self.find(index) {
             *at = Some(begun);
         }
         begun
     }
 
     /// Begins a block at the end of the message.
-    fn place(&mut self, block: NewBlock<'_>, writer: &mut impl Writer) -> usize {
+    fn place(&mut self, block: NewBlock<'_>, writer: &mut impl BlockWriter) -> usize {
         let at = self.written;
         self.written += 1;
         writer.begin(at, block);
         at
     }
 
-    fn whole(&mut self, block: NewBlock<'_>, writer: &mut impl Writer) {
+    fn whole(&mut self, block: NewBlock<'_>, writer: &mut impl BlockWriter) {
         let at = self.place(block, writer);
         writer.end(at);
     }
@@ -315,7 +320,7 @@ fn name(provider: &str) -> Option<&str> {
 /// source outside of the request.
 fn citation_json(citation: &Citation) -> Box<RawValue> {
     #[derive(Serialize)]
-    struct Page<'a> {
+    struct CitedPage<'a> {
         #[serde(rename = "type")]
         kind: &'static str,
         url: &'a str,
@@ -325,7 +330,7 @@ fn citation_json(citation: &Citation) -> Box<RawValue> {
     }
     let own = citation.json.as_deref().and_then(guests_object);
     own.unwrap_or_else(|| {
-        let page = Page {
+        let page = CitedPage {
             kind: "web_search_result_location",
             url: citation.source.as_deref().unwrap_or_default(),
             title: citation.title.as_deref(),

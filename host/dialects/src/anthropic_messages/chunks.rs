@@ -11,9 +11,9 @@ use serde::Serialize;
 use serde_json::Value;
 use weir_sandbox::adapter::bindings::chat::Event;
 
-use super::answer::{AnswerUsage, Body, message_id, write_json};
-use super::blocks::{Blocks, Delta, NewBlock, Writer, stop_reason};
-use crate::{AnswerHead, Billed};
+use super::answer::{MessageBody, MessageUsage, message_id, write_json};
+use super::blocks::{BlockWriter, ContentDelta, MessageBlocks, NewBlock, stop_reason};
+use crate::{AnswerHead, BilledUsage};
 
 /// The keep-alive event of a silent stream.
 pub const KEEP_ALIVE: Bytes = Bytes::from_static(b"event: ping\ndata: {\"type\":\"ping\"}\n\n");
@@ -23,10 +23,10 @@ pub const KEEP_ALIVE: Bytes = Bytes::from_static(b"event: ping\ndata: {\"type\":
 pub struct MessageStream {
     head: AnswerHead,
     begun: bool,
-    blocks: Blocks,
-    line: Line,
+    blocks: MessageBlocks,
+    line: BlockQueue,
     /// The usage so far, according to the upstream.
-    used: AnswerUsage,
+    used: MessageUsage,
     stop: Option<(&'static str, Option<String>)>,
 }
 
@@ -36,9 +36,9 @@ impl MessageStream {
         Self {
             head,
             begun: false,
-            blocks: Blocks::default(),
-            line: Line::default(),
-            used: AnswerUsage::default(),
+            blocks: MessageBlocks::default(),
+            line: BlockQueue::default(),
+            used: MessageUsage::default(),
             stop: None,
         }
     }
@@ -52,7 +52,7 @@ impl MessageStream {
     pub fn event(&mut self, event: &Event, out: &mut Vec<u8>) {
         match event {
             Event::Started(_) => {}
-            Event::Usage(usage) => self.used = AnswerUsage::from(usage),
+            Event::Usage(usage) => self.used = MessageUsage::from(usage),
             Event::Finish(reason) => {
                 let (word, sequence) = stop_reason(reason);
                 self.stop = Some((word, sequence.map(str::to_owned)));
@@ -60,22 +60,22 @@ impl MessageStream {
             _ => {
                 self.start(out);
                 let line = &mut self.line;
-                self.blocks.follow(event, &mut Events { line, out });
+                self.blocks.follow(event, &mut MessageEvents { line, out });
             }
         }
     }
 
     /// Appends the end: the finish reason and the usage.
-    pub fn finish(&mut self, billed: &Billed, out: &mut Vec<u8>) {
+    pub fn finish(&mut self, billed: &BilledUsage, out: &mut Vec<u8>) {
         self.start(out);
         let (stop_reason, stop_sequence) = self.stop.take().unwrap_or(("end_turn", None));
-        let end = End {
+        let end = MessageEnd {
             kind: "message_delta",
             delta: EndDelta {
                 stop_reason,
                 stop_sequence: stop_sequence.as_deref(),
             },
-            usage: AnswerUsage::from(billed),
+            usage: MessageUsage::from(billed),
         };
         write_event("message_delta", &end, out);
         out.extend_from_slice(b"event: message_stop\ndata: {\"type\":\"message_stop\"}\n\n");
@@ -91,7 +91,7 @@ impl MessageStream {
             return;
         }
         // The usage is final only at the end: the last event but one has all of it.
-        let message = Body {
+        let message = MessageBody {
             id: &message_id(&self.head),
             kind: "message",
             role: "assistant",
@@ -101,7 +101,7 @@ impl MessageStream {
             stop_sequence: None,
             usage: std::mem::take(&mut self.used),
         };
-        let start = Start {
+        let start = MessageStart {
             kind: "message_start",
             message,
         };
@@ -111,20 +111,20 @@ impl MessageStream {
 
 /// The queue of events of blocks that wait for earlier blocks.
 #[derive(Debug, Default)]
-struct Line {
+struct BlockQueue {
     /// The block whose events are written immediately.
     at: usize,
     /// The started blocks behind it, in order.
-    waiting: VecDeque<Waiting>,
+    waiting: VecDeque<WaitingEvents>,
 }
 
 #[derive(Debug, Default)]
-struct Waiting {
+struct WaitingEvents {
     events: Vec<u8>,
     has_ended: bool,
 }
 
-impl Line {
+impl BlockQueue {
     /// Returns the output for a block's events.
     fn place<'a>(&'a mut self, index: usize, out: &'a mut Vec<u8>) -> &'a mut Vec<u8> {
         match index.checked_sub(self.at) {
@@ -149,21 +149,21 @@ impl Line {
         }
     }
 
-    fn waiting(&mut self, behind: usize) -> &mut Waiting {
+    fn waiting(&mut self, behind: usize) -> &mut WaitingEvents {
         if self.waiting.len() < behind {
-            self.waiting.resize_with(behind, Waiting::default);
+            self.waiting.resize_with(behind, WaitingEvents::default);
         }
         &mut self.waiting[behind - 1]
     }
 }
 
 /// Writes the blocks' events in sequence.
-struct Events<'a> {
-    line: &'a mut Line,
+struct MessageEvents<'a> {
+    line: &'a mut BlockQueue,
     out: &'a mut Vec<u8>,
 }
 
-impl Writer for Events<'_> {
+impl BlockWriter for MessageEvents<'_> {
     fn begin(&mut self, index: usize, content_block: NewBlock<'_>) {
         let event = BlockStart {
             kind: "content_block_start",
@@ -173,7 +173,7 @@ impl Writer for Events<'_> {
         write_event(event.kind, &event, self.line.place(index, self.out));
     }
 
-    fn add(&mut self, index: usize, delta: Delta<'_>) {
+    fn add(&mut self, index: usize, delta: ContentDelta<'_>) {
         let event = BlockDelta {
             kind: "content_block_delta",
             index,
@@ -201,10 +201,10 @@ fn write_event<T: Serialize>(name: &str, data: &T, out: &mut Vec<u8>) {
 }
 
 #[derive(Debug, Serialize)]
-struct Start<'a> {
+struct MessageStart<'a> {
     #[serde(rename = "type")]
     kind: &'static str,
-    message: Body<'a, [(); 0]>,
+    message: MessageBody<'a, [(); 0]>,
 }
 
 #[derive(Debug, Serialize)]
@@ -220,7 +220,7 @@ struct BlockDelta<'a> {
     #[serde(rename = "type")]
     kind: &'static str,
     index: usize,
-    delta: Delta<'a>,
+    delta: ContentDelta<'a>,
 }
 
 #[derive(Debug, Serialize)]
@@ -231,11 +231,11 @@ struct BlockStop {
 }
 
 #[derive(Debug, Serialize)]
-struct End<'a> {
+struct MessageEnd<'a> {
     #[serde(rename = "type")]
     kind: &'static str,
     delta: EndDelta<'a>,
-    usage: AnswerUsage,
+    usage: MessageUsage,
 }
 
 #[derive(Debug, Serialize)]

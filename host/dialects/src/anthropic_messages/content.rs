@@ -13,10 +13,10 @@ use weir_sandbox::adapter::bindings::chat::{
 
 use super::wire;
 use crate::json::{
-    Fault, MAX_ID_CHARS, Raw, Text, base64_data, check_at_most, check_https_url, check_is_object,
-    check_length, each, is_media_type_name, required, reread,
+    FieldFault, MAX_ID_CHARS, Raw, Text, base64_data, check_at_most, check_https_url,
+    check_is_object, check_length, each, is_media_type_name, required, reread,
 };
-use crate::{Attachment, Attachments, Origin, plain};
+use crate::{Attachment, Attachments, MessageOrigin, plain};
 
 const MAX_NAME_CHARS: usize = 64;
 /// The maximum characters of a document's title.
@@ -24,13 +24,13 @@ const MAX_TITLE_CHARS: usize = 1_024;
 
 /// Translates the messages of a request, in order, with their positions; the system prompt comes first.
 pub(super) fn messages(
-    system: Option<wire::Content<'_>>,
+    system: Option<wire::AnthropicContent<'_>>,
     list: Option<wire::Messages<'_>>,
     attachments: &mut Attachments,
-) -> Result<(Vec<Message>, Vec<Origin>), Fault> {
+) -> Result<(Vec<Message>, Vec<MessageOrigin>), FieldFault> {
     let list = required(list, "messages")?.0;
     if list.is_empty() {
-        return Err(Fault::new("messages", "must not be empty"));
+        return Err(FieldFault::new("messages", "must not be empty"));
     }
     let mut messages = Vec::with_capacity(list.len() + 1);
     if let Some(content) = system {
@@ -47,25 +47,30 @@ pub(super) fn messages(
             });
         }
     }
-    let mut origins = vec![Origin::Apart; messages.len()];
+    let mut origins = vec![MessageOrigin::Apart; messages.len()];
     for (index, wire) in list.into_iter().enumerate() {
         let turn = message(wire, attachments, &mut messages);
         turn.map_err(|fault| fault.at(index).within("messages"))?;
-        origins.resize(messages.len(), Origin::Listed(index));
+        origins.resize(messages.len(), MessageOrigin::Listed(index));
     }
     Ok((messages, origins))
 }
 
 fn message(
-    wire: wire::Message<'_>,
+    wire: wire::AnthropicMessageParam<'_>,
     attachments: &mut Attachments,
     messages: &mut Vec<Message>,
-) -> Result<(), Fault> {
+) -> Result<(), FieldFault> {
     let role = match required(wire.role, "role")?.as_str() {
         "user" => Role::User,
         "assistant" => Role::Assistant,
         "system" => Role::System,
-        _ => return Err(Fault::new("role", "must be one of user, assistant, system")),
+        _ => {
+            return Err(FieldFault::new(
+                "role",
+                "must be one of user, assistant, system",
+            ));
+        }
     };
     let parts = parts(required(wire.content, "content")?, "content", attachments)?;
     let mut extra = wire.others.into_fields();
@@ -75,14 +80,14 @@ fn message(
     };
     let is_misplaced = |part: &Part| role != Role::User && role_of(part) == Role::Tool;
     if let Some(index) = parts.iter().position(is_misplaced) {
-        let fault = Fault::new(
+        let fault = FieldFault::new(
             "type",
             "must not be tool_result outside of a user's message",
         );
         return Err(fault.at(index).within("content"));
     }
     if parts.is_empty() {
-        return Err(Fault::new("content", "must not be empty"));
+        return Err(FieldFault::new("content", "must not be empty"));
     }
     let first = messages.len();
     for part in parts {
@@ -101,18 +106,18 @@ fn message(
 }
 
 fn parts(
-    content: wire::Content<'_>,
+    content: wire::AnthropicContent<'_>,
     field: &str,
     attachments: &mut Attachments,
-) -> Result<Vec<Part>, Fault> {
+) -> Result<Vec<Part>, FieldFault> {
     match content {
-        wire::Content::Text(text) => Ok(vec![plain(Content::Text(text))]),
-        wire::Content::List(blocks) => each(blocks.0, field, |raw| part(raw, attachments)),
+        wire::AnthropicContent::Text(text) => Ok(vec![plain(Content::Text(text))]),
+        wire::AnthropicContent::List(blocks) => each(blocks.0, field, |raw| part(raw, attachments)),
     }
 }
 
 /// Translates a block; a block of an unknown type stays unchanged.
-fn part(raw: Raw<'_>, attachments: &mut Attachments) -> Result<Part, Fault> {
+fn part(raw: Raw<'_>, attachments: &mut Attachments) -> Result<Part, FieldFault> {
     let mut block: wire::Block<'_> = reread(raw)?;
     let kind = required(block.kind.take(), "type")?;
     let mut mark_within = None;
@@ -168,7 +173,7 @@ fn part(raw: Raw<'_>, attachments: &mut Attachments) -> Result<Part, Fault> {
     })
 }
 
-fn image(block: &wire::Block<'_>, attachments: &mut Attachments) -> Result<Image, Fault> {
+fn image(block: &wire::Block<'_>, attachments: &mut Attachments) -> Result<Image, FieldFault> {
     let raw = required(block.source, "source")?;
     let source = image_source(raw, attachments).map_err(|fault| fault.within("source"))?;
     Ok(Image {
@@ -177,23 +182,29 @@ fn image(block: &wire::Block<'_>, attachments: &mut Attachments) -> Result<Image
     })
 }
 
-fn image_source(raw: Raw<'_>, attachments: &mut Attachments) -> Result<Source, Fault> {
+fn image_source(raw: Raw<'_>, attachments: &mut Attachments) -> Result<Source, FieldFault> {
     let source: wire::Source<'_> = reread(raw)?;
     match required(source.kind.as_ref(), "type")?.as_str() {
         "base64" => {
             let attachment = inline(source)?;
             match attachment.media_type.starts_with("image/") {
                 true => Ok(attachments.add(attachment)),
-                false => Err(Fault::new("media_type", "must be one such as image/png")),
+                false => Err(FieldFault::new(
+                    "media_type",
+                    "must be one such as image/png",
+                )),
             }
         }
         "url" => url(source),
         "file" => file_id(source),
-        _ => Err(Fault::new("type", "must be one of base64, url, file")),
+        _ => Err(FieldFault::new("type", "must be one of base64, url, file")),
     }
 }
 
-fn document(block: &mut wire::Block<'_>, attachments: &mut Attachments) -> Result<File, Fault> {
+fn document(
+    block: &mut wire::Block<'_>,
+    attachments: &mut Attachments,
+) -> Result<File, FieldFault> {
     if let Some(title) = &block.title {
         check_at_most(title, MAX_TITLE_CHARS, "title")?;
     }
@@ -219,7 +230,7 @@ fn document(block: &mut wire::Block<'_>, attachments: &mut Attachments) -> Resul
 }
 
 /// Whether a document is text, in one piece or in blocks. Only servers of this dialect accept one.
-fn is_of_text(block: &wire::Block<'_>) -> Result<bool, Fault> {
+fn is_of_text(block: &wire::Block<'_>) -> Result<bool, FieldFault> {
     let Some(raw) = block.source else {
         return Ok(false);
     };
@@ -232,7 +243,7 @@ fn is_of_text(block: &wire::Block<'_>) -> Result<bool, Fault> {
 fn document_source(
     raw: Raw<'_>,
     attachments: &mut Attachments,
-) -> Result<(Source, Option<String>), Fault> {
+) -> Result<(Source, Option<String>), FieldFault> {
     let source: wire::Source<'_> = reread(raw)?;
     match required(source.kind.as_ref(), "type")?.as_str() {
         "base64" => {
@@ -242,7 +253,7 @@ fn document_source(
         }
         "url" => Ok((url(source)?, None)),
         "file" => Ok((file_id(source)?, None)),
-        _ => Err(Fault::new(
+        _ => Err(FieldFault::new(
             "type",
             "must be one of base64, text, content, url, file",
         )),
@@ -250,7 +261,7 @@ fn document_source(
 }
 
 /// Returns a file in base64.
-fn inline(source: wire::Source<'_>) -> Result<Attachment, Fault> {
+fn inline(source: wire::Source<'_>) -> Result<Attachment, FieldFault> {
     let media_type = media_type(&source)?;
     let data = required(source.data, "data")?;
     Ok(Attachment {
@@ -259,33 +270,33 @@ fn inline(source: wire::Source<'_>) -> Result<Attachment, Fault> {
     })
 }
 
-fn media_type(source: &wire::Source<'_>) -> Result<String, Fault> {
+fn media_type(source: &wire::Source<'_>) -> Result<String, FieldFault> {
     let media_type = required(source.media_type.as_ref(), "media_type")?;
     let media_type = media_type.as_str().to_ascii_lowercase();
     match media_type.split_once('/') {
         Some((kind, subtype)) if is_media_type_name(kind) && is_media_type_name(subtype) => {
             Ok(media_type)
         }
-        _ => Err(Fault::new(
+        _ => Err(FieldFault::new(
             "media_type",
             "must be a media type, e.g. application/pdf",
         )),
     }
 }
 
-fn url(source: wire::Source<'_>) -> Result<Source, Fault> {
+fn url(source: wire::Source<'_>) -> Result<Source, FieldFault> {
     let url = required(source.url, "url")?.into_string();
     check_https_url(&url, "url", "must be an https URL")?;
     Ok(Source::Url(url))
 }
 
-fn file_id(source: wire::Source<'_>) -> Result<Source, Fault> {
+fn file_id(source: wire::Source<'_>) -> Result<Source, FieldFault> {
     let id = required(source.file_id, "file_id")?;
     check_length(&id, MAX_ID_CHARS, "file_id")?;
     Ok(Source::Id(id))
 }
 
-fn tool_call(block: &mut wire::Block<'_>) -> Result<ToolCall, Fault> {
+fn tool_call(block: &mut wire::Block<'_>) -> Result<ToolCall, FieldFault> {
     let id = required(block.id.take(), "id")?;
     check_length(&id, MAX_ID_CHARS, "id")?;
     let name = required(block.name.take(), "name")?;
@@ -304,15 +315,15 @@ fn tool_call(block: &mut wire::Block<'_>) -> Result<ToolCall, Fault> {
 fn tool_result(
     block: &mut wire::Block<'_>,
     attachments: &mut Attachments,
-) -> Result<(ToolResult, Option<CacheLifetime>), Fault> {
+) -> Result<(ToolResult, Option<CacheLifetime>), FieldFault> {
     let call_id = required(block.tool_use_id.take(), "tool_use_id")?;
     check_length(&call_id, MAX_ID_CHARS, "tool_use_id")?;
     let mut mark = None;
     let content = match block.content {
         None => Vec::new(),
         Some(raw) => match reread(raw).map_err(|fault| fault.within("content"))? {
-            wire::Content::Text(text) => vec![ToolContent::Text(text)],
-            wire::Content::List(blocks) => each(blocks.0, "content", |raw| {
+            wire::AnthropicContent::Text(text) => vec![ToolContent::Text(text)],
+            wire::AnthropicContent::List(blocks) => each(blocks.0, "content", |raw| {
                 tool_content(raw, &mut mark, attachments)
             })?,
         },
@@ -331,7 +342,7 @@ fn tool_content(
     raw: Raw<'_>,
     mark: &mut Option<CacheLifetime>,
     attachments: &mut Attachments,
-) -> Result<ToolContent, Fault> {
+) -> Result<ToolContent, FieldFault> {
     let part = part(raw, attachments)?;
     if !part.extra.is_empty() {
         let block: wire::Block<'_> = reread(raw)?;
@@ -347,7 +358,7 @@ fn tool_content(
         Content::File(file) => ToolContent::File(file),
         Content::Opaque(opaque) => ToolContent::Opaque(opaque),
         _ => {
-            return Err(Fault::new(
+            return Err(FieldFault::new(
                 "type",
                 "must be a type that a result allows, e.g. text, image, document",
             ));
@@ -360,23 +371,23 @@ fn tool_content(
 pub(super) fn cache_mark(
     raw: Option<Raw<'_>>,
     extra: &mut Vec<(String, String)>,
-) -> Result<Option<CacheLifetime>, Fault> {
+) -> Result<Option<CacheLifetime>, FieldFault> {
     let Some(raw) = raw else {
         return Ok(None);
     };
     let read = || {
-        let control: wire::CacheControl<'_> = reread(raw)?;
+        let control: wire::AnthropicCacheControl<'_> = reread(raw)?;
         if required(control.kind, "type")?.as_str() != "ephemeral" {
-            return Err(Fault::new("type", "must be ephemeral"));
+            return Err(FieldFault::new("type", "must be ephemeral"));
         }
         let lifetime = match control.ttl.as_ref().map(Text::as_str) {
             None | Some("5m") => CacheLifetime::Short,
             Some("1h") => CacheLifetime::Long,
-            Some(_) => return Err(Fault::new("ttl", "must be one of 5m, 1h")),
+            Some(_) => return Err(FieldFault::new("ttl", "must be one of 5m, 1h")),
         };
         Ok((lifetime, control.others.0.is_empty()))
     };
-    let (lifetime, is_all) = read().map_err(|fault: Fault| fault.within("cache_control"))?;
+    let (lifetime, is_all) = read().map_err(|fault: FieldFault| fault.within("cache_control"))?;
     if !is_all {
         extra.push(("cache_control".into(), raw.0.to_owned()));
     }

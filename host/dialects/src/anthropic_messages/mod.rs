@@ -1,6 +1,6 @@
 //! Anthropic's Messages, as a client dialect.
 //!
-//! [`read`] parses a request's body into the plugins' vocabulary; [`Message`] and [`MessageStream`] write the response's
+//! [`read`] parses a request's body into the plugins' vocabulary; [`MessageResponse`] and [`MessageStream`] write the response's
 //! events, as one `message` object or as Anthropic's stream events.
 //!
 //! Blocks of types beyond the vocabulary (server tools, their results, search results) are opaque, and so are unknown
@@ -28,7 +28,7 @@ mod tests;
 mod tools;
 mod wire;
 
-pub use answer::Message;
+pub use answer::MessageResponse;
 pub use chunks::{KEEP_ALIVE, MessageStream};
 pub use request::{read, read_uncounted};
 

@@ -12,7 +12,7 @@ use super::content::messages;
 use super::tools::{parallel_tool_calls, tool, tool_choice};
 use super::{NAME, wire};
 use crate::json::{
-    self, Fault, Text, between, check_at_most, check_is_object, check_length, check_not_empty,
+    self, FieldFault, Text, between, check_at_most, check_is_object, check_length, check_not_empty,
     each, items, object_of, required,
 };
 use crate::{Attachments, ChatCall, Dialect};
@@ -38,7 +38,7 @@ pub fn read(body: &[u8], headers: &HeaderMap) -> Result<ChatCall, ApiError> {
     let call = read_uncounted(body, headers)?;
     match call.output_limit {
         Some(_) => Ok(call),
-        None => Err(Fault::new("max_tokens", "is required").into()),
+        None => Err(FieldFault::new("max_tokens", "is required").into()),
     }
 }
 
@@ -53,12 +53,16 @@ pub fn read_uncounted(body: &[u8], headers: &HeaderMap) -> Result<ChatCall, ApiE
     Ok(chat(body, body_bytes, headers)?)
 }
 
-fn chat(body: wire::Body<'_>, body_bytes: usize, headers: &HeaderMap) -> Result<ChatCall, Fault> {
+fn chat(
+    body: wire::MessagesRequestBody<'_>,
+    body_bytes: usize,
+    headers: &HeaderMap,
+) -> Result<ChatCall, FieldFault> {
     let model = required(body.model, "model")?.into_string();
     check_length(&model, MAX_MODEL_CHARS, "model")?;
     for (name, value) in [("max_tokens", body.max_tokens), ("top_k", body.top_k)] {
         if value == Some(0) {
-            return Err(Fault::new(name, "must be at least 1"));
+            return Err(FieldFault::new(name, "must be at least 1"));
         }
     }
     let tools = each(items(body.tools), "tools", tool)?;
@@ -156,13 +160,13 @@ fn metadata_fields(metadata: wire::Metadata<'_>) -> (Option<String>, String) {
 
 /// Returns the response format, which has two field names.
 fn response_format(
-    format: Option<wire::Format<'_>>,
-    at_first: Option<wire::Format<'_>>,
-) -> Result<ResponseFormat, Fault> {
+    format: Option<wire::AnthropicFormat<'_>>,
+    at_first: Option<wire::AnthropicFormat<'_>>,
+) -> Result<ResponseFormat, FieldFault> {
     let (format, at) = match (format, at_first) {
         (Some(_), Some(_)) => {
             let predicate = "must not be given together with output_config.format";
-            return Err(Fault::new("output_format", predicate));
+            return Err(FieldFault::new("output_format", predicate));
         }
         (Some(format), None) => (format, "output_config.format"),
         (None, Some(format)) => (format, "output_format"),
@@ -170,7 +174,7 @@ fn response_format(
     };
     let read = || {
         if required(format.kind, "type")?.as_str() != "json_schema" {
-            return Err(Fault::new("type", "must be json_schema"));
+            return Err(FieldFault::new("type", "must be json_schema"));
         }
         let schema = required(format.schema, "schema")?.0;
         check_is_object(schema, "schema")?;
@@ -181,14 +185,14 @@ fn response_format(
             schema: schema.to_owned(),
         }))
     };
-    read().map_err(|fault: Fault| fault.within(at))
+    read().map_err(|fault: FieldFault| fault.within(at))
 }
 
 /// Returns the reasoning settings, and an effort without reasoning, for which the vocabulary has no place.
 fn reasoning<'a>(
     thinking: Option<wire::Thinking<'_>>,
     effort: Option<&'a Text<'_>>,
-) -> Result<(ReasoningRequest, Option<&'a str>), Fault> {
+) -> Result<(ReasoningRequest, Option<&'a str>), FieldFault> {
     let word = effort.map(Text::as_str);
     let effort = match word {
         None => None,
@@ -197,7 +201,7 @@ fn reasoning<'a>(
         Some("high") => Some(ReasoningEffort::High),
         Some("xhigh" | "max") => Some(ReasoningEffort::Highest),
         Some(_) => {
-            return Err(Fault::new(
+            return Err(FieldFault::new(
                 "output_config.effort",
                 "must be one of low, medium, high, xhigh, max",
             ));
@@ -215,7 +219,7 @@ fn reasoning<'a>(
     let kind = required(thinking.kind, "thinking.type")?;
     if thinking.budget_tokens.is_some() && kind.as_str() != "enabled" {
         let predicate = "is for thinking of the type enabled only";
-        return Err(Fault::new("thinking.budget_tokens", predicate));
+        return Err(FieldFault::new("thinking.budget_tokens", predicate));
     }
     if let Some(display) = &thinking.display {
         check_at_most(display, MAX_DISPLAY_CHARS, "thinking.display")?;
@@ -232,7 +236,7 @@ fn reasoning<'a>(
             return Ok((asked, word));
         }
         _ => {
-            return Err(Fault::new(
+            return Err(FieldFault::new(
                 "thinking.type",
                 "must be one of enabled, disabled, adaptive",
             ));

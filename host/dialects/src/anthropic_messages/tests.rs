@@ -12,8 +12,8 @@ use weir_sandbox::adapter::bindings::chat::{
     ToolChoice, ToolContent, ToolKind, Usage,
 };
 
-use super::{Message, MessageStream, errors, read, read_uncounted};
-use crate::{AnswerHead, Billed, ChatCall};
+use super::{MessageResponse, MessageStream, errors, read, read_uncounted};
+use crate::{AnswerHead, BilledUsage, ChatCall};
 
 /// Fields that invalidate a good request, and the expected complete message; its first word is the path.
 const REFUSALS: &str = r##"
@@ -313,7 +313,7 @@ fn marks_of_a_cache_are_kept_wherever_they_stand() {
     );
 }
 
-const BILLED: Billed = Billed {
+const BILLED: BilledUsage = BilledUsage {
     credits: Credits::from_micro(1_250_000),
     tokens: TokenCounts {
         input: 100,
@@ -351,7 +351,7 @@ fn calling(index: u32, id: &str, kind: CallKind) -> Event {
 }
 
 fn whole(events: &[Event]) -> Value {
-    let mut message = Message::new(head());
+    let mut message = MessageResponse::new(head());
     message.answered_by("p");
     for event in events {
         message.push(event);

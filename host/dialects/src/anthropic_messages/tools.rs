@@ -6,12 +6,12 @@ use weir_sandbox::adapter::bindings::chat::{
 
 use super::content::cache_mark;
 use super::wire;
-use crate::json::{Fault, Text, check_is_object, check_length, object_of, required};
+use crate::json::{FieldFault, Text, check_is_object, check_length, object_of, required};
 
 const MAX_NAME_CHARS: usize = 128;
 
 /// Translates a tool: the client's own, or the upstream's.
-pub(super) fn tool(tool: wire::Tool<'_>) -> Result<Tool, Fault> {
+pub(super) fn tool(tool: wire::AnthropicTool<'_>) -> Result<Tool, FieldFault> {
     let kind = tool.kind.as_ref().map_or("custom", Text::as_str);
     check_length(kind, MAX_NAME_CHARS, "type")?;
     let name = required(tool.name, "name")?;
@@ -62,21 +62,21 @@ pub(super) fn tool(tool: wire::Tool<'_>) -> Result<Tool, Fault> {
 }
 
 /// Whether the model may call several tools in parallel, if the client sets it.
-pub(super) fn parallel_tool_calls(choice: Option<&wire::ToolChoice<'_>>) -> Option<bool> {
+pub(super) fn parallel_tool_calls(choice: Option<&wire::AnthropicToolChoice<'_>>) -> Option<bool> {
     choice?.disable_parallel_tool_use.map(|disabled| !disabled)
 }
 
 /// Translates the tool choice; a named tool must be in the request.
 pub(super) fn tool_choice(
-    choice: Option<wire::ToolChoice<'_>>,
+    choice: Option<wire::AnthropicToolChoice<'_>>,
     tools: &[Tool],
-) -> Result<ToolChoice, Fault> {
+) -> Result<ToolChoice, FieldFault> {
     let Some(choice) = choice else {
         return Ok(ToolChoice::Auto);
     };
     let kind = required(choice.kind, "tool_choice.type")?;
     if choice.name.is_some() && kind.as_str() != "tool" {
-        return Err(Fault::new(
+        return Err(FieldFault::new(
             "tool_choice.name",
             "is for a choice of the type tool only",
         ));
@@ -84,7 +84,7 @@ pub(super) fn tool_choice(
     match kind.as_str() {
         "auto" => Ok(ToolChoice::Auto),
         "none" => Ok(ToolChoice::None),
-        "any" if tools.is_empty() => Err(Fault::new(
+        "any" if tools.is_empty() => Err(FieldFault::new(
             "tool_choice.type",
             "must not be any without tools",
         )),
@@ -98,13 +98,13 @@ pub(super) fn tool_choice(
             });
             match is_known {
                 true => Ok(ToolChoice::Named(name)),
-                false => Err(Fault::new(
+                false => Err(FieldFault::new(
                     "tool_choice.name",
                     "must be the name of one of the tools",
                 )),
             }
         }
-        _ => Err(Fault::new(
+        _ => Err(FieldFault::new(
             "tool_choice.type",
             "must be one of auto, any, tool, none",
         )),

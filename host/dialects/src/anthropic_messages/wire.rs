@@ -4,41 +4,41 @@
 //! after its message: a block of an unknown type is passed on unchanged.
 
 use crate::json::{
-    Extra, Ignored, List, Listed, MAX_EXTRA, MAX_EXTRA_WITHIN, MAX_MESSAGES, MAX_PARTS, MAX_STOPS,
-    MAX_TOOLS, Raw, Refused, Text, TextOr, Unsupported, object,
+    BoundedList, ExtraFields, IgnoredField, ListItem, MAX_EXTRA, MAX_EXTRA_WITHIN, MAX_MESSAGES,
+    MAX_PARTS, MAX_STOPS, MAX_TOOLS, Raw, RefusedFields, Text, TextOr, UnsupportedField, object,
 };
 
 object! {
-    struct Body<'de> {
+    struct MessagesRequestBody<'de> {
         "model": model: Text<'de>,
         "messages": messages: Messages<'de>,
-        "system": system: Content<'de>,
+        "system": system: AnthropicContent<'de>,
         "max_tokens": max_tokens: u32,
-        "tools": tools: List<Tool<'de>, MAX_TOOLS>,
-        "tool_choice": tool_choice: ToolChoice<'de>,
+        "tools": tools: BoundedList<AnthropicTool<'de>, MAX_TOOLS>,
+        "tool_choice": tool_choice: AnthropicToolChoice<'de>,
         "thinking": thinking: Thinking<'de>,
         "output_config": output_config: OutputConfig<'de>,
         // The earlier name of `output_config.format`.
-        "output_format": output_format: Format<'de>,
+        "output_format": output_format: AnthropicFormat<'de>,
         "metadata": metadata: Metadata<'de>,
         "temperature": temperature: f64,
         "top_p": top_p: f64,
         "top_k": top_k: u32,
-        "stop_sequences": stop_sequences: List<String, MAX_STOPS>,
+        "stop_sequences": stop_sequences: BoundedList<String, MAX_STOPS>,
         "stream": stream: bool,
-        "session_id": session_id: Unsupported,
-        others: Extra<'de, MAX_EXTRA>,
+        "session_id": session_id: UnsupportedField,
+        others: ExtraFields<'de, MAX_EXTRA>,
     }
 }
 
 /// The messages of a body.
-pub(super) type Messages<'de> = List<Message<'de>, MAX_MESSAGES>;
+pub(super) type Messages<'de> = BoundedList<AnthropicMessageParam<'de>, MAX_MESSAGES>;
 
 object! {
-    struct Message<'de> {
+    struct AnthropicMessageParam<'de> {
         "role": role: Text<'de>,
-        "content": content: Content<'de>,
-        others: Extra<'de, MAX_EXTRA_WITHIN>,
+        "content": content: AnthropicContent<'de>,
+        others: ExtraFields<'de, MAX_EXTRA_WITHIN>,
     }
 }
 
@@ -64,7 +64,7 @@ object! {
         "cache_control": cache_control: Raw<'de>,
         // weir's own field: see the module above.
         "provider": provider: String,
-        others: Extra<'de, MAX_EXTRA_WITHIN>,
+        others: ExtraFields<'de, MAX_EXTRA_WITHIN>,
     }
 }
 
@@ -75,7 +75,7 @@ object! {
         "data": data: Text<'de>,
         "url": url: Text<'de>,
         "file_id": file_id: String,
-        others: Refused,
+        others: RefusedFields,
     }
 }
 
@@ -83,43 +83,43 @@ object! {
     /// The fields that determine a document's form.
     struct DocumentSource<'de> {
         "type": kind: Text<'de>,
-        others: Ignored,
+        others: IgnoredField,
     }
 }
 
 object! {
     struct Citations<'de> {
         "enabled": enabled: bool,
-        others: Refused,
+        others: RefusedFields,
     }
 }
 
 object! {
-    struct CacheControl<'de> {
+    struct AnthropicCacheControl<'de> {
         "type": kind: Text<'de>,
         "ttl": ttl: Text<'de>,
-        others: Extra<'de, MAX_EXTRA_WITHIN>,
+        others: ExtraFields<'de, MAX_EXTRA_WITHIN>,
     }
 }
 
 object! {
-    struct Tool<'de> {
+    struct AnthropicTool<'de> {
         "type": kind: Text<'de>,
         "name": name: String,
         "description": description: String,
         "input_schema": input_schema: Raw<'de>,
         "strict": strict: bool,
         "cache_control": cache_control: Raw<'de>,
-        others: Extra<'de, MAX_EXTRA>,
+        others: ExtraFields<'de, MAX_EXTRA>,
     }
 }
 
 object! {
-    struct ToolChoice<'de> {
+    struct AnthropicToolChoice<'de> {
         "type": kind: Text<'de>,
         "name": name: String,
         "disable_parallel_tool_use": disable_parallel_tool_use: bool,
-        others: Refused,
+        others: RefusedFields,
     }
 }
 
@@ -128,36 +128,36 @@ object! {
         "type": kind: Text<'de>,
         "budget_tokens": budget_tokens: u32,
         "display": display: String,
-        others: Refused,
+        others: RefusedFields,
     }
 }
 
 object! {
     struct OutputConfig<'de> {
         "effort": effort: Text<'de>,
-        "format": format: Format<'de>,
-        others: Extra<'de, MAX_EXTRA_WITHIN>,
+        "format": format: AnthropicFormat<'de>,
+        others: ExtraFields<'de, MAX_EXTRA_WITHIN>,
     }
 }
 
 object! {
-    struct Format<'de> {
+    struct AnthropicFormat<'de> {
         "type": kind: Text<'de>,
         "schema": schema: Raw<'de>,
-        others: Refused,
+        others: RefusedFields,
     }
 }
 
 object! {
     struct Metadata<'de> {
         "user_id": user_id: String,
-        others: Extra<'de, MAX_EXTRA_WITHIN>,
+        others: ExtraFields<'de, MAX_EXTRA_WITHIN>,
     }
 }
 
 /// Plain text, or a list of blocks.
-pub(super) type Content<'de> = TextOr<Raw<'de>, MAX_PARTS>;
+pub(super) type AnthropicContent<'de> = TextOr<Raw<'de>, MAX_PARTS>;
 
-impl Listed for Raw<'_> {
+impl ListItem for Raw<'_> {
     const PLURAL: &'static str = "blocks";
 }

@@ -8,9 +8,9 @@ use weir_sandbox::adapter::bindings::chat::{
     Block, BlockStart, CallKind, Event, Fragment, Media, Opaque, ToolCallStart,
 };
 
-use super::blocks::{Annotation, Blocks, Place, ReasoningDetail};
+use super::blocks::{ChatAnnotation, ChatBlocks, FragmentPlace, ResponseReasoningDetail};
 use crate::AnswerHead;
-use crate::Billed;
+use crate::BilledUsage;
 use crate::json::{guests_object, guests_objects};
 use weir_ledger::Credits;
 
@@ -18,21 +18,21 @@ use weir_ledger::Credits;
 #[derive(Debug, Clone)]
 pub struct Completion {
     head: AnswerHead,
-    said: Said,
+    said: ChoiceContent,
 }
 
 #[derive(Debug, Clone, Default)]
-struct Said {
+struct ChoiceContent {
     content: String,
     refusal: String,
     reasoning: String,
-    reasoning_details: Vec<ReasoningDetail>,
-    tool_calls: Vec<ToolCall>,
+    reasoning_details: Vec<ResponseReasoningDetail>,
+    tool_calls: Vec<ResponseToolCall>,
     images: Vec<AnswerImage>,
-    annotations: Vec<Annotation>,
-    opaque: Vec<OpaqueBlock>,
+    annotations: Vec<ChatAnnotation>,
+    opaque: Vec<ResponseOpaqueBlock>,
     logprobs: Logprobs,
-    blocks: Blocks,
+    blocks: ChatBlocks,
     finish_reason: Option<&'static str>,
 }
 
@@ -41,7 +41,7 @@ impl Completion {
     pub fn new(head: AnswerHead) -> Self {
         Self {
             head,
-            said: Said::default(),
+            said: ChoiceContent::default(),
         }
     }
 
@@ -62,7 +62,7 @@ impl Completion {
             Event::Opaque(opaque) => {
                 let provider = said.blocks.provider();
                 said.opaque
-                    .extend(OpaqueBlock::new(None, &opaque.block, provider));
+                    .extend(ResponseOpaqueBlock::new(None, &opaque.block, provider));
             }
             Event::Media(media) => said.images.extend(AnswerImage::new(None, &media)),
             Event::Finish(reason) => said.finish_reason = Some(said.blocks.finish_word(&reason)),
@@ -77,21 +77,21 @@ impl Completion {
 
     /// Discards an attempt without output.
     pub fn clear(&mut self) {
-        self.said = Said::default();
+        self.said = ChoiceContent::default();
     }
 
     /// Returns the `chat.completion` object.
-    pub fn into_body(self, billed: &Billed) -> Vec<u8> {
+    pub fn into_body(self, billed: &BilledUsage) -> Vec<u8> {
         let said = &self.said;
         // Null means that the message has only calls or a refusal; an empty response has an empty text.
         let is_text =
             !said.content.is_empty() || (said.tool_calls.is_empty() && said.refusal.is_empty());
-        let answer = Answer {
+        let answer = ChatBody {
             id: &completion_id(&self.head),
             object: "chat.completion",
             created: self.head.created,
             model: &self.head.model,
-            choices: [Choice {
+            choices: [ChatChoice {
                 index: 0,
                 message: AnswerMessage {
                     role: "assistant",
@@ -102,9 +102,11 @@ impl Completion {
                     tool_calls: &said.tool_calls,
                     images: &said.images,
                     annotations: &said.annotations,
-                    provider_specific_fields: (!said.opaque.is_empty()).then_some(ProviderFields {
-                        blocks: &said.opaque,
-                    }),
+                    provider_specific_fields: (!said.opaque.is_empty()).then_some(
+                        ResponseProviderFields {
+                            blocks: &said.opaque,
+                        },
+                    ),
                 },
                 logprobs: said.logprobs.any(),
                 finish_reason: said.finish_reason.unwrap_or("stop"),
@@ -117,7 +119,7 @@ impl Completion {
     }
 }
 
-impl Said {
+impl ChoiceContent {
     fn begin(&mut self, start: BlockStart) {
         self.blocks.begin(&start);
         if let Block::ToolCall(call) = start.block {
@@ -127,12 +129,12 @@ impl Said {
 
     fn add(&mut self, fragment: Fragment) {
         let text = match self.blocks.follow(&fragment) {
-            Some(Place::Content) => &mut self.content,
-            Some(Place::Refusal) => &mut self.refusal,
-            Some(Place::Reasoning) => &mut self.reasoning,
-            Some(Place::Call(call)) => match &mut self.tool_calls[call.index].called {
-                Called::Function(function) => &mut function.arguments,
-                Called::Custom(custom) => &mut custom.input,
+            Some(FragmentPlace::Content) => &mut self.content,
+            Some(FragmentPlace::Refusal) => &mut self.refusal,
+            Some(FragmentPlace::Reasoning) => &mut self.reasoning,
+            Some(FragmentPlace::Call(call)) => match &mut self.tool_calls[call.index].called {
+                ResponseTool::Function(function) => &mut function.arguments,
+                ResponseTool::Custom(custom) => &mut custom.input,
             },
             None => return,
         };
@@ -163,17 +165,17 @@ pub(super) fn json<T: Serialize + ?Sized>(value: &T, out: &mut Vec<u8>) {
 }
 
 #[derive(Debug, Serialize)]
-struct Answer<'a> {
+struct ChatBody<'a> {
     id: &'a str,
     object: &'static str,
     created: i64,
     model: &'a str,
-    choices: [Choice<'a>; 1],
-    usage: AnswerUsage,
+    choices: [ChatChoice<'a>; 1],
+    usage: ChatUsage,
 }
 
 #[derive(Debug, Serialize)]
-struct Choice<'a> {
+struct ChatChoice<'a> {
     index: u32,
     message: AnswerMessage<'a>,
     logprobs: Option<&'a Logprobs>,
@@ -189,7 +191,7 @@ pub(super) struct Logprobs {
 
 impl Logprobs {
     /// Adds the log probabilities of a block's next tokens.
-    pub(super) fn add(&mut self, blocks: &Blocks, piece: &Fragment) {
+    pub(super) fn add(&mut self, blocks: &ChatBlocks, piece: &Fragment) {
         let entries = guests_objects(&piece.text);
         let list = match blocks.is_refusal(piece.index) {
             Some(false) => &mut self.content,
@@ -215,57 +217,57 @@ struct AnswerMessage<'a> {
     #[serde(skip_serializing_if = "str::is_empty")]
     reasoning_content: &'a str,
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
-    reasoning_details: &'a [ReasoningDetail],
+    reasoning_details: &'a [ResponseReasoningDetail],
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
-    tool_calls: &'a [ToolCall],
+    tool_calls: &'a [ResponseToolCall],
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
     images: &'a [AnswerImage],
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
-    annotations: &'a [Annotation],
+    annotations: &'a [ChatAnnotation],
     #[serde(skip_serializing_if = "Option::is_none")]
-    provider_specific_fields: Option<ProviderFields<'a>>,
+    provider_specific_fields: Option<ResponseProviderFields<'a>>,
 }
 
 #[derive(Debug, Clone, Serialize)]
-struct ToolCall {
+struct ResponseToolCall {
     id: String,
     #[serde(rename = "type")]
     kind: &'static str,
     #[serde(flatten)]
-    called: Called,
+    called: ResponseTool,
 }
 
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "lowercase")]
-enum Called {
-    Function(CalledFunction),
-    Custom(CalledCustom),
+enum ResponseTool {
+    Function(ResponseFunction),
+    Custom(ResponseCustomTool),
 }
 
 #[derive(Debug, Clone, Serialize)]
-struct CalledFunction {
+struct ResponseFunction {
     name: String,
     arguments: String,
 }
 
 #[derive(Debug, Clone, Serialize)]
-struct CalledCustom {
+struct ResponseCustomTool {
     name: String,
     input: String,
 }
 
-impl From<ToolCallStart> for ToolCall {
+impl From<ToolCallStart> for ResponseToolCall {
     fn from(start: ToolCallStart) -> Self {
         let name = start.name;
         Self {
             id: start.id,
             kind: call_word(start.kind),
             called: match start.kind {
-                CallKind::Function => Called::Function(CalledFunction {
+                CallKind::Function => ResponseTool::Function(ResponseFunction {
                     name,
                     arguments: String::new(),
                 }),
-                CallKind::Custom => Called::Custom(CalledCustom {
+                CallKind::Custom => ResponseTool::Custom(ResponseCustomTool {
                     name,
                     input: String::new(),
                 }),
@@ -282,11 +284,11 @@ pub(super) struct AnswerImage {
     index: Option<usize>,
     #[serde(rename = "type")]
     kind: &'static str,
-    image_url: ImageUrl,
+    image_url: ResponseImageUrl,
 }
 
 #[derive(Debug, Clone, Serialize)]
-struct ImageUrl {
+struct ResponseImageUrl {
     url: String,
 }
 
@@ -305,19 +307,19 @@ impl AnswerImage {
         Some(Self {
             index,
             kind: "image_url",
-            image_url: ImageUrl { url },
+            image_url: ResponseImageUrl { url },
         })
     }
 }
 
 /// A provider's data beyond the dialect, under LiteLLM's name.
 #[derive(Debug, Serialize)]
-struct ProviderFields<'a> {
-    blocks: &'a [OpaqueBlock],
+struct ResponseProviderFields<'a> {
+    blocks: &'a [ResponseOpaqueBlock],
 }
 
 #[derive(Debug, Clone, Serialize)]
-pub(super) struct OpaqueBlock {
+pub(super) struct ResponseOpaqueBlock {
     /// Only in chunks, as in an annotation.
     #[serde(skip_serializing_if = "Option::is_none")]
     index: Option<usize>,
@@ -327,7 +329,7 @@ pub(super) struct OpaqueBlock {
     provider: Option<String>,
 }
 
-impl OpaqueBlock {
+impl ResponseOpaqueBlock {
     /// Returns `None` if the block is not valid JSON.
     pub(super) fn new(
         index: Option<usize>,
@@ -344,7 +346,7 @@ impl OpaqueBlock {
 }
 
 #[derive(Debug, Serialize)]
-pub(super) struct AnswerUsage {
+pub(super) struct ChatUsage {
     prompt_tokens: u64,
     completion_tokens: u64,
     total_tokens: u64,
@@ -364,8 +366,8 @@ struct CompletionTokensDetails {
     reasoning_tokens: u64,
 }
 
-impl From<&Billed> for AnswerUsage {
-    fn from(billed: &Billed) -> Self {
+impl From<&BilledUsage> for ChatUsage {
+    fn from(billed: &BilledUsage) -> Self {
         let counts = &billed.tokens;
         Self {
             prompt_tokens: counts.input,

@@ -11,7 +11,7 @@ use weir_sandbox::adapter::bindings::chat::{
 
 use super::{Completion, CompletionStream, KEEP_ALIVE, Preferences};
 use crate::AnswerHead;
-use crate::Billed;
+use crate::BilledUsage;
 use weir_ledger::Credits;
 use weir_ledger::TokenCounts;
 
@@ -19,7 +19,7 @@ const PREFERENCES: Preferences = Preferences {
     include_usage: true,
 };
 
-const USAGE: Billed = Billed {
+const USAGE: BilledUsage = BilledUsage {
     credits: Credits::from_micro(1_250_000),
     tokens: TokenCounts {
         input: 10,

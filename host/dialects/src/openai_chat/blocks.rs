@@ -11,10 +11,10 @@ use weir_sandbox::adapter::bindings::chat::{
 
 /// The blocks of a response.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Blocks {
+pub(super) struct ChatBlocks {
     /// The open blocks, rarely more than one. An abandoned attempt may have left some, so of two with one number, the
     /// later counts.
-    open: Vec<(u32, Open)>,
+    open: Vec<(u32, OpenChatBlock)>,
     /// The characters of content so far, for the positions of citations.
     content_chars: u64,
     tool_calls: usize,
@@ -25,19 +25,19 @@ pub(super) struct Blocks {
 }
 
 #[derive(Debug, Clone)]
-enum Open {
+enum OpenChatBlock {
     Text {
         /// The start position in the content.
         start: u64,
     },
     Refusal,
-    Reasoning(Reasoning),
-    Call(Call),
+    Reasoning(OpenReasoning),
+    Call(BlockCall),
 }
 
 /// A block of reasoning, kept until its end, because its proof comes last and is useless without the text.
 #[derive(Debug, Clone, Default)]
-struct Reasoning {
+struct OpenReasoning {
     text: String,
     signature: String,
     sealed: String,
@@ -45,21 +45,21 @@ struct Reasoning {
 
 /// A tool call: its index among the response's calls, and the form of its input.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Call {
+pub(super) struct BlockCall {
     pub(super) index: usize,
     pub(super) kind: CallKind,
 }
 
 /// The place of a fragment in the message.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Place {
+pub(super) enum FragmentPlace {
     Content,
     Refusal,
     Reasoning,
-    Call(Call),
+    Call(BlockCall),
 }
 
-impl Blocks {
+impl ChatBlocks {
     /// Sets the provider of the following events: parts that only this provider can read carry its name.
     pub(super) fn answered_by(&mut self, provider: &str) {
         provider.clone_into(&mut self.provider);
@@ -71,22 +71,22 @@ impl Blocks {
     }
 
     /// Opens a block; returns the call if it is one. Calls are numbered in order of their start.
-    pub(super) fn begin(&mut self, start: &BlockStart) -> Option<Call> {
+    pub(super) fn begin(&mut self, start: &BlockStart) -> Option<BlockCall> {
         let mut begun = None;
         let open = match &start.block {
-            Block::Text => Open::Text {
+            Block::Text => OpenChatBlock::Text {
                 start: self.content_chars,
             },
-            Block::Refusal => Open::Refusal,
-            Block::Reasoning => Open::Reasoning(Reasoning::default()),
+            Block::Refusal => OpenChatBlock::Refusal,
+            Block::Reasoning => OpenChatBlock::Reasoning(OpenReasoning::default()),
             Block::ToolCall(start) => {
-                let call = Call {
+                let call = BlockCall {
                     index: self.tool_calls,
                     kind: start.kind,
                 };
                 self.tool_calls += 1;
                 begun = Some(call);
-                Open::Call(call)
+                OpenChatBlock::Call(call)
             }
         };
         self.open.push((start.index, open));
@@ -94,24 +94,24 @@ impl Blocks {
     }
 
     /// Returns the place of a fragment.
-    pub(super) fn follow(&mut self, fragment: &Fragment) -> Option<Place> {
+    pub(super) fn follow(&mut self, fragment: &Fragment) -> Option<FragmentPlace> {
         // The field access leaves the character count free to borrow.
         let mut open = self.open.iter_mut().rev();
         let (_, block) = open.find(|(index, _)| *index == fragment.index)?;
         Some(match block {
-            Open::Text { .. } => {
+            OpenChatBlock::Text { .. } => {
                 self.content_chars += fragment.text.chars().count() as u64;
-                Place::Content
+                FragmentPlace::Content
             }
-            Open::Refusal => {
+            OpenChatBlock::Refusal => {
                 self.has_refusal |= !fragment.text.is_empty();
-                Place::Refusal
+                FragmentPlace::Refusal
             }
-            Open::Reasoning(reasoning) => {
+            OpenChatBlock::Reasoning(reasoning) => {
                 reasoning.text.push_str(&fragment.text);
-                Place::Reasoning
+                FragmentPlace::Reasoning
             }
-            Open::Call(call) => Place::Call(*call),
+            OpenChatBlock::Call(call) => FragmentPlace::Call(*call),
         })
     }
 
@@ -119,9 +119,9 @@ impl Blocks {
     pub(super) fn is_refusal(&self, index: u32) -> Option<bool> {
         let mut open = self.open.iter().rev();
         match open.find(|(known, _)| *known == index)?.1 {
-            Open::Text { .. } => Some(false),
-            Open::Refusal => Some(true),
-            Open::Reasoning(_) | Open::Call(_) => None,
+            OpenChatBlock::Text { .. } => Some(false),
+            OpenChatBlock::Refusal => Some(true),
+            OpenChatBlock::Reasoning(_) | OpenChatBlock::Call(_) => None,
         }
     }
 
@@ -146,10 +146,10 @@ impl Blocks {
         &self,
         index: Option<usize>,
         citation: &Citation,
-    ) -> Option<Annotation> {
+    ) -> Option<ChatAnnotation> {
         let mut open = self.open.iter().rev();
         let (_, block) = open.find(|(index, _)| *index == citation.index)?;
-        let Open::Text { start } = *block else {
+        let OpenChatBlock::Text { start } = *block else {
             return None;
         };
         // The dialect requires both, so one replaces the other.
@@ -159,7 +159,7 @@ impl Blocks {
             Some(span) => (start + u64::from(span.start), start + u64::from(span.end)),
             None => (start, self.content_chars),
         };
-        Some(Annotation {
+        Some(ChatAnnotation {
             index,
             kind: "url_citation",
             url_citation: UrlCitation {
@@ -173,11 +173,11 @@ impl Blocks {
 
     /// Closes a block. Reasoning with a proof adds entries to `reasoning_details`: one for the readable text, and one
     /// for the sealed form, which belongs to the entry before it.
-    pub(super) fn end(&mut self, index: u32) -> Vec<ReasoningDetail> {
+    pub(super) fn end(&mut self, index: u32) -> Vec<ResponseReasoningDetail> {
         let Some(position) = self.open.iter().rposition(|(open, _)| *open == index) else {
             return Vec::new();
         };
-        let (_, Open::Reasoning(reasoning)) = self.open.remove(position) else {
+        let (_, OpenChatBlock::Reasoning(reasoning)) = self.open.remove(position) else {
             return Vec::new();
         };
         let given = |text: String| (!text.is_empty()).then_some(text);
@@ -188,7 +188,7 @@ impl Blocks {
         );
         let mut details = Vec::new();
         if signature.is_some() || (sealed.is_some() && text.is_some()) {
-            details.push(ReasoningDetail {
+            details.push(ResponseReasoningDetail {
                 kind: "reasoning.text",
                 text: Some(text.unwrap_or_default()),
                 signature,
@@ -199,7 +199,7 @@ impl Blocks {
             self.reasoning_details += 1;
         }
         if sealed.is_some() {
-            details.push(ReasoningDetail {
+            details.push(ResponseReasoningDetail {
                 kind: "reasoning.encrypted",
                 text: None,
                 signature: None,
@@ -234,10 +234,10 @@ impl Blocks {
         }
     }
 
-    fn reasoning(&mut self, index: u32) -> Option<&mut Reasoning> {
+    fn reasoning(&mut self, index: u32) -> Option<&mut OpenReasoning> {
         let mut open = self.open.iter_mut().rev();
         match open.find(|(open, _)| *open == index)? {
-            (_, Open::Reasoning(reasoning)) => Some(reasoning),
+            (_, OpenChatBlock::Reasoning(reasoning)) => Some(reasoning),
             _ => None,
         }
     }
@@ -245,7 +245,7 @@ impl Blocks {
 
 /// A stretch of the content and its source.
 #[derive(Debug, Clone, Serialize)]
-pub(super) struct Annotation {
+pub(super) struct ChatAnnotation {
     /// Only in chunks. OpenAI's SDKs match list entries by it, and fail without it.
     #[serde(skip_serializing_if = "Option::is_none")]
     index: Option<usize>,
@@ -265,7 +265,7 @@ struct UrlCitation {
 
 /// Reasoning with its proof, in OpenRouter's form. As there, entries have their `index` in plain responses, too.
 #[derive(Debug, Clone, Serialize)]
-pub(super) struct ReasoningDetail {
+pub(super) struct ResponseReasoningDetail {
     #[serde(rename = "type")]
     kind: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -9,11 +9,11 @@ use weir_sandbox::adapter::bindings::chat::{Block, BlockStart, CallKind, Event, 
 
 use super::Preferences;
 use super::answer::{
-    AnswerImage, AnswerUsage, Logprobs, OpaqueBlock, call_word, completion_id, json,
+    AnswerImage, ChatUsage, Logprobs, ResponseOpaqueBlock, call_word, completion_id, json,
 };
-use super::blocks::{Blocks, Call, Place};
+use super::blocks::{BlockCall, ChatBlocks, FragmentPlace};
 use crate::AnswerHead;
-use crate::Billed;
+use crate::BilledUsage;
 
 /// A comment, which readers of server-sent events skip.
 pub const KEEP_ALIVE: Bytes = Bytes::from_static(b": keep-alive\n\n");
@@ -34,7 +34,7 @@ pub struct CompletionStream {
     opaque: usize,
     /// The log probabilities of the next text's tokens.
     logprobs: Logprobs,
-    blocks: Blocks,
+    blocks: ChatBlocks,
     finish_reason: Option<&'static str>,
 }
 
@@ -61,7 +61,7 @@ impl CompletionStream {
             annotations: 0,
             opaque: 0,
             logprobs: Logprobs::default(),
-            blocks: Blocks::default(),
+            blocks: ChatBlocks::default(),
             finish_reason: None,
         }
     }
@@ -94,7 +94,9 @@ impl CompletionStream {
             }
             Event::Opaque(opaque) => {
                 let provider = self.blocks.provider();
-                if let Some(block) = OpaqueBlock::new(Some(self.opaque), &opaque.block, provider) {
+                if let Some(block) =
+                    ResponseOpaqueBlock::new(Some(self.opaque), &opaque.block, provider)
+                {
                     self.opaque += 1;
                     let before = b"\"provider_specific_fields\":{\"blocks\":[";
                     self.delta(before, &block, b"]}", out);
@@ -112,8 +114,8 @@ impl CompletionStream {
     }
 
     /// Appends the end: the finish reason, usage, `[DONE]`.
-    pub fn finish(&mut self, billed: &Billed, out: &mut Vec<u8>) {
-        let usage = AnswerUsage::from(billed);
+    pub fn finish(&mut self, billed: &BilledUsage, out: &mut Vec<u8>) {
+        let usage = ChatUsage::from(billed);
         out.extend_from_slice(&self.opening);
         if !self.begun {
             self.begun = true;
@@ -159,10 +161,10 @@ impl CompletionStream {
             return;
         }
         match self.blocks.follow(fragment) {
-            Some(Place::Content) => self.delta(b"\"content\":", text, b"", out),
-            Some(Place::Refusal) => self.delta(b"\"refusal\":", text, b"", out),
-            Some(Place::Reasoning) => self.delta(b"\"reasoning_content\":", text, b"", out),
-            Some(Place::Call(call)) => {
+            Some(FragmentPlace::Content) => self.delta(b"\"content\":", text, b"", out),
+            Some(FragmentPlace::Refusal) => self.delta(b"\"refusal\":", text, b"", out),
+            Some(FragmentPlace::Reasoning) => self.delta(b"\"reasoning_content\":", text, b"", out),
+            Some(FragmentPlace::Call(call)) => {
                 let delta = ToolCallDelta::new(call, None, text);
                 self.delta(b"\"tool_calls\":[", &delta, b"]", out);
             }
@@ -235,7 +237,7 @@ struct CalledCustomDelta<'a> {
 }
 
 impl<'a> ToolCallDelta<'a> {
-    fn new(call: Call, name: Option<&'a str>, input: &'a str) -> Self {
+    fn new(call: BlockCall, name: Option<&'a str>, input: &'a str) -> Self {
         Self {
             index: call.index,
             id: None,

@@ -35,7 +35,7 @@ pub(crate) fn status(error: &ApiError) -> StatusCode {
 /// An error in the format of OpenAI's SDKs.
 pub(crate) fn body(error: &ApiError, request_id: &str) -> Value {
     let mut fields = error.details().clone();
-    let said = error.upstream().and_then(SaidByUpstream::read);
+    let said = error.upstream().and_then(UpstreamErrorBody::read);
     let said = said.filter(|said| !is_context_length(error) || names_the_limit(&said.message));
     let (message, kind, param) = match said {
         Some(said) => (said.message.into(), said.kind, said.param),
@@ -56,13 +56,13 @@ pub(crate) fn body(error: &ApiError, request_id: &str) -> Value {
 
 /// The error of an upstream with the same dialect: agents depend on its wording. [`code`] determines the code in any
 /// case.
-struct SaidByUpstream {
+struct UpstreamErrorBody {
     message: String,
     kind: String,
     param: Option<String>,
 }
 
-impl SaidByUpstream {
+impl UpstreamErrorBody {
     fn read(error: &Value) -> Option<Self> {
         let error = error.get("error")?;
         let text = |name: &str| Some(printable(error.get(name)?.as_str()?, MAX_UPSTREAM_BYTES));

@@ -7,7 +7,7 @@ use weir_sandbox::adapter::bindings::chat::{
 
 use super::wire;
 use crate::json::{
-    Fault, MAX_ID_CHARS, Text, base64_data, check_at_most, check_belongs, check_id,
+    FieldFault, MAX_ID_CHARS, Text, base64_data, check_at_most, check_belongs, check_id,
     check_is_object, check_length, each, is_media_type_name, items, presentable, required,
 };
 use crate::openai::{called_name, check_file_id, check_file_name, image_source, inline_file};
@@ -17,9 +17,9 @@ const MAX_NAME_CHARS: usize = 64;
 
 /// Translates a message; its files go to the attachments.
 pub(super) fn message(
-    mut message: wire::Message<'_>,
+    mut message: wire::ChatMessageParam<'_>,
     attachments: &mut Attachments,
-) -> Result<Message, Fault> {
+) -> Result<Message, FieldFault> {
     let role = match required(message.role.as_ref(), "role")?.as_str() {
         // OpenAI's newer models renamed it; no other API distinguishes the two.
         "system" | "developer" => Role::System,
@@ -27,13 +27,13 @@ pub(super) fn message(
         "assistant" => Role::Assistant,
         "tool" => Role::Tool,
         "function" => {
-            return Err(Fault::new(
+            return Err(FieldFault::new(
                 "role",
                 "must not be function, which is not supported: use tool",
             ));
         }
         _ => {
-            return Err(Fault::new(
+            return Err(FieldFault::new(
                 "role",
                 "must be one of system, developer, user, assistant, tool",
             ));
@@ -47,11 +47,11 @@ pub(super) fn message(
     let extra = std::mem::take(&mut message.others).into_fields();
     let parts = match role {
         Role::System | Role::User => match required(message.content, "content")? {
-            wire::Content::Text(text) => vec![plain(Content::Text(text))],
-            wire::Content::List(parts) if parts.0.is_empty() => {
-                return Err(Fault::new("content", "must not be empty"));
+            wire::ChatContent::Text(text) => vec![plain(Content::Text(text))],
+            wire::ChatContent::List(parts) if parts.0.is_empty() => {
+                return Err(FieldFault::new("content", "must not be empty"));
             }
-            wire::Content::List(parts) => each(parts.0, "content", |part| {
+            wire::ChatContent::List(parts) => each(parts.0, "content", |part| {
                 content_part(part, role, attachments)
             })?,
         },
@@ -66,9 +66,12 @@ pub(super) fn message(
     })
 }
 
-fn check_fields_of_role(message: &wire::Message<'_>, role: Role) -> Result<(), Fault> {
+fn check_fields_of_role(
+    message: &wire::ChatMessageParam<'_>,
+    role: Role,
+) -> Result<(), FieldFault> {
     if role != Role::Tool && message.tool_call_id.is_some() {
-        return Err(Fault::new(
+        return Err(FieldFault::new(
             "tool_call_id",
             "is for messages of the tool role only",
         ));
@@ -88,7 +91,7 @@ fn check_fields_of_role(message: &wire::Message<'_>, role: Role) -> Result<(), F
         ("parsed", message.parsed.is_some()),
     ];
     match of_assistant.into_iter().find(|(_, given)| *given) {
-        Some((name, _)) if role != Role::Assistant => Err(Fault::new(
+        Some((name, _)) if role != Role::Assistant => Err(FieldFault::new(
             name,
             "is for messages of the assistant role only",
         )),
@@ -97,7 +100,10 @@ fn check_fields_of_role(message: &wire::Message<'_>, role: Role) -> Result<(), F
 }
 
 /// Translates an earlier response, with the fields of weir's own responses: SDKs send a message back unchanged.
-fn answer(message: wire::Message<'_>, attachments: &mut Attachments) -> Result<Vec<Part>, Fault> {
+fn answer(
+    message: wire::ChatMessageParam<'_>,
+    attachments: &mut Attachments,
+) -> Result<Vec<Part>, FieldFault> {
     let tool_calls = each(items(message.tool_calls), "tool_calls", tool_call)?;
     let images = each(items(message.images), "images", |part| {
         answer_image(part, attachments)
@@ -127,9 +133,9 @@ fn answer(message: wire::Message<'_>, attachments: &mut Attachments) -> Result<V
         parts.extend(joined(details));
     }
     match message.content {
-        Some(wire::Content::Text(text)) if text.is_empty() && !needs_text => {}
-        Some(wire::Content::Text(text)) => parts.push(plain(Content::Text(text))),
-        Some(wire::Content::List(list)) => {
+        Some(wire::ChatContent::Text(text)) if text.is_empty() && !needs_text => {}
+        Some(wire::ChatContent::Text(text)) => parts.push(plain(Content::Text(text))),
+        Some(wire::ChatContent::List(list)) => {
             parts.append(&mut each(list.0, "content", |part| {
                 content_part(part, Role::Assistant, attachments)
             })?);
@@ -140,12 +146,12 @@ fn answer(message: wire::Message<'_>, attachments: &mut Attachments) -> Result<V
     parts.extend(images);
     parts.extend(tool_calls);
     if parts.is_empty() {
-        return Err(Fault::new("content", "is required without tool_calls"));
+        return Err(FieldFault::new("content", "is required without tool_calls"));
     }
     Ok(parts)
 }
 
-fn opaque_block(block: wire::OpaqueBlock<'_>) -> Result<Part, Fault> {
+fn opaque_block(block: wire::OpaqueBlock<'_>) -> Result<Part, FieldFault> {
     let kind = required(block.kind, "kind")?;
     check_length(&kind, MAX_NAME_CHARS, "kind")?;
     let json = required(block.block, "block")?.0;
@@ -160,7 +166,7 @@ fn opaque_block(block: wire::OpaqueBlock<'_>) -> Result<Part, Fault> {
     })
 }
 
-fn reasoning_detail(detail: wire::ReasoningDetail<'_>) -> Result<Part, Fault> {
+fn reasoning_detail(detail: wire::ReasoningDetail<'_>) -> Result<Part, FieldFault> {
     let wire::ReasoningDetail {
         kind,
         text,
@@ -184,7 +190,7 @@ fn reasoning_detail(detail: wire::ReasoningDetail<'_>) -> Result<Part, Fault> {
         "reasoning.summary" => ("summary", required(summary, "summary")?, None),
         "reasoning.encrypted" => ("data", String::new(), Some(required(data, "data")?)),
         _ => {
-            return Err(Fault::new(
+            return Err(FieldFault::new(
                 "type",
                 "must be one of reasoning.text, reasoning.summary, reasoning.encrypted",
             ));
@@ -238,22 +244,27 @@ fn take_sealed_form(part: &mut Part, next: &Part) -> bool {
 }
 
 /// Returns the provider's name of a part, from the gateway's configuration.
-fn provider_name(provider: Option<String>) -> Result<Option<String>, Fault> {
+fn provider_name(provider: Option<String>) -> Result<Option<String>, FieldFault> {
     if let Some(name) = &provider {
         check_length(name, MAX_NAME_CHARS, "provider")?;
     }
     Ok(provider)
 }
 
-fn answer_image(part: wire::Part<'_>, attachments: &mut Attachments) -> Result<Part, Fault> {
+fn answer_image(
+    part: wire::ChatPart<'_>,
+    attachments: &mut Attachments,
+) -> Result<Part, FieldFault> {
     match &part.kind {
-        Some(kind) if kind.as_str() != "image_url" => Err(Fault::new("type", "must be image_url")),
+        Some(kind) if kind.as_str() != "image_url" => {
+            Err(FieldFault::new("type", "must be image_url"))
+        }
         // The roles that may show an image are a rule of `content`; here the image belongs to the response.
         _ => content_part(part, Role::User, attachments),
     }
 }
 
-fn tool_call(call: wire::ToolCall<'_>) -> Result<Part, Fault> {
+fn tool_call(call: wire::ToolCall<'_>) -> Result<Part, FieldFault> {
     let given = [
         ("function", call.function.is_some()),
         ("custom", call.custom.is_some()),
@@ -261,7 +272,7 @@ fn tool_call(call: wire::ToolCall<'_>) -> Result<Part, Fault> {
     let (field, kind) = match call.kind.as_ref().map(Text::as_str) {
         None | Some("function") => ("function", CallKind::Function),
         Some("custom") => ("custom", CallKind::Custom),
-        Some(_) => return Err(Fault::new("type", "must be one of function, custom")),
+        Some(_) => return Err(FieldFault::new("type", "must be one of function, custom")),
     };
     let id = required(call.id, "id")?;
     check_id(&id, "id")?;
@@ -279,29 +290,32 @@ fn tool_call(call: wire::ToolCall<'_>) -> Result<Part, Fault> {
     })))
 }
 
-fn called_function(function: wire::CalledFunction<'_>) -> Result<(String, String), Fault> {
+fn called_function(function: wire::CalledFunction<'_>) -> Result<(String, String), FieldFault> {
     let name = called_name(function.name)?;
     Ok((name, required(function.arguments, "arguments")?))
 }
 
-fn called_custom(custom: wire::CalledCustom<'_>) -> Result<(String, String), Fault> {
+fn called_custom(custom: wire::CalledCustom<'_>) -> Result<(String, String), FieldFault> {
     let name = called_name(custom.name)?;
     Ok((name, required(custom.input, "input")?))
 }
 
 fn tool_result(
-    message: wire::Message<'_>,
+    message: wire::ChatMessageParam<'_>,
     tool_name: Option<String>,
     attachments: &mut Attachments,
-) -> Result<Part, Fault> {
+) -> Result<Part, FieldFault> {
     let call_id = required(message.tool_call_id, "tool_call_id")?;
     check_id(&call_id, "tool_call_id")?;
     let parts = match required(message.content, "content")? {
-        wire::Content::Text(text) => vec![plain(Content::Text(text))],
-        wire::Content::List(parts) => each(parts.0, "content", |part| {
+        wire::ChatContent::Text(text) => vec![plain(Content::Text(text))],
+        wire::ChatContent::List(parts) => each(parts.0, "content", |part| {
             // The vocabulary holds a result as one part, so unknown fields of its inner parts have no place.
             if let Some((name, _)) = part.others.0.first() {
-                return Err(Fault::new(presentable(name.as_str()), "is not supported"));
+                return Err(FieldFault::new(
+                    presentable(name.as_str()),
+                    "is not supported",
+                ));
             }
             content_part(part, Role::Tool, attachments)
         })?,
@@ -314,7 +328,7 @@ fn tool_result(
         .map(|(index, part)| match part.content {
             Content::Text(text) => Ok(ToolContent::Text(text)),
             Content::Image(image) => Ok(ToolContent::Image(image)),
-            _ => Err(Fault::new("type", "must be one of text, image_url")
+            _ => Err(FieldFault::new("type", "must be one of text, image_url")
                 .at(index)
                 .within("content")),
         })
@@ -332,17 +346,17 @@ fn tool_result(
 }
 
 fn content_part(
-    part: wire::Part<'_>,
+    part: wire::ChatPart<'_>,
     role: Role,
     attachments: &mut Attachments,
-) -> Result<Part, Fault> {
+) -> Result<Part, FieldFault> {
     let allowed = match role {
         Role::System => "must be text",
         Role::User => "must be one of text, image_url, input_audio, file",
         Role::Assistant => "must be one of text, refusal",
         Role::Tool => "must be one of text, image_url",
     };
-    let wire::Part {
+    let wire::ChatPart {
         kind,
         text,
         refusal,
@@ -376,7 +390,7 @@ fn content_part(
         "input_audio" if role == Role::User => recording(required(input_audio, kind)?, attachments)
             .map(Content::Audio)
             .map_err(|fault| fault.within(kind))?,
-        _ => return Err(Fault::new("type", allowed)),
+        _ => return Err(FieldFault::new("type", allowed)),
     };
     check_belongs(given, kind, "a part")?;
     Ok(Part {
@@ -386,26 +400,26 @@ fn content_part(
     })
 }
 
-fn image(image: wire::ImageUrl<'_>, attachments: &mut Attachments) -> Result<Image, Fault> {
+fn image(image: wire::ImageUrl<'_>, attachments: &mut Attachments) -> Result<Image, FieldFault> {
     Ok(Image {
         source: image_source(required(image.url, "url")?, "url", attachments)?,
         detail: image_detail(image.detail.as_ref())?,
     })
 }
 
-fn image_detail(detail: Option<&Text<'_>>) -> Result<Option<String>, Fault> {
+fn image_detail(detail: Option<&Text<'_>>) -> Result<Option<String>, FieldFault> {
     match detail.map(Text::as_str) {
         None | Some("auto") => Ok(None),
         Some(word @ ("low" | "high")) => Ok(Some(word.to_owned())),
-        Some(_) => Err(Fault::new("detail", "must be one of auto, low, high")),
+        Some(_) => Err(FieldFault::new("detail", "must be one of auto, low, high")),
     }
 }
 
-fn document(file: wire::File<'_>, attachments: &mut Attachments) -> Result<File, Fault> {
+fn document(file: wire::File<'_>, attachments: &mut Attachments) -> Result<File, FieldFault> {
     check_file_name(file.filename.as_deref())?;
     let (source, media_type) = match (file.file_id, file.file_data) {
         (Some(_), Some(_)) => {
-            return Err(Fault::new(
+            return Err(FieldFault::new(
                 "file_id",
                 "must not be given together with file_data",
             ));
@@ -429,11 +443,14 @@ fn document(file: wire::File<'_>, attachments: &mut Attachments) -> Result<File,
     })
 }
 
-fn recording(audio: wire::InputAudio<'_>, attachments: &mut Attachments) -> Result<Audio, Fault> {
+fn recording(
+    audio: wire::InputAudio<'_>,
+    attachments: &mut Attachments,
+) -> Result<Audio, FieldFault> {
     let data = required(audio.data, "data")?;
     let format = required(audio.format, "format")?.into_string();
     if !is_media_type_name(&format) {
-        return Err(Fault::new(
+        return Err(FieldFault::new(
             "format",
             "must be the name of a format, e.g. wav",
         ));
@@ -451,16 +468,19 @@ fn recording(audio: wire::InputAudio<'_>, attachments: &mut Attachments) -> Resu
 /// `cache_control` is Anthropic's; clients of several gateways send it in this dialect, too.
 pub(super) fn cache_lifetime(
     control: Option<wire::CacheControl<'_>>,
-) -> Result<Option<CacheLifetime>, Fault> {
+) -> Result<Option<CacheLifetime>, FieldFault> {
     let Some(control) = control else {
         return Ok(None);
     };
     if required(control.kind, "cache_control.type")?.as_str() != "ephemeral" {
-        return Err(Fault::new("cache_control.type", "must be ephemeral"));
+        return Err(FieldFault::new("cache_control.type", "must be ephemeral"));
     }
     match control.ttl.as_ref().map(Text::as_str) {
         None | Some("5m") => Ok(Some(CacheLifetime::Short)),
         Some("1h") => Ok(Some(CacheLifetime::Long)),
-        Some(_) => Err(Fault::new("cache_control.ttl", "must be one of 5m, 1h")),
+        Some(_) => Err(FieldFault::new(
+            "cache_control.ttl",
+            "must be one of 5m, 1h",
+        )),
     }
 }

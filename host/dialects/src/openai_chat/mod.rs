@@ -35,12 +35,7 @@ pub use chunks::{CompletionStream, KEEP_ALIVE};
 pub use history::write_message;
 pub use request::read;
 
+pub use crate::dialect::Preferences;
+
 /// The dialect's name in the contract.
 const NAME: &str = "openai-chat";
-
-/// The client's preferences for the response.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Preferences {
-    /// Whether a stream ends with an additional chunk for usage.
-    pub include_usage: bool,
-}

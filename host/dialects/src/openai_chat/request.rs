@@ -10,11 +10,11 @@ use super::messages::message;
 use super::tools::{tool, tool_choice};
 use super::{NAME, Preferences, wire};
 use crate::json::{
-    self, Fault, Text, between, check_at_most, check_is_object, check_length, check_not_empty,
+    self, FieldFault, Text, between, check_at_most, check_is_object, check_length, check_not_empty,
     each, items, required,
 };
 use crate::openai::{effort, says_nothing};
-use crate::{Attachments, ChatCall, Dialect, Origin};
+use crate::{Attachments, ChatCall, Dialect, MessageOrigin};
 
 const MAX_MODEL_CHARS: usize = 256;
 /// The maximum characters of a response schema's name.
@@ -36,7 +36,7 @@ pub fn read(body: &[u8]) -> Result<ChatCall, ApiError> {
     Ok(chat(body, body_bytes)?)
 }
 
-fn chat(body: wire::Body<'_>, body_bytes: usize) -> Result<ChatCall, Fault> {
+fn chat(body: wire::ChatRequestBody<'_>, body_bytes: usize) -> Result<ChatCall, FieldFault> {
     check_single_text_answer(&body)?;
     let model = required(body.model, "model")?.into_string();
     check_length(&model, MAX_MODEL_CHARS, "model")?;
@@ -49,17 +49,17 @@ fn chat(body: wire::Body<'_>, body_bytes: usize) -> Result<ChatCall, Fault> {
     let tools = each(items(body.tools), "tools", tool)?;
     let tool_choice = tool_choice(body.tool_choice, &tools)?;
     let top_k = match body.top_k {
-        Some(0) => return Err(Fault::new("top_k", "must be at least 1")),
+        Some(0) => return Err(FieldFault::new("top_k", "must be at least 1")),
         top_k => top_k,
     };
     let preferences = preferences(body.stream_options)?;
     let messages = required(body.messages, "messages")?.0;
     if messages.is_empty() {
-        return Err(Fault::new("messages", "must not be empty"));
+        return Err(FieldFault::new("messages", "must not be empty"));
     }
     let mut attachments = Attachments::default();
     let messages = each(messages, "messages", |wire| message(wire, &mut attachments))?;
-    let origins = (0..messages.len()).map(Origin::Listed).collect();
+    let origins = (0..messages.len()).map(MessageOrigin::Listed).collect();
     let mut extra = body.others.into_fields();
     extra.retain(|(name, json)| !says_nothing(name, json));
     extra.extend(logprobs(body.logprobs, body.top_logprobs)?);
@@ -98,7 +98,7 @@ fn chat(body: wire::Body<'_>, body_bytes: usize) -> Result<ChatCall, Fault> {
     })
 }
 
-fn client(request: &ChatRequest) -> Result<Client, Fault> {
+fn client(request: &ChatRequest) -> Result<Client, FieldFault> {
     let user = request.extra.iter().find(|(name, _)| name == "user");
     let end_user: Option<String> = user.and_then(|(_, json)| serde_json::from_str(json).ok());
     if let Some(user) = &end_user {
@@ -112,16 +112,16 @@ fn client(request: &ChatRequest) -> Result<Client, Fault> {
 }
 
 /// Checks that the client wants one choice, of text.
-fn check_single_text_answer(body: &wire::Body<'_>) -> Result<(), Fault> {
+fn check_single_text_answer(body: &wire::ChatRequestBody<'_>) -> Result<(), FieldFault> {
     if body.n.is_some_and(|n| n != 1) {
-        return Err(Fault::new(
+        return Err(FieldFault::new(
             "n",
             "must be 1: more than one choice is not supported",
         ));
     }
     match &body.modalities {
         Some(modalities) if !matches!(modalities.0.as_slice(), [only] if only.as_str() == "text") => {
-            Err(Fault::new(
+            Err(FieldFault::new(
                 "modalities",
                 "must be [\"text\"]: other modalities are not supported",
             ))
@@ -131,19 +131,19 @@ fn check_single_text_answer(body: &wire::Body<'_>) -> Result<(), Fault> {
 }
 
 /// Returns the fields for log probabilities, which adapters of this dialect pass on and others refuse.
-fn logprobs(wanted: Option<bool>, top: Option<u32>) -> Result<Vec<ExtraField>, Fault> {
+fn logprobs(wanted: Option<bool>, top: Option<u32>) -> Result<Vec<ExtraField>, FieldFault> {
     let top = top.filter(|top| *top > 0);
     match (wanted, top) {
         (_, Some(top)) if top > MAX_TOP_LOGPROBS => {
             let what = format!("must be at most {MAX_TOP_LOGPROBS}");
-            Err(Fault::new("top_logprobs", what))
+            Err(FieldFault::new("top_logprobs", what))
         }
         (Some(true), top) => {
             let top = top.map(|top| ("top_logprobs".to_owned(), top.to_string()));
             let wanted = ("logprobs".to_owned(), "true".to_owned());
             Ok([wanted].into_iter().chain(top).collect())
         }
-        (_, Some(_)) => Err(Fault::new("top_logprobs", "needs logprobs to be true")),
+        (_, Some(_)) => Err(FieldFault::new("top_logprobs", "needs logprobs to be true")),
         (_, None) => Ok(Vec::new()),
     }
 }
@@ -151,17 +151,17 @@ fn logprobs(wanted: Option<bool>, top: Option<u32>) -> Result<Vec<ExtraField>, F
 fn output_limit(
     max_tokens: Option<u32>,
     max_completion_tokens: Option<u32>,
-) -> Result<Option<u32>, Fault> {
+) -> Result<Option<u32>, FieldFault> {
     for (name, limit) in [
         ("max_tokens", max_tokens),
         ("max_completion_tokens", max_completion_tokens),
     ] {
         if limit == Some(0) {
-            return Err(Fault::new(name, "must be at least 1"));
+            return Err(FieldFault::new(name, "must be at least 1"));
         }
     }
     match (max_tokens, max_completion_tokens) {
-        (Some(old), Some(new)) if old != new => Err(Fault::new(
+        (Some(old), Some(new)) if old != new => Err(FieldFault::new(
             "max_tokens",
             "must equal max_completion_tokens if both are given",
         )),
@@ -169,10 +169,10 @@ fn output_limit(
     }
 }
 
-fn preferences(options: Option<wire::StreamOptions<'_>>) -> Result<Preferences, Fault> {
+fn preferences(options: Option<wire::StreamOptions<'_>>) -> Result<Preferences, FieldFault> {
     let options = options.unwrap_or_default();
     if options.include_obfuscation == Some(true) {
-        return Err(Fault::new(
+        return Err(FieldFault::new(
             "stream_options.include_obfuscation",
             "is not supported",
         ));
@@ -182,7 +182,7 @@ fn preferences(options: Option<wire::StreamOptions<'_>>) -> Result<Preferences, 
     })
 }
 
-fn response_format(format: Option<wire::ResponseFormat<'_>>) -> Result<ResponseFormat, Fault> {
+fn response_format(format: Option<wire::ResponseFormat<'_>>) -> Result<ResponseFormat, FieldFault> {
     let Some(format) = format else {
         return Ok(ResponseFormat::Text);
     };
@@ -204,14 +204,14 @@ fn response_format(format: Option<wire::ResponseFormat<'_>>) -> Result<ResponseF
                 schema: schema.to_owned(),
             }))
         }
-        _ => Err(Fault::new(
+        _ => Err(FieldFault::new(
             "response_format.type",
             "must be one of text, json_object, json_schema",
         )),
     }
 }
 
-fn reasoning(word: Option<&Text<'_>>) -> Result<ReasoningRequest, Fault> {
+fn reasoning(word: Option<&Text<'_>>) -> Result<ReasoningRequest, FieldFault> {
     Ok(ReasoningRequest {
         effort: effort(word, "reasoning_effort")?,
         budget_tokens: None,
@@ -220,7 +220,7 @@ fn reasoning(word: Option<&Text<'_>>) -> Result<ReasoningRequest, Fault> {
     })
 }
 
-fn stop(stop: Option<wire::Stop>) -> Result<Vec<String>, Fault> {
+fn stop(stop: Option<wire::Stop>) -> Result<Vec<String>, FieldFault> {
     match stop {
         None => Ok(Vec::new()),
         Some(wire::Stop::Text(text)) => {
@@ -234,7 +234,7 @@ fn stop(stop: Option<wire::Stop>) -> Result<Vec<String>, Fault> {
     }
 }
 
-fn check_stop(text: &str, field: &str) -> Result<(), Fault> {
+fn check_stop(text: &str, field: &str) -> Result<(), FieldFault> {
     check_not_empty(text, field)?;
     check_at_most(text, MAX_STOP_CHARS, field)
 }

@@ -14,7 +14,7 @@ use weir_sandbox::adapter::bindings::chat::{
 };
 
 use super::{Preferences, read};
-use crate::{Attachment, ChatCall, Dialect, Origin};
+use crate::{Attachment, ChatCall, Dialect, MessageOrigin};
 
 /// Fields that invalidate a good request, and the expected complete message; its first word is the path.
 const REFUSALS: &str = r##"
@@ -462,7 +462,7 @@ fn a_minimal_request_leaves_everything_else_to_the_upstream() {
                 stream: false,
             },
             attachments: vec![],
-            origins: vec![Origin::Listed(0)],
+            origins: vec![MessageOrigin::Listed(0)],
             body_bytes: with(json!({})).to_string().len(),
             client: Client {
                 dialect: "openai-chat".into(),

@@ -9,7 +9,7 @@ use weir_sandbox::adapter::bindings::chat::{
 use super::messages::cache_lifetime;
 use super::wire;
 use crate::json::{
-    Fault, Raw, check_belongs, check_is_object, check_length, object_of, required, reread,
+    FieldFault, Raw, check_belongs, check_is_object, check_length, object_of, required, reread,
 };
 use crate::openai_tools::{
     MAX_TYPE_CHARS, check_has_tool, choice_among, choice_by_mode, function_tool, tool_name,
@@ -18,7 +18,7 @@ use crate::openai_tools::{
 /// Translates a tool. Unknown fields within `function` are passed on with the prefix `function.`, which distinguishes
 /// them from the tool's own. The fields of `function` and `custom` may also stand beside `type`, as in Responses:
 /// Cursor sends them so.
-pub(super) fn tool(tool: wire::Tool<'_>) -> Result<Tool, Fault> {
+pub(super) fn tool(tool: wire::ChatTool<'_>) -> Result<Tool, FieldFault> {
     let kind = required(tool.kind, "type")?;
     let kind = kind.as_str();
     check_length(kind, MAX_TYPE_CHARS, "type")?;
@@ -68,7 +68,7 @@ pub(super) fn tool(tool: wire::Tool<'_>) -> Result<Tool, Fault> {
     Ok(Tool { kind, cache, extra })
 }
 
-fn read_function(function: wire::Function<'_>) -> Result<FunctionTool, Fault> {
+fn read_function(function: wire::Function<'_>) -> Result<FunctionTool, FieldFault> {
     function_tool(
         function.name,
         function.description,
@@ -77,7 +77,7 @@ fn read_function(function: wire::Function<'_>) -> Result<FunctionTool, Fault> {
     )
 }
 
-fn custom_tool(custom: wire::Custom<'_>) -> Result<CustomTool, Fault> {
+fn custom_tool(custom: wire::Custom<'_>) -> Result<CustomTool, FieldFault> {
     let name = tool_name(custom.name)?;
     if let Some(format) = custom.format {
         check_is_object(format.0, "format")?;
@@ -92,7 +92,7 @@ fn custom_tool(custom: wire::Custom<'_>) -> Result<CustomTool, Fault> {
 /// The contract puts a grammar's two fields beside `type`, this dialect into a separate object.
 fn flat(format: &str) -> String {
     #[derive(Deserialize)]
-    struct Nested<'a> {
+    struct NestedGrammar<'a> {
         #[serde(borrow)]
         grammar: Grammar<'a>,
     }
@@ -103,8 +103,8 @@ fn flat(format: &str) -> String {
         #[serde(borrow)]
         definition: &'a RawValue,
     }
-    match serde_json::from_str::<Nested<'_>>(format) {
-        Ok(Nested {
+    match serde_json::from_str::<NestedGrammar<'_>>(format) {
+        Ok(NestedGrammar {
             grammar: Grammar { syntax, definition },
         }) => {
             format!(r#"{{"type":"grammar","syntax":{syntax},"definition":{definition}}}"#)
@@ -114,12 +114,12 @@ fn flat(format: &str) -> String {
 }
 
 /// Translates a tool of another type than the client's own: its other fields are its configuration.
-fn built_in_tool(kind: &str, mut fields: Vec<(String, String)>) -> Result<BuiltInTool, Fault> {
+fn built_in_tool(kind: &str, mut fields: Vec<(String, String)>) -> Result<BuiltInTool, FieldFault> {
     let mut name = None;
     if let Some(at) = fields.iter().position(|(field, _)| field == "name") {
         let (_, json) = fields.remove(at);
         let text: String =
-            serde_json::from_str(&json).map_err(|_| Fault::new("name", "must be a string"))?;
+            serde_json::from_str(&json).map_err(|_| FieldFault::new("name", "must be a string"))?;
         check_length(&text, MAX_TYPE_CHARS, "name")?;
         name = Some(text);
     }
@@ -132,19 +132,19 @@ fn built_in_tool(kind: &str, mut fields: Vec<(String, String)>) -> Result<BuiltI
 
 /// Translates the tool choice; a named tool must be in the request.
 pub(super) fn tool_choice(
-    choice: Option<wire::ToolChoice<'_>>,
+    choice: Option<wire::ChatToolChoice<'_>>,
     tools: &[Tool],
-) -> Result<ToolChoice, Fault> {
+) -> Result<ToolChoice, FieldFault> {
     match choice {
         None => Ok(ToolChoice::Auto),
-        Some(wire::ToolChoice::Mode(mode)) => choice_by_mode(&mode, "function", tools),
-        Some(wire::ToolChoice::Chosen(choice)) => {
+        Some(wire::ChatToolChoice::Mode(mode)) => choice_by_mode(&mode, "function", tools),
+        Some(wire::ChatToolChoice::Chosen(choice)) => {
             chosen(choice, tools).map_err(|fault| fault.within("tool_choice"))
         }
     }
 }
 
-fn chosen(choice: wire::ChosenTool<'_>, tools: &[Tool]) -> Result<ToolChoice, Fault> {
+fn chosen(choice: wire::ChosenTool<'_>, tools: &[Tool]) -> Result<ToolChoice, FieldFault> {
     let kind = required(choice.kind, "type")?;
     let given = [
         ("function", choice.function.is_some()),
@@ -163,7 +163,7 @@ fn chosen(choice: wire::ChosenTool<'_>, tools: &[Tool]) -> Result<ToolChoice, Fa
                 .map_err(|fault| fault.within("allowed_tools"))?
         }
         _ => {
-            return Err(Fault::new(
+            return Err(FieldFault::new(
                 "type",
                 "must be one of function, custom, allowed_tools",
             ));
@@ -173,7 +173,7 @@ fn chosen(choice: wire::ChosenTool<'_>, tools: &[Tool]) -> Result<ToolChoice, Fa
     Ok(choice)
 }
 
-fn named(tool: wire::NamedTool<'_>, tools: &[Tool]) -> Result<String, Fault> {
+fn named(tool: wire::NamedTool<'_>, tools: &[Tool]) -> Result<String, FieldFault> {
     let kind = required(tool.kind, "type")?;
     let given = [
         ("function", tool.function.is_some()),
@@ -182,7 +182,7 @@ fn named(tool: wire::NamedTool<'_>, tools: &[Tool]) -> Result<String, Fault> {
     let name = match kind.as_str() {
         "function" => known_name(tool.function, tool.name, "function", tools)?,
         "custom" => known_name(tool.custom, tool.name, "custom", tools)?,
-        _ => return Err(Fault::new("type", "must be one of function, custom")),
+        _ => return Err(FieldFault::new("type", "must be one of function, custom")),
     };
     check_belongs(given, kind.as_str(), "a tool")?;
     Ok(name)
@@ -195,7 +195,7 @@ fn known_name(
     beside: Option<String>,
     field: &str,
     tools: &[Tool],
-) -> Result<String, Fault> {
+) -> Result<String, FieldFault> {
     let name = match (tool, beside) {
         (None, Some(name)) => name,
         (tool, _) => {

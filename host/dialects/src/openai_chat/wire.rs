@@ -8,16 +8,16 @@ use serde::de::value::MapAccessDeserializer;
 use serde::de::{self, Deserialize, Deserializer, MapAccess, Visitor};
 
 use crate::json::{
-    Extra, Ignored, List, Listed, MAX_EXTRA, MAX_EXTRA_WITHIN, MAX_MESSAGES, MAX_PARTS, MAX_STOPS,
-    MAX_TOOLS, Raw, Refused, Text, TextOr, Unsupported, object,
+    BoundedList, ExtraFields, IgnoredField, ListItem, MAX_EXTRA, MAX_EXTRA_WITHIN, MAX_MESSAGES,
+    MAX_PARTS, MAX_STOPS, MAX_TOOLS, Raw, RefusedFields, Text, TextOr, UnsupportedField, object,
 };
 
 object! {
-    struct Body<'de> {
+    struct ChatRequestBody<'de> {
         "model": model: Text<'de>,
-        "messages": messages: List<Message<'de>, MAX_MESSAGES>,
-        "tools": tools: List<Tool<'de>, MAX_TOOLS>,
-        "tool_choice": tool_choice: ToolChoice<'de>,
+        "messages": messages: BoundedList<ChatMessageParam<'de>, MAX_MESSAGES>,
+        "tools": tools: BoundedList<ChatTool<'de>, MAX_TOOLS>,
+        "tool_choice": tool_choice: ChatToolChoice<'de>,
         "parallel_tool_calls": parallel_tool_calls: bool,
         "response_format": response_format: ResponseFormat<'de>,
         "reasoning_effort": reasoning_effort: Text<'de>,
@@ -34,38 +34,38 @@ object! {
         "stream_options": stream_options: StreamOptions<'de>,
         "n": n: u32,
         "logprobs": logprobs: bool,
-        "modalities": modalities: List<Text<'de>, MAX_PARTS>,
+        "modalities": modalities: BoundedList<Text<'de>, MAX_PARTS>,
         "top_logprobs": top_logprobs: u32,
-        "audio": audio: Unsupported,
-        "functions": functions: Unsupported,
-        "function_call": function_call: Unsupported,
-        others: Extra<'de, MAX_EXTRA>,
+        "audio": audio: UnsupportedField,
+        "functions": functions: UnsupportedField,
+        "function_call": function_call: UnsupportedField,
+        others: ExtraFields<'de, MAX_EXTRA>,
     }
 }
 
 object! {
-    struct Message<'de> {
+    struct ChatMessageParam<'de> {
         "role": role: Text<'de>,
-        "content": content: Content<'de>,
+        "content": content: ChatContent<'de>,
         "name": name: String,
         "tool_call_id": tool_call_id: String,
-        "tool_calls": tool_calls: List<ToolCall<'de>, MAX_PARTS>,
+        "tool_calls": tool_calls: BoundedList<ToolCall<'de>, MAX_PARTS>,
         "reasoning_content": reasoning_content: String,
         // OpenRouter's name of the same field.
         "reasoning": reasoning: String,
-        "reasoning_details": reasoning_details: List<ReasoningDetail<'de>, MAX_PARTS>,
+        "reasoning_details": reasoning_details: BoundedList<ReasoningDetail<'de>, MAX_PARTS>,
         "refusal": refusal: String,
-        "images": images: List<Part<'de>, MAX_PARTS>,
+        "images": images: BoundedList<ChatPart<'de>, MAX_PARTS>,
         "provider_specific_fields": provider_specific_fields: ProviderFields<'de>,
-        "annotations": annotations: Ignored,
+        "annotations": annotations: IgnoredField,
         // SDK helpers that parse a response's JSON keep the result in this field, here and in a call.
-        "parsed": parsed: Ignored,
-        others: Extra<'de, MAX_EXTRA_WITHIN>,
+        "parsed": parsed: IgnoredField,
+        others: ExtraFields<'de, MAX_EXTRA_WITHIN>,
     }
 }
 
 object! {
-    struct Part<'de> {
+    struct ChatPart<'de> {
         "type": kind: Text<'de>,
         "text": text: String,
         "refusal": refusal: String,
@@ -74,8 +74,8 @@ object! {
         "input_audio": input_audio: InputAudio<'de>,
         "cache_control": cache_control: CacheControl<'de>,
         // Streams have it in entries of `images`.
-        "index": index: Ignored,
-        others: Extra<'de, MAX_EXTRA_WITHIN>,
+        "index": index: IgnoredField,
+        others: ExtraFields<'de, MAX_EXTRA_WITHIN>,
     }
 }
 
@@ -83,7 +83,7 @@ object! {
     struct ImageUrl<'de> {
         "url": url: Text<'de>,
         "detail": detail: Text<'de>,
-        others: Refused,
+        others: RefusedFields,
     }
 }
 
@@ -92,7 +92,7 @@ object! {
         "file_data": file_data: Text<'de>,
         "file_id": file_id: String,
         "filename": filename: String,
-        others: Refused,
+        others: RefusedFields,
     }
 }
 
@@ -100,7 +100,7 @@ object! {
     struct InputAudio<'de> {
         "data": data: Text<'de>,
         "format": format: Text<'de>,
-        others: Refused,
+        others: RefusedFields,
     }
 }
 
@@ -108,7 +108,7 @@ object! {
     struct CacheControl<'de> {
         "type": kind: Text<'de>,
         "ttl": ttl: Text<'de>,
-        others: Refused,
+        others: RefusedFields,
     }
 }
 
@@ -123,17 +123,17 @@ object! {
         "id": id: String,
         "provider": provider: String,
         // OpenRouter's word for the provider's format, and the index in streamed lists.
-        "format": format: Ignored,
-        "index": index: Ignored,
-        others: Refused,
+        "format": format: IgnoredField,
+        "index": index: IgnoredField,
+        others: RefusedFields,
     }
 }
 
 object! {
     /// LiteLLM's field for a provider's data beyond the dialect; clients send it back. Only `blocks` is weir's.
     struct ProviderFields<'de> {
-        "blocks": blocks: List<OpaqueBlock<'de>, MAX_PARTS>,
-        others: Ignored,
+        "blocks": blocks: BoundedList<OpaqueBlock<'de>, MAX_PARTS>,
+        others: IgnoredField,
     }
 }
 
@@ -142,8 +142,8 @@ object! {
         "kind": kind: String,
         "block": block: Raw<'de>,
         "provider": provider: String,
-        "index": index: Ignored,
-        others: Refused,
+        "index": index: IgnoredField,
+        others: RefusedFields,
     }
 }
 
@@ -154,8 +154,8 @@ object! {
         "function": function: CalledFunction<'de>,
         "custom": custom: CalledCustom<'de>,
         // Clients that combine a streamed call keep it.
-        "index": index: Ignored,
-        others: Refused,
+        "index": index: IgnoredField,
+        others: RefusedFields,
     }
 }
 
@@ -163,8 +163,8 @@ object! {
     struct CalledFunction<'de> {
         "name": name: String,
         "arguments": arguments: String,
-        "parsed_arguments": parsed_arguments: Ignored,
-        others: Refused,
+        "parsed_arguments": parsed_arguments: IgnoredField,
+        others: RefusedFields,
     }
 }
 
@@ -172,17 +172,17 @@ object! {
     struct CalledCustom<'de> {
         "name": name: String,
         "input": input: String,
-        others: Refused,
+        others: RefusedFields,
     }
 }
 
 object! {
-    struct Tool<'de> {
+    struct ChatTool<'de> {
         "type": kind: Text<'de>,
         "function": function: Function<'de>,
         "custom": custom: Custom<'de>,
         "cache_control": cache_control: CacheControl<'de>,
-        others: Extra<'de, MAX_EXTRA>,
+        others: ExtraFields<'de, MAX_EXTRA>,
     }
 }
 
@@ -192,7 +192,7 @@ object! {
         "description": description: String,
         "parameters": parameters: Raw<'de>,
         "strict": strict: bool,
-        others: Extra<'de, MAX_EXTRA_WITHIN>,
+        others: ExtraFields<'de, MAX_EXTRA_WITHIN>,
     }
 }
 
@@ -201,7 +201,7 @@ object! {
         "name": name: String,
         "description": description: String,
         "format": format: Raw<'de>,
-        others: Refused,
+        others: RefusedFields,
     }
 }
 
@@ -213,15 +213,15 @@ object! {
         "custom": custom: ToolName<'de>,
         "name": name: String,
         "allowed_tools": allowed_tools: AllowedTools<'de>,
-        others: Refused,
+        others: RefusedFields,
     }
 }
 
 object! {
     struct AllowedTools<'de> {
         "mode": mode: Text<'de>,
-        "tools": tools: List<NamedTool<'de>, MAX_TOOLS>,
-        others: Refused,
+        "tools": tools: BoundedList<NamedTool<'de>, MAX_TOOLS>,
+        others: RefusedFields,
     }
 }
 
@@ -231,14 +231,14 @@ object! {
         "function": function: ToolName<'de>,
         "custom": custom: ToolName<'de>,
         "name": name: String,
-        others: Refused,
+        others: RefusedFields,
     }
 }
 
 object! {
     struct ToolName<'de> {
         "name": name: String,
-        others: Refused,
+        others: RefusedFields,
     }
 }
 
@@ -246,7 +246,7 @@ object! {
     struct ResponseFormat<'de> {
         "type": kind: Text<'de>,
         "json_schema": json_schema: JsonSchema<'de>,
-        others: Refused,
+        others: RefusedFields,
     }
 }
 
@@ -256,7 +256,7 @@ object! {
         "description": description: String,
         "schema": schema: Raw<'de>,
         "strict": strict: bool,
-        others: Refused,
+        others: RefusedFields,
     }
 }
 
@@ -264,50 +264,50 @@ object! {
     struct StreamOptions<'de> {
         "include_usage": include_usage: bool,
         "include_obfuscation": include_obfuscation: bool,
-        others: Refused,
+        others: RefusedFields,
     }
 }
 
 /// The content of a message: plain text, or a list of parts.
-pub(super) type Content<'de> = TextOr<Part<'de>, MAX_PARTS>;
+pub(super) type ChatContent<'de> = TextOr<ChatPart<'de>, MAX_PARTS>;
 
-impl Listed for Part<'_> {
+impl ListItem for ChatPart<'_> {
     const PLURAL: &'static str = "parts";
 }
 
 /// One stop sequence, or a list of them.
 pub(super) type Stop = TextOr<String, MAX_STOPS>;
 
-impl Listed for String {
+impl ListItem for String {
     const PLURAL: &'static str = "strings";
 }
 
 /// A mode by its word, or tools by name.
-pub(super) enum ToolChoice<'de> {
+pub(super) enum ChatToolChoice<'de> {
     Mode(String),
     Chosen(ChosenTool<'de>),
 }
 
-impl<'de> Deserialize<'de> for ToolChoice<'de> {
+impl<'de> Deserialize<'de> for ChatToolChoice<'de> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Either;
+        struct ToolChoiceVisitor;
 
-        impl<'de> Visitor<'de> for Either {
-            type Value = ToolChoice<'de>;
+        impl<'de> Visitor<'de> for ToolChoiceVisitor {
+            type Value = ChatToolChoice<'de>;
 
             fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
                 formatter.write_str("a string or an object")
             }
 
             fn visit_str<E: de::Error>(self, mode: &str) -> Result<Self::Value, E> {
-                Ok(ToolChoice::Mode(mode.to_owned()))
+                Ok(ChatToolChoice::Mode(mode.to_owned()))
             }
 
             fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Self::Value, A::Error> {
-                ChosenTool::deserialize(MapAccessDeserializer::new(map)).map(ToolChoice::Chosen)
+                ChosenTool::deserialize(MapAccessDeserializer::new(map)).map(ChatToolChoice::Chosen)
             }
         }
 
-        deserializer.deserialize_any(Either)
+        deserializer.deserialize_any(ToolChoiceVisitor)
     }
 }

@@ -7,12 +7,12 @@ use serde_json::Value;
 use weir_ledger::Credits;
 use weir_sandbox::adapter::bindings::chat::{Event, Media, Usage};
 
-use super::Made;
-use crate::{AnswerHead, Billed};
+use super::ImageOperation;
+use crate::{AnswerHead, BilledUsage};
 
 /// A plain response under construction.
 #[derive(Debug, Clone)]
-pub struct Answer {
+pub struct ImagesResponse {
     created: i64,
     images: Images,
 }
@@ -21,7 +21,7 @@ pub struct Answer {
 #[derive(Debug)]
 pub struct ImageStream {
     created: i64,
-    made: Made,
+    made: ImageOperation,
     previews: u32,
     images: Images,
 }
@@ -29,14 +29,14 @@ pub struct ImageStream {
 /// The images of the response.
 #[derive(Debug, Clone, Default)]
 struct Images {
-    data: Vec<Item>,
+    data: Vec<ImageItem>,
     output_format: Option<String>,
     /// Tokens of input images, as counted by the upstream.
     input_image_tokens: u64,
 }
 
 #[derive(Debug, Clone, Serialize)]
-struct Item {
+struct ImageItem {
     #[serde(skip_serializing_if = "Option::is_none")]
     b64_json: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -46,12 +46,12 @@ struct Item {
 }
 
 #[derive(Serialize)]
-struct Body<'a> {
+struct ImagesBody<'a> {
     created: i64,
-    data: &'a [Item],
+    data: &'a [ImageItem],
     #[serde(skip_serializing_if = "Option::is_none")]
     output_format: Option<&'a str>,
-    usage: AnswerUsage,
+    usage: ImagesUsage,
 }
 
 #[derive(Serialize)]
@@ -59,18 +59,18 @@ struct ImageEvent<'a> {
     #[serde(rename = "type")]
     kind: &'a str,
     #[serde(flatten)]
-    item: &'a Item,
+    item: &'a ImageItem,
     #[serde(skip_serializing_if = "Option::is_none")]
     partial_image_index: Option<u32>,
     created_at: i64,
     #[serde(skip_serializing_if = "Option::is_none")]
     output_format: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    usage: Option<AnswerUsage>,
+    usage: Option<ImagesUsage>,
 }
 
 #[derive(Serialize)]
-struct AnswerUsage {
+struct ImagesUsage {
     input_tokens: u64,
     output_tokens: u64,
     total_tokens: u64,
@@ -85,7 +85,7 @@ struct InputTokensDetails {
     image_tokens: u64,
 }
 
-impl Answer {
+impl ImagesResponse {
     /// Returns a response without images.
     pub fn new(head: &AnswerHead) -> Self {
         Self {
@@ -105,9 +105,9 @@ impl Answer {
     }
 
     /// Returns the object.
-    pub fn into_body(self, billed: &Billed) -> Vec<u8> {
+    pub fn into_body(self, billed: &BilledUsage) -> Vec<u8> {
         let images = &self.images;
-        let body = Body {
+        let body = ImagesBody {
             created: self.created,
             data: &images.data,
             output_format: images.output_format.as_deref(),
@@ -125,7 +125,7 @@ impl Answer {
 
 impl ImageStream {
     /// Returns a stream without images.
-    pub fn new(head: &AnswerHead, made: Made) -> Self {
+    pub fn new(head: &AnswerHead, made: ImageOperation) -> Self {
         Self {
             created: head.created,
             made,
@@ -142,13 +142,13 @@ impl ImageStream {
         {
             let index = self.previews;
             self.previews += 1;
-            let (item, output_format) = (Item::new(media), output_format(media));
+            let (item, output_format) = (ImageItem::new(media), output_format(media));
             self.write(&item, output_format, Some(index), None, out);
         }
     }
 
     /// Appends the image.
-    pub fn finish(&mut self, billed: &Billed, out: &mut Vec<u8>) {
+    pub fn finish(&mut self, billed: &BilledUsage, out: &mut Vec<u8>) {
         for item in &self.images.data {
             let format = self.images.output_format.as_deref();
             let usage = self.images.usage(billed);
@@ -165,17 +165,17 @@ impl ImageStream {
 
     fn write(
         &self,
-        item: &Item,
+        item: &ImageItem,
         output_format: Option<&str>,
         partial_image_index: Option<u32>,
-        usage: Option<AnswerUsage>,
+        usage: Option<ImagesUsage>,
         out: &mut Vec<u8>,
     ) {
         let kind = match (self.made, partial_image_index) {
-            (Made::Generation, Some(_)) => "image_generation.partial_image",
-            (Made::Generation, None) => "image_generation.completed",
-            (Made::Edit, Some(_)) => "image_edit.partial_image",
-            (Made::Edit, None) => "image_edit.completed",
+            (ImageOperation::Generation, Some(_)) => "image_generation.partial_image",
+            (ImageOperation::Generation, None) => "image_generation.completed",
+            (ImageOperation::Edit, Some(_)) => "image_edit.partial_image",
+            (ImageOperation::Edit, None) => "image_edit.completed",
         };
         out.extend_from_slice(b"event: ");
         out.extend_from_slice(kind.as_bytes());
@@ -198,17 +198,17 @@ impl Images {
         match event {
             Event::Media(media) if !media.is_preview => {
                 self.output_format = output_format(media).map(str::to_owned);
-                self.data.push(Item::new(media));
+                self.data.push(ImageItem::new(media));
             }
             Event::Usage(usage) => self.input_image_tokens = input_image_tokens(usage),
             _ => {}
         }
     }
 
-    fn usage(&self, billed: &Billed) -> AnswerUsage {
+    fn usage(&self, billed: &BilledUsage) -> ImagesUsage {
         let (input, output) = (billed.tokens.input, billed.tokens.output);
         let image_tokens = self.input_image_tokens.min(input);
-        AnswerUsage {
+        ImagesUsage {
             input_tokens: input,
             output_tokens: output,
             total_tokens: input.saturating_add(output),
@@ -221,7 +221,7 @@ impl Images {
     }
 }
 
-impl Item {
+impl ImageItem {
     fn new(media: &Media) -> Self {
         let b64_json = media.url.is_none().then(|| STANDARD.encode(&media.data));
         Self {

@@ -5,10 +5,10 @@ use serde_json::{Map, Value};
 use weir_errors::ApiError;
 use weir_sandbox::adapter::bindings::chat::Image;
 
-use super::Made;
-use super::request::{Attached, read_with};
+use super::ImageOperation;
+use super::request::{AttachedImages, read_with};
 use super::wire::MAX_IMAGES;
-use crate::json::{Fault, is_media_type_name};
+use crate::json::{FieldFault, is_media_type_name};
 use crate::{Attachment, ImageCall};
 
 /// The maximum parts of a form: all fields, known and unknown, and all images.
@@ -21,12 +21,16 @@ const MAX_NAME_BYTES: usize = 64;
 /// # Errors
 ///
 /// 400 `INVALID_REQUEST`, with the name of the field as `param` unless the body is not a form.
-pub async fn read(body: Bytes, boundary: &str, made: Made) -> Result<ImageCall, ApiError> {
+pub async fn read(
+    body: Bytes,
+    boundary: &str,
+    made: ImageOperation,
+) -> Result<ImageCall, ApiError> {
     let body_bytes = body.len();
     let whole = futures_util::stream::iter([Ok::<_, std::convert::Infallible>(body)]);
     let mut form = multer::Multipart::new(whole, boundary);
     let mut fields = Map::new();
-    let mut attached = Attached::default();
+    let mut attached = AttachedImages::default();
     let mut count = 0;
     while let Some(part) = form.next_field().await.map_err(broken)? {
         count += 1;
@@ -49,7 +53,7 @@ pub async fn read(body: Bytes, boundary: &str, made: Made) -> Result<ImageCall, 
                 let data = part.bytes().await.map_err(broken)?;
                 if attached.inputs.len() == MAX_IMAGES {
                     let what = format!("must not be more than {MAX_IMAGES}");
-                    return Err(Fault::new("image", what).into());
+                    return Err(FieldFault::new("image", what).into());
                 }
                 let image = add(&mut attached, said, data, "image")?;
                 attached.inputs.push(image);
@@ -57,18 +61,18 @@ pub async fn read(body: Bytes, boundary: &str, made: Made) -> Result<ImageCall, 
             "mask" => {
                 let data = part.bytes().await.map_err(broken)?;
                 if attached.mask.is_some() {
-                    return Err(Fault::new("mask", "is given more than once").into());
+                    return Err(FieldFault::new("mask", "is given more than once").into());
                 }
                 attached.mask = Some(add(&mut attached, said, data, "mask")?);
             }
             _ => {
                 let text = part.bytes().await.map_err(broken)?;
                 let Ok(text) = std::str::from_utf8(&text) else {
-                    return Err(Fault::new(&name, "must be UTF-8").into());
+                    return Err(FieldFault::new(&name, "must be UTF-8").into());
                 };
                 let value = value(&name, text);
                 if fields.insert(name.clone(), value).is_some() {
-                    return Err(Fault::new(&name, "is given more than once").into());
+                    return Err(FieldFault::new(&name, "is given more than once").into());
                 }
             }
         }
@@ -91,16 +95,16 @@ fn value(name: &str, text: &str) -> Value {
 }
 
 fn add(
-    attached: &mut Attached,
+    attached: &mut AttachedImages,
     said: Option<String>,
     data: Bytes,
     field: &str,
 ) -> Result<Image, ApiError> {
     if data.is_empty() {
-        return Err(Fault::new(field, "must not be an empty file").into());
+        return Err(FieldFault::new(field, "must not be an empty file").into());
     }
     let media_type = media_type(said, &data).ok_or_else(|| {
-        Fault::new(
+        FieldFault::new(
             field,
             "must be an image with a content type such as image/png",
         )

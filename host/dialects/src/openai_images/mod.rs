@@ -1,6 +1,6 @@
 //! OpenAI's Images, as a client dialect: images from a prompt, and edits of images.
 //!
-//! A request is JSON or, with images, a form; [`read`] and [`form::read`] return the same structure. [`Answer`] and
+//! A request is JSON or, with images, a form; [`read`] and [`form::read`] return the same structure. [`ImagesResponse`] and
 //! [`ImageStream`] write the response's events: one object with a list of images, or events with previews and the final
 //! image.
 //!
@@ -13,17 +13,10 @@ mod request;
 mod tests;
 mod wire;
 
-pub use answer::{Answer, ImageStream};
+pub use answer::{ImageStream, ImagesResponse};
 pub use request::read;
+
+pub use crate::dialect::ImageOperation;
 
 /// The dialect's name in the contract.
 const NAME: &str = "openai-images";
-
-/// The kind of a request.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Made {
-    /// Images from a prompt.
-    Generation,
-    /// Images from other images.
-    Edit,
-}

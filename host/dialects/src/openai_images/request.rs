@@ -5,9 +5,9 @@ use weir_errors::ApiError;
 use weir_sandbox::adapter::bindings::adapter::Client;
 use weir_sandbox::adapter::bindings::chat::{Image, ImageRequest, Source};
 
-use super::{Made, NAME, wire};
+use super::{ImageOperation, NAME, wire};
 use crate::json::{
-    self, Fault, Text, check_at_most, check_https_url, check_id, check_length, data_url, each,
+    self, FieldFault, Text, check_at_most, check_https_url, check_id, check_length, data_url, each,
     items, required,
 };
 use crate::{Attachments, Dialect, ImageCall};
@@ -25,7 +25,7 @@ const MAX_USER_CHARS: usize = 512;
 
 /// The images of a form, besides its fields.
 #[derive(Debug, Default)]
-pub(super) struct Attached {
+pub(super) struct AttachedImages {
     pub(super) attachments: Attachments,
     pub(super) inputs: Vec<Image>,
     pub(super) mask: Option<Image>,
@@ -36,15 +36,15 @@ pub(super) struct Attached {
 /// # Errors
 ///
 /// 400 `INVALID_REQUEST`, with the path of the field as `param` unless the body is not JSON.
-pub fn read(body: &[u8], made: Made) -> Result<ImageCall, ApiError> {
-    read_with(body, made, Attached::default(), body.len())
+pub fn read(body: &[u8], made: ImageOperation) -> Result<ImageCall, ApiError> {
+    read_with(body, made, AttachedImages::default(), body.len())
 }
 
 /// Reads fields in JSON, with separate images. `body_bytes` is the size of the complete body.
 pub(super) fn read_with(
     fields: &[u8],
-    made: Made,
-    attached: Attached,
+    made: ImageOperation,
+    attached: AttachedImages,
     body_bytes: usize,
 ) -> Result<ImageCall, ApiError> {
     let body = json::read(fields)?;
@@ -52,22 +52,25 @@ pub(super) fn read_with(
 }
 
 fn image(
-    mut body: wire::Body<'_>,
-    made: Made,
-    mut attached: Attached,
+    mut body: wire::ImageRequestBody<'_>,
+    made: ImageOperation,
+    mut attached: AttachedImages,
     body_bytes: usize,
-) -> Result<ImageCall, Fault> {
+) -> Result<ImageCall, FieldFault> {
     let model = required(body.model.take(), "model")?.into_string();
     check_length(&model, MAX_MODEL_CHARS, "model")?;
     let prompt = required(body.prompt.take(), "prompt")?;
     check_length(&prompt, MAX_PROMPT_CHARS, "prompt")?;
     let count = body.n.unwrap_or(1);
     if !(1..=MAX_COUNT).contains(&count) {
-        return Err(Fault::new("n", format!("must be from 1 to {MAX_COUNT}")));
+        return Err(FieldFault::new(
+            "n",
+            format!("must be from 1 to {MAX_COUNT}"),
+        ));
     }
     let stream = body.stream == Some(true);
     if stream && count > 1 {
-        return Err(Fault::new("n", "must be 1 with stream"));
+        return Err(FieldFault::new("n", "must be 1 with stream"));
     }
     read_images(&mut body, made, &mut attached)?;
     let (size, quality) = (body.size.take(), body.quality.take());
@@ -114,10 +117,10 @@ fn image(
 
 /// Returns the images of the fields, besides those of a form.
 fn read_images(
-    body: &mut wire::Body<'_>,
-    made: Made,
-    attached: &mut Attached,
-) -> Result<(), Fault> {
+    body: &mut wire::ImageRequestBody<'_>,
+    made: ImageOperation,
+    attached: &mut AttachedImages,
+) -> Result<(), FieldFault> {
     let images = items(body.images.take());
     let mask = body.mask.take();
     let attachments = &mut attached.attachments;
@@ -128,16 +131,18 @@ fn read_images(
         attached.mask = Some(mask);
     }
     match made {
-        Made::Generation if !attached.inputs.is_empty() => Err(Fault::new(
+        ImageOperation::Generation if !attached.inputs.is_empty() => Err(FieldFault::new(
             "images",
             "is not allowed here: use POST /v1/images/edits to edit images",
         )),
-        Made::Generation if attached.mask.is_some() => Err(Fault::new(
+        ImageOperation::Generation if attached.mask.is_some() => Err(FieldFault::new(
             "mask",
             "is not allowed here: use POST /v1/images/edits",
         )),
-        Made::Edit if attached.inputs.is_empty() => Err(Fault::new("image", "is required")),
-        Made::Edit if attached.inputs.len() > wire::MAX_IMAGES => Err(Fault::new(
+        ImageOperation::Edit if attached.inputs.is_empty() => {
+            Err(FieldFault::new("image", "is required"))
+        }
+        ImageOperation::Edit if attached.inputs.len() > wire::MAX_IMAGES => Err(FieldFault::new(
             "image",
             format!("must not be more than {}", wire::MAX_IMAGES),
         )),
@@ -146,14 +151,17 @@ fn read_images(
 }
 
 fn reference(
-    reference: wire::Reference<'_>,
+    reference: wire::ImageUrlReference<'_>,
     attachments: &mut Attachments,
-) -> Result<Image, Fault> {
+) -> Result<Image, FieldFault> {
     let source = match (reference.image_url, reference.file_id) {
         (Some(_), Some(_)) => {
-            return Err(Fault::new("file_id", "must not be given beside image_url"));
+            return Err(FieldFault::new(
+                "file_id",
+                "must not be given beside image_url",
+            ));
         }
-        (None, None) => return Err(Fault::new("image_url", "is required")),
+        (None, None) => return Err(FieldFault::new("image_url", "is required")),
         (None, Some(id)) => {
             check_id(&id, "file_id")?;
             Source::Id(id)
@@ -164,7 +172,7 @@ fn reference(
             }
             Some(_) => {
                 let what = "must be of a media type such as image/png";
-                return Err(Fault::new("image_url", what));
+                return Err(FieldFault::new("image_url", what));
             }
             None => {
                 let otherwise = "must be an https URL or a base64 data URL";
@@ -179,11 +187,11 @@ fn reference(
     })
 }
 
-fn media_type(format: Option<&Text<'_>>) -> Result<Option<String>, Fault> {
+fn media_type(format: Option<&Text<'_>>) -> Result<Option<String>, FieldFault> {
     match format.map(Text::as_str) {
         None => Ok(None),
         Some(format @ ("png" | "jpeg" | "webp")) => Ok(Some(format!("image/{format}"))),
-        Some(_) => Err(Fault::new(
+        Some(_) => Err(FieldFault::new(
             "output_format",
             "must be one of png, jpeg, webp",
         )),
@@ -192,25 +200,28 @@ fn media_type(format: Option<&Text<'_>>) -> Result<Option<String>, Fault> {
 
 /// Returns the fields for the adapter, checked if they affect the price or their values are known.
 fn extra(
-    body: wire::Body<'_>,
+    body: wire::ImageRequestBody<'_>,
     user: Option<&str>,
     stream: bool,
-) -> Result<Vec<(String, String)>, Fault> {
+) -> Result<Vec<(String, String)>, FieldFault> {
     let mut fields = body.others.into_fields();
     let mut add = |name: &str, value: Value| fields.push((name.to_owned(), value.to_string()));
     if let Some(percent) = body.output_compression {
         if percent > 100 {
-            return Err(Fault::new("output_compression", "must be from 0 to 100"));
+            return Err(FieldFault::new(
+                "output_compression",
+                "must be from 0 to 100",
+            ));
         }
         add("output_compression", percent.into());
     }
     match body.partial_images {
         None | Some(0) => {}
-        Some(_) if !stream => return Err(Fault::new("partial_images", "needs stream")),
+        Some(_) if !stream => return Err(FieldFault::new("partial_images", "needs stream")),
         Some(previews @ 1..=MAX_PREVIEWS) => add("partial_images", previews.into()),
         Some(_) => {
             let what = format!("must be from 0 to {MAX_PREVIEWS}");
-            return Err(Fault::new("partial_images", what));
+            return Err(FieldFault::new("partial_images", what));
         }
     }
     let words: [(_, _, &[&str]); 4] = [
@@ -227,7 +238,10 @@ fn extra(
     for (name, word, known) in words {
         let Some(word) = word else { continue };
         if !known.contains(&word.as_str()) {
-            return Err(Fault::new(name, format!("must be {}", known.join(" or "))));
+            return Err(FieldFault::new(
+                name,
+                format!("must be {}", known.join(" or ")),
+            ));
         }
         add(name, word.as_str().into());
     }

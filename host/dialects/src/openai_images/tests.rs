@@ -8,17 +8,17 @@ use weir_sandbox::adapter::bindings::chat::{
     Event, FinishReason, Image, Media, NamedCount, Source, Usage,
 };
 
-use super::{Answer, ImageStream, Made, form, read};
-use crate::{AnswerHead, Billed, ImageCall};
+use super::{ImageOperation, ImageStream, ImagesResponse, form, read};
+use crate::{AnswerHead, BilledUsage, ImageCall};
 
-fn of_json(body: &Value, made: Made) -> Result<ImageCall, ApiError> {
+fn of_json(body: &Value, made: ImageOperation) -> Result<ImageCall, ApiError> {
     read(body.to_string().as_bytes(), made)
 }
 
 /// A form's part: its name, further header fields, its content.
-type Part<'a> = (&'a str, &'a str, &'a [u8]);
+type FormPart<'a> = (&'a str, &'a str, &'a [u8]);
 
-async fn of_form(parts: &[Part<'_>]) -> Result<ImageCall, ApiError> {
+async fn of_form(parts: &[FormPart<'_>]) -> Result<ImageCall, ApiError> {
     let mut body = Vec::new();
     for (name, more, content) in parts {
         let head = format!("--b\r\nContent-Disposition: form-data; name=\"{name}\"{more}\r\n\r\n");
@@ -27,7 +27,7 @@ async fn of_form(parts: &[Part<'_>]) -> Result<ImageCall, ApiError> {
         body.extend_from_slice(b"\r\n");
     }
     body.extend_from_slice(b"--b--\r\n");
-    form::read(Bytes::from(body), "b", Made::Edit).await
+    form::read(Bytes::from(body), "b", ImageOperation::Edit).await
 }
 
 fn attached(index: u32) -> Image {
@@ -44,7 +44,7 @@ fn all_that_a_request_can_say_is_read() {
         "output_format": "jpeg", "output_compression": 0, "moderation": "low", "response_format": "url", "style": "vivid",
         "input_fidelity": "low", "user": "u", "stream": false, "partial_images": 0, "made_up": {"a": 1},
     });
-    let call = of_json(&body, Made::Generation).expect("it is sound");
+    let call = of_json(&body, ImageOperation::Generation).expect("it is sound");
     let request = &call.request;
     assert_eq!(
         (&*request.model, &*request.prompt, request.count),
@@ -77,101 +77,121 @@ fn each_mistake_names_its_field() {
     let png = "data:image/png;base64,AAAA";
     let many = json!(vec![json!({ "image_url": png }); 17]);
     for (made, field, value, param) in [
-        (Made::Generation, "model", json!(""), "model"),
-        (Made::Generation, "model", Value::Null, "model"),
-        (Made::Generation, "prompt", json!(""), "prompt"),
-        (Made::Generation, "prompt", Value::Null, "prompt"),
+        (ImageOperation::Generation, "model", json!(""), "model"),
+        (ImageOperation::Generation, "model", Value::Null, "model"),
+        (ImageOperation::Generation, "prompt", json!(""), "prompt"),
+        (ImageOperation::Generation, "prompt", Value::Null, "prompt"),
         (
-            Made::Generation,
+            ImageOperation::Generation,
             "prompt",
             json!("x".repeat(32_001)),
             "prompt",
         ),
-        (Made::Generation, "n", json!(0), "n"),
-        (Made::Generation, "n", json!(11), "n"),
-        (Made::Generation, "n", json!("1"), "n"),
-        (Made::Generation, "size", json!(""), "size"),
+        (ImageOperation::Generation, "n", json!(0), "n"),
+        (ImageOperation::Generation, "n", json!(11), "n"),
+        (ImageOperation::Generation, "n", json!("1"), "n"),
+        (ImageOperation::Generation, "size", json!(""), "size"),
         (
-            Made::Generation,
+            ImageOperation::Generation,
             "quality",
             json!("x".repeat(33)),
             "quality",
         ),
-        (Made::Generation, "background", json!(1), "background"),
         (
-            Made::Generation,
+            ImageOperation::Generation,
+            "background",
+            json!(1),
+            "background",
+        ),
+        (
+            ImageOperation::Generation,
             "output_format",
             json!("gif"),
             "output_format",
         ),
         (
-            Made::Generation,
+            ImageOperation::Generation,
             "output_compression",
             json!(101),
             "output_compression",
         ),
-        (Made::Generation, "moderation", json!("off"), "moderation"),
         (
-            Made::Generation,
+            ImageOperation::Generation,
+            "moderation",
+            json!("off"),
+            "moderation",
+        ),
+        (
+            ImageOperation::Generation,
             "response_format",
             json!("png"),
             "response_format",
         ),
         (
-            Made::Generation,
+            ImageOperation::Generation,
             "input_fidelity",
             json!("high"),
             "input_fidelity",
         ),
-        (Made::Generation, "style", json!("dull"), "style"),
+        (ImageOperation::Generation, "style", json!("dull"), "style"),
         (
-            Made::Generation,
+            ImageOperation::Generation,
             "partial_images",
             json!(1),
             "partial_images",
         ),
-        (Made::Generation, "user", json!("x".repeat(513)), "user"),
         (
-            Made::Generation,
+            ImageOperation::Generation,
+            "user",
+            json!("x".repeat(513)),
+            "user",
+        ),
+        (
+            ImageOperation::Generation,
             "images",
             json!([{ "image_url": png }]),
             "images",
         ),
         (
-            Made::Generation,
+            ImageOperation::Generation,
             "mask",
             json!({ "image_url": png }),
             "mask",
         ),
-        (Made::Edit, "style", json!("vivid"), "image"),
-        (Made::Edit, "images", json!([]), "image"),
-        (Made::Edit, "images", many, "images"),
-        (Made::Edit, "images", json!([{}]), "images[0].image_url"),
+        (ImageOperation::Edit, "style", json!("vivid"), "image"),
+        (ImageOperation::Edit, "images", json!([]), "image"),
+        (ImageOperation::Edit, "images", many, "images"),
         (
-            Made::Edit,
+            ImageOperation::Edit,
+            "images",
+            json!([{}]),
+            "images[0].image_url",
+        ),
+        (
+            ImageOperation::Edit,
             "images",
             json!([{ "image_url": "http://a.example" }]),
             "images[0].image_url",
         ),
         (
-            Made::Edit,
+            ImageOperation::Edit,
             "images",
             json!([{ "image_url": "data:text/plain;base64,AAAA" }]),
             "images[0].image_url",
         ),
         (
-            Made::Edit,
+            ImageOperation::Edit,
             "images",
             json!([{ "image_url": png, "file_id": "f" }]),
             "images[0].file_id",
         ),
         (
-            Made::Edit,
+            ImageOperation::Edit,
             "images",
             json!([{ "image_url": png, "x": 1 }]),
             "images[0].x",
         ),
-        (Made::Edit, "mask", json!({}), "mask.image_url"),
+        (ImageOperation::Edit, "mask", json!({}), "mask.image_url"),
     ] {
         let mut body = json!({ "model": "m", "prompt": "a cat" });
         body[field] = value;
@@ -184,14 +204,16 @@ fn each_mistake_names_its_field() {
     }
     let streamed = json!({ "model": "m", "prompt": "a", "stream": true, "n": 2 });
     assert_eq!(
-        of_json(&streamed, Made::Generation).expect_err("n").param(),
+        of_json(&streamed, ImageOperation::Generation)
+            .expect_err("n")
+            .param(),
         Some("n")
     );
 }
 
 #[tokio::test]
 async fn a_form_says_the_same_as_json() {
-    let parts: &[Part<'_>] = &[
+    let parts: &[FormPart<'_>] = &[
         ("model", "", b"m"),
         ("prompt", "", "ein Z\u{fc}gel\r\n--x".as_bytes()),
         ("n", "", b"2"),
@@ -233,8 +255,8 @@ async fn a_form_says_the_same_as_json() {
 
 #[tokio::test]
 async fn each_mistake_of_a_form_names_its_field() {
-    let image: Part<'_> = ("image", "\r\nContent-Type: image/png", b"\x89PNG");
-    let sound: [Part<'_>; 3] = [("model", "", b"m"), ("prompt", "", b"a cat"), image];
+    let image: FormPart<'_> = ("image", "\r\nContent-Type: image/png", b"\x89PNG");
+    let sound: [FormPart<'_>; 3] = [("model", "", b"m"), ("prompt", "", b"a cat"), image];
     for (more, param) in [
         (("n", "", &b"two"[..]), Some("n")),
         (("stream", "", b"maybe"), Some("stream")),
@@ -266,7 +288,7 @@ async fn each_mistake_of_a_form_names_its_field() {
         of_form(&sound[..2]).await.expect_err("none").param(),
         Some("image")
     );
-    let masks: [Part<'_>; 2] = [("mask", "", b"\x89PNG"); 2];
+    let masks: [FormPart<'_>; 2] = [("mask", "", b"\x89PNG"); 2];
     let twice = [sound.as_slice(), &masks].concat();
     assert_eq!(
         of_form(&twice).await.expect_err("two").param(),
@@ -279,7 +301,7 @@ async fn each_mistake_of_a_form_names_its_field() {
         "--b",
         "--b\r\nContent-Disposition: form-data; name=\"model\"\r\n\r\nm",
     ] {
-        let cut = form::read(Bytes::from(cut), "b", Made::Edit).await;
+        let cut = form::read(Bytes::from(cut), "b", ImageOperation::Edit).await;
         assert_eq!(cut.expect_err("cut").code(), "INVALID_REQUEST");
     }
 }
@@ -319,8 +341,8 @@ fn head() -> AnswerHead {
     }
 }
 
-fn billed() -> Billed {
-    Billed {
+fn billed() -> BilledUsage {
+    BilledUsage {
         tokens: TokenCounts {
             input: 10,
             output: 272,
@@ -339,7 +361,7 @@ fn told_usage() -> Value {
 
 #[test]
 fn an_answer_lists_its_images() {
-    let mut answer = Answer::new(&head());
+    let mut answer = ImagesResponse::new(&head());
     answer.push(&made(b"lost", false));
     answer.clear();
     let elsewhere = Event::Media(Media {
@@ -374,8 +396,8 @@ fn an_answer_lists_its_images() {
 #[test]
 fn a_stream_keeps_the_image_back_until_it_is_paid_for() {
     for (kind, noun) in [
-        (Made::Generation, "image_generation"),
-        (Made::Edit, "image_edit"),
+        (ImageOperation::Generation, "image_generation"),
+        (ImageOperation::Edit, "image_edit"),
     ] {
         let mut chunks = ImageStream::new(&head(), kind);
         let mut out = Vec::new();

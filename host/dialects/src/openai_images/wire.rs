@@ -1,16 +1,16 @@
 //! The JSON of a request. [`super::request`] interprets the values.
 
-use crate::json::{Extra, List, MAX_EXTRA, Refused, Text, object};
+use crate::json::{BoundedList, ExtraFields, MAX_EXTRA, RefusedFields, Text, object};
 
 /// The maximum input images; OpenAI accepts 16.
 pub(super) const MAX_IMAGES: usize = 16;
 
 object! {
-    struct Body<'de> {
+    struct ImageRequestBody<'de> {
         "model": model: Text<'de>,
         "prompt": prompt: String,
-        "images": images: List<Reference<'de>, MAX_IMAGES>,
-        "mask": mask: Reference<'de>,
+        "images": images: BoundedList<ImageUrlReference<'de>, MAX_IMAGES>,
+        "mask": mask: ImageUrlReference<'de>,
         "n": n: u32,
         "size": size: String,
         "quality": quality: String,
@@ -24,15 +24,15 @@ object! {
         "stream": stream: bool,
         "partial_images": partial_images: u32,
         "user": user: String,
-        others: Extra<'de, MAX_EXTRA>,
+        others: ExtraFields<'de, MAX_EXTRA>,
     }
 }
 
 object! {
     /// An image at a URL or in a data URL.
-    struct Reference<'de> {
+    struct ImageUrlReference<'de> {
         "image_url": image_url: Text<'de>,
         "file_id": file_id: String,
-        others: Refused,
+        others: RefusedFields,
     }
 }

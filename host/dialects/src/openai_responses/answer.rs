@@ -5,22 +5,22 @@ use serde_json::Value;
 use weir_ledger::Credits;
 use weir_sandbox::adapter::bindings::chat::Event;
 
-use super::items::{Change, Item, Status};
-use super::output::{End, Output, Writer};
-use super::{Echo, ID_PREFIX};
-use crate::{AnswerHead, Billed};
+use super::items::{ItemChange, ItemStatus, OutputItem};
+use super::output::{Output, OutputWriter, ResponseEnd};
+use super::{EchoedFields, ID_PREFIX};
+use crate::{AnswerHead, BilledUsage};
 
 /// A plain response under construction.
 #[derive(Debug, Clone)]
-pub struct Response {
+pub struct ResponseObject {
     head: AnswerHead,
-    echo: Echo,
+    echo: EchoedFields,
     output: Output,
 }
 
-impl Response {
+impl ResponseObject {
     /// Returns an empty response.
-    pub fn new(head: AnswerHead, echo: Echo) -> Self {
+    pub fn new(head: AnswerHead, echo: EchoedFields) -> Self {
         Self {
             output: Output::new(&head.id),
             head,
@@ -30,7 +30,7 @@ impl Response {
 
     /// Adds an event.
     pub fn push(&mut self, event: &Event) {
-        self.output.follow(event, &mut Nobody);
+        self.output.follow(event, &mut NoWriter);
     }
 
     /// Sets the provider of the following events.
@@ -44,43 +44,50 @@ impl Response {
     }
 
     /// Returns the `response` object.
-    pub fn into_body(self, billed: &Billed) -> Vec<u8> {
+    pub fn into_body(self, billed: &BilledUsage) -> Vec<u8> {
         let (head, echo, output) = (&self.head, &self.echo, &self.output);
-        object(head, echo, output, &Stage::Ended(billed)).into_bytes()
+        object(head, echo, output, &ResponseStage::Ended(billed)).into_bytes()
     }
 }
 
 /// Ignores changes, because a plain response is written at once.
-struct Nobody;
+struct NoWriter;
 
-impl Writer for Nobody {
-    fn write(&mut self, _: &'static str, _: &Change<'_>) {}
+impl OutputWriter for NoWriter {
+    fn write(&mut self, _: &'static str, _: &ItemChange<'_>) {}
 }
 
 /// The progress of a response.
-pub(super) enum Stage<'a> {
+pub(super) enum ResponseStage<'a> {
     InProgress,
-    Ended(&'a Billed),
+    Ended(&'a BilledUsage),
     /// The response failed, with this error in the format of OpenAI's SDKs.
     Failed(&'a Value),
 }
 
 /// Writes the `response` object, with the request's own fields at its end.
-pub(super) fn object(head: &AnswerHead, echo: &Echo, output: &Output, stage: &Stage<'_>) -> String {
+pub(super) fn object(
+    head: &AnswerHead,
+    echo: &EchoedFields,
+    output: &Output,
+    stage: &ResponseStage<'_>,
+) -> String {
     let items = match stage {
         // At its beginning, a stream has no output yet.
-        Stage::InProgress => &[],
-        Stage::Ended(_) | Stage::Failed(_) => output.items(),
+        ResponseStage::InProgress => &[],
+        ResponseStage::Ended(_) | ResponseStage::Failed(_) => output.items(),
     };
     let (status, reason, billed, error) = match stage {
-        Stage::InProgress => (Status::InProgress, None, None, None),
-        Stage::Ended(billed) => match output.end() {
-            End::Completed => (Status::Completed, None, Some(*billed), None),
-            End::Incomplete(reason) => (Status::Incomplete, Some(reason), Some(*billed), None),
+        ResponseStage::InProgress => (ItemStatus::InProgress, None, None, None),
+        ResponseStage::Ended(billed) => match output.end() {
+            ResponseEnd::Completed => (ItemStatus::Completed, None, Some(*billed), None),
+            ResponseEnd::Incomplete(reason) => {
+                (ItemStatus::Incomplete, Some(reason), Some(*billed), None)
+            }
         },
-        Stage::Failed(error) => (Status::Failed, None, None, Some(*error)),
+        ResponseStage::Failed(error) => (ItemStatus::Failed, None, None, Some(*error)),
     };
-    let body = Body {
+    let body = ResponseBody {
         id: format!("{ID_PREFIX}{}", head.id),
         object: "response",
         created_at: head.created,
@@ -94,7 +101,7 @@ pub(super) fn object(head: &AnswerHead, echo: &Echo, output: &Output, stage: &St
         incomplete_details: reason.map(|reason| IncompleteDetails { reason }),
         model: &head.model,
         output: items,
-        usage: billed.map(AnswerUsage::from),
+        usage: billed.map(ResponseUsage::from),
     };
     let mut json = serde_json::to_string(&body).expect("plain structs serialize");
     json.pop();
@@ -105,19 +112,19 @@ pub(super) fn object(head: &AnswerHead, echo: &Echo, output: &Output, stage: &St
 }
 
 #[derive(Debug, Serialize)]
-struct Body<'a> {
+struct ResponseBody<'a> {
     id: String,
     object: &'static str,
     created_at: i64,
     /// weir does not record the time of the end.
     completed_at: Option<i64>,
-    status: Status,
+    status: ItemStatus,
     background: bool,
     error: Option<AnswerError<'a>>,
     incomplete_details: Option<IncompleteDetails>,
     model: &'a str,
-    output: &'a [Item],
-    usage: Option<AnswerUsage>,
+    output: &'a [OutputItem],
+    usage: Option<ResponseUsage>,
 }
 
 #[derive(Debug, Serialize)]
@@ -132,11 +139,11 @@ struct IncompleteDetails {
 }
 
 #[derive(Debug, Serialize)]
-struct AnswerUsage {
+struct ResponseUsage {
     input_tokens: u64,
     input_tokens_details: InputDetails,
     output_tokens: u64,
-    output_tokens_details: OutputDetails,
+    output_tokens_details: ResponseOutputDetails,
     total_tokens: u64,
     /// weir's own field: the charge of the request.
     credits: Credits,
@@ -149,12 +156,12 @@ struct InputDetails {
 }
 
 #[derive(Debug, Serialize)]
-struct OutputDetails {
+struct ResponseOutputDetails {
     reasoning_tokens: u64,
 }
 
-impl From<&Billed> for AnswerUsage {
-    fn from(billed: &Billed) -> Self {
+impl From<&BilledUsage> for ResponseUsage {
+    fn from(billed: &BilledUsage) -> Self {
         let counts = &billed.tokens;
         Self {
             input_tokens: counts.input,
@@ -165,7 +172,7 @@ impl From<&Billed> for AnswerUsage {
                     .saturating_add(counts.cache_write_long),
             },
             output_tokens: counts.output,
-            output_tokens_details: OutputDetails {
+            output_tokens_details: ResponseOutputDetails {
                 reasoning_tokens: counts.reasoning,
             },
             total_tokens: counts.input.saturating_add(counts.output),

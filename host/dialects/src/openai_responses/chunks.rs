@@ -8,11 +8,11 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 use weir_sandbox::adapter::bindings::chat::Event;
 
-use super::Echo;
-use super::answer::{Stage, object};
-use super::items::Change;
-use super::output::{End, Output, Writer};
-use crate::{AnswerHead, Billed};
+use super::EchoedFields;
+use super::answer::{ResponseStage, object};
+use super::items::ItemChange;
+use super::output::{Output, OutputWriter, ResponseEnd};
+use crate::{AnswerHead, BilledUsage};
 
 /// A comment, which readers of server-sent events skip.
 pub const KEEP_ALIVE: Bytes = Bytes::from_static(b": keep-alive\n\n");
@@ -24,7 +24,7 @@ const BEGINNING: [&str; 2] = ["response.created", "response.in_progress"];
 #[derive(Debug)]
 pub struct ResponseStream {
     head: AnswerHead,
-    echo: Echo,
+    echo: EchoedFields,
     output: Output,
     has_begun: bool,
     /// The number of the next event after the first two.
@@ -33,7 +33,7 @@ pub struct ResponseStream {
 
 impl ResponseStream {
     /// Returns an empty stream.
-    pub fn new(head: AnswerHead, echo: Echo) -> Self {
+    pub fn new(head: AnswerHead, echo: EchoedFields) -> Self {
         Self {
             output: Output::new(&head.id),
             head,
@@ -52,10 +52,10 @@ impl ResponseStream {
     pub fn event(&mut self, event: &Event, out: &mut Vec<u8>) {
         let next = &mut self.next;
         if self.has_begun {
-            return self.output.follow(event, &mut Events { next, out });
+            return self.output.follow(event, &mut ResponseEvents { next, out });
         }
         let mut said = Vec::new();
-        let mut events = Events {
+        let mut events = ResponseEvents {
             next,
             out: &mut said,
         };
@@ -67,14 +67,18 @@ impl ResponseStream {
     }
 
     /// Appends the end, with the complete response.
-    pub fn finish(&mut self, billed: &Billed, out: &mut Vec<u8>) {
+    pub fn finish(&mut self, billed: &BilledUsage, out: &mut Vec<u8>) {
         self.start(out);
         let kind = match self.output.end() {
-            End::Completed => "response.completed",
-            End::Incomplete(_) => "response.incomplete",
+            ResponseEnd::Completed => "response.completed",
+            ResponseEnd::Incomplete(_) => "response.incomplete",
         };
         let next = &mut { self.next };
-        self.write_response(kind, &Stage::Ended(billed), &mut Events { next, out });
+        self.write_response(
+            kind,
+            &ResponseStage::Ended(billed),
+            &mut ResponseEvents { next, out },
+        );
     }
 
     /// Appends an error, as the event that SDKs raise and as the failed response, and ends the stream.
@@ -89,9 +93,13 @@ impl ResponseStream {
         };
         self.output.cut();
         let next = &mut { self.next };
-        let mut events = Events { next, out };
+        let mut events = ResponseEvents { next, out };
         events.event("error", &event);
-        self.write_response("response.failed", &Stage::Failed(error), &mut events);
+        self.write_response(
+            "response.failed",
+            &ResponseStage::Failed(error),
+            &mut events,
+        );
     }
 
     fn start(&mut self, out: &mut Vec<u8>) {
@@ -101,11 +109,20 @@ impl ResponseStream {
         let mut number = 0;
         for kind in BEGINNING {
             let next = &mut number;
-            self.write_response(kind, &Stage::InProgress, &mut Events { next, out });
+            self.write_response(
+                kind,
+                &ResponseStage::InProgress,
+                &mut ResponseEvents { next, out },
+            );
         }
     }
 
-    fn write_response(&self, kind: &'static str, stage: &Stage<'_>, events: &mut Events<'_>) {
+    fn write_response(
+        &self,
+        kind: &'static str,
+        stage: &ResponseStage<'_>,
+        events: &mut ResponseEvents<'_>,
+    ) {
         let response = object(&self.head, &self.echo, &self.output, stage);
         let response = RawValue::from_string(response).expect("it was written as JSON");
         events.event(kind, &ResponseEvent { response });
@@ -113,14 +130,14 @@ impl ResponseStream {
 }
 
 /// The numbered events of a stream.
-struct Events<'a> {
+struct ResponseEvents<'a> {
     next: &'a mut u64,
     out: &'a mut Vec<u8>,
 }
 
-impl Events<'_> {
+impl ResponseEvents<'_> {
     fn event(&mut self, kind: &'static str, fields: &impl Serialize) {
-        let event = Numbered {
+        let event = NumberedEvent {
             kind,
             sequence_number: *self.next,
             fields,
@@ -135,14 +152,14 @@ impl Events<'_> {
     }
 }
 
-impl Writer for Events<'_> {
-    fn write(&mut self, kind: &'static str, change: &Change<'_>) {
+impl OutputWriter for ResponseEvents<'_> {
+    fn write(&mut self, kind: &'static str, change: &ItemChange<'_>) {
         self.event(kind, change);
     }
 }
 
 #[derive(Debug, Serialize)]
-struct Numbered<'a, T> {
+struct NumberedEvent<'a, T> {
     #[serde(rename = "type")]
     kind: &'static str,
     sequence_number: u64,

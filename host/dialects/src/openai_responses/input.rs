@@ -10,46 +10,46 @@ use weir_sandbox::adapter::bindings::chat::{
     ToolCall, ToolContent, ToolResult,
 };
 
-use super::proof::{Proof, Proven};
+use super::proof::{ProvenContent, ReasoningProof};
 use super::{ID_PREFIX, wire};
 use crate::json::{
-    Fault, Text, base64_data, check_at_most, check_https_url, check_id, check_length, each,
+    FieldFault, Text, base64_data, check_at_most, check_https_url, check_id, check_length, each,
     is_media_type_name, items, presentable, required,
 };
 use crate::openai::{called_name, check_file_id, check_file_name, image_source, inline_file};
-use crate::{Attachment, Attachments, Origin, Reference, plain};
+use crate::{Attachment, Attachments, MessageOrigin, PartReference, plain};
 
 const MAX_NAME_CHARS: usize = 64;
 /// The maximum responses that a request may refer to, because each is read and decrypted.
 const MAX_ANSWERS: usize = 64;
 
 /// The messages of a request.
-pub(super) struct Said {
+pub(super) struct RequestMessages {
     pub(super) messages: Vec<Message>,
     /// The first item of each message.
-    pub(super) origins: Vec<Origin>,
+    pub(super) origins: Vec<MessageOrigin>,
     /// The references to parts of earlier responses.
-    pub(super) references: Vec<Reference>,
+    pub(super) references: Vec<PartReference>,
 }
 
 /// Translates the messages of a request, in order.
 pub(super) fn messages(
-    input: wire::Input<'_>,
+    input: wire::ResponsesInput<'_>,
     attachments: &mut Attachments,
-) -> Result<Said, Fault> {
+) -> Result<RequestMessages, FieldFault> {
     let items = match input {
-        wire::Input::Text(text) => {
+        wire::ResponsesInput::Text(text) => {
             let part = plain(Content::Text(text));
-            return Ok(Said {
+            return Ok(RequestMessages {
                 messages: vec![message(Role::User, vec![part])],
-                origins: vec![Origin::Listed(0)],
+                origins: vec![MessageOrigin::Listed(0)],
                 references: Vec::new(),
             });
         }
-        wire::Input::List(items) => items.0,
+        wire::ResponsesInput::List(items) => items.0,
     };
     if items.is_empty() {
-        return Err(Fault::new("input", "must not be empty"));
+        return Err(FieldFault::new("input", "must not be empty"));
     }
     let mut messages = Vec::with_capacity(items.len());
     let mut origins = Vec::with_capacity(items.len());
@@ -60,12 +60,12 @@ pub(super) fn messages(
             false => add(item, &mut messages, attachments),
         };
         added.map_err(|fault| fault.at(index).within("input"))?;
-        origins.resize(messages.len(), Origin::Listed(index));
+        origins.resize(messages.len(), MessageOrigin::Listed(index));
     }
     if messages.is_empty() {
-        return Err(Fault::new("input", "must say something"));
+        return Err(FieldFault::new("input", "must say something"));
     }
-    Ok(Said {
+    Ok(RequestMessages {
         messages,
         origins,
         references: references.all,
@@ -75,13 +75,13 @@ pub(super) fn messages(
 /// The items that are references.
 #[derive(Default)]
 struct References {
-    all: Vec<Reference>,
+    all: Vec<PartReference>,
     ids: HashSet<String>,
     answers: HashSet<String>,
 }
 
 /// Whether an item is a reference by id; its type is optional.
-fn is_reference(item: &wire::Item<'_>) -> bool {
+fn is_reference(item: &wire::InputItem<'_>) -> bool {
     match item.kind.as_ref().map(Text::as_str) {
         Some(kind) => kind == "item_reference",
         None => item.id.is_some() && item.role.is_none(),
@@ -93,14 +93,14 @@ impl References {
     /// they take the item's parts for items.
     fn add(
         &mut self,
-        item: wire::Item<'_>,
+        item: wire::InputItem<'_>,
         index: usize,
         messages: &mut Vec<Message>,
-    ) -> Result<(), Fault> {
+    ) -> Result<(), FieldFault> {
         let id = required(item.id, "id")?.into_string();
         check_id(&id, "id")?;
         let unknown = || {
-            Fault::new(
+            FieldFault::new(
                 "id",
                 "must be the id of an item of an earlier response: send the item itself",
             )
@@ -113,7 +113,7 @@ impl References {
         }
         let answer = format!("{ID_PREFIX}{answer}");
         if self.answers.insert(answer.clone()) && self.answers.len() > MAX_ANSWERS {
-            return Err(Fault::new(
+            return Err(FieldFault::new(
                 "id",
                 format!("must not refer to more than {MAX_ANSWERS} responses in a request"),
             ));
@@ -128,7 +128,7 @@ impl References {
             messages,
         );
         let message = messages.len() - 1;
-        self.all.push(Reference {
+        self.all.push(PartReference {
             message,
             part: messages[message].parts.len() - 1,
             answer,
@@ -152,20 +152,23 @@ pub(super) fn message(role: Role, parts: Vec<Part>) -> Message {
 
 /// Adds an item to the messages.
 fn add(
-    mut item: wire::Item<'_>,
+    mut item: wire::InputItem<'_>,
     messages: &mut Vec<Message>,
     attachments: &mut Attachments,
-) -> Result<(), Fault> {
+) -> Result<(), FieldFault> {
     let kind = item.kind.take();
     // In its short form, a message has no type.
     let kind = match (&kind, &item.role) {
         (Some(kind), _) => kind.as_str(),
         (None, Some(_)) => "message",
-        (None, None) => return Err(Fault::new("type", "is required")),
+        (None, None) => return Err(FieldFault::new("type", "is required")),
     };
     check_is_known(kind)?;
     if let Some((name, _)) = item.others.0.first() {
-        return Err(Fault::new(presentable(name.as_str()), "is not supported"));
+        return Err(FieldFault::new(
+            presentable(name.as_str()),
+            "is not supported",
+        ));
     }
     match kind {
         "message" => return said(item, messages, attachments),
@@ -193,7 +196,7 @@ fn add(
 }
 
 /// Refuses items of OpenAI's hosted tools.
-fn check_is_known(kind: &str) -> Result<(), Fault> {
+fn check_is_known(kind: &str) -> Result<(), FieldFault> {
     match kind {
         "message"
         | "reasoning"
@@ -202,7 +205,7 @@ fn check_is_known(kind: &str) -> Result<(), Fault> {
         | "custom_tool_call"
         | "custom_tool_call_output"
         | "image_generation_call" => Ok(()),
-        _ => Err(Fault::new(
+        _ => Err(FieldFault::new(
             "type",
             "must be one of message, reasoning, function_call, function_call_output, custom_tool_call, \
              custom_tool_call_output, image_generation_call: items of hosted tools are not supported",
@@ -219,24 +222,24 @@ fn join(role: Role, part: Part, messages: &mut Vec<Message>) {
 }
 
 fn said(
-    item: wire::Item<'_>,
+    item: wire::InputItem<'_>,
     messages: &mut Vec<Message>,
     attachments: &mut Attachments,
-) -> Result<(), Fault> {
+) -> Result<(), FieldFault> {
     let role = match required(item.role, "role")?.as_str() {
         "user" => Role::User,
         "assistant" => Role::Assistant,
         "system" | "developer" => Role::System,
         _ => {
-            return Err(Fault::new(
+            return Err(FieldFault::new(
                 "role",
                 "must be one of user, assistant, system, developer",
             ));
         }
     };
     let parts = match required(item.content, "content")? {
-        wire::Content::Text(text) => vec![plain(Content::Text(text))],
-        wire::Content::List(parts) => {
+        wire::InputContent::Text(text) => vec![plain(Content::Text(text))],
+        wire::InputContent::List(parts) => {
             each(parts.0, "content", |part| content(part, role, attachments))?
         }
     };
@@ -247,17 +250,17 @@ fn said(
                 join(role, part, messages);
             }
         }
-        _ if parts.is_empty() => return Err(Fault::new("content", "must not be empty")),
+        _ if parts.is_empty() => return Err(FieldFault::new("content", "must not be empty")),
         _ => messages.push(message(role, parts)),
     }
     Ok(())
 }
 
 fn content(
-    mut part: wire::Part<'_>,
+    mut part: wire::InputPart<'_>,
     role: Role,
     attachments: &mut Attachments,
-) -> Result<Part, Fault> {
+) -> Result<Part, FieldFault> {
     let kind = required(part.kind.take(), "type")?;
     let cache = cache(part.prompt_cache_breakpoint.take())?;
     let extra = std::mem::take(&mut part.others).into_fields();
@@ -268,7 +271,7 @@ fn content(
         ("input_image", Role::User | Role::Tool) => Content::Image(image(part, attachments)?),
         ("input_file", Role::User | Role::Tool) => Content::File(file(part, attachments)?),
         (_, role) => {
-            return Err(Fault::new(
+            return Err(FieldFault::new(
                 "type",
                 match role {
                     Role::System => "must be input_text",
@@ -285,11 +288,11 @@ fn content(
     })
 }
 
-fn image(part: wire::Part<'_>, attachments: &mut Attachments) -> Result<Image, Fault> {
+fn image(part: wire::InputPart<'_>, attachments: &mut Attachments) -> Result<Image, FieldFault> {
     let source = match (part.image_url, part.file_id) {
         (Some(_), Some(_)) => {
             let predicate = "must not be given together with image_url";
-            return Err(Fault::new("file_id", predicate));
+            return Err(FieldFault::new("file_id", predicate));
         }
         (None, Some(id)) => {
             check_file_id(&id)?;
@@ -301,7 +304,7 @@ fn image(part: wire::Part<'_>, attachments: &mut Attachments) -> Result<Image, F
         None | Some("auto") => None,
         Some(word @ ("low" | "high" | "original")) => Some(word.to_owned()),
         Some(_) => {
-            return Err(Fault::new(
+            return Err(FieldFault::new(
                 "detail",
                 "must be one of auto, low, high, original",
             ));
@@ -310,10 +313,10 @@ fn image(part: wire::Part<'_>, attachments: &mut Attachments) -> Result<Image, F
     Ok(Image { source, detail })
 }
 
-fn file(part: wire::Part<'_>, attachments: &mut Attachments) -> Result<File, Fault> {
+fn file(part: wire::InputPart<'_>, attachments: &mut Attachments) -> Result<File, FieldFault> {
     check_file_name(part.filename.as_deref())?;
     if part.detail.is_some_and(|detail| detail.as_str() != "auto") {
-        return Err(Fault::new("detail", "must be auto for a file"));
+        return Err(FieldFault::new("detail", "must be auto for a file"));
     }
     let (source, media_type) = match (part.file_id, part.file_url, part.file_data) {
         (Some(id), None, None) => {
@@ -329,7 +332,7 @@ fn file(part: wire::Part<'_>, attachments: &mut Attachments) -> Result<File, Fau
             (source, Some(media_type))
         }
         _ => {
-            return Err(Fault::new(
+            return Err(FieldFault::new(
                 "",
                 "must have one of file_data, file_url and file_id",
             ));
@@ -346,26 +349,30 @@ fn file(part: wire::Part<'_>, attachments: &mut Attachments) -> Result<File, Fau
 }
 
 /// Returns the end of a cached prefix; every lifetime except the longer one counts as the shorter.
-fn cache(mark: Option<wire::CacheBreakpoint<'_>>) -> Result<Option<CacheLifetime>, Fault> {
+fn cache(mark: Option<wire::CacheBreakpoint<'_>>) -> Result<Option<CacheLifetime>, FieldFault> {
     let Some(mark) = mark else {
         return Ok(None);
     };
     let read = || {
         if required(mark.mode, "mode")?.as_str() != "explicit" {
-            return Err(Fault::new("mode", "must be explicit"));
+            return Err(FieldFault::new("mode", "must be explicit"));
         }
         match mark.ttl.as_ref().map(Text::as_str) {
             None | Some("30m") => Ok(CacheLifetime::Short),
             Some("12h") => Ok(CacheLifetime::Long),
-            Some(_) => Err(Fault::new("ttl", "must be one of 30m, 12h")),
+            Some(_) => Err(FieldFault::new("ttl", "must be one of 30m, 12h")),
         }
     };
     read()
         .map(Some)
-        .map_err(|fault: Fault| fault.within("prompt_cache_breakpoint"))
+        .map_err(|fault: FieldFault| fault.within("prompt_cache_breakpoint"))
 }
 
-fn call(item: wire::Item<'_>, kind: CallKind, arguments: String) -> Result<ToolCall, Fault> {
+fn call(
+    item: wire::InputItem<'_>,
+    kind: CallKind,
+    arguments: String,
+) -> Result<ToolCall, FieldFault> {
     let id = required(item.call_id, "call_id")?;
     check_id(&id, "call_id")?;
     Ok(ToolCall {
@@ -376,21 +383,32 @@ fn call(item: wire::Item<'_>, kind: CallKind, arguments: String) -> Result<ToolC
     })
 }
 
-fn result(item: wire::Item<'_>, attachments: &mut Attachments) -> Result<ToolResult, Fault> {
+fn result(
+    item: wire::InputItem<'_>,
+    attachments: &mut Attachments,
+) -> Result<ToolResult, FieldFault> {
     let call_id = required(item.call_id, "call_id")?;
     check_id(&call_id, "call_id")?;
     let content = match required(item.output, "output")? {
-        wire::Content::Text(text) => vec![ToolContent::Text(text)],
-        wire::Content::List(parts) => each(parts.0, "output", |part| {
+        wire::InputContent::Text(text) => vec![ToolContent::Text(text)],
+        wire::InputContent::List(parts) => each(parts.0, "output", |part| {
             // The vocabulary holds a result as one part, so unknown fields of its inner parts have no place.
             if let Some((name, _)) = part.others.0.first() {
-                return Err(Fault::new(presentable(name.as_str()), "is not supported"));
+                return Err(FieldFault::new(
+                    presentable(name.as_str()),
+                    "is not supported",
+                ));
             }
             Ok(match content(part, Role::Tool, attachments)?.content {
                 Content::Text(text) => ToolContent::Text(text),
                 Content::Image(image) => ToolContent::Image(image),
                 Content::File(file) => ToolContent::File(file),
-                _ => return Err(Fault::new("type", "must be a type that a result allows")),
+                _ => {
+                    return Err(FieldFault::new(
+                        "type",
+                        "must be a type that a result allows",
+                    ));
+                }
             })
         })?,
     };
@@ -406,10 +424,13 @@ fn result(item: wire::Item<'_>, attachments: &mut Attachments) -> Result<ToolRes
 }
 
 /// Translates an image of an earlier response.
-fn made_image(item: wire::Item<'_>, attachments: &mut Attachments) -> Result<Image, Fault> {
+fn made_image(
+    item: wire::InputItem<'_>,
+    attachments: &mut Attachments,
+) -> Result<Image, FieldFault> {
     let format = item.output_format.as_ref().map_or("png", Text::as_str);
     if !is_media_type_name(format) {
-        return Err(Fault::new(
+        return Err(FieldFault::new(
             "output_format",
             "must be the name of a format, e.g. png",
         ));
@@ -426,20 +447,20 @@ fn made_image(item: wire::Item<'_>, attachments: &mut Attachments) -> Result<Ima
 }
 
 /// Translates reasoning, or the proof of the previous item.
-fn reasoning(item: wire::Item<'_>, messages: &mut Vec<Message>) -> Result<(), Fault> {
+fn reasoning(item: wire::InputItem<'_>, messages: &mut Vec<Message>) -> Result<(), FieldFault> {
     let mut text = texts(items(item.summary), "summary")?;
     if text.is_empty()
         && let Some(content) = item.content
     {
         text = match content {
-            wire::Content::Text(text) => text,
-            wire::Content::List(parts) => texts(parts.0, "content")?,
+            wire::InputContent::Text(text) => text,
+            wire::InputContent::List(parts) => texts(parts.0, "content")?,
         };
     }
     let proof = item
         .encrypted_content
         .filter(|text| !text.as_str().is_empty());
-    let Some(proof) = proof.map(|text| Proof::read(text.as_str())) else {
+    let Some(proof) = proof.map(|text| ReasoningProof::read(text.as_str())) else {
         if !text.is_empty() {
             let reasoning = Reasoning {
                 text,
@@ -458,7 +479,7 @@ fn reasoning(item: wire::Item<'_>, messages: &mut Vec<Message>) -> Result<(), Fa
     let signature = Some(proof.signature).filter(|signature| !signature.is_empty());
     let provider = Some(proof.provider);
     match proof.of {
-        Proven::Reasoning => {
+        ProvenContent::Reasoning => {
             let reasoning = Reasoning {
                 text,
                 sealed: Some(proof.sealed).filter(|sealed| !sealed.is_empty()),
@@ -478,7 +499,7 @@ fn reasoning(item: wire::Item<'_>, messages: &mut Vec<Message>) -> Result<(), Fa
             match last.filter(|part| part.signature.is_none() && is_proven(&part.content, &of)) {
                 Some(part) => (part.signature, part.provider) = (signature, provider),
                 // An empty text has no item, but can have a proof.
-                None if of == Proven::Text => {
+                None if of == ProvenContent::Text => {
                     let part = Part {
                         signature,
                         provider,
@@ -494,16 +515,16 @@ fn reasoning(item: wire::Item<'_>, messages: &mut Vec<Message>) -> Result<(), Fa
     Ok(())
 }
 
-fn is_proven(content: &Content, of: &Proven) -> bool {
+fn is_proven(content: &Content, of: &ProvenContent) -> bool {
     match (content, of) {
-        (Content::Text(_), Proven::Text) => true,
-        (Content::ToolCall(call), Proven::Call(id)) => call.id == *id,
+        (Content::Text(_), ProvenContent::Text) => true,
+        (Content::ToolCall(call), ProvenContent::Call(id)) => call.id == *id,
         _ => false,
     }
 }
 
 /// Joins the texts of a reasoning item's parts by line breaks.
-fn texts(parts: Vec<wire::Part<'_>>, field: &str) -> Result<String, Fault> {
+fn texts(parts: Vec<wire::InputPart<'_>>, field: &str) -> Result<String, FieldFault> {
     let texts = each(parts, field, |part| required(part.text, "text"))?;
     Ok(texts.join("\n"))
 }

@@ -5,35 +5,35 @@ use serde::Serialize;
 /// An item of the output.
 #[derive(Debug, Clone, Serialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
-pub(super) enum Item {
+pub(super) enum OutputItem {
     Message {
         id: String,
-        status: Status,
+        status: ItemStatus,
         role: &'static str,
-        content: Vec<Content>,
+        content: Vec<OutputContent>,
     },
     Reasoning {
         id: String,
-        summary: Vec<Summary>,
+        summary: Vec<ReasoningSummary>,
         encrypted_content: Option<String>,
     },
     FunctionCall {
         id: String,
-        status: Status,
+        status: ItemStatus,
         call_id: String,
         name: String,
         arguments: String,
     },
     CustomToolCall {
         id: String,
-        status: Status,
+        status: ItemStatus,
         call_id: String,
         name: String,
         input: String,
     },
     ImageGenerationCall {
         id: String,
-        status: Status,
+        status: ItemStatus,
         result: Option<String>,
         output_format: String,
     },
@@ -41,7 +41,7 @@ pub(super) enum Item {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum Status {
+pub(super) enum ItemStatus {
     InProgress,
     Completed,
     Incomplete,
@@ -51,10 +51,10 @@ pub(super) enum Status {
 /// The content of a message.
 #[derive(Debug, Clone, Serialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
-pub(super) enum Content {
+pub(super) enum OutputContent {
     OutputText {
         text: String,
-        annotations: Vec<Annotation>,
+        annotations: Vec<OutputAnnotation>,
         logprobs: [(); 0],
     },
     Refusal {
@@ -65,14 +65,14 @@ pub(super) enum Content {
 /// The readable part of reasoning.
 #[derive(Debug, Clone, Default, Serialize)]
 #[serde(tag = "type", rename = "summary_text")]
-pub(super) struct Summary {
+pub(super) struct ReasoningSummary {
     pub(super) text: String,
 }
 
 /// A source of a stretch of a text, in Unicode scalar values.
 #[derive(Debug, Clone, Serialize)]
 #[serde(tag = "type", rename = "url_citation")]
-pub(super) struct Annotation {
+pub(super) struct OutputAnnotation {
     pub(super) start_index: usize,
     pub(super) end_index: usize,
     pub(super) title: String,
@@ -81,18 +81,18 @@ pub(super) struct Annotation {
 
 /// The content of an event about a change. The event's type determines its fields.
 #[derive(Debug, Default, Serialize)]
-pub(super) struct Change<'a> {
+pub(super) struct ItemChange<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) item_id: Option<&'a str>,
     pub(super) output_index: usize,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) item: Option<&'a Item>,
+    pub(super) item: Option<&'a OutputItem>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) content_index: Option<usize>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) summary_index: Option<usize>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) part: Option<Part<'a>>,
+    pub(super) part: Option<OutputPart<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) delta: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -106,7 +106,7 @@ pub(super) struct Change<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) annotation_index: Option<usize>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) annotation: Option<&'a Annotation>,
+    pub(super) annotation: Option<&'a OutputAnnotation>,
     /// Only in events of a text.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) logprobs: Option<[(); 0]>,
@@ -115,14 +115,14 @@ pub(super) struct Change<'a> {
 /// A part in an event.
 #[derive(Debug, Serialize)]
 #[serde(untagged)]
-pub(super) enum Part<'a> {
-    Content(&'a Content),
-    Summary(&'a Summary),
+pub(super) enum OutputPart<'a> {
+    Content(&'a OutputContent),
+    Summary(&'a ReasoningSummary),
 }
 
-impl Item {
+impl OutputItem {
     /// Returns the position of the item's last part.
-    pub(super) fn place(&self, output_index: usize) -> Change<'_> {
+    pub(super) fn place(&self, output_index: usize) -> ItemChange<'_> {
         let (id, content_index, summary_index) = match self {
             Self::Message { id, content, .. } => (id, content.len().checked_sub(1), None),
             Self::Reasoning { id, summary, .. } => (id, None, summary.len().checked_sub(1)),
@@ -130,12 +130,12 @@ impl Item {
             | Self::CustomToolCall { id, .. }
             | Self::ImageGenerationCall { id, .. } => (id, None, None),
         };
-        Change {
+        ItemChange {
             item_id: Some(id),
             output_index,
             content_index,
             summary_index,
-            ..Change::default()
+            ..ItemChange::default()
         }
     }
 }

@@ -1,6 +1,6 @@
 //! OpenAI's Responses, as a client dialect.
 //!
-//! [`read`] parses a request's body into the plugins' vocabulary; [`Response`] and [`ResponseStream`] write the response's events,
+//! [`read`] parses a request's body into the plugins' vocabulary; [`ResponseObject`] and [`ResponseStream`] write the response's events,
 //! as one `response` object or as OpenAI's stream events.
 //!
 //! A response is a list of items. Text and refusals are the content of a message; reasoning and each call are separate
@@ -29,21 +29,18 @@ mod tools;
 mod wire;
 
 use std::borrow::Cow;
-use std::sync::Arc;
 
-pub use answer::Response;
+pub use answer::ResponseObject;
 pub use chunks::{KEEP_ALIVE, ResponseStream};
 pub use request::read;
+
+pub use crate::dialect::EchoedFields;
 
 /// The dialect's name in the contract.
 const NAME: &str = "openai-responses";
 
 /// The prefix of a response's id.
 const ID_PREFIX: &str = "resp_";
-
-/// The request's fields in the response: fields of a JSON object, without its braces.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Echo(Arc<str>);
 
 /// Returns the dialect's name of a field; other code uses its name in Chat Completions.
 pub(super) fn field(name: &str) -> Cow<'_, str> {

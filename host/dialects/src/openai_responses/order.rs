@@ -9,21 +9,21 @@ use weir_sandbox::adapter::bindings::chat::Event;
 
 /// The events that wait for the end of the open block.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Order {
+pub(super) struct EventOrder {
     /// The open block, whose events pass.
     open: Option<u32>,
-    waiting: VecDeque<Waiting>,
+    waiting: VecDeque<WaitingBlock>,
 }
 
 /// A waiting block.
 #[derive(Debug, Clone)]
-struct Waiting {
+struct WaitingBlock {
     /// `None` for a block in a single event.
     open: Option<u32>,
     events: Vec<Event>,
 }
 
-impl Order {
+impl EventOrder {
     /// Whether an event passes now. Otherwise, it waits, unless its block has not begun.
     pub(super) fn passes(&mut self, event: &Event) -> bool {
         let index = match event {
@@ -72,7 +72,7 @@ impl Order {
             self.open = open;
             return true;
         }
-        self.waiting.push_back(Waiting {
+        self.waiting.push_back(WaitingBlock {
             open,
             events: vec![event.clone()],
         });

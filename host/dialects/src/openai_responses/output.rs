@@ -1,6 +1,6 @@
 //! The output of a response under construction: translates each event into changes of its items.
 //!
-//! Plain responses and streams share this code, so that they agree: a [`Writer`] receives each change, and at the end
+//! Plain responses and streams share this code, so that they agree: a [`OutputWriter`] receives each change, and at the end
 //! the items are complete.
 //!
 //! An item is done when the next one begins or the response ends, because only then it is known whether it was cut
@@ -12,14 +12,17 @@ use weir_sandbox::adapter::bindings::chat::{
     Block, CallKind, Citation, Event, FinishReason, Media, ToolCallStart,
 };
 
-use super::items::{Annotation, Change, Content, Item, Part, Status, Summary};
-use super::order::Order;
-use super::proof::{Proof, Proven};
+use super::items::{
+    ItemChange, ItemStatus, OutputAnnotation, OutputContent, OutputItem, OutputPart,
+    ReasoningSummary,
+};
+use super::order::EventOrder;
+use super::proof::{ProvenContent, ReasoningProof};
 
 /// A receiver of changes.
-pub(super) trait Writer {
+pub(super) trait OutputWriter {
     /// Writes an event of a stream, without its number.
-    fn write(&mut self, kind: &'static str, change: &Change<'_>);
+    fn write(&mut self, kind: &'static str, change: &ItemChange<'_>);
 }
 
 /// The items of a response.
@@ -29,22 +32,22 @@ pub(super) struct Output {
     answer: String,
     /// The provider's name in the configuration; empty if unknown.
     provider: String,
-    order: Order,
-    items: Vec<Item>,
+    order: EventOrder,
+    items: Vec<OutputItem>,
     /// The number of started blocks. An item's id contains the number of its first block, and clients use the id in
     /// references.
     blocks: usize,
     /// Whether the last item is open.
     is_open: bool,
-    block: Option<Open>,
+    block: Option<OpenOutputBlock>,
     /// The end of the response.
-    end: Option<End>,
+    end: Option<ResponseEnd>,
 }
 
 /// The current block. Its item, or its part of an item, begins with its first readable content.
 #[derive(Debug, Clone)]
-struct Open {
-    kind: Kind,
+struct OpenOutputBlock {
+    kind: OutputKind,
     has_begun: bool,
     /// The characters so far, for the positions of citations.
     chars: usize,
@@ -53,7 +56,7 @@ struct Open {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
+enum OutputKind {
     Text,
     Refusal,
     Reasoning,
@@ -62,7 +65,7 @@ enum Kind {
 
 /// The end of a response, in the dialect's words.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum End {
+pub(super) enum ResponseEnd {
     Completed,
     /// The response was cut short, with the reason.
     Incomplete(&'static str),
@@ -86,24 +89,24 @@ impl Output {
         };
     }
 
-    pub(super) fn items(&self) -> &[Item] {
+    pub(super) fn items(&self) -> &[OutputItem] {
         &self.items
     }
 
     /// The end of the response; without a finish reason, it counts as complete.
-    pub(super) fn end(&self) -> End {
-        self.end.unwrap_or(End::Completed)
+    pub(super) fn end(&self) -> ResponseEnd {
+        self.end.unwrap_or(ResponseEnd::Completed)
     }
 
     /// Ends the open item of a failed response.
     pub(super) fn cut(&mut self) {
         if self.is_open {
-            self.set_status(Status::Incomplete);
+            self.set_status(ItemStatus::Incomplete);
         }
     }
 
     /// Translates an event into item changes.
-    pub(super) fn follow(&mut self, event: &Event, writer: &mut impl Writer) {
+    pub(super) fn follow(&mut self, event: &Event, writer: &mut impl OutputWriter) {
         if self.order.passes(event) {
             self.apply(event, writer);
         }
@@ -114,7 +117,7 @@ impl Output {
         }
     }
 
-    fn apply(&mut self, event: &Event, writer: &mut impl Writer) {
+    fn apply(&mut self, event: &Event, writer: &mut impl OutputWriter) {
         match event {
             Event::BlockStart(start) => self.begin(&start.block, writer),
             Event::Fragment(piece) if !piece.text.is_empty() => self.add(&piece.text, writer),
@@ -135,8 +138,8 @@ impl Output {
                 let end = self.end_of(reason);
                 self.close(
                     match end {
-                        End::Completed => Status::Completed,
-                        End::Incomplete(_) => Status::Incomplete,
+                        ResponseEnd::Completed => ItemStatus::Completed,
+                        ResponseEnd::Incomplete(_) => ItemStatus::Incomplete,
                     },
                     writer,
                 );
@@ -152,38 +155,38 @@ impl Output {
         }
     }
 
-    fn begin(&mut self, block: &Block, writer: &mut impl Writer) {
+    fn begin(&mut self, block: &Block, writer: &mut impl OutputWriter) {
         self.blocks += 1;
         let kind = match block {
-            Block::Text => Kind::Text,
-            Block::Refusal => Kind::Refusal,
-            Block::Reasoning => Kind::Reasoning,
+            Block::Text => OutputKind::Text,
+            Block::Refusal => OutputKind::Refusal,
+            Block::Reasoning => OutputKind::Reasoning,
             Block::ToolCall(call) => {
                 self.begin_call(call, writer);
-                Kind::Call
+                OutputKind::Call
             }
         };
-        self.block = Some(Open {
+        self.block = Some(OpenOutputBlock {
             kind,
-            has_begun: kind == Kind::Call,
+            has_begun: kind == OutputKind::Call,
             chars: 0,
             signature: String::new(),
             sealed: String::new(),
         });
     }
 
-    fn begin_call(&mut self, call: &ToolCallStart, writer: &mut impl Writer) {
+    fn begin_call(&mut self, call: &ToolCallStart, writer: &mut impl OutputWriter) {
         let (call_id, name) = (call.id.clone(), call.name.clone());
-        let status = Status::InProgress;
+        let status = ItemStatus::InProgress;
         let item = match call.kind {
-            CallKind::Function => Item::FunctionCall {
+            CallKind::Function => OutputItem::FunctionCall {
                 id: self.id("fc"),
                 status,
                 call_id,
                 name,
                 arguments: String::new(),
             },
-            CallKind::Custom => Item::CustomToolCall {
+            CallKind::Custom => OutputItem::CustomToolCall {
                 id: self.id("ctc"),
                 status,
                 call_id,
@@ -195,7 +198,7 @@ impl Output {
     }
 
     /// Adds a piece to the open block.
-    fn add(&mut self, text: &str, writer: &mut impl Writer) {
+    fn add(&mut self, text: &str, writer: &mut impl OutputWriter) {
         self.begin_content(writer);
         if let Some(open) = &mut self.block {
             open.chars += text.chars().count();
@@ -205,34 +208,34 @@ impl Output {
             return;
         };
         let kind = match item {
-            Item::Message { content, .. } => match content.last_mut() {
-                Some(Content::OutputText { text: whole, .. }) => {
+            OutputItem::Message { content, .. } => match content.last_mut() {
+                Some(OutputContent::OutputText { text: whole, .. }) => {
                     whole.push_str(text);
                     "response.output_text.delta"
                 }
-                Some(Content::Refusal { refusal }) => {
+                Some(OutputContent::Refusal { refusal }) => {
                     refusal.push_str(text);
                     "response.refusal.delta"
                 }
                 None => return,
             },
-            Item::Reasoning { summary, .. } => {
+            OutputItem::Reasoning { summary, .. } => {
                 if let Some(summary) = summary.last_mut() {
                     summary.text.push_str(text);
                 }
                 "response.reasoning_summary_text.delta"
             }
-            Item::FunctionCall { arguments, .. } => {
+            OutputItem::FunctionCall { arguments, .. } => {
                 arguments.push_str(text);
                 "response.function_call_arguments.delta"
             }
-            Item::CustomToolCall { input, .. } => {
+            OutputItem::CustomToolCall { input, .. } => {
                 input.push_str(text);
                 "response.custom_tool_call_input.delta"
             }
-            Item::ImageGenerationCall { .. } => return,
+            OutputItem::ImageGenerationCall { .. } => return,
         };
-        let change = Change {
+        let change = ItemChange {
             delta: Some(text),
             logprobs: (kind == "response.output_text.delta").then_some([]),
             ..item.place(output_index)
@@ -241,7 +244,7 @@ impl Output {
     }
 
     /// Begins the item of the open block, or its part of an item, if necessary.
-    fn begin_content(&mut self, writer: &mut impl Writer) {
+    fn begin_content(&mut self, writer: &mut impl OutputWriter) {
         let Some(open) = &mut self.block else {
             return;
         };
@@ -250,30 +253,31 @@ impl Output {
         }
         let kind = open.kind;
         match kind {
-            Kind::Call => {}
-            Kind::Reasoning => {
+            OutputKind::Call => {}
+            OutputKind::Reasoning => {
                 self.push_reasoning(writer);
-                if let Some(Item::Reasoning { summary, .. }) = self.items.last_mut() {
-                    summary.push(Summary::default());
+                if let Some(OutputItem::Reasoning { summary, .. }) = self.items.last_mut() {
+                    summary.push(ReasoningSummary::default());
                 }
                 self.write_part("response.reasoning_summary_part.added", writer);
             }
-            Kind::Text | Kind::Refusal => {
-                if !(self.is_open && matches!(self.items.last(), Some(Item::Message { .. }))) {
-                    let message = Item::Message {
+            OutputKind::Text | OutputKind::Refusal => {
+                if !(self.is_open && matches!(self.items.last(), Some(OutputItem::Message { .. })))
+                {
+                    let message = OutputItem::Message {
                         id: self.id("msg"),
-                        status: Status::InProgress,
+                        status: ItemStatus::InProgress,
                         role: "assistant",
                         content: Vec::new(),
                     };
                     self.push(message, writer);
                 }
-                if let Some(Item::Message { content, .. }) = self.items.last_mut() {
+                if let Some(OutputItem::Message { content, .. }) = self.items.last_mut() {
                     content.push(match kind {
-                        Kind::Refusal => Content::Refusal {
+                        OutputKind::Refusal => OutputContent::Refusal {
                             refusal: String::new(),
                         },
-                        _ => Content::OutputText {
+                        _ => OutputContent::OutputText {
                             text: String::new(),
                             annotations: Vec::new(),
                             logprobs: [],
@@ -285,9 +289,9 @@ impl Output {
         }
     }
 
-    fn cite(&mut self, citation: &Citation, writer: &mut impl Writer) {
+    fn cite(&mut self, citation: &Citation, writer: &mut impl OutputWriter) {
         let open = self.block.as_ref();
-        let Some(open) = open.filter(|open| open.kind == Kind::Text) else {
+        let Some(open) = open.filter(|open| open.kind == OutputKind::Text) else {
             return;
         };
         // A citation without a span points to the end of the text so far.
@@ -304,20 +308,20 @@ impl Output {
         let Some(item) = self.items.last_mut() else {
             return;
         };
-        if let Item::Message { content, .. } = item
-            && let Some(Content::OutputText { annotations, .. }) = content.last_mut()
+        if let OutputItem::Message { content, .. } = item
+            && let Some(OutputContent::OutputText { annotations, .. }) = content.last_mut()
         {
-            annotations.push(Annotation {
+            annotations.push(OutputAnnotation {
                 start_index,
                 end_index,
                 title: citation.title.as_ref().unwrap_or(url).clone(),
                 url: url.clone(),
             });
         }
-        if let Item::Message { content, .. } = &*item
-            && let Some(Content::OutputText { annotations, .. }) = content.last()
+        if let OutputItem::Message { content, .. } = &*item
+            && let Some(OutputContent::OutputText { annotations, .. }) = content.last()
         {
-            let change = Change {
+            let change = ItemChange {
                 annotation_index: Some(annotations.len() - 1),
                 annotation: annotations.last(),
                 ..item.place(output_index)
@@ -326,32 +330,32 @@ impl Output {
         }
     }
 
-    fn end_block(&mut self, writer: &mut impl Writer) {
+    fn end_block(&mut self, writer: &mut impl OutputWriter) {
         let Some(open) = self.block.take() else {
             return;
         };
-        let mut proof = Proof {
+        let mut proof = ReasoningProof {
             provider: self.provider.clone(),
             signature: open.signature,
             sealed: open.sealed,
-            of: Proven::Reasoning,
+            of: ProvenContent::Reasoning,
         };
         match open.kind {
-            Kind::Reasoning => {
+            OutputKind::Reasoning => {
                 if open.has_begun {
                     self.write_reasoning_end(writer);
                 }
                 return self.prove(&proof, open.has_begun, writer);
             }
-            Kind::Text | Kind::Refusal => {
+            OutputKind::Text | OutputKind::Refusal => {
                 if open.has_begun {
                     self.write_content_end(writer);
                 }
-                proof.of = Proven::Text;
+                proof.of = ProvenContent::Text;
             }
-            Kind::Call => {
+            OutputKind::Call => {
                 if let Some(call_id) = self.write_call_end(writer) {
-                    proof.of = Proven::Call(call_id);
+                    proof.of = ProvenContent::Call(call_id);
                 }
             }
         }
@@ -361,14 +365,14 @@ impl Output {
     }
 
     /// Puts a proof into the open reasoning, or into a separate item right after the proven one.
-    fn prove(&mut self, proof: &Proof, is_within: bool, writer: &mut impl Writer) {
+    fn prove(&mut self, proof: &ReasoningProof, is_within: bool, writer: &mut impl OutputWriter) {
         let Some(proof) = proof.write() else {
             return;
         };
         if !is_within {
             self.push_reasoning(writer);
         }
-        if let Some(Item::Reasoning {
+        if let Some(OutputItem::Reasoning {
             encrypted_content, ..
         }) = self.items.last_mut()
         {
@@ -376,8 +380,8 @@ impl Output {
         }
     }
 
-    fn push_reasoning(&mut self, writer: &mut impl Writer) {
-        let reasoning = Item::Reasoning {
+    fn push_reasoning(&mut self, writer: &mut impl OutputWriter) {
+        let reasoning = OutputItem::Reasoning {
             id: self.id("rs"),
             summary: Vec::new(),
             encrypted_content: None,
@@ -385,12 +389,12 @@ impl Output {
         self.push(reasoning, writer);
     }
 
-    fn write_reasoning_end(&self, writer: &mut impl Writer) {
+    fn write_reasoning_end(&self, writer: &mut impl OutputWriter) {
         let Some((item, place)) = self.last() else {
             return;
         };
-        if let Item::Reasoning { summary, .. } = item {
-            let change = Change {
+        if let OutputItem::Reasoning { summary, .. } = item {
+            let change = ItemChange {
                 text: summary.last().map(|summary| summary.text.as_str()),
                 ..place
             };
@@ -399,23 +403,23 @@ impl Output {
         self.write_part("response.reasoning_summary_part.done", writer);
     }
 
-    fn write_content_end(&self, writer: &mut impl Writer) {
+    fn write_content_end(&self, writer: &mut impl OutputWriter) {
         let Some((item, place)) = self.last() else {
             return;
         };
-        if let Item::Message { content, .. } = item {
+        if let OutputItem::Message { content, .. } = item {
             match content.last() {
-                Some(Content::OutputText { text, .. }) => {
-                    let change = Change {
+                Some(OutputContent::OutputText { text, .. }) => {
+                    let change = ItemChange {
                         text: Some(text),
                         logprobs: Some([]),
                         ..place
                     };
                     writer.write("response.output_text.done", &change);
                 }
-                Some(Content::Refusal { refusal }) => {
+                Some(OutputContent::Refusal { refusal }) => {
                     let refusal = Some(refusal.as_str());
-                    writer.write("response.refusal.done", &Change { refusal, ..place });
+                    writer.write("response.refusal.done", &ItemChange { refusal, ..place });
                 }
                 None => {}
             }
@@ -424,20 +428,20 @@ impl Output {
     }
 
     /// Writes the end of a call; returns its id.
-    fn write_call_end(&self, writer: &mut impl Writer) -> Option<String> {
+    fn write_call_end(&self, writer: &mut impl OutputWriter) -> Option<String> {
         let (item, place) = self.last()?;
         match item {
-            Item::FunctionCall {
+            OutputItem::FunctionCall {
                 arguments, call_id, ..
             } => {
                 let arguments = Some(arguments.as_str());
-                let change = Change { arguments, ..place };
+                let change = ItemChange { arguments, ..place };
                 writer.write("response.function_call_arguments.done", &change);
                 Some(call_id.clone())
             }
-            Item::CustomToolCall { input, call_id, .. } => {
+            OutputItem::CustomToolCall { input, call_id, .. } => {
                 let input = Some(input.as_str());
-                let change = Change { input, ..place };
+                let change = ItemChange { input, ..place };
                 writer.write("response.custom_tool_call_input.done", &change);
                 Some(call_id.clone())
             }
@@ -445,39 +449,39 @@ impl Output {
         }
     }
 
-    fn media(&mut self, media: &Media, writer: &mut impl Writer) {
+    fn media(&mut self, media: &Media, writer: &mut impl OutputWriter) {
         let Some(format) = media.media_type.strip_prefix("image/") else {
             return;
         };
         if media.is_preview {
             return;
         }
-        let image = Item::ImageGenerationCall {
+        let image = OutputItem::ImageGenerationCall {
             id: format!("ig_{}_{}", self.answer, self.items.len()),
-            status: Status::InProgress,
+            status: ItemStatus::InProgress,
             result: None,
             output_format: format.to_owned(),
         };
         self.push(image, writer);
-        if let Some(Item::ImageGenerationCall { result, .. }) = self.items.last_mut() {
+        if let Some(OutputItem::ImageGenerationCall { result, .. }) = self.items.last_mut() {
             // The dialect has no field for an image at a URL.
             *result = Some(match &media.url {
                 Some(url) => url.clone(),
                 None => STANDARD.encode(&media.data),
             });
         }
-        self.close(Status::Completed, writer);
+        self.close(ItemStatus::Completed, writer);
     }
 
     /// Begins an item, and ends the previous one.
-    fn push(&mut self, item: Item, writer: &mut impl Writer) {
-        self.close(Status::Completed, writer);
+    fn push(&mut self, item: OutputItem, writer: &mut impl OutputWriter) {
+        self.close(ItemStatus::Completed, writer);
         self.items.push(item);
         self.is_open = true;
         self.write_item("response.output_item.added", writer);
     }
 
-    fn close(&mut self, status: Status, writer: &mut impl Writer) {
+    fn close(&mut self, status: ItemStatus, writer: &mut impl OutputWriter) {
         if self.is_open {
             self.is_open = false;
             self.set_status(status);
@@ -485,41 +489,41 @@ impl Output {
         }
     }
 
-    fn set_status(&mut self, now: Status) {
+    fn set_status(&mut self, now: ItemStatus) {
         if let Some(
-            Item::Message { status, .. }
-            | Item::FunctionCall { status, .. }
-            | Item::CustomToolCall { status, .. }
-            | Item::ImageGenerationCall { status, .. },
+            OutputItem::Message { status, .. }
+            | OutputItem::FunctionCall { status, .. }
+            | OutputItem::CustomToolCall { status, .. }
+            | OutputItem::ImageGenerationCall { status, .. },
         ) = self.items.last_mut()
         {
             *status = now;
         }
     }
 
-    fn write_item(&self, kind: &'static str, writer: &mut impl Writer) {
-        let change = Change {
+    fn write_item(&self, kind: &'static str, writer: &mut impl OutputWriter) {
+        let change = ItemChange {
             output_index: self.items.len().saturating_sub(1),
             item: self.items.last(),
-            ..Change::default()
+            ..ItemChange::default()
         };
         writer.write(kind, &change);
     }
 
-    fn write_part(&self, kind: &'static str, writer: &mut impl Writer) {
+    fn write_part(&self, kind: &'static str, writer: &mut impl OutputWriter) {
         let Some((item, place)) = self.last() else {
             return;
         };
         let part = match item {
-            Item::Message { content, .. } => content.last().map(Part::Content),
-            Item::Reasoning { summary, .. } => summary.last().map(Part::Summary),
+            OutputItem::Message { content, .. } => content.last().map(OutputPart::Content),
+            OutputItem::Reasoning { summary, .. } => summary.last().map(OutputPart::Summary),
             _ => None,
         };
-        writer.write(kind, &Change { part, ..place });
+        writer.write(kind, &ItemChange { part, ..place });
     }
 
     /// The last item, and its position.
-    fn last(&self) -> Option<(&Item, Change<'_>)> {
+    fn last(&self) -> Option<(&OutputItem, ItemChange<'_>)> {
         let item = self.items.last()?;
         Some((item, item.place(self.items.len() - 1)))
     }
@@ -532,28 +536,30 @@ impl Output {
     /// Returns the end of a response: clients treat an incomplete response as cut short, and raise errors, so that
     /// status must be correct; finish reasons without an equivalent count as complete. A readable refusal is a
     /// response.
-    fn end_of(&self, reason: &FinishReason) -> End {
+    fn end_of(&self, reason: &FinishReason) -> ResponseEnd {
         match reason {
             FinishReason::Length | FinishReason::ContextWindow => {
-                End::Incomplete("max_output_tokens")
+                ResponseEnd::Incomplete("max_output_tokens")
             }
-            FinishReason::ContentFilter => End::Incomplete("content_filter"),
-            FinishReason::Refusal if !self.has_refusal() => End::Incomplete("content_filter"),
+            FinishReason::ContentFilter => ResponseEnd::Incomplete("content_filter"),
+            FinishReason::Refusal if !self.has_refusal() => {
+                ResponseEnd::Incomplete("content_filter")
+            }
             FinishReason::Stop
             | FinishReason::StopSequence(_)
             | FinishReason::ToolCalls
             | FinishReason::Refusal
             | FinishReason::PauseTurn
             | FinishReason::MalformedCall
-            | FinishReason::Other(_) => End::Completed,
+            | FinishReason::Other(_) => ResponseEnd::Completed,
         }
     }
 
     fn has_refusal(&self) -> bool {
         self.items.iter().any(|item| match item {
-            Item::Message { content, .. } => content
+            OutputItem::Message { content, .. } => content
                 .iter()
-                .any(|part| matches!(part, Content::Refusal { .. })),
+                .any(|part| matches!(part, OutputContent::Refusal { .. })),
             _ => false,
         })
     }

@@ -13,7 +13,7 @@ const PREFIX: &str = "weir.";
 
 /// A proof, with its provider.
 #[derive(Debug, Default, PartialEq, Serialize, Deserialize)]
-pub(super) struct Proof {
+pub(super) struct ReasoningProof {
     /// The provider's name in the configuration; empty if unknown.
     pub(super) provider: String,
     #[serde(default, skip_serializing_if = "String::is_empty")]
@@ -22,13 +22,13 @@ pub(super) struct Proof {
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub(super) sealed: String,
     #[serde(default)]
-    pub(super) of: Proven,
+    pub(super) of: ProvenContent,
 }
 
 /// The proven content.
 #[derive(Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum Proven {
+pub(super) enum ProvenContent {
     /// The reasoning of the item itself.
     #[default]
     Reasoning,
@@ -38,7 +38,7 @@ pub(super) enum Proven {
     Call(String),
 }
 
-impl Proof {
+impl ReasoningProof {
     /// Writes the proof for a client; `None` if it is empty.
     pub(super) fn write(&self) -> Option<String> {
         if self.signature.is_empty() && self.sealed.is_empty() {

@@ -11,13 +11,13 @@ use weir_sandbox::adapter::bindings::chat::{
 
 use super::input::{message, messages};
 use super::tools::{self, tool, tool_choice};
-use super::{Echo, ID_PREFIX, NAME, wire};
+use super::{EchoedFields, ID_PREFIX, NAME, wire};
 use crate::json::{
-    self, Fault, Text, between, check_at_most, check_is_object, check_length, each, items,
+    self, FieldFault, Text, between, check_at_most, check_is_object, check_length, each, items,
     required, reread,
 };
 use crate::openai::{effort, says_nothing};
-use crate::{Attachments, Chain, ChatCall, Dialect, Origin, plain};
+use crate::{Attachments, Chain, ChatCall, Dialect, MessageOrigin, plain};
 
 const MAX_MODEL_CHARS: usize = 256;
 /// The maximum characters of a schema's name.
@@ -49,12 +49,15 @@ pub fn read(body: &[u8]) -> Result<ChatCall, ApiError> {
     Ok(chat(body, body_bytes)?)
 }
 
-fn chat(mut body: wire::Body<'_>, body_bytes: usize) -> Result<ChatCall, Fault> {
+fn chat(
+    mut body: wire::ResponsesRequestBody<'_>,
+    body_bytes: usize,
+) -> Result<ChatCall, FieldFault> {
     check_answered_at_once(&body)?;
     let model = required(body.model.take(), "model")?.into_string();
     check_length(&model, MAX_MODEL_CHARS, "model")?;
     if body.max_output_tokens == Some(0) {
-        return Err(Fault::new("max_output_tokens", "must be at least 1"));
+        return Err(FieldFault::new("max_output_tokens", "must be at least 1"));
     }
     let tools = each(items(body.tools.take()), "tools", tool)?;
     let tool_choice = tool_choice(body.tool_choice, &tools)?;
@@ -78,7 +81,7 @@ fn chat(mut body: wire::Body<'_>, body_bytes: usize) -> Result<ChatCall, Fault> 
         leading: usize::from(instructions.is_some()),
         references: input.references,
     };
-    let apart = instructions.iter().map(|_| Origin::Apart);
+    let apart = instructions.iter().map(|_| MessageOrigin::Apart);
     let origins = apart.chain(input.origins).collect();
     let instructions = instructions.map(|text| {
         let part = plain(Content::Text(text));
@@ -124,22 +127,22 @@ fn chat(mut body: wire::Body<'_>, body_bytes: usize) -> Result<ChatCall, Fault> 
 }
 
 /// Checks that the client wants an immediate response, of text without log probabilities, without storage.
-fn check_answered_at_once(body: &wire::Body<'_>) -> Result<(), Fault> {
+fn check_answered_at_once(body: &wire::ResponsesRequestBody<'_>) -> Result<(), FieldFault> {
     if body.background == Some(true) {
-        return Err(Fault::new("background", "is not supported"));
+        return Err(FieldFault::new("background", "is not supported"));
     }
     if body.store == Some(true) {
-        return Err(Fault::new(
+        return Err(FieldFault::new(
             "store",
             "must not be true: weir stores no response for retrieval. Without it, previous_response_id works for a while",
         ));
     }
     if body.top_logprobs.is_some_and(|count| count > 0) {
-        return Err(Fault::new("top_logprobs", "is not supported"));
+        return Err(FieldFault::new("top_logprobs", "is not supported"));
     }
     let options = body.stream_options.as_ref();
     if options.is_some_and(|options| options.include_obfuscation == Some(true)) {
-        return Err(Fault::new(
+        return Err(FieldFault::new(
             "stream_options.include_obfuscation",
             "is not supported",
         ));
@@ -147,7 +150,7 @@ fn check_answered_at_once(body: &wire::Body<'_>) -> Result<(), Fault> {
     let include = body.include.iter().flat_map(|include| &include.0);
     for (index, word) in include.enumerate() {
         if !INCLUDED.contains(&word.as_str()) {
-            let fault = Fault::new("", "must be reasoning.encrypted_content");
+            let fault = FieldFault::new("", "must be reasoning.encrypted_content");
             return Err(fault.at(index).within("include"));
         }
     }
@@ -159,7 +162,7 @@ fn is_default(name: &str, json: &str) -> bool {
     name == "truncation" && json == "\"disabled\""
 }
 
-fn client(request: &ChatRequest) -> Result<Client, Fault> {
+fn client(request: &ChatRequest) -> Result<Client, FieldFault> {
     let mut end_user = None;
     for field in ["user", "safety_identifier"] {
         let given = request.extra.iter().find(|(name, _)| name == field);
@@ -176,7 +179,7 @@ fn client(request: &ChatRequest) -> Result<Client, Fault> {
     })
 }
 
-fn response_format(format: wire::Format<'_>) -> Result<ResponseFormat, Fault> {
+fn response_format(format: wire::TextFormat<'_>) -> Result<ResponseFormat, FieldFault> {
     let kind = required(format.kind, "type")?;
     if kind.as_str() == "json_schema" {
         let schema = required(format.schema, "schema")?.0;
@@ -192,19 +195,22 @@ fn response_format(format: wire::Format<'_>) -> Result<ResponseFormat, Fault> {
         }));
     }
     if format.schema.is_some() {
-        return Err(Fault::new("schema", "is for the type json_schema only"));
+        return Err(FieldFault::new(
+            "schema",
+            "is for the type json_schema only",
+        ));
     }
     match kind.as_str() {
         "text" => Ok(ResponseFormat::Text),
         "json_object" => Ok(ResponseFormat::Json),
-        _ => Err(Fault::new(
+        _ => Err(FieldFault::new(
             "type",
             "must be one of text, json_object, json_schema",
         )),
     }
 }
 
-fn reasoning(asked: wire::Reasoning<'_>) -> Result<ReasoningRequest, Fault> {
+fn reasoning(asked: wire::ReasoningOptions<'_>) -> Result<ReasoningRequest, FieldFault> {
     let summary = asked.summary.or(asked.generate_summary);
     if let Some(word) = &summary {
         check_at_most(word, MAX_SUMMARY_CHARS, "reasoning.summary")?;
@@ -220,12 +226,12 @@ fn reasoning(asked: wire::Reasoning<'_>) -> Result<ReasoningRequest, Fault> {
 /// Returns the request's fields for the response, as OpenAI's schema of a response requires. Missing fields get the
 /// defaults of OpenAI's own responses.
 fn echo(
-    body: &wire::Body<'_>,
+    body: &wire::ResponsesRequestBody<'_>,
     tools: &[weir_sandbox::adapter::bindings::chat::Tool],
     text: &wire::TextConfig<'_>,
-    reasoning: &wire::Reasoning<'_>,
+    reasoning: &wire::ReasoningOptions<'_>,
     extra: &[(String, String)],
-) -> Echo {
+) -> EchoedFields {
     let raw = |json: Option<json::Raw<'_>>, otherwise: &str| {
         json.map_or(otherwise, |json| json.0).to_owned()
     };
@@ -288,5 +294,5 @@ fn echo(
         write!(json, "{separator}\"{name}\":{value}").expect("a String takes every byte");
     }
     // In JSON, line breaks occur only between tokens, and an empty line would end a stream's event.
-    Echo(json.replace(['\n', '\r'], " ").into())
+    EchoedFields(json.replace(['\n', '\r'], " ").into())
 }

@@ -10,8 +10,8 @@ use weir_sandbox::adapter::bindings::chat::{
     ToolCallStart, ToolChoice, ToolContent, ToolKind,
 };
 
-use super::{Echo, Response, ResponseStream, read};
-use crate::{AnswerHead, Billed, ChatCall, Dialect};
+use super::{EchoedFields, ResponseObject, ResponseStream, read};
+use crate::{AnswerHead, BilledUsage, ChatCall, Dialect};
 
 /// Fields that invalidate a good request, and the expected complete message; its first word is the path.
 const REFUSALS: &str = r##"
@@ -314,15 +314,15 @@ fn head() -> AnswerHead {
     }
 }
 
-fn echo(fields: &Value) -> Echo {
+fn echo(fields: &Value) -> EchoedFields {
     match call(fields).dialect {
         Dialect::OpenAiResponses(echo) => echo,
         other => panic!("{other:?}"),
     }
 }
 
-fn billed() -> Billed {
-    Billed {
+fn billed() -> BilledUsage {
+    BilledUsage {
         tokens: TokenCounts {
             input: 100,
             cache_read: 40,
@@ -336,7 +336,7 @@ fn billed() -> Billed {
 }
 
 fn whole(events: &[Event]) -> Value {
-    let mut answer = Response::new(head(), echo(&json!({})));
+    let mut answer = ResponseObject::new(head(), echo(&json!({})));
     answer.answered_by("p");
     events.iter().for_each(|event| answer.push(event));
     serde_json::from_slice(&answer.into_body(&billed())).unwrap()
@@ -765,7 +765,7 @@ fn an_answer_repeats_what_was_asked() {
         "tool_choice": { "type": "function", "name": "f" }, "text": { "verbosity": "low" },
         "reasoning": { "effort": "low" }, "previous_response_id": "resp_0", "user": "u",
     });
-    let answer = Response::new(head(), echo(&fields)).into_body(&billed());
+    let answer = ResponseObject::new(head(), echo(&fields)).into_body(&billed());
     let answer: Value = serde_json::from_slice(&answer).unwrap();
     for name in [
         "instructions",

@@ -5,14 +5,14 @@ use weir_sandbox::adapter::bindings::chat::{BuiltInTool, CustomTool, Tool, ToolC
 
 use super::wire;
 use crate::json::{
-    Fault, Raw, check_belongs, check_is_object, check_length, object_of, required, reread,
+    FieldFault, Raw, check_belongs, check_is_object, check_length, object_of, required, reread,
 };
 use crate::openai_tools::{
     MAX_TYPE_CHARS, check_has_tool, choice_among, choice_by_mode, function_tool, tool_name,
 };
 
 /// Translates a tool: the client's own, or the upstream's.
-pub(super) fn tool(tool: wire::Tool<'_>) -> Result<Tool, Fault> {
+pub(super) fn tool(tool: wire::ResponsesTool<'_>) -> Result<Tool, FieldFault> {
     let kind = required(tool.kind.as_ref(), "type")?.as_str();
     check_length(kind, MAX_TYPE_CHARS, "type")?;
     let foreign = match kind {
@@ -49,7 +49,7 @@ pub(super) fn tool(tool: wire::Tool<'_>) -> Result<Tool, Fault> {
     })
 }
 
-fn built_in(tool: wire::Tool<'_>) -> Result<Tool, Fault> {
+fn built_in(tool: wire::ResponsesTool<'_>) -> Result<Tool, FieldFault> {
     if let Some(name) = &tool.name {
         check_length(name, MAX_TYPE_CHARS, "name")?;
     }
@@ -76,7 +76,10 @@ fn built_in(tool: wire::Tool<'_>) -> Result<Tool, Fault> {
 }
 
 /// Translates the tool choice; a named tool must be in the request.
-pub(super) fn tool_choice(choice: Option<Raw<'_>>, tools: &[Tool]) -> Result<ToolChoice, Fault> {
+pub(super) fn tool_choice(
+    choice: Option<Raw<'_>>,
+    tools: &[Tool],
+) -> Result<ToolChoice, FieldFault> {
     let Some(choice) = choice else {
         return Ok(ToolChoice::Auto);
     };
@@ -88,17 +91,21 @@ pub(super) fn tool_choice(choice: Option<Raw<'_>>, tools: &[Tool]) -> Result<Too
     }
 }
 
-fn chosen(choice: wire::ChosenTool<'_>, tools: &[Tool]) -> Result<ToolChoice, Fault> {
+fn chosen(choice: wire::ResponsesToolChoice<'_>, tools: &[Tool]) -> Result<ToolChoice, FieldFault> {
     let kind = required(choice.kind, "type")?;
     match kind.as_str() {
         "function" | "custom" => {
             known_name(choice.name, kind.as_str(), tools).map(ToolChoice::Named)
         }
-        "allowed_tools" => choice_among(choice.mode, choice.tools, |tool: wire::NamedTool<'_>| {
-            let kind = required(tool.kind, "type")?;
-            known_name(tool.name, kind.as_str(), tools)
-        }),
-        _ => Err(Fault::new(
+        "allowed_tools" => choice_among(
+            choice.mode,
+            choice.tools,
+            |tool: wire::ResponsesNamedTool<'_>| {
+                let kind = required(tool.kind, "type")?;
+                known_name(tool.name, kind.as_str(), tools)
+            },
+        ),
+        _ => Err(FieldFault::new(
             "type",
             "must be one of function, custom, allowed_tools",
         )),
@@ -106,9 +113,9 @@ fn chosen(choice: wire::ChosenTool<'_>, tools: &[Tool]) -> Result<ToolChoice, Fa
 }
 
 /// Checks the name of a tool of this type.
-fn known_name(name: Option<String>, kind: &str, tools: &[Tool]) -> Result<String, Fault> {
+fn known_name(name: Option<String>, kind: &str, tools: &[Tool]) -> Result<String, FieldFault> {
     if !matches!(kind, "function" | "custom") {
-        return Err(Fault::new("type", "must be one of function, custom"));
+        return Err(FieldFault::new("type", "must be one of function, custom"));
     }
     let name = required(name, "name")?;
     check_has_tool(&name, kind, tools)?;

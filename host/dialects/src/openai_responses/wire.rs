@@ -3,26 +3,26 @@
 //! [`super::request`], [`super::input`] and [`super::tools`] interpret the values.
 
 use crate::json::{
-    Extra, Ignored, List, Listed, MAX_EXTRA, MAX_EXTRA_WITHIN, MAX_MESSAGES, MAX_PARTS, MAX_TOOLS,
-    Raw, Refused, Text, TextOr, Unsupported, object,
+    BoundedList, ExtraFields, IgnoredField, ListItem, MAX_EXTRA, MAX_EXTRA_WITHIN, MAX_MESSAGES,
+    MAX_PARTS, MAX_TOOLS, Raw, RefusedFields, Text, TextOr, UnsupportedField, object,
 };
 
 /// The maximum values of `include`; OpenAI knows seven.
 const MAX_INCLUDE: usize = 32;
 
 object! {
-    struct Body<'de> {
+    struct ResponsesRequestBody<'de> {
         "model": model: Text<'de>,
-        "input": input: Input<'de>,
+        "input": input: ResponsesInput<'de>,
         "instructions": instructions: String,
         "previous_response_id": previous_response_id: String,
-        "tools": tools: List<Tool<'de>, MAX_TOOLS>,
+        "tools": tools: BoundedList<ResponsesTool<'de>, MAX_TOOLS>,
         "tool_choice": tool_choice: Raw<'de>,
         "parallel_tool_calls": parallel_tool_calls: bool,
         "max_tool_calls": max_tool_calls: u32,
         "text": text: TextConfig<'de>,
-        "reasoning": reasoning: Reasoning<'de>,
-        "include": include: List<Text<'de>, MAX_INCLUDE>,
+        "reasoning": reasoning: ReasoningOptions<'de>,
+        "include": include: BoundedList<Text<'de>, MAX_INCLUDE>,
         "max_output_tokens": max_output_tokens: u32,
         "temperature": temperature: f64,
         "top_p": top_p: f64,
@@ -30,44 +30,44 @@ object! {
         "frequency_penalty": frequency_penalty: f64,
         "top_logprobs": top_logprobs: u32,
         "stream": stream: bool,
-        "stream_options": stream_options: StreamOptions<'de>,
+        "stream_options": stream_options: ResponsesStreamOptions<'de>,
         "store": store: bool,
         "background": background: bool,
-        "conversation": conversation: Unsupported,
-        "prompt": prompt: Unsupported,
-        "session_id": session_id: Unsupported,
-        others: Extra<'de, MAX_EXTRA>,
+        "conversation": conversation: UnsupportedField,
+        "prompt": prompt: UnsupportedField,
+        "session_id": session_id: UnsupportedField,
+        others: ExtraFields<'de, MAX_EXTRA>,
     }
 }
 
 object! {
     /// An item of the input; its `type` determines its fields.
-    struct Item<'de> {
+    struct InputItem<'de> {
         "type": kind: Text<'de>,
         "id": id: Text<'de>,
         "role": role: Text<'de>,
-        "content": content: Content<'de>,
+        "content": content: InputContent<'de>,
         "call_id": call_id: String,
         "name": name: String,
         "arguments": arguments: String,
         "input": input: String,
-        "output": output: Content<'de>,
-        "summary": summary: List<Part<'de>, MAX_PARTS>,
+        "output": output: InputContent<'de>,
+        "summary": summary: BoundedList<InputPart<'de>, MAX_PARTS>,
         "encrypted_content": encrypted_content: Text<'de>,
         "result": result: Text<'de>,
         "output_format": output_format: Text<'de>,
         // Fields of responses besides the content.
-        "status": status: Ignored,
-        "phase": phase: Ignored,
-        "caller": caller: Ignored,
-        "parsed_arguments": parsed_arguments: Ignored,
-        others: Extra<'de, MAX_EXTRA_WITHIN>,
+        "status": status: IgnoredField,
+        "phase": phase: IgnoredField,
+        "caller": caller: IgnoredField,
+        "parsed_arguments": parsed_arguments: IgnoredField,
+        others: ExtraFields<'de, MAX_EXTRA_WITHIN>,
     }
 }
 
 object! {
     /// A part of an item; its `type` determines its fields.
-    struct Part<'de> {
+    struct InputPart<'de> {
         "type": kind: Text<'de>,
         "text": text: String,
         "refusal": refusal: String,
@@ -79,10 +79,10 @@ object! {
         "filename": filename: String,
         "prompt_cache_breakpoint": prompt_cache_breakpoint: CacheBreakpoint<'de>,
         // Fields of responses besides the content, and results of SDK helpers.
-        "annotations": annotations: Ignored,
-        "logprobs": logprobs: Ignored,
-        "parsed": parsed: Ignored,
-        others: Extra<'de, MAX_EXTRA_WITHIN>,
+        "annotations": annotations: IgnoredField,
+        "logprobs": logprobs: IgnoredField,
+        "parsed": parsed: IgnoredField,
+        others: ExtraFields<'de, MAX_EXTRA_WITHIN>,
     }
 }
 
@@ -90,38 +90,38 @@ object! {
     struct CacheBreakpoint<'de> {
         "mode": mode: Text<'de>,
         "ttl": ttl: Text<'de>,
-        others: Refused,
+        others: RefusedFields,
     }
 }
 
 object! {
-    struct Tool<'de> {
+    struct ResponsesTool<'de> {
         "type": kind: Text<'de>,
         "name": name: String,
         "description": description: String,
         "parameters": parameters: Raw<'de>,
         "strict": strict: bool,
         "format": format: Raw<'de>,
-        others: Extra<'de, MAX_EXTRA>,
+        others: ExtraFields<'de, MAX_EXTRA>,
     }
 }
 
 object! {
     /// A choice of one or several tools, by name.
-    struct ChosenTool<'de> {
+    struct ResponsesToolChoice<'de> {
         "type": kind: Text<'de>,
         "name": name: String,
         "mode": mode: Text<'de>,
-        "tools": tools: List<NamedTool<'de>, MAX_TOOLS>,
-        others: Refused,
+        "tools": tools: BoundedList<ResponsesNamedTool<'de>, MAX_TOOLS>,
+        others: RefusedFields,
     }
 }
 
 object! {
-    struct NamedTool<'de> {
+    struct ResponsesNamedTool<'de> {
         "type": kind: Text<'de>,
         "name": name: String,
-        others: Refused,
+        others: RefusedFields,
     }
 }
 
@@ -129,48 +129,48 @@ object! {
     struct TextConfig<'de> {
         "format": format: Raw<'de>,
         "verbosity": verbosity: Raw<'de>,
-        others: Refused,
+        others: RefusedFields,
     }
 }
 
 object! {
-    struct Format<'de> {
+    struct TextFormat<'de> {
         "type": kind: Text<'de>,
         "name": name: String,
         "description": description: String,
         "schema": schema: Raw<'de>,
         "strict": strict: bool,
-        others: Refused,
+        others: RefusedFields,
     }
 }
 
 object! {
-    struct Reasoning<'de> {
+    struct ReasoningOptions<'de> {
         "effort": effort: Text<'de>,
         "summary": summary: String,
         // The earlier name of `summary`.
         "generate_summary": generate_summary: String,
-        others: Refused,
+        others: RefusedFields,
     }
 }
 
 object! {
-    struct StreamOptions<'de> {
+    struct ResponsesStreamOptions<'de> {
         "include_obfuscation": include_obfuscation: bool,
-        others: Refused,
+        others: RefusedFields,
     }
 }
 
 /// Plain text, or a list of items.
-pub(super) type Input<'de> = TextOr<Item<'de>, MAX_MESSAGES>;
+pub(super) type ResponsesInput<'de> = TextOr<InputItem<'de>, MAX_MESSAGES>;
 
-impl Listed for Item<'_> {
+impl ListItem for InputItem<'_> {
     const PLURAL: &'static str = "items";
 }
 
 /// The content of an item: plain text, or a list of parts.
-pub(super) type Content<'de> = TextOr<Part<'de>, MAX_PARTS>;
+pub(super) type InputContent<'de> = TextOr<InputPart<'de>, MAX_PARTS>;
 
-impl Listed for Part<'_> {
+impl ListItem for InputPart<'_> {
     const PLURAL: &'static str = "parts";
 }

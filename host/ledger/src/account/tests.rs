@@ -1,7 +1,10 @@
 //! Unit tests of operations, case by case. `tests/it/ledger.rs` compares complete histories with an oracle.
 
 use super::*;
-use crate::operation::{Claim, RequestSource};
+use crate::operation::{
+    Adjust, ChangeDirection, Checkpoint, EndKey, Grant, IdempotencyClaim, Refund, RequestSource,
+    Settle, TopUp,
+};
 
 const BORN: Millis = Millis(1_700_000_000_000);
 
@@ -27,7 +30,7 @@ fn id(hold: &str) -> HoldId {
 }
 
 fn opening(hold: &str, amount: i64, parent: Option<&str>) -> Action {
-    let open = Open {
+    let open = OpenHold {
         hold: id(hold),
         amount: Credits::from_micro(amount),
         request_id: format!("req_{hold}"),
@@ -85,7 +88,7 @@ fn granting(grant_id: &str, credits: i64) -> Action {
     })
 }
 
-fn run_at(account: &mut Account, at: Millis, action: Action) -> Outcome {
+fn run_at(account: &mut Account, at: Millis, action: Action) -> OperationOutcome {
     let operation = Operation {
         account: account.id.clone(),
         at,
@@ -96,7 +99,7 @@ fn run_at(account: &mut Account, at: Millis, action: Action) -> Outcome {
     outcome
 }
 
-fn run(account: &mut Account, action: Action) -> Outcome {
+fn run(account: &mut Account, action: Action) -> OperationOutcome {
     run_at(account, now(), action)
 }
 
@@ -115,9 +118,9 @@ fn charged(plan: i64, overrun: i64) -> (Credits, Credits) {
     (Credits::from_micro(plan), Credits::from_micro(overrun))
 }
 
-fn settled(charged_and_overrun: (i64, i64)) -> Outcome {
+fn settled(charged_and_overrun: (i64, i64)) -> OperationOutcome {
     let (charged, overrun) = charged(charged_and_overrun.0, charged_and_overrun.1);
-    Ok(Done::Settled { charged, overrun })
+    Ok(OperationEffect::Settled { charged, overrun })
 }
 
 /// Returns plan and top-up credits: the balance, and the held part.
@@ -153,7 +156,7 @@ fn check(account: &Account) {
 /// Checks that the balance is its old value plus all entries.
 fn check_sum(account: &Account, plan: i64, top_up: i64) {
     let entries = &account.journal.entries;
-    let sum = |delta: fn(&Entry) -> Credits| {
+    let sum = |delta: fn(&LedgerEntry) -> Credits| {
         entries
             .iter()
             .map(|entry| delta(entry).micro())
@@ -183,8 +186,8 @@ fn a_hold_takes_plan_credits_first_and_exactly_enough_is_enough() {
         let mut account = account(plan, top_up);
         let outcome = run(&mut account, opening("h", amount, None));
         let expected = match held {
-            Some(_) => Ok(Done::Opened),
-            None => Err(Refusal::Insufficient {
+            Some(_) => Ok(OperationEffect::Opened),
+            None => Err(LedgerRefusal::Insufficient {
                 required: Credits::from_micro(amount),
                 available: Credits::from_micro(plan + top_up),
             }),
@@ -198,15 +201,27 @@ fn a_hold_takes_plan_credits_first_and_exactly_enough_is_enough() {
 #[test]
 fn holds_count_against_each_other() {
     let mut account = account(10, 0);
-    assert_eq!(run(&mut account, opening("a", 6, None)), Ok(Done::Opened));
-    let refused = Refusal::Insufficient {
+    assert_eq!(
+        run(&mut account, opening("a", 6, None)),
+        Ok(OperationEffect::Opened)
+    );
+    let refused = LedgerRefusal::Insufficient {
         required: Credits::from_micro(5),
         available: Credits::from_micro(4),
     };
     assert_eq!(run(&mut account, opening("b", 5, None)), Err(refused));
-    assert_eq!(run(&mut account, opening("c", 4, None)), Ok(Done::Opened));
-    assert_eq!(run(&mut account, release("a")), Ok(Done::Released));
-    assert_eq!(run(&mut account, opening("b", 5, None)), Ok(Done::Opened));
+    assert_eq!(
+        run(&mut account, opening("c", 4, None)),
+        Ok(OperationEffect::Opened)
+    );
+    assert_eq!(
+        run(&mut account, release("a")),
+        Ok(OperationEffect::Released)
+    );
+    assert_eq!(
+        run(&mut account, opening("b", 5, None)),
+        Ok(OperationEffect::Opened)
+    );
 }
 
 #[test]
@@ -223,7 +238,7 @@ fn a_settlement_posts_what_was_used_and_what_cannot_be_paid_is_our_loss() {
     ] {
         let mut account = account(10, 5);
         let opened = run(&mut account, opening("h", 12, None));
-        assert_eq!(opened, Ok(Done::Opened));
+        assert_eq!(opened, Ok(OperationEffect::Opened));
         assert_eq!(
             run(&mut account, settling("h", used)),
             settled(outcome),
@@ -237,8 +252,14 @@ fn a_settlement_posts_what_was_used_and_what_cannot_be_paid_is_our_loss() {
 #[test]
 fn what_others_hold_is_not_available_to_an_overrun() {
     let mut account = account(10, 0);
-    assert_eq!(run(&mut account, opening("a", 4, None)), Ok(Done::Opened));
-    assert_eq!(run(&mut account, opening("b", 5, None)), Ok(Done::Opened));
+    assert_eq!(
+        run(&mut account, opening("a", 4, None)),
+        Ok(OperationEffect::Opened)
+    );
+    assert_eq!(
+        run(&mut account, opening("b", 5, None)),
+        Ok(OperationEffect::Opened)
+    );
     assert_eq!(run(&mut account, settling("a", 9)), settled((5, 4)));
     assert_eq!(pools(&account), [5, 0, 5, 0]);
     assert_eq!(run(&mut account, settling("b", 5)), settled((5, 0)));
@@ -248,23 +269,32 @@ fn what_others_hold_is_not_available_to_an_overrun() {
 fn a_hold_ends_once_and_a_repeat_returns_the_first_outcome() {
     let mut account = account(10, 5);
     for _ in 0..2 {
-        assert_eq!(run(&mut account, opening("h", 12, None)), Ok(Done::Opened));
+        assert_eq!(
+            run(&mut account, opening("h", 12, None)),
+            Ok(OperationEffect::Opened)
+        );
         assert_eq!(
             run(&mut account, opening("void", 1, None)),
-            Ok(Done::Opened)
+            Ok(OperationEffect::Opened)
         );
         assert_eq!(pools(&account)[2..], [10, 3]);
     }
     assert_eq!(
         run(&mut account, opening("h", 11, None)),
-        Err(Refusal::Conflict)
+        Err(LedgerRefusal::Conflict)
     );
     for _ in 0..3 {
         assert_eq!(run(&mut account, settling("h", 11)), settled((11, 0)));
-        assert_eq!(run(&mut account, release("void")), Ok(Done::Released));
+        assert_eq!(
+            run(&mut account, release("void")),
+            Ok(OperationEffect::Released)
+        );
     }
-    let ended = |state| Err(Refusal::Ended(state));
-    assert_eq!(run(&mut account, settling("h", 10)), Err(Refusal::Conflict));
+    let ended = |state| Err(LedgerRefusal::Ended(state));
+    assert_eq!(
+        run(&mut account, settling("h", 10)),
+        Err(LedgerRefusal::Conflict)
+    );
     assert_eq!(run(&mut account, release("h")), ended(HoldState::Settled));
     assert_eq!(run(&mut account, expire("h")), ended(HoldState::Settled));
     assert_eq!(
@@ -275,10 +305,13 @@ fn a_hold_ends_once_and_a_repeat_returns_the_first_outcome() {
         run(&mut account, settling("void", 1)),
         ended(HoldState::Released)
     );
-    assert_eq!(run(&mut account, opening("h", 12, None)), Ok(Done::Opened));
+    assert_eq!(
+        run(&mut account, opening("h", 12, None)),
+        Ok(OperationEffect::Opened)
+    );
     assert_eq!(
         run(&mut account, settling("never", 1)),
-        Err(Refusal::UnknownHold)
+        Err(LedgerRefusal::UnknownHold)
     );
     assert_eq!(pools(&account), [0, 4, 0, 0]);
     let kinds: Vec<_> = account.journal.entries.iter().map(|e| e.kind).collect();
@@ -289,14 +322,17 @@ fn a_hold_ends_once_and_a_repeat_returns_the_first_outcome() {
 #[test]
 fn an_expired_hold_is_settled_at_its_furthest_checkpoint() {
     let mut account = account(10, 5);
-    assert_eq!(run(&mut account, opening("h", 8, None)), Ok(Done::Opened));
+    assert_eq!(
+        run(&mut account, opening("h", 8, None)),
+        Ok(OperationEffect::Opened)
+    );
     for credits in [3, 6, 4] {
         assert_eq!(
             run(&mut account, checkpoint("h", credits)),
-            Ok(Done::Checkpointed)
+            Ok(OperationEffect::Checkpointed)
         );
     }
-    let expired = Ok(Done::Expired {
+    let expired = Ok(OperationEffect::Expired {
         charged: Credits::from_micro(6),
         overrun: Credits::from_micro(0),
     });
@@ -354,13 +390,19 @@ fn a_late_release_gives_everything_back_top_up_first() {
     let expired = run(&mut account, expire("h"));
     assert_eq!(
         expired,
-        Ok(Done::Expired {
+        Ok(OperationEffect::Expired {
             charged: Credits::from_micro(8),
             overrun: Credits::from_micro(2)
         })
     );
-    assert_eq!(run(&mut account, release("h")), Ok(Done::Released));
-    assert_eq!(run(&mut account, release("h")), Ok(Done::Released));
+    assert_eq!(
+        run(&mut account, release("h")),
+        Ok(OperationEffect::Released)
+    );
+    assert_eq!(
+        run(&mut account, release("h")),
+        Ok(OperationEffect::Released)
+    );
     assert_eq!(pools(&account), [3, 5, 0, 0]);
     check_sum(&account, 3, 5);
 }
@@ -373,8 +415,14 @@ fn what_a_request_costs_that_nobody_pays_for_is_reported_without_a_request() {
     };
     let mut account = account(9, 0);
     run(&mut account, opening("h", 7, None)).ok();
-    assert_eq!(run(&mut account, releasing("h", 4)), Ok(Done::Released));
-    assert_eq!(run(&mut account, releasing("h", 4)), Ok(Done::Released));
+    assert_eq!(
+        run(&mut account, releasing("h", 4)),
+        Ok(OperationEffect::Released)
+    );
+    assert_eq!(
+        run(&mut account, releasing("h", 4)),
+        Ok(OperationEffect::Released)
+    );
     assert_eq!(pools(&account), [9, 0, 0, 0]);
     let [entry] = &account.journal.entries[..] else {
         panic!("one entry: {:?}", account.journal.entries);
@@ -393,8 +441,11 @@ fn what_a_request_costs_that_nobody_pays_for_is_reported_without_a_request() {
             run(&mut account, checkpoint(hold, noted)).ok();
         }
         run(&mut account, expire(hold)).ok();
-        assert_eq!(run(&mut account, releasing(hold, 4)), Ok(Done::Released));
-        let is_its_own = |entry: &&Entry| {
+        assert_eq!(
+            run(&mut account, releasing(hold, 4)),
+            Ok(OperationEffect::Released)
+        );
+        let is_its_own = |entry: &&LedgerEntry| {
             let of = entry.hold.as_ref();
             of.is_some_and(|open| open.hold == id(hold))
         };
@@ -424,7 +475,7 @@ fn a_hold_open_over_a_reset_settles_against_its_own_period() {
         run(&mut account, opening("h", 8, None)).ok();
         let first = account.period.start;
         let reset = run_at(&mut account, later, Action::ResetPeriod);
-        assert_eq!(reset, Ok(Done::PeriodReset));
+        assert_eq!(reset, Ok(OperationEffect::PeriodReset));
         assert_eq!(pools(&account), [allotment + 6, 5, 6, 2]);
         assert_eq!(account.available().plan.micro(), allotment);
         assert_eq!(
@@ -451,7 +502,7 @@ fn what_a_released_hold_had_of_a_past_period_lapses() {
     run_at(&mut account, later, Action::ResetPeriod).ok();
     assert_eq!(
         run_at(&mut account, later, release("h")),
-        Ok(Done::Released)
+        Ok(OperationEffect::Released)
     );
     assert_eq!(
         pools(&account),
@@ -465,17 +516,20 @@ fn opening_a_hold_begins_the_period_that_is_due() {
     let mut fresh = Account::new(AccountId("bob".into()), BORN);
     assert_eq!(
         run(&mut fresh, opening("h", 500_000_000, None)),
-        Ok(Done::Opened)
+        Ok(OperationEffect::Opened)
     );
     assert_eq!(fresh.period, Period::monthly(BORN, now()));
     let later = now().plus_days(100);
     assert_eq!(
         run_at(&mut fresh, later, opening("i", 500_000_000, None)),
-        Ok(Done::Opened)
+        Ok(OperationEffect::Opened)
     );
     assert_eq!(fresh.period, Period::monthly(BORN, later));
     // A slow clock takes nothing back.
-    assert_eq!(run(&mut fresh, Action::ResetPeriod), Ok(Done::PeriodReset));
+    assert_eq!(
+        run(&mut fresh, Action::ResetPeriod),
+        Ok(OperationEffect::PeriodReset)
+    );
     assert_eq!(fresh.period, Period::monthly(BORN, later));
 }
 
@@ -484,7 +538,7 @@ fn a_grant_sets_the_plan_credits_once() {
     let mut account = account(7, 5);
     run(&mut account, opening("h", 3, None)).ok();
     for _ in 0..3 {
-        let granted = Ok(Done::Granted {
+        let granted = Ok(OperationEffect::Granted {
             credits: Credits::from_micro(100),
         });
         assert_eq!(run(&mut account, granting("sub:1", 100)), granted);
@@ -493,13 +547,13 @@ fn a_grant_sets_the_plan_credits_once() {
     assert_eq!(account.plan, Plan::Pro);
     assert_eq!(
         run(&mut account, granting("sub:1", 200)),
-        Err(Refusal::Conflict)
+        Err(LedgerRefusal::Conflict)
     );
     check_sum(&account, 7, 5);
     let over = now().plus_days(31);
     assert_eq!(
         run_at(&mut account, over, granting("sub:2", 1)),
-        Err(Refusal::Outdated)
+        Err(LedgerRefusal::Outdated)
     );
     // Three days of grace, then the free plan for the rest of its month.
     let end = account.period.end;
@@ -532,7 +586,7 @@ fn a_grant_of_an_older_period_than_the_paid_one_is_refused() {
             credits: Credits::from_micro(100),
         })
     };
-    let granted = Ok(Done::Granted {
+    let granted = Ok(OperationEffect::Granted {
         credits: Credits::from_micro(100),
     });
     let mut account = account(0, 0);
@@ -541,12 +595,12 @@ fn a_grant_of_an_older_period_than_the_paid_one_is_refused() {
     assert_eq!(run(&mut account, grant("new", Plan::Pro, 0)), granted);
     let before = pools(&account);
     let late = run(&mut account, grant("late", Plan::Guru, -1));
-    assert_eq!(late, Err(Refusal::OlderPeriod));
+    assert_eq!(late, Err(LedgerRefusal::OlderPeriod));
     assert_eq!((account.plan, pools(&account)), (Plan::Pro, before));
     // A repeat returns the first outcome; a lower plan waits for the next period.
     assert_eq!(run(&mut account, grant("old", Plan::Guru, -9)), granted);
     let lower = run(&mut account, grant("same", Plan::Guru, 0));
-    assert_eq!(lower, Err(Refusal::Granted));
+    assert_eq!(lower, Err(LedgerRefusal::Granted));
     assert_eq!((account.plan, pools(&account)), (Plan::Pro, before));
 }
 
@@ -564,7 +618,7 @@ fn a_higher_plan_is_the_current_periods_and_its_credits_are_those_that_were_paid
         })
     };
     let granted = |credits| {
-        Ok(Done::Granted {
+        Ok(OperationEffect::Granted {
             credits: Credits::whole(credits),
         })
     };
@@ -576,13 +630,13 @@ fn a_higher_plan_is_the_current_periods_and_its_credits_are_those_that_were_paid
     let number = account.period_number;
     let spent = Credits::whole(4_000);
     let opened = run(&mut account, opening("h", spent.micro(), None));
-    assert_eq!(opened, Ok(Done::Opened));
+    assert_eq!(opened, Ok(OperationEffect::Opened));
     run(&mut account, settling("h", spent.micro())).expect("done");
     assert_eq!(run(&mut account, grant("2", Plan::Pro, 30)), granted(0));
     assert_eq!(account.balance.plan, Credits::whole(6_000));
     assert_eq!((account.plan, account.period_number), (Plan::Pro, number));
     let lower = run(&mut account, grant("3", Plan::Guru, 30));
-    assert_eq!(lower, Err(Refusal::Granted));
+    assert_eq!(lower, Err(LedgerRefusal::Granted));
     // The last event decides the end. It adds no credits.
     assert_eq!(run(&mut account, grant("4", Plan::Pro, 31)), granted(0));
     assert_eq!(account.period.end, now().plus_days(31));
@@ -594,7 +648,7 @@ fn a_higher_plan_is_the_current_periods_and_its_credits_are_those_that_were_paid
             within: Some(within),
         })
     };
-    let topped_up = Ok(Done::ToppedUp {
+    let topped_up = Ok(OperationEffect::ToppedUp {
         credits: Credits::whole(100),
     });
     let both = |account: &Account| {
@@ -641,7 +695,7 @@ fn a_plan_that_is_not_renewed_ends_with_its_period() {
         paid(&mut account);
         for renews in renews {
             let noted = run(&mut account, Action::Renewal { renews });
-            assert_eq!(noted, Ok(Done::RenewalNoted));
+            assert_eq!(noted, Ok(OperationEffect::RenewalNoted));
         }
         later(&mut account, free_on - 1, Action::ResetPeriod).expect("done");
         assert_eq!(account.plan, Plan::Guru, "on day {}", free_on - 1);
@@ -666,7 +720,7 @@ fn what_was_spent_before_it_was_taken_back_is_owed() {
     });
     for _ in 0..2 {
         let taken = Credits::from_micro(30);
-        let refunded = Ok(Done::Refunded { credits: taken });
+        let refunded = Ok(OperationEffect::Refunded { credits: taken });
         assert_eq!(run(&mut account, refund.clone()), refunded);
         assert_eq!(account.owed, Credits::from_micro(70));
         assert_eq!(pools(&account), [0, 0, 0, 0]);
@@ -704,19 +758,29 @@ fn an_adjustment_gives_or_takes_all_or_nothing() {
             actor: "ops".into(),
         })
     };
-    let give = adjust("a", Way::Give, Pool::Plan, 3);
+    let give = adjust("a", ChangeDirection::Give, Pool::Plan, 3);
     for _ in 0..2 {
         let credits = Credits::from_micro(3);
-        let adjusted = Ok(Done::Adjusted { credits });
+        let adjusted = Ok(OperationEffect::Adjusted { credits });
         assert_eq!(run(&mut account, give.clone()), adjusted);
         assert_eq!(pools(&account), [13, 5, 0, 0]);
     }
-    let too_many = run(&mut account, adjust("b", Way::Take, Pool::TopUp, 6));
-    assert!(matches!(too_many, Err(Refusal::Insufficient { .. })));
-    run(&mut account, adjust("c", Way::Take, Pool::TopUp, 5)).expect("done");
+    let too_many = run(
+        &mut account,
+        adjust("b", ChangeDirection::Take, Pool::TopUp, 6),
+    );
+    assert!(matches!(too_many, Err(LedgerRefusal::Insufficient { .. })));
+    run(
+        &mut account,
+        adjust("c", ChangeDirection::Take, Pool::TopUp, 5),
+    )
+    .expect("done");
     assert_eq!(pools(&account), [13, 0, 0, 0]);
-    let other = run(&mut account, adjust("a", Way::Give, Pool::Plan, 4));
-    assert_eq!(other, Err(Refusal::Conflict));
+    let other = run(
+        &mut account,
+        adjust("a", ChangeDirection::Give, Pool::Plan, 4),
+    );
+    assert_eq!(other, Err(LedgerRefusal::Conflict));
 }
 
 #[test]
@@ -746,7 +810,7 @@ fn an_account_is_low_since_it_fell_below_its_bound() {
 fn a_key_ends_with_the_settlement_that_is_paid_in_full() {
     for (credits, ends) in [(10, true), (16, false)] {
         let mut account = account(10, 5);
-        let claim = Claim {
+        let claim = IdempotencyClaim {
             key: "k".into(),
             request_digest: [7; 32],
         };
@@ -797,15 +861,15 @@ fn top_ups_and_refunds_count_once() {
     };
     run(&mut account, opening("h", 4, None)).ok();
     for _ in 0..3 {
-        let added = Ok(Done::ToppedUp {
+        let added = Ok(OperationEffect::ToppedUp {
             credits: Credits::from_micro(10),
         });
         assert_eq!(run(&mut account, top_up(10)), added);
-        assert_eq!(run(&mut account, top_up(11)), Err(Refusal::Conflict));
+        assert_eq!(run(&mut account, top_up(11)), Err(LedgerRefusal::Conflict));
     }
     for _ in 0..3 {
         // 15 less the held credits.
-        let taken = Ok(Done::Refunded {
+        let taken = Ok(OperationEffect::Refunded {
             credits: Credits::from_micro(12),
         });
         assert_eq!(run(&mut account, refund(20)), taken);
@@ -820,10 +884,10 @@ fn a_child_draws_on_its_parent_and_returns_what_it_does_not_use() {
     run(&mut account, opening("parent", 12, None)).ok();
     assert_eq!(
         run(&mut account, opening("a", 8, Some("parent"))),
-        Ok(Done::Opened)
+        Ok(OperationEffect::Opened)
     );
     assert_eq!(pools(&account), [10, 10, 10, 2]);
-    let short = Refusal::Insufficient {
+    let short = LedgerRefusal::Insufficient {
         required: Credits::from_micro(5),
         available: Credits::from_micro(4),
     };
@@ -838,12 +902,15 @@ fn a_child_draws_on_its_parent_and_returns_what_it_does_not_use() {
     );
     assert_eq!(
         run(&mut account, opening("b", 5, Some("parent"))),
-        Ok(Done::Opened)
+        Ok(OperationEffect::Opened)
     );
     // Beyond its own 5: the parent's 4, the 8 available ones, and 3 that the account lacks.
     assert_eq!(run(&mut account, settling("b", 20)), settled((17, 3)));
     assert_eq!(pools(&account), [0, 0, 0, 0]);
-    assert_eq!(run(&mut account, release("parent")), Ok(Done::Released));
+    assert_eq!(
+        run(&mut account, release("parent")),
+        Ok(OperationEffect::Released)
+    );
     check_sum(&account, 10, 10);
 }
 
@@ -852,10 +919,13 @@ fn a_child_outlives_its_parent() {
     let mut account = account(10, 0);
     run(&mut account, opening("parent", 10, None)).ok();
     run(&mut account, opening("child", 6, Some("parent"))).ok();
-    assert_eq!(run(&mut account, release("parent")), Ok(Done::Released));
+    assert_eq!(
+        run(&mut account, release("parent")),
+        Ok(OperationEffect::Released)
+    );
     assert_eq!(pools(&account), [10, 0, 6, 0]);
     let refused = run(&mut account, opening("late", 1, Some("parent")));
-    assert_eq!(refused, Err(Refusal::Ended(HoldState::Released)));
+    assert_eq!(refused, Err(LedgerRefusal::Ended(HoldState::Released)));
     assert_eq!(run(&mut account, settling("child", 2)), settled((2, 0)));
     assert_eq!(pools(&account), [8, 0, 0, 0]);
 }
@@ -865,7 +935,7 @@ fn amounts_out_of_range_change_nothing() {
     let mut account = account(10, 0);
     run(&mut account, opening("h", 1, None)).ok();
     for credits in [-1, i64::MIN, Credits::MAX.micro() + 1, i64::MAX] {
-        let refused = Err(Refusal::OutOfRange);
+        let refused = Err(LedgerRefusal::OutOfRange);
         assert_eq!(run(&mut account, opening("x", credits, None)), refused);
         assert_eq!(run(&mut account, granting("x", credits)), refused);
         let settle = Action::Settle(Settle {

@@ -8,8 +8,8 @@ fn at(moment: &str) -> Millis {
     Millis::parse(moment).unwrap()
 }
 
-fn setting(key_id: Option<&str>, budgets: &[(u32, Window)]) -> SetBudgets {
-    let budget = |&(credits, window): &(u32, Window)| Budget {
+fn setting(key_id: Option<&str>, budgets: &[(u32, BudgetWindow)]) -> SetBudgets {
+    let budget = |&(credits, window): &(u32, BudgetWindow)| Budget {
         credits: Credits::whole(credits),
         window,
     };
@@ -29,44 +29,44 @@ fn micro(credits: u32) -> i64 {
 fn windows_are_those_of_the_calendar() {
     for (window, moment, start, end) in [
         (
-            Window::Hour,
+            BudgetWindow::Hour,
             "2026-03-04T05:59:59Z",
             "2026-03-04T05:00:00Z",
             "2026-03-04T06:00:00Z",
         ),
         (
-            Window::Day,
+            BudgetWindow::Day,
             "2026-03-04T05:59:59Z",
             "2026-03-04T00:00:00Z",
             "2026-03-05T00:00:00Z",
         ),
         // A Wednesday; a Monday; a Sunday.
         (
-            Window::Week,
+            BudgetWindow::Week,
             "2026-03-04T05:59:59Z",
             "2026-03-02T00:00:00Z",
             "2026-03-09T00:00:00Z",
         ),
         (
-            Window::Week,
+            BudgetWindow::Week,
             "2026-03-02T00:00:00Z",
             "2026-03-02T00:00:00Z",
             "2026-03-09T00:00:00Z",
         ),
         (
-            Window::Week,
+            BudgetWindow::Week,
             "2026-03-08T23:59:59Z",
             "2026-03-02T00:00:00Z",
             "2026-03-09T00:00:00Z",
         ),
         (
-            Window::Month,
+            BudgetWindow::Month,
             "2028-02-29T12:00:00Z",
             "2028-02-01T00:00:00Z",
             "2028-03-01T00:00:00Z",
         ),
         (
-            Window::Month,
+            BudgetWindow::Month,
             "2026-12-31T23:59:59Z",
             "2026-12-01T00:00:00Z",
             "2027-01-01T00:00:00Z",
@@ -76,7 +76,7 @@ fn windows_are_those_of_the_calendar() {
         assert_eq!(window.end(at(start)), Some(at(end)), "{window:?} {moment}");
     }
     assert_eq!(
-        Window::Total.end(Window::Total.start(at("2026-03-04T05:00:00Z"))),
+        BudgetWindow::Total.end(BudgetWindow::Total.start(at("2026-03-04T05:00:00Z"))),
         None
     );
 }
@@ -86,7 +86,10 @@ fn what_is_held_and_what_is_spent_counts_until_the_window_ends() {
     let now = at("2026-03-04T05:30:00Z");
     let mut budgets = Budgets::default();
     assert!(budgets.set(
-        &setting(Some("k"), &[(10, Window::Hour), (15, Window::Total)]),
+        &setting(
+            Some("k"),
+            &[(10, BudgetWindow::Hour), (15, BudgetWindow::Total)]
+        ),
         0,
         now
     ));
@@ -113,11 +116,11 @@ fn what_is_held_and_what_is_spent_counts_until_the_window_ends() {
             .standing
             .budget
             .window,
-        Window::Hour
+        BudgetWindow::Hour
     );
-    // Of two rejecting budgets, the error has the one that rejects for longer.
+    // If two budgets reject, the error has the one that rejects for longer.
     let exceeded = check(&budgets, 9, later).unwrap_err();
-    assert_eq!(exceeded.standing.budget.window, Window::Total);
+    assert_eq!(exceeded.standing.budget.window, BudgetWindow::Total);
     // A charge from the previous hour arrives too late for this one.
     budgets.spend(Some("k"), micro(1), later);
     budgets.spend(Some("k"), micro(2), now);
@@ -130,8 +133,8 @@ fn what_is_held_and_what_is_spent_counts_until_the_window_ends() {
 fn an_accounts_budget_counts_all_and_a_keys_its_own() {
     let now = at("2026-03-04T05:30:00Z");
     let mut budgets = Budgets::default();
-    assert!(budgets.set(&setting(None, &[(10, Window::Day)]), 7, now));
-    assert!(budgets.set(&setting(Some("k"), &[(5, Window::Day)]), 9, now));
+    assert!(budgets.set(&setting(None, &[(10, BudgetWindow::Day)]), 7, now));
+    assert!(budgets.set(&setting(Some("k"), &[(5, BudgetWindow::Day)]), 9, now));
     budgets.spend(Some("other"), micro(2), now);
     budgets.spend(Some("k"), micro(1), now);
     budgets.spend(None, micro(1), now);
@@ -154,10 +157,13 @@ fn an_accounts_budget_counts_all_and_a_keys_its_own() {
 fn another_limit_for_a_window_goes_on_counting_and_what_ended_is_forgotten() {
     let now = at("2026-03-04T05:30:00Z");
     let mut budgets = Budgets::default();
-    assert!(budgets.set(&setting(Some("k"), &[(10, Window::Day)]), 0, now));
+    assert!(budgets.set(&setting(Some("k"), &[(10, BudgetWindow::Day)]), 0, now));
     budgets.spend(Some("k"), micro(4), now);
     assert!(budgets.set(
-        &setting(Some("k"), &[(6, Window::Day), (9, Window::Hour)]),
+        &setting(
+            Some("k"),
+            &[(6, BudgetWindow::Day), (9, BudgetWindow::Hour)]
+        ),
         3,
         now
     ));
@@ -167,7 +173,7 @@ fn another_limit_for_a_window_goes_on_counting_and_what_ended_is_forgotten() {
 
     // A key with held credits is remembered.
     budgets.change_held("k", micro(1));
-    let mut other = setting(Some("l"), &[(1, Window::Total)]);
+    let mut other = setting(Some("l"), &[(1, BudgetWindow::Total)]);
     other.ended = vec!["k".to_owned()];
     assert!(budgets.set(&other, 3, now));
     assert!(!budgets.has_key("k"));
@@ -184,23 +190,27 @@ fn two_budgets_for_a_window_are_refused_and_so_are_too_many_keys() {
     let now = at("2026-03-04T05:30:00Z");
     let mut budgets = Budgets::default();
     assert!(!budgets.set(
-        &setting(None, &[(1, Window::Day), (2, Window::Day)]),
+        &setting(None, &[(1, BudgetWindow::Day), (2, BudgetWindow::Day)]),
         0,
         now
     ));
     for key in 0..MOST_KEYS {
         let key = format!("k{key}");
-        assert!(budgets.set(&setting(Some(&key), &[(1, Window::Day)]), 0, now));
+        assert!(budgets.set(&setting(Some(&key), &[(1, BudgetWindow::Day)]), 0, now));
     }
-    assert!(!budgets.set(&setting(Some("one more"), &[(1, Window::Day)]), 0, now));
+    assert!(!budgets.set(
+        &setting(Some("one more"), &[(1, BudgetWindow::Day)]),
+        0,
+        now
+    ));
 }
 
 #[test]
 fn what_rows_have_stored_stays_readable() {
     let now = at("2026-03-04T05:30:00Z");
     let mut budgets = Budgets::default();
-    assert!(budgets.set(&setting(None, &[(1, Window::Total)]), 5, now));
-    assert!(budgets.set(&setting(Some("k"), &[(2, Window::Day)]), 6, now));
+    assert!(budgets.set(&setting(None, &[(1, BudgetWindow::Total)]), 5, now));
+    assert!(budgets.set(&setting(Some("k"), &[(2, BudgetWindow::Day)]), 6, now));
     budgets.change_held("k", 3);
     let stored = r#"[{"held":0,"counters":[{"window":"total","limit":1000000,"since":5,"start":0,"spent":0}]},{"key_id":"k","held":3,"counters":[{"window":"day","limit":2000000,"since":6,"start":1772582400000,"spent":0}]}]"#;
     assert_eq!(serde_json::to_string(&budgets).unwrap(), stored);

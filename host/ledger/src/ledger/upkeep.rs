@@ -14,7 +14,7 @@ use tokio::time::{Instant, MissedTickBehavior};
 use weir_storage::clock::Millis;
 
 use super::{Ledger, LedgerError};
-use crate::operation::{Action, Done, HoldId, Refusal};
+use crate::operation::{Action, HoldId, LedgerRefusal, OperationEffect};
 use crate::store::Fold;
 
 /// Holds per sweep.
@@ -57,12 +57,12 @@ impl Ledger {
                 let hold = orphan.hold.clone();
                 let action = Action::Expire { hold: orphan.hold };
                 match self.submit(&orphan.account, action, deadline).await {
-                    Ok(Done::Expired { charged, overrun }) => {
+                    Ok(OperationEffect::Expired { charged, overrun }) => {
                         tracing::info!(%hold, %charged, %overrun, "settled an abandoned hold");
                         true
                     }
                     // The hold's node has settled it meanwhile.
-                    Err(LedgerError::Refused(Refusal::Ended(_))) => true,
+                    Err(LedgerError::Refused(LedgerRefusal::Ended(_))) => true,
                     other => {
                         tracing::warn!(%hold, ?other, "cannot settle an abandoned hold");
                         false

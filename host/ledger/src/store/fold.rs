@@ -12,22 +12,23 @@ use sqlx::{AssertSqlSafe, Row as _, SqlSafeStr, SqlStr};
 use weir_storage::Database;
 use weir_storage::database::WriteTurn;
 
-use super::sqlite::Remembered;
-use super::{Failure, Store, StoreError};
+use super::LedgerStore;
+use super::error::{CommitFailure, LedgerStoreError};
+use super::sqlite::CachedAccounts;
 use crate::usage::{COUNTS, ENTRY_USAGE};
 
 /// The state of folding: the position up to which entries can soon be folded.
 #[derive(Debug)]
 pub struct Fold {
-    store: Store,
+    store: LedgerStore,
     /// In PostgreSQL.
-    mark: Option<Mark>,
+    mark: Option<FoldMark>,
 }
 
 /// An existing number, and a transaction that began after it: all transactions that may still add lower numbers are
 /// older.
 #[derive(Debug, Clone, Copy)]
-struct Mark {
+struct FoldMark {
     number: i64,
     transaction: i64,
 }
@@ -41,12 +42,12 @@ struct Range {
 
 impl Fold {
     /// Makes the state for a task that folds repeatedly.
-    pub fn new(store: Store) -> Self {
+    pub fn new(store: LedgerStore) -> Self {
         Self { store, mark: None }
     }
 
     /// Folds up to `limit` entries; returns their number. In SQLite, it blocks the thread.
-    pub async fn step(&mut self, limit: u32) -> Result<u64, StoreError> {
+    pub async fn step(&mut self, limit: u32) -> Result<u64, LedgerStoreError> {
         let database = &self.store.database;
         match database.write_turn() {
             Some(turn) => fold_sqlite(turn, &self.store, limit).await,
@@ -61,28 +62,32 @@ impl Fold {
     }
 }
 
-async fn fold_sqlite(turn: &WriteTurn, store: &Store, limit: u32) -> Result<u64, StoreError> {
-    let mut native = turn.native().await.map_err(Failure::from)?;
+async fn fold_sqlite(
+    turn: &WriteTurn,
+    store: &LedgerStore,
+    limit: u32,
+) -> Result<u64, LedgerStoreError> {
+    let mut native = turn.native().await.map_err(CommitFailure::from)?;
     let mut remembered = store.remembered();
-    let version = Remembered::version(&native).map_err(Failure::from)?;
+    let version = CachedAccounts::version(&native).map_err(CommitFailure::from)?;
     let range = {
         let mut find = native
             .prepare_cached(&STATEMENTS.next)
-            .map_err(Failure::from)?;
+            .map_err(CommitFailure::from)?;
         find.query_row([i64::MAX, i64::from(limit)], |row| {
             Ok(Range {
                 after: row.get(0)?,
                 up_to: row.get(1)?,
             })
         })
-        .map_err(Failure::from)?
+        .map_err(CommitFailure::from)?
     };
     if range.up_to <= range.after {
         return Ok(0);
     }
     let transaction = native
         .transaction_with_behavior(TransactionBehavior::Immediate)
-        .map_err(Failure::from)?;
+        .map_err(CommitFailure::from)?;
     let folded = (|| {
         let bounds = [range.after, range.up_to];
         let folded = transaction
@@ -94,25 +99,25 @@ async fn fold_sqlite(turn: &WriteTurn, store: &Store, limit: u32) -> Result<u64,
         transaction.prepare_cached(MOVE)?.execute([range.up_to])?;
         Ok::<_, rusqlite::Error>(folded)
     })();
-    let folded = folded.map_err(Failure::from)?;
-    transaction.commit().map_err(Failure::from)?;
+    let folded = folded.map_err(CommitFailure::from)?;
+    transaction.commit().map_err(CommitFailure::from)?;
     // A fold changes no remembered account.
     remembered.keep_since(
         version,
-        Remembered::version(&native).map_err(Failure::from)?,
+        CachedAccounts::version(&native).map_err(CommitFailure::from)?,
     );
     Ok(folded as u64)
 }
 
 async fn fold_postgres(
     database: &Database,
-    mark: Option<Mark>,
+    mark: Option<FoldMark>,
     limit: u32,
-) -> Result<u64, StoreError> {
+) -> Result<u64, LedgerStoreError> {
     let Some(mark) = mark else {
         return Ok(0);
     };
-    let mut transaction = database.begin().await.map_err(Failure::from)?;
+    let mut transaction = database.begin().await.map_err(CommitFailure::from)?;
     // A second node leaves folding to the first one.
     let watermark = sqlx::query_scalar(
         "SELECT number FROM entries_folded WHERE \
@@ -121,7 +126,7 @@ async fn fold_postgres(
     .bind(mark.transaction)
     .fetch_optional(&mut transaction)
     .await
-    .map_err(Failure::from)?;
+    .map_err(CommitFailure::from)?;
     let Some(watermark): Option<i64> = watermark else {
         return Ok(0);
     };
@@ -130,10 +135,10 @@ async fn fold_postgres(
         .bind(i64::from(limit))
         .fetch_one(&mut transaction)
         .await
-        .map_err(Failure::from)?;
+        .map_err(CommitFailure::from)?;
     let range = Range {
         after: watermark,
-        up_to: row.try_get(1).map_err(Failure::from)?,
+        up_to: row.try_get(1).map_err(CommitFailure::from)?,
     };
     if range.up_to <= range.after {
         return Ok(0);
@@ -145,28 +150,28 @@ async fn fold_postgres(
             .bind(range.up_to)
             .execute(&mut transaction)
             .await
-            .map_err(Failure::from)?;
+            .map_err(CommitFailure::from)?;
         folded = done.rows_affected();
     }
     sqlx::query(MOVE)
         .bind(range.up_to)
         .execute(&mut transaction)
         .await
-        .map_err(Failure::from)?;
+        .map_err(CommitFailure::from)?;
     let committed = transaction.commit().await;
-    committed.map_err(|error| StoreError::Unknown(error.to_string()))?;
+    committed.map_err(|error| LedgerStoreError::Unknown(error.to_string()))?;
     Ok(folded)
 }
 
 /// Marks the highest number, if any entry is not folded. The number is from the statement's snapshot, and therefore
 /// precedes the statement's own transaction id.
-async fn mark(database: &Database) -> Result<Option<Mark>, StoreError> {
+async fn mark(database: &Database) -> Result<Option<FoldMark>, LedgerStoreError> {
     let last: Option<i64> = sqlx::query_scalar(
         "SELECT MAX(number) FROM entries WHERE number > (SELECT number FROM entries_folded)",
     )
     .fetch_one(database.reader())
     .await
-    .map_err(Failure::from)?;
+    .map_err(CommitFailure::from)?;
     let Some(number) = last else {
         return Ok(None);
     };
@@ -174,14 +179,14 @@ async fn mark(database: &Database) -> Result<Option<Mark>, StoreError> {
         sqlx::query_scalar("SELECT CAST(CAST(pg_current_xact_id() AS TEXT) AS BIGINT)")
             .fetch_one(database.writer())
             .await
-            .map_err(Failure::from)?;
-    Ok(Some(Mark {
+            .map_err(CommitFailure::from)?;
+    Ok(Some(FoldMark {
         number,
         transaction,
     }))
 }
 
-struct Statements {
+struct FoldStatements {
     next: String,
     sums: String,
     index: String,
@@ -193,7 +198,7 @@ struct Statements {
 const MOVE: &str = "UPDATE entries_folded SET number = $1";
 
 // SQLite treats these parameters as names, and numbers them in the order of their appearance.
-static STATEMENTS: LazyLock<Statements> = LazyLock::new(|| {
+static STATEMENTS: LazyLock<FoldStatements> = LazyLock::new(|| {
     let next = "SELECT folded.number, COALESCE((SELECT MAX(number) FROM (SELECT entries.number AS number FROM entries \
                 WHERE entries.number > folded.number AND entries.number <= $1 \
                 ORDER BY entries.number LIMIT $2) AS coming), folded.number) FROM entries_folded AS folded"
@@ -226,7 +231,7 @@ static STATEMENTS: LazyLock<Statements> = LazyLock::new(|| {
          SELECT account_id, sequence, number FROM entries WHERE {range}"
     );
     let sql = |text: &String| AssertSqlSafe(text.clone()).into_sql_str();
-    Statements {
+    FoldStatements {
         next_sql: sql(&next),
         sums_sql: sql(&sums),
         index_sql: sql(&index),

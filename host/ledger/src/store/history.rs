@@ -12,11 +12,11 @@ use sqlx::{AssertSqlSafe, Row as _};
 use weir_storage::clock::Millis;
 use weir_storage::database::SqlDialect;
 
-use super::Store;
-use super::rows::Unreadable;
+use super::LedgerStore;
+use super::rows::UnreadableRow;
 use crate::account::Pools;
 use crate::credits::Credits;
-use crate::operation::{AccountId, Asked, HoldId, HoldState, RequestSource};
+use crate::operation::{AccountId, HoldId, HoldState, OperationRequest, RequestSource};
 use crate::usage::{COUNTS, UsageCounts, UsageSums, to_date};
 
 /// Maximum entries that one page of requests reads: a filter that excludes most of them makes the page short.
@@ -80,7 +80,7 @@ pub struct CreditChange {
     /// The change, negative for removed credits.
     pub change: Pools,
     /// The operation, if it has an id.
-    pub operation: Option<Asked>,
+    pub operation: Option<OperationRequest>,
 }
 
 /// A filter of an account's requests; `None` matches all.
@@ -177,7 +177,7 @@ impl UsageGroup {
     }
 }
 
-impl Store {
+impl LedgerStore {
     /// Returns an account's usage from the first to the last of these days, each given by its first moment: the parts
     /// with a charge or a request.
     pub async fn find_usage(
@@ -511,7 +511,7 @@ fn columns() -> String {
 
 pub(super) fn read_source(row: &AnyRow) -> sqlx::Result<RequestSource> {
     let name: String = row.try_get("source")?;
-    Ok(RequestSource::of(&name).ok_or_else(|| Unreadable::unknown(&name))?)
+    Ok(RequestSource::of(&name).ok_or_else(|| UnreadableRow::unknown(&name))?)
 }
 
 fn read_request(row: &AnyRow) -> sqlx::Result<EndedRequest> {

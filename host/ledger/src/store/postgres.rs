@@ -11,33 +11,34 @@ use sqlx::{AssertSqlSafe, SqlSafeStr, SqlStr};
 use weir_storage::Database;
 use weir_storage::database::Transaction;
 
+use super::batch::{BatchChanges, LoadedBatch, MAKE_ACCOUNTS, find_account};
+use super::error::{CommitFailure, LedgerStoreError};
 use super::rows::{
-    ACCOUNTS, ENTRIES, HOLDS, KEYS, RECORDED, Row, Table, end_columns, find_keys, json, json_of,
-    list, read_account, read_end, read_hold, read_key, read_recorded,
+    ACCOUNTS, AccountRow, ENTRIES, HOLDS, KEYS, RECORDED, TableLayout, end_columns, find_keys,
+    json, json_of, list, read_account, read_end, read_hold, read_key, read_recorded,
 };
-use super::{Changes, Failure, Loaded, MAKE_ACCOUNTS, StoreError, find_account};
 use crate::account::Account;
-use crate::operation::{AccountId, HoldId, Operation, Outcome};
+use crate::operation::{AccountId, HoldId, Operation, OperationOutcome};
 
 pub(super) async fn commit(
     database: &Database,
     operations: &[Operation],
-) -> Result<Vec<Outcome>, StoreError> {
-    let mut transaction = database.begin().await.map_err(Failure::from)?;
+) -> Result<Vec<OperationOutcome>, LedgerStoreError> {
+    let mut transaction = database.begin().await.map_err(CommitFailure::from)?;
     let outcomes = run(&mut transaction, operations).await?;
     match transaction.commit().await {
         Ok(()) => Ok(outcomes),
-        Err(error) => Err(StoreError::Unknown(error.to_string())),
+        Err(error) => Err(LedgerStoreError::Unknown(error.to_string())),
     }
 }
 
 async fn run(
     transaction: &mut Transaction,
     operations: &[Operation],
-) -> Result<Vec<Outcome>, Failure> {
-    let mut loaded = Loaded {
+) -> Result<Vec<OperationOutcome>, CommitFailure> {
+    let mut loaded = LoadedBatch {
         accounts: load_accounts(transaction, operations).await?,
-        ..Loaded::default()
+        ..LoadedBatch::default()
     };
     let of_keys = load_keys(transaction, operations, &mut loaded).await?;
     load_holds(transaction, operations, &of_keys, &mut loaded).await?;
@@ -51,7 +52,7 @@ async fn run(
 async fn load_accounts(
     transaction: &mut Transaction,
     operations: &[Operation],
-) -> Result<BTreeMap<AccountId, Account>, Failure> {
+) -> Result<BTreeMap<AccountId, Account>, CommitFailure> {
     let wanted: BTreeSet<_> = operations
         .iter()
         .map(|operation| &operation.account)
@@ -72,7 +73,7 @@ async fn load_accounts(
 async fn lock_accounts(
     transaction: &mut Transaction,
     ids: &str,
-) -> Result<BTreeMap<AccountId, Account>, Failure> {
+) -> Result<BTreeMap<AccountId, Account>, CommitFailure> {
     let rows = sqlx::query(STATEMENTS.lock_accounts.clone())
         .bind(ids)
         .fetch_all(&mut *transaction)
@@ -89,8 +90,8 @@ async fn lock_accounts(
 async fn load_keys(
     transaction: &mut Transaction,
     operations: &[Operation],
-    loaded: &mut Loaded,
-) -> Result<Vec<HoldId>, Failure> {
+    loaded: &mut LoadedBatch,
+) -> Result<Vec<HoldId>, CommitFailure> {
     let keys = operations
         .iter()
         .filter_map(|operation| operation.key().map(|key| (&operation.account, key)));
@@ -116,8 +117,8 @@ async fn load_holds(
     transaction: &mut Transaction,
     operations: &[Operation],
     of_keys: &[HoldId],
-    loaded: &mut Loaded,
-) -> Result<(), Failure> {
+    loaded: &mut LoadedBatch,
+) -> Result<(), CommitFailure> {
     let named = operations.iter().flat_map(Operation::holds);
     let mut wanted: BTreeSet<_> = named.chain(of_keys).collect();
     if wanted.is_empty() {
@@ -150,8 +151,8 @@ async fn load_holds(
 async fn load_recorded(
     transaction: &mut Transaction,
     operations: &[Operation],
-    loaded: &mut Loaded,
-) -> Result<(), Failure> {
+    loaded: &mut LoadedBatch,
+) -> Result<(), CommitFailure> {
     let wanted: BTreeSet<_> = operations.iter().filter_map(Operation::id).collect();
     if wanted.is_empty() {
         return Ok(());
@@ -172,7 +173,10 @@ async fn load_recorded(
     Ok(())
 }
 
-async fn write(transaction: &mut Transaction, changes: &Changes<'_>) -> Result<(), Failure> {
+async fn write(
+    transaction: &mut Transaction,
+    changes: &BatchChanges<'_>,
+) -> Result<(), CommitFailure> {
     let statements = &*STATEMENTS;
     write_rows(
         transaction,
@@ -191,7 +195,7 @@ async fn write(transaction: &mut Transaction, changes: &Changes<'_>) -> Result<(
             .execute(&mut *transaction)
             .await?
             .rows_affected();
-        Failure::unless_all(deleted, ended.len())?;
+        CommitFailure::unless_all(deleted, ended.len())?;
     }
     write_rows(
         transaction,
@@ -214,9 +218,9 @@ async fn write(transaction: &mut Transaction, changes: &Changes<'_>) -> Result<(
 async fn write_rows<T>(
     transaction: &mut Transaction,
     statement: &SqlStr,
-    table: &'static Table<T>,
-    rows: &[Row<'_, T>],
-) -> Result<(), Failure> {
+    table: &'static TableLayout<T>,
+    rows: &[AccountRow<'_, T>],
+) -> Result<(), CommitFailure> {
     if rows.is_empty() {
         return Ok(());
     }
@@ -225,10 +229,10 @@ async fn write_rows<T>(
         .execute(transaction)
         .await?
         .rows_affected();
-    Failure::unless_all(written, rows.len())
+    CommitFailure::unless_all(written, rows.len())
 }
 
-struct Statements {
+struct PostgresStatements {
     lock_accounts: SqlStr,
     make_accounts: SqlStr,
     load_keys: SqlStr,
@@ -243,12 +247,12 @@ struct Statements {
     write_plans: SqlStr,
 }
 
-static STATEMENTS: LazyLock<Statements> = LazyLock::new(|| {
+static STATEMENTS: LazyLock<PostgresStatements> = LazyLock::new(|| {
     let text = |text: String| AssertSqlSafe(text).into_sql_str();
     let ids = "SELECT value FROM jsonb_array_elements_text(CAST($1 AS TEXT)::jsonb) AS ids (value)";
     // Pairs of an account and an id.
     let pairs = "SELECT value ->> 0, value ->> 1 FROM jsonb_array_elements(CAST($1 AS TEXT)::jsonb) AS pairs (value)";
-    Statements {
+    PostgresStatements {
         lock_accounts: text(format!(
             "{} IN ({ids}) ORDER BY id FOR UPDATE OF accounts",
             find_account()
@@ -302,7 +306,7 @@ static STATEMENTS: LazyLock<Statements> = LazyLock::new(|| {
     }
 });
 
-fn insert<T>(table: &'static Table<T>) -> String {
+fn insert<T>(table: &'static TableLayout<T>) -> String {
     format!(
         "INSERT INTO {} ({}) SELECT {} FROM {}",
         table.name,
@@ -313,7 +317,7 @@ fn insert<T>(table: &'static Table<T>) -> String {
 }
 
 /// Returns a table `new` of the rows in the statement's parameter.
-fn rows<T>(table: &'static Table<T>) -> String {
+fn rows<T>(table: &'static TableLayout<T>) -> String {
     let columns: Vec<_> = table
         .columns()
         .map(|column| format!("{} {}", column.name, column.kind))

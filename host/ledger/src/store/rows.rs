@@ -13,17 +13,18 @@ use sqlx::any::AnyRow;
 use weir_storage::clock::Millis;
 use weir_storage::ids::Hex;
 
-use crate::account::{Account, Ended, Entry, Hold, Pools, Recorded, UsageDelta};
+use crate::account::{Account, EndedHold, Hold, LedgerEntry, Pools, RecordedOperation, UsageDelta};
 use crate::credits::Credits;
-use crate::keys::Key;
+use crate::keys::IdempotencyKey;
 use crate::operation::{
-    AccountId, Asked, BootId, Done, HoldId, HoldState, Open, OperationId, RequestSource,
+    AccountId, BootId, HoldId, HoldState, OpenHold, OperationEffect, OperationId, OperationRequest,
+    RequestSource,
 };
 use crate::plans::Period;
 use crate::usage::{COUNTS, Count, RequestUsage, UsageCounts};
 
 /// A table and its columns, in the order of reads and writes.
-pub(super) struct Table<T: 'static> {
+pub(super) struct TableLayout<T: 'static> {
     pub name: &'static str,
     /// The primary key's columns.
     pub key: Columns<T>,
@@ -49,7 +50,7 @@ enum Get<T> {
     Count(CountsOf<T>, &'static Count),
 }
 
-type ValueOf<T> = for<'a> fn(&Row<'a, T>) -> Value<'a>;
+type ValueOf<T> = for<'a> fn(&AccountRow<'a, T>) -> Value<'a>;
 type CountsOf<T> = fn(&T) -> Option<UsageCounts>;
 
 // Written by hand, because a column can be copied for any type of rows.
@@ -70,7 +71,7 @@ impl<T> Clone for Get<T> {
 impl<T> Copy for Get<T> {}
 
 /// The account of a row, and the source of its values.
-pub(super) type Row<'a, T> = (&'a AccountId, &'a T);
+pub(super) type AccountRow<'a, T> = (&'a AccountId, &'a T);
 
 /// A value on its way to the database.
 #[derive(Serialize)]
@@ -91,9 +92,9 @@ fn as_hex<S: Serializer>(bytes: &[u8], serializer: S) -> Result<S::Ok, S::Error>
 /// A row has an unexpected format.
 #[derive(Debug, thiserror::Error)]
 #[error("a row cannot be read: {0}")]
-pub(super) struct Unreadable(String);
+pub(super) struct UnreadableRow(String);
 
-pub(super) const ACCOUNTS: Table<Account> = Table {
+pub(super) const ACCOUNTS: TableLayout<Account> = TableLayout {
     name: "accounts",
     key: &[text("id", |(_, account)| (&*account.id.0).into())],
     fixed: &[
@@ -128,7 +129,7 @@ pub(super) const ACCOUNTS: Table<Account> = Table {
     counts: &[],
 };
 
-pub(super) const HOLDS: Table<Hold> = Table {
+pub(super) const HOLDS: TableLayout<Hold> = TableLayout {
     name: "holds",
     key: &[
         text("id", |(_, hold)| (&*hold.open.hold.0).into()),
@@ -170,7 +171,7 @@ pub(super) const HOLDS: Table<Hold> = Table {
 };
 
 /// The database assigns entries' numbers.
-pub(super) const ENTRIES: Table<Entry> = Table {
+pub(super) const ENTRIES: TableLayout<LedgerEntry> = TableLayout {
     name: "entries",
     key: &[
         text("account_id", |(account, _)| (&*account.0).into()),
@@ -236,10 +237,10 @@ pub(super) const ENTRIES: Table<Entry> = Table {
         }),
     ],
     changing: &[],
-    counts: &counts(|entry: &Entry| entry.usage.as_ref().map(|usage| usage.counts)),
+    counts: &counts(|entry: &LedgerEntry| entry.usage.as_ref().map(|usage| usage.counts)),
 };
 
-pub(super) const KEYS: Table<Key> = Table {
+pub(super) const KEYS: TableLayout<IdempotencyKey> = TableLayout {
     name: "idempotency_keys",
     key: &[
         text("account_id", |(account, _)| (&*account.0).into()),
@@ -266,7 +267,10 @@ pub(super) const KEYS: Table<Key> = Table {
     counts: &[],
 };
 
-fn of_hold<'a>((_, entry): &Row<'a, Entry>, value: fn(&'a Open) -> Value<'a>) -> Value<'a> {
+fn of_hold<'a>(
+    (_, entry): &AccountRow<'a, LedgerEntry>,
+    value: fn(&'a OpenHold) -> Value<'a>,
+) -> Value<'a> {
     entry.hold.as_ref().map_or(Value::Null, value)
 }
 
@@ -312,7 +316,7 @@ const fn counts<T>(of: CountsOf<T>) -> [Column<T>; COUNTS.len()] {
     columns
 }
 
-impl<T> Table<T> {
+impl<T> TableLayout<T> {
     pub(super) fn columns(&self) -> impl Iterator<Item = &'static Column<T>> {
         self.key.iter().chain(self.fixed).chain(self.added())
     }
@@ -340,7 +344,7 @@ pub(super) fn list<T: 'static>(
 }
 
 impl<T> Column<T> {
-    pub(super) fn value<'a>(&self, row: &Row<'a, T>) -> Value<'a> {
+    pub(super) fn value<'a>(&self, row: &AccountRow<'a, T>) -> Value<'a> {
         match self.value {
             Get::Value(value) => value(row),
             Get::Count(counts, count) => counts(row.1).map(|counts| count.of(counts)).into(),
@@ -349,8 +353,8 @@ impl<T> Column<T> {
 }
 
 /// Returns rows of a table as a JSON array of objects.
-pub(super) fn json_of<T>(table: &'static Table<T>, rows: &[Row<'_, T>]) -> String {
-    struct Object<'a, T: 'static>(&'static Table<T>, &'a Row<'a, T>);
+pub(super) fn json_of<T>(table: &'static TableLayout<T>, rows: &[AccountRow<'_, T>]) -> String {
+    struct Object<'a, T: 'static>(&'static TableLayout<T>, &'a AccountRow<'a, T>);
 
     impl<T> Serialize for Object<'_, T> {
         fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
@@ -401,45 +405,45 @@ impl<'a> From<Option<&'a str>> for Value<'a> {
 }
 
 /// A row of either database.
-pub(super) trait Stored {
-    fn text(&self, column: usize) -> Result<Option<&str>, Unreadable>;
-    fn integer(&self, column: usize) -> Result<Option<i64>, Unreadable>;
-    fn bytes(&self, column: usize) -> Result<Option<Vec<u8>>, Unreadable>;
+pub(super) trait DatabaseRow {
+    fn text(&self, column: usize) -> Result<Option<&str>, UnreadableRow>;
+    fn integer(&self, column: usize) -> Result<Option<i64>, UnreadableRow>;
+    fn bytes(&self, column: usize) -> Result<Option<Vec<u8>>, UnreadableRow>;
 }
 
-impl Stored for AnyRow {
-    fn text(&self, column: usize) -> Result<Option<&str>, Unreadable> {
-        self.try_get(column).map_err(Unreadable::because)
+impl DatabaseRow for AnyRow {
+    fn text(&self, column: usize) -> Result<Option<&str>, UnreadableRow> {
+        self.try_get(column).map_err(UnreadableRow::because)
     }
 
-    fn integer(&self, column: usize) -> Result<Option<i64>, Unreadable> {
-        self.try_get(column).map_err(Unreadable::because)
+    fn integer(&self, column: usize) -> Result<Option<i64>, UnreadableRow> {
+        self.try_get(column).map_err(UnreadableRow::because)
     }
 
-    fn bytes(&self, column: usize) -> Result<Option<Vec<u8>>, Unreadable> {
-        self.try_get(column).map_err(Unreadable::because)
+    fn bytes(&self, column: usize) -> Result<Option<Vec<u8>>, UnreadableRow> {
+        self.try_get(column).map_err(UnreadableRow::because)
     }
 }
 
-impl Stored for rusqlite::Row<'_> {
-    fn text(&self, column: usize) -> Result<Option<&str>, Unreadable> {
-        let value = self.get_ref(column).map_err(Unreadable::because)?;
-        value.as_str_or_null().map_err(Unreadable::because)
+impl DatabaseRow for rusqlite::Row<'_> {
+    fn text(&self, column: usize) -> Result<Option<&str>, UnreadableRow> {
+        let value = self.get_ref(column).map_err(UnreadableRow::because)?;
+        value.as_str_or_null().map_err(UnreadableRow::because)
     }
 
-    fn integer(&self, column: usize) -> Result<Option<i64>, Unreadable> {
-        let value = self.get_ref(column).map_err(Unreadable::because)?;
-        value.as_i64_or_null().map_err(Unreadable::because)
+    fn integer(&self, column: usize) -> Result<Option<i64>, UnreadableRow> {
+        let value = self.get_ref(column).map_err(UnreadableRow::because)?;
+        value.as_i64_or_null().map_err(UnreadableRow::because)
     }
 
-    fn bytes(&self, column: usize) -> Result<Option<Vec<u8>>, Unreadable> {
-        let value = self.get_ref(column).map_err(Unreadable::because)?;
-        let bytes = value.as_blob_or_null().map_err(Unreadable::because)?;
+    fn bytes(&self, column: usize) -> Result<Option<Vec<u8>>, UnreadableRow> {
+        let value = self.get_ref(column).map_err(UnreadableRow::because)?;
+        let bytes = value.as_blob_or_null().map_err(UnreadableRow::because)?;
         Ok(bytes.map(<[u8]>::to_vec))
     }
 }
 
-impl Unreadable {
+impl UnreadableRow {
     pub(super) fn unknown(name: &str) -> Self {
         Self(format!("the name {name:?} is unknown"))
     }
@@ -449,8 +453,8 @@ impl Unreadable {
     }
 }
 
-impl From<Unreadable> for sqlx::Error {
-    fn from(unreadable: Unreadable) -> Self {
+impl From<UnreadableRow> for sqlx::Error {
+    fn from(unreadable: UnreadableRow) -> Self {
         Self::Decode(unreadable.into())
     }
 }
@@ -461,60 +465,60 @@ struct Values<'r, R> {
     next: usize,
 }
 
-impl<'r, R: Stored> Values<'r, R> {
+impl<'r, R: DatabaseRow> Values<'r, R> {
     fn of(row: &'r R) -> Self {
         Self { row, next: 0 }
     }
 
-    fn text_or_null(&mut self) -> Result<Option<&'r str>, Unreadable> {
+    fn text_or_null(&mut self) -> Result<Option<&'r str>, UnreadableRow> {
         self.next += 1;
         self.row.text(self.next - 1)
     }
 
-    fn text(&mut self) -> Result<&'r str, Unreadable> {
+    fn text(&mut self) -> Result<&'r str, UnreadableRow> {
         self.text_or_null()?.ok_or_else(|| self.missing())
     }
 
-    fn owned(&mut self) -> Result<String, Unreadable> {
+    fn owned(&mut self) -> Result<String, UnreadableRow> {
         self.text().map(str::to_owned)
     }
 
-    fn integer_or_null(&mut self) -> Result<Option<i64>, Unreadable> {
+    fn integer_or_null(&mut self) -> Result<Option<i64>, UnreadableRow> {
         self.next += 1;
         self.row.integer(self.next - 1)
     }
 
-    fn integer(&mut self) -> Result<i64, Unreadable> {
+    fn integer(&mut self) -> Result<i64, UnreadableRow> {
         self.integer_or_null()?.ok_or_else(|| self.missing())
     }
 
-    fn bytes_or_null(&mut self) -> Result<Option<Vec<u8>>, Unreadable> {
+    fn bytes_or_null(&mut self) -> Result<Option<Vec<u8>>, UnreadableRow> {
         self.next += 1;
         self.row.bytes(self.next - 1)
     }
 
-    fn credits(&mut self) -> Result<Credits, Unreadable> {
+    fn credits(&mut self) -> Result<Credits, UnreadableRow> {
         self.integer().map(Credits::from_micro)
     }
 
-    fn pools(&mut self) -> Result<Pools, Unreadable> {
+    fn pools(&mut self) -> Result<Pools, UnreadableRow> {
         let plan = self.credits()?;
         let top_up = self.credits()?;
         Ok(Pools { plan, top_up })
     }
 
-    fn named<T>(&mut self, of: impl FnOnce(&str) -> Option<T>) -> Result<T, Unreadable> {
+    fn named<T>(&mut self, of: impl FnOnce(&str) -> Option<T>) -> Result<T, UnreadableRow> {
         let name = self.text()?;
-        of(name).ok_or_else(|| Unreadable::unknown(name))
+        of(name).ok_or_else(|| UnreadableRow::unknown(name))
     }
 
-    fn missing(&self) -> Unreadable {
-        Unreadable(format!("column {} is null", self.next - 1))
+    fn missing(&self) -> UnreadableRow {
+        UnreadableRow(format!("column {} is null", self.next - 1))
     }
 }
 
 /// Reads an account without its holds from a row that begins with the columns of [`ACCOUNTS`] and `created_at`.
-pub(super) fn read_account(row: &impl Stored) -> Result<Account, Unreadable> {
+pub(super) fn read_account(row: &impl DatabaseRow) -> Result<Account, UnreadableRow> {
     let mut values = Values::of(row);
     let mut account = Account::new(AccountId(values.owned()?), Millis(0));
     account.plan = values.named(|name| name.parse().ok())?;
@@ -531,19 +535,19 @@ pub(super) fn read_account(row: &impl Stored) -> Result<Account, Unreadable> {
     account.low_since = values.integer_or_null()?.map(Millis);
     account.entries = values.integer()?;
     let budgets = values.text_or_null()?.map(serde_json::from_str);
-    account.budgets = budgets.transpose().map_err(Unreadable::because)?;
+    account.budgets = budgets.transpose().map_err(UnreadableRow::because)?;
     account.created_at = Millis(values.integer()?);
     Ok(account)
 }
 
 /// Reads a hold and its account from a row with the columns of [`HOLDS`]. Fields are in the order of the columns.
-pub(super) fn read_hold(row: &impl Stored) -> Result<(AccountId, Hold), Unreadable> {
+pub(super) fn read_hold(row: &impl DatabaseRow) -> Result<(AccountId, Hold), UnreadableRow> {
     let mut values = Values::of(row);
     let hold = HoldId(values.owned()?);
     let account = AccountId(values.owned()?);
     let request_id = values.owned()?;
     let boot_id = values.named(BootId::of)?;
-    let open = Open {
+    let open = OpenHold {
         hold,
         request_id,
         parent: values.text_or_null()?.map(|id| HoldId(id.to_owned())),
@@ -568,7 +572,7 @@ pub(super) fn read_hold(row: &impl Stored) -> Result<(AccountId, Hold), Unreadab
             .text_or_null()?
             .map(serde_json::from_str::<RequestUsage>)
             .transpose()
-            .map_err(Unreadable::because)?,
+            .map_err(UnreadableRow::because)?,
     };
     Ok((account, hold))
 }
@@ -585,11 +589,11 @@ pub(super) fn end_columns() -> String {
 
 /// Reads an entry's hold, its account, and its reported usage.
 pub(super) fn read_end(
-    row: &impl Stored,
-) -> Result<(AccountId, Ended, Option<UsageDelta>), Unreadable> {
+    row: &impl DatabaseRow,
+) -> Result<(AccountId, EndedHold, Option<UsageDelta>), UnreadableRow> {
     let mut values = Values::of(row);
     let account = AccountId(values.owned()?);
-    let open = Open {
+    let open = OpenHold {
         hold: HoldId(values.owned()?),
         request_id: values.owned()?,
         parent: values.text_or_null()?.map(|id| HoldId(id.to_owned())),
@@ -606,7 +610,7 @@ pub(super) fn read_end(
         _ => None,
     })?;
     let delta = values.pools()?;
-    let ended = Ended {
+    let ended = EndedHold {
         open,
         state,
         posted: delta.negated(),
@@ -636,28 +640,31 @@ pub(super) fn read_end(
 pub(super) const RECORDED: &str = "operation_id, account_id, operation, plan_delta, top_up_delta";
 
 /// Reads an operation's id and its outcome from a row with the columns of [`RECORDED`].
-pub(super) fn read_recorded(row: &impl Stored) -> Result<(OperationId, Recorded), Unreadable> {
+pub(super) fn read_recorded(
+    row: &impl DatabaseRow,
+) -> Result<(OperationId, RecordedOperation), UnreadableRow> {
     let mut values = Values::of(row);
     let id = OperationId(values.owned()?);
     let account = AccountId(values.owned()?);
-    let asked = serde_json::from_str::<Asked>(values.text()?).map_err(Unreadable::because)?;
+    let asked =
+        serde_json::from_str::<OperationRequest>(values.text()?).map_err(UnreadableRow::because)?;
     let delta = values.pools()?;
     let outcome = match &asked {
-        Asked::Grant(_) => Done::Granted {
+        OperationRequest::Grant(_) => OperationEffect::Granted {
             credits: delta.plan,
         },
         // Credits of an upgrade are plan credits.
-        Asked::TopUp(_) => Done::ToppedUp {
+        OperationRequest::TopUp(_) => OperationEffect::ToppedUp {
             credits: delta.total(),
         },
-        Asked::Refund(_) => Done::Refunded {
+        OperationRequest::Refund(_) => OperationEffect::Refunded {
             credits: delta.negated().total(),
         },
-        Asked::Adjust(adjust) => Done::Adjusted {
+        OperationRequest::Adjust(adjust) => OperationEffect::Adjusted {
             credits: adjust.credits,
         },
     };
-    let recorded = Recorded {
+    let recorded = RecordedOperation {
         account,
         asked,
         outcome,
@@ -675,12 +682,14 @@ pub(super) fn find_keys() -> String {
 }
 
 /// Reads a key and its account from a row of [`find_keys`].
-pub(super) fn read_key(row: &impl Stored) -> Result<(AccountId, Key), Unreadable> {
+pub(super) fn read_key(
+    row: &impl DatabaseRow,
+) -> Result<(AccountId, IdempotencyKey), UnreadableRow> {
     let mut values = Values::of(row);
     let account = AccountId(values.owned()?);
     let name = values.owned()?;
     let digest = values.bytes_or_null()?.unwrap_or_default();
-    let key = Key {
+    let key = IdempotencyKey {
         name,
         request_digest: digest.try_into().map_err(|_| values.missing())?,
         request_id: values.owned()?,

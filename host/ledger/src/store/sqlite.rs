@@ -10,13 +10,14 @@ use std::sync::LazyLock;
 use rusqlite::types::{ToSqlOutput, ValueRef};
 use rusqlite::{CachedStatement, Connection, ToSql, Transaction, TransactionBehavior};
 
+use super::batch::{BatchChanges, LoadedBatch, MAKE_ACCOUNTS, find_account};
+use super::error::{CommitFailure, LedgerStoreError};
 use super::rows::{
-    ACCOUNTS, Column, ENTRIES, HOLDS, KEYS, RECORDED, Row, Table, Value, end_columns, find_keys,
-    list, read_account, read_end, read_hold, read_key, read_recorded,
+    ACCOUNTS, AccountRow, Column, ENTRIES, HOLDS, KEYS, RECORDED, TableLayout, Value, end_columns,
+    find_keys, list, read_account, read_end, read_hold, read_key, read_recorded,
 };
-use super::{Changes, Failure, Loaded, MAKE_ACCOUNTS, StoreError, find_account};
 use crate::account::{Account, Journal};
-use crate::operation::{AccountId, HoldId, Operation, Outcome};
+use crate::operation::{AccountId, HoldId, Operation, OperationOutcome};
 
 /// Maximum number of remembered accounts.
 const REMEMBERED: usize = 4_096;
@@ -26,27 +27,27 @@ const REMEMBERED: usize = 4_096;
 ///
 /// **Invariant:** a hold with an open parent is remembered only together with the parent.
 #[derive(Debug, Default)]
-pub(super) struct Remembered {
+pub(super) struct CachedAccounts {
     accounts: HashMap<AccountId, Account>,
-    as_of: Option<Version>,
+    as_of: Option<DataVersion>,
 }
 
 /// A version that changes with every write: SQLite's `data_version` with those of other connections, `total_changes`
 /// with this one's.
-pub(super) type Version = (i64, u64);
+pub(super) type DataVersion = (i64, u64);
 
 /// Does a batch; rolls back after every error before the commit, including a panic.
 pub(super) fn commit(
     connection: &mut Connection,
-    remembered: &mut Remembered,
+    remembered: &mut CachedAccounts,
     operations: &[Operation],
-) -> Result<Vec<Outcome>, StoreError> {
+) -> Result<Vec<OperationOutcome>, LedgerStoreError> {
     let transaction = connection
         .transaction_with_behavior(TransactionBehavior::Immediate)
-        .map_err(Failure::from)?;
+        .map_err(CommitFailure::from)?;
     // Taken out first, so that an error leaves it empty.
     let mut before = mem::take(remembered);
-    let version = Remembered::version(&transaction).map_err(Failure::from)?;
+    let version = CachedAccounts::version(&transaction).map_err(CommitFailure::from)?;
     if before.as_of != Some(version) {
         before.accounts.clear();
     }
@@ -59,29 +60,29 @@ pub(super) fn commit(
     if transaction.is_autocommit() {
         // The transaction is over and rolled back for this process, but unconfirmed disk writes may be there after a
         // crash.
-        return Err(StoreError::Unknown(error.to_string()));
+        return Err(LedgerStoreError::Unknown(error.to_string()));
     }
     match transaction.rollback() {
-        Ok(()) => Err(StoreError::Unavailable(error.to_string())),
-        Err(_) => Err(StoreError::Unknown(error.to_string())),
+        Ok(()) => Err(LedgerStoreError::Unavailable(error.to_string())),
+        Err(_) => Err(LedgerStoreError::Unknown(error.to_string())),
     }
 }
 
-impl Remembered {
-    pub(super) fn version(connection: &Connection) -> rusqlite::Result<Version> {
+impl CachedAccounts {
+    pub(super) fn version(connection: &Connection) -> rusqlite::Result<DataVersion> {
         let mut statement = connection.prepare_cached("PRAGMA data_version")?;
         let by_others = statement.query_row([], |row| row.get(0))?;
         Ok((by_others, connection.total_changes()))
     }
 
     /// Keeps the remembered accounts valid after a write that changed none of them.
-    pub(super) fn keep_since(&mut self, before: Version, after: Version) {
+    pub(super) fn keep_since(&mut self, before: DataVersion, after: DataVersion) {
         if self.as_of == Some(before) {
             self.as_of = Some(after);
         }
     }
 
-    fn with(mut self, loaded: Loaded, as_of: Version) -> Self {
+    fn with(mut self, loaded: LoadedBatch, as_of: DataVersion) -> Self {
         if self.accounts.len() + loaded.accounts.len() > REMEMBERED {
             self.accounts.clear();
         }
@@ -100,10 +101,10 @@ impl Remembered {
 
 fn run(
     transaction: &Transaction<'_>,
-    before: &mut Remembered,
+    before: &mut CachedAccounts,
     operations: &[Operation],
-) -> Result<(Loaded, Vec<Outcome>), Failure> {
-    let mut loaded = Loaded::default();
+) -> Result<(LoadedBatch, Vec<OperationOutcome>), CommitFailure> {
+    let mut loaded = LoadedBatch::default();
     load_accounts(transaction, before, operations, &mut loaded)?;
     let of_keys = load_keys(transaction, operations, &mut loaded)?;
     load_holds(transaction, operations, &of_keys, &mut loaded)?;
@@ -116,10 +117,10 @@ fn run(
 /// Loads the operations' accounts. Creates accounts of users without one.
 fn load_accounts(
     transaction: &Transaction<'_>,
-    before: &mut Remembered,
+    before: &mut CachedAccounts,
     operations: &[Operation],
-    loaded: &mut Loaded,
-) -> Result<(), Failure> {
+    loaded: &mut LoadedBatch,
+) -> Result<(), CommitFailure> {
     let mut find = transaction.prepare_cached(&STATEMENTS.find_account)?;
     for Operation { account: id, .. } in operations {
         if loaded.accounts.contains_key(id) {
@@ -139,7 +140,7 @@ fn load_accounts(
     Ok(())
 }
 
-fn make_account(transaction: &Transaction<'_>, id: &str) -> Result<bool, Failure> {
+fn make_account(transaction: &Transaction<'_>, id: &str) -> Result<bool, CommitFailure> {
     let mut make = transaction.prepare_cached(&STATEMENTS.make_account)?;
     Ok(make.execute([id])? > 0)
 }
@@ -148,8 +149,8 @@ fn make_account(transaction: &Transaction<'_>, id: &str) -> Result<bool, Failure
 fn load_keys(
     transaction: &Transaction<'_>,
     operations: &[Operation],
-    loaded: &mut Loaded,
-) -> Result<Vec<(AccountId, HoldId)>, Failure> {
+    loaded: &mut LoadedBatch,
+) -> Result<Vec<(AccountId, HoldId)>, CommitFailure> {
     let mut holds = Vec::new();
     for operation in operations {
         let Some(key) = operation.key() else {
@@ -171,8 +172,8 @@ fn load_holds(
     transaction: &Transaction<'_>,
     operations: &[Operation],
     of_keys: &[(AccountId, HoldId)],
-    loaded: &mut Loaded,
-) -> Result<(), Failure> {
+    loaded: &mut LoadedBatch,
+) -> Result<(), CommitFailure> {
     let mut asked = BTreeSet::new();
     let named = operations.iter().flat_map(|operation| {
         let holds = operation.holds();
@@ -197,8 +198,8 @@ fn load_holds(
 fn load_hold(
     transaction: &Transaction<'_>,
     id: &HoldId,
-    loaded: &mut Loaded,
-) -> Result<Option<HoldId>, Failure> {
+    loaded: &mut LoadedBatch,
+) -> Result<Option<HoldId>, CommitFailure> {
     let mut find = transaction.prepare_cached(&STATEMENTS.find_hold)?;
     if let Some((account, hold)) = read(&mut find, &id.0, |row| Ok(read_hold(row)?))? {
         let parent = hold.open.parent.clone();
@@ -222,8 +223,8 @@ fn load_hold(
 fn load_recorded(
     transaction: &Transaction<'_>,
     operations: &[Operation],
-    loaded: &mut Loaded,
-) -> Result<(), Failure> {
+    loaded: &mut LoadedBatch,
+) -> Result<(), CommitFailure> {
     for operation in operations {
         if let Some(id) = operation.id() {
             let mut find = transaction.prepare_cached(&STATEMENTS.find_recorded)?;
@@ -239,13 +240,13 @@ fn load_recorded(
 fn read<T>(
     find: &mut CachedStatement<'_>,
     id: &str,
-    read: impl FnOnce(&rusqlite::Row<'_>) -> Result<T, Failure>,
-) -> Result<Option<T>, Failure> {
+    read: impl FnOnce(&rusqlite::Row<'_>) -> Result<T, CommitFailure>,
+) -> Result<Option<T>, CommitFailure> {
     let mut rows = find.query([id])?;
     rows.next()?.map(read).transpose()
 }
 
-fn write(transaction: &Transaction<'_>, changes: &Changes<'_>) -> Result<(), Failure> {
+fn write(transaction: &Transaction<'_>, changes: &BatchChanges<'_>) -> Result<(), CommitFailure> {
     let statements = &*STATEMENTS;
     let period = || ACCOUNTS.fixed.iter().chain(ACCOUNTS.key);
     let balances = || ACCOUNTS.changing.iter().chain(ACCOUNTS.key);
@@ -266,7 +267,7 @@ fn write(transaction: &Transaction<'_>, changes: &Changes<'_>) -> Result<(), Fai
     for (account, id) in &changes.ended_holds {
         let mut delete = transaction.prepare_cached(DELETE_HOLD)?;
         let deleted = delete.execute([&account.0, &id.0])?;
-        Failure::unless_all(deleted as u64, 1)?;
+        CommitFailure::unless_all(deleted as u64, 1)?;
     }
     write_rows(
         transaction,
@@ -307,8 +308,8 @@ fn write_rows<'r, T: 'static, C: Iterator<Item = &'static Column<T>>>(
     transaction: &Transaction<'_>,
     statement: &str,
     columns: impl Fn() -> C,
-    rows: &[Row<'r, T>],
-) -> Result<(), Failure> {
+    rows: &[AccountRow<'r, T>],
+) -> Result<(), CommitFailure> {
     if rows.is_empty() {
         return Ok(());
     }
@@ -317,7 +318,7 @@ fn write_rows<'r, T: 'static, C: Iterator<Item = &'static Column<T>>>(
         for (index, column) in (1..).zip(columns()) {
             statement.raw_bind_parameter(index, column.value(row))?;
         }
-        Failure::unless_all(statement.raw_execute()? as u64, 1)?;
+        CommitFailure::unless_all(statement.raw_execute()? as u64, 1)?;
     }
     Ok(())
 }
@@ -337,7 +338,7 @@ const DELETE_HOLD: &str = "DELETE FROM holds WHERE account_id = ?1 AND id = ?2";
 
 const WRITE_PLAN: &str = "UPDATE users SET plan = ?1 WHERE id = ?2 AND plan <> ?1";
 
-struct Statements {
+struct SqliteStatements {
     find_account: String,
     make_account: String,
     find_hold: String,
@@ -352,7 +353,7 @@ struct Statements {
     write_keys: String,
 }
 
-static STATEMENTS: LazyLock<Statements> = LazyLock::new(|| Statements {
+static STATEMENTS: LazyLock<SqliteStatements> = LazyLock::new(|| SqliteStatements {
     find_account: format!("{} = ?1", find_account()),
     make_account: format!("{MAKE_ACCOUNTS} = ?1"),
     find_hold: format!("SELECT {} FROM holds WHERE id = ?1", HOLDS.names()),
@@ -375,7 +376,7 @@ static STATEMENTS: LazyLock<Statements> = LazyLock::new(|| Statements {
     ),
 });
 
-fn insert<T>(table: &Table<T>) -> String {
+fn insert<T>(table: &TableLayout<T>) -> String {
     let parameters = list(table.columns(), |_| "?".to_owned());
     format!(
         "INSERT INTO {} ({}) VALUES ({parameters})",
@@ -384,7 +385,7 @@ fn insert<T>(table: &Table<T>) -> String {
     )
 }
 
-fn update<T>(table: &Table<T>, columns: &'static [Column<T>]) -> String {
+fn update<T>(table: &TableLayout<T>, columns: &'static [Column<T>]) -> String {
     let key: Vec<_> = table
         .key
         .iter()
@@ -403,12 +404,12 @@ fn update<T>(table: &Table<T>, columns: &'static [Column<T>]) -> String {
 mod tests {
     use weir_storage::Database;
     use weir_storage::clock::Millis;
-    use weir_storage::database::Native;
+    use weir_storage::database::NativeConnection;
     use weir_storage::secrets::SecretUrl;
 
     use super::*;
 
-    async fn open() -> Native {
+    async fn open() -> NativeConnection {
         let database = Database::open(&SecretUrl::new("sqlite::memory:")).await;
         database
             .unwrap()
@@ -421,13 +422,13 @@ mod tests {
 
     #[test]
     fn not_everybody_is_remembered() {
-        let mut remembered = Remembered::default();
+        let mut remembered = CachedAccounts::default();
         for batch in 0..3 {
             let ids = (0..REMEMBERED / 2).map(|number| AccountId(format!("{batch}-{number}")));
             let accounts = ids.map(|id| (id.clone(), Account::new(id, Millis(0))));
-            let loaded = Loaded {
+            let loaded = LoadedBatch {
                 accounts: accounts.collect(),
-                ..Loaded::default()
+                ..LoadedBatch::default()
             };
             remembered = remembered.with(loaded, (0, batch));
             let last = AccountId(format!("{batch}-0"));
@@ -461,10 +462,10 @@ mod tests {
     fn is_written(native: &Connection, insert: &str) -> bool {
         let written = native.execute_batch(&format!("SAVEPOINT one; {insert}"));
         native.execute_batch("ROLLBACK TO one").unwrap();
-        let refusal = written.map_err(|error| StoreError::from(Failure::from(error)));
+        let refusal = written.map_err(|error| LedgerStoreError::from(CommitFailure::from(error)));
         match refusal {
             Ok(()) => true,
-            Err(StoreError::Rejected(_)) => false,
+            Err(LedgerStoreError::Rejected(_)) => false,
             Err(other) => panic!("{other}"),
         }
     }

@@ -11,11 +11,11 @@ use sqlx::{AssertSqlSafe, Row as _};
 
 use weir_storage::clock::Millis;
 
-use super::Store;
+use super::LedgerStore;
 use super::history::{LATE_MS, PLACES, read_source};
 use crate::account::{EntryKind, Pools};
 use crate::credits::Credits;
-use crate::operation::{AccountId, Asked, RequestSource};
+use crate::operation::{AccountId, OperationRequest, RequestSource};
 
 /// A filter of an account's entries; `None` matches all.
 #[derive(Debug, Clone, Copy, Default)]
@@ -87,7 +87,7 @@ struct Top {
     archived_before: Option<Millis>,
 }
 
-impl Store {
+impl LedgerStore {
     /// Returns a page of an account's statement, from up to `limit` entries. A missing account has an empty statement.
     pub async fn find_statement(
         &self,
@@ -220,10 +220,10 @@ fn read(row: &AnyRow, balance: Pools) -> sqlx::Result<StatementLine> {
     let source: Option<String> = row.try_get("source")?;
     let operation: Option<String> = row.try_get("operation")?;
     let asked = operation.as_deref();
-    let asked = asked.and_then(|asked| serde_json::from_str::<Asked>(asked).ok());
+    let asked = asked.and_then(|asked| serde_json::from_str::<OperationRequest>(asked).ok());
     let mut kind: String = row.try_get("kind")?;
     let mut reason = None;
-    if let Some(Asked::Adjust(adjust)) = asked {
+    if let Some(OperationRequest::Adjust(adjust)) = asked {
         kind = "adjustment".to_owned();
         reason = Some(adjust.reason);
     } else if kind == EntryKind::Refund.name() && operation.is_none() {

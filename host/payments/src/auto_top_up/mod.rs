@@ -8,28 +8,28 @@
 //! weir never charges an account that owes credits, or a disabled user. The transaction that stores the charge checks
 //! this; a node that takes a charge over checks it again.
 //!
-//! **Invariant:** a user has at most [`store::MOST_A_DAY`] charges within 24 hours, no charge for [`COOLDOWN`] after a
-//! failed charge, and at most one open charge. A unique index and a lock on the user's row enforce this.
+//! **Invariant:** a user has at most [`MOST_A_DAY`](charges::MOST_A_DAY) charges within 24 hours, no charge for
+//! [`COOLDOWN`] after a failed charge, and at most one open charge. A unique index and a lock on the user's row enforce
+//! this.
 //! **Invariant:** weir stores a charge before it asks the processor, and gives the credits before it marks the charge
 //! as done. A crash in between loses neither, and the id of the payment gives credits once: with this charge, or with
 //! the processor's event.
 
 pub mod preferences;
-pub mod store;
 
 use std::time::Duration;
 
 use serde_json::json;
 use tokio::time::{Instant, MissedTickBehavior, interval};
-use weir_ledger::{AccountId, Action, LedgerError, OperationId, Refusal, TopUp};
+use weir_ledger::{AccountId, Action, LedgerError, LedgerRefusal, OperationId, TopUp};
 use weir_storage::clock::Millis;
 
-use self::store::{Claimed, Ended, FoundCharge, cool_down, end_charge};
+use crate::charges::{self, ChargeEnd, ClaimedCharge, FoundCharge, cool_down, end_charge};
 use crate::effects::store::{Payment, PaymentKind};
 use crate::effects::{COOLDOWN, note_payment};
 use crate::keyed_tasks::KeyedTasks;
-use crate::notices::{self, Notice, NoticeKind};
-use crate::offers::{CURRENCY, Item, Offer};
+use crate::notices::{self, NoticeKind, UserNotice};
+use crate::offers::{CURRENCY, ItemPrice, PurchaseItem};
 use crate::payments::Payments;
 use crate::terms::{CardCharge, PaymentIntent, PaymentStatus, ProcessorError};
 
@@ -77,10 +77,10 @@ pub async fn run(payments: &Payments) {
 
 async fn look(payments: &Payments, under_way: &mut KeyedTasks) -> sqlx::Result<()> {
     let now = payments.ledger.now();
-    let low = store::find_low(&payments.database, now).await?;
+    let low = charges::find_low(&payments.database, now).await?;
     // Notices come before purchases: a purchase ends the low balance.
     tell_who_is_low(payments, now).await?;
-    for charge in store::find_open(&payments.database, now).await? {
+    for charge in charges::find_open(&payments.database, now).await? {
         let payments = payments.clone();
         under_way.start(&charge.user_id.clone(), async move {
             if let Err(error) = take_over(&payments, &charge).await {
@@ -102,7 +102,8 @@ async fn look(payments: &Payments, under_way: &mut KeyedTasks) -> sqlx::Result<(
 /// Begins a charge for a user with a low balance, and completes it.
 async fn buy(payments: &Payments, user_id: &str) -> sqlx::Result<()> {
     let (now, boot_id) = (payments.ledger.now(), payments.ledger.boot_id());
-    let begun = store::begin(&payments.database, user_id, boot_id, now, after(now, CLAIM)).await?;
+    let begun =
+        charges::begin(&payments.database, user_id, boot_id, now, after(now, CLAIM)).await?;
     match begun {
         Some(charge) => conclude(payments, &charge, now).await,
         None => Ok(()),
@@ -112,7 +113,7 @@ async fn buy(payments: &Payments, user_id: &str) -> sqlx::Result<()> {
 /// Completes an open charge of another node.
 async fn take_over(payments: &Payments, charge: &FoundCharge) -> sqlx::Result<()> {
     let (now, boot_id) = (payments.ledger.now(), payments.ledger.boot_id());
-    let claimed = store::claim(&payments.database, charge, boot_id, after(now, CLAIM)).await?;
+    let claimed = charges::claim(&payments.database, charge, boot_id, after(now, CLAIM)).await?;
     match claimed {
         Some(charge) => conclude(payments, &charge, now).await,
         None => Ok(()),
@@ -122,19 +123,19 @@ async fn take_over(payments: &Payments, charge: &FoundCharge) -> sqlx::Result<()
 /// Stores one notice for each time that a balance became low.
 async fn tell_who_is_low(payments: &Payments, now: Millis) -> sqlx::Result<()> {
     let since = Millis(now.0 - TELL_WITHIN.as_millis() as i64);
-    for low in store::find_untold(&payments.database, since).await? {
+    for low in charges::find_untold(&payments.database, since).await? {
         let about = format!("{}:{}", low.user_id, low.since.0);
         let data =
             json!({ "credits": low.credits, "threshold": low.threshold, "auto_topup": low.buys });
-        let notice = Notice::new(NoticeKind::LowBalance, &low.user_id, &about, data);
+        let notice = UserNotice::new(NoticeKind::LowBalance, &low.user_id, &about, data);
         notices::put(&payments.database, &notice, now).await?;
     }
     Ok(())
 }
 
 /// Completes a charge of this node: charges the card and gives the credits.
-async fn conclude(payments: &Payments, charge: &Claimed, now: Millis) -> sqlx::Result<()> {
-    let Some(offer) = payments.settings.offer(Item::TopUp(charge.tier)) else {
+async fn conclude(payments: &Payments, charge: &ClaimedCharge, now: Millis) -> sqlx::Result<()> {
+    let Some(offer) = payments.settings.offer(PurchaseItem::TopUp(charge.tier)) else {
         return postpone(payments, charge, "its tier is not sold", now).await;
     };
     match ask(payments, charge, &offer, now).await {
@@ -148,7 +149,7 @@ async fn conclude(payments: &Payments, charge: &Claimed, now: Millis) -> sqlx::R
                 fail(payments, charge, &why, now).await
             }
         },
-        Ok(None) => end(payments, charge, &Ended::Abandoned, now)
+        Ok(None) => end(payments, charge, &ChargeEnd::Abandoned, now)
             .await
             .map(drop),
         Err(ProcessorError::Refused { code, .. }) => fail(payments, charge, &code, now).await,
@@ -159,8 +160,8 @@ async fn conclude(payments: &Payments, charge: &Claimed, now: Millis) -> sqlx::R
 /// Finds the result of a charge; `None` if the processor never made it and never will.
 async fn ask(
     payments: &Payments,
-    charge: &Claimed,
-    offer: &Offer,
+    charge: &ClaimedCharge,
+    offer: &ItemPrice,
     now: Millis,
 ) -> Result<Option<PaymentIntent>, ProcessorError> {
     let processor = &payments.processor;
@@ -177,7 +178,7 @@ async fn ask(
         if age >= KEY_KEPT {
             return Err(ProcessorError::unavailable("the charge is not known yet"));
         }
-        let may_be_charged = store::may_be_charged(&payments.database, &charge.user_id).await;
+        let may_be_charged = charges::may_be_charged(&payments.database, &charge.user_id).await;
         if !may_be_charged.unwrap_or(false) {
             let why = "the account owes, or its user is disabled, or the database does not say";
             return Err(ProcessorError::unavailable(why));
@@ -196,9 +197,9 @@ async fn ask(
 /// The credits come before the mark: a repeat of the credits changes nothing.
 async fn credit(
     payments: &Payments,
-    charge: &Claimed,
+    charge: &ClaimedCharge,
     payment_id: &str,
-    offer: &Offer,
+    offer: &ItemPrice,
     now: Millis,
 ) -> sqlx::Result<()> {
     let account = AccountId(charge.user_id.clone());
@@ -224,7 +225,7 @@ async fn credit(
     match payments.ledger.submit(&account, top_up, deadline).await {
         Ok(_) => {}
         // A retry does not repair this defect. The error log tells an operator.
-        Err(error @ (LedgerError::Refused(Refusal::Conflict) | LedgerError::Rejected(_))) => {
+        Err(error @ (LedgerError::Refused(LedgerRefusal::Conflict) | LedgerError::Rejected(_))) => {
             tracing::error!(%error, payment_id, "the ledger does not take a payment's credits");
         }
         Err(error) => return postpone(payments, charge, &error.to_string(), now).await,
@@ -234,9 +235,9 @@ async fn credit(
     payments.drop_summary(&account).await;
     let done = NoticeKind::AutoTopUpDone;
     let data = json!({ "tier": charge.tier.name(), "credits": credits, "payment_id": payment_id });
-    let notice = Notice::new(done, &charge.user_id, &charge.id, data);
+    let notice = UserNotice::new(done, &charge.user_id, &charge.id, data);
     notices::put(&payments.database, &notice, now).await?;
-    let ended = Ended::Succeeded { payment_id };
+    let ended = ChargeEnd::Succeeded { payment_id };
     if end(payments, charge, &ended, now).await? {
         tracing::info!(
             user = charge.user_id,
@@ -247,13 +248,18 @@ async fn credit(
     Ok(())
 }
 
-async fn fail(payments: &Payments, charge: &Claimed, why: &str, now: Millis) -> sqlx::Result<()> {
+async fn fail(
+    payments: &Payments,
+    charge: &ClaimedCharge,
+    why: &str,
+    now: Millis,
+) -> sqlx::Result<()> {
     let failed = NoticeKind::AutoTopUpFailed;
     let data = json!({ "tier": charge.tier.name(), "error": why });
-    let notice = Notice::new(failed, &charge.user_id, &charge.id, data);
+    let notice = UserNotice::new(failed, &charge.user_id, &charge.id, data);
     notices::put(&payments.database, &notice, now).await?;
     cool_down(&payments.database, &charge.user_id, after(now, COOLDOWN)).await?;
-    let ended = Ended::Failed {
+    let ended = ChargeEnd::Failed {
         why,
         payment_id: None,
     };
@@ -265,8 +271,8 @@ async fn fail(payments: &Payments, charge: &Claimed, why: &str, now: Millis) -> 
 
 async fn end(
     payments: &Payments,
-    charge: &Claimed,
-    ended: &Ended<'_>,
+    charge: &ClaimedCharge,
+    ended: &ChargeEnd<'_>,
     now: Millis,
 ) -> sqlx::Result<bool> {
     end_charge(&payments.database, &charge.id, &charge.user_id, ended, now).await
@@ -275,7 +281,7 @@ async fn end(
 /// Releases a charge until a pause is over. The first node to claim it then continues.
 async fn postpone(
     payments: &Payments,
-    charge: &Claimed,
+    charge: &ClaimedCharge,
     why: &str,
     now: Millis,
 ) -> sqlx::Result<()> {
@@ -287,7 +293,7 @@ async fn postpone(
         why,
         "a charge is looked at again later"
     );
-    store::postpone(&payments.database, charge, after(now, pause), why).await
+    charges::postpone(&payments.database, charge, after(now, pause), why).await
 }
 
 fn after(now: Millis, pause: Duration) -> Millis {

@@ -5,11 +5,11 @@ use serde::Serialize;
 use tokio::time::Instant;
 use utoipa::ToSchema;
 use weir_errors::{ApiError, ErrorCode};
-use weir_ledger::{AccountId, Action, Credits, LedgerError, Plan, Refusal};
+use weir_ledger::{AccountId, Action, Credits, LedgerError, LedgerRefusal, Plan};
 
 use super::CREDIT_TIMEOUT;
-use super::store::{self, MOST_A_DAY, Past, Wish};
-use crate::offers::Tier;
+use crate::charges::{self, MOST_A_DAY, PastCharge, TopUpPreferences};
+use crate::offers::TopUpTier;
 use crate::payments::Payments;
 
 /// The highest threshold that a user can set.
@@ -47,12 +47,13 @@ pub struct AutoTopUp {
     /// End of the pause after a failed charge.
     pub cooldown_until: Option<String>,
     /// The last charge.
-    pub last_charge: Option<Charge>,
+    pub last_charge: Option<AutoTopUpCharge>,
 }
 
 /// A charge.
 #[derive(Debug, Serialize, ToSchema)]
-pub struct Charge {
+#[schema(as = Charge)]
+pub struct AutoTopUpCharge {
     /// The tier.
     pub tier: String,
     /// Start of the charge.
@@ -67,14 +68,14 @@ pub struct Charge {
 pub async fn show(payments: &Payments, user_id: &str) -> Result<AutoTopUp, ApiError> {
     let now = payments.ledger.now();
     // The charge comes first: weir stores a cooldown before it stores that the charge failed.
-    let (last, counted) = store::find_past(&payments.database, user_id, now)
+    let (last, counted) = charges::find_past(&payments.database, user_id, now)
         .await
         .map_err(|error| ApiError::of_database(&error, "asked for charges"))?;
     let wish = match find_wish(payments, user_id).await? {
         Some(wish) => wish,
-        None => Wish {
+        None => TopUpPreferences {
             enabled: false,
-            tier: Tier::Small,
+            tier: TopUpTier::Small,
             threshold: find_default_threshold(payments, user_id).await?,
             cooldown_until: None,
         },
@@ -86,12 +87,12 @@ pub async fn show(payments: &Payments, user_id: &str) -> Result<AutoTopUp, ApiEr
         threshold: wish.threshold,
         charges_left_today: (MOST_A_DAY - counted).max(0),
         cooldown_until: cooldown_until.map(|until| until.iso()),
-        last_charge: last.map(Charge::from),
+        last_charge: last.map(AutoTopUpCharge::from),
     })
 }
 
-impl From<Past> for Charge {
-    fn from(past: Past) -> Self {
+impl From<PastCharge> for AutoTopUpCharge {
+    fn from(past: PastCharge) -> Self {
         Self {
             tier: past.tier,
             created_at: past.created_at.iso(),
@@ -112,7 +113,7 @@ pub async fn change(
     if wish.enabled {
         require_customer(payments, user_id).await?;
     }
-    store::put_wish(&payments.database, user_id, &wish, payments.ledger.now())
+    charges::put_wish(&payments.database, user_id, &wish, payments.ledger.now())
         .await
         .map_err(|error| ApiError::of_database(&error, "keeping what a user wants bought"))?;
     // Also if auto top-up is off: the user still gets a notice of a low balance.
@@ -123,15 +124,15 @@ pub async fn change(
 async fn merge(
     payments: &Payments,
     user_id: &str,
-    before: Option<Wish>,
+    before: Option<TopUpPreferences>,
     change: PreferenceChange,
-) -> Result<Wish, ApiError> {
+) -> Result<TopUpPreferences, ApiError> {
     let tier = match &change.tier {
         Some(name) => name.parse().map_err(|_| {
             ApiError::new(ErrorCode::InvalidTier, "A tier is small, medium or large.")
                 .with_param("tier")
         })?,
-        None => before.as_ref().map_or(Tier::Small, |wish| wish.tier),
+        None => before.as_ref().map_or(TopUpTier::Small, |wish| wish.tier),
     };
     let named = change.threshold;
     let threshold = match named.or(before.as_ref().map(|wish| wish.threshold)) {
@@ -145,7 +146,7 @@ async fn merge(
         ));
     }
     let enabled = change.enabled;
-    Ok(Wish {
+    Ok(TopUpPreferences {
         enabled: enabled.unwrap_or(before.is_some_and(|wish| wish.enabled)),
         tier,
         threshold,
@@ -173,7 +174,7 @@ async fn watch(payments: &Payments, user_id: &str, below: Credits) -> Result<(),
     let deadline = Instant::now() + CREDIT_TIMEOUT;
     match payments.ledger.submit(&account, watch, deadline).await {
         Ok(_) => Ok(()),
-        Err(LedgerError::Refused(Refusal::UnknownAccount)) => Err(ApiError::internal()),
+        Err(LedgerError::Refused(LedgerRefusal::UnknownAccount)) => Err(ApiError::internal()),
         Err(error) => {
             tracing::error!(%error, "watching an account");
             Err(ApiError::store_unavailable())
@@ -196,8 +197,11 @@ fn default_threshold(plan: Plan) -> Credits {
     Credits::from_micro(part).min(MAX_DEFAULT_THRESHOLD)
 }
 
-async fn find_wish(payments: &Payments, user_id: &str) -> Result<Option<Wish>, ApiError> {
-    store::find_wish(&payments.database, user_id)
+async fn find_wish(
+    payments: &Payments,
+    user_id: &str,
+) -> Result<Option<TopUpPreferences>, ApiError> {
+    charges::find_wish(&payments.database, user_id)
         .await
         .map_err(|error| ApiError::of_database(&error, "asked what a user wants bought"))
 }

@@ -7,9 +7,10 @@ use weir_ledger::{Credits, Plan};
 use weir_storage::clock::Millis;
 
 use crate::events::{
-    About, Change, Checkout, Invoice, InvoiceLine, PaidPeriod, PaymentEvent, PlanHint, Reversal,
+    Checkout, EventContent, Invoice, InvoiceLine, PaidPeriod, PaymentEvent, PlanHint, Reversal,
+    SubscriptionChange,
 };
-use crate::offers::{CURRENCY, Item};
+use crate::offers::{CURRENCY, PurchaseItem};
 use crate::settings::PaymentSettings;
 
 /// Maximum distance in milliseconds between a checkout and the start of the subscription's first period.
@@ -41,7 +42,7 @@ pub struct Subscription {
     /// The id of the latest event.
     pub event_id: String,
     /// The last paid period.
-    pub paid: Option<PaidFor>,
+    pub paid: Option<PaidPlanPeriod>,
     /// The time of a paid checkout that began it, and the plan of the checkout.
     pub begun: Option<(Millis, Plan)>,
     /// The paid changes of plan, by the end of their period.
@@ -52,7 +53,7 @@ pub struct Subscription {
 
 /// A paid period.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct PaidFor {
+pub struct PaidPlanPeriod {
     /// Its bounds.
     pub period: PaidPeriod,
     /// The plan of the whole period.
@@ -99,7 +100,7 @@ impl PlansByPrice {
     pub fn new(settings: &PaymentSettings) -> Self {
         let mut plans = Self::default();
         for plan in Plan::ALL {
-            if let Some(offer) = settings.offer(Item::Plan(plan)) {
+            if let Some(offer) = settings.offer(PurchaseItem::Plan(plan)) {
                 plans.cents.push((plan, i64::from(offer.price_cents)));
                 plans.by_id.extend(offer.price_id.map(|id| (id, plan)));
             }
@@ -145,21 +146,22 @@ impl Subscription {
         let mut latest: Option<Self> = None;
         let (mut begun, mut payment_failed_at) = (None, None);
         let mut periods = Periods::default();
-        let mut changes: BTreeMap<Millis, Changes> = BTreeMap::new();
+        let mut changes: BTreeMap<Millis, PaidProrations> = BTreeMap::new();
         let (mut is_told, mut is_paused) = (false, false);
         for event in events {
             match &event.about {
-                About::Subscription(news) => {
+                EventContent::Subscription(news) => {
                     let Some(plan) = plans.plan_of(&news.plan) else {
                         continue;
                     };
                     is_told = true;
                     is_paused = news.is_paused;
-                    let is_over = news.change == Change::Deleted || has_ended(&news.status);
+                    let is_over =
+                        news.change == SubscriptionChange::Deleted || has_ended(&news.status);
                     if let (Some(period), "active" | "trialing", false) =
                         (news.period, &*news.status, is_over)
                     {
-                        let pays = news.change == Change::Created
+                        let pays = news.change == SubscriptionChange::Created
                             && !news.is_paused
                             && is_ours(news.currency.as_deref());
                         periods.tell(period, pays.then_some(plan));
@@ -171,7 +173,7 @@ impl Subscription {
                         ..Self::begun(&news.id, plan, event)
                     });
                 }
-                About::Checkout(checkout) => {
+                EventContent::Checkout(checkout) => {
                     let plan = plan_bought(checkout);
                     if let (Some(id), Some(plan)) = (&checkout.subscription, plan)
                         && checkout.is_paid
@@ -183,7 +185,7 @@ impl Subscription {
                         }
                     }
                 }
-                About::Invoice(invoice) if invoice.is_paid => {
+                EventContent::Invoice(invoice) if invoice.is_paid => {
                     payment_failed_at = None;
                     // An invoice of 0 is no payment while the processor collects nothing.
                     let pays_nothing = is_paused && invoice.amount == 0;
@@ -206,7 +208,7 @@ impl Subscription {
                         }
                     }
                 }
-                About::Invoice(_) => {
+                EventContent::Invoice(_) => {
                     payment_failed_at = Some(payment_failed_at.unwrap_or(event.created_at));
                 }
                 _ => {}
@@ -248,7 +250,7 @@ impl Subscription {
     /// the processor sent its bounds.
     pub fn due_grant(&self, provisional_start: Option<Millis>) -> Option<DueGrant> {
         let (base, period, is_provisional) = match self.paid {
-            Some(PaidFor {
+            Some(PaidPlanPeriod {
                 period: PaidPeriod { start, end },
                 plan,
             }) => {
@@ -292,15 +294,15 @@ impl Periods {
 
     /// The last paid period. If only a checkout pays and no event pays for a period, it is the period that began with
     /// the checkout.
-    fn last_paid(&self, begun: Option<(Millis, Plan)>) -> Option<PaidFor> {
+    fn last_paid(&self, begun: Option<(Millis, Plan)>) -> Option<PaidPlanPeriod> {
         let mut paid = self.0.iter().rev().filter_map(|(&start, &(end, plan))| {
             let period = PaidPeriod { start, end };
-            plan.map(|plan| PaidFor { period, plan })
+            plan.map(|plan| PaidPlanPeriod { period, plan })
         });
         paid.next().or_else(|| {
             let (at, plan) = begun?;
             let mut told = self.0.iter().filter(|(start, _)| is_near(**start, at));
-            told.next().map(|(&start, &(end, _))| PaidFor {
+            told.next().map(|(&start, &(end, _))| PaidPlanPeriod {
                 period: PaidPeriod { start, end },
                 plan,
             })
@@ -310,13 +312,13 @@ impl Periods {
 
 /// Paid prorations within a period.
 #[derive(Default)]
-struct Changes {
+struct PaidProrations {
     first: Option<Millis>,
     plan: Option<Plan>,
     micro: i128,
 }
 
-impl Changes {
+impl PaidProrations {
     fn add(&mut self, line: &InvoiceLine, plan: Plan, plans: &PlansByPrice) {
         let start = line.period.start;
         self.first = Some(self.first.map_or(start, |first| first.min(start)));
@@ -374,11 +376,11 @@ fn has_ended(status: &str) -> bool {
 /// Order of events in the same second: a checkout and invoices come before the changes that they cause.
 fn rank(event: &PaymentEvent) -> u8 {
     match &event.about {
-        About::Subscription(news) => match news.change {
-            Change::Created => 1,
-            Change::TrialWillEnd => 2,
-            Change::Updated => 3,
-            Change::Deleted => 4,
+        EventContent::Subscription(news) => match news.change {
+            SubscriptionChange::Created => 1,
+            SubscriptionChange::TrialWillEnd => 2,
+            SubscriptionChange::Updated => 3,
+            SubscriptionChange::Deleted => 4,
         },
         _ => 0,
     }
@@ -436,8 +438,8 @@ pub fn cents_back(events: &[PaymentEvent]) -> i64 {
     let mut by_id: BTreeMap<(bool, &str), i64> = BTreeMap::new();
     for event in events {
         let (is_dispute, Reversal { id, amount, .. }) = match &event.about {
-            About::Refund(refund) => (false, refund),
-            About::Dispute(dispute) => (true, dispute),
+            EventContent::Refund(refund) => (false, refund),
+            EventContent::Dispute(dispute) => (true, dispute),
             _ => continue,
         };
         let most = by_id.entry((is_dispute, id)).or_default();

@@ -1,4 +1,4 @@
-//! The SQL of subscriptions, payments and customers.
+//! The SQL of subscriptions and payments.
 
 use sqlx::any::AnyRow;
 use sqlx::{AssertSqlSafe, Row};
@@ -8,6 +8,7 @@ use weir_storage::clock::Millis;
 
 use super::state::{Subscription, renews};
 use crate::events::PaidPeriod;
+use crate::store::of_user;
 
 /// A payment.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -71,12 +72,6 @@ pub async fn is_user(database: &Database, user_id: &str) -> sqlx::Result<bool> {
         .map(|found| found.is_some())
 }
 
-/// The user of a customer.
-pub async fn user_of_customer(database: &Database, customer: &str) -> sqlx::Result<Option<String>> {
-    let text = "SELECT user_id FROM payment_customers WHERE customer_id = $1";
-    find_text(database, text, customer).await
-}
-
 /// The user of a subscription or payment.
 pub async fn user_of_subject(database: &Database, subject: &str) -> sqlx::Result<Option<String>> {
     let text = "SELECT user_id FROM payment_subscriptions WHERE id = $1 \
@@ -93,25 +88,6 @@ async fn find_text(
         .bind(id)
         .fetch_optional(database.reader())
         .await
-}
-
-/// Links a user to a customer, unless one of them has another link. Returns whether the link is new.
-pub async fn link(
-    database: &Database,
-    user_id: &str,
-    customer: &str,
-    at: Millis,
-) -> sqlx::Result<bool> {
-    let linked = sqlx::query(
-        "INSERT INTO payment_customers (user_id, customer_id, linked_at) VALUES ($1, $2, $3) \
-         ON CONFLICT DO NOTHING",
-    )
-    .bind(user_id)
-    .bind(customer)
-    .bind(at.0)
-    .execute(database.writer())
-    .await?;
-    Ok(linked.rows_affected() == 1)
 }
 
 /// The start of a period that weir granted before the processor sent its bounds.
@@ -158,7 +134,7 @@ pub async fn put_subscription(
 
 /// Credits of paid plan changes within a period.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct GivenUpgrade {
+pub struct UpgradeGrant {
     /// The period's end.
     pub period_end: Millis,
     /// Credits given so far.
@@ -175,7 +151,7 @@ pub struct GivenUpgrade {
 pub async fn given_upgrades(
     database: &Database,
     subscription: &str,
-) -> sqlx::Result<Vec<GivenUpgrade>> {
+) -> sqlx::Result<Vec<UpgradeGrant>> {
     let rows = sqlx::query("SELECT * FROM payment_upgrades WHERE subscription_id = $1")
         .bind(subscription)
         .fetch_all(database.reader())
@@ -183,7 +159,7 @@ pub async fn given_upgrades(
     let read = |row: &AnyRow| {
         let giving: Option<i64> = row.try_get("giving")?;
         let within: Option<i64> = row.try_get("within")?;
-        Ok(GivenUpgrade {
+        Ok(UpgradeGrant {
             period_end: Millis(row.try_get("period_end")?),
             given: Credits::from_micro(row.try_get("given")?),
             giving: giving.map(Credits::from_micro),
@@ -305,15 +281,6 @@ pub async fn payments_between(
         .fetch_all(database.reader())
         .await?;
     rows.iter().map(read_payment).collect()
-}
-
-/// SQL: a row belongs to the user in the first parameter, or the parameter is null.
-pub fn of_user(user_id: Option<&str>) -> &'static str {
-    match user_id {
-        Some(_) => "user_id = $1",
-        // Both conditions use the parameter, because both bind it.
-        None => "CAST($1 AS TEXT) IS NULL",
-    }
 }
 
 fn read_payment(row: &AnyRow) -> sqlx::Result<Payment> {

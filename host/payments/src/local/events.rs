@@ -5,14 +5,14 @@ use weir_ledger::Period;
 use weir_storage::clock::Millis;
 use weir_storage::ids;
 
-use super::book::{Charged, Session, Subscription};
+use super::customers::{LocalCharge, LocalSubscription, Session};
 use crate::events::EventType;
 use crate::offers::CURRENCY;
 use crate::stripe::API_VERSION;
 
 /// The customer and user of an event.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Party<'a> {
+pub(super) struct EventParty<'a> {
     pub customer_id: &'a str,
     pub user_id: &'a str,
 }
@@ -30,7 +30,7 @@ fn event(kind: EventType, object: Value, now: Millis) -> Value {
     })
 }
 
-pub(super) fn customer_created(party: Party<'_>, now: Millis) -> Value {
+pub(super) fn customer_created(party: EventParty<'_>, now: Millis) -> Value {
     let customer = json!({
         "id": party.customer_id,
         "object": "customer",
@@ -41,10 +41,10 @@ pub(super) fn customer_created(party: Party<'_>, now: Millis) -> Value {
 }
 
 pub(super) fn session_completed(
-    party: Party<'_>,
+    party: EventParty<'_>,
     id: &str,
     session: &Session,
-    subscription: Option<&Subscription>,
+    subscription: Option<&LocalSubscription>,
     now: Millis,
 ) -> Value {
     let is_plan = subscription.is_some();
@@ -69,7 +69,7 @@ pub(super) fn session_completed(
 
 /// A payment on a checkout page, succeeded or failed.
 pub(super) fn page_payment(
-    party: Party<'_>,
+    party: EventParty<'_>,
     session: &Session,
     is_paid: bool,
     now: Millis,
@@ -85,9 +85,9 @@ pub(super) fn page_payment(
 
 /// A payment of auto top-up, succeeded or failed.
 pub(super) fn charge_payment(
-    party: Party<'_>,
+    party: EventParty<'_>,
     charge_id: &str,
-    charged: &Charged,
+    charged: &LocalCharge,
     now: Millis,
 ) -> Value {
     let metadata = json!({
@@ -101,7 +101,7 @@ pub(super) fn charge_payment(
 }
 
 fn payment(
-    party: Party<'_>,
+    party: EventParty<'_>,
     id: &str,
     cents: u32,
     is_paid: bool,
@@ -131,9 +131,9 @@ fn payment(
 
 /// An event of a subscription.
 pub(super) fn subscription_changed(
-    party: Party<'_>,
+    party: EventParty<'_>,
     kind: EventType,
-    subscription: &Subscription,
+    subscription: &LocalSubscription,
     now: Millis,
 ) -> Value {
     let [start, end] = bounds(subscription);
@@ -168,9 +168,9 @@ pub(super) fn subscription_changed(
 }
 
 pub(super) fn invoice_paid(
-    party: Party<'_>,
+    party: EventParty<'_>,
     payment_id: &str,
-    subscription: &Subscription,
+    subscription: &LocalSubscription,
     now: Millis,
 ) -> Value {
     let cents = i64::from(subscription.price_cents);
@@ -188,9 +188,9 @@ pub(super) fn invoice_paid(
 /// The invoice of a change of plan: a refund of the rest of the old price, and a charge for the same part of the new
 /// price.
 pub(super) fn switch_paid(
-    party: Party<'_>,
-    before: &Subscription,
-    after: &Subscription,
+    party: EventParty<'_>,
+    before: &LocalSubscription,
+    after: &LocalSubscription,
     now: Millis,
 ) -> Value {
     let Period { start, end } = after.period;
@@ -212,10 +212,10 @@ pub(super) fn switch_paid(
 
 /// A paid invoice. If its refunds exceed its charges, the customer has a credit balance and pays nothing.
 fn invoice(
-    party: Party<'_>,
+    party: EventParty<'_>,
     reason: &str,
     payment_id: &str,
-    subscription: &Subscription,
+    subscription: &LocalSubscription,
     lines: Vec<Value>,
     now: Millis,
 ) -> Value {
@@ -243,8 +243,8 @@ fn invoice(
 }
 
 fn line(
-    party: Party<'_>,
-    subscription: &Subscription,
+    party: EventParty<'_>,
+    subscription: &LocalSubscription,
     period: Period,
     cents: i64,
     is_proration: bool,
@@ -264,12 +264,12 @@ fn line(
     })
 }
 
-fn bounds(subscription: &Subscription) -> [i64; 2] {
+fn bounds(subscription: &LocalSubscription) -> [i64; 2] {
     let period = subscription.period;
     [period.start.seconds(), period.end.seconds()]
 }
 
-fn price(subscription: &Subscription) -> Value {
+fn price(subscription: &LocalSubscription) -> Value {
     json!({
         "id": format!("price_local_{}", subscription.plan),
         "object": "price",
@@ -279,11 +279,11 @@ fn price(subscription: &Subscription) -> Value {
     })
 }
 
-fn plan_metadata(party: Party<'_>, subscription: &Subscription) -> Value {
+fn plan_metadata(party: EventParty<'_>, subscription: &LocalSubscription) -> Value {
     json!({ "user_id": party.user_id, "purpose": "plan", "plan": subscription.plan })
 }
 
-fn metadata(party: Party<'_>, session: &Session) -> Value {
+fn metadata(party: EventParty<'_>, session: &Session) -> Value {
     let kind = match session.purpose.as_str() {
         "plan" => "plan",
         _ => "tier",

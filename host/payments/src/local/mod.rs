@@ -9,7 +9,7 @@
 //!
 //! To change the pages, edit [`pages`]; to change the events, [`events`].
 
-mod book;
+mod customers;
 mod events;
 mod pages;
 mod visits;
@@ -29,16 +29,18 @@ use weir_storage::expiring::ExpiringValues;
 use weir_storage::ids::{self, Hex};
 use weir_storage::secrets::{Secret, random_bytes};
 
-use self::book::{Book, Books, Card, Charged, Session, SessionStatus, Subscription};
-use self::events::Party;
-pub use self::pages::Page;
+use self::customers::{
+    Card, LocalCharge, LocalCustomer, LocalCustomers, LocalSubscription, Session, SessionStatus,
+};
+use self::events::EventParty;
+pub use self::pages::LocalPage;
 pub use self::visits::{Redirect, landing_page, style_sheet};
 use crate::events::EventType;
-use crate::offers::Item;
+use crate::offers::PurchaseItem;
 use crate::settings::PaymentSettings;
 use crate::signature;
 use crate::terms::{
-    CardCharge, CheckoutSession, Order, PaymentIntent, ProcessorError, SessionState,
+    CardCharge, CheckoutOrder, CheckoutSession, PaymentIntent, ProcessorError, SessionState,
 };
 
 /// Maximum number of attempts to deliver an event.
@@ -63,8 +65,8 @@ const PORTAL: &str = "bps_local_";
 
 /// The processor for development. Cheap to clone.
 #[derive(Clone)]
-pub struct Local {
-    books: Books,
+pub struct LocalProcessor {
+    books: LocalCustomers,
     settings: Arc<PaymentSettings>,
     http: Client,
     header: HeaderName,
@@ -90,7 +92,7 @@ pub struct LocalParts {
 
 /// A button of a checkout page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Payment {
+enum PaymentButton {
     Good,
     Declined,
 }
@@ -104,11 +106,11 @@ enum Management {
     End,
 }
 
-impl Local {
+impl LocalProcessor {
     /// Builds the processor.
     pub fn new(parts: LocalParts) -> anyhow::Result<Self> {
         Ok(Self {
-            books: Books::new(parts.values, parts.clock),
+            books: LocalCustomers::new(parts.values, parts.clock),
             settings: Arc::new(parts.settings),
             http: outgoing::client(TELLING)?,
             header: parts.header,
@@ -135,12 +137,12 @@ impl Local {
     /// Creates a checkout page. The same key returns the same page.
     pub async fn create_checkout(
         &self,
-        order: &Order<'_>,
+        order: &CheckoutOrder<'_>,
         key: &str,
     ) -> Result<CheckoutSession, ProcessorError> {
         let purpose = match order.item {
-            Item::Plan(_) => "plan",
-            Item::TopUp(_) => "topup",
+            PurchaseItem::Plan(_) => "plan",
+            PurchaseItem::TopUp(_) => "topup",
         };
         let id = page_id(SESSION, order.customer_id);
         let made = self.books.change(order.customer_id, |book, now| {
@@ -220,7 +222,7 @@ impl Local {
             if let Some(charged) = book.charges.get(charge.id) {
                 return Some((charged.intent(), None));
             }
-            let charged = Charged {
+            let charged = LocalCharge {
                 payment_id: format!("pi_local_{}", ids::answer_id()),
                 tier: charge.tier.name().to_owned(),
                 price_cents: charge.price_cents,
@@ -228,7 +230,7 @@ impl Local {
                 created_at: now,
             };
             book.charges.insert(charge.id.to_owned(), charged.clone());
-            let party = Party {
+            let party = EventParty {
                 customer_id: charge.customer_id,
                 user_id: charge.user_id,
             };
@@ -258,7 +260,7 @@ impl Local {
         charge_id: &str,
     ) -> Result<Option<PaymentIntent>, ProcessorError> {
         let book = self.books.find(customer_id).await?.unwrap_or_default();
-        Ok(book.charges.get(charge_id).map(Charged::intent))
+        Ok(book.charges.get(charge_id).map(LocalCharge::intent))
     }
 
     /// A checkout page.
@@ -274,7 +276,7 @@ impl Local {
     async fn portal(
         &self,
         portal_id: &str,
-    ) -> Result<Option<(String, Book, String)>, ProcessorError> {
+    ) -> Result<Option<(String, LocalCustomer, String)>, ProcessorError> {
         let Some(customer_id) = customer_of(PORTAL, portal_id) else {
             return Ok(None);
         };
@@ -286,7 +288,7 @@ impl Local {
     }
 
     /// Pays on an open page, or tries to. weir usually has the events before this returns.
-    async fn pay(&self, session_id: &str, payment: Payment) -> Result<(), ProcessorError> {
+    async fn pay(&self, session_id: &str, payment: PaymentButton) -> Result<(), ProcessorError> {
         let customer_id = customer_of(SESSION, session_id).ok_or_else(unknown)?;
         let paid = self.books.change(&customer_id, |book, now| {
             settle(book, &customer_id, session_id, payment, now)
@@ -298,7 +300,7 @@ impl Local {
     /// Changes a plan. weir usually has the events before this returns.
     async fn manage(&self, customer_id: &str, act: Management) -> Result<(), ProcessorError> {
         let price = match act {
-            Management::Switch(plan) => self.settings.offer(Item::Plan(plan)),
+            Management::Switch(plan) => self.settings.offer(PurchaseItem::Plan(plan)),
             _ => None,
         };
         let price = price.map(|offer| offer.price_cents);
@@ -372,10 +374,10 @@ impl Local {
 
 /// The events of a payment on a page; none if the page is not open.
 fn settle(
-    book: &mut Book,
+    book: &mut LocalCustomer,
     customer_id: &str,
     session_id: &str,
-    payment: Payment,
+    payment: PaymentButton,
     now: Millis,
 ) -> Vec<Value> {
     let Some(session) = book.sessions.get_mut(session_id) else {
@@ -384,7 +386,7 @@ fn settle(
     if session.status(now) != SessionStatus::Open {
         return Vec::new();
     }
-    let party = Party {
+    let party = EventParty {
         customer_id,
         user_id: &book.user_id,
     };
@@ -393,7 +395,7 @@ fn settle(
         book.is_announced = true;
         events.push(events::customer_created(party, now));
     }
-    if payment == Payment::Declined {
+    if payment == PaymentButton::Declined {
         book.card = Some(Card::Declined);
         session.is_declined = true;
         events.push(events::page_payment(party, session, false, now));
@@ -409,7 +411,7 @@ fn settle(
         events.push(events::page_payment(party, session, true, now));
         return events;
     };
-    let subscription = Subscription {
+    let subscription = LocalSubscription {
         id: format!("sub_local_{}", ids::answer_id()),
         plan,
         price_cents: session.price_cents,
@@ -440,7 +442,7 @@ fn settle(
 /// Changes a plan and returns the events; `None` without a change. A change of plan is invoiced at once, like Stripe's
 /// portal with `proration_behavior` = `always_invoice`.
 fn change_plan(
-    book: &mut Book,
+    book: &mut LocalCustomer,
     customer_id: &str,
     act: Management,
     price: Option<u32>,
@@ -464,7 +466,7 @@ fn change_plan(
             kind = EventType::SubscriptionDeleted;
         }
     }
-    let party = Party {
+    let party = EventParty {
         customer_id,
         user_id: &book.user_id,
     };

@@ -7,12 +7,12 @@ use url::Url;
 use weir_ledger::Plan;
 use weir_storage::clock::Millis;
 
-use super::book::{Book, Session, SessionStatus};
-use crate::offers::{Item, Tier, thousands};
+use super::customers::{LocalCustomer, Session, SessionStatus};
+use crate::offers::{PurchaseItem, TopUpTier, thousands};
 use crate::settings::PaymentSettings;
 
 /// A page as an HTTP response.
-pub type Page = Response<String>;
+pub type LocalPage = Response<String>;
 
 /// The style sheet of the pages.
 pub(super) const STYLE: &str = include_str!("style.css");
@@ -20,15 +20,15 @@ pub(super) const STYLE: &str = include_str!("style.css");
 const REFERRER_POLICY: HeaderName = HeaderName::from_static("referrer-policy");
 
 /// The checkout page.
-pub(super) fn checkout(id: &str, session: &Session, now: Millis) -> Page {
+pub(super) fn checkout(id: &str, session: &Session, now: Millis) -> LocalPage {
     let item = item(session);
-    let title = item.map_or_else(|| session.item.clone(), Item::title);
+    let title = item.map_or_else(|| session.item.clone(), PurchaseItem::title);
     let price = dollars(session.price_cents);
     let (each, gives) = match item {
-        Some(Item::Plan(plan)) => (" <small>a month</small>", {
+        Some(PurchaseItem::Plan(plan)) => (" <small>a month</small>", {
             format!("{} credits each month", thousands(plan.monthly_credits()))
         }),
-        Some(Item::TopUp(tier)) => (
+        Some(PurchaseItem::TopUp(tier)) => (
             "",
             match bonus(tier) {
                 0 => "They stay until you use them".to_owned(),
@@ -87,11 +87,11 @@ pub(super) fn checkout(id: &str, session: &Session, now: Millis) -> Page {
 /// The portal page.
 pub(super) fn portal(
     id: &str,
-    book: &Book,
+    book: &LocalCustomer,
     settings: &PaymentSettings,
     back: &str,
     now: Millis,
-) -> Page {
+) -> LocalPage {
     let mut body = "<p class=\"kind\">Billing portal</p>".to_owned();
     let subscription = book.subscription.as_ref();
     match subscription.filter(|subscription| !subscription.is_over(now)) {
@@ -105,7 +105,7 @@ pub(super) fn portal(
                 body,
                 "<h1>{title}</h1><p class=\"price\">{price} <small>a month</small></p>\
                  <p class=\"gives\">{credits} credits each month</p>",
-                title = Item::Plan(plan).title(),
+                title = PurchaseItem::Plan(plan).title(),
                 price = dollars(subscription.price_cents),
                 credits = thousands(plan.monthly_credits()),
             );
@@ -116,10 +116,10 @@ pub(super) fn portal(
                 false => write!(body, "<p class=\"notice good\">Renews on {end}.</p>"),
             };
             for other in [Plan::Guru, Plan::Pro] {
-                let offer = settings.offer(Item::Plan(other));
+                let offer = settings.offer(PurchaseItem::Plan(other));
                 if let Some(offer) = offer.filter(|_| other != plan) {
                     let price = dollars(offer.price_cents);
-                    let title = Item::Plan(other).title();
+                    let title = PurchaseItem::Plan(other).title();
                     let label = format!("Switch to the {title}, {price}");
                     form(&mut body, "portal", id, other.name(), "main", &label);
                 }
@@ -140,7 +140,7 @@ pub(super) fn portal(
 }
 
 /// The page after a checkout or a portal in development mode, if no URL is configured.
-pub(super) fn landing(name: &str) -> Option<Page> {
+pub(super) fn landing(name: &str) -> Option<LocalPage> {
     let (title, text) = match name {
         "paid" => (
             "Thank you!",
@@ -161,7 +161,7 @@ pub(super) fn landing(name: &str) -> Option<Page> {
 }
 
 /// Renders a page. Its forms post only to weir, which may redirect to the origins of `leads_to`.
-fn page(title: &str, body: &str, leads_to: &[&str]) -> Page {
+fn page(title: &str, body: &str, leads_to: &[&str]) -> LocalPage {
     let title = escape(title);
     let html = format!(
         "<!doctype html><html lang=\"en\"><head><meta charset=\"utf-8\">\
@@ -208,19 +208,19 @@ fn link(body: &mut String, url: &str, label: &str) {
     );
 }
 
-fn item(session: &Session) -> Option<Item> {
+fn item(session: &Session) -> Option<PurchaseItem> {
     match session.purpose.as_str() {
-        "plan" => session.item.parse().ok().map(Item::Plan),
-        _ => session.item.parse().ok().map(Item::TopUp),
+        "plan" => session.item.parse().ok().map(PurchaseItem::Plan),
+        _ => session.item.parse().ok().map(PurchaseItem::TopUp),
     }
 }
 
 /// The bonus of a tier over its price, in percent.
-fn bonus(tier: Tier) -> u8 {
+fn bonus(tier: TopUpTier) -> u8 {
     match tier {
-        Tier::Small => 0,
-        Tier::Medium => 10,
-        Tier::Large => 25,
+        TopUpTier::Small => 0,
+        TopUpTier::Medium => 10,
+        TopUpTier::Large => 25,
     }
 }
 

@@ -2,9 +2,9 @@
 
 use weir_ledger::Plan;
 
-use super::book::SessionStatus;
-use super::pages::{self, Page};
-use super::{Local, Management, Payment};
+use super::customers::SessionStatus;
+use super::pages::{self, LocalPage};
+use super::{LocalProcessor, Management, PaymentButton};
 use crate::terms::ProcessorError;
 
 /// The redirect after a button.
@@ -22,13 +22,13 @@ pub fn style_sheet() -> &'static str {
 }
 
 /// The page after a checkout or a portal if no URL is configured: `paid`, `cancelled` or `done`.
-pub fn landing_page(name: &str) -> Option<Page> {
+pub fn landing_page(name: &str) -> Option<LocalPage> {
     pages::landing(name)
 }
 
-impl Local {
+impl LocalProcessor {
     /// The page of a checkout; `None` if there is none of this id.
-    pub async fn checkout_page(&self, id: &str) -> Result<Option<Page>, ProcessorError> {
+    pub async fn checkout_page(&self, id: &str) -> Result<Option<LocalPage>, ProcessorError> {
         let session = self.session(id).await?;
         Ok(session.map(|session| pages::checkout(id, &session, self.books.now())))
     }
@@ -43,8 +43,8 @@ impl Local {
             return Ok(None);
         };
         let payment = match act {
-            "pay" => Payment::Good,
-            "decline" => Payment::Declined,
+            "pay" => PaymentButton::Good,
+            "decline" => PaymentButton::Declined,
             "cancel" => return Ok(Some(Redirect::Configured(session.cancel_url))),
             _ => return Ok(None),
         };
@@ -58,7 +58,7 @@ impl Local {
     }
 
     /// The page on which a customer manages a plan; `None` if there is none of this id, or it has expired.
-    pub async fn portal_page(&self, id: &str) -> Result<Option<Page>, ProcessorError> {
+    pub async fn portal_page(&self, id: &str) -> Result<Option<LocalPage>, ProcessorError> {
         let portal = self.portal(id).await?;
         let now = self.books.now();
         Ok(portal.map(|(_, book, back)| pages::portal(id, &book, &self.settings, &back, now)))

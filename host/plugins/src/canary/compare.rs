@@ -19,7 +19,7 @@
 //! than another group's value, and cannot widen the interval. With fewer than [`LEAST_GROUPS`] groups on a side, the
 //! test gives no result.
 //!
-//! A canary ends if harm is certain. It is promoted if for every measure the absence of [harm](Bar::harm) is certain,
+//! A canary ends if harm is certain. It is promoted if for every measure the absence of [harm](MeasureBounds::harm) is certain,
 //! that is if the complete interval is below that bound. While neither is certain, the canary continues.
 
 use std::fmt;
@@ -127,7 +127,7 @@ pub fn worst(findings: &[Finding]) -> Option<&Finding> {
 }
 
 /// The bounds of a measure.
-struct Bar {
+struct MeasureBounds {
     /// The smallest difference that ends a canary, if certain.
     least: f64,
     /// The bound of harm: a canary is promoted only if the difference is certainly less.
@@ -139,36 +139,36 @@ struct Bar {
 }
 
 impl Measure {
-    fn bar(self) -> Bar {
+    fn bar(self) -> MeasureBounds {
         match self {
             // Percentage points.
-            Self::Traps | Self::Faults => Bar {
+            Self::Traps | Self::Faults => MeasureBounds {
                 least: 0.01,
                 harm: 0.02,
                 mixture: 0.05,
                 is_two_sided: false,
             },
-            Self::Errors => Bar {
+            Self::Errors => MeasureBounds {
                 least: 0.01,
                 harm: 0.05,
                 mixture: 0.05,
                 is_two_sided: false,
             },
             // A filter that passes harmful requests is as bad as a filter that refuses all.
-            Self::Refusals | Self::Changes | Self::Stops => Bar {
+            Self::Refusals | Self::Changes | Self::Stops => MeasureBounds {
                 least: 0.05,
                 harm: 0.1,
                 mixture: 0.1,
                 is_two_sided: true,
             },
-            Self::FirstToken | Self::Latency => Bar {
+            Self::FirstToken | Self::Latency => MeasureBounds {
                 least: 1.1_f64.ln(),
                 harm: 1.5_f64.ln(),
                 mixture: 1.3_f64.ln(),
                 is_two_sided: false,
             },
             // A component that reports too little makes weir pay for the rest.
-            Self::Tokens | Self::Charge => Bar {
+            Self::Tokens | Self::Charge => MeasureBounds {
                 least: 1.1_f64.ln(),
                 harm: 1.5_f64.ln(),
                 mixture: 1.3_f64.ln(),

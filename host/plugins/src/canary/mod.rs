@@ -70,7 +70,7 @@ impl CanaryShare {
     }
 
     /// Returns whether the canary serves an account.
-    pub fn holds(self, lot: Lot) -> bool {
+    pub fn holds(self, lot: AccountHash) -> bool {
         lot.0 % u64::from(Self::WHOLE) < u64::from(self.0)
     }
 }
@@ -101,9 +101,9 @@ pub fn span(span: Duration) -> String {
 
 /// The hash that decides an account's side of a canary, and the group in which it counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Lot(u64);
+pub struct AccountHash(u64);
 
-impl Lot {
+impl AccountHash {
     /// The lot of an account for one canary.
     pub fn draw(slot: &str, canary: Digest, account: &AccountId) -> Self {
         let mut hash = Sha256::new();
@@ -131,7 +131,7 @@ mod tests {
         let canary = Digest::of(canary);
         let in_it = |number: &usize| {
             let account = AccountId(format!("usr_{number}"));
-            share.holds(Lot::draw(slot, canary, &account))
+            share.holds(AccountHash::draw(slot, canary, &account))
         };
         (0..20_000).filter(in_it).collect()
     }
@@ -171,7 +171,7 @@ mod tests {
         let mut sizes = [0; 16];
         for number in accounts_of("openai", b"a", 5_000) {
             let account = AccountId(format!("usr_{number}"));
-            sizes[Lot::draw("openai", Digest::of(b"a"), &account).group(16)] += 1;
+            sizes[AccountHash::draw("openai", Digest::of(b"a"), &account).group(16)] += 1;
         }
         assert!(
             sizes.iter().all(|size| (500..750).contains(size)),

@@ -10,8 +10,8 @@ use std::time::Duration;
 use weir_ledger::{Credits, TokenCounts};
 use weir_sandbox::Digest;
 
-use super::Lot;
-use crate::counters::{Ended, FilterEffects};
+use super::AccountHash;
+use crate::counters::{ExchangeEnd, FilterEffects};
 
 /// Groups of accounts.
 pub const GROUPS: usize = 16;
@@ -203,7 +203,7 @@ impl Tally {
     }
 
     /// Returns the sampler of an account.
-    pub fn sampler(self: &Arc<Self>, lot: Lot) -> Sampler {
+    pub fn sampler(self: &Arc<Self>, lot: AccountHash) -> Sampler {
         Sampler {
             tally: self.clone(),
             group: lot.group(GROUPS),
@@ -233,18 +233,18 @@ impl Tally {
 
 impl Sampler {
     /// Samples an exchange, or a call of a tool. `first_token` is `None` without streaming.
-    pub fn exchange(&self, ended: Ended, took: Duration, first_token: Option<Duration>) {
+    pub fn exchange(&self, ended: ExchangeEnd, took: Duration, first_token: Option<Duration>) {
         let mut samples = self.tally.lock();
-        let is_fault = matches!(ended, Ended::InFault | Ended::InTrap);
-        samples.happened(self.group, Measure::Traps, ended == Ended::InTrap);
+        let is_fault = matches!(ended, ExchangeEnd::InFault | ExchangeEnd::InTrap);
+        samples.happened(self.group, Measure::Traps, ended == ExchangeEnd::InTrap);
         samples.happened(self.group, Measure::Faults, is_fault);
-        samples.happened(self.group, Measure::Errors, ended != Ended::Well);
+        samples.happened(self.group, Measure::Errors, ended != ExchangeEnd::Well);
         let micros = |time: Duration| time.as_secs_f64() * 1e6;
         if let Some(first_token) = first_token {
             samples.amounted(self.group, Measure::FirstToken, micros(first_token));
         }
         // The latency of a failure is not counted as fast.
-        if ended == Ended::Well {
+        if ended == ExchangeEnd::Well {
             samples.amounted(self.group, Measure::Latency, micros(took));
         }
     }

@@ -15,16 +15,16 @@ use weir_storage::clock::Millis;
 use super::follow::RETRY_AFTER;
 use super::operate::{ITSELF, Stores};
 use super::serving::Canary;
-use super::{NotLoaded, Plugins};
+use super::{LoadFailure, Plugins};
 use crate::canary::compare::{compare, is_harmless, worst};
 use crate::canary::samples::Sampler;
 use crate::canary::{CanaryShare, Finding, span};
 use crate::metrics::{CanaryEnd, PluginMetrics};
-use crate::store::{self, CanaryRow, Change, Wanted};
+use crate::store::{self, CanaryRow, DesiredSlots, SlotChange};
 use crate::{Component, FilterComponent, OperationError, Plugin, ToolComponent};
 
 /// A component that was chosen for a request.
-pub struct Chosen<T> {
+pub struct ChosenComponent<T> {
     /// The component.
     pub component: Arc<T>,
     /// The request's sampler, if its slot has a canary.
@@ -32,7 +32,7 @@ pub struct Chosen<T> {
 }
 
 /// A canary as operators see it.
-pub(crate) struct CanaryOverview {
+pub(super) struct CanaryOverview {
     pub digest: Digest,
     pub share: CanaryShare,
     pub since: Millis,
@@ -53,36 +53,48 @@ impl CanaryOverview {
 
 impl Plugins {
     /// The adapter that serves an account; `None` as of [`Self::adapter`].
-    pub fn adapter_for(&self, slot: &str, account: &AccountId) -> Option<Chosen<Component>> {
+    pub fn adapter_for(
+        &self,
+        slot: &str,
+        account: &AccountId,
+    ) -> Option<ChosenComponent<Component>> {
         let serving = self.serving();
         let (Plugin::Adapter(adapter), sampler) = serving.get(slot)?.choose(account)? else {
             return None;
         };
-        Some(Chosen {
+        Some(ChosenComponent {
             component: adapter.clone(),
             sampler,
         })
     }
 
     /// The tool that serves an account; `None` as of [`Self::tool`].
-    pub fn tool_for(&self, slot: &str, account: &AccountId) -> Option<Chosen<ToolComponent>> {
+    pub fn tool_for(
+        &self,
+        slot: &str,
+        account: &AccountId,
+    ) -> Option<ChosenComponent<ToolComponent>> {
         let serving = self.serving();
         let (Plugin::Tool(tool), sampler) = serving.get(slot)?.choose(account)? else {
             return None;
         };
-        Some(Chosen {
+        Some(ChosenComponent {
             component: tool.clone(),
             sampler,
         })
     }
 
     /// The filter that serves an account; `None` as of [`Self::filter`].
-    pub fn filter_for(&self, slot: &str, account: &AccountId) -> Option<Chosen<FilterComponent>> {
+    pub fn filter_for(
+        &self,
+        slot: &str,
+        account: &AccountId,
+    ) -> Option<ChosenComponent<FilterComponent>> {
         let serving = self.serving();
         let (Plugin::Filter(filter), sampler) = serving.get(slot)?.choose(account)? else {
             return None;
         };
-        Some(Chosen {
+        Some(ChosenComponent {
             component: filter.clone(),
             sampler,
         })
@@ -111,7 +123,7 @@ impl Plugins {
         &self,
         database: &Database,
         slot: &str,
-        wanted: &Wanted,
+        wanted: &DesiredSlots,
     ) -> Option<JoinHandle<sqlx::Result<()>>> {
         let row = self.canary_to_bring(slot, wanted)?;
         if !self.lock_synced().canaries_brought.insert(row.number) {
@@ -132,7 +144,7 @@ impl Plugins {
     }
 
     /// Returns the canary that must be loaded, if any. A canary that has ended stops serving here.
-    pub(super) fn canary_to_bring(&self, slot: &str, wanted: &Wanted) -> Option<CanaryRow> {
+    pub(super) fn canary_to_bring(&self, slot: &str, wanted: &DesiredSlots) -> Option<CanaryRow> {
         let row = wanted.canary(slot);
         let number = row.map(|row| row.number);
         let mut synced = self.lock_synced();
@@ -172,7 +184,7 @@ impl Plugins {
                     slot, digest = %row.digest, %error,
                     "the slot's canary does not load here: the active component serves all accounts"
                 );
-                let not_loaded = NotLoaded {
+                let not_loaded = LoadFailure {
                     why: error.to_string(),
                     again: Instant::now() + RETRY_AFTER,
                 };
@@ -216,7 +228,7 @@ impl Plugins {
             let samples = store::samples(database, &slot, canary.number).await?;
             let of = |digest| samples.get(&digest).copied().unwrap_or_default();
             let findings = compare(&of(active.digest()), &of(digest));
-            let change = Change {
+            let change = SlotChange {
                 slot: &slot,
                 actor: ITSELF,
                 at: now,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use weir_storage::Database;
 
 use super::Plugins;
-use crate::counters::Counts;
+use crate::counters::ExchangeCounts;
 use crate::store;
 
 impl Plugins {
@@ -15,7 +15,7 @@ impl Plugins {
             let mut all = self.lock_counters();
             // No component uses these counters any more, and they are empty.
             all.retain(|_, counters| {
-                Arc::strong_count(counters) > 1 || counters.peek() != Counts::default()
+                Arc::strong_count(counters) > 1 || counters.peek() != ExchangeCounts::default()
             });
             all.iter()
                 .map(|(key, counters)| (key.clone(), counters.clone()))
@@ -23,7 +23,7 @@ impl Plugins {
         };
         for ((slot, digest), counters) in counters {
             let counts = counters.take();
-            if counts == Counts::default() {
+            if counts == ExchangeCounts::default() {
                 continue;
             }
             if let Err(error) = store::add_counts(database, &slot, digest, &counts).await {

@@ -14,12 +14,12 @@ use weir_sandbox::{Digest, loading};
 use weir_storage::clock::Clock;
 use weir_storage::{Cache, Database};
 
+use super::desired_slots::fetch;
 use super::operate::Stores;
-use super::wanted::fetch;
-use super::{Inner, Loader, NotLoaded, Plugins, Target, digest_of};
+use super::{LoadFailure, Loader, Plugins, PluginsInner, SlotTarget, digest_of};
 use crate::OperationError;
 use crate::metrics::PluginMetrics;
-use crate::store::{self, Wanted};
+use crate::store::{self, DesiredSlots};
 
 /// Time between two polls for changes without an announcement.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
@@ -134,26 +134,26 @@ impl Plugins {
     }
 
     /// Returns a slot's wanted component, if it differs from the serving one.
-    fn change_of(&self, slot: &str, wanted: &Wanted) -> Option<Target> {
-        let target = Target::of(wanted.active(slot, self.bundled_digest(slot)));
+    fn change_of(&self, slot: &str, wanted: &DesiredSlots) -> Option<SlotTarget> {
+        let target = SlotTarget::of(wanted.active(slot, self.bundled_digest(slot)));
         let serving = self.serving();
-        let serving = serving.get(slot).map(digest_of).map(Target::of);
+        let serving = serving.get(slot).map(digest_of).map(SlotTarget::of);
         let failed = match target {
-            Target::Component(digest) => {
+            SlotTarget::Component(digest) => {
                 let key = (slot.to_owned(), digest);
                 self.lock_synced()
                     .failed
                     .get(&key)
                     .map(|failed| failed.again)
             }
-            Target::Nothing => None,
+            SlotTarget::Nothing => None,
         };
         let is_due = failed.is_none_or(|at| at <= Instant::now());
         (serving != Some(target) && is_due).then_some(target)
     }
 
-    fn is_at_hand(&self, slot: &str, target: Target) -> bool {
-        let Target::Component(target) = target else {
+    fn is_at_hand(&self, slot: &str, target: SlotTarget) -> bool {
+        let SlotTarget::Component(target) = target else {
             return true;
         };
         let key = (slot.to_owned(), target);
@@ -167,8 +167,8 @@ impl Plugins {
         &self,
         database: &Database,
         slot: &str,
-        target: Target,
-        wanted: &Arc<Wanted>,
+        target: SlotTarget,
+        wanted: &Arc<DesiredSlots>,
     ) -> Option<JoinHandle<sqlx::Result<()>>> {
         let key = (slot.to_owned(), target);
         if !self.lock_synced().being_brought.insert(key.clone()) {
@@ -193,10 +193,10 @@ impl Plugins {
         &self,
         database: &Database,
         slot: &str,
-        target: Target,
-        wanted: &Wanted,
+        target: SlotTarget,
+        wanted: &DesiredSlots,
     ) -> sqlx::Result<()> {
-        let Target::Component(target) = target else {
+        let SlotTarget::Component(target) = target else {
             tracing::warn!(slot, "the slot refuses requests: it has no sound component");
             self.swap(slot, None, wanted.moment());
             return Ok(());
@@ -213,7 +213,7 @@ impl Plugins {
             Err(OperationError::Database(error)) => return Err(error),
             Err(error) => {
                 tracing::error!(slot, digest = %target, %error, "the slot's component does not load here");
-                let not_loaded = NotLoaded {
+                let not_loaded = LoadFailure {
                     why: error.to_string(),
                     again: Instant::now() + RETRY_AFTER,
                 };
@@ -245,7 +245,7 @@ impl Plugins {
 
     /// Compiles components that were installed on other nodes, so that their activation is quick. At this node's
     /// start, it compiles only the components of possible rollbacks.
-    fn prepare(&self, database: &Database, wanted: &Wanted, at_the_start: bool) {
+    fn prepare(&self, database: &Database, wanted: &DesiredSlots, at_the_start: bool) {
         let mut new: BTreeSet<_> = {
             let prepared = &mut self.lock_synced().prepared;
             let new = wanted.installed.difference(prepared).cloned().collect();
@@ -269,7 +269,7 @@ impl Plugins {
 }
 
 async fn prepare(
-    plugins: Weak<Inner>,
+    plugins: Weak<PluginsInner>,
     database: &Database,
     slot: &str,
     digest: Digest,
@@ -293,7 +293,7 @@ async fn prepare(
 }
 
 async fn follow(
-    plugins: Weak<Inner>,
+    plugins: Weak<PluginsInner>,
     boot_id: BootId,
     database: Database,
     cache: Cache,

@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use weir_sandbox::adapter::{Adapter, ProviderWorld};
+use weir_sandbox::adapter::{LoadedAdapter, ProviderWorld};
 use weir_sandbox::code_cache::CodeCache;
 use weir_sandbox::compiler::Compiler;
-use weir_sandbox::filter::{Filter, FilterWorld};
-use weir_sandbox::loading::{self, Arrived, Code};
-use weir_sandbox::tool::{Tool, ToolWorld};
+use weir_sandbox::filter::{FilterWorld, LoadedFilter};
+use weir_sandbox::loading::{self, Code, UploadedComponent};
+use weir_sandbox::tool::{LoadedTool, ToolWorld};
 use weir_sandbox::{Digest, Engine, GuestLimits, LoadError, LoadedCode, Sandbox};
 
 use crate::component::{Component, FilterComponent, Plugin, ToolComponent};
@@ -25,13 +25,13 @@ pub struct Loader {
 }
 
 /// A component that has passed every load step.
-pub enum Loaded {
+pub enum LoadedComponent {
     /// An adapter.
-    Adapter(Adapter),
+    Adapter(LoadedAdapter),
     /// A tool.
-    Tool(Tool),
+    Tool(LoadedTool),
     /// A filter.
-    Filter(Filter),
+    Filter(LoadedFilter),
 }
 
 impl Loader {
@@ -63,7 +63,11 @@ impl Loader {
     }
 
     /// Runs every load step on a bundled component.
-    pub async fn load_own(&self, name: &str, own: Arrived) -> Result<Loaded, LoadError> {
+    pub async fn load_own(
+        &self,
+        name: &str,
+        own: UploadedComponent,
+    ) -> Result<LoadedComponent, LoadError> {
         let Self {
             cache, compiler, ..
         } = self;
@@ -72,7 +76,11 @@ impl Loader {
     }
 
     /// Runs every load step on an uploaded component.
-    pub async fn load_arrived(&self, name: &str, arrived: Arrived) -> Result<Loaded, LoadError> {
+    pub async fn load_arrived(
+        &self,
+        name: &str,
+        arrived: UploadedComponent,
+    ) -> Result<LoadedComponent, LoadError> {
         let Self {
             cache, compiler, ..
         } = self;
@@ -82,24 +90,24 @@ impl Loader {
     }
 
     /// Determines the kind by the exports; a component of no kind gets the errors of an adapter.
-    async fn finish(&self, name: &str, code: Code) -> Result<Loaded, LoadError> {
+    async fn finish(&self, name: &str, code: Code) -> Result<LoadedComponent, LoadError> {
         let engine = self.engine();
         let is_adapter = code.is_of::<ProviderWorld>(engine);
         if code.is_of::<ToolWorld>(engine) && !is_adapter {
             let limits = self.limits.for_tools();
             let tool = loading::finish(&self.tools, &limits, name, code).await?;
-            return Ok(Loaded::Tool(tool));
+            return Ok(LoadedComponent::Tool(tool));
         }
         if code.is_of::<FilterWorld>(engine) && !is_adapter {
             let filter = loading::finish(&self.filters, &self.limits, name, code).await?;
-            return Ok(Loaded::Filter(filter));
+            return Ok(LoadedComponent::Filter(filter));
         }
         let adapter = loading::finish(&self.adapters, &self.limits, name, code).await?;
-        Ok(Loaded::Adapter(adapter))
+        Ok(LoadedComponent::Adapter(adapter))
     }
 }
 
-impl Loaded {
+impl LoadedComponent {
     pub(super) fn code(&self) -> &LoadedCode {
         match self {
             Self::Adapter(adapter) => adapter.code(),

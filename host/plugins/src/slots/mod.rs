@@ -36,13 +36,13 @@
 
 mod canary;
 mod counts;
+mod desired_slots;
 mod fleet;
 mod follow;
 mod loader;
 mod operate;
 mod overview;
 mod serving;
-mod wanted;
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -52,36 +52,34 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use tokio::sync::Semaphore;
-use weir_sandbox::loading::Arrived;
+use weir_sandbox::loading::UploadedComponent;
 use weir_sandbox::{Digest, LoadError};
 use weir_storage::Database;
 
-pub(super) use self::canary::CanaryOverview;
-pub use self::canary::Chosen;
+pub use self::canary::ChosenComponent;
+use self::desired_slots::{fetch, wanted};
 pub use self::fleet::ask_live_nodes;
-pub use self::loader::{Loaded, Loader};
-pub use self::operate::{Installed, Offer, SlotOperation, Stores};
-pub(super) use self::overview::{Origin, SlotCandidate};
-pub use self::serving::{InSlot, Serving};
-use self::wanted::{fetch, wanted};
-use super::bundled::Bundled;
+pub use self::loader::{LoadedComponent, Loader};
+pub use self::operate::{ComponentOffer, InstalledComponent, SlotOperation, Stores};
+pub use self::serving::{ServingSlots, SlotComponents};
+use super::bundled::BundledComponent;
 use super::counters::Counters;
-use super::policy::OfBinary;
+use super::policy::BundledVersion;
 use super::progress::CompileProgress;
-use super::store::{Moment, StoreState, Wanted};
+use super::store::{DesiredSlots, ReadOrder, StoreState};
 use super::trust::{Trust, check_description};
-use super::{Component, FilterComponent, Kind, OperationError, Plugin, ToolComponent};
+use super::{Component, FilterComponent, OperationError, Plugin, PluginKind, ToolComponent};
 
 /// The adapters, tools and filters of a running gateway, by slot. Cheap to clone.
 #[derive(Clone)]
-pub struct Plugins(Arc<Inner>);
+pub struct Plugins(Arc<PluginsInner>);
 
-struct Inner {
+struct PluginsInner {
     loader: Loader,
     trust: Trust,
     bundled: BySlot,
-    serving: RwLock<Arc<Serving>>,
-    synced: Mutex<Synced>,
+    serving: RwLock<Arc<ServingSlots>>,
+    synced: Mutex<SyncedState>,
     /// One component is compiled at a time, to leave the processor to requests.
     compiling: Semaphore,
     /// One more for compilations without a waiter, which must not delay others.
@@ -95,7 +93,7 @@ type AllCounters = BTreeMap<(Arc<str>, Digest), Arc<Counters>>;
 
 /// The wanted state of a slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Target {
+enum SlotTarget {
     /// A component.
     Component(Digest),
     /// No component: the slot refuses requests.
@@ -104,7 +102,7 @@ enum Target {
 
 /// This node's view of the database.
 #[derive(Default)]
-struct Synced {
+struct SyncedState {
     /// The state of the database at the last complete poll.
     state: Option<StoreState>,
     /// The latest state that this node has read, also for one slot alone: it shows whether the database was set back.
@@ -112,7 +110,7 @@ struct Synced {
     /// Number of times that the database was found set back.
     era: u64,
     /// The moment of each slot's state: a slow poll must not undo a faster one.
-    slots: BTreeMap<String, Moment>,
+    slots: BTreeMap<String, ReadOrder>,
     /// Slots with a row in the database, which operators manage.
     operated: BTreeSet<String>,
     /// Components that were loaded for an activation.
@@ -120,28 +118,28 @@ struct Synced {
     /// Components with a finished attempt to compile them.
     prepared: BTreeSet<(String, Digest)>,
     /// Components that tasks are loading.
-    being_brought: BTreeSet<(String, Target)>,
+    being_brought: BTreeSet<(String, SlotTarget)>,
     /// Questions of other nodes that tasks are answering.
     answering: BTreeSet<String>,
     /// Components that do not load here.
-    failed: BTreeMap<(String, Digest), NotLoaded>,
+    failed: BTreeMap<(String, Digest), LoadFailure>,
     /// The number of each slot's canary, and the moment of that state.
-    canaries: BTreeMap<String, (Moment, Option<i64>)>,
+    canaries: BTreeMap<String, (ReadOrder, Option<i64>)>,
     /// Canaries that tasks are loading, by number.
     canaries_brought: BTreeSet<i64>,
     /// Canaries that do not load here, by slot, with their number.
-    canaries_failed: BTreeMap<String, (i64, NotLoaded)>,
+    canaries_failed: BTreeMap<String, (i64, LoadFailure)>,
 }
 
 /// The reason that a component does not load here, and the time of the next attempt.
-struct NotLoaded {
+struct LoadFailure {
     why: String,
     again: Instant,
 }
 
-impl Synced {
+impl SyncedState {
     /// Notes the moment of a slot's state, unless a later one is known.
-    fn claim(&mut self, slot: &str, moment: Moment) -> bool {
+    fn claim(&mut self, slot: &str, moment: ReadOrder) -> bool {
         let of = self.slots.entry(slot.to_owned()).or_insert(moment);
         let is_latest = *of <= moment;
         *of = moment.max(*of);
@@ -149,7 +147,7 @@ impl Synced {
     }
 
     /// Notes a slot's canary, unless a later state is known.
-    fn claim_canary(&mut self, slot: &str, moment: Moment, number: Option<i64>) -> bool {
+    fn claim_canary(&mut self, slot: &str, moment: ReadOrder, number: Option<i64>) -> bool {
         let known = self.canaries.entry(slot.to_owned()).or_default();
         let is_latest = known.0 <= moment;
         if is_latest {
@@ -180,18 +178,18 @@ impl Plugins {
     pub async fn load(
         loader: Loader,
         trust: Trust,
-        bundled: &[Bundled],
+        bundled: &[BundledComponent],
         progress: &CompileProgress,
     ) -> Result<Self, (String, LoadError)> {
         let mut arrived = Vec::new();
-        for Bundled { name, bytes } in bundled {
+        for BundledComponent { name, bytes } in bundled {
             let bytes = match bytes.clone() {
                 Cow::Borrowed(bytes) => Bytes::from_static(bytes),
                 Cow::Owned(bytes) => bytes.into(),
             };
-            arrived.push((name.clone(), Arrived::new(bytes).await));
+            arrived.push((name.clone(), UploadedComponent::new(bytes).await));
         }
-        let is_new = |own: &Arrived| !loader.is_compiled(&own.digest);
+        let is_new = |own: &UploadedComponent| !loader.is_compiled(&own.digest);
         progress.begin(arrived.iter().filter(|(_, own)| is_new(own)).count());
         // A child with threads of its own may compile each.
         let cores = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
@@ -224,11 +222,11 @@ impl Plugins {
             components.insert(key.0, plugin);
         }
         let serving = components.iter().map(|(slot, component)| {
-            let mut in_slot = InSlot::default();
+            let mut in_slot = SlotComponents::default();
             in_slot.activate(Some(component.clone()));
             (slot.clone(), in_slot)
         });
-        Ok(Self(Arc::new(Inner {
+        Ok(Self(Arc::new(PluginsInner {
             loader,
             trust,
             serving: RwLock::new(Arc::new(serving.collect())),
@@ -271,9 +269,9 @@ impl Plugins {
     }
 
     /// Returns whether the slot exists and no component of another kind serves in it.
-    pub fn has_slot_of(&self, kind: Kind, slot: &str) -> bool {
+    pub fn has_slot_of(&self, kind: PluginKind, slot: &str) -> bool {
         let serving = self.serving();
-        let in_slot = serving.get(slot).map(InSlot::active);
+        let in_slot = serving.get(slot).map(SlotComponents::active);
         in_slot.is_some_and(|plugin| plugin.is_none_or(|plugin| plugin.kind() == kind))
     }
 
@@ -283,7 +281,7 @@ impl Plugins {
     }
 
     /// Returns all slots with their components.
-    pub fn serving(&self) -> Arc<Serving> {
+    pub fn serving(&self) -> Arc<ServingSlots> {
         let serving = self.0.serving.read();
         serving.unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -303,7 +301,7 @@ impl Plugins {
         let synced = self.lock_synced();
         let failed = synced.failed.iter();
         failed
-            .map(|((slot, digest), NotLoaded { why, .. })| {
+            .map(|((slot, digest), LoadFailure { why, .. })| {
                 format!(
                     "The active component of the slot {slot} ({digest}) does not load here: {why}."
                 )
@@ -316,19 +314,19 @@ impl Plugins {
         self.lock_synced().operated.contains(slot)
     }
 
-    fn slots<'a>(&'a self, wanted: &'a Wanted) -> impl Iterator<Item = &'a str> {
+    fn slots<'a>(&'a self, wanted: &'a DesiredSlots) -> impl Iterator<Item = &'a str> {
         let bundled = self.0.bundled.keys().map(|slot| &**slot);
         bundled.chain(wanted.slots.keys().map(|slot| &**slot))
     }
 
     /// Returns the kind of a slot; `None` if it is empty.
-    fn kind_of(&self, slot: &str, wanted: &Wanted) -> Option<Kind> {
+    fn kind_of(&self, slot: &str, wanted: &DesiredSlots) -> Option<PluginKind> {
         let bundled = self.bundled(slot).map(Plugin::kind);
         bundled.or_else(|| wanted.kinds.get(slot).copied())
     }
 
-    fn of_binary(&self, slot: &str) -> Option<OfBinary<'_>> {
-        self.bundled(slot).map(|component| OfBinary {
+    fn of_binary(&self, slot: &str) -> Option<BundledVersion<'_>> {
+        self.bundled(slot).map(|component| BundledVersion {
             digest: component.digest(),
             version: component.version(),
         })
@@ -374,13 +372,17 @@ impl Plugins {
     }
 
     /// Keeps a loaded component for the change of its slot, until the returned value is dropped.
-    fn make_ready(&self, slot: &str, component: Plugin) -> Ready<'_> {
+    fn make_ready(&self, slot: &str, component: Plugin) -> PreparedComponent<'_> {
         let key = (slot.to_owned(), component.digest());
         self.lock_synced().ready.insert(key.clone(), component);
-        Ready { plugins: self, key }
+        PreparedComponent { plugins: self, key }
     }
 
-    async fn load_arrived(&self, slot: &str, arrived: Arrived) -> Result<Loaded, LoadError> {
+    async fn load_arrived(
+        &self,
+        slot: &str,
+        arrived: UploadedComponent,
+    ) -> Result<LoadedComponent, LoadError> {
         let loader = &self.0.loader;
         // Only a compilation waits for other compilations.
         let _turn = match loader.is_compiled(&arrived.digest) {
@@ -391,7 +393,7 @@ impl Plugins {
     }
 
     /// Returns a component that shares the counters of its digest in its slot.
-    fn admit(&self, loaded: Loaded) -> Plugin {
+    fn admit(&self, loaded: LoadedComponent) -> Plugin {
         let code = loaded.code();
         let key = (code.name.clone(), code.digest);
         let counters = self.lock_counters().entry(key).or_default().clone();
@@ -399,11 +401,11 @@ impl Plugins {
     }
 
     /// Reads the wanted state of all slots.
-    async fn wanted(&self, database: &Database) -> sqlx::Result<Wanted> {
+    async fn wanted(&self, database: &Database) -> sqlx::Result<DesiredSlots> {
         // Read before the query: a result that is read while the database is set back belongs to the earlier era.
         let era = self.lock_synced().era;
         let wanted = wanted(database).await?;
-        Ok(Wanted { era, ..wanted })
+        Ok(DesiredSlots { era, ..wanted })
     }
 
     fn lock_counters(&self) -> MutexGuard<'_, AllCounters> {
@@ -411,19 +413,19 @@ impl Plugins {
         counters.unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn lock_synced(&self) -> MutexGuard<'_, Synced> {
+    fn lock_synced(&self) -> MutexGuard<'_, SyncedState> {
         let synced = self.0.synced.lock();
         synced.unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn swap(&self, slot: &str, component: Option<Plugin>, moment: Moment) {
+    fn swap(&self, slot: &str, component: Option<Plugin>, moment: ReadOrder) {
         let mut synced = self.lock_synced();
         if synced.claim(slot, moment) {
             self.change_slot(slot, |in_slot| in_slot.activate(component));
         }
     }
 
-    fn change_slot(&self, slot: &str, change: impl FnOnce(&mut InSlot)) {
+    fn change_slot(&self, slot: &str, change: impl FnOnce(&mut SlotComponents)) {
         self.change(|serving| change(serving.entry(Arc::from(slot)).or_default()));
     }
 
@@ -434,7 +436,7 @@ impl Plugins {
         }
     }
 
-    fn change(&self, change: impl FnOnce(&mut Serving)) {
+    fn change(&self, change: impl FnOnce(&mut ServingSlots)) {
         let mut serving = self
             .0
             .serving
@@ -447,24 +449,24 @@ impl Plugins {
 }
 
 /// A component that is kept loaded.
-struct Ready<'a> {
+struct PreparedComponent<'a> {
     plugins: &'a Plugins,
     key: (String, Digest),
 }
 
-impl Drop for Ready<'_> {
+impl Drop for PreparedComponent<'_> {
     fn drop(&mut self) {
         self.plugins.lock_synced().ready.remove(&self.key);
     }
 }
 
-impl Target {
+impl SlotTarget {
     /// The component of this digest; without a digest, no component.
     fn of(digest: Option<Digest>) -> Self {
         digest.map_or(Self::Nothing, Self::Component)
     }
 }
 
-fn digest_of(in_slot: &InSlot) -> Option<Digest> {
+fn digest_of(in_slot: &SlotComponents) -> Option<Digest> {
     in_slot.active().map(Plugin::digest)
 }

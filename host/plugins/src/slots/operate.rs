@@ -2,20 +2,20 @@
 //! itself.
 
 use bytes::Bytes;
-use weir_sandbox::loading::Arrived;
+use weir_sandbox::loading::UploadedComponent;
 use weir_sandbox::{Digest, LoadError};
 use weir_storage::clock::Millis;
 use weir_storage::{Cache, Database};
 
 use super::Plugins;
-use super::wanted::read_signature;
+use super::desired_slots::read_signature;
 use crate::canary::CanaryTerms;
 use crate::counters::Suspicion;
 use crate::policy::SlotPolicy;
 use crate::signature::Signature;
-use crate::store::{self, Candidate, Change, NewPlugin, Quarantined};
-use crate::trust::{Signed, check_description};
-use crate::{Kind, OperationError, Permissions, Plugin};
+use crate::store::{self, ActivationCandidate, NewPlugin, QuarantineResult, SlotChange};
+use crate::trust::{ComponentSigner, check_description};
+use crate::{OperationError, Permissions, Plugin, PluginKind};
 
 /// The actor of changes that weir makes by itself.
 pub(super) const ITSELF: &str = "weir";
@@ -41,8 +41,8 @@ pub struct SlotOperation {
 }
 
 impl SlotOperation {
-    fn change(&self) -> Change<'_> {
-        Change {
+    fn change(&self) -> SlotChange<'_> {
+        SlotChange {
             slot: &self.slot,
             actor: &self.actor,
             at: self.at,
@@ -51,7 +51,7 @@ impl SlotOperation {
 }
 
 /// A component that an operator offers.
-pub struct Offer {
+pub struct ComponentOffer {
     /// Its bytes.
     pub bytes: Bytes,
     /// Its publisher's signature.
@@ -62,7 +62,7 @@ pub struct Offer {
 
 /// A component that was installed.
 #[derive(Debug, Clone)]
-pub struct Installed {
+pub struct InstalledComponent {
     /// Its digest.
     pub digest: Digest,
     /// The name in its description.
@@ -82,12 +82,12 @@ impl Plugins {
         &self,
         Stores { database, cache }: Stores<'_>,
         operation: &SlotOperation,
-        offer: Offer,
+        offer: ComponentOffer,
         fits: impl AsyncFnOnce(&Plugin) -> Result<(), OperationError>,
-    ) -> Result<Installed, OperationError> {
+    ) -> Result<InstalledComponent, OperationError> {
         let slot = &*operation.slot;
         let bytes = offer.bytes;
-        let arrived = Arrived::new(bytes.clone()).await;
+        let arrived = UploadedComponent::new(bytes.clone()).await;
         let signed = self.vouched_for(slot, arrived.digest, offer.signature)?;
         let plugin = self.admit(self.load_arrived(slot, arrived).await?);
         check_description(signed.as_ref(), &plugin)?;
@@ -116,7 +116,7 @@ impl Plugins {
         let key = (slot.to_owned(), new.digest);
         self.lock_synced().failed.remove(&key);
         self.after_change(database, cache, slot).await;
-        Ok(Installed {
+        Ok(InstalledComponent {
             digest: new.digest,
             name: new.name.to_owned(),
             version: new.version.to_owned(),
@@ -170,7 +170,7 @@ impl Plugins {
         let _ready = self.make_ready(slot, component);
         let bundled = self.bundled_digest(slot);
         let signed = self.signed(database, slot, digest).await?;
-        let candidate = Candidate {
+        let candidate = ActivationCandidate {
             digest,
             version: &version,
             signed: signed.as_ref(),
@@ -248,7 +248,7 @@ impl Plugins {
         slot: &str,
         digest: Digest,
         signature: Option<Signature>,
-    ) -> Result<Signed, OperationError> {
+    ) -> Result<ComponentSigner, OperationError> {
         match self.bundled_digest(slot) == Some(digest) {
             true => Ok(None),
             false => Ok(self.0.trust.check(slot, digest, signature)?),
@@ -261,7 +261,7 @@ impl Plugins {
         database: &Database,
         slot: &str,
         digest: Digest,
-    ) -> Result<Signed, OperationError> {
+    ) -> Result<ComponentSigner, OperationError> {
         let kept = store::signature(database, slot, digest).await?;
         self.vouched_for(slot, digest, read_signature(kept)?)
     }
@@ -276,10 +276,10 @@ impl Plugins {
         suspicion: Suspicion,
         is_guard: bool,
         at: Millis,
-    ) -> Option<Quarantined> {
+    ) -> Option<QuarantineResult> {
         let (slot, digest) = (&**culprit.slot(), culprit.digest());
         let bundled = self.of_binary(slot);
-        let change = Change {
+        let change = SlotChange {
             slot,
             actor: ITSELF,
             at,
@@ -291,20 +291,20 @@ impl Plugins {
             None
         });
         match outcome {
-            Some(Quarantined::Instead(instead)) => {
+            Some(QuarantineResult::Instead(instead)) => {
                 tracing::error!(slot, %digest, %instead, "a plugin is in quarantine: {suspicion}");
             }
-            Some(Quarantined::Refuses) => tracing::error!(
+            Some(QuarantineResult::Refuses) => tracing::error!(
                 slot,
                 %digest,
                 "a plugin is in quarantine, and its slot refuses requests until a component is activated: {suspicion}"
             ),
-            Some(Quarantined::LastSound { is_news: true }) => tracing::error!(
+            Some(QuarantineResult::LastSound { is_news: true }) => tracing::error!(
                 slot,
                 %digest,
                 "a quarantine is withheld, since the slot has no other sound component: {suspicion}"
             ),
-            Some(Quarantined::LastSound { is_news: false }) => return outcome,
+            Some(QuarantineResult::LastSound { is_news: false }) => return outcome,
             None => {}
         }
         self.after_change(database, cache, slot).await;
@@ -313,7 +313,7 @@ impl Plugins {
 }
 
 /// Returns whether a slot of one kind accepts a component of another.
-fn check_kind(slot: Kind, component: Kind) -> Result<(), OperationError> {
+fn check_kind(slot: PluginKind, component: PluginKind) -> Result<(), OperationError> {
     if slot == component {
         return Ok(());
     }

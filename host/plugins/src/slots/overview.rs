@@ -2,26 +2,29 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use weir_ledger::Credits;
 use weir_sandbox::Digest;
 use weir_storage::Database;
 use weir_storage::clock::Millis;
 
-use super::{Plugins, Wanted, digest_of};
-use crate::counters::Counts;
-use crate::items::{EventItem, SlotItem, canary_item, plugin_item};
-use crate::{Kind, store};
+use super::canary::CanaryOverview;
+use super::{DesiredSlots, Plugins, digest_of};
+use crate::canary::{Estimate, Finding};
+use crate::counters::ExchangeCounts;
+use crate::items::{CanaryItem, ComparedItem, EventItem, PluginItem, SideItem, SlotItem};
+use crate::{PluginKind, store};
 
 /// A component that a slot could serve with.
-pub(crate) struct SlotCandidate {
-    pub digest: Digest,
-    pub name: String,
-    pub version: String,
-    pub contract: String,
-    pub origin: Origin,
+struct SlotCandidate {
+    digest: Digest,
+    name: String,
+    version: String,
+    contract: String,
+    origin: ComponentOrigin,
 }
 
 /// The source of a component.
-pub(crate) enum Origin {
+enum ComponentOrigin {
     Bundled,
     Installed {
         size_bytes: i64,
@@ -31,7 +34,7 @@ pub(crate) enum Origin {
     },
 }
 
-type AllCounts = BTreeMap<(String, Digest), Counts>;
+type AllCounts = BTreeMap<(String, Digest), ExchangeCounts>;
 
 impl Plugins {
     /// Returns all slots with their components and figures.
@@ -63,7 +66,7 @@ impl Plugins {
     async fn item(
         &self,
         database: &Database,
-        wanted: &Wanted,
+        wanted: &DesiredSlots,
         slot: &str,
         candidates: Vec<SlotCandidate>,
         counts: &AllCounts,
@@ -102,7 +105,7 @@ impl Plugins {
             // An operator may have removed the slot's last component since. The next list omits such a slot.
             kind: self
                 .kind_of(slot, wanted)
-                .unwrap_or(Kind::Adapter)
+                .unwrap_or(PluginKind::Adapter)
                 .as_str()
                 .to_owned(),
             active: text(active),
@@ -139,7 +142,7 @@ impl Plugins {
                 name: plugin.name().to_owned(),
                 version: plugin.version().to_owned(),
                 contract: plugin.contract().to_owned(),
-                origin: Origin::Bundled,
+                origin: ComponentOrigin::Bundled,
             };
             (slot.to_string(), candidate)
         });
@@ -149,7 +152,7 @@ impl Plugins {
                 name: row.name,
                 version: row.version,
                 contract: row.wit_version,
-                origin: Origin::Installed {
+                origin: ComponentOrigin::Installed {
                     size_bytes: row.size_bytes,
                     at: row.installed_at,
                     actor: row.installed_by,
@@ -167,5 +170,80 @@ impl Plugins {
             }
         }
         Ok(candidates)
+    }
+}
+
+/// A canary and its comparison, as operators see them.
+fn canary_item(canary: CanaryOverview) -> CanaryItem {
+    let after_ms = canary.promote_after.map(|after| after.as_millis() as i64);
+    // Tools and filters have neither first tokens nor charges, and only filters refuse.
+    let measured = canary.findings.iter();
+    let measured = measured.filter(|finding| finding.active.requests + finding.canary.requests > 0);
+    let promote_at = after_ms.map(|ms| Millis(canary.since.0.saturating_add(ms)));
+    CanaryItem {
+        digest: canary.digest.to_string(),
+        share: canary.share.fraction(),
+        since: canary.since.iso(),
+        promote_at: promote_at.map(|at| at.iso()),
+        enough: canary.is_harmless(),
+        served: canary.is_served,
+        not_loaded: canary.not_loaded,
+        comparison: measured.map(compared_item).collect(),
+    }
+}
+
+fn compared_item(finding: &Finding) -> ComparedItem {
+    let side = |estimate: Estimate| SideItem {
+        requests: estimate.requests,
+        groups: estimate.groups,
+        value: Some(estimate.value).filter(|value| value.is_finite()),
+    };
+    ComparedItem {
+        measure: finding.measure.as_str().to_owned(),
+        active: side(finding.active),
+        canary: side(finding.canary),
+        judgement: finding.judgement.as_str().to_owned(),
+    }
+}
+
+/// A component in the state `state`, as [`PluginItem::state`] has it, with its figures.
+fn plugin_item(candidate: SlotCandidate, state: &str, counts: ExchangeCounts) -> PluginItem {
+    let latency_ms = match counts.requests {
+        0 => None,
+        // Rounded to a tenth: further digits are noise.
+        requests => Some((counts.latency_us as f64 / requests as f64 / 100.0).round() / 10.0),
+    };
+    let (source, size_bytes, installed_at, installed_by, publisher) = match candidate.origin {
+        ComponentOrigin::Bundled => ("bundled", None, None, None, None),
+        ComponentOrigin::Installed {
+            size_bytes,
+            at,
+            actor,
+            signer,
+        } => (
+            "installed",
+            Some(size_bytes),
+            Some(at.iso()),
+            Some(actor),
+            signer,
+        ),
+    };
+    PluginItem {
+        digest: candidate.digest.to_string(),
+        name: candidate.name,
+        version: candidate.version,
+        contract: candidate.contract,
+        source: source.to_owned(),
+        publisher,
+        state: state.to_owned(),
+        size_bytes,
+        installed_at,
+        installed_by,
+        requests: counts.requests,
+        errors: counts.errors,
+        traps: counts.traps,
+        latency_ms,
+        credits: Credits::from_micro(counts.credits).to_json(),
+        clamps: counts.clamps,
     }
 }

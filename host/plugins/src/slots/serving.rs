@@ -10,15 +10,15 @@ use weir_storage::clock::Millis;
 
 use crate::Plugin;
 use crate::canary::samples::Sampler;
-use crate::canary::{CanaryShare, Lot, Tally};
+use crate::canary::{AccountHash, CanaryShare, Tally};
 use crate::store::CanaryRow;
 
 /// The components of each slot.
-pub type Serving = BTreeMap<Arc<str>, InSlot>;
+pub type ServingSlots = BTreeMap<Arc<str>, SlotComponents>;
 
 /// The components of a slot. Cheap to clone.
 #[derive(Clone, Default)]
-pub struct InSlot {
+pub struct SlotComponents {
     /// The component of all accounts except a canary's; without it the slot refuses all requests, also the canary's.
     pub(super) active: Option<Plugin>,
     pub(super) canary: Option<Arc<Canary>>,
@@ -38,7 +38,7 @@ pub(super) struct Canary {
     pub others: Option<Arc<Tally>>,
 }
 
-impl InSlot {
+impl SlotComponents {
     /// The component of all accounts except a canary's.
     pub fn active(&self) -> Option<&Plugin> {
         self.active.as_ref()
@@ -50,7 +50,7 @@ impl InSlot {
         let Some(canary) = &self.canary else {
             return Some((active, None));
         };
-        let lot = Lot::draw(active.slot(), canary.plugin.digest(), account);
+        let lot = AccountHash::draw(active.slot(), canary.plugin.digest(), account);
         Some(match canary.share.holds(lot) {
             true => (&canary.plugin, Some(canary.own.sampler(lot))),
             false => {

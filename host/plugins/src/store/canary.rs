@@ -9,8 +9,8 @@ use weir_storage::Database;
 use weir_storage::database::Transaction;
 
 use super::change::{
-    Candidate, Change, Event, find_slot, is_installed, named, raise_generation, write_event,
-    write_slot,
+    ActivationCandidate, SlotChange, SlotEvent, find_slot, is_installed, named, raise_generation,
+    write_event, write_slot,
 };
 use super::quarantines::{end_quarantine, is_quarantined};
 use super::row::{CanaryRow, digest};
@@ -23,13 +23,13 @@ use crate::{OperationError, Permissions};
 /// the new terms.
 pub(crate) async fn start_canary(
     database: &Database,
-    change: Change<'_>,
-    candidate: Candidate<'_>,
+    change: SlotChange<'_>,
+    candidate: ActivationCandidate<'_>,
     terms: CanaryTerms,
     bundled: Option<Digest>,
     permissions: Permissions,
 ) -> Result<(), OperationError> {
-    let Candidate { digest, signed, .. } = candidate;
+    let ActivationCandidate { digest, signed, .. } = candidate;
     let mut transaction = database.begin().await?;
     let mut number = raise_generation(&mut transaction).await?;
     let before = find_slot(&mut transaction, change.slot).await?;
@@ -82,7 +82,7 @@ pub(crate) async fn start_canary(
     };
     write_canary(&mut transaction, change, Some(row)).await?;
     let detail = terms.to_string();
-    let event = Event {
+    let event = SlotEvent {
         kind: "canary_started",
         digest: Some(digest),
         previous: Some(active),
@@ -96,7 +96,7 @@ pub(crate) async fn start_canary(
 /// Ends a slot's canary, if it still is the one of this number. Returns whether it was.
 pub(crate) async fn end_canary(
     database: &Database,
-    change: Change<'_>,
+    change: SlotChange<'_>,
     canary: i64,
     why: &str,
 ) -> sqlx::Result<bool> {
@@ -113,7 +113,7 @@ pub(crate) async fn end_canary(
 /// Promotes a slot's canary, if it still is the one of this number. Returns whether it was.
 pub(crate) async fn promote_canary(
     database: &Database,
-    change: Change<'_>,
+    change: SlotChange<'_>,
     canary: i64,
     bundled: Option<Digest>,
     why: &str,
@@ -128,7 +128,7 @@ pub(crate) async fn promote_canary(
     let active = named(&mut transaction, change.slot, row.digest, bundled).await?;
     write_slot(&mut transaction, change, active, before).await?;
     write_canary(&mut transaction, change, None).await?;
-    let event = Event {
+    let event = SlotEvent {
         kind: "canary_promoted",
         digest: Some(row.digest),
         previous: before.or(bundled),
@@ -153,12 +153,12 @@ async fn find_canary(
 pub(super) async fn end(
     transaction: &mut Transaction,
     number: i64,
-    change: Change<'_>,
+    change: SlotChange<'_>,
     canary: CanaryRow,
     why: &str,
 ) -> sqlx::Result<()> {
     write_canary(transaction, change, None).await?;
-    let event = Event {
+    let event = SlotEvent {
         kind: "canary_ended",
         digest: Some(canary.digest),
         previous: None,
@@ -169,7 +169,7 @@ pub(super) async fn end(
 
 pub(super) async fn write_canary(
     transaction: &mut Transaction,
-    change: Change<'_>,
+    change: SlotChange<'_>,
     canary: Option<CanaryRow>,
 ) -> sqlx::Result<()> {
     let promote_after = canary.and_then(|canary| canary.promote_after);

@@ -7,11 +7,11 @@ use weir_storage::database::Transaction;
 
 use super::row::{SLOT_COLUMNS, SlotRow, read_slot};
 use crate::OperationError;
-use crate::trust::Voucher;
+use crate::trust::ValidSignature;
 
 /// The slot, actor and time of a change.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Change<'a> {
+pub(crate) struct SlotChange<'a> {
     pub slot: &'a str,
     pub actor: &'a str,
     pub at: Millis,
@@ -19,13 +19,13 @@ pub(crate) struct Change<'a> {
 
 /// A component to be activated.
 #[derive(Clone, Copy)]
-pub(crate) struct Candidate<'a> {
+pub(crate) struct ActivationCandidate<'a> {
     pub digest: Digest,
     pub version: &'a str,
-    pub signed: Option<&'a Voucher>,
+    pub signed: Option<&'a ValidSignature>,
 }
 
-impl Candidate<'_> {
+impl ActivationCandidate<'_> {
     /// Refuses a component below its slot's least version.
     pub(super) fn check_least(&self, slot: &SlotRow) -> Result<(), OperationError> {
         match &slot.policy.least_version {
@@ -41,7 +41,7 @@ impl Candidate<'_> {
 }
 
 /// An event's content besides actor, slot and time.
-pub(super) struct Event<'a> {
+pub(super) struct SlotEvent<'a> {
     pub(super) kind: &'static str,
     pub(super) digest: Option<Digest>,
     pub(super) previous: Option<Digest>,
@@ -98,7 +98,7 @@ pub(super) async fn named(
 
 pub(super) async fn write_slot(
     transaction: &mut Transaction,
-    change: Change<'_>,
+    change: SlotChange<'_>,
     active: Option<Digest>,
     previous: Option<Digest>,
 ) -> sqlx::Result<()> {
@@ -122,8 +122,8 @@ pub(super) async fn write_slot(
 pub(super) async fn write_event(
     transaction: &mut Transaction,
     number: i64,
-    change: Change<'_>,
-    event: Event<'_>,
+    change: SlotChange<'_>,
+    event: SlotEvent<'_>,
 ) -> sqlx::Result<()> {
     sqlx::query(
         "INSERT INTO plugin_events (number, at, slot, kind, digest, previous_digest, actor, detail) \

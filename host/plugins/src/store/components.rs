@@ -6,12 +6,12 @@ use weir_storage::Database;
 use weir_storage::clock::Millis;
 
 use super::change::{
-    Change, Event, find_slot, is_installed, raise_generation, write_event, write_slot,
+    SlotChange, SlotEvent, find_slot, is_installed, raise_generation, write_event, write_slot,
 };
 use super::row::{digest, kind};
 use crate::succession::{check_succession, note_version};
-use crate::trust::Voucher;
-use crate::{Kind, OperationError, Permissions};
+use crate::trust::ValidSignature;
+use crate::{OperationError, Permissions, PluginKind};
 
 /// Bytes of a component in one statement.
 const PART_BYTES: usize = 1 << 20;
@@ -34,18 +34,18 @@ pub(crate) struct InstalledRow {
 /// A component to install.
 pub(crate) struct NewPlugin<'a> {
     pub digest: Digest,
-    pub kind: Kind,
+    pub kind: PluginKind,
     pub name: &'a str,
     pub version: &'a str,
     pub wit_version: &'a str,
     /// The description, as JSON.
     pub description: &'a str,
     pub bytes: &'a [u8],
-    pub signed: Option<&'a Voucher>,
+    pub signed: Option<&'a ValidSignature>,
 }
 
 /// A stored component.
-pub(crate) struct Kept {
+pub(crate) struct StoredComponent {
     /// Its bytes, incomplete while it is being removed: the caller checks their digest.
     pub bytes: Vec<u8>,
     /// The description, as JSON.
@@ -59,7 +59,7 @@ pub(crate) async fn kept(
     database: &Database,
     slot: &str,
     digest: Digest,
-) -> sqlx::Result<Option<Kept>> {
+) -> sqlx::Result<Option<StoredComponent>> {
     let row = sqlx::query(
         "SELECT size_bytes, description, signature FROM plugins WHERE slot = $1 AND digest = $2",
     )
@@ -87,7 +87,7 @@ pub(crate) async fn kept(
         }
     }
     let description = row.try_get("description")?;
-    Ok(Some(Kept {
+    Ok(Some(StoredComponent {
         bytes,
         description,
         signature: row.try_get("signature")?,
@@ -137,7 +137,7 @@ pub(crate) async fn installed(database: &Database) -> sqlx::Result<Vec<Installed
 /// Installs a component, unless the slot has components of another kind. Returns whether it was absent before.
 pub(crate) async fn install(
     database: &Database,
-    change: Change<'_>,
+    change: SlotChange<'_>,
     plugin: &NewPlugin<'_>,
     permissions: Permissions,
 ) -> Result<bool, OperationError> {
@@ -222,7 +222,7 @@ pub(crate) async fn install(
     .await?;
     let by = signer.map_or_else(String::new, |signer| format!(", signed by {signer}"));
     let detail = format!("{} {}{by}", plugin.name, plugin.version);
-    let event = Event {
+    let event = SlotEvent {
         kind: "installed",
         digest: Some(plugin.digest),
         previous: None,
@@ -236,7 +236,7 @@ pub(crate) async fn install(
 /// Removes a component that its slot does not serve with. An empty slot is removed as well.
 pub(crate) async fn remove(
     database: &Database,
-    change: Change<'_>,
+    change: SlotChange<'_>,
     unwanted: Digest,
     bundled: Option<Digest>,
 ) -> Result<(), OperationError> {
@@ -287,7 +287,7 @@ pub(crate) async fn remove(
     .bind(change.slot)
     .execute(&mut transaction)
     .await?;
-    let event = Event {
+    let event = SlotEvent {
         kind: "removed",
         digest: Some(unwanted),
         previous: None,

@@ -7,14 +7,14 @@ use weir_sandbox::Digest;
 use weir_storage::Database;
 
 use super::row::digest;
-use crate::counters::Counts;
+use crate::counters::ExchangeCounts;
 
 /// Adds to the counters of components.
 pub(crate) async fn add_counts(
     database: &Database,
     slot: &str,
     digest: Digest,
-    counts: &Counts,
+    counts: &ExchangeCounts,
 ) -> sqlx::Result<()> {
     sqlx::query(
         "INSERT INTO plugin_counters (slot, digest, requests, errors, traps, latency_us, credits, clamps) \
@@ -42,7 +42,7 @@ pub(crate) async fn add_counts(
 /// Returns the counters of components, by slot and digest.
 pub(crate) async fn counts(
     database: &Database,
-) -> sqlx::Result<BTreeMap<(String, Digest), Counts>> {
+) -> sqlx::Result<BTreeMap<(String, Digest), ExchangeCounts>> {
     let rows = sqlx::query(
         "SELECT slot, digest, requests, errors, traps, latency_us, credits, clamps FROM plugin_counters",
     )
@@ -50,7 +50,7 @@ pub(crate) async fn counts(
     .await?;
     rows.iter()
         .map(|row| {
-            let counts = Counts {
+            let counts = ExchangeCounts {
                 requests: row.try_get("requests")?,
                 errors: row.try_get("errors")?,
                 traps: row.try_get("traps")?,

@@ -8,22 +8,22 @@ mod canary;
 mod change;
 mod components;
 mod counts;
+mod desired_slots;
 mod events;
 mod quarantines;
 mod questions;
 mod row;
 mod slots;
-mod wanted;
 
 pub(super) use self::canary::{add_samples, end_canary, promote_canary, samples, start_canary};
-pub(super) use self::change::{Candidate, Change};
+pub(super) use self::change::{ActivationCandidate, SlotChange};
 pub(super) use self::components::{NewPlugin, install, installed, kept, remove, signature};
 pub(super) use self::counts::{add_counts, counts};
+pub(super) use self::desired_slots::{DesiredSlots, ReadOrder, StoreState, state, wanted};
 pub(super) use self::events::{EventRow, events};
 pub(super) use self::questions::{
     LoadAnswer, Question, answer, answers, ask, take_back, unanswered,
 };
 pub(super) use self::row::CanaryRow;
-pub use self::slots::Quarantined;
+pub use self::slots::QuarantineResult;
 pub(super) use self::slots::{activate, quarantine, roll_back, set_policy};
-pub(super) use self::wanted::{Moment, StoreState, Wanted, state, wanted};

@@ -8,9 +8,9 @@ use sqlx::any::AnyRow;
 use weir_sandbox::Digest;
 use weir_storage::clock::Millis;
 
-use crate::Kind;
+use crate::PluginKind;
 use crate::canary::CanaryShare;
-use crate::policy::{OfBinary, OnQuarantine, SlotPolicy};
+use crate::policy::{BundledVersion, OnQuarantine, SlotPolicy};
 
 /// The columns that [`read_slot`] reads.
 pub(super) const SLOT_COLUMNS: &str = "slot, active_digest, previous_digest, canary_digest, canary_number, \
@@ -41,7 +41,7 @@ impl SlotRow {
     /// canary is not among them, since it is not proven sound.
     pub(super) fn candidates(
         &self,
-        bundled: Option<OfBinary<'_>>,
+        bundled: Option<BundledVersion<'_>>,
     ) -> impl Iterator<Item = Digest> + use<> {
         let bundled = bundled.map(|bundled| bundled.digest);
         let current = self.active.or(bundled);
@@ -88,9 +88,10 @@ fn read_canary(row: &AnyRow, digest: Digest) -> sqlx::Result<CanaryRow> {
     })
 }
 
-pub(super) fn kind(row: &AnyRow) -> sqlx::Result<Kind> {
+pub(super) fn kind(row: &AnyRow) -> sqlx::Result<PluginKind> {
     let text: &str = row.try_get("kind")?;
-    Kind::parse(text).ok_or_else(|| sqlx::Error::Decode(format!("{text:?} is no kind").into()))
+    PluginKind::parse(text)
+        .ok_or_else(|| sqlx::Error::Decode(format!("{text:?} is no kind").into()))
 }
 
 pub(super) fn digest(row: &AnyRow, column: &str) -> sqlx::Result<Digest> {

@@ -7,12 +7,12 @@ use weir_storage::database::Transaction;
 
 use super::canary;
 use super::change::{
-    Candidate, Change, Event, find_slot, is_installed, named, raise_generation, write_event,
-    write_slot,
+    ActivationCandidate, SlotChange, SlotEvent, find_slot, is_installed, named, raise_generation,
+    write_event, write_slot,
 };
 use super::quarantines::{end_quarantine, is_quarantined};
 use super::row::SlotRow;
-use crate::policy::{OfBinary, OnQuarantine, SlotPolicy};
+use crate::policy::{BundledVersion, OnQuarantine, SlotPolicy};
 use crate::succession::check_succession;
 use crate::{OperationError, Permissions};
 
@@ -22,12 +22,12 @@ const WITHHELD_EVERY_MS: i64 = 3_600_000;
 /// Activates an installed component, or the bundled one, whose digest is `bundled`.
 pub(crate) async fn activate(
     database: &Database,
-    change: Change<'_>,
-    candidate: Candidate<'_>,
+    change: SlotChange<'_>,
+    candidate: ActivationCandidate<'_>,
     bundled: Option<Digest>,
     permissions: Permissions,
 ) -> Result<(), OperationError> {
-    let Candidate {
+    let ActivationCandidate {
         digest: wanted,
         signed,
         ..
@@ -71,7 +71,7 @@ pub(crate) async fn activate(
         true => "canary_promoted",
         false => "activated",
     };
-    let event = Event {
+    let event = SlotEvent {
         kind,
         digest: Some(wanted),
         previous: before.active.or(bundled),
@@ -88,8 +88,8 @@ pub(crate) async fn activate(
 /// the first one's rollback.
 pub(crate) async fn roll_back(
     database: &Database,
-    change: Change<'_>,
-    of_binary: Option<OfBinary<'_>>,
+    change: SlotChange<'_>,
+    of_binary: Option<BundledVersion<'_>>,
     from: Option<Digest>,
 ) -> Result<Digest, OperationError> {
     let bundled = of_binary.map(|bundled| bundled.digest);
@@ -122,7 +122,7 @@ pub(crate) async fn roll_back(
         .ok_or(OperationError::NothingBefore)?;
     let named = named(&mut transaction, change.slot, target, bundled).await?;
     write_slot(&mut transaction, change, named, None).await?;
-    let event = Event {
+    let event = SlotEvent {
         kind: "rolled_back",
         digest: Some(target),
         previous: active,
@@ -135,7 +135,7 @@ pub(crate) async fn roll_back(
 
 /// The result of a quarantine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Quarantined {
+pub enum QuarantineResult {
     /// This component serves instead.
     Instead(Digest),
     /// Its slot refuses requests until an operator activates a component.
@@ -151,12 +151,12 @@ pub enum Quarantined {
 /// it no longer serves.
 pub(crate) async fn quarantine(
     database: &Database,
-    change: Change<'_>,
+    change: SlotChange<'_>,
     culprit: Digest,
-    of_binary: Option<OfBinary<'_>>,
+    of_binary: Option<BundledVersion<'_>>,
     is_guard: bool,
     detail: &str,
-) -> sqlx::Result<Option<Quarantined>> {
+) -> sqlx::Result<Option<QuarantineResult>> {
     let bundled = of_binary.map(|bundled| bundled.digest);
     let mut transaction = database.begin().await?;
     let mut number = raise_generation(&mut transaction).await?;
@@ -204,21 +204,21 @@ pub(crate) async fn quarantine(
         number = raise_generation(&mut transaction).await?;
     }
     let outcome = match target {
-        Some(target) if !refuses => Quarantined::Instead(target),
-        _ => Quarantined::Refuses,
+        Some(target) if !refuses => QuarantineResult::Instead(target),
+        _ => QuarantineResult::Refuses,
     };
     // A slot that refuses keeps its active component, which is in quarantine.
-    if let (Quarantined::Instead(target), true) = (outcome, is_active) {
+    if let (QuarantineResult::Instead(target), true) = (outcome, is_active) {
         let active = named(&mut transaction, change.slot, target, bundled).await?;
         write_slot(&mut transaction, change, active, None).await?;
     }
     let detail = match outcome {
-        Quarantined::Refuses => {
+        QuarantineResult::Refuses => {
             format!("{detail}; the slot refuses until a component is activated")
         }
         _ => detail.to_owned(),
     };
-    let event = Event {
+    let event = SlotEvent {
         kind: "quarantined",
         digest: Some(culprit),
         previous: None,
@@ -234,10 +234,10 @@ pub(crate) async fn quarantine(
 async fn withhold(
     mut transaction: Transaction,
     number: i64,
-    change: Change<'_>,
+    change: SlotChange<'_>,
     culprit: Digest,
     detail: &str,
-) -> sqlx::Result<Option<Quarantined>> {
+) -> sqlx::Result<Option<QuarantineResult>> {
     let written: i64 = sqlx::query_scalar(
         "SELECT CAST(COUNT(*) AS BIGINT) FROM plugin_events \
          WHERE slot = $1 AND digest = $2 AND kind = 'quarantine_withheld' AND at > $3",
@@ -249,7 +249,7 @@ async fn withhold(
     .await?;
     let is_news = written == 0;
     if is_news {
-        let event = Event {
+        let event = SlotEvent {
             kind: "quarantine_withheld",
             digest: Some(culprit),
             previous: None,
@@ -258,7 +258,7 @@ async fn withhold(
         write_event(&mut transaction, number, change, event).await?;
         transaction.commit().await?;
     }
-    Ok(Some(Quarantined::LastSound { is_news }))
+    Ok(Some(QuarantineResult::LastSound { is_news }))
 }
 
 /// Returns the target of a rollback that is not in quarantine: the earlier component, or else the bundled one.
@@ -266,7 +266,7 @@ async fn last_good(
     transaction: &mut Transaction,
     slot: &str,
     before: &SlotRow,
-    bundled: Option<OfBinary<'_>>,
+    bundled: Option<BundledVersion<'_>>,
 ) -> sqlx::Result<Option<Digest>> {
     for candidate in before.candidates(bundled) {
         let version = version_of(transaction, slot, candidate, bundled).await?;
@@ -284,7 +284,7 @@ async fn version_of(
     transaction: &mut Transaction,
     slot: &str,
     digest: Digest,
-    bundled: Option<OfBinary<'_>>,
+    bundled: Option<BundledVersion<'_>>,
 ) -> sqlx::Result<Option<String>> {
     if let Some(bundled) = bundled.filter(|bundled| bundled.digest == digest) {
         return Ok(Some(bundled.version.to_owned()));
@@ -299,9 +299,9 @@ async fn version_of(
 /// Sets a slot's permitted versions, and its reaction to a quarantine. The active component must be permitted, too.
 pub(crate) async fn set_policy(
     database: &Database,
-    change: Change<'_>,
+    change: SlotChange<'_>,
     policy: &SlotPolicy,
-    of_binary: Option<OfBinary<'_>>,
+    of_binary: Option<BundledVersion<'_>>,
 ) -> Result<(), OperationError> {
     let mut transaction = database.begin().await?;
     raise_generation(&mut transaction).await?;

@@ -7,19 +7,6 @@
     missing_docs,
     reason = "generated from wit/, where the documentation is"
 )]
-mod vocabulary {
-    wasmtime::component::bindgen!({
-        path: "../../wit",
-        inline: "package weir:vocabulary; world vocabulary { import weir:plugin/chat@0.2.1; }",
-        // Stored conversations are JSON.
-        additional_derives: [PartialEq, serde::Serialize, serde::Deserialize],
-    });
-}
-
-#[expect(
-    missing_docs,
-    reason = "generated from wit/, where the documentation is"
-)]
 mod generated {
     wasmtime::component::bindgen!({
         path: "../../wit",
@@ -27,11 +14,14 @@ mod generated {
         imports: { default: async | trappable },
         exports: { default: async },
         additional_derives: [PartialEq],
-        with: { "weir:plugin/chat": super::vocabulary::weir::plugin::chat },
+        with: {
+            "weir:plugin/chat": crate::vocabulary::chat,
+            "weir:plugin/log": crate::vocabulary::log,
+        },
     });
 }
 
 pub use generated::exports::weir::plugin::adapter;
-pub use generated::weir::plugin::log;
 pub use generated::{Provider, ProviderPre};
-pub use vocabulary::weir::plugin::chat;
+
+pub use crate::vocabulary::{chat, log};

@@ -30,7 +30,7 @@ impl World for ProviderWorld {
     type Host = ();
     type Prepared = ProviderPre<Guest<()>>;
     type Exports = Provider;
-    type Plugin = Adapter;
+    type Plugin = LoadedAdapter;
 
     const NAME: &'static str = "weir:plugin/provider@0.2";
     const EXPORT: &'static str = "weir:plugin/adapter";
@@ -47,14 +47,14 @@ impl World for ProviderWorld {
         component.instantiate_async(store).await
     }
 
-    async fn admit(program: Program<Self>) -> Result<Adapter, LoadError> {
+    async fn admit(program: Program<Self>) -> Result<LoadedAdapter, LoadError> {
         let mut instance = program.start(()).await.map_err(LoadError::Describe)?;
         let described = instance
             .call(async |exports, store| exports.weir_plugin_adapter().call_describe(store).await)
             .await
             .map_err(LoadError::Describe)?;
         description::check(&described).map_err(LoadError::Description)?;
-        let adapter = Adapter {
+        let adapter = LoadedAdapter {
             description: described,
             program,
         };
@@ -64,7 +64,7 @@ impl World for ProviderWorld {
 }
 
 /// A component that has passed every load step and can serve exchanges.
-pub struct Adapter {
+pub struct LoadedAdapter {
     /// The adapter's description.
     pub description: Description,
     program: Program<ProviderWorld>,
@@ -72,7 +72,7 @@ pub struct Adapter {
 
 /// The reason that a call into an exchange has no result.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
-pub enum CallError {
+pub enum AdapterCallError {
     /// The guest was stopped.
     #[error(transparent)]
     Guest(#[from] GuestError),
@@ -81,7 +81,7 @@ pub enum CallError {
     Failure(Failure),
 }
 
-impl Adapter {
+impl LoadedAdapter {
     /// Its code.
     pub fn code(&self) -> &LoadedCode {
         self.program.code()
@@ -124,8 +124,8 @@ impl Adapter {
         let begun = GuestExchange::begin(self, &stock_request(), 0, &configuration).await;
         let step = match begun {
             Ok(begun) => begun.step,
-            Err(CallError::Guest(error)) => return Err(error.to_string()),
-            Err(CallError::Failure(failure)) => {
+            Err(AdapterCallError::Guest(error)) => return Err(error.to_string()),
+            Err(AdapterCallError::Failure(failure)) => {
                 let failure = printable(&format!("{failure:?}"), 200);
                 return Err(format!("a stock request was refused: {failure}"));
             }
@@ -156,7 +156,7 @@ pub struct GuestExchange {
 }
 
 /// An exchange that has begun.
-pub struct Begun {
+pub struct BegunExchange {
     /// The exchange.
     pub exchange: GuestExchange,
     /// Its first step.
@@ -167,13 +167,13 @@ pub struct Begun {
 
 impl GuestExchange {
     /// Creates a fresh instance and begins an exchange in it. `request_bytes` is the approximate size of the request,
-    /// and adds to the guest's processor time. The configuration is the result of [`Adapter::configure`].
+    /// and adds to the guest's processor time. The configuration is the result of [`LoadedAdapter::configure`].
     pub async fn begin(
-        adapter: &Adapter,
+        adapter: &LoadedAdapter,
         request: &Request,
         request_bytes: usize,
         configuration: &[u8],
-    ) -> Result<Begun, CallError> {
+    ) -> Result<BegunExchange, AdapterCallError> {
         let mut instance = adapter.program.start(()).await?;
         let begun = instance
             .call_with(request_bytes, async |exports, store| {
@@ -181,8 +181,8 @@ impl GuestExchange {
                 exchange.call_begin(store, request, configuration).await
             })
             .await?
-            .map_err(CallError::Failure)?;
-        Ok(Begun {
+            .map_err(AdapterCallError::Failure)?;
+        Ok(BegunExchange {
             exchange: Self {
                 instance,
                 handle: begun.exchange,
@@ -198,23 +198,23 @@ impl GuestExchange {
     }
 
     /// Asks the exchange for its next step.
-    pub async fn next(&mut self) -> Result<Step, CallError> {
+    pub async fn next(&mut self) -> Result<Step, AdapterCallError> {
         let handle = self.handle;
         let step = self.instance.call(async |exports, store| {
             let exchange = exports.weir_plugin_adapter().exchange();
             exchange.call_next(store, handle).await
         });
-        step.await?.map_err(CallError::Failure)
+        step.await?.map_err(AdapterCallError::Failure)
     }
 
     /// Passes the status and headers of the upstream's response.
-    pub async fn head(&mut self, head: &HttpResponseHead) -> Result<(), CallError> {
+    pub async fn head(&mut self, head: &HttpResponseHead) -> Result<(), AdapterCallError> {
         let handle = self.handle;
         let taken = self.instance.call(async |exports, store| {
             let exchange = exports.weir_plugin_adapter().exchange();
             exchange.call_head(store, handle, head).await
         });
-        taken.await?.map_err(CallError::Failure)
+        taken.await?.map_err(AdapterCallError::Failure)
     }
 
     /// Passes the next bytes of the upstream's response.

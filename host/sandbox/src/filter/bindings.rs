@@ -12,8 +12,8 @@ mod generated {
         exports: { default: async },
         additional_derives: [PartialEq],
         with: {
-            "weir:plugin/chat": crate::adapter::bindings::chat,
-            "weir:plugin/log": crate::adapter::bindings::log,
+            "weir:plugin/chat": crate::vocabulary::chat,
+            "weir:plugin/log": crate::vocabulary::log,
         },
     });
 }

@@ -1,6 +1,6 @@
 //! Filters: plugins that inspect a request before its routing, and its response before the client gets it.
 //!
-//! A filter does no I/O, like an adapter. Each request has a guest of its own. The guest lives on as [`Watching`] if
+//! A filter does no I/O, like an adapter. Each request has a guest of its own. The guest lives on as [`FilterWatcher`] if
 //! the filter inspects the response, and is dropped at once otherwise. A filter's description and the check of it are
 //! in [`description`].
 
@@ -14,11 +14,11 @@ use self::bindings::filter::{
     Annotation, Description, Refusal, Request, Screened, Setting, Task, Upstream,
 };
 use self::bindings::{RequestFilter, RequestFilterPre};
-use crate::adapter::bindings::chat::Event;
 use crate::adapter::stock_chat;
 use crate::configuration::{self, ConfigureError};
 use crate::guest::{Guest, GuestError};
 use crate::load_error::LoadError;
+use crate::vocabulary::chat::Event;
 use crate::world::{Instance, LoadedCode, Program, World};
 
 /// The world `request-filter`.
@@ -29,7 +29,7 @@ impl World for FilterWorld {
     type Host = ();
     type Prepared = RequestFilterPre<Guest<()>>;
     type Exports = RequestFilter;
-    type Plugin = Filter;
+    type Plugin = LoadedFilter;
 
     const NAME: &'static str = "weir:plugin/request-filter@0.2";
     const EXPORT: &'static str = "weir:plugin/filter";
@@ -46,14 +46,14 @@ impl World for FilterWorld {
         component.instantiate_async(store).await
     }
 
-    async fn admit(program: Program<Self>) -> Result<Filter, LoadError> {
+    async fn admit(program: Program<Self>) -> Result<LoadedFilter, LoadError> {
         let mut instance = program.start(()).await.map_err(LoadError::Describe)?;
         let described = instance
             .call(async |exports, store| exports.weir_plugin_filter().call_describe(store).await)
             .await
             .map_err(LoadError::Describe)?;
         description::check(&described).map_err(LoadError::Description)?;
-        let filter = Filter {
+        let filter = LoadedFilter {
             description: described,
             program,
         };
@@ -63,14 +63,14 @@ impl World for FilterWorld {
 }
 
 /// A component that has passed every load step and can inspect requests.
-pub struct Filter {
+pub struct LoadedFilter {
     /// The filter's description.
     pub description: Description,
     program: Program<FilterWorld>,
 }
 
 /// A filter's verdict on a request.
-pub struct Verdict {
+pub struct FilterVerdict {
     /// The changed request, if the filter changes it.
     pub change: Option<Task>,
     /// The upstreams that may serve the request, by index, as the guest gave them.
@@ -78,10 +78,10 @@ pub struct Verdict {
     /// The guest's annotations.
     pub annotations: Vec<Annotation>,
     /// The filter's watch on the response, if it wants one.
-    pub watching: Option<Watching>,
+    pub watching: Option<FilterWatcher>,
 }
 
-impl Filter {
+impl LoadedFilter {
     /// Its code.
     pub fn code(&self) -> &LoadedCode {
         self.program.code()
@@ -105,7 +105,7 @@ impl Filter {
     }
 
     /// Inspects a request of about this many bytes in a fresh instance. The configuration is the result of
-    /// [`Filter::configure`].
+    /// [`LoadedFilter::configure`].
     ///
     /// # Errors
     ///
@@ -115,7 +115,7 @@ impl Filter {
         request: &Request,
         request_bytes: usize,
         configuration: &[u8],
-    ) -> Result<Result<Verdict, Refusal>, GuestError> {
+    ) -> Result<Result<FilterVerdict, Refusal>, GuestError> {
         let mut instance = self.program.start(()).await?;
         let verdict = instance
             .call_with(request_bytes, async |exports, store| {
@@ -123,11 +123,13 @@ impl Filter {
                 filter.call_screen(store, request, configuration).await
             })
             .await?;
-        Ok(verdict.map(|verdict| Verdict {
+        Ok(verdict.map(|verdict| FilterVerdict {
             change: verdict.change,
             upstreams: verdict.upstreams,
             annotations: verdict.annotations,
-            watching: verdict.answer.map(|handle| Watching { instance, handle }),
+            watching: verdict
+                .answer
+                .map(|handle| FilterWatcher { instance, handle }),
         }))
     }
 
@@ -145,12 +147,12 @@ impl Filter {
 }
 
 /// A filter's guest that inspects a response.
-pub struct Watching {
+pub struct FilterWatcher {
     instance: Instance<FilterWorld>,
     handle: ResourceAny,
 }
 
-impl Watching {
+impl FilterWatcher {
     /// Passes the next events, of about this many bytes.
     pub async fn events(&mut self, events: &[Event], bytes: usize) -> Result<Screened, GuestError> {
         let handle = self.handle;

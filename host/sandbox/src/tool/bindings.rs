@@ -11,7 +11,7 @@ mod generated {
         imports: { default: async | trappable },
         exports: { default: async },
         additional_derives: [PartialEq],
-        with: { "weir:plugin/log": crate::adapter::bindings::log },
+        with: { "weir:plugin/log": crate::vocabulary::log },
     });
 }
 

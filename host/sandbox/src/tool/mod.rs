@@ -17,7 +17,7 @@ use wasmtime::component::{HasSelf, InstancePre, Linker};
 
 use self::bindings::tool::{CallContext, Description, Failure};
 use self::bindings::{SwarmTool, SwarmToolPre, outbound};
-use self::schema::Schema;
+use self::schema::ToolSchema;
 use crate::guest::{Guest, GuestError};
 use crate::load_error::LoadError;
 use crate::world::{LoadedCode, Program, World};
@@ -25,21 +25,21 @@ use crate::world::{LoadedCode, Program, World};
 /// The outside that one call of a tool may reach.
 pub trait Outbound: Send + Sync {
     /// Performs a request, or returns the reason of its failure. Dropped at the end of the call's time.
-    fn fetch(&self, request: outbound::Request) -> Fetching<'_>;
+    fn fetch(&self, request: outbound::Request) -> OutboundFuture<'_>;
 }
 
 /// A tool's request under way.
-pub type Fetching<'a> =
+pub type OutboundFuture<'a> =
     Pin<Box<dyn Future<Output = Result<outbound::Response, outbound::Failure>> + Send + 'a>>;
 
 /// The channel of a guest's requests.
-pub struct Outside(Box<dyn Outbound>);
+pub struct OutboundChannel(Box<dyn Outbound>);
 
 /// The outside of a tool that is only being loaded.
-struct Nowhere;
+struct NoOutbound;
 
-impl Outbound for Nowhere {
-    fn fetch(&self, _: outbound::Request) -> Fetching<'_> {
+impl Outbound for NoOutbound {
+    fn fetch(&self, _: outbound::Request) -> OutboundFuture<'_> {
         Box::pin(async {
             let why = "a tool cannot send requests while it is being loaded";
             Err(outbound::Failure::Blocked(why.to_owned()))
@@ -52,41 +52,41 @@ impl Outbound for Nowhere {
 pub enum ToolWorld {}
 
 impl World for ToolWorld {
-    type Host = Outside;
-    type Prepared = SwarmToolPre<Guest<Outside>>;
+    type Host = OutboundChannel;
+    type Prepared = SwarmToolPre<Guest<OutboundChannel>>;
     type Exports = SwarmTool;
-    type Plugin = Tool;
+    type Plugin = LoadedTool;
 
     const NAME: &'static str = "weir:plugin/swarm-tool@0.2";
     const EXPORT: &'static str = "weir:plugin/tool";
     const IMPORTS: &'static [&'static str] = &["weir:plugin/log@0.2.", "weir:plugin/outbound@0.2."];
 
-    fn link(linker: &mut Linker<Guest<Outside>>) -> wasmtime::Result<()> {
+    fn link(linker: &mut Linker<Guest<OutboundChannel>>) -> wasmtime::Result<()> {
         outbound::add_to_linker::<_, HasSelf<_>>(linker, |guest| guest)
     }
 
-    fn prepare(component: InstancePre<Guest<Outside>>) -> wasmtime::Result<Self::Prepared> {
+    fn prepare(component: InstancePre<Guest<OutboundChannel>>) -> wasmtime::Result<Self::Prepared> {
         SwarmToolPre::new(component)
     }
 
     async fn instantiate(
         component: &Self::Prepared,
-        store: &mut Store<Guest<Outside>>,
+        store: &mut Store<Guest<OutboundChannel>>,
     ) -> wasmtime::Result<SwarmTool> {
         component.instantiate_async(store).await
     }
 
-    async fn admit(program: Program<Self>) -> Result<Tool, LoadError> {
-        let started = program.start(Outside(Box::new(Nowhere))).await;
+    async fn admit(program: Program<Self>) -> Result<LoadedTool, LoadError> {
+        let started = program.start(OutboundChannel(Box::new(NoOutbound))).await;
         let mut instance = started.map_err(LoadError::Describe)?;
         let described = instance
             .call(async |exports, store| exports.weir_plugin_tool().call_describe(store).await)
             .await
             .map_err(LoadError::Describe)?;
         description::check(&described).map_err(LoadError::Description)?;
-        let schema = Schema::parse(&described.input_schema)
+        let schema = ToolSchema::parse(&described.input_schema)
             .map_err(|why| LoadError::SelfTest(format!("its input schema {why}")))?;
-        Ok(Tool {
+        Ok(LoadedTool {
             description: described,
             schema,
             program,
@@ -94,7 +94,7 @@ impl World for ToolWorld {
     }
 }
 
-impl outbound::Host for Guest<Outside> {
+impl outbound::Host for Guest<OutboundChannel> {
     async fn fetch(
         &mut self,
         request: outbound::Request,
@@ -104,11 +104,11 @@ impl outbound::Host for Guest<Outside> {
 }
 
 /// A component that has passed every load step and can be called.
-pub struct Tool {
+pub struct LoadedTool {
     /// The tool's description.
     pub description: Description,
     /// The schema of its arguments.
-    pub schema: Schema,
+    pub schema: ToolSchema,
     program: Program<ToolWorld>,
 }
 
@@ -127,7 +127,7 @@ impl From<GuestError> for ToolError {
     }
 }
 
-impl Tool {
+impl LoadedTool {
     /// Its code.
     pub fn code(&self) -> &LoadedCode {
         self.program.code()
@@ -146,7 +146,10 @@ impl Tool {
         outside: impl Outbound + 'static,
         within: Duration,
     ) -> Result<String, ToolError> {
-        let mut instance = self.program.start(Outside(Box::new(outside))).await?;
+        let mut instance = self
+            .program
+            .start(OutboundChannel(Box::new(outside)))
+            .await?;
         instance.set_call_timeout(within);
         instance
             .call_with(arguments.len(), async |exports, store| {

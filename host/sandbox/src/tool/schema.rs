@@ -31,39 +31,39 @@ const ANNOTATIONS: [&str; 8] = [
 
 /// A schema that has been checked.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Schema {
+pub struct ToolSchema {
     /// The schema as the component wrote it.
     json: Value,
-    root: Node,
+    root: SchemaNode,
 }
 
 /// The constraints on a value. Every keyword applies to values of one type, and values of other types pass, as in
 /// JSON Schema.
 #[derive(Debug, Clone, Default, PartialEq)]
-struct Node {
+struct SchemaNode {
     types: Vec<Type>,
     one_of_values: Option<Vec<Value>>,
-    properties: BTreeMap<String, Node>,
+    properties: BTreeMap<String, SchemaNode>,
     required: Vec<String>,
-    others: Others,
-    items: Option<Box<Node>>,
-    length: Bounds,
-    count: Bounds,
+    others: OtherProperties,
+    items: Option<Box<SchemaNode>>,
+    length: LengthBounds,
+    count: LengthBounds,
     minimum: Option<f64>,
     maximum: Option<f64>,
 }
 
 /// Properties that a schema does not name.
 #[derive(Debug, Clone, Default, PartialEq)]
-enum Others {
+enum OtherProperties {
     #[default]
     Any,
     None,
-    Each(Box<Node>),
+    Each(Box<SchemaNode>),
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
-struct Bounds {
+struct LengthBounds {
     least: Option<u64>,
     most: Option<u64>,
 }
@@ -79,7 +79,7 @@ enum Type {
     Object,
 }
 
-impl Schema {
+impl ToolSchema {
     /// Reads a schema.
     ///
     /// # Errors
@@ -91,7 +91,7 @@ impl Schema {
         }
         let json: Value =
             serde_json::from_str(text).map_err(|error| format!("is no JSON: {error}"))?;
-        let root = Node::read(&json, "", 0)?;
+        let root = SchemaNode::read(&json, "", 0)?;
         if root.types != [Type::Object] {
             return Err("must have the \"type\" \"object\", since arguments are one".to_owned());
         }
@@ -113,7 +113,7 @@ impl Schema {
     }
 }
 
-impl Node {
+impl SchemaNode {
     fn read(schema: &Value, path: &str, depth: usize) -> Result<Self, String> {
         let wrong = |keyword: &str, must: &str| {
             let at = place(path);
@@ -152,9 +152,9 @@ impl Node {
                 },
                 "additionalProperties" => {
                     node.others = match value {
-                        Value::Bool(true) => Others::Any,
-                        Value::Bool(false) => Others::None,
-                        schema => Others::Each(Box::new(Self::read(
+                        Value::Bool(true) => OtherProperties::Any,
+                        Value::Bool(false) => OtherProperties::None,
+                        schema => OtherProperties::Each(Box::new(Self::read(
                             schema,
                             &below(path, "*"),
                             depth + 1,
@@ -250,9 +250,9 @@ impl Node {
             let path = below(path, name);
             match (self.properties.get(name), &self.others) {
                 (Some(schema), _) => schema.check(value, &path)?,
-                (None, Others::Each(schema)) => schema.check(value, &path)?,
-                (None, Others::Any) => {}
-                (None, Others::None) => {
+                (None, OtherProperties::Each(schema)) => schema.check(value, &path)?,
+                (None, OtherProperties::Any) => {}
+                (None, OtherProperties::None) => {
                     let known: Vec<_> = self.properties.keys().map(String::as_str).collect();
                     let known = known.join(", ");
                     return Err(format!("{} is unknown; there is {known}", place(&path)));
@@ -263,7 +263,7 @@ impl Node {
     }
 }
 
-impl Bounds {
+impl LengthBounds {
     fn check(&self, number: u64, at: &str, what: &str) -> Result<(), String> {
         match (self.least, self.most) {
             (Some(least), _) if number < least => {
@@ -351,8 +351,8 @@ mod tests {
 
     use super::*;
 
-    fn schema(json: &Value) -> Schema {
-        Schema::parse(&json.to_string()).expect("it is sound")
+    fn schema(json: &Value) -> ToolSchema {
+        ToolSchema::parse(&json.to_string()).expect("it is sound")
     }
 
     #[test]
@@ -461,7 +461,7 @@ mod tests {
                 "more than",
             ),
         ] {
-            let error = Schema::parse(&text).expect_err("it is refused");
+            let error = ToolSchema::parse(&text).expect_err("it is refused");
             assert!(error.contains(told), "{told}: {error}");
         }
     }

@@ -18,8 +18,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use super::{
-    Absence, Bucket, Cached, Epoch, Filled, Identified, Identify, Lockout, LockoutPolicy, Lookup,
-    MAX_LOCKOUTS, Rate, RateDecision, Record, RecordKey, Tombstone,
+    Absence, Bucket, CachedValue, CallerFindings, CallerLookup, CredentialRecord, Epoch,
+    FillResult, Lockout, LockoutPolicy, MAX_LOCKOUTS, Rate, RateDecision, RecordKey, RecordLookup,
+    Tombstone,
 };
 use crate::clock::Clock;
 
@@ -40,24 +41,24 @@ const SWEEP_EVERY: Duration = Duration::from_secs(1);
 
 /// The cache of one process. Cheap to clone.
 #[derive(Clone)]
-pub struct MemoryCache(Arc<Inner>);
+pub struct MemoryCache(Arc<MemoryCacheInner>);
 
-struct Inner {
+struct MemoryCacheInner {
     clock: Clock,
     tables: Mutex<Tables>,
 }
 
 struct Tables {
-    addresses: Table<u64>,
-    users: Table<u64>,
+    addresses: ExpiringTable<u64>,
+    users: ExpiringTable<u64>,
     /// The times of failed proofs, by address.
-    failures: Table<VecDeque<u64>>,
+    failures: ExpiringTable<VecDeque<u64>>,
     /// Attempts of an address that failed, or that weir refused since.
-    lockouts: Table<u32>,
-    records: Table<Record>,
-    tombstones: Table<()>,
-    user_tombstones: Table<()>,
-    values: Table<Slot>,
+    lockouts: ExpiringTable<u32>,
+    records: ExpiringTable<CredentialRecord>,
+    tombstones: ExpiringTable<()>,
+    user_tombstones: ExpiringTable<()>,
+    values: ExpiringTable<SlotContent>,
     /// Count of dropped values.
     dropped: u64,
     /// Number of the last dropped value whose mark found no room.
@@ -68,7 +69,7 @@ struct Tables {
 
 /// Content of a slot under a value's name.
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Slot {
+enum SlotContent {
     Value(Vec<u8>),
     /// The value was dropped; the number is its place among all dropped values.
     Dropped(u64),
@@ -81,17 +82,17 @@ impl MemoryCache {
     }
 
     fn with_capacity(clock: Clock, capacity: usize) -> Self {
-        Self(Arc::new(Inner {
+        Self(Arc::new(MemoryCacheInner {
             clock,
             tables: Mutex::new(Tables {
-                addresses: Table::new(capacity),
-                users: Table::new(capacity),
-                failures: Table::new(capacity),
-                lockouts: Table::new(capacity),
-                records: Table::new(capacity),
-                tombstones: Table::new(capacity),
-                user_tombstones: Table::new(capacity),
-                values: Table::new(capacity.min(VALUES)),
+                addresses: ExpiringTable::new(capacity),
+                users: ExpiringTable::new(capacity),
+                failures: ExpiringTable::new(capacity),
+                lockouts: ExpiringTable::new(capacity),
+                records: ExpiringTable::new(capacity),
+                tombstones: ExpiringTable::new(capacity),
+                user_tombstones: ExpiringTable::new(capacity),
+                values: ExpiringTable::new(capacity.min(VALUES)),
                 dropped: 0,
                 unmarked: 0,
                 fill_from_us: 0,
@@ -106,20 +107,24 @@ impl MemoryCache {
         operation(&mut tables, now_us)
     }
 
-    pub(super) fn identify(&self, request: &Identify<'_>) -> Identified {
+    pub(super) fn identify(&self, request: &CallerLookup<'_>) -> CallerFindings {
         self.with(|tables, now| {
-            let mut found = Identified {
+            let mut found = CallerFindings {
                 locked_out: None,
                 address: None,
-                record: Lookup::Missing,
+                record: RecordLookup::Missing,
                 user: None,
                 epoch: EPOCH,
             };
             let record = request
                 .record
-                .map_or(Lookup::Missing, |key| tables.look_up(key, now));
-            let is_known = matches!(record, Lookup::Found(_) | Lookup::Doubtful);
-            let slots = if is_known { Slots::Own } else { Slots::All };
+                .map_or(RecordLookup::Missing, |key| tables.look_up(key, now));
+            let is_known = matches!(record, RecordLookup::Found(_) | RecordLookup::Doubtful);
+            let slots = if is_known {
+                SlotChoice::Own
+            } else {
+                SlotChoice::All
+            };
             if !is_known && let Some((address, _)) = request.address {
                 found.locked_out = tables.refuse_locked_out(address, now);
                 if found.locked_out.is_some() {
@@ -139,7 +144,7 @@ impl MemoryCache {
                 return found;
             }
             found.record = record;
-            if let Lookup::Found(Record {
+            if let RecordLookup::Found(CredentialRecord {
                 user_id,
                 rate: Some(rate),
                 ..
@@ -161,25 +166,27 @@ impl MemoryCache {
     pub(super) fn fill(
         &self,
         key: RecordKey<'_>,
-        record: &Record,
+        record: &CredentialRecord,
         since: Epoch,
         ttl: Duration,
-    ) -> Filled {
+    ) -> FillResult {
         self.with(|tables, now| {
             if since != EPOCH {
-                return Filled::Outdated;
+                return FillResult::Outdated;
             }
             if now < tables.fill_from_us || tables.is_buried(key.id, now) {
-                return Filled::Refused;
+                return FillResult::Refused;
             }
-            let in_doubt = tables.user_tombstones.get(&record.user_id, Slots::Own, now);
+            let in_doubt = tables
+                .user_tombstones
+                .get(&record.user_id, SlotChoice::Own, now);
             let in_doubt = in_doubt.is_some();
             let (record, expires) = (record.clone(), now + micros(ttl));
             let records = &mut tables.records;
-            match records.put(key.secret, Slots::Own, record, expires, now) {
-                _ if in_doubt => Filled::InDoubt,
-                true => Filled::Kept,
-                false => Filled::NoRoom,
+            match records.put(key.secret, SlotChoice::Own, record, expires, now) {
+                _ if in_doubt => FillResult::InDoubt,
+                true => FillResult::Kept,
+                false => FillResult::NoRoom,
             }
         })
     }
@@ -188,7 +195,7 @@ impl MemoryCache {
         self.with(|tables, now| {
             let expires = now + micros(ttl);
             let (table, id) = tables.tombstones_of(tombstone);
-            if !table.put(id, Slots::Own, (), expires, now) {
+            if !table.put(id, SlotChoice::Own, (), expires, now) {
                 tables.records.clear();
                 tables.fill_from_us = tables.fill_from_us.max(expires);
             }
@@ -202,7 +209,7 @@ impl MemoryCache {
                 return locked_out;
             }
             let (window, most) = (micros(policy.window), policy.failures.get());
-            let mut failed_at = match tables.failures.get(address, Slots::Own, now) {
+            let mut failed_at = match tables.failures.get(address, SlotChoice::Own, now) {
                 Some(failed_at) => failed_at.clone(),
                 None => VecDeque::new(),
             };
@@ -210,7 +217,10 @@ impl MemoryCache {
             failed_at.push_back(now);
             if failed_at.len() >= most as usize {
                 let expires = now + micros(policy.block);
-                if tables.lockouts.put(address, Slots::Own, most, expires, now) {
+                if tables
+                    .lockouts
+                    .put(address, SlotChoice::Own, most, expires, now)
+                {
                     tables.failures.remove(address);
                     return Some(policy.block);
                 }
@@ -255,7 +265,7 @@ impl MemoryCache {
         self.with(|tables, now| tables.take(bucket, rate, now))
     }
 
-    pub(super) fn find_value(&self, name: &str) -> Cached {
+    pub(super) fn find_value(&self, name: &str) -> CachedValue {
         self.with(|tables, now| tables.find_value(name, now))
     }
 
@@ -267,26 +277,30 @@ impl MemoryCache {
         ttl: Duration,
     ) -> bool {
         self.with(|tables, now| {
-            if tables.find_value(name, now) != Cached::Absent(since) {
+            if tables.find_value(name, now) != CachedValue::Absent(since) {
                 return false;
             }
-            let (value, expires) = (Slot::Value(value.to_owned()), now + micros(ttl));
-            tables.values.put(name, Slots::Own, value, expires, now)
+            let (value, expires) = (SlotContent::Value(value.to_owned()), now + micros(ttl));
+            tables
+                .values
+                .put(name, SlotChoice::Own, value, expires, now)
         })
     }
 
     pub(super) fn put_value(&self, name: &str, value: &[u8], ttl: Duration) {
         self.with(|tables, now| {
-            let (value, expires) = (Slot::Value(value.to_owned()), now + micros(ttl));
-            tables.values.put(name, Slots::Own, value, expires, now);
+            let (value, expires) = (SlotContent::Value(value.to_owned()), now + micros(ttl));
+            tables
+                .values
+                .put(name, SlotChoice::Own, value, expires, now);
         });
     }
 
     pub(super) fn drop_value(&self, name: &str, ttl: Duration) {
         self.with(|tables, now| {
             tables.dropped += 1;
-            let (mark, expires) = (Slot::Dropped(tables.dropped), now + micros(ttl));
-            if !tables.values.put(name, Slots::Own, mark, expires, now) {
+            let (mark, expires) = (SlotContent::Dropped(tables.dropped), now + micros(ttl));
+            if !tables.values.put(name, SlotChoice::Own, mark, expires, now) {
                 tables.unmarked = tables.dropped;
             }
         });
@@ -305,44 +319,46 @@ impl Tables {
             Bucket::Address(address) => (&mut self.addresses, address),
             Bucket::User(user_id) => (&mut self.users, user_id),
         };
-        let arrival = table.get(key, Slots::All, now).copied();
+        let arrival = table.get(key, SlotChoice::All, now).copied();
         let (decision, arrival) = rate.decide(rate.per_minute.get(), arrival, now);
         if decision.allowed {
-            table.put(key, Slots::All, arrival, arrival, now);
+            table.put(key, SlotChoice::All, arrival, arrival, now);
         }
         decision
     }
 
-    fn look_up(&self, key: RecordKey<'_>, now: u64) -> Lookup {
+    fn look_up(&self, key: RecordKey<'_>, now: u64) -> RecordLookup {
         if self.is_buried(key.id, now) {
-            return Lookup::Revoked;
+            return RecordLookup::Revoked;
         }
-        let Some(record) = self.records.get(key.secret, Slots::Own, now) else {
-            return Lookup::Missing;
+        let Some(record) = self.records.get(key.secret, SlotChoice::Own, now) else {
+            return RecordLookup::Missing;
         };
-        let user_tombstone = self.user_tombstones.get(&record.user_id, Slots::Own, now);
+        let user_tombstone = self
+            .user_tombstones
+            .get(&record.user_id, SlotChoice::Own, now);
         match user_tombstone {
-            Some(()) => Lookup::Doubtful,
-            None => Lookup::Found(record.clone()),
+            Some(()) => RecordLookup::Doubtful,
+            None => RecordLookup::Found(record.clone()),
         }
     }
 
     fn is_buried(&self, id: &str, now: u64) -> bool {
-        self.tombstones.get(id, Slots::Own, now).is_some()
+        self.tombstones.get(id, SlotChoice::Own, now).is_some()
     }
 
-    fn tombstones_of<'a>(&mut self, tombstone: Tombstone<'a>) -> (&mut Table<()>, &'a str) {
+    fn tombstones_of<'a>(&mut self, tombstone: Tombstone<'a>) -> (&mut ExpiringTable<()>, &'a str) {
         match tombstone {
             Tombstone::Record(id) => (&mut self.tombstones, id),
             Tombstone::User(user_id) => (&mut self.user_tombstones, user_id),
         }
     }
 
-    fn find_value(&self, name: &str, now: u64) -> Cached {
-        match self.values.get(name, Slots::Own, now) {
-            Some(Slot::Value(value)) => Cached::Found(value.clone()),
-            Some(Slot::Dropped(number)) => Cached::Absent(Absence(*number)),
-            None => Cached::Absent(Absence(self.unmarked)),
+    fn find_value(&self, name: &str, now: u64) -> CachedValue {
+        match self.values.get(name, SlotChoice::Own, now) {
+            Some(SlotContent::Value(value)) => CachedValue::Found(value.clone()),
+            Some(SlotContent::Dropped(number)) => CachedValue::Absent(Absence(*number)),
+            None => CachedValue::Absent(Absence(self.unmarked)),
         }
     }
 
@@ -359,10 +375,10 @@ impl Tables {
 }
 
 /// A bounded table of expiring values by key.
-struct Table<V> {
-    entries: HashMap<Box<str>, Expiring<V>>,
+struct ExpiringTable<V> {
+    entries: HashMap<Box<str>, ExpiringEntry<V>>,
     /// Slots for keys that found the table full. A key with an entry here keeps it until the entry expires.
-    shared: HashMap<usize, Expiring<V>>,
+    shared: HashMap<usize, ExpiringEntry<V>>,
     hasher: RandomState,
     capacity: usize,
     sweep_at: usize,
@@ -371,19 +387,19 @@ struct Table<V> {
 
 /// Slots in which a key is looked up and kept.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Slots {
+enum SlotChoice {
     /// Only an entry of the key's own.
     Own,
     /// Also a shared entry.
     All,
 }
 
-struct Expiring<V> {
+struct ExpiringEntry<V> {
     expires_us: u64,
     value: V,
 }
 
-impl<V> Table<V> {
+impl<V> ExpiringTable<V> {
     fn new(capacity: usize) -> Self {
         Self {
             entries: HashMap::new(),
@@ -396,24 +412,24 @@ impl<V> Table<V> {
         }
     }
 
-    fn get(&self, key: &str, slots: Slots, now: u64) -> Option<&V> {
+    fn get(&self, key: &str, slots: SlotChoice, now: u64) -> Option<&V> {
         let own = self.entries.get(key).filter(|entry| entry.expires_us > now);
         let entry = match slots {
-            Slots::Own => own,
-            Slots::All => own.or_else(|| self.shared(key, now)),
+            SlotChoice::Own => own,
+            SlotChoice::All => own.or_else(|| self.shared(key, now)),
         };
         Some(&entry?.value)
     }
 
     /// Keeps a value. If the table is full and the key has no entry, a shared slot is used if `slots` permits it.
     /// Returns whether the value is kept.
-    fn put(&mut self, key: &str, slots: Slots, value: V, expires_us: u64, now: u64) -> bool {
-        let entry = Expiring { expires_us, value };
+    fn put(&mut self, key: &str, slots: SlotChoice, value: V, expires_us: u64, now: u64) -> bool {
+        let entry = ExpiringEntry { expires_us, value };
         if let Some(own) = self.entries.get_mut(key) {
             *own = entry;
         } else if self.shared(key, now).is_none() && self.has_room(now) {
             self.entries.insert(key.into(), entry);
-        } else if slots == Slots::All {
+        } else if slots == SlotChoice::All {
             self.shared.insert(self.slot(key), entry);
         } else {
             return false;
@@ -441,10 +457,10 @@ impl<V> Table<V> {
         {
             self.entries.remove(&other);
         }
-        self.put(key, Slots::Own, value, expires_us, now);
+        self.put(key, SlotChoice::Own, value, expires_us, now);
     }
 
-    fn remove(&mut self, key: &str) -> Option<Expiring<V>> {
+    fn remove(&mut self, key: &str) -> Option<ExpiringEntry<V>> {
         self.entries.remove(key)
     }
 
@@ -453,7 +469,7 @@ impl<V> Table<V> {
         self.shared.clear();
     }
 
-    fn shared(&self, key: &str, now: u64) -> Option<&Expiring<V>> {
+    fn shared(&self, key: &str, now: u64) -> Option<&ExpiringEntry<V>> {
         if self.shared.is_empty() {
             return None;
         }
@@ -507,15 +523,15 @@ mod tests {
         })
     }
 
-    fn record_of_alice() -> Record {
-        Record {
+    fn record_of_alice() -> CredentialRecord {
+        CredentialRecord {
             user_id: "alice".into(),
             rate: None,
             payload: vec![],
         }
     }
 
-    fn fill(cache: &MemoryCache, key: &str, ttl: Duration) -> Filled {
+    fn fill(cache: &MemoryCache, key: &str, ttl: Duration) -> FillResult {
         cache.fill(same(key), &record_of_alice(), EPOCH, ttl)
     }
 
@@ -548,14 +564,14 @@ mod tests {
     fn a_flood_of_addresses_shuts_out_nobody_else() {
         let (cache, _) = cache(100);
         let record = record_of_alice();
-        assert_eq!(fill(&cache, "key", MINUTE), Filled::Kept);
+        assert_eq!(fill(&cache, "key", MINUTE), FillResult::Kept);
         let rate = Rate::per_minute(NonZeroU32::new(5).unwrap());
         for stranger in 0..60_000 {
             cache.count_failure(&format!("stranger {stranger}"), POLICY);
             cache.take(Bucket::Address(&format!("stranger {stranger}")), rate);
         }
         let from = |address, record| {
-            cache.identify(&Identify {
+            cache.identify(&CallerLookup {
                 address: Some((address, rate)),
                 record,
             })
@@ -565,7 +581,7 @@ mod tests {
         let limited = unknown.address.unwrap();
         assert!(!limited.allowed, "all shared slots are used up");
         let known = from("elsewhere", Some(same("key")));
-        assert_eq!(known.record, Lookup::Found(record));
+        assert_eq!(known.record, RecordLookup::Found(record));
         assert!(known.address.unwrap().allowed);
     }
 
@@ -586,23 +602,23 @@ mod tests {
     #[test]
     fn with_more_tombstones_than_fit_nothing_is_kept() {
         let (cache, clock) = cache(10);
-        assert_eq!(fill(&cache, "live", 2 * MINUTE), Filled::Kept);
+        assert_eq!(fill(&cache, "live", 2 * MINUTE), FillResult::Kept);
         for key in 0..20 {
             cache.bury(Tombstone::Record(&key.to_string()), MINUTE);
         }
         for key in 0..20 {
-            assert_eq!(fill(&cache, &key.to_string(), MINUTE), Filled::Refused);
+            assert_eq!(fill(&cache, &key.to_string(), MINUTE), FillResult::Refused);
         }
         clock.advance(MINUTE);
-        assert_eq!(fill(&cache, "live", MINUTE), Filled::Kept);
+        assert_eq!(fill(&cache, "live", MINUTE), FillResult::Kept);
     }
 
     #[test]
     fn values_beyond_the_bound_are_not_kept_and_no_dropped_one_comes_back() {
         let (cache, clock) = cache(10);
         let look = |name: &str| match cache.find_value(name) {
-            Cached::Absent(absence) => absence,
-            Cached::Found(value) => panic!("{value:?}"),
+            CachedValue::Absent(absence) => absence,
+            CachedValue::Found(value) => panic!("{value:?}"),
         };
         let before = look("late");
         for name in 0..20 {
@@ -621,7 +637,7 @@ mod tests {
     #[test]
     fn records_beyond_the_bound_are_not_kept() {
         let (cache, clock) = cache(10);
-        let fill = |key: i32| fill(&cache, &key.to_string(), MINUTE) == Filled::Kept;
+        let fill = |key: i32| fill(&cache, &key.to_string(), MINUTE) == FillResult::Kept;
         assert_eq!((0..20).filter(|&key| fill(key)).count(), 10);
         clock.advance(MINUTE);
         assert!(fill(20));

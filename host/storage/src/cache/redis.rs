@@ -28,8 +28,9 @@ use tokio::sync::Notify;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::{
-    Absence, Bucket, CacheError, Cached, Epoch, Filled, Identified, Identify, Lockout,
-    LockoutPolicy, Lookup, MAX_LOCKOUTS, Rate, RateDecision, Record, RecordKey, Tombstone,
+    Absence, Bucket, CacheError, CachedValue, CallerFindings, CallerLookup, CredentialRecord,
+    Epoch, FillResult, Lockout, LockoutPolicy, MAX_LOCKOUTS, Rate, RateDecision, RecordKey,
+    RecordLookup, Tombstone,
 };
 use crate::ids;
 use crate::secrets::SecretUrl;
@@ -65,7 +66,7 @@ struct RedisState {
     timeout: Duration,
     client: Client,
     /// `None` while the breaker is open.
-    connection: RwLock<Option<Numbered>>,
+    connection: RwLock<Option<NumberedConnection>>,
     broken: Notify,
     identify: Script,
     fill: Script,
@@ -79,7 +80,7 @@ struct RedisState {
 
 /// A connection and its number: a late failure of one connection does not drop the next.
 #[derive(Clone)]
-struct Numbered {
+struct NumberedConnection {
     number: u64,
     connection: MultiplexedConnection,
     /// The server's own id.
@@ -102,7 +103,7 @@ impl RedisCache {
                 }
             }
         };
-        shared.set(Some(Numbered {
+        shared.set(Some(NumberedConnection {
             number: 0,
             connection,
             server,
@@ -120,7 +121,10 @@ impl RedisCache {
         Ok(())
     }
 
-    pub(super) async fn identify(&self, request: &Identify<'_>) -> Result<Identified, CacheError> {
+    pub(super) async fn identify(
+        &self,
+        request: &CallerLookup<'_>,
+    ) -> Result<CallerFindings, CacheError> {
         let mut script = self.shared.identify.prepare_invoke();
         match request.address {
             Some((address, _)) => script
@@ -144,21 +148,21 @@ impl RedisCache {
             .arg(&*self.shared.server());
         type Found = (
             u64,
-            Option<Decided>,
+            Option<RawRateDecision>,
             Option<Vec<u8>>,
-            Option<Decided>,
+            Option<RawRateDecision>,
             bool,
             u64,
         );
         let (blocked_ms, address, record, user, doubtful, epoch): Found = self.run(&script).await?;
-        Ok(Identified {
+        Ok(CallerFindings {
             locked_out: (blocked_ms > 0).then(|| Duration::from_millis(blocked_ms)),
             address: Option::map(address, decision),
             record: match record {
-                None => Lookup::Missing,
-                Some(packed) if packed.is_empty() => Lookup::Revoked,
-                Some(_) if doubtful => Lookup::Doubtful,
-                Some(packed) => Lookup::Found(unpack(&packed).ok_or(CacheError::Unexpected)?),
+                None => RecordLookup::Missing,
+                Some(packed) if packed.is_empty() => RecordLookup::Revoked,
+                Some(_) if doubtful => RecordLookup::Doubtful,
+                Some(packed) => RecordLookup::Found(unpack(&packed).ok_or(CacheError::Unexpected)?),
             },
             user: Option::map(user, decision),
             epoch: Epoch(epoch),
@@ -168,10 +172,10 @@ impl RedisCache {
     pub(super) async fn fill(
         &self,
         key: RecordKey<'_>,
-        record: &Record,
+        record: &CredentialRecord,
         since: Epoch,
         ttl: Duration,
-    ) -> Result<Filled, CacheError> {
+    ) -> Result<FillResult, CacheError> {
         let mut script = self.shared.fill.prepare_invoke();
         script
             .key(record_key(key))
@@ -183,10 +187,10 @@ impl RedisCache {
             .arg(since.0);
         let filled: u8 = self.run(&script).await?;
         match filled {
-            0 => Ok(Filled::Refused),
-            1 => Ok(Filled::Kept),
-            2 => Ok(Filled::InDoubt),
-            3 => Ok(Filled::Outdated),
+            0 => Ok(FillResult::Refused),
+            1 => Ok(FillResult::Kept),
+            2 => Ok(FillResult::InDoubt),
+            3 => Ok(FillResult::Outdated),
             _ => Err(CacheError::Unexpected),
         }
     }
@@ -266,16 +270,16 @@ impl RedisCache {
         self.run(&script).await.map(decision)
     }
 
-    pub(super) async fn find_value(&self, name: &str) -> Result<Cached, CacheError> {
+    pub(super) async fn find_value(&self, name: &str) -> Result<CachedValue, CacheError> {
         let mut command = redis::cmd("GET");
         command.arg(value_key(name));
         let found: Option<Vec<u8>> = self
             .call(async |connection| command.query_async(connection).await)
             .await?;
         match found.as_deref() {
-            None => Ok(Cached::Absent(Absence(0))),
-            Some([VALUE, value @ ..]) => Ok(Cached::Found(value.to_owned())),
-            Some(mark) => read_mark(mark).map(Cached::Absent).ok_or_else(|| {
+            None => Ok(CachedValue::Absent(Absence(0))),
+            Some([VALUE, value @ ..]) => Ok(CachedValue::Found(value.to_owned())),
+            Some(mark) => read_mark(mark).map(CachedValue::Absent).ok_or_else(|| {
                 tracing::error!("a value in Redis is not in weir's format");
                 CacheError::Unexpected
             }),
@@ -509,7 +513,7 @@ impl RedisState {
         &self,
         command: impl AsyncFnOnce(&mut MultiplexedConnection) -> RedisResult<T>,
     ) -> Result<T, CacheError> {
-        let Some(Numbered {
+        let Some(NumberedConnection {
             number,
             mut connection,
             ..
@@ -590,14 +594,14 @@ impl RedisState {
             .map_or_else(Arc::default, |numbered| numbered.server)
     }
 
-    fn get(&self) -> Option<Numbered> {
+    fn get(&self) -> Option<NumberedConnection> {
         self.connection
             .read()
             .unwrap_or_else(PoisonError::into_inner)
             .clone()
     }
 
-    fn set(&self, connection: Option<Numbered>) {
+    fn set(&self, connection: Option<NumberedConnection>) {
         *self
             .connection
             .write()
@@ -627,7 +631,7 @@ async fn keep_connected(shared: Weak<RedisState>) {
             Ok((connection, server)) => {
                 number += 1;
                 last_failure.clear();
-                shared.set(Some(Numbered {
+                shared.set(Some(NumberedConnection {
                     number,
                     connection,
                     server,
@@ -753,19 +757,19 @@ fn read_mark(mark: &[u8]) -> Option<Absence> {
 
 /// Packs a record for the script: requests per minute (0 without a limit), bytes of the user's id, that id, and the
 /// payload. The result is never empty, since the script returns an empty string for a revoked record.
-fn pack(record: &Record) -> Vec<u8> {
+fn pack(record: &CredentialRecord) -> Vec<u8> {
     let limit = record.rate.map_or(0, |rate| rate.per_minute.get());
     let mut packed = format!("{limit} {} {}", record.user_id.len(), record.user_id).into_bytes();
     packed.extend_from_slice(&record.payload);
     packed
 }
 
-fn unpack(packed: &[u8]) -> Option<Record> {
+fn unpack(packed: &[u8]) -> Option<CredentialRecord> {
     let mut parts = packed.splitn(3, |&byte| byte == b' ');
     let mut number = || str::from_utf8(parts.next()?).ok()?.parse::<u32>().ok();
     let (limit, length) = (number()?, number()?);
     let (user_id, payload) = parts.next()?.split_at_checked(length as usize)?;
-    Some(Record {
+    Some(CredentialRecord {
         user_id: str::from_utf8(user_id).ok()?.to_owned(),
         rate: limit.try_into().ok().map(Rate::per_minute),
         payload: payload.to_owned(),
@@ -773,9 +777,9 @@ fn unpack(packed: &[u8]) -> Option<Record> {
 }
 
 /// A rate decision as scripts return it.
-type Decided = (u8, u32, u32, u64, u64);
+type RawRateDecision = (u8, u32, u32, u64, u64);
 
-fn decision((allowed, limit, remaining, reset_us, retry_us): Decided) -> RateDecision {
+fn decision((allowed, limit, remaining, reset_us, retry_us): RawRateDecision) -> RateDecision {
     RateDecision {
         allowed: allowed == 1,
         limit,

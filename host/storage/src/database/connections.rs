@@ -16,12 +16,12 @@ use sqlx::any::{AnyQueryResult, AnyRow, AnyStatement, AnyTypeInfo};
 use sqlx::pool::PoolConnection;
 use sqlx::{Any, AnyConnection, AnyPool, Either, Execute, Executor, SqlSafeStr, SqlStr};
 
-use super::Timeouts;
+use super::timeouts::Timeouts;
 use super::write_turn::{WriteTurn, WriteTurnGuard};
 
 /// A pool of connections; `&Connections` is an executor. Cheap to clone.
 #[derive(Debug, Clone)]
-pub struct Connections {
+pub struct DatabaseConnections {
     pool: AnyPool,
     /// The write turn that SQLite's writers need.
     turn: Option<WriteTurn>,
@@ -40,7 +40,7 @@ pub struct Transaction {
 #[derive(Debug)]
 pub struct Snapshot(Transaction);
 
-impl Connections {
+impl DatabaseConnections {
     pub(super) fn new(pool: AnyPool, turn: Option<WriteTurn>, timeouts: Timeouts) -> Self {
         Self {
             pool,
@@ -133,24 +133,24 @@ async fn in_time<T>(
     }
 }
 
-type Step = Either<AnyQueryResult, AnyRow>;
+type QueryStep = Either<AnyQueryResult, AnyRow>;
 
 /// Reads all rows before it returns the first: the time limit is for the database and not for the caller's work
 /// between two rows.
 fn steps<'e>(
     timeout: Duration,
-    statement: impl Future<Output = sqlx::Result<Vec<Step>>> + Send + 'e,
-) -> BoxStream<'e, sqlx::Result<Step>> {
+    statement: impl Future<Output = sqlx::Result<Vec<QueryStep>>> + Send + 'e,
+) -> BoxStream<'e, sqlx::Result<QueryStep>> {
     stream::once(in_time(timeout, statement))
         .map_ok(|steps| stream::iter(steps.into_iter().map(Ok)))
         .try_flatten()
         .boxed()
 }
 
-impl<'c> Executor<'c> for &'c Connections {
+impl<'c> Executor<'c> for &'c DatabaseConnections {
     type Database = Any;
 
-    fn fetch_many<'e, 'q: 'e, E>(self, query: E) -> BoxStream<'e, sqlx::Result<Step>>
+    fn fetch_many<'e, 'q: 'e, E>(self, query: E) -> BoxStream<'e, sqlx::Result<QueryStep>>
     where
         'c: 'e,
         E: 'q + Execute<'q, Any>,
@@ -190,7 +190,7 @@ impl<'c> Executor<'c> for &'c Connections {
 impl<'c> Executor<'c> for &'c mut Transaction {
     type Database = Any;
 
-    fn fetch_many<'e, 'q: 'e, E>(self, query: E) -> BoxStream<'e, sqlx::Result<Step>>
+    fn fetch_many<'e, 'q: 'e, E>(self, query: E) -> BoxStream<'e, sqlx::Result<QueryStep>>
     where
         'c: 'e,
         E: 'q + Execute<'q, Any>,

@@ -11,10 +11,13 @@
 //!
 //! To add a migration, see `migrations/README.md`.
 
+mod checkpoints;
 mod connections;
+mod open;
 mod postgres;
 mod sqlite;
 mod time;
+mod timeouts;
 mod write_turn;
 
 use std::sync::Arc;
@@ -24,30 +27,13 @@ use anyhow::{Context, bail};
 use sqlx::migrate::{Migration, MigrationType, Migrator};
 use sqlx::{AnyPool, Executor, SqlSafeStr};
 
-pub use self::connections::{Connections, Snapshot, Transaction};
-pub use self::sqlite::{InUse, file_of, lock_for_serving, lock_for_working};
+use self::checkpoints::Checkpoints;
+pub use self::connections::{DatabaseConnections, Snapshot, Transaction};
+pub use self::sqlite::{DatabaseInUse, file_of, lock_for_serving, lock_for_working};
 pub use self::time::DatabaseClock;
-pub use self::write_turn::{Native, WriteTurn};
+pub use self::timeouts::Timeouts;
+pub use self::write_turn::{NativeConnection, WriteTurn};
 use crate::secrets::SecretUrl;
-
-/// Time limits of requests on a database.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Timeouts {
-    /// Wait for a connection. sqlx's default is 30 s.
-    pub acquire: Duration,
-    /// A statement, including the wait for a connection.
-    pub statement: Duration,
-}
-
-impl Default for Timeouts {
-    /// 250 ms and 1 s.
-    fn default() -> Self {
-        Self {
-            acquire: Duration::from_millis(250),
-            statement: Duration::from_secs(1),
-        }
-    }
-}
 
 /// Time limit of a connection while the database is opened. No request waits for it. With a shorter limit, a slow
 /// connection would be abandoned and begun anew for ever.
@@ -60,10 +46,10 @@ type Migrations = [(i64, &'static str, &'static str)];
 #[derive(Debug, Clone)]
 pub struct Database {
     dialect: SqlDialect,
-    reader: Connections,
-    writer: Connections,
+    reader: DatabaseConnections,
+    writer: DatabaseConnections,
     turn: Option<WriteTurn>,
-    checkpoints: Option<Arc<sqlite::Checkpoints>>,
+    checkpoints: Option<Arc<Checkpoints>>,
 }
 
 /// The SQL dialect of the database.
@@ -87,35 +73,8 @@ impl SqlDialect {
 }
 
 impl Database {
-    /// Opens a database and updates its schema; any number of processes may do so at once.
-    ///
-    /// `sqlite:PATH` is a file, created if absent; `sqlite::memory:` lives as long as this value;
-    /// `postgres://USER:PASSWORD@HOST/NAME` is an existing database.
-    pub async fn open(url: &SecretUrl) -> anyhow::Result<Self> {
-        Self::open_with(url, Timeouts::default()).await
-    }
-
-    /// Opens a database as [`Self::open`] does, with other time limits.
-    pub async fn open_with(url: &SecretUrl, timeouts: Timeouts) -> anyhow::Result<Self> {
-        sqlx::any::install_default_drivers();
-        match SqlDialect::of(url)? {
-            SqlDialect::Sqlite => sqlite::open(url, timeouts).await,
-            SqlDialect::Postgres => postgres::open(url, timeouts).await,
-        }
-        .with_context(|| format!("opening the database {url}"))
-    }
-
-    /// Connects to a database without changing it, and returns a description of its state.
-    pub async fn probe(url: &SecretUrl) -> anyhow::Result<String> {
-        sqlx::any::install_default_drivers();
-        match SqlDialect::of(url)? {
-            SqlDialect::Sqlite => sqlite::probe(url),
-            SqlDialect::Postgres => postgres::probe(url).await,
-        }
-    }
-
     /// Returns the read connections.
-    pub fn reader(&self) -> &Connections {
+    pub fn reader(&self) -> &DatabaseConnections {
         &self.reader
     }
 
@@ -123,7 +82,7 @@ impl Database {
     ///
     /// Never use it for a statement with `RETURNING`: outside a transaction, sqlx stops at the first row, SQLite
     /// commits when the statement is reset afterwards, and an error of the commit is lost.
-    pub fn writer(&self) -> &Connections {
+    pub fn writer(&self) -> &DatabaseConnections {
         &self.writer
     }
 
@@ -284,43 +243,4 @@ async fn migrate(
         .run_direct(None, connection, false)
         .await
         .context("bringing the database's schema up to date")
-}
-
-#[cfg(test)]
-#[expect(clippy::unwrap_used, reason = "a test fails by panicking")]
-mod tests {
-    use super::*;
-
-    #[tokio::test]
-    async fn an_in_memory_database_has_the_schema() {
-        let database = Database::open(&SecretUrl::new("sqlite::memory:"))
-            .await
-            .unwrap();
-        let users: i64 = sqlx::query_scalar("SELECT CAST(COUNT(*) AS BIGINT) FROM users")
-            .fetch_one(database.reader())
-            .await
-            .unwrap();
-        assert_eq!(users, 0);
-        assert!(database.is_reachable().await);
-    }
-
-    #[tokio::test]
-    async fn a_database_in_memory_is_nobody_elses() {
-        let open = async || Database::open(&SecretUrl::new("sqlite::memory:")).await;
-        let (first, second) = (open().await.unwrap(), open().await.unwrap());
-        let insert = "INSERT INTO users (id, created_at) VALUES ('alice', 1)";
-        first.writer().execute(insert).await.unwrap();
-        second.writer().execute(insert).await.unwrap();
-    }
-
-    #[tokio::test]
-    async fn other_databases_are_refused() {
-        let error = Database::open(&SecretUrl::new("mysql://a:secret@b/c"))
-            .await
-            .unwrap_err();
-        assert_eq!(
-            format!("{error:#}"),
-            "`database_url` must begin with sqlite: or postgres://"
-        );
-    }
 }

@@ -9,7 +9,7 @@ use sqlx::any::{AnyConnectOptions, AnyPoolOptions};
 use sqlx::{AnyConnection, AnyPool, Connection, Executor};
 
 use super::{
-    Connections, Database, Migrations, START_TIMEOUT, SqlDialect, Timeouts, migrate, warm,
+    Database, DatabaseConnections, Migrations, START_TIMEOUT, SqlDialect, Timeouts, migrate, warm,
 };
 use crate::secrets::SecretUrl;
 
@@ -72,8 +72,8 @@ pub(super) async fn open(url: &SecretUrl, timeouts: Timeouts) -> anyhow::Result<
     warm(&reader, KEPT_WARM as usize).await?;
     Ok(Database {
         dialect: SqlDialect::Postgres,
-        reader: Connections::new(reader, None, timeouts),
-        writer: Connections::new(writer, None, timeouts),
+        reader: DatabaseConnections::new(reader, None, timeouts),
+        writer: DatabaseConnections::new(writer, None, timeouts),
         turn: None,
         checkpoints: None,
     })

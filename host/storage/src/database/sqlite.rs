@@ -5,18 +5,16 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
 
 use anyhow::Context;
 use rusqlite::OpenFlags;
+use sqlx::Executor;
 use sqlx::any::{AnyConnectOptions, AnyPoolOptions};
-use sqlx::{AnyPool, Executor, Row};
-use tokio::time::MissedTickBehavior;
-use tokio_util::task::AbortOnDropHandle;
 
+use super::checkpoints::Checkpoints;
 use super::{
-    Connections, Database, Migrations, START_TIMEOUT, SqlDialect, Timeouts, WriteTurn, migrate,
-    warm,
+    Database, DatabaseConnections, Migrations, START_TIMEOUT, SqlDialect, Timeouts, WriteTurn,
+    migrate, warm,
 };
 use crate::file_lock::FileLock;
 use crate::secrets::SecretUrl;
@@ -35,13 +33,6 @@ const READER: &str = "PRAGMA busy_timeout = 200; PRAGMA query_only = ON";
 /// limit.
 const CHECKPOINTER: &str = "PRAGMA synchronous = FULL; PRAGMA busy_timeout = 50; \
                             PRAGMA wal_autocheckpoint = 0";
-
-/// Time between checkpoints. The disk commits slowly during a checkpoint, so checkpoints are rare.
-const CHECKPOINT_EVERY: Duration = Duration::from_secs(2);
-
-/// Length of a long log, in pages of 4 KiB. Beyond it, writers wait until all of the log is moved. If overlapping
-/// readers keep the log from beginning anew, it is truncated.
-const LOG_PAGES: i64 = 16 << 10;
 
 pub(super) async fn open(url: &SecretUrl, timeouts: Timeouts) -> anyhow::Result<Database> {
     let file = file_of(url);
@@ -75,20 +66,20 @@ pub(super) async fn open(url: &SecretUrl, timeouts: Timeouts) -> anyhow::Result<
         let checkpoints = pool(1, CHECKPOINTER).connect_lazy_with(options);
         let checkpoints = Checkpoints::start(checkpoints, turn.clone());
         (
-            Connections::new(reader, None, timeouts),
+            DatabaseConnections::new(reader, None, timeouts),
             Some(checkpoints.into()),
         )
     } else {
         // Without a log, a reader blocks writers, too.
         (
-            Connections::new(writer.clone(), Some(turn.clone()), timeouts),
+            DatabaseConnections::new(writer.clone(), Some(turn.clone()), timeouts),
             None,
         )
     };
     Ok(Database {
         dialect: SqlDialect::Sqlite,
         reader,
-        writer: Connections::new(writer, Some(turn.clone()), timeouts),
+        writer: DatabaseConnections::new(writer, Some(turn.clone()), timeouts),
         turn: Some(turn),
         checkpoints,
     })
@@ -148,74 +139,16 @@ fn pool(connections: u32, pragmas: &'static str) -> AnyPoolOptions {
         })
 }
 
-/// The task that moves commits from the log into the file.
-#[derive(Debug)]
-pub(super) struct Checkpoints {
-    pool: AnyPool,
-    task: AbortOnDropHandle<()>,
-}
-
-impl Checkpoints {
-    fn start(pool: AnyPool, turn: WriteTurn) -> Self {
-        let task = tokio::spawn(checkpoint_for_ever(pool.clone(), turn));
-        Self {
-            pool,
-            task: AbortOnDropHandle::new(task),
-        }
-    }
-
-    pub(super) async fn stop(&self) {
-        self.task.abort();
-        self.pool.close().await;
-    }
-}
-
-async fn checkpoint_for_ever(pool: AnyPool, turn: WriteTurn) {
-    let mut ticks = tokio::time::interval(CHECKPOINT_EVERY);
-    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    loop {
-        ticks.tick().await;
-        if let Err(error) = checkpoint(&pool, &turn).await {
-            tracing::warn!(%error, "moving SQLite's log into its file");
-        }
-    }
-}
-
-/// Checkpoints while others write. Once the log is long, its end is moved in a write turn, so that the log begins
-/// anew. Writers wait for the disk during that turn, so little must be left by then.
-async fn checkpoint(pool: &AnyPool, turn: &WriteTurn) -> sqlx::Result<()> {
-    let (pages, _) = move_log(pool).await?;
-    if pages < LOG_PAGES {
-        return Ok(());
-    }
-    // Two passes: the second moves the commits that arrived during the first.
-    for _ in 0..2 {
-        move_log(pool).await?;
-    }
-    let _turn = turn.take().await;
-    let (pages, moved) = move_log(pool).await?;
-    if moved < pages {
-        pool.fetch_one("PRAGMA wal_checkpoint(TRUNCATE)").await?;
-    }
-    Ok(())
-}
-
-/// Moves as much of the log as possible without a wait; returns the log's pages and the moved pages.
-async fn move_log(pool: &AnyPool) -> sqlx::Result<(i64, i64)> {
-    let log = pool.fetch_one("PRAGMA wal_checkpoint(PASSIVE)").await?;
-    Ok((log.try_get(1)?, log.try_get(2)?))
-}
-
 /// Another process uses a SQLite file.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "another weir is serving from {}, or a command uses that file; stop it, or give this gateway its own `data_dir`",
     .0.display()
 )]
-pub struct InUse(PathBuf);
+pub struct DatabaseInUse(PathBuf);
 
 /// Makes this process the only gateway on a SQLite file: two gateways would each trust a cache of their own. Returns
-/// [`InUse`] if another process serves from the file or works on it. The lock lasts until the returned value is
+/// [`DatabaseInUse`] if another process serves from the file or works on it. The lock lasts until the returned value is
 /// dropped, or the process ends.
 pub fn lock_for_serving(url: &SecretUrl) -> anyhow::Result<Option<FileLock>> {
     lock(url, FileLock::try_exclusive)
@@ -236,7 +169,7 @@ fn lock(
     };
     match take(&beside(&database, "serving"))? {
         Some(lock) => Ok(Some(lock)),
-        None => Err(InUse(database).into()),
+        None => Err(DatabaseInUse(database).into()),
     }
 }
 

@@ -25,13 +25,13 @@ const NOW: &str = "SELECT CAST(EXTRACT(EPOCH FROM clock_timestamp()) * 1000 AS B
 pub struct DatabaseClock {
     own: Clock,
     /// The database's clock, if it is not this process's.
-    other: Option<Arc<Other>>,
-    pace: Arc<Mutex<Pace>>,
+    other: Option<Arc<SharedClock>>,
+    pace: Arc<Mutex<ClockPace>>,
 }
 
 /// Check that the database's clock moves in step with the monotonic clock.
 #[derive(Debug, Default)]
-struct Pace {
+struct ClockPace {
     /// The last reading.
     read: Option<Reading>,
     /// The monotonic clock at the last jump.
@@ -49,7 +49,7 @@ struct Reading {
 }
 
 #[derive(Debug)]
-struct Other {
+struct SharedClock {
     database: Database,
     /// The last response of the clock, and this process's monotonic clock at that moment.
     shown: Mutex<(Millis, Duration)>,
@@ -61,7 +61,7 @@ impl DatabaseClock {
         let is_own = database.dialect() == SqlDialect::Sqlite || matches!(own, Clock::Manual(_));
         let clock = Self {
             other: (!is_own).then(|| {
-                Arc::new(Other {
+                Arc::new(SharedClock {
                     database,
                     shown: Mutex::default(),
                 })

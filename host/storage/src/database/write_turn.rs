@@ -23,7 +23,8 @@ pub struct WriteTurn {
 pub(super) type WriteTurnGuard = OwnedMutexGuard<Option<rusqlite::Connection>>;
 
 /// SQLite's connection without sqlx, while no other thread of this process writes. It blocks the thread.
-pub type Native = OwnedMappedMutexGuard<Option<rusqlite::Connection>, rusqlite::Connection>;
+pub type NativeConnection =
+    OwnedMappedMutexGuard<Option<rusqlite::Connection>, rusqlite::Connection>;
 
 impl WriteTurn {
     /// `timeout`: time limit of [`Self::native`].
@@ -40,7 +41,7 @@ impl WriteTurn {
     }
 
     /// Waits for the turn and the connection, no longer than for a connection of sqlx.
-    pub async fn native(&self) -> sqlx::Result<Native> {
+    pub async fn native(&self) -> sqlx::Result<NativeConnection> {
         let turn = tokio::time::timeout(self.timeout, self.take()).await;
         let turn = turn.map_err(|_| sqlx::Error::PoolTimedOut)?;
         OwnedMutexGuard::try_map(turn, Option::as_mut).map_err(|_| sqlx::Error::PoolClosed)

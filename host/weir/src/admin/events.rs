@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use weir_errors::ApiError;
 
-use crate::audit::log::{self, EventFilter, KeptEvent};
+use crate::audit::log::{self, AuditEventFilter, StoredAuditEvent};
 use crate::identity::admin::AdminCaller;
 use crate::node::Core;
 use crate::query::{ListQuery, cut};
@@ -63,7 +63,7 @@ pub async fn list_events(
     mut query: ListQuery,
 ) -> Result<Json<AuditList>, ApiError> {
     let limit = query.limit()?;
-    let filter = EventFilter {
+    let filter = AuditEventFilter {
         kind: query.text("kind")?,
         user_id: query.text("user_id")?,
         actor: query.text("actor")?,
@@ -80,7 +80,7 @@ pub async fn list_events(
     Ok(Json(AuditList { events, next }))
 }
 
-fn item(event: KeptEvent) -> AuditItem {
+fn item(event: StoredAuditEvent) -> AuditItem {
     AuditItem {
         number: event.number,
         at: event.at.iso(),

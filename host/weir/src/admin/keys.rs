@@ -6,11 +6,11 @@ use http::StatusCode;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use weir_errors::ApiError;
-use weir_ledger::{Budget, Credits, Window};
+use weir_ledger::{Budget, BudgetWindow, Credits};
 use weir_storage::clock::Millis;
 
 use crate::app::App;
-use crate::billing::budgets::{self, AskedBudgets, BudgetItem};
+use crate::billing::budgets::{self, BudgetItem, RequestedBudgets};
 use crate::catalog::Catalog;
 use crate::identity::admin::AdminCaller;
 use crate::identity::directory::{self, KeyFilter};
@@ -53,7 +53,7 @@ pub struct AdminKeyItem {
 /// A page of keys.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 #[schema(as = AdminKeyList)]
-pub struct KeyList {
+pub struct AdminKeyList {
     /// Keys, by user and then by age.
     pub keys: Vec<AdminKeyItem>,
     /// The `after` of the next page; null on the last page.
@@ -63,7 +63,8 @@ pub struct KeyList {
 /// The body that creates a key.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub struct NewKey {
+#[schema(as = NewKey)]
+pub struct AdminNewKey {
     /// The key's user; weir creates the user if the id is new.
     #[schema(
         min_length = 1,
@@ -80,7 +81,7 @@ pub struct NewKey {
     pub name: String,
     /// The key's budgets.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<Vec<schemas::Budget>>, max_items = 5)]
+    #[schema(value_type = Option<Vec<schemas::BudgetSchema>>, max_items = 5)]
     pub budgets: Option<Vec<Budget>>,
     /// The credits of a single budget, instead of `budgets`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -89,7 +90,7 @@ pub struct NewKey {
     /// The window of the single budget, `total` unless set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<schemas::Window>)]
-    pub window: Option<Window>,
+    pub window: Option<BudgetWindow>,
     /// The models that the key may use; all unless set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(min_items = 1, max_items = 100)]
@@ -100,10 +101,10 @@ pub struct NewKey {
     pub expires_in_days: Option<i64>,
 }
 
-impl NewKey {
+impl AdminNewKey {
     /// Returns the key's limits. Without a catalog, the models are not verified.
     pub fn limits(&self, catalog: Option<&Catalog>) -> Result<KeyLimits, ApiError> {
-        let budgets = AskedBudgets {
+        let budgets = RequestedBudgets {
             budgets: self.budgets.clone(),
             budget_credits: self.budget_credits,
             window: self.window,
@@ -115,7 +116,7 @@ impl NewKey {
 /// A new key.
 #[derive(Serialize, Deserialize, ToSchema)]
 #[schema(as = AdminCreatedKey)]
-pub struct CreatedKey {
+pub struct AdminCreatedKey {
     /// The key's id.
     pub key_id: String,
     /// The key itself, only in this response.
@@ -134,13 +135,13 @@ pub struct CreatedKey {
         ("user_id" = Option<String>, Query, description = "Only this user's keys.", nullable = false),
         ("active" = Option<bool>, Query, description = "Only active keys, or only expired and revoked ones.", nullable = false),
     ),
-    responses((status = 200, body = KeyList)),
+    responses((status = 200, body = AdminKeyList)),
 )]
 pub async fn list_keys(
     State(core): State<Core>,
     _: AdminCaller,
     mut query: ListQuery,
-) -> Result<Json<KeyList>, ApiError> {
+) -> Result<Json<AdminKeyList>, ApiError> {
     let limit = query.limit()?;
     let filter = KeyFilter {
         user_id: query.text("user_id")?,
@@ -156,7 +157,7 @@ pub async fn list_keys(
     let keys = keys
         .into_iter()
         .map(|(user_id, key)| item(user_id, key, now));
-    Ok(Json(KeyList {
+    Ok(Json(AdminKeyList {
         keys: keys.collect(),
         next,
     }))
@@ -166,16 +167,16 @@ pub async fn list_keys(
 /// new.
 #[utoipa::path(
     post, path = "/admin/keys", tag = "administration", security(("admin" = [])), operation_id = "admin_create_key",
-    request_body = NewKey,
+    request_body = AdminNewKey,
     responses(
-        (status = 201, description = "The key; only this response contains its `api_key`.", body = CreatedKey),
+        (status = 201, description = "The key; only this response contains its `api_key`.", body = AdminCreatedKey),
     ),
 )]
 pub async fn create_key(
     State(app): State<App>,
     AdminCaller { actor }: AdminCaller,
-    SmallBody(new): SmallBody<NewKey>,
-) -> Result<(StatusCode, Json<CreatedKey>), ApiError> {
+    SmallBody(new): SmallBody<AdminNewKey>,
+) -> Result<(StatusCode, Json<AdminCreatedKey>), ApiError> {
     for (field, text) in [("user_id", &new.user_id), ("name", &new.name)] {
         if !(1..=256).contains(&text.chars().count()) || text.contains(char::is_control) {
             let what = "The text must have 1 to 256 characters and no control characters.";
@@ -183,9 +184,9 @@ pub async fn create_key(
         }
     }
     let limits = new.limits(Some(&app.catalog.load()))?;
-    let (peppers, owner) = (&app.key_peppers, (&*new.user_id, &*new.name));
+    let (peppers, owner) = (&app.identity.key_peppers, (&*new.user_id, &*new.name));
     let (key, expires_at) = keys::create_key(&app, peppers, owner, &limits, &actor).await?;
-    let created = CreatedKey {
+    let created = AdminCreatedKey {
         key_id: key.id().to_owned(),
         api_key: key.expose().to_owned(),
         user_id: new.user_id,

@@ -20,7 +20,7 @@ pub struct Month(String);
 /// The text is not a month as `YYYY-MM`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("a month has the form YYYY-MM, such as 2026-01")]
-pub struct NotAMonth;
+pub struct InvalidMonth;
 
 impl Month {
     /// Returns the month of a moment.
@@ -38,9 +38,9 @@ impl Month {
 }
 
 impl FromStr for Month {
-    type Err = NotAMonth;
+    type Err = InvalidMonth;
 
-    fn from_str(text: &str) -> Result<Self, NotAMonth> {
+    fn from_str(text: &str) -> Result<Self, InvalidMonth> {
         let is_number = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
         match text.split_once('-') {
             Some((year, month))
@@ -52,7 +52,7 @@ impl FromStr for Month {
             {
                 Ok(Self(text.to_owned()))
             }
-            _ => Err(NotAMonth),
+            _ => Err(InvalidMonth),
         }
     }
 }
@@ -65,7 +65,7 @@ impl fmt::Display for Month {
 
 /// The sums of a day, a model and a provider over all accounts.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Sums {
+pub struct ModelDaySums {
     /// In UTC, as `YYYY-MM-DD`.
     pub day: String,
     /// The requested model.
@@ -88,14 +88,15 @@ pub struct PlatformUsage {
     /// Users with at least one request.
     pub active_users: i64,
     /// The days with at least one request, in order.
-    pub requests_by_day: Vec<DayUsage>,
+    pub requests_by_day: Vec<PlatformDay>,
     /// The most requested models, a hundred at most.
     pub top_models: Vec<TopModel>,
 }
 
 /// A day of [`PlatformUsage`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
-pub struct DayUsage {
+#[schema(as = DayUsage)]
+pub struct PlatformDay {
     /// As `YYYY-MM-DD`.
     pub date: String,
     /// The number of requests.
@@ -139,7 +140,7 @@ pub struct ModelEconomics {
 }
 
 /// Computes a month's usage. Only the database knows `active_users`.
-pub fn platform_usage(period: &Month, active_users: i64, sums: &[Sums]) -> PlatformUsage {
+pub fn platform_usage(period: &Month, active_users: i64, sums: &[ModelDaySums]) -> PlatformUsage {
     let month = total(sums);
     let by_day = grouped(sums, |sums| &*sums.day);
     let mut by_model = grouped(sums, |sums| &*sums.model);
@@ -153,7 +154,7 @@ pub fn platform_usage(period: &Month, active_users: i64, sums: &[Sums]) -> Platf
         active_users,
         requests_by_day: by_day
             .into_iter()
-            .map(|(date, used)| DayUsage {
+            .map(|(date, used)| PlatformDay {
                 date: date.to_owned(),
                 requests: used.requests,
                 credits: used.credits.rounded(),
@@ -171,7 +172,7 @@ pub fn platform_usage(period: &Month, active_users: i64, sums: &[Sums]) -> Platf
 }
 
 /// Computes the cost and revenue of each model at each provider, by name.
-pub fn model_economics(sums: &[Sums]) -> Vec<ModelEconomics> {
+pub fn model_economics(sums: &[ModelDaySums]) -> Vec<ModelEconomics> {
     grouped(sums, |sums| (&*sums.model, &*sums.provider))
         .into_iter()
         .map(|((model, provider), used)| {
@@ -195,14 +196,17 @@ pub fn model_economics(sums: &[Sums]) -> Vec<ModelEconomics> {
 
 const NANO: f64 = 1e9;
 
-fn total<'a>(sums: impl IntoIterator<Item = &'a Sums>) -> UsageSums {
+fn total<'a>(sums: impl IntoIterator<Item = &'a ModelDaySums>) -> UsageSums {
     let sums = sums.into_iter().map(|sums| sums.used);
     sums.fold(UsageSums::default(), UsageSums::plus)
 }
 
 /// Sums by key, in the key's order, without entries that were fully refunded.
-fn grouped<'a, K: Ord>(sums: &'a [Sums], key: impl Fn(&'a Sums) -> K) -> Vec<(K, UsageSums)> {
-    let mut groups = BTreeMap::<K, Vec<&Sums>>::new();
+fn grouped<'a, K: Ord>(
+    sums: &'a [ModelDaySums],
+    key: impl Fn(&'a ModelDaySums) -> K,
+) -> Vec<(K, UsageSums)> {
+    let mut groups = BTreeMap::<K, Vec<&ModelDaySums>>::new();
     for sums in sums {
         groups.entry(key(sums)).or_default().push(sums);
     }
@@ -220,8 +224,8 @@ mod tests {
 
     use super::*;
 
-    fn sums(day: &str, model: &str, requests: i64, credits: i64, cost: i64) -> Sums {
-        Sums {
+    fn sums(day: &str, model: &str, requests: i64, credits: i64, cost: i64) -> ModelDaySums {
+        ModelDaySums {
             day: day.to_owned(),
             model: model.to_owned(),
             provider: "p".to_owned(),
@@ -254,7 +258,7 @@ mod tests {
             "２０２６-01",
             " 2026-01",
         ] {
-            assert_eq!(text.parse::<Month>(), Err(NotAMonth), "{text:?}");
+            assert_eq!(text.parse::<Month>(), Err(InvalidMonth), "{text:?}");
         }
         let moment = |text: &str| Millis(text.parse::<jiff::Timestamp>().unwrap().as_millisecond());
         assert_eq!(Month::of(moment("2024-02-29T23:59:59.999Z")).0, "2024-02");

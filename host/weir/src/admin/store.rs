@@ -13,7 +13,7 @@ use weir_storage::Database;
 use weir_storage::clock::Millis;
 use weir_storage::database::{Snapshot, SqlDialect};
 
-use super::report::{Month, Sums};
+use super::report::{ModelDaySums, Month};
 
 /// Timeout of a report's queries.
 const TIMEOUT: Duration = Duration::from_secs(10);
@@ -22,7 +22,7 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 const POSTGRES_TIMEOUT: &str = "SET LOCAL statement_timeout = '10s'";
 
 /// A month's sums by day, model and provider.
-pub(super) async fn sums(database: &Database, month: &Month) -> sqlx::Result<Vec<Sums>> {
+pub(super) async fn sums(database: &Database, month: &Month) -> sqlx::Result<Vec<ModelDaySums>> {
     in_time(async {
         let mut snapshot = begin(database).await?;
         find_sums(&mut snapshot, month).await
@@ -34,7 +34,7 @@ pub(super) async fn sums(database: &Database, month: &Month) -> sqlx::Result<Vec
 pub(super) async fn sums_and_users(
     database: &Database,
     month: &Month,
-) -> sqlx::Result<(Vec<Sums>, i64)> {
+) -> sqlx::Result<(Vec<ModelDaySums>, i64)> {
     in_time(async {
         let mut snapshot = begin(database).await?;
         let sums = find_sums(&mut snapshot, month).await?;
@@ -44,7 +44,7 @@ pub(super) async fn sums_and_users(
     .await
 }
 
-async fn find_sums(snapshot: &mut Snapshot, month: &Month) -> sqlx::Result<Vec<Sums>> {
+async fn find_sums(snapshot: &mut Snapshot, month: &Month) -> sqlx::Result<Vec<ModelDaySums>> {
     let [first, last] = month.days();
     let rows = sqlx::query(AssertSqlSafe(format!(
         "SELECT day, model, provider, {} FROM {} GROUP BY day, model, provider",
@@ -57,7 +57,7 @@ async fn find_sums(snapshot: &mut Snapshot, month: &Month) -> sqlx::Result<Vec<S
     .await?;
     rows.iter()
         .map(|row| {
-            Ok(Sums {
+            Ok(ModelDaySums {
                 day: plans::day(Millis(row.try_get("day")?)),
                 model: row.try_get("model")?,
                 provider: row.try_get("provider")?,

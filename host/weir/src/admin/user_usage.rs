@@ -9,7 +9,7 @@ use weir_ledger::AccountId;
 
 use super::users::unknown_user;
 use crate::billing::export::Export;
-use crate::billing::history::{Asked, RequestItem, RequestList, UsageReport};
+use crate::billing::history::{RequestItem, RequestList, UsageQuery, UsageReport};
 use crate::billing::statement::TransactionList;
 use crate::identity::admin::AdminCaller;
 use crate::identity::directory;
@@ -139,7 +139,7 @@ pub async fn list_user_transactions(
     asked.transactions(&core.exports, &headers, query).await
 }
 
-async fn asked(core: &Core, user_id: String) -> Result<Asked<'_>, ApiError> {
+async fn asked(core: &Core, user_id: String) -> Result<UsageQuery<'_>, ApiError> {
     // PostgreSQL rejects control characters in a text, and no id contains any.
     let found = match user_id.contains(char::is_control) {
         true => None,
@@ -150,7 +150,7 @@ async fn asked(core: &Core, user_id: String) -> Result<Asked<'_>, ApiError> {
     if found.is_none() {
         return Err(unknown_user(&user_id));
     }
-    Ok(Asked {
+    Ok(UsageQuery {
         database: &core.database,
         account: AccountId(user_id),
         now: core.clock.now(),

@@ -13,8 +13,8 @@ use serde_json::value::RawValue;
 use utoipa::ToSchema;
 use weir_errors::{ApiError, ErrorCode};
 use weir_ledger::{
-    Account, AccountId, Action, Adjust, Budget, Credits, Grant, LedgerError, Operation,
-    OperationId, Period, Plan, Pool, Refusal, SetBudgets, Store, TopUp, Way,
+    Account, AccountId, Action, Adjust, Budget, ChangeDirection, Credits, Grant, LedgerError,
+    LedgerRefusal, LedgerStore, Operation, OperationId, Period, Plan, Pool, SetBudgets, TopUp,
 };
 use weir_storage::clock::Millis;
 use weir_storage::database::DatabaseClock;
@@ -22,7 +22,7 @@ use weir_storage::ids;
 
 use crate::audit::AuditEvent;
 use crate::billing;
-use crate::billing::budgets::{self, AskedBudgets, BudgetItem};
+use crate::billing::budgets::{self, BudgetItem, RequestedBudgets};
 use crate::identity::admin::AdminCaller;
 use crate::identity::directory::{self, UserFilter, UserRecord};
 use crate::identity::{self, store};
@@ -103,7 +103,7 @@ pub struct UserList {
 #[serde(deny_unknown_fields)]
 pub struct PlanChange {
     /// The plan.
-    #[schema(value_type = schemas::Plan)]
+    #[schema(value_type = schemas::PlanSchema)]
     pub plan: Plan,
 }
 
@@ -129,7 +129,7 @@ pub struct CreditGift {
 #[serde(deny_unknown_fields)]
 pub struct BudgetChange {
     /// One budget for each limited window; an empty list removes all limits.
-    #[schema(value_type = Vec<schemas::Budget>, max_items = 5)]
+    #[schema(value_type = Vec<schemas::BudgetSchema>, max_items = 5)]
     pub budgets: Vec<Budget>,
 }
 
@@ -142,7 +142,7 @@ pub struct CreditAdjustment {
     pub credits: SignedCredits,
     /// The pool to change. Bought credits, unless `plan` is given.
     #[serde(default = "bought")]
-    #[schema(value_type = schemas::Pool)]
+    #[schema(value_type = schemas::PoolSchema)]
     pub pool: Pool,
     /// The reason, which the user's statement shows.
     #[schema(
@@ -169,7 +169,7 @@ fn bought() -> Pool {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SignedCredits {
     /// Whether to add or to remove.
-    pub way: Way,
+    pub way: ChangeDirection,
     /// The number of credits, more than 0.
     pub credits: Credits,
 }
@@ -179,8 +179,8 @@ impl FromStr for SignedCredits {
 
     fn from_str(text: &str) -> Result<Self, &'static str> {
         let (way, digits) = match text.strip_prefix('-') {
-            Some(digits) => (Way::Take, digits),
-            None => (Way::Give, text),
+            Some(digits) => (ChangeDirection::Take, digits),
+            None => (ChangeDirection::Give, text),
         };
         let credits = Credits::parse(digits);
         let credits = credits.filter(|credits| credits.is_in_range() && *credits > Credits::ZERO);
@@ -191,7 +191,11 @@ impl FromStr for SignedCredits {
 
 impl fmt::Display for SignedCredits {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let sign = if self.way == Way::Take { "-" } else { "" };
+        let sign = if self.way == ChangeDirection::Take {
+            "-"
+        } else {
+            ""
+        };
         write!(formatter, "{sign}{}", self.credits)
     }
 }
@@ -497,9 +501,9 @@ pub async fn set_budgets(
     Path(user_id): Path<String>,
     SmallBody(BudgetChange { budgets }): SmallBody<BudgetChange>,
 ) -> Result<Json<UserItem>, ApiError> {
-    let asked = AskedBudgets {
+    let asked = RequestedBudgets {
         budgets: Some(budgets),
-        ..AskedBudgets::default()
+        ..RequestedBudgets::default()
     };
     let asked = asked.read()?;
     let named = asked
@@ -560,13 +564,13 @@ async fn commit(core: &Core, user_id: &str, action: Action) -> Result<(), ApiErr
         at: ledger_time(core).await?,
         action,
     };
-    let store = Store::new(core.database.clone());
+    let store = LedgerStore::new(core.database.clone());
     let outcome = weir_ledger::commit_one(&store, operation).await;
     billing::summary_cache::drop_summary(&core.cache, &account).await;
     match outcome {
         Ok(_) => Ok(()),
-        Err(LedgerError::Refused(Refusal::UnknownAccount)) => Err(unknown_user(user_id)),
-        Err(LedgerError::Refused(Refusal::Conflict)) => {
+        Err(LedgerError::Refused(LedgerRefusal::UnknownAccount)) => Err(unknown_user(user_id)),
+        Err(LedgerError::Refused(LedgerRefusal::Conflict)) => {
             Err(ApiError::new(ErrorCode::IdReused, "Another change used this id.").with_param("id"))
         }
         Err(LedgerError::Refused(refusal)) => Err(ApiError::new(
@@ -595,7 +599,7 @@ async fn find(core: &Core, user_id: &str) -> Result<UserItem, ApiError> {
         .map_err(failed)?;
     let user = user.ok_or_else(|| unknown_user(user_id))?;
     let account = AccountId(user_id.to_owned());
-    let found = Store::new(core.database.clone())
+    let found = LedgerStore::new(core.database.clone())
         .find_account(&account)
         .await
         .map_err(failed)?;

@@ -9,29 +9,29 @@ use anyhow::{anyhow, bail};
 use http::HeaderValue;
 use weir_egress::{Guard, Resolver};
 use weir_outgoing as outgoing;
-use weir_plugins::bundled::Bundled;
+use weir_plugins::bundled::BundledComponent;
 use weir_plugins::progress::CompileProgress;
 use weir_plugins::{Loader, Plugins};
 use weir_sandbox::code_cache::CodeCache;
 use weir_sandbox::compiler::Compiler;
-use weir_sandbox::{Engine, Room};
+use weir_sandbox::{Engine, GuestCapacity};
 use weir_storage::clock::Clock;
 use weir_storage::sealing::KeyRing;
-use weir_storage::secrets::{Key, create_private_folder, environment};
-use weir_telemetry::export::Exporting;
+use weir_storage::secrets::{SecretKey, create_private_folder, environment};
+use weir_telemetry::export::PendingExporter;
 use weir_upstream::client::HttpClient;
 
 use crate::config::Config;
 use crate::identity::pepper::Peppers;
 use crate::identity::service_token::ServiceTokenSource;
 use crate::identity::verifiers::Verifiers;
-use crate::server::tls::Tls;
+use crate::tls::Tls;
 use crate::tools::remote::settings::{self as mcp_settings, McpServer};
 use crate::tools::rules::Rules;
 use weir_payments::settings::PaymentSecrets;
 
 /// Parts that need neither the database nor the network.
-pub struct Prepared {
+pub struct PreparedParts {
     /// The binary's bundled plugins, loaded.
     pub plugins: Plugins,
     /// The peppers of API keys, not yet compared with the database's.
@@ -53,18 +53,18 @@ pub struct Prepared {
     /// The public listener's certificate; `None` without TLS.
     pub tls: Option<Tls>,
     /// The key from which accounts' webhook secrets are derived.
-    pub webhook_key: Option<Key>,
+    pub webhook_key: Option<SecretKey>,
     /// The payment processor's secrets.
     pub payment_secrets: PaymentSecrets,
     /// The trace exporter, if configured.
-    pub exporting: Option<Exporting>,
+    pub exporting: Option<PendingExporter>,
 }
 
-impl Prepared {
+impl PreparedParts {
     /// Reads secrets, makes clients and loads plugins; the error lists all problems of the settings.
     pub async fn of(
         config: &Config,
-        bundled: &[Bundled],
+        bundled: &[BundledComponent],
         clock: &Clock,
         compiler: Compiler,
         progress: &CompileProgress,
@@ -91,7 +91,7 @@ impl Prepared {
             .payments
             .secrets(config.is_dev(), &config.own_payment_key())
             .map_err(|error| note("payments", error));
-        let exporting = Exporting::of(&config.telemetry, config.timeouts.connect())
+        let exporting = PendingExporter::of(&config.telemetry, config.timeouts.connect())
             .map_err(|error| note("telemetry", error));
         let tls = config.tls.as_ref().map(Tls::read).transpose();
         let tls = tls.map_err(|error| problems.push(format!("{error:#}")));
@@ -146,7 +146,7 @@ impl Prepared {
 /// Makes the egress guard, with the system's resolver and certificate authorities.
 fn guard() -> anyhow::Result<Guard> {
     let user_agent = HeaderValue::from_static(concat!("weir/", env!("CARGO_PKG_VERSION")));
-    let settings = weir_egress::Settings {
+    let settings = weir_egress::GuardSettings {
         tls: outgoing::tls_config()?,
         user_agent,
     };
@@ -154,11 +154,11 @@ fn guard() -> anyhow::Result<Guard> {
 }
 
 /// Returns the configured key, or a generated one if other nodes do not need it.
-fn webhook_key(config: &Config) -> anyhow::Result<Option<Key>> {
+fn webhook_key(config: &Config) -> anyhow::Result<Option<SecretKey>> {
     match &config.webhook_key {
-        Some(source) => Key::configured(source, "the key").map(Some),
+        Some(source) => SecretKey::configured(source, "the key").map(Some),
         None if config.has_own_secrets() => {
-            Key::load_or_create(&config.own_webhook_key()).map(Some)
+            SecretKey::load_or_create(&config.own_webhook_key()).map(Some)
         }
         None => Ok(None),
     }
@@ -193,15 +193,15 @@ fn reserved_guests(config: &Config) -> u32 {
 /// Loads the bundled plugins, with compiled code from the data folder if it exists.
 async fn load_plugins(
     config: &Config,
-    bundled: &[Bundled],
+    bundled: &[BundledComponent],
     compiler: Compiler,
     progress: &CompileProgress,
 ) -> anyhow::Result<Plugins> {
     let cache = Arc::new(CodeCache::new(
         config.data_dir.join("cache/plugins"),
-        Key::load_or_create(&config.data_dir.join("keys/plugin-cache"))?,
+        SecretKey::load_or_create(&config.data_dir.join("keys/plugin-cache"))?,
     ));
-    let engine = Engine::start(Room {
+    let engine = Engine::start(GuestCapacity {
         guests: reserved_guests(config),
         memory_bytes: config.plugins.all_memory_bytes(),
     })?;

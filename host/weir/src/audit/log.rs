@@ -6,7 +6,7 @@ use weir_storage::clock::Millis;
 
 /// A stored event.
 #[derive(Debug, Clone)]
-pub struct KeptEvent {
+pub struct StoredAuditEvent {
     /// The event's number, in the order in which weir wrote the events.
     pub number: i64,
     /// The time of the first occurrence.
@@ -29,7 +29,7 @@ pub struct KeptEvent {
 
 /// A filter of events; `None` matches every value.
 #[derive(Debug, Clone, Default)]
-pub struct EventFilter {
+pub struct AuditEventFilter {
     /// The event's kind.
     pub kind: Option<String>,
     /// The affected user.
@@ -43,9 +43,9 @@ pub struct EventFilter {
 /// Returns the latest events that match, up to `limit`.
 pub async fn list(
     database: &Database,
-    filter: &EventFilter,
+    filter: &AuditEventFilter,
     limit: u32,
-) -> sqlx::Result<Vec<KeptEvent>> {
+) -> sqlx::Result<Vec<StoredAuditEvent>> {
     let mut snapshot = database.snapshot().await?;
     // Rows of repeated events are written up to ten minutes late, so numbers are not in the order of time.
     let before = match filter.before {
@@ -91,7 +91,7 @@ pub async fn list(
         .await?;
     rows.iter()
         .map(|row| {
-            Ok(KeptEvent {
+            Ok(StoredAuditEvent {
                 number: row.try_get("number")?,
                 at: Millis(row.try_get("at")?),
                 count: row.try_get("count")?,

@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::{Alike, AuditEvent, Gathered, Occurrence, Rows};
+use super::event::AuditEvent;
+use super::occurrence::{EqualEvents, GatheredEvents, Occurrence, Rows};
 
 /// Minimum time between two rows of the same kind.
 const SUMMED_FOR: Duration = Duration::from_secs(10 * 60);
@@ -17,16 +18,16 @@ const KINDS: usize = 4_096;
 
 /// Recently written kinds, and the events since.
 #[derive(Default)]
-pub(super) struct Sums(HashMap<Occurrence, Summed>);
+pub(super) struct EventSums(HashMap<Occurrence, EventSum>);
 
-struct Summed {
+struct EventSum {
     written_at: Instant,
-    since: Option<Alike>,
+    since: Option<EqualEvents>,
 }
 
-impl Sums {
+impl EventSums {
     /// Adds gathered events, and returns the rows to write now.
-    pub(super) fn add(&mut self, gathered: Gathered, now: Instant) -> Rows {
+    pub(super) fn add(&mut self, gathered: GatheredEvents, now: Instant) -> Rows {
         let mut rows = self.take_due(now);
         let mut gathered: Vec<_> = gathered.into_iter().collect();
         gathered.sort_unstable_by_key(|(_, alike)| alike.order);
@@ -40,12 +41,12 @@ impl Sums {
                 false => occurrence,
             };
             match self.0.get_mut(&occurrence) {
-                Some(Summed { since, .. }) => {
-                    let none = Alike { count: 0, ..alike };
+                Some(EventSum { since, .. }) => {
+                    let none = EqualEvents { count: 0, ..alike };
                     since.get_or_insert(none).count += alike.count;
                 }
                 None => {
-                    let summed = Summed {
+                    let summed = EventSum {
                         written_at: now,
                         since: None,
                     };
@@ -73,7 +74,7 @@ impl Sums {
         waiting.map(|summed| summed.written_at + SUMMED_FOR).min()
     }
 
-    fn take(&mut self, now: Instant, is_due: impl Fn(&Summed) -> bool) -> Rows {
+    fn take(&mut self, now: Instant, is_due: impl Fn(&EventSum) -> bool) -> Rows {
         let mut rows = Rows::new();
         self.0.retain(|occurrence, summed| {
             if !is_due(summed) {
@@ -111,10 +112,10 @@ mod tests {
 
     use super::*;
 
-    fn gathered(event: AuditEvent, at: i64, count: i64) -> Gathered {
+    fn gathered(event: AuditEvent, at: i64, count: i64) -> GatheredEvents {
         let occurrence = Occurrence { event, actor: None };
         let (order, at) = (0, Millis(at));
-        Gathered::from([(occurrence, Alike { order, at, count })])
+        GatheredEvents::from([(occurrence, EqualEvents { order, at, count })])
     }
 
     fn count_of(rows: &Rows) -> i64 {
@@ -130,7 +131,7 @@ mod tests {
 
     #[test]
     fn who_goes_on_for_a_day_leaves_six_rows_an_hour_and_no_count_is_lost() {
-        let (mut sums, began) = (Sums::default(), Instant::now());
+        let (mut sums, began) = (EventSums::default(), Instant::now());
         let (mut rows, mut events) = (0, 0);
         let mut write = |written: Rows| {
             rows += written.len();
@@ -149,7 +150,7 @@ mod tests {
 
     #[test]
     fn what_happens_once_in_a_while_is_written_at_once() {
-        let (mut sums, began) = (Sums::default(), Instant::now());
+        let (mut sums, began) = (EventSums::default(), Instant::now());
         for times in 0..5 {
             let now = began + times * SUMMED_FOR;
             assert_eq!(sums.add(gathered(limited("alice"), 7, 2), now).len(), 1);
@@ -176,7 +177,7 @@ mod tests {
 
     #[test]
     fn users_beyond_the_bound_are_summed_up_as_one() {
-        let (mut sums, now) = (Sums::default(), Instant::now());
+        let (mut sums, now) = (EventSums::default(), Instant::now());
         let mut rows = 0;
         for user in 0..3 * KINDS {
             rows += sums

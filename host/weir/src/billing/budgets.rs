@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
 use weir_errors::{ApiError, ErrorCode};
-use weir_ledger::{Budget, Credits, Exceeded, MOST_WINDOWS, Standing, Window};
+use weir_ledger::{Budget, BudgetExceeded, BudgetState, BudgetWindow, Credits, MOST_WINDOWS};
 use weir_storage::clock::Millis;
 
 use crate::schemas;
@@ -18,7 +18,7 @@ use crate::schemas;
 pub struct BudgetItem {
     /// The calendar window, in UTC: `hour`, `day`, `week`, `month` or `total`.
     #[schema(value_type = schemas::Window)]
-    pub window: Window,
+    pub window: BudgetWindow,
     /// The maximum spending in the window.
     #[schema(value_type = f64)]
     pub credits: Credits,
@@ -35,8 +35,8 @@ pub struct BudgetItem {
     pub resets_at: Option<String>,
 }
 
-impl From<Standing> for BudgetItem {
-    fn from(standing: Standing) -> Self {
+impl From<BudgetState> for BudgetItem {
+    fn from(standing: BudgetState) -> Self {
         Self {
             window: standing.budget.window,
             credits: standing.budget.credits,
@@ -49,22 +49,22 @@ impl From<Standing> for BudgetItem {
 }
 
 /// Returns budgets for a response.
-pub fn items(standings: impl IntoIterator<Item = Standing>) -> Vec<BudgetItem> {
+pub fn items(standings: impl IntoIterator<Item = BudgetState>) -> Vec<BudgetItem> {
     standings.into_iter().map(BudgetItem::from).collect()
 }
 
 /// Budgets in a body: a list, or a single budget in two fields.
 #[derive(Debug, Default)]
-pub struct AskedBudgets {
+pub struct RequestedBudgets {
     /// The list, `budgets`.
     pub budgets: Option<Vec<Budget>>,
     /// The single budget's `budget_credits`.
     pub budget_credits: Option<Credits>,
     /// The single budget's `window`, `total` unless set.
-    pub window: Option<Window>,
+    pub window: Option<BudgetWindow>,
 }
 
-impl AskedBudgets {
+impl RequestedBudgets {
     /// Returns the requested budgets.
     ///
     /// # Errors
@@ -84,7 +84,7 @@ impl AskedBudgets {
             }
             (Some(budgets), None) => budgets,
             (None, Some(credits)) => {
-                let window = self.window.unwrap_or(Window::Total);
+                let window = self.window.unwrap_or(BudgetWindow::Total);
                 check(credits, "budget_credits")?;
                 vec![Budget { credits, window }]
             }
@@ -114,8 +114,8 @@ fn check(credits: Credits, field: &str) -> Result<(), ApiError> {
 }
 
 /// 429: a request may cost more than a budget allows.
-pub fn exceeded(exceeded: &Exceeded, now: Millis) -> ApiError {
-    let Exceeded {
+pub fn exceeded(exceeded: &BudgetExceeded, now: Millis) -> ApiError {
+    let BudgetExceeded {
         of_key,
         required,
         standing,
@@ -126,7 +126,7 @@ pub fn exceeded(exceeded: &Exceeded, now: Millis) -> ApiError {
     };
     let Budget { credits, window } = standing.budget;
     let time = match window {
-        Window::Total => "in total".to_owned(),
+        BudgetWindow::Total => "in total".to_owned(),
         window => format!("a {}", window.name()),
     };
     let message = format!(

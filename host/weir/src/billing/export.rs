@@ -4,7 +4,7 @@
 //! Credits are prepaid. FOCUS puts the money of a prepaid purchase on the purchase, and its value on the usage that the
 //! purchase covers: `BilledCost` and `EffectiveCost`. A month therefore has three kinds of lines:
 //!
-//! | Lines | Of | `BilledCost` | `EffectiveCost` | `x_BalanceChange` |
+//! | Lines | Source | `BilledCost` | `EffectiveCost` | `x_BalanceChange` |
 //! |---|---|---|---|---|
 //! |[`usage`] | requests, by day, model, provider and key | 0 | the charge | the charge, negative |
 //! | [`payments`] | payments, bonuses and refunds | the money | 0 | 0 |
@@ -29,7 +29,7 @@ use weir_storage::Database;
 use weir_storage::clock::Millis;
 
 use self::line::{COLUMNS, ChargeDay, ExportLine};
-use crate::csv_export::{self as csv, Exports};
+use crate::csv_export::{self, CsvLines, Exports};
 use crate::query::ListQuery;
 
 const DAY_MS: i64 = 86_400_000;
@@ -77,8 +77,7 @@ impl Export {
         let place = exports.begin(of)?;
         let month = plans::day(period.start);
         let file = format!("usage-{}.csv", &month[.."YYYY-MM".len()]);
-        let mut headings = String::new();
-        csv::line(&mut headings, self.columns().iter().copied());
+        let headings = CsvLines::of(&self.columns().join(","));
         let days = stream::try_unfold(
             (self, period.start),
             move |(export, day): (Self, Millis)| async move {
@@ -89,7 +88,7 @@ impl Export {
                 Ok(Some((lines, (export, Millis(day.0 + DAY_MS)))))
             },
         );
-        csv::attachment(place, &file, headings, days).await
+        csv_export::attachment(place, &file, headings, days).await
     }
 
     fn columns(&self) -> &'static [&'static str] {
@@ -107,7 +106,7 @@ impl Export {
             start: day,
             end: Millis(day.0 + DAY_MS),
         };
-        let (database, mut lines) = (&self.database, String::new());
+        let (database, mut lines) = (&self.database, CsvLines::default());
         self.write(
             &mut lines,
             payments::lines(database, account, charge_day).await?,
@@ -120,14 +119,14 @@ impl Export {
             &mut lines,
             usage::lines(database, account, charge_day).await?,
         );
-        Ok(lines)
+        Ok(lines.finish())
     }
 
-    fn write(&self, text: &mut String, lines: Vec<ExportLine>) {
+    fn write(&self, text: &mut CsvLines, lines: Vec<ExportLine>) {
         let shown = self.columns().len();
         for line in lines {
             let cells = line.cells();
-            csv::line(text, cells.iter().take(shown).map(String::as_str));
+            text.add(cells.iter().take(shown).map(String::as_str));
         }
     }
 }

@@ -18,12 +18,12 @@ use weir_errors::{ApiError, ErrorCode};
 use weir_ledger::store::history::{
     EndedRequest, RequestFilter, RequestPage, UsageGroup, UsagePart,
 };
-use weir_ledger::{AccountId, Credits, HoldId, RequestSource, Store, UsageSums, plans};
+use weir_ledger::{AccountId, Credits, HoldId, LedgerStore, RequestSource, UsageSums, plans};
 use weir_storage::Database;
 use weir_storage::clock::Millis;
 use weir_storage::ids;
 
-use crate::csv_export::{self as csv, ExportPlace, Exports};
+use crate::csv_export::{self, CsvLines, ExportPlace, Exports};
 use crate::identity::api_key::RawKey;
 use crate::identity::directory::{self, KeyName};
 use crate::query::ListQuery;
@@ -41,10 +41,10 @@ const READ_AT_ONCE: u32 = 1_000;
 /// The headings of a table of requests.
 const REQUEST_HEADINGS: &str = "id,at,model,provider,source,key_id,task_id,status,tokens_input,tokens_cache_read,\
                                 tokens_cache_write,tokens_output,images,credits,latency_ms,estimated,\
-                                held_credits,adapter_digest,attempts\r\n";
+                                held_credits,adapter_digest,attempts";
 
 /// A page of requests, the position of the next page, and the time before which some requests are archived.
-type Page = (Vec<RequestItem>, Option<i64>, Option<Millis>);
+type RequestsPage = (Vec<RequestItem>, Option<i64>, Option<Millis>);
 
 pub(super) const DAY_MS: i64 = 86_400_000;
 
@@ -182,7 +182,7 @@ pub struct RequestItem {
 }
 
 /// The account and the time of a request for usage.
-pub struct Asked<'a> {
+pub struct UsageQuery<'a> {
     /// The database.
     pub database: &'a Database,
     /// The account.
@@ -191,7 +191,7 @@ pub struct Asked<'a> {
     pub now: Millis,
 }
 
-impl Asked<'_> {
+impl UsageQuery<'_> {
     /// Returns usage from day `from` to day `to`, by `group`; as CSV, or as JSON with a limited number of parts.
     pub async fn usage(
         &self,
@@ -199,7 +199,7 @@ impl Asked<'_> {
         headers: &HeaderMap,
         query: ListQuery,
     ) -> Result<Response, ApiError> {
-        if !csv::is_wanted(headers) {
+        if !csv_export::is_wanted(headers) {
             return Ok(Json(self.report(group, query).await?).into_response());
         }
         let report = self.whole_report(group, usize::MAX, query).await?;
@@ -208,16 +208,15 @@ impl Asked<'_> {
             "day" => "date",
             _ => "model",
         };
-        let headings = format!(
-            "{label},requests,credits_used,tokens_input,tokens_cache_read,tokens_cache_write,tokens_output,images\r\n"
-        );
-        let mut lines = String::new();
+        let mut lines = CsvLines::of(&format!(
+            "{label},requests,credits_used,tokens_input,tokens_cache_read,tokens_cache_write,tokens_output,images"
+        ));
         for item in report.usage {
             let figures = item.figures.cells();
             let cells = item.part.cells().into_iter();
-            csv::line(&mut lines, cells.chain(figures.iter().map(String::as_str)));
+            lines.add(cells.chain(figures.iter().map(String::as_str)));
         }
-        Ok(csv::whole("usage.csv", &headings, &lines))
+        Ok(csv_export::whole("usage.csv", lines))
     }
 
     /// Returns usage from day `from` to day `to`, by `group`.
@@ -246,7 +245,7 @@ impl Asked<'_> {
         };
         let days = self.days(&mut query)?;
         query.finish()?;
-        let store = Store::new(self.database.clone());
+        let store = LedgerStore::new(self.database.clone());
         let parts = store.find_usage(&self.account, group, days).await;
         let parts = parts.map_err(failed)?;
         let total = parts
@@ -281,7 +280,7 @@ impl Asked<'_> {
         headers: &HeaderMap,
         mut query: ListQuery,
     ) -> Result<Response, ApiError> {
-        if !csv::is_wanted(headers) {
+        if !csv_export::is_wanted(headers) {
             return Ok(Json(self.list(query).await?).into_response());
         }
         let filter = self.filter(&mut query).await?;
@@ -345,8 +344,8 @@ impl Asked<'_> {
     }
 
     /// Returns some requests, the position of the next ones, and the archive's time.
-    async fn page(&self, filter: &RequestFilter, limit: u32) -> sqlx::Result<Page> {
-        let store = Store::new(self.database.clone());
+    async fn page(&self, filter: &RequestFilter, limit: u32) -> sqlx::Result<RequestsPage> {
+        let store = LedgerStore::new(self.database.clone());
         let RequestPage {
             requests,
             next,
@@ -368,29 +367,30 @@ impl Asked<'_> {
                 let Some(mut filter) = filter else {
                     return Ok(None);
                 };
-                let asked = Asked {
+                let asked = UsageQuery {
                     database: &database,
                     account,
                     now,
                 };
                 let (requests, next, _) = asked.page(&filter, READ_AT_ONCE).await?;
-                let mut lines = String::new();
+                let mut lines = CsvLines::default();
                 for request in requests {
                     let cells = request.cells();
-                    csv::line(&mut lines, cells.iter().map(String::as_str));
+                    lines.add(cells.iter().map(String::as_str));
                 }
                 filter.before = next;
-                Ok(Some((lines, next.map(|_| filter))))
+                Ok(Some((lines.finish(), next.map(|_| filter))))
             }
         });
-        csv::attachment(place, "requests.csv", REQUEST_HEADINGS, lines).await
+        let headings = CsvLines::of(REQUEST_HEADINGS);
+        csv_export::attachment(place, "requests.csv", headings, lines).await
     }
 
     /// Returns the request with an id; 404 if it is not the account's, is in progress or is archived.
     pub async fn request(&self, id: &str) -> Result<RequestItem, ApiError> {
         let found = match ids::hold_of_request(id) {
             Some(hold) => {
-                Store::new(self.database.clone())
+                LedgerStore::new(self.database.clone())
                     .find_request(&self.account, &HoldId(hold))
                     .await
             }

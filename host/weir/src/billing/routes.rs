@@ -11,9 +11,9 @@ use weir_errors::ApiError;
 use super::BillingParts;
 use super::export::Export;
 use super::history::UsageReport;
-use super::history::{Asked, RequestItem, RequestList};
+use super::history::{RequestItem, RequestList, UsageQuery};
 use super::statement::TransactionList;
-use super::usage::Summary;
+use super::usage::UsageSummary;
 use super::usage::{self, Balances, UsageError};
 use crate::identity::Caller;
 use crate::query::ListQuery;
@@ -129,8 +129,8 @@ pub async fn list_transactions(
     asked.transactions(&billing.exports, &headers, query).await
 }
 
-fn asked(billing: &BillingParts, caller: Caller) -> Asked<'_> {
-    Asked {
+fn asked(billing: &BillingParts, caller: Caller) -> UsageQuery<'_> {
+    UsageQuery {
         database: &billing.database,
         account: AccountId(caller.user_id),
         now: billing.ledger.now(),
@@ -172,7 +172,7 @@ impl From<UsageError> for ApiError {
 #[serde(untagged)]
 pub enum UsageAnswer {
     /// Usage of the current cycle.
-    Cycle(Summary),
+    Cycle(UsageSummary),
     /// Usage of some days.
     Days(UsageReport),
 }

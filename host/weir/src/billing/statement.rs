@@ -4,8 +4,6 @@
 //! **Invariant:** each line's balance is the previous line's balance plus its own change: a statement omits only
 //! entries without a change.
 
-use std::fmt::Write as _;
-
 use axum::Json;
 use axum::response::{IntoResponse, Response};
 use futures_util::stream;
@@ -17,10 +15,10 @@ use weir_ledger::account::Pools;
 use weir_ledger::store::statement::{
     StatementFilter, StatementLine, StatementPage, StatementPlace,
 };
-use weir_ledger::{AccountId, Credits, RequestSource, Store};
+use weir_ledger::{AccountId, Credits, LedgerStore, RequestSource};
 
-use super::history::{Asked, DAY_MS, check_span, failed, moment};
-use crate::csv_export::{self as csv, ExportPlace, Exports};
+use super::history::{DAY_MS, UsageQuery, check_span, failed, moment};
+use crate::csv_export::{self, CsvLines, ExportPlace, Exports};
 use crate::query::ListQuery;
 
 /// Entries per read of a complete export.
@@ -28,7 +26,7 @@ const READ_AT_ONCE: u32 = 1_000;
 
 /// The headings of a statement in CSV.
 pub const CSV_HEADINGS: &str = "at,kind,plan_credits,topup_credits,plan_balance,topup_balance,source,source_id,model,\
-                                request_id,reference,owed_credits,reason\r\n";
+                                request_id,reference,owed_credits,reason";
 
 /// A page of a statement.
 #[derive(Debug, Serialize, ToSchema)]
@@ -88,7 +86,7 @@ pub struct BalanceItem {
     pub total: Credits,
 }
 
-impl Asked<'_> {
+impl UsageQuery<'_> {
     /// Returns the account's statement in the format of the request's headers: a page of JSON, or all of it as CSV.
     pub async fn transactions(
         &self,
@@ -96,7 +94,7 @@ impl Asked<'_> {
         headers: &HeaderMap,
         mut query: ListQuery,
     ) -> Result<Response, ApiError> {
-        if !csv::is_wanted(headers) {
+        if !csv_export::is_wanted(headers) {
             return Ok(Json(self.list_transactions(query).await?).into_response());
         }
         let reader = self.reader(&mut query)?;
@@ -126,7 +124,7 @@ impl Asked<'_> {
 
     /// Returns a reader of the requested period.
     fn reader(&self, query: &mut ListQuery) -> Result<StatementReader, ApiError> {
-        let store = Store::new(self.database.clone());
+        let store = LedgerStore::new(self.database.clone());
         let mut reader = StatementReader::new(store, self.account.clone());
         reader.filter.from = moment(query, "from", 0)?;
         reader.filter.to = moment(query, "to", DAY_MS)?;
@@ -137,7 +135,7 @@ impl Asked<'_> {
 
 /// Reads an account's statement, from the last line to the first.
 pub struct StatementReader {
-    store: Store,
+    store: LedgerStore,
     account: AccountId,
     filter: StatementFilter,
     limit: u32,
@@ -145,7 +143,7 @@ pub struct StatementReader {
 
 impl StatementReader {
     /// Makes a reader of the complete statement.
-    pub fn new(store: Store, account: AccountId) -> Self {
+    pub fn new(store: LedgerStore, account: AccountId) -> Self {
         Self {
             store,
             account,
@@ -175,41 +173,34 @@ async fn whole(place: ExportPlace, reader: StatementReader) -> Result<Response, 
             return Ok::<_, sqlx::Error>(None);
         };
         let page = reader.read().await?;
-        let mut lines = String::new();
+        let mut lines = CsvLines::default();
         for line in page.lines {
             csv_line(&mut lines, &item(line));
         }
         reader.filter.before = page.next;
-        Ok(Some((lines, page.next.map(|_| reader))))
+        Ok(Some((lines.finish(), page.next.map(|_| reader))))
     });
-    csv::attachment(place, "transactions.csv", CSV_HEADINGS, lines).await
+    let headings = CsvLines::of(CSV_HEADINGS);
+    csv_export::attachment(place, "transactions.csv", headings, lines).await
 }
 
-/// Adds a line to a statement in CSV.
-pub fn csv_line(lines: &mut String, item: &TransactionItem) {
-    let _ = write!(
-        lines,
-        "{},{},{},{},{},{}",
-        item.at,
-        item.kind,
-        item.plan_credits,
-        item.topup_credits,
-        item.balance.plan,
-        item.balance.topup
-    );
-    for text in [
-        item.source,
-        item.source_id.as_deref(),
-        item.model.as_deref(),
-        item.request_id.as_deref(),
-        item.reference.as_deref(),
-    ] {
-        lines.push(',');
-        csv::cell(lines, text.unwrap_or_default());
-    }
-    let _ = write!(lines, ",{},", item.owed_credits);
-    csv::cell(lines, item.reason.as_deref().unwrap_or_default());
-    lines.push_str("\r\n");
+/// Adds a line to a statement in CSV, in the order of [`CSV_HEADINGS`].
+pub fn csv_line(lines: &mut CsvLines, item: &TransactionItem) {
+    lines.add([
+        &*item.at,
+        &item.kind,
+        &item.plan_credits.to_string(),
+        &item.topup_credits.to_string(),
+        &item.balance.plan.to_string(),
+        &item.balance.topup.to_string(),
+        item.source.unwrap_or_default(),
+        item.source_id.as_deref().unwrap_or_default(),
+        item.model.as_deref().unwrap_or_default(),
+        item.request_id.as_deref().unwrap_or_default(),
+        item.reference.as_deref().unwrap_or_default(),
+        &item.owed_credits.to_string(),
+        item.reason.as_deref().unwrap_or_default(),
+    ]);
 }
 
 /// Converts a line for a response.

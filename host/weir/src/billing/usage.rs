@@ -17,9 +17,9 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 use utoipa::ToSchema;
-use weir_ledger::{Account, AccountId, Action, Credits, LedgerError, Plan, Store};
+use weir_ledger::{Account, AccountId, Action, Credits, LedgerError, LedgerStore, Plan};
 use weir_storage::Database;
-use weir_storage::cache::Cached;
+use weir_storage::cache::CachedValue;
 use weir_storage::clock::Millis;
 
 use super::BillingParts;
@@ -33,9 +33,9 @@ const SYNC_TIMEOUT: Duration = Duration::from_secs(2);
 /// The response of `GET /usage/me`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[schema(as = UsageSummary)]
-pub struct Summary {
+pub struct UsageSummary {
     /// The account's plan.
-    #[schema(value_type = schemas::Plan)]
+    #[schema(value_type = schemas::PlanSchema)]
     pub plan: Plan,
     /// The plan's credits of one cycle, in whole credits.
     pub plan_allocation: i64,
@@ -84,7 +84,7 @@ pub struct ModelUsage {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
 pub struct Balances {
     /// The account's plan.
-    #[schema(value_type = schemas::Plan)]
+    #[schema(value_type = schemas::PlanSchema)]
     pub plan: Plan,
     /// The plan's remaining credits, held ones included.
     #[schema(value_type = f64)]
@@ -117,8 +117,8 @@ pub enum UsageError {
 pub async fn summary(billing: &BillingParts, account: &AccountId) -> Result<Vec<u8>, UsageError> {
     let name = name(account);
     let absence = match billing.cache.find_value(&name).await {
-        Ok(Cached::Found(summary)) => return Ok(summary),
-        Ok(Cached::Absent(absence)) => Some(absence),
+        Ok(CachedValue::Found(summary)) => return Ok(summary),
+        Ok(CachedValue::Absent(absence)) => Some(absence),
         // Authentication has already decided whether requests are served without the cache.
         Err(_) => None,
     };
@@ -144,7 +144,7 @@ pub async fn summary(billing: &BillingParts, account: &AccountId) -> Result<Vec<
 pub async fn read_summary(
     billing: &BillingParts,
     account: &AccountId,
-) -> Result<Summary, UsageError> {
+) -> Result<UsageSummary, UsageError> {
     let json = summary(billing, account).await?;
     serde_json::from_slice(&json).map_err(|error| sqlx::Error::Decode(error.into()).into())
 }
@@ -183,7 +183,7 @@ struct ShownAccount {
     by_model: Vec<ModelUsage>,
 }
 
-fn summarize(found: &ShownAccount, now: Millis) -> Summary {
+fn summarize(found: &ShownAccount, now: Millis) -> UsageSummary {
     let account = &found.account;
     let mut by_model = found.by_model.clone();
     // A request with a full refund leaves a row with zero sums.
@@ -192,7 +192,7 @@ fn summarize(found: &ShownAccount, now: Millis) -> Summary {
         let dearest_first = b.credits_used.cmp(&a.credits_used);
         dearest_first.then_with(|| a.model.cmp(&b.model))
     });
-    Summary {
+    UsageSummary {
         plan: account.plan,
         plan_allocation: account.plan.monthly_credits().rounded(),
         plan_credits_remaining: found.plan_credits,
@@ -214,7 +214,7 @@ async fn find(
     id: &AccountId,
     now: Millis,
 ) -> Result<ShownAccount, UsageError> {
-    let store = Store::new(database.clone());
+    let store = LedgerStore::new(database.clone());
     let Some(usage) = store.find_period_usage(id).await? else {
         let since = store.find_user_since(id).await?;
         let since = since.ok_or(UsageError::UnknownUser)?;

@@ -8,8 +8,8 @@ use weir_plugins::{FilterComponent, Plugins};
 use weir_sandbox::ConfigureError;
 use weir_sandbox::adapter::bindings::adapter::Setting;
 
-use super::Problem;
 use super::config::ModelConfig;
+use super::problem::Problem;
 
 /// A filter of requests: `[[filters]]`.
 #[derive(Debug, Clone, Deserialize)]

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use utoipa::ToSchema;
 use weir_ledger::price::{NanoUsd, Price, TokenPrices};
 
-use super::{Catalog, LeftOut, Missing, Model, is_served};
+use super::{Catalog, MissingPart, Model, OmittedProvider, is_served};
 
 /// The response of `GET /admin/catalog`.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
@@ -105,7 +105,7 @@ pub struct ListedFactors {
 
 /// The differences between two catalogs.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub struct Difference {
+pub struct CatalogDifference {
     /// New models.
     pub added: Vec<String>,
     /// Removed models.
@@ -119,9 +119,9 @@ impl CatalogListing {
     pub fn of(catalog: &Catalog) -> Self {
         let slots = catalog.plugins.serving();
         // An adapter that was installed since is not missing any more.
-        let is_missing = |left_out: &&LeftOut| match &left_out.why {
-            Missing::Credential(_) => true,
-            Missing::Adapter(slot) => !slots.contains_key(slot.as_str()),
+        let is_missing = |left_out: &&OmittedProvider| match &left_out.why {
+            MissingPart::Credential(_) => true,
+            MissingPart::Adapter(slot) => !slots.contains_key(slot.as_str()),
         };
         let left_out = catalog.left_out.iter().filter(is_missing);
         let providers = catalog.providers.iter();
@@ -155,7 +155,7 @@ impl CatalogListing {
     }
 
     /// Returns the differences from an earlier listing, as far as operators see them.
-    pub fn since(&self, before: &Self) -> Difference {
+    pub fn since(&self, before: &Self) -> CatalogDifference {
         let models = self.by_id();
         let models_before = before.by_id();
         let ids = |of: &BTreeMap<String, Value>, not_in: &BTreeMap<String, Value>| -> Vec<String> {
@@ -167,7 +167,7 @@ impl CatalogListing {
                 .get(*id)
                 .is_some_and(|before| before != *model)
         };
-        Difference {
+        CatalogDifference {
             added: ids(&models, &models_before),
             removed: ids(&models_before, &models),
             changed: models
@@ -197,7 +197,7 @@ impl CatalogListing {
     }
 }
 
-impl Difference {
+impl CatalogDifference {
     /// Returns whether the difference is empty.
     pub fn is_none(&self) -> bool {
         *self == Self::default()

@@ -13,6 +13,7 @@ pub mod config;
 pub mod filters;
 pub mod listing;
 pub mod live;
+mod problem;
 pub mod routes;
 
 use std::collections::BTreeMap;
@@ -26,13 +27,14 @@ use serde::de::IgnoredAny;
 use utoipa::ToSchema;
 use weir_ledger::Credits;
 use weir_ledger::price::{Price, PriceFactors};
-use weir_ledger::pricing::{self, Bound};
-use weir_plugins::{Component, FilterComponent, Kind, Plugins};
+use weir_ledger::pricing::{self, UsageBound};
+use weir_plugins::{Component, FilterComponent, PluginKind, Plugins};
 use weir_upstream::redact;
 use weir_upstream::{BaseUrl, Upstream, UpstreamTimeouts};
 
 use self::config::{ModelConfig, ProviderConfig};
 use self::filters::FilterConfig;
+pub use self::problem::Problem;
 use crate::limits::settings::TimeoutSettings;
 use weir_sandbox::ConfigureError;
 use weir_sandbox::adapter::bindings::adapter::{CredentialSlot, Description};
@@ -76,24 +78,24 @@ pub struct Catalog {
     /// Factors on prices.
     pub factors: PriceFactors,
     /// Providers that are left out, for the log.
-    pub left_out: Vec<LeftOut>,
+    pub left_out: Vec<OmittedProvider>,
     tells_what_is_missing: bool,
 }
 
 /// A provider that is left out.
 #[derive(Debug)]
-pub struct LeftOut {
+pub struct OmittedProvider {
     /// The provider's name under `providers`.
     pub provider: String,
     /// The missing part.
-    pub why: Missing,
+    pub why: MissingPart,
     /// The models that no other provider serves.
     pub models: Vec<String>,
 }
 
 /// The missing part of a provider.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Missing {
+pub enum MissingPart {
     /// A valid credential, e.g. `the environment variable OPENAI_API_KEY is not set`.
     #[error("{0}")]
     Credential(String),
@@ -103,15 +105,6 @@ pub enum Missing {
          --activate"
     )]
     Adapter(String),
-}
-
-/// An invalid setting.
-#[derive(Debug, PartialEq, Eq)]
-pub struct Problem {
-    /// The setting's path, e.g. `models."gpt-4o".upstreams[0].provider`.
-    pub setting: String,
-    /// The problem, as the end of a sentence.
-    pub what: String,
 }
 
 /// A model that clients can request.
@@ -200,16 +193,16 @@ impl Catalog {
             builder.name_origin(problems_before, "providers", name);
             let missing = match upstream {
                 None => None,
-                Some(Err(why)) => Some(Missing::Credential(why)),
+                Some(Err(why)) => Some(MissingPart::Credential(why)),
                 Some(Ok(upstream)) => {
                     let slot = &upstream.adapter;
-                    let has_slot = plugins.has_slot_of(Kind::Adapter, slot);
-                    let missing = (!has_slot).then(|| Missing::Adapter(slot.clone()));
+                    let has_slot = plugins.has_slot_of(PluginKind::Adapter, slot);
+                    let missing = (!has_slot).then(|| MissingPart::Adapter(slot.clone()));
                     upstreams.insert(name.as_str(), Arc::new(upstream));
                     missing
                 }
             };
-            left_out.extend(missing.map(|why| LeftOut {
+            left_out.extend(missing.map(|why| OmittedProvider {
                 provider: name.clone(),
                 why,
                 models: Vec::new(),
@@ -265,7 +258,7 @@ impl Catalog {
             let left_out = self.left_out.iter();
             let mut lacking = left_out.filter(|left_out| {
                 left_out.provider == upstream.provider
-                    && matches!(left_out.why, Missing::Credential(_))
+                    && matches!(left_out.why, MissingPart::Credential(_))
             });
             let provider = self.providers.get(&lacking.next()?.provider)?;
             match provider.credential.as_ref()? {
@@ -313,7 +306,8 @@ impl Catalog {
 /// Returns whether the slot of an upstream's adapter exists, with any component.
 fn is_served(model: &Model, plugins: &Plugins) -> bool {
     let mut candidates = model.candidates.iter();
-    candidates.any(|candidate| plugins.has_slot_of(Kind::Adapter, &candidate.upstream.adapter))
+    candidates
+        .any(|candidate| plugins.has_slot_of(PluginKind::Adapter, &candidate.upstream.adapter))
 }
 
 impl Model {
@@ -342,7 +336,7 @@ impl Model {
             cost_per_1k_input: input,
             cost_per_1k_output: output,
             cost_per_image: self.makes_images().then(|| {
-                let one = Bound {
+                let one = UsageBound {
                     input_tokens: 0,
                     output_tokens: 0,
                     images: 1,

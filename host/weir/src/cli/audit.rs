@@ -1,12 +1,12 @@
 //! `weir audit`: security events.
 
-use super::connection::{Needs, Offline, operate, path};
+use super::connection::{OfflineArgument, RequiredParts, operate, path};
 use super::table::{TextTable, optional};
 use crate::admin::events::AuditList;
 use crate::config::Config;
 
 #[derive(clap::Args)]
-pub(super) struct Arguments {
+pub(super) struct AuditArguments {
     /// List only events of this kind, such as api_key.created, user.disabled or authentication.failed.
     #[arg(long)]
     kind: Option<String>,
@@ -26,10 +26,10 @@ pub(super) struct Arguments {
     #[arg(long)]
     json: bool,
     #[command(flatten)]
-    offline: Offline,
+    offline: OfflineArgument,
 }
 
-pub(super) async fn run(config: Config, arguments: Arguments) -> anyhow::Result<()> {
+pub(super) async fn run(config: Config, arguments: AuditArguments) -> anyhow::Result<()> {
     let query = [
         ("kind", arguments.kind),
         ("user_id", arguments.user),
@@ -39,7 +39,7 @@ pub(super) async fn run(config: Config, arguments: Arguments) -> anyhow::Result<
     ];
     let operated = operate(
         &config,
-        Needs::Stores,
+        RequiredParts::Stores,
         arguments.offline,
         async |connection| {
             let events = connection.get(&path(&["admin", "audit"], &query)).await?;

@@ -2,24 +2,24 @@
 
 use serde_json::Value;
 
-use super::connection::{Needs, Offline, operate, path};
+use super::connection::{OfflineArgument, RequiredParts, operate, path};
 use super::table::TextTable;
 use crate::catalog::listing::{CatalogListing, ListedGap, ListedModel};
 use crate::config::Config;
 
 #[derive(clap::Args)]
-pub(super) struct Arguments {
+pub(super) struct CatalogArguments {
     /// Print all fields as JSON.
     #[arg(long)]
     json: bool,
     #[command(flatten)]
-    offline: Offline,
+    offline: OfflineArgument,
 }
 
-pub(super) async fn run(config: Config, arguments: Arguments) -> anyhow::Result<()> {
+pub(super) async fn run(config: Config, arguments: CatalogArguments) -> anyhow::Result<()> {
     let operated = operate(
         &config,
-        Needs::Plugins,
+        RequiredParts::Plugins,
         arguments.offline,
         async |connection| {
             let listing = connection.get(&path(&["admin", "catalog"], &[])).await?;

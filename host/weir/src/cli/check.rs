@@ -9,11 +9,11 @@ use std::path::PathBuf;
 use anyhow::ensure;
 use weir_plugins::items::SlotList;
 
-use super::connection::{Connection, path, progress};
-use crate::app::{self, Prepared};
-use crate::catalog::listing::{CatalogListing, Difference};
-use crate::catalog::{Catalog, LeftOut, Missing};
-use crate::cli::bundle;
+use super::connection::{AdminConnection, path, progress};
+use crate::app::{self, PreparedParts};
+use crate::catalog::listing::{CatalogDifference, CatalogListing};
+use crate::catalog::{Catalog, MissingPart, OmittedProvider};
+use crate::cli::bundle::bundle;
 use crate::config::Config;
 use weir_payments::settings::ProcessorName;
 use weir_payments::stripe::PORTAL_ADVICE;
@@ -21,7 +21,7 @@ use weir_sandbox::compiler::Compiler;
 use weir_storage::clock::Clock;
 
 #[derive(clap::Args)]
-pub(super) struct Arguments {
+pub(super) struct CheckConfigArguments {
     /// Fail also if weir leaves a provider out because its credential or adapter is missing, or if a tool's credential is
     /// missing.
     #[arg(long)]
@@ -41,11 +41,11 @@ pub(super) struct Arguments {
 pub(super) async fn run(
     config: Config,
     file: Option<PathBuf>,
-    arguments: Arguments,
+    arguments: CheckConfigArguments,
 ) -> anyhow::Result<()> {
     config.check_mode()?;
     let compiler = Compiler::new(config.plugins.compile.clone());
-    let prepared = Prepared::of(
+    let prepared = PreparedParts::of(
         &config,
         &bundle().plugins(),
         &Clock::System,
@@ -54,16 +54,16 @@ pub(super) async fn run(
     )
     .await?;
     let catalog = app::build_catalog(&config, &prepared.plugins).await?;
-    let running = Running::ask(&config).await;
+    let running = RunningGateway::ask(&config).await;
     let (installed, left_out): (Vec<_>, Vec<_>) = catalog.left_out.iter().partition(
-        |left_out| matches!(&left_out.why, Missing::Adapter(slot) if running.serves(slot)),
+        |left_out| matches!(&left_out.why, MissingPart::Adapter(slot) if running.serves(slot)),
     );
-    for LeftOut { provider, why, .. } in &installed {
-        if let Missing::Adapter(slot) = why {
+    for OmittedProvider { provider, why, .. } in &installed {
+        if let MissingPart::Adapter(slot) = why {
             println!("provider {provider} has its adapter {slot} from the running gateway.");
         }
     }
-    for LeftOut {
+    for OmittedProvider {
         provider,
         why,
         models,
@@ -118,18 +118,18 @@ pub(super) async fn run(
 }
 
 /// The gateway that runs on this machine, as far as it reports its state.
-struct Running {
+struct RunningGateway {
     /// The running gateway's catalog; `None` if no gateway runs or the gateway does not report it.
     listing: Option<CatalogListing>,
     /// Slots with an active plugin.
     slots: BTreeSet<String>,
 }
 
-impl Running {
+impl RunningGateway {
     /// Asks the gateway on this machine, if one runs, for its catalog and its plugins.
     async fn ask(config: &Config) -> Self {
         let asked = async {
-            let Some(connection) = Connection::running(config).await? else {
+            let Some(connection) = AdminConnection::running(config).await? else {
                 return anyhow::Ok(None);
             };
             let path = path(&["admin", "catalog"], &[]);
@@ -168,7 +168,7 @@ impl Running {
             return;
         }
         println!("With this environment, SIGHUP would change the running gateway's catalog:");
-        let Difference {
+        let CatalogDifference {
             added,
             removed,
             changed,

@@ -29,7 +29,7 @@ use weir_plugins::progress::CompileProgress;
 
 use crate::admin::gateway::GatewayAddress;
 use crate::app::{App, open_core};
-use crate::cli::bundle;
+use crate::cli::bundle::bundle;
 use crate::config::Config;
 use crate::identity::admin::LocalPeer;
 use crate::identity::dev_issuer::{DevAudience, SERVICE_EMAIL};
@@ -37,7 +37,7 @@ use crate::listen_address::reachable;
 use crate::node::Core;
 use crate::{router, server};
 use weir_storage::clock::Millis;
-use weir_storage::database::{self, InUse};
+use weir_storage::database::{self, DatabaseInUse};
 use weir_storage::file_lock::FileLock;
 use weir_storage::secrets::Secret;
 
@@ -52,7 +52,7 @@ const GATEWAY_PATIENCE: Duration = Duration::from_secs(5);
 
 /// Arguments that name a remote gateway and the token for it.
 #[derive(clap::Args)]
-pub(super) struct Remote {
+pub(super) struct RemoteArguments {
     /// The URL of a remote gateway: its public port, or its port for services. Default: the gateway on this machine,
     /// through its admin socket.
     #[arg(long, value_name = "URL")]
@@ -62,12 +62,12 @@ pub(super) struct Remote {
     #[arg(long, value_name = "FILE", env = "WEIR_TOKEN_FILE")]
     token_file: Option<PathBuf>,
     #[command(flatten)]
-    offline: Offline,
+    offline: OfflineArgument,
 }
 
 /// Whether a command may work without a gateway.
 #[derive(Debug, Clone, Copy, clap::Args)]
-pub(super) struct Offline {
+pub(super) struct OfflineArgument {
     /// Change the configuration's database directly while no gateway runs; create the database if it does not exist.
     #[arg(long, global = true)]
     offline: bool,
@@ -75,15 +75,15 @@ pub(super) struct Offline {
 
 /// Commands about a gateway's users, keys and records.
 #[derive(clap::Args)]
-pub(super) struct Operated<C: clap::Subcommand> {
+pub(super) struct OperatorCommand<C: clap::Subcommand> {
     #[command(subcommand)]
     pub(super) command: C,
     #[command(flatten)]
-    pub(super) offline: Offline,
+    pub(super) offline: OfflineArgument,
 }
 
 /// The body of a successful response.
-pub(super) struct AnswerBody(Bytes);
+pub(super) struct ResponseContent(Bytes);
 
 /// A response body, parsed and raw.
 pub(super) struct GatewayAnswer<T> {
@@ -91,7 +91,7 @@ pub(super) struct GatewayAnswer<T> {
     json: Value,
 }
 
-impl AnswerBody {
+impl ResponseContent {
     /// Parses the body.
     pub(super) fn parse<T: DeserializeOwned>(&self) -> anyhow::Result<GatewayAnswer<T>> {
         let json: Value =
@@ -113,7 +113,7 @@ impl<T> GatewayAnswer<T> {
 
 /// The parts of a gateway that a command uses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Needs {
+pub(super) enum RequiredParts {
     /// Users, keys and records.
     Stores,
     /// Users, keys and records, and slots with the plugins that can be installed.
@@ -121,41 +121,41 @@ pub(super) enum Needs {
 }
 
 /// A client of one gateway's `/admin` or, while no gateway runs, of the same routes in this process.
-pub(super) struct Connection {
-    way: Way,
+pub(super) struct AdminConnection {
+    way: AdminTransport,
     /// The gateway's name in errors.
     place: String,
 }
 
-enum Way {
+enum AdminTransport {
     Http {
         http: Client,
         base: String,
         /// The token that authenticates the command; `None` at the admin socket.
         token: Option<Secret>,
     },
-    InProcess(InProcess),
+    InProcess(InProcessGateway),
 }
 
 /// The parts that serve a command while no gateway runs.
-struct InProcess {
+struct InProcessGateway {
     routes: Router,
-    running: Running,
+    running: LocalGateway,
     /// Keeps gateways off a SQLite file: a gateway that starts meanwhile would not see the change.
     _working: Option<FileLock>,
 }
 
-enum Running {
+enum LocalGateway {
     Core(Box<Core>),
     App(App),
 }
 
-impl Remote {
+impl RemoteArguments {
     /// Connects to the gateway that the arguments name, or else to the gateway on this machine. For a URL, the first
     /// call shows whether the gateway responds.
-    async fn connect(&self, config: &Config) -> anyhow::Result<Connection> {
+    async fn connect(&self, config: &Config) -> anyhow::Result<AdminConnection> {
         if self.url.is_none() && self.token_file.is_none() {
-            return Connection::open(config, Needs::Plugins, self.offline).await;
+            return AdminConnection::open(config, RequiredParts::Plugins, self.offline).await;
         }
         let base = match &self.url {
             Some(url) => url.trim_end_matches('/').to_owned(),
@@ -175,9 +175,9 @@ impl Remote {
                 issuer.service_token(DevAudience::Api, SERVICE_EMAIL, &scopes, Millis::now())?
             }
         };
-        Ok(Connection {
+        Ok(AdminConnection {
             place: base.clone(),
-            way: Way::Http {
+            way: AdminTransport::Http {
                 http: outgoing::client(CONNECT_TIMEOUT)?,
                 base,
                 token: Some(token),
@@ -189,7 +189,7 @@ impl Remote {
     pub(super) async fn operate(
         &self,
         config: &Config,
-        command: impl AsyncFnOnce(&Connection) -> anyhow::Result<()>,
+        command: impl AsyncFnOnce(&AdminConnection) -> anyhow::Result<()>,
     ) -> anyhow::Result<()> {
         self.connect(config).await?.run(command).await
     }
@@ -198,17 +198,17 @@ impl Remote {
 /// Runs a command on the gateway on this machine or, if none runs, on its stores.
 pub(super) async fn operate(
     config: &Config,
-    needs: Needs,
-    offline: Offline,
-    command: impl AsyncFnOnce(&Connection) -> anyhow::Result<()>,
+    needs: RequiredParts,
+    offline: OfflineArgument,
+    command: impl AsyncFnOnce(&AdminConnection) -> anyhow::Result<()>,
 ) -> anyhow::Result<()> {
-    let connection = Connection::open(config, needs, offline).await?;
+    let connection = AdminConnection::open(config, needs, offline).await?;
     connection.run(command).await
 }
 
-/// Returns the reason for which a command cannot work on the stores: [`InUse`] if a gateway, perhaps a starting one,
+/// Returns the reason for which a command cannot work on the stores: [`DatabaseInUse`] if a gateway, perhaps a starting one,
 /// holds them.
-fn cannot_do_without(config: &Config, needs: Needs) -> anyhow::Error {
+fn cannot_do_without(config: &Config, needs: RequiredParts) -> anyhow::Error {
     if config.has_database()
         && let Err(error) = database::lock_for_working(&config.database_url())
     {
@@ -216,10 +216,12 @@ fn cannot_do_without(config: &Config, needs: Needs) -> anyhow::Error {
     }
     let shown = config.shown_database();
     let remedy = match needs {
-        Needs::Stores => {
+        RequiredParts::Stores => {
             format!("with --offline, this creates the database {shown} and works on it")
         }
-        Needs::Plugins => format!("with --offline, this works on {shown} without a gateway"),
+        RequiredParts::Plugins => {
+            format!("with --offline, this works on {shown} without a gateway")
+        }
     };
     anyhow!("{}; {remedy}", no_gateway(config))
 }
@@ -244,15 +246,19 @@ pub(super) fn no_gateway(config: &Config) -> anyhow::Error {
     }
 }
 
-impl Connection {
+impl AdminConnection {
     /// Connects to the gateway on this machine or, if none runs, opens its stores.
-    async fn open(config: &Config, needs: Needs, offline: Offline) -> anyhow::Result<Self> {
+    async fn open(
+        config: &Config,
+        needs: RequiredParts,
+        offline: OfflineArgument,
+    ) -> anyhow::Result<Self> {
         let path = config.admin_socket_path();
         let shown = config.shown_database();
         let may_do_without = match needs {
             _ if offline.offline => true,
-            Needs::Stores => config.has_database(),
-            Needs::Plugins => false,
+            RequiredParts::Stores => config.has_database(),
+            RequiredParts::Plugins => false,
         };
         let until = Instant::now() + GATEWAY_PATIENCE;
         loop {
@@ -262,15 +268,17 @@ impl Connection {
                 return Ok(connection);
             }
             let opened = match may_do_without {
-                true => InProcess::open(config, needs).await,
+                true => InProcessGateway::open(config, needs).await,
                 false => Err(cannot_do_without(config, needs)),
             };
             match opened {
                 // The lock most likely belongs to a gateway that starts or stops.
-                Err(error) if error.is::<InUse>() && path.is_some() && Instant::now() < until => {
+                Err(error)
+                    if error.is::<DatabaseInUse>() && path.is_some() && Instant::now() < until =>
+                {
                     tokio::time::sleep(Duration::from_millis(100)).await;
                 }
-                Err(error) if error.is::<InUse>() => {
+                Err(error) if error.is::<DatabaseInUse>() => {
                     bail!(match &path {
                         Some(path) => format!(
                             "a gateway serves from {shown} but does not respond at {}: name its configuration with --config",
@@ -284,7 +292,7 @@ impl Connection {
                 }
                 in_process => {
                     return Ok(Self {
-                        way: Way::InProcess(in_process?),
+                        way: AdminTransport::InProcess(in_process?),
                         place: shown,
                     });
                 }
@@ -324,7 +332,7 @@ impl Connection {
             }
         }
         Ok(Some(Self {
-            way: Way::Http {
+            way: AdminTransport::Http {
                 http: outgoing::socket_client(path)?,
                 base: "http://localhost".into(),
                 token: None,
@@ -338,10 +346,10 @@ impl Connection {
         command: impl AsyncFnOnce(&Self) -> anyhow::Result<()>,
     ) -> anyhow::Result<()> {
         let outcome = command(&self).await;
-        if let Way::InProcess(InProcess { running, .. }) = &self.way {
+        if let AdminTransport::InProcess(InProcessGateway { running, .. }) = &self.way {
             match running {
-                Running::Core(core) => core.close().await,
-                Running::App(app) => server::close(app).await,
+                LocalGateway::Core(core) => core.close().await,
+                LocalGateway::App(app) => server::close(app).await,
             }
         }
         outcome
@@ -350,10 +358,10 @@ impl Connection {
     /// Returns the stores if no gateway runs.
     pub(super) fn core(&self) -> Option<&Core> {
         match &self.way {
-            Way::Http { .. } => None,
-            Way::InProcess(InProcess { running, .. }) => Some(match running {
-                Running::Core(core) => core,
-                Running::App(app) => app,
+            AdminTransport::Http { .. } => None,
+            AdminTransport::InProcess(InProcessGateway { running, .. }) => Some(match running {
+                LocalGateway::Core(core) => core,
+                LocalGateway::App(app) => app,
             }),
         }
     }
@@ -398,7 +406,7 @@ impl Connection {
         method: Method,
         path: &str,
         body: Option<(&'static str, Body)>,
-    ) -> anyhow::Result<AnswerBody> {
+    ) -> anyhow::Result<ResponseContent> {
         self.send_with(method, path, HeaderMap::new(), body).await
     }
 
@@ -409,10 +417,10 @@ impl Connection {
         path: &str,
         headers: HeaderMap,
         body: Option<(&'static str, Body)>,
-    ) -> anyhow::Result<AnswerBody> {
+    ) -> anyhow::Result<ResponseContent> {
         let changes = method != Method::GET;
         let body = match &self.way {
-            Way::Http { http, base, token } => {
+            AdminTransport::Http { http, base, token } => {
                 let url = format!("{base}{path}");
                 let url = Url::parse(&url).with_context(|| format!("{url} is not a URL"))?;
                 let mut request = http
@@ -436,7 +444,7 @@ impl Connection {
                 }
                 outcome_of(answered.status, answered.body)?
             }
-            Way::InProcess(in_process) => {
+            AdminTransport::InProcess(in_process) => {
                 let body = in_process.answer(method, path, headers, body).await?;
                 if changes {
                     self.say_where();
@@ -444,7 +452,7 @@ impl Connection {
                 body
             }
         };
-        Ok(AnswerBody(body))
+        Ok(ResponseContent(body))
     }
 
     /// Prints the database that was changed while no gateway runs.
@@ -463,24 +471,24 @@ impl Connection {
     }
 }
 
-impl InProcess {
-    async fn open(config: &Config, needs: Needs) -> anyhow::Result<Self> {
+impl InProcessGateway {
+    async fn open(config: &Config, needs: RequiredParts) -> anyhow::Result<Self> {
         match needs {
-            Needs::Stores => {
+            RequiredParts::Stores => {
                 let working = database::lock_for_working(&config.database_url())?;
                 let core = open_core(config).await?;
                 Ok(Self {
                     routes: router::without_gateway(core.clone()),
-                    running: Running::Core(Box::new(core)),
+                    running: LocalGateway::Core(Box::new(core)),
                     _working: working,
                 })
             }
-            Needs::Plugins => {
+            RequiredParts::Plugins => {
                 config.check_mode()?;
                 let app = App::start(config.clone(), &bundle().plugins(), &progress()).await?;
                 Ok(Self {
                     routes: router::local(app.clone()),
-                    running: Running::App(app),
+                    running: LocalGateway::App(app),
                     _working: None,
                 })
             }
@@ -518,17 +526,17 @@ impl InProcess {
     }
 }
 
-struct Answered {
+struct RawResponse {
     status: StatusCode,
     database: Option<String>,
     body: Bytes,
 }
 
-async fn receive(request: RequestBuilder) -> reqwest::Result<Answered> {
+async fn receive(request: RequestBuilder) -> reqwest::Result<RawResponse> {
     let response = request.send().await?;
     let database = response.headers().get(router::DATABASE);
     let database = database.map(|url| String::from_utf8_lossy(url.as_bytes()).into_owned());
-    Ok(Answered {
+    Ok(RawResponse {
         status: response.status(),
         database: database.filter(|_| response.status().is_success()),
         body: response.bytes().await?,

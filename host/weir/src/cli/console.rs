@@ -4,12 +4,12 @@ use anyhow::{Context, ensure};
 use serde_json::json;
 use url::Url;
 
-use super::connection::{Connection, GatewayAnswer, no_gateway};
+use super::connection::{AdminConnection, GatewayAnswer, no_gateway};
 use crate::admin::gateway::ConsoleLink;
 use crate::config::Config;
 
 #[derive(clap::Args)]
-pub(super) struct Arguments {
+pub(super) struct ConsoleArguments {
     /// The gateway's URL as your browser reaches it, such as https://weir.example.com behind a proxy. Default: the
     /// address on which the gateway listens.
     #[arg(long, value_name = "URL")]
@@ -19,9 +19,9 @@ pub(super) struct Arguments {
     json: bool,
 }
 
-pub(super) async fn run(config: Config, arguments: Arguments) -> anyhow::Result<()> {
+pub(super) async fn run(config: Config, arguments: ConsoleArguments) -> anyhow::Result<()> {
     let url = arguments.url.as_deref().map(own_url).transpose()?;
-    let running = Connection::running(&config).await?;
+    let running = AdminConnection::running(&config).await?;
     let connection = running.ok_or_else(|| no_gateway(&config))?;
     let made: GatewayAnswer<ConsoleLink> =
         connection.post("/local/console-link", &json!({})).await?;

@@ -3,22 +3,19 @@
 use std::path::Path;
 
 use anyhow::Context;
-use clap::{Command, CommandFactory};
+use clap::Command;
 use clap_complete::Shell;
 
-use super::Arguments;
-
-/// `weir completions`.
-pub(super) fn completions(shell: Shell) -> anyhow::Result<()> {
+/// `weir completions`, of this command line.
+pub(super) fn completions(all: &Command, shell: Shell) -> anyhow::Result<()> {
     let mut script = Vec::new();
-    clap_complete::generate(shell, &mut shown(), "weir", &mut script);
+    clap_complete::generate(shell, &mut shown(all), "weir", &mut script);
     print!("{}", String::from_utf8_lossy(&script));
     Ok(())
 }
 
 /// Returns the command line without hidden commands: shells would complete them, too.
-fn shown() -> Command {
-    let all = Arguments::command();
+fn shown(all: &Command) -> Command {
     let shown = all
         .get_subcommands()
         .filter(|command| !command.is_hide_set());
@@ -28,14 +25,13 @@ fn shown() -> Command {
 }
 
 /// `weir man`: writes `weir.1`, `weir-key.1`, `weir-key-create.1` and so on.
-pub(super) fn manual(folder: &Path) -> anyhow::Result<()> {
+pub(super) fn manual(mut all: Command, folder: &Path) -> anyhow::Result<()> {
     std::fs::create_dir_all(folder)
         .with_context(|| format!("creating the folder {}", folder.display()))?;
-    let mut command = Arguments::command();
     // Building sets the full command name on each page.
-    command.build();
-    let written = write_pages(&command, folder)
-        .with_context(|| format!("writing into {}", folder.display()))?;
+    all.build();
+    let written =
+        write_pages(&all, folder).with_context(|| format!("writing into {}", folder.display()))?;
     println!("Wrote {written} manual pages to {}.", folder.display());
     Ok(())
 }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, bail, ensure};
-use weir_egress::Policy;
+use weir_egress::EgressPolicy;
 use weir_egress::cases::{self, Case, Disagreement};
 
 use crate::config::Config;
@@ -15,7 +15,7 @@ use crate::tools::rules::Rules;
 const UNREADABLE: u8 = 2;
 
 #[derive(clap::Subcommand)]
-pub(super) enum Command {
+pub(super) enum EgressCommand {
     /// Run the egress guard over a file of cases, and print each case that it decides differently.
     ///
     /// No request is sent and no name is resolved: the cases give the names, servers and redirects. The exit code is 1
@@ -33,8 +33,8 @@ pub(super) struct CheckArguments {
     tool: Option<String>,
 }
 
-pub(super) async fn run(command: Command, config: Option<&Path>) -> ExitCode {
-    let Command::Check(arguments) = command;
+pub(super) async fn run(command: EgressCommand, config: Option<&Path>) -> ExitCode {
+    let EgressCommand::Check(arguments) = command;
     let read = || {
         anyhow::Ok((
             policy(arguments.tool.as_deref(), config)?,
@@ -66,7 +66,7 @@ pub(super) async fn run(command: Command, config: Option<&Path>) -> ExitCode {
 }
 
 /// Returns the policy of a tool.
-fn policy(tool: Option<&str>, config: Option<&Path>) -> anyhow::Result<Option<Policy>> {
+fn policy(tool: Option<&str>, config: Option<&Path>) -> anyhow::Result<Option<EgressPolicy>> {
     let Some(tool) = tool else {
         return Ok(None);
     };

@@ -13,7 +13,7 @@ const DEVELOPMENT: &str = include_str!("init/weir.toml");
 const PRODUCTION: &str = include_str!("../../../deploy/weir.toml");
 
 #[derive(clap::Args)]
-pub(super) struct Arguments {
+pub(super) struct InitArguments {
     /// The file to write; it must not exist yet.
     #[arg(default_value = "weir.toml")]
     file: PathBuf,
@@ -22,8 +22,8 @@ pub(super) struct Arguments {
     production: bool,
 }
 
-pub(super) fn run(arguments: &Arguments) -> anyhow::Result<()> {
-    let Arguments { file, production } = arguments;
+pub(super) fn run(arguments: &InitArguments) -> anyhow::Result<()> {
+    let InitArguments { file, production } = arguments;
     let shown = file.display();
     let mut options = OpenOptions::new();
     let mut opened = match options.write(true).create_new(true).open(file) {

@@ -3,10 +3,12 @@
 use anyhow::anyhow;
 use weir_ledger::Budget;
 
-use super::connection::{Connection, GatewayAnswer, Needs, Operated, operate, path};
+use super::connection::{
+    AdminConnection, GatewayAnswer, OperatorCommand, RequiredParts, operate, path,
+};
 use super::table::{TextTable, optional};
 use super::user::{budget, shown};
-use crate::admin::keys::{CreatedKey, KeyList, NewKey};
+use crate::admin::keys::{AdminCreatedKey, AdminKeyList, AdminNewKey};
 use crate::audit::Actor;
 use crate::config::Config;
 use crate::identity::api_key::LIFETIME_DAYS;
@@ -14,7 +16,7 @@ use crate::identity::pepper::Peppers;
 use crate::keys;
 
 #[derive(clap::Subcommand)]
-pub(super) enum Command {
+pub(super) enum KeyCommand {
     /// Create a key for a user, and create the user if the id is new. The key is shown once.
     Create {
         /// The user's id.
@@ -60,21 +62,24 @@ pub(super) enum Command {
     },
 }
 
-pub(super) async fn run(config: Config, operated: Operated<Command>) -> anyhow::Result<()> {
-    let Operated { command, offline } = operated;
+pub(super) async fn run(
+    config: Config,
+    operated: OperatorCommand<KeyCommand>,
+) -> anyhow::Result<()> {
+    let OperatorCommand { command, offline } = operated;
     let operated = operate(
         &config,
-        Needs::Stores,
+        RequiredParts::Stores,
         offline,
         async |connection| match command {
-            Command::Create {
+            KeyCommand::Create {
                 user,
                 name,
                 budget,
                 model,
                 expires_in_days,
             } => {
-                let new = NewKey {
+                let new = AdminNewKey {
                     user_id: user,
                     name,
                     budgets: Some(budget).filter(|budgets| !budgets.is_empty()),
@@ -85,7 +90,7 @@ pub(super) async fn run(config: Config, operated: Operated<Command>) -> anyhow::
                 };
                 create(&config, connection, &new).await
             }
-            Command::List {
+            KeyCommand::List {
                 user,
                 active,
                 limit,
@@ -102,7 +107,7 @@ pub(super) async fn run(config: Config, operated: Operated<Command>) -> anyhow::
                 keys.show(json, print);
                 Ok(())
             }
-            Command::Revoke { key } => {
+            KeyCommand::Revoke { key } => {
                 connection
                     .delete(&path(&["admin", "keys", &key], &[]))
                     .await?;
@@ -114,8 +119,12 @@ pub(super) async fn run(config: Config, operated: Operated<Command>) -> anyhow::
     operated.await
 }
 
-async fn create(config: &Config, connection: &Connection, new: &NewKey) -> anyhow::Result<()> {
-    let NewKey {
+async fn create(
+    config: &Config,
+    connection: &AdminConnection,
+    new: &AdminNewKey,
+) -> anyhow::Result<()> {
+    let AdminNewKey {
         user_id: user,
         name,
         ..
@@ -137,7 +146,8 @@ async fn create(config: &Config, connection: &Connection, new: &NewKey) -> anyho
     let (key, id) = match connection.core() {
         None => {
             let new = serde_json::to_value(new)?;
-            let created: GatewayAnswer<CreatedKey> = connection.post("/admin/keys", &new).await?;
+            let created: GatewayAnswer<AdminCreatedKey> =
+                connection.post("/admin/keys", &new).await?;
             (created.parsed.api_key, created.parsed.key_id)
         }
         Some(core) => {
@@ -160,7 +170,7 @@ async fn create(config: &Config, connection: &Connection, new: &NewKey) -> anyho
     Ok(())
 }
 
-fn print(KeyList { keys, next }: &KeyList) {
+fn print(AdminKeyList { keys, next }: &AdminKeyList) {
     let mut table = TextTable::new(&[
         "KEY",
         "USER",

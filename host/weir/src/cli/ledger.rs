@@ -1,15 +1,17 @@
 //! `weir ledger`: verifies the ledger, and moves old entries out of the database.
 
+use std::mem;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail, ensure};
 
 use crate::billing::statement::{self, CSV_HEADINGS, StatementReader, csv_line};
 use crate::config::Config;
+use crate::csv_export::CsvLines;
 use weir_ledger::archive::archive;
 use weir_ledger::plans::days_of_month;
 use weir_ledger::verify::{Extent, Violation, keep, look};
-use weir_ledger::{AccountId, Store};
+use weir_ledger::{AccountId, LedgerStore};
 use weir_payments::reconcile;
 use weir_storage::Database;
 use weir_storage::clock::{Clock, Millis};
@@ -17,7 +19,7 @@ use weir_storage::database::DatabaseClock;
 use weir_storage::secrets::create_private_folder;
 
 #[derive(clap::Subcommand)]
-pub(super) enum Command {
+pub(super) enum LedgerCommand {
     /// Recompute every balance and every hold from their entries, compare payments with the credits granted for them,
     /// and list the discrepancies.
     ///
@@ -52,7 +54,7 @@ pub(super) enum Command {
     },
 }
 
-pub(super) async fn run(config: Config, command: Command) -> anyhow::Result<()> {
+pub(super) async fn run(config: Config, command: LedgerCommand) -> anyhow::Result<()> {
     ensure!(
         config.has_database(),
         "the database {} does not exist: change to the gateway's folder, or name its configuration with --config",
@@ -60,9 +62,9 @@ pub(super) async fn run(config: Config, command: Command) -> anyhow::Result<()> 
     );
     let database = Database::open(&config.database_url()).await?;
     let done = match command {
-        Command::Verify { all } => verify(&database, all).await,
-        Command::Statement { user } => print_statement(&database, user).await,
-        Command::Archive { before, to } => {
+        LedgerCommand::Verify { all } => verify(&database, all).await,
+        LedgerCommand::Statement { user } => print_statement(&database, user).await,
+        LedgerCommand::Archive { before, to } => {
             let folder = to.unwrap_or_else(|| config.data_dir.join("archive"));
             move_before(&database, &before, &folder).await
         }
@@ -94,21 +96,20 @@ async fn verify(database: &Database, all: bool) -> anyhow::Result<String> {
 
 async fn print_statement(database: &Database, user: String) -> anyhow::Result<String> {
     let account = AccountId(user);
-    let store = Store::new(database.clone());
+    let store = LedgerStore::new(database.clone());
     if store.find_account(&account).await?.is_none() {
         bail!("user {account} does not exist or never had credits");
     }
     let mut reader = StatementReader::new(store, account);
     let mut page = reader.read().await?;
-    let mut lines = CSV_HEADINGS.to_owned();
+    let mut lines = CsvLines::of(CSV_HEADINGS);
     loop {
         for line in page.lines {
             csv_line(&mut lines, &statement::item(line));
         }
-        print!("{lines}");
-        lines.clear();
+        print!("{}", mem::take(&mut lines).finish());
         let Some(place) = page.next else {
-            return Ok(lines);
+            return Ok(String::new());
         };
         page = reader.read_before(place).await?;
     }

@@ -2,13 +2,13 @@
 
 use std::net::IpAddr;
 
-use super::connection::{Needs, Operated, operate, path};
+use super::connection::{OperatorCommand, RequiredParts, operate, path};
 use super::table::TextTable;
 use crate::admin::lockouts::LockoutList;
 use crate::config::Config;
 
 #[derive(clap::Subcommand)]
-pub(super) enum Command {
+pub(super) enum LockoutCommand {
     /// List locked-out addresses, and the end of each lockout.
     List {
         /// Maximum number of addresses, up to 1000.
@@ -26,14 +26,17 @@ pub(super) enum Command {
     },
 }
 
-pub(super) async fn run(config: Config, operated: Operated<Command>) -> anyhow::Result<()> {
-    let Operated { command, offline } = operated;
+pub(super) async fn run(
+    config: Config,
+    operated: OperatorCommand<LockoutCommand>,
+) -> anyhow::Result<()> {
+    let OperatorCommand { command, offline } = operated;
     let operated = operate(
         &config,
-        Needs::Stores,
+        RequiredParts::Stores,
         offline,
         async |connection| match command {
-            Command::List { limit, json } => {
+            LockoutCommand::List { limit, json } => {
                 let query = [("limit", Some(limit.to_string()))];
                 let lockouts = connection
                     .get(&path(&["admin", "lockouts"], &query))
@@ -41,7 +44,7 @@ pub(super) async fn run(config: Config, operated: Operated<Command>) -> anyhow::
                 lockouts.show(json, print);
                 Ok(())
             }
-            Command::Clear { address } => {
+            LockoutCommand::Clear { address } => {
                 let address = address.to_string();
                 connection
                     .delete(&path(&["admin", "lockouts", &address], &[]))

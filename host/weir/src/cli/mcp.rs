@@ -4,22 +4,22 @@ use anyhow::{Context, anyhow};
 use http::Method;
 use serde_json::json;
 
-use super::connection::{GatewayAnswer, Needs, Offline, operate, path};
+use super::connection::{GatewayAnswer, OfflineArgument, RequiredParts, operate, path};
 use super::table::TextTable;
 use crate::config::Config;
 use crate::tools::remote::routes::PinnedToolList;
 use crate::tools::remote::store::PinnedTool;
 
 #[derive(clap::Args)]
-pub(super) struct Arguments {
+pub(super) struct McpArguments {
     #[command(subcommand)]
-    command: Command,
+    command: McpCommand,
     #[command(flatten)]
-    offline: Offline,
+    offline: OfflineArgument,
 }
 
 #[derive(clap::Subcommand)]
-enum Command {
+enum McpCommand {
     /// List all tools that the servers of `[mcp.NAME]` ever offered, and mark the changed ones.
     List {
         /// Print the gateway's response as JSON, with each tool's approved and current definition.
@@ -34,16 +34,16 @@ enum Command {
     },
 }
 
-pub(super) async fn run(config: Config, arguments: Arguments) -> anyhow::Result<()> {
+pub(super) async fn run(config: Config, arguments: McpArguments) -> anyhow::Result<()> {
     let operated = operate(
         &config,
-        Needs::Plugins,
+        RequiredParts::Plugins,
         arguments.offline,
         async |connection| {
             let all: GatewayAnswer<PinnedToolList> = connection.get("/admin/mcp/tools").await?;
             match arguments.command {
-                Command::List { json } => all.show(json, |all| print(&all.tools)),
-                Command::Approve { tool } => {
+                McpCommand::List { json } => all.show(json, |all| print(&all.tools)),
+                McpCommand::Approve { tool } => {
                     let (server, name) = tool
                         .split_once('.')
                         .context("a tool has the form NAME.TOOL")?;

@@ -3,6 +3,7 @@
 #[macro_use]
 mod output;
 mod audit;
+mod bundle;
 mod catalog;
 mod check;
 mod connection;
@@ -28,14 +29,13 @@ mod voucher;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::sync::OnceLock;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 use clap_complete::Shell;
 use weir_plugins::bundled::Bundle;
 use weir_telemetry as telemetry;
 
-use self::connection::Operated;
+use self::connection::OperatorCommand;
 use crate::config::Config;
 use weir_sandbox::compiler;
 
@@ -50,63 +50,63 @@ the database directly if it exists; with --offline, all commands do. WEIR_LOG fi
 /// weir: an inference gateway whose provider adapters are sandboxed WebAssembly components.
 #[derive(Parser)]
 #[command(version, about, max_term_width = 100, after_help = AFTER_HELP)]
-struct Arguments {
+struct WeirArguments {
     /// The configuration file. Default: weir.toml if it exists.
     #[arg(long, global = true, env = "WEIR_CONFIG", value_name = "FILE")]
     config: Option<PathBuf>,
     #[command(subcommand)]
-    command: Command,
+    command: WeirCommand,
 }
 
 #[derive(Subcommand)]
-enum Command {
+enum WeirCommand {
     /// Run the gateway. Without a configuration: development mode on 127.0.0.1:8080.
-    Serve(serve::Arguments),
+    Serve(serve::ServeArguments),
     /// Create, list and revoke users' API keys.
-    Key(Operated<key::Command>),
+    Key(OperatorCommand<key::KeyCommand>),
     /// Mint tokens of development mode's local issuer.
     #[command(subcommand)]
-    Token(token::Command),
+    Token(token::TokenCommand),
     /// Verify the ledger, print statements and archive old entries.
     #[command(subcommand)]
-    Ledger(ledger::Command),
+    Ledger(ledger::LedgerCommand),
     /// List and change users: their plans, credits and rights.
-    User(Operated<user::Command>),
+    User(OperatorCommand<user::UserCommand>),
     /// List payment webhooks and retry failed ones.
-    Payments(Operated<payments::Command>),
+    Payments(OperatorCommand<payments::PaymentsCommand>),
     /// Create, list and revoke vouchers: codes that users redeem for credits.
-    Voucher(Operated<voucher::Command>),
+    Voucher(OperatorCommand<voucher::VoucherCommand>),
     /// List and end lockouts of addresses after failed authentications.
-    Lockout(Operated<lockout::Command>),
+    Lockout(OperatorCommand<lockout::LockoutCommand>),
     /// Print a one-time link that signs an administrator in to the console of the gateway on this machine.
     ///
     /// The link works once, for 10 minutes, on any node with the same database and Redis. The audit log records its
     /// creation and its use, with the actor local:UID.
-    Console(console::Arguments),
+    Console(console::ConsoleArguments),
     /// List security events, newest first: changes of users and keys, and failed authentications.
-    Audit(audit::Arguments),
+    Audit(audit::AuditArguments),
     /// Install, activate and inspect plugins.
     #[command(subcommand)]
-    Plugin(plugin::Command),
+    Plugin(plugin::PluginCommand),
     /// Record exchanges of a slot's adapter from a gateway's traffic, to test another version with them.
-    Record(record::Arguments),
+    Record(record::RecordArguments),
     /// List the tools of remote MCP servers, and approve their changes.
-    Mcp(mcp::Arguments),
+    Mcp(mcp::McpArguments),
     /// Run, list and cancel swarms of agents.
-    Swarm(swarm::Arguments),
+    Swarm(swarm::SwarmArguments),
     /// Print the active catalog: models, providers, prices, and the models and providers that are left out.
-    Catalog(catalog::Arguments),
+    Catalog(catalog::CatalogArguments),
     /// Test the egress guard, through which tools reach other hosts.
     #[command(subcommand)]
-    Egress(egress::Command),
+    Egress(egress::EgressCommand),
     /// Check the configuration and list its errors.
     ///
     /// Each step runs only if the step before found no error: first the file's shape (its syntax, an unknown setting, a
     /// wrong type; only the first error), then all values that are out of range, then all errors about secrets and
     /// issuers, then all errors about providers and models. `weir serve` starts on each configuration that passes.
-    Check(check::Arguments),
+    Check(check::CheckConfigArguments),
     /// Write a first configuration with comments.
-    Init(init::Arguments),
+    Init(init::InitArguments),
     /// Print a script that completes weir's commands in a shell, such as `weir completions bash >
     /// /etc/bash_completion.d/weir`.
     Completions {
@@ -128,14 +128,11 @@ enum Command {
     },
 }
 
-/// The files that the program embeds. They are the same throughout its life.
-static BUNDLE: OnceLock<&'static Bundle> = OnceLock::new();
-
 /// Runs the command that the arguments name, with the files that the program embeds.
 pub fn run(bundle: &'static Bundle) -> ExitCode {
-    BUNDLE.get_or_init(|| bundle);
-    let arguments = Arguments::parse();
-    if let Command::CompilePlugin {
+    bundle::set(bundle);
+    let arguments = WeirArguments::parse();
+    if let WeirCommand::CompilePlugin {
         memory_mib,
         seconds,
     } = arguments.command
@@ -144,14 +141,18 @@ pub fn run(bundle: &'static Bundle) -> ExitCode {
     }
     // These commands need no configuration.
     match arguments.command {
-        Command::Init(arguments) => return exit_code(init::run(&arguments)),
-        Command::Completions { shell } => return exit_code(documents::completions(shell)),
-        Command::Man { folder } => return exit_code(documents::manual(&folder)),
+        WeirCommand::Init(arguments) => return exit_code(init::run(&arguments)),
+        WeirCommand::Completions { shell } => {
+            return exit_code(documents::completions(&WeirArguments::command(), shell));
+        }
+        WeirCommand::Man { folder } => {
+            return exit_code(documents::manual(WeirArguments::command(), &folder));
+        }
         _ => {}
     }
     // A command prints its own result.
     let level = match arguments.command {
-        Command::Serve(_) => "info",
+        WeirCommand::Serve(_) => "info",
         _ => "warn",
     };
     telemetry::start(Config::log_format(arguments.config.as_deref()), level);
@@ -166,7 +167,7 @@ pub fn run(bundle: &'static Bundle) -> ExitCode {
         }
     };
     // The command has its own exit codes, and usually needs no configuration.
-    if let Command::Egress(command) = arguments.command {
+    if let WeirCommand::Egress(command) = arguments.command {
         return runtime.block_on(egress::run(command, arguments.config.as_deref()));
     }
     let outcome = runtime.block_on(async {
@@ -177,37 +178,33 @@ pub fn run(bundle: &'static Bundle) -> ExitCode {
             false => config,
         };
         match arguments.command {
-            Command::Serve(arguments) => serve::run(config, file, arguments).await,
-            Command::Catalog(arguments) => catalog::run(config, arguments).await,
-            Command::Swarm(arguments) => swarm::run(config, arguments).await,
-            Command::Key(command) => key::run(config, command).await,
-            Command::Token(command) => token::run(config, command).await,
-            Command::User(command) => user::run(config, command).await,
-            Command::Payments(command) => payments::run(config, command).await,
-            Command::Voucher(command) => voucher::run(config, command).await,
-            Command::Lockout(command) => lockout::run(config, command).await,
-            Command::Console(arguments) => console::run(config, arguments).await,
-            Command::Audit(arguments) => audit::run(config, arguments).await,
-            Command::Ledger(command) => ledger::run(config, command).await,
-            Command::Plugin(command) => plugin::run(config, command).await,
-            Command::Record(arguments) => record::run(config, arguments).await,
-            Command::Mcp(arguments) => mcp::run(config, arguments).await,
-            Command::Check(arguments) => check::run(config, file, arguments).await,
-            Command::Egress(_)
-            | Command::Init(_)
-            | Command::Completions { .. }
-            | Command::Man { .. }
-            | Command::CompilePlugin { .. } => unreachable!("it has been run above"),
+            WeirCommand::Serve(arguments) => serve::run(config, file, arguments).await,
+            WeirCommand::Catalog(arguments) => catalog::run(config, arguments).await,
+            WeirCommand::Swarm(arguments) => swarm::run(config, arguments).await,
+            WeirCommand::Key(command) => key::run(config, command).await,
+            WeirCommand::Token(command) => token::run(config, command).await,
+            WeirCommand::User(command) => user::run(config, command).await,
+            WeirCommand::Payments(command) => payments::run(config, command).await,
+            WeirCommand::Voucher(command) => voucher::run(config, command).await,
+            WeirCommand::Lockout(command) => lockout::run(config, command).await,
+            WeirCommand::Console(arguments) => console::run(config, arguments).await,
+            WeirCommand::Audit(arguments) => audit::run(config, arguments).await,
+            WeirCommand::Ledger(command) => ledger::run(config, command).await,
+            WeirCommand::Plugin(command) => plugin::run(config, command).await,
+            WeirCommand::Record(arguments) => record::run(config, arguments).await,
+            WeirCommand::Mcp(arguments) => mcp::run(config, arguments).await,
+            WeirCommand::Check(arguments) => check::run(config, file, arguments).await,
+            WeirCommand::Egress(_)
+            | WeirCommand::Init(_)
+            | WeirCommand::Completions { .. }
+            | WeirCommand::Man { .. }
+            | WeirCommand::CompilePlugin { .. } => unreachable!("it has been run above"),
         }
     });
     exit_code(outcome)
 }
 
-fn bundle() -> &'static Bundle {
-    BUNDLE.get().expect("`run` has set it")
-}
-
-impl Command {
+impl WeirCommand {
     /// Returns whether the command contacts a gateway that may run on another folder's data.
     fn asks_gateway(&self) -> bool {
         match self {

@@ -2,13 +2,13 @@
 
 use serde_json::json;
 
-use super::connection::{GatewayAnswer, Needs, Operated, operate, path};
+use super::connection::{GatewayAnswer, OperatorCommand, RequiredParts, operate, path};
 use super::table::{TextTable, optional};
 use crate::config::Config;
 use crate::payments::admin::{PaymentEventItem, PaymentEventList};
 
 #[derive(clap::Subcommand)]
-pub(super) enum Command {
+pub(super) enum PaymentsCommand {
     /// List the processor's events, newest first, with the user and the result of each.
     Events {
         /// List only events in this state: waiting, failed, applied or ignored.
@@ -35,14 +35,17 @@ pub(super) enum Command {
     },
 }
 
-pub(super) async fn run(config: Config, operated: Operated<Command>) -> anyhow::Result<()> {
-    let Operated { command, offline } = operated;
+pub(super) async fn run(
+    config: Config,
+    operated: OperatorCommand<PaymentsCommand>,
+) -> anyhow::Result<()> {
+    let OperatorCommand { command, offline } = operated;
     let operated = operate(
         &config,
-        Needs::Stores,
+        RequiredParts::Stores,
         offline,
         async |connection| match command {
-            Command::Events {
+            PaymentsCommand::Events {
                 state,
                 user,
                 limit,
@@ -59,7 +62,7 @@ pub(super) async fn run(config: Config, operated: Operated<Command>) -> anyhow::
                 connection.get(&events).await?.show(json, print);
                 Ok(())
             }
-            Command::Retry { event } => {
+            PaymentsCommand::Retry { event } => {
                 let retry = path(&["admin", "payments", "events", &event, "retry"], &[]);
                 let retried: GatewayAnswer<PaymentEventItem> =
                     connection.post(&retry, &json!({})).await?;

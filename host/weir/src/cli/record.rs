@@ -8,28 +8,30 @@ use anyhow::{Context, anyhow, ensure};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use serde_json::{Value, json};
 use weir_author::input::slot_name;
-use weir_author::recording::Recording;
+use weir_author::recording::RecordedResponse;
 use weir_upstream::recorded::{RecordedAnswer, RecordedExchange};
 
-use super::connection::{Connection, GatewayAnswer, Needs, Offline, operate, path};
+use super::connection::{
+    AdminConnection, GatewayAnswer, OfflineArgument, RequiredParts, operate, path,
+};
 use super::plugin::span;
 use super::table::TextTable;
 use crate::config::Config;
 use crate::recordings::routes::{ExchangeList, RecordingItem, RecordingList};
 
 #[derive(clap::Args)]
-pub(super) struct Arguments {
+pub(super) struct RecordArguments {
     #[command(subcommand)]
-    command: Command,
+    command: RecordCommand,
     /// Print the gateway's response as JSON.
     #[arg(long, global = true)]
     json: bool,
     #[command(flatten)]
-    offline: Offline,
+    offline: OfflineArgument,
 }
 
 #[derive(clap::Subcommand)]
-enum Command {
+enum RecordCommand {
     /// Record a share of the exchanges of a slot's adapter from now on, on all nodes.
     ///
     /// A recording contains users' prompts and responses. weir keeps it sealed for a week, and only administrators can
@@ -77,62 +79,69 @@ enum Command {
     },
 }
 
-pub(super) async fn run(config: Config, arguments: Arguments) -> anyhow::Result<()> {
-    let Arguments {
+pub(super) async fn run(config: Config, arguments: RecordArguments) -> anyhow::Result<()> {
+    let RecordArguments {
         command,
         json,
         offline,
     } = arguments;
-    let operated = operate(&config, Needs::Plugins, offline, async |connection| {
-        match command {
-            Command::Start {
-                slot,
-                share,
-                span,
-                most,
-            } => {
-                let body = json!({ "share": share, "seconds": span.as_secs(), "most_bytes": most });
-                let begun: GatewayAnswer<RecordingItem> =
-                    connection.put(&of_slot(&slot, &[]), &body).await?;
-                begun.show(json, |begun| print(std::slice::from_ref(begun)));
-                if let Some(missing @ 1..) = begun.parsed.nodes_missing {
-                    eprintln!(
-                        "Nodes without this recording so far: {missing}; see `weir record show`."
-                    );
+    let operated = operate(
+        &config,
+        RequiredParts::Plugins,
+        offline,
+        async |connection| {
+            match command {
+                RecordCommand::Start {
+                    slot,
+                    share,
+                    span,
+                    most,
+                } => {
+                    let body =
+                        json!({ "share": share, "seconds": span.as_secs(), "most_bytes": most });
+                    let begun: GatewayAnswer<RecordingItem> =
+                        connection.put(&of_slot(&slot, &[]), &body).await?;
+                    begun.show(json, |begun| print(std::slice::from_ref(begun)));
+                    if let Some(missing @ 1..) = begun.parsed.nodes_missing {
+                        eprintln!(
+                            "Nodes without this recording so far: {missing}; see `weir record show`."
+                        );
+                    }
+                }
+                RecordCommand::Stop { slot } => {
+                    let path = of_slot(&slot, &["stop"]);
+                    let ended: GatewayAnswer<RecordingItem> =
+                        connection.post(&path, &json!({})).await?;
+                    ended.show(json, |ended| print(std::slice::from_ref(ended)));
+                }
+                RecordCommand::Show { slot: Some(slot) } => {
+                    let found: GatewayAnswer<RecordingItem> =
+                        connection.get(&of_slot(&slot, &[])).await?;
+                    found.show(json, |found| print(std::slice::from_ref(found)));
+                }
+                RecordCommand::Show { slot: None } => {
+                    let all: GatewayAnswer<RecordingList> =
+                        connection.get("/admin/recordings").await?;
+                    all.show(json, |all| print(&all.recordings));
+                }
+                RecordCommand::Fetch { slot, folder } => {
+                    let written = fetch(connection, &slot, &folder).await?;
+                    match json {
+                        true => println!("{}", json!({ "written": written })),
+                        false => println!("Wrote {written} exchanges to {}.", folder.display()),
+                    }
+                }
+                RecordCommand::Forget { slot } => {
+                    connection.delete(&of_slot(&slot, &[])).await?;
+                    match json {
+                        true => println!("{}", json!({ "forgotten": slot })),
+                        false => println!("Deleted the recording of {slot}."),
+                    }
                 }
             }
-            Command::Stop { slot } => {
-                let path = of_slot(&slot, &["stop"]);
-                let ended: GatewayAnswer<RecordingItem> =
-                    connection.post(&path, &json!({})).await?;
-                ended.show(json, |ended| print(std::slice::from_ref(ended)));
-            }
-            Command::Show { slot: Some(slot) } => {
-                let found: GatewayAnswer<RecordingItem> =
-                    connection.get(&of_slot(&slot, &[])).await?;
-                found.show(json, |found| print(std::slice::from_ref(found)));
-            }
-            Command::Show { slot: None } => {
-                let all: GatewayAnswer<RecordingList> = connection.get("/admin/recordings").await?;
-                all.show(json, |all| print(&all.recordings));
-            }
-            Command::Fetch { slot, folder } => {
-                let written = fetch(connection, &slot, &folder).await?;
-                match json {
-                    true => println!("{}", json!({ "written": written })),
-                    false => println!("Wrote {written} exchanges to {}.", folder.display()),
-                }
-            }
-            Command::Forget { slot } => {
-                connection.delete(&of_slot(&slot, &[])).await?;
-                match json {
-                    true => println!("{}", json!({ "forgotten": slot })),
-                    false => println!("Deleted the recording of {slot}."),
-                }
-            }
-        }
-        Ok(())
-    });
+            Ok(())
+        },
+    );
     operated.await
 }
 
@@ -141,7 +150,7 @@ fn of_slot(slot: &str, rest: &[&str]) -> String {
 }
 
 /// Writes all exchanges; returns their number.
-async fn fetch(connection: &Connection, slot: &str, folder: &Path) -> anyhow::Result<usize> {
+async fn fetch(connection: &AdminConnection, slot: &str, folder: &Path) -> anyhow::Result<usize> {
     weir_storage::secrets::create_private_folder(folder)?;
     let mut after = None;
     let (mut written, mut sealed) = (0, 0);
@@ -193,7 +202,7 @@ fn write(folder: &Path, name: &str, exchange: &RecordedExchange) -> anyhow::Resu
     Ok(())
 }
 
-fn recording(answer: &RecordedAnswer) -> anyhow::Result<Recording> {
+fn recording(answer: &RecordedAnswer) -> anyhow::Result<RecordedResponse> {
     let mut headers = HeaderMap::new();
     for (name, value) in &answer.headers {
         let name = HeaderName::try_from(name.as_str());
@@ -203,7 +212,7 @@ fn recording(answer: &RecordedAnswer) -> anyhow::Result<Recording> {
         };
         headers.append(name, value);
     }
-    Ok(Recording {
+    Ok(RecordedResponse {
         status: StatusCode::from_u16(answer.status)?,
         headers,
         body: answer.body.clone(),

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use anyhow::Context;
+use axum::extract::FromRef as _;
 use figment::value::Dict;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -18,10 +19,10 @@ use weir_ledger::{AccountId, Plan};
 use weir_plugins::progress::CompileProgress;
 
 use crate::admin::users;
-use crate::cli::bundle;
+use crate::cli::bundle::bundle;
 use crate::identity::{self, DEVELOPMENT_USER};
 use crate::listen_address::ListenAddress;
-use crate::plugins::watch;
+use crate::plugins::{PluginParts, watch};
 use crate::server::{self, AdminSocket, Listeners, descriptors, starting};
 use crate::swarm;
 use crate::swarm::executor::Executor;
@@ -40,7 +41,7 @@ const TAKEN_UP: [&str; 9] = [
 ];
 
 #[derive(clap::Args)]
-pub(super) struct Arguments {
+pub(super) struct ServeArguments {
     /// Listen on this address instead of the configured one; port 0 selects a free port.
     #[arg(long, value_name = "HOST:PORT")]
     listen: Option<ListenAddress>,
@@ -68,7 +69,7 @@ enum Role {
 pub(super) async fn run(
     mut config: Config,
     file: Option<PathBuf>,
-    arguments: Arguments,
+    arguments: ServeArguments,
 ) -> anyhow::Result<()> {
     let started = Instant::now();
     let sources = Config::sources(file.as_deref())?;
@@ -102,7 +103,7 @@ pub(super) async fn run(
     let mut terminate = signal(SignalKind::terminate())?;
     let hangup = signal(SignalKind::hangup())?;
     // Binding precedes all slow steps: a port conflict shows immediately.
-    let bound = Bound::at(&config, role).await?;
+    let bound = BoundSockets::at(&config, role).await?;
     if let Some(public) = &bound.public {
         tracing::info!(address = %public.local_addr()?, "starting: weir returns 503 until loading is complete");
     }
@@ -148,8 +149,8 @@ pub(super) async fn run(
         }
     });
     if let Some(folder) = arguments.watch_plugins {
-        let app = app.clone();
-        tokio::spawn(async move { watch::watch(&app, &folder).await });
+        let (parts, draining) = (PluginParts::from_ref(&app), app.draining.clone());
+        tokio::spawn(async move { watch::watch(&parts, &folder, &draining).await });
     }
     let reloading = take_up_changes(app.clone(), hangup, file, sources);
     let reloading = stop.clone().run_until_cancelled_owned(reloading);
@@ -165,13 +166,13 @@ fn stopped_early() -> anyhow::Result<()> {
 }
 
 /// The sockets of a role, bound.
-struct Bound {
+struct BoundSockets {
     public: Option<TcpListener>,
     internal: Option<TcpListener>,
     executors: Option<TcpListener>,
 }
 
-impl Bound {
+impl BoundSockets {
     async fn at(config: &Config, role: Role) -> anyhow::Result<Self> {
         let bind = async |address: Option<&ListenAddress>| match address {
             Some(address) => address.bind().await.map(Some),
@@ -205,7 +206,9 @@ impl Bound {
         }
         let executor = match role {
             Role::Api => None,
-            Role::All | Role::Executor => swarm::start_executor(app, &mut self.internal).await?,
+            Role::All | Role::Executor => {
+                swarm::start_executor(&app.swarms, &mut self.internal).await?
+            }
         };
         let admin = app.config.admin_socket_path();
         let listeners = Listeners {
@@ -260,7 +263,7 @@ async fn take_up(app: &App, file: Option<&Path>, started_with: &Dict) -> anyhow:
 
 /// Prints a working example request, with a key that is the same in every run.
 async fn greet(app: &App, address: SocketAddr) -> anyhow::Result<()> {
-    let key = identity::development_key(app, DEVELOPMENT_USER)
+    let key = identity::development_key(&app.identity, DEVELOPMENT_USER)
         .await
         .context("making a key for development mode")?;
     // Development users pay nothing, and only paid plans have swarms.

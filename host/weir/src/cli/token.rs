@@ -10,7 +10,7 @@ use weir_storage::Database;
 use weir_storage::clock::Millis;
 
 #[derive(clap::Subcommand)]
-pub(super) enum Command {
+pub(super) enum TokenCommand {
     /// Print the headers of a web user's requests.
     Web {
         /// The user's name; weir creates the user at the first request.
@@ -42,7 +42,7 @@ pub(super) enum Audience {
     Executor,
 }
 
-pub(super) async fn run(config: Config, command: Command) -> anyhow::Result<()> {
+pub(super) async fn run(config: Config, command: TokenCommand) -> anyhow::Result<()> {
     // No gateway accepts a token of another folder's issuer.
     ensure!(config.has_database(), no_gateway(&config));
     let issuer = config.dev_issuer()?.context(
@@ -50,7 +50,7 @@ pub(super) async fn run(config: Config, command: Command) -> anyhow::Result<()> 
     )?;
     let now = Millis::now();
     match command {
-        Command::Web { user, admin } => {
+        TokenCommand::Web { user, admin } => {
             ensure!(
                 config.identity.web.is_none(),
                 "web users' tokens come from the issuer under `identity.web` here"
@@ -66,7 +66,7 @@ pub(super) async fn run(config: Config, command: Command) -> anyhow::Result<()> 
                 tokens.attestation.expose()
             );
         }
-        Command::Service {
+        TokenCommand::Service {
             email,
             scopes,
             audience,

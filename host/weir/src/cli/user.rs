@@ -2,9 +2,11 @@
 
 use anyhow::{Context, anyhow, bail};
 use serde_json::{Value, json};
-use weir_ledger::{Budget, Credits, Plan, Pool, Way, Window};
+use weir_ledger::{Budget, BudgetWindow, ChangeDirection, Credits, Plan, Pool};
 
-use super::connection::{Connection, GatewayAnswer, Needs, Operated, operate, path};
+use super::connection::{
+    AdminConnection, GatewayAnswer, OperatorCommand, RequiredParts, operate, path,
+};
 use super::table::{TextTable, optional};
 use crate::admin::users::{
     BudgetChange, CreditAdjustment, CreditGift, PlanChange, SignedCredits, UserItem, UserList,
@@ -14,7 +16,7 @@ use crate::config::Config;
 use crate::identity::dev_issuer::{DevAudience, DevIssuer};
 
 #[derive(clap::Subcommand)]
-pub(super) enum Command {
+pub(super) enum UserCommand {
     /// List users by id.
     List {
         /// List only users on this plan: free, guru or pro.
@@ -39,7 +41,7 @@ pub(super) enum Command {
     /// Show a user and their credits.
     Show {
         #[command(flatten)]
-        who: Who,
+        who: UserSelector,
         /// Print the gateway's response as JSON.
         #[arg(long)]
         json: bool,
@@ -48,17 +50,17 @@ pub(super) enum Command {
     ///
     /// Every node rejects the user's new requests immediately, as after the revocation of a key. Requests in progress
     /// complete.
-    Disable(Who),
+    Disable(UserSelector),
     /// Enable a disabled user again, with their former keys.
-    Enable(Who),
+    Enable(UserSelector),
     /// Make a web user an administrator, from their next request.
-    GrantAdmin(Who),
+    GrantAdmin(UserSelector),
     /// Make an administrator an ordinary user, from their next request.
-    RevokeAdmin(Who),
+    RevokeAdmin(UserSelector),
     /// Put a user on a plan for a month from now; the rest of the old plan's credits expires.
     SetPlan {
         #[command(flatten)]
-        who: Who,
+        who: UserSelector,
         /// free, guru or pro.
         #[arg(long)]
         plan: Plan,
@@ -66,7 +68,7 @@ pub(super) enum Command {
     /// Give a user credits that do not expire.
     TopUp {
         #[command(flatten)]
-        who: Who,
+        who: UserSelector,
         /// Number of credits, such as 5000 or 0.5.
         #[arg(long)]
         credits: String,
@@ -78,7 +80,7 @@ pub(super) enum Command {
     /// Replace a user's budgets; a window that stays keeps its count.
     SetBudgets {
         #[command(flatten)]
-        who: Who,
+        who: UserSelector,
         /// Credits of a calendar window, in UTC: hour, day, week, month or total, such as day=500. Repeat the option
         /// for each window.
         #[arg(long, value_name = "WINDOW=CREDITS", value_parser = budget, required_unless_present = "none")]
@@ -90,7 +92,7 @@ pub(super) enum Command {
     /// Correct a user's credits: add or remove credits, for a reason that their statement shows.
     Adjust {
         #[command(flatten)]
-        who: Who,
+        who: UserSelector,
         /// Number of credits, such as 5000; a negative number removes credits, completely or not at all.
         #[arg(long, allow_negative_numbers = true)]
         credits: String,
@@ -110,7 +112,7 @@ pub(super) enum Command {
 /// weir creates users at their first request; users without a request cannot be named.
 #[derive(clap::Args)]
 #[group(required = true, multiple = false)]
-pub(super) struct Who {
+pub(super) struct UserSelector {
     /// The user's id, such as usr_…
     #[arg(long, value_name = "ID")]
     user: Option<String>,
@@ -120,27 +122,35 @@ pub(super) struct Who {
 }
 
 /// A command about users, on a gateway.
-struct Users<'a> {
+struct UserRequests<'a> {
     config: &'a Config,
-    connection: &'a Connection,
+    connection: &'a AdminConnection,
 }
 
-pub(super) async fn run(config: Config, operated: Operated<Command>) -> anyhow::Result<()> {
-    let Operated { command, offline } = operated;
-    let operated = operate(&config, Needs::Stores, offline, async |connection| {
-        let users = Users {
-            config: &config,
-            connection,
-        };
-        users.run(command).await
-    });
+pub(super) async fn run(
+    config: Config,
+    operated: OperatorCommand<UserCommand>,
+) -> anyhow::Result<()> {
+    let OperatorCommand { command, offline } = operated;
+    let operated = operate(
+        &config,
+        RequiredParts::Stores,
+        offline,
+        async |connection| {
+            let users = UserRequests {
+                config: &config,
+                connection,
+            };
+            users.run(command).await
+        },
+    );
     operated.await
 }
 
-impl Users<'_> {
-    async fn run(&self, command: Command) -> anyhow::Result<()> {
+impl UserRequests<'_> {
+    async fn run(&self, command: UserCommand) -> anyhow::Result<()> {
         match command {
-            Command::List {
+            UserCommand::List {
                 plan,
                 admin,
                 disabled,
@@ -159,27 +169,27 @@ impl Users<'_> {
                 let users = path(&["admin", "users"], &query);
                 self.connection.get(&users).await?.show(json, print_list);
             }
-            Command::Show { who, json } => {
+            UserCommand::Show { who, json } => {
                 let user = path(&["admin", "users", &self.find(who).await?], &[]);
                 self.connection.get(&user).await?.show(json, print_user);
             }
-            Command::Disable(who) => {
+            UserCommand::Disable(who) => {
                 let user = self.change(who, "disable", json!({})).await?;
                 println!("{} is disabled.", user.user_id);
             }
-            Command::Enable(who) => {
+            UserCommand::Enable(who) => {
                 let user = self.change(who, "enable", json!({})).await?;
                 println!("{} is enabled.", user.user_id);
             }
-            Command::GrantAdmin(who) => {
+            UserCommand::GrantAdmin(who) => {
                 let user = self.change(who, "grant-admin", json!({})).await?;
                 println!("{} is now an administrator.", user.user_id);
             }
-            Command::RevokeAdmin(who) => {
+            UserCommand::RevokeAdmin(who) => {
                 let user = self.change(who, "revoke-admin", json!({})).await?;
                 println!("{} is not an administrator.", user.user_id);
             }
-            Command::SetPlan { who, plan } => {
+            UserCommand::SetPlan { who, plan } => {
                 let body = serde_json::to_value(PlanChange { plan })?;
                 let user = self.change(who, "plan", body).await?;
                 println!(
@@ -188,7 +198,7 @@ impl Users<'_> {
                     plan.monthly_credits()
                 );
             }
-            Command::TopUp { who, credits, id } => {
+            UserCommand::TopUp { who, credits, id } => {
                 let credits = Credits::parse(&credits)
                     .filter(|credits| credits.is_in_range() && *credits > Credits::ZERO)
                     .context("--credits takes a positive number with at most 6 decimals")?;
@@ -196,7 +206,7 @@ impl Users<'_> {
                 let user = self.change(who, "top-up", body).await?;
                 println!("{} has {credits} credits more.", user.user_id);
             }
-            Command::SetBudgets {
+            UserCommand::SetBudgets {
                 who,
                 budget,
                 none: _,
@@ -209,7 +219,7 @@ impl Users<'_> {
                     budgets => println!("{} may spend {}.", user.user_id, shown(budgets)),
                 }
             }
-            Command::Adjust {
+            UserCommand::Adjust {
                 who,
                 credits,
                 plan,
@@ -227,8 +237,8 @@ impl Users<'_> {
                 })?;
                 let user = self.change(who, "adjust", body).await?;
                 let more_or_less = match credits.way {
-                    Way::Give => "more",
-                    Way::Take => "less",
+                    ChangeDirection::Give => "more",
+                    ChangeDirection::Take => "less",
                 };
                 println!(
                     "{} has {} credits {more_or_less}.",
@@ -239,13 +249,13 @@ impl Users<'_> {
         Ok(())
     }
 
-    async fn change(&self, who: Who, what: &str, body: Value) -> anyhow::Result<UserItem> {
+    async fn change(&self, who: UserSelector, what: &str, body: Value) -> anyhow::Result<UserItem> {
         let user_id = self.find(who).await?;
         let path = path(&["admin", "users", &user_id, what], &[]);
         Ok(self.connection.post(&path, &body).await?.parsed)
     }
 
-    async fn find(&self, who: Who) -> anyhow::Result<String> {
+    async fn find(&self, who: UserSelector) -> anyhow::Result<String> {
         let subject = match (who.user, who.subject) {
             (Some(user), _) => return Ok(user),
             (None, Some(subject)) => subject,
@@ -291,9 +301,9 @@ pub(super) fn shown(budgets: &[BudgetItem]) -> String {
     each.collect::<Vec<_>>().join(", ")
 }
 
-fn per(window: Window) -> String {
+fn per(window: BudgetWindow) -> String {
     match window {
-        Window::Total => "in total".to_owned(),
+        BudgetWindow::Total => "in total".to_owned(),
         window => format!("a {}", window.name()),
     }
 }

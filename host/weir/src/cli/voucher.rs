@@ -4,7 +4,9 @@ use anyhow::anyhow;
 use weir_ledger::Credits;
 use weir_storage::database::DatabaseClock;
 
-use super::connection::{Connection, GatewayAnswer, Needs, Operated, operate, path};
+use super::connection::{
+    AdminConnection, GatewayAnswer, OperatorCommand, RequiredParts, operate, path,
+};
 use super::table::TextTable;
 use crate::audit::Actor;
 use crate::config::Config;
@@ -13,7 +15,7 @@ use crate::vouchers;
 use crate::vouchers::admin::{CreatedVoucher, DAYS, VoucherList, VoucherRequest};
 
 #[derive(clap::Subcommand)]
-pub(super) enum Command {
+pub(super) enum VoucherCommand {
     /// Create a voucher and print its code, once.
     Create {
         /// Top-up credits for each account that redeems it, such as 5000 or 0.5.
@@ -52,14 +54,17 @@ pub(super) enum Command {
     },
 }
 
-pub(super) async fn run(config: Config, operated: Operated<Command>) -> anyhow::Result<()> {
-    let Operated { command, offline } = operated;
+pub(super) async fn run(
+    config: Config,
+    operated: OperatorCommand<VoucherCommand>,
+) -> anyhow::Result<()> {
+    let OperatorCommand { command, offline } = operated;
     let operated = operate(
         &config,
-        Needs::Stores,
+        RequiredParts::Stores,
         offline,
         async |connection| match command {
-            Command::Create {
+            VoucherCommand::Create {
                 credits,
                 uses,
                 expires_in_days,
@@ -84,7 +89,7 @@ pub(super) async fn run(config: Config, operated: Operated<Command>) -> anyhow::
                 );
                 Ok(())
             }
-            Command::List {
+            VoucherCommand::List {
                 limit,
                 before,
                 json,
@@ -94,7 +99,7 @@ pub(super) async fn run(config: Config, operated: Operated<Command>) -> anyhow::
                 connection.get(&vouchers).await?.show(json, print);
                 Ok(())
             }
-            Command::Revoke { voucher } => {
+            VoucherCommand::Revoke { voucher } => {
                 connection
                     .delete(&path(&["admin", "vouchers", &voucher], &[]))
                     .await?;
@@ -112,7 +117,7 @@ fn credits(text: &str) -> Result<Credits, &'static str> {
 
 async fn create(
     config: &Config,
-    connection: &Connection,
+    connection: &AdminConnection,
     request: VoucherRequest,
 ) -> anyhow::Result<CreatedVoucher> {
     let Some(core) = connection.core() else {

@@ -9,7 +9,7 @@ use http::{HeaderValue, header};
 use sha2::{Digest, Sha256};
 use weir_errors::{ApiError, ErrorCode};
 
-use crate::surround::Lasting;
+use crate::request_layer::PermanentResponse;
 use weir_storage::ids::Hex;
 
 const STYLE: &str = include_str!("assets/console.css");
@@ -78,6 +78,6 @@ pub(super) async fn get_asset(Path(name): Path<String>) -> Result<Response, ApiE
     })?;
     let media_type = HeaderValue::from_static(asset.media_type);
     let mut response = ([(header::CONTENT_TYPE, media_type)], asset.text).into_response();
-    response.extensions_mut().insert(Lasting);
+    response.extensions_mut().insert(PermanentResponse);
     Ok(response)
 }

@@ -13,7 +13,7 @@ const GAP: f64 = 0.25;
 pub(super) struct Bars {
     /// The chart's description for screen readers.
     pub(super) label: String,
-    pub(super) bars: Vec<Bar>,
+    pub(super) bars: Vec<ChartBar>,
     /// The value of the tallest bar.
     pub(super) most: String,
     pub(super) first: String,
@@ -21,7 +21,7 @@ pub(super) struct Bars {
 }
 
 /// A bar: its position and its label.
-pub(super) struct Bar {
+pub(super) struct ChartBar {
     pub(super) x: String,
     pub(super) y: String,
     pub(super) width: String,
@@ -49,7 +49,7 @@ impl Bars {
                 share if share > 0.0 => (share * HEIGHT).max(2.0),
                 _ => 0.0,
             };
-            Bar {
+            ChartBar {
                 x: format!("{:.2}", (index as f64 + GAP / 2.0) * place),
                 y: format!("{:.2}", HEIGHT - height),
                 width: format!("{:.2}", place * (1.0 - GAP)),

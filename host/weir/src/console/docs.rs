@@ -13,20 +13,20 @@ use weir_errors::ApiError;
 
 use super::frame::Frame;
 use crate::app::App;
-use crate::openapi::{self, Surface};
+use crate::openapi::{self, ApiListener};
 
 #[derive(Template)]
 #[template(path = "console/docs.html")]
 struct Docs {
     frame: Frame,
     intro: String,
-    proofs: Vec<Proof>,
+    proofs: Vec<DocsProof>,
     groups: Vec<Group>,
-    schemas: Vec<Schema>,
+    schemas: Vec<DocsSchema>,
 }
 
 /// An authentication method.
-struct Proof {
+struct DocsProof {
     name: String,
     sent_in: String,
     text: String,
@@ -35,10 +35,10 @@ struct Proof {
 /// The operations of a tag.
 struct Group {
     text: String,
-    operations: Vec<Operation>,
+    operations: Vec<DocsOperation>,
 }
 
-struct Operation {
+struct DocsOperation {
     id: String,
     method: String,
     path: String,
@@ -46,7 +46,7 @@ struct Operation {
     proofs: Vec<String>,
     parameters: Vec<Field>,
     bodies: Vec<Media>,
-    answers: Vec<Answer>,
+    answers: Vec<DocsResponse>,
 }
 
 /// The media type and schema of a body or a response.
@@ -56,7 +56,7 @@ struct Media {
     example: Option<String>,
 }
 
-struct Answer {
+struct DocsResponse {
     status: String,
     text: String,
     shape: Option<Shape>,
@@ -72,7 +72,7 @@ struct Field {
     text: String,
 }
 
-struct Schema {
+struct DocsSchema {
     name: String,
     text: String,
     shape: Shape,
@@ -81,9 +81,9 @@ struct Schema {
 
 /// A type in words, with links to the schemas that it names.
 #[derive(Default)]
-struct Shape(Vec<Piece>);
+struct Shape(Vec<DocsPiece>);
 
-struct Piece {
+struct DocsPiece {
     text: String,
     is_schema: bool,
 }
@@ -91,14 +91,14 @@ struct Piece {
 /// `GET /docs`
 pub(super) async fn show_docs(State(app): State<App>) -> Result<Response, ApiError> {
     static PAGES: [LazyLock<Option<String>>; 2] = [
-        LazyLock::new(|| render(Surface::Only)),
-        LazyLock::new(|| render(Surface::Public)),
+        LazyLock::new(|| render(ApiListener::Only)),
+        LazyLock::new(|| render(ApiListener::Public)),
     ];
     let page = PAGES[usize::from(app.config.internal_listen.is_some())].as_deref();
     Ok(Html(page.ok_or_else(ApiError::internal)?).into_response())
 }
 
-fn render(surface: Surface) -> Option<String> {
+fn render(surface: ApiListener) -> Option<String> {
     let document = serde_json::from_slice(&openapi::document(surface).text).ok()?;
     Docs::of(&document).render().ok()
 }
@@ -115,10 +115,12 @@ impl Docs {
         Self {
             frame: Frame::bare("Documentation of the API"),
             intro: text(&document["info"]["description"]),
-            proofs: proofs.map(|(name, proof)| Proof::of(name, proof)).collect(),
+            proofs: proofs
+                .map(|(name, proof)| DocsProof::of(name, proof))
+                .collect(),
             groups: groups.collect(),
             schemas: schemas
-                .map(|(name, schema)| Schema::of(name, schema))
+                .map(|(name, schema)| DocsSchema::of(name, schema))
                 .collect(),
         }
     }
@@ -132,7 +134,7 @@ impl Docs {
     }
 }
 
-impl Proof {
+impl DocsProof {
     fn of(name: &str, proof: &Value) -> Self {
         let sent_in = match proof["type"].as_str() {
             Some("http") => "Authorization: Bearer …".to_owned(),
@@ -146,17 +148,17 @@ impl Proof {
     }
 }
 
-fn operations(document: &Value, tag: &Value) -> Vec<Operation> {
+fn operations(document: &Value, tag: &Value) -> Vec<DocsOperation> {
     let paths = entries(&document["paths"]);
     let all = paths.flat_map(|(path, methods)| {
         entries(methods).map(move |(method, operation)| (path, method, operation))
     });
     all.filter(|(_, _, operation)| operation["tags"][0] == *tag)
-        .map(|(path, method, operation)| Operation::of(path, method, operation))
+        .map(|(path, method, operation)| DocsOperation::of(path, method, operation))
         .collect()
 }
 
-impl Operation {
+impl DocsOperation {
     fn of(path: &str, method: &str, operation: &Value) -> Self {
         let ways = operation["security"].as_array().into_iter().flatten();
         let proofs = ways.map(|way| {
@@ -182,7 +184,7 @@ impl Operation {
                 .collect(),
             bodies: bodies.map(|(kind, media)| Media::of(kind, media)).collect(),
             answers: entries(&operation["responses"])
-                .map(|(status, answer)| Answer::of(status, answer))
+                .map(|(status, answer)| DocsResponse::of(status, answer))
                 .collect(),
         }
     }
@@ -203,7 +205,7 @@ impl Media {
     }
 }
 
-impl Answer {
+impl DocsResponse {
     fn of(status: &str, answer: &Value) -> Self {
         let content = entries(&answer["content"]).next();
         Self {
@@ -217,7 +219,7 @@ impl Answer {
     }
 }
 
-impl Schema {
+impl DocsSchema {
     fn of(name: &str, schema: &Value) -> Self {
         let required = schema["required"].as_array();
         let fields = entries(&schema["properties"]).map(|(name, field)| Field {
@@ -244,7 +246,7 @@ impl Shape {
     }
 
     fn say(&mut self, text: impl Into<String>) {
-        self.0.push(Piece {
+        self.0.push(DocsPiece {
             text: text.into(),
             is_schema: false,
         });
@@ -253,7 +255,7 @@ impl Shape {
     fn push(&mut self, schema: &Value) {
         if let Some(name) = schema["$ref"].as_str() {
             let name = name.rsplit('/').next().unwrap_or_default();
-            self.0.push(Piece {
+            self.0.push(DocsPiece {
                 text: name.to_owned(),
                 is_schema: true,
             });

@@ -17,22 +17,22 @@ const FORM_TOKEN: &str = "form_token";
 /// A form from a page of the user's own session.
 pub(super) struct ConsoleForm {
     pub(super) user: ConsoleUser,
-    pub(super) fields: Fields,
+    pub(super) fields: FormFields,
 }
 
 /// A form from a page of the administrator's own session.
 pub(super) struct AdminForm {
     pub(super) admin: ConsoleAdmin,
-    pub(super) fields: Fields,
+    pub(super) fields: FormFields,
 }
 
 /// A form's fields.
 #[derive(Default)]
-pub(super) struct Fields(BTreeMap<String, Vec<String>>);
+pub(super) struct FormFields(BTreeMap<String, Vec<String>>);
 
 /// An error that the page shows beside the field that it names.
 #[derive(Default)]
-pub(super) struct Refused(Option<ApiError>);
+pub(super) struct FormError(Option<ApiError>);
 
 impl FromRequest<App> for ConsoleForm {
     type Rejection = NotSignedIn;
@@ -41,7 +41,7 @@ impl FromRequest<App> for ConsoleForm {
         require_own_page(request.headers())?;
         let (mut parts, body) = request.into_parts();
         let user = ConsoleUser::from_request_parts(&mut parts, app).await?;
-        let fields = Fields::read(Request::from_parts(parts, body), app).await?;
+        let fields = FormFields::read(Request::from_parts(parts, body), app).await?;
         let token = fields.text(FORM_TOKEN);
         // Constant-time comparison hides the position of the first difference.
         let is_sessions = aws_lc_rs::constant_time::verify_slices_are_equal(
@@ -65,7 +65,7 @@ impl FromRequest<App> for AdminForm {
     }
 }
 
-impl Fields {
+impl FormFields {
     /// Reads a form's fields.
     pub(super) async fn read(request: Request, app: &App) -> Result<Self, ApiError> {
         let UrlEncodedBody(bytes) = UrlEncodedBody::from_request(request, app).await?;
@@ -100,7 +100,7 @@ impl Fields {
     }
 }
 
-impl Refused {
+impl FormError {
     pub(super) fn by(error: &ApiError) -> Self {
         Self(Some(error.clone()))
     }

@@ -107,7 +107,7 @@ pub(super) struct Flash {
 }
 
 /// A link of the navigation.
-pub(super) struct Link {
+pub(super) struct NavigationLink {
     pub(super) path: &'static str,
     pub(super) label: &'static str,
     pub(super) is_current: bool,
@@ -149,20 +149,20 @@ impl Frame {
         assets::all()
     }
 
-    pub(super) fn links(&self) -> Vec<Link> {
+    pub(super) fn links(&self) -> Vec<NavigationLink> {
         self.links_of(USERS)
     }
 
     /// Returns the administrators' links; empty for other users.
-    pub(super) fn admin_links(&self) -> Vec<Link> {
+    pub(super) fn admin_links(&self) -> Vec<NavigationLink> {
         match &self.viewer {
             Some(viewer) if viewer.is_admin => self.links_of(ADMINISTRATORS),
             _ => Vec::new(),
         }
     }
 
-    fn links_of(&self, sections: &[Section]) -> Vec<Link> {
-        let link = |section: &Section| Link {
+    fn links_of(&self, sections: &[Section]) -> Vec<NavigationLink> {
+        let link = |section: &Section| NavigationLink {
             path: section.path,
             label: section.label,
             is_current: self.section == Some(*section),

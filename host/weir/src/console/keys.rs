@@ -1,24 +1,25 @@
 //! Keys: the list, creation with example snippets, and revocation.
 
 use askama::Template;
-use axum::extract::{Path, State};
+use axum::extract::{FromRef as _, Path, State};
 use axum::response::Response;
 use http::{HeaderMap, StatusCode, header};
 use serde::{Deserialize, Serialize};
 use weir_errors::ApiError;
-use weir_ledger::{Credits, Window};
+use weir_ledger::{BudgetWindow, Credits};
 use weir_storage::clock::Millis;
 
-use super::form::{ConsoleForm, Fields, Refused};
-use super::format::{self, When};
+use super::form::{ConsoleForm, FormError, FormFields};
+use super::format::{self, DisplayTime};
 use super::frame::{Flash, Frame, KEYS};
 use super::respond;
 use super::session::ConsoleUser;
 use super::snippets::{self, Snippet};
 use crate::app::App;
 use crate::audit::Actor;
-use crate::billing::budgets::{self, AskedBudgets, BudgetItem};
+use crate::billing::budgets::{self, BudgetItem, RequestedBudgets};
 use crate::identity::{self, store::KeyItem};
+use crate::keys::KeyParts;
 use crate::keys::limits::KeyLimits;
 use crate::keys::routes::{make_key, own_keys};
 
@@ -36,24 +37,24 @@ const FIELDS: &[&str] = &[
 
 #[derive(Template)]
 #[template(path = "console/keys.html")]
-struct Keys {
+struct KeysPage {
     frame: Frame,
-    keys: Vec<Key>,
+    keys: Vec<ConsoleKey>,
     models: Vec<String>,
-    windows: [Window; 5],
+    windows: [BudgetWindow; 5],
     asked: NewKeyForm,
-    refused: Refused,
+    refused: FormError,
 }
 
 /// A key, as its user sees it.
-struct Key {
+struct ConsoleKey {
     id: String,
     name: String,
     prefix: String,
     state: &'static str,
-    created: When,
-    used: Option<When>,
-    expires: When,
+    created: DisplayTime,
+    used: Option<DisplayTime>,
+    expires: DisplayTime,
     models: Vec<String>,
     budgets: Vec<BudgetItem>,
 }
@@ -70,11 +71,11 @@ struct NewKeyForm {
 
 #[derive(Template)]
 #[template(path = "console/key_made.html")]
-struct KeyMade {
+struct CreatedKeyPage {
     frame: Frame,
     name: String,
     raw: String,
-    expires: When,
+    expires: DisplayTime,
     snippets: Vec<Snippet>,
 }
 
@@ -83,13 +84,13 @@ pub(super) async fn show_keys(
     State(app): State<App>,
     user: ConsoleUser,
 ) -> Result<Response, ApiError> {
-    let page = page(&app, &user, NewKeyForm::default(), Refused::default()).await?;
+    let page = page(&app, &user, NewKeyForm::default(), FormError::default()).await?;
     user.show(&page)
 }
 
 /// A new key on its way to the page that shows it once: reloading that page must not create another key.
 #[derive(Serialize, Deserialize)]
-struct MadeKey {
+struct CreatedKeySecret {
     name: String,
     raw: String,
     expires_at: i64,
@@ -112,11 +113,11 @@ pub(super) async fn make_own_key(
     let made = async {
         let limits = read_limits(&app, &fields)?;
         let name = fields.filled("name").unwrap_or("Default");
-        make_key(&app, &user.user_id, name, &limits).await
+        make_key(&KeyParts::from_ref(&app), &user.user_id, name, &limits).await
     };
     match made.await {
         Ok((key, expires_at)) => {
-            let made = MadeKey {
+            let made = CreatedKeySecret {
                 name: fields.filled("name").unwrap_or("Default").to_owned(),
                 raw: key.expose().to_owned(),
                 expires_at: expires_at.0,
@@ -125,7 +126,7 @@ pub(super) async fn make_own_key(
             Ok(user.go_with(MADE, &made))
         }
         Err(error) if error.status().is_client_error() => {
-            let page = page(&app, &user, asked, Refused::by(&error)).await?;
+            let page = page(&app, &user, asked, FormError::by(&error)).await?;
             user.show_refused(error, &page)
         }
         Err(error) => Err(error),
@@ -138,18 +139,18 @@ pub(super) async fn show_made_key(
     headers: HeaderMap,
     user: ConsoleUser,
 ) -> Result<Response, ApiError> {
-    let shown = user.take_once(&headers, |made: MadeKey| {
+    let shown = user.take_once(&headers, |made: CreatedKeySecret| {
         let host = headers.get(header::HOST);
         let base = snippets::base(&app, host.and_then(|host| host.to_str().ok()));
         let catalog = app.catalog.load();
         let any = || catalog.models().next().map(|model| model.id.to_string());
         let model = made.model.or_else(any).unwrap_or_default();
-        let page = KeyMade {
+        let page = CreatedKeyPage {
             frame: user.frame("Your new key", KEYS),
             name: made.name,
             snippets: snippets::of(&base, &made.raw, &model),
             raw: made.raw,
-            expires: When::of(Millis(made.expires_at), app.clock.now()),
+            expires: DisplayTime::of(Millis(made.expires_at), app.clock.now()),
         };
         respond::page(StatusCode::OK, &page)
     });
@@ -172,7 +173,7 @@ pub(super) async fn revoke_key(
     Ok(user.go(KEYS.path, Flash::good(done)))
 }
 
-fn read_limits(app: &App, fields: &Fields) -> Result<KeyLimits, ApiError> {
+fn read_limits(app: &App, fields: &FormFields) -> Result<KeyLimits, ApiError> {
     let days = fields.filled("expires_in_days").map(|days| {
         let what = "Enter a whole number of days.";
         let days = days.parse();
@@ -186,10 +187,12 @@ fn read_limits(app: &App, fields: &Fields) -> Result<KeyLimits, ApiError> {
     let credits = credits.transpose()?;
     let window = fields.filled("window").filter(|_| credits.is_some());
     let window = window.map(|name| {
-        let window = Window::ALL.into_iter().find(|window| window.name() == name);
+        let window = BudgetWindow::ALL
+            .into_iter()
+            .find(|window| window.name() == name);
         window.ok_or_else(|| ApiError::invalid_request("window", "Choose a window from the list."))
     });
-    let asked = AskedBudgets {
+    let asked = RequestedBudgets {
         budgets: None,
         budget_credits: credits,
         window: window.transpose()?,
@@ -203,19 +206,19 @@ async fn page(
     app: &App,
     user: &ConsoleUser,
     asked: NewKeyForm,
-    refused: Refused,
-) -> Result<Keys, ApiError> {
-    let keys = own_keys(app, &user.user_id).await?;
+    refused: FormError,
+) -> Result<KeysPage, ApiError> {
+    let keys = own_keys(&KeyParts::from_ref(app), &user.user_id).await?;
     let now = app.ledger.now();
-    let key = |key: KeyItem| Key {
+    let key = |key: KeyItem| ConsoleKey {
         state: match () {
             () if key.disabled => "revoked",
             () if key.expires_at <= now => "expired",
             () => "active",
         },
-        created: When::of(key.created_at, now),
-        used: key.last_used_at.map(|at: Millis| When::of(at, now)),
-        expires: When::of(key.expires_at, now),
+        created: DisplayTime::of(key.created_at, now),
+        used: key.last_used_at.map(|at: Millis| DisplayTime::of(at, now)),
+        expires: DisplayTime::of(key.expires_at, now),
         budgets: budgets::items(key.standings(now)),
         models: key.models,
         id: key.id,
@@ -223,11 +226,11 @@ async fn page(
         prefix: key.prefix,
     };
     let catalog = app.catalog.load();
-    Ok(Keys {
+    Ok(KeysPage {
         frame: user.frame("Keys", KEYS),
         keys: keys.into_iter().map(key).collect(),
         models: catalog.models().map(|model| model.id.to_string()).collect(),
-        windows: Window::ALL,
+        windows: BudgetWindow::ALL,
         asked,
         refused,
     })

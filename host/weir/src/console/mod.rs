@@ -22,7 +22,7 @@
 //! [`session::ConsoleUser::frame`] and whose template extends `console/layout.html`; its routes in [`router`]; its
 //! place in the navigation in [`frame`], which has a separate list for administrators. A form has `{{
 //! frame.form_token() }}` in a hidden field `form_token`; its handler takes a [`form::ConsoleForm`] (administrators':
-//! [`form::AdminForm`]) as its last argument. The same page shows errors ([`form::Refused`]) beside the fields that
+//! [`form::AdminForm`]) as its last argument. The same page shows errors ([`form::FormError`]) beside the fields that
 //! they name.
 
 mod admin;

@@ -6,17 +6,17 @@ use axum::response::Response;
 use weir_errors::ApiError;
 use weir_ledger::{Credits, Plan};
 use weir_payments::auto_top_up::preferences::{self, AutoTopUp, PreferenceChange};
-use weir_payments::offers::{Item, Tier};
+use weir_payments::offers::{PurchaseItem, TopUpTier};
 use weir_storage::clock::Millis;
 
-use super::form::{ConsoleForm, Refused};
-use super::format::{self, When};
+use super::form::{ConsoleForm, FormError};
+use super::format::{self, DisplayTime};
 use super::frame::{Flash, Frame, MONEY};
 use super::respond;
 use super::session::ConsoleUser;
 use crate::app::App;
 use crate::billing::BillingParts;
-use crate::billing::history::Asked;
+use crate::billing::history::UsageQuery;
 use crate::billing::statement::TransactionItem;
 use crate::billing::usage::{self, Balances};
 use crate::payments::notices::{self, NoticeItem};
@@ -29,22 +29,22 @@ const NOTICES: u32 = 10;
 
 #[derive(Template)]
 #[template(path = "console/money.html")]
-struct Money {
+struct MoneyPage {
     frame: Frame,
     balances: Balances,
-    plans: Vec<Offer>,
-    tiers: Vec<Offer>,
+    plans: Vec<ConsoleProduct>,
+    tiers: Vec<ConsoleProduct>,
     auto_top_up: AutoTopUp,
     threshold: String,
-    notices: Vec<Notice>,
+    notices: Vec<ConsoleNotice>,
     transactions: Vec<TransactionItem>,
     next: Option<String>,
-    refused: Refused,
+    refused: FormError,
     now: Millis,
 }
 
 /// A product.
-struct Offer {
+struct ConsoleProduct {
     name: &'static str,
     title: String,
     price: String,
@@ -52,10 +52,10 @@ struct Offer {
 }
 
 /// A notice for a user.
-struct Notice {
+struct ConsoleNotice {
     text: String,
     is_good: bool,
-    when: When,
+    when: DisplayTime,
 }
 
 /// `GET /console/money`
@@ -66,7 +66,7 @@ pub(super) async fn show_money(
 ) -> Result<Response, ApiError> {
     let before = query.text("before")?.unwrap_or_default();
     query.finish()?;
-    let page = page(&app, &user, before, Refused::default()).await?;
+    let page = page(&app, &user, before, FormError::default()).await?;
     user.show(&page)
 }
 
@@ -169,7 +169,7 @@ async fn leave_to(
 /// Shows an error on the page, including an unavailable payment processor, because the rest of the page works without
 /// it.
 async fn refuse(app: &App, user: &ConsoleUser, error: ApiError) -> Result<Response, ApiError> {
-    let page = page(app, user, String::new(), Refused::by(&error)).await?;
+    let page = page(app, user, String::new(), FormError::by(&error)).await?;
     user.show_refused(error, &page)
 }
 
@@ -177,12 +177,12 @@ async fn page(
     app: &App,
     user: &ConsoleUser,
     before: String,
-    refused: Refused,
-) -> Result<Money, ApiError> {
+    refused: FormError,
+) -> Result<MoneyPage, ApiError> {
     let now = app.ledger.now();
     let account = user.account();
     let balances = usage::sync(&BillingParts::from_ref(app), &account).await?;
-    let asked = Asked {
+    let asked = UsageQuery {
         database: &app.database,
         account,
         now,
@@ -196,19 +196,19 @@ async fn page(
     let notices = ListQuery::from([("limit", NOTICES.to_string())]);
     let notices = notices::list(&app.database, &user.user_id, notices).await?;
     let auto_top_up = preferences::show(&app.payments, &user.user_id).await?;
-    let offer = |item: Item| {
+    let offer = |item: PurchaseItem| {
         let offer = app.payments.settings.offer(item)?;
         let cents = offer.price_cents;
-        Some(Offer {
+        Some(ConsoleProduct {
             name: item.name(),
             title: item.title(),
             price: format!("${}.{:02}", cents / 100, cents % 100),
             credits: item.credits(),
         })
     };
-    let plans = [Plan::Guru, Plan::Pro].map(Item::Plan);
-    let tiers = Tier::ALL.map(Item::TopUp);
-    Ok(Money {
+    let plans = [Plan::Guru, Plan::Pro].map(PurchaseItem::Plan);
+    let tiers = TopUpTier::ALL.map(PurchaseItem::TopUp);
+    Ok(MoneyPage {
         frame: user.frame("Money", MONEY),
         balances,
         plans: plans.into_iter().filter_map(offer).collect(),
@@ -227,7 +227,7 @@ async fn page(
     })
 }
 
-fn read_notice(notice: &NoticeItem, now: Millis) -> Notice {
+fn read_notice(notice: &NoticeItem, now: Millis) -> ConsoleNotice {
     let (text, is_good) = match &*notice.kind {
         "trial_ending" => ("The trial of your plan ends soon.", true),
         "payment_failed" => ("A payment has failed.", false),
@@ -242,9 +242,9 @@ fn read_notice(notice: &NoticeItem, now: Millis) -> Notice {
         "low_balance" => ("The balance is low.", false),
         other => (other, true),
     };
-    Notice {
+    ConsoleNotice {
         text: text.to_owned(),
         is_good,
-        when: When::read(&notice.created_at, now),
+        when: DisplayTime::read(&notice.created_at, now),
     }
 }

@@ -10,13 +10,13 @@ use weir_ledger::{Credits, plans};
 use weir_storage::clock::Millis;
 
 use super::chart::{Bars, Point};
-use super::format::{self, When};
+use super::format::{self, DisplayTime};
 use super::frame::{Frame, OVERVIEW};
 use super::session::ConsoleUser;
 use crate::app::App;
 use crate::billing::BillingParts;
-use crate::billing::history::{Asked, RequestItem, UsageItem, UsageLabel};
-use crate::billing::usage::{self, Summary};
+use crate::billing::history::{RequestItem, UsageItem, UsageLabel, UsageQuery};
+use crate::billing::usage::{self, UsageSummary};
 use crate::query::ListQuery;
 
 /// Requests on the page.
@@ -29,8 +29,8 @@ const DAYS: i64 = 30;
 #[template(path = "console/overview.html")]
 struct Overview {
     frame: Frame,
-    summary: Summary,
-    cycle_end: When,
+    summary: UsageSummary,
+    cycle_end: DisplayTime,
     chart: Bars,
     requests: Vec<RequestItem>,
     now: Millis,
@@ -44,7 +44,7 @@ pub(super) async fn show_overview(
     let now = app.ledger.now();
     let account = user.account();
     let summary = usage::read_summary(&BillingParts::from_ref(&app), &account).await?;
-    let asked = || Asked {
+    let asked = || UsageQuery {
         database: &app.database,
         account: account.clone(),
         now,
@@ -61,7 +61,7 @@ pub(super) async fn show_overview(
         .await?;
     user.show(&Overview {
         frame: user.frame("Overview", OVERVIEW),
-        cycle_end: When::read(&summary.cycle_end, now),
+        cycle_end: DisplayTime::read(&summary.cycle_end, now),
         chart: by_day(&first, &report.to, &report.usage),
         summary,
         requests: list.requests,

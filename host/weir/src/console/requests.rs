@@ -1,17 +1,18 @@
 //! Completed requests: a list, and the details of one. weir keeps no prompts and responses, so the pages show none.
 
 use askama::Template;
-use axum::extract::{Path, State};
+use axum::extract::{FromRef as _, Path, State};
 use axum::response::Response;
 use weir_errors::ApiError;
 use weir_storage::clock::Millis;
 
-use super::format::{self, When};
+use super::format::{self, DisplayTime};
 use super::frame::{Frame, REQUESTS};
 use super::session::ConsoleUser;
 use crate::app::App;
-use crate::billing::history::{Asked, RequestItem};
+use crate::billing::history::{RequestItem, UsageQuery};
 use crate::identity::store::KeyItem;
+use crate::keys::KeyParts;
 use crate::keys::routes::own_keys;
 use crate::query::ListQuery;
 
@@ -20,7 +21,7 @@ const LIMIT: u32 = 50;
 
 #[derive(Template)]
 #[template(path = "console/requests.html")]
-struct Requests {
+struct RequestsListPage {
     frame: Frame,
     requests: Vec<RequestItem>,
     /// The keys that the user can filter by.
@@ -33,16 +34,16 @@ struct Requests {
     /// The address of the next page, if one exists.
     next: Option<String>,
     archived_before: Option<String>,
-    refused: super::form::Refused,
+    refused: super::form::FormError,
     now: Millis,
 }
 
 #[derive(Template)]
 #[template(path = "console/request.html")]
-struct RequestPage {
+struct RequestDetailPage {
     frame: Frame,
     request: RequestItem,
-    at: When,
+    at: DisplayTime,
 }
 
 /// `GET /console/requests`
@@ -65,13 +66,13 @@ pub(super) async fn show_requests(
     ];
     let now = app.ledger.now();
     let list = history(&app, &user).list(ListQuery::filled(asked)).await;
-    let mut page = Requests {
+    let mut page = RequestsListPage {
         frame: user.frame("Requests", REQUESTS),
         requests: Vec::new(),
-        keys: own_keys(&app, &user.user_id).await?,
+        keys: own_keys(&KeyParts::from_ref(&app), &user.user_id).await?,
         next: None,
         archived_before: None,
-        refused: super::form::Refused::default(),
+        refused: super::form::FormError::default(),
         now,
         model,
         key,
@@ -100,7 +101,7 @@ pub(super) async fn show_requests(
             user.show(&page)
         }
         Err(error) if error.status().is_client_error() => {
-            page.refused = super::form::Refused::by(&error);
+            page.refused = super::form::FormError::by(&error);
             user.show_refused(error, &page)
         }
         Err(error) => Err(error),
@@ -114,15 +115,15 @@ pub(super) async fn show_request(
     Path(request_id): Path<String>,
 ) -> Result<Response, ApiError> {
     let request = history(&app, &user).request(&request_id).await?;
-    user.show(&RequestPage {
+    user.show(&RequestDetailPage {
         frame: user.frame("Request", REQUESTS),
-        at: When::read(&request.at, app.ledger.now()),
+        at: DisplayTime::read(&request.at, app.ledger.now()),
         request,
     })
 }
 
-fn history<'a>(app: &'a App, user: &ConsoleUser) -> Asked<'a> {
-    Asked {
+fn history<'a>(app: &'a App, user: &ConsoleUser) -> UsageQuery<'a> {
+    UsageQuery {
         database: &app.database,
         account: user.account(),
         now: app.ledger.now(),

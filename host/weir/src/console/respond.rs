@@ -10,7 +10,7 @@ use weir_errors::{ApiError, ErrorCode};
 
 use super::frame::{self, Frame};
 use crate::context::RequestContext;
-use crate::surround::Told;
+use crate::request_layer::PageError;
 
 /// The content security policy: pages load only this site's files, forms lead only to this site, and inline scripts and
 /// styles are off.
@@ -50,7 +50,7 @@ pub(super) fn leave_by_htmx(path: &str) -> Response {
 
 #[derive(Template)]
 #[template(path = "console/onward.html")]
-struct Onward<'a> {
+struct RedirectPage<'a> {
     frame: Frame,
     url: &'a str,
 }
@@ -60,7 +60,7 @@ struct Onward<'a> {
 /// site, such as a payment page.
 pub(super) fn onward(url: &str) -> Result<Response, ApiError> {
     let frame = Frame::bare("One moment");
-    page(StatusCode::OK, &Onward { frame, url })
+    page(StatusCode::OK, &RedirectPage { frame, url })
 }
 
 #[derive(Template)]
@@ -80,7 +80,7 @@ pub(super) async fn as_pages(context: RequestContext, request: Request, next: Ne
     let error = match error {
         None if status.is_client_error() || status.is_server_error() => {
             // An extractor of axum has rejected the request with its own text.
-            let is_told = response.extensions().get::<Told>().is_some();
+            let is_told = response.extensions().get::<PageError>().is_some();
             (!is_told).then(|| {
                 ApiError::new(ErrorCode::InvalidRequest, "The request is malformed.")
                     .with_status(status)
@@ -122,6 +122,6 @@ fn error_page(error: &ApiError, request_id: &str) -> Response {
 
 /// Marks a page that already shows its error, so that the log contains the error, too.
 pub(super) fn told_already(mut response: Response, error: ApiError) -> Response {
-    response.extensions_mut().insert(Told(error));
+    response.extensions_mut().insert(PageError(error));
     response
 }

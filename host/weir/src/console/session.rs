@@ -142,7 +142,7 @@ impl ConsoleUser {
 
     /// Ends the session, also for a copied cookie.
     pub(super) async fn end_session(&self) -> Result<(), ApiError> {
-        self.session.end(&self.app).await
+        self.session.end(&self.app.identity).await
     }
 
     /// Returns the form token of the user's pages.
@@ -167,7 +167,7 @@ impl FromRequestParts<App> for ConsoleUser {
         let Some(session) = session else {
             return Err(nobody(parts));
         };
-        let Some(caller) = session.caller(parts, app).await? else {
+        let Some(caller) = session.caller(parts, &app.identity).await? else {
             return Err(nobody(parts));
         };
         if let Some(context) = parts.extensions.get::<RequestContext>() {

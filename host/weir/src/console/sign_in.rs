@@ -12,7 +12,7 @@ use http::HeaderMap;
 use http::request::Parts;
 use weir_errors::ApiError;
 
-use super::form::{self, ConsoleForm, Fields, Refused};
+use super::form::{self, ConsoleForm, FormError, FormFields};
 use super::frame::Frame;
 use super::{respond, session};
 use crate::app::App;
@@ -27,7 +27,7 @@ struct SignIn {
     is_development: bool,
     /// The page to open after sign-in.
     next: String,
-    refused: Refused,
+    refused: FormError,
 }
 
 /// `GET /console/sign-in`
@@ -36,7 +36,10 @@ pub(super) async fn show_sign_in(
     mut query: ListQuery,
 ) -> Result<Response, ApiError> {
     let next = query.text("next")?.unwrap_or_default();
-    respond::page(http::StatusCode::OK, &page(&app, &next, Refused::default()))
+    respond::page(
+        http::StatusCode::OK,
+        &page(&app, &next, FormError::default()),
+    )
 }
 
 /// `POST /console/sign-in`: signs in with a web user's two tokens, `identity_token` and `attestation_token`.
@@ -51,7 +54,7 @@ pub(super) async fn sign_in(
         fields.text("attestation_token"),
     );
     let what = "These tokens are invalid or expired. Request new ones from the web app.";
-    match WebSession::begin(&parts, &app, identity, attestation).await {
+    match WebSession::begin(&parts, &app.identity, identity, attestation).await {
         Ok(session) => enter(&app, &parts.headers, &session, next),
         Err(error) => show_refused(&app, next, error, what),
     }
@@ -64,7 +67,7 @@ pub(super) async fn sign_in_in_development(
 ) -> Result<Response, ApiError> {
     let (parts, fields) = read(&app, request).await?;
     let as_admin = fields.text("as") == "administrator";
-    let session = WebSession::begin_in_development(&parts, &app, as_admin).await?;
+    let session = WebSession::begin_in_development(&parts, &app.identity, as_admin).await?;
     enter(&app, &parts.headers, &session, fields.text("next"))
 }
 
@@ -75,7 +78,7 @@ pub(super) async fn sign_in_by_link(
 ) -> Result<Response, ApiError> {
     form::require_own_page(request.headers())?;
     let (parts, fields) = read(&app, request).await?;
-    let begun = WebSession::begin_by_link(&parts, &app, fields.text("code")).await;
+    let begun = WebSession::begin_by_link(&parts, &app.identity, fields.text("code")).await;
     let what = "This link is invalid, used or expired. `weir console` prints a new one.";
     let session = match begun {
         Ok(session) => session,
@@ -101,14 +104,14 @@ fn show_refused(app: &App, next: &str, error: ApiError, what: &str) -> Result<Re
         return Err(error);
     }
     let error = error.with_message(what);
-    let response = respond::page(error.status(), &page(app, next, Refused::by(&error)))?;
+    let response = respond::page(error.status(), &page(app, next, FormError::by(&error)))?;
     Ok(respond::told_already(response, error))
 }
 
-fn page(app: &App, next: &str, refused: Refused) -> SignIn {
+fn page(app: &App, next: &str, refused: FormError) -> SignIn {
     SignIn {
         frame: Frame::bare("Sign in"),
-        is_development: web_session::has_development_users(app),
+        is_development: web_session::has_development_users(&app.identity),
         next: session::own_path(next).to_owned(),
         refused,
     }
@@ -116,13 +119,13 @@ fn page(app: &App, next: &str, refused: Refused) -> SignIn {
 
 /// Reads a form without a session. It may come from our own page or from the web app's page; otherwise another site
 /// could sign its visitors in as another user.
-async fn read(app: &App, request: Request) -> Result<(Parts, Fields), ApiError> {
+async fn read(app: &App, request: Request) -> Result<(Parts, FormFields), ApiError> {
     if !form::may_sign_in(app, request.headers()) {
         form::require_own_page(request.headers())?;
     }
     let (parts, body) = request.into_parts();
     let request = Request::from_parts(parts.clone(), body);
-    Ok((parts, Fields::read(request, app).await?))
+    Ok((parts, FormFields::read(request, app).await?))
 }
 
 fn enter(

@@ -10,19 +10,19 @@ use serde_json::json;
 use weir_errors::ApiError;
 use weir_storage::clock::Millis;
 
-use super::form::{ConsoleForm, Fields, Refused};
-use super::format::{self, When};
+use super::form::{ConsoleForm, FormError, FormFields};
+use super::format::{self, DisplayTime};
 use super::frame::{Flash, Frame, SWARMS};
 use super::respond;
 use super::session::ConsoleUser;
 use crate::app::App;
 use crate::query::ListQuery;
-use crate::swarm::accept::{Payer, accept, read};
-use crate::swarm::record::{AgentResult, AgentStatus, Record, Status};
+use crate::swarm::accept::{SwarmPayer, accept, read};
+use crate::swarm::record::{AgentResult, AgentStatus, SwarmRecord, SwarmStatus};
 use crate::swarm::record_of;
-use crate::swarm::request::Asker;
+use crate::swarm::request::SwarmCaller;
 use crate::swarm::routes::{self, own, results};
-use crate::swarm::store::Run;
+use crate::swarm::store::SwarmRun;
 use crate::swarm::templates::{TEMPLATES, Template as Pipeline};
 use crate::tools::{CallRecord, CallStatus};
 
@@ -31,14 +31,14 @@ const LIMIT: u32 = 50;
 
 #[derive(Template)]
 #[template(path = "console/swarms.html")]
-struct Swarms {
+struct SwarmsPage {
     frame: Frame,
-    swarms: Vec<Record>,
+    swarms: Vec<SwarmRecord>,
     next: Option<String>,
     templates: &'static [Pipeline],
     models: Vec<String>,
     asked: NewSwarmForm,
-    refused: Refused,
+    refused: FormError,
     now: Millis,
 }
 
@@ -66,16 +66,16 @@ struct SwarmState {
 
 /// A swarm and the progress of its agents.
 struct Swarm {
-    record: Record,
-    asked_at: When,
+    record: SwarmRecord,
+    asked_at: DisplayTime,
     is_over: bool,
     is_cancelled: bool,
     budget: weir_ledger::Credits,
-    agents: Vec<Agent>,
+    agents: Vec<ConsoleAgent>,
 }
 
 /// An agent of a swarm.
-struct Agent {
+struct ConsoleAgent {
     name: String,
     model: String,
     /// The agent's progress in words, and its style.
@@ -99,7 +99,7 @@ pub(super) async fn show_swarms(
         &user,
         before,
         NewSwarmForm::default(),
-        Refused::default(),
+        FormError::default(),
     )
     .await?;
     user.show(&page)
@@ -122,14 +122,14 @@ pub(super) async fn start_swarm(
                 budget: fields.text("max_total_credits").to_owned(),
                 context: fields.text("context").to_owned(),
             };
-            let page = page(&app, &user, String::new(), asked, Refused::by(&error)).await?;
+            let page = page(&app, &user, String::new(), asked, FormError::by(&error)).await?;
             user.show_refused(error, &page)
         }
         Err(error) => Err(error),
     }
 }
 
-async fn start(app: &App, user: &ConsoleUser, fields: &Fields) -> Result<Run, ApiError> {
+async fn start(app: &App, user: &ConsoleUser, fields: &FormFields) -> Result<SwarmRun, ApiError> {
     let name = fields.text("template");
     let template = TEMPLATES.iter().find(|template| template.name == name);
     let template = template
@@ -152,15 +152,15 @@ async fn start(app: &App, user: &ConsoleUser, fields: &Fields) -> Result<Run, Ap
             .map_err(|_| ApiError::invalid_request("max_total_credits", what))?;
         body["max_total_credits"] = budget.into();
     }
-    let (request, _) = read(app, body.to_string().as_bytes(), Asker::User)?;
-    let payer = Payer {
+    let (request, _) = read(&app.swarms, body.to_string().as_bytes(), SwarmCaller::User)?;
+    let payer = SwarmPayer {
         user_id: &user.user_id,
         user_plan: user.plan,
         plan: user.plan,
         key_id: None,
         models: &[],
     };
-    let (run, _) = accept(app, &payer, &request, None).await?;
+    let (run, _) = accept(&app.swarms, &payer, &request, None).await?;
     Ok(run)
 }
 
@@ -193,7 +193,7 @@ pub(super) async fn follow_swarm(
     headers: HeaderMap,
     query: ListQuery,
 ) -> Result<Response, ApiError> {
-    routes::stream_events(State(app), user.caller(), id, headers, query).await
+    routes::stream_events(State(app.swarms.clone()), user.caller(), id, headers, query).await
 }
 
 /// `POST /console/swarms/{execution_id}/cancel`
@@ -202,17 +202,17 @@ pub(super) async fn cancel_swarm(
     Path(id): Path<String>,
     ConsoleForm { user, .. }: ConsoleForm,
 ) -> Result<Response, ApiError> {
-    routes::cancel(&app, &user.caller(), &id).await?;
+    routes::cancel(&app.swarms, &user.caller(), &id).await?;
     let done = "The swarm ends before its next step.";
     Ok(user.go(&format!("/console/swarms/{id}"), Flash::good(done)))
 }
 
 async fn find(app: &App, user: &ConsoleUser, id: &str) -> Result<Swarm, ApiError> {
-    let run = own(app, &user.caller(), id).await?;
+    let run = own(&app.swarms, &user.caller(), id).await?;
     let record = record_of(&run);
-    let results = results(app, &run).await?;
-    let asked = routes::agents_of(app, &run).await?;
-    let calls = routes::tool_calls(app, &run).await?;
+    let results = results(&app.swarms, &run).await?;
+    let asked = routes::agents_of(&app.swarms, &run).await?;
+    let calls = routes::tool_calls(&app.swarms, &run).await?;
     let mut is_next = !run.status.is_over();
     let agents = asked.into_iter().map(|(name, model)| {
         let result = results.iter().find(|result| result.name == name).cloned();
@@ -222,7 +222,7 @@ async fn find(app: &App, user: &ConsoleUser, id: &str) -> Result<Swarm, ApiError
                 AgentStatus::MaxIterations => ("out of iterations", "warn"),
                 AgentStatus::Failed => ("failed", "bad"),
             },
-            None if is_next && run.status == Status::Running => {
+            None if is_next && run.status == SwarmStatus::Running => {
                 is_next = false;
                 ("running", "strong")
             }
@@ -237,7 +237,7 @@ async fn find(app: &App, user: &ConsoleUser, id: &str) -> Result<Swarm, ApiError
                 .map(|(_, call)| call.clone())
                 .collect(),
         };
-        Agent {
+        ConsoleAgent {
             name,
             model,
             state,
@@ -248,7 +248,7 @@ async fn find(app: &App, user: &ConsoleUser, id: &str) -> Result<Swarm, ApiError
     });
     Ok(Swarm {
         agents: agents.collect(),
-        asked_at: When::of(run.created_at, app.ledger.now()),
+        asked_at: DisplayTime::of(run.created_at, app.ledger.now()),
         is_over: run.status.is_over(),
         is_cancelled: run.is_cancelled,
         budget: run.budget,
@@ -261,13 +261,13 @@ async fn page(
     user: &ConsoleUser,
     before: String,
     asked: NewSwarmForm,
-    refused: Refused,
-) -> Result<Swarms, ApiError> {
+    refused: FormError,
+) -> Result<SwarmsPage, ApiError> {
     let query = ListQuery::filled([("before", before), ("limit", LIMIT.to_string())]);
-    let (swarms, next) = routes::list(app, &user.caller(), query).await?;
+    let (swarms, next) = routes::list(&app.swarms, &user.caller(), query).await?;
     let catalog = app.catalog.load();
     let able = catalog.models().filter(|model| model.supports_tools);
-    Ok(Swarms {
+    Ok(SwarmsPage {
         frame: user.frame("Swarms", SWARMS),
         swarms,
         next,
@@ -280,12 +280,12 @@ async fn page(
 }
 
 /// Returns a status's style.
-fn look(status: impl Borrow<Status>) -> &'static str {
+fn look(status: impl Borrow<SwarmStatus>) -> &'static str {
     match status.borrow() {
-        Status::Completed => "good",
-        Status::Partial | Status::Cancelled => "warn",
-        Status::Failed => "bad",
-        Status::Running => "strong",
-        Status::Queued => "",
+        SwarmStatus::Completed => "good",
+        SwarmStatus::Partial | SwarmStatus::Cancelled => "warn",
+        SwarmStatus::Failed => "bad",
+        SwarmStatus::Running => "strong",
+        SwarmStatus::Queued => "",
     }
 }

@@ -6,40 +6,40 @@ use axum::response::Response;
 use weir_errors::ApiError;
 
 use super::chart::Bars;
-use super::form::Refused;
+use super::form::FormError;
 use super::format;
 use super::frame::{Frame, USAGE};
 use super::overview::by_day;
 use super::session::ConsoleUser;
 use crate::app::App;
-use crate::billing::history::{Asked, UsageItem, UsageLabel, UsageReport};
+use crate::billing::history::{UsageItem, UsageLabel, UsageQuery, UsageReport};
 use crate::query::ListQuery;
 
 #[derive(Template)]
 #[template(path = "console/usage.html")]
-struct Usage {
+struct UsagePage {
     frame: Frame,
     from: String,
     to: String,
-    report: Option<Report>,
-    refused: Refused,
+    report: Option<ConsoleUsage>,
+    refused: FormError,
 }
 
-struct Report {
+struct ConsoleUsage {
     chart: Bars,
     total: UsageItem,
-    tables: [Table; 3],
+    tables: [UsageTable; 3],
 }
 
 /// Usage, grouped by one dimension.
-struct Table {
+struct UsageTable {
     title: &'static str,
     heading: &'static str,
-    rows: Vec<Row>,
+    rows: Vec<UsageRow>,
     omitted: usize,
 }
 
-struct Row {
+struct UsageRow {
     name: String,
     note: String,
     item: UsageItem,
@@ -55,7 +55,7 @@ pub(super) async fn show_usage(
     let (from, to) = (text("from")?, text("to")?);
     query.finish()?;
     let report = async |group: &str| {
-        let asked = Asked {
+        let asked = UsageQuery {
             database: &app.database,
             account: user.account(),
             now: app.ledger.now(),
@@ -63,12 +63,12 @@ pub(super) async fn show_usage(
         let query = ListQuery::filled([("from", from.clone()), ("to", to.clone())]);
         asked.report(Some(group.to_owned()), query).await
     };
-    let mut page = Usage {
+    let mut page = UsagePage {
         frame: user.frame("Usage", USAGE),
         from: from.clone(),
         to: to.clone(),
         report: None,
-        refused: Refused::default(),
+        refused: FormError::default(),
     };
     let reports = async {
         Ok((
@@ -81,7 +81,7 @@ pub(super) async fn show_usage(
         Ok((days, models, keys)) => {
             page.from.clone_from(&days.from);
             page.to.clone_from(&days.to);
-            page.report = Some(Report {
+            page.report = Some(ConsoleUsage {
                 chart: by_day(&days.from, &days.to, &days.usage),
                 total: UsageItem {
                     part: UsageLabel::Day {
@@ -98,14 +98,14 @@ pub(super) async fn show_usage(
             user.show(&page)
         }
         Err::<_, ApiError>(error) if error.status().is_client_error() => {
-            page.refused = Refused::by(&error);
+            page.refused = FormError::by(&error);
             user.show_refused(error, &page)
         }
         Err(error) => Err(error),
     }
 }
 
-fn table(title: &'static str, heading: &'static str, report: UsageReport) -> Table {
+fn table(title: &'static str, heading: &'static str, report: UsageReport) -> UsageTable {
     let row = |item: UsageItem| {
         let (name, note) = match &item.part {
             UsageLabel::Key {
@@ -122,9 +122,9 @@ fn table(title: &'static str, heading: &'static str, report: UsageReport) -> Tab
             UsageLabel::Model { model } => (model.clone(), String::new()),
             UsageLabel::Day { date } => (date.clone(), String::new()),
         };
-        Row { name, note, item }
+        UsageRow { name, note, item }
     };
-    Table {
+    UsageTable {
         title,
         heading,
         omitted: report.omitted,

@@ -1,11 +1,13 @@
 //! Administrators: users with the admin role, and processes of this machine that may open the admin socket.
 
-use axum::extract::FromRequestParts;
+use std::sync::Arc;
+
+use axum::extract::{FromRef, FromRequestParts};
 use http::request::Parts;
 use weir_errors::{ApiError, ErrorCode};
 
-use super::WebCaller;
-use crate::app::App;
+use super::caller::WebCaller;
+use super::parts::IdentityParts;
 use crate::audit::Actor;
 use crate::context::RequestContext;
 use crate::node::Core;
@@ -25,14 +27,18 @@ pub struct AdminCaller {
     pub actor: Actor,
 }
 
-impl FromRequestParts<App> for AdminCaller {
+impl<S> FromRequestParts<S> for AdminCaller
+where
+    Arc<IdentityParts>: FromRef<S>,
+    S: Sync,
+{
     type Rejection = ApiError;
 
-    async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, ApiError> {
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiError> {
         if let Some(local) = Self::local(parts) {
             return Ok(local);
         }
-        let WebCaller { user_id, admin } = WebCaller::from_request_parts(parts, app).await?;
+        let WebCaller { user_id, admin } = WebCaller::from_request_parts(parts, state).await?;
         if !admin {
             return Err(ApiError::new(
                 ErrorCode::Forbidden,

@@ -12,7 +12,7 @@ use sha2::Sha256;
 
 use super::pepper::{Pepper, Peppers};
 use weir_storage::clock::Millis;
-use weir_storage::secrets::{Key, random_bytes};
+use weir_storage::secrets::{SecretKey, random_bytes};
 
 /// The lifetime of a key, in days.
 pub const LIFETIME_DAYS: i64 = 90;
@@ -36,7 +36,7 @@ impl RawKey {
     }
 
     /// Derives a key from a secret: always the same key.
-    pub fn derived(secret: &Key) -> Self {
+    pub fn derived(secret: &SecretKey) -> Self {
         let half = |label: &[u8]| -> [u8; 32] { secret.mac(label).finalize().into_bytes().into() };
         let (id, key) = (half(b"weir api key id\0"), half(b"weir api key secret\0"));
         let mut bytes = [0; CHECKED_BYTES];
@@ -76,11 +76,11 @@ impl RawKey {
     }
 
     /// The HMAC under a pepper; weir stores nothing else of the key.
-    pub fn hash(&self, pepper: &Key) -> [u8; 32] {
+    pub fn hash(&self, pepper: &SecretKey) -> [u8; 32] {
         self.mac(pepper).finalize().into_bytes().into()
     }
 
-    fn mac(&self, pepper: &Key) -> Hmac<Sha256> {
+    fn mac(&self, pepper: &SecretKey) -> Hmac<Sha256> {
         let mut mac = pepper.mac(b"weir api key v1\0");
         mac.update(self.text.as_bytes());
         mac
@@ -179,7 +179,11 @@ mod tests {
         assert_eq!((again.expose(), again.id()), (key.expose(), key.id()));
         assert!(key.expose().starts_with("inf_") && key.expose().len() == 4 + 59);
         assert!(!format!("{key:?}").contains(&key.expose()[5..]));
-        let derived = |byte| RawKey::derived(&Key::new([byte; 32])).expose().to_owned();
+        let derived = |byte| {
+            RawKey::derived(&SecretKey::new([byte; 32]))
+                .expose()
+                .to_owned()
+        };
         assert_eq!(derived(1), derived(1));
         assert_ne!(derived(1)[4..20], derived(2)[4..20]);
         assert!(RawKey::parse(&derived(1)).is_some());
@@ -209,7 +213,7 @@ mod tests {
 
     #[test]
     fn only_the_key_itself_is_admitted_and_only_while_it_is_good() {
-        let pepper = Key::new([1; 32]);
+        let pepper = SecretKey::new([1; 32]);
         let peppers = Peppers::of([(7, pepper.clone())]);
         let key = RawKey::generate();
         let stored = StoredKey {
@@ -226,7 +230,7 @@ mod tests {
         assert_eq!(judge(&stored, 999), KeyVerdict::Good);
         assert_eq!(judge(&stored, 1_000), KeyVerdict::Ended, "expired");
         for (what, presented, peppers) in [
-            ("pepper", &key, Peppers::of([(7, Key::new([2; 32]))])),
+            ("pepper", &key, Peppers::of([(7, SecretKey::new([2; 32]))])),
             ("version", &key, Peppers::of([(8, pepper)])),
             ("key", &RawKey::generate(), peppers.clone()),
         ] {

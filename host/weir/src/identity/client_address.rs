@@ -83,6 +83,11 @@ fn parse_hop(hop: &str) -> Option<IpAddr> {
     bare.parse::<IpAddr>().ok().map(|ip| ip.to_canonical())
 }
 
+/// The name under which failures and rates count: the address, or one shared name if it is unknown.
+pub(super) fn bucket(address: Option<ClientAddress>) -> String {
+    address.map_or_else(|| "unknown".to_owned(), |address| address.to_string())
+}
+
 #[cfg(test)]
 #[expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 mod tests {

@@ -15,9 +15,9 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use sha2::{Digest, Sha256};
 use weir_errors::ApiError;
 
-use super::sessions_failed;
-use crate::app::App;
+use super::errors::sessions_failed;
 use crate::audit::{Actor, AuditEvent};
+use crate::node::Core;
 use weir_storage::clock::Millis;
 use weir_storage::expiring::ExpiringValues;
 use weir_storage::ids::Hex;
@@ -33,23 +33,23 @@ const USED: &[u8] = b"";
 pub(super) const ISSUER: &str = "urn:weir:admin-socket";
 
 /// Creates a code for an administrator at the admin socket. Returns the code with its expiry.
-pub async fn create(app: &App, by: &Actor) -> Result<(Secret, Millis), ApiError> {
+pub async fn create(core: &Core, by: &Actor) -> Result<(Secret, Millis), ApiError> {
     let code = URL_SAFE_NO_PAD.encode(random_bytes::<32>());
-    let now = app.clock.now();
+    let now = core.clock.now();
     let expires_at = expiry(now);
-    let (links, name, by_whom) = (links(app), name(&code), by.as_str().as_bytes());
+    let (links, name, by_whom) = (links(core), name(&code), by.as_str().as_bytes());
     let kept = links.replace(&name, None, by_whom, expires_at, now);
     if !kept.await.map_err(sessions_failed)? {
         // Two codes with the same digest: practically impossible.
         return Err(ApiError::internal());
     }
-    app.audit.record_by(by, AuditEvent::ConsoleLinkCreated);
+    core.audit.record_by(by, AuditEvent::ConsoleLinkCreated);
     Ok((Secret::new(code), expires_at))
 }
 
 /// Redeems a code. Returns its creator; `None` if the code is unknown, used or expired.
-pub(super) async fn redeem(app: &App, code: &str) -> Result<Option<Actor>, ApiError> {
-    let (links, name, now) = (links(app), name(code), app.clock.now());
+pub(super) async fn redeem(core: &Core, code: &str) -> Result<Option<Actor>, ApiError> {
+    let (links, name, now) = (links(core), name(code), core.clock.now());
     let Some(found) = links.find(&name, now).await.map_err(sessions_failed)? else {
         return Ok(None);
     };
@@ -69,8 +69,8 @@ fn expiry(now: Millis) -> Millis {
     Millis(now.0 + LIFETIME.as_millis() as i64)
 }
 
-fn links(app: &App) -> ExpiringValues {
-    ExpiringValues::new(app.database.clone(), app.cache.clone())
+fn links(core: &Core) -> ExpiringValues {
+    ExpiringValues::new(core.database.clone(), core.cache.clone())
 }
 
 fn name(code: &str) -> String {

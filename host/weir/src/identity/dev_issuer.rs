@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 use super::jwks::KeySet;
 use super::settings::{Algorithm, DEV_ISSUER_PREFIX, IssuerSettings};
 use weir_storage::clock::Millis;
-use weir_storage::secrets::{Key, Secret};
+use weir_storage::secrets::{Secret, SecretKey};
 
 /// The lifetime of its tokens, in seconds.
 pub const LIFETIME_SECONDS: i64 = 3_600;
@@ -59,12 +59,12 @@ impl DevIssuer {
     /// Returns the issuer with the key in a data folder; the key is created on first use. Development mode only:
     /// callers with a configuration use [`Config::dev_issuer`](crate::config::Config::dev_issuer).
     pub fn open(data_dir: &Path) -> anyhow::Result<Self> {
-        let key = Key::load_or_create(&data_dir.join("keys/dev-issuer"))?;
+        let key = SecretKey::load_or_create(&data_dir.join("keys/dev-issuer"))?;
         Self::with_key(&key)
     }
 
     /// Returns the issuer with this key.
-    pub fn with_key(key: &Key) -> anyhow::Result<Self> {
+    pub fn with_key(key: &SecretKey) -> anyhow::Result<Self> {
         // The library needs PKCS #8: for Ed25519, this prefix and the key (RFC 8410 §7).
         const PKCS8: [u8; 16] = [
             0x30, 0x2e, 0x02, 0x01, 0x00, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x04, 0x22,

@@ -8,44 +8,58 @@
 //! | rate and lockout of the address | 429 `RATE_LIMITED`, `LOCKED_OUT` |
 //! | identity of the user | 401 `UNAUTHENTICATED`, 403 `USER_DISABLED`, and 429 `RATE_LIMITED` for the user |
 
-use axum::extract::{FromRef as _, FromRequest, Request};
+use std::sync::Arc;
+
+use axum::extract::{FromRef, FromRequest, Request};
 use http::{HeaderMap, header};
 use weir_errors::{ApiError, ErrorCode};
 
-use super::jwt::{TokenError, TokenVerifier, Verified};
-use super::{ATTESTATION, Identification, bearer, bucket, locked_out};
-use crate::app::App;
+use super::caller::Identification;
+use super::client_address::bucket;
+use super::credentials::{ATTESTATION, bearer};
+use super::errors::locked_out;
+use super::jwt::{TokenError, TokenVerifier, VerifiedClaims};
+use super::parts::IdentityParts;
 use crate::context::RequestContext;
 use crate::cors;
 use crate::request::{BodyReader, JsonBody};
-use weir_storage::cache::Identify;
+use weir_storage::cache::CallerLookup;
 
 /// The maximum bytes of a body.
 const MAX_BYTES: usize = 16 << 10;
 
 /// A web user who passed the gate, with their request body.
-pub struct Gated {
+pub struct GatedUser {
     /// The user's id.
     pub user_id: String,
     /// The JSON body.
     pub body: JsonBody,
 }
 
-impl FromRequest<App> for Gated {
+impl<S> FromRequest<S> for GatedUser
+where
+    Arc<IdentityParts>: FromRef<S>,
+    BodyReader: FromRef<S>,
+    S: Sync,
+{
     type Rejection = ApiError;
 
-    async fn from_request(request: Request, app: &App) -> Result<Self, ApiError> {
-        check_origin(app, request.headers())?;
+    async fn from_request(request: Request, state: &S) -> Result<Self, ApiError> {
+        let identity = &*Arc::<IdentityParts>::from_ref(state);
+        check_origin(identity, request.headers())?;
         let (parts, body) = request.into_parts();
         let body = Request::from_parts(parts.clone(), body);
-        let body = JsonBody::read(body, &BodyReader::from_ref(app), MAX_BYTES).await?;
-        let identification = Identification { parts: &parts, app };
+        let body = JsonBody::read(body, &BodyReader::from_ref(state), MAX_BYTES).await?;
+        let identification = Identification {
+            parts: &parts,
+            identity,
+        };
         identification.attest().await?;
         identification.admit_address().await?;
         let caller = match bearer(&parts.headers) {
             None => return Err(unsigned()),
             Some(token) => {
-                let verifier = app.verifiers.identity.as_ref();
+                let verifier = identity.verifiers.identity.as_ref();
                 let verified = identification.prove(verifier, token, unsigned).await?;
                 identification
                     .web_user(&verified.issuer, &verified.subject)
@@ -64,10 +78,10 @@ impl FromRequest<App> for Gated {
 
 /// Accepts pages of configured origins. In development mode, it also accepts requests without an origin, such as a
 /// command's.
-fn check_origin(app: &App, headers: &HeaderMap) -> Result<(), ApiError> {
+fn check_origin(identity: &IdentityParts, headers: &HeaderMap) -> Result<(), ApiError> {
     let is_page = headers.contains_key(header::ORIGIN);
-    let is_listed = cors::listed_origin(&app.config.cors_origins, headers).is_some();
-    if is_listed || (app.config.is_dev() && !is_page) {
+    let is_listed = cors::listed_origin(&identity.cors_origins, headers).is_some();
+    if is_listed || (identity.is_dev && !is_page) {
         return Ok(());
     }
     Err(ApiError::new(
@@ -84,18 +98,18 @@ impl Identification<'_> {
             return Err(unattested());
         };
         let token = token.to_str().unwrap_or_default();
-        let verifier = self.app.verifiers.attestation.as_ref();
+        let verifier = self.identity.verifiers.attestation.as_ref();
         self.prove(verifier, token, unattested).await.map(drop)
     }
 
     /// Checks the rate and the lockout of the client's address.
     pub(super) async fn admit_address(&self) -> Result<(), ApiError> {
         let address = bucket(self.address());
-        let from = Identify {
+        let from = CallerLookup {
             address: Some((&address, self.rate_of_address())),
             record: None,
         };
-        match self.app.cache.identify(&from).await {
+        match self.identity.cache.identify(&from).await {
             Ok(known) => match known.locked_out {
                 Some(left) => Err(locked_out(left)),
                 None => self.within("address", known.address, None),
@@ -110,7 +124,7 @@ impl Identification<'_> {
         verifier: Option<&TokenVerifier>,
         token: &str,
         refusal: fn() -> ApiError,
-    ) -> Result<Verified, ApiError> {
+    ) -> Result<VerifiedClaims, ApiError> {
         let verified = match verifier {
             Some(verifier) => verifier.verify(token).await,
             None => Err(TokenError::Issuer),

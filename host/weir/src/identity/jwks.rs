@@ -43,7 +43,7 @@ pub(super) const MAX_KID_CHARS: usize = 256;
 
 /// A key that verifies signatures of one algorithm.
 #[derive(Debug)]
-pub struct PublicKey {
+pub struct IssuerKey {
     kid: String,
     algorithm: Algorithm,
     key: DecodingKey,
@@ -51,7 +51,7 @@ pub struct PublicKey {
 
 /// The keys of one issuer. Cheap to clone; clones share their keys.
 #[derive(Debug, Clone)]
-pub struct KeySet(Arc<Inner>);
+pub struct KeySet(Arc<KeySetInner>);
 
 /// The reasons for a missing key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -63,7 +63,7 @@ pub enum KeyError {
 }
 
 #[derive(Debug)]
-struct Inner {
+struct KeySetInner {
     source: KeySource,
     algorithms: Vec<Algorithm>,
     clock: Clock,
@@ -84,7 +84,7 @@ enum KeySource {
 
 #[derive(Debug, Clone, Default)]
 struct KeyState {
-    keys: Arc<[Arc<PublicKey>]>,
+    keys: Arc<[Arc<IssuerKey>]>,
     /// The end of the keys' freshness; `None` before the first fetch.
     fresh_until: Option<Millis>,
     /// The end of the last attempt.
@@ -153,7 +153,7 @@ impl KeySet {
     }
 
     fn new(source: KeySource, algorithms: Vec<Algorithm>, clock: Clock, state: KeyState) -> Self {
-        Self(Arc::new(Inner {
+        Self(Arc::new(KeySetInner {
             source,
             algorithms,
             clock,
@@ -163,7 +163,7 @@ impl KeySet {
     }
 
     /// Returns the key with this name. If a fetch is necessary, the call waits for it.
-    pub async fn find(&self, kid: &str) -> Result<Arc<PublicKey>, KeyError> {
+    pub async fn find(&self, kid: &str) -> Result<Arc<IssuerKey>, KeyError> {
         let state = self.state();
         if let Some(key) = state.key(kid) {
             match state.age(self.0.clock.now()) {
@@ -244,7 +244,7 @@ impl KeySet {
         }))
     }
 
-    async fn fetch(&self) -> Result<(Arc<[Arc<PublicKey>]>, i64), FetchError> {
+    async fn fetch(&self) -> Result<(Arc<[Arc<IssuerKey>]>, i64), FetchError> {
         let (headers, body) = match &self.0.source {
             KeySource::Fixed => {
                 return Err(FetchError::Malformed("has no address to fetch it from"));
@@ -269,7 +269,7 @@ impl KeySet {
 }
 
 impl KeyState {
-    fn key(&self, kid: &str) -> Option<Arc<PublicKey>> {
+    fn key(&self, kid: &str) -> Option<Arc<IssuerKey>> {
         self.keys.iter().find(|key| key.kid == kid).cloned()
     }
 
@@ -294,7 +294,7 @@ impl KeyState {
     }
 }
 
-impl PublicKey {
+impl IssuerKey {
     /// The key's only algorithm.
     pub fn algorithm(&self) -> Algorithm {
         self.algorithm
@@ -324,13 +324,13 @@ impl std::fmt::Display for KeySource {
 
 /// The issuer's metadata (OpenID Connect Discovery 1.0).
 #[derive(Deserialize)]
-struct Discovery {
+struct IssuerMetadata {
     issuer: String,
     jwks_uri: String,
 }
 
 fn keys_url(document: &[u8], issuer: &str) -> Result<Url, FetchError> {
-    let document: Discovery = serde_json::from_slice(document)
+    let document: IssuerMetadata = serde_json::from_slice(document)
         .map_err(|_| FetchError::Malformed("is no OpenID configuration"))?;
     if document.issuer != issuer {
         return Err(FetchError::Malformed("is another issuer's configuration"));
@@ -379,17 +379,17 @@ struct Jwk {
 fn parse_keys(
     document: &[u8],
     algorithms: &[Algorithm],
-) -> Result<Arc<[Arc<PublicKey>]>, &'static str> {
+) -> Result<Arc<[Arc<IssuerKey>]>, &'static str> {
     #[derive(Deserialize)]
-    struct Document {
+    struct KeySetDocument {
         keys: Vec<Value>,
     }
-    let Document { keys } =
+    let KeySetDocument { keys } =
         serde_json::from_slice(document).map_err(|_| "is no JSON Web Key Set")?;
     if keys.len() > MAX_KEYS {
         return Err("has too many keys");
     }
-    let mut usable: Vec<Arc<PublicKey>> = Vec::new();
+    let mut usable: Vec<Arc<IssuerKey>> = Vec::new();
     for value in keys {
         let Some(key) = Jwk::deserialize(value)
             .ok()
@@ -408,7 +408,7 @@ fn parse_keys(
     Ok(usable.into())
 }
 
-fn usable_key(jwk: Jwk, algorithms: &[Algorithm]) -> Option<PublicKey> {
+fn usable_key(jwk: Jwk, algorithms: &[Algorithm]) -> Option<IssuerKey> {
     let for_signatures = jwk.usage.is_none_or(|usage| usage == "sig")
         && jwk
             .key_ops
@@ -459,7 +459,7 @@ fn usable_key(jwk: Jwk, algorithms: &[Algorithm]) -> Option<PublicKey> {
     let algorithm = candidates.iter().copied().find(|candidate| {
         algorithms.contains(candidate) && jwk.alg.as_ref().is_none_or(|alg| alg == candidate.name())
     })?;
-    Some(PublicKey {
+    Some(IssuerKey {
         kid: jwk.kid,
         algorithm,
         key,

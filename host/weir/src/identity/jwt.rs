@@ -79,7 +79,7 @@ pub struct TokenVerifier {
 
 /// The verified claims of a token. Its debug output leaves out the subject.
 #[derive(Clone, PartialEq)]
-pub struct Verified {
+pub struct VerifiedClaims {
     /// The issuer, as configured.
     pub issuer: String,
     /// The subject. Subjects are unique only within an issuer.
@@ -195,7 +195,7 @@ impl TokenVerifier {
     }
 
     /// Verifies a token.
-    pub async fn verify(&self, token: &str) -> Result<Verified, TokenError> {
+    pub async fn verify(&self, token: &str) -> Result<VerifiedClaims, TokenError> {
         if token.len() > MAX_TOKEN_BYTES {
             return Err(TokenError::Malformed);
         }
@@ -245,7 +245,7 @@ impl TokenVerifier {
             .ok_or(TokenError::Unsupported)
     }
 
-    fn check_claims(&self, claims: Map<String, Value>) -> Result<Verified, TokenError> {
+    fn check_claims(&self, claims: Map<String, Value>) -> Result<VerifiedClaims, TokenError> {
         if text(&claims, "iss", MAX_TOKEN_BYTES)? != Some(self.issuer.as_str()) {
             return Err(TokenError::Issuer);
         }
@@ -279,7 +279,7 @@ impl TokenVerifier {
                 scopes
             }
         };
-        Ok(Verified {
+        Ok(VerifiedClaims {
             issuer: self.issuer.clone(),
             subject: subject.to_owned(),
             email: email.filter(|_| email_verified).map(str::to_owned),
@@ -326,7 +326,7 @@ impl AllowedServices {
     }
 }
 
-impl fmt::Debug for Verified {
+impl fmt::Debug for VerifiedClaims {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter
             .debug_struct("Verified")
@@ -437,15 +437,15 @@ fn read_part(part: &str) -> Result<Map<String, Value>, TokenError> {
         .decode(part)
         .map_err(|_| TokenError::Malformed)?;
     match serde_json::from_slice(&json) {
-        Ok(Strict(Value::Object(object))) => Ok(object),
+        Ok(StrictJson(Value::Object(object))) => Ok(object),
         _ => Err(TokenError::Malformed),
     }
 }
 
 /// JSON without duplicate names in any object: parsers differ in the value that they take (RFC 8725 §2.4).
-struct Strict(Value);
+struct StrictJson(Value);
 
-impl<'de> Deserialize<'de> for Strict {
+impl<'de> Deserialize<'de> for StrictJson {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         deserializer.deserialize_any(StrictVisitor).map(Self)
     }
@@ -490,7 +490,7 @@ impl<'de> Visitor<'de> for StrictVisitor {
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Value, A::Error> {
         let mut array = Vec::new();
-        while let Some(Strict(item)) = items.next_element()? {
+        while let Some(StrictJson(item)) = items.next_element()? {
             array.push(item);
         }
         Ok(array.into())
@@ -498,7 +498,7 @@ impl<'de> Visitor<'de> for StrictVisitor {
 
     fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Value, A::Error> {
         let mut object = Map::new();
-        while let Some((name, Strict(value))) = entries.next_entry::<String, Strict>()? {
+        while let Some((name, StrictJson(value))) = entries.next_entry::<String, StrictJson>()? {
             if object.insert(name, value).is_some() {
                 return Err(de::Error::custom("a name twice"));
             }
@@ -533,7 +533,7 @@ mod tests {
 
     #[test]
     fn what_is_printed_of_a_token_is_not_whom_it_names() {
-        let verified = Verified {
+        let verified = VerifiedClaims {
             issuer: "https://id.example".into(),
             subject: "alice-subject".into(),
             email: Some("alice@example".into()),

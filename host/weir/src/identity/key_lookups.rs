@@ -36,17 +36,17 @@ const BATCH: usize = 500;
 const STATEMENTS: usize = 2;
 
 /// The result of a look-up: the key's record, if the key exists.
-pub type Found = Result<Option<Arc<StoredKey>>, Arc<sqlx::Error>>;
+pub type KeyLookupResult = Result<Option<Arc<StoredKey>>, Arc<sqlx::Error>>;
 
 /// The look-ups of a node. Cheap to clone.
 #[derive(Clone)]
-pub struct KeyLookups(Arc<Inner>);
+pub struct KeyLookups(Arc<KeyLookupsInner>);
 
-struct Inner {
+struct KeyLookupsInner {
     database: Database,
     clock: Clock,
     copies: Mutex<Copies>,
-    queue: Mutex<Queue>,
+    queue: Mutex<LookupQueue>,
     reads: Counter,
 }
 
@@ -57,7 +57,7 @@ struct Copies {
     since: Duration,
 }
 
-enum Slot<'a> {
+enum CopySlot<'a> {
     Known(Arc<KeyCopy>),
     Free(&'a mut HashMap<Box<str>, Arc<KeyCopy>>),
     Full,
@@ -67,20 +67,20 @@ enum Slot<'a> {
 struct KeyCopy {
     epoch: Epoch,
     since: Duration,
-    found: Shared<BoxFuture<'static, Found>>,
+    found: Shared<BoxFuture<'static, KeyLookupResult>>,
 }
 
 #[derive(Default)]
-struct Queue {
-    waiting: VecDeque<(Box<str>, oneshot::Sender<Found>)>,
+struct LookupQueue {
+    waiting: VecDeque<(Box<str>, oneshot::Sender<KeyLookupResult>)>,
     /// Running statements.
     running: usize,
 }
 
 /// A record, and whether another request's look-up found it.
-pub struct Looked {
+pub struct KeyLookup {
     /// The result of the look-up.
-    pub found: Found,
+    pub found: KeyLookupResult,
     /// Whether the look-up may have begun before this request arrived.
     pub is_shared: bool,
 }
@@ -88,7 +88,7 @@ pub struct Looked {
 impl KeyLookups {
     /// Returns the look-ups of a database; `reads` counts the keys that are read.
     pub fn new(database: Database, clock: Clock, reads: Counter) -> Self {
-        Self(Arc::new(Inner {
+        Self(Arc::new(KeyLookupsInner {
             database,
             copies: Mutex::new(Copies {
                 young: HashMap::new(),
@@ -104,12 +104,12 @@ impl KeyLookups {
     /// Returns the record of a key, from a request of this epoch within the last [`COPY_TTL`], or from a new look-up.
     ///
     /// Only for requests that found no tombstone in this epoch.
-    pub async fn find(&self, key_id: &str, epoch: Epoch, now: Millis) -> Looked {
+    pub async fn find(&self, key_id: &str, epoch: Epoch, now: Millis) -> KeyLookup {
         let since = self.0.clock.monotonic();
         let copy = match self.copies().find(key_id, epoch, since) {
-            Slot::Known(copy) => Some((copy, true)),
-            Slot::Full => None,
-            Slot::Free(slot) => {
+            CopySlot::Known(copy) => Some((copy, true)),
+            CopySlot::Full => None,
+            CopySlot::Free(slot) => {
                 let copy = Arc::new(KeyCopy {
                     epoch,
                     since,
@@ -132,7 +132,7 @@ impl KeyLookups {
             self.copies()
                 .forget(key_id, |known| Arc::ptr_eq(known, &copy));
         }
-        Looked { found, is_shared }
+        KeyLookup { found, is_shared }
     }
 
     /// Forgets the copy of a changed key.
@@ -141,15 +141,15 @@ impl KeyLookups {
     }
 
     /// Returns the current record of a key: the look-up begins after this call.
-    pub async fn read_alone(&self, key_id: &str) -> Looked {
-        Looked {
+    pub async fn read_alone(&self, key_id: &str) -> KeyLookup {
+        KeyLookup {
             found: self.read(key_id).await,
             is_shared: false,
         }
     }
 
     /// Adds a key to the next statement. The look-up runs even if the future is never polled.
-    fn read(&self, key_id: &str) -> BoxFuture<'static, Found> {
+    fn read(&self, key_id: &str) -> BoxFuture<'static, KeyLookupResult> {
         let (sender, receiver) = oneshot::channel();
         {
             let mut queue = self.0.queue();
@@ -171,7 +171,7 @@ impl KeyLookups {
     }
 }
 
-impl Inner {
+impl KeyLookupsInner {
     /// Reads all waiting keys.
     async fn read_batches(self: Arc<Self>) {
         loop {
@@ -207,14 +207,14 @@ impl Inner {
         }
     }
 
-    fn queue(&self) -> MutexGuard<'_, Queue> {
+    fn queue(&self) -> MutexGuard<'_, LookupQueue> {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Copies {
     /// Returns the copy that a request of an epoch may use, or the place for a new one.
-    fn find(&mut self, key_id: &str, epoch: Epoch, now: Duration) -> Slot<'_> {
+    fn find(&mut self, key_id: &str, epoch: Epoch, now: Duration) -> CopySlot<'_> {
         if now.saturating_sub(self.since) > COPY_TTL {
             self.old = std::mem::take(&mut self.young);
             self.since = now;
@@ -225,9 +225,9 @@ impl Copies {
             now.saturating_sub(copy.since) <= COPY_TTL && copy.epoch >= epoch
         });
         match usable.cloned() {
-            Some(copy) => Slot::Known(copy),
-            None if self.young.len() >= MOST_COPIES => Slot::Full,
-            None => Slot::Free(&mut self.young),
+            Some(copy) => CopySlot::Known(copy),
+            None if self.young.len() >= MOST_COPIES => CopySlot::Full,
+            None => CopySlot::Free(&mut self.young),
         }
     }
 

@@ -12,8 +12,8 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 use weir_errors::ApiError;
 
-use super::client_address::ClientAddress;
-use crate::app::App;
+use super::client_address::{ClientAddress, bucket};
+use super::parts::IdentityParts;
 use crate::audit::{Actor, AuditEvent};
 use crate::node::Core;
 use weir_storage::cache::{CacheError, Lockout, LockoutPolicy};
@@ -27,16 +27,16 @@ pub const LOCKOUT: LockoutPolicy = LockoutPolicy {
 
 /// Counts a forged credential against its address.
 pub(super) async fn count_failure(
-    app: &App,
+    identity: &IdentityParts,
     address: Option<ClientAddress>,
 ) -> Result<(), CacheError> {
-    if app.config.is_dev() && address.is_some_and(|address| address.is_loopback()) {
+    if identity.is_dev && address.is_some_and(|address| address.is_loopback()) {
         return Ok(());
     }
-    let address = super::bucket(address);
+    let address = bucket(address);
     // This attempt was still checked, but the next one is rejected. Concurrent attempts are rejected, too.
-    if app.cache.count_failure(&address, LOCKOUT).await? == Some(LOCKOUT.block) {
-        app.audit.record(AuditEvent::LockedOut);
+    if identity.cache.count_failure(&address, LOCKOUT).await? == Some(LOCKOUT.block) {
+        identity.audit.record(AuditEvent::LockedOut);
     }
     Ok(())
 }

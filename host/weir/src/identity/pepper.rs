@@ -15,7 +15,7 @@ use serde::Deserialize;
 
 use weir_storage::Database;
 use weir_storage::database::at_start;
-use weir_storage::secrets::Key;
+use weir_storage::secrets::SecretKey;
 use weir_storage::secrets::SecretSource;
 
 /// The version of the generated pepper of a gateway without configured ones.
@@ -37,7 +37,7 @@ pub struct Pepper {
     /// The version, which every stored key under this pepper names.
     pub version: i64,
     /// The secret itself.
-    pub key: Key,
+    pub key: SecretKey,
 }
 
 /// All peppers that keys may be stored under; at least one.
@@ -48,7 +48,7 @@ impl Peppers {
     /// Reads the configured peppers, or else the gateway's own, which is created on first use in the file `own`.
     pub fn read(configured: &[PepperSettings], own: &Path) -> anyhow::Result<Self> {
         if configured.is_empty() {
-            let key = Key::load_or_create(own)?;
+            let key = SecretKey::load_or_create(own)?;
             let version = OWN_VERSION;
             return Ok(Self(vec![Pepper { version, key }]));
         }
@@ -72,7 +72,7 @@ impl Peppers {
     }
 
     /// Returns peppers for a test, the current one first, without the comparison.
-    pub fn of(peppers: impl IntoIterator<Item = (i64, Key)>) -> Self {
+    pub fn of(peppers: impl IntoIterator<Item = (i64, SecretKey)>) -> Self {
         let pepper = |(version, key)| Pepper { version, key };
         Self(peppers.into_iter().map(pepper).collect())
     }
@@ -99,7 +99,7 @@ impl Pepper {
         let what = format!("the pepper of version {version}");
         Ok(Self {
             version: version.into(),
-            key: Key::configured(&settings.pepper, &what)?,
+            key: SecretKey::configured(&settings.pepper, &what)?,
         })
     }
 

@@ -7,18 +7,25 @@
 //! **Invariant:** the token or the configuration grants a service's scopes; each handler requires the scope that it
 //! needs.
 
-use axum::extract::FromRequestParts;
+use std::sync::Arc;
+
+use axum::extract::{FromRef, FromRequestParts};
 use http::request::Parts;
 use weir_errors::{ApiError, ErrorCode};
 
+use weir_storage::cache::CallerLookup;
+
+use super::caller::Identification;
+use super::client_address::bucket;
+use super::credentials::bearer;
+use super::errors::locked_out;
 use super::jwt::{TokenError, TokenVerifier};
-use super::{Identification, bearer};
-use crate::app::App;
+use super::parts::IdentityParts;
 use crate::audit::AuditEvent;
 
 /// A permission that a service's token can carry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Scope {
+pub enum ServiceScope {
     /// Call models for users, at the API.
     ModelCall,
     /// See slots, and change what serves in them.
@@ -34,7 +41,7 @@ pub struct ServiceCaller {
     scopes: Vec<String>,
 }
 
-impl Scope {
+impl ServiceScope {
     fn name(self) -> &'static str {
         match self {
             Self::ModelCall => "model:call",
@@ -51,7 +58,7 @@ impl ServiceCaller {
     }
 
     /// Refuses a service whose token lacks a scope.
-    pub fn require(&self, scope: Scope) -> Result<(), ApiError> {
+    pub fn require(&self, scope: ServiceScope) -> Result<(), ApiError> {
         if self.scopes.iter().any(|granted| granted == scope.name()) {
             return Ok(());
         }
@@ -70,11 +77,16 @@ impl ServiceCaller {
     }
 }
 
-impl FromRequestParts<App> for ServiceCaller {
+impl<S> FromRequestParts<S> for ServiceCaller
+where
+    Arc<IdentityParts>: FromRef<S>,
+    S: Sync,
+{
     type Rejection = ApiError;
 
-    async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, ApiError> {
-        Ok(identify(parts, app, app.verifiers.api.as_ref()).await?)
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiError> {
+        let identity = &*Arc::<IdentityParts>::from_ref(state);
+        Ok(identify(parts, identity, identity.verifiers.api.as_ref()).await?)
     }
 }
 
@@ -82,18 +94,23 @@ impl FromRequestParts<App> for ServiceCaller {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ExecutorCaller(pub ServiceCaller);
 
-impl FromRequestParts<App> for ExecutorCaller {
+impl<S> FromRequestParts<S> for ExecutorCaller
+where
+    Arc<IdentityParts>: FromRef<S>,
+    S: Sync,
+{
     type Rejection = ApiError;
 
-    async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, ApiError> {
-        let verifier = app.verifiers.executor.as_ref();
-        Ok(Self(identify(parts, app, verifier).await?))
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiError> {
+        let identity = &*Arc::<IdentityParts>::from_ref(state);
+        let verifier = identity.verifiers.executor.as_ref();
+        Ok(Self(identify(parts, identity, verifier).await?))
     }
 }
 
 /// The reasons for which a service is rejected.
 #[derive(Debug)]
-pub(super) enum Refusal {
+pub(super) enum ServiceRefusal {
     /// The credentials are invalid.
     Forged,
     /// The token is genuine, but expired or not on the list.
@@ -102,11 +119,11 @@ pub(super) enum Refusal {
     Other(ApiError),
 }
 
-impl From<Refusal> for ApiError {
-    fn from(refusal: Refusal) -> Self {
+impl From<ServiceRefusal> for ApiError {
+    fn from(refusal: ServiceRefusal) -> Self {
         match refusal {
-            Refusal::Other(error) => error,
-            Refusal::Forged | Refusal::Genuine => Self::new(
+            ServiceRefusal::Other(error) => error,
+            ServiceRefusal::Forged | ServiceRefusal::Genuine => Self::new(
                 ErrorCode::Unauthenticated,
                 "Send a valid service token as a bearer token.",
             ),
@@ -117,33 +134,68 @@ impl From<Refusal> for ApiError {
 /// Authenticates a service by its token.
 pub(super) async fn identify(
     parts: &Parts,
-    app: &App,
+    identity: &IdentityParts,
     verifier: Option<&TokenVerifier>,
-) -> Result<ServiceCaller, Refusal> {
+) -> Result<ServiceCaller, ServiceRefusal> {
     // Without the cache, weir cannot bill and therefore serves nothing.
-    if let Err(error) = app.cache.ping().await {
-        let identification = Identification { parts, app };
+    if let Err(error) = identity.cache.ping().await {
+        let identification = Identification { parts, identity };
         identification
             .without_cache(error)
-            .map_err(Refusal::Other)?;
+            .map_err(ServiceRefusal::Other)?;
     }
     let refused = |reason, refusal| {
         let method = "service";
         let event = AuditEvent::AuthenticationFailed { method, reason };
-        app.audit.record(event);
+        identity.audit.record(event);
         refusal
     };
-    let token = bearer(&parts.headers).ok_or_else(|| refused("no token", Refusal::Forged))?;
-    let verifier = verifier.ok_or_else(|| refused("no issuer is configured", Refusal::Forged))?;
+    let token =
+        bearer(&parts.headers).ok_or_else(|| refused("no token", ServiceRefusal::Forged))?;
+    let verifier =
+        verifier.ok_or_else(|| refused("no issuer is configured", ServiceRefusal::Forged))?;
     match verifier.verify(token).await {
         Ok(verified) => Ok(ServiceCaller {
             name: verified.email.unwrap_or(verified.subject),
             scopes: verified.scopes,
         }),
-        Err(error @ TokenError::Unavailable) => Err(Refusal::Other(error.into())),
+        Err(error @ TokenError::Unavailable) => Err(ServiceRefusal::Other(error.into())),
         Err(error) if error.is_genuine() => {
-            Err(refused("expired or not allowed", Refusal::Genuine))
+            Err(refused("expired or not allowed", ServiceRefusal::Genuine))
         }
-        Err(_) => Err(refused("a token was refused", Refusal::Forged)),
+        Err(_) => Err(refused("a token was refused", ServiceRefusal::Forged)),
+    }
+}
+
+/// Authenticates a service at the public port. As for users, a rejected token counts against its address, and a lockout
+/// rejects the request.
+pub async fn service_among_users(
+    parts: &mut Parts,
+    identity: &IdentityParts,
+) -> Result<ServiceCaller, ApiError> {
+    {
+        let identification = Identification { parts, identity };
+        let address = bucket(identification.address());
+        let from = CallerLookup {
+            address: Some((&address, identification.rate_of_address())),
+            record: None,
+        };
+        match identity.cache.identify(&from).await {
+            // Services have no rate limit.
+            Ok(known) => {
+                if let Some(left) = known.locked_out {
+                    return Err(locked_out(left));
+                }
+            }
+            Err(error) => identification.without_cache(error)?,
+        }
+    }
+    match identify(parts, identity, identity.verifiers.api.as_ref()).await {
+        Err(ServiceRefusal::Forged) => {
+            let identification = Identification { parts, identity };
+            identification.count_failure().await?;
+            Err(ServiceRefusal::Forged.into())
+        }
+        outcome => Ok(outcome?),
     }
 }

@@ -56,17 +56,17 @@ pub struct ClientCredentials {
     /// The request's body.
     form: String,
     /// The lock is held during a fetch, so that only one fetch runs.
-    last: Mutex<Last>,
+    last: Mutex<LastTokenRequest>,
 }
 
 #[derive(Debug, Default)]
-struct Last {
-    token: Option<Issued>,
+struct LastTokenRequest {
+    token: Option<IssuedToken>,
     failure: Option<(Millis, ServiceTokenError)>,
 }
 
 #[derive(Debug)]
-struct Issued {
+struct IssuedToken {
     token: Secret,
     replace_at: Millis,
     expires_at: Millis,
@@ -195,7 +195,7 @@ impl ClientCredentials {
             _ => match self.fetch().await {
                 Ok(issued) => {
                     let token = issued.token.clone();
-                    *last = Last {
+                    *last = LastTokenRequest {
                         token: Some(issued),
                         failure: None,
                     };
@@ -214,7 +214,7 @@ impl ClientCredentials {
         }
     }
 
-    async fn fetch(&self) -> Result<Issued, ServiceTokenError> {
+    async fn fetch(&self) -> Result<IssuedToken, ServiceTokenError> {
         let malformed = ServiceTokenError::Endpoint(FetchError::Malformed("is no bearer token"));
         let request = self
             .http
@@ -232,7 +232,7 @@ impl ClientCredentials {
         let lifetime_ms = answer.expires_in.map_or(DEFAULT_LIFETIME_MS, |seconds| {
             i64::from(seconds).saturating_mul(1_000)
         });
-        Ok(Issued {
+        Ok(IssuedToken {
             token: token_from(&answer.access_token).map_err(|_| malformed)?,
             // For short lifetimes, weir replaces the token after half of its lifetime.
             replace_at: Millis(asked_at.0 + lifetime_ms - MARGIN_MS.min(lifetime_ms / 2)),

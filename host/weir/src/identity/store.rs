@@ -7,10 +7,10 @@ use sqlx::any::AnyRow;
 
 use super::api_key::{LIFETIME_DAYS, RawKey, StoredKey};
 use super::pepper::{Pepper, Peppers};
-use weir_ledger::{Budgets, Credits, Plan, Standing};
+use weir_ledger::{BudgetState, Budgets, Credits, Plan};
 use weir_storage::Database;
 use weir_storage::clock::Millis;
-use weir_storage::database::{Connections, SqlDialect, Transaction};
+use weir_storage::database::{DatabaseConnections, SqlDialect, Transaction};
 use weir_storage::ids::{self, Hex};
 
 /// The record of a user.
@@ -57,7 +57,7 @@ pub async fn find_or_create_web_user(
 
 /// Returns the user with this issuer and subject, if there is one.
 pub async fn find_web_user(
-    pool: &Connections,
+    pool: &DatabaseConnections,
     issuer: &str,
     subject: &str,
 ) -> sqlx::Result<Option<User>> {
@@ -86,7 +86,7 @@ pub async fn find_user(database: &Database, user_id: &str) -> sqlx::Result<Optio
 /// Returns the current plan of a user; the free plan if the user does not exist.
 pub async fn plan_of(database: &Database, user_id: &str) -> sqlx::Result<Plan> {
     let user = find_user(database, user_id).await?;
-    Ok(user.map_or_else(Plan::default, |user| super::plan_named(&user.plan)))
+    Ok(user.map_or_else(Plan::default, |user| plan_named(&user.plan)))
 }
 
 fn read_user(row: &AnyRow) -> sqlx::Result<User> {
@@ -248,7 +248,7 @@ pub const MAX_ACTIVE_KEYS: i64 = 10;
 pub const MAX_KEYS_A_DAY: i64 = 100;
 
 /// The result of a key's creation.
-pub enum NewKey {
+pub enum KeyCreation {
     /// The new key.
     Made(RawKey),
     /// The user has [`MAX_ACTIVE_KEYS`].
@@ -321,7 +321,7 @@ pub(super) fn read_item(row: &AnyRow) -> sqlx::Result<KeyItem> {
 
 impl KeyItem {
     /// Returns the standing of the key's budgets at a time.
-    pub fn standings(&self, now: Millis) -> Vec<Standing> {
+    pub fn standings(&self, now: Millis) -> Vec<BudgetState> {
         self.budgets.standings(Some(&self.id), Credits::ZERO, now)
     }
 }
@@ -333,7 +333,7 @@ pub async fn create_limited_key(
     user_id: &str,
     name: &str,
     now: Millis,
-) -> sqlx::Result<NewKey> {
+) -> sqlx::Result<KeyCreation> {
     let mut transaction = database.begin().await?;
     // The statement changes nothing but locks the row, on both databases, so that a concurrent request waits.
     sqlx::query("UPDATE users SET id = id WHERE id = $1")
@@ -349,7 +349,7 @@ pub async fn create_limited_key(
     .fetch_one(&mut transaction)
     .await?;
     if active >= MAX_ACTIVE_KEYS {
-        return Ok(NewKey::TooManyActive);
+        return Ok(KeyCreation::TooManyActive);
     }
     let today: i64 = sqlx::query_scalar(
         "SELECT CAST(COUNT(*) AS BIGINT) FROM api_keys WHERE user_id = $1 AND created_at > $2",
@@ -359,7 +359,7 @@ pub async fn create_limited_key(
     .fetch_one(&mut transaction)
     .await?;
     if today >= MAX_KEYS_A_DAY {
-        return Ok(NewKey::TooManyToday);
+        return Ok(KeyCreation::TooManyToday);
     }
     let key = RawKey::generate();
     insert_key(
@@ -372,7 +372,7 @@ pub async fn create_limited_key(
     )
     .await?;
     transaction.commit().await?;
-    Ok(NewKey::Made(key))
+    Ok(KeyCreation::Made(key))
 }
 
 /// Returns a user's active keys with a name.
@@ -576,4 +576,9 @@ async fn keep_hash(
     .execute(transaction)
     .await
     .map(drop)
+}
+
+/// A user's plan. Unknown plans of a later version count as the free plan.
+pub(super) fn plan_named(name: &str) -> Plan {
+    name.parse().unwrap_or_default()
 }

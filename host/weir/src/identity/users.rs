@@ -3,9 +3,9 @@
 
 use weir_errors::{ApiError, ErrorCode};
 
+use super::errors::store_failed;
 use super::key_records::{KEY_TTL, drop_plan};
 use super::store;
-use crate::app::App;
 use crate::audit::{Actor, AuditEvent};
 use crate::node::Core;
 use weir_ledger::Plan;
@@ -33,12 +33,12 @@ pub async fn set_disabled(
             .map_err(|_| not_now())?;
         store::disable_user(&core.database, &user_id, core.clock.now())
             .await
-            .map_err(super::store_failed)?;
+            .map_err(store_failed)?;
         AuditEvent::UserDisabled { user_id }
     } else {
         let found = store::enable_user(&core.database, &user_id)
             .await
-            .map_err(super::store_failed)?;
+            .map_err(store_failed)?;
         if !found {
             return Ok(false);
         }
@@ -62,13 +62,13 @@ pub async fn change_plan<T>(
 }
 
 /// Refuses a user, named by another service, who is unknown or disabled. Returns the user's plan.
-pub async fn require(app: &App, user_id: &str) -> Result<Plan, ApiError> {
-    match find(app, user_id).await? {
+pub async fn require(core: &Core, user_id: &str) -> Result<Plan, ApiError> {
+    match find(core, user_id).await? {
         None => {
             Err(ApiError::new(ErrorCode::UnknownUser, "No user has this id.").with_param("user_id"))
         }
         Some(user) if user.disabled_at.is_some() => Err(disabled().with_param("user_id")),
-        Some(user) => Ok(super::plan_named(&user.plan)),
+        Some(user) => Ok(store::plan_named(&user.plan)),
     }
 }
 
@@ -84,7 +84,7 @@ pub(super) fn disabled() -> ApiError {
 async fn find(core: &Core, user_id: &str) -> Result<Option<store::User>, ApiError> {
     store::find_user(&core.database, user_id)
         .await
-        .map_err(super::store_failed)
+        .map_err(store_failed)
 }
 
 fn not_now() -> ApiError {

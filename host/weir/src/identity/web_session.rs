@@ -19,11 +19,12 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use weir_errors::{ApiError, ErrorCode};
 
+use super::caller::{Caller, Identification};
 use super::dev_issuer::{DevAudience, DevIssuer};
-use super::{
-    Caller, DEVELOPMENT_USER, Identification, console_link, sessions_failed, store, store_failed,
-};
-use crate::app::App;
+use super::errors::{sessions_failed, store_failed};
+use super::key_changes::DEVELOPMENT_USER;
+use super::parts::IdentityParts;
+use super::{console_link, store};
 use crate::audit::{Actor, AuditEvent};
 use weir_storage::clock::Millis;
 use weir_storage::expiring::ExpiringValues;
@@ -40,14 +41,14 @@ const DEVELOPMENT_ADMIN: &str = "admin";
 /// A web user's session.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WebSession {
-    who: Who,
+    who: SessionIdentity,
     /// The token in the forms of the session's pages, unknown to other sites.
     form_token: String,
     expires_at: i64,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-enum Who {
+enum SessionIdentity {
     /// The subject of an identity token.
     Web { issuer: String, subject: String },
     /// The user of the key that development mode prints.
@@ -60,70 +61,80 @@ impl WebSession {
     /// Begins a session with a web user's two tokens.
     pub async fn begin(
         parts: &Parts,
-        app: &App,
-        identity: &str,
+        identity: &IdentityParts,
+        token: &str,
         attestation: &str,
     ) -> Result<Self, ApiError> {
-        let identification = Identification { parts, app };
+        let identification = Identification { parts, identity };
         identification.admit_address().await?;
-        let verified = identification.verify_web(identity, attestation).await?;
+        let verified = identification.verify_web(token, attestation).await?;
         let caller = identification
             .web_user(&verified.issuer, &verified.subject)
             .await?;
-        record_sign_in(app, &Actor::user(&caller.user_id), caller.user_id, "web");
-        let who = Who::Web {
+        record_sign_in(
+            identity,
+            &Actor::user(&caller.user_id),
+            caller.user_id,
+            "web",
+        );
+        let who = SessionIdentity::Web {
             issuer: verified.issuer,
             subject: verified.subject,
         };
-        Ok(Self::of(who, verified.expires_at, app))
+        Ok(Self::of(who, verified.expires_at, identity))
     }
 
     /// Begins a session of development mode's user, or of its administrator.
     pub async fn begin_in_development(
         parts: &Parts,
-        app: &App,
+        identity: &IdentityParts,
         as_admin: bool,
     ) -> Result<Self, ApiError> {
         let none = || {
             let what = "Development mode has no such user.";
             ApiError::new(ErrorCode::NotFound, what)
         };
-        if !has_development_users(app) {
+        if !has_development_users(identity) {
             return Err(none());
         }
-        Identification { parts, app }.admit_address().await?;
-        let now = app.clock.now();
+        Identification { parts, identity }.admit_address().await?;
+        let now = identity.clock.now();
         let who = match as_admin {
-            false => Who::Development,
+            false => SessionIdentity::Development,
             true => {
                 let issuer = DevIssuer::settings(DevAudience::Identity).issuer;
                 let subject = DEVELOPMENT_ADMIN.to_owned();
                 let user =
-                    store::find_or_create_web_user(&app.database, &issuer, &subject, now).await;
+                    store::find_or_create_web_user(&identity.database, &issuer, &subject, now)
+                        .await;
                 let user = user.map_err(store_failed)?;
-                store::grant_admin(&app.database, &user.id, now)
+                store::grant_admin(&identity.database, &user.id, now)
                     .await
                     .map_err(store_failed)?;
-                Who::Web { issuer, subject }
+                SessionIdentity::Web { issuer, subject }
             }
         };
-        let session = Self::of(who, Millis(i64::MAX), app);
-        let caller = session.caller(parts, app).await?.ok_or_else(none)?;
+        let session = Self::of(who, Millis(i64::MAX), identity);
+        let caller = session.caller(parts, identity).await?.ok_or_else(none)?;
         let by = Actor::user(&caller.user_id);
-        record_sign_in(app, &by, caller.user_id, "development");
+        record_sign_in(identity, &by, caller.user_id, "development");
         Ok(session)
     }
 
     /// Begins an administrator's session with a code of [`console_link`]; uses the code up.
-    pub async fn begin_by_link(parts: &Parts, app: &App, code: &str) -> Result<Self, ApiError> {
-        let identification = Identification { parts, app };
+    pub async fn begin_by_link(
+        parts: &Parts,
+        identity: &IdentityParts,
+        code: &str,
+    ) -> Result<Self, ApiError> {
+        let identification = Identification { parts, identity };
         identification.admit_address().await?;
-        let Some(by) = console_link::redeem(app, code).await? else {
+        let Some(by) = console_link::redeem(identity, code).await? else {
             return identification
                 .fail("link", "the link is unknown, used or expired")
                 .await;
         };
-        let (database, now) = (&app.database, app.clock.now());
+        let (database, now) = (&identity.database, identity.clock.now());
         let subject = by.as_str().to_owned();
         let user = store::find_or_create_web_user(database, console_link::ISSUER, &subject, now);
         let user = user.await.map_err(store_failed)?;
@@ -132,15 +143,19 @@ impl WebSession {
                 .await
                 .map_err(store_failed)?;
         }
-        let session = Self::of(Who::Link { subject }, Millis(i64::MAX), app);
-        let caller = session.caller(parts, app).await?;
+        let session = Self::of(
+            SessionIdentity::Link { subject },
+            Millis(i64::MAX),
+            identity,
+        );
+        let caller = session.caller(parts, identity).await?;
         let caller = caller.ok_or_else(ApiError::unauthenticated)?;
-        record_sign_in(app, &by, caller.user_id, "link");
+        record_sign_in(identity, &by, caller.user_id, "link");
         Ok(session)
     }
 
-    fn of(who: Who, until: Millis, app: &App) -> Self {
-        let longest = app.clock.now().0 + LONGEST.as_millis() as i64;
+    fn of(who: SessionIdentity, until: Millis, identity: &IdentityParts) -> Self {
+        let longest = identity.clock.now().0 + LONGEST.as_millis() as i64;
         Self {
             who,
             form_token: URL_SAFE_NO_PAD.encode(random_bytes::<32>()),
@@ -173,11 +188,11 @@ impl WebSession {
     }
 
     /// Ends the session before its expiry, on every node.
-    pub async fn end(&self, app: &App) -> Result<(), ApiError> {
+    pub async fn end(&self, identity: &IdentityParts) -> Result<(), ApiError> {
         let until = Millis(self.expires_at);
         // If the session has ended already, an entry exists.
-        let (ended, name) = (ended_sessions(app), self.name());
-        let kept = ended.replace(&name, None, b"", until, app.clock.now());
+        let (ended, name) = (ended_sessions(identity), self.name());
+        let kept = ended.replace(&name, None, b"", until, identity.clock.now());
         kept.await.map(drop).map_err(sessions_failed)
     }
 
@@ -189,32 +204,36 @@ impl WebSession {
 
     /// Returns the session's user with their current state, within the rates of the address and the plan; `None` if the
     /// session was ended, or its issuer is no longer configured.
-    pub async fn caller(&self, parts: &Parts, app: &App) -> Result<Option<Caller>, ApiError> {
-        let ended = ended_sessions(app)
-            .find(&self.name(), app.clock.now())
+    pub async fn caller(
+        &self,
+        parts: &Parts,
+        identity: &IdentityParts,
+    ) -> Result<Option<Caller>, ApiError> {
+        let ended = ended_sessions(identity)
+            .find(&self.name(), identity.clock.now())
             .await;
         if ended.map_err(sessions_failed)?.is_some() {
             return Ok(None);
         }
-        let identification = Identification { parts, app };
+        let identification = Identification { parts, identity };
         let user = match &self.who {
-            Who::Web { issuer, subject } => {
-                let verifier = app.verifiers.identity.as_ref();
+            SessionIdentity::Web { issuer, subject } => {
+                let verifier = identity.verifiers.identity.as_ref();
                 if verifier.is_none_or(|verifier| verifier.issuer() != issuer) {
                     return Ok(None);
                 }
                 identification.admit_address().await?;
                 return identification.web_user(issuer, subject).await.map(Some);
             }
-            Who::Link { subject } => {
+            SessionIdentity::Link { subject } => {
                 identification.admit_address().await?;
                 let caller = identification.web_user(console_link::ISSUER, subject);
                 return caller.await.map(Some);
             }
-            Who::Development if !has_development_users(app) => return Ok(None),
-            Who::Development => {
+            SessionIdentity::Development if !has_development_users(identity) => return Ok(None),
+            SessionIdentity::Development => {
                 identification.admit_address().await?;
-                store::find_user(&app.database, DEVELOPMENT_USER).await
+                store::find_user(&identity.database, DEVELOPMENT_USER).await
             }
         };
         match user.map_err(store_failed)? {
@@ -224,16 +243,16 @@ impl WebSession {
     }
 }
 
-fn record_sign_in(app: &App, by: &Actor, user_id: String, method: &'static str) {
+fn record_sign_in(identity: &IdentityParts, by: &Actor, user_id: String, method: &'static str) {
     let event = AuditEvent::ConsoleSignedIn { user_id, method };
-    app.audit.record_by(by, event);
+    identity.audit.record_by(by, event);
 }
 
-fn ended_sessions(app: &App) -> ExpiringValues {
-    ExpiringValues::new(app.database.clone(), app.cache.clone())
+fn ended_sessions(identity: &IdentityParts) -> ExpiringValues {
+    ExpiringValues::new(identity.database.clone(), identity.cache.clone())
 }
 
 /// Whether development mode's issuer signs in web users.
-pub fn has_development_users(app: &App) -> bool {
-    app.config.is_dev() && app.config.identity.web.is_none()
+pub fn has_development_users(identity: &IdentityParts) -> bool {
+    identity.is_dev && !identity.has_web_issuer
 }

@@ -10,24 +10,24 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 use weir_dialects::Attachment;
-use weir_plugins::counters::Ended;
-use weir_plugins::oversight::Noted;
-use weir_plugins::slots::Chosen;
+use weir_plugins::counters::ExchangeEnd;
+use weir_plugins::oversight::ExchangeRecord;
+use weir_plugins::slots::ChosenComponent;
 use weir_plugins::{Component, Plugin};
 use weir_sandbox::adapter::bindings::adapter::{Failure, FailureKind, Request, Task};
 use weir_sandbox::adapter::bindings::chat::{ChatRequest, ExtraField};
-use weir_upstream::breaker::{Health, Permit, Standing};
+use weir_upstream::breaker::{AttemptHealth, Permit, UpstreamState};
 use weir_upstream::error::{ExchangeError, LARGE_REQUEST_BYTES, Phase, Retry};
 
-use super::exchange::Exchange;
+use super::InferenceParts;
+use super::exchange::ExchangeInputs;
 use super::meter::Attempt;
 use super::reasoning;
-use super::relay::{Bounds, Relay};
-use super::resolve::Resolved;
+use super::relay::{Relay, RequestBounds};
+use super::resolve::ResolvedRequest;
 use super::routing::Route;
 use super::spans;
-use crate::admission::Place;
-use crate::app::App;
+use crate::admission::UpstreamPermit;
 use crate::catalog::Candidate;
 
 /// The maximum attempts on one upstream for one request.
@@ -40,15 +40,15 @@ const RETRY_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE_BEFORE_FALLBACK: Duration = Duration::from_secs(1);
 
 /// The permit for one of a route's upstreams.
-pub(super) struct Entry {
+pub(super) struct AttemptPermit {
     /// The upstream's index in the route.
     at: usize,
     permit: Permit,
-    _place: Place,
+    _place: UpstreamPermit,
 }
 
 /// The result of an upstream that gave no response.
-enum Unanswered {
+enum AttemptFailure {
     /// The request has failed.
     Failed(ExchangeError),
     /// Another upstream may serve the request.
@@ -57,8 +57,8 @@ enum Unanswered {
 
 /// The attempts of one request.
 struct Attempts<'a> {
-    app: &'a App,
-    bounds: &'a Bounds,
+    parts: &'a InferenceParts,
+    bounds: &'a RequestBounds,
     route: &'a Route,
     request: Request,
     attachments: &'a [Attachment],
@@ -75,10 +75,13 @@ struct Attempts<'a> {
 }
 
 /// Returns the first of a route's upstreams with a free permit.
-pub(super) fn first_entry(app: &App, route: &Route) -> Result<Entry, ExchangeError> {
+pub(super) fn first_entry(
+    parts: &InferenceParts,
+    route: &Route,
+) -> Result<AttemptPermit, ExchangeError> {
     let mut refused = None;
     for (at, candidate) in route.candidates().enumerate() {
-        match enter(app, at, candidate) {
+        match enter(parts, at, candidate) {
             Ok(entry) => return Ok(entry),
             // The first upstream's error counts, because the request prefers that upstream.
             Err(error) => refused = refused.or(Some(error)),
@@ -87,12 +90,16 @@ pub(super) fn first_entry(app: &App, route: &Route) -> Result<Entry, ExchangeErr
     Err(refused.unwrap_or(ExchangeError::NoPlace))
 }
 
-fn enter(app: &App, at: usize, candidate: &Candidate) -> Result<Entry, ExchangeError> {
-    let permit = app.routing.breakers.enter(&candidate.key);
-    Ok(Entry {
+fn enter(
+    parts: &InferenceParts,
+    at: usize,
+    candidate: &Candidate,
+) -> Result<AttemptPermit, ExchangeError> {
+    let permit = parts.routing.breakers.enter(&candidate.key);
+    Ok(AttemptPermit {
         at,
         permit: permit.map_err(ExchangeError::LeftAlone)?,
-        _place: app
+        _place: parts
             .admission
             .place(&candidate.upstream)
             .ok_or(ExchangeError::NoPlace)?,
@@ -101,11 +108,11 @@ fn enter(app: &App, at: usize, candidate: &Candidate) -> Result<Entry, ExchangeE
 
 /// Tries a route's upstreams in order until one responds, from the first one with a permit.
 pub(super) async fn attempt_all(
-    app: &App,
-    resolved: Resolved,
+    parts: &InferenceParts,
+    resolved: ResolvedRequest,
     route: &Route,
-    first: Entry,
-    bounds: &Bounds,
+    first: AttemptPermit,
+    bounds: &RequestBounds,
     relay: &mut Relay,
 ) -> Result<(), ExchangeError> {
     let attachments = resolved.attachments;
@@ -123,7 +130,7 @@ pub(super) async fn attempt_all(
     let mut attempts = Attempts {
         wants_stream,
         may_be_streamed,
-        app,
+        parts,
         bounds,
         route,
         request,
@@ -139,19 +146,19 @@ pub(super) async fn attempt_all(
     for (at, candidate) in route.candidates().enumerate().skip(begin_at) {
         let entry = match first.take() {
             Some(entry) => Ok(entry),
-            None => enter(app, at, candidate),
+            None => enter(parts, at, candidate),
         };
         let asked = match entry {
             Ok(entry) => attempts.ask(candidate, entry, relay).await,
-            Err(error) => Err(Unanswered::Declined(error)),
+            Err(error) => Err(AttemptFailure::Declined(error)),
         };
         match asked {
             Ok(()) => {
-                app.routing.answered(route, candidate).await;
+                parts.routing.answered(route, candidate).await;
                 return Ok(());
             }
-            Err(Unanswered::Failed(error)) => return Err(error),
-            Err(Unanswered::Declined(error)) => {
+            Err(AttemptFailure::Failed(error)) => return Err(error),
+            Err(AttemptFailure::Declined(error)) => {
                 // A full upstream says less about the cause than the failure of an earlier one.
                 let is_said = declined.is_some() && !error.was_attempted();
                 if !is_said {
@@ -168,14 +175,14 @@ impl Attempts<'_> {
     async fn ask(
         &mut self,
         candidate: &Candidate,
-        mut entry: Entry,
+        mut entry: AttemptPermit,
         relay: &mut Relay,
-    ) -> Result<(), Unanswered> {
+    ) -> Result<(), AttemptFailure> {
         let upstream = &*candidate.upstream;
         // All attempts on the upstream share this lookup, because an exchange ends on its first component.
         let account = relay.meter().account();
-        let Some(chosen) = self.app.plugins.adapter_for(&upstream.adapter, account) else {
-            return Err(Unanswered::Declined(ExchangeError::NoAdapter));
+        let Some(chosen) = self.parts.plugins.adapter_for(&upstream.adapter, account) else {
+            return Err(AttemptFailure::Declined(ExchangeError::NoAdapter));
         };
         match &mut self.request.task {
             Task::Chat(chat) => {
@@ -212,9 +219,9 @@ impl Attempts<'_> {
             };
             match pause.filter(is_short) {
                 Some(pause) if left > 0 && self.may_be_asked(candidate) => {
-                    wait(relay, pause).await.map_err(Unanswered::Failed)?;
+                    wait(relay, pause).await.map_err(AttemptFailure::Failed)?;
                 }
-                _ => return Err(Unanswered::Declined(error)),
+                _ => return Err(AttemptFailure::Declined(error)),
             }
         }
     }
@@ -223,7 +230,7 @@ impl Attempts<'_> {
     async fn attempt(
         &mut self,
         candidate: &Candidate,
-        chosen: &Chosen<Component>,
+        chosen: &ChosenComponent<Component>,
         readable: Option<&mut Request>,
         has_next: bool,
         relay: &mut Relay,
@@ -231,7 +238,7 @@ impl Attempts<'_> {
         let (upstream, adapter) = (&*candidate.upstream, &chosen.component);
         self.made += 1;
         relay.begin_attempt(&upstream.name);
-        let attempted = spans::Attempted {
+        let attempted = spans::AttemptData {
             candidate,
             adapter,
             is_stream: relay.is_stream(),
@@ -245,8 +252,8 @@ impl Attempts<'_> {
         let request = readable.unwrap_or(&mut self.request);
         request.attempt = self.made;
         request.deadline_ms = u64::try_from(left.as_millis()).unwrap_or(u64::MAX);
-        let exchange = Exchange {
-            http: &self.app.http,
+        let exchange = ExchangeInputs {
+            http: &self.parts.http,
             upstream,
             adapter,
             request,
@@ -254,9 +261,9 @@ impl Attempts<'_> {
             ignored: self.ignored,
             request_bytes: self.text_bytes,
             attachments: self.attachments,
-            answer_bytes: self.app.config.limits.exchanges.answer_bytes.get(),
+            answer_bytes: self.parts.exchange_limits.answer_bytes.get(),
             first_token: has_next.then_some(upstream.timeouts.first_token),
-            recorder: &self.app.recorder,
+            recorder: &self.parts.recorder,
         };
         let outcome = exchange.run(relay).await;
         let is_of_size = self.body_bytes > LARGE_REQUEST_BYTES
@@ -264,7 +271,7 @@ impl Attempts<'_> {
         let ended = judge(&outcome, is_of_size);
         let first_token = relay.streamed_at().map(|at| at - started);
         spans::end_attempt(relay.context(), outcome.as_ref().err(), first_token);
-        let noted = Noted {
+        let noted = ExchangeRecord {
             ended,
             effects: None,
             is_guard: false,
@@ -275,7 +282,7 @@ impl Attempts<'_> {
         };
         let account = relay.meter().account();
         let plugin = Plugin::Adapter(adapter.clone());
-        self.app.oversight.note(&plugin, account, noted);
+        self.parts.oversight.note(&plugin, account, noted);
         match outcome {
             Err(ExchangeError::Guest(error)) if is_of_size && !relay.was_asked() => {
                 Err(ExchangeError::TooLargeToTranslate(error))
@@ -291,8 +298,8 @@ impl Attempts<'_> {
     }
 
     fn may_be_asked(&self, candidate: &Candidate) -> bool {
-        let standing = self.app.routing.breakers.standing(&candidate.key);
-        !matches!(standing, Standing::Open(_))
+        let standing = self.parts.routing.breakers.standing(&candidate.key);
+        !matches!(standing, UpstreamState::Open(_))
     }
 }
 
@@ -306,26 +313,26 @@ fn may_be_streamed(chat: &ChatRequest) -> bool {
 fn declined(
     error: ExchangeError,
     relay: &mut Relay,
-) -> Result<(ExchangeError, Option<Duration>), Unanswered> {
+) -> Result<(ExchangeError, Option<Duration>), AttemptFailure> {
     let is_sent = relay.was_asked();
     let pause = match error.retry() {
-        _ if relay.has_begun() => return Err(Unanswered::Failed(error)),
+        _ if relay.has_begun() => return Err(AttemptFailure::Failed(error)),
         Retry::Never if error.is_of_component() && !is_sent => None,
-        Retry::Never => return Err(Unanswered::Failed(error)),
+        Retry::Never => return Err(AttemptFailure::Failed(error)),
         Retry::Again(pause) => Some(pause.max(RETRY_PAUSE)),
         Retry::Elsewhere => None,
     };
     if matches!(error, ExchangeError::TimedOut(Phase::FirstToken)) {
         // The upstream was at work, so a client that has disconnected meanwhile pays for it.
         if relay.is_hung_up() {
-            return Err(Unanswered::Failed(error));
+            return Err(AttemptFailure::Failed(error));
         }
         relay.write_off();
     }
     // The restart precedes the check of the client: nobody pays for a declined attempt.
     relay.restart();
     if relay.is_hung_up() {
-        return Err(Unanswered::Failed(ExchangeError::Abandoned));
+        return Err(AttemptFailure::Failed(ExchangeError::Abandoned));
     }
     Ok((error, pause))
 }
@@ -342,34 +349,34 @@ async fn wait(relay: &mut Relay, pause: Duration) -> Result<(), ExchangeError> {
 }
 
 /// The upstream's health according to an attempt.
-fn health(outcome: &Result<(), ExchangeError>) -> Health {
+fn health(outcome: &Result<(), ExchangeError>) -> AttemptHealth {
     use ExchangeError as E;
     let Err(error) = outcome else {
-        return Health::Well;
+        return AttemptHealth::Well;
     };
     match error {
-        E::Connect => Health::Unreachable,
-        E::Spent => Health::Well,
+        E::Connect => AttemptHealth::Unreachable,
+        E::Spent => AttemptHealth::Well,
         E::BrokenOff | E::TimedOut(Phase::FirstByte | Phase::FirstToken | Phase::Idle) => {
-            Health::Fails(None)
+            AttemptHealth::Fails(None)
         }
         E::Failure(failure) => {
             let rest = failure.retry_after_ms;
             let rest = rest.map(|ms| Duration::from_millis(ms.into()));
             match failure.kind {
-                FailureKind::Unavailable => Health::Fails(rest),
-                FailureKind::Malformed => Health::Fails(None),
-                FailureKind::RateLimited => Health::Limits(rest),
+                FailureKind::Unavailable => AttemptHealth::Fails(rest),
+                FailureKind::Malformed => AttemptHealth::Fails(None),
+                FailureKind::RateLimited => AttemptHealth::Limits(rest),
                 FailureKind::Rejected
                 | FailureKind::ModelNotFound
                 | FailureKind::ContextLength
-                | FailureKind::Filtered => Health::Well,
+                | FailureKind::Filtered => AttemptHealth::Well,
                 // The first means that weir sent nothing, the second says nothing about other credentials.
-                FailureKind::Unsupported | FailureKind::Unauthorized => Health::Unknown,
+                FailureKind::Unsupported | FailureKind::Unauthorized => AttemptHealth::Unknown,
             }
         }
         // The adapter, the gateway or the client caused it.
-        _ => Health::Unknown,
+        _ => AttemptHealth::Unknown,
     }
 }
 
@@ -396,16 +403,16 @@ fn report(upstream: &str, adapter: &str, attempt: u32, error: &ExchangeError) {
 }
 
 /// The result of an exchange, and the component's share in it.
-fn judge(outcome: &Result<(), ExchangeError>, is_of_size: bool) -> Ended {
+fn judge(outcome: &Result<(), ExchangeError>, is_of_size: bool) -> ExchangeEnd {
     match outcome {
         Ok(())
         | Err(ExchangeError::Spent | ExchangeError::Abandoned | ExchangeError::ShuttingDown) => {
-            Ended::Well
+            ExchangeEnd::Well
         }
         // A client must not be able to disable a component for all clients by sending large requests.
-        Err(_) if is_of_size => Ended::InError,
-        Err(error) if !error.is_of_component() => Ended::InError,
-        Err(ExchangeError::Guest(_)) => Ended::InTrap,
-        Err(_) => Ended::InFault,
+        Err(_) if is_of_size => ExchangeEnd::InError,
+        Err(error) if !error.is_of_component() => ExchangeEnd::InError,
+        Err(ExchangeError::Guest(_)) => ExchangeEnd::InTrap,
+        Err(_) => ExchangeEnd::InFault,
     }
 }

@@ -39,7 +39,7 @@ pub struct ModelStep {
 
 /// A piece of a model's output.
 #[derive(Debug, Clone)]
-pub struct Delta {
+pub struct OutputDelta {
     /// The number of the run's last event before the model call: the piece belongs after that event, and before the
     /// next.
     pub after: i64,
@@ -48,13 +48,13 @@ pub struct Delta {
 }
 
 /// A listener of a run.
-pub struct Listener {
-    heard: Receiver<Delta>,
+pub struct DeltaListener {
+    heard: Receiver<OutputDelta>,
     _channel: Arc<Channel>,
 }
 
 /// A waiter for writes to a run by this process. For writes of other processes, its owner must poll.
-pub struct Watch {
+pub struct RunWatch {
     written: watch::Receiver<()>,
     _channel: Arc<Channel>,
 }
@@ -74,25 +74,25 @@ pub struct DeltaPublisher {
 #[derive(Debug)]
 struct Channel {
     run_id: String,
-    pieces: Sender<Delta>,
+    pieces: Sender<OutputDelta>,
     written: watch::Sender<()>,
     all: Deltas,
 }
 
 impl Deltas {
     /// Begins to listen to a run.
-    pub fn listen(&self, run_id: &str) -> Listener {
+    pub fn listen(&self, run_id: &str) -> DeltaListener {
         let channel = self.channel(run_id);
-        Listener {
+        DeltaListener {
             heard: channel.pieces.subscribe(),
             _channel: channel,
         }
     }
 
     /// Begins to wait for writes to a run.
-    pub fn watch(&self, run_id: &str) -> Watch {
+    pub fn watch(&self, run_id: &str) -> RunWatch {
         let channel = self.channel(run_id);
-        Watch {
+        RunWatch {
             written: channel.written.subscribe(),
             _channel: channel,
         }
@@ -122,7 +122,7 @@ impl Deltas {
     }
 
     /// Returns the publisher of a call, after the run's event with this number; `None` without listeners.
-    pub fn teller(&self, run_id: &str, after: i64, step: ModelStep) -> Option<DeltaPublisher> {
+    pub fn publisher(&self, run_id: &str, after: i64, step: ModelStep) -> Option<DeltaPublisher> {
         let channel = self.lock().get(run_id).and_then(Weak::upgrade)?;
         (channel.pieces.receiver_count() > 0).then(|| DeltaPublisher {
             channel,
@@ -149,7 +149,7 @@ impl Drop for Channel {
     }
 }
 
-impl Watch {
+impl RunWatch {
     /// Marks all writes so far as seen.
     pub fn mark_seen(&mut self) {
         self.written.mark_unchanged();
@@ -164,9 +164,9 @@ impl Watch {
     }
 }
 
-impl Listener {
+impl DeltaListener {
     /// Waits for the next piece.
-    pub async fn next(&mut self) -> Delta {
+    pub async fn next(&mut self) -> OutputDelta {
         loop {
             match self.heard.recv().await {
                 Ok(delta) => return delta,
@@ -178,7 +178,7 @@ impl Listener {
     }
 
     /// Returns the next piece, if there is one.
-    pub fn try_next(&mut self) -> Option<Delta> {
+    pub fn try_next(&mut self) -> Option<OutputDelta> {
         use tokio::sync::broadcast::error::TryRecvError;
         loop {
             match self.heard.try_recv() {
@@ -216,7 +216,7 @@ impl DeltaPublisher {
         data["offset"] = json!(offset);
         data["text"] = json!(text);
         // The last listener may have disconnected.
-        let _ = self.channel.pieces.send(Delta {
+        let _ = self.channel.pieces.send(OutputDelta {
             after: self.after,
             data: data.to_string().into(),
         });
@@ -251,7 +251,7 @@ mod tests {
         assert!(own.written().now_or_never().is_none(), "it was told once");
         assert!(others.written().now_or_never().is_none());
         // A waiter alone does not turn the model call into a stream.
-        assert!(deltas.teller("run", 1, step()).is_none());
+        assert!(deltas.publisher("run", 1, step()).is_none());
         drop((own, others));
         assert!(deltas.lock().is_empty());
     }
@@ -259,16 +259,19 @@ mod tests {
     #[test]
     fn who_has_left_is_told_nothing_and_leaves_nothing_behind() {
         let deltas = Deltas::default();
-        assert!(deltas.teller("run", 1, step()).is_none());
+        assert!(deltas.publisher("run", 1, step()).is_none());
         let first = deltas.listen("run");
         let second = deltas.listen("run");
-        assert!(deltas.teller("other", 1, step()).is_none());
-        let teller = deltas.teller("run", 1, step()).expect("two listen");
+        assert!(deltas.publisher("other", 1, step()).is_none());
+        let publisher = deltas.publisher("run", 1, step()).expect("two listen");
         drop((first, second));
-        assert!(deltas.teller("run", 1, step()).is_none(), "nobody listens");
+        assert!(
+            deltas.publisher("run", 1, step()).is_none(),
+            "nobody listens"
+        );
         // A listener that reconnects receives the rest of the call.
         let mut third = deltas.listen("run");
-        drop(teller);
+        drop(publisher);
         assert!(third.try_next().is_none());
         drop(third);
         assert!(deltas.lock().is_empty());

@@ -13,7 +13,7 @@ use bytes::Bytes;
 use tokio::time::Instant;
 use weir_dialects::Attachment;
 use weir_upstream::Upstream;
-use weir_upstream::client::{AnswerBody, HttpClient, SendError};
+use weir_upstream::client::{HttpClient, SendError, UpstreamBody};
 use weir_upstream::destination;
 use weir_upstream::error::{ExchangeError, MAX_OTHER_STEPS, MAX_SENDS, MAX_WAITS, Phase};
 use weir_upstream::redact::Redactor;
@@ -27,13 +27,13 @@ use weir_sandbox::adapter::bindings::adapter::{
     HttpRequest, HttpResponseHead, Progress, Request, Step, Task,
 };
 
-use crate::recordings::{Recorder, Tape};
+use crate::recordings::{OpenRecording, Recorder};
 
 /// The adapters' name for reasoning, in the list of ignored fields.
 const REASONING: &str = "reasoning";
 
 /// The inputs of an exchange.
-pub struct Exchange<'a> {
+pub struct ExchangeInputs<'a> {
     /// The shared client.
     pub http: &'a HttpClient,
     /// The target.
@@ -58,7 +58,7 @@ pub struct Exchange<'a> {
     pub recorder: &'a Recorder,
 }
 
-impl Exchange<'_> {
+impl ExchangeInputs<'_> {
     /// Runs the exchange to its end.
     pub async fn run(&self, relay: &mut Relay) -> Result<(), ExchangeError> {
         let slot = &self.upstream.adapter;
@@ -88,7 +88,7 @@ impl Exchange<'_> {
     async fn run_steps(
         &self,
         relay: &mut Relay,
-        mut tape: Option<&mut Tape>,
+        mut tape: Option<&mut OpenRecording>,
     ) -> Result<(), ExchangeError> {
         let configuration = match self.adapter.configuration(&self.upstream.options).await {
             Ok(configuration) => configuration,
@@ -150,7 +150,7 @@ impl Exchange<'_> {
         guest: &mut GuestExchange,
         asked: HttpRequest,
         relay: &mut Relay,
-        mut tape: Option<&mut Tape>,
+        mut tape: Option<&mut OpenRecording>,
     ) -> Result<(), ExchangeError> {
         let mut request = destination::build(
             self.upstream.base.as_ref(),
@@ -166,7 +166,7 @@ impl Exchange<'_> {
         relay.ask();
         // Image streams begin only when an image is ready, even if the client wants a stream.
         let is_streamed = matches!(&self.request.task, Task::Chat(chat) if chat.stream);
-        let patience = Patience {
+        let patience = FirstTokenWait {
             until: self
                 .first_token
                 .filter(|_| is_streamed)
@@ -195,7 +195,7 @@ impl Exchange<'_> {
             tape.head(shown.status, &shown.headers);
         }
         guest.head(&shown).await?;
-        let answer = Answer {
+        let answer = UpstreamAnswer {
             body,
             redactor: Redactor::new(credential),
             tape,
@@ -209,9 +209,9 @@ impl Exchange<'_> {
         &self,
         request: http::Request<Bytes>,
         first_byte: Duration,
-        patience: Patience,
+        patience: FirstTokenWait,
         relay: &mut Relay,
-    ) -> Result<http::Response<AnswerBody>, ExchangeError> {
+    ) -> Result<http::Response<UpstreamBody>, ExchangeError> {
         let (limit, phase) = patience.limit(first_byte, Phase::FirstByte, relay);
         let answer = relay.within(limit, phase, self.http.send(request));
         answer.await?.map_err(|error| match error {
@@ -223,12 +223,12 @@ impl Exchange<'_> {
     async fn read(
         &self,
         guest: &mut GuestExchange,
-        Answer {
+        UpstreamAnswer {
             mut body,
             mut redactor,
             mut tape,
-        }: Answer<'_>,
-        patience: Patience,
+        }: UpstreamAnswer<'_>,
+        patience: FirstTokenWait,
         relay: &mut Relay,
     ) -> Result<(), ExchangeError> {
         let mut left = self.answer_bytes;
@@ -271,19 +271,19 @@ impl Exchange<'_> {
 }
 
 /// An upstream's response after its headers.
-struct Answer<'a> {
-    body: AnswerBody,
+struct UpstreamAnswer<'a> {
+    body: UpstreamBody,
     redactor: Redactor,
-    tape: Option<&'a mut Tape>,
+    tape: Option<&'a mut OpenRecording>,
 }
 
 /// The end of the first-token timeout, if another upstream is available.
 #[derive(Debug, Clone, Copy)]
-struct Patience {
+struct FirstTokenWait {
     until: Option<Instant>,
 }
 
-impl Patience {
+impl FirstTokenWait {
     /// Returns the timeout of a wait and its phase: while no data has arrived, the first-token timeout also applies.
     fn limit(self, limit: Duration, phase: Phase, relay: &Relay) -> (Duration, Phase) {
         let until = self.until.filter(|_| !relay.any_output());

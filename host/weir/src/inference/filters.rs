@@ -16,13 +16,13 @@ use weir_dialects::{Attachment, ChatCall, ImageCall};
 use weir_errors::{ApiError, ErrorCode};
 use weir_ledger::{AccountId, Plan};
 use weir_plugins::canary::samples::Sampler;
-use weir_plugins::counters::{Ended, FilterEffects};
-use weir_plugins::oversight::{Noted, Oversight};
-use weir_plugins::slots::Chosen;
+use weir_plugins::counters::{ExchangeEnd, FilterEffects};
+use weir_plugins::oversight::{ExchangeRecord, Oversight};
+use weir_plugins::slots::ChosenComponent;
 use weir_plugins::{FilterComponent, Plugin};
 use weir_sandbox::adapter::bindings::chat::{Event, FinishReason};
 use weir_sandbox::filter::bindings::filter::{Refusal, Request, Screened, Task, Upstream};
-use weir_sandbox::filter::{Verdict, Watching};
+use weir_sandbox::filter::{FilterVerdict, FilterWatcher};
 use weir_sandbox::{GuestError, printable};
 use weir_upstream::error::{ExchangeError, LARGE_REQUEST_BYTES, can_be_of_size};
 use weir_upstream::filter_rules::{
@@ -31,15 +31,15 @@ use weir_upstream::filter_rules::{
 use weir_upstream::sequence::Sequence;
 use weir_upstream::usage::RequestSize;
 
+use super::InferenceParts;
 use super::resolve;
-use crate::app::App;
 use crate::catalog::filters::{FilterConfig, OnFailure};
 use crate::catalog::{Catalog, Model};
 use crate::context::RequestContext;
 
 /// The filters' results besides the changed request.
 #[derive(Default)]
-pub struct Passed {
+pub struct FilterResult {
     /// The allowed upstreams, as indexes into the model's candidates, in order of preference; `None` if no filter has
     /// chosen.
     pub order: Option<Vec<usize>>,
@@ -48,7 +48,7 @@ pub struct Passed {
 }
 
 /// The caller, as filters see it.
-pub struct Asker<'a> {
+pub struct FilterCaller<'a> {
     /// The account that pays.
     pub account: &'a AccountId,
     /// The account's plan.
@@ -58,7 +58,7 @@ pub struct Asker<'a> {
 }
 
 /// The reasons for which a filter cannot run.
-enum Unready {
+enum FilterUnavailable {
     /// Its slot has no active component.
     Empty,
     /// It rejects its options, or failed on them.
@@ -67,13 +67,14 @@ enum Unready {
 
 /// Runs the filters of a chat request.
 pub async fn screen_chat(
-    app: &App,
+    parts: &InferenceParts,
     catalog: &Catalog,
-    asker: Asker<'_>,
+    asker: FilterCaller<'_>,
     call: ChatCall,
-) -> Result<(ChatCall, Passed), ApiError> {
-    let Some(mut screening) = Screening::of(app, catalog, asker, &call.request.model)? else {
-        return Ok((call, Passed::default()));
+) -> Result<(ChatCall, FilterResult), ApiError> {
+    let Some(mut screening) = RequestScreening::of(parts, catalog, asker, &call.request.model)?
+    else {
+        return Ok((call, FilterResult::default()));
     };
     screening.body_bytes = call.body_bytes;
     screening.text_bytes = call.text_bytes();
@@ -91,13 +92,14 @@ pub async fn screen_chat(
 
 /// Runs the filters of an image request.
 pub async fn screen_images(
-    app: &App,
+    parts: &InferenceParts,
     catalog: &Catalog,
-    asker: Asker<'_>,
+    asker: FilterCaller<'_>,
     call: ImageCall,
-) -> Result<(ImageCall, Passed), ApiError> {
-    let Some(mut screening) = Screening::of(app, catalog, asker, &call.request.model)? else {
-        return Ok((call, Passed::default()));
+) -> Result<(ImageCall, FilterResult), ApiError> {
+    let Some(mut screening) = RequestScreening::of(parts, catalog, asker, &call.request.model)?
+    else {
+        return Ok((call, FilterResult::default()));
     };
     screening.body_bytes = call.body_bytes;
     screening.text_bytes = call.text_bytes();
@@ -114,9 +116,9 @@ pub async fn screen_images(
 }
 
 /// A request during filtering.
-struct Screening<'a> {
-    app: &'a App,
-    asker: Asker<'a>,
+struct RequestScreening<'a> {
+    parts: &'a InferenceParts,
+    asker: FilterCaller<'a>,
     filters: Vec<&'a FilterConfig>,
     model: &'a Model,
     /// The remaining candidates, in order.
@@ -126,12 +128,12 @@ struct Screening<'a> {
     text_bytes: usize,
 }
 
-impl<'a> Screening<'a> {
+impl<'a> RequestScreening<'a> {
     /// Returns `None` if no filter applies, or if the model does not exist; a later step refuses that request.
     fn of(
-        app: &'a App,
+        parts: &'a InferenceParts,
         catalog: &'a Catalog,
-        asker: Asker<'a>,
+        asker: FilterCaller<'a>,
         model: &str,
     ) -> Result<Option<Self>, ApiError> {
         let filters: Vec<_> = catalog
@@ -144,7 +146,7 @@ impl<'a> Screening<'a> {
         };
         let allowed = resolve::narrow(model, asker.context.wanted_provider())?;
         Ok(Some(Self {
-            app,
+            parts,
             asker,
             filters,
             model,
@@ -182,7 +184,7 @@ impl<'a> Screening<'a> {
             .collect()
     }
 
-    async fn run(mut self, mut request: Request) -> Result<(Task, Passed), ApiError> {
+    async fn run(mut self, mut request: Request) -> Result<(Task, FilterResult), ApiError> {
         let mut watchers = Vec::new();
         for filter in std::mem::take(&mut self.filters) {
             let slot = &filter.slot;
@@ -190,8 +192,8 @@ impl<'a> Screening<'a> {
                 Ok(ready) => ready,
                 Err(unready) => {
                     let why = match &unready {
-                        Unready::Empty => "its slot has no active component",
-                        Unready::Options(why) => why,
+                        FilterUnavailable::Empty => "its slot has no active component",
+                        FilterUnavailable::Options(why) => why,
                     };
                     tracing::error!(slot, why, "a filter is unavailable");
                     match filter.on_failure {
@@ -200,7 +202,8 @@ impl<'a> Screening<'a> {
                     }
                 }
             };
-            let mut watch = Watch::new(self.app, chosen, filter.on_failure, self.asker.account);
+            let mut watch =
+                FilterMeasurement::new(self.parts, chosen, filter.on_failure, self.asker.account);
             let begun = Instant::now();
             let screened = watch
                 .component
@@ -244,7 +247,7 @@ impl<'a> Screening<'a> {
             is_restarted: false,
             has_changed: false,
         });
-        let passed = Passed {
+        let passed = FilterResult {
             order: self.is_chosen.then_some(self.allowed),
             watchers: watchers.collect(),
         };
@@ -255,14 +258,14 @@ impl<'a> Screening<'a> {
     async fn ready(
         &self,
         filter: &FilterConfig,
-    ) -> Result<(Chosen<FilterComponent>, Arc<[u8]>), Unready> {
-        let plugins = &self.app.plugins;
+    ) -> Result<(ChosenComponent<FilterComponent>, Arc<[u8]>), FilterUnavailable> {
+        let plugins = &self.parts.plugins;
         let chosen = plugins.filter_for(&filter.slot, self.asker.account);
-        let chosen = chosen.ok_or(Unready::Empty)?;
+        let chosen = chosen.ok_or(FilterUnavailable::Empty)?;
         let configuration = chosen.component.configuration(&filter.options).await;
         match configuration {
             Ok(configuration) => Ok((chosen, configuration)),
-            Err(error) => Err(Unready::Options(error.to_string())),
+            Err(error) => Err(FilterUnavailable::Options(error.to_string())),
         }
     }
 
@@ -271,8 +274,8 @@ impl<'a> Screening<'a> {
         &mut self,
         request: &mut Request,
         component: &FilterComponent,
-        verdict: Verdict,
-    ) -> Result<Option<Watching>, FilterFault> {
+        verdict: FilterVerdict,
+    ) -> Result<Option<FilterWatcher>, FilterFault> {
         if let Some(changed) = &verdict.change {
             check_change(&request.task, changed, request.attachments.len())?;
         }
@@ -315,7 +318,7 @@ fn unavailable() -> ApiError {
 }
 
 /// A filter's cost and result for a request, recorded on drop.
-struct Watch {
+struct FilterMeasurement {
     component: Arc<FilterComponent>,
     sampler: Option<Sampler>,
     oversight: Oversight,
@@ -323,25 +326,25 @@ struct Watch {
     is_guard: bool,
     took: Duration,
     effects: FilterEffects,
-    ended: Ended,
+    ended: ExchangeEnd,
 }
 
-impl Watch {
+impl FilterMeasurement {
     fn new(
-        app: &App,
-        chosen: Chosen<FilterComponent>,
+        parts: &InferenceParts,
+        chosen: ChosenComponent<FilterComponent>,
         on_failure: OnFailure,
         account: &AccountId,
     ) -> Self {
         Self {
             component: chosen.component,
             sampler: chosen.sampler,
-            oversight: app.oversight.clone(),
+            oversight: parts.oversight.clone(),
             account: account.clone(),
             is_guard: on_failure == OnFailure::Refuse,
             took: Duration::ZERO,
             effects: FilterEffects::default(),
-            ended: Ended::Well,
+            ended: ExchangeEnd::Well,
         }
     }
 
@@ -356,10 +359,10 @@ impl Watch {
         };
         // A client must not be able to disable a filter for all clients by sending large requests.
         self.ended = match fault {
-            FilterFault::Guest(GuestError::NoRoom) => Ended::InError,
-            _ if is_of_size => Ended::InError,
-            FilterFault::Guest(_) => Ended::InTrap,
-            _ => Ended::InFault,
+            FilterFault::Guest(GuestError::NoRoom) => ExchangeEnd::InError,
+            _ if is_of_size => ExchangeEnd::InError,
+            FilterFault::Guest(_) => ExchangeEnd::InTrap,
+            _ => ExchangeEnd::InFault,
         };
         // The log already has the last words of a terminated guest.
         if !matches!(fault, FilterFault::Guest(_)) {
@@ -370,10 +373,10 @@ impl Watch {
     }
 }
 
-impl Drop for Watch {
+impl Drop for FilterMeasurement {
     fn drop(&mut self) {
         let plugin = Plugin::Filter(self.component.clone());
-        let noted = Noted {
+        let noted = ExchangeRecord {
             ended: self.ended,
             took: self.took,
             effects: Some(self.effects),
@@ -387,9 +390,9 @@ impl Drop for Watch {
 
 /// A filter of a response.
 struct Watcher {
-    watch: Watch,
+    watch: FilterMeasurement,
     /// `None` after the filter failed and the response continues without it.
-    watching: Option<Watching>,
+    watching: Option<FilterWatcher>,
     on_failure: OnFailure,
     body_bytes: usize,
     /// Checks the filter's output.
@@ -411,7 +414,7 @@ pub struct AnswerScreen {
 
 impl AnswerScreen {
     /// Returns the filters of a response with at most this many tokens; `None` if there are none.
-    pub fn new(passed: Passed, output_limit: u32) -> Option<Self> {
+    pub fn new(passed: FilterResult, output_limit: u32) -> Option<Self> {
         (!passed.watchers.is_empty()).then_some(Self {
             watchers: passed.watchers,
             output_limit,
@@ -441,7 +444,7 @@ impl AnswerScreen {
                 continue;
             };
             let begun = Instant::now();
-            let mut look = Look {
+            let mut look = FilterPass {
                 watching,
                 sequence,
                 held_back: &mut watcher.held_back,
@@ -458,7 +461,7 @@ impl AnswerScreen {
             };
             watcher.has_seen = true;
             let outcome = look.show(shown).await;
-            let Look {
+            let FilterPass {
                 made, is_stopped, ..
             } = look;
             watcher.watch.took += begun.elapsed();
@@ -503,8 +506,8 @@ impl AnswerScreen {
 }
 
 /// One filter's processing of a batch of events.
-struct Look<'a> {
-    watching: &'a mut Watching,
+struct FilterPass<'a> {
+    watching: &'a mut FilterWatcher,
     sequence: &'a mut Sequence,
     held_back: &'a mut usize,
     has_changed: &'a mut bool,
@@ -513,7 +516,7 @@ struct Look<'a> {
     is_stopped: bool,
 }
 
-impl Look<'_> {
+impl FilterPass<'_> {
     async fn show(&mut self, events: Vec<Event>) -> Result<(), FilterFault> {
         if self.is_restarted {
             self.watching.restart().await?;

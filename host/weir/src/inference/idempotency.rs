@@ -11,10 +11,10 @@ use http::{HeaderName, Method};
 use sha2::{Digest, Sha256};
 use weir_errors::{ApiError, ErrorCode};
 
-use crate::app::App;
+use super::InferenceParts;
 use crate::context::RequestContext;
 use weir_ledger::idempotency::{ClaimedKey, open_answer};
-use weir_ledger::{AccountId, Claim, MAX_KEY_BYTES, Served, Taken};
+use weir_ledger::{AccountId, IdempotencyClaim, KeyConflict, MAX_KEY_BYTES, ServedRequest};
 use weir_storage::clock::Millis;
 
 const HEADER: HeaderName = HeaderName::from_static("idempotency-key");
@@ -33,15 +33,15 @@ pub struct IdempotencyHeader {
 }
 
 /// A key and its request.
-pub struct KeyedRequest {
-    claim: Claim,
+pub struct IdempotentRequest {
+    claim: IdempotencyClaim,
     keeps_long_answers: bool,
 }
 
 /// The response to a repeated request.
 pub enum RepeatResponse {
     /// The first request's response.
-    Replay(KeptAnswer),
+    Replay(StoredAnswer),
     /// An error.
     Refuse(ApiError),
 }
@@ -49,14 +49,14 @@ pub enum RepeatResponse {
 /// A stored response: a line with the names of ignored advisory fields, which the response's headers had, then the
 /// body.
 #[derive(Debug, PartialEq, Eq)]
-pub struct KeptAnswer {
+pub struct StoredAnswer {
     /// Its body.
     pub body: Bytes,
     /// The names of ignored advisory fields. No name holds a comma or a line break.
     pub ignored: Vec<String>,
 }
 
-impl KeptAnswer {
+impl StoredAnswer {
     /// Serialises the response for the store.
     pub fn to_bytes(&self) -> Bytes {
         let mut bytes = self.ignored.join(",").into_bytes();
@@ -119,13 +119,13 @@ impl IdempotencyHeader {
     }
 
     /// The key, if there is one, with the request's body.
-    pub fn with_body(self, body: &[u8]) -> Option<KeyedRequest> {
+    pub fn with_body(self, body: &[u8]) -> Option<IdempotentRequest> {
         self.with_pieces(&[body])
     }
 
     /// Returns the key with a form as the request's body, if there is a key. Clients choose a new boundary for each
     /// request, so the boundary does not count.
-    pub fn with_form(self, body: &[u8], boundary: &str) -> Option<KeyedRequest> {
+    pub fn with_form(self, body: &[u8], boundary: &str) -> Option<IdempotentRequest> {
         self.key.as_ref()?;
         let mut parts = Vec::new();
         let mut start = 0;
@@ -137,7 +137,7 @@ impl IdempotencyHeader {
         self.with_pieces(&parts)
     }
 
-    fn with_pieces(self, body: &[&[u8]]) -> Option<KeyedRequest> {
+    fn with_pieces(self, body: &[&[u8]]) -> Option<IdempotentRequest> {
         let key = self.key?;
         let mut digest = Sha256::new();
         // Methods and paths hold no line feed.
@@ -148,8 +148,8 @@ impl IdempotencyHeader {
         for piece in body {
             digest.update(piece);
         }
-        Some(KeyedRequest {
-            claim: Claim {
+        Some(IdempotentRequest {
+            claim: IdempotencyClaim {
                 key,
                 request_digest: digest.finalize().into(),
             },
@@ -158,9 +158,9 @@ impl IdempotencyHeader {
     }
 }
 
-impl KeyedRequest {
+impl IdempotentRequest {
     /// The claim to open together with the request's hold.
-    pub fn claim(&self) -> &Claim {
+    pub fn claim(&self) -> &IdempotencyClaim {
         &self.claim
     }
 
@@ -175,12 +175,12 @@ impl KeyedRequest {
     /// Returns the key after it was claimed at this time.
     pub fn claimed(
         self,
-        app: &App,
+        parts: &InferenceParts,
         account: AccountId,
         context: &RequestContext,
         at: Millis,
     ) -> ClaimedKey {
-        let (ledger, sealing_keys) = (app.ledger.clone(), app.sealing_keys.clone());
+        let (ledger, sealing_keys) = (parts.ledger.clone(), parts.sealing_keys.clone());
         let request_id = context.id().to_owned();
         let key = ClaimedKey::new(ledger, sealing_keys, account, self.claim, request_id, at);
         match self.keeps_long_answers {
@@ -190,14 +190,19 @@ impl KeyedRequest {
     }
 
     /// Returns the response if the key is already taken.
-    pub fn instead(&self, app: &App, account: &AccountId, taken: Taken) -> RepeatResponse {
+    pub fn instead(
+        &self,
+        parts: &InferenceParts,
+        account: &AccountId,
+        taken: KeyConflict,
+    ) -> RepeatResponse {
         let served = match taken {
-            Taken::OtherRequest => return RepeatResponse::Refuse(reused()),
-            Taken::InProgress => return RepeatResponse::Refuse(in_progress()),
-            Taken::Served(served) => served,
+            KeyConflict::OtherRequest => return RepeatResponse::Refuse(reused()),
+            KeyConflict::InProgress => return RepeatResponse::Refuse(in_progress()),
+            KeyConflict::Served(served) => served,
         };
-        match open_answer(&app.sealing_keys, account, &self.claim, &served) {
-            Some(Ok(answer)) => match KeptAnswer::from_bytes(answer) {
+        match open_answer(&parts.sealing_keys, account, &self.claim, &served) {
+            Some(Ok(answer)) => match StoredAnswer::from_bytes(answer) {
                 Some(answer) => RepeatResponse::Replay(answer),
                 None => RepeatResponse::Refuse(not_kept(&served)),
             },
@@ -227,7 +232,7 @@ fn in_progress() -> ApiError {
     .with_retry_after(RETRY_AFTER)
 }
 
-fn not_kept(served: &Served) -> ApiError {
+fn not_kept(served: &ServedRequest) -> ApiError {
     ApiError::new(
         ErrorCode::IdempotencyAnswerNotKept,
         "The request with this idempotency key was served, but its response is not stored: it was a stream, too long, or incomplete.",
@@ -253,11 +258,11 @@ mod tests {
     #[test]
     fn an_answer_is_kept_with_what_its_head_says() {
         for ignored in [vec![], vec!["metadata".to_owned(), "user".to_owned()]] {
-            let answer = KeptAnswer {
+            let answer = StoredAnswer {
                 body: Bytes::from_static(b"{\n}"),
                 ignored,
             };
-            assert_eq!(KeptAnswer::from_bytes(answer.to_bytes()), Some(answer));
+            assert_eq!(StoredAnswer::from_bytes(answer.to_bytes()), Some(answer));
         }
     }
 

@@ -30,14 +30,14 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use weir_dialects::Billed;
+use weir_dialects::BilledUsage;
 use weir_errors::{ApiError, ErrorCode};
 use weir_ledger::price::{Price, PriceFactors};
-use weir_ledger::pricing::{self, Bound, Charge};
+use weir_ledger::pricing::{self, RequestCharge, UsageBound};
 use weir_ledger::usage::Billable;
 use weir_ledger::{
-    AccountId, Checkpoint, Claim, Credits, EndKey, HoldId, Ledger, LedgerError, Open, Payer,
-    Refusal, RequestUsage, Settle, Settlement, TokenCounts, UsageCounts,
+    AccountId, Checkpoint, Credits, EndKey, HoldId, IdempotencyClaim, Ledger, LedgerError,
+    LedgerRefusal, OpenHold, Payer, RequestUsage, Settle, Settlement, TokenCounts, UsageCounts,
 };
 use weir_plugins::Component;
 use weir_plugins::canary::samples::Sampler;
@@ -47,7 +47,7 @@ use weir_storage::ids;
 use weir_upstream::sequence::Sequence;
 use weir_upstream::usage::{self, CheckedUsage, ModelLimits, RequestSize};
 
-use crate::app::App;
+use super::InferenceParts;
 use crate::billing;
 use weir_payments::BuyingPages;
 
@@ -65,7 +65,7 @@ const MAX_BYTES_PER_TOKEN: u64 = 8;
 
 /// The data of a request before it is sent.
 #[derive(Debug, Clone)]
-pub struct Metered {
+pub struct MeteredRequest {
     /// The request's id.
     pub request_id: String,
     /// The model, as the client named it.
@@ -93,7 +93,7 @@ pub struct Attempt {
 
 /// The request has reached its limits: the response ends here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Spent;
+pub struct LimitReached;
 
 /// The meter of one request.
 pub struct Meter {
@@ -101,7 +101,7 @@ pub struct Meter {
     cache: Cache,
     factors: PriceFactors,
     payer: Payer,
-    metered: Metered,
+    metered: MeteredRequest,
     hold: HoldId,
     held: Credits,
     attempt: Option<Attempt>,
@@ -117,13 +117,13 @@ pub struct Meter {
     open_timeout: Duration,
     checkpointed_bytes: u64,
     checkpointed_at: Instant,
-    state: State,
+    state: MeterState,
     /// A requested settlement that was not durable in time.
     late: Option<(Settle, TokenCounts)>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum State {
+enum MeterState {
     New,
     /// The hold is open, or may be.
     Open,
@@ -132,12 +132,17 @@ enum State {
 
 impl Meter {
     /// Returns the meter of a request before its hold. The factors multiply its prices.
-    pub fn new(app: &App, payer: Payer, metered: Metered, factors: PriceFactors) -> Self {
+    pub fn new(
+        parts: &InferenceParts,
+        payer: Payer,
+        metered: MeteredRequest,
+        factors: PriceFactors,
+    ) -> Self {
         let now = Instant::now();
         let hold = ids::hold_of_request(&metered.request_id).unwrap_or_else(ids::hold_id);
         Self {
-            ledger: app.ledger.clone(),
-            cache: app.cache.clone(),
+            ledger: parts.ledger.clone(),
+            cache: parts.cache.clone(),
             factors,
             payer,
             metered,
@@ -147,11 +152,11 @@ impl Meter {
             attempts: 0,
             written_off_nano_usd: 0,
             started: now,
-            checkpoint_every: app.config.ledger.checkpoint_every(),
-            open_timeout: app.config.stores.hold(),
+            checkpoint_every: parts.checkpoint_every,
+            open_timeout: parts.hold_timeout,
             checkpointed_bytes: 0,
             checkpointed_at: now,
-            state: State::New,
+            state: MeterState::New,
             late: None,
         }
     }
@@ -161,22 +166,22 @@ impl Meter {
     pub async fn open<'a>(
         &mut self,
         prices: impl Iterator<Item = &'a Price>,
-        claim: Option<Claim>,
+        claim: Option<IdempotencyClaim>,
     ) -> Result<Millis, LedgerError> {
-        let Metered {
+        let MeteredRequest {
             size,
             limits,
             images,
             ..
         } = &self.metered;
-        let bound = Bound {
+        let bound = UsageBound {
             input_tokens: size.max_input_tokens(limits),
             output_tokens: limits.output_limit + usage::OUTPUT_SLACK_TOKENS,
             images: *images,
         };
         let worst = prices.map(|price| pricing::worst_case(price, &self.factors, &bound));
         self.held = worst.max().unwrap_or(Credits::ZERO);
-        let open = Open {
+        let open = OpenHold {
             hold: self.hold.clone(),
             amount: self.held,
             request_id: self.metered.request_id.clone(),
@@ -191,7 +196,7 @@ impl Meter {
             .ledger
             .open_claiming(&self.payer.account, open, claim, deadline)
             .await?;
-        self.state = State::Open;
+        self.state = MeterState::Open;
         Ok(at)
     }
 
@@ -226,7 +231,7 @@ impl Meter {
 
     /// Checks whether the response so far exceeds its limits. If the client has already received it (`is_delivered`),
     /// records a checkpoint, which the ledger charges if this process fails before the settlement.
-    pub fn follow(&mut self, sequence: &Sequence, is_delivered: bool) -> Result<(), Spent> {
+    pub fn follow(&mut self, sequence: &Sequence, is_delivered: bool) -> Result<(), LimitReached> {
         let bytes = sequence.received().bytes;
         let has_more = is_delivered && bytes > self.checkpointed_bytes;
         if has_more && self.checkpointed_at.elapsed() >= self.checkpoint_every {
@@ -242,7 +247,7 @@ impl Meter {
         }
         let limit = self.metered.limits.output_limit + usage::OUTPUT_SLACK_TOKENS;
         if bytes > limit * MAX_BYTES_PER_TOKEN {
-            return Err(Spent);
+            return Err(LimitReached);
         }
         // Neither estimates nor clamped values end a response, only the upstream's reported usage.
         let reported = sequence.usage().map(usage::as_reported);
@@ -252,7 +257,7 @@ impl Meter {
                 let used = Billable { tokens, images };
                 let charge = pricing::charge(&attempt.price, &self.factors, &used);
                 if charge.credits > self.held {
-                    Err(Spent)
+                    Err(LimitReached)
                 } else {
                     Ok(())
                 }
@@ -269,8 +274,8 @@ impl Meter {
     pub async fn settle(
         &mut self,
         sequence: &Sequence,
-        end: impl FnOnce(&Billed) -> Option<Box<EndKey>>,
-    ) -> Result<Billed, ApiError> {
+        end: impl FnOnce(&BilledUsage) -> Option<Box<EndKey>>,
+    ) -> Result<BilledUsage, ApiError> {
         let (checked, charge) = self.price(sequence);
         if checked.clamped
             && let Some(attempt) = &self.attempt
@@ -286,8 +291,8 @@ impl Meter {
                 "the adapter reported implausible usage, which weir has clamped"
             );
         }
-        self.state = State::Ended;
-        let to_charge = Billed {
+        self.state = MeterState::Ended;
+        let to_charge = BilledUsage {
             tokens: checked.tokens,
             credits: charge.credits,
         };
@@ -322,7 +327,7 @@ impl Meter {
     }
 
     /// Waits for a late settlement, up to a timeout.
-    pub async fn settle_late(&mut self) -> Option<Billed> {
+    pub async fn settle_late(&mut self) -> Option<BilledUsage> {
         let (settle, tokens) = self.late.take()?;
         let deadline = Instant::now() + LATE_TIMEOUT;
         // A repeated settlement is applied once, and returns the first one's result.
@@ -336,7 +341,7 @@ impl Meter {
         }
     }
 
-    async fn settled(&self, tokens: TokenCounts, settlement: Settlement) -> Billed {
+    async fn settled(&self, tokens: TokenCounts, settlement: Settlement) -> BilledUsage {
         billing::summary_cache::drop_summary(&self.cache, &self.payer.account).await;
         if let Some(attempt) = &self.attempt {
             attempt.adapter.counters().charge(settlement.charged);
@@ -351,7 +356,7 @@ impl Meter {
                 "a request used more than its account could pay"
             );
         }
-        Billed {
+        BilledUsage {
             tokens,
             credits: settlement.charged,
         }
@@ -359,10 +364,10 @@ impl Meter {
 
     /// Releases the hold after a request without delivery. The [written-off](Self::write_off) cost is reported.
     pub async fn release(&mut self) {
-        if self.state != State::Open {
+        if self.state != MeterState::Open {
             return;
         }
-        self.state = State::Ended;
+        self.state = MeterState::Ended;
         let cost = (self.written_off_nano_usd > 0).then(|| Box::new(self.unpaid()));
         let deadline = Instant::now() + RELEASE_TIMEOUT;
         let released = self
@@ -374,7 +379,7 @@ impl Meter {
     }
 
     /// Returns the usage so far, and its price.
-    fn price(&self, sequence: &Sequence) -> (CheckedUsage, Charge) {
+    fn price(&self, sequence: &Sequence) -> (CheckedUsage, RequestCharge) {
         let checked = usage::check(
             sequence.usage(),
             &self.metered.size,
@@ -387,7 +392,7 @@ impl Meter {
                 let tokens = checked.tokens;
                 pricing::charge(&attempt.price, &self.factors, &Billable { tokens, images })
             }
-            None => Charge::default(),
+            None => RequestCharge::default(),
         };
         (checked, charge)
     }
@@ -404,7 +409,12 @@ impl Meter {
     }
 
     /// Returns the usage of a charge for the ledger.
-    fn used(&self, sequence: &Sequence, checked: &CheckedUsage, charge: &Charge) -> RequestUsage {
+    fn used(
+        &self,
+        sequence: &Sequence,
+        checked: &CheckedUsage,
+        charge: &RequestCharge,
+    ) -> RequestUsage {
         let (provider, adapter_digest, images) = match &self.attempt {
             Some(attempt) => (
                 attempt.provider.clone(),
@@ -428,7 +438,7 @@ impl Meter {
 
     /// Returns the usage of a request without delivery: its cost, and no tokens.
     fn unpaid(&self) -> RequestUsage {
-        let nothing = (CheckedUsage::default(), Charge::default());
+        let nothing = (CheckedUsage::default(), RequestCharge::default());
         RequestUsage {
             estimated: true,
             ..self.used(&Sequence::new(0), &nothing.0, &nothing.1)
@@ -438,7 +448,7 @@ impl Meter {
 
 impl Drop for Meter {
     fn drop(&mut self) {
-        if self.state == State::Open {
+        if self.state == MeterState::Open {
             tracing::error!(
                 request_id = self.metered.request_id,
                 "a request was aborted; weir charges its last checkpoint"
@@ -449,20 +459,22 @@ impl Drop for Meter {
 }
 
 /// Returns the client's error for a refused hold.
-pub fn refused(error: LedgerError, app: &App) -> ApiError {
+pub fn refused(error: LedgerError, parts: &InferenceParts) -> ApiError {
     match error {
-        LedgerError::Refused(Refusal::Insufficient {
+        LedgerError::Refused(LedgerRefusal::Insufficient {
             required,
             available,
-        }) => quota_exceeded(required, available, app.payments.buying_pages()),
-        LedgerError::Refused(Refusal::OverBudget(exceeded)) => {
-            billing::budgets::exceeded(&exceeded, app.ledger.now())
+        }) => quota_exceeded(required, available, parts.payments.buying_pages()),
+        LedgerError::Refused(LedgerRefusal::OverBudget(exceeded)) => {
+            billing::budgets::exceeded(&exceeded, parts.ledger.now())
         }
         // A new hold cannot have ended, so this is the swarm's hold.
-        LedgerError::Refused(Refusal::Ended(_) | Refusal::UnknownHold) => ApiError::new(
-            ErrorCode::SwarmHoldEnded,
-            "The swarm's reserved credits have been released.",
-        ),
+        LedgerError::Refused(LedgerRefusal::Ended(_) | LedgerRefusal::UnknownHold) => {
+            ApiError::new(
+                ErrorCode::SwarmHoldEnded,
+                "The swarm's reserved credits have been released.",
+            )
+        }
         error => {
             tracing::error!(%error, "cannot reserve credits for a request");
             ApiError::new(

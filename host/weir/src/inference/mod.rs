@@ -26,6 +26,7 @@ pub mod exchange;
 pub mod filters;
 pub mod idempotency;
 pub mod meter;
+mod parts;
 mod reasoning;
 pub mod relay;
 mod reply;
@@ -36,28 +37,30 @@ pub mod settings;
 mod spans;
 pub mod vendors;
 
+use std::sync::Arc;
+
 use axum::response::Response;
 use tokio::time::Instant;
 use tracing::{Instrument, Span};
-use weir_dialects::{AnswerHead, ChatCall, Conversation, Dialect, ImageCall};
+use weir_dialects::{AnswerHead, ChatCall, ConversationNames, Dialect, ImageCall};
 use weir_errors::ApiError;
 use weir_upstream::error::{ExchangeError, Phase};
 use weir_upstream::usage::ModelLimits;
 
-use self::filters::{AnswerScreen, Asker, Passed};
-use self::idempotency::{KeyedRequest, RepeatResponse};
-use self::meter::{Meter, Metered};
-use self::relay::{Bounds, Relay};
-use self::resolve::Resolved;
+use self::filters::{AnswerScreen, FilterCaller, FilterResult};
+use self::idempotency::{IdempotentRequest, RepeatResponse};
+use self::meter::{Meter, MeteredRequest};
+pub use self::parts::InferenceParts;
+use self::relay::{Relay, RequestBounds};
+use self::resolve::ResolvedRequest;
 use self::routing::Route;
-use crate::app::App;
 use crate::catalog::Catalog;
 use crate::context::RequestContext;
 use crate::identity::{Caller, limits};
 use crate::inference::deltas::DeltaPublisher;
-use crate::sessions::Turn;
+use crate::sessions::SessionTurn;
 use weir_ledger::price::PriceFactors;
-use weir_ledger::{AccountId, LedgerError, Payer, Plan, Refusal};
+use weir_ledger::{AccountId, LedgerError, LedgerRefusal, Payer, Plan};
 use weir_sandbox::adapter::bindings::adapter::Task;
 use weir_sandbox::adapter::bindings::chat::ResponseFormat;
 use weir_storage::ids;
@@ -90,8 +93,8 @@ impl Customer {
         }
     }
 
-    fn asker<'a>(&'a self, context: &'a RequestContext) -> Asker<'a> {
-        Asker {
+    fn asker<'a>(&'a self, context: &'a RequestContext) -> FilterCaller<'a> {
+        FilterCaller {
             account: &self.payer.account,
             plan: self.plan,
             context,
@@ -102,20 +105,21 @@ impl Customer {
 /// Serves a chat request; returns at the start of the response.
 ///
 /// weir drops `held`, such as the request's permit, before the client learns the end of the request. Therefore, the
-/// client may immediately send the next request. `teller` receives the model's output as it arrives, even if the client
+/// client may immediately send the next request. `publisher` receives the model's output as it arrives, even if the client
 /// wants a plain response.
 pub async fn chat(
-    app: &App,
+    parts: &Arc<InferenceParts>,
     held: impl Send + 'static,
     customer: Customer,
     context: RequestContext,
     mut call: ChatCall,
-    key: Option<KeyedRequest>,
-    teller: Option<DeltaPublisher>,
+    key: Option<IdempotentRequest>,
+    publisher: Option<DeltaPublisher>,
 ) -> Result<Response, ApiError> {
     let id = ids::answer_id();
     let conversation = call.conversation(&id);
-    let session = Turn::begin(&app.sessions, &customer.payer.account, &mut call, &id).await?;
+    let session =
+        SessionTurn::begin(&parts.sessions, &customer.payer.account, &mut call, &id).await?;
     let mut asked = ResponseTerms {
         id,
         stream: call.request.stream,
@@ -123,14 +127,14 @@ pub async fn chat(
         session,
         conversation,
         key,
-        teller,
-        passed: Passed::default(),
+        publisher,
+        passed: FilterResult::default(),
     };
-    call.request.stream |= asked.teller.is_some();
+    call.request.stream |= asked.publisher.is_some();
     // One catalog serves the complete request, even if the configuration changes meanwhile.
-    let catalog = app.catalog.load();
+    let catalog = parts.catalog.load();
     let asker = customer.asker(&context);
-    let (call, passed) = filters::screen_chat(app, &catalog, asker, call).await?;
+    let (call, passed) = filters::screen_chat(parts, &catalog, asker, call).await?;
     if let Some(session) = &mut asked.session {
         session.ask(&call);
     }
@@ -138,36 +142,54 @@ pub async fn chat(
     let resolved = resolve::resolve(&catalog, call, context.wanted_provider())?;
     let factors = catalog.factors.clone();
     let asked = ResponseTerms { passed, ..asked };
-    begin(app, held, customer.payer, context, resolved, factors, asked).await
+    begin(
+        parts,
+        held,
+        customer.payer,
+        context,
+        resolved,
+        factors,
+        asked,
+    )
+    .await
 }
 
 /// Serves a request for images, like [`chat`].
 pub async fn images(
-    app: &App,
+    parts: &Arc<InferenceParts>,
     held: impl Send + 'static,
     customer: Customer,
     context: RequestContext,
     call: ImageCall,
-    key: Option<KeyedRequest>,
+    key: Option<IdempotentRequest>,
 ) -> Result<Response, ApiError> {
     let asked = ResponseTerms {
         id: ids::answer_id(),
         stream: call.request.stream,
         dialect: call.dialect.clone(),
         session: None,
-        conversation: Conversation::default(),
+        conversation: ConversationNames::default(),
         key,
-        teller: None,
-        passed: Passed::default(),
+        publisher: None,
+        passed: FilterResult::default(),
     };
-    let catalog = app.catalog.load();
+    let catalog = parts.catalog.load();
     let asker = customer.asker(&context);
-    let (call, passed) = filters::screen_images(app, &catalog, asker, call).await?;
+    let (call, passed) = filters::screen_images(parts, &catalog, asker, call).await?;
     customer.require(&catalog, &call.request.model)?;
     let resolved = resolve::resolve_images(&catalog, call, context.wanted_provider())?;
     let factors = catalog.factors.clone();
     let asked = ResponseTerms { passed, ..asked };
-    begin(app, held, customer.payer, context, resolved, factors, asked).await
+    begin(
+        parts,
+        held,
+        customer.payer,
+        context,
+        resolved,
+        factors,
+        asked,
+    )
+    .await
 }
 
 /// The terms of the response, and the request's context.
@@ -176,20 +198,20 @@ struct ResponseTerms {
     id: String,
     stream: bool,
     dialect: Dialect,
-    session: Option<Turn>,
-    conversation: Conversation,
-    key: Option<KeyedRequest>,
-    teller: Option<DeltaPublisher>,
+    session: Option<SessionTurn>,
+    conversation: ConversationNames,
+    key: Option<IdempotentRequest>,
+    publisher: Option<DeltaPublisher>,
     /// The filters' results.
-    passed: Passed,
+    passed: FilterResult,
 }
 
 async fn begin(
-    app: &App,
+    parts: &Arc<InferenceParts>,
     held: impl Send + 'static,
     payer: Payer,
     context: RequestContext,
-    mut resolved: Resolved,
+    mut resolved: ResolvedRequest,
     factors: PriceFactors,
     asked: ResponseTerms,
 ) -> Result<Response, ApiError> {
@@ -200,7 +222,7 @@ async fn begin(
         session,
         conversation,
         key,
-        teller,
+        publisher,
         mut passed,
     } = asked;
     if let Some(order) = passed.order.take() {
@@ -208,23 +230,23 @@ async fn begin(
         resolved.is_ordered = true;
     }
     context.note_model(&resolved.model.id);
-    let routing = &app.routing;
+    let routing = &parts.routing;
     let route = routing.route(&payer.account, &resolved, &conversation);
     let route = route.await;
     let head = AnswerHead {
         id,
-        created: app.clock.now().seconds(),
+        created: parts.clock.now().seconds(),
         model: resolved.model.id.clone(),
     };
-    let bounds = Bounds {
-        deadline: Instant::now() + app.config.timeouts.total(),
+    let bounds = RequestBounds {
+        deadline: Instant::now() + parts.timeouts.total(),
         // Images arrive only when they are complete, and a client that disconnects pays for them. An executor that
         // resumes a swarm requests the response again.
         drain: match resolved.model.makes_images() || payer.parent.is_some() {
-            true => app.config.timeouts.total(),
-            false => app.config.limits.exchanges.hang_up_drain(),
+            true => parts.timeouts.total(),
+            false => parts.exchange_limits.hang_up_drain(),
         },
-        shutdown: app.shutdown.clone(),
+        shutdown: parts.shutdown.clone(),
         output_limit: resolved.output_limit,
         wants_image: matches!(resolved.task, Task::Image(_)),
         wants_json: match &resolved.task {
@@ -233,7 +255,7 @@ async fn begin(
         },
         context_window: resolved.model.context_window,
     };
-    let metered = Metered {
+    let metered = MeteredRequest {
         request_id: context.id().to_owned(),
         model: resolved.model.id.clone(),
         size: resolved.size,
@@ -245,7 +267,7 @@ async fn begin(
         images: resolved.images,
     };
     let key = key.map(|key| (key, payer.account.clone()));
-    let meter = Meter::new(app, payer, metered, factors);
+    let meter = Meter::new(parts, payer, metered, factors);
     let (mut relay, reply) = if stream {
         Relay::stream(dialect, head, meter, bounds.clone(), context.clone())
     } else {
@@ -257,12 +279,12 @@ async fn begin(
     if let Some(session) = session {
         relay.go_on_with(session);
     }
-    if let Some(teller) = teller {
-        relay.tell_as_it_comes(teller);
+    if let Some(publisher) = publisher {
+        relay.publish_deltas(publisher);
     }
     // The task is boxed first: otherwise, the tracker, the span and the runtime would each copy it.
     let task = Box::pin(serve(
-        app.clone(),
+        parts.clone(),
         resolved,
         route,
         bounds,
@@ -270,20 +292,20 @@ async fn begin(
         context.clone(),
         key,
     ));
-    app.tasks.spawn(task.instrument(Span::current()));
+    parts.tasks.spawn(task.instrument(Span::current()));
     reply.response(&context).await
 }
 
 async fn serve(
-    app: App,
-    resolved: Resolved,
+    parts: Arc<InferenceParts>,
+    resolved: ResolvedRequest,
     route: Route,
-    bounds: Bounds,
+    bounds: RequestBounds,
     mut relay: Relay,
     context: RequestContext,
-    key: Option<(KeyedRequest, AccountId)>,
+    key: Option<(IdempotentRequest, AccountId)>,
 ) {
-    let first = match (attempts::first_entry(&app, &route), &key) {
+    let first = match (attempts::first_entry(&parts, &route), &key) {
         // A request with a key goes on, because an earlier request may have been served.
         (Err(error), None) => return relay.refuse(error.into()).await,
         (first, _) => first,
@@ -294,21 +316,21 @@ async fn serve(
     let opened = relay.meter().open(prices, claim).await;
     drop(holding);
     match (opened, key) {
-        (Ok(at), Some((key, account))) => relay.keep(key.claimed(&app, account, &context, at)),
+        (Ok(at), Some((key, account))) => relay.keep(key.claimed(&parts, account, &context, at)),
         (Ok(_), None) => {}
-        (Err(LedgerError::Refused(Refusal::KeyTaken(taken))), Some((key, account))) => {
-            return match key.instead(&app, &account, taken) {
+        (Err(LedgerError::Refused(LedgerRefusal::KeyTaken(taken))), Some((key, account))) => {
+            return match key.instead(&parts, &account, taken) {
                 RepeatResponse::Replay(answer) => relay.replay(answer),
                 RepeatResponse::Refuse(error) => relay.refuse(error).await,
             };
         }
         (Err(error), _) => {
-            return relay.refuse(meter::refused(error, &app)).await;
+            return relay.refuse(meter::refused(error, &parts)).await;
         }
     }
     let outcome = match first {
         Ok(first) => {
-            attempts::attempt_all(&app, resolved, &route, first, &bounds, &mut relay).await
+            attempts::attempt_all(&parts, resolved, &route, first, &bounds, &mut relay).await
         }
         Err(error) => Err(error),
     };

@@ -18,20 +18,20 @@ use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, Sleep, sleep_until};
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
-use weir_dialects::{AnswerHead, AnswerStream, Billed, Dialect, Origin, WholeAnswer};
+use weir_dialects::{AnswerHead, AnswerStream, BilledUsage, Dialect, MessageOrigin, PlainResponse};
 use weir_errors::ApiError;
 use weir_upstream::error::{ExchangeError, Phase};
 use weir_upstream::media::MediaPieces;
 use weir_upstream::sequence::{OutOfOrder, Sequence};
 
 use super::filters::AnswerScreen;
-use super::idempotency::KeptAnswer;
-use super::meter::{Meter, Spent};
-use super::reply::{Begun, Piece, Reply, StreamReply};
+use super::idempotency::StoredAnswer;
+use super::meter::{LimitReached, Meter};
+use super::reply::{Reply, ResponseStart, StreamPiece, StreamReply};
 use super::spans;
 use crate::context::RequestContext;
 use crate::inference::deltas::DeltaPublisher;
-use crate::sessions::Turn;
+use crate::sessions::SessionTurn;
 use weir_ledger::idempotency::ClaimedKey;
 use weir_sandbox::adapter::bindings::chat::{Event, FinishReason};
 
@@ -48,7 +48,7 @@ const FAILURE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The bounds of a request, on any upstream.
 #[derive(Debug, Clone)]
-pub struct Bounds {
+pub struct RequestBounds {
     /// The deadline, retries and fallbacks included.
     pub deadline: Instant,
     /// The drain time after the client disconnected.
@@ -73,9 +73,9 @@ pub struct Relay {
     /// The field follows the meter, so that it is dropped later: a key ends after its hold.
     key: Option<ClaimedKey>,
     /// The session of the request.
-    session: Option<Turn>,
+    session: Option<SessionTurn>,
     /// The publisher of the model's output, besides the client.
-    teller: Option<DeltaPublisher>,
+    publisher: Option<DeltaPublisher>,
     /// The filters of the response, before all of its receivers.
     screen: Option<AnswerScreen>,
     /// Whether weir sent the request to an upstream, which may charge from then on.
@@ -84,14 +84,14 @@ pub struct Relay {
     ignored: Vec<String>,
     dialect: Dialect,
     /// The position of each of the request's messages in the client's body.
-    origins: Vec<Origin>,
+    origins: Vec<MessageOrigin>,
     client: Client,
     hung_up_at: Option<Instant>,
     /// The time of the attempt's first data, if it is a stream.
     streamed_at: Option<Instant>,
     /// The attempt's total wait for the client to read.
     kept_waiting: Duration,
-    bounds: Bounds,
+    bounds: RequestBounds,
     stopping: Option<Pin<Box<WaitForCancellationFutureOwned>>>,
     timer: Timer,
     context: RequestContext,
@@ -101,14 +101,14 @@ pub struct Relay {
 
 enum Client {
     Plain {
-        answer: WholeAnswer,
-        reply: oneshot::Sender<Result<Begun, ApiError>>,
+        answer: PlainResponse,
+        reply: oneshot::Sender<Result<ResponseStart, ApiError>>,
     },
     Stream {
         chunks: AnswerStream,
         /// Present until the first piece: the status line waits for the start of the response.
-        begun: Option<oneshot::Sender<Result<Begun, ApiError>>>,
-        pieces: mpsc::Sender<Piece>,
+        begun: Option<oneshot::Sender<Result<ResponseStart, ApiError>>>,
+        pieces: mpsc::Sender<StreamPiece>,
         /// The channel is closed when the response is dropped. The pieces' own channel signals that only to a future,
         /// which each wait would have to create anew.
         gone: oneshot::Sender<Infallible>,
@@ -121,7 +121,7 @@ impl Relay {
         dialect: Dialect,
         head: AnswerHead,
         meter: Meter,
-        bounds: Bounds,
+        bounds: RequestBounds,
         context: RequestContext,
     ) -> (Self, Reply) {
         let (reply, begun) = oneshot::channel();
@@ -140,7 +140,7 @@ impl Relay {
         dialect: Dialect,
         head: AnswerHead,
         meter: Meter,
-        bounds: Bounds,
+        bounds: RequestBounds,
         context: RequestContext,
     ) -> (Self, Reply) {
         let (begun_sender, begun) = oneshot::channel();
@@ -169,7 +169,7 @@ impl Relay {
         dialect: Dialect,
         client: Client,
         meter: Meter,
-        bounds: Bounds,
+        bounds: RequestBounds,
         context: RequestContext,
     ) -> Self {
         Self {
@@ -178,7 +178,7 @@ impl Relay {
             meter,
             key: None,
             session: None,
-            teller: None,
+            publisher: None,
             screen: None,
             asked: false,
             ignored: Vec::new(),
@@ -202,7 +202,7 @@ impl Relay {
     }
 
     /// Sets the position of each message in the client's body, for errors about messages.
-    pub fn place_messages(&mut self, origins: Vec<Origin>) {
+    pub fn place_messages(&mut self, origins: Vec<MessageOrigin>) {
         self.origins = origins;
     }
 
@@ -222,13 +222,13 @@ impl Relay {
     }
 
     /// Appends the request and its response to a session after the charge.
-    pub fn go_on_with(&mut self, session: Turn) {
+    pub fn go_on_with(&mut self, session: SessionTurn) {
         self.session = Some(session);
     }
 
     /// Publishes the model's output as it arrives, besides the client.
-    pub fn tell_as_it_comes(&mut self, teller: DeltaPublisher) {
-        self.teller = Some(teller);
+    pub fn publish_deltas(&mut self, publisher: DeltaPublisher) {
+        self.publisher = Some(publisher);
     }
 
     /// Sets the filters of the response.
@@ -328,8 +328,8 @@ impl Relay {
         self.streamed_at = None;
         self.kept_waiting = Duration::ZERO;
         self.asked = false;
-        if let Some(teller) = &mut self.teller {
-            teller.restart();
+        if let Some(publisher) = &mut self.publisher {
+            publisher.restart();
         }
         if let Some(screen) = &mut self.screen {
             screen.restart();
@@ -347,9 +347,9 @@ impl Relay {
             return Err(ExchangeError::Spent);
         }
         // An event with a finish reason ends the response already.
-        let is_delivered = self.is_stream() || self.teller.is_some();
+        let is_delivered = self.is_stream() || self.publisher.is_some();
         match self.meter.follow(&self.sequence, is_delivered) {
-            Err(Spent) if self.sequence.end().is_err() => Err(ExchangeError::Spent),
+            Err(LimitReached) if self.sequence.end().is_err() => Err(ExchangeError::Spent),
             _ => Ok(()),
         }
     }
@@ -373,8 +373,8 @@ impl Relay {
         if self.streamed_at.is_none() && self.is_stream() && self.sequence.any_output() {
             self.streamed_at = Some(Instant::now());
         }
-        if let Some(teller) = &mut self.teller {
-            teller.events(&events);
+        if let Some(publisher) = &mut self.publisher {
+            publisher.events(&events);
         }
         let events = self.media.assemble(events);
         match &mut self.client {
@@ -451,7 +451,7 @@ impl Relay {
             return self.finish_stream(&billed).await;
         }
         if let Client::Plain { answer, reply } = self.client {
-            let answer = kept.unwrap_or_else(|| KeptAnswer {
+            let answer = kept.unwrap_or_else(|| StoredAnswer {
                 body: answer.into_body(&billed).into(),
                 ignored: self.ignored,
             });
@@ -460,7 +460,7 @@ impl Relay {
                 key.end(Some(answer.to_bytes())).await;
             }
             // The send fails if the client has disconnected, which is no error.
-            let _ = reply.send(Ok(Begun {
+            let _ = reply.send(Ok(ResponseStart {
                 body: answer.body,
                 replayed: false,
                 ignored: answer.ignored,
@@ -482,7 +482,7 @@ impl Relay {
                 if billed.is_some() {
                     keep_turn(self.session).await;
                 }
-                let answer = billed.map(|billed| KeptAnswer {
+                let answer = billed.map(|billed| StoredAnswer {
                     body: answer.into_body(&billed).into(),
                     ignored: self.ignored,
                 });
@@ -500,7 +500,10 @@ impl Relay {
     /// Charges for the usage. The same commit ends the request's key, so that no client pays for a lost response. A
     /// plain response is stored with the key, and returned. If the account could not pay everything, the key stays
     /// open.
-    async fn settle(&mut self, is_whole: bool) -> Result<(Billed, Option<KeptAnswer>), ApiError> {
+    async fn settle(
+        &mut self,
+        is_whole: bool,
+    ) -> Result<(BilledUsage, Option<StoredAnswer>), ApiError> {
         let _settling = self.context.trace_part("ledger.settle");
         let mut kept = None;
         let mut expected = None;
@@ -508,12 +511,12 @@ impl Relay {
             expected = Some(billed.credits);
             let key = self.key.as_ref()?;
             if let (Client::Plain { answer, .. }, true) = (&self.client, is_whole) {
-                kept = Some(KeptAnswer {
+                kept = Some(StoredAnswer {
                     body: answer.clone().into_body(billed).into(),
                     ignored: self.ignored.clone(),
                 });
             }
-            let answer = kept.as_ref().map(KeptAnswer::to_bytes);
+            let answer = kept.as_ref().map(StoredAnswer::to_bytes);
             key.ending(answer.as_deref())
         });
         let billed = settling.await?;
@@ -527,7 +530,7 @@ impl Relay {
         Ok((billed, kept))
     }
 
-    async fn finish_stream(&mut self, billed: &Billed) -> Result<(), ExchangeError> {
+    async fn finish_stream(&mut self, billed: &BilledUsage) -> Result<(), ExchangeError> {
         let mut piece = Vec::new();
         if let Client::Stream { chunks, .. } = &mut self.client {
             chunks.finish(billed, &mut piece);
@@ -570,11 +573,11 @@ impl Relay {
     }
 
     /// Sends the stored response of an identical earlier request.
-    pub fn replay(mut self, answer: KeptAnswer) {
+    pub fn replay(mut self, answer: StoredAnswer) {
         self.held = None;
         // Only plain responses are stored, so the identical request is plain, too.
         if let Client::Plain { reply, .. } = self.client {
-            let _ = reply.send(Ok(Begun {
+            let _ = reply.send(Ok(ResponseStart {
                 body: answer.body,
                 replayed: true,
                 ignored: answer.ignored,
@@ -605,7 +608,7 @@ impl Relay {
                 chunks.error(&self.context.error_body(&error), &mut piece);
                 // The deadline itself may have failed, so the send has its own short timeout.
                 let sent = tokio::time::timeout(FAILURE_TIMEOUT, async {
-                    if pieces.send(Piece::Bytes(piece.into())).await.is_ok() {
+                    if pieces.send(StreamPiece::Bytes(piece.into())).await.is_ok() {
                         end(&pieces).await;
                     }
                 });
@@ -712,13 +715,13 @@ impl Relay {
             return Ok(());
         }
         if let Some(begun) = begun.take() {
-            let _ = begun.send(Ok(Begun {
+            let _ = begun.send(Ok(ResponseStart {
                 ignored: std::mem::take(&mut self.ignored),
-                ..Begun::default()
+                ..ResponseStart::default()
             }));
         }
         let pieces = pieces.clone();
-        let sent = match pieces.try_send(Piece::Bytes(piece.into())) {
+        let sent = match pieces.try_send(StreamPiece::Bytes(piece.into())) {
             Ok(()) => true,
             Err(mpsc::error::TrySendError::Closed(_)) => false,
             // The client is slower than the upstream.
@@ -758,7 +761,7 @@ impl Timer {
     }
 }
 
-async fn keep_turn(session: Option<Turn>) {
+async fn keep_turn(session: Option<SessionTurn>) {
     if let Some(session) = session {
         session.keep().await;
     }
@@ -773,6 +776,6 @@ async fn end_key(key: Option<ClaimedKey>) {
 }
 
 /// Marks a stream as complete.
-async fn end(pieces: &mpsc::Sender<Piece>) {
-    let _ = pieces.send(Piece::End).await;
+async fn end(pieces: &mpsc::Sender<StreamPiece>) {
+    let _ = pieces.send(StreamPiece::End).await;
 }

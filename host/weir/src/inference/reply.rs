@@ -40,18 +40,18 @@ const IGNORED: HeaderName = HeaderName::from_static("x-weir-ignored");
 /// The response that the handler awaits.
 pub(super) enum Reply {
     /// A plain response.
-    Whole(Beginning),
+    Whole(StartReceiver),
     /// A stream.
     Stream(StreamReply),
 }
 
 /// The receiver of a response's start, or of an error.
-type Beginning = oneshot::Receiver<Result<Begun, ApiError>>;
+type StartReceiver = oneshot::Receiver<Result<ResponseStart, ApiError>>;
 
 /// A stream as its HTTP response sees it.
 pub(super) struct StreamReply {
-    pub(super) begun: Beginning,
-    pub(super) pieces: mpsc::Receiver<Piece>,
+    pub(super) begun: StartReceiver,
+    pub(super) pieces: mpsc::Receiver<StreamPiece>,
     /// Dropped with the response, which informs the stream's task.
     pub(super) here: oneshot::Receiver<Infallible>,
     pub(super) dialect: Dialect,
@@ -60,7 +60,7 @@ pub(super) struct StreamReply {
 
 /// The start of a response.
 #[derive(Default)]
-pub(super) struct Begun {
+pub(super) struct ResponseStart {
     /// The complete body, unless it is a stream.
     pub(super) body: Bytes,
     /// Whether the response is a replay.
@@ -70,7 +70,7 @@ pub(super) struct Begun {
 }
 
 /// The messages from a stream's task to its response.
-pub(super) enum Piece {
+pub(super) enum StreamPiece {
     Bytes(Bytes),
     /// The end of a complete stream; without it, a closed channel means failure.
     End,
@@ -108,8 +108,8 @@ impl Reply {
 
 /// The sender is dropped without a message only if the task panicked.
 fn received(
-    begun: Result<Result<Begun, ApiError>, oneshot::error::RecvError>,
-) -> Result<Begun, ApiError> {
+    begun: Result<Result<ResponseStart, ApiError>, oneshot::error::RecvError>,
+) -> Result<ResponseStart, ApiError> {
     begun.map_err(|_| ApiError::internal())?
 }
 
@@ -144,8 +144,8 @@ fn with_headers(mut response: Response, replayed: bool, ignored: &[String]) -> R
 /// The body of a stream.
 struct StreamBody {
     /// Present if the headers preceded the start of the response.
-    begun: Option<Beginning>,
-    pieces: mpsc::Receiver<Piece>,
+    begun: Option<StartReceiver>,
+    pieces: mpsc::Receiver<StreamPiece>,
     _here: oneshot::Receiver<Infallible>,
     dialect: Dialect,
     head: AnswerHead,
@@ -161,11 +161,11 @@ struct StreamBody {
 /// error. weir breaks the connection.
 #[derive(Debug, thiserror::Error)]
 #[error("the stream broke off")]
-struct BrokenOff;
+struct StreamAborted;
 
 impl StreamBody {
     /// `begun` is present if the response has not started: then a comment is due at once.
-    fn new(stream: StreamReply, begun: Option<Beginning>, context: &RequestContext) -> Self {
+    fn new(stream: StreamReply, begun: Option<StartReceiver>, context: &RequestContext) -> Self {
         let now = Instant::now();
         let (said_at, wait) = match &begun {
             Some(_) => (
@@ -215,12 +215,12 @@ impl StreamBody {
 
 impl http_body::Body for StreamBody {
     type Data = Bytes;
-    type Error = BrokenOff;
+    type Error = StreamAborted;
 
     fn poll_frame(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, BrokenOff>>> {
+    ) -> Poll<Option<Result<Frame<Bytes>, StreamAborted>>> {
         let this = &mut *self;
         if this.is_over {
             return Poll::Ready(None);
@@ -232,7 +232,7 @@ impl http_body::Body for StreamBody {
                     let event = this.error(&error);
                     return Poll::Ready(Some(Ok(Frame::data(event))));
                 }
-                Poll::Ready(Err(_)) => return Poll::Ready(Some(Err(BrokenOff))),
+                Poll::Ready(Err(_)) => return Poll::Ready(Some(Err(StreamAborted))),
                 Poll::Pending => {}
             }
         }
@@ -241,9 +241,9 @@ impl http_body::Body for StreamBody {
         {
             this.said_at = Instant::now();
             return Poll::Ready(match piece {
-                Some(Piece::Bytes(bytes)) => Some(Ok(Frame::data(bytes))),
-                Some(Piece::End) => None,
-                None => Some(Err(BrokenOff)),
+                Some(StreamPiece::Bytes(bytes)) => Some(Ok(Frame::data(bytes))),
+                Some(StreamPiece::End) => None,
+                None => Some(Err(StreamAborted)),
             });
         }
         this.poll_silence(context)

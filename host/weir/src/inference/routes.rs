@@ -1,41 +1,37 @@
-//! `POST /chat`, `POST /code` and related endpoints.
+//! `POST /chat` and `POST /code`.
 
-use axum::extract::{FromRequestParts, State};
+use std::sync::Arc;
+
+use axum::extract::{FromRef, FromRequestParts, State};
 use axum::response::Response;
-use http::HeaderMap;
 use http::request::Parts;
 use weir_dialects::{self as dialect, ChatCall};
-use weir_errors::{ApiError, ErrorCode};
+use weir_errors::ApiError;
 
 use super::Customer;
-use super::idempotency::{IdempotencyHeader, KeyedRequest};
-use crate::admission::Turn;
-use crate::app::App;
+use super::InferenceParts;
+use super::idempotency::IdempotencyHeader;
+use crate::admission::AdmissionPermit;
 use crate::context::RequestContext;
-use crate::identity::service::{Scope, ServiceCaller};
-use crate::identity::{self, Caller, limits};
-use crate::inference::deltas::ModelStep;
+use crate::identity::Caller;
 use crate::request::JsonBody;
 use crate::schemas::parameters::Idempotency;
-use crate::schemas::vendors::{
-    AgentCompletionRequest, ChatCompletion, ChatCompletionRequest, ServerSentEvent,
-};
-use crate::swarm::model::FENCE;
-use crate::swarm::store::Run;
-use weir_ledger::{AccountId, Payer, RequestSource};
-
-/// The maximum bytes of an id in a service's request.
-const MAX_ID_BYTES: usize = 256;
+use crate::schemas::vendors::{ChatCompletion, ChatCompletionRequest, ServerSentEvent};
 
 /// The check that a permit or a place in the queue is free, before weir reads or authenticates a request. Under
 /// overload, most requests end here, so it must be cheap.
-pub struct Vacancy;
+pub struct CapacityCheck;
 
-impl FromRequestParts<App> for Vacancy {
+impl<S> FromRequestParts<S> for CapacityCheck
+where
+    Arc<InferenceParts>: FromRef<S>,
+    S: Sync,
+{
     type Rejection = ApiError;
 
-    async fn from_request_parts(_: &mut Parts, app: &App) -> Result<Self, ApiError> {
-        app.admission.check_room().map(|()| Self)
+    async fn from_request_parts(_: &mut Parts, state: &S) -> Result<Self, ApiError> {
+        let parts = Arc::<InferenceParts>::from_ref(state);
+        parts.admission.check_room().map(|()| Self)
     }
 }
 
@@ -50,14 +46,14 @@ impl FromRequestParts<App> for Vacancy {
     ),
 )]
 pub async fn create_chat_completion(
-    State(app): State<App>,
-    _: Vacancy,
+    State(parts): State<Arc<InferenceParts>>,
+    _: CapacityCheck,
     caller: Caller,
     context: RequestContext,
     key: IdempotencyHeader,
     body: JsonBody,
 ) -> Result<Response, ApiError> {
-    complete(&app, caller, context, key, body, dialect::read_own).await
+    complete(&parts, caller, context, key, body, dialect::read_own).await
 }
 
 /// `POST /code`: like `/chat`, for models that can call tools.
@@ -70,8 +66,8 @@ pub async fn create_chat_completion(
     ),
 )]
 pub async fn create_code_completion(
-    State(app): State<App>,
-    _: Vacancy,
+    State(parts): State<Arc<InferenceParts>>,
+    _: CapacityCheck,
     caller: Caller,
     context: RequestContext,
     key: IdempotencyHeader,
@@ -82,172 +78,33 @@ pub async fn create_code_completion(
         call.needs_tools = true;
         Ok(call)
     };
-    complete(&app, caller, context, key, body, read).await
+    complete(&parts, caller, context, key, body, read).await
 }
 
 /// Waits for the permit of a user's request. Handlers call it after they have the body, so that a slow client does not hold
 /// a permit meanwhile.
-pub(super) async fn take_turn(app: &App, caller: Caller) -> Result<(Customer, Turn), ApiError> {
+pub(super) async fn take_turn(
+    parts: &InferenceParts,
+    caller: Caller,
+) -> Result<(Customer, AdmissionPermit), ApiError> {
     let customer = Customer::of(caller);
     let account = &customer.payer.account;
-    let turn = app.admission.enter(account, customer.plan).await?;
+    let turn = parts.admission.enter(account, customer.plan).await?;
     Ok((customer, turn))
 }
 
 /// Serves a user's request; `read` parses its body.
 pub(super) async fn complete(
-    app: &App,
+    parts: &Arc<InferenceParts>,
     caller: Caller,
     context: RequestContext,
     key: IdempotencyHeader,
     body: JsonBody,
     read: impl FnOnce(&[u8]) -> Result<ChatCall, ApiError>,
 ) -> Result<Response, ApiError> {
-    let (customer, turn) = take_turn(app, caller).await?;
+    let (customer, turn) = take_turn(parts, caller).await?;
     let call = read(&body.bytes)?;
     let key = key.with_body(&body.bytes);
     let held = (turn, body.room);
-    super::chat(app, held, customer, context, call, key, None).await
-}
-
-/// `POST /internal/agent/code`: like `/code`, for the user in the body's `user_id` and the task in its `task_id`, if
-/// any; or for the swarm in its `execution_id`, with the swarm's user, task and budget.
-#[utoipa::path(
-    post, path = "/internal/agent/code", tag = "models", security(("service" = [])),
-    params(Idempotency),
-    request_body = AgentCompletionRequest,
-    responses(
-        (status = 200, content((ChatCompletion = "application/json"), (ServerSentEvent = "text/event-stream"))),
-    ),
-)]
-pub async fn create_agent_completion(
-    State(app): State<App>,
-    service: ServiceCaller,
-    context: RequestContext,
-    key: IdempotencyHeader,
-    headers: HeaderMap,
-    body: JsonBody,
-) -> Result<Response, ApiError> {
-    service.require(Scope::ModelCall)?;
-    let mut call = dialect::read_own(&body.bytes)?;
-    call.needs_tools = true;
-    let mut key = key.with_body(&body.bytes);
-    let (mut teller, mut models) = (None, Vec::new());
-    let payer = match take_id(&mut call, "execution_id")? {
-        Some(id) => {
-            let step = take_step(&mut call)?;
-            let run = swarms_run(&app, &id, &headers).await?;
-            let deltas = &app.swarms.deltas;
-            teller = step.and_then(|step| deltas.teller(&run.id, run.last_event, step));
-            key = key.map(KeyedRequest::keeping_long_answers);
-            models = models_of(&app, &run).await?;
-            payer_of(run)
-        }
-        None => take_payer(&mut call)?,
-    };
-    let plan = identity::users::require(&app, &payer.account.0).await?;
-    context.note_user(&payer.account.0);
-    // The account is known only after the body.
-    let turn = app.admission.enter(&payer.account, plan).await?;
-    let held = (turn, body.room);
-    let customer = Customer {
-        payer,
-        plan,
-        models,
-    };
-    super::chat(&app, held, customer, context, call, key, teller).await
-}
-
-/// Takes the payer and the task out of a service's request. The dialect does not know these fields.
-fn take_payer(call: &mut ChatCall) -> Result<Payer, ApiError> {
-    let (user_id, task_id) = (take_id(call, "user_id")?, take_id(call, "task_id")?);
-    let user_id = user_id.ok_or_else(|| {
-        ApiError::invalid_request("user_id", "The id of the paying user is missing.")
-    })?;
-    Ok(Payer {
-        account: AccountId(user_id),
-        source: RequestSource::Agent,
-        source_id: task_id,
-        key_id: None,
-        parent: None,
-    })
-}
-
-/// Returns the swarm of a call; the stored record names the payer, and the call names only the claim.
-async fn swarms_run(app: &App, id: &str, headers: &HeaderMap) -> Result<Run, ApiError> {
-    let run = app.swarms.store.find(id).await.map_err(|error| {
-        tracing::error!(%error, "reading a swarm");
-        ApiError::store_unavailable()
-    })?;
-    let run = run.ok_or_else(|| {
-        ApiError::new(ErrorCode::UnknownSwarm, "The swarm does not exist.")
-            .with_param("execution_id")
-    })?;
-    let fence = headers.get(FENCE).and_then(|fence| fence.to_str().ok());
-    if fence.and_then(|fence| fence.parse().ok()) != Some(run.fence) || run.status.is_over() {
-        return Err(ApiError::new(
-            ErrorCode::SwarmFenced,
-            "Another executor owns this swarm, or the swarm is over.",
-        )
-        .with_param(FENCE));
-    }
-    Ok(run)
-}
-
-/// Returns the models that a swarm's calls may use, by the current state of the swarm's key. A filter may route a call
-/// to another model than the one checked at acceptance.
-///
-/// The executor checks the key before each step; a charged response is replayed in any case.
-async fn models_of(app: &App, run: &Run) -> Result<Vec<String>, ApiError> {
-    let Some(key_id) = &run.key_id else {
-        return Ok(Vec::new());
-    };
-    let key = identity::store::find_key(&app.database, key_id).await;
-    let key = key.map_err(|error| ApiError::of_database(&error, "about a swarm's key"))?;
-    key.map(|key| key.models).ok_or_else(limits::key_ended)
-}
-
-/// Returns the payer of a swarm's call.
-fn payer_of(run: Run) -> Payer {
-    Payer {
-        source_id: Some(run.task_id.unwrap_or(run.id)),
-        key_id: run.key_id,
-        account: AccountId(run.user_id),
-        source: RequestSource::Agent,
-        parent: run.parent_hold,
-    }
-}
-
-/// Takes the step out of a swarm's call, so that listeners of the swarm receive the model's output.
-fn take_step(call: &mut ChatCall) -> Result<Option<ModelStep>, ApiError> {
-    let Some(json) = take_field(call, "step") else {
-        return Ok(None);
-    };
-    let step = serde_json::from_str(&json).map(Some);
-    step.map_err(|_| {
-        let what = "A step is an object of `agent`, `number` and `iteration`.";
-        ApiError::invalid_request("step", what)
-    })
-}
-
-/// Takes an id out of a service's request. The dialect does not know this field.
-fn take_id(call: &mut ChatCall, name: &str) -> Result<Option<String>, ApiError> {
-    let Some(json) = take_field(call, name) else {
-        return Ok(None);
-    };
-    let id = serde_json::from_str::<String>(&json).ok();
-    let is_legal =
-        |id: &String| (1..=MAX_ID_BYTES).contains(&id.len()) && !id.contains(char::is_control);
-    id.filter(is_legal).map(Some).ok_or_else(|| {
-        ApiError::invalid_request(
-            name,
-            format!("An id is a text of 1 to {MAX_ID_BYTES} bytes without control characters."),
-        )
-    })
-}
-
-fn take_field(call: &mut ChatCall, name: &str) -> Option<String> {
-    let fields = &mut call.request.extra;
-    let index = fields.iter().position(|(field, _)| field == name)?;
-    Some(fields.remove(index).1)
+    super::chat(parts, held, customer, context, call, key, None).await
 }

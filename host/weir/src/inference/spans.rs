@@ -17,7 +17,7 @@ use weir_sandbox::adapter::bindings::chat::Started;
 const MAX_NAME_BYTES: usize = 128;
 
 /// The data of an attempt.
-pub(super) struct Attempted<'a> {
+pub(super) struct AttemptData<'a> {
     pub(super) candidate: &'a Candidate,
     pub(super) adapter: &'a Component,
     pub(super) is_stream: bool,
@@ -27,8 +27,8 @@ pub(super) struct Attempted<'a> {
 }
 
 /// Begins the span of an attempt.
-pub(super) fn begin_attempt(context: &RequestContext, attempted: &Attempted<'_>) {
-    let Attempted {
+pub(super) fn begin_attempt(context: &RequestContext, attempted: &AttemptData<'_>) {
+    let AttemptData {
         candidate,
         adapter,
         is_stream,

@@ -1,11 +1,13 @@
 //! Limits of a new key: its lifetime, its models, and its budgets.
 
 use weir_errors::{ApiError, ErrorCode};
-use weir_ledger::{AccountId, Action, Budget, LedgerError, Operation, Refusal, SetBudgets, Store};
+use weir_ledger::{
+    AccountId, Action, Budget, LedgerError, LedgerRefusal, LedgerStore, Operation, SetBudgets,
+};
 use weir_storage::clock::Millis;
 use weir_storage::database::DatabaseClock;
 
-use crate::billing::budgets::AskedBudgets;
+use crate::billing::budgets::RequestedBudgets;
 use crate::billing::summary_cache;
 use crate::catalog::Catalog;
 use crate::identity::api_key::LIFETIME_DAYS;
@@ -43,7 +45,7 @@ impl KeyLimits {
     ///
     /// 400 that names the invalid field.
     pub fn read(
-        budgets: AskedBudgets,
+        budgets: RequestedBudgets,
         models: Option<Vec<String>>,
         days: Option<i64>,
         catalog: Option<&Catalog>,
@@ -119,7 +121,7 @@ pub async fn set_budgets(
     expires_at: Millis,
 ) -> Result<(), ApiError> {
     let account = AccountId(user_id.to_owned());
-    let store = Store::new(core.database.clone());
+    let store = LedgerStore::new(core.database.clone());
     let found = store.find_account(&account).await;
     let budgets = found
         .map_err(store_failed)?
@@ -145,7 +147,7 @@ pub async fn set_budgets(
     summary_cache::drop_summary(&core.cache, &account).await;
     match outcome {
         Ok(_) => Ok(()),
-        Err(LedgerError::Refused(Refusal::OutOfRange)) => Err(ApiError::new(
+        Err(LedgerError::Refused(LedgerRefusal::OutOfRange)) => Err(ApiError::new(
             ErrorCode::TooManyBudgets,
             "Too many keys of this user have budgets; revoke some first.",
         )

@@ -5,15 +5,41 @@
 pub mod limits;
 pub mod routes;
 
+use std::ops::Deref;
+use std::sync::Arc;
+
 use weir_errors::ApiError;
+use weir_ledger::Ledger;
 use weir_storage::clock::Millis;
 
 use self::limits::KeyLimits;
 use crate::audit::{Actor, AuditEvent};
+use crate::catalog::live::LiveCatalog;
 use crate::identity::api_key::RawKey;
 use crate::identity::pepper::Peppers;
 use crate::identity::{store, store_failed};
 use crate::node::Core;
+
+/// The parts of a gateway that the endpoints of keys use. Cheap to clone.
+#[derive(Clone)]
+pub struct KeyParts {
+    /// The stores, the clock and the audit.
+    pub core: Core,
+    /// The ledger, for budgets.
+    pub ledger: Ledger,
+    /// The catalog, for the models of a key.
+    pub catalog: Arc<LiveCatalog>,
+    /// The peppers of keys.
+    pub key_peppers: Peppers,
+}
+
+impl Deref for KeyParts {
+    type Target = Core;
+
+    fn deref(&self) -> &Core {
+        &self.core
+    }
+}
 
 /// Creates a key for a user, with limits. Creates the user if the id is unknown. Returns the expiry, too.
 pub async fn create_key(

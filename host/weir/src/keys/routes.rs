@@ -8,18 +8,17 @@ use serde_json::{Value, json};
 use utoipa::ToSchema;
 use weir_errors::{ApiError, ErrorCode};
 
-use super::finish_key;
 use super::limits::{self, KeyLimits};
-use crate::app::App;
+use super::{KeyParts, finish_key};
 use crate::audit::Actor;
-use crate::billing::budgets::{self, AskedBudgets, BudgetItem};
+use crate::billing::budgets::{self, BudgetItem, RequestedBudgets};
 use crate::identity::api_key::RawKey;
-use crate::identity::store::{self, KeyItem, NewKey};
+use crate::identity::store::{self, KeyCreation, KeyItem};
 use crate::identity::{self, WebCaller, store_failed};
 use crate::json::from_json;
 use crate::request::JsonBody;
 use crate::schemas;
-use weir_ledger::{Budget, Credits, Window};
+use weir_ledger::{Budget, BudgetWindow, Credits};
 use weir_storage::clock::Millis;
 
 /// The body of `POST /api-keys`.
@@ -34,14 +33,14 @@ struct KeyRequest {
     )]
     name: Option<String>,
     /// Budgets of the key; at most one for each window.
-    #[schema(value_type = Option<Vec<schemas::Budget>>, max_items = 5)]
+    #[schema(value_type = Option<Vec<schemas::BudgetSchema>>, max_items = 5)]
     budgets: Option<Vec<Budget>>,
     /// Short form of one budget, in credits.
     #[schema(value_type = Option<f64>)]
     budget_credits: Option<Credits>,
     /// Window of `budget_credits`; `total` unless set.
     #[schema(value_type = Option<schemas::Window>)]
-    window: Option<Window>,
+    window: Option<BudgetWindow>,
     /// Models that the key may use; all unless set.
     #[schema(min_items = 1, max_items = 100)]
     models: Option<Vec<String>>,
@@ -55,7 +54,7 @@ struct KeyRequest {
 #[serde(deny_unknown_fields)]
 struct BudgetsRequest {
     /// Budgets, one for each limited window; an empty list removes all budgets.
-    #[schema(value_type = Vec<schemas::Budget>, max_items = 5)]
+    #[schema(value_type = Vec<schemas::BudgetSchema>, max_items = 5)]
     budgets: Vec<Budget>,
 }
 
@@ -75,7 +74,7 @@ struct CreatedKey {
     /// Models that the key may use; null if it may use all.
     models: Option<Vec<String>>,
     /// Budgets of the key.
-    #[schema(value_type = Vec<schemas::Budget>)]
+    #[schema(value_type = Vec<schemas::BudgetSchema>)]
     budgets: Vec<Budget>,
 }
 
@@ -119,7 +118,7 @@ struct KeyList {
     ),
 )]
 pub async fn create_api_key(
-    State(app): State<App>,
+    State(parts): State<KeyParts>,
     caller: WebCaller,
     body: JsonBody,
 ) -> Result<(StatusCode, Json<Value>), ApiError> {
@@ -128,20 +127,20 @@ pub async fn create_api_key(
     } else {
         from_json(&body.bytes)?
     };
-    let budgets = AskedBudgets {
+    let budgets = RequestedBudgets {
         budgets: new.budgets,
         budget_credits: new.budget_credits,
         window: new.window,
     };
-    let catalog = app.catalog.load();
+    let catalog = parts.catalog.load();
     let limits = KeyLimits::read(budgets, new.models, new.expires_in_days, Some(&catalog))?;
     let name = new.name.unwrap_or_else(|| "Default".to_owned());
-    let (key, expires_at) = make_key(&app, &caller.user_id, &name, &limits).await?;
+    let (key, expires_at) = make_key(&parts, &caller.user_id, &name, &limits).await?;
     let created = json!(CreatedKey {
         key_id: key.id().to_owned(),
         api_key: key.expose().to_owned(),
         name,
-        created_at: app.clock.now().iso(),
+        created_at: parts.clock.now().iso(),
         expires_at: expires_at.iso(),
         models: models(limits.models),
         budgets: limits.budgets,
@@ -155,7 +154,7 @@ pub async fn create_api_key(
 ///
 /// 400 that names the invalid field, 429 if the user has or creates too many keys.
 pub async fn make_key(
-    app: &App,
+    parts: &KeyParts,
     user_id: &str,
     name: &str,
     limits: &KeyLimits,
@@ -166,8 +165,8 @@ pub async fn make_key(
             "A name has 1 to 256 characters and no control characters.",
         ));
     }
-    let now = app.clock.now();
-    let key = store::create_limited_key(&app.database, &app.key_peppers, user_id, name, now)
+    let now = parts.clock.now();
+    let key = store::create_limited_key(&parts.database, &parts.key_peppers, user_id, name, now)
         .await
         .map_err(store_failed)?;
     let refused = |message: String| {
@@ -175,19 +174,19 @@ pub async fn make_key(
         ApiError::new(code, message).with_no_retry()
     };
     let key = match key {
-        NewKey::Made(key) => key,
-        NewKey::TooManyActive => {
+        KeyCreation::Made(key) => key,
+        KeyCreation::TooManyActive => {
             let most = store::MAX_ACTIVE_KEYS;
             let message = format!("A user has at most {most} active keys; revoke one first.");
             return Err(refused(message));
         }
-        NewKey::TooManyToday => {
+        KeyCreation::TooManyToday => {
             let most = store::MAX_KEYS_A_DAY;
             return Err(refused(format!("A user may create {most} keys a day.")));
         }
     };
     let by = Actor::user(user_id);
-    let expires_at = finish_key(app, (user_id, &key), limits, now, &by).await?;
+    let expires_at = finish_key(parts, (user_id, &key), limits, now, &by).await?;
     Ok((key, expires_at))
 }
 
@@ -197,18 +196,18 @@ pub async fn make_key(
     responses((status = 200, body = KeyList)),
 )]
 pub async fn list_api_keys(
-    State(app): State<App>,
+    State(parts): State<KeyParts>,
     caller: WebCaller,
 ) -> Result<Json<Value>, ApiError> {
-    let keys = own_keys(&app, &caller.user_id).await?;
-    let now = app.ledger.now();
+    let keys = own_keys(&parts, &caller.user_id).await?;
+    let now = parts.ledger.now();
     let api_keys = keys.into_iter().map(|key| item(key, now)).collect();
     Ok(Json(json!(KeyList { api_keys })))
 }
 
 /// A user's keys, newest first.
-pub async fn own_keys(app: &App, user_id: &str) -> Result<Vec<KeyItem>, ApiError> {
-    store::list_keys(&app.database, user_id)
+pub async fn own_keys(parts: &KeyParts, user_id: &str) -> Result<Vec<KeyItem>, ApiError> {
+    store::list_keys(&parts.database, user_id)
         .await
         .map_err(store_failed)
 }
@@ -224,21 +223,21 @@ pub async fn own_keys(app: &App, user_id: &str) -> Result<Vec<KeyItem>, ApiError
     ),
 )]
 pub async fn set_key_budgets(
-    State(app): State<App>,
+    State(parts): State<KeyParts>,
     caller: WebCaller,
     Path(key_id): Path<String>,
     body: JsonBody,
 ) -> Result<Json<Value>, ApiError> {
     let user_id = &caller.user_id;
-    let now = app.ledger.now();
-    let expires_at = limits::expiry_of(&app, user_id, &key_id, now).await?;
+    let now = parts.ledger.now();
+    let expires_at = limits::expiry_of(&parts, user_id, &key_id, now).await?;
     let BudgetsRequest { budgets } = from_json(&body.bytes)?;
-    let asked = AskedBudgets {
+    let asked = RequestedBudgets {
         budgets: Some(budgets),
-        ..AskedBudgets::default()
+        ..RequestedBudgets::default()
     };
-    limits::set_budgets(&app, user_id, &key_id, asked.read()?, expires_at).await?;
-    let keys = store::list_keys(&app.database, user_id)
+    limits::set_budgets(&parts, user_id, &key_id, asked.read()?, expires_at).await?;
+    let keys = store::list_keys(&parts.database, user_id)
         .await
         .map_err(store_failed)?;
     let key = keys.into_iter().find(|key| key.id == key_id);
@@ -255,12 +254,12 @@ pub async fn set_key_budgets(
     ),
 )]
 pub async fn revoke_api_key(
-    State(app): State<App>,
+    State(parts): State<KeyParts>,
     caller: WebCaller,
     Path(key_id): Path<String>,
 ) -> Result<StatusCode, ApiError> {
     let by = Actor::user(&caller.user_id);
-    identity::revoke(&app, &caller.user_id, &key_id, &by).await?;
+    identity::revoke(&parts, &caller.user_id, &key_id, &by).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 

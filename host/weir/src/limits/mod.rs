@@ -1,3 +1,4 @@
 //! Limits that several features share.
 
+pub mod connections;
 pub mod settings;

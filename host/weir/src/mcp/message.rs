@@ -28,15 +28,15 @@ const NAME_HEADER: &str = "mcp-name";
 const MAX_SHOWN_BYTES: usize = 64;
 
 /// A valid message.
-pub(super) enum Message {
+pub(super) enum IncomingMessage {
     /// A message with a response.
-    Request(Request),
+    Request(McpRequest),
     /// A message without a response.
     Notification,
 }
 
 /// A request.
-pub(super) struct Request {
+pub(super) struct McpRequest {
     pub(super) id: RequestId,
     pub(super) method: String,
     /// The method's parameters, an object.
@@ -46,7 +46,7 @@ pub(super) struct Request {
 }
 
 /// An error response to a message.
-pub(super) struct Refusal {
+pub(super) struct McpRefusal {
     pub(super) status: StatusCode,
     /// The request's id, if it could be read.
     pub(super) id: Option<RequestId>,
@@ -54,16 +54,16 @@ pub(super) struct Refusal {
 }
 
 #[derive(Deserialize)]
-struct Written {
+struct JsonRpcFields {
     jsonrpc: String,
     id: Option<Value>,
     method: Option<String>,
     params: Option<Value>,
 }
 
-impl Message {
+impl IncomingMessage {
     /// Reads a message, and compares it with the request's headers.
-    pub(super) fn read(headers: &HeaderMap, body: &[u8]) -> Result<Self, Refusal> {
+    pub(super) fn read(headers: &HeaderMap, body: &[u8]) -> Result<Self, McpRefusal> {
         let value: Value = serde_json::from_slice(body).map_err(|error| {
             let why = format!("The body is not JSON: {error}.");
             refused(None, ErrorCode::PARSE_ERROR, why)
@@ -72,7 +72,7 @@ impl Message {
             let why = "Send one message at a time: this server does not accept batches.";
             return Err(refused(None, ErrorCode::INVALID_REQUEST, why));
         }
-        let written: Written = serde_json::from_value(value).map_err(|error| {
+        let written: JsonRpcFields = serde_json::from_value(value).map_err(|error| {
             let why = format!("The body is not a JSON-RPC message: {error}.");
             refused(None, ErrorCode::INVALID_REQUEST, why)
         })?;
@@ -96,7 +96,7 @@ impl Message {
             version_of(headers, None)?;
             return Ok(Self::Notification);
         };
-        let mut request = Request {
+        let mut request = McpRequest {
             id,
             method,
             params,
@@ -107,9 +107,9 @@ impl Message {
     }
 }
 
-impl Request {
+impl McpRequest {
     /// Parses the method's parameters.
-    pub(super) fn params<T: DeserializeOwned>(&self) -> Result<T, Refusal> {
+    pub(super) fn params<T: DeserializeOwned>(&self) -> Result<T, McpRefusal> {
         serde_json::from_value(self.params.clone()).map_err(|error| {
             let why = format!("`params` do not fit: {error}.");
             self.refuse(ErrorCode::INVALID_PARAMS, why)
@@ -117,19 +117,19 @@ impl Request {
     }
 
     /// Returns an error response.
-    pub(super) fn refuse(&self, code: ErrorCode, why: impl Into<String>) -> Refusal {
+    pub(super) fn refuse(&self, code: ErrorCode, why: impl Into<String>) -> McpRefusal {
         let status = match code {
             ErrorCode::METHOD_NOT_FOUND if self.is_modern => StatusCode::NOT_FOUND,
             _ => StatusCode::OK,
         };
-        Refusal {
+        McpRefusal {
             status,
             ..refused(Some(self.id.clone()), code, why)
         }
     }
 
     /// Compares the message with the headers. Returns whether the revision has no `initialize`.
-    fn check(&self, headers: &HeaderMap) -> Result<bool, Refusal> {
+    fn check(&self, headers: &HeaderMap) -> Result<bool, McpRefusal> {
         // `initialize` of older clients names the wanted revision in its parameters.
         if self.method == "initialize" {
             return Ok(false);
@@ -168,7 +168,7 @@ impl Request {
     }
 
     /// Refuses a header that is missing or differs from the body.
-    fn matches(&self, headers: &HeaderMap, name: &str, body: &str) -> Result<(), Refusal> {
+    fn matches(&self, headers: &HeaderMap, name: &str, body: &str) -> Result<(), McpRefusal> {
         let mut values = headers.get_all(name).iter();
         let value = match (values.next(), values.next()) {
             (Some(value), None) => value.to_str().ok(),
@@ -187,7 +187,7 @@ impl Request {
 fn version_of(
     headers: &HeaderMap,
     id: Option<&RequestId>,
-) -> Result<Option<ProtocolVersion>, Refusal> {
+) -> Result<Option<ProtocolVersion>, McpRefusal> {
     let Some(value) = headers.get(VERSION_HEADER) else {
         return Ok(None);
     };
@@ -207,7 +207,7 @@ fn decoded(value: &str) -> Option<String> {
     }
 }
 
-fn unsupported(id: Option<&RequestId>, requested: &str) -> Refusal {
+fn unsupported(id: Option<&RequestId>, requested: &str) -> McpRefusal {
     let supported: Vec<_> = VERSIONS.iter().map(ProtocolVersion::as_str).collect();
     let mut refusal = refused(
         id.cloned(),
@@ -221,8 +221,8 @@ fn unsupported(id: Option<&RequestId>, requested: &str) -> Refusal {
 }
 
 /// Returns 400 with this error.
-fn refused(id: Option<RequestId>, code: ErrorCode, why: impl Into<String>) -> Refusal {
-    Refusal {
+fn refused(id: Option<RequestId>, code: ErrorCode, why: impl Into<String>) -> McpRefusal {
+    McpRefusal {
         status: StatusCode::BAD_REQUEST,
         id,
         error: ErrorData::new(code, why.into(), None),

@@ -1,7 +1,7 @@
 //! MCP: the tools of swarms' agents, for clients that speak the Model Context Protocol.
 //!
 //! `POST /mcp` takes one JSON-RPC message and responds with JSON ([`routes`]). The server has no sessions: each message
-//! is independent ([`message`]). A call works like an agent's ([`crate::tools`]): the same component, rules, outlet,
+//! is independent ([`message`]). A call works like an agent's ([`crate::tools`]): the same component, rules, network access,
 //! limits, log and metrics, for plans with swarms; it costs no credits ([`offer`]).
 //!
 //! Supported parts of revision 2026-07-28: `server/discover`, `tools/list` with pages, `tools/call`, a version and
@@ -22,3 +22,27 @@
 mod message;
 mod offer;
 pub mod routes;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use weir_ledger::Ledger;
+
+use crate::admission::Admission;
+use crate::request::BodyReader;
+use crate::tools::Tools;
+
+/// The parts of a gateway that serve MCP. Cheap to clone.
+#[derive(Clone)]
+pub struct McpParts {
+    /// The tools.
+    pub tools: Tools,
+    /// The ledger, for budgets.
+    pub ledger: Ledger,
+    /// The request queue.
+    pub admission: Arc<Admission>,
+    /// The reader of messages.
+    pub bodies: BodyReader,
+    /// The timeout of a call.
+    pub call_timeout: Duration,
+}

@@ -9,12 +9,12 @@ use tokio::time::Instant;
 use weir_errors::ApiError;
 use weir_ledger::{AccountId, Credits};
 
-use super::message::{Refusal, Request, shown};
-use crate::app::App;
+use super::McpParts;
+use super::message::{McpRefusal, McpRequest, shown};
 use crate::billing::budgets;
 use crate::context::RequestContext;
 use crate::identity::Caller;
-use crate::tools::{Call, Description, Effect, Outcome};
+use crate::tools::{Description, Effect, ToolInvocation, ToolOutcome};
 
 /// The tools of a page.
 const PAGE: usize = 100;
@@ -26,22 +26,22 @@ const LIST_TTL_MS: u64 = 60_000;
 const LEAST: Credits = Credits::from_micro(1);
 
 /// The reasons for a call without a result.
-pub(super) enum NotCalled {
+pub(super) enum McpCallFailure {
     /// An error of the protocol.
-    Refused(Refusal),
+    Refused(McpRefusal),
     /// An HTTP error: weir serves no request of the account now.
     Unserved(ApiError),
 }
 
 /// `tools/list`: returns a page, by name.
 pub(super) fn list(
-    app: &App,
+    parts: &McpParts,
     caller: &Caller,
-    request: &Request,
-) -> Result<ListToolsResult, Refusal> {
+    request: &McpRequest,
+) -> Result<ListToolsResult, McpRefusal> {
     let params: PaginatedRequestParams = request.params()?;
     let account = AccountId(caller.user_id.clone());
-    let mut tools = app.tools.alone(&account, caller.plan);
+    let mut tools = parts.tools.alone(&account, caller.plan);
     tools.sort_by(|one, other| one.name.cmp(&other.name));
     if let Some(after) = params.cursor {
         // A cursor is the last name of the previous page, which may have been removed since.
@@ -71,42 +71,42 @@ pub(super) fn list(
 
 /// `tools/call`: calls a tool once, like an agent of the caller. Dropping the future stops all further requests.
 pub(super) async fn call(
-    app: &App,
+    parts: &McpParts,
     caller: &Caller,
     context: &RequestContext,
-    request: &Request,
-) -> Result<CallToolResult, NotCalled> {
-    let params: CallToolRequestParams = request.params().map_err(NotCalled::Refused)?;
+    request: &McpRequest,
+) -> Result<CallToolResult, McpCallFailure> {
+    let params: CallToolRequestParams = request.params().map_err(McpCallFailure::Refused)?;
     let (account, plan) = (AccountId(caller.user_id.clone()), caller.plan);
-    if !app.tools.is_alone(&params.name, &account, plan) {
+    if !parts.tools.is_alone(&params.name, &account, plan) {
         let why = format!("Unknown tool: {}", shown(&params.name));
         let refusal = request.refuse(ErrorCode::INVALID_PARAMS, why);
-        return Err(NotCalled::Refused(refusal));
+        return Err(McpCallFailure::Refused(refusal));
     }
-    require_budget(app, &account, caller)
+    require_budget(parts, &account, caller)
         .await
-        .map_err(NotCalled::Unserved)?;
-    let turn = app.admission.enter(&account, plan).await;
-    let _turn = turn.map_err(NotCalled::Unserved)?;
-    let tool_turn = app.tools.try_turn(&account).ok_or_else(|| {
-        let most = app.tools.calls_per_account();
+        .map_err(McpCallFailure::Unserved)?;
+    let turn = parts.admission.enter(&account, plan).await;
+    let _turn = turn.map_err(McpCallFailure::Unserved)?;
+    let tool_turn = parts.tools.try_turn(&account).ok_or_else(|| {
+        let most = parts.tools.calls_per_account();
         let what = format!("An account may make {most} concurrent tool calls.");
-        NotCalled::Unserved(ApiError::too_many_at_once(what))
+        McpCallFailure::Unserved(ApiError::too_many_at_once(what))
     })?;
     let arguments = Value::Object(params.arguments.unwrap_or_default());
-    let call = Call {
+    let call = ToolInvocation {
         tool: params.name.into_owned(),
         arguments: arguments.to_string(),
         // Like an agent of the caller, the call may name each of them.
-        integrations: app.tools.integrations_for(&account, plan),
+        integrations: parts.tools.integrations_for(&account, plan),
         account,
         plan,
         webhook_urls: Vec::new(),
         credentials: Vec::new(),
         idempotency_key: format!("mcp-{}", context.id()),
-        deadline: Instant::now() + app.config.timeouts.total(),
+        deadline: Instant::now() + parts.call_timeout,
     };
-    let outcome = app.tools.call_in_turn(call, tool_turn).await;
+    let outcome = parts.tools.call_in_turn(call, tool_turn).await;
     let mut result = told(outcome);
     if !request.is_modern {
         result.result_type = None;
@@ -116,19 +116,23 @@ pub(super) async fn call(
 
 /// Refuses a caller whose budgets are used up. Tool calls cost no credits, so nothing else would stop a key without
 /// budget from calling tools.
-async fn require_budget(app: &App, account: &AccountId, caller: &Caller) -> Result<(), ApiError> {
-    let account = app.ledger.find_account(account).await;
+async fn require_budget(
+    parts: &McpParts,
+    account: &AccountId,
+    caller: &Caller,
+) -> Result<(), ApiError> {
+    let account = parts.ledger.find_account(account).await;
     let account = account.map_err(|error| ApiError::of_database(&error, "about an account"))?;
     let Some(account) = account else {
         return Ok(());
     };
-    let now = app.ledger.now();
+    let now = parts.ledger.now();
     account
         .check_budgets(caller.key_id(), LEAST, now)
         .map_err(|exceeded| budgets::exceeded(&exceeded, now))
 }
 
-fn told(outcome: Outcome) -> CallToolResult {
+fn told(outcome: ToolOutcome) -> CallToolResult {
     let content = vec![ContentBlock::text(&outcome.content)];
     if outcome.failed {
         return CallToolResult::error(content);

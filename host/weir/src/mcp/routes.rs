@@ -2,8 +2,10 @@
 //!
 //! Callers without access get the usual HTTP status and error; errors of a message use the protocol.
 
+use std::sync::Arc;
+
 use axum::Json;
-use axum::extract::{FromRef as _, FromRequestParts, Request as HttpRequest, State};
+use axum::extract::{FromRef, FromRequestParts, Request as HttpRequest, State};
 use axum::response::{IntoResponse, Response};
 use http::request::Parts;
 use http::{StatusCode, header};
@@ -14,15 +16,15 @@ use rmcp::model::{
 };
 use serde::Serialize;
 use serde_json::{Value, json};
-use weir_errors::{ApiError, ErrorCode, OwnWords};
+use weir_errors::{ApiError, ErrorCode, ProtocolErrorBody};
 
-use super::message::{Message, Refusal, Request, VERSIONS, shown};
-use super::offer::{self, NotCalled};
-use crate::app::App;
+use super::McpParts;
+use super::message::{IncomingMessage, McpRefusal, McpRequest, VERSIONS, shown};
+use super::offer::{self, McpCallFailure};
 use crate::context::RequestContext;
 use crate::cors;
-use crate::identity::Caller;
-use crate::request::{BodyReader, JsonBody};
+use crate::identity::{Caller, IdentityParts};
+use crate::request::JsonBody;
 use crate::schemas::vendors::{McpAnswer, McpMessage};
 use crate::swarm::plan::Caps;
 use crate::swarm::request::not_eligible;
@@ -32,14 +34,19 @@ const MAX_BYTES: usize = 1 << 20;
 
 /// The check that a request comes from no web page, or from a page of a configured origin. It stops DNS rebinding: a
 /// page whose name resolves to this machine sends its own origin.
-pub struct NoForeignPage;
+pub struct OriginCheck;
 
-impl FromRequestParts<App> for NoForeignPage {
+impl<S> FromRequestParts<S> for OriginCheck
+where
+    Arc<IdentityParts>: FromRef<S>,
+    S: Sync,
+{
     type Rejection = ApiError;
 
-    async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, ApiError> {
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiError> {
+        let identity = Arc::<IdentityParts>::from_ref(state);
         let is_page = parts.headers.contains_key(header::ORIGIN);
-        let is_listed = cors::listed_origin(&app.config.cors_origins, &parts.headers).is_some();
+        let is_listed = cors::listed_origin(&identity.cors_origins, &parts.headers).is_some();
         match is_listed || !is_page {
             true => Ok(Self),
             false => Err(ApiError::new(
@@ -63,55 +70,54 @@ impl FromRequestParts<App> for NoForeignPage {
     ),
 )]
 pub async fn answer_message(
-    State(app): State<App>,
-    _: NoForeignPage,
+    State(parts): State<McpParts>,
+    _: OriginCheck,
     caller: Caller,
     context: RequestContext,
     request: HttpRequest,
 ) -> Result<Response, ApiError> {
     Caps::of(caller.plan).ok_or_else(not_eligible)?;
     let headers = request.headers().clone();
-    let JsonBody { bytes, room } =
-        JsonBody::read(request, &BodyReader::from_ref(&app), MAX_BYTES).await?;
-    let message = Message::read(&headers, &bytes);
+    let JsonBody { bytes, room } = JsonBody::read(request, &parts.bodies, MAX_BYTES).await?;
+    let message = IncomingMessage::read(&headers, &bytes);
     drop((bytes, room));
     let request = match message {
-        Ok(Message::Request(request)) => request,
-        Ok(Message::Notification) => return Ok(StatusCode::ACCEPTED.into_response()),
+        Ok(IncomingMessage::Request(request)) => request,
+        Ok(IncomingMessage::Notification) => return Ok(StatusCode::ACCEPTED.into_response()),
         Err(refusal) => return Ok(refuse(&context, refusal)),
     };
-    match answer(&app, &caller, &context, &request).await {
+    match answer(&parts, &caller, &context, &request).await {
         Ok(result) => Ok(Json(JsonRpcResponse {
             jsonrpc: JsonRpcVersion2_0,
             id: request.id,
             result,
         })
         .into_response()),
-        Err(NotCalled::Refused(refusal)) => Ok(refuse(&context, refusal)),
-        Err(NotCalled::Unserved(error)) => Err(error),
+        Err(McpCallFailure::Refused(refusal)) => Ok(refuse(&context, refusal)),
+        Err(McpCallFailure::Unserved(error)) => Err(error),
     }
 }
 
 async fn answer(
-    app: &App,
+    parts: &McpParts,
     caller: &Caller,
     context: &RequestContext,
-    request: &Request,
-) -> Result<Value, NotCalled> {
+    request: &McpRequest,
+) -> Result<Value, McpCallFailure> {
     match (&*request.method, request.is_modern) {
-        ("tools/list", _) => offer::list(app, caller, request)
+        ("tools/list", _) => offer::list(parts, caller, request)
             .map(written)
-            .map_err(NotCalled::Refused),
-        ("tools/call", _) => offer::call(app, caller, context, request)
+            .map_err(McpCallFailure::Refused),
+        ("tools/call", _) => offer::call(parts, caller, context, request)
             .await
             .map(written),
         ("server/discover", true) => Ok(written(discovered())),
-        ("initialize", false) => initialize(request).map_err(NotCalled::Refused),
+        ("initialize", false) => initialize(request).map_err(McpCallFailure::Refused),
         ("ping", false) => Ok(json!({})),
         (method, _) => {
             let why = format!("Method not found: {}", shown(method));
             let refusal = request.refuse(JsonRpcCode::METHOD_NOT_FOUND, why);
-            Err(NotCalled::Refused(refusal))
+            Err(McpCallFailure::Refused(refusal))
         }
     }
 }
@@ -121,7 +127,7 @@ fn discovered() -> DiscoverResult {
 }
 
 /// Returns the client's requested revision if weir supports it with this method, else the newest one that has it.
-fn initialize(request: &Request) -> Result<Value, Refusal> {
+fn initialize(request: &McpRequest) -> Result<Value, McpRefusal> {
     let params: InitializeRequestParams = request.params()?;
     let asked = params.protocol_version;
     let is_spoken = asked.has_initialize() && VERSIONS.contains(&asked);
@@ -149,10 +155,10 @@ fn written(result: impl Serialize) -> Value {
     json!(result)
 }
 
-fn refuse(context: &RequestContext, refusal: Refusal) -> Response {
+fn refuse(context: &RequestContext, refusal: McpRefusal) -> Response {
     context.note_failure(format!("MCP error {}", refusal.error.code.0));
     let mut response = Json(JsonRpcError::new(refusal.id, refusal.error)).into_response();
     *response.status_mut() = refusal.status;
-    response.extensions_mut().insert(OwnWords);
+    response.extensions_mut().insert(ProtocolErrorBody);
     response
 }

@@ -27,7 +27,7 @@ pub struct RequestMetrics {
 type LatencyHistogram = HistogramWithExemplars<TraceLabels>;
 
 /// A completed request.
-pub struct Over<'a> {
+pub struct CompletedRequest<'a> {
     /// The request's method.
     pub method: &'a Method,
     /// The route's pattern; `None` without a route.
@@ -135,7 +135,7 @@ impl RequestMetrics {
     }
 
     /// Counts a completed request.
-    pub fn over(&self, over: &Over<'_>) {
+    pub fn over(&self, over: &CompletedRequest<'_>) {
         let route = over.route.unwrap_or("none");
         let status = match over.status {
             Some(status) => status.as_str().to_owned(),

@@ -3,7 +3,7 @@
 
 /// A node's summary since its start.
 #[derive(Debug, Default, PartialEq)]
-pub struct Summary {
+pub struct NodeSummary {
     /// Completed requests to models.
     pub requests: f64,
     /// Server-side failures among them.
@@ -14,7 +14,7 @@ pub struct Summary {
     pub first_token_p95: Option<f64>,
 }
 
-impl Summary {
+impl NodeSummary {
     /// Reads the summary from this text.
     pub fn of(text: &str) -> Self {
         let mut summary = Self::default();
@@ -85,13 +85,13 @@ mod tests {
                     weir_plugin_first_token_seconds_bucket{le=\"0.5\",slot=\"b\"} 6\n\
                     weir_plugin_first_token_seconds_bucket{le=\"+Inf\",slot=\"b\"} 5\n\
                     # EOF\n";
-        let expected = Summary {
+        let expected = NodeSummary {
             requests: 9.0,
             failed: 3.0,
             open_holds: 3.0,
             first_token_p95: Some(0.5),
         };
-        assert_eq!(Summary::of(text), expected);
-        assert_eq!(Summary::of("# EOF\n"), Summary::default());
+        assert_eq!(NodeSummary::of(text), expected);
+        assert_eq!(NodeSummary::of("# EOF\n"), NodeSummary::default());
     }
 }

@@ -8,7 +8,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use utoipa::ToSchema;
 use weir_errors::{ApiError, ErrorCode};
-use weir_plugins::slots::InSlot;
+use weir_plugins::slots::SlotComponents;
 
 use crate::app::App;
 
@@ -56,7 +56,7 @@ pub async fn get_readiness(State(app): State<App>) -> Result<Json<Value>, ApiErr
     }
     // Plugins are loaded before the gateway listens; their number is for people.
     Ok(Json(
-        json!({ "status": "ready", "adapters": app.plugins.serving().values().filter_map(InSlot::active).count() }),
+        json!({ "status": "ready", "adapters": app.plugins.serving().values().filter_map(SlotComponents::active).count() }),
     ))
 }
 

@@ -24,19 +24,17 @@ pub async fn get_metrics(State(app): State<App>) -> Result<Response, ApiError> {
 
 /// Returns all current metrics.
 pub(crate) async fn text(app: &App) -> Result<String, ApiError> {
-    // The remaining metrics matter even more while the database is unavailable.
-    if let Ok(holds) = app.ledger.open_holds().await {
-        app.metrics.open_holds(holds);
-    }
     let swarms = app.swarms.store.count_open().await;
     let payment_events = inbox::store::count_open(&app.database).await;
-    app.metrics.look(&GaugeReadings {
+    // The remaining metrics matter even more while the database is unavailable.
+    app.metrics.set(&GaugeReadings {
         in_progress: app.admission.in_progress(),
         queued: app.admission.queued(),
         stores: [
             ("database", app.database.is_reachable().await),
             ("cache", app.cache.ping().await.is_ok()),
         ],
+        open_holds: app.ledger.open_holds().await.ok(),
         swarms: swarms.map(Vec::from).unwrap_or_default(),
     });
     app.metrics

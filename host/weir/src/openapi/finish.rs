@@ -3,8 +3,8 @@
 
 use serde_json::{Map, Value, json};
 
-use super::Surface;
 use super::links::LINKS;
+use super::listener::ApiListener;
 
 /// Errors of every authentication, by status.
 const OF_PROOFS: [(&str, &str); 4] = [
@@ -73,7 +73,7 @@ const OF_MODELS: [(&str, &str); 7] = [
 ];
 
 /// Returns the document of a listener's routes.
-pub(super) fn finish(mut document: Value, surface: Surface) -> Value {
+pub(super) fn finish(mut document: Value, surface: ApiListener) -> Value {
     let Some(Value::Object(paths)) = document.get_mut("paths") else {
         return document;
     };

@@ -1,7 +1,7 @@
 //! Links between operations: from the operation that creates an object to those that read, change and delete it.
 
 /// A response field of one operation that is a parameter of another.
-pub(super) struct Link {
+pub(super) struct OperationLink {
     /// The operation with the response.
     pub(super) from: &'static str,
     /// The status of that response.
@@ -18,8 +18,8 @@ const fn link(
     (from, status): (&'static str, &'static str),
     to: &'static str,
     (parameter, value): (&'static str, &'static str),
-) -> Link {
-    Link {
+) -> OperationLink {
+    OperationLink {
         from,
         status,
         to,
@@ -36,7 +36,7 @@ const VOUCHER: (&str, &str) = ("voucher_id", "$response.body#/voucher_id");
 const USER: (&str, &str) = ("user_id", "$response.body#/user_id");
 
 /// All links.
-pub(super) const LINKS: [Link; 35] = [
+pub(super) const LINKS: [OperationLink; 35] = [
     link(("create_api_key", "201"), "set_key_budgets", KEY),
     link(("create_api_key", "201"), "revoke_api_key", KEY),
     link(

@@ -12,92 +12,50 @@
 //!
 //! To describe an endpoint, put `#[utoipa::path]` on its handler, and the handler into the list below.
 
+mod document;
 mod finish;
 mod links;
+mod listener;
 pub mod routes;
 
 use std::sync::LazyLock;
 
-use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-use sha2::{Digest, Sha256};
 use utoipa::{OpenApi, ToSchema};
-use weir_storage::ids::Hex;
 
+pub use self::document::OpenApiDocument;
+pub use self::listener::ApiListener;
 use crate::schemas::vendors;
 use crate::{
     admin, billing, catalog, inference, keys, mcp, monitoring, payments, plugins, recordings,
     sessions, swarm, tasks, tools, vouchers,
 };
 
-/// A listener: each has its own routes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Surface {
-    /// The public listener.
-    Public,
-    /// The public listener of a gateway without an internal one: it also serves the metrics.
-    Only,
-    /// The API's listener for services.
-    Internal,
-    /// An executor's listener for services.
-    Executor,
-}
-
-impl Surface {
-    fn serves(self, path: &str) -> bool {
-        let is_for_plugins = path.starts_with("/admin/plugins");
-        let is_health = path.starts_with("/health");
-        let is_internal = path.starts_with("/internal/");
-        let of_executor = ["/internal/agent/swarm", "/internal/agent/execute"].contains(&path);
-        match (self, path) {
-            (_, "/openapi.json") => true,
-            (_, "/metrics") => self != Self::Public,
-            (Self::Public | Self::Only, _) => !is_internal,
-            (Self::Internal, _) => is_for_plugins || is_internal && !of_executor,
-            (Self::Executor, _) => is_health || of_executor,
-        }
-    }
-}
-
-/// The serialised document.
-pub(crate) struct Document {
-    /// The document as JSON.
-    pub(crate) text: Bytes,
-    /// The document's digest, with which clients revalidate their copy.
-    pub(crate) etag: String,
-}
-
 /// Returns the document of a listener's routes; the first call generates it.
-pub(crate) fn document(surface: Surface) -> &'static Document {
-    static DOCUMENTS: [LazyLock<Document>; 4] = [
-        LazyLock::new(|| Document::of(Surface::Public)),
-        LazyLock::new(|| Document::of(Surface::Only)),
-        LazyLock::new(|| Document::of(Surface::Internal)),
-        LazyLock::new(|| Document::of(Surface::Executor)),
+pub(crate) fn document(surface: ApiListener) -> &'static OpenApiDocument {
+    static DOCUMENTS: [LazyLock<OpenApiDocument>; 4] = [
+        LazyLock::new(|| generate(ApiListener::Public)),
+        LazyLock::new(|| generate(ApiListener::Only)),
+        LazyLock::new(|| generate(ApiListener::Internal)),
+        LazyLock::new(|| generate(ApiListener::Executor)),
     ];
     let [public, only, internal, executor] = &DOCUMENTS;
     match surface {
-        Surface::Public => public,
-        Surface::Only => only,
-        Surface::Internal => internal,
-        Surface::Executor => executor,
+        ApiListener::Public => public,
+        ApiListener::Only => only,
+        ApiListener::Internal => internal,
+        ApiListener::Executor => executor,
     }
 }
 
-impl Document {
-    fn of(surface: Surface) -> Self {
-        // The document has only serialisable types.
-        let mut whole = serde_json::to_value(Api::openapi()).unwrap_or_default();
-        whole["components"]["securitySchemes"] = security_schemes();
-        whole["components"]["headers"] = headers();
-        let text = finish::finish(whole, surface).to_string();
-        let digest: [u8; 32] = Sha256::digest(&text).into();
-        Self {
-            etag: format!("\"{}\"", Hex(&digest[..16])),
-            text: text.into(),
-        }
-    }
+/// Generates the document of a listener's routes.
+fn generate(surface: ApiListener) -> OpenApiDocument {
+    // The document has only serialisable types.
+    let mut whole = serde_json::to_value(Api::openapi()).unwrap_or_default();
+    whole["components"]["securitySchemes"] = security_schemes();
+    whole["components"]["headers"] = headers();
+    OpenApiDocument::new(&finish::finish(whole, surface))
 }
 
 /// The error format outside `/v1`.
@@ -186,7 +144,7 @@ fn headers() -> Value {
     paths(
         inference::routes::create_chat_completion,
         inference::routes::create_code_completion,
-        inference::routes::create_agent_completion,
+        swarm::model_calls::create_agent_completion,
         inference::vendors::responses::create_response,
         inference::vendors::messages::create_message,
         inference::vendors::messages::count_tokens,

@@ -3,15 +3,14 @@
 use axum::response::{IntoResponse, Response};
 use http::{HeaderMap, StatusCode, header};
 
-use super::{Surface, document};
+use super::document::OpenApiDocument;
 
 /// `GET /openapi.json`: the OpenAPI document.
 #[utoipa::path(
     get, path = "/openapi.json", tag = "service",
     responses((status = 200, body = Object), (status = 304, description = "The document is unchanged since the version in `If-None-Match`.")),
 )]
-pub async fn get_document(surface: Surface, headers: HeaderMap) -> Response {
-    let document = document(surface);
+pub async fn get_document(document: &'static OpenApiDocument, headers: HeaderMap) -> Response {
     let etag = [(header::ETAG, document.etag.as_str())];
     let known = headers.get_all(header::IF_NONE_MATCH).iter();
     let mut known = known.filter_map(|known| known.to_str().ok());

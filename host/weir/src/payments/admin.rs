@@ -5,7 +5,7 @@ use axum::extract::{Path, State};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use weir_errors::{ApiError, ErrorCode};
-use weir_payments::inbox::store::{self, EventFilter, EventState, KeptEvent};
+use weir_payments::inbox::store::{self, EventState, PaymentEventFilter, StoredPaymentEvent};
 use weir_storage::clock::Millis;
 use weir_storage::database::DatabaseClock;
 
@@ -77,7 +77,7 @@ pub async fn list_events(
         let what = "It is waiting, failed, applied or ignored.";
         EventState::of(&name).ok_or_else(|| ApiError::invalid_request("state", what))
     });
-    let mut filter = EventFilter {
+    let mut filter = PaymentEventFilter {
         state: state.transpose()?,
         user_id: query.text("user_id")?,
         before: None,
@@ -138,7 +138,7 @@ pub async fn retry_event(
     Ok(Json(item(event)))
 }
 
-fn item(event: KeptEvent) -> PaymentEventItem {
+fn item(event: StoredPaymentEvent) -> PaymentEventItem {
     PaymentEventItem {
         event_id: event.id,
         name: event.name,

@@ -6,9 +6,9 @@ use serde::Deserialize;
 use utoipa::ToSchema;
 use weir_errors::ApiError;
 use weir_ledger::Credits;
+use weir_payments::Payments;
 use weir_payments::auto_top_up::preferences::{self, AutoTopUp, PreferenceChange};
 
-use crate::app::App;
 use crate::identity::WebCaller;
 use crate::json::from_json;
 use crate::request::JsonBody;
@@ -34,10 +34,10 @@ struct AutoTopUpRequest {
     responses((status = 200, body = AutoTopUp)),
 )]
 pub async fn get_auto_top_up(
-    State(app): State<App>,
+    State(payments): State<Payments>,
     caller: WebCaller,
 ) -> Result<Json<AutoTopUp>, ApiError> {
-    let shown = preferences::show(&app.payments, &caller.user_id).await;
+    let shown = preferences::show(&payments, &caller.user_id).await;
     shown.map(Json)
 }
 
@@ -52,7 +52,7 @@ pub async fn get_auto_top_up(
     ),
 )]
 pub async fn put_auto_top_up(
-    State(app): State<App>,
+    State(payments): State<Payments>,
     caller: WebCaller,
     body: JsonBody,
 ) -> Result<Json<AutoTopUp>, ApiError> {
@@ -66,6 +66,6 @@ pub async fn put_auto_top_up(
         tier,
         threshold,
     };
-    let changed = preferences::change(&app.payments, &caller.user_id, change).await;
+    let changed = preferences::change(&payments, &caller.user_id, change).await;
     changed.map(Json)
 }

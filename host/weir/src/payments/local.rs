@@ -5,12 +5,11 @@ use axum::response::{IntoResponse, Response};
 use http::{HeaderValue, StatusCode, header};
 use url::Url;
 use weir_errors::{ApiError, ErrorCode};
+use weir_payments::Payments;
 use weir_payments::checkout::CheckoutError;
-use weir_payments::local::{Local, Page, Redirect, landing_page, style_sheet};
+use weir_payments::local::{LocalPage, LocalProcessor, Redirect, landing_page, style_sheet};
 use weir_payments::processor::Processor;
 use weir_payments::terms::ProcessorError;
-
-use crate::app::App;
 
 /// `GET /dev/payments/{page}`: the style sheet, and the pages after a checkout or a portal in development mode.
 pub async fn show_page(Path(name): Path<String>) -> Result<Response, ApiError> {
@@ -23,44 +22,44 @@ pub async fn show_page(Path(name): Path<String>) -> Result<Response, ApiError> {
 
 /// `GET /dev/payments/checkout/{session_id}`: the page of a checkout.
 pub async fn show_checkout(
-    State(app): State<App>,
+    State(payments): State<Payments>,
     Path(id): Path<String>,
 ) -> Result<Response, ApiError> {
-    show(local(&app)?.checkout_page(&id).await)
+    show(local(&payments)?.checkout_page(&id).await)
 }
 
 /// `POST /dev/payments/checkout/{session_id}/{act}`: pays with a good card or a declined card, or leaves.
 pub async fn act_on_checkout(
-    State(app): State<App>,
+    State(payments): State<Payments>,
     Path((id, act)): Path<(String, String)>,
 ) -> Result<Response, ApiError> {
-    redirect(local(&app)?.act_on_checkout(&id, &act).await)
+    redirect(local(&payments)?.act_on_checkout(&id, &act).await)
 }
 
 /// `GET /dev/payments/portal/{portal_id}`: the page on which a customer manages a plan.
 pub async fn show_portal(
-    State(app): State<App>,
+    State(payments): State<Payments>,
     Path(id): Path<String>,
 ) -> Result<Response, ApiError> {
-    show(local(&app)?.portal_page(&id).await)
+    show(local(&payments)?.portal_page(&id).await)
 }
 
 /// `POST /dev/payments/portal/{portal_id}/{act}`: changes, cancels, resumes or ends a plan.
 pub async fn act_on_portal(
-    State(app): State<App>,
+    State(payments): State<Payments>,
     Path((id, act)): Path<(String, String)>,
 ) -> Result<Response, ApiError> {
-    redirect(local(&app)?.act_on_portal(&id, &act).await)
+    redirect(local(&payments)?.act_on_portal(&id, &act).await)
 }
 
-fn local(app: &App) -> Result<&Local, ApiError> {
-    match &app.payments.processor {
+fn local(payments: &Payments) -> Result<&LocalProcessor, ApiError> {
+    match &payments.processor {
         Processor::Local(local) => Ok(local),
         _ => Err(not_found()),
     }
 }
 
-fn show(page: Result<Option<Page>, ProcessorError>) -> Result<Response, ApiError> {
+fn show(page: Result<Option<LocalPage>, ProcessorError>) -> Result<Response, ApiError> {
     let page = page.map_err(failed)?;
     Ok(page.ok_or_else(not_found)?.into_response())
 }

@@ -9,8 +9,8 @@ use weir_errors::ApiError;
 use weir_payments::notices::{self, StoredNotice};
 use weir_storage::Database;
 
-use crate::app::App;
 use crate::identity::Caller;
+use crate::node::Core;
 use crate::query::{ListQuery, cut};
 use crate::schemas::parameters::Limit;
 
@@ -45,11 +45,11 @@ pub struct NoticeList {
     responses((status = 200, body = NoticeList)),
 )]
 pub async fn list_notices(
-    State(app): State<App>,
+    State(core): State<Core>,
     caller: Caller,
     query: ListQuery,
 ) -> Result<Json<NoticeList>, ApiError> {
-    list(&app.database, &caller.user_id, query).await.map(Json)
+    list(&core.database, &caller.user_id, query).await.map(Json)
 }
 
 /// A page of a user's notices.

@@ -6,8 +6,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use utoipa::ToSchema;
 use weir_errors::ApiError;
+use weir_payments::Payments;
 
-use crate::app::App;
 use crate::identity::WebCaller;
 use crate::json::from_json;
 use crate::request::JsonBody;
@@ -57,13 +57,13 @@ struct PortalPage {
     ),
 )]
 pub async fn create_checkout(
-    State(app): State<App>,
+    State(payments): State<Payments>,
     caller: WebCaller,
     body: JsonBody,
 ) -> Result<Json<Value>, ApiError> {
     let asked: PlanRequest = from_json(&body.bytes)?;
     let plan = asked.plan.as_str().unwrap_or_default();
-    let url = app.payments.plan_url(&caller.user_id, plan).await?;
+    let url = payments.plan_url(&caller.user_id, plan).await?;
     Ok(Json(json!(CheckoutPage { checkout_url: url })))
 }
 
@@ -79,13 +79,13 @@ pub async fn create_checkout(
     ),
 )]
 pub async fn create_top_up(
-    State(app): State<App>,
+    State(payments): State<Payments>,
     caller: WebCaller,
     body: JsonBody,
 ) -> Result<Json<Value>, ApiError> {
     let asked: TierRequest = from_json(&body.bytes)?;
     let tier = asked.tier.as_str().unwrap_or_default();
-    let url = app.payments.tier_url(&caller.user_id, tier).await?;
+    let url = payments.tier_url(&caller.user_id, tier).await?;
     Ok(Json(json!(CheckoutPage { checkout_url: url })))
 }
 
@@ -99,9 +99,9 @@ pub async fn create_top_up(
     ),
 )]
 pub async fn create_portal(
-    State(app): State<App>,
+    State(payments): State<Payments>,
     caller: WebCaller,
 ) -> Result<Json<Value>, ApiError> {
-    let portal_url = app.payments.portal(&caller.user_id).await?;
+    let portal_url = payments.portal(&caller.user_id).await?;
     Ok(Json(json!(PortalPage { portal_url })))
 }

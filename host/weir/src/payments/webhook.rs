@@ -6,15 +6,15 @@
 //! header before it reads the body, and a body is small. A signature has 256 bits, so guesses are hopeless.
 
 use axum::Json;
-use axum::extract::{FromRef as _, Request, State};
+use axum::extract::{Request, State};
 use serde::Serialize;
 use utoipa::ToSchema;
 use weir_errors::ApiError;
+use weir_payments::Payments;
 use weir_payments::events::PaymentEvent;
 use weir_payments::inbox;
-use weir_payments::signature::Claim;
+use weir_payments::signature::SignatureHeader;
 
-use crate::app::App;
 use crate::context::RequestContext;
 use crate::request::{BodyReader, JsonBody};
 
@@ -23,7 +23,8 @@ const MAX_BYTES: usize = 256 << 10;
 
 /// The response to the processor.
 #[derive(Debug, Serialize, ToSchema)]
-pub struct Received {
+#[schema(as = Received)]
+pub struct WebhookReceipt {
     /// Always true: weir has stored the event.
     received: bool,
 }
@@ -33,24 +34,24 @@ pub struct Received {
     post, path = "/billing/webhook", tag = "billing", security(("signature" = [])),
     request_body(content = Object),
     responses(
-        (status = 200, body = Received),
+        (status = 200, body = WebhookReceipt),
         (status = 400, description = "`INVALID_SIGNATURE`: it is not signed as the processor's events are."),
     ),
 )]
 pub async fn receive_event(
-    State(app): State<App>,
+    State(payments): State<Payments>,
+    State(bodies): State<BodyReader>,
     context: RequestContext,
     request: Request,
-) -> Result<Json<Received>, ApiError> {
-    let payments = &app.payments;
+) -> Result<Json<WebhookReceipt>, ApiError> {
     let headers = request.headers().clone();
-    let claim = Claim::read(&headers, &payments.signature_header, app.ledger.now())?;
-    let room = app.admission.event_room();
-    let body = JsonBody::read_in(room, request, &BodyReader::from_ref(&app), MAX_BYTES).await?;
+    let claim = SignatureHeader::read(&headers, &payments.signature_header, payments.ledger.now())?;
+    let room = bodies.admission.event_room();
+    let body = JsonBody::read_in(room, request, &bodies, MAX_BYTES).await?;
     claim.verify(&body.bytes, &payments.webhook_secrets)?;
     let event = PaymentEvent::read(&body.bytes)?;
-    inbox::receive(payments, &event, |span| context.link_trace(span))
+    inbox::receive(&payments, &event, |span| context.link_trace(span))
         .await
         .map_err(|error| ApiError::of_database(&error, "keeping an event of payments"))?;
-    Ok(Json(Received { received: true }))
+    Ok(Json(WebhookReceipt { received: true }))
 }

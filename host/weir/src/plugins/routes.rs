@@ -1,11 +1,12 @@
 //! `/admin/plugins`: endpoints to inspect and change slots. They require an administrator, or a service with the scope
 //! `plugins:write`.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Json;
 use axum::extract::rejection::QueryRejection;
-use axum::extract::{FromRequestParts, Path, Query, State};
+use axum::extract::{FromRef, FromRequestParts, Path, Query, State};
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, StatusCode};
 use semver::Version;
@@ -18,15 +19,15 @@ use weir_plugins::items::{EventList, InstalledItem, SlotItem, SlotList};
 use weir_plugins::policy::{OnQuarantine, SlotPolicy};
 use weir_plugins::signature::Signature;
 use weir_plugins::slot_name::{SLOT_NAMES, is_slot_name};
-use weir_plugins::slots::{Offer, SlotOperation, ask_live_nodes};
+use weir_plugins::slots::{ComponentOffer, SlotOperation, ask_live_nodes};
 use weir_plugins::{OperationError, Permissions};
 
-use crate::app::App;
+use super::PluginParts;
 use crate::audit::{Actor, AuditEvent};
 use crate::catalog::{self, Problem};
-use crate::identity;
 use crate::identity::admin::{AdminCaller, LocalPeer};
-use crate::identity::service::Scope;
+use crate::identity::service::ServiceScope;
+use crate::identity::{self, IdentityParts};
 use crate::request::{ComponentBody, JsonBody};
 use weir_sandbox::Digest;
 
@@ -49,17 +50,22 @@ impl From<AdminCaller> for Operator {
     }
 }
 
-impl FromRequestParts<App> for Operator {
+impl<S> FromRequestParts<S> for Operator
+where
+    Arc<IdentityParts>: FromRef<S>,
+    S: Sync,
+{
     type Rejection = ApiError;
 
-    async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, ApiError> {
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiError> {
         let is_local = parts.extensions.get::<LocalPeer>().is_some();
         if is_local || !identity::may_be_service(&parts.headers) {
-            let AdminCaller { actor } = AdminCaller::from_request_parts(parts, app).await?;
+            let AdminCaller { actor } = AdminCaller::from_request_parts(parts, state).await?;
             return Ok(Self(actor));
         }
-        let service = identity::service_among_users(parts, app).await?;
-        service.require(Scope::PluginsWrite)?;
+        let identity = Arc::<IdentityParts>::from_ref(state);
+        let service = identity::service_among_users(parts, &identity).await?;
+        service.require(ServiceScope::PluginsWrite)?;
         Ok(Self(Actor::service(service.name())))
     }
 }
@@ -135,8 +141,11 @@ pub(crate) struct PolicyBody {
     get, path = "/admin/plugins", tag = "plugins", security(("operator" = [])),
     responses((status = 200, body = SlotList)),
 )]
-pub async fn list_plugins(State(app): State<App>, _: Operator) -> Result<Json<SlotList>, ApiError> {
-    let slots = overview(&app).await?;
+pub async fn list_plugins(
+    State(parts): State<PluginParts>,
+    _: Operator,
+) -> Result<Json<SlotList>, ApiError> {
+    let slots = overview(&parts).await?;
     Ok(Json(SlotList { slots }))
 }
 
@@ -150,11 +159,11 @@ pub async fn list_plugins(State(app): State<App>, _: Operator) -> Result<Json<Sl
     ),
 )]
 pub async fn get_slot(
-    State(app): State<App>,
+    State(parts): State<PluginParts>,
     _: Operator,
     Path(slot): Path<String>,
 ) -> Result<Json<SlotItem>, ApiError> {
-    Ok(Json(find(&app, &slot).await?))
+    Ok(Json(find(&parts, &slot).await?))
 }
 
 /// `PUT /admin/plugins/{slot}`: checks and installs a component; with `?activate=true`, also activates it.
@@ -177,7 +186,7 @@ pub async fn get_slot(
     ),
 )]
 pub async fn install_plugin(
-    State(app): State<App>,
+    State(parts): State<PluginParts>,
     Operator(actor): Operator,
     Path(slot): Path<String>,
     query: Result<Query<InstallQuery>, QueryRejection>,
@@ -196,20 +205,20 @@ pub async fn install_plugin(
         downgrade: query.allow_downgrade,
         change_publisher: query.change_publisher,
     };
-    let offer = Offer {
+    let offer = ComponentOffer {
         bytes: body.bytes,
         signature: signature.transpose()?,
         permissions,
     };
-    let operation = operation(&app, slot, actor.clone());
+    let operation = operation(&parts, slot, actor.clone());
     // A component to activate must fit the configuration; an installed one may fit a later configuration.
     let fits = async |component: &Plugin| match query.activate {
-        true => fits(&app, &operation, component).await,
+        true => fits(&parts, &operation, component).await,
         false => Ok(()),
     };
-    let installed = app
+    let installed = parts
         .plugins
-        .install(app.stores(), &operation, offer, fits)
+        .install(parts.stores(), &operation, offer, fits)
         .await
         .inspect_err(|error| {
             let step = match error {
@@ -222,13 +231,13 @@ pub async fn install_plugin(
             if let Some(step) = step {
                 let reason = format!("{}: {step}", operation.slot);
                 let refused = AuditEvent::PluginRefused { reason };
-                app.audit.record_by(&actor, refused);
+                parts.audit.record_by(&actor, refused);
             }
         })?;
     if query.activate {
-        activate(&app, &operation, installed.digest, permissions).await?;
+        activate(&parts, &operation, installed.digest, permissions).await?;
     }
-    let serving = app.plugins.serving_in(&operation.slot);
+    let serving = parts.plugins.serving_in(&operation.slot);
     let item = InstalledItem {
         active: serving.is_some_and(|plugin| plugin.digest() == installed.digest),
         slot: operation.slot,
@@ -258,7 +267,7 @@ pub async fn install_plugin(
     ),
 )]
 pub async fn activate_plugin(
-    State(app): State<App>,
+    State(parts): State<PluginParts>,
     operator: Operator,
     Path(slot): Path<String>,
     body: JsonBody,
@@ -266,33 +275,34 @@ pub async fn activate_plugin(
     let activation: Activation = serde_json::from_slice(&body.bytes).map_err(|_| {
         ApiError::invalid_request("digest", "The body is an object with a digest, a text.")
     })?;
-    Ok(Json(serve_with(&app, operator, slot, &activation).await?))
+    Ok(Json(serve_with(&parts, operator, slot, &activation).await?))
 }
 
 /// Activates an installed component, for all or for a share of accounts. Returns the slot after the change.
 pub(crate) async fn serve_with(
-    app: &App,
+    parts: &PluginParts,
     Operator(actor): Operator,
     slot: String,
     activation: &Activation,
 ) -> Result<SlotItem, ApiError> {
     let terms = read_terms(activation)?;
     let digest = parse_digest(&activation.digest)?;
-    let operation = operation(app, slot, actor);
+    let operation = operation(parts, slot, actor);
     let permissions = Permissions {
         downgrade: activation.allow_downgrade,
         change_publisher: activation.change_publisher,
     };
     match terms {
-        None => activate(app, &operation, digest, permissions).await?,
+        None => activate(parts, &operation, digest, permissions).await?,
         Some(terms) => {
-            let fits = async |component: &Plugin| fits_all(app, &operation, component).await;
-            app.plugins
-                .start_canary(app.stores(), &operation, digest, terms, permissions, fits)
+            let fits = async |component: &Plugin| fits_all(parts, &operation, component).await;
+            parts
+                .plugins
+                .start_canary(parts.stores(), &operation, digest, terms, permissions, fits)
                 .await?;
         }
     }
-    find(app, &operation.slot).await
+    find(parts, &operation.slot).await
 }
 
 /// Reads the terms of a canary; `None` for all accounts.
@@ -340,7 +350,7 @@ fn read_terms(activation: &Activation) -> Result<Option<CanaryTerms>, ApiError> 
     ),
 )]
 pub async fn roll_back_plugin(
-    State(app): State<App>,
+    State(parts): State<PluginParts>,
     Operator(actor): Operator,
     Path(slot): Path<String>,
     body: JsonBody,
@@ -355,25 +365,26 @@ pub async fn roll_back_plugin(
         })?,
     };
     let rollback = rollback.unwrap_or_default();
-    let slot = take_back(&app, Operator(actor), slot, rollback.from.as_deref()).await?;
+    let slot = take_back(&parts, Operator(actor), slot, rollback.from.as_deref()).await?;
     Ok(Json(slot))
 }
 
 /// Ends a slot's canary, or activates the previous component, if the slot still serves the expected one. Returns the
 /// slot after the change.
 pub(crate) async fn take_back(
-    app: &App,
+    parts: &PluginParts,
     Operator(actor): Operator,
     slot: String,
     from: Option<&str>,
 ) -> Result<SlotItem, ApiError> {
     let from = from.map(|from| parse_digest_of("from", from)).transpose()?;
-    let operation = operation(app, slot, actor);
-    let fits = async |component: &Plugin| fits(app, &operation, component).await;
-    app.plugins
-        .roll_back(app.stores(), &operation, from, fits)
+    let operation = operation(parts, slot, actor);
+    let fits = async |component: &Plugin| fits(parts, &operation, component).await;
+    parts
+        .plugins
+        .roll_back(parts.stores(), &operation, from, fits)
         .await?;
-    find(app, &operation.slot).await
+    find(parts, &operation.slot).await
 }
 
 /// `PUT /admin/plugins/{slot}/policy`: sets a slot's minimum version, and its action in quarantine.
@@ -389,7 +400,7 @@ pub(crate) async fn take_back(
     ),
 )]
 pub async fn set_slot_policy(
-    State(app): State<App>,
+    State(parts): State<PluginParts>,
     Operator(actor): Operator,
     Path(slot): Path<String>,
     body: JsonBody,
@@ -411,9 +422,10 @@ pub async fn set_slot_policy(
         least_version,
         on_quarantine: body.on_quarantine,
     };
-    let operation = operation(&app, slot, actor.clone());
-    app.plugins
-        .set_policy(app.stores(), &operation, &policy)
+    let operation = operation(&parts, slot, actor.clone());
+    parts
+        .plugins
+        .set_policy(parts.stores(), &operation, &policy)
         .await?;
     let least = policy
         .least_version
@@ -425,8 +437,8 @@ pub async fn set_slot_policy(
             operation.slot
         ),
     };
-    app.audit.record_by(&actor, set);
-    Ok(Json(find(&app, &operation.slot).await?))
+    parts.audit.record_by(&actor, set);
+    Ok(Json(find(&parts, &operation.slot).await?))
 }
 
 /// `DELETE /admin/plugins/{slot}/{digest}`: removes an inactive component.
@@ -443,13 +455,16 @@ pub async fn set_slot_policy(
     ),
 )]
 pub async fn remove_plugin(
-    State(app): State<App>,
+    State(parts): State<PluginParts>,
     Operator(actor): Operator,
     Path((slot, digest)): Path<(String, String)>,
 ) -> Result<StatusCode, ApiError> {
     let digest = parse_digest(&digest)?;
-    let operation = operation(&app, slot, actor);
-    app.plugins.remove(app.stores(), &operation, digest).await?;
+    let operation = operation(&parts, slot, actor);
+    parts
+        .plugins
+        .remove(parts.stores(), &operation, digest)
+        .await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -462,11 +477,11 @@ pub async fn remove_plugin(
     responses((status = 200, body = EventList)),
 )]
 pub async fn list_events(
-    State(app): State<App>,
+    State(parts): State<PluginParts>,
     _: Operator,
     query: Result<Query<EventsQuery>, QueryRejection>,
 ) -> Result<Json<EventList>, ApiError> {
-    events(&app, None, query).await
+    events(&parts, None, query).await
 }
 
 /// `GET /admin/plugins/{slot}/events`: lists the events of a slot, even of a removed one.
@@ -482,16 +497,16 @@ pub async fn list_events(
     ),
 )]
 pub async fn list_slot_events(
-    State(app): State<App>,
+    State(parts): State<PluginParts>,
     _: Operator,
     Path(slot): Path<String>,
     query: Result<Query<EventsQuery>, QueryRejection>,
 ) -> Result<Json<EventList>, ApiError> {
-    events(&app, Some(&slot), query).await
+    events(&parts, Some(&slot), query).await
 }
 
 async fn events(
-    app: &App,
+    parts: &PluginParts,
     slot: Option<&str>,
     query: Result<Query<EventsQuery>, QueryRejection>,
 ) -> Result<Json<EventList>, ApiError> {
@@ -503,16 +518,16 @@ async fn events(
             format!("A limit is a number from 1 to {MOST_EVENTS}."),
         )
     })?;
-    let events = app
+    let events = parts
         .plugins
-        .events(&app.database, slot, limit)
+        .events(&parts.database, slot, limit)
         .await
         .map_err(|error| ApiError::of_database(&error, "reading plugin events"))?;
     if events.is_empty()
         && let Some(slot) = slot
     {
         // Without events, the slot is either unknown or new.
-        find(app, slot).await?;
+        find(parts, slot).await?;
     }
     Ok(Json(EventList { events }))
 }
@@ -528,25 +543,26 @@ fn read_signature(header: &HeaderValue) -> Result<Signature, ApiError> {
 }
 
 async fn activate(
-    app: &App,
+    parts: &PluginParts,
     operation: &SlotOperation,
     digest: Digest,
     permissions: Permissions,
 ) -> Result<(), ApiError> {
-    let fits = async |component: &Plugin| fits_all(app, operation, component).await;
-    app.plugins
-        .activate(app.stores(), operation, digest, permissions, fits)
+    let fits = async |component: &Plugin| fits_all(parts, operation, component).await;
+    parts
+        .plugins
+        .activate(parts.stores(), operation, digest, permissions, fits)
         .await?;
     Ok(())
 }
 
 /// Returns the problem of a component in its slot of this gateway.
 pub(super) async fn fits(
-    app: &App,
+    parts: &PluginParts,
     operation: &SlotOperation,
     plugin: &Plugin,
 ) -> Result<(), OperationError> {
-    let (catalog, slot) = (app.catalog.load(), &operation.slot);
+    let (catalog, slot) = (parts.catalog.load(), &operation.slot);
     let problems = match plugin {
         Plugin::Adapter(adapter) => catalog::check_adapter(&catalog, slot, adapter).await,
         Plugin::Filter(filter) => catalog::check_filter(&catalog, slot, filter).await,
@@ -562,31 +578,31 @@ pub(super) async fn fits(
 
 /// Refuses a component that does not fit this gateway's configuration, or that another node cannot load.
 async fn fits_all(
-    app: &App,
+    parts: &PluginParts,
     operation: &SlotOperation,
     plugin: &Plugin,
 ) -> Result<(), OperationError> {
-    fits(app, operation, plugin).await?;
+    fits(parts, operation, plugin).await?;
     let (slot, digest) = (&operation.slot, plugin.digest());
-    ask_live_nodes(app.stores(), &app.ledger, slot, digest).await
+    ask_live_nodes(parts.stores(), &parts.ledger, slot, digest).await
 }
 
-async fn find(app: &App, slot: &str) -> Result<SlotItem, ApiError> {
-    let slots = overview(app).await?;
+async fn find(parts: &PluginParts, slot: &str) -> Result<SlotItem, ApiError> {
+    let slots = overview(parts).await?;
     let found = slots.into_iter().find(|item| item.slot == slot);
     found.ok_or_else(|| OperationError::UnknownSlot.into())
 }
 
-async fn overview(app: &App) -> Result<Vec<SlotItem>, ApiError> {
-    let slots = app.plugins.items(&app.database).await;
+async fn overview(parts: &PluginParts) -> Result<Vec<SlotItem>, ApiError> {
+    let slots = parts.plugins.items(&parts.database).await;
     slots.map_err(|error| ApiError::of_database(&error, "asked for plugins"))
 }
 
-fn operation(app: &App, slot: String, actor: Actor) -> SlotOperation {
+fn operation(parts: &PluginParts, slot: String, actor: Actor) -> SlotOperation {
     SlotOperation {
         slot,
         actor: actor.to_string(),
-        at: app.clock.now(),
+        at: parts.clock.now(),
     }
 }
 

@@ -9,15 +9,16 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
+use tokio_util::sync::CancellationToken;
 use weir_plugins::Permissions;
 use weir_plugins::slot_name::{SLOT_NAMES, is_slot_name};
-use weir_plugins::slots::{Offer, SlotOperation};
+use weir_plugins::slots::{ComponentOffer, SlotOperation};
 
+use super::PluginParts;
 use super::routes::fits;
-use crate::app::App;
 use weir_sandbox::Digest;
 use weir_sandbox::limits::COMPONENT_BYTES;
-use weir_sandbox::loading::Arrived;
+use weir_sandbox::loading::UploadedComponent;
 
 /// The poll interval.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
@@ -29,20 +30,20 @@ const ACTOR: &str = "watch-plugins";
 type Stamp = (SystemTime, u64);
 
 /// Watches a folder until the gateway stops. weir logs the result of each change.
-pub async fn watch(app: &App, folder: &Path) {
+pub async fn watch(parts: &PluginParts, folder: &Path, draining: &CancellationToken) {
     let mut ticks = tokio::time::interval(LOOK_EVERY);
     let (mut seen, mut taken) = (BTreeMap::new(), BTreeMap::new());
     loop {
         tokio::select! {
             _ = ticks.tick() => {}
-            () = app.draining.cancelled() => return,
+            () = draining.cancelled() => return,
         }
         let found = look(folder).await;
         for (file, stamp) in &found {
             let is_settled = seen.get(file) == Some(stamp);
             if is_settled && taken.insert(file.clone(), *stamp) != Some(*stamp) {
                 let shown = file.display();
-                match take_up(app, file).await {
+                match take_up(parts, file).await {
                     Ok((slot, digest)) => tracing::info!(slot, %digest, "{shown} is active"),
                     Err(why) => tracing::error!("{shown} is not activated: {why}"),
                 }
@@ -74,7 +75,7 @@ async fn look(folder: &Path) -> BTreeMap<PathBuf, Stamp> {
     found
 }
 
-async fn take_up(app: &App, file: &Path) -> Result<(String, Digest), String> {
+async fn take_up(parts: &PluginParts, file: &Path) -> Result<(String, Digest), String> {
     let slot = file.file_stem().unwrap_or_default().to_string_lossy();
     if !is_slot_name(&slot) {
         return Err(format!("its name is not valid for a slot. {SLOT_NAMES}"));
@@ -85,8 +86,8 @@ async fn take_up(app: &App, file: &Path) -> Result<(String, Digest), String> {
         return Err(format!("it has more than {COMPONENT_BYTES} bytes"));
     }
     let bytes = Bytes::from(bytes);
-    let arrived = Arrived::new(bytes.clone()).await;
-    if !app.plugins.is_compiled(&arrived.digest) {
+    let arrived = UploadedComponent::new(bytes.clone()).await;
+    if !parts.plugins.is_compiled(&arrived.digest) {
         tracing::info!(
             slot = &*slot,
             bytes = bytes.len(),
@@ -97,35 +98,36 @@ async fn take_up(app: &App, file: &Path) -> Result<(String, Digest), String> {
     let operation = SlotOperation {
         slot: slot.into_owned(),
         actor: ACTOR.to_owned(),
-        at: app.clock.now(),
+        at: parts.clock.now(),
     };
     // The developer owns the folder, so all permissions are granted.
     let permissions = Permissions {
         downgrade: true,
         change_publisher: true,
     };
-    let offer = Offer {
+    let offer = ComponentOffer {
         bytes,
         signature: None,
         permissions,
     };
-    let installed = app
+    let installed = parts
         .plugins
-        .install(app.stores(), &operation, offer, async |plugin| {
-            fits(app, &operation, plugin).await
+        .install(parts.stores(), &operation, offer, async |plugin| {
+            fits(parts, &operation, plugin).await
         })
         .await
         .map_err(|error| error.to_string())?;
-    if app
+    if parts
         .plugins
         .serving_in(&operation.slot)
         .map(|plugin| plugin.digest())
         != Some(installed.digest)
     {
-        let fits = async |plugin: &_| fits(app, &operation, plugin).await;
-        app.plugins
+        let fits = async |plugin: &_| fits(parts, &operation, plugin).await;
+        parts
+            .plugins
             .activate(
-                app.stores(),
+                parts.stores(),
                 &operation,
                 installed.digest,
                 permissions,

@@ -11,8 +11,10 @@
 
 pub mod routes;
 pub mod store;
+mod terms;
 
 use std::collections::BTreeMap;
+use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock, Weak};
 use std::time::Duration;
@@ -20,13 +22,16 @@ use std::time::Duration;
 use tokio::sync::{Notify, mpsc};
 use tokio::time::{Interval, MissedTickBehavior};
 use weir_dialects::Attachment;
-use weir_ledger::BootId;
+use weir_ledger::{BootId, Ledger};
+use weir_plugins::Plugins;
 use weir_sandbox::adapter::bindings::adapter::{Header, Request};
 use weir_storage::Database;
 use weir_storage::clock::{Clock, Millis};
 use weir_storage::sealing::KeyRing;
 use weir_storage::secrets::random_bytes;
 
+pub use self::terms::RecordingTerms;
+use crate::node::Core;
 use weir_upstream::recorded::{RecordedAnswer, RecordedExchange, RecordedRequest};
 
 /// The poll interval for wanted recordings, and the number of polls between two deletions of old ones.
@@ -39,11 +44,34 @@ const EXCHANGE_BYTES: usize = 1 << 20;
 /// The maximum exchanges in the queue.
 const QUEUE: usize = 32;
 
+/// The parts of a gateway that the endpoints of recordings use. Cheap to clone.
+#[derive(Clone)]
+pub struct RecordingParts {
+    /// The stores, the clock and the audit.
+    pub core: Core,
+    /// The ledger, for the live nodes.
+    pub ledger: Ledger,
+    /// The plugins, for the components of slots.
+    pub plugins: Plugins,
+    /// The recorder of this node.
+    pub recorder: Recorder,
+    /// The keys that encrypt recordings.
+    pub sealing_keys: KeyRing,
+}
+
+impl Deref for RecordingParts {
+    type Target = Core;
+
+    fn deref(&self) -> &Core {
+        &self.core
+    }
+}
+
 /// The recorder of exchanges. Cheap to clone.
 #[derive(Clone)]
-pub struct Recorder(Arc<Inner>);
+pub struct Recorder(Arc<RecorderInner>);
 
-struct Inner {
+struct RecorderInner {
     /// Whether any slot is recorded: without a recording, requests check nothing else.
     is_on: AtomicBool,
     wanted: RwLock<BTreeMap<String, RecordingTerms>>,
@@ -54,22 +82,11 @@ struct Inner {
     look_now: Arc<Notify>,
 }
 
-/// The terms of a slot's recording.
-#[derive(Debug, Clone, Copy)]
-pub struct RecordingTerms {
-    /// The start.
-    pub begun_at: Millis,
-    /// The share of exchanges, in parts of ten thousand.
-    pub share: u16,
-    /// The end.
-    pub until: Millis,
-}
-
 /// The share of all exchanges.
 pub const WHOLE: u16 = 10_000;
 
 /// This run of a node, with the starts of its confirmed recordings.
-struct Node {
+struct RecordingNode {
     boot_id: BootId,
     look_now: Arc<Notify>,
     taken_up: BTreeMap<String, Millis>,
@@ -83,7 +100,7 @@ struct PendingExchange {
 
 /// An exchange during recording.
 #[derive(Default)]
-pub struct Tape {
+pub struct OpenRecording {
     answers: Vec<RecordedAnswer>,
     bytes: usize,
     /// Whether the last response is incomplete so far.
@@ -95,7 +112,7 @@ impl Recorder {
     pub fn start(database: Database, keys: KeyRing, clock: Clock, boot_id: &BootId) -> Self {
         let (queue, kept) = mpsc::channel(QUEUE);
         let look_now = Arc::new(Notify::new());
-        let inner = Arc::new(Inner {
+        let inner = Arc::new(RecorderInner {
             is_on: AtomicBool::new(false),
             wanted: RwLock::default(),
             queue,
@@ -104,7 +121,7 @@ impl Recorder {
             look_now: look_now.clone(),
         });
         let store = store::RecordingStore::new(database, keys);
-        let node = Node {
+        let node = RecordingNode {
             boot_id: boot_id.clone(),
             look_now,
             taken_up: BTreeMap::new(),
@@ -119,7 +136,7 @@ impl Recorder {
     }
 
     /// Returns a tape for an exchange of this slot, if it is sampled.
-    pub fn tape(&self, slot: &str) -> Option<Tape> {
+    pub fn tape(&self, slot: &str) -> Option<OpenRecording> {
         if !self.0.is_on.load(Ordering::Relaxed) {
             return None;
         }
@@ -129,14 +146,14 @@ impl Recorder {
             return None;
         }
         let drawn = u64::from_ne_bytes(random_bytes()) % u64::from(WHOLE);
-        (drawn < u64::from(wanted.share)).then(Tape::default)
+        (drawn < u64::from(wanted.share)).then(OpenRecording::default)
     }
 
     /// Queues a finished exchange, unless it is incomplete or too large. `request_bytes` is the size of the client's
     /// request, without attachments.
     pub fn keep(
         &self,
-        tape: Tape,
+        tape: OpenRecording,
         slot: &str,
         request: &Request,
         request_bytes: usize,
@@ -176,7 +193,7 @@ impl Recorder {
     }
 }
 
-impl Tape {
+impl OpenRecording {
     /// Starts an upstream's response.
     pub fn head(&mut self, status: u16, headers: &[Header]) {
         self.is_open = true;
@@ -209,11 +226,11 @@ impl Tape {
 }
 
 async fn follow(
-    recorder: Weak<Inner>,
+    recorder: Weak<RecorderInner>,
     store: store::RecordingStore,
     clock: Clock,
     mut kept: mpsc::Receiver<PendingExchange>,
-    mut node: Node,
+    mut node: RecordingNode,
 ) {
     let mut ticks = tokio::time::interval(LOOK_EVERY);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -253,10 +270,10 @@ async fn next_look(ticks: &mut Interval, look_now: &Notify) {
 }
 
 async fn look(
-    inner: &Inner,
+    inner: &RecorderInner,
     store: &store::RecordingStore,
     clock: &Clock,
-    node: &mut Node,
+    node: &mut RecordingNode,
 ) -> sqlx::Result<()> {
     let wanted = store.wanted(clock.now()).await?;
     inner.is_on.store(!wanted.is_empty(), Ordering::Relaxed);

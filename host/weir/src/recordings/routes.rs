@@ -13,9 +13,8 @@ use weir_errors::{ApiError, ErrorCode};
 use weir_ledger::BootId;
 use weir_plugins::Plugin;
 
-use super::WHOLE;
-use super::store::{KeptExchange, PAGE, Recording, RecordingStore};
-use crate::app::App;
+use super::store::{PAGE, Recording, RecordingStore, StoredExchange};
+use super::{RecordingParts, WHOLE};
 use crate::audit::{Actor, AuditEvent};
 use crate::identity::admin::AdminCaller;
 use crate::json::from_json;
@@ -112,12 +111,12 @@ pub struct ExchangeList {
     responses((status = 200, body = RecordingList)),
 )]
 pub async fn list_recordings(
-    State(app): State<App>,
+    State(parts): State<RecordingParts>,
     _: AdminCaller,
 ) -> Result<Json<RecordingList>, ApiError> {
     let mut recordings = Vec::new();
-    for recording in store(&app).list(None).await.map_err(failed)? {
-        recordings.push(item(&app, &recording).await?);
+    for recording in store(&parts).list(None).await.map_err(failed)? {
+        recordings.push(item(&parts, &recording).await?);
     }
     Ok(Json(RecordingList { recordings }))
 }
@@ -132,11 +131,11 @@ pub async fn list_recordings(
     ),
 )]
 pub async fn get_recording(
-    State(app): State<App>,
+    State(parts): State<RecordingParts>,
     _: AdminCaller,
     Path(slot): Path<String>,
 ) -> Result<Json<RecordingItem>, ApiError> {
-    find(&app, &slot).await.map(Json)
+    find(&parts, &slot).await.map(Json)
 }
 
 /// `PUT /admin/recordings/{slot}`: records exchanges of a slot's adapter. The previous recording of the slot is
@@ -155,14 +154,14 @@ pub async fn get_recording(
     ),
 )]
 pub async fn begin_recording(
-    State(app): State<App>,
+    State(parts): State<RecordingParts>,
     AdminCaller { actor }: AdminCaller,
     Path(slot): Path<String>,
     body: JsonBody,
 ) -> Result<Json<RecordingItem>, ApiError> {
     let begin: Begin = from_json(&body.bytes)?;
-    let parts = (begin.share * f64::from(WHOLE)).round();
-    if !(1.0..=f64::from(WHOLE)).contains(&parts) {
+    let share = (begin.share * f64::from(WHOLE)).round();
+    if !(1.0..=f64::from(WHOLE)).contains(&share) {
         return Err(ApiError::invalid_request(
             "share",
             "A share is a number from 0.0001 to 1, such as 0.01.",
@@ -180,7 +179,7 @@ pub async fn begin_recording(
             format!("A recording has at most 1 to {MOST_BYTES} bytes."),
         ));
     }
-    match app.plugins.serving_in(&slot) {
+    match parts.plugins.serving_in(&slot) {
         Some(Plugin::Adapter(_)) => {}
         Some(Plugin::Tool(_) | Plugin::Filter(_)) => {
             return Err(ApiError::invalid_request(
@@ -190,28 +189,28 @@ pub async fn begin_recording(
         }
         None => return Err(nothing(format!("The slot {slot} has no active component."))),
     }
-    let now = app.clock.now();
+    let now = parts.clock.now();
     let recording = Recording {
         slot,
         begun_at: now,
         until_at: Millis(now.0 + Duration::from_secs(begin.seconds).as_millis() as i64),
-        share: parts as u16,
+        share: share as u16,
         most_bytes: begin.most_bytes,
         kept_bytes: 0,
         exchanges: 0,
         actor: actor.as_str().to_owned(),
     };
-    if !store(&app).begin(&recording).await.map_err(failed)? {
+    if !store(&parts).begin(&recording).await.map_err(failed)? {
         return Err(ApiError::new(
             ErrorCode::Recording,
             "The slot is already being recorded: stop that recording first.",
         ));
     }
-    note(&app, &actor, "recording.started", &recording.slot);
-    app.recorder.look_now();
+    note(&parts, &actor, "recording.started", &recording.slot);
+    parts.recorder.look_now();
     let until = Instant::now() + NODES_PATIENCE;
     loop {
-        let item = item(&app, &recording).await?;
+        let item = item(&parts, &recording).await?;
         if item.nodes_missing.unwrap_or(0) == 0 || Instant::now() >= until {
             return Ok(Json(item));
         }
@@ -229,15 +228,15 @@ pub async fn begin_recording(
     ),
 )]
 pub async fn stop_recording(
-    State(app): State<App>,
+    State(parts): State<RecordingParts>,
     AdminCaller { actor }: AdminCaller,
     Path(slot): Path<String>,
 ) -> Result<Json<RecordingItem>, ApiError> {
-    let ended = store(&app).end(&slot, app.clock.now()).await;
+    let ended = store(&parts).end(&slot, parts.clock.now()).await;
     if ended.map_err(failed)? {
-        note(&app, &actor, "recording.stopped", &slot);
+        note(&parts, &actor, "recording.stopped", &slot);
     }
-    find(&app, &slot).await.map(Json)
+    find(&parts, &slot).await.map(Json)
 }
 
 /// `DELETE /admin/recordings/{slot}`: deletes the recording with its exchanges.
@@ -250,14 +249,14 @@ pub async fn stop_recording(
     ),
 )]
 pub async fn forget_recording(
-    State(app): State<App>,
+    State(parts): State<RecordingParts>,
     AdminCaller { actor }: AdminCaller,
     Path(slot): Path<String>,
 ) -> Result<StatusCode, ApiError> {
-    if !store(&app).forget(&slot).await.map_err(failed)? {
+    if !store(&parts).forget(&slot).await.map_err(failed)? {
         return Err(unknown(&slot));
     }
-    note(&app, &actor, "recording.forgotten", &slot);
+    note(&parts, &actor, "recording.forgotten", &slot);
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -274,7 +273,7 @@ pub async fn forget_recording(
     ),
 )]
 pub async fn list_exchanges(
-    State(app): State<App>,
+    State(parts): State<RecordingParts>,
     AdminCaller { actor }: AdminCaller,
     Path(slot): Path<String>,
     mut query: ListQuery,
@@ -282,16 +281,19 @@ pub async fn list_exchanges(
     let after = query.text("after")?;
     query.finish()?;
     if after.is_none() {
-        find(&app, &slot).await?;
-        note(&app, &actor, "recording.fetched", &slot);
+        find(&parts, &slot).await?;
+        note(&parts, &actor, "recording.fetched", &slot);
     }
     let after = after.unwrap_or_default();
-    let exchanges = store(&app).exchanges(&slot, &after).await.map_err(failed)?;
+    let exchanges = store(&parts)
+        .exchanges(&slot, &after)
+        .await
+        .map_err(failed)?;
     let next =
         (exchanges.len() as i64 == PAGE).then(|| exchanges.last().map(|last| last.id.clone()));
     let exchanges = exchanges
         .into_iter()
-        .map(|KeptExchange { id, at, exchange }| ExchangeItem {
+        .map(|StoredExchange { id, at, exchange }| ExchangeItem {
             id,
             at: at.iso(),
             exchange,
@@ -302,20 +304,20 @@ pub async fn list_exchanges(
     }))
 }
 
-fn store(app: &App) -> RecordingStore {
-    RecordingStore::new(app.database.clone(), app.sealing_keys.clone())
+fn store(parts: &RecordingParts) -> RecordingStore {
+    RecordingStore::new(parts.database.clone(), parts.sealing_keys.clone())
 }
 
-async fn find(app: &App, slot: &str) -> Result<RecordingItem, ApiError> {
-    let found = store(app).find(slot).await.map_err(failed)?;
+async fn find(parts: &RecordingParts, slot: &str) -> Result<RecordingItem, ApiError> {
+    let found = store(parts).find(slot).await.map_err(failed)?;
     let found = found.ok_or_else(|| unknown(slot))?;
-    item(app, &found).await
+    item(parts, &found).await
 }
 
-async fn item(app: &App, recording: &Recording) -> Result<RecordingItem, ApiError> {
-    let is_under_way = app.clock.now() < recording.until_at;
+async fn item(parts: &RecordingParts, recording: &Recording) -> Result<RecordingItem, ApiError> {
+    let is_under_way = parts.clock.now() < recording.until_at;
     let nodes_missing = match is_under_way {
-        true => Some(nodes_missing(app, recording).await.map_err(failed)?),
+        true => Some(nodes_missing(parts, recording).await.map_err(failed)?),
         false => None,
     };
     let forgotten_at = Millis(recording.until_at.0 + super::store::KEPT_FOR.as_millis() as i64);
@@ -338,18 +340,19 @@ async fn item(app: &App, recording: &Recording) -> Result<RecordingItem, ApiErro
 }
 
 /// The number of live nodes that have not confirmed the recording.
-async fn nodes_missing(app: &App, recording: &Recording) -> sqlx::Result<u64> {
-    let live = app.ledger.live_runs().await?;
-    let recording = store(app)
+async fn nodes_missing(parts: &RecordingParts, recording: &Recording) -> sqlx::Result<u64> {
+    let live = parts.ledger.live_runs().await?;
+    let recording = store(parts)
         .nodes(&recording.slot, recording.begun_at)
         .await?;
     let is_missing = |run: &&BootId| !recording.iter().any(|node| node == run.as_str());
     Ok(live.iter().filter(is_missing).count() as u64)
 }
 
-fn note(app: &App, actor: &Actor, kind: &'static str, slot: &str) {
+fn note(parts: &RecordingParts, actor: &Actor, kind: &'static str, slot: &str) {
     let reason = slot.to_owned();
-    app.audit
+    parts
+        .audit
         .record_by(actor, AuditEvent::Recorded { kind, reason });
 }
 

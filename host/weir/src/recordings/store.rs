@@ -8,7 +8,7 @@ use weir_storage::clock::Millis;
 use weir_storage::sealing::{KeyRing, Purpose};
 use weir_storage::{Database, ids};
 
-use super::RecordingTerms;
+use super::terms::RecordingTerms;
 use weir_upstream::recorded::RecordedExchange;
 
 /// The lifetime of recorded exchanges after the end of the recording.
@@ -48,7 +48,7 @@ pub struct Recording {
 }
 
 /// A stored exchange.
-pub struct KeptExchange {
+pub struct StoredExchange {
     /// The id, which increases with time.
     pub id: String,
     /// The time of its end.
@@ -262,7 +262,7 @@ impl RecordingStore {
     }
 
     /// Returns a page of a slot's exchanges after this id, in order.
-    pub async fn exchanges(&self, slot: &str, after: &str) -> sqlx::Result<Vec<KeptExchange>> {
+    pub async fn exchanges(&self, slot: &str, after: &str) -> sqlx::Result<Vec<StoredExchange>> {
         let rows = sqlx::query(
             "SELECT id, at, content FROM recorded_exchanges WHERE slot = $1 AND id > $2 ORDER BY id LIMIT $3",
         )
@@ -276,7 +276,7 @@ impl RecordingStore {
             let sealed: Vec<u8> = row.try_get("content")?;
             let fields = [slot.as_bytes(), id.as_bytes()];
             let content = self.keys.unseal(Purpose::RECORDING, &fields, &sealed);
-            Ok(KeptExchange {
+            Ok(StoredExchange {
                 at: Millis(row.try_get("at")?),
                 exchange: content
                     .ok()

@@ -9,7 +9,8 @@ use utoipa::ToSchema;
 /// A subscription, or the free plan of users without one.
 #[derive(Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
-pub enum Plan {
+#[schema(as = Plan)]
+pub enum PlanSchema {
     /// Costs nothing.
     Free,
     /// 10 USD a month.
@@ -60,7 +61,8 @@ pub enum Window {
 #[derive(Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(example = json!({ "credits": 50, "window": "day" }))]
-pub struct Budget {
+#[schema(as = Budget)]
+pub struct BudgetSchema {
     /// The maximum, with at most 6 decimals.
     #[schema(exclusive_minimum = 0, maximum = 1_000_000_000, multiple_of = 0.000001)]
     pub credits: f64,
@@ -71,7 +73,8 @@ pub struct Budget {
 /// The kind of credits.
 #[derive(Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum Pool {
+#[schema(as = Pool)]
+pub enum PoolSchema {
     /// The plan's credits, which expire with the plan's period.
     Plan,
     /// Bought credits.

@@ -18,17 +18,18 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 use tokio_rustls::TlsAcceptor;
 
-use super::closing::Closing;
-use super::connections::{Connections, Line};
-use super::gate::{Gate, Waits};
-use super::http2::{self, Bounds, PREFACE};
-use super::places::Places;
-use super::prefixed::Prefixed;
+use super::connection_closer::ConnectionCloser;
+use super::connection_resources::ConnectionResources;
+use super::connection_slots::ConnectionSlots;
+use super::connections::{ConnectionState, ListenerConnections, too_many};
+use super::gate::{RequestGate, Waits};
+use super::http1;
+use super::http2::{self, Http2Limits, PREFACE};
+use super::prefixed_stream::PrefixedStream;
 use super::proxy_header::ProxyHeader;
-use super::seat::Seat;
 use super::write_window::WriteWindow;
-use super::{http1, tls, too_many};
 use crate::app::App;
+use crate::tls;
 
 /// Connections that get an error response because of too many connections. weir closes further ones without a response.
 const REFUSALS_AT_ONCE: usize = 64;
@@ -38,7 +39,7 @@ const UNSENT_BYTES: u32 = 64 << 10;
 
 /// The protocols before HTTP on a listener.
 #[derive(Clone, Default)]
-pub(super) struct Front {
+pub(super) struct ListenerProtocols {
     /// TLS, if configured.
     pub tls: Option<TlsAcceptor>,
     /// Proxies that begin each connection with the PROXY protocol.
@@ -46,12 +47,12 @@ pub(super) struct Front {
 }
 
 /// The shared state of a listener's connections.
-struct Door {
-    front: Front,
+struct ListenerState {
+    front: ListenerProtocols,
     routes: Router,
     waits: Waits,
-    http2: Bounds,
-    closing: Closing,
+    http2: Http2Limits,
+    closing: ConnectionCloser,
     refusals: Arc<Semaphore>,
 }
 
@@ -62,19 +63,19 @@ pub(super) async fn accept(
     app: &App,
     listener: TcpListener,
     routes: Router,
-    front: Front,
-    closing: &Closing,
+    front: ListenerProtocols,
+    closing: &ConnectionCloser,
 ) {
     let limits = &app.config.limits.connections;
     let waits = Waits {
         head: limits.head_timeout(),
         idle: limits.idle_timeout(),
     };
-    let door = Arc::new(Door {
+    let door = Arc::new(ListenerState {
         front,
         routes,
         waits,
-        http2: Bounds {
+        http2: Http2Limits {
             streams: limits.streams_per_connection.get(),
             waits,
             write_timeout: limits.client_write_timeout(),
@@ -85,12 +86,12 @@ pub(super) async fn accept(
     });
     let per_address = limits.connections_per_address.get();
     let proxies = &app.config.trusted_proxies;
-    let connections = Arc::new(Connections::new(
+    let connections = Arc::new(ListenerConnections::new(
         per_address,
         limits.connection_age(),
         proxies,
     ));
-    let places = Arc::new(Places::new(limits.connections.get()));
+    let places = Arc::new(ConnectionSlots::new(limits.connections.get()));
     loop {
         let (stream, peer) = match listener.accept().await {
             Ok((stream, peer)) => (stream, peer.ip().to_canonical()),
@@ -117,7 +118,7 @@ pub(super) async fn accept(
             door.refuse(socket, connections.unlisted());
             continue;
         };
-        let seat = Seat {
+        let seat = ConnectionResources {
             entry,
             place,
             client: peer,
@@ -132,8 +133,13 @@ fn prepare(stream: TcpStream, write_timeout: Duration) -> std::io::Result<Socket
     Ok(WriteWindow::new(stream, write_timeout))
 }
 
-impl Door {
-    async fn serve(self: Arc<Self>, mut socket: Socket, mut seat: Seat, is_unnamed: bool) {
+impl ListenerState {
+    async fn serve(
+        self: Arc<Self>,
+        mut socket: Socket,
+        mut seat: ConnectionResources,
+        is_unnamed: bool,
+    ) {
         let until = Instant::now() + self.waits.head;
         let line = seat.line().clone();
         let mut read = BytesMut::new();
@@ -166,14 +172,14 @@ impl Door {
         let Some(tls) = &self.front.tls else {
             let seat = Arc::new(seat);
             if read.starts_with(PREFACE) {
-                let stream = Prefixed::new(read, socket);
+                let stream = PrefixedStream::new(read, socket);
                 let bounds = self.http2.clone();
                 let served = http2::serve(stream, until, seat, routes, bounds, &self.closing);
                 return Box::pin(served).await;
             }
             return http1::serve(socket, read, until, seat, routes, waits, &self.closing).await;
         };
-        let shaken = tls.accept(Prefixed::new(read, socket));
+        let shaken = tls.accept(PrefixedStream::new(read, socket));
         let stream = match in_time(shaken, until, &line, &self.closing).await {
             Some(Ok(stream)) => stream,
             Some(Err(error)) => {
@@ -195,18 +201,18 @@ impl Door {
 
     /// Rejects a connection of a client with too many, in a task of its own. With TLS, weir closes it without a
     /// response.
-    fn refuse(&self, socket: Socket, line: Arc<Line>) {
+    fn refuse(&self, socket: Socket, line: Arc<ConnectionState>) {
         if self.front.tls.is_some() {
             return;
         }
         if let Ok(permit) = self.refusals.clone().try_acquire_owned() {
-            let gate = Gate::refusing(socket, line, self.waits, too_many());
+            let gate = RequestGate::refusing(socket, line, self.waits, too_many());
             tokio::spawn(refuse(gate, permit));
         }
     }
 }
 
-async fn refuse(mut gate: Gate<Socket>, permit: OwnedSemaphorePermit) {
+async fn refuse(mut gate: RequestGate<Socket>, permit: OwnedSemaphorePermit) {
     // The client may have closed the connection already.
     let _ = gate.shutdown().await;
     drop(permit);
@@ -216,8 +222,8 @@ async fn refuse(mut gate: Gate<Socket>, permit: OwnedSemaphorePermit) {
 async fn in_time<T>(
     beginning: impl Future<Output = T>,
     until: Instant,
-    line: &Line,
-    closing: &Closing,
+    line: &ConnectionState,
+    closing: &ConnectionCloser,
 ) -> Option<T> {
     tokio::select! {
         biased;

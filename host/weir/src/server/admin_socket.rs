@@ -28,7 +28,7 @@ use tokio::sync::Semaphore;
 use tower_service::Service;
 use weir_storage::file_lock::FileLock;
 
-use super::closing::Closing;
+use super::connection_closer::ConnectionCloser;
 use crate::identity::admin::LocalPeer;
 
 /// Concurrent connections; more wait in the kernel's queue, which has as many places.
@@ -64,7 +64,7 @@ impl AdminSocket {
     }
 
     /// Accepts connections for ever.
-    pub(super) async fn accept(&self, routes: Router, connections: &Closing) {
+    pub(super) async fn accept(&self, routes: Router, connections: &ConnectionCloser) {
         let mut server = http1::Builder::new();
         server
             .timer(TokioTimer::new())

@@ -11,8 +11,8 @@ use http_body::{Body, Frame, SizeHint};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
 
-use super::connections::Line;
-use super::places::Extra;
+use super::connection_slots::ExtraSlot;
+use super::connections::ConnectionState;
 
 /// Time and bytes to read the body of a request that was rejected unread: the connection can then be used again.
 const QUICK: Duration = Duration::from_millis(50);
@@ -21,18 +21,18 @@ const QUICK_BYTES: usize = 64 << 10;
 /// The body of a request. Dropping it returns its unread rest to the connection.
 pub(super) struct RequestBody {
     body: Option<Incoming>,
-    line: Arc<Line>,
+    line: Arc<ConnectionState>,
 }
 
 /// The body of a response: dropping it marks the request as answered.
-pub(super) struct AnswerBody<B> {
+pub(super) struct TrackedBody<B> {
     body: B,
-    line: Arc<Line>,
-    _extra: Extra,
+    line: Arc<ConnectionState>,
+    _extra: ExtraSlot,
 }
 
 impl RequestBody {
-    pub(super) fn new(body: Incoming, line: Arc<Line>) -> Self {
+    pub(super) fn new(body: Incoming, line: Arc<ConnectionState>) -> Self {
         Self {
             body: Some(body),
             line,
@@ -40,8 +40,8 @@ impl RequestBody {
     }
 }
 
-impl<B> AnswerBody<B> {
-    pub(super) fn new(body: B, line: Arc<Line>, extra: Extra) -> Self {
+impl<B> TrackedBody<B> {
+    pub(super) fn new(body: B, line: Arc<ConnectionState>, extra: ExtraSlot) -> Self {
         Self {
             body,
             line,
@@ -52,7 +52,7 @@ impl<B> AnswerBody<B> {
 
 /// Returns whether a request was read to its end, by its handler or now. A client that waits for `100 Continue` has not
 /// sent its body.
-pub(super) async fn is_read(line: &Line, expects_word: bool) -> bool {
+pub(super) async fn is_read(line: &ConnectionState, expects_word: bool) -> bool {
     let unread = line
         .unread
         .lock()
@@ -121,7 +121,7 @@ impl Drop for RequestBody {
     }
 }
 
-impl<B: Body + Unpin> Body for AnswerBody<B> {
+impl<B: Body + Unpin> Body for TrackedBody<B> {
     type Data = B::Data;
     type Error = B::Error;
 
@@ -141,7 +141,7 @@ impl<B: Body + Unpin> Body for AnswerBody<B> {
     }
 }
 
-impl<B> Drop for AnswerBody<B> {
+impl<B> Drop for TrackedBody<B> {
     fn drop(&mut self) {
         self.line.end();
     }

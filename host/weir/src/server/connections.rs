@@ -20,6 +20,7 @@ use ipnet::IpNet;
 use tokio::time::Instant;
 
 use crate::identity::client_address::ClientAddress;
+use weir_errors::{ApiError, ErrorCode};
 
 /// Time that a new client has for its first bytes before it counts as silent.
 const GRACE: Duration = Duration::from_secs(1);
@@ -35,38 +36,38 @@ const MOST_GIVEN_UP: u32 = 100;
 const BUSY: u64 = u64::MAX;
 
 /// The connections of a listener.
-pub(super) struct Connections {
+pub(super) struct ListenerConnections {
     per_address: usize,
     trusted_proxies: Vec<IpNet>,
     max_age: Duration,
     started: Instant,
     /// Connections by address; those of trusted proxies, which have many clients, under `None`.
-    lines: Mutex<HashMap<Option<ClientAddress>, OfAddress>>,
+    lines: Mutex<HashMap<Option<ClientAddress>, AddressConnections>>,
 }
 
 /// The connections of an address.
 #[derive(Default)]
-struct OfAddress {
-    lines: Vec<Arc<Line>>,
+struct AddressConnections {
+    lines: Vec<Arc<ConnectionState>>,
     /// Concurrent requests beyond the first on each connection.
     streams: usize,
 }
 
 /// The share that a concurrent request on a connection takes from its address. Dropping it returns the share.
 pub(super) struct StreamShare {
-    connections: Arc<Connections>,
+    connections: Arc<ListenerConnections>,
     address: Option<ClientAddress>,
 }
 
 /// A connection's entry; dropping it removes the entry.
-pub(super) struct Entry {
-    connections: Arc<Connections>,
+pub(super) struct ConnectionEntry {
+    connections: Arc<ListenerConnections>,
     address: Option<ClientAddress>,
-    line: Arc<Line>,
+    line: Arc<ConnectionState>,
 }
 
 /// The state of one connection.
-pub(super) struct Line {
+pub(super) struct ConnectionState {
     /// The time from which the connection takes no further request.
     pub expires_at: Instant,
     /// The current request's body, if its handler has left some of it unread.
@@ -84,7 +85,7 @@ pub(super) struct Line {
     given_up: AtomicU32,
 }
 
-impl Connections {
+impl ListenerConnections {
     pub(super) fn new(per_address: u32, max_age: Duration, trusted_proxies: &[IpNet]) -> Self {
         Self {
             per_address: per_address as usize,
@@ -96,18 +97,18 @@ impl Connections {
     }
 
     /// Enters a connection. `None` if its address has its complete share, with a request in progress on each.
-    pub(super) fn enter(self: &Arc<Self>, peer: IpAddr) -> Option<Entry> {
+    pub(super) fn enter(self: &Arc<Self>, peer: IpAddr) -> Option<ConnectionEntry> {
         self.enter_as(self.address_of(peer))
     }
 
     /// Enters a connection before its proxy names the client.
-    pub(super) fn enter_unnamed(self: &Arc<Self>) -> Option<Entry> {
+    pub(super) fn enter_unnamed(self: &Arc<Self>) -> Option<ConnectionEntry> {
         self.enter_as(None)
     }
 
-    fn enter_as(self: &Arc<Self>, address: Option<ClientAddress>) -> Option<Entry> {
+    fn enter_as(self: &Arc<Self>, address: Option<ClientAddress>) -> Option<ConnectionEntry> {
         let line = self.unlisted();
-        self.list(address, &line).then(|| Entry {
+        self.list(address, &line).then(|| ConnectionEntry {
             connections: self.clone(),
             address,
             line,
@@ -122,7 +123,7 @@ impl Connections {
     }
 
     /// Returns whether the address has room for the connection, if necessary after the eviction of an idle one.
-    fn list(&self, address: Option<ClientAddress>, line: &Arc<Line>) -> bool {
+    fn list(&self, address: Option<ClientAddress>, line: &Arc<ConnectionState>) -> bool {
         let mut all = self.lock();
         let of_address = all.entry(address).or_default();
         if address.is_some() && of_address.count() >= self.per_address {
@@ -135,13 +136,13 @@ impl Connections {
         true
     }
 
-    fn unlist(&self, address: Option<ClientAddress>, line: &Arc<Line>) {
+    fn unlist(&self, address: Option<ClientAddress>, line: &Arc<ConnectionState>) {
         self.change(address, |of_address| {
             of_address.lines.retain(|other| !Arc::ptr_eq(other, line));
         });
     }
 
-    fn change(&self, address: Option<ClientAddress>, change: impl FnOnce(&mut OfAddress)) {
+    fn change(&self, address: Option<ClientAddress>, change: impl FnOnce(&mut AddressConnections)) {
         let mut all = self.lock();
         if let Some(of_address) = all.get_mut(&address) {
             change(of_address);
@@ -152,8 +153,8 @@ impl Connections {
     }
 
     /// Returns the state of a connection outside the table.
-    pub(super) fn unlisted(&self) -> Arc<Line> {
-        Arc::new(Line::new(self.started, self.max_age))
+    pub(super) fn unlisted(&self) -> Arc<ConnectionState> {
+        Arc::new(ConnectionState::new(self.started, self.max_age))
     }
 
     /// Evicts the connection that is idle for longest, unless one is already closing. Returns whether a connection
@@ -164,9 +165,9 @@ impl Connections {
         if lines.any(|line| line.is_leaving()) {
             return true;
         }
-        let idle = all
-            .values()
-            .filter_map(|OfAddress { lines, .. }| longest_idle(lines).map(|index| &lines[index]));
+        let idle = all.values().filter_map(|AddressConnections { lines, .. }| {
+            longest_idle(lines).map(|index| &lines[index])
+        });
         let now = Instant::now();
         let Some(first) = idle.min_by_key(|line| line.order(now)) else {
             return false;
@@ -177,27 +178,27 @@ impl Connections {
         true
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<Option<ClientAddress>, OfAddress>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<Option<ClientAddress>, AddressConnections>> {
         self.lines.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// Returns the first to evict: connections that never served a request, then the longest idle ones, and new ones last.
-fn longest_idle(lines: &[Arc<Line>]) -> Option<usize> {
+fn longest_idle(lines: &[Arc<ConnectionState>]) -> Option<usize> {
     let now = Instant::now();
     let idle = lines.iter().enumerate().filter(|(_, line)| line.is_idle());
     idle.min_by_key(|(_, line)| line.order(now))
         .map(|(index, _)| index)
 }
 
-impl OfAddress {
+impl AddressConnections {
     fn count(&self) -> usize {
         self.lines.len() + self.streams
     }
 }
 
-impl Entry {
-    pub(super) fn line(&self) -> &Arc<Line> {
+impl ConnectionEntry {
+    pub(super) fn line(&self) -> &Arc<ConnectionState> {
         &self.line
     }
 
@@ -224,7 +225,7 @@ impl Entry {
     }
 }
 
-impl Drop for Entry {
+impl Drop for ConnectionEntry {
     fn drop(&mut self) {
         self.connections.unlist(self.address, &self.line);
     }
@@ -237,7 +238,7 @@ impl Drop for StreamShare {
     }
 }
 
-impl Line {
+impl ConnectionState {
     fn new(started: Instant, max_age: Duration) -> Self {
         let now = Instant::now();
         Self {
@@ -363,6 +364,15 @@ fn millis(since: Instant, now: Instant) -> u64 {
     u64::try_from(now.saturating_duration_since(since).as_millis()).unwrap_or(BUSY - 1)
 }
 
+/// Returns the error for a client beyond its address's share.
+pub(super) fn too_many() -> ApiError {
+    ApiError::new(
+        ErrorCode::TooManyConnections,
+        "Your address has its maximum number of connections, with a request in progress on each; try again shortly.",
+    )
+    .with_retry_after(Duration::from_secs(1))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -373,14 +383,14 @@ mod tests {
         text.parse().expect("an address")
     }
 
-    fn is_evicted(entry: &Entry) -> bool {
+    fn is_evicted(entry: &ConnectionEntry) -> bool {
         entry.line.is_evicted(Waker::noop())
     }
 
     #[test]
     fn an_address_has_its_share_and_a_proxy_has_none() {
         let proxies = ["10.0.0.0/8".parse().expect("a network")];
-        let connections = Arc::new(Connections::new(2, HOUR, &proxies));
+        let connections = Arc::new(ListenerConnections::new(2, HOUR, &proxies));
         let enter = |from: &str| connections.enter(ip(from));
         let (first, second) = (enter("::ffff:192.0.2.1"), enter("192.0.2.1"));
         let (first, second) = (first.expect("a place"), second.expect("a place"));
@@ -408,7 +418,7 @@ mod tests {
 
     #[test]
     fn what_one_of_many_requests_on_a_connection_takes_counts_as_a_connection() {
-        let connections = Arc::new(Connections::new(3, HOUR, &[]));
+        let connections = Arc::new(ListenerConnections::new(3, HOUR, &[]));
         let first = connections.enter(ip("192.0.2.1")).expect("a place");
         first.line.begin(3);
         let streams = [first.take_stream(), first.take_stream()];
@@ -431,7 +441,7 @@ mod tests {
 
     #[test]
     fn who_gives_up_no_more_than_they_hear_may_go_on() {
-        let line = Line::new(Instant::now(), HOUR);
+        let line = ConnectionState::new(Instant::now(), HOUR);
         for _ in 0..1_000 {
             assert!(!line.note_end(false) && !line.note_end(true));
         }
@@ -444,7 +454,7 @@ mod tests {
 
     #[test]
     fn who_was_of_use_stays_longer() {
-        let mut connections = Connections::new(9, HOUR, &[]);
+        let mut connections = ListenerConnections::new(9, HOUR, &[]);
         connections.started -= 2 * GRACE;
         let connections = Arc::new(connections);
         let entries =

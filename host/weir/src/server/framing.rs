@@ -17,7 +17,7 @@ pub(super) const MAX_HEADERS: usize = 100;
 
 /// The meaning of a connection's next bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Framing {
+pub(super) enum ConnectionFraming {
     /// A request's head.
     Head,
     /// The last bytes of a body, this many.
@@ -41,7 +41,7 @@ pub(super) enum Chunk {
 
 /// The result of following bytes.
 #[derive(Debug)]
-pub(super) struct Followed {
+pub(super) struct FramingProgress {
     /// Number of bytes that may pass.
     pub bytes: usize,
     /// Number of heads among these bytes.
@@ -50,9 +50,9 @@ pub(super) struct Followed {
     pub refusal: Option<ApiError>,
 }
 
-impl Framing {
+impl ConnectionFraming {
     /// Follows bytes up to an incomplete head, or one that is rejected.
-    pub(super) fn follow(&mut self, bytes: &[u8]) -> Followed {
+    pub(super) fn follow(&mut self, bytes: &[u8]) -> FramingProgress {
         let (mut at, mut heads) = (0, 0);
         let mut refusal = None;
         while at < bytes.len() {
@@ -90,7 +90,7 @@ impl Framing {
                 },
             };
         }
-        Followed {
+        FramingProgress {
             bytes: at,
             heads,
             refusal,
@@ -145,7 +145,7 @@ impl Chunk {
 }
 
 /// Parses a request's head: its length and the framing of its body. `None` if the head is incomplete.
-fn read_head(bytes: &[u8]) -> Result<Option<(usize, Framing)>, ApiError> {
+fn read_head(bytes: &[u8]) -> Result<Option<(usize, ConnectionFraming)>, ApiError> {
     let mut headers = [const { MaybeUninit::uninit() }; MAX_HEADERS];
     let mut request = httparse::Request::new(&mut []);
     let parsed = request.parse_with_uninit_headers(bytes, &mut headers);
@@ -169,7 +169,7 @@ fn read_head(bytes: &[u8]) -> Result<Option<(usize, Framing)>, ApiError> {
 }
 
 /// Returns the framing of a request's body, on which all servers on the path must agree (RFC 9112, section 6.3).
-fn read_framing(request: &httparse::Request<'_, '_>) -> Result<Framing, ApiError> {
+fn read_framing(request: &httparse::Request<'_, '_>) -> Result<ConnectionFraming, ApiError> {
     let mut content_length = None;
     let mut coding = None;
     for header in request.headers.iter() {
@@ -186,8 +186,8 @@ fn read_framing(request: &httparse::Request<'_, '_>) -> Result<Framing, ApiError
         }
     }
     match (coding, content_length) {
-        (None, None | Some(0)) => Ok(Framing::Head),
-        (None, Some(length)) => Ok(Framing::Length(length)),
+        (None, None | Some(0)) => Ok(ConnectionFraming::Head),
+        (None, Some(length)) => Ok(ConnectionFraming::Length(length)),
         (Some(_), Some(_)) => Err(malformed(
             "it has both Transfer-Encoding and Content-Length",
         )),
@@ -195,7 +195,7 @@ fn read_framing(request: &httparse::Request<'_, '_>) -> Result<Framing, ApiError
             Err(malformed("HTTP/1.0 has no Transfer-Encoding"))
         }
         (Some(coding), None) if coding.trim_ascii().eq_ignore_ascii_case(b"chunked") => {
-            Ok(Framing::Chunked(Chunk::FIRST))
+            Ok(ConnectionFraming::Chunked(Chunk::FIRST))
         }
         (Some(_), None) => Err(malformed("its Transfer-Encoding is not chunked")),
     }
@@ -231,12 +231,12 @@ mod tests {
     use super::*;
 
     /// Follows bytes in pieces of this size, and keeps incomplete ones as the gate does.
-    fn followed(bytes: &[u8], piece: usize) -> (usize, Framing, Option<ApiError>) {
-        let mut framing = Framing::Head;
+    fn followed(bytes: &[u8], piece: usize) -> (usize, ConnectionFraming, Option<ApiError>) {
+        let mut framing = ConnectionFraming::Head;
         let (mut passed, mut arrived) = (0, 0);
         while arrived < bytes.len() {
             arrived = (arrived + piece).min(bytes.len());
-            let Followed {
+            let FramingProgress {
                 bytes: more,
                 refusal,
                 ..
@@ -261,16 +261,16 @@ mod tests {
             let (passed, framing, refusal) = followed(requests, piece);
             assert_eq!(
                 (passed, framing),
-                (requests.len(), Framing::Head),
+                (requests.len(), ConnectionFraming::Head),
                 "{piece}"
             );
             assert_eq!(refusal, None);
         }
         // An incomplete head does not pass; a body passes as it arrives.
         let (passed, framing, _) = followed(&requests[..40], 1);
-        assert_eq!((passed, framing), (27, Framing::Head));
+        assert_eq!((passed, framing), (27, ConnectionFraming::Head));
         let (passed, framing, _) = followed(b"POST / HTTP/1.1\r\nContent-Length: 9\r\n\r\nabc", 1);
-        assert_eq!((passed, framing), (41, Framing::Length(6)));
+        assert_eq!((passed, framing), (41, ConnectionFraming::Length(6)));
     }
 
     #[test]

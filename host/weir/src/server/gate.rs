@@ -23,8 +23,8 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep};
 use weir_errors::{ApiError, ErrorCode};
 
-use super::connections::Line;
-use super::framing::{Followed, Framing, HEAD_BYTES};
+use super::connections::ConnectionState;
+use super::framing::{ConnectionFraming, FramingProgress, HEAD_BYTES};
 use weir_storage::ids;
 
 /// Time and bytes for which weir still reads from a client after its last response. If weir closed a connection with
@@ -33,11 +33,11 @@ const LINGER: Duration = Duration::from_secs(5);
 const LINGER_BYTES: usize = 64 << 20;
 
 /// A client's socket. Call its shutdown before dropping it.
-pub(super) struct Gate<S> {
+pub(super) struct RequestGate<S> {
     stream: S,
-    line: Arc<Line>,
+    line: Arc<ConnectionState>,
     waits: Waits,
-    framing: Framing,
+    framing: ConnectionFraming,
     /// Bytes that arrived and did not pass yet: `vetted` valid bytes, then an incomplete head.
     held: BytesMut,
     vetted: usize,
@@ -47,9 +47,9 @@ pub(super) struct Gate<S> {
     is_unflushed: bool,
     /// Whether hyper has read while a response was unflushed.
     was_read: bool,
-    waiting: Option<Waiting>,
+    waiting: Option<GateWait>,
     timer: Pin<Box<Sleep>>,
-    closing: Closing,
+    closing: GateClosing,
 }
 
 /// Timeouts of clients.
@@ -62,23 +62,23 @@ pub(super) struct Waits {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Waiting {
+enum GateWait {
     Head,
     Idle,
 }
 
-enum Closing {
+enum GateClosing {
     NotYet,
     Refusing(Bytes),
     Ending,
     Lingering { bytes_left: usize },
 }
 
-impl<S> Gate<S> {
+impl<S> RequestGate<S> {
     /// Makes a gate; `read` was already read from the stream. `until` is the deadline of the first head.
     pub(super) fn new(
         stream: S,
-        line: Arc<Line>,
+        line: Arc<ConnectionState>,
         waits: Waits,
         read: BytesMut,
         until: Instant,
@@ -87,15 +87,15 @@ impl<S> Gate<S> {
             stream,
             line,
             waits,
-            framing: Framing::Head,
+            framing: ConnectionFraming::Head,
             held: read,
             vetted: 0,
             refusal: None,
             is_unflushed: false,
             was_read: false,
-            waiting: Some(Waiting::Head),
+            waiting: Some(GateWait::Head),
             timer: Box::pin(tokio::time::sleep_until(until)),
-            closing: Closing::NotYet,
+            closing: GateClosing::NotYet,
         };
         let followed = gate.framing.follow(&gate.held);
         gate.vetted = followed.bytes;
@@ -104,7 +104,12 @@ impl<S> Gate<S> {
     }
 
     /// Makes a gate that rejects all requests with this error.
-    pub(super) fn refusing(stream: S, line: Arc<Line>, waits: Waits, error: ApiError) -> Self {
+    pub(super) fn refusing(
+        stream: S,
+        line: Arc<ConnectionState>,
+        waits: Waits,
+        error: ApiError,
+    ) -> Self {
         let until = Instant::now() + waits.head;
         Self {
             refusal: Some(error),
@@ -123,14 +128,14 @@ impl<S> Gate<S> {
             return Poll::Ready(());
         }
         let waiting = match self.held.is_empty() && self.line.has_served() {
-            true => Waiting::Idle,
-            false => Waiting::Head,
+            true => GateWait::Idle,
+            false => GateWait::Head,
         };
         if self.waiting != Some(waiting) {
             self.waiting = Some(waiting);
             let wait = match waiting {
-                Waiting::Head => self.waits.head,
-                Waiting::Idle => self.waits.idle,
+                GateWait::Head => self.waits.head,
+                GateWait::Idle => self.waits.idle,
             };
             let until = (Instant::now() + wait).min(self.line.expires_at);
             self.timer.as_mut().reset(until);
@@ -165,7 +170,7 @@ impl<S> Gate<S> {
         self.note(followed);
     }
 
-    fn note(&mut self, followed: Followed) {
+    fn note(&mut self, followed: FramingProgress) {
         self.refusal = followed.refusal;
         if followed.heads > 0 {
             self.line.begin(followed.heads);
@@ -175,7 +180,7 @@ impl<S> Gate<S> {
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Gate<S> {
+impl<S: AsyncRead + Unpin> AsyncRead for RequestGate<S> {
     fn poll_read(
         self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -204,7 +209,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Gate<S> {
             match Pin::new(&mut this.stream).poll_read(context, buffer) {
                 Poll::Ready(read) => read?,
                 Poll::Pending => {
-                    let waits = is_at_rest && this.framing == Framing::Head;
+                    let waits = is_at_rest && this.framing == ConnectionFraming::Head;
                     return match waits && this.poll_wait(context).is_ready() {
                         true => Poll::Ready(Ok(())),
                         false => Poll::Pending,
@@ -222,7 +227,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Gate<S> {
     }
 }
 
-impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Gate<S> {
+impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for RequestGate<S> {
     fn poll_write(
         self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -263,13 +268,13 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Gate<S> {
         let mut stream = Pin::new(&mut this.stream);
         loop {
             match &mut this.closing {
-                Closing::NotYet => {
+                GateClosing::NotYet => {
                     this.closing = match &this.refusal {
-                        Some(error) => Closing::Refusing(written(error)),
-                        None => Closing::Ending,
+                        Some(error) => GateClosing::Refusing(written(error)),
+                        None => GateClosing::Ending,
                     };
                 }
-                Closing::Refusing(bytes) => {
+                GateClosing::Refusing(bytes) => {
                     while bytes.has_remaining() {
                         let written = ready!(stream.as_mut().poll_write(context, bytes))?;
                         if written == 0 {
@@ -278,20 +283,21 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Gate<S> {
                         bytes.advance(written);
                     }
                     ready!(stream.as_mut().poll_flush(context))?;
-                    this.closing = Closing::Ending;
+                    this.closing = GateClosing::Ending;
                 }
-                Closing::Ending => {
+                GateClosing::Ending => {
                     ready!(stream.as_mut().poll_shutdown(context))?;
-                    let has_read_all = this.framing == Framing::Head && this.held.is_empty();
+                    let has_read_all =
+                        this.framing == ConnectionFraming::Head && this.held.is_empty();
                     if has_read_all && this.refusal.is_none() {
                         return Poll::Ready(Ok(()));
                     }
                     this.timer.as_mut().reset(Instant::now() + LINGER);
-                    this.closing = Closing::Lingering {
+                    this.closing = GateClosing::Lingering {
                         bytes_left: LINGER_BYTES,
                     };
                 }
-                Closing::Lingering { bytes_left } => {
+                GateClosing::Lingering { bytes_left } => {
                     let is_over = this.line.is_evicted(context.waker())
                         || this.timer.as_mut().poll(context).is_ready();
                     if is_over || *bytes_left == 0 {
@@ -339,19 +345,19 @@ mod tests {
 
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-    use super::super::connections::Connections;
+    use super::super::connections::ListenerConnections;
     use super::*;
 
     const REQUEST: &[u8] = b"GET /health HTTP/1.1\r\nHost: a\r\n\r\n";
 
     /// Makes a gate whose connection is chosen to make way, and the client's end.
     fn evicted() -> (
-        Gate<tokio::io::DuplexStream>,
+        RequestGate<tokio::io::DuplexStream>,
         tokio::io::DuplexStream,
-        super::super::connections::Entry,
+        super::super::connections::ConnectionEntry,
     ) {
         let hour = Duration::from_secs(3_600);
-        let connections = Arc::new(Connections::new(1, hour, &[]));
+        let connections = Arc::new(ListenerConnections::new(1, hour, &[]));
         let entry = connections.enter(Ipv4Addr::LOCALHOST.into()).unwrap();
         let waits = Waits {
             head: hour,
@@ -359,7 +365,7 @@ mod tests {
         };
         let (client, server) = tokio::io::duplex(1 << 10);
         let line = entry.line().clone();
-        let gate = Gate::new(server, line, waits, BytesMut::new(), Instant::now() + hour);
+        let gate = RequestGate::new(server, line, waits, BytesMut::new(), Instant::now() + hour);
         entry.line().evict();
         (gate, client, entry)
     }

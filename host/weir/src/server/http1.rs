@@ -18,12 +18,12 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::Instant;
 use tower_service::Service;
 
-use super::bodies::{self, AnswerBody, RequestBody};
-use super::closing::Closing;
+use super::bodies::{self, RequestBody, TrackedBody};
+use super::connection_closer::ConnectionCloser;
+use super::connection_resources::ConnectionResources;
 use super::framing::HEAD_BYTES;
-use super::gate::{Gate, Waits};
-use super::seat::Seat;
-use crate::surround::{Peer, Shed};
+use super::gate::{RequestGate, Waits};
+use crate::request_layer::{EarlyRejection, Peer};
 
 /// Serves requests on a stream until either side closes it. `read` was already read from the stream. `until` is the
 /// deadline of the first head.
@@ -31,17 +31,17 @@ pub(super) async fn serve<S>(
     stream: S,
     read: BytesMut,
     until: Instant,
-    seat: Arc<Seat>,
+    seat: Arc<ConnectionResources>,
     routes: Router,
     waits: Waits,
-    closing: &Closing,
+    closing: &ConnectionCloser,
 ) where
     S: AsyncRead + AsyncWrite + Unpin,
 {
     let mut server = http1::Builder::new();
     // The gate enforces the limits and timeouts of heads.
     server.header_read_timeout(None).max_buf_size(HEAD_BYTES);
-    let gate = Gate::new(stream, seat.line().clone(), waits, read, until);
+    let gate = RequestGate::new(stream, seat.line().clone(), waits, read, until);
     let peer = seat.client;
     let service = service_fn(move |request| answer(routes.clone(), seat.clone(), peer, request));
     let mut connection = pin!(server.serve_connection(TokioIo::new(gate), service));
@@ -61,10 +61,10 @@ pub(super) async fn serve<S>(
 /// Serves a request, and returns whether its connection can be used again.
 async fn answer(
     mut routes: Router,
-    seat: Arc<Seat>,
+    seat: Arc<ConnectionResources>,
     peer: IpAddr,
     request: Request<Incoming>,
-) -> Result<Response<AnswerBody<Body>>, Infallible> {
+) -> Result<Response<TrackedBody<Body>>, Infallible> {
     let line = seat.line();
     let expects_word = request.headers().contains_key(header::EXPECT);
     let admitted = seat.place.admit(request.uri().path());
@@ -72,7 +72,7 @@ async fn answer(
     request.extensions_mut().insert(Peer(peer));
     let is_shed = admitted.is_err();
     let extra = admitted.unwrap_or_else(|error| {
-        request.extensions_mut().insert(Shed(error));
+        request.extensions_mut().insert(EarlyRejection(error));
         None
     });
     let mut response = routes.call(request).await?;
@@ -82,5 +82,5 @@ async fn answer(
         response.headers_mut().insert(header::CONNECTION, close);
     }
     let line = line.clone();
-    Ok(response.map(|body| AnswerBody::new(body, line, extra)))
+    Ok(response.map(|body| TrackedBody::new(body, line, extra)))
 }

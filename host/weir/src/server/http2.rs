@@ -1,5 +1,4 @@
-//! HTTP/2 on a connection: concurrent requests, each of which counts against the limits like a request on a connection
-//! of its own.
+//! HTTP/2 on a connection. Each concurrent request counts against the limits like a request on a connection of its own.
 //!
 //! The `h2` library limits the memory of a connection: heads, continuation frames, resets before a request starts,
 //! unread data. This module covers the remaining cases: clients that cancel request after request, that do not read one
@@ -33,15 +32,14 @@ use tokio_util::sync::CancellationToken;
 use tower_service::Service;
 use weir_errors::ApiError;
 
-use super::closing::Closing;
-use super::connections::StreamShare;
+use super::connection_closer::ConnectionCloser;
+use super::connection_resources::ConnectionResources;
+use super::connection_slots::ExtraSlot;
+use super::connections::{StreamShare, too_many};
 use super::framing::{HEAD_BYTES, MAX_HEADERS, malformed, too_large};
 use super::gate::Waits;
-use super::places::Extra;
-use super::seat::Seat;
-use super::too_many;
-use super::write_window::Window;
-use crate::surround::{Peer, Shed};
+use super::write_window::WriteProgress;
+use crate::request_layer::{EarlyRejection, Peer};
 
 /// The first bytes of a client that uses HTTP/2 with prior knowledge.
 pub(super) const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
@@ -62,7 +60,7 @@ const LINGER_EVICTED: Duration = Duration::from_secs(1);
 
 /// The limits of connections.
 #[derive(Clone)]
-pub(super) struct Bounds {
+pub(super) struct Http2Limits {
     /// Concurrent requests on one connection.
     pub streams: u32,
     /// Timeouts of clients.
@@ -77,10 +75,10 @@ pub(super) struct Bounds {
 pub(super) async fn serve<S>(
     stream: S,
     until: Instant,
-    seat: Arc<Seat>,
+    seat: Arc<ConnectionResources>,
     routes: Router,
-    bounds: Bounds,
-    closing: &Closing,
+    bounds: Http2Limits,
+    closing: &ConnectionCloser,
 ) where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
@@ -160,10 +158,10 @@ async fn answer(
     mut asked: OpenRequest,
     draining: CancellationToken,
     mut request: Request<Incoming>,
-) -> Result<Response<StreamBody>, Infallible> {
+) -> Result<Response<PacedBody>, Infallible> {
     let admitted = as_http1(&mut request).and_then(|()| asked.admit(request.uri().path()));
     if let Err(error) = admitted {
-        request.extensions_mut().insert(Shed(error));
+        request.extensions_mut().insert(EarlyRejection(error));
     }
     let client = asked.seat.client;
     request.extensions_mut().insert(Peer(client));
@@ -173,7 +171,7 @@ async fn answer(
         asked.seat.line().evict();
     }
     let unread = UNREAD.try_with(Arc::clone).unwrap_or_default();
-    Ok(response.map(|body| StreamBody {
+    Ok(response.map(|body| PacedBody {
         body,
         rest: Bytes::new(),
         unread,
@@ -208,17 +206,17 @@ fn as_http1(request: &mut Request<Incoming>) -> Result<(), ApiError> {
 
 /// A request in progress: counted on its connection and, beside other requests, as a connection of its own.
 struct OpenRequest {
-    seat: Arc<Seat>,
+    seat: Arc<ConnectionResources>,
     cut: CancellationToken,
     /// Whether no other request was in progress on its connection.
     is_first: bool,
     is_heard: bool,
-    extra: Extra,
+    extra: ExtraSlot,
     share: Option<StreamShare>,
 }
 
 impl OpenRequest {
-    fn new(seat: Arc<Seat>, cut: CancellationToken) -> Self {
+    fn new(seat: Arc<ConnectionResources>, cut: CancellationToken) -> Self {
         let before = seat.line().begin(1);
         Self {
             seat,
@@ -254,14 +252,14 @@ impl Drop for OpenRequest {
 }
 
 /// A response's body, in chunks for which a client has to make room one by one.
-struct StreamBody {
+struct PacedBody {
     body: Body,
     rest: Bytes,
-    unread: Arc<Unread>,
+    unread: Arc<UnreadBody>,
     asked: OpenRequest,
 }
 
-impl http_body::Body for StreamBody {
+impl http_body::Body for PacedBody {
     type Data = Bytes;
     type Error = axum::Error;
 
@@ -312,7 +310,7 @@ impl http_body::Body for StreamBody {
 
 /// The unread part of a response.
 #[derive(Default)]
-struct Unread {
+struct UnreadBody {
     /// Bytes that were handed over so far.
     bytes: AtomicUsize,
     /// Whether the last chunk waits for its client to make room.
@@ -321,7 +319,7 @@ struct Unread {
 
 tokio::task_local! {
     /// The unread part of the response that this task writes.
-    static UNREAD: Arc<Unread>;
+    static UNREAD: Arc<UnreadBody>;
 }
 
 /// Spawns a task for each request; the task ends when its client does not read the response.
@@ -342,9 +340,9 @@ where
 /// Watches a response's progress from outside: hyper does not poll a body without room, so the body cannot time out
 /// itself. The minimum rate is the same as that of a connection.
 async fn while_read(stream: impl Future<Output = ()>, timeout: Duration) {
-    let unread = Arc::<Unread>::default();
+    let unread = Arc::<UnreadBody>::default();
     let mut stream = pin!(UNREAD.scope(unread.clone(), stream));
-    let mut window = Window::new(timeout);
+    let mut window = WriteProgress::new(timeout);
     poll_fn(|context| {
         if stream.as_mut().poll(context).is_ready() {
             return Poll::Ready(());

@@ -1,23 +1,21 @@
-//! Connections: admission ([`connections`], [`places`]), protocol detection ([`accept`]), the filter before hyper's
+//! Connections: admission ([`connections`], [`connection_slots`]), protocol detection ([`accept`]), the filter before hyper's
 //! HTTP/1.1 ([`gate`]), the limits of HTTP/2 ([`http2`]), and the drain at shutdown.
 
 mod accept;
 mod admin_socket;
 mod bodies;
-mod closing;
+mod connection_closer;
+mod connection_resources;
+mod connection_slots;
 mod connections;
 pub mod descriptors;
 mod framing;
 mod gate;
 mod http1;
 mod http2;
-mod places;
-mod prefixed;
+mod prefixed_stream;
 mod proxy_header;
-mod seat;
-pub mod settings;
 pub mod starting;
-pub mod tls;
 mod write_window;
 
 use std::future::Future;
@@ -28,16 +26,14 @@ use axum::Router;
 use axum::extract::FromRef as _;
 use tokio::net::TcpListener;
 
-use self::accept::{Front, accept};
+use self::accept::{ListenerProtocols, accept};
 pub use self::admin_socket::AdminSocket;
-use weir_errors::{ApiError, ErrorCode};
-
-use self::closing::Closing;
-use self::tls::Tls;
+use self::connection_closer::ConnectionCloser;
 use crate::app::App;
 use crate::router;
 use crate::swarm::executor::Executor;
-use crate::tasks::timer;
+use crate::tasks::{TaskParts, timer};
+use crate::tls::Tls;
 use crate::vouchers::{self, VoucherParts};
 use weir_payments::{auto_top_up, inbox, notices};
 
@@ -62,14 +58,14 @@ pub struct Listeners {
 /// Serves until `stop` completes. Readiness then fails, but the gateway accepts connections for
 /// `limits.drain_delay_ms`, because load balancers check only every few seconds. Then it drains: it accepts no
 /// connections, and running requests finish. After `limits.shutdown_ms` the remaining requests are cancelled.
-/// [`App::shutdown`](crate::app::Shared::shutdown) cuts both phases short.
+/// [`App::shutdown`](crate::app::AppState::shutdown) cuts both phases short.
 pub async fn serve(
     app: App,
     listeners: Listeners,
     executor: Option<Executor>,
     stop: impl Future<Output = ()>,
 ) {
-    let connections = Closing::default();
+    let connections = ConnectionCloser::default();
     let Listeners {
         public,
         internal,
@@ -90,14 +86,14 @@ pub async fn serve(
             }
             None => std::future::pending().await,
         };
-        let front = Front {
+        let front = ListenerProtocols {
             tls: app.tls.as_ref().map(Tls::acceptor),
             proxies: app.config.proxy_protocol.clone(),
         };
         let public = accept_from(public, router::public, front);
         // Services are in the operator's own network.
-        let internal = accept_from(internal, router::internal, Front::default());
-        let executors = accept_from(executors, router::executor, Front::default());
+        let internal = accept_from(internal, router::internal, ListenerProtocols::default());
+        let executors = accept_from(executors, router::executor, ListenerProtocols::default());
         let certificate = async {
             match &app.tls {
                 Some(tls) => tls.follow().await,
@@ -114,10 +110,11 @@ pub async fn serve(
                 None => std::future::pending().await,
             }
         };
+        let tasks = TaskParts::from_ref(&app);
         // The process that runs swarms also fires their schedules.
         let schedules = async {
             match &executor {
-                Some(_) => timer::run(&app).await,
+                Some(_) => timer::run(&tasks).await,
                 None => std::future::pending().await,
             }
         };
@@ -161,7 +158,7 @@ async fn stopped(app: &App, stop: impl Future<Output = ()>) {
     }
 }
 
-async fn drain(app: &App, connections: Closing) {
+async fn drain(app: &App, connections: ConnectionCloser) {
     app.tasks.close();
     let under_way = app.tasks.len();
     if under_way > 0 {
@@ -204,16 +201,7 @@ pub async fn close(app: &App) {
     if let Err(error) = app.plugins.write_counts(&app.database).await {
         tracing::warn!(%error, "the statistics of plugins since their last write are lost");
     }
-    app.last_used.flush(&app.database).await;
+    app.identity.last_used.flush(&app.database).await;
     app.tracer.flush().await;
     app.database.close().await;
-}
-
-/// Returns the error for a client beyond its address's share.
-fn too_many() -> ApiError {
-    ApiError::new(
-        ErrorCode::TooManyConnections,
-        "Your address has its maximum number of connections, with a request in progress on each; try again shortly.",
-    )
-    .with_retry_after(Duration::from_secs(1))
 }

@@ -2,6 +2,10 @@
 //! (<https://www.haproxy.org/download/3.2/doc/proxy-protocol.txt>).
 //!
 //! The parser is strict: an almost valid header is an error. It skips TLVs.
+//!
+//! The crate `ppp` (2.3) does not fit: it rejects a version 1 header if a read ends just before the last port, rejects a
+//! `LOCAL` header with an unknown family, asks for more bytes after some complete invalid lines, and limits no version 2
+//! header.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -25,18 +29,18 @@ pub(super) struct ProxyHeader {
 
 /// The bytes are not a header.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct NoHeader;
+pub(super) struct InvalidProxyHeader;
 
 impl ProxyHeader {
     /// Parses the start of a connection. `None` if more bytes are needed.
-    pub(super) fn read(bytes: &[u8]) -> Result<Option<Self>, NoHeader> {
+    pub(super) fn read(bytes: &[u8]) -> Result<Option<Self>, InvalidProxyHeader> {
         if begins(bytes, V2) {
             return read_v2(bytes);
         }
         if begins(bytes, V1) {
             return read_v1(bytes);
         }
-        Err(NoHeader)
+        Err(InvalidProxyHeader)
     }
 }
 
@@ -46,33 +50,33 @@ fn begins(bytes: &[u8], with: &[u8]) -> bool {
     bytes[..length] == with[..length]
 }
 
-fn read_v1(bytes: &[u8]) -> Result<Option<ProxyHeader>, NoHeader> {
+fn read_v1(bytes: &[u8]) -> Result<Option<ProxyHeader>, InvalidProxyHeader> {
     let Some(end) = memchr::memchr(b'\n', &bytes[..bytes.len().min(V1_BYTES)]) else {
         return match bytes.len() < V1_BYTES {
             true => Ok(None),
-            false => Err(NoHeader),
+            false => Err(InvalidProxyHeader),
         };
     };
-    let line = str::from_utf8(&bytes[..end]).map_err(|_| NoHeader)?;
-    let line = line.strip_suffix('\r').ok_or(NoHeader)?;
+    let line = str::from_utf8(&bytes[..end]).map_err(|_| InvalidProxyHeader)?;
+    let line = line.strip_suffix('\r').ok_or(InvalidProxyHeader)?;
     let fields: Vec<_> = line.split(' ').collect();
     let client = match fields[..] {
         ["PROXY", "UNKNOWN", ..] => None,
         ["PROXY", "TCP4", from, to, from_port, to_port] if are_ports([from_port, to_port]) => {
             let addresses = (from.parse::<Ipv4Addr>(), to.parse::<Ipv4Addr>());
             let (Ok(from), Ok(_)) = addresses else {
-                return Err(NoHeader);
+                return Err(InvalidProxyHeader);
             };
             Some(IpAddr::from(from))
         }
         ["PROXY", "TCP6", from, to, from_port, to_port] if are_ports([from_port, to_port]) => {
             let addresses = (from.parse::<Ipv6Addr>(), to.parse::<Ipv6Addr>());
             let (Ok(from), Ok(_)) = addresses else {
-                return Err(NoHeader);
+                return Err(InvalidProxyHeader);
             };
             Some(IpAddr::from(from))
         }
-        _ => return Err(NoHeader),
+        _ => return Err(InvalidProxyHeader),
     };
     Ok(Some(ProxyHeader {
         length: end + 1,
@@ -89,14 +93,14 @@ fn are_ports(fields: [&str; 2]) -> bool {
     })
 }
 
-fn read_v2(bytes: &[u8]) -> Result<Option<ProxyHeader>, NoHeader> {
+fn read_v2(bytes: &[u8]) -> Result<Option<ProxyHeader>, InvalidProxyHeader> {
     let Some((head, rest)) = bytes.split_at_checked(V2.len() + 4) else {
         return Ok(None);
     };
     let [command, family, high, low] = [12, 13, 14, 15].map(|at| head[at]);
     let length = usize::from(u16::from_be_bytes([high, low]));
     if head.len() + length > V2_BYTES {
-        return Err(NoHeader);
+        return Err(InvalidProxyHeader);
     }
     let Some(rest) = rest.get(..length) else {
         return Ok(None);
@@ -109,10 +113,10 @@ fn read_v2(bytes: &[u8]) -> Result<Option<ProxyHeader>, NoHeader> {
             Some(IpAddr::from([a, b, c, d]))
         }
         (0x21, 0x21) if length >= 36 => {
-            let address = rest.first_chunk::<16>().ok_or(NoHeader)?;
+            let address = rest.first_chunk::<16>().ok_or(InvalidProxyHeader)?;
             Some(IpAddr::from(*address))
         }
-        _ => return Err(NoHeader),
+        _ => return Err(InvalidProxyHeader),
     };
     Ok(Some(ProxyHeader {
         length: head.len() + length,
@@ -130,7 +134,7 @@ mod tests {
     }
 
     /// Parses a header, and asserts that every prefix of the bytes gives the same result or `None`.
-    fn read(bytes: &[u8]) -> Result<Option<ProxyHeader>, NoHeader> {
+    fn read(bytes: &[u8]) -> Result<Option<ProxyHeader>, InvalidProxyHeader> {
         let read = ProxyHeader::read(bytes);
         if let Ok(Some(header)) = &read {
             for come in 0..header.length {
@@ -199,12 +203,15 @@ mod tests {
             "proxy TCP4 198.51.100.7 10.0.0.1 1 2",
         ] {
             let text = format!("{line}\r\n");
-            assert_eq!(read(text.as_bytes()), Err(NoHeader), "{line}");
+            assert_eq!(read(text.as_bytes()), Err(InvalidProxyHeader), "{line}");
         }
-        assert_eq!(read(b"PROXY TCP4 1.2.3.4 1.2.3.4 1 2\n"), Err(NoHeader));
+        assert_eq!(
+            read(b"PROXY TCP4 1.2.3.4 1.2.3.4 1 2\n"),
+            Err(InvalidProxyHeader)
+        );
         assert_eq!(
             read(format!("PROXY UNKNOWN {}\r\n", "x".repeat(107)).as_bytes()),
-            Err(NoHeader)
+            Err(InvalidProxyHeader)
         );
         for (command, family, length) in [
             (0x11, 0x11, 12),
@@ -219,7 +226,7 @@ mod tests {
             let bytes = v2(command, family, &vec![0; length]);
             assert_eq!(
                 read(&bytes),
-                Err(NoHeader),
+                Err(InvalidProxyHeader),
                 "{command:x} {family:x} {length}"
             );
         }

@@ -23,9 +23,9 @@ use weir_errors::{ApiError, ErrorCode};
 use weir_plugins::progress::CompileProgress;
 use weir_storage::ids;
 
-use super::tls::Tls;
 use crate::config::Config;
 use crate::context::REQUEST_ID;
+use crate::tls::Tls;
 
 /// Concurrent connections; more wait in the kernel's queue.
 const CONNECTIONS: usize = 64;

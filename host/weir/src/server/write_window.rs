@@ -15,14 +15,14 @@ use tokio::time::{Instant, Sleep};
 const LEAST_BYTES: usize = 64 << 10;
 
 /// A client's progress in the current write timeout, while bytes wait for it.
-pub(super) struct Window {
+pub(super) struct WriteProgress {
     timeout: Duration,
     ends: Option<Pin<Box<Sleep>>>,
     /// Bytes that the client had read at the window's start; `None` while no bytes wait.
     began_at: Option<usize>,
 }
 
-impl Window {
+impl WriteProgress {
     pub(super) fn new(timeout: Duration) -> Self {
         Self {
             timeout,
@@ -58,7 +58,7 @@ impl Window {
 pub(super) struct WriteWindow<S> {
     stream: S,
     taken: usize,
-    window: Window,
+    window: WriteProgress,
 }
 
 impl<S> WriteWindow<S> {
@@ -66,7 +66,7 @@ impl<S> WriteWindow<S> {
         Self {
             stream,
             taken: 0,
-            window: Window::new(timeout),
+            window: WriteProgress::new(timeout),
         }
     }
 

@@ -2,7 +2,7 @@
 
 use weir_dialects::plain;
 
-use super::record::{Said, says_something};
+use super::record::{SessionMessage, says_something};
 use weir_sandbox::adapter::bindings::chat::{
     Block, Content, Event, Message, Part, Reasoning, Role, ToolCall,
 };
@@ -10,13 +10,13 @@ use weir_storage::clock::Millis;
 
 /// Builds a message from a response's events. The message leaves out images and audio of the model.
 #[derive(Debug, Default)]
-pub(super) struct Recorder {
+pub(super) struct AnswerRecorder {
     provider: String,
     /// The parts by index, since blocks are numbered in order.
     parts: Vec<Part>,
 }
 
-impl Recorder {
+impl AnswerRecorder {
     /// Returns the recorder of this provider's response.
     pub(super) fn of(provider: &str) -> Self {
         Self {
@@ -90,17 +90,20 @@ impl Recorder {
     }
 
     /// Returns the message, unless the response is empty.
-    pub(super) fn into_said(self, at: Millis) -> Option<Said> {
-        self.parts.iter().any(says_something).then(|| Said {
-            message: Message {
-                role: Role::Assistant,
-                name: None,
-                parts: self.parts,
-                extra: Vec::new(),
-            },
-            attachments: Vec::new(),
-            at: at.0,
-        })
+    pub(super) fn into_said(self, at: Millis) -> Option<SessionMessage> {
+        self.parts
+            .iter()
+            .any(says_something)
+            .then(|| SessionMessage {
+                message: Message {
+                    role: Role::Assistant,
+                    name: None,
+                    parts: self.parts,
+                    extra: Vec::new(),
+                },
+                attachments: Vec::new(),
+                at: at.0,
+            })
     }
 
     fn part(&mut self, index: u32) -> Option<&mut Part> {

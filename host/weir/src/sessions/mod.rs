@@ -25,19 +25,17 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use tokio::time::Instant;
-use weir_dialects::{Chain, ChatCall, Reference};
+use weir_dialects::{Chain, ChatCall, PartReference};
 use weir_errors::{ApiError, ErrorCode};
 
-use self::answer::Recorder;
-use self::record::{Conversation, Said};
+use self::answer::AnswerRecorder;
+pub use self::record::MAX_MESSAGES;
+use self::record::{SessionConversation, SessionMessage};
 use weir_ledger::AccountId;
 use weir_sandbox::adapter::bindings::chat::Event;
 use weir_storage::clock::{Clock, Millis};
-use weir_storage::expiring::{ExpiringError, ExpiringValues, Version};
+use weir_storage::expiring::{ExpiringError, ExpiringValues, ValueVersion};
 use weir_storage::sealing::KeyRing;
-
-/// The maximum messages of a session.
-pub const MAX_MESSAGES: usize = 10;
 
 /// The maximum length of a session's id, in bytes.
 const MAX_ID_CHARACTERS: usize = 256;
@@ -74,23 +72,23 @@ pub struct SessionKey {
 /// The content of a session.
 #[derive(Debug)]
 struct LoadedSession {
-    conversation: Conversation,
-    version: Version,
+    conversation: SessionConversation,
+    version: ValueVersion,
     expires_at: Millis,
 }
 
 /// A request within a session.
-pub struct Turn {
+pub struct SessionTurn {
     sessions: Sessions,
     key: SessionKey,
     /// The session at the start of this turn.
     before: Option<LoadedSession>,
-    asked: Vec<Said>,
+    asked: Vec<SessionMessage>,
     /// The number of the request's own messages, at the end.
     own: usize,
     /// The number of all its messages, before filters.
     all: usize,
-    answer: Recorder,
+    answer: AnswerRecorder,
 }
 
 impl Sessions {
@@ -128,7 +126,7 @@ impl Sessions {
         let (conversation, expires_at) = opened.unwrap_or_else(|error| {
             // For example, its sealing key is gone: the session counts as expired, and a new one can replace it.
             tracing::error!(%error, "cannot decrypt a session");
-            (Conversation::default(), Millis(0))
+            (SessionConversation::default(), Millis(0))
         });
         Ok(Some(LoadedSession {
             conversation,
@@ -141,8 +139,8 @@ impl Sessions {
     async fn write(
         &self,
         key: &SessionKey,
-        before: Option<Version>,
-        conversation: &Conversation,
+        before: Option<ValueVersion>,
+        conversation: &SessionConversation,
     ) -> Result<bool, ExpiringError> {
         let now = self.clock.now();
         let expires_at = Millis(now.0 + self.ttl_ms);
@@ -177,7 +175,7 @@ impl SessionKey {
     }
 }
 
-impl Turn {
+impl SessionTurn {
     /// Takes the session out of a request, and puts the stored messages before the request's own. Returns `None` if
     /// weir stores nothing of the conversation. `answer_id` is the response's id without the dialect's prefix.
     pub async fn begin(
@@ -208,7 +206,7 @@ impl Turn {
             asked: Vec::new(),
             own,
             all: call.request.messages.len(),
-            answer: Recorder::default(),
+            answer: AnswerRecorder::default(),
         }))
     }
 
@@ -220,7 +218,7 @@ impl Turn {
         let removed = self.all.saturating_sub(call.request.messages.len());
         let own = self.own.saturating_sub(removed);
         let now = self.sessions.clock.now();
-        self.asked.extend(Said::of_call(call, own, now));
+        self.asked.extend(SessionMessage::of_call(call, own, now));
     }
 
     /// Continues an earlier response, in a new session of the next response.
@@ -261,13 +259,13 @@ impl Turn {
             asked,
             own,
             all: call.request.messages.len(),
-            answer: Recorder::default(),
+            answer: AnswerRecorder::default(),
         }))
     }
 
     /// Sets the provider of the following events.
     pub fn answered_by(&mut self, provider: &str) {
-        self.answer = Recorder::of(provider);
+        self.answer = AnswerRecorder::of(provider);
     }
 
     /// Adds an event of the response.
@@ -313,7 +311,7 @@ impl Turn {
     /// Returns whether the session has the turn, or was deleted; `false` if another turn interfered.
     async fn append(
         &self,
-        said: &[Said],
+        said: &[SessionMessage],
         is_first: bool,
         may_be_kept: bool,
     ) -> Result<bool, ExpiringError> {
@@ -321,7 +319,7 @@ impl Turn {
         let (version, mut conversation) = match (&self.before, is_first) {
             // The version from the start of the turn, which is current unless another turn came between.
             (Some(held), true) => (Some(held.version), held.conversation.clone()),
-            (None, true) => (None, Conversation::default()),
+            (None, true) => (None, SessionConversation::default()),
             (before, false) => match (sessions.find(key).await?, before) {
                 (Some(held), _) if may_be_kept && held.conversation.has(said) => return Ok(true),
                 (Some(held), _) => (Some(held.version), held.conversation),
@@ -331,7 +329,7 @@ impl Turn {
                 }
                 // The session was deleted.
                 (None, Some(_)) => return Ok(true),
-                (None, None) => (None, Conversation::default()),
+                (None, None) => (None, SessionConversation::default()),
             },
         };
         conversation.append(said.to_vec());
@@ -344,10 +342,10 @@ async fn resolve_references(
     sessions: &Sessions,
     account: &AccountId,
     call: &mut ChatCall,
-    references: &[Reference],
+    references: &[PartReference],
 ) -> Result<(), ApiError> {
     let mut answers = HashMap::new();
-    for Reference { answer, param, .. } in references {
+    for PartReference { answer, param, .. } in references {
         if !answers.contains_key(answer) {
             let found = find_answer(sessions, account, answer.clone(), param);
             let held = found.await.map_err(|error| match error.param() {

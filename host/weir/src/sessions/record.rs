@@ -9,12 +9,14 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde::{Deserialize, Serialize};
-use weir_dialects::{Attachment, ChatCall, Origin};
+use weir_dialects::{Attachment, ChatCall, MessageOrigin};
 
-use super::MAX_MESSAGES;
 use weir_sandbox::adapter::bindings::chat::{Content, Message, Part, Role, Source, ToolContent};
 use weir_storage::clock::Millis;
 use weir_storage::sealing::{KeyRing, OpenError, Purpose};
+
+/// The maximum messages of a session.
+pub const MAX_MESSAGES: usize = 10;
 
 /// The approximate maximum bytes of a session. Beyond it, weir removes files first, and the oldest first.
 const MAX_BYTES: usize = 4 << 20;
@@ -25,23 +27,23 @@ const LEFT_OUT: &str = "[A file that is not kept any more.]";
 /// The messages of a session, the oldest first.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(transparent)]
-pub(super) struct Conversation(Vec<Said>);
+pub(super) struct SessionConversation(Vec<SessionMessage>);
 
 /// A message with its attachments.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub(super) struct Said {
+pub(super) struct SessionMessage {
     /// The message; its references point into `attachments`.
     pub message: Message,
     /// The bytes of its images, audio and documents.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub attachments: Vec<File>,
+    pub attachments: Vec<SessionFile>,
     /// The time of the request, or of the end of the response, in milliseconds since the epoch.
     pub at: i64,
 }
 
 /// A client's file.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub(super) struct File {
+pub(super) struct SessionFile {
     media_type: String,
     /// Base64, because a conversation is JSON.
     data: String,
@@ -63,7 +65,7 @@ pub(super) fn seal(
     keys: &KeyRing,
     user: &str,
     id: &str,
-    conversation: &Conversation,
+    conversation: &SessionConversation,
     expires_at: Millis,
 ) -> Vec<u8> {
     let json = serde_json::to_vec(conversation).expect("it is texts and numbers");
@@ -82,7 +84,7 @@ pub(super) fn open(
     user: &str,
     id: &str,
     stored: &[u8],
-) -> Result<(Conversation, Millis), RecordError> {
+) -> Result<(SessionConversation, Millis), RecordError> {
     let (end, sealed) = stored.split_first_chunk().ok_or(OpenError::Malformed)?;
     let json = keys.unseal(
         Purpose::SESSION,
@@ -93,14 +95,14 @@ pub(super) fn open(
     Ok((conversation, Millis(i64::from_be_bytes(*end))))
 }
 
-impl Conversation {
+impl SessionConversation {
     /// Whether the conversation has no messages.
     pub(super) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
     /// The messages, the oldest first.
-    pub(super) fn iter(&self) -> impl Iterator<Item = &Said> {
+    pub(super) fn iter(&self) -> impl Iterator<Item = &SessionMessage> {
         self.0.iter()
     }
 
@@ -111,7 +113,7 @@ impl Conversation {
     }
 
     /// Returns the messages.
-    pub(super) fn into_said(self) -> Vec<Said> {
+    pub(super) fn into_said(self) -> Vec<SessionMessage> {
         self.0
     }
 
@@ -131,14 +133,14 @@ impl Conversation {
             call.attachments.extend(said.attachments());
             messages.push(message);
         }
-        let origins = std::iter::repeat_n(Origin::Session, messages.len());
+        let origins = std::iter::repeat_n(MessageOrigin::Session, messages.len());
         call.origins.splice(0..0, origins);
         messages.append(&mut call.request.messages);
         call.request.messages = messages;
     }
 
     /// Appends messages, and removes the oldest beyond the limits.
-    pub(super) fn append(&mut self, said: Vec<Said>) {
+    pub(super) fn append(&mut self, said: Vec<SessionMessage>) {
         for said in said {
             let is_known = said.message.role == Role::System
                 && self.0.iter().any(|known| known.message == said.message);
@@ -150,20 +152,21 @@ impl Conversation {
         self.0.drain(..surplus);
         self.fit();
         // Models expect a question first, and reject a result without its call.
-        let is_question = |said: &Said| matches!(said.message.role, Role::System | Role::User);
-        let is_first = |said: &Said| said.message.role != Role::Tool;
+        let is_question =
+            |said: &SessionMessage| matches!(said.message.role, Role::System | Role::User);
+        let is_first = |said: &SessionMessage| said.message.role != Role::Tool;
         let first = self.0.iter().position(is_question);
         let first = first.or_else(|| self.0.iter().position(is_first));
         self.0.drain(..first.unwrap_or(self.0.len()));
     }
 
     /// Whether the conversation has a turn with this end: no two turns end alike in the same millisecond.
-    pub(super) fn has(&self, turn: &[Said]) -> bool {
+    pub(super) fn has(&self, turn: &[SessionMessage]) -> bool {
         turn.last().is_none_or(|last| self.0.contains(last))
     }
 
     fn fit(&mut self) {
-        let bytes = |all: &[Said]| all.iter().map(Said::bytes).sum::<usize>();
+        let bytes = |all: &[SessionMessage]| all.iter().map(SessionMessage::bytes).sum::<usize>();
         for index in 0..self.0.len() {
             if bytes(&self.0) <= MAX_BYTES {
                 return;
@@ -176,7 +179,7 @@ impl Conversation {
     }
 }
 
-impl Said {
+impl SessionMessage {
     /// Returns the last messages of a request, up to a limit.
     pub(super) fn of_call(call: &ChatCall, most: usize, at: Millis) -> Vec<Self> {
         let messages = &call.request.messages;
@@ -187,7 +190,7 @@ impl Said {
             for source in sources(&mut message) {
                 if let Source::Attachment(index) = source {
                     let found = call.attachments.get(*index as usize);
-                    attachments.extend(found.map(File::of));
+                    attachments.extend(found.map(SessionFile::of));
                     *index = attachments.len().saturating_sub(1) as u32;
                 }
             }
@@ -270,7 +273,7 @@ pub(super) fn says_something(part: &Part) -> bool {
     }
 }
 
-impl File {
+impl SessionFile {
     fn of(attachment: &Attachment) -> Self {
         Self {
             media_type: attachment.media_type.clone(),

@@ -3,7 +3,7 @@
 //! A reference names a block of a response. Its replacement is the complete item that begins with the block: for
 //! reasoning and calls the block itself, for text all consecutive text blocks.
 
-use weir_dialects::Reference;
+use weir_dialects::PartReference;
 use weir_sandbox::adapter::bindings::chat::{Content, Message, Part};
 
 use super::record::says_something;
@@ -15,9 +15,9 @@ use super::record::says_something;
 /// Fails with the first reference to an unknown block.
 pub(super) fn resolve<'a>(
     messages: &mut [Message],
-    references: &'a [Reference],
+    references: &'a [PartReference],
     answer_of: impl Fn(&str) -> Option<&'a Message>,
-) -> Result<(), &'a Reference> {
+) -> Result<(), &'a PartReference> {
     // The loop runs backwards, so that the positions of earlier references stay valid.
     for reference in references.iter().rev() {
         let answer = answer_of(&reference.answer).ok_or(reference)?;

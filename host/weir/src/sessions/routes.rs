@@ -9,8 +9,7 @@ use utoipa::ToSchema;
 use weir_dialects as dialect;
 use weir_errors::{ApiError, ErrorCode};
 
-use super::{SessionKey, unavailable};
-use crate::app::App;
+use super::{SessionKey, Sessions, unavailable};
 use crate::identity::Caller;
 use weir_storage::clock::Millis;
 
@@ -35,12 +34,12 @@ pub struct History {
     ),
 )]
 pub async fn show_history(
-    State(app): State<App>,
+    State(sessions): State<Sessions>,
     caller: Caller,
     Path(id): Path<String>,
 ) -> Result<Json<History>, ApiError> {
     let key = SessionKey::new(caller.payer().account, id)?;
-    let held = app.sessions.find(&key).await.map_err(unavailable)?;
+    let held = sessions.find(&key).await.map_err(unavailable)?;
     let held = held.filter(|held| !held.conversation.is_empty());
     let held = held.ok_or_else(not_found)?;
     let messages = held.conversation.iter().map(|said| {
@@ -66,12 +65,12 @@ pub async fn show_history(
     ),
 )]
 pub async fn delete_session(
-    State(app): State<App>,
+    State(sessions): State<Sessions>,
     caller: Caller,
     Path(id): Path<String>,
 ) -> Result<StatusCode, ApiError> {
     let key = SessionKey::new(caller.payer().account, id)?;
-    let (values, now) = (&app.sessions.values, app.sessions.clock.now());
+    let (values, now) = (&sessions.values, sessions.clock.now());
     match values.remove(&key.name(), now).await.map_err(unavailable)? {
         true => Ok(StatusCode::NO_CONTENT),
         false => Err(not_found()),

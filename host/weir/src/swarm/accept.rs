@@ -6,15 +6,15 @@
 use std::time::Duration;
 
 use weir_errors::{ApiError, ErrorCode};
-use weir_ledger::{AccountId, Claim, Credits, Plan};
+use weir_ledger::{AccountId, Credits, IdempotencyClaim, Plan};
 use weir_storage::clock::Millis;
 use weir_storage::ids;
 
+use super::Swarms;
 use super::estimate::{estimate, least_first_call};
 use super::plan::caps;
-use super::request::{self, AgentTool, Asker, Defaults};
-use super::store::{Accepted, MAX_KEPT_BYTES, MAX_OPEN, NewRun, Run, StoreError};
-use crate::app::App;
+use super::request::{self, AgentTool, Defaults, SwarmCaller};
+use super::store::{AcceptResult, MAX_KEPT_BYTES, MAX_OPEN, NewRun, SwarmRun, SwarmStoreError};
 use crate::billing::budgets;
 use crate::catalog::Catalog;
 use crate::identity::{Caller, limits};
@@ -23,7 +23,7 @@ use crate::identity::{Caller, limits};
 const DEFAULT_MODEL: &str = "claude-sonnet-4-5";
 
 /// The payer of a swarm.
-pub struct Payer<'a> {
+pub struct SwarmPayer<'a> {
     /// The user's id.
     pub user_id: &'a str,
     /// The user's plan.
@@ -36,7 +36,7 @@ pub struct Payer<'a> {
     pub models: &'a [String],
 }
 
-impl<'a> Payer<'a> {
+impl<'a> SwarmPayer<'a> {
     /// The payer behind a caller, within the limits of their key.
     pub fn of(caller: &'a Caller) -> Self {
         Self {
@@ -50,7 +50,7 @@ impl<'a> Payer<'a> {
 }
 
 /// The prices and the budget of a swarm.
-pub struct Priced {
+pub struct SwarmPrices {
     /// The maximum price of one call of each agent.
     estimate: Credits,
     /// The minimum price of the first call: without it, the swarm cannot begin.
@@ -65,21 +65,21 @@ pub struct Priced {
 ///
 /// 400 with the path of the invalid field.
 pub fn read(
-    app: &App,
+    swarms: &Swarms,
     body: &[u8],
-    asker: Asker,
-) -> Result<(request::SwarmRequest, Option<request::Named>), ApiError> {
-    let catalog = app.catalog.load();
-    let model = default_model(&catalog, app.config.swarms.default_model.as_deref());
+    asker: SwarmCaller,
+) -> Result<(request::SwarmRequest, Option<request::NamedPayer>), ApiError> {
+    let catalog = swarms.catalog.load();
+    let model = default_model(&catalog, swarms.settings.default_model.as_deref());
     let tool = |name: &str| {
-        let tool = app.tools.describe(name)?;
+        let tool = swarms.tools.describe(name)?;
         Some(AgentTool {
             name: tool.name,
             description: tool.description,
             parameters: tool.input_schema,
         })
     };
-    let integration = |id: &str| app.tools.has_integration(id);
+    let integration = |id: &str| swarms.tools.has_integration(id);
     let defaults = Defaults {
         model,
         tool: &tool,
@@ -102,10 +102,10 @@ fn default_model<'a>(catalog: &'a Catalog, configured: Option<&'a str>) -> Optio
 ///
 /// 400 or 403 with the field that exceeds a limit.
 pub fn check(
-    app: &App,
-    payer: &Payer<'_>,
+    swarms: &Swarms,
+    payer: &SwarmPayer<'_>,
     request: &request::SwarmRequest,
-) -> Result<Priced, ApiError> {
+) -> Result<SwarmPrices, ApiError> {
     let caps = caps(payer.user_plan, payer.plan)?;
     caps.check(request)?;
     let account = AccountId(payer.user_id.to_owned());
@@ -113,7 +113,7 @@ pub fn check(
         limits::require_model(payer.models, &agent.model)
             .map_err(|error| error.with_param(format!("agents[{index}].model")))?;
         for (place, id) in agent.integrations.iter().enumerate() {
-            if app.tools.denies_integration(id, &account, payer.plan) {
+            if swarms.tools.denies_integration(id, &account, payer.plan) {
                 let what = "The user or the plan may not use this integration; ask the operator.";
                 return Err(ApiError::new(ErrorCode::IntegrationNotAllowed, what)
                     .with_param(format!("agents[{index}].integrations[{place}]"))
@@ -121,8 +121,8 @@ pub fn check(
             }
         }
     }
-    let catalog = app.catalog.load();
-    Ok(Priced {
+    let catalog = swarms.catalog.load();
+    Ok(SwarmPrices {
         estimate: estimate(&catalog, request)?,
         first_call: least_first_call(&catalog, request)?,
         budget: caps.budget(request),
@@ -135,17 +135,17 @@ pub fn check(
 ///
 /// 409 if the earlier request was a different one.
 pub async fn find_repeat(
-    app: &App,
+    swarms: &Swarms,
     user_id: &str,
-    key: Option<&Claim>,
-) -> Result<Option<Run>, ApiError> {
+    key: Option<&IdempotencyClaim>,
+) -> Result<Option<SwarmRun>, ApiError> {
     let Some(claim) = key else {
         return Ok(None);
     };
-    let store = &app.swarms.store;
+    let store = &swarms.store;
     let repeat = store.find_repeat(user_id, &claim.key, &claim.request_digest);
     match repeat.await.map_err(failed)? {
-        Some(Accepted::Same(id)) => store.find(&id).await.map_err(failed),
+        Some(AcceptResult::Same(id)) => store.find(&id).await.map_err(failed),
         Some(_) => Err(reused()),
         None => Ok(None),
     }
@@ -153,31 +153,31 @@ pub async fn find_repeat(
 
 /// Stores a swarm for an executor. Returns whether an earlier request with its key has already done so.
 pub async fn accept(
-    app: &App,
-    payer: &Payer<'_>,
+    swarms: &Swarms,
+    payer: &SwarmPayer<'_>,
     request: &request::SwarmRequest,
-    key: Option<&Claim>,
-) -> Result<(Run, bool), ApiError> {
-    let Priced {
+    key: Option<&IdempotencyClaim>,
+) -> Result<(SwarmRun, bool), ApiError> {
+    let SwarmPrices {
         estimate,
         first_call,
         budget,
-    } = check(app, payer, request)?;
-    if app.swarms.is_closed() {
+    } = check(swarms, payer, request)?;
+    if swarms.is_closed() {
         return Err(ApiError::new(
             ErrorCode::SwarmsUnavailable,
             "This gateway runs no swarms: the executor has no token for the API.",
         ));
     }
     let account = AccountId(payer.user_id.to_owned());
-    let account = app.ledger.find_account(&account).await;
+    let account = swarms.ledger.find_account(&account).await;
     let account = account.map_err(|error| failed(error.into()))?;
     if budget < first_call {
         return Err(insufficient(first_call, budget).with_param("max_total_credits"));
     }
     // A budget below the estimate suffices: the swarm ends when the budget is spent.
     let required = estimate.min(budget);
-    let now = app.ledger.now();
+    let now = swarms.ledger.now();
     if let Some(account) = &account {
         account
             .check_budgets(payer.key_id, required, now)
@@ -189,7 +189,7 @@ pub async fn accept(
         return Err(insufficient(required, available));
     }
     let id = ids::swarm_id();
-    let seconds = i64::from(app.config.swarms.deadline_seconds.get());
+    let seconds = i64::from(swarms.settings.deadline_seconds.get());
     let new = NewRun {
         id: &id,
         user_id: payer.user_id,
@@ -200,13 +200,13 @@ pub async fn accept(
         at: now,
         deadline: Millis(now.0 + seconds * 1_000),
     };
-    let store = &app.swarms.store;
+    let store = &swarms.store;
     let accepted = store.accept(&new).await.map_err(failed)?;
     let (id, is_repeat) = match accepted {
-        Accepted::New => (id, false),
-        Accepted::Same(first) => (first, true),
-        Accepted::Conflict => return Err(reused()),
-        Accepted::Full => {
+        AcceptResult::New => (id, false),
+        AcceptResult::Same(first) => (first, true),
+        AcceptResult::Conflict => return Err(reused()),
+        AcceptResult::Full => {
             return Err(ApiError::new(
                 ErrorCode::SwarmDataLimitReached,
                 format!(
@@ -216,7 +216,7 @@ pub async fn accept(
             .with_param("agents")
             .with_no_retry());
         }
-        Accepted::TooMany => {
+        AcceptResult::TooMany => {
             return Err(ApiError::new(
                 ErrorCode::TooManySwarms,
                 format!("A user may have {MAX_OPEN} queued or running swarms."),
@@ -224,7 +224,7 @@ pub async fn accept(
             .with_retry_after(Duration::from_secs(10)));
         }
     };
-    app.swarms.wake.notify_one();
+    swarms.wake.notify_one();
     let run = store.find(&id).await.map_err(failed)?;
     Ok((run.ok_or_else(unknown)?, is_repeat))
 }
@@ -254,10 +254,10 @@ pub fn unknown() -> ApiError {
 }
 
 /// The client's error for a failed store.
-pub fn failed(error: StoreError) -> ApiError {
+pub fn failed(error: SwarmStoreError) -> ApiError {
     match error {
-        StoreError::Database(error) => ApiError::of_database(&error, "about a swarm"),
-        error @ StoreError::Unreadable(_) => {
+        SwarmStoreError::Database(error) => ApiError::of_database(&error, "about a swarm"),
+        error @ SwarmStoreError::Unreadable(_) => {
             tracing::error!(%error, "reading a swarm");
             ApiError::internal()
         }

@@ -3,7 +3,7 @@
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use super::record::{AgentResult, Record};
+use super::record::{AgentResult, SwarmRecord};
 use super::request::BodyAgent;
 use super::templates::Template;
 use crate::schemas::PaidPlan;
@@ -26,10 +26,11 @@ pub struct ServiceSwarmRequest {
 
 /// A swarm with its agents' results.
 #[derive(Serialize, ToSchema)]
-pub struct SwarmInFull {
+#[schema(as = SwarmInFull)]
+pub struct SwarmDetails {
     /// The swarm.
     #[serde(flatten)]
-    pub record: Record,
+    pub record: SwarmRecord,
     /// The results of finished agents, in order.
     pub agents: Vec<AgentResult>,
 }
@@ -38,7 +39,7 @@ pub struct SwarmInFull {
 #[derive(Serialize, ToSchema)]
 pub struct SwarmList {
     /// Swarms, newest first.
-    pub swarms: Vec<Record>,
+    pub swarms: Vec<SwarmRecord>,
     /// The `before` of the next page; null on the last page.
     pub next: Option<String>,
 }

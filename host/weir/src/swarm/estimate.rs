@@ -2,10 +2,10 @@
 
 use weir_errors::{ApiError, ErrorCode};
 use weir_ledger::Credits;
-use weir_ledger::pricing::{self, Bound};
+use weir_ledger::pricing::{self, UsageBound};
 
 use super::order::order;
-use super::request::{Agent, SwarmRequest, invalid_model};
+use super::request::{SwarmAgent, SwarmRequest, invalid_model};
 use crate::catalog::Catalog;
 use weir_upstream::usage::{ModelLimits, OUTPUT_SLACK_TOKENS, RequestSize};
 
@@ -51,7 +51,7 @@ fn one_call(
     catalog: &Catalog,
     request: &SwarmRequest,
     index: usize,
-    agent: &Agent,
+    agent: &SwarmAgent,
 ) -> Result<Credits, ApiError> {
     price_of_call(catalog, request, index, agent, agent.max_tokens)
 }
@@ -61,7 +61,7 @@ fn price_of_call(
     catalog: &Catalog,
     request: &SwarmRequest,
     index: usize,
-    agent: &Agent,
+    agent: &SwarmAgent,
     output_limit: u32,
 ) -> Result<Credits, ApiError> {
     let model = catalog.model(&agent.model);
@@ -97,7 +97,7 @@ fn price_of_call(
         max_image_tokens: model.max_image_tokens.into(),
         output_limit: output_limit.into(),
     };
-    let bound = Bound {
+    let bound = UsageBound {
         input_tokens: size.max_input_tokens(&limits),
         output_tokens: u64::from(output_limit) + OUTPUT_SLACK_TOKENS,
         images: 0,

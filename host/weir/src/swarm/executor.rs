@@ -17,7 +17,7 @@ use weir_storage::clock::Millis;
 
 use super::run::{self, ExecutorParts};
 use super::settings::ExecutorSettings;
-use super::store::{Lease, LeaseError, StoreError};
+use super::store::{Lease, LeaseError, SwarmStoreError};
 use super::unpriced;
 
 /// The poll interval for runs without a notification.
@@ -43,8 +43,8 @@ pub struct Executor {
     tasks: TaskTracker,
 }
 
-struct Looking {
-    shop: ExecutorParts,
+struct RunSearch {
+    parts: ExecutorParts,
     settings: ExecutorSettings,
     owner: String,
     wake: Arc<Notify>,
@@ -56,7 +56,7 @@ struct Looking {
 impl Executor {
     /// Starts to look for runs. `owner` is the name in its leases.
     pub fn start(
-        shop: ExecutorParts,
+        parts: ExecutorParts,
         settings: ExecutorSettings,
         owner: &str,
         wake: Arc<Notify>,
@@ -66,8 +66,8 @@ impl Executor {
             killed: CancellationToken::new(),
             tasks: TaskTracker::new(),
         };
-        let looking = Looking {
-            shop,
+        let looking = RunSearch {
+            parts,
             settings,
             owner: owner.to_owned(),
             wake,
@@ -106,7 +106,7 @@ impl Executor {
     }
 }
 
-impl Looking {
+impl RunSearch {
     async fn take_up(&self) {
         let room = Arc::new(Semaphore::new(self.settings.concurrent.get() as usize));
         let mut ticks = interval(LOOK_EVERY);
@@ -119,14 +119,14 @@ impl Looking {
             else {
                 return;
             };
-            let now = self.shop.ledger.now();
+            let now = self.parts.ledger.now();
             let until = later(now, self.settings.lease);
             // The clock is read before the claim, so that the executor's view of the lease ends first.
             let ends = Instant::now() + self.settings.lease;
-            match self.shop.store.claim(&self.owner, now, until).await {
+            match self.parts.store.claim(&self.owner, now, until).await {
                 Ok(Some(lease)) => {
                     let work = work(
-                        self.shop.clone(),
+                        self.parts.clone(),
                         self.settings.lease,
                         lease,
                         ends,
@@ -164,7 +164,7 @@ impl Looking {
                 _ = ticks.tick() => {}
                 () = self.stopping.cancelled() => return,
             }
-            let priced = unpriced::price_all(&self.shop.store, &self.shop.ledger);
+            let priced = unpriced::price_all(&self.parts.store, &self.parts.ledger);
             if let Err(error) = priced.await {
                 tracing::warn!(%error, "cannot price model calls of finished swarms");
             }
@@ -180,9 +180,9 @@ impl Looking {
                 () = self.stopping.cancelled() => return,
             }
             let keep_ms = self.settings.keep.as_millis() as i64;
-            let before = Millis(self.shop.ledger.now().0 - keep_ms);
+            let before = Millis(self.parts.ledger.now().0 - keep_ms);
             loop {
-                match self.shop.store.forget(before).await {
+                match self.parts.store.forget(before).await {
                     Ok(0) => break,
                     Ok(_) => {}
                     Err(error) => {
@@ -197,7 +197,7 @@ impl Looking {
 
 /// Works on a run while the lease is valid.
 async fn work(
-    shop: ExecutorParts,
+    parts: ExecutorParts,
     lease_for: Duration,
     lease: Lease,
     ends: Instant,
@@ -211,7 +211,7 @@ async fn work(
         drop(calling.lock().await);
     };
     tokio::select! {
-        worked = until(&ends, run::work(&shop, &lease, &calling)) => match worked {
+        worked = until(&ends, run::work(&parts, &lease, &calling)) => match worked {
             Some(Ok(())) => {}
             Some(Err(LeaseError::Lost)) => {
                 tracing::warn!(run = lease.run_id, "another executor owns the swarm now");
@@ -221,9 +221,9 @@ async fn work(
             }
             None => lost(&lease),
         },
-        () = keep(&shop, lease_for, &lease, &ends) => lost(&lease),
+        () = keep(&parts, lease_for, &lease, &ends) => lost(&lease),
         () = may_stop => {
-            if let Err(error) = shop.store.give_up(&lease).await {
+            if let Err(error) = parts.store.give_up(&lease).await {
                 tracing::warn!(run = lease.run_id, %error, "cannot release the lease of a swarm; it expires by itself");
             }
         }
@@ -253,7 +253,7 @@ fn moment(ends: &Mutex<Instant>) -> Instant {
 }
 
 /// Renews a lease repeatedly, and records its expiry. Returns when the lease is lost.
-async fn keep(shop: &ExecutorParts, lease_for: Duration, lease: &Lease, ends: &Mutex<Instant>) {
+async fn keep(parts: &ExecutorParts, lease_for: Duration, lease: &Lease, ends: &Mutex<Instant>) {
     let every = lease_for / 3;
     loop {
         let left = moment(ends).saturating_duration_since(Instant::now());
@@ -262,12 +262,12 @@ async fn keep(shop: &ExecutorParts, lease_for: Duration, lease: &Lease, ends: &M
             return;
         }
         let asked = Instant::now();
-        let now = shop.ledger.now();
-        match shop.store.renew(lease, now, later(now, lease_for)).await {
+        let now = parts.ledger.now();
+        match parts.store.renew(lease, now, later(now, lease_for)).await {
             Ok(true) => *ends.lock().unwrap_or_else(PoisonError::into_inner) = asked + lease_for,
             Ok(false) => return,
             Err(error) => {
-                let error = StoreError::from(error);
+                let error = SwarmStoreError::from(error);
                 tracing::warn!(run = lease.run_id, %error, "cannot renew the lease of a swarm");
             }
         }

@@ -28,6 +28,7 @@ pub mod bodies;
 mod estimate;
 pub mod executor;
 pub mod model;
+pub mod model_calls;
 pub mod order;
 pub mod plan;
 pub mod prompt;
@@ -43,17 +44,26 @@ pub mod stream;
 pub mod templates;
 mod unpriced;
 
+use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
+use weir_telemetry::spans::Tracer;
 
-use self::record::Record;
+use self::record::SwarmRecord;
+use self::settings::SwarmSettings;
 pub use self::start::{executor_at, start_executor};
-use self::store::{Run, SwarmStore};
+use self::store::{SwarmRun, SwarmStore};
+use crate::identity::service_token::ServiceTokenSource;
+use crate::inference::InferenceParts;
 use crate::inference::deltas::Deltas;
+use crate::metrics::swarms::SwarmMetrics;
+use crate::tools::Tools;
+use crate::tools::task_credentials::TaskCredentials;
 
-/// The shared state of swarms in a process.
+/// The swarms of a gateway: their shared state, and the parts that accept and run them.
 pub struct Swarms {
     /// The store of swarms.
     pub store: SwarmStore,
@@ -61,20 +71,27 @@ pub struct Swarms {
     pub wake: Arc<Notify>,
     /// The models' output as it arrives, and the waiters for writes.
     pub deltas: Deltas,
-    is_closed: AtomicBool,
+    /// The parts that serve agents' model requests.
+    pub inference: Arc<InferenceParts>,
+    /// Tools of agents' models.
+    pub tools: Tools,
+    /// Credentials of the tools of tasks' agents.
+    pub credentials: TaskCredentials,
+    /// The counts of swarms.
+    pub metrics: SwarmMetrics,
+    /// The tracer, if a collector is configured.
+    pub tracer: Tracer,
+    /// The source of the executor's token for the API; `None` if not configured.
+    pub service_tokens: Option<ServiceTokenSource>,
+    /// The settings of swarms.
+    pub settings: SwarmSettings,
+    /// Cancelled when the gateway begins to stop.
+    pub draining: CancellationToken,
+    /// Whether the gateway accepts no swarms.
+    pub is_closed: AtomicBool,
 }
 
 impl Swarms {
-    /// Returns the state with a store.
-    pub fn new(store: SwarmStore) -> Self {
-        Self {
-            store,
-            wake: Arc::default(),
-            deltas: Deltas::default(),
-            is_closed: AtomicBool::new(false),
-        }
-    }
-
     /// Closes the gateway for swarms, because no executor runs them.
     pub fn close(&self) {
         self.is_closed.store(true, Ordering::Relaxed);
@@ -86,10 +103,18 @@ impl Swarms {
     }
 }
 
+impl Deref for Swarms {
+    type Target = InferenceParts;
+
+    fn deref(&self) -> &InferenceParts {
+        &self.inference
+    }
+}
+
 /// Returns a run's record for clients.
-pub fn record_of(run: &Run) -> Record {
+pub fn record_of(run: &SwarmRun) -> SwarmRecord {
     let outcome = run.outcome.clone().unwrap_or_default();
-    Record {
+    SwarmRecord {
         execution_id: run.id.clone(),
         swarm_id: run.swarm_id.clone(),
         task_id: run.task_id.clone(),

@@ -66,7 +66,7 @@ pub struct ModelAnswer {
 
 /// The reasons for a missing response.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum CallError {
+pub enum ModelCallError {
     /// The maximum cost exceeds the available credits.
     TooDear {
         /// The necessary hold.
@@ -97,26 +97,26 @@ pub enum CallError {
 }
 
 #[derive(Deserialize)]
-struct AnswerBody {
-    choices: Vec<Choice>,
-    usage: Usage,
+struct CompletionBody {
+    choices: Vec<CompletionChoice>,
+    usage: CompletionUsage,
 }
 
 #[derive(Deserialize)]
-struct Choice {
+struct CompletionChoice {
     message: Value,
     finish_reason: Option<String>,
 }
 
 #[derive(Deserialize)]
-struct Usage {
+struct CompletionUsage {
     prompt_tokens: i64,
     completion_tokens: i64,
     credits: Credits,
 }
 
 #[derive(Deserialize)]
-struct ErrorBody {
+struct CompletionErrorBody {
     error: ApiProblem,
 }
 
@@ -130,14 +130,14 @@ struct ApiProblem {
 }
 
 /// The reaction to an unsuccessful call.
-enum Verdict {
-    End(CallError),
+enum CallReaction {
+    End(ModelCallError),
     /// The call is running: retry soon, without a limit.
     Join,
 }
 
-fn later(why: impl Into<String>) -> Verdict {
-    Verdict::End(CallError::Later {
+fn later(why: impl Into<String>) -> CallReaction {
+    CallReaction::End(ModelCallError::Later {
         why: why.into(),
         after: None,
     })
@@ -154,23 +154,23 @@ impl ModelApi {
     }
 
     /// Calls a model; if the call is already running, waits for its response.
-    pub async fn call(&self, call: &ModelCall<'_>) -> Result<ModelAnswer, CallError> {
+    pub async fn call(&self, call: &ModelCall<'_>) -> Result<ModelAnswer, ModelCallError> {
         loop {
             match timeout_at(call.deadline, self.ask(call)).await {
-                Err(_) => return Err(CallError::Late),
+                Err(_) => return Err(ModelCallError::Late),
                 Ok(Ok(answer)) => return Ok(answer),
-                Ok(Err(Verdict::End(error))) => return Err(error),
-                Ok(Err(Verdict::Join)) => {}
+                Ok(Err(CallReaction::End(error))) => return Err(error),
+                Ok(Err(CallReaction::Join)) => {}
             }
             let next = Instant::now() + JOIN_EVERY;
             if next > call.deadline {
-                return Err(CallError::Late);
+                return Err(ModelCallError::Late);
             }
             sleep_until(next).await;
         }
     }
 
-    async fn ask(&self, call: &ModelCall<'_>) -> Result<ModelAnswer, Verdict> {
+    async fn ask(&self, call: &ModelCall<'_>) -> Result<ModelAnswer, CallReaction> {
         let token = self.tokens.token().await.map_err(|error| {
             tracing::warn!(%error, "the executor has no token for the API");
             later("The executor has no token for the API.")
@@ -199,7 +199,7 @@ impl ModelApi {
         let body = read(response).await.map_err(unreachable)?;
         match status == StatusCode::OK {
             true => answer(&body).ok_or_else(|| {
-                Verdict::End(CallError::Failed(
+                CallReaction::End(ModelCallError::Failed(
                     "The model's response is invalid.".to_owned(),
                 ))
             }),
@@ -221,8 +221,8 @@ async fn read(mut response: Response) -> Result<Bytes, reqwest::Error> {
 }
 
 fn answer(body: &[u8]) -> Option<ModelAnswer> {
-    let AnswerBody { choices, usage } = serde_json::from_slice(body).ok()?;
-    let Choice {
+    let CompletionBody { choices, usage } = serde_json::from_slice(body).ok()?;
+    let CompletionChoice {
         mut message,
         finish_reason,
     } = choices.into_iter().next()?;
@@ -244,21 +244,21 @@ fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     seconds.parse().ok().map(Duration::from_secs)
 }
 
-fn judge(status: StatusCode, after: Option<Duration>, body: &[u8]) -> Verdict {
-    let Ok(ErrorBody { error }) = serde_json::from_slice(body) else {
+fn judge(status: StatusCode, after: Option<Duration>, body: &[u8]) -> CallReaction {
+    let Ok(CompletionErrorBody { error }) = serde_json::from_slice(body) else {
         return later(format!("The API responded with {status}."));
     };
     match &*error.code {
-        "IDEMPOTENCY_IN_PROGRESS" => Verdict::Join,
-        "IDEMPOTENCY_ANSWER_NOT_KEPT" => Verdict::End(CallError::Lost {
+        "IDEMPOTENCY_IN_PROGRESS" => CallReaction::Join,
+        "IDEMPOTENCY_ANSWER_NOT_KEPT" => CallReaction::End(ModelCallError::Lost {
             charged: error.charged_credits.unwrap_or_default(),
         }),
-        "QUOTA_EXCEEDED" => Verdict::End(CallError::TooDear {
+        "QUOTA_EXCEEDED" => CallReaction::End(ModelCallError::TooDear {
             required: error.required_credits.unwrap_or_default(),
             available: error.available_credits.unwrap_or_default(),
         }),
-        "SWARM_HOLD_ENDED" => Verdict::End(CallError::NoHold),
-        "SWARM_FENCED" => Verdict::End(CallError::Fenced),
+        "SWARM_HOLD_ENDED" => CallReaction::End(ModelCallError::NoHold),
+        "SWARM_FENCED" => CallReaction::End(ModelCallError::Fenced),
         // The API is busy or unavailable. Nothing was charged, or the charge follows: the key identifies it.
         "OVERLOADED"
         | "TOO_MANY_AT_ONCE"
@@ -272,11 +272,11 @@ fn judge(status: StatusCode, after: Option<Duration>, body: &[u8]) -> Verdict {
         | "UPSTREAM_BUSY"
         | "UPSTREAM_UNAVAILABLE"
         | "ADAPTER_UNAVAILABLE"
-        | "UNAUTHENTICATED" => Verdict::End(CallError::Later {
+        | "UNAUTHENTICATED" => CallReaction::End(ModelCallError::Later {
             why: error.message,
             after,
         }),
-        _ => Verdict::End(CallError::Failed(error.message)),
+        _ => CallReaction::End(ModelCallError::Failed(error.message)),
     }
 }
 
@@ -320,9 +320,9 @@ mod tests {
                 r#"{{"error":{{"code":"{code}","message":"m","required_credits":2.5,"available_credits":1}}}}"#
             );
             match judge(StatusCode::BAD_REQUEST, None, body.as_bytes()) {
-                Verdict::End(CallError::Later { why, .. }) => format!("later: {why}"),
-                Verdict::End(error) => format!("{error:?}"),
-                Verdict::Join => "join".to_owned(),
+                CallReaction::End(ModelCallError::Later { why, .. }) => format!("later: {why}"),
+                CallReaction::End(error) => format!("{error:?}"),
+                CallReaction::Join => "join".to_owned(),
             }
         };
         assert_eq!(verdict("IDEMPOTENCY_IN_PROGRESS"), "join");

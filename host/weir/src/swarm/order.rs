@@ -3,15 +3,15 @@
 //! An agent runs after the one that it depends on. Otherwise, agents run in the written order: independent agents
 //! follow one another, and a dependent agent runs as soon as its dependency has finished and no earlier agent can run.
 
-use super::request::Agent;
+use super::request::SwarmAgent;
 
 /// A circular dependency between agents.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("Circular dependency detected: {0}")]
-pub struct Circle(pub String);
+pub struct DependencyCycle(pub String);
 
 /// Returns the agents' indexes in execution order. Each dependency must name an agent.
-pub fn order(agents: &[Agent]) -> Result<Vec<usize>, Circle> {
+pub fn order(agents: &[SwarmAgent]) -> Result<Vec<usize>, DependencyCycle> {
     let dependency = |index: usize| {
         let wanted = agents[index].depends_on.as_ref()?;
         agents.iter().position(|agent| agent.name == *wanted)
@@ -28,7 +28,7 @@ pub fn order(agents: &[Agent]) -> Result<Vec<usize>, Circle> {
                 let stuck = (0..agents.len()).find(|index| !order.contains(index));
                 let name = stuck.map(|index| first_met_twice(index, dependency));
                 let name = name.map(|index| agents[index].name.clone());
-                return Err(Circle(name.unwrap_or_default()));
+                return Err(DependencyCycle(name.unwrap_or_default()));
             }
         }
     }
@@ -54,13 +54,13 @@ mod tests {
     use super::*;
 
     /// Builds agents from `name` or `name<dependency`.
-    fn agents(names: &[&str]) -> Vec<Agent> {
+    fn agents(names: &[&str]) -> Vec<SwarmAgent> {
         let agent = |text: &&str| {
             let (name, depends_on) = match text.split_once('<') {
                 Some((name, wanted)) => (name, Some(wanted.to_owned())),
                 None => (*text, None),
             };
-            Agent {
+            SwarmAgent {
                 name: name.to_owned(),
                 system_prompt: String::new(),
                 task_prompt: "x".to_owned(),

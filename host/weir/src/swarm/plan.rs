@@ -80,7 +80,7 @@ fn exceeded(field: &str, what: &str, most: impl std::fmt::Display) -> ApiError {
 #[expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 mod tests {
     use super::*;
-    use crate::swarm::request::{Asker, Defaults, read};
+    use crate::swarm::request::{Defaults, SwarmCaller, read};
 
     fn swarm(agents: usize, iterations: u32, credits: Option<u32>) -> SwarmRequest {
         let agents: Vec<_> = (0..agents)
@@ -98,7 +98,7 @@ mod tests {
             tool: &|_| None,
             integration: &|_| true,
         };
-        let read = read(body.to_string().as_bytes(), Asker::User, defaults);
+        let read = read(body.to_string().as_bytes(), SwarmCaller::User, defaults);
         read.unwrap().0
     }
 

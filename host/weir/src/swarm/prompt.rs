@@ -2,7 +2,7 @@
 
 /// The text that is added to an agent's own prompt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Injected<'a> {
+pub enum InjectedText<'a> {
     /// Nothing.
     Nothing,
     /// The swarm's context, for the first agent.
@@ -12,11 +12,11 @@ pub enum Injected<'a> {
 }
 
 /// Returns an agent's system prompt with the added text.
-pub fn system_prompt(own: &str, injected: Injected<'_>) -> String {
+pub fn system_prompt(own: &str, injected: InjectedText<'_>) -> String {
     match injected {
-        Injected::Nothing => own.to_owned(),
-        Injected::Context(context) => format!("{own}\n\nADDITIONAL CONTEXT:\n{context}"),
-        Injected::Output(output) => {
+        InjectedText::Nothing => own.to_owned(),
+        InjectedText::Context(context) => format!("{own}\n\nADDITIONAL CONTEXT:\n{context}"),
+        InjectedText::Output(output) => {
             format!("{own}\n\n--- CONTEXT FROM PREVIOUS AGENT ---\n{output}\n--- END CONTEXT ---")
         }
     }
@@ -29,17 +29,17 @@ mod tests {
     #[test]
     fn context_is_injected_to_the_byte() {
         for (injected, expected) in [
-            (Injected::Nothing, "You write."),
+            (InjectedText::Nothing, "You write."),
             (
-                Injected::Context("About rivers."),
+                InjectedText::Context("About rivers."),
                 "You write.\n\nADDITIONAL CONTEXT:\nAbout rivers.",
             ),
             (
-                Injected::Output("A dam.\n"),
+                InjectedText::Output("A dam.\n"),
                 "You write.\n\n--- CONTEXT FROM PREVIOUS AGENT ---\nA dam.\n\n--- END CONTEXT ---",
             ),
             (
-                Injected::Output(""),
+                InjectedText::Output(""),
                 "You write.\n\n--- CONTEXT FROM PREVIOUS AGENT ---\n\n--- END CONTEXT ---",
             ),
         ] {

@@ -14,7 +14,7 @@ pub const CONTENT_CHARS: usize = 10_000;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 #[schema(as = SwarmStatus)]
-pub enum Status {
+pub enum SwarmStatus {
     /// The swarm waits for an executor.
     Queued,
     /// An executor runs the swarm.
@@ -71,7 +71,7 @@ pub struct AgentResult {
 /// The record of a swarm.
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
 #[schema(as = Swarm)]
-pub struct Record {
+pub struct SwarmRecord {
     /// The swarm's id: 32 hexadecimal digits.
     pub execution_id: String,
     /// Client's name of the pipeline.
@@ -81,7 +81,7 @@ pub struct Record {
     /// User who pays.
     pub user_id: String,
     /// Status of the swarm.
-    pub status: Status,
+    pub status: SwarmStatus,
     /// Number of completed agents.
     pub agents_completed: i64,
     /// Number of agents.
@@ -103,14 +103,14 @@ pub struct Record {
 
 /// The stored end of a swarm.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Outcome {
+pub struct SwarmOutcome {
     /// The shortened output of the last agent.
     pub content: String,
     /// Reason of an early stop.
     pub error: Option<String>,
 }
 
-impl Status {
+impl SwarmStatus {
     /// The status's name in the API and the database.
     pub const fn name(self) -> &'static str {
         match self {
@@ -151,12 +151,12 @@ impl AgentStatus {
 }
 
 /// Returns the final status of a swarm whose agents have these results. `stopped` means an early end.
-pub fn status_of(results: &[AgentResult], stopped: bool) -> Status {
+pub fn status_of(results: &[AgentResult], stopped: bool) -> SwarmStatus {
     let any = results.iter().any(|result| result.status.has_finished());
     match (stopped, any) {
-        (false, _) => Status::Completed,
-        (true, true) => Status::Partial,
-        (true, false) => Status::Failed,
+        (false, _) => SwarmStatus::Completed,
+        (true, true) => SwarmStatus::Partial,
+        (true, false) => SwarmStatus::Failed,
     }
 }
 
@@ -196,13 +196,13 @@ mod tests {
     fn a_swarm_is_partial_where_any_agent_has_finished_before_it_stopped() {
         use AgentStatus::{Completed, Failed, MaxIterations};
         for (agents, stopped, status) in [
-            (&[Completed, Completed][..], false, Status::Completed),
-            (&[Completed, MaxIterations], false, Status::Completed),
-            (&[Completed, Failed], true, Status::Partial),
-            (&[MaxIterations, Failed], true, Status::Partial),
-            (&[Completed], true, Status::Partial),
-            (&[Failed], true, Status::Failed),
-            (&[], true, Status::Failed),
+            (&[Completed, Completed][..], false, SwarmStatus::Completed),
+            (&[Completed, MaxIterations], false, SwarmStatus::Completed),
+            (&[Completed, Failed], true, SwarmStatus::Partial),
+            (&[MaxIterations, Failed], true, SwarmStatus::Partial),
+            (&[Completed], true, SwarmStatus::Partial),
+            (&[Failed], true, SwarmStatus::Failed),
+            (&[], true, SwarmStatus::Failed),
         ] {
             let results: Vec<_> = agents.iter().map(|status| result(*status)).collect();
             assert_eq!(status_of(&results, stopped), status, "{agents:?}");
@@ -231,8 +231,8 @@ mod tests {
             "failed",
             "cancelled",
         ] {
-            assert_eq!(Status::named(name).map(Status::name), Some(name));
+            assert_eq!(SwarmStatus::named(name).map(SwarmStatus::name), Some(name));
         }
-        assert_eq!(Status::named("waiting"), None);
+        assert_eq!(SwarmStatus::named("waiting"), None);
     }
 }

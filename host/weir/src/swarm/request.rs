@@ -50,7 +50,7 @@ pub struct SwarmRequest {
     /// The task of the swarm.
     pub task_id: Option<String>,
     /// The agents, in written order.
-    pub agents: Vec<Agent>,
+    pub agents: Vec<SwarmAgent>,
     /// The maximum cost.
     pub max_total_credits: Credits,
     /// Additional text for the first agent.
@@ -81,7 +81,7 @@ impl SwarmRequest {
 
 /// An agent of a swarm.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Agent {
+pub struct SwarmAgent {
     /// The agent's unique name within the swarm.
     pub name: String,
     /// The agent's role.
@@ -108,7 +108,7 @@ pub struct Agent {
 
 /// The caller of a swarm's request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Asker {
+pub enum SwarmCaller {
     /// A user, whose credentials determine the payer and the plan.
     User,
     /// A service, whose request names both.
@@ -117,7 +117,7 @@ pub enum Asker {
 
 /// The payer in a service's request.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Named {
+pub struct NamedPayer {
     /// The user's id.
     pub user_id: String,
     /// The plan with the limits.
@@ -153,7 +153,7 @@ pub struct Defaults<'a> {
     "swarm_id": "notes",
     "agents": [{ "name": "writer", "system_prompt": "You write.", "task_prompt": "Write a note.", "tools": [] }],
 }))]
-pub(super) struct Body {
+pub(super) struct SwarmRequestBody {
     #[schema(ignore)]
     user_id: Option<String>,
     /// Task of the swarm.
@@ -223,12 +223,12 @@ pub struct BodyAgent {
 /// 400 `INVALID_REQUEST` with the path of the invalid field.
 pub fn read(
     body: &[u8],
-    asker: Asker,
+    asker: SwarmCaller,
     defaults: Defaults<'_>,
-) -> Result<(SwarmRequest, Option<Named>), ApiError> {
-    let body: Body = from_json(body)?;
+) -> Result<(SwarmRequest, Option<NamedPayer>), ApiError> {
+    let body: SwarmRequestBody = from_json(body)?;
     let named = match asker {
-        Asker::User => {
+        SwarmCaller::User => {
             for (field, is_there) in [
                 ("user_id", body.user_id.is_some()),
                 ("plan", body.plan.is_some()),
@@ -242,7 +242,7 @@ pub fn read(
             }
             None
         }
-        Asker::Service => Some(Named {
+        SwarmCaller::Service => Some(NamedPayer {
             user_id: id(body.user_id, "user_id")?,
             plan: plan(body.plan)?,
         }),
@@ -255,7 +255,7 @@ pub fn read(
         ));
     }
     let agents = agents.into_iter().enumerate();
-    let agents: Vec<Agent> = agents
+    let agents: Vec<SwarmAgent> = agents
         .map(|(index, body)| agent(body, &format!("agents[{index}]"), defaults))
         .collect::<Result<_, _>>()?;
     check_names(&agents)?;
@@ -278,7 +278,7 @@ pub fn read(
     Ok((request, named))
 }
 
-fn agent(body: BodyAgent, path: &str, defaults: Defaults<'_>) -> Result<Agent, ApiError> {
+fn agent(body: BodyAgent, path: &str, defaults: Defaults<'_>) -> Result<SwarmAgent, ApiError> {
     let at = |field: &str| format!("{path}.{field}");
     let name = required(body.name, &at("name"))?;
     if !(1..=MAX_NAME_CHARS).contains(&name.chars().count()) || name.contains(char::is_control) {
@@ -314,7 +314,7 @@ fn agent(body: BodyAgent, path: &str, defaults: Defaults<'_>) -> Result<Agent, A
     }
     let webhook_urls = body.webhook_urls.unwrap_or_default();
     webhooks(&webhook_urls, &at("webhook_urls"))?;
-    Ok(Agent {
+    Ok(SwarmAgent {
         tools,
         integrations,
         webhook_urls,
@@ -352,7 +352,7 @@ fn tools(
 }
 
 /// Checks that names are unique, and that each dependency is an agent.
-fn check_names(agents: &[Agent]) -> Result<(), ApiError> {
+fn check_names(agents: &[SwarmAgent]) -> Result<(), ApiError> {
     for (index, agent) in agents.iter().enumerate() {
         let path = |field: &str| format!("agents[{index}].{field}");
         if agents[..index].iter().any(|other| other.name == agent.name) {
@@ -503,7 +503,10 @@ mod tests {
         ] })
     }
 
-    fn read_as(asker: Asker, body: &Value) -> Result<(SwarmRequest, Option<Named>), ApiError> {
+    fn read_as(
+        asker: SwarmCaller,
+        body: &Value,
+    ) -> Result<(SwarmRequest, Option<NamedPayer>), ApiError> {
         let tools = ["http_get", "webhook"].map(|name| AgentTool {
             name: name.to_owned(),
             description: String::new(),
@@ -527,7 +530,7 @@ mod tests {
 
     #[test]
     fn defaults_are_those_of_the_documentation() {
-        let (request, named) = read_as(Asker::User, &body()).unwrap();
+        let (request, named) = read_as(SwarmCaller::User, &body()).unwrap();
         assert_eq!(named, None);
         assert_eq!(request.max_total_credits, Credits::whole(2_000));
         let agent = &request.agents[0];
@@ -617,14 +620,14 @@ mod tests {
                 "agents[1].depends_on",
             ),
         ] {
-            let error = read_as(Asker::User, &with(pointer, value)).unwrap_err();
+            let error = read_as(SwarmCaller::User, &with(pointer, value)).unwrap_err();
             assert_eq!(
                 (error.code(), error.param()),
                 ("INVALID_REQUEST", Some(param)),
                 "{pointer}"
             );
         }
-        let unknown = read_as(Asker::User, &with("/agents/0/tool", json!([]))).unwrap_err();
+        let unknown = read_as(SwarmCaller::User, &with("/agents/0/tool", json!([]))).unwrap_err();
         assert_eq!(unknown.code(), "INVALID_REQUEST");
     }
 
@@ -634,7 +637,7 @@ mod tests {
             let mut body = body();
             body["user_id"] = user;
             body["plan"] = plan;
-            read_as(Asker::Service, &body).map(|(_, named)| named)
+            read_as(SwarmCaller::Service, &body).map(|(_, named)| named)
         };
         let bob = named(json!("bob"), json!("guru")).unwrap().unwrap();
         assert_eq!((&*bob.user_id, bob.plan), ("bob", Plan::Guru));

@@ -1,5 +1,6 @@
 //! `/swarms` and `POST /internal/agent/swarm`.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Json;
@@ -9,17 +10,16 @@ use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use serde_json::{Value, json};
 use weir_errors::{ApiError, ErrorCode};
 
-use super::accept::{Payer, accept, failed, find_repeat, read, unknown};
-use super::bodies::{ServiceSwarmRequest, SwarmInFull, SwarmList, TemplateList};
+use super::accept::{SwarmPayer, accept, failed, find_repeat, read, unknown};
+use super::bodies::{ServiceSwarmRequest, SwarmDetails, SwarmList, TemplateList};
 use super::order::order;
-use super::record::{AgentResult, Record};
-use super::request::Asker;
-use super::store::Run;
+use super::record::{AgentResult, SwarmRecord};
+use super::request::SwarmCaller;
+use super::store::SwarmRun;
 use super::templates::TEMPLATES;
-use super::{record_of, stream};
-use crate::app::App;
+use super::{Swarms, record_of, stream};
 use crate::context::RequestContext;
-use crate::identity::service::{ExecutorCaller, Scope};
+use crate::identity::service::{ExecutorCaller, ServiceScope};
 use crate::identity::{self, Caller};
 use crate::inference::idempotency::IdempotencyHeader;
 use crate::query::{self, ListQuery};
@@ -38,9 +38,9 @@ pub(crate) const REPLAYED: HeaderName = HeaderName::from_static("idempotency-rep
 #[utoipa::path(
     post, path = "/swarms", tag = "swarms", security(("user" = [])),
     params(Idempotency),
-    request_body = super::request::Body,
+    request_body = super::request::SwarmRequestBody,
     responses(
-        (status = 202, description = "The swarm is accepted.", body = Record),
+        (status = 202, description = "The swarm is accepted.", body = SwarmRecord),
         (status = 200, description = "The swarm's events, if the client accepts an event stream.", body = ServerSentEvent, content_type = "text/event-stream"),
         (status = 400, description = "`INVALID_REQUEST`, `INVALID_MODEL`: `param` names the invalid field."),
         (status = 402, description = "`INSUFFICIENT_CREDITS`: the balance is below the estimated cost, or the budget is below the minimum price of the first call."),
@@ -50,7 +50,7 @@ pub(crate) const REPLAYED: HeaderName = HeaderName::from_static("idempotency-rep
     ),
 )]
 pub async fn create_swarm(
-    State(app): State<App>,
+    State(swarms): State<Arc<Swarms>>,
     caller: Caller,
     context: RequestContext,
     key: IdempotencyHeader,
@@ -58,20 +58,20 @@ pub async fn create_swarm(
     body: JsonBody,
 ) -> Result<Response, ApiError> {
     let key = key.with_body(&body.bytes);
-    let payer = Payer::of(&caller);
+    let payer = SwarmPayer::of(&caller);
     let claim = key.as_ref().map(|key| key.claim());
     // This check comes first: a repeated request gets its response even if tools, models, plan or credits have changed.
-    let repeat = find_repeat(&app, payer.user_id, claim).await?;
+    let repeat = find_repeat(&swarms, payer.user_id, claim).await?;
     let (run, is_repeat) = match repeat {
         Some(run) => (run, true),
         None => {
-            let (mut request, _) = read(&app, &body.bytes, Asker::User)?;
+            let (mut request, _) = read(&swarms, &body.bytes, SwarmCaller::User)?;
             request.trace_parent = context.trace_onward().map(|trace| trace.to_string());
-            accept(&app, &payer, &request, claim).await?
+            accept(&swarms, &payer, &request, claim).await?
         }
     };
     let mut response = if wants_events(&headers) {
-        stream::events(app, run.id, 0)
+        stream::events(swarms, run.id, 0)
     } else {
         (StatusCode::ACCEPTED, Json(record_of(&run))).into_response()
     };
@@ -90,31 +90,30 @@ pub async fn create_swarm(
     responses((status = 200, body = SwarmList)),
 )]
 pub async fn list_swarms(
-    State(app): State<App>,
+    State(swarms): State<Arc<Swarms>>,
     caller: Caller,
     query: ListQuery,
 ) -> Result<Json<Value>, ApiError> {
-    let (swarms, next) = list(&app, &caller, query).await?;
+    let (swarms, next) = list(&swarms, &caller, query).await?;
     Ok(Json(json!({ "swarms": swarms, "next": next })))
 }
 
 /// Returns a page of the caller's swarms, and the start of the next page.
 pub async fn list(
-    app: &App,
+    swarms: &Swarms,
     caller: &Caller,
     mut query: ListQuery,
-) -> Result<(Vec<Record>, Option<String>), ApiError> {
+) -> Result<(Vec<SwarmRecord>, Option<String>), ApiError> {
     let limit = query.limit()?;
     let before = query.text("before")?;
     query.finish()?;
     if before.as_deref().is_some_and(|before| !is_id(before)) {
         return Err(ApiError::invalid_request("before", "It is a swarm's id."));
     }
-    let runs = app
-        .swarms
+    let runs = swarms
         .store
         .list(&caller.user_id, before.as_deref(), limit + 1);
-    let mut records: Vec<Record> = runs.await.map_err(failed)?.iter().map(record_of).collect();
+    let mut records: Vec<SwarmRecord> = runs.await.map_err(failed)?.iter().map(record_of).collect();
     let next = query::cut(&mut records, limit, |record| record.execution_id.clone());
     Ok((records, next))
 }
@@ -133,17 +132,17 @@ pub async fn list_templates(_: Caller) -> Json<Value> {
     get, path = "/swarms/{execution_id}", tag = "swarms", security(("user" = [])),
     params(("execution_id" = String, Path, description = "The swarm's id.")),
     responses(
-        (status = 200, body = SwarmInFull),
+        (status = 200, body = SwarmDetails),
         (status = 404, description = "`NOT_FOUND`: you have no swarm with this id."),
     ),
 )]
 pub async fn get_swarm(
-    State(app): State<App>,
+    State(swarms): State<Arc<Swarms>>,
     caller: Caller,
     Path(id): Path<String>,
 ) -> Result<Json<Value>, ApiError> {
-    let run = own(&app, &caller, &id).await?;
-    Ok(Json(in_full(&app, &run).await?))
+    let run = own(&swarms, &caller, &id).await?;
+    Ok(Json(in_full(&swarms, &run).await?))
 }
 
 /// `POST /swarms/{execution_id}/cancel`: cancels a swarm of the caller before its next step. Finished swarms stay
@@ -157,11 +156,11 @@ pub async fn get_swarm(
     ),
 )]
 pub async fn cancel_swarm(
-    State(app): State<App>,
+    State(swarms): State<Arc<Swarms>>,
     caller: Caller,
     Path(id): Path<String>,
 ) -> Result<StatusCode, ApiError> {
-    cancel(&app, &caller, &id).await?;
+    cancel(&swarms, &caller, &id).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -175,24 +174,24 @@ pub async fn cancel_swarm(
     ),
 )]
 pub async fn delete_swarm(
-    State(app): State<App>,
+    State(swarms): State<Arc<Swarms>>,
     caller: Caller,
     Path(id): Path<String>,
 ) -> Result<StatusCode, ApiError> {
-    let run = own(&app, &caller, &id).await?;
-    let store = &app.swarms.store;
+    let run = own(&swarms, &caller, &id).await?;
+    let store = &swarms.store;
     let done = match run.status.is_over() {
         true => store.delete(&run.id).await.map(drop),
-        false => store.request_cancel(&run.id, app.ledger.now()).await,
+        false => store.request_cancel(&run.id, swarms.ledger.now()).await,
     };
     done.map_err(|error| failed(error.into()))?;
     Ok(StatusCode::NO_CONTENT)
 }
 
 /// Cancels a swarm of the caller before its next step.
-pub async fn cancel(app: &App, caller: &Caller, id: &str) -> Result<(), ApiError> {
-    let run = own(app, caller, id).await?;
-    let cancel = app.swarms.store.request_cancel(&run.id, app.ledger.now());
+pub async fn cancel(swarms: &Swarms, caller: &Caller, id: &str) -> Result<(), ApiError> {
+    let run = own(swarms, caller, id).await?;
+    let cancel = swarms.store.request_cancel(&run.id, swarms.ledger.now());
     cancel.await.map_err(|error| failed(error.into()))
 }
 
@@ -210,7 +209,7 @@ pub async fn cancel(app: &App, caller: &Caller, id: &str) -> Result<(), ApiError
     ),
 )]
 pub async fn stream_events(
-    State(app): State<App>,
+    State(swarms): State<Arc<Swarms>>,
     caller: Caller,
     Path(id): Path<String>,
     headers: HeaderMap,
@@ -229,8 +228,8 @@ pub async fn stream_events(
         }
         None => after.unwrap_or(0),
     };
-    let run = own(&app, &caller, &id).await?;
-    Ok(stream::events(app, run.id, after))
+    let run = own(&swarms, &caller, &id).await?;
+    Ok(stream::events(swarms, run.id, after))
 }
 
 /// `POST /internal/agent/swarm`: runs a swarm for the user in a service's request, and responds at its end.
@@ -239,7 +238,7 @@ pub async fn stream_events(
     params(Idempotency),
     request_body = ServiceSwarmRequest,
     responses(
-        (status = 200, body = SwarmInFull),
+        (status = 200, body = SwarmDetails),
         (status = 400, description = "`INVALID_REQUEST`, `INVALID_MODEL`: `param` names the invalid field."),
         (status = 402, description = "`INSUFFICIENT_CREDITS`: the balance is below the estimated cost, or the budget is below the minimum price of the first call."),
         (status = 403, description = "`PLAN_NOT_ELIGIBLE`, `MODEL_NOT_ALLOWED`, `INTEGRATION_NOT_ALLOWED`: more than the plan, the key or the operator allows."),
@@ -249,21 +248,21 @@ pub async fn stream_events(
     ),
 )]
 pub async fn run_swarm(
-    State(app): State<App>,
+    State(swarms): State<Arc<Swarms>>,
     service: ExecutorCaller,
     context: RequestContext,
     key: IdempotencyHeader,
     body: JsonBody,
 ) -> Result<Json<Value>, ApiError> {
-    service.0.require(Scope::SwarmRun)?;
-    let (mut request, named) = read(&app, &body.bytes, Asker::Service)?;
+    service.0.require(ServiceScope::SwarmRun)?;
+    let (mut request, named) = read(&swarms, &body.bytes, SwarmCaller::Service)?;
     request.trace_parent = context.trace_onward().map(|trace| trace.to_string());
     let Some(named) = named else {
         unreachable!("a service names who pays");
     };
-    let user_plan = identity::users::require(&app, &named.user_id).await?;
+    let user_plan = identity::users::require(&swarms, &named.user_id).await?;
     context.note_user(&named.user_id);
-    let payer = Payer {
+    let payer = SwarmPayer {
         user_id: &named.user_id,
         user_plan,
         plan: named.plan,
@@ -272,21 +271,21 @@ pub async fn run_swarm(
     };
     let key = key.with_body(&body.bytes);
     let claim = key.as_ref().map(|key| key.claim());
-    let run = match find_repeat(&app, payer.user_id, claim).await? {
+    let run = match find_repeat(&swarms, payer.user_id, claim).await? {
         Some(run) => run,
-        None => accept(&app, &payer, &request, claim).await?.0,
+        None => accept(&swarms, &payer, &request, claim).await?.0,
     };
-    let mut changes = app.swarms.deltas.watch(&run.id);
+    let mut changes = swarms.deltas.watch(&run.id);
     loop {
-        let run = app.swarms.store.find(&run.id).await.map_err(failed)?;
+        let run = swarms.store.find(&run.id).await.map_err(failed)?;
         let run = run.ok_or_else(unknown)?;
         if run.status.is_over() {
-            return Ok(Json(in_full(&app, &run).await?));
+            return Ok(Json(in_full(&swarms, &run).await?));
         }
         tokio::select! {
             () = changes.written() => {}
             () = tokio::time::sleep(LOOK_EVERY) => {}
-            () = app.draining.cancelled() => {
+            () = swarms.draining.cancelled() => {
                 return Err(ApiError::new(
                     ErrorCode::ShuttingDown,
                     "This executor is stopping; another one resumes the swarm.",
@@ -298,15 +297,15 @@ pub async fn run_swarm(
 }
 
 /// Returns a run with its agents' results.
-async fn in_full(app: &App, run: &Run) -> Result<Value, ApiError> {
+async fn in_full(swarms: &Swarms, run: &SwarmRun) -> Result<Value, ApiError> {
     let mut record = json!(record_of(run));
-    record["agents"] = json!(results(app, run).await?);
+    record["agents"] = json!(results(swarms, run).await?);
     Ok(record)
 }
 
 /// Returns the results of a run's finished agents.
-pub async fn results(app: &App, run: &Run) -> Result<Vec<AgentResult>, ApiError> {
-    let agents = app.swarms.store.agents(&run.id).await.map_err(failed)?;
+pub async fn results(swarms: &Swarms, run: &SwarmRun) -> Result<Vec<AgentResult>, ApiError> {
+    let agents = swarms.store.agents(&run.id).await.map_err(failed)?;
     Ok(agents
         .into_iter()
         .filter_map(|agent| agent.result)
@@ -314,8 +313,8 @@ pub async fn results(app: &App, run: &Run) -> Result<Vec<AgentResult>, ApiError>
 }
 
 /// Returns the agents of a run in execution order, each with its model.
-pub async fn agents_of(app: &App, run: &Run) -> Result<Vec<(String, String)>, ApiError> {
-    let request = app.swarms.store.request(&run.id).await.map_err(failed)?;
+pub async fn agents_of(swarms: &Swarms, run: &SwarmRun) -> Result<Vec<(String, String)>, ApiError> {
+    let request = swarms.store.request(&run.id).await.map_err(failed)?;
     let as_written = || (0..request.agents.len()).collect();
     // Circular dependencies have failed the swarm.
     let order = order(&request.agents).unwrap_or_else(|_| as_written());
@@ -326,33 +325,36 @@ pub async fn agents_of(app: &App, run: &Run) -> Result<Vec<(String, String)>, Ap
 }
 
 /// Returns the tool calls of a run so far, each with its agent's name.
-pub async fn tool_calls(app: &App, run: &Run) -> Result<Vec<(String, CallRecord)>, ApiError> {
+pub async fn tool_calls(
+    swarms: &Swarms,
+    run: &SwarmRun,
+) -> Result<Vec<(String, CallRecord)>, ApiError> {
     #[derive(serde::Deserialize)]
-    struct Told {
+    struct ToolCallEvent {
         agent: String,
         #[serde(flatten)]
         call: CallRecord,
     }
     let (mut calls, mut after) = (Vec::new(), 0);
     loop {
-        let events = app.swarms.store.events(&run.id, after).await;
+        let events = swarms.store.events(&run.id, after).await;
         let events = events.map_err(failed)?;
         let Some(last) = events.last() else {
             return Ok(calls);
         };
         after = last.number;
         let told = events.iter().filter(|event| event.name == "tool_call");
-        let told = told.filter_map(|event| serde_json::from_str::<Told>(&event.data).ok());
+        let told = told.filter_map(|event| serde_json::from_str::<ToolCallEvent>(&event.data).ok());
         calls.extend(told.map(|told| (told.agent, told.call)));
     }
 }
 
 /// Returns a swarm of the caller; 404 if the caller has no such swarm.
-pub async fn own(app: &App, caller: &Caller, id: &str) -> Result<Run, ApiError> {
+pub async fn own(swarms: &Swarms, caller: &Caller, id: &str) -> Result<SwarmRun, ApiError> {
     if !is_id(id) {
         return Err(unknown());
     }
-    let run = app.swarms.store.find(id).await.map_err(failed)?;
+    let run = swarms.store.find(id).await.map_err(failed)?;
     run.filter(|run| run.user_id == caller.user_id)
         .ok_or_else(unknown)
 }

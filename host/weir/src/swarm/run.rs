@@ -5,40 +5,36 @@
 
 mod agent;
 mod journal;
+mod state;
 mod tool_step;
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
 use tokio::sync::Mutex;
 use tokio::time::Instant;
 use weir_ledger::{
-    AccountId, Credits, HoldId, KeptOpen, Ledger, LedgerError, Open, Refusal, RequestSource,
+    AccountId, Credits, HoldId, LedgerError, LedgerRefusal, OpenHold, RequestSource,
 };
-use weir_storage::Database;
 use weir_storage::clock::Millis;
 use weir_storage::ids;
-use weir_telemetry::spans::Tracer;
 
 use self::agent::{AgentEnd, AgentLoop};
-use self::journal::Entry;
-use super::model::ModelApi;
+use self::journal::JournalEntry;
+pub use self::state::ExecutorParts;
+use self::state::{ActiveRun, ParentHold, RunHalt, StepBreak, exhausted, stopped};
 use super::order::order;
-use super::prompt::{Injected, system_prompt};
+use super::prompt::{InjectedText, system_prompt};
 use super::record::{
-    AgentResult, AgentStatus, CONTENT_CHARS, Outcome, Status, cut, seconds_between, status_of,
+    AgentResult, AgentStatus, CONTENT_CHARS, SwarmOutcome, SwarmStatus, cut, seconds_between,
+    status_of,
 };
 use super::record_of;
-use super::request::{Agent, SwarmRequest};
+use super::request::{SwarmAgent, SwarmRequest};
 use super::spans::RunTrace;
-use super::store::{Lease, LeaseError, Place, Run, Step, StepEnd, StoreError, SwarmStore};
+use super::store::{Lease, LeaseError, RunStep, StepEnd, StepPosition, SwarmStoreError};
 use super::unpriced::{self, CallState};
-use crate::catalog::live::LiveCatalog;
-use crate::inference::deltas::Deltas;
-use crate::metrics::Metrics;
-use crate::tools::task_credentials::TaskCredentials;
-use crate::tools::{CallRecord, Tools};
+use crate::tools::CallRecord;
 
 /// The maximum claims of a run without a finished step.
 const MAX_RECOVERIES: i64 = 5;
@@ -52,98 +48,6 @@ const LEDGER_PAUSE: Duration = Duration::from_millis(500);
 /// The model's name in the holds of swarms.
 const HOLD_MODEL: &str = "swarm";
 
-/// The parts of an executor. Cheap to clone.
-#[derive(Clone)]
-pub struct ExecutorParts {
-    /// The store of swarms.
-    pub store: SwarmStore,
-    /// The database with the keys of swarms.
-    pub database: Database,
-    /// The accounts, and the time.
-    pub ledger: Ledger,
-    /// The models and their prices.
-    pub catalog: Arc<LiveCatalog>,
-    /// The client for model calls.
-    pub api: ModelApi,
-    /// The tools of agents.
-    pub tools: Tools,
-    /// The credentials of tasks.
-    pub credentials: TaskCredentials,
-    /// The waiters for writes.
-    pub deltas: Deltas,
-    /// Metrics for Prometheus.
-    pub metrics: Arc<Metrics>,
-    /// The recorder of spans.
-    pub tracer: Tracer,
-}
-
-/// A run in progress.
-pub struct Running<'a> {
-    /// The executor's parts.
-    pub shop: &'a ExecutorParts,
-    /// The lease of the run.
-    pub lease: &'a Lease,
-    /// The run at the time of the claim.
-    pub run: Run,
-    /// The recorded steps.
-    pub steps: Vec<Step>,
-    /// The cost so far.
-    pub spent: Credits,
-    /// The run's spans.
-    pub trace: RunTrace,
-    /// The lock of a tool call, from intent to result: an executor waits for it before it stops.
-    calling: &'a Mutex<()>,
-    hold: Option<ParentHold>,
-}
-
-/// The hold of a run. Dropping it releases the hold, even if another executor owns the run, which then has its own
-/// hold.
-struct ParentHold {
-    ledger: Ledger,
-    account: AccountId,
-    /// `None` after the release.
-    id: Option<HoldId>,
-    _kept: KeptOpen,
-}
-
-impl Drop for ParentHold {
-    fn drop(&mut self) {
-        if let Some(id) = self.id.take() {
-            self.ledger.release_soon(&self.account, id);
-        }
-    }
-}
-
-/// The reasons for which a run ends early.
-#[derive(Debug)]
-pub enum Halt {
-    /// The run ends with this reason for its user.
-    Stopped(String),
-    /// The user cancelled the run.
-    Cancelled,
-}
-
-/// The interruptions of a step.
-#[derive(Debug)]
-pub enum Break {
-    /// The run ends.
-    Halt(Halt),
-    /// The executor with the lease continues the run later.
-    Leave(LeaseError),
-}
-
-impl From<LeaseError> for Break {
-    fn from(error: LeaseError) -> Self {
-        Self::Leave(error)
-    }
-}
-
-impl From<StoreError> for Break {
-    fn from(error: StoreError) -> Self {
-        Self::Leave(error.into())
-    }
-}
-
 /// Works on a run until its end. It holds `calling` during a tool call; if it is dropped without that lock, no tool
 /// call has an unknown outcome.
 ///
@@ -151,22 +55,22 @@ impl From<StoreError> for Break {
 ///
 /// Fails if the lease or the store is lost; the next executor continues from there.
 pub async fn work(
-    shop: &ExecutorParts,
+    parts: &ExecutorParts,
     lease: &Lease,
     calling: &Mutex<()>,
 ) -> Result<(), LeaseError> {
-    let run = shop.store.find(&lease.run_id).await?;
+    let run = parts.store.find(&lease.run_id).await?;
     // The record counts only for this claim: its hold belongs to it alone.
     let run = run.filter(|run| run.fence == lease.fence);
     let run = run.ok_or(LeaseError::Lost)?;
-    let request = shop.store.request(&run.id).await;
+    let request = parts.store.request(&run.id).await;
     let asked_at = request.as_ref().ok();
     let asked_at = asked_at.and_then(|request| request.trace_parent.as_deref());
-    let mut running = Running {
-        trace: RunTrace::new(&shop.tracer, &run.id, asked_at),
-        shop,
+    let mut running = ActiveRun {
+        trace: RunTrace::new(&parts.tracer, &run.id, asked_at),
+        parts,
         lease,
-        steps: shop.store.steps(&run.id).await?,
+        steps: parts.store.steps(&run.id).await?,
         spent: run.credits,
         run,
         calling,
@@ -175,35 +79,35 @@ pub async fn work(
     let request = match request {
         Ok(request) => request,
         // A retry could not read it, either.
-        Err(error @ StoreError::Unreadable(_)) => {
+        Err(error @ SwarmStoreError::Unreadable(_)) => {
             tracing::error!(run = running.run.id, %error, "cannot read a swarm");
             let why = "The stored request is unreadable.".to_owned();
-            return running.end(None, &[], Some(Halt::Stopped(why))).await;
+            return running.end(None, &[], Some(RunHalt::Stopped(why))).await;
         }
         Err(error) => return Err(error.into()),
     };
     let mut results = Vec::new();
     let halt = match running.go_through(&request, &mut results).await {
         Ok(()) => None,
-        Err(Break::Halt(halt)) => Some(halt),
-        Err(Break::Leave(error)) => return Err(error),
+        Err(StepBreak::Halt(halt)) => Some(halt),
+        Err(StepBreak::Leave(error)) => return Err(error),
     };
     running.end(Some(&request), &results, halt).await
 }
 
-impl Running<'_> {
+impl ActiveRun<'_> {
     async fn go_through(
         &mut self,
         request: &SwarmRequest,
         results: &mut Vec<AgentResult>,
-    ) -> Result<(), Break> {
+    ) -> Result<(), StepBreak> {
         if self.run.recoveries > MAX_RECOVERIES {
             return Err(stopped(format!(
                 "Given up: executors failed {MAX_RECOVERIES} times without progress."
             )));
         }
         let order = order(&request.agents).map_err(|circle| stopped(circle.to_string()))?;
-        let rows = self.shop.store.agents(&self.run.id).await?;
+        let rows = self.parts.store.agents(&self.run.id).await?;
         for (number, &index) in order.iter().enumerate() {
             let row = rows.get(number);
             let result = match row.and_then(|row| row.result.clone()) {
@@ -234,11 +138,11 @@ impl Running<'_> {
     /// Runs an agent, or continues one that has begun.
     async fn agent(
         &mut self,
-        agent: &Agent,
+        agent: &SwarmAgent,
         number: usize,
-        injected: Injected<'_>,
+        injected: InjectedText<'_>,
         started_at: Option<Millis>,
-    ) -> Result<AgentResult, Break> {
+    ) -> Result<AgentResult, StepBreak> {
         let place = number as i64;
         let started_at = match started_at {
             // One of its model calls may be running: nothing is reserved before that call is priced.
@@ -249,13 +153,13 @@ impl Running<'_> {
                     return Err(exhausted());
                 }
                 self.ensure_hold().await?;
-                let now = self.shop.ledger.now();
+                let now = self.parts.ledger.now();
                 let told = json!({
                     "execution_id": self.run.id, "agent": agent.name, "number": number,
                     "agents_total": self.run.agents_total, "model": agent.model,
                 });
                 let told = &told;
-                self.write(&Entry::BeginAgent {
+                self.write(&JournalEntry::BeginAgent {
                     number: place,
                     told,
                 })
@@ -271,9 +175,9 @@ impl Running<'_> {
             iterations,
             halt,
         } = AgentLoop::new(self, agent, place, &system).run().await?;
-        let own = |step: &&Step| step.place.agent == place;
+        let own = |step: &&RunStep| step.place.agent == place;
         let own: Vec<_> = self.steps.iter().filter(own).collect();
-        let now = self.shop.ledger.now();
+        let now = self.parts.ledger.now();
         let result = AgentResult {
             name: agent.name.clone(),
             status,
@@ -294,7 +198,7 @@ impl Running<'_> {
         if let Some(fields) = told.as_object_mut() {
             fields.remove("name");
         }
-        let ended = Entry::EndAgent {
+        let ended = JournalEntry::EndAgent {
             number: place,
             result: &result,
             told: &told,
@@ -303,21 +207,21 @@ impl Running<'_> {
         self.trace
             .end_agent(place, &agent.model, started_at, &result);
         match halt {
-            Some(Halt::Cancelled) => Err(Break::Halt(Halt::Cancelled)),
+            Some(RunHalt::Cancelled) => Err(StepBreak::Halt(RunHalt::Cancelled)),
             _ => Ok(result),
         }
     }
 
     /// Returns a recorded step.
-    pub fn step(&self, place: Place) -> Option<&Step> {
+    pub(crate) fn step(&self, place: StepPosition) -> Option<&RunStep> {
         self.steps.iter().find(|step| step.place == place)
     }
 
     /// Records the result of a step after it is written.
-    pub fn ended(&mut self, end: &StepEnd<'_, Value>) {
+    pub(crate) fn ended(&mut self, end: &StepEnd<'_, Value>) {
         self.spent = self.spent.saturating_add(end.credits);
         self.steps.retain(|step| step.place != end.place);
-        self.steps.push(Step {
+        self.steps.push(RunStep {
             place: end.place,
             idempotency_key: String::new(),
             effect: None,
@@ -330,25 +234,25 @@ impl Running<'_> {
     }
 
     /// The rest of the budget.
-    pub fn remaining(&self) -> Credits {
+    pub(crate) fn remaining(&self) -> Credits {
         self.run.budget.saturating_sub(self.spent)
     }
 
     /// The deadline of the run.
-    pub fn deadline(&self) -> Instant {
-        let left = self.run.deadline.0 - self.shop.ledger.now().0;
+    pub(crate) fn deadline(&self) -> Instant {
+        let left = self.run.deadline.0 - self.parts.ledger.now().0;
         Instant::now() + Duration::from_millis(left.max(0) as u64)
     }
 
     /// Checks whether the run continues, without a write.
-    pub async fn look(&self) -> Result<(), Break> {
-        self.write(&Entry::Look).await
+    pub(crate) async fn look(&self) -> Result<(), StepBreak> {
+        self.write(&JournalEntry::Look).await
     }
 
     /// Reserves the rest of the budget for model calls, or as much of it as the balance allows.
     ///
     /// No model call may be running, because its reservation belongs to the same budget.
-    pub async fn ensure_hold(&mut self) -> Result<(), Break> {
+    pub(crate) async fn ensure_hold(&mut self) -> Result<(), StepBreak> {
         if self.hold.is_some() {
             return Ok(());
         }
@@ -372,19 +276,19 @@ impl Running<'_> {
         }
     }
 
-    async fn open_hold(&mut self) -> Result<Result<ParentHold, LedgerError>, Break> {
+    async fn open_hold(&mut self) -> Result<Result<ParentHold, LedgerError>, StepBreak> {
         let account = AccountId(self.run.user_id.clone());
         let id = HoldId(ids::hold_id());
         // The hold's id is stored before it is opened, so that the next executor can release it after a crash.
-        self.write(&Entry::ParentHold(&id)).await?;
+        self.write(&JournalEntry::ParentHold(&id)).await?;
         self.run.parent_hold = Some(id.clone());
-        let ledger = &self.shop.ledger;
+        let ledger = &self.parts.ledger;
         let kept = ledger.keep_open(&id);
         let wanted = self.remaining();
         let mut amount = wanted;
         // The balance may change between two tries.
         for _ in 0..4 {
-            let open = Open {
+            let open = OpenHold {
                 hold: id.clone(),
                 amount,
                 request_id: self.run.id.clone(),
@@ -404,13 +308,13 @@ impl Running<'_> {
                         _kept: kept,
                     }));
                 }
-                Err(LedgerError::Refused(Refusal::Insufficient { available, .. })) => {
+                Err(LedgerError::Refused(LedgerRefusal::Insufficient { available, .. })) => {
                     amount = available.min(wanted);
                     if amount <= Credits::ZERO {
                         break;
                     }
                 }
-                Err(LedgerError::Refused(Refusal::OverBudget(exceeded))) => {
+                Err(LedgerError::Refused(LedgerRefusal::OverBudget(exceeded))) => {
                     amount = exceeded.standing.left.min(wanted);
                     if amount <= Credits::ZERO {
                         let why = "BUDGET_EXCEEDED: the budget is spent.";
@@ -426,7 +330,7 @@ impl Running<'_> {
     }
 
     /// Waits for a moment if the ledger is unavailable, unless the run ends.
-    async fn wait_for_ledger(&self, error: LedgerError) -> Result<(), Break> {
+    async fn wait_for_ledger(&self, error: LedgerError) -> Result<(), StepBreak> {
         match error {
             LedgerError::Late | LedgerError::Unavailable => {
                 tracing::warn!(run = self.run.id, %error, "a swarm waits for the ledger");
@@ -438,7 +342,7 @@ impl Running<'_> {
     }
 
     /// Replaces a hold that expired while this executor was suspended.
-    pub async fn replace_hold(&mut self) -> Result<(), Break> {
+    pub(crate) async fn replace_hold(&mut self) -> Result<(), StepBreak> {
         self.hold = None;
         self.ensure_hold().await
     }
@@ -457,21 +361,23 @@ impl Running<'_> {
         let account = AccountId(self.run.user_id.clone());
         let deadline = Instant::now() + LEDGER_TIMEOUT;
         match self
-            .shop
+            .parts
             .ledger
             .release(&account, hold, None, deadline)
             .await
         {
-            Err(LedgerError::Refused(Refusal::Ended(_) | Refusal::UnknownHold)) => Ok(()),
+            Err(LedgerError::Refused(LedgerRefusal::Ended(_) | LedgerRefusal::UnknownHold)) => {
+                Ok(())
+            }
             released => released,
         }
     }
 
     /// Adds the ledger's prices of model calls that lost their executor.
-    async fn price_calls(&mut self) -> Result<(), Break> {
-        let calls = self.shop.store.unpriced_of(&self.run.id).await;
+    async fn price_calls(&mut self) -> Result<(), StepBreak> {
+        let calls = self.parts.store.unpriced_of(&self.run.id).await;
         for call in calls.map_err(LeaseError::from)? {
-            let state = unpriced::find(&self.shop.ledger, &call).await;
+            let state = unpriced::find(&self.parts.ledger, &call).await;
             let CallState::Charged(price) = state.map_err(LeaseError::from)? else {
                 continue;
             };
@@ -483,7 +389,7 @@ impl Running<'_> {
                 tokens_in: price.tokens_in,
                 tokens_out: price.tokens_out,
             };
-            self.write(&Entry::EndStep {
+            self.write(&JournalEntry::EndStep {
                 end: &end,
                 told: None,
             })
@@ -496,30 +402,30 @@ impl Running<'_> {
         &mut self,
         request: Option<&SwarmRequest>,
         results: &[AgentResult],
-        halt: Option<Halt>,
+        halt: Option<RunHalt>,
     ) -> Result<(), LeaseError> {
         self.release_hold().await;
         match self.price_calls().await {
             Ok(()) => {}
-            Err(Break::Leave(LeaseError::Lost)) => return Err(LeaseError::Lost),
+            Err(StepBreak::Leave(LeaseError::Lost)) => return Err(LeaseError::Lost),
             // A later look-up prices them.
             Err(error) => tracing::warn!(run = self.run.id, ?error, "pricing a swarm's calls"),
         }
         let (status, error) = match halt {
             None => (status_of(results, false), None),
-            Some(Halt::Stopped(why)) => (status_of(results, true), Some(why)),
-            Some(Halt::Cancelled) => (Status::Cancelled, None),
+            Some(RunHalt::Stopped(why)) => (status_of(results, true), Some(why)),
+            Some(RunHalt::Cancelled) => (SwarmStatus::Cancelled, None),
         };
         let content = results.last().map_or("", |result| &result.output);
-        let outcome = Outcome {
+        let outcome = SwarmOutcome {
             content: cut(content, CONTENT_CHARS).to_owned(),
             error,
         };
-        let run = self.shop.store.find(&self.run.id).await?;
+        let run = self.parts.store.find(&self.run.id).await?;
         let run = run.ok_or(LeaseError::Lost)?;
         let mut record = record_of(&run);
         record.content.clone_from(&outcome.content);
-        let ended = Entry::EndRun {
+        let ended = JournalEntry::EndRun {
             status,
             outcome: &outcome,
             record: &record,
@@ -527,13 +433,13 @@ impl Running<'_> {
         };
         match self.write(&ended).await {
             Ok(()) => {}
-            Err(Break::Leave(LeaseError::Lost)) if self.has_ended().await? => {}
-            Err(Break::Leave(error)) => return Err(error),
-            Err(Break::Halt(_)) => return Err(LeaseError::Lost),
+            Err(StepBreak::Leave(LeaseError::Lost)) if self.has_ended().await? => {}
+            Err(StepBreak::Leave(error)) => return Err(error),
+            Err(StepBreak::Halt(_)) => return Err(LeaseError::Lost),
         }
-        let ended = self.shop.store.find(&self.run.id).await?;
+        let ended = self.parts.store.find(&self.run.id).await?;
         let status = ended.map_or(status, |run| run.status);
-        self.shop.metrics.swarm_end(status.name());
+        self.parts.metrics.end(status.name());
         self.trace.end_run(&run, status);
         Ok(())
     }
@@ -542,42 +448,24 @@ impl Running<'_> {
 /// Returns the text that goes into an agent's prompt.
 fn injected<'a>(
     request: &'a SwarmRequest,
-    agent: &Agent,
+    agent: &SwarmAgent,
     number: usize,
     results: &'a [AgentResult],
-) -> Injected<'a> {
+) -> InjectedText<'a> {
     match (&agent.depends_on, &request.context) {
         (Some(wanted), _) => {
             let finished =
                 |result: &&AgentResult| result.name == *wanted && result.status.has_finished();
             let output = results.iter().find(finished);
-            Injected::Output(output.map_or("", |result| &result.output))
+            InjectedText::Output(output.map_or("", |result| &result.output))
         }
-        (None, Some(context)) if number == 0 => Injected::Context(context),
-        (None, _) => Injected::Nothing,
+        (None, Some(context)) if number == 0 => InjectedText::Context(context),
+        (None, _) => InjectedText::Nothing,
     }
 }
 
 /// Returns the record of a tool call's step.
-fn call_of(step: &Step) -> Option<CallRecord> {
+fn call_of(step: &RunStep) -> Option<CallRecord> {
     let output = step.output.as_ref().filter(|_| step.place.ordinal > 0)?;
     serde_json::from_value(output["record"].clone()).ok()
-}
-
-/// Ends the run with this reason.
-pub fn stopped(why: String) -> Break {
-    Break::Halt(Halt::Stopped(why))
-}
-
-/// Ends the run because the budget is exhausted.
-pub fn exhausted() -> Break {
-    stopped(EXHAUSTED.to_owned())
-}
-
-/// The user's message for that.
-pub const EXHAUSTED: &str = "The budget is exhausted.";
-
-/// Returns a text field of a model's message.
-pub fn text_of(message: &Value) -> &str {
-    message["content"].as_str().unwrap_or_default()
 }

@@ -14,11 +14,11 @@ use weir_storage::clock::Millis;
 use weir_telemetry::propagation::TraceContext;
 use weir_telemetry::spans::{Span, Tracer};
 
-use super::record::{AgentResult, AgentStatus, Status};
-use super::store::Run;
+use super::record::{AgentResult, AgentStatus, SwarmStatus};
+use super::store::SwarmRun;
 
 /// The position of a run in a trace.
-pub struct RunTrace {
+pub(super) struct RunTrace {
     tracer: Tracer,
     run_id: String,
     /// The parent span, if it is recorded.
@@ -31,7 +31,7 @@ pub struct RunTrace {
 impl RunTrace {
     /// Returns the trace of a run, below the span of its request. A run without such a span, such as a schedule's,
     /// starts a trace, whose id is the run's own.
-    pub fn new(tracer: &Tracer, run_id: &str, asked_at: Option<&str>) -> Self {
+    pub(super) fn new(tracer: &Tracer, run_id: &str, asked_at: Option<&str>) -> Self {
         let asked_at = asked_at.and_then(TraceContext::parse);
         let own = span_id(run_id);
         let (parent, place) = match asked_at {
@@ -57,7 +57,7 @@ impl RunTrace {
     }
 
     /// The trace context for calls of an agent.
-    pub fn agent(&self, number: i64) -> Option<TraceContext> {
+    pub(super) fn agent(&self, number: i64) -> Option<TraceContext> {
         let place = self.place.as_ref()?;
         Some(match self.is_recorded {
             true => place.with_span(span_id(&format!("{}/{number}", self.run_id)), true),
@@ -66,7 +66,7 @@ impl RunTrace {
     }
 
     /// Starts the span of a tool call.
-    pub fn tool(&self, number: i64, tool: &str) -> Option<Box<Span>> {
+    pub(super) fn tool(&self, number: i64, tool: &str) -> Option<Box<Span>> {
         if !self.is_recorded {
             return None;
         }
@@ -82,7 +82,13 @@ impl RunTrace {
     }
 
     /// Records the span of a finished agent.
-    pub fn end_agent(&self, number: i64, model: &str, started_at: Millis, result: &AgentResult) {
+    pub(super) fn end_agent(
+        &self,
+        number: i64,
+        model: &str,
+        started_at: Millis,
+        result: &AgentResult,
+    ) {
         if !self.is_recorded {
             return;
         }
@@ -107,7 +113,7 @@ impl RunTrace {
     }
 
     /// Records the span of a finished run.
-    pub fn end_run(&self, run: &Run, status: Status) {
+    pub(super) fn end_run(&self, run: &SwarmRun, status: SwarmStatus) {
         if !self.is_recorded {
             return;
         }
@@ -129,7 +135,7 @@ impl RunTrace {
         // The number of claims.
         span.set("weir.swarm.claims", run.fence);
         span.set("weir.credits", run.credits.micro() as f64 / 1e6);
-        if status == Status::Failed {
+        if status == SwarmStatus::Failed {
             span.fail("failed");
         }
     }

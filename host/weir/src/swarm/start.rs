@@ -5,10 +5,10 @@ use std::net::Ipv4Addr;
 use tokio::net::TcpListener;
 use weir_outgoing as outgoing;
 
+use super::Swarms;
 use super::executor::Executor;
 use super::model::ModelApi;
 use super::run::ExecutorParts;
-use crate::app::App;
 use crate::identity::service_token::ServiceTokenSource;
 use crate::listen_address::reachable;
 
@@ -17,17 +17,17 @@ use crate::listen_address::reachable;
 ///
 /// Returns `None` if the executor has no token for the API; the gateway then accepts no swarms.
 pub async fn start_executor(
-    app: &App,
+    swarms: &Swarms,
     internal: &mut Option<TcpListener>,
 ) -> anyhow::Result<Option<Executor>> {
-    let Some(tokens) = app.service_tokens.clone() else {
+    let Some(tokens) = swarms.service_tokens.clone() else {
         tracing::info!(
             "this gateway runs no swarms: `identity.outgoing` does not say how the executor gets a token for the API"
         );
-        app.swarms.close();
+        swarms.close();
         return Ok(None);
     };
-    let settings = &app.config.swarms;
+    let settings = &swarms.settings;
     let url = match &settings.api_url {
         Some(url) => url.clone(),
         None => {
@@ -39,26 +39,30 @@ pub async fn start_executor(
             own.map_or_else(String::new, |own| format!("http://{own}"))
         }
     };
-    executor_at(app, &url, tokens).map(Some)
+    executor_at(swarms, &url, tokens).map(Some)
 }
 
 /// Starts an executor for the API whose internal port has this base URL.
-pub fn executor_at(app: &App, url: &str, tokens: ServiceTokenSource) -> anyhow::Result<Executor> {
-    let http = outgoing::client(app.config.timeouts.connect())?;
+pub fn executor_at(
+    swarms: &Swarms,
+    url: &str,
+    tokens: ServiceTokenSource,
+) -> anyhow::Result<Executor> {
+    let http = outgoing::client(swarms.timeouts.connect())?;
     let shop = ExecutorParts {
-        store: app.swarms.store.clone(),
-        database: app.database.clone(),
-        ledger: app.ledger.clone(),
-        catalog: app.catalog.clone(),
+        store: swarms.store.clone(),
+        database: swarms.database.clone(),
+        ledger: swarms.ledger.clone(),
+        catalog: swarms.catalog.clone(),
         api: ModelApi::new(http, url, tokens),
-        tools: app.tools.clone(),
-        credentials: app.task_credentials.clone(),
-        deltas: app.swarms.deltas.clone(),
-        metrics: app.metrics.clone(),
-        tracer: app.tracer.clone(),
+        tools: swarms.tools.clone(),
+        credentials: swarms.credentials.clone(),
+        deltas: swarms.deltas.clone(),
+        metrics: swarms.metrics.clone(),
+        tracer: swarms.tracer.clone(),
     };
-    let owner = app.ledger.boot_id().as_str();
-    let settings = app.config.swarms.executor();
-    let wake = app.swarms.wake.clone();
+    let owner = swarms.ledger.boot_id().as_str();
+    let settings = swarms.settings.executor();
+    let wake = swarms.wake.clone();
     Ok(Executor::start(shop, settings, owner, wake))
 }

@@ -6,6 +6,7 @@
 //! **Invariant:** an executor without the lease writes nothing. **Invariant:** an event and the change that it reports
 //! are written together. **Invariant:** texts of people and models are encrypted, each bound to its field and run.
 
+mod claims;
 mod leased;
 pub mod outline;
 
@@ -20,8 +21,9 @@ use weir_storage::database::{SqlDialect, Transaction};
 use weir_storage::ids::Hex;
 use weir_storage::sealing::{KeyRing, Purpose};
 
-pub use self::leased::{Lease, LeaseError, Leased, NewStep, StepEnd};
-use super::record::{AgentResult, Outcome, Status};
+pub use self::claims::{TURNS_STATEMENT, oldest_statement};
+pub use self::leased::{Lease, LeaseError, LeasedTransaction, NewStep, StepEnd};
+use super::record::{AgentResult, SwarmOutcome, SwarmStatus};
 use super::request::SwarmRequest;
 
 /// The maximum unfinished runs of one user.
@@ -32,9 +34,6 @@ pub const MAX_KEPT_BYTES: i64 = 1 << 30;
 
 /// The maximum events of one read.
 const EVENTS: i64 = 100;
-
-/// The maximum users that a claim tries, one after another, if other executors are faster.
-const TURNS: i64 = 8;
 
 /// The maximum runs that [`SwarmStore::forget`] deletes, and model calls that [`SwarmStore::unpriced`] returns, in one
 /// call.
@@ -49,7 +48,7 @@ pub struct SwarmStore {
 
 /// The reasons for which a run cannot be read or written.
 #[derive(Debug, thiserror::Error)]
-pub enum StoreError {
+pub enum SwarmStoreError {
     /// The database failed.
     #[error(transparent)]
     Database(#[from] sqlx::Error),
@@ -80,7 +79,7 @@ pub struct NewRun<'a> {
 
 /// The result of a request for a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Accepted {
+pub enum AcceptResult {
     /// The run waits for an executor.
     New,
     /// An earlier request with the key has created this run.
@@ -101,14 +100,14 @@ pub struct UnpricedCall {
     /// The user who pays.
     pub user_id: String,
     /// The step.
-    pub place: Place,
+    pub place: StepPosition,
     /// The key of the call.
     pub idempotency_key: String,
 }
 
 /// A stored run.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Run {
+pub struct SwarmRun {
     /// Its id.
     pub id: String,
     /// The user who pays.
@@ -120,7 +119,7 @@ pub struct Run {
     /// The task of the run.
     pub task_id: Option<String>,
     /// The status.
-    pub status: Status,
+    pub status: SwarmStatus,
     /// The maximum cost.
     pub budget: Credits,
     /// The number of claims.
@@ -142,7 +141,7 @@ pub struct Run {
     /// Tokens of output so far.
     pub tokens_out: i64,
     /// The outcome of a finished run.
-    pub outcome: Option<Outcome>,
+    pub outcome: Option<SwarmOutcome>,
     /// The time of the request.
     pub created_at: Millis,
     /// The deadline.
@@ -164,9 +163,9 @@ pub struct AgentRow {
 
 /// A step with its intent and its result.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Step {
+pub struct RunStep {
     /// The position of the step.
-    pub place: Place,
+    pub place: StepPosition,
     /// The key that identifies repeats for the callee.
     pub idempotency_key: String,
     /// The external effect of a tool call.
@@ -185,7 +184,7 @@ pub struct Step {
 
 /// An event of a run for clients.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Event {
+pub struct RunEvent {
     /// The number, from 1 without gaps.
     pub number: i64,
     /// The name, such as `agent_done`.
@@ -205,7 +204,7 @@ impl SwarmStore {
     }
 
     /// Stores a new run.
-    pub async fn accept(&self, run: &NewRun<'_>) -> Result<Accepted, StoreError> {
+    pub async fn accept(&self, run: &NewRun<'_>) -> Result<AcceptResult, SwarmStoreError> {
         let mut transaction = self.database.begin().await?;
         if self.database.dialect() == SqlDialect::Postgres {
             // The lock serialises requests of one user, so that their number stays bounded.
@@ -231,7 +230,7 @@ impl SwarmStore {
         .fetch_one(&mut transaction)
         .await?;
         if open >= MAX_OPEN {
-            return Ok(Accepted::TooMany);
+            return Ok(AcceptResult::TooMany);
         }
         let request = self.seal(run.id, "request", run.request);
         let bytes = request.len() as i64;
@@ -241,7 +240,7 @@ impl SwarmStore {
                 .fetch_optional(&mut transaction)
                 .await?;
         if kept.unwrap_or(0) + bytes > MAX_KEPT_BYTES {
-            return Ok(Accepted::Full);
+            return Ok(AcceptResult::Full);
         }
         sqlx::query(
             "INSERT INTO swarm_runs (id, user_id, swarm_id, task_id, request, budget, status, client_key, \
@@ -266,16 +265,16 @@ impl SwarmStore {
         .await?;
         count_bytes(&mut transaction, run.user_id, bytes).await?;
         transaction.commit().await?;
-        Ok(Accepted::New)
+        Ok(AcceptResult::New)
     }
 
-    /// Returns the result of a repeated request: [`Accepted::Same`] or [`Accepted::Conflict`].
+    /// Returns the result of a repeated request: [`AcceptResult::Same`] or [`AcceptResult::Conflict`].
     pub async fn find_repeat(
         &self,
         user_id: &str,
         key: &str,
         digest: &[u8; 32],
-    ) -> Result<Option<Accepted>, StoreError> {
+    ) -> Result<Option<AcceptResult>, SwarmStoreError> {
         let known = sqlx::query(BY_KEY)
             .bind(user_id)
             .bind(key)
@@ -284,94 +283,8 @@ impl SwarmStore {
         known.map(|known| repeat(&known, digest)).transpose()
     }
 
-    /// Claims a run that is queued, or whose lease has expired; `None` if there is none. The user with the fewest
-    /// running runs comes first, then the user whose runs have waited longest.
-    ///
-    /// The cost grows with the number of users with unfinished runs, not with their history: each user has at most
-    /// [`MAX_OPEN`] unfinished runs, and the statement reads nothing else.
-    pub async fn claim(
-        &self,
-        owner: &str,
-        now: Millis,
-        until: Millis,
-    ) -> Result<Option<Lease>, StoreError> {
-        // This read is outside a transaction: usually no run is waiting, and writers must not queue behind it.
-        let users: Vec<String> = sqlx::query_scalar(TURNS_STATEMENT)
-            .bind(now.0)
-            .bind(TURNS)
-            .fetch_all(self.database.reader())
-            .await?;
-        if users.is_empty() {
-            return Ok(None);
-        }
-        let mut transaction = self.database.begin().await?;
-        let oldest = oldest_statement(self.database.dialect());
-        for user_id in users {
-            let run = sqlx::query(sqlx::AssertSqlSafe(oldest.clone()))
-                .bind(&*user_id)
-                .bind(now.0)
-                .fetch_optional(&mut transaction)
-                .await?;
-            // If another executor has just claimed it, the next user has a turn.
-            let Some(run) = run else { continue };
-            let id: String = run.try_get("id")?;
-            let claimed = sqlx::query(
-                "UPDATE swarm_runs SET fence = fence + 1, \
-                 recoveries = recoveries + CASE WHEN status = 'running' THEN 1 ELSE 0 END, status = 'running', \
-                 lease_owner = $1, lease_until = $2 WHERE id = $3 RETURNING fence",
-            )
-            .bind(owner)
-            .bind(until.0)
-            .bind(&*id)
-            .fetch_one(&mut transaction)
-            .await?;
-            let fence: i64 = claimed.try_get("fence")?;
-            if fence == 1 {
-                sqlx::query(
-                    "INSERT INTO swarm_users (user_id, last_begun_at, kept_bytes) VALUES ($1, $2, 0) \
-                     ON CONFLICT (user_id) DO UPDATE SET last_begun_at = excluded.last_begun_at",
-                )
-                .bind(&*user_id)
-                .bind(now.0)
-                .execute(&mut transaction)
-                .await?;
-            }
-            transaction.commit().await?;
-            return Ok(Some(Lease { run_id: id, fence }));
-        }
-        Ok(None)
-    }
-
-    /// Renews a lease. Returns whether it was still valid.
-    pub async fn renew(&self, lease: &Lease, now: Millis, until: Millis) -> sqlx::Result<bool> {
-        let renewed = sqlx::query(
-            "UPDATE swarm_runs SET lease_until = $1 WHERE id = $2 AND fence = $3 AND lease_until > $4 \
-             AND ended_at IS NULL",
-        )
-        .bind(until.0)
-        .bind(&*lease.run_id)
-        .bind(lease.fence)
-        .bind(now.0)
-        .execute(self.database.writer())
-        .await?;
-        Ok(renewed.rows_affected() == 1)
-    }
-
-    /// Releases a lease, so that another executor can continue at once.
-    pub async fn give_up(&self, lease: &Lease) -> sqlx::Result<()> {
-        sqlx::query(
-            "UPDATE swarm_runs SET status = 'queued', lease_until = 0 WHERE id = $1 AND fence = $2 \
-             AND ended_at IS NULL",
-        )
-        .bind(&*lease.run_id)
-        .bind(lease.fence)
-        .execute(self.database.writer())
-        .await
-        .map(drop)
-    }
-
     /// Returns the run with this id, if it exists.
-    pub async fn find(&self, id: &str) -> Result<Option<Run>, StoreError> {
+    pub async fn find(&self, id: &str) -> Result<Option<SwarmRun>, SwarmStoreError> {
         let row = sqlx::query(sqlx::AssertSqlSafe(format!("{RUN} WHERE id = $1")))
             .bind(id)
             .fetch_optional(self.database.reader())
@@ -385,7 +298,7 @@ impl SwarmStore {
         user_id: &str,
         before: Option<&str>,
         limit: u32,
-    ) -> Result<Vec<Run>, StoreError> {
+    ) -> Result<Vec<SwarmRun>, SwarmStoreError> {
         // Ids are ordered by time, and consist of digits and letters up to f.
         let text = format!("{RUN} WHERE user_id = $1 AND id < $2 ORDER BY id DESC LIMIT $3");
         let rows = sqlx::query(sqlx::AssertSqlSafe(text))
@@ -398,7 +311,7 @@ impl SwarmStore {
     }
 
     /// Returns the existing runs among these ids.
-    pub async fn find_all(&self, ids: &[&str]) -> Result<Vec<Run>, StoreError> {
+    pub async fn find_all(&self, ids: &[&str]) -> Result<Vec<SwarmRun>, SwarmStoreError> {
         let among = match self.database.dialect() {
             SqlDialect::Sqlite => "SELECT value FROM json_each($1)",
             SqlDialect::Postgres => "SELECT jsonb_array_elements_text(CAST($1 AS JSONB))",
@@ -411,7 +324,7 @@ impl SwarmStore {
     }
 
     /// Returns the request of a run.
-    pub async fn request(&self, run_id: &str) -> Result<SwarmRequest, StoreError> {
+    pub async fn request(&self, run_id: &str) -> Result<SwarmRequest, SwarmStoreError> {
         let sealed: Vec<u8> = sqlx::query_scalar("SELECT request FROM swarm_runs WHERE id = $1")
             .bind(run_id)
             .fetch_one(self.database.reader())
@@ -420,7 +333,7 @@ impl SwarmStore {
     }
 
     /// Returns the started agents of a run, in order.
-    pub async fn agents(&self, run_id: &str) -> Result<Vec<AgentRow>, StoreError> {
+    pub async fn agents(&self, run_id: &str) -> Result<Vec<AgentRow>, SwarmStoreError> {
         let rows = sqlx::query(
             "SELECT number, started_at, result FROM swarm_agents WHERE run_id = $1 ORDER BY number",
         )
@@ -444,7 +357,7 @@ impl SwarmStore {
     }
 
     /// Returns the steps of a run, in order.
-    pub async fn steps(&self, run_id: &str) -> Result<Vec<Step>, StoreError> {
+    pub async fn steps(&self, run_id: &str) -> Result<Vec<RunStep>, SwarmStoreError> {
         let rows = sqlx::query(
             "SELECT agent, iteration, ordinal, idempotency_key, effect, output_limit, output, credits, tokens_in, tokens_out \
              FROM swarm_steps WHERE run_id = $1 ORDER BY agent, iteration, ordinal",
@@ -456,7 +369,7 @@ impl SwarmStore {
     }
 
     /// Returns a limited number of events of a run after this number.
-    pub async fn events(&self, run_id: &str, after: i64) -> Result<Vec<Event>, StoreError> {
+    pub async fn events(&self, run_id: &str, after: i64) -> Result<Vec<RunEvent>, SwarmStoreError> {
         let rows = sqlx::query(
             "SELECT number, name, data FROM swarm_events WHERE run_id = $1 AND number > $2 ORDER BY number LIMIT $3",
         )
@@ -471,7 +384,7 @@ impl SwarmStore {
                 let sealed: Vec<u8> = row.try_get("data")?;
                 let data: serde_json::Value =
                     self.open(run_id, &format!("event {number}"), &sealed)?;
-                Ok(Event {
+                Ok(RunEvent {
                     number,
                     name: row.try_get("name")?,
                     data: data.to_string(),
@@ -496,8 +409,8 @@ impl SwarmStore {
         .fetch_one(self.database.reader())
         .await?;
         Ok([
-            (Status::Queued.name(), queued),
-            (Status::Running.name(), running),
+            (SwarmStatus::Queued.name(), queued),
+            (SwarmStatus::Running.name(), running),
         ])
     }
 
@@ -597,13 +510,14 @@ impl SwarmStore {
         transaction.commit().await
     }
 
-    fn read_run(&self, row: &AnyRow) -> Result<Run, StoreError> {
+    fn read_run(&self, row: &AnyRow) -> Result<SwarmRun, SwarmStoreError> {
         let id: String = row.try_get("id")?;
         let status: String = row.try_get("status")?;
         let outcome: Option<Vec<u8>> = row.try_get("outcome")?;
-        Ok(Run {
-            status: Status::named(&status)
-                .ok_or_else(|| StoreError::Unreadable(format!("there is no status {status}")))?,
+        Ok(SwarmRun {
+            status: SwarmStatus::named(&status).ok_or_else(|| {
+                SwarmStoreError::Unreadable(format!("there is no status {status}"))
+            })?,
             user_id: row.try_get("user_id")?,
             key_id: row.try_get("key_id")?,
             swarm_id: row.try_get("swarm_id")?,
@@ -630,15 +544,15 @@ impl SwarmStore {
         })
     }
 
-    fn read_step(&self, run_id: &str, row: &AnyRow) -> Result<Step, StoreError> {
-        let place = Place {
+    fn read_step(&self, run_id: &str, row: &AnyRow) -> Result<RunStep, SwarmStoreError> {
+        let place = StepPosition {
             agent: row.try_get("agent")?,
             iteration: row.try_get("iteration")?,
             ordinal: row.try_get("ordinal")?,
         };
         let sealed: Option<Vec<u8>> = row.try_get("output")?;
         let limit: Option<i64> = row.try_get("output_limit")?;
-        Ok(Step {
+        Ok(RunStep {
             place,
             idempotency_key: row.try_get("idempotency_key")?,
             effect: row.try_get("effect")?,
@@ -657,7 +571,7 @@ impl SwarmStore {
     pub fn call_key(
         &self,
         run_id: &str,
-        place: Place,
+        place: StepPosition,
         call_id: &str,
         input_hash: &[u8; 32],
     ) -> String {
@@ -682,9 +596,9 @@ impl SwarmStore {
         run_id: &str,
         field: &str,
         sealed: &[u8],
-    ) -> Result<T, StoreError> {
+    ) -> Result<T, SwarmStoreError> {
         let unreadable = |error: &dyn std::fmt::Display| {
-            StoreError::Unreadable(format!("the {field} of {run_id}: {error}"))
+            SwarmStoreError::Unreadable(format!("the {field} of {run_id}: {error}"))
         };
         let fields = [run_id.as_bytes(), field.as_bytes()];
         let json = self.keys.unseal(Purpose::SWARM, &fields, sealed);
@@ -695,7 +609,7 @@ impl SwarmStore {
 
 /// The position of a step in a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Place {
+pub struct StepPosition {
     /// The agent's position in execution order.
     pub agent: i64,
     /// The iteration, from 1.
@@ -704,7 +618,7 @@ pub struct Place {
     pub ordinal: i64,
 }
 
-impl Place {
+impl StepPosition {
     /// The name of the encrypted field with the step's output.
     fn field(self) -> String {
         let Self {
@@ -727,45 +641,6 @@ pub struct CallPrice {
     pub tokens_out: i64,
 }
 
-/// The users in claim order; parameters: the time, and the maximum number. The statement steps from one user with
-/// unfinished runs to the next by an index, so that it reads no finished run.
-pub const TURNS_STATEMENT: &str = "WITH RECURSIVE open_users (user_id) AS ( \
-     SELECT MIN(user_id) FROM swarm_runs WHERE ended_at IS NULL UNION ALL \
-     SELECT (SELECT MIN(user_id) FROM swarm_runs WHERE ended_at IS NULL AND user_id > open_users.user_id) \
-     FROM open_users WHERE open_users.user_id IS NOT NULL) \
-     SELECT open_users.user_id FROM open_users \
-     LEFT JOIN swarm_users ON swarm_users.user_id = open_users.user_id \
-     WHERE (SELECT waiting.id FROM swarm_runs AS waiting WHERE waiting.ended_at IS NULL \
-     AND waiting.user_id = open_users.user_id AND waiting.lease_until <= $1 \
-     ORDER BY waiting.lease_until, waiting.id LIMIT 1) IS NOT NULL \
-     ORDER BY (SELECT COUNT(*) FROM swarm_runs AS running WHERE running.ended_at IS NULL \
-     AND running.user_id = open_users.user_id AND running.lease_until > $1), \
-     COALESCE(swarm_users.last_begun_at, 0), \
-     (SELECT waiting.id FROM swarm_runs AS waiting WHERE waiting.ended_at IS NULL \
-     AND waiting.user_id = open_users.user_id AND waiting.lease_until <= $1 \
-     ORDER BY waiting.lease_until, waiting.id LIMIT 1) LIMIT $2";
-
-/// The next run of a user: the oldest with an expired lease, else the oldest queued one; parameters: the user, and the
-/// time.
-pub fn oldest_statement(dialect: SqlDialect) -> String {
-    // Ids are ordered by time. The index of all runs of the user has another order, so that no planner prefers it.
-    let oldest = |limit| {
-        format!(
-            "SELECT id FROM swarm_runs WHERE user_id = $1 AND ended_at IS NULL AND lease_until <= $2 \
-             ORDER BY lease_until = 0, id LIMIT {limit}"
-        )
-    };
-    match dialect {
-        SqlDialect::Sqlite => oldest(1),
-        // PostgreSQL reads only the index for the inner statement, and locks one of few rows.
-        SqlDialect::Postgres => format!(
-            "SELECT id FROM swarm_runs WHERE id IN ({}) AND ended_at IS NULL AND lease_until <= $2 \
-             ORDER BY lease_until = 0, id LIMIT 1 FOR UPDATE SKIP LOCKED",
-            oldest(TURNS)
-        ),
-    }
-}
-
 /// Parameter: the maximum number.
 pub const UNPRICED_STATEMENT: &str = "SELECT steps.run_id, steps.agent, steps.iteration, steps.idempotency_key, runs.user_id \
      FROM swarm_steps AS steps JOIN swarm_runs AS runs ON runs.id = steps.run_id \
@@ -780,7 +655,7 @@ fn read_unpriced(row: &AnyRow) -> sqlx::Result<UnpricedCall> {
     Ok(UnpricedCall {
         run_id: row.try_get("run_id")?,
         user_id: row.try_get("user_id")?,
-        place: Place {
+        place: StepPosition {
             agent: row.try_get("agent")?,
             iteration: row.try_get("iteration")?,
             ordinal: 0,
@@ -793,11 +668,11 @@ const BY_KEY: &str =
     "SELECT id, request_digest FROM swarm_runs WHERE user_id = $1 AND client_key = $2";
 
 /// The result of a request whose key already belongs to this run.
-fn repeat(known: &AnyRow, digest: &[u8; 32]) -> Result<Accepted, StoreError> {
+fn repeat(known: &AnyRow, digest: &[u8; 32]) -> Result<AcceptResult, SwarmStoreError> {
     let first: Vec<u8> = known.try_get("request_digest")?;
     Ok(match first == digest {
-        true => Accepted::Same(known.try_get("id")?),
-        false => Accepted::Conflict,
+        true => AcceptResult::Same(known.try_get("id")?),
+        false => AcceptResult::Conflict,
     })
 }
 

@@ -9,6 +9,7 @@
 use std::cmp::Ordering;
 use std::collections::VecDeque;
 use std::convert::Infallible;
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::response::sse::{Event as SseEvent, KeepAlive, Sse};
@@ -16,9 +17,9 @@ use axum::response::{IntoResponse, Response};
 use http::{HeaderName, HeaderValue};
 use tokio::time::{Instant, sleep_until};
 
-use super::store::Event;
-use crate::app::App;
-use crate::inference::deltas::{Delta, Listener, Watch};
+use super::Swarms;
+use super::store::RunEvent;
+use crate::inference::deltas::{DeltaListener, OutputDelta, RunWatch};
 
 /// The poll interval for events that other processes write.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
@@ -32,28 +33,28 @@ const LAST: &str = "swarm_done";
 /// The name of the event without a number.
 const DELTA: &str = "agent_delta";
 
-struct Following {
-    app: App,
+struct EventFollower {
+    swarms: Arc<Swarms>,
     run_id: String,
     /// The number of the last sent event.
     after: i64,
     /// The events that are read but not sent.
-    waiting: VecDeque<Event>,
+    waiting: VecDeque<RunEvent>,
     /// A piece of text that belongs after events that are not read yet.
-    early: Option<Delta>,
-    changes: Watch,
-    listener: Listener,
+    early: Option<OutputDelta>,
+    changes: RunWatch,
+    listener: DeltaListener,
     /// The time of the next poll.
     look_at: Instant,
     is_over: bool,
 }
 
 /// Streams the events of a run after this number, up to the last one.
-pub fn events(app: App, run_id: String, after: i64) -> Response {
-    let following = Following {
-        changes: app.swarms.deltas.watch(&run_id),
-        listener: app.swarms.deltas.listen(&run_id),
-        app,
+pub fn events(swarms: Arc<Swarms>, run_id: String, after: i64) -> Response {
+    let following = EventFollower {
+        changes: swarms.deltas.watch(&run_id),
+        listener: swarms.deltas.listen(&run_id),
+        swarms,
         run_id,
         after,
         waiting: VecDeque::new(),
@@ -75,7 +76,7 @@ pub fn events(app: App, run_id: String, after: i64) -> Response {
     response
 }
 
-impl Following {
+impl EventFollower {
     /// Returns the next event; `None` after the last one, or if the gateway stops: the client then reconnects to
     /// another node.
     async fn next(&mut self) -> Option<SseEvent> {
@@ -112,13 +113,13 @@ impl Following {
                     self.early = Some(delta);
                 }
                 () = sleep_until(self.look_at) => {}
-                () = self.app.draining.cancelled() => return None,
+                () = self.swarms.draining.cancelled() => return None,
             }
         }
     }
 
     /// Returns the next piece of text that belongs before the next event.
-    fn delta(&mut self) -> Option<Delta> {
+    fn delta(&mut self) -> Option<OutputDelta> {
         loop {
             let next = self.early.take();
             let delta = next.or_else(|| self.listener.try_next())?;
@@ -136,7 +137,7 @@ impl Following {
 
     /// Polls for events. Returns whether more may follow, now or later.
     async fn look(&mut self) -> bool {
-        let store = &self.app.swarms.store;
+        let store = &self.swarms.store;
         match store.events(&self.run_id, self.after).await {
             Ok(events) if !events.is_empty() => {
                 self.waiting = events.into();

@@ -26,3 +26,20 @@ pub mod schedule;
 pub mod start;
 pub mod store;
 pub mod timer;
+
+use std::sync::Arc;
+
+use self::store::TaskStore;
+use crate::swarm::Swarms;
+use crate::tools::task_credentials::TaskCredentials;
+
+/// The parts of a gateway that keep and start tasks. Cheap to clone.
+#[derive(Clone)]
+pub struct TaskParts {
+    /// The stored tasks.
+    pub store: TaskStore,
+    /// Credentials of the tools of tasks' agents.
+    pub credentials: TaskCredentials,
+    /// Swarms, which tasks start.
+    pub swarms: Arc<Swarms>,
+}

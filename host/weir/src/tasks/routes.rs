@@ -15,26 +15,26 @@ use weir_storage::clock::Millis;
 use weir_storage::ids;
 use weir_storage::secrets::Secret;
 
+use super::TaskParts;
 use super::bodies::{CredentialItem, TaskDefinition, TaskItem, TaskList};
 use super::definition::{Definition, MAX_BYTES};
 use super::start::{failed, start};
-use super::store::{Cause, MAX_TASKS, Start, Task, Trigger};
-use crate::app::App;
+use super::store::{Cause, MAX_TASKS, Task, TaskStart, Trigger};
 use crate::context::RequestContext;
 use crate::identity::Caller;
-use crate::identity::gate::Gated;
-use crate::identity::service::{ExecutorCaller, Scope};
+use crate::identity::gate::GatedUser;
+use crate::identity::service::{ExecutorCaller, ServiceScope};
 use crate::inference::idempotency::IdempotencyHeader;
 use crate::query::{self, ListQuery};
 use crate::request::JsonBody;
 use crate::schemas;
 use crate::schemas::parameters::{Idempotency, Limit};
-use crate::swarm::accept::{self, Payer};
-use crate::swarm::record::Record;
+use crate::swarm::accept::{self, SwarmPayer};
+use crate::swarm::record::SwarmRecord;
 use crate::swarm::record_of;
-use crate::swarm::request::Asker;
+use crate::swarm::request::SwarmCaller;
 use crate::swarm::routes::REPLAYED;
-use crate::swarm::store::Run;
+use crate::swarm::store::SwarmRun;
 use crate::tools::rules::bind;
 use crate::tools::settings::{self, CredentialBinding, MethodName};
 use crate::tools::task_credentials::{MAX_CREDENTIALS, NewCredential};
@@ -101,7 +101,7 @@ struct CredentialName {
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(as = QueueMessage)]
-struct Message {
+struct QueueMessage {
     /// The task's id.
     task_id: String,
     /// Cause of the start.
@@ -124,12 +124,12 @@ struct Message {
     ),
 )]
 pub async fn create_task(
-    State(app): State<App>,
+    State(tasks): State<TaskParts>,
     caller: Caller,
     body: JsonBody,
 ) -> Result<(StatusCode, Json<Value>), ApiError> {
-    let definition = read(&app, &caller, &body.bytes)?;
-    let now = app.ledger.now();
+    let definition = read(&tasks, &caller, &body.bytes)?;
+    let now = tasks.swarms.ledger.now();
     let task = Task {
         id: ids::task_id(),
         key_id: caller.key_id().map(str::to_owned),
@@ -139,7 +139,7 @@ pub async fn create_task(
         created_at: now,
         updated_at: now,
     };
-    let created = app.task_store.create(&task).await;
+    let created = tasks.store.create(&task).await;
     if !created.map_err(|error| failed(error.into()))? {
         return Err(ApiError::new(
             ErrorCode::TaskLimitReached,
@@ -147,7 +147,7 @@ pub async fn create_task(
         )
         .with_no_retry());
     }
-    Ok((StatusCode::CREATED, Json(in_full(&app, &task).await?)))
+    Ok((StatusCode::CREATED, Json(in_full(&tasks, &task).await?)))
 }
 
 /// `GET /api/agent/tasks`: lists the caller's tasks, newest first.
@@ -158,7 +158,7 @@ pub async fn create_task(
     responses((status = 200, body = TaskList)),
 )]
 pub async fn list_tasks(
-    State(app): State<App>,
+    State(tasks): State<TaskParts>,
     caller: Caller,
     mut query: ListQuery,
 ) -> Result<Json<Value>, ApiError> {
@@ -168,15 +168,15 @@ pub async fn list_tasks(
     if before.as_deref().is_some_and(|before| !is_id(before)) {
         return Err(ApiError::invalid_request("before", "It is a task's id."));
     }
-    let tasks = app
-        .task_store
+    let listed = tasks
+        .store
         .list(&caller.user_id, before.as_deref(), limit + 1);
-    let mut tasks = tasks.await.map_err(failed)?;
-    let next = query::cut(&mut tasks, limit, |task| task.id.clone());
-    let ids: Vec<_> = tasks.iter().map(|task| &*task.id).collect();
-    let starts = app.task_store.last_starts(&ids).await.map_err(failed)?;
-    let runs = runs_of(&app, &starts).await?;
-    let shown = tasks.iter().map(|task| {
+    let mut listed = listed.await.map_err(failed)?;
+    let next = query::cut(&mut listed, limit, |task| task.id.clone());
+    let ids: Vec<_> = listed.iter().map(|task| &*task.id).collect();
+    let starts = tasks.store.last_starts(&ids).await.map_err(failed)?;
+    let runs = runs_of(&tasks, &starts).await?;
+    let shown = listed.iter().map(|task| {
         let last = starts.iter().find(|start| start.task_id == task.id);
         let mut shown = outline(task);
         shown["last_run"] = json!(last.map(|start| show_start(start, &runs)));
@@ -196,12 +196,12 @@ pub async fn list_tasks(
     ),
 )]
 pub async fn get_task(
-    State(app): State<App>,
+    State(tasks): State<TaskParts>,
     caller: Caller,
     Path(id): Path<String>,
 ) -> Result<Json<Value>, ApiError> {
-    let task = own(&app, &caller.user_id, &id).await?;
-    Ok(Json(in_full(&app, &task).await?))
+    let task = own(&tasks, &caller.user_id, &id).await?;
+    Ok(Json(in_full(&tasks, &task).await?))
 }
 
 /// `PUT /api/agent/tasks/{task_id}`: replaces the definition of a task of the caller.
@@ -215,20 +215,20 @@ pub async fn get_task(
     ),
 )]
 pub async fn replace_task(
-    State(app): State<App>,
+    State(tasks): State<TaskParts>,
     caller: Caller,
     Path(id): Path<String>,
     body: JsonBody,
 ) -> Result<Json<Value>, ApiError> {
-    let mut task = own(&app, &caller.user_id, &id).await?;
-    task.definition = read(&app, &caller, &body.bytes)?;
+    let mut task = own(&tasks, &caller.user_id, &id).await?;
+    task.definition = read(&tasks, &caller, &body.bytes)?;
     // The new definition's key applies, regardless of the previous one.
     task.key_id = caller.key_id().map(str::to_owned);
-    let now = app.ledger.now();
+    let now = tasks.swarms.ledger.now();
     (task.updated_at, task.next_fire_at) = (now, next_fire(&task.definition, now)?);
-    let replaced = app.task_store.replace(&task).await;
+    let replaced = tasks.store.replace(&task).await;
     replaced.map_err(|error| failed(error.into()))?;
-    Ok(Json(in_full(&app, &task).await?))
+    Ok(Json(in_full(&tasks, &task).await?))
 }
 
 /// `DELETE /api/agent/tasks/{task_id}`: deletes a task of the caller. Its running swarms continue.
@@ -241,12 +241,12 @@ pub async fn replace_task(
     ),
 )]
 pub async fn delete_task(
-    State(app): State<App>,
+    State(tasks): State<TaskParts>,
     caller: Caller,
     Path(id): Path<String>,
 ) -> Result<StatusCode, ApiError> {
-    let task = own(&app, &caller.user_id, &id).await?;
-    let deleted = app.task_store.delete(&task.id).await;
+    let task = own(&tasks, &caller.user_id, &id).await?;
+    let deleted = tasks.store.delete(&task.id).await;
     deleted.map_err(|error| failed(error.into()))?;
     Ok(StatusCode::NO_CONTENT)
 }
@@ -257,7 +257,7 @@ pub async fn delete_task(
     params(Idempotency),
     request_body = TriggerRequest,
     responses(
-        (status = 202, description = "The started swarm.", body = Record),
+        (status = 202, description = "The started swarm.", body = SwarmRecord),
         (status = 403, description = "`KEY_ENDED`, `PLAN_NOT_ELIGIBLE`, `MODEL_NOT_ALLOWED`, `INTEGRATION_NOT_ALLOWED`: more than the plan, the key of the task or the operator allows."),
         (status = 404, description = "`NOT_FOUND`: you have no task with this id."),
         (status = 402, description = "`INSUFFICIENT_CREDITS`: the balance is below the estimated cost."),
@@ -266,12 +266,12 @@ pub async fn delete_task(
     ),
 )]
 pub async fn trigger_execution(
-    State(app): State<App>,
+    State(tasks): State<TaskParts>,
     key: IdempotencyHeader,
-    gated: Gated,
+    gated: GatedUser,
 ) -> Result<Response, ApiError> {
     let asked: TriggerRequest = fields(&gated.body.bytes)?;
-    let task = own_in_body(&app, &gated.user_id, &asked.task_id).await?;
+    let task = own_in_body(&tasks, &gated.user_id, &asked.task_id).await?;
     let cause = match key.key() {
         Some(key) => format!("key {key}"),
         None => format!("manual {}", ids::start_id()),
@@ -281,7 +281,7 @@ pub async fn trigger_execution(
         trigger: Trigger::Manual,
         slot: None,
     };
-    Ok(started(start(&app, &task, cause).await?))
+    Ok(started(start(&tasks, &task, cause).await?))
 }
 
 /// `POST /api/agent/encrypt-credential`: stores an encrypted secret for a web user's task; the agents' tools send it
@@ -296,11 +296,11 @@ pub async fn trigger_execution(
     ),
 )]
 pub async fn encrypt_credential(
-    State(app): State<App>,
-    gated: Gated,
+    State(tasks): State<TaskParts>,
+    gated: GatedUser,
 ) -> Result<(StatusCode, Json<Value>), ApiError> {
     let asked: CredentialRequest = fields(&gated.body.bytes)?;
-    let task = own_in_body(&app, &gated.user_id, &asked.task_id).await?;
+    let task = own_in_body(&tasks, &gated.user_id, &asked.task_id).await?;
     let binding = CredentialBinding {
         origin: asked.origin,
         methods: asked.methods,
@@ -316,9 +316,9 @@ pub async fn encrypt_credential(
         name: &asked.name,
         secret: &secret,
         binding: &binding,
-        at: app.ledger.now(),
+        at: tasks.swarms.ledger.now(),
     };
-    let kept = app.task_credentials.keep(&new).await;
+    let kept = tasks.credentials.keep(&new).await;
     if !kept.map_err(|error| failed(error.into()))? {
         return Err(ApiError::new(
             ErrorCode::CredentialLimitReached,
@@ -343,12 +343,12 @@ pub async fn encrypt_credential(
     ),
 )]
 pub async fn delete_credential(
-    State(app): State<App>,
-    gated: Gated,
+    State(tasks): State<TaskParts>,
+    gated: GatedUser,
 ) -> Result<StatusCode, ApiError> {
     let asked: CredentialName = fields(&gated.body.bytes)?;
-    let task = own_in_body(&app, &gated.user_id, &asked.task_id).await?;
-    let deleted = app.task_credentials.delete(&task.id, &asked.name).await;
+    let task = own_in_body(&tasks, &gated.user_id, &asked.task_id).await?;
+    let deleted = tasks.credentials.delete(&task.id, &asked.name).await;
     match deleted.map_err(|error| failed(error.into()))? {
         true => Ok(StatusCode::NO_CONTENT),
         false => Err(ApiError::new(
@@ -401,9 +401,9 @@ fn check_credential(
 #[utoipa::path(
     post, path = "/internal/agent/execute", tag = "tasks", security(("service" = [])),
     params(Idempotency),
-    request_body = Message,
+    request_body = QueueMessage,
     responses(
-        (status = 202, description = "The started swarm.", body = Record),
+        (status = 202, description = "The started swarm.", body = SwarmRecord),
         (status = 403, description = "`KEY_ENDED`, `PLAN_NOT_ELIGIBLE`, `MODEL_NOT_ALLOWED`, `INTEGRATION_NOT_ALLOWED`: more than the plan, the key of the task or the operator allows."),
         (status = 404, description = "`UNKNOWN_TASK`: the task does not exist."),
         (status = 402, description = "`INSUFFICIENT_CREDITS`: the balance is below the estimated cost."),
@@ -412,14 +412,14 @@ fn check_credential(
     ),
 )]
 pub async fn execute_task(
-    State(app): State<App>,
+    State(tasks): State<TaskParts>,
     service: ExecutorCaller,
     context: RequestContext,
     key: IdempotencyHeader,
     body: JsonBody,
 ) -> Result<Response, ApiError> {
-    service.0.require(Scope::SwarmRun)?;
-    let message: Message = fields(&body.bytes)?;
+    service.0.require(ServiceScope::SwarmRun)?;
+    let message: QueueMessage = fields(&body.bytes)?;
     let id = match (&message.message_id, key.key()) {
         (Some(id), _) => id.as_str(),
         (None, Some(key)) => key,
@@ -436,7 +436,7 @@ pub async fn execute_task(
         );
         return Err(ApiError::invalid_request("message_id", what));
     }
-    let task = find(&app, &message.task_id).await?.ok_or_else(|| {
+    let task = find(&tasks, &message.task_id).await?.ok_or_else(|| {
         let what = "No task has this id.";
         ApiError::new(ErrorCode::UnknownTask, what)
             .with_param("task_id")
@@ -448,11 +448,11 @@ pub async fn execute_task(
         trigger: message.trigger_type,
         slot: None,
     };
-    Ok(started(start(&app, &task, cause).await?))
+    Ok(started(start(&tasks, &task, cause).await?))
 }
 
 /// Reads a definition, and checks everything except its cost.
-fn read(app: &App, caller: &Caller, body: &[u8]) -> Result<Definition, ApiError> {
+fn read(tasks: &TaskParts, caller: &Caller, body: &[u8]) -> Result<Definition, ApiError> {
     if body.len() > MAX_BYTES {
         return Err(ApiError::new(
             ErrorCode::PayloadTooLarge,
@@ -460,8 +460,8 @@ fn read(app: &App, caller: &Caller, body: &[u8]) -> Result<Definition, ApiError>
         ));
     }
     let definition = Definition::read(body)?;
-    let (request, _) = accept::read(app, &definition.swarm_body(), Asker::User)?;
-    accept::check(app, &Payer::of(caller), &request)?;
+    let (request, _) = accept::read(&tasks.swarms, &definition.swarm_body(), SwarmCaller::User)?;
+    accept::check(&tasks.swarms, &SwarmPayer::of(caller), &request)?;
     Ok(definition)
 }
 
@@ -474,7 +474,7 @@ fn next_fire(definition: &Definition, now: Millis) -> Result<Option<Millis>, Api
 }
 
 /// The response with a new or repeated start.
-fn started((run, is_repeat): (Run, bool)) -> Response {
+fn started((run, is_repeat): (SwarmRun, bool)) -> Response {
     let mut response = (StatusCode::ACCEPTED, Json(record_of(&run))).into_response();
     if is_repeat {
         let replayed = HeaderValue::from_static("true");
@@ -484,10 +484,10 @@ fn started((run, is_repeat): (Run, bool)) -> Response {
 }
 
 /// Returns a task with its last starts.
-async fn in_full(app: &App, task: &Task) -> Result<Value, ApiError> {
-    let starts = app.task_store.starts(&task.id, STARTS).await;
+async fn in_full(tasks: &TaskParts, task: &Task) -> Result<Value, ApiError> {
+    let starts = tasks.store.starts(&task.id, STARTS).await;
     let starts = starts.map_err(failed)?;
-    let runs = runs_of(app, &starts).await?;
+    let runs = runs_of(tasks, &starts).await?;
     let shown: Vec<_> = starts
         .iter()
         .map(|start| show_start(start, &runs))
@@ -495,7 +495,7 @@ async fn in_full(app: &App, task: &Task) -> Result<Value, ApiError> {
     let mut full = outline(task);
     full["last_run"] = json!(shown.first());
     full["runs"] = json!(shown);
-    let credentials = app.task_credentials.list(&task.id).await;
+    let credentials = tasks.credentials.list(&task.id).await;
     full["credentials"] = json!(credentials.map_err(|error| failed(error.into()))?);
     Ok(full)
 }
@@ -516,17 +516,20 @@ fn outline(task: &Task) -> Value {
 }
 
 /// Returns the stored runs of some starts.
-async fn runs_of(app: &App, starts: &[Start]) -> Result<BTreeMap<String, Run>, ApiError> {
+async fn runs_of(
+    tasks: &TaskParts,
+    starts: &[TaskStart],
+) -> Result<BTreeMap<String, SwarmRun>, ApiError> {
     let ids = starts
         .iter()
         .filter_map(|start| start.execution_id.as_deref());
     let ids: Vec<_> = ids.collect();
-    let runs = app.swarms.store.find_all(&ids).await;
+    let runs = tasks.swarms.store.find_all(&ids).await;
     let runs = runs.map_err(accept::failed)?.into_iter();
     Ok(runs.map(|run| (run.id.clone(), run)).collect())
 }
 
-fn show_start(start: &Start, runs: &BTreeMap<String, Run>) -> Value {
+fn show_start(start: &TaskStart, runs: &BTreeMap<String, SwarmRun>) -> Value {
     let run = start.execution_id.as_ref().and_then(|id| runs.get(id));
     let status = match (run, &start.execution_id, &start.refusal) {
         (Some(run), _, _) => Some(run.status.name()),
@@ -545,22 +548,22 @@ fn show_start(start: &Start, runs: &BTreeMap<String, Run>) -> Value {
     })
 }
 
-async fn find(app: &App, id: &str) -> Result<Option<Task>, ApiError> {
+async fn find(tasks: &TaskParts, id: &str) -> Result<Option<Task>, ApiError> {
     match is_id(id) {
-        true => app.task_store.find(id).await.map_err(failed),
+        true => tasks.store.find(id).await.map_err(failed),
         false => Ok(None),
     }
 }
 
-async fn own(app: &App, user_id: &str, id: &str) -> Result<Task, ApiError> {
-    let task = find(app, id).await?;
+async fn own(tasks: &TaskParts, user_id: &str, id: &str) -> Result<Task, ApiError> {
+    let task = find(tasks, id).await?;
     task.filter(|task| task.user_id == user_id)
         .ok_or_else(|| ApiError::new(ErrorCode::NotFound, "You have no task with this id."))
 }
 
 /// Returns the caller's task that a body names.
-async fn own_in_body(app: &App, user_id: &str, id: &str) -> Result<Task, ApiError> {
-    let task = own(app, user_id, id).await;
+async fn own_in_body(tasks: &TaskParts, user_id: &str, id: &str) -> Result<Task, ApiError> {
+    let task = own(tasks, user_id, id).await;
     task.map_err(|error| match error.status() {
         StatusCode::NOT_FOUND => error.with_param("task_id"),
         _ => error,

@@ -4,25 +4,29 @@ use std::time::Duration;
 
 use sha2::{Digest, Sha256};
 use weir_errors::{ApiError, ErrorCode};
-use weir_ledger::Claim;
+use weir_ledger::IdempotencyClaim;
 use weir_storage::clock::Millis;
 
-use super::store::{Cause, Ended, MINUTE_MS, Refusal, StoreError, Task};
-use crate::app::App;
+use super::TaskParts;
+use super::store::{Cause, MINUTE_MS, StartEnd, StartRefusal, Task, TaskStoreError};
 use crate::identity::{self, limits};
-use crate::swarm::accept::{self, Payer};
-use crate::swarm::request::Asker;
-use crate::swarm::store::Run;
+use crate::swarm::accept::{self, SwarmPayer};
+use crate::swarm::request::SwarmCaller;
+use crate::swarm::store::SwarmRun;
 
 /// The error code of a start that follows another one too soon. Such a start is not recorded.
 pub const TOO_SOON: ErrorCode = ErrorCode::TaskStartedTooSoon;
 
 /// Starts a task, unless its cause has already started it; returns whether that is so, too. weir records the result for
 /// the owner, except temporary errors.
-pub async fn start(app: &App, task: &Task, cause: Cause<'_>) -> Result<(Run, bool), ApiError> {
-    let first = app.task_store.find_start(&task.id, cause.id).await;
+pub async fn start(
+    tasks: &TaskParts,
+    task: &Task,
+    cause: Cause<'_>,
+) -> Result<(SwarmRun, bool), ApiError> {
+    let first = tasks.store.find_start(&task.id, cause.id).await;
     if let Some(id) = first.map_err(failed)?.and_then(|first| first.execution_id) {
-        let run = app.swarms.store.find(&id).await.map_err(accept::failed)?;
+        let run = tasks.swarms.store.find(&id).await.map_err(accept::failed)?;
         return run.map(|run| (run, true)).ok_or_else(|| {
             ApiError::new(
                 ErrorCode::IdempotencyAnswerNotKept,
@@ -33,55 +37,63 @@ pub async fn start(app: &App, task: &Task, cause: Cause<'_>) -> Result<(Run, boo
     }
     // Clients' keys cannot contain a line feed.
     let key = format!("task\n{}\n{}", task.id, cause.id);
-    let claim = Claim {
+    let claim = IdempotencyClaim {
         request_digest: Sha256::digest(&key).into(),
         key,
     };
-    let asked = match accept::find_repeat(app, &task.user_id, Some(&claim)).await? {
+    let asked = match accept::find_repeat(&tasks.swarms, &task.user_id, Some(&claim)).await? {
         // An earlier node failed before it recorded the start.
         Some(run) => Ok((run, true)),
         None => {
-            let now = app.ledger.now();
-            let is_first = app.task_store.claim_minute(&task.id, cause.id, now).await;
+            let now = tasks.swarms.ledger.now();
+            let is_first = tasks.store.claim_minute(&task.id, cause.id, now).await;
             if !is_first.map_err(|error| failed(error.into()))? {
                 return Err(too_soon(now));
             }
-            ask(app, task, &claim).await
+            ask(tasks, task, &claim).await
         }
     };
     let ended = match &asked {
-        Ok((run, _)) => Ended::Started(&run.id),
+        Ok((run, _)) => StartEnd::Started(&run.id),
         Err(error) if error.status().is_server_error() => return asked,
-        Err(error) => Ended::Refused(Refusal {
+        Err(error) => StartEnd::Refused(StartRefusal {
             code: error.code().to_owned(),
             message: error.message().to_owned(),
         }),
     };
-    let noted = app
-        .task_store
-        .note(&task.id, cause, ended, app.ledger.now());
+    let noted = tasks
+        .store
+        .note(&task.id, cause, ended, tasks.swarms.ledger.now());
     noted.await.map_err(failed)?;
     asked
 }
 
 /// Requests the task's swarm as its owner would, with the key of the definition.
-async fn ask(app: &App, task: &Task, claim: &Claim) -> Result<(Run, bool), ApiError> {
-    let plan = identity::users::require(app, &task.user_id).await?;
+async fn ask(
+    tasks: &TaskParts,
+    task: &Task,
+    claim: &IdempotencyClaim,
+) -> Result<(SwarmRun, bool), ApiError> {
+    let plan = identity::users::require(&tasks.swarms, &task.user_id).await?;
     let models = match &task.key_id {
-        Some(key_id) => limits::require_working_key(app, key_id).await?,
+        Some(key_id) => limits::require_working_key(&tasks.swarms, key_id).await?,
         None => Vec::new(),
     };
-    let (mut request, _) = accept::read(app, &task.definition.swarm_body(), Asker::User)?;
+    let (mut request, _) = accept::read(
+        &tasks.swarms,
+        &task.definition.swarm_body(),
+        SwarmCaller::User,
+    )?;
     request.task_id = Some(task.id.clone());
     request.from_task = true;
-    let payer = Payer {
+    let payer = SwarmPayer {
         user_id: &task.user_id,
         user_plan: plan,
         plan,
         key_id: task.key_id.as_deref(),
         models: &models,
     };
-    accept::accept(app, &payer, &request, Some(claim)).await
+    accept::accept(&tasks.swarms, &payer, &request, Some(claim)).await
 }
 
 /// 429: another cause has started the task within this minute.
@@ -93,10 +105,10 @@ fn too_soon(now: Millis) -> ApiError {
 }
 
 /// The client's error for a failed store.
-pub fn failed(error: StoreError) -> ApiError {
+pub fn failed(error: TaskStoreError) -> ApiError {
     match error {
-        StoreError::Database(error) => ApiError::of_database(&error, "about a task"),
-        error @ StoreError::Unreadable(_) => {
+        TaskStoreError::Database(error) => ApiError::of_database(&error, "about a task"),
+        error @ TaskStoreError::Unreadable(_) => {
             tracing::error!(%error, "reading a task");
             ApiError::internal()
         }

@@ -14,7 +14,9 @@ use weir_storage::clock::Millis;
 use weir_storage::database::SqlDialect;
 use weir_storage::sealing::{KeyRing, Purpose};
 
-pub use self::starts::{Cause, Due, Ended, MINUTE_MS, NewFire, OpenStart, Refusal, Start, Trigger};
+pub use self::starts::{
+    Cause, DueSchedule, MINUTE_MS, NewFire, OpenStart, StartEnd, StartRefusal, TaskStart, Trigger,
+};
 use super::definition::Definition;
 
 /// The maximum tasks of one user.
@@ -32,7 +34,7 @@ pub struct TaskStore {
 
 /// The reasons for which a task cannot be read or written.
 #[derive(Debug, thiserror::Error)]
-pub enum StoreError {
+pub enum TaskStoreError {
     /// The database failed.
     #[error(transparent)]
     Database(#[from] sqlx::Error),
@@ -123,7 +125,7 @@ impl TaskStore {
     }
 
     /// Returns the task with this id, if it exists.
-    pub async fn find(&self, id: &str) -> Result<Option<Task>, StoreError> {
+    pub async fn find(&self, id: &str) -> Result<Option<Task>, TaskStoreError> {
         let row = sqlx::query(sqlx::AssertSqlSafe(format!("{TASK} WHERE id = $1")))
             .bind(id)
             .fetch_optional(self.database.reader())
@@ -137,7 +139,7 @@ impl TaskStore {
         user_id: &str,
         before: Option<&str>,
         limit: u32,
-    ) -> Result<Vec<Task>, StoreError> {
+    ) -> Result<Vec<Task>, TaskStoreError> {
         // Ids are ordered by time, and consist of digits and letters up to f.
         let text = format!("{TASK} WHERE user_id = $1 AND id < $2 ORDER BY id DESC LIMIT $3");
         let rows = sqlx::query(sqlx::AssertSqlSafe(text))
@@ -170,7 +172,7 @@ impl TaskStore {
     }
 
     /// Encrypts rows with older keys again, with the current key.
-    pub async fn seal_anew(&self) -> Result<(), StoreError> {
+    pub async fn seal_anew(&self) -> Result<(), TaskStoreError> {
         // No index supports a comparison by inequality.
         let rows = sqlx::query(sqlx::AssertSqlSafe(format!(
             "{TASK} WHERE sealing_key < $1 UNION ALL {TASK} WHERE sealing_key > $1 LIMIT $2"
@@ -203,7 +205,7 @@ impl TaskStore {
         Ok(())
     }
 
-    fn read(&self, row: &AnyRow) -> Result<Task, StoreError> {
+    fn read(&self, row: &AnyRow) -> Result<Task, TaskStoreError> {
         let id: String = row.try_get("id")?;
         let sealed: Vec<u8> = row.try_get("definition")?;
         Ok(Task {
@@ -232,9 +234,9 @@ impl TaskStore {
         task_id: &str,
         field: &str,
         sealed: &[u8],
-    ) -> Result<T, StoreError> {
+    ) -> Result<T, TaskStoreError> {
         let unreadable = |error: &dyn std::fmt::Display| {
-            StoreError::Unreadable(format!("the {field} of {task_id}: {error}"))
+            TaskStoreError::Unreadable(format!("the {field} of {task_id}: {error}"))
         };
         let fields = [task_id.as_bytes(), field.as_bytes()];
         let json = self.keys.unseal(Purpose::TASK, &fields, sealed);

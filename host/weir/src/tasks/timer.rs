@@ -12,9 +12,11 @@ use std::time::Duration;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 use weir_storage::clock::Millis;
 
+use super::TaskParts;
 use super::start::{TOO_SOON, start};
-use super::store::{Cause, Due, Ended, NewFire, OpenStart, Refusal, StoreError, Trigger};
-use crate::app::App;
+use super::store::{
+    Cause, DueSchedule, NewFire, OpenStart, StartEnd, StartRefusal, TaskStoreError, Trigger,
+};
 
 /// The poll interval of schedules.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -32,57 +34,57 @@ const UNREADABLE_MS: i64 = 600_000;
 const TIDY_EVERY: Duration = Duration::from_secs(600);
 
 /// Fires schedules while it is polled. Dropping it at any moment is as safe as a crash.
-pub async fn run(app: &App) {
+pub async fn run(tasks: &TaskParts) {
     let mut ticks = interval(LOOK_EVERY);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut tidy_at = Instant::now();
     loop {
         ticks.tick().await;
-        if let Err(error) = look(app).await {
+        if let Err(error) = look(tasks).await {
             tracing::warn!(%error, "cannot look for due schedules");
         }
         if tidy_at <= Instant::now() {
             tidy_at = Instant::now() + TIDY_EVERY;
-            if let Err(error) = tidy(app).await {
+            if let Err(error) = tidy(tasks).await {
                 tracing::warn!(%error, "tidying up tasks");
             }
         }
     }
 }
 
-async fn look(app: &App) -> Result<(), StoreError> {
-    let now = app.ledger.now();
-    for due in app.task_store.due(now).await? {
-        fire(app, &due, now).await?;
+async fn look(tasks: &TaskParts) -> Result<(), TaskStoreError> {
+    let now = tasks.swarms.ledger.now();
+    for due in tasks.store.due(now).await? {
+        fire(tasks, &due, now).await?;
     }
-    for open in app.task_store.open_starts(now).await? {
+    for open in tasks.store.open_starts(now).await? {
         let until = Millis(now.0 + CLAIM_MS);
-        if app.task_store.claim_open(&open, until).await? {
-            conclude(app, &open, now).await?;
+        if tasks.store.claim_open(&open, until).await? {
+            conclude(tasks, &open, now).await?;
         }
     }
     Ok(())
 }
 
 /// Advances a schedule, and starts its task.
-async fn fire(app: &App, due: &Due, now: Millis) -> Result<(), StoreError> {
-    let read = app.task_store.find(&due.task_id).await;
+async fn fire(tasks: &TaskParts, due: &DueSchedule, now: Millis) -> Result<(), TaskStoreError> {
+    let read = tasks.store.find(&due.task_id).await;
     let schedule = match &read {
         Ok(Some(task)) => task.definition.schedule.as_ref().map(|text| text.parse()),
         Ok(None) => return Ok(()),
-        Err(StoreError::Database(_)) => return read.map(drop),
-        Err(StoreError::Unreadable(_)) => None,
+        Err(TaskStoreError::Database(_)) => return read.map(drop),
+        Err(TaskStoreError::Unreadable(_)) => None,
     };
     let Some(Ok(schedule)) = schedule else {
         // This node lacks a sealing key or a time zone's name, which another node may have.
         tracing::error!(task = due.task_id, "cannot read a task's schedule");
         let later = Some(Millis(now.0 + UNREADABLE_MS));
-        return app.task_store.move_on(due, later).await.map(drop);
+        return tasks.store.move_on(due, later).await.map(drop);
     };
     let next = schedule.next_after(now);
     // A node with other rules of the time zone may have computed an earlier time.
     let Some(slot) = schedule.last_until(now).filter(|slot| *slot >= due.at) else {
-        return app.task_store.move_on(due, next).await.map(drop);
+        return tasks.store.move_on(due, next).await.map(drop);
     };
     let start = OpenStart {
         task_id: due.task_id.clone(),
@@ -97,15 +99,15 @@ async fn fire(app: &App, due: &Due, now: Millis) -> Result<(), StoreError> {
         at: now,
         missed: is_too_late(slot, now).then(missed),
     };
-    if app.task_store.claim_slot(&fire).await? && fire.missed.is_none() {
-        conclude(app, &start, now).await?;
+    if tasks.store.claim_slot(&fire).await? && fire.missed.is_none() {
+        conclude(tasks, &start, now).await?;
     }
     Ok(())
 }
 
 /// Starts a task for a claimed slot.
-async fn conclude(app: &App, open: &OpenStart, now: Millis) -> Result<(), StoreError> {
-    let Some(task) = app.task_store.find(&open.task_id).await? else {
+async fn conclude(tasks: &TaskParts, open: &OpenStart, now: Millis) -> Result<(), TaskStoreError> {
+    let Some(task) = tasks.store.find(&open.task_id).await? else {
         return Ok(());
     };
     let cause = Cause {
@@ -113,7 +115,7 @@ async fn conclude(app: &App, open: &OpenStart, now: Millis) -> Result<(), StoreE
         trigger: Trigger::Schedule,
         slot: Some(open.slot),
     };
-    match start(app, &task, cause).await {
+    match start(tasks, &task, cause).await {
         Ok((run, _)) => {
             tracing::info!(
                 task = task.id,
@@ -131,12 +133,13 @@ async fn conclude(app: &App, open: &OpenStart, now: Millis) -> Result<(), StoreE
             );
         }
         Err(error) if is_too_late(open.slot, now) => {
-            let refusal = Refusal {
+            let refusal = StartRefusal {
                 code: error.code().to_owned(),
                 message: error.message().to_owned(),
             };
-            app.task_store
-                .note(&task.id, cause, Ended::Refused(refusal), now)
+            tasks
+                .store
+                .note(&task.id, cause, StartEnd::Refused(refusal), now)
                 .await?;
         }
         // A node retries after the claim has expired.
@@ -149,20 +152,20 @@ async fn conclude(app: &App, open: &OpenStart, now: Millis) -> Result<(), StoreE
     Ok(())
 }
 
-async fn tidy(app: &App) -> Result<(), StoreError> {
-    let keep_ms = app.config.swarms.executor().keep.as_millis() as i64;
-    let before = Millis(app.ledger.now().0 - keep_ms);
-    while app.task_store.forget_starts(before).await? > 0 {}
-    app.task_store.seal_anew().await?;
-    Ok(app.task_credentials.seal_anew().await?)
+async fn tidy(tasks: &TaskParts) -> Result<(), TaskStoreError> {
+    let keep_ms = tasks.swarms.settings.executor().keep.as_millis() as i64;
+    let before = Millis(tasks.swarms.ledger.now().0 - keep_ms);
+    while tasks.store.forget_starts(before).await? > 0 {}
+    tasks.store.seal_anew().await?;
+    Ok(tasks.credentials.seal_anew().await?)
 }
 
 fn is_too_late(slot: Millis, now: Millis) -> bool {
     now.0 - slot.0 > LATEST.as_millis() as i64
 }
 
-fn missed() -> Refusal {
-    Refusal {
+fn missed() -> StartRefusal {
+    StartRefusal {
         code: "SCHEDULE_MISSED".to_owned(),
         message: format!(
             "No node was running at the time, for more than {} minutes.",

@@ -1,21 +1,21 @@
 //! Tools: callable by agents' models, within the operator's rules.
 //!
 //! The slot chooses the component of a tool ([`crate::plugins`]), and the sandbox runs it. The operator, not the
-//! component, defines its targets ([`rules`]), and every request leaves through the egress guard ([`outlet`]). Each
-//! call has one [`Outcome`]: a text for the model, and a record for the log.
+//! component, defines its targets ([`rules`]), and every request leaves through the egress guard ([`call_network`]). Each
+//! call has one [`ToolOutcome`]: a text for the model, and a record for the log.
 //!
 //! **Invariant:** no credential reaches a guest, a model, a record or the log, even if a server echoes it.
 //! **Invariant:** a slot without settings has no targets.
 //!
 //! To change the operator's options, edit [`settings`] and [`rules`]; for the bundled tools' defaults, `default.toml`;
-//! for the processing of a tool's requests, [`outlet`].
+//! for the processing of a tool's requests, [`call_network`].
 
-pub(crate) mod blotter;
-mod outlet;
+mod call_network;
 pub mod page;
 pub mod remote;
 pub mod routes;
 pub mod rules;
+pub(crate) mod secret_redactor;
 pub mod settings;
 pub mod task_credentials;
 mod turns;
@@ -32,19 +32,19 @@ use weir_sandbox::tool::ToolError;
 use weir_sandbox::tool::bindings::tool::{CallContext, Failure, Integration};
 use weir_sandbox::{Digest, GuestError, printable};
 use weir_storage::clock::Clock;
-use weir_storage::secrets::{Key, Secret};
+use weir_storage::secrets::{Secret, SecretKey};
 
-use self::outlet::{Outlet, Scope, Trail};
-use self::page::Page;
+use self::call_network::{CallNetwork, CallScope, RequestTrail};
+use self::page::ServedPage;
 use self::rules::{Rules, ToolRules};
 pub use self::settings::Effect;
-use weir_plugins::counters::Ended;
-use weir_plugins::oversight::{Noted, Oversight};
+use weir_plugins::counters::ExchangeEnd;
+use weir_plugins::oversight::{ExchangeRecord, Oversight};
 use weir_plugins::{Plugin, ToolComponent};
 
 use self::settings::Targets;
 use self::turns::{AccountTurn, Turns};
-use crate::tools::remote::{RemoteTool, Remotes};
+use crate::tools::remote::{RemoteTool, RemoteTools};
 
 /// The default configuration of the bundled tools, below the operator's.
 pub const DEFAULT: &str = include_str!("default.toml");
@@ -64,22 +64,22 @@ pub struct Tools(Arc<ToolsState>);
 
 struct ToolsState {
     oversight: Oversight,
-    remotes: Remotes,
+    remotes: RemoteTools,
     guard: Guard,
     /// A call uses the rules from its start.
     rules: RwLock<Arc<Rules>>,
     turns: Turns,
     clock: Clock,
-    webhook_key: Option<Key>,
-    page: Option<Page>,
+    webhook_key: Option<SecretKey>,
+    page: Option<ServedPage>,
 }
 
 /// The parts of the tools.
-pub struct Parts {
+pub struct ToolsParts {
     /// The active components, and their supervision.
     pub oversight: Oversight,
     /// The tools of other servers.
-    pub remotes: Remotes,
+    pub remotes: RemoteTools,
     /// The egress guard.
     pub guard: Guard,
     /// The operator's rules.
@@ -91,9 +91,9 @@ pub struct Parts {
     /// The clock of webhooks' timestamps.
     pub clock: Clock,
     /// The key for accounts' webhook secrets; without it, weir sends no webhook.
-    pub webhook_key: Option<Key>,
+    pub webhook_key: Option<SecretKey>,
     /// The sample page for agents in development mode.
-    pub page: Option<Page>,
+    pub page: Option<ServedPage>,
 }
 
 /// A tool for executors and models.
@@ -113,7 +113,7 @@ pub struct Description {
 
 /// A tool call.
 #[derive(Debug, Clone)]
-pub struct Call {
+pub struct ToolInvocation {
     /// The tool's name.
     pub tool: String,
     /// The model's arguments: the JSON text of an object.
@@ -136,7 +136,7 @@ pub struct Call {
 
 /// The result of a call.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Outcome {
+pub struct ToolOutcome {
     /// The text for the model.
     pub content: String,
     /// Whether the text is an error.
@@ -175,7 +175,7 @@ pub enum CallStatus {
 }
 
 /// The reasons for which no component ran.
-enum NotCalled {
+enum CallFailure {
     /// A failure that is not an attack; the model may be able to correct it.
     Failed(String),
     /// A rule forbids the call.
@@ -184,7 +184,7 @@ enum NotCalled {
 
 impl Tools {
     /// Returns tools with these parts.
-    pub fn new(parts: Parts) -> Self {
+    pub fn new(parts: ToolsParts) -> Self {
         let tools = Self(Arc::new(ToolsState {
             oversight: parts.oversight,
             remotes: parts.remotes,
@@ -300,7 +300,7 @@ impl Tools {
     /// Returns the secret of an account's webhooks; `None` if weir sends no webhooks.
     pub fn webhook_secret(&self, account: &AccountId) -> Option<Secret> {
         let key = self.0.webhook_key.as_ref()?;
-        Some(outlet::webhook_secret(key, account))
+        Some(call_network::webhook_secret(key, account))
     }
 
     /// Returns the effect of a specific call: if its arguments name an `integration`, that integration's effect.
@@ -324,7 +324,7 @@ impl Tools {
 
     /// Calls a tool once, after the account's other calls leave a permit. Dropping the future stops all further
     /// requests.
-    pub async fn call(&self, call: Call) -> Outcome {
+    pub async fn call(&self, call: ToolInvocation) -> ToolOutcome {
         let began = Instant::now();
         let turn = self.0.turns.take(&call.account);
         let Ok(turn) = tokio::time::timeout_at(call.deadline, turn).await else {
@@ -332,13 +332,13 @@ impl Tools {
                 "TOO_MANY_AT_ONCE: an account has at most {} calls of tools at once.",
                 self.calls_per_account()
             );
-            return self.finish(&call, None, began, failed(why), &Trail::default());
+            return self.finish(&call, None, began, failed(why), &RequestTrail::default());
         };
         self.call_in_turn(call, turn).await
     }
 
     /// Calls a tool with the caller's permit.
-    pub async fn call_in_turn(&self, call: Call, turn: AccountTurn) -> Outcome {
+    pub async fn call_in_turn(&self, call: ToolInvocation, turn: AccountTurn) -> ToolOutcome {
         let _turn = turn;
         let began = Instant::now();
         if let Some(tool) = self.0.remotes.tool(&call.tool) {
@@ -347,30 +347,36 @@ impl Tools {
         let plugins = &self.0.oversight.plugins;
         let Some(chosen) = plugins.tool_for(&call.tool, &call.account) else {
             let why = format!("There is no tool {:?} that can be called.", call.tool);
-            return self.finish(&call, None, began, failed(why), &Trail::default());
+            return self.finish(&call, None, began, failed(why), &RequestTrail::default());
         };
         let tool = chosen.component;
         let digest = Some(tool.code().digest);
         let (scope, context) = match self.scope(&tool, &call) {
             Ok(scope) => scope,
-            Err(NotCalled::Failed(why)) => {
-                return self.finish(&call, digest, began, failed(why), &Trail::default());
+            Err(CallFailure::Failed(why)) => {
+                return self.finish(&call, digest, began, failed(why), &RequestTrail::default());
             }
-            Err(NotCalled::Blocked(why)) => {
+            Err(CallFailure::Blocked(why)) => {
                 let text = format!("The call is refused: {why}.");
-                return self.finish(&call, digest, began, failed(text), &Trail::blocked(why));
+                return self.finish(
+                    &call,
+                    digest,
+                    began,
+                    failed(text),
+                    &RequestTrail::blocked(why),
+                );
             }
         };
         let (within, result_bytes) = (scope.within(), scope.rules.result_bytes);
-        let outlet = Outlet::new(self.0.guard.clone(), scope);
-        let trail = outlet.trail();
+        let network = CallNetwork::new(self.0.guard.clone(), scope);
+        let trail = network.trail();
         let run = async {
             let _place = self.0.turns.place().await;
             let left = call
                 .deadline
                 .saturating_duration_since(tokio::time::Instant::now());
             let within = within.min(left);
-            tool.call(&call.arguments, &context, outlet, within).await
+            tool.call(&call.arguments, &context, network, within).await
         };
         let answer = match tokio::time::timeout_at(call.deadline, run).await {
             Ok(answer) => answer,
@@ -379,7 +385,7 @@ impl Tools {
         let trail = trail.lock().clone();
         let ended = judge(&answer, &trail, call.arguments.len());
         let plugin = Plugin::Tool(tool.clone());
-        let noted = Noted {
+        let noted = ExchangeRecord {
             ended,
             effects: None,
             is_guard: false,
@@ -389,15 +395,24 @@ impl Tools {
         };
         self.0.oversight.note(&plugin, &call.account, noted);
         let told = match answer {
-            Ok(text) => (trail.blotter.blot_text(cut(text, result_bytes)), false),
-            Err(error) => failed(trail.blotter.blot_text(cut(explain(error), result_bytes))),
+            Ok(text) => (trail.redactor.redact_text(cut(text, result_bytes)), false),
+            Err(error) => failed(
+                trail
+                    .redactor
+                    .redact_text(cut(explain(error), result_bytes)),
+            ),
         };
         self.finish(&call, digest, began, told, &trail)
     }
 
     /// Calls another server's tool.
-    async fn call_remote(&self, tool: &RemoteTool, call: &Call, began: Instant) -> Outcome {
-        let mut trail = Trail::at(tool.url());
+    async fn call_remote(
+        &self,
+        tool: &RemoteTool,
+        call: &ToolInvocation,
+        began: Instant,
+    ) -> ToolOutcome {
+        let mut trail = RequestTrail::at(tool.url());
         let run = async {
             let _place = self.0.turns.place().await;
             self.0.remotes.call(tool, &call.arguments).await
@@ -419,21 +434,25 @@ impl Tools {
     }
 
     /// Returns the scope of a call, and the tool's view of it.
-    fn scope(&self, tool: &ToolComponent, call: &Call) -> Result<(Scope, CallContext), NotCalled> {
+    fn scope(
+        &self,
+        tool: &ToolComponent,
+        call: &ToolInvocation,
+    ) -> Result<(CallScope, CallContext), CallFailure> {
         if call.arguments.len() > MAX_ARGUMENTS_BYTES {
-            return Err(NotCalled::Failed(format!(
+            return Err(CallFailure::Failed(format!(
                 "The arguments have more than {MAX_ARGUMENTS_BYTES} bytes."
             )));
         }
         let arguments: Value = serde_json::from_str(&call.arguments)
-            .map_err(|error| NotCalled::Failed(format!("The arguments are no JSON: {error}.")))?;
+            .map_err(|error| CallFailure::Failed(format!("The arguments are no JSON: {error}.")))?;
         tool.schema
             .check(&arguments)
-            .map_err(|why| NotCalled::Failed(format!("The arguments do not fit: {why}.")))?;
+            .map_err(|why| CallFailure::Failed(format!("The arguments do not fit: {why}.")))?;
         let all = self.rules();
         let rules = all.tool(&call.tool).ok_or_else(|| {
             let slot = &call.tool;
-            NotCalled::Blocked(format!(
+            CallFailure::Blocked(format!(
                 "policy: the operator has allowed the tool nothing (`[tools.{slot}]`); nothing was sent"
             ))
         })?;
@@ -459,7 +478,7 @@ impl Tools {
                 .iter()
                 .filter_map(|own| own.credential.as_ref()),
         );
-        let credentials = outlet::credentials(&all, names, &call.credentials);
+        let credentials = call_network::credentials(&all, names, &call.credentials);
         let context = CallContext {
             webhook_urls: webhook_urls.clone(),
             integrations: integrations
@@ -481,7 +500,7 @@ impl Tools {
             Targets::Webhooks => self.webhook_secret(&call.account),
             Targets::Hosts | Targets::Integrations => None,
         };
-        let scope = Scope {
+        let scope = CallScope {
             rules: rules.clone(),
             integrations,
             webhook_urls,
@@ -496,12 +515,12 @@ impl Tools {
 
     fn finish(
         &self,
-        call: &Call,
+        call: &ToolInvocation,
         digest: Option<Digest>,
         began: Instant,
         (content, failed): (String, bool),
-        trail: &Trail,
-    ) -> Outcome {
+        trail: &RequestTrail,
+    ) -> ToolOutcome {
         let milliseconds = began.elapsed().as_secs_f64() * 1_000.0;
         let record = CallRecord {
             tool: call.tool.clone(),
@@ -534,7 +553,7 @@ impl Tools {
             user = call.account.0,
             "tool call"
         );
-        Outcome {
+        ToolOutcome {
             content,
             failed,
             record,
@@ -576,7 +595,7 @@ fn narrow<'a>(
     rules: &'a Rules,
     arguments: &Value,
     ids: &[String],
-) -> Result<Vec<&'a rules::Integration>, NotCalled> {
+) -> Result<Vec<&'a rules::Integration>, CallFailure> {
     let named = arguments.get("integration").and_then(Value::as_str);
     let chosen = ids
         .iter()
@@ -588,7 +607,7 @@ fn narrow<'a>(
                 [] => "none".to_owned(),
                 ids => ids.join(", "),
             };
-            Err(NotCalled::Blocked(format!(
+            Err(CallFailure::Blocked(format!(
                 "policy: {:?} is not an integration that the agent may call and the operator has configured; the \
                  agent's are: {own}; nothing was sent",
                 printable(named, 64)
@@ -603,17 +622,21 @@ fn failed(text: String) -> (String, bool) {
 }
 
 /// The result of a call, and the component's share in it.
-fn judge(answer: &Result<String, ToolError>, trail: &Trail, arguments_bytes: usize) -> Ended {
+fn judge(
+    answer: &Result<String, ToolError>,
+    trail: &RequestTrail,
+    arguments_bytes: usize,
+) -> ExchangeEnd {
     let is_of_size = arguments_bytes.max(trail.answer_bytes) > LARGE_BYTES;
     match answer {
-        Ok(_) => Ended::Well,
-        Err(ToolError::Failure(_)) => Ended::InError,
-        Err(ToolError::Guest(GuestError::NoRoom)) => Ended::InError,
+        Ok(_) => ExchangeEnd::Well,
+        Err(ToolError::Failure(_)) => ExchangeEnd::InError,
+        Err(ToolError::Guest(GuestError::NoRoom)) => ExchangeEnd::InError,
         // The request's target caused the timeout.
-        Err(ToolError::Guest(GuestError::CallTimeout)) if trail.is_waiting => Ended::InError,
+        Err(ToolError::Guest(GuestError::CallTimeout)) if trail.is_waiting => ExchangeEnd::InError,
         // A client must not be able to disable a component for all clients by sending large arguments.
-        Err(ToolError::Guest(_)) if is_of_size => Ended::InError,
-        Err(ToolError::Guest(_)) => Ended::InTrap,
+        Err(ToolError::Guest(_)) if is_of_size => ExchangeEnd::InError,
+        Err(ToolError::Guest(_)) => ExchangeEnd::InTrap,
     }
 }
 

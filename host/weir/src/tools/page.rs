@@ -25,12 +25,12 @@ const HEAD_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The page, served until it is dropped.
 #[derive(Debug)]
-pub struct Page {
+pub struct ServedPage {
     address: SocketAddr,
     _serving: AbortOnDropHandle<()>,
 }
 
-impl Page {
+impl ServedPage {
     /// Serves the page on a free port of this machine.
     ///
     /// # Errors

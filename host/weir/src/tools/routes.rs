@@ -7,7 +7,7 @@ use utoipa::ToSchema;
 use weir_errors::{ApiError, ErrorCode};
 use weir_ledger::AccountId;
 
-use crate::app::App;
+use super::Tools;
 use crate::identity::Caller;
 
 /// The secret of an account's webhooks.
@@ -26,10 +26,10 @@ pub struct WebhookSecret {
     ),
 )]
 pub async fn get_webhook_secret(
-    State(app): State<App>,
+    State(tools): State<Tools>,
     caller: Caller,
 ) -> Result<Json<WebhookSecret>, ApiError> {
-    let secret = app.tools.webhook_secret(&AccountId(caller.user_id));
+    let secret = tools.webhook_secret(&AccountId(caller.user_id));
     let secret = secret.ok_or_else(|| {
         ApiError::new(
             ErrorCode::NoWebhooks,

@@ -6,12 +6,12 @@ use std::time::Duration;
 use http::Method;
 use http::header::{self, HeaderName};
 use url::Url;
-use weir_egress::{Credential, Exemption, HostPattern, Policy, UrlOrigin};
+use weir_egress::{Credential, EgressPolicy, Exemption, HostPattern, UrlOrigin};
 use weir_ledger::{AccountId, Plan};
 use weir_storage::secrets::Secret;
 use weir_upstream::redact;
 
-use super::page::Page;
+use super::page::ServedPage;
 use super::settings::{
     CredentialBinding, CredentialSettings, Effect, IntegrationSettings, MethodName, Targets,
     ToolSettings, ToolsSettings,
@@ -28,14 +28,14 @@ const MAX_BYTES: usize = 1 << 20;
 pub struct Rules {
     tools: BTreeMap<String, ToolRules>,
     integrations: BTreeMap<String, Integration>,
-    credentials: BTreeMap<String, Configured>,
+    credentials: BTreeMap<String, ConfiguredCredential>,
 }
 
 /// The rules of a slot's tool.
 #[derive(Debug, Clone)]
 pub(super) struct ToolRules {
     pub(super) to: Targets,
-    pub(super) policy: Policy,
+    pub(super) policy: EgressPolicy,
     pub(super) effect: Effect,
     pub(super) credentials: Vec<String>,
     pub(super) requests: u32,
@@ -62,7 +62,7 @@ pub(super) struct Integration {
     pub(super) origin: UrlOrigin,
     /// `base` as written, without a trailing slash.
     pub(super) base_url: String,
-    pub(super) policy: Policy,
+    pub(super) policy: EgressPolicy,
     pub(super) effect: Effect,
     pub(super) credential: Option<String>,
     plans: Vec<Plan>,
@@ -79,7 +79,7 @@ impl Integration {
 
 /// The operator's credential, or the reason for its absence.
 #[derive(Debug, Clone)]
-pub(super) struct Configured {
+pub(super) struct ConfiguredCredential {
     pub(super) credential: Result<Credential, String>,
     /// The secret for redaction: without its prefix in the header.
     pub(super) bare: Option<Secret>,
@@ -149,7 +149,7 @@ impl Rules {
     }
 
     /// Returns the policy of a slot whose tool calls hosts or webhooks; integrations have one policy each.
-    pub fn policy(&self, slot: &str) -> Option<&Policy> {
+    pub fn policy(&self, slot: &str) -> Option<&EgressPolicy> {
         let tool = self.tool(slot)?;
         (tool.to != Targets::Integrations).then_some(&tool.policy)
     }
@@ -175,7 +175,7 @@ impl Rules {
         effects.max().unwrap_or(Effect::Read)
     }
 
-    pub(super) fn credential(&self, name: &str) -> Option<&Configured> {
+    pub(super) fn credential(&self, name: &str) -> Option<&ConfiguredCredential> {
         self.credentials.get(name)
     }
 
@@ -189,7 +189,7 @@ impl Rules {
     }
 
     /// Allows this page to tools that may read any public host.
-    pub(super) fn allow_page(&mut self, page: &Page) {
+    pub(super) fn allow_page(&mut self, page: &ServedPage) {
         let exemption: Option<Exemption> = page.address().to_string().parse().ok();
         for rules in self
             .tools
@@ -210,10 +210,10 @@ impl Rules {
 fn read_tool(settings: &ToolSettings) -> Result<ToolRules, String> {
     let within = Duration::from_secs(settings.seconds.get().into());
     let base = match settings.to {
-        Targets::Hosts | Targets::Integrations => Policy::http(),
-        Targets::Webhooks => Policy::webhook(),
+        Targets::Hosts | Targets::Integrations => EgressPolicy::http(),
+        Targets::Webhooks => EgressPolicy::webhook(),
     };
-    let policy = Policy {
+    let policy = EgressPolicy {
         hosts: match settings.to {
             Targets::Hosts => settings.hosts.clone(),
             // The agent's webhooks or the operator's integrations restrict the hosts already.
@@ -272,7 +272,7 @@ fn read_integration(id: &str, settings: &IntegrationSettings) -> Result<Integrat
         true => Effect::Read,
         false => Effect::Unsafe,
     };
-    let policy = Policy {
+    let policy = EgressPolicy {
         hosts: vec![pattern],
         path_prefixes: paths(&settings.paths, base.path().trim_end_matches('/'))?,
         plain_http: base.scheme() == "http",
@@ -283,7 +283,7 @@ fn read_integration(id: &str, settings: &IntegrationSettings) -> Result<Integrat
             false => Vec::new(),
         },
         methods,
-        ..Policy::http()
+        ..EgressPolicy::http()
     };
     Ok(Integration {
         id: id.to_owned(),
@@ -306,7 +306,7 @@ fn read_credential(
     name: &str,
     settings: &CredentialSettings,
     environment: impl Fn(&str) -> Option<String>,
-) -> Result<Configured, String> {
+) -> Result<ConfiguredCredential, String> {
     let secret = settings.secret.read(environment);
     // The binding is checked even if the secret is missing.
     let stand_in = Secret::new("x".repeat(redact::MIN_BYTES));
@@ -319,7 +319,7 @@ fn read_credential(
         "secret" => why,
         field => format!("`{field}` {why}"),
     })?;
-    Ok(Configured {
+    Ok(ConfiguredCredential {
         credential: secret.clone().map(|_| credential),
         bare: secret.ok(),
     })

@@ -50,7 +50,7 @@ pub struct NewCredential<'a> {
 
 /// A credential without its secret, for its owner.
 #[derive(Debug, Serialize)]
-pub struct Listed {
+pub struct CredentialListing {
     /// The name for tools.
     pub name: String,
     /// The allowed targets; null if they cannot be decrypted.
@@ -62,7 +62,7 @@ pub struct Listed {
 
 /// The encrypted content.
 #[derive(Serialize, Deserialize)]
-struct Sealed {
+struct SealedContent {
     secret: String,
     binding: CredentialBinding,
 }
@@ -97,7 +97,7 @@ impl TaskCredentials {
         if others >= MAX_CREDENTIALS {
             return Ok(false);
         }
-        let sealed = Sealed {
+        let sealed = SealedContent {
             secret: new.secret.expose().to_owned(),
             binding: new.binding.clone(),
         };
@@ -130,10 +130,10 @@ impl TaskCredentials {
     }
 
     /// Returns a task's credentials without the secrets.
-    pub async fn list(&self, task_id: &str) -> sqlx::Result<Vec<Listed>> {
+    pub async fn list(&self, task_id: &str) -> sqlx::Result<Vec<CredentialListing>> {
         let rows = self.rows(task_id).await?;
         let list = |row: &AnyRow| {
-            Ok(Listed {
+            Ok(CredentialListing {
                 name: row.try_get("name")?,
                 binding: self.open(row)?.map(|sealed| sealed.binding),
                 created_at: Millis(row.try_get("created_at")?).iso(),
@@ -150,7 +150,8 @@ impl TaskCredentials {
         for row in &rows {
             let owner: String = row.try_get("user_id")?;
             let name: String = row.try_get("name")?;
-            let Some(Sealed { secret, binding }) = self.open(row)?.filter(|_| owner == user_id)
+            let Some(SealedContent { secret, binding }) =
+                self.open(row)?.filter(|_| owner == user_id)
             else {
                 continue;
             };
@@ -204,14 +205,14 @@ impl TaskCredentials {
         self.keys.current_id().into()
     }
 
-    fn seal(&self, fields: [&str; 3], sealed: &Sealed) -> Vec<u8> {
+    fn seal(&self, fields: [&str; 3], sealed: &SealedContent) -> Vec<u8> {
         let json = serde_json::to_vec(sealed).expect("it is texts");
         self.keys
             .seal(Purpose::TASK_CREDENTIAL, &fields.map(str::as_bytes), &json)
     }
 
     /// Returns `None` if the key is gone, or the content is invalid.
-    fn open(&self, row: &AnyRow) -> sqlx::Result<Option<Sealed>> {
+    fn open(&self, row: &AnyRow) -> sqlx::Result<Option<SealedContent>> {
         let [user_id, task_id, name] = fields(row)?;
         let sealed: Vec<u8> = row.try_get("sealed")?;
         let fields = [&user_id, &task_id, &name].map(|field| field.as_bytes());

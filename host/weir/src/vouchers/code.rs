@@ -6,7 +6,7 @@
 use std::fmt;
 
 use hmac::Mac;
-use weir_storage::secrets::{Key, random_bytes};
+use weir_storage::secrets::{SecretKey, random_bytes};
 
 const ALPHABET: &[u8; 32] = b"0123456789ABCDEFGHJKMNPQRSTVWXYZ";
 
@@ -58,7 +58,7 @@ impl VoucherCode {
     }
 
     /// Returns the HMAC under a pepper, the only stored form.
-    pub fn hash(&self, pepper: &Key) -> Vec<u8> {
+    pub fn hash(&self, pepper: &SecretKey) -> Vec<u8> {
         let mut mac = pepper.mac(b"weir voucher v1\0");
         mac.update(&self.0);
         mac.finalize().into_bytes().to_vec()
@@ -80,7 +80,7 @@ mod tests {
     fn a_code_is_read_as_people_type_it() {
         let code = VoucherCode(*b"0123456789ABCDEFGHJKMNPQR");
         assert_eq!(code.expose(), "01234-56789-ABCDE-FGHJK-MNPQR");
-        let key = Key::new([7; 32]);
+        let key = SecretKey::new([7; 32]);
         for typed in [
             "01234-56789-ABCDE-FGHJK-MNPQR",
             "0123456789abcdefghjkmnpqr",
@@ -91,7 +91,7 @@ mod tests {
             let read = VoucherCode::parse(typed).unwrap();
             assert_eq!(read.hash(&key), code.hash(&key), "{typed}");
         }
-        assert_ne!(code.hash(&key), code.hash(&Key::new([8; 32])));
+        assert_ne!(code.hash(&key), code.hash(&SecretKey::new([8; 32])));
         for wrong in [
             "",
             "01234",

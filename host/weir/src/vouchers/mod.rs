@@ -20,12 +20,14 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 use weir_errors::{ApiError, ErrorCode};
-use weir_ledger::{AccountId, Action, Credits, Ledger, LedgerError, OperationId, Refusal, TopUp};
+use weir_ledger::{
+    AccountId, Action, Credits, Ledger, LedgerError, LedgerRefusal, OperationId, TopUp,
+};
 use weir_storage::clock::Millis;
 use weir_storage::ids;
 
 use self::code::VoucherCode;
-use self::store::{Claim, Redemption, Voucher};
+use self::store::{Redemption, Voucher, VoucherClaim};
 use crate::audit::{Actor, AuditEvent};
 use crate::billing;
 use crate::identity::pepper::Peppers;
@@ -170,8 +172,8 @@ pub async fn redeem(
         .await
         .map_err(failed)?;
     let redemption = match claim {
-        Claim::Claimed(redemption) => redemption,
-        Claim::Refused => {
+        VoucherClaim::Claimed(redemption) => redemption,
+        VoucherClaim::Refused => {
             let current = store::find(database, &voucher.id).await.map_err(failed)?;
             return Err(not_redeemable(&current.unwrap_or(voucher), now));
         }
@@ -246,7 +248,7 @@ async fn apply(parts: &VoucherParts, redemption: &Redemption) -> Result<bool, Ap
     billing::summary_cache::drop_summary(&parts.cache, &account).await;
     match done {
         Ok(_) => {}
-        Err(LedgerError::Refused(Refusal::OutOfRange)) => {
+        Err(LedgerError::Refused(LedgerRefusal::OutOfRange)) => {
             let what = "The account has the maximum of credits; weir adds the voucher's credits once the balance permits.";
             return Err(ApiError::new(ErrorCode::NotPossible, what));
         }

@@ -44,7 +44,7 @@ pub struct Redemption {
 
 /// The result of a claim.
 #[derive(Debug)]
-pub enum Claim {
+pub enum VoucherClaim {
     /// The account has a use of the voucher: now, or from an earlier claim.
     Claimed(Redemption),
     /// The voucher is revoked, expired or used up.
@@ -128,7 +128,7 @@ pub async fn claim(
     voucher: &Voucher,
     user_id: &str,
     now: Millis,
-) -> sqlx::Result<Claim> {
+) -> sqlx::Result<VoucherClaim> {
     let mut transaction = database.begin().await?;
     let inserted = sqlx::query(
         "INSERT INTO voucher_redemptions (user_id, voucher_id, credits, redeemed_at) \
@@ -151,7 +151,7 @@ pub async fn claim(
         .await?;
         if counted.rows_affected() == 0 {
             // Without a commit, the transaction rolls back.
-            return Ok(Claim::Refused);
+            return Ok(VoucherClaim::Refused);
         }
     }
     let row = sqlx::query(
@@ -164,7 +164,7 @@ pub async fn claim(
     .await?;
     let redemption = read_redemption(&row)?;
     transaction.commit().await?;
-    Ok(Claim::Claimed(redemption))
+    Ok(VoucherClaim::Claimed(redemption))
 }
 
 /// Records that the ledger has the credits. Returns whether that was not recorded before.

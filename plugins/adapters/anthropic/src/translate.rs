@@ -27,8 +27,8 @@ mod request;
 use answer::Answer;
 use options::Options;
 use weir_sdk::adapter::{
-    Begun, CredentialSlot, Description, Failure, HttpRequest, RefusedSetting, Request, Setting,
-    Step, Task,
+    CredentialSlot, Description, Failure, HttpRequest, RefusedSetting, Request, Setting,
+    StartedExchange, Step, Task,
 };
 use weir_sdk::response::{ProviderApi, ResponseReader};
 
@@ -62,13 +62,16 @@ impl ProviderApi for Answer {
         Ok(Options::from_settings(options)?.to_bytes())
     }
 
-    fn begin(request: Request, configuration: &[u8]) -> Result<Begun<Anthropic>, Failure> {
+    fn begin(
+        request: Request,
+        configuration: &[u8],
+    ) -> Result<StartedExchange<Anthropic>, Failure> {
         let Task::Chat(chat) = &request.task else {
             return Err(Failure::unsupported("image requests"));
         };
         let options = Options::from_bytes(configuration)?;
         let written = request::write(chat, &request, &options)?;
-        Ok(Begun {
+        Ok(StartedExchange {
             exchange: ResponseReader::new(chat.stream, Answer::new(weir_sdk::custom::names(chat))),
             step: Step::Send(HttpRequest {
                 method: "POST".to_owned(),

@@ -7,8 +7,8 @@ use std::collections::VecDeque;
 
 use serde_json::{Value, json};
 use weir_sdk::adapter::{
-    Begun, CredentialSlot, Description, Event, Exchange, Failure, FailureKind, HttpResponseHead,
-    Request, Step, Task,
+    CredentialSlot, Description, Event, Exchange, Failure, FailureKind, HttpResponseHead, Request,
+    StartedExchange, Step, Task,
 };
 use weir_sdk::blocks::Blocks;
 use weir_sdk::chat::{
@@ -77,13 +77,13 @@ impl Exchange for Demo {
         }
     }
 
-    fn begin(request: Request, _configuration: &[u8]) -> Result<Begun<Self>, Failure> {
+    fn begin(request: Request, _configuration: &[u8]) -> Result<StartedExchange<Self>, Failure> {
         let chat = match request.task {
             Task::Chat(chat) => chat,
             Task::Image(image) => {
                 let (step, ignored) = image::answer(&image)?;
                 let plan = VecDeque::new();
-                return Ok(Begun {
+                return Ok(StartedExchange {
                     exchange: Self { plan },
                     step,
                     ignored,
@@ -94,7 +94,7 @@ impl Exchange for Demo {
         let mut exchange = Self {
             plan: Reply::to(&chat)?.plan(&chat)?,
         };
-        Ok(Begun {
+        Ok(StartedExchange {
             step: exchange.next()?,
             exchange,
             ignored,
@@ -261,7 +261,7 @@ impl Reply {
             },
             "/finish" => Self {
                 finish: finish_reason(rest),
-                ..Self::text("That is all.")
+                ..Self::text("The end.")
             },
             "/refuse" => Self {
                 is_refusal: true,

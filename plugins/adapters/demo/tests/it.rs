@@ -2,7 +2,7 @@
 
 use weir_adapter_demo::translate::{Demo, HELP};
 use weir_sdk::adapter::{
-    Attachment, Begun, Client, Event, Exchange, Failure, FailureKind, Request, Step, Task,
+    Attachment, Client, Event, Exchange, Failure, FailureKind, Request, StartedExchange, Step, Task,
 };
 use weir_sdk::chat::{
     AllowedTools, Audio, Block, BuiltInTool, CacheLifetime, CallKind, ChatRequest, Citation,
@@ -91,7 +91,7 @@ fn chat_with_tools(text: &str) -> ChatRequest {
     }
 }
 
-fn begin(chat: ChatRequest) -> Result<Begun<Demo>, Failure> {
+fn begin(chat: ChatRequest) -> Result<StartedExchange<Demo>, Failure> {
     let request = Request {
         task: Task::Chat(chat),
         attachments: vec![Attachment {
@@ -111,7 +111,7 @@ fn begin(chat: ChatRequest) -> Result<Begun<Demo>, Failure> {
 
 /// Returns all steps except the last, `done`.
 fn steps(chat: ChatRequest) -> Result<Vec<Step>, Failure> {
-    let Begun {
+    let StartedExchange {
         mut exchange, step, ..
     } = begin(chat)?;
     let mut steps = Vec::new();

@@ -17,7 +17,7 @@ mod request;
 
 use answer::Answer;
 use weir_sdk::adapter::{
-    Begun, CredentialSlot, Description, Failure, HttpRequest, Request, Step, Task,
+    CredentialSlot, Description, Failure, HttpRequest, Request, StartedExchange, Step, Task,
 };
 use weir_sdk::response::{ProviderApi, ResponseReader};
 
@@ -47,7 +47,7 @@ impl ProviderApi for Answer {
         }
     }
 
-    fn begin(request: Request, _configuration: &[u8]) -> Result<Begun<Gemini>, Failure> {
+    fn begin(request: Request, _configuration: &[u8]) -> Result<StartedExchange<Gemini>, Failure> {
         let of_image;
         let (chat, image) = match &request.task {
             Task::Chat(chat) => (chat, None),
@@ -57,7 +57,7 @@ impl ProviderApi for Answer {
             }
         };
         let written = request::write(chat, image.as_ref(), &request)?;
-        Ok(Begun {
+        Ok(StartedExchange {
             exchange: ResponseReader::new(
                 chat.stream,
                 Answer::new(weir_sdk::custom::names(chat), image.is_some()),

@@ -23,8 +23,8 @@ mod request;
 
 use answer::Answer;
 use weir_sdk::adapter::{
-    Begun, CredentialSlot, Description, Failure, HttpRequest, RefusedSetting, Request, Setting,
-    Step, Task,
+    CredentialSlot, Description, Failure, HttpRequest, RefusedSetting, Request, Setting,
+    StartedExchange, Step, Task,
 };
 use weir_sdk::response::{ProviderApi, ResponseReader};
 
@@ -76,14 +76,14 @@ impl ProviderApi for Answer {
         Ok(configuration)
     }
 
-    fn begin(request: Request, configuration: &[u8]) -> Result<Begun<Ollama>, Failure> {
+    fn begin(request: Request, configuration: &[u8]) -> Result<StartedExchange<Ollama>, Failure> {
         let Task::Chat(chat) = &request.task else {
             return Err(Failure::unsupported("image requests"));
         };
         let context_tokens = str::from_utf8(configuration).ok();
         let context_tokens = context_tokens.and_then(|tokens| tokens.parse().ok());
         let written = request::write(chat, &request, context_tokens)?;
-        Ok(Begun {
+        Ok(StartedExchange {
             exchange: ResponseReader::new(chat.stream, Answer::new(weir_sdk::custom::names(chat))),
             step: Step::Send(HttpRequest::post_json(PATH.to_owned(), written.body)),
             ignored: written.ignored,

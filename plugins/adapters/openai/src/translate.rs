@@ -35,10 +35,10 @@ use answer::Answer;
 use images::Images;
 use options::Options;
 use weir_sdk::adapter::{
-    Begun, CredentialSlot, Description, Event, Failure, HttpRequest, RefusedSetting, Request,
-    Setting, Step, Task,
+    CredentialSlot, Description, Event, Failure, HttpRequest, RefusedSetting, Request, Setting,
+    StartedExchange, Step, Task,
 };
-use weir_sdk::response::{self, AnswerReader, ProviderApi, Refused, ResponseReader};
+use weir_sdk::response::{self, AnswerReader, ErrorResponse, ProviderApi, ResponseReader};
 use weir_sdk::sse::SseEvent;
 
 /// The name of this dialect, here and in clients that speak it.
@@ -53,9 +53,9 @@ pub type OpenAi = ResponseReader<Reader>;
 /// The reader of a response.
 #[derive(Debug)]
 pub enum Reader {
-    /// Of a chat completion.
+    /// Reads a chat completion.
     Chat(Answer),
-    /// Of images.
+    /// Reads images.
     Images(Images),
 }
 
@@ -79,14 +79,14 @@ impl ProviderApi for Reader {
         Ok(Options::from_settings(options)?.to_bytes())
     }
 
-    fn begin(request: Request, configuration: &[u8]) -> Result<Begun<OpenAi>, Failure> {
+    fn begin(request: Request, configuration: &[u8]) -> Result<StartedExchange<OpenAi>, Failure> {
         let options = Options::from_bytes(configuration)?;
         let chat = match &request.task {
             Task::Chat(chat) => chat,
             Task::Image(image) => return images::begin(image, &request, &options),
         };
         let written = request::write(chat, &request, &options)?;
-        Ok(Begun {
+        Ok(StartedExchange {
             exchange: ResponseReader::new(
                 chat.stream,
                 Reader::Chat(Answer::new(request::asks_for_logprobs(chat))),
@@ -130,7 +130,7 @@ impl AnswerReader for Reader {
         }
     }
 
-    fn failure_of_response(refused: &Refused) -> Failure {
+    fn failure_of_response(refused: &ErrorResponse) -> Failure {
         refusal::from_response(refused)
     }
 

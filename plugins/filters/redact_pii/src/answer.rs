@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 
 use weir_sdk::chat::{Citation, Event, Fragment, Span};
-use weir_sdk::filter::{Answer, OpenBlocks, Screened};
+use weir_sdk::filter::{AnswerFilter, OpenBlocks, Screened};
 
 use crate::kinds::Redactor;
 
@@ -92,7 +92,7 @@ impl Redacting {
     }
 }
 
-impl Answer for Redacting {
+impl AnswerFilter for Redacting {
     fn events(&mut self, events: Vec<Event>) -> Screened {
         // A block usually begins within the same events as its text.
         let all_pass = events.iter().all(|event| {

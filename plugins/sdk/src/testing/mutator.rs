@@ -1,9 +1,9 @@
-//! Answers broken on purpose, in the same ways for the same seed.
+//! Responses broken on purpose, in the same ways for the same seed.
 
 /// The largest answer that is made, in bytes.
 const MAX_BYTES: usize = 256 * 1024;
 
-/// What providers write, and what no decoder should stumble over.
+/// Texts of providers, and texts that must not confuse a decoder.
 const TOKENS: [&[u8]; 64] = [
     b"null",
     b"true",
@@ -71,7 +71,7 @@ const TOKENS: [&[u8]; 64] = [
     b"\"tool_calls\":[{\"function\":{\"name\":\"f\"}}]",
 ];
 
-/// Breaks answers. What it does depends on its seed alone.
+/// Breaks responses. The result depends on the seed and the inputs alone.
 #[derive(Debug, Clone)]
 pub struct Mutator(u64);
 

@@ -9,7 +9,7 @@ use crate::adapter::{Event, Exchange, Failure, FailureKind};
 
 /// A recorded answer.
 #[derive(Debug)]
-pub struct Recorded {
+pub struct AnswerFixture {
     /// Its file's, without the extension.
     pub name: String,
     /// Its status.
@@ -25,19 +25,19 @@ pub struct Recorded {
 /// # Panics
 ///
 /// If one cannot be read, or there is none.
-pub fn recorded(folder: &str) -> Vec<Recorded> {
+pub fn recorded(folder: &str) -> Vec<AnswerFixture> {
     let entries = fs::read_dir(folder).unwrap_or_else(|error| panic!("{folder}: {error}"));
     let paths = entries.map(|entry| entry.expect("the folder can be read").path());
-    let mut found: Vec<Recorded> = paths
+    let mut found: Vec<AnswerFixture> = paths
         .filter(|path| path.extension().is_some_and(|found| found == "http"))
-        .map(|path| Recorded::read(&path))
+        .map(|path| AnswerFixture::read(&path))
         .collect();
     found.sort_by(|one, other| one.name.cmp(&other.name));
     assert!(!found.is_empty(), "{folder} has no answers");
     found
 }
 
-impl Recorded {
+impl AnswerFixture {
     fn read(path: &Path) -> Self {
         let bytes = fs::read(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
         let blank = bytes.windows(4).position(|four| four == b"\r\n\r\n");
@@ -63,7 +63,7 @@ impl Recorded {
         }
     }
 
-    /// What an adapter makes of it, or of what it became, in these pieces.
+    /// The events and the result of an adapter that reads these pieces.
     fn received<'a, E: Exchange>(
         &self,
         pieces: impl IntoIterator<Item = &'a [u8]>,

@@ -30,7 +30,7 @@ impl Tool for ApiCall {
             "type": "object",
             "properties": {
                 "integration": { "type": "string", "description": "The id of one of your integrations." },
-                "path": { "type": "string", "minLength": 1, "description": "What to call below its base URL, e.g. /v1/items." },
+                "path": { "type": "string", "minLength": 1, "description": "The path below its base URL, e.g. /v1/items." },
                 "method": { "enum": ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"], "description": "GET if left out." },
                 "query": {
                     "type": "object",

@@ -23,9 +23,9 @@ impl Tool for Webhook {
             "properties": {
                 "url": {
                     "type": "string",
-                    "description": "One of your webhook URLs, exactly as you were told it. Leave it out if you have only one.",
+                    "description": "One of your webhook URLs, unchanged. Leave it out if you have only one.",
                 },
-                "body": { "type": ["object", "array"], "description": "What the webhook is sent, as JSON." },
+                "body": { "type": ["object", "array"], "description": "The JSON body for the webhook." },
             },
             "required": ["body"],
             "additionalProperties": false,

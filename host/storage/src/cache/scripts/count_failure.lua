@@ -1,7 +1,8 @@
--- KEYS: the address's lockout and its failures, the addresses that are shut out, those that fail. ARGV: failures that
--- shut it out, microseconds in which they count, milliseconds that it stays out, the address, what an address's failures
--- begin with, how many addresses there are at most of either kind. Returns the milliseconds that it is shut out, or 0.
--- Of the failures, as many times are kept as shut an address out.
+-- Counts a failed credential of an address. Returns the remaining milliseconds of its lockout, or 0.
+-- KEYS: the lockout of the address, its failures, the locked addresses, the addresses with failures.
+-- ARGV: the failures that lock an address out, the microseconds for which a failure counts, the milliseconds of a lockout, the
+-- address, the prefix of the keys of failures, the largest number of locked addresses and of addresses with failures.
+-- The script keeps the times of as many failures as lock an address out.
 
 local blocked = redis.call('PTTL', KEYS[1])
 if blocked > 0 then
@@ -9,7 +10,7 @@ if blocked > 0 then
   return blocked
 end
 
--- What has expired goes a few at a time: never so many that others wait for it.
+-- A call removes only a few expired addresses, so that no other call waits long.
 local function forget_expired(addresses, until_us)
   for _, address in ipairs(redis.call('ZRANGEBYSCORE', addresses, '-inf', until_us, 'LIMIT', 0, 3)) do
     redis.call('ZREM', addresses, address)

@@ -1,6 +1,6 @@
--- KEYS: the record, its tombstone, its user's tombstone, the epoch. ARGV: the record packed, milliseconds that it is kept, the
--- number of the epoch in which its reader looked.
--- Returns 0 where a tombstone stands, 1 if it was kept, 2 if it was kept below a user's tombstone, 3 if the epoch is over.
+-- Caches a record. KEYS: the record, its tombstone, its user's tombstone, the epoch. ARGV: the packed record, its lifetime in
+-- milliseconds, the number of the epoch in which the reader read the record.
+-- Returns 0 if the record has a tombstone, 1 if it was stored, 2 if it was stored and its user has a tombstone, 3 if the epoch is over.
 
 local epoch = redis.call('GET', KEYS[4])
 if not epoch or string.match(epoch, '^%d+') ~= ARGV[3] then

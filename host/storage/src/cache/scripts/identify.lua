@@ -1,8 +1,9 @@
--- KEYS: the address's lockout and bucket, the record and its tombstone, each empty where nothing is asked for; the epoch.
--- ARGV: the address's requests per minute, how many of them at once are for those who are not known, what a user's
--- bucket and a user's tombstone begin with.
--- Returns: milliseconds shut out, the address's decision, the record (empty if it is buried), the user's decision, 1 if
--- the user's tombstone stands, the number of the epoch.
+-- Identifies a caller. KEYS: the lockout and the bucket of the address, the record and its tombstone, each empty if the caller
+-- needs no check; the epoch.
+-- ARGV: requests per minute of the address, the burst of unauthenticated requests, the prefixes of users' buckets and of users'
+-- tombstones, the server's id.
+-- Returns: milliseconds of the lockout, the decision for the address, the record (empty if it has a tombstone), the decision for
+-- the user, 1 if the user has a tombstone, the number of the epoch.
 
 local epoch_number = tonumber(string.match(epoch(KEYS[5], ARGV[5]), '^%d+'))
 

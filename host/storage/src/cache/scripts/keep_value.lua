@@ -1,5 +1,5 @@
--- KEYS: the value. ARGV: the mark that its reader saw, empty for none; the value; milliseconds that it is kept.
--- Returns 1 if it was kept: it stands as its reader saw it.
+-- KEYS: the value. ARGV: the value that the reader saw, empty for none; the new value; its lifetime in milliseconds.
+-- Returns 1 if the new value was stored, because the value had not changed since the read.
 
 if (redis.call('GET', KEYS[1]) or '') ~= ARGV[1] then
   return 0

@@ -1,5 +1,5 @@
--- KEYS: the addresses that are shut out. ARGV: how many at most, what an address's lockout begins with.
--- Returns of each its address, its failures and the milliseconds that are left, the longest first.
+-- KEYS: the locked addresses. ARGV: the largest number of results, the prefix of lockouts.
+-- Returns address, failures and remaining milliseconds of each lockout, the longest first.
 
 local found = {}
 for _, address in ipairs(redis.call('ZREVRANGE', KEYS[1], 0, ARGV[1] - 1)) do

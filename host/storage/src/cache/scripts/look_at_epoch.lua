@@ -1,4 +1,4 @@
--- KEYS: the epoch. ARGV: the server's own id. Begins another epoch where another server began the one that stands.
+-- KEYS: the epoch. ARGV: the server's own id. Begins a new epoch if another server began the current one.
 
 local known = epoch(KEYS[1], ARGV[1])
 local number, server = string.match(known, '^(%d+) ?(.*)$')

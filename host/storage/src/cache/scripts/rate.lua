@@ -1,12 +1,12 @@
--- What the scripts share: Redis' own time, and the decision of `Rate::decide`. A number of microseconds
--- since the epoch is exact in a double; Lua would print it with 14 digits, so it is formatted.
+-- Functions that the scripts share: the time of Redis, and the decision of `Rate::decide`. A number of microseconds since
+-- 1970 is exact in a double. Lua would print it with 14 digits, so the script formats it.
 
 local function now_us()
   local time = redis.call('TIME')
   return time[1] * 1000000 + time[2]
 end
 
--- The epoch, which begins with this call if a flush has taken the one before. Epochs are numbered by the time of their begin.
+-- Returns the epoch. If a flush removed the epoch, this call begins a new one. The number of an epoch is its start time.
 local function epoch(key, server)
   local known = redis.call('GET', key)
   if not known then

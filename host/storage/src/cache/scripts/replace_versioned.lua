@@ -1,5 +1,5 @@
--- KEYS: the value. ARGV: the eight bytes of the version that its writer saw, empty for none; the next version and the value;
--- milliseconds that it is kept. Returns 1 if it was written: it stands as its writer saw it.
+-- KEYS: the value. ARGV: the eight bytes of the version that the writer saw, empty for none; the next version and the value; its
+-- lifetime in milliseconds. Returns 1 if the value was stored, because its version had not changed.
 
 if redis.call('GETRANGE', KEYS[1], 0, 7) ~= ARGV[1] then
   return 0

@@ -2,6 +2,13 @@
 //!
 //! A handler takes the parts of its feature as its state. Its feature then does not depend on `App`.
 
+mod base;
 mod billing;
-mod catalog;
+mod inference;
+mod keys;
+mod mcp;
+mod plugins;
+mod recordings;
+mod tasks;
+mod tools;
 mod vouchers;

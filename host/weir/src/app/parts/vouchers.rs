@@ -11,7 +11,7 @@ impl FromRef<App> for VoucherParts {
         Self {
             core: Core::from_ref(app),
             ledger: app.ledger.clone(),
-            key_peppers: app.key_peppers.clone(),
+            key_peppers: app.identity.key_peppers.clone(),
         }
     }
 }

@@ -2,9 +2,9 @@
 
 use serde_json::json;
 use weir_ledger::account::EntryKind;
-use weir_ledger::operation::Asked;
+use weir_ledger::operation::OperationRequest;
 use weir_ledger::store::history::CreditChange;
-use weir_ledger::{AccountId, Store, Way};
+use weir_ledger::{AccountId, ChangeDirection, LedgerStore};
 use weir_storage::Database;
 
 use super::line::{ChargeCategory, ChargeDay, ExportLine};
@@ -14,7 +14,7 @@ pub(super) async fn lines(
     account: Option<&AccountId>,
     day: ChargeDay,
 ) -> sqlx::Result<Vec<ExportLine>> {
-    let store = Store::new(database.clone());
+    let store = LedgerStore::new(database.clone());
     let changes = store.find_changes(account, [day.start, day.end]).await?;
     Ok(changes
         .into_iter()
@@ -44,10 +44,10 @@ fn class(change: &CreditChange) -> (ChargeCategory, &'static str, String) {
     use ChargeCategory::{Adjustment, Credit, Purchase};
     let is = |kind: EntryKind| change.kind == kind.name();
     match &change.operation {
-        Some(Asked::Adjust(adjust)) => {
+        Some(OperationRequest::Adjust(adjust)) => {
             let what = match adjust.way {
-                Way::Give => "Credits given",
-                Way::Take => "Credits taken",
+                ChangeDirection::Give => "Credits given",
+                ChangeDirection::Take => "Credits taken",
             };
             (
                 Adjustment,
@@ -55,20 +55,20 @@ fn class(change: &CreditChange) -> (ChargeCategory, &'static str, String) {
                 format!("{what}: {}", adjust.reason),
             )
         }
-        Some(Asked::TopUp(top_up)) => match top_up.id.0.split_once(':') {
+        Some(OperationRequest::TopUp(top_up)) => match top_up.id.0.split_once(':') {
             Some(("topup", _)) => (Purchase, "topup", "Credits of a top-up".to_owned()),
             Some(("upgrade", _)) => (Purchase, "plan", "Credits of a change of plan".to_owned()),
             Some(("voucher", _)) => (Credit, "voucher", "Credits of a voucher".to_owned()),
             _ => (Credit, "gift", "Credits from the operator".to_owned()),
         },
-        Some(Asked::Grant(grant)) => {
+        Some(OperationRequest::Grant(grant)) => {
             let what = format!("Credits of the {} plan", grant.plan);
             match grant.id.0.starts_with("grant:") {
                 true => (Purchase, "plan", what),
                 false => (Credit, "gift", format!("{what}, from the operator")),
             }
         }
-        Some(Asked::Refund(_)) => (
+        Some(OperationRequest::Refund(_)) => (
             Purchase,
             "taken_back",
             "Credits of a refunded payment".to_owned(),

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::json;
 use weir_ledger::store::history::DayUsage;
-use weir_ledger::{AccountId, Credits, Store};
+use weir_ledger::{AccountId, Credits, LedgerStore};
 use weir_storage::Database;
 
 use super::line::{ChargeCategory, ChargeDay, ExportLine, LineUsage};
@@ -15,7 +15,7 @@ pub(super) async fn lines(
     account: Option<&AccountId>,
     day: ChargeDay,
 ) -> sqlx::Result<Vec<ExportLine>> {
-    let store = Store::new(database.clone());
+    let store = LedgerStore::new(database.clone());
     let usage = store.find_day_usage(account, day.start).await?;
     let mut hashes: Vec<_> = usage
         .iter()

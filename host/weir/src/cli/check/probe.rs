@@ -7,11 +7,11 @@ use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, join_all};
 use weir_outgoing::{self as outgoing, Client};
 
-use crate::app::Prepared;
+use crate::app::PreparedParts;
 use crate::catalog::Catalog;
 use crate::config::Config;
 use weir_payments::settings::ProcessorName;
-use weir_payments::stripe::{Pace, Stripe};
+use weir_payments::stripe::{Stripe, StripeTimeouts};
 use weir_storage::{Cache, Database};
 
 /// Time limit of each probe.
@@ -22,7 +22,7 @@ type Probe<'a> = (String, BoxFuture<'a, Result<String, String>>);
 
 pub(super) async fn run(
     config: &Config,
-    prepared: &Prepared,
+    prepared: &PreparedParts,
     catalog: &Catalog,
 ) -> anyhow::Result<()> {
     let http = outgoing::client(config.timeouts.connect())?;
@@ -70,7 +70,7 @@ fn stores(config: &Config) -> Vec<Probe<'_>> {
     probes
 }
 
-fn issuers(prepared: &Prepared) -> Vec<Probe<'_>> {
+fn issuers(prepared: &PreparedParts) -> Vec<Probe<'_>> {
     let verifiers = &prepared.verifiers;
     let mut probes: Vec<Probe<'_>> = Vec::new();
     for (whose, verifier) in [
@@ -101,7 +101,7 @@ fn issuers(prepared: &Prepared) -> Vec<Probe<'_>> {
     probes
 }
 
-fn collector<'a>(config: &'a Config, prepared: &'a Prepared) -> Option<Probe<'a>> {
+fn collector<'a>(config: &'a Config, prepared: &'a PreparedParts) -> Option<Probe<'a>> {
     let exporting = prepared.exporting.as_ref()?;
     let endpoint = config.telemetry.otlp_endpoint.as_deref()?;
     let taken = async move { exporting.probe().await.map(|()| "reached".to_owned()) };
@@ -109,14 +109,14 @@ fn collector<'a>(config: &'a Config, prepared: &'a Prepared) -> Option<Probe<'a>
 }
 
 /// Checks also those of the payment processor's own settings that weir depends on.
-fn payments<'a>(config: &'a Config, prepared: &'a Prepared) -> Option<Probe<'a>> {
+fn payments<'a>(config: &'a Config, prepared: &'a PreparedParts) -> Option<Probe<'a>> {
     let settings = &config.payments;
     if settings.processor(config.is_dev()) != ProcessorName::Stripe {
         return None;
     }
     let key = prepared.payment_secrets.secret_key.as_ref()?;
     let asked = async move {
-        let stripe = Stripe::new(&settings.api_base, key, Pace::default());
+        let stripe = Stripe::new(&settings.api_base, key, StripeTimeouts::default());
         let stripe = stripe.map_err(|error| error.to_string())?;
         let problems = stripe.problems(settings).await;
         let problems = problems.map_err(|error| error.to_string())?;

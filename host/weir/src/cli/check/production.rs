@@ -8,12 +8,12 @@ use std::net::SocketAddr;
 use figment::value::{Dict, Value};
 use url::{Host, Url};
 
-use crate::app::Prepared;
-use crate::catalog::{Catalog, LeftOut};
+use crate::app::PreparedParts;
+use crate::catalog::{Catalog, OmittedProvider};
 use crate::config::Config;
 
 /// Returns the problems; each sentence names the setting and the remedy. `sources` is the configuration as written.
-pub(super) fn findings(config: &Config, prepared: &Prepared, sources: &Dict) -> Vec<String> {
+pub(super) fn findings(config: &Config, prepared: &PreparedParts, sources: &Dict) -> Vec<String> {
     let mut findings = Vec::new();
     let mut find = |setting: &str, what: &str| findings.push(format!("`{setting}` {what}"));
     if config.is_dev() {
@@ -112,7 +112,7 @@ pub(super) fn findings(config: &Config, prepared: &Prepared, sources: &Dict) -> 
 pub(super) fn no_models(catalog: &Catalog) -> String {
     let missing = catalog.left_out.iter();
     let missing: Vec<_> = missing
-        .map(|LeftOut { provider, why, .. }| format!("\n    provider {provider}: {why}"))
+        .map(|OmittedProvider { provider, why, .. }| format!("\n    provider {provider}: {why}"))
         .collect();
     format!(
         "no model can be served: set a provider's credential, or configure `[providers]` and `[models]`{}",

@@ -4,15 +4,15 @@ use std::path::PathBuf;
 
 use anyhow::bail;
 use weir_author::check::{CheckRequest, check};
-use weir_author::report::{CheckResult, Report};
+use weir_author::report::{CheckReport, CheckResult};
 
 use super::input::{PluginArguments, loader};
-use crate::cli::bundle;
+use crate::cli::bundle::bundle;
 use crate::cli::table::TextTable;
 use crate::config::Config;
 
 #[derive(clap::Args)]
-pub(in crate::cli) struct Arguments {
+pub(in crate::cli) struct CheckPluginArguments {
     /// The component, or a folder with the component and recordings.
     #[arg(value_name = "FILE|DIR")]
     path: PathBuf,
@@ -34,7 +34,7 @@ pub(in crate::cli) struct Arguments {
     input: PluginArguments,
 }
 
-pub(super) async fn run(config: Config, arguments: Arguments) -> anyhow::Result<()> {
+pub(super) async fn run(config: Config, arguments: CheckPluginArguments) -> anyhow::Result<()> {
     let request = CheckRequest {
         path: &arguments.path,
         recordings: arguments.recordings.as_deref(),
@@ -55,7 +55,7 @@ pub(super) async fn run(config: Config, arguments: Arguments) -> anyhow::Result<
     }
 }
 
-fn print_table(report: &Report) {
+fn print_table(report: &CheckReport) {
     let mut table = TextTable::new(&["CHECK", "RESULT", "DETAIL"]);
     for item in report.checks() {
         let result = match item.result {

@@ -6,13 +6,13 @@ use anyhow::bail;
 use figment::Figment;
 use figment::providers::{Format as _, Toml};
 use serde_json::json;
-use weir_author::compare::{ComparedRecording, Comparison, Difference};
+use weir_author::compare::{ComparedRecording, Comparison, VersionDifference};
 use weir_ledger::price::Price;
 use weir_sandbox::printable;
 
 use super::input::{PluginArguments, loader};
 use crate::catalog::config::PriceConfig;
-use crate::cli::bundle;
+use crate::cli::bundle::bundle;
 use crate::cli::table::TextTable;
 use crate::config::Config;
 
@@ -21,7 +21,7 @@ const SHOWN: usize = 60;
 const SHOWN_BEFORE: usize = 20;
 
 #[derive(clap::Args)]
-pub(in crate::cli) struct Arguments {
+pub(in crate::cli) struct ComparePluginsArguments {
     /// The component that serves: a .wasm file, or the name of an embedded plugin, such as openai.
     #[arg(value_name = "OLD")]
     old: PathBuf,
@@ -45,7 +45,7 @@ pub(in crate::cli) struct Arguments {
     input: PluginArguments,
 }
 
-pub(super) async fn run(config: Config, arguments: Arguments) -> anyhow::Result<()> {
+pub(super) async fn run(config: Config, arguments: ComparePluginsArguments) -> anyhow::Result<()> {
     let comparison = Comparison {
         old: &arguments.old,
         new: &arguments.new,
@@ -89,7 +89,7 @@ fn print_table(compared: &[ComparedRecording]) {
         if differences.is_empty() {
             table.row([recording.clone(), "-".to_owned()]);
         }
-        for Difference { what, old, new } in differences {
+        for VersionDifference { what, old, new } in differences {
             let from = common_prefix(old.as_deref(), new.as_deref());
             let shown = |text: &Option<String>| match text {
                 Some(text) => excerpt(text, from),

@@ -18,7 +18,7 @@ use weir_plugins::items::{
 use weir_plugins::signature::Signature;
 
 use super::upload::upload;
-use crate::cli::connection::{Connection, GatewayAnswer, Remote};
+use crate::cli::connection::{AdminConnection, GatewayAnswer, RemoteArguments};
 use crate::cli::table::{TextTable, optional};
 use crate::config::Config;
 
@@ -30,16 +30,16 @@ const LEAST_DIGITS: usize = 4;
 
 /// The gateway, and the format of the output.
 #[derive(clap::Args)]
-pub(in crate::cli) struct Gateway {
+pub(in crate::cli) struct GatewayArguments {
     #[command(flatten)]
-    remote: Remote,
+    remote: RemoteArguments,
     /// Print the gateway's response as JSON.
     #[arg(long)]
     json: bool,
 }
 
 #[derive(clap::Args)]
-pub(in crate::cli) struct Install {
+pub(in crate::cli) struct InstallArguments {
     /// The component: a .wasm file, or oci://REGISTRY/NAME with :TAG, @sha256:DIGEST or both.
     #[arg(value_name = "FILE|oci://…")]
     component: PathBuf,
@@ -56,12 +56,12 @@ pub(in crate::cli) struct Install {
     #[arg(long)]
     plain_http: bool,
     #[command(flatten)]
-    allowed: Allowed,
+    allowed: ChangePermissions,
     #[command(flatten)]
-    gateway: Gateway,
+    gateway: GatewayArguments,
 }
 
-impl Install {
+impl InstallArguments {
     /// Reads the component and its signature from files, or pulls them.
     async fn read(&self) -> anyhow::Result<(Vec<u8>, Option<Signature>)> {
         let (component, named) = (&self.component, self.signature.as_deref());
@@ -83,7 +83,7 @@ impl Install {
 
 /// Permissions for changes that a gateway refuses by default.
 #[derive(clap::Args)]
-struct Allowed {
+struct ChangePermissions {
     /// Accept an older version than the publisher has signed for the slot before.
     #[arg(long)]
     allow_downgrade: bool,
@@ -93,9 +93,9 @@ struct Allowed {
 }
 
 #[derive(clap::Args)]
-pub(in crate::cli) struct Activate {
+pub(in crate::cli) struct ActivateArguments {
     #[command(flatten)]
-    named: Named,
+    named: ComponentArguments,
     /// Activate the component as the slot's canary, for a share of the accounts, such as 5%.
     ///
     /// weir compares the figures of the canary and of the active component. The canary ends automatically if it is certainly worse: if it
@@ -111,20 +111,20 @@ pub(in crate::cli) struct Activate {
     #[arg(long, value_name = "SPAN", value_parser = span, requires = "share")]
     promote_after: Option<Duration>,
     #[command(flatten)]
-    allowed: Allowed,
+    allowed: ChangePermissions,
 }
 
 #[derive(clap::Args)]
-pub(in crate::cli) struct Show {
+pub(in crate::cli) struct ShowSlotArguments {
     /// The slot.
     #[arg(value_parser = slot_name)]
     slot: String,
     #[command(flatten)]
-    gateway: Gateway,
+    gateway: GatewayArguments,
 }
 
 #[derive(clap::Args)]
-pub(in crate::cli) struct Rollback {
+pub(in crate::cli) struct RollbackArguments {
     /// The slot.
     #[arg(value_parser = slot_name)]
     slot: String,
@@ -133,11 +133,11 @@ pub(in crate::cli) struct Rollback {
     #[arg(long, value_name = "DIGEST")]
     from: Option<String>,
     #[command(flatten)]
-    gateway: Gateway,
+    gateway: GatewayArguments,
 }
 
 #[derive(clap::Args)]
-pub(in crate::cli) struct Policy {
+pub(in crate::cli) struct PolicyArguments {
     /// The slot.
     #[arg(value_parser = slot_name)]
     slot: String,
@@ -149,22 +149,22 @@ pub(in crate::cli) struct Policy {
     #[arg(long, value_name = "POLICY", value_parser = ["roll_back", "refuse"])]
     on_quarantine: Option<String>,
     #[command(flatten)]
-    gateway: Gateway,
+    gateway: GatewayArguments,
 }
 
 #[derive(clap::Args)]
-pub(in crate::cli) struct Named {
+pub(in crate::cli) struct ComponentArguments {
     /// The slot.
     #[arg(value_parser = slot_name)]
     slot: String,
     /// The component's digest, or the beginning of it.
     digest: String,
     #[command(flatten)]
-    gateway: Gateway,
+    gateway: GatewayArguments,
 }
 
 #[derive(clap::Args)]
-pub(in crate::cli) struct Events {
+pub(in crate::cli) struct EventsArguments {
     /// The slot. Default: all slots.
     #[arg(value_parser = slot_name)]
     slot: Option<String>,
@@ -172,10 +172,10 @@ pub(in crate::cli) struct Events {
     #[arg(long, default_value_t = 50)]
     limit: u32,
     #[command(flatten)]
-    gateway: Gateway,
+    gateway: GatewayArguments,
 }
 
-pub(super) async fn list(config: &Config, gateway: Gateway) -> anyhow::Result<()> {
+pub(super) async fn list(config: &Config, gateway: GatewayArguments) -> anyhow::Result<()> {
     let remote = &gateway.remote;
     remote
         .operate(config, async |connection| {
@@ -236,7 +236,7 @@ pub(super) async fn list(config: &Config, gateway: Gateway) -> anyhow::Result<()
         .await
 }
 
-pub(super) async fn show(config: &Config, show: Show) -> anyhow::Result<()> {
+pub(super) async fn show(config: &Config, show: ShowSlotArguments) -> anyhow::Result<()> {
     let remote = &show.gateway.remote;
     remote
         .operate(config, async |connection| {
@@ -247,7 +247,7 @@ pub(super) async fn show(config: &Config, show: Show) -> anyhow::Result<()> {
         .await
 }
 
-pub(super) async fn install(config: &Config, install: Install) -> anyhow::Result<()> {
+pub(super) async fn install(config: &Config, install: InstallArguments) -> anyhow::Result<()> {
     let (bytes, signature) = install.read().await?;
     let remote = &install.gateway.remote;
     remote
@@ -290,8 +290,8 @@ pub(super) async fn install(config: &Config, install: Install) -> anyhow::Result
         .await
 }
 
-pub(super) async fn activate(config: &Config, activate: Activate) -> anyhow::Result<()> {
-    let Activate {
+pub(super) async fn activate(config: &Config, activate: ActivateArguments) -> anyhow::Result<()> {
+    let ActivateArguments {
         named,
         share,
         promote_after,
@@ -321,7 +321,7 @@ pub(super) async fn activate(config: &Config, activate: Activate) -> anyhow::Res
         .await
 }
 
-pub(super) async fn roll_back(config: &Config, rollback: Rollback) -> anyhow::Result<()> {
+pub(super) async fn roll_back(config: &Config, rollback: RollbackArguments) -> anyhow::Result<()> {
     let remote = &rollback.gateway.remote;
     remote
         .operate(config, async |connection| {
@@ -341,7 +341,7 @@ pub(super) async fn roll_back(config: &Config, rollback: Rollback) -> anyhow::Re
         .await
 }
 
-pub(super) async fn set_policy(config: &Config, policy: Policy) -> anyhow::Result<()> {
+pub(super) async fn set_policy(config: &Config, policy: PolicyArguments) -> anyhow::Result<()> {
     let remote = &policy.gateway.remote;
     remote
         .operate(config, async |connection| {
@@ -358,7 +358,7 @@ pub(super) async fn set_policy(config: &Config, policy: Policy) -> anyhow::Resul
         .await
 }
 
-pub(super) async fn remove(config: &Config, named: Named) -> anyhow::Result<()> {
+pub(super) async fn remove(config: &Config, named: ComponentArguments) -> anyhow::Result<()> {
     let remote = &named.gateway.remote;
     remote
         .operate(config, async |connection| {
@@ -375,7 +375,7 @@ pub(super) async fn remove(config: &Config, named: Named) -> anyhow::Result<()> 
         .await
 }
 
-pub(super) async fn events(config: &Config, events: Events) -> anyhow::Result<()> {
+pub(super) async fn events(config: &Config, events: EventsArguments) -> anyhow::Result<()> {
     let remote = &events.gateway.remote;
     remote
         .operate(config, async |connection| {
@@ -411,12 +411,16 @@ pub(super) async fn events(config: &Config, events: Events) -> anyhow::Result<()
 }
 
 /// Returns the complete digest for the digits in the arguments.
-async fn find(connection: &Connection, named: &Named) -> anyhow::Result<String> {
+async fn find(connection: &AdminConnection, named: &ComponentArguments) -> anyhow::Result<String> {
     find_digest(connection, &named.slot, &named.digest).await
 }
 
 /// Returns the complete digest of the component in a slot whose digest begins with these digits.
-async fn find_digest(connection: &Connection, slot: &str, digest: &str) -> anyhow::Result<String> {
+async fn find_digest(
+    connection: &AdminConnection,
+    slot: &str,
+    digest: &str,
+) -> anyhow::Result<String> {
     let digits = digest.strip_prefix("sha256:").unwrap_or(digest);
     let digits = digits.to_ascii_lowercase();
     ensure!(

@@ -19,7 +19,7 @@ pub(super) use manage::span;
 use crate::config::Config;
 
 #[derive(clap::Subcommand)]
-pub(super) enum Command {
+pub(super) enum PluginCommand {
     /// Run an adapter or a filter on a request, or a tool on arguments, without a gateway and without a provider.
     ///
     /// The output has one line of JSON for each step. An adapter's lines are its request,
@@ -41,11 +41,11 @@ pub(super) enum Command {
     /// `limits.answer_bytes` of the configuration.
     ///
     /// The exit code is 0 if the exchange succeeds or waits for a response that is not recorded, and 1 otherwise.
-    Try(try_plugin::Arguments),
+    Try(try_plugin::TryPluginArguments),
     /// Create a project for a plugin. The project builds without changes.
-    New(new::Arguments),
+    New(new::NewPluginArguments),
     /// Build the project of a plugin, with the tools of its language, to dist/NAME.wasm. Missing tools are installed into the project.
-    Build(build::Arguments),
+    Build(build::BuildPluginArguments),
     /// Print the contract between weir and its plugins as one WIT file.
     Wit,
     /// Check a component with the load steps of a gateway and with further tests.
@@ -55,12 +55,12 @@ pub(super) enum Command {
     /// in many ways and runs each exchange twice; the output must not change. The last check measures the cost.
     ///
     /// The exit code is 1 if a check fails.
-    Check(check::Arguments),
+    Check(check::CheckPluginArguments),
     /// Run two versions of a plugin on recorded exchanges, and print the differences.
     ///
     /// The comparison covers the requests, field by field and byte by byte; the events; the reported usage; and, with --price, the price
     /// of the usage. The exit code is 1 if the versions differ.
-    Compare(compare::Arguments),
+    Compare(compare::ComparePluginsArguments),
     /// Create the keys of a publisher: write the private key to a file, and print the public key.
     Keygen(signing::Keygen),
     /// Sign a component for one slot, into FILE.sig.
@@ -79,29 +79,29 @@ pub(super) enum Command {
     ///
     /// The component comes from a file or from an OCI registry. This command, not the gateway, contacts the registry, with the credentials
     /// of `push`. A reference with @sha256:DIGEST always names the same artifact, even if its tag moves.
-    Install(manage::Install),
+    Install(manage::InstallArguments),
     /// List the slots of a gateway and their active components.
-    List(manage::Gateway),
+    List(manage::GatewayArguments),
     /// Show a slot, the figures of its canary, and its components.
-    Show(manage::Show),
+    Show(manage::ShowSlotArguments),
     /// Activate a component that is installed in a slot or embedded in weir.
     ///
     /// Running requests end on the component that they began with; none fails or waits. The activation ends a canary of the slot, or
     /// promotes it if it is the activated component.
-    Activate(manage::Activate),
+    Activate(manage::ActivateArguments),
     /// End the canary of a slot. Without a canary, return the slot to its previous component.
-    Rollback(manage::Rollback),
+    Rollback(manage::RollbackArguments),
     /// Set the lowest version of a slot, and the effect of a quarantine on it.
     ///
     /// An omitted option returns to its default.
-    Policy(manage::Policy),
+    Policy(manage::PolicyArguments),
     /// Remove a component that is not active in its slot.
-    Remove(manage::Named),
+    Remove(manage::ComponentArguments),
     /// List the events of slots, newest first: the time, the event, and its actor.
-    Events(manage::Events),
+    Events(manage::EventsArguments),
 }
 
-impl Command {
+impl PluginCommand {
     /// Tells whether the command contacts a gateway.
     pub(super) fn asks_gateway(&self) -> bool {
         matches!(
@@ -118,28 +118,28 @@ impl Command {
     }
 }
 
-pub(super) async fn run(config: Config, command: Command) -> anyhow::Result<()> {
+pub(super) async fn run(config: Config, command: PluginCommand) -> anyhow::Result<()> {
     match command {
-        Command::Try(arguments) => try_plugin::run(config, arguments).await,
-        Command::New(arguments) => new::run(arguments),
-        Command::Build(arguments) => build::run(&arguments),
-        Command::Wit => {
+        PluginCommand::Try(arguments) => try_plugin::run(config, arguments).await,
+        PluginCommand::New(arguments) => new::run(arguments),
+        PluginCommand::Build(arguments) => build::run(&arguments),
+        PluginCommand::Wit => {
             print!("{}", weir_author::new::contract());
             Ok(())
         }
-        Command::Check(arguments) => check::run(config, arguments).await,
-        Command::Compare(arguments) => compare::run(config, arguments).await,
-        Command::Keygen(keygen) => signing::keygen(&keygen),
-        Command::Sign(sign) => signing::sign(&config, sign).await,
-        Command::Verify(verify) => signing::verify(&config, &verify),
-        Command::Push(push) => push::push(&config, push).await,
-        Command::Install(install) => manage::install(&config, install).await,
-        Command::List(gateway) => manage::list(&config, gateway).await,
-        Command::Show(show) => manage::show(&config, show).await,
-        Command::Activate(activate) => manage::activate(&config, activate).await,
-        Command::Rollback(rollback) => manage::roll_back(&config, rollback).await,
-        Command::Policy(policy) => manage::set_policy(&config, policy).await,
-        Command::Remove(named) => manage::remove(&config, named).await,
-        Command::Events(events) => manage::events(&config, events).await,
+        PluginCommand::Check(arguments) => check::run(config, arguments).await,
+        PluginCommand::Compare(arguments) => compare::run(config, arguments).await,
+        PluginCommand::Keygen(keygen) => signing::keygen(&keygen),
+        PluginCommand::Sign(sign) => signing::sign(&config, sign).await,
+        PluginCommand::Verify(verify) => signing::verify(&config, &verify),
+        PluginCommand::Push(push) => push::push(&config, push).await,
+        PluginCommand::Install(install) => manage::install(&config, install).await,
+        PluginCommand::List(gateway) => manage::list(&config, gateway).await,
+        PluginCommand::Show(show) => manage::show(&config, show).await,
+        PluginCommand::Activate(activate) => manage::activate(&config, activate).await,
+        PluginCommand::Rollback(rollback) => manage::roll_back(&config, rollback).await,
+        PluginCommand::Policy(policy) => manage::set_policy(&config, policy).await,
+        PluginCommand::Remove(named) => manage::remove(&config, named).await,
+        PluginCommand::Events(events) => manage::events(&config, events).await,
     }
 }

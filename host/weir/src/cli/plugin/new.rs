@@ -4,12 +4,12 @@ use std::path::PathBuf;
 
 use clap::ValueEnum;
 use weir_author::new::{Language, NewProject};
-use weir_plugins::Kind;
+use weir_plugins::PluginKind;
 
-use crate::cli::bundle;
+use crate::cli::bundle::bundle;
 
 #[derive(clap::Args)]
-pub(in crate::cli) struct Arguments {
+pub(in crate::cli) struct NewPluginArguments {
     /// The name: lower-case letters, digits, - and _, with a letter first.
     #[arg(value_name = "NAME")]
     name: String,
@@ -38,8 +38,8 @@ enum LanguageArgument {
     Python,
 }
 
-pub(super) fn run(arguments: Arguments) -> anyhow::Result<()> {
-    let Arguments {
+pub(super) fn run(arguments: NewPluginArguments) -> anyhow::Result<()> {
+    let NewPluginArguments {
         name,
         kind,
         lang,
@@ -47,9 +47,9 @@ pub(super) fn run(arguments: Arguments) -> anyhow::Result<()> {
     } = arguments;
     let project = NewProject {
         kind: match kind {
-            KindArgument::Adapter => Kind::Adapter,
-            KindArgument::Tool => Kind::Tool,
-            KindArgument::Filter => Kind::Filter,
+            KindArgument::Adapter => PluginKind::Adapter,
+            KindArgument::Tool => PluginKind::Tool,
+            KindArgument::Filter => PluginKind::Filter,
         },
         language: match lang {
             LanguageArgument::Rust => Language::Rust,

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use weir_author::input::slot_name;
-use weir_author::registry::{PushRequest, Reference};
+use weir_author::registry::{ArtifactReference, PushRequest};
 
 use super::input::loader;
 use crate::config::Config;
@@ -14,8 +14,8 @@ pub(in crate::cli) struct Push {
     #[arg(value_name = "FILE")]
     component: PathBuf,
     /// The target. If the tag exists, it moves to the new artifact.
-    #[arg(value_name = "oci://REGISTRY/NAME:TAG", value_parser = Reference::parse_target)]
-    to: Reference,
+    #[arg(value_name = "oci://REGISTRY/NAME:TAG", value_parser = ArtifactReference::parse_target)]
+    to: ArtifactReference,
     /// The file with the component's signature. Default: FILE.sig, if it exists.
     #[arg(long, value_name = "FILE", conflicts_with = "key")]
     signature: Option<PathBuf>,

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use weir_author::input::slot_name;
 use weir_author::signing::{self, AcceptedSigner};
-use weir_plugins::signature::PublicKey;
+use weir_plugins::signature::PublisherKey;
 
 use super::input::loader;
 use crate::config::Config;
@@ -41,8 +41,8 @@ pub(in crate::cli) struct Verify {
     #[arg(long, value_parser = slot_name)]
     slot: Option<String>,
     /// The public key that the signature must be from. Default: any publisher of the configuration.
-    #[arg(long, value_name = "KEY", value_parser = PublicKey::parse)]
-    key: Option<PublicKey>,
+    #[arg(long, value_name = "KEY", value_parser = PublisherKey::parse)]
+    key: Option<PublisherKey>,
 }
 
 pub(super) fn keygen(Keygen { key: path }: &Keygen) -> anyhow::Result<()> {

@@ -13,7 +13,7 @@ use crate::cli::output;
 use crate::config::Config;
 
 #[derive(clap::Args)]
-pub(in crate::cli) struct Arguments {
+pub(in crate::cli) struct TryPluginArguments {
     /// The component.
     #[arg(value_name = "FILE")]
     component: PathBuf,
@@ -57,7 +57,7 @@ pub(in crate::cli) struct Arguments {
 /// The interval between two looks at the files.
 const WATCH_EVERY: Duration = Duration::from_millis(200);
 
-pub(super) async fn run(config: Config, arguments: Arguments) -> anyhow::Result<()> {
+pub(super) async fn run(config: Config, arguments: TryPluginArguments) -> anyhow::Result<()> {
     if !arguments.watch {
         return arguments.run_once(&config).await;
     }
@@ -80,7 +80,7 @@ pub(super) async fn run(config: Config, arguments: Arguments) -> anyhow::Result<
     }
 }
 
-impl Arguments {
+impl TryPluginArguments {
     async fn run_once(&self, config: &Config) -> anyhow::Result<()> {
         let record = match (&self.upstream, &self.to) {
             (Some(base_url), Some(file)) => Some(RecordTarget {

@@ -9,12 +9,12 @@ use serde::de::DeserializeOwned;
 use weir_author::transfer::{CountedBody, TransferWords, with_progress};
 use weir_plugins::signature::Signature;
 
-use crate::cli::connection::{Connection, GatewayAnswer};
+use crate::cli::connection::{AdminConnection, GatewayAnswer};
 use crate::plugins::routes::SIGNATURE_HEADER;
 
 /// Puts a component at a path of a gateway, and shows the progress.
 pub(super) async fn upload<T: DeserializeOwned>(
-    connection: &Connection,
+    connection: &AdminConnection,
     path: &str,
     component: Bytes,
     signature: Option<&Signature>,

@@ -7,8 +7,10 @@ use http::header::ACCEPT;
 use serde_json::Value;
 use tokio::time::{MissedTickBehavior, interval, sleep};
 
+use super::client::SwarmClient;
+use super::terminal;
 use super::view::{View, call_of};
-use super::{Caller, path, terminal};
+use crate::cli::connection::path;
 
 /// Columns of an output line.
 const LINE_COLUMNS: usize = 100;
@@ -21,7 +23,7 @@ const MAX_TRIES: u32 = 10;
 const PAUSE: Duration = Duration::from_secs(1);
 
 /// The place for a swarm's events.
-enum Show {
+enum EventDisplay {
     /// Lines on standard error.
     Lines,
     /// A view in the terminal, redrawn in place.
@@ -30,7 +32,7 @@ enum Show {
 
 /// An event of a swarm.
 #[derive(Debug, PartialEq)]
-struct Event {
+struct SwarmEvent {
     /// The event's number, if it has one.
     number: Option<i64>,
     name: String,
@@ -38,11 +40,11 @@ struct Event {
 }
 
 /// Runs a swarm. Fails if it does not complete.
-pub(super) async fn run(caller: &Caller, swarm: &Value) -> anyhow::Result<()> {
+pub(super) async fn run(caller: &SwarmClient, swarm: &Value) -> anyhow::Result<()> {
     let id = caller.ask(swarm).await?;
     let mut show = match terminal::can_draw() {
-        true => Show::Live(View::new(swarm, terminal::has_colours())),
-        false => Show::Lines,
+        true => EventDisplay::Live(View::new(swarm, terminal::has_colours())),
+        false => EventDisplay::Lines,
     };
     let goes_on = format!(
         "the swarm continues; `weir swarm show {id}` shows it, and `weir swarm cancel {id}` cancels it"
@@ -57,7 +59,7 @@ pub(super) async fn run(caller: &Caller, swarm: &Value) -> anyhow::Result<()> {
 }
 
 /// Shows events until the swarm ends, and reconnects after an interruption. Returns the swarm's record.
-async fn follow(caller: &Caller, id: &str, show: &mut Show) -> anyhow::Result<Value> {
+async fn follow(caller: &SwarmClient, id: &str, show: &mut EventDisplay) -> anyhow::Result<Value> {
     let (mut last, mut tries) = (0, 0);
     loop {
         let before = last;
@@ -76,10 +78,10 @@ async fn follow(caller: &Caller, id: &str, show: &mut Show) -> anyhow::Result<Va
 
 /// Shows events from behind the `last` event until the stream ends.
 async fn follow_once(
-    caller: &Caller,
+    caller: &SwarmClient,
     id: &str,
     last: &mut i64,
-    show: &mut Show,
+    show: &mut EventDisplay,
 ) -> anyhow::Result<Option<Value>> {
     let url = format!("{}{}", caller.base, path(&["swarms", id, "events"], &[]));
     let request = caller.http.get(url).header(ACCEPT, "text/event-stream");
@@ -114,8 +116,8 @@ async fn follow_once(
     }
 }
 
-impl Show {
-    fn note(&mut self, event: &Event) {
+impl EventDisplay {
+    fn note(&mut self, event: &SwarmEvent) {
         match self {
             Self::Live(view) => view.note(&event.name, &event.data),
             Self::Lines => {
@@ -134,12 +136,12 @@ impl Show {
 }
 
 /// Reads an event; `None` for a comment.
-fn read_event(text: &str) -> Option<Event> {
+fn read_event(text: &str) -> Option<SwarmEvent> {
     let field = |name: &str| {
         let mut lines = text.lines();
         lines.find_map(|line| line.strip_prefix(name)?.strip_prefix(": "))
     };
-    Some(Event {
+    Some(SwarmEvent {
         number: field("id").and_then(|id| id.parse().ok()),
         name: field("event")?.to_owned(),
         data: serde_json::from_str(field("data")?).ok()?,

@@ -3,19 +3,24 @@
 use anyhow::bail;
 use serde_json::json;
 
-use super::{Command, terminal};
-use crate::cli::connection::{GatewayAnswer, Needs, Offline, operate, path};
+use super::arguments::SwarmCommand;
+use super::terminal;
+use crate::cli::connection::{GatewayAnswer, OfflineArgument, RequiredParts, operate, path};
 use crate::cli::table::{TextTable, optional};
 use crate::config::Config;
 use crate::swarm::admin::{SwarmOutline, SwarmOutlineList};
 
-pub(super) async fn run(config: &Config, offline: Offline, command: Command) -> anyhow::Result<()> {
+pub(super) async fn run(
+    config: &Config,
+    offline: OfflineArgument,
+    command: SwarmCommand,
+) -> anyhow::Result<()> {
     let operated = operate(
         config,
-        Needs::Stores,
+        RequiredParts::Stores,
         offline,
         async |connection| match command {
-            Command::List {
+            SwarmCommand::List {
                 limit,
                 before,
                 user,
@@ -31,7 +36,7 @@ pub(super) async fn run(config: &Config, offline: Offline, command: Command) -> 
                 connection.get(&swarms).await?.show(false, print);
                 Ok(())
             }
-            Command::Cancel { id } => {
+            SwarmCommand::Cancel { id } => {
                 let cancel = path(&["admin", "swarms", &id, "cancel"], &[]);
                 let cancelled: GatewayAnswer<SwarmOutline> =
                     connection.post(&cancel, &json!({})).await?;
@@ -41,7 +46,7 @@ pub(super) async fn run(config: &Config, offline: Offline, command: Command) -> 
                 );
                 Ok(())
             }
-            Command::Run { .. } | Command::Show { .. } | Command::Delete { .. } => {
+            SwarmCommand::Run { .. } | SwarmCommand::Show { .. } | SwarmCommand::Delete { .. } => {
                 bail!(
                     "--operator works only for list and cancel: operators cannot read users' texts"
                 )

@@ -16,7 +16,7 @@ const SAID_CHARS: usize = 1_000;
 /// The state of the view.
 pub(super) struct View {
     title: String,
-    agents: Vec<Agent>,
+    agents: Vec<AgentView>,
     began: Instant,
     has_colours: bool,
     /// Lines on the screen.
@@ -26,9 +26,9 @@ pub(super) struct View {
 }
 
 /// An agent; all its texts are safe for a terminal.
-struct Agent {
+struct AgentView {
     name: String,
-    state: State,
+    state: AgentState,
     model: String,
     calls: usize,
     last_call: String,
@@ -38,7 +38,7 @@ struct Agent {
 }
 
 #[derive(PartialEq)]
-enum State {
+enum AgentState {
     Waits,
     Runs(Instant),
     Done(String),
@@ -47,7 +47,7 @@ enum State {
 
 /// A line's style.
 #[derive(Debug, Clone, Copy, PartialEq)]
-enum Look {
+enum LineStyle {
     Plain,
     Strong,
     Faint,
@@ -61,7 +61,7 @@ impl View {
         let names = agents.iter().filter_map(|agent| agent["name"].as_str());
         Self {
             title: terminal::line(swarm["swarm_id"].as_str().unwrap_or("swarm")),
-            agents: names.map(Agent::new).collect(),
+            agents: names.map(AgentView::new).collect(),
             began: Instant::now(),
             has_colours,
             drawn: 0,
@@ -79,7 +79,7 @@ impl View {
         };
         match event {
             "agent_start" => {
-                agent.state = State::Runs(Instant::now());
+                agent.state = AgentState::Runs(Instant::now());
                 agent.model = terminal::line(text("model"));
             }
             "agent_delta" => {
@@ -102,8 +102,8 @@ impl View {
                 agent.credits = Credits::deserialize(&data["credits_used"]).unwrap_or_default();
                 let status = terminal::line(text("status"));
                 agent.state = match data["error"].as_str() {
-                    Some(why) => State::Failed(terminal::line(why)),
-                    None => State::Done(format!(
+                    Some(why) => AgentState::Failed(terminal::line(why)),
+                    None => AgentState::Done(format!(
                         "{status} after {} iterations, {} s",
                         number("iterations"),
                         data["duration_seconds"]
@@ -125,10 +125,10 @@ impl View {
         let mut shown = String::new();
         for (look, line) in &lines {
             let (begin, end) = match (look, self.has_colours) {
-                (Look::Plain, _) | (_, false) => ("", ""),
-                (Look::Strong, true) => ("\x1b[1m", "\x1b[0m"),
-                (Look::Faint, true) => ("\x1b[2m", "\x1b[0m"),
-                (Look::Bad, true) => ("\x1b[31m", "\x1b[0m"),
+                (LineStyle::Plain, _) | (_, false) => ("", ""),
+                (LineStyle::Strong, true) => ("\x1b[1m", "\x1b[0m"),
+                (LineStyle::Faint, true) => ("\x1b[2m", "\x1b[0m"),
+                (LineStyle::Bad, true) => ("\x1b[31m", "\x1b[0m"),
             };
             let _ = write!(shown, "{begin}{line}{end}\x1b[K\r\n");
         }
@@ -146,9 +146,9 @@ impl View {
     }
 
     /// Returns the view's lines, within these columns and rows.
-    fn lines(&self, columns: usize, rows: usize, now: Instant) -> Vec<(Look, String)> {
-        let done = |agent: &&Agent| matches!(agent.state, State::Done(_));
-        let tokens = |part: fn(&Agent) -> i64| self.agents.iter().map(part).sum::<i64>();
+    fn lines(&self, columns: usize, rows: usize, now: Instant) -> Vec<(LineStyle, String)> {
+        let done = |agent: &&AgentView| matches!(agent.state, AgentState::Done(_));
+        let tokens = |part: fn(&AgentView) -> i64| self.agents.iter().map(part).sum::<i64>();
         let credits: Credits = self.agents.iter().map(|agent| agent.credits).sum();
         let head = format!(
             "{}  {}/{} agents  {} + {} tokens  {credits} credits  {} s",
@@ -159,7 +159,7 @@ impl View {
             tokens(|agent| agent.tokens.1),
             now.duration_since(self.began).as_secs(),
         );
-        let mut lines = vec![(Look::Strong, head)];
+        let mut lines = vec![(LineStyle::Strong, head)];
         for agent in &self.agents {
             lines.extend(agent.lines(columns, now));
         }
@@ -174,11 +174,11 @@ impl View {
     }
 }
 
-impl Agent {
+impl AgentView {
     fn new(name: &str) -> Self {
         Self {
             name: terminal::line(name),
-            state: State::Waits,
+            state: AgentState::Waits,
             model: String::new(),
             calls: 0,
             last_call: String::new(),
@@ -188,7 +188,7 @@ impl Agent {
         }
     }
 
-    fn lines(&self, columns: usize, now: Instant) -> Vec<(Look, String)> {
+    fn lines(&self, columns: usize, now: Instant) -> Vec<(LineStyle, String)> {
         let Self { name, model, .. } = self;
         let calls = match self.calls {
             0 => String::new(),
@@ -201,25 +201,25 @@ impl Agent {
             self.credits
         );
         match &self.state {
-            State::Waits => vec![(Look::Faint, format!("  {name}"))],
-            State::Done(how) => vec![(
-                Look::Plain,
+            AgentState::Waits => vec![(LineStyle::Faint, format!("  {name}"))],
+            AgentState::Done(how) => vec![(
+                LineStyle::Plain,
                 format!("+ {name}  {model}  {how}, {cost}{calls}"),
             )],
-            State::Failed(why) => vec![(
-                Look::Bad,
+            AgentState::Failed(why) => vec![(
+                LineStyle::Bad,
                 format!("x {name}  {model}  {cost}{calls}: {why}"),
             )],
-            State::Runs(since) => {
+            AgentState::Runs(since) => {
                 let seconds = now.duration_since(*since).as_secs();
                 let head = format!("> {name}  {model}  {seconds} s{calls}");
-                let mut lines = vec![(Look::Strong, head)];
+                let mut lines = vec![(LineStyle::Strong, head)];
                 if !self.last_call.is_empty() {
-                    lines.push((Look::Faint, format!("    {}", self.last_call)));
+                    lines.push((LineStyle::Faint, format!("    {}", self.last_call)));
                 }
                 if !self.said.is_empty() {
                     let said = terminal::tail(&self.said, columns.saturating_sub(4));
-                    lines.push((Look::Plain, format!("    {said}")));
+                    lines.push((LineStyle::Plain, format!("    {said}")));
                 }
                 lines
             }

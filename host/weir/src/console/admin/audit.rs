@@ -10,14 +10,14 @@ use weir_storage::clock::Millis;
 use super::{ListRequest, core};
 use crate::admin::events::{self, AuditItem};
 use crate::app::App;
-use crate::console::format::When;
+use crate::console::format::DisplayTime;
 use crate::console::frame::{AUDIT, Frame};
 use crate::console::session::ConsoleAdmin;
 use crate::query::ListQuery;
 
 #[derive(Template)]
 #[template(path = "console/admin/audit.html")]
-struct Audit {
+struct AuditPage {
     frame: Frame,
     asked: ListRequest<3>,
     events: Vec<AuditItem>,
@@ -34,7 +34,7 @@ pub(super) async fn show_audit(
     let asked = ListRequest::take(query, ["kind", "user_id", "actor"], "before")?;
     let listed = events::list_events(core(&app), admin.caller(), asked.query());
     let Json(list) = listed.await?;
-    let page = Audit {
+    let page = AuditPage {
         frame: admin.user.frame("Audit", AUDIT),
         next: asked.next(AUDIT.path, list.next),
         events: list.events,

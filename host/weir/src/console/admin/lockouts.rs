@@ -11,7 +11,7 @@ use super::{LIMIT, core};
 use crate::admin::lockouts::{self, LockoutItem};
 use crate::app::App;
 use crate::console::form::AdminForm;
-use crate::console::format::{self, When};
+use crate::console::format::{self, DisplayTime};
 use crate::console::frame::{Frame, LOCKOUTS};
 use crate::console::session::ConsoleAdmin;
 use crate::identity::lockout::LOCKOUT;
@@ -19,7 +19,7 @@ use crate::query::ListQuery;
 
 #[derive(Template)]
 #[template(path = "console/admin/lockouts.html")]
-struct Lockouts {
+struct LockoutsPage {
     frame: Frame,
     lockouts: Vec<LockoutItem>,
     /// Whether more lockouts exist than the page shows.
@@ -37,7 +37,7 @@ pub(super) async fn show_lockouts(
     let query = ListQuery::from([("limit", LIMIT.to_string())]);
     let listed = lockouts::list_lockouts(core(&app), admin.caller(), query);
     let Json(list) = listed.await?;
-    let page = Lockouts {
+    let page = LockoutsPage {
         frame: admin.user.frame("Lockouts", LOCKOUTS),
         is_cut: list.lockouts.len() >= LIMIT as usize,
         policy: (

@@ -16,23 +16,23 @@ use crate::console::session::ConsoleAdmin;
 
 #[derive(Template)]
 #[template(path = "console/admin/models.html")]
-struct Models {
+struct ModelsPage {
     frame: Frame,
-    models: Vec<Model>,
+    models: Vec<ConsoleModel>,
     economics: Vec<ModelEconomics>,
     left_out: Vec<ListedGap>,
     text_factor: f64,
     image_factor: f64,
 }
 
-struct Model {
+struct ConsoleModel {
     id: String,
     served: bool,
     context_window: u32,
-    upstreams: Vec<Served>,
+    upstreams: Vec<ServedUpstream>,
 }
 
-struct Served {
+struct ServedUpstream {
     provider: String,
     model: String,
     price: String,
@@ -45,13 +45,13 @@ pub(super) async fn show_models(
 ) -> Result<Response, ApiError> {
     let listing = CatalogListing::of(&app.catalog.load());
     let economics = routes::model_economics(&app, &Month::of(app.clock.now())).await?;
-    let models = listing.models.into_iter().map(|model| Model {
+    let models = listing.models.into_iter().map(|model| ConsoleModel {
         id: model.id,
         served: model.served,
         context_window: model.context_window,
         upstreams: model.upstreams.into_iter().map(served).collect(),
     });
-    let page = Models {
+    let page = ModelsPage {
         frame: admin.user.frame("Models", MODELS),
         models: models.collect(),
         economics,
@@ -62,7 +62,7 @@ pub(super) async fn show_models(
     admin.user.show(&page)
 }
 
-fn served(upstream: ListedUpstream) -> Served {
+fn served(upstream: ListedUpstream) -> ServedUpstream {
     let of = |name: &str| match &upstream.price[name] {
         Value::Null => None,
         usd => Some(format!("{usd}")),
@@ -72,7 +72,7 @@ fn served(upstream: ListedUpstream) -> Served {
         (_, Some(input), Some(output)) => format!("{input} in, {output} out"),
         _ => String::new(),
     };
-    Served {
+    ServedUpstream {
         provider: upstream.provider,
         model: upstream.model,
         price,

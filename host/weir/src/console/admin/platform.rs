@@ -13,12 +13,12 @@ use crate::console::chart::{Bars, Point};
 use crate::console::format;
 use crate::console::frame::{Frame, PLATFORM};
 use crate::console::session::ConsoleAdmin;
-use crate::metrics::summary::Summary;
+use crate::metrics::summary::NodeSummary;
 use crate::monitoring::metrics::text;
 
 #[derive(Template)]
 #[template(path = "console/admin/platform.html")]
-struct Platform {
+struct PlatformPage {
     frame: Frame,
     usage: PlatformUsage,
     chart: Bars,
@@ -26,11 +26,11 @@ struct Platform {
     earned: String,
     cost: String,
     margin: Option<String>,
-    node: Node,
+    node: NodeFigures,
 }
 
 /// This node since its start.
-struct Node {
+struct NodeFigures {
     requests: String,
     /// In percent of the requests.
     failed: String,
@@ -61,24 +61,24 @@ pub(super) async fn show_platform(
             ),
         })
         .collect();
-    let page = Platform {
+    let page = PlatformPage {
         chart: Bars::of("Credits of all users by day of this month", &points),
         earned: format!("{earned:.2}"),
         cost: format!("{cost:.2}"),
         margin: (earned > 0.0).then(|| format!("{:.1}", (earned - cost) / earned * 100.0)),
-        node: node(&Summary::of(&text(&app).await?)),
+        node: node(&NodeSummary::of(&text(&app).await?)),
         frame: admin.user.frame("Platform", PLATFORM),
         usage,
     };
     admin.user.show(&page)
 }
 
-fn node(summary: &Summary) -> Node {
+fn node(summary: &NodeSummary) -> NodeFigures {
     let share = match summary.requests {
         requests if requests > 0.0 => summary.failed / requests * 100.0,
         _ => 0.0,
     };
-    Node {
+    NodeFigures {
         requests: format::count(summary.requests),
         failed: format!("{share:.2}"),
         first_token: summary.first_token_p95.map(|bound| match bound {

@@ -8,11 +8,11 @@ use weir_errors::ApiError;
 use weir_plugins::items::{EventItem, PluginItem, SlotItem};
 use weir_storage::clock::Millis;
 
-use crate::app::App;
 use crate::console::form::AdminForm;
-use crate::console::format::{self, When};
+use crate::console::format::{self, DisplayTime};
 use crate::console::frame::{Frame, PLUGINS};
 use crate::console::session::ConsoleAdmin;
+use crate::plugins::PluginParts;
 use crate::plugins::routes::{self, Activation, EventsQuery};
 
 /// Events on a slot's page.
@@ -20,12 +20,12 @@ const EVENTS: u32 = 20;
 
 #[derive(Template)]
 #[template(path = "console/admin/plugins.html")]
-struct Slots {
+struct SlotsPage {
     frame: Frame,
     slots: Vec<SlotItem>,
 }
 
-impl Slots {
+impl SlotsPage {
     /// Returns a slot's active component, as it should be on all nodes.
     fn active(slot: &SlotItem) -> Option<&PluginItem> {
         let mut plugins = slot.plugins.iter();
@@ -35,7 +35,7 @@ impl Slots {
 
 #[derive(Template)]
 #[template(path = "console/admin/plugin.html")]
-struct Slot {
+struct SlotPage {
     frame: Frame,
     slot: SlotItem,
     events: Vec<EventItem>,
@@ -44,11 +44,11 @@ struct Slot {
 
 /// `GET /console/admin/plugins`
 pub(super) async fn show_slots(
-    State(app): State<App>,
+    State(parts): State<PluginParts>,
     admin: ConsoleAdmin,
 ) -> Result<Response, ApiError> {
-    let Json(list) = routes::list_plugins(State(app), admin.caller().into()).await?;
-    let page = Slots {
+    let Json(list) = routes::list_plugins(State(parts), admin.caller().into()).await?;
+    let page = SlotsPage {
         frame: admin.user.frame("Plugins", PLUGINS),
         slots: list.slots,
     };
@@ -57,29 +57,29 @@ pub(super) async fn show_slots(
 
 /// `GET /console/admin/plugins/{slot}`
 pub(super) async fn show_slot(
-    State(app): State<App>,
+    State(parts): State<PluginParts>,
     admin: ConsoleAdmin,
     Path(name): Path<String>,
 ) -> Result<Response, ApiError> {
     let by = || admin.caller().into();
-    let Json(slot) = routes::get_slot(State(app.clone()), by(), Path(name.clone())).await?;
+    let Json(slot) = routes::get_slot(State(parts.clone()), by(), Path(name.clone())).await?;
     let limit = EventsQuery {
         limit: Some(EVENTS),
     };
-    let events = routes::list_slot_events(State(app.clone()), by(), Path(name), Ok(Query(limit)));
+    let events = routes::list_slot_events(State(parts.clone()), by(), Path(name), Ok(Query(limit)));
     let Json(list) = events.await?;
-    let page = Slot {
+    let page = SlotPage {
         frame: admin.user.frame(slot.slot.clone(), PLUGINS),
         slot,
         events: list.events,
-        now: app.clock.now(),
+        now: parts.clock.now(),
     };
     admin.user.show(&page)
 }
 
 /// `POST /console/admin/plugins/{slot}/activate`: activates a component for all accounts or for a share of them.
 pub(super) async fn activate(
-    State(app): State<App>,
+    State(parts): State<PluginParts>,
     Path(name): Path<String>,
     AdminForm { admin, fields }: AdminForm,
 ) -> Result<Response, ApiError> {
@@ -96,7 +96,7 @@ pub(super) async fn activate(
             ..Activation::default()
         };
         let by = admin.caller().into();
-        routes::serve_with(&app, by, name, &activation).await
+        routes::serve_with(&parts, by, name, &activation).await
     };
     let activated = activated.await;
     let done = match &activated {
@@ -108,14 +108,14 @@ pub(super) async fn activate(
 
 /// `POST /console/admin/plugins/{slot}/rollback`
 pub(super) async fn roll_back(
-    State(app): State<App>,
+    State(parts): State<PluginParts>,
     Path(name): Path<String>,
     AdminForm { admin, fields }: AdminForm,
 ) -> Result<Response, ApiError> {
     let path = path_of(&name);
     // The component that the page showed: another operator may have activated a different one since.
     let from = fields.filled("from");
-    let back = routes::take_back(&app, admin.caller().into(), name, from).await;
+    let back = routes::take_back(&parts, admin.caller().into(), name, from).await;
     let done = "The slot is rolled back to its previous component.";
     admin.done(&path, back, done)
 }

@@ -12,7 +12,7 @@ use crate::admin::keys::{self, AdminKeyItem};
 use crate::admin::users::{self, UserItem};
 use crate::app::App;
 use crate::console::form::AdminForm;
-use crate::console::format::{self, When};
+use crate::console::format::{self, DisplayTime};
 use crate::console::frame::{Frame, PEOPLE};
 use crate::console::session::ConsoleAdmin;
 use crate::identity;
@@ -20,7 +20,7 @@ use crate::query::ListQuery;
 
 #[derive(Template)]
 #[template(path = "console/admin/users.html")]
-struct Users {
+struct UsersPage {
     frame: Frame,
     asked: ListRequest<3>,
     users: Vec<UserItem>,
@@ -30,7 +30,7 @@ struct Users {
 
 #[derive(Template)]
 #[template(path = "console/admin/user.html")]
-struct User {
+struct UserPage {
     frame: Frame,
     user: UserItem,
     keys: Vec<AdminKeyItem>,
@@ -49,7 +49,7 @@ pub(super) async fn show_users(
     let asked = ListRequest::take(query, ["subject", "plan", "disabled"], "after")?;
     let listed = users::list_users(core(&app), admin.caller(), asked.query());
     let Json(list) = listed.await?;
-    let page = Users {
+    let page = UsersPage {
         frame: admin.user.frame("Users", PEOPLE),
         next: asked.next(PEOPLE.path, list.next),
         users: list.users,
@@ -72,7 +72,7 @@ pub(super) async fn show_user(
     of_user.set("user_id", user_id.clone());
     let Json(keys) = keys::list_keys(core(&app), admin.caller(), of_user).await?;
     let Json(user) = found;
-    let page = User {
+    let page = UserPage {
         next: asked.next(&path_of(&user_id), keys.next),
         asked,
         frame: admin.user.frame("User", PEOPLE),

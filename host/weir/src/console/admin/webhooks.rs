@@ -10,7 +10,7 @@ use weir_storage::clock::Millis;
 use super::{ListRequest, core};
 use crate::app::App;
 use crate::console::form::AdminForm;
-use crate::console::format::{self, When};
+use crate::console::format::{self, DisplayTime};
 use crate::console::frame::{Frame, WEBHOOKS};
 use crate::console::session::ConsoleAdmin;
 use crate::payments::admin::{self as payments, PaymentEventItem};
@@ -20,7 +20,7 @@ const STATES: [&str; 4] = ["waiting", "failed", "applied", "ignored"];
 
 #[derive(Template)]
 #[template(path = "console/admin/webhooks.html")]
-struct Webhooks {
+struct WebhooksPage {
     frame: Frame,
     asked: ListRequest<2>,
     states: [&'static str; 4],
@@ -38,7 +38,7 @@ pub(super) async fn show_webhooks(
     let asked = ListRequest::take(query, ["state", "user_id"], "before")?;
     let listed = payments::list_events(core(&app), admin.caller(), asked.query());
     let Json(list) = listed.await?;
-    let page = Webhooks {
+    let page = WebhooksPage {
         frame: admin.user.frame("Webhooks", WEBHOOKS),
         states: STATES,
         next: asked.next(WEBHOOKS.path, list.next),

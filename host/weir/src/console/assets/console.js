@@ -1,4 +1,4 @@
-// What pages do beyond forms and links: copying a text, signing in by a link, and following a swarm.
+// The console beyond forms and links: it copies a text, signs in by a link, and follows a swarm.
 "use strict";
 
 document.addEventListener("click", (event) => {
@@ -13,10 +13,10 @@ document.addEventListener("click", (event) => {
   navigator.clipboard.writeText(text).then(() => say("Copied"), () => say("Not copied"));
 });
 
-// Without a script there is nothing to press.
+// The button works only with a script, so the script shows it.
 for (const button of document.querySelectorAll("button[data-copy]")) button.hidden = false;
 
-// A link of `weir console` has its code in the fragment, which no server and no proxy is sent.
+// A link of `weir console` has its code in the fragment, which browsers do not send to servers and proxies.
 const link = document.querySelector("[data-link]");
 if (link && location.hash.length > 1) {
   link.open = true;
@@ -31,7 +31,7 @@ if (followed) {
   const panel = document.querySelector("[data-said]");
   const said = panel.querySelector("pre");
   const events = new EventSource(`${path}/events`);
-  // Many events at once are one look at what has changed.
+  // Many events within a short time cause one update of the page.
   let wanted = null;
   const look = () => {
     clearTimeout(wanted);
@@ -49,7 +49,7 @@ if (followed) {
     panel.hidden = false;
     said.scrollTop = said.scrollHeight;
   });
-  // The last one: the page as it stays.
+  // The last event: load the final page.
   events.addEventListener("swarm_done", () => {
     events.close();
     location.reload();

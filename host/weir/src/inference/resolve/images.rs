@@ -6,10 +6,11 @@
 
 use std::sync::Arc;
 
-use weir_dialects::{ChatCall, ImageCall, Origin};
+use weir_dialects::{ChatCall, ImageCall, MessageOrigin};
 use weir_errors::{ApiError, ErrorCode};
 
-use super::{Resolved, model, narrow};
+use super::model::{model, narrow};
+use super::request::ResolvedRequest;
 use crate::catalog::{Catalog, Model};
 use weir_sandbox::adapter::bindings::adapter::Task;
 use weir_sandbox::adapter::bindings::chat::{
@@ -22,7 +23,7 @@ pub fn resolve_images(
     catalog: &Catalog,
     call: ImageCall,
     wanted: Option<&str>,
-) -> Result<Resolved, ApiError> {
+) -> Result<ResolvedRequest, ApiError> {
     let model = model(catalog, &call.request.model)?;
     if !model.makes_images() {
         let message = format!("The model {} does not make images.", model.id);
@@ -33,7 +34,7 @@ pub fn resolve_images(
     check(model, &mut request, "prompt", "image")?;
     let size = RequestSize::of_images(&request);
     let images = request.count;
-    Ok(Resolved {
+    Ok(ResolvedRequest {
         allowed: narrow(model, wanted)?,
         is_ordered: false,
         model: model.clone(),
@@ -57,14 +58,14 @@ pub(super) fn of_chat(
     call: ChatCall,
     text_bytes: usize,
     wanted: Option<&str>,
-) -> Result<Resolved, ApiError> {
+) -> Result<ResolvedRequest, ApiError> {
     check_settings(model, &call.request)?;
     let messages = &call.request.messages;
     let last = messages
         .iter()
         .rposition(|message| message.role == Role::User);
     let origin = last.and_then(|last| call.origins.get(last));
-    let origin = origin.filter(|origin| **origin != Origin::Session);
+    let origin = origin.filter(|origin| **origin != MessageOrigin::Session);
     let (Some(last), Some(origin)) = (last, origin) else {
         let message = "A user message must describe the image in words.";
         return Err(ApiError::invalid_request("messages", message));
@@ -86,7 +87,7 @@ pub(super) fn of_chat(
         ignored.push("cache_control".to_owned());
     }
     let size = RequestSize::of_images(&request);
-    Ok(Resolved {
+    Ok(ResolvedRequest {
         allowed: narrow(model, wanted)?,
         is_ordered: false,
         model: model.clone(),

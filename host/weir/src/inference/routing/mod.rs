@@ -17,16 +17,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sha2::{Digest, Sha256};
-use weir_dialects::Conversation;
+use weir_dialects::ConversationNames;
 use weir_ledger::AccountId;
 use weir_sandbox::adapter::bindings::adapter::Task;
 use weir_storage::Cache;
-use weir_storage::cache::Cached;
+use weir_storage::cache::CachedValue;
 use weir_storage::ids::{self, Hex};
-use weir_upstream::breaker::{Breakers, Standing};
+use weir_upstream::breaker::{Breakers, UpstreamState};
 
 use super::reasoning;
-use super::resolve::Resolved;
+use super::resolve::ResolvedRequest;
 use crate::catalog::{Candidate, Model};
 
 /// The time for which weir remembers a conversation's provider: at most as long as providers cache prompts.
@@ -68,10 +68,10 @@ impl Routing {
     pub async fn route(
         &self,
         account: &AccountId,
-        resolved: &Resolved,
-        conversation: &Conversation,
+        resolved: &ResolvedRequest,
+        conversation: &ConversationNames,
     ) -> Route {
-        let Resolved {
+        let ResolvedRequest {
             model,
             allowed,
             is_ordered,
@@ -92,7 +92,7 @@ impl Routing {
         }
         let candidates = &model.candidates;
         let hashed = |name: &String| hashed(name, account, &model.id);
-        let Conversation { name, next } = conversation;
+        let ConversationNames { name, next } = conversation;
         let name = name.as_ref().map(hashed);
         let random = ids::unlike_any_other().to_be_bytes();
         let seed = name.as_ref().map_or(&random[..], |name| name.as_bytes());
@@ -123,7 +123,7 @@ impl Routing {
         order.sort_by_cached_key(|index| {
             match self.breakers.standing(&model.candidates[*index].key) {
                 // The remaining time does not matter here: upstreams with equal standing keep their order.
-                Standing::Open(_) => Standing::Open(Duration::ZERO),
+                UpstreamState::Open(_) => UpstreamState::Open(Duration::ZERO),
                 standing => standing,
             }
         });
@@ -144,9 +144,9 @@ impl Routing {
 
     async fn remembered(&self, name: &str) -> Option<String> {
         match self.cache.find_value(&name_in_cache(name)).await {
-            Ok(Cached::Found(key)) => String::from_utf8(key).ok(),
+            Ok(CachedValue::Found(key)) => String::from_utf8(key).ok(),
             // Authentication has already decided whether weir serves requests without the cache.
-            Ok(Cached::Absent(_)) | Err(_) => None,
+            Ok(CachedValue::Absent(_)) | Err(_) => None,
         }
     }
 }

@@ -1,16 +1,18 @@
 //! `POST /v1/images/generations` and `POST /v1/images/edits`.
 
+use std::sync::Arc;
+
 use axum::extract::State;
 use axum::response::Response;
-use weir_dialects::openai_images::{Made, form, read};
+use weir_dialects::openai_images::{ImageOperation, form, read};
 use weir_errors::ApiError;
 
-use crate::app::App;
 use crate::context::RequestContext;
 use crate::identity::Caller;
 use crate::inference;
+use crate::inference::InferenceParts;
 use crate::inference::idempotency::IdempotencyHeader;
-use crate::inference::routes::{Vacancy, take_turn};
+use crate::inference::routes::{CapacityCheck, take_turn};
 use crate::request::{FormOrJsonBody, JsonBody};
 use crate::schemas::parameters::Idempotency;
 use crate::schemas::vendors::{
@@ -27,17 +29,17 @@ use crate::schemas::vendors::{
     ),
 )]
 pub async fn create_image(
-    State(app): State<App>,
-    _: Vacancy,
+    State(parts): State<Arc<InferenceParts>>,
+    _: CapacityCheck,
     caller: Caller,
     context: RequestContext,
     key: IdempotencyHeader,
     body: JsonBody,
 ) -> Result<Response, ApiError> {
-    let (customer, turn) = take_turn(&app, caller).await?;
-    let call = read(&body.bytes, Made::Generation)?;
+    let (customer, turn) = take_turn(&parts, caller).await?;
+    let call = read(&body.bytes, ImageOperation::Generation)?;
     let key = key.with_body(&body.bytes);
-    inference::images(&app, (turn, body.room), customer, context, call, key).await
+    inference::images(&parts, (turn, body.room), customer, context, call, key).await
 }
 
 /// `POST /v1/images/edits`: makes images from other images, sent in a form or, in JSON, by URL.
@@ -50,23 +52,23 @@ pub async fn create_image(
     ),
 )]
 pub async fn create_image_edit(
-    State(app): State<App>,
-    _: Vacancy,
+    State(parts): State<Arc<InferenceParts>>,
+    _: CapacityCheck,
     caller: Caller,
     context: RequestContext,
     key: IdempotencyHeader,
     body: FormOrJsonBody,
 ) -> Result<Response, ApiError> {
-    let (customer, turn) = take_turn(&app, caller).await?;
+    let (customer, turn) = take_turn(&parts, caller).await?;
     let (call, key) = match &body.boundary {
         None => {
-            let call = read(&body.bytes, Made::Edit)?;
+            let call = read(&body.bytes, ImageOperation::Edit)?;
             (call, key.with_body(&body.bytes))
         }
         Some(boundary) => {
-            let call = form::read(body.bytes.clone(), boundary, Made::Edit).await?;
+            let call = form::read(body.bytes.clone(), boundary, ImageOperation::Edit).await?;
             (call, key.with_form(&body.bytes, boundary))
         }
     };
-    inference::images(&app, (turn, body.room), customer, context, call, key).await
+    inference::images(&parts, (turn, body.room), customer, context, call, key).await
 }

@@ -1,5 +1,7 @@
 //! `POST /v1/messages` and `POST /v1/messages/count_tokens`.
 
+use std::sync::Arc;
+
 use axum::Json;
 use axum::extract::State;
 use axum::response::Response;
@@ -8,12 +10,12 @@ use serde_json::{Value, json};
 use weir_dialects::anthropic_messages::{read, read_uncounted};
 use weir_errors::ApiError;
 
-use crate::app::App;
 use crate::context::RequestContext;
 use crate::identity::Caller;
+use crate::inference::InferenceParts;
 use crate::inference::idempotency::IdempotencyHeader;
 use crate::inference::resolve;
-use crate::inference::routes::{self, Vacancy, take_turn};
+use crate::inference::routes::{self, CapacityCheck, take_turn};
 use crate::request::JsonBody;
 use crate::schemas::parameters::Idempotency;
 use crate::schemas::vendors::{
@@ -30,8 +32,8 @@ use crate::schemas::vendors::{
     ),
 )]
 pub async fn create_message(
-    State(app): State<App>,
-    _: Vacancy,
+    State(parts): State<Arc<InferenceParts>>,
+    _: CapacityCheck,
     caller: Caller,
     context: RequestContext,
     headers: HeaderMap,
@@ -39,7 +41,7 @@ pub async fn create_message(
     body: JsonBody,
 ) -> Result<Response, ApiError> {
     let read = |body: &[u8]| read(body, &headers);
-    routes::complete(&app, caller, context, key, body, read).await
+    routes::complete(&parts, caller, context, key, body, read).await
 }
 
 /// `POST /v1/messages/count_tokens`: estimates the input tokens of a message. The request reaches no provider, and is
@@ -50,15 +52,15 @@ pub async fn create_message(
     responses((status = 200, body = TokenCount)),
 )]
 pub async fn count_tokens(
-    State(app): State<App>,
+    State(parts): State<Arc<InferenceParts>>,
     caller: Caller,
     headers: HeaderMap,
     body: JsonBody,
 ) -> Result<Json<Value>, ApiError> {
     // The body takes as much memory as a message's.
-    let (customer, _turn) = take_turn(&app, caller).await?;
+    let (customer, _turn) = take_turn(&parts, caller).await?;
     let call = read_uncounted(&body.bytes, &headers)?;
-    let catalog = app.catalog.load();
+    let catalog = parts.catalog.load();
     customer.require(&catalog, &call.request.model)?;
     let tokens = resolve::estimated_input(&catalog, &call)?;
     Ok(Json(json!({ "input_tokens": tokens })))

@@ -3,6 +3,8 @@
 //! OpenAI and Anthropic use the same paths. Their objects have no conflicting fields, so one response serves both.
 //! weir's own list belongs to the catalog.
 
+use std::sync::Arc;
+
 use axum::Json;
 use axum::extract::rejection::{PathRejection, QueryRejection};
 use axum::extract::{Path, Query, State};
@@ -11,9 +13,9 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use weir_errors::ApiError;
 
-use crate::app::App;
 use crate::catalog::Model;
 use crate::identity::{Caller, limits};
+use crate::inference::InferenceParts;
 use crate::inference::resolve::unknown_model;
 use crate::schemas::vendors::{VendorModel, VendorModelList};
 
@@ -40,7 +42,7 @@ pub struct PageQuery {
     responses((status = 200, body = VendorModelList)),
 )]
 pub async fn list_models(
-    State(app): State<App>,
+    State(parts): State<Arc<InferenceParts>>,
     caller: Caller,
     page: Result<Query<PageQuery>, QueryRejection>,
 ) -> Result<Json<Value>, ApiError> {
@@ -61,7 +63,7 @@ pub async fn list_models(
             && page.after_id.as_deref().is_none_or(|after| id > after)
             && page.before_id.as_deref().is_none_or(|before| id < before)
     };
-    let catalog = app.catalog.load();
+    let catalog = parts.catalog.load();
     let mut models: Vec<_> = catalog.models().filter(is_in).collect();
     let limit = page.limit.unwrap_or(usize::MAX);
     let has_more = models.len() > limit;
@@ -73,7 +75,7 @@ pub async fn list_models(
     let id = |model: Option<&&Model>| model.map(|model| model.id.clone());
     Ok(Json(json!({
         "object": "list",
-        "data": models.iter().map(|model| item(&app, model)).collect::<Vec<_>>(),
+        "data": models.iter().map(|model| item(&parts, model)).collect::<Vec<_>>(),
         "has_more": has_more,
         "first_id": id(models.first()),
         "last_id": id(models.last()),
@@ -90,32 +92,32 @@ pub async fn list_models(
     ),
 )]
 pub async fn get_model(
-    State(app): State<App>,
+    State(parts): State<Arc<InferenceParts>>,
     caller: Caller,
     id: Result<Path<String>, PathRejection>,
 ) -> Result<Json<Value>, ApiError> {
     // A name that is not UTF-8 belongs to no model.
     let id = id.map_or(String::new(), |Path(id)| id);
-    let catalog = app.catalog.load();
+    let catalog = parts.catalog.load();
     match catalog.model(&id) {
-        Some(model) if limits::may_use(caller.models(), &model.id) => Ok(Json(item(&app, model))),
+        Some(model) if limits::may_use(caller.models(), &model.id) => Ok(Json(item(&parts, model))),
         _ => Err(unknown_model(&catalog, StatusCode::NOT_FOUND, &id).with_param("model")),
     }
 }
 
 /// Returns a model. The vendors' creation time is unknown, so the field has the gateway's start time.
-fn item(app: &App, model: &Model) -> Value {
+fn item(parts: &InferenceParts, model: &Model) -> Value {
     json!({
         "id": model.id,
         // OpenAI's fields.
         "object": "model",
-        "created": app.started_at.seconds(),
+        "created": parts.started_at.seconds(),
         "owned_by": model.candidates[0].upstream.name,
         // Anthropic's fields.
         "type": "model",
         "lifecycle": "active",
         "display_name": model.name,
-        "created_at": app.started_at.iso(),
+        "created_at": parts.started_at.iso(),
         "max_input_tokens": model.context_window,
         "max_tokens": model.max_output_tokens,
     })

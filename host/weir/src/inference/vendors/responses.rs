@@ -1,15 +1,17 @@
 //! `POST /v1/responses`.
 
+use std::sync::Arc;
+
 use axum::extract::State;
 use axum::response::Response;
 use weir_dialects::openai_responses::read;
 use weir_errors::ApiError;
 
-use crate::app::App;
 use crate::context::RequestContext;
 use crate::identity::Caller;
+use crate::inference::InferenceParts;
 use crate::inference::idempotency::IdempotencyHeader;
-use crate::inference::routes::{self, Vacancy};
+use crate::inference::routes::{self, CapacityCheck};
 use crate::request::JsonBody;
 use crate::schemas::parameters::Idempotency;
 use crate::schemas::vendors::{ResponsesAnswer, ResponsesRequest, ServerSentEvent};
@@ -24,12 +26,12 @@ use crate::schemas::vendors::{ResponsesAnswer, ResponsesRequest, ServerSentEvent
     ),
 )]
 pub async fn create_response(
-    State(app): State<App>,
-    _: Vacancy,
+    State(parts): State<Arc<InferenceParts>>,
+    _: CapacityCheck,
     caller: Caller,
     context: RequestContext,
     key: IdempotencyHeader,
     body: JsonBody,
 ) -> Result<Response, ApiError> {
-    routes::complete(&app, caller, context, key, body, read).await
+    routes::complete(&parts, caller, context, key, body, read).await
 }

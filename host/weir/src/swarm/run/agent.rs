@@ -6,17 +6,17 @@ use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use tokio::time::{Instant, sleep};
 use weir_ledger::Credits;
-use weir_ledger::pricing::{self, Bound};
+use weir_ledger::pricing::{self, UsageBound};
 use weir_sandbox::printable;
 
-use super::journal::Entry;
-use super::{Break, EXHAUSTED, Halt, Running, text_of};
+use super::journal::JournalEntry;
+use super::state::{ActiveRun, EXHAUSTED, RunHalt, StepBreak, text_of};
 use crate::inference::deltas::ModelStep;
 use crate::swarm::estimate::LEAST_TOKENS;
-use crate::swarm::model::{CallError, ModelAnswer, ModelCall};
+use crate::swarm::model::{ModelAnswer, ModelCall, ModelCallError};
 use crate::swarm::record::AgentStatus;
-use crate::swarm::request::Agent;
-use crate::swarm::store::{LeaseError, NewStep, Place, Step, StepEnd};
+use crate::swarm::request::SwarmAgent;
+use crate::swarm::store::{LeaseError, NewStep, RunStep, StepEnd, StepPosition};
 use weir_upstream::usage::OUTPUT_SLACK_TOKENS;
 
 /// The maximum repeats of a call whose response was lost without a charge.
@@ -45,13 +45,13 @@ pub(super) struct AgentEnd {
     /// The number of model calls.
     pub(super) iterations: u32,
     /// The end of the run, if another cause than this agent ends it.
-    pub(super) halt: Option<Halt>,
+    pub(super) halt: Option<RunHalt>,
 }
 
 /// A running agent.
 pub(super) struct AgentLoop<'l, 'r> {
-    pub(super) running: &'l mut Running<'r>,
-    pub(super) agent: &'l Agent,
+    pub(super) running: &'l mut ActiveRun<'r>,
+    pub(super) agent: &'l SwarmAgent,
     pub(super) place: i64,
     messages: Vec<Value>,
     /// The tools in the models' format.
@@ -63,8 +63,8 @@ pub(super) struct AgentLoop<'l, 'r> {
 impl<'l, 'r> AgentLoop<'l, 'r> {
     /// Returns the agent at a position, with its system prompt.
     pub(super) fn new(
-        running: &'l mut Running<'r>,
-        agent: &'l Agent,
+        running: &'l mut ActiveRun<'r>,
+        agent: &'l SwarmAgent,
         place: i64,
         system_prompt: &str,
     ) -> Self {
@@ -89,15 +89,15 @@ impl<'l, 'r> AgentLoop<'l, 'r> {
     }
 
     /// Runs the agent to its end.
-    pub(super) async fn run(mut self) -> Result<AgentEnd, Break> {
+    pub(super) async fn run(mut self) -> Result<AgentEnd, StepBreak> {
         for iteration in 1..=self.agent.max_iterations {
             let message = match self.model_step(iteration).await {
                 Ok(message) => message,
-                Err(Ended::Break(Break::Halt(halt))) => {
+                Err(IterationEnd::Break(StepBreak::Halt(halt))) => {
                     return Ok(self.halted(iteration - 1, halt));
                 }
-                Err(Ended::Break(leave)) => return Err(leave),
-                Err(Ended::Failed(why)) => return Ok(self.failed(why, iteration, None)),
+                Err(IterationEnd::Break(leave)) => return Err(leave),
+                Err(IterationEnd::Failed(why)) => return Ok(self.failed(why, iteration, None)),
             };
             let text = text_of(&message);
             if !text.is_empty() {
@@ -122,7 +122,7 @@ impl<'l, 'r> AgentLoop<'l, 'r> {
             for (index, call) in calls.iter().enumerate() {
                 let content = match self.tool_step(iteration, index, call).await {
                     Ok(content) => content,
-                    Err(Break::Halt(halt)) => return Ok(self.halted(iteration, halt)),
+                    Err(StepBreak::Halt(halt)) => return Ok(self.halted(iteration, halt)),
                     Err(leave) => return Err(leave),
                 };
                 self.messages.push(json!({
@@ -139,15 +139,15 @@ impl<'l, 'r> AgentLoop<'l, 'r> {
         })
     }
 
-    fn halted(self, iterations: u32, halt: Halt) -> AgentEnd {
+    fn halted(self, iterations: u32, halt: RunHalt) -> AgentEnd {
         let why = match &halt {
-            Halt::Stopped(why) => why.clone(),
-            Halt::Cancelled => "The swarm was cancelled.".to_owned(),
+            RunHalt::Stopped(why) => why.clone(),
+            RunHalt::Cancelled => "The swarm was cancelled.".to_owned(),
         };
         self.failed(why, iterations, Some(halt))
     }
 
-    fn failed(self, error: String, iterations: u32, halt: Option<Halt>) -> AgentEnd {
+    fn failed(self, error: String, iterations: u32, halt: Option<RunHalt>) -> AgentEnd {
         AgentEnd {
             status: AgentStatus::Failed,
             output: self.last_text,
@@ -158,19 +158,19 @@ impl<'l, 'r> AgentLoop<'l, 'r> {
     }
 
     /// Returns the model's message of an iteration, from a new or a recorded call.
-    async fn model_step(&mut self, iteration: u32) -> Result<Value, Ended> {
-        let place = Place {
+    async fn model_step(&mut self, iteration: u32) -> Result<Value, IterationEnd> {
+        let place = StepPosition {
             agent: self.place,
             iteration: iteration.into(),
             ordinal: 0,
         };
         let known = self.running.step(place);
         let (mut key, mut limit, mut is_noted) = match known {
-            Some(Step {
+            Some(RunStep {
                 output: Some(output),
                 ..
-            }) if output.is_null() => return Err(Ended::Failed(LOST.to_owned())),
-            Some(Step {
+            }) if output.is_null() => return Err(IterationEnd::Failed(LOST.to_owned())),
+            Some(RunStep {
                 output: Some(output),
                 ..
             }) => return Ok(output.clone()),
@@ -207,9 +207,9 @@ impl<'l, 'r> AgentLoop<'l, 'r> {
                 fence: self.running.lease.fence,
                 deadline: self.running.deadline(),
             };
-            match self.running.shop.api.call(&call).await {
+            match self.running.parts.api.call(&call).await {
                 Ok(answer) => return Ok(self.done(place, answer).await?),
-                Err(CallError::TooDear {
+                Err(ModelCallError::TooDear {
                     required,
                     available,
                 }) => {
@@ -221,20 +221,24 @@ impl<'l, 'r> AgentLoop<'l, 'r> {
                     }
                 }
                 // Without a charge, a repeat charges nothing twice.
-                Err(CallError::Lost { charged }) if charged == Credits::ZERO && anew < MAX_ANEW => {
+                Err(ModelCallError::Lost { charged })
+                    if charged == Credits::ZERO && anew < MAX_ANEW =>
+                {
                     anew += 1;
                     key.push('+');
                 }
-                Err(CallError::Lost { charged }) => {
+                Err(ModelCallError::Lost { charged }) => {
                     self.lost(place, charged).await?;
-                    return Err(Ended::Failed(LOST.to_owned()));
+                    return Err(IterationEnd::Failed(LOST.to_owned()));
                 }
-                Err(CallError::NoHold) => self.running.replace_hold().await?,
-                Err(CallError::Fenced) => return Err(Break::Leave(LeaseError::Lost).into()),
-                Err(CallError::Later { why, after }) => {
+                Err(ModelCallError::NoHold) => self.running.replace_hold().await?,
+                Err(ModelCallError::Fenced) => {
+                    return Err(StepBreak::Leave(LeaseError::Lost).into());
+                }
+                Err(ModelCallError::Later { why, after }) => {
                     let wait = pause.max(after.unwrap_or_default());
                     if Instant::now() + wait > self.running.deadline() {
-                        return Err(Ended::Failed(why));
+                        return Err(IterationEnd::Failed(why));
                     }
                     tracing::debug!(
                         run = self.running.run.id,
@@ -248,9 +252,11 @@ impl<'l, 'r> AgentLoop<'l, 'r> {
                     is_noted = true;
                     continue;
                 }
-                Err(CallError::Failed(why)) => return Err(Ended::Failed(why)),
-                Err(CallError::Late) => {
-                    return Err(Ended::Failed("The swarm exceeded its deadline.".to_owned()));
+                Err(ModelCallError::Failed(why)) => return Err(IterationEnd::Failed(why)),
+                Err(ModelCallError::Late) => {
+                    return Err(IterationEnd::Failed(
+                        "The swarm exceeded its deadline.".to_owned(),
+                    ));
                 }
             }
             is_noted = false;
@@ -283,11 +289,11 @@ impl<'l, 'r> AgentLoop<'l, 'r> {
 
     async fn intend(
         &mut self,
-        place: Place,
+        place: StepPosition,
         key: &str,
         limit: u32,
         body: &Value,
-    ) -> Result<(), Break> {
+    ) -> Result<(), StepBreak> {
         let step = NewStep {
             place,
             input_hash: Sha256::digest(body.to_string()).into(),
@@ -296,10 +302,10 @@ impl<'l, 'r> AgentLoop<'l, 'r> {
             output_limit: Some(limit),
             component_digest: None,
         };
-        self.running.write(&Entry::Intend(&step)).await
+        self.running.write(&JournalEntry::Intend(&step)).await
     }
 
-    async fn done(&mut self, place: Place, answer: ModelAnswer) -> Result<Value, Break> {
+    async fn done(&mut self, place: StepPosition, answer: ModelAnswer) -> Result<Value, StepBreak> {
         let end = StepEnd {
             place,
             state: "done",
@@ -312,7 +318,7 @@ impl<'l, 'r> AgentLoop<'l, 'r> {
         Ok(answer.message)
     }
 
-    async fn lost(&mut self, place: Place, charged: Credits) -> Result<(), Break> {
+    async fn lost(&mut self, place: StepPosition, charged: Credits) -> Result<(), StepBreak> {
         let end = StepEnd {
             place,
             state: "failed",
@@ -324,9 +330,9 @@ impl<'l, 'r> AgentLoop<'l, 'r> {
         self.end(&end).await
     }
 
-    async fn end(&mut self, end: &StepEnd<'_, Value>) -> Result<(), Break> {
+    async fn end(&mut self, end: &StepEnd<'_, Value>) -> Result<(), StepBreak> {
         self.running
-            .write(&Entry::EndStep { end, told: None })
+            .write(&JournalEntry::EndStep { end, told: None })
             .await?;
         self.running.ended(end);
         Ok(())
@@ -334,10 +340,10 @@ impl<'l, 'r> AgentLoop<'l, 'r> {
 
     /// Returns the largest output limit whose price fits into the rest of the budget; `None` if it is too small.
     fn fitting(&self, limit: u32, required: Credits, available: Credits) -> Option<u32> {
-        let catalog = self.running.shop.catalog.load();
+        let catalog = self.running.parts.catalog.load();
         let model = catalog.model(&self.agent.model)?;
         let output_price = |tokens: u64| {
-            let bound = Bound {
+            let bound = UsageBound {
                 input_tokens: 0,
                 output_tokens: tokens,
                 images: 0,
@@ -372,19 +378,19 @@ fn incomplete(message: &Value, is_without_calls: bool) -> Option<String> {
 }
 
 /// The reasons for which an iteration has no result.
-enum Ended {
-    Break(Break),
+enum IterationEnd {
+    Break(StepBreak),
     Failed(String),
 }
 
-impl From<Break> for Ended {
-    fn from(stop: Break) -> Self {
+impl From<StepBreak> for IterationEnd {
+    fn from(stop: StepBreak) -> Self {
         Self::Break(stop)
     }
 }
 
-fn exhausted() -> Ended {
-    Ended::Break(Break::Halt(Halt::Stopped(EXHAUSTED.to_owned())))
+fn exhausted() -> IterationEnd {
+    IterationEnd::Break(StepBreak::Halt(RunHalt::Stopped(EXHAUSTED.to_owned())))
 }
 
 /// Returns the output limit that reduces a call's price from `required` to `available` credits, if `output_price` is

@@ -6,10 +6,10 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use weir_ledger::HoldId;
 
-use super::{Break, Halt, Running, stopped};
+use super::state::{ActiveRun, RunHalt, StepBreak, stopped};
 use crate::identity::limits::KEY_ENDED;
 use crate::identity::store::models_of_working_key;
-use crate::swarm::record::{AgentResult, Outcome, Record, Status};
+use crate::swarm::record::{AgentResult, SwarmOutcome, SwarmRecord, SwarmStatus};
 use crate::swarm::request::SwarmRequest;
 use crate::swarm::store::{LeaseError, NewStep, StepEnd};
 
@@ -18,7 +18,7 @@ const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
 /// The content of one transaction. A repeated write has no further effect.
-pub(super) enum Entry<'a> {
+pub(super) enum JournalEntry<'a> {
     /// No write: checks whether the run continues.
     Look,
     /// The hold of model calls.
@@ -51,24 +51,24 @@ pub(super) enum Entry<'a> {
     /// The end of the run. If the user cancelled it before this write, its status is cancelled.
     EndRun {
         /// The status, unless the run was cancelled.
-        status: Status,
+        status: SwarmStatus,
         /// The outcome.
-        outcome: &'a Outcome,
+        outcome: &'a SwarmOutcome,
         /// The clients' record, except status and error.
-        record: &'a Record,
+        record: &'a SwarmRecord,
         /// The request, if it is readable.
         request: Option<&'a SwarmRequest>,
     },
 }
 
-impl Running<'_> {
+impl ActiveRun<'_> {
     /// Writes an entry. Retries with growing pauses while the database is unavailable; the caller drops the future when
     /// the lease expires.
-    pub(super) async fn write(&self, entry: &Entry<'_>) -> Result<(), Break> {
+    pub(super) async fn write(&self, entry: &JournalEntry<'_>) -> Result<(), StepBreak> {
         let mut pause = FIRST_PAUSE;
         loop {
             match self.try_write(entry).await {
-                Err(Break::Leave(error)) if error.is_outage() => {
+                Err(StepBreak::Leave(error)) if error.is_outage() => {
                     tracing::warn!(run = self.run.id, %error, "cannot write a swarm's journal; retrying");
                 }
                 written => return written,
@@ -78,41 +78,41 @@ impl Running<'_> {
         }
     }
 
-    async fn try_write(&self, entry: &Entry<'_>) -> Result<(), Break> {
-        let now = self.shop.ledger.now();
-        let is_before_step = matches!(entry, Entry::Look | Entry::Intend(_));
+    async fn try_write(&self, entry: &JournalEntry<'_>) -> Result<(), StepBreak> {
+        let now = self.parts.ledger.now();
+        let is_before_step = matches!(entry, JournalEntry::Look | JournalEntry::Intend(_));
         if is_before_step && let Some(key_id) = &self.run.key_id {
-            let models = models_of_working_key(&self.shop.database, key_id, now).await;
+            let models = models_of_working_key(&self.parts.database, key_id, now).await;
             if models.map_err(LeaseError::from)?.is_none() {
                 return Err(stopped(format!("KEY_ENDED: {KEY_ENDED}")));
             }
         }
-        let mut write = self.lease.begin(&self.shop.store, now).await?;
+        let mut write = self.lease.begin(&self.parts.store, now).await?;
         if is_before_step {
             if write.is_cancelled() {
-                return Err(Break::Halt(Halt::Cancelled));
+                return Err(StepBreak::Halt(RunHalt::Cancelled));
             }
             if now >= self.run.deadline {
                 return Err(stopped("The swarm exceeded its deadline.".to_owned()));
             }
         }
         match *entry {
-            Entry::Look => return Ok(()),
-            Entry::ParentHold(hold) => write.set_parent_hold(hold).await?,
-            Entry::Intend(step) => write.intend(step).await?,
-            Entry::BeginAgent { number, told } => {
+            JournalEntry::Look => return Ok(()),
+            JournalEntry::ParentHold(hold) => write.set_parent_hold(hold).await?,
+            JournalEntry::Intend(step) => write.intend(step).await?,
+            JournalEntry::BeginAgent { number, told } => {
                 if write.begin_agent(number).await? {
                     write.tell("agent_start", told).await?;
                 }
             }
-            Entry::EndStep { end, told } => {
+            JournalEntry::EndStep { end, told } => {
                 if write.end_step(end).await?
                     && let Some(told) = told
                 {
                     write.tell("tool_call", told).await?;
                 }
             }
-            Entry::EndAgent {
+            JournalEntry::EndAgent {
                 number,
                 result,
                 told,
@@ -121,7 +121,7 @@ impl Running<'_> {
                     write.tell("agent_done", told).await?;
                 }
             }
-            Entry::EndRun {
+            JournalEntry::EndRun {
                 status,
                 outcome,
                 record,
@@ -129,7 +129,7 @@ impl Running<'_> {
             } => {
                 let is_cancelled = write.is_cancelled();
                 let status = if is_cancelled {
-                    Status::Cancelled
+                    SwarmStatus::Cancelled
                 } else {
                     status
                 };
@@ -137,7 +137,7 @@ impl Running<'_> {
                 let mut told = json!(record);
                 told["status"] = json!(status);
                 told["error"] = json!(error);
-                let outcome = Outcome {
+                let outcome = SwarmOutcome {
                     error,
                     ..outcome.clone()
                 };
@@ -146,13 +146,13 @@ impl Running<'_> {
             }
         }
         write.commit().await?;
-        self.shop.deltas.tell_written(&self.run.id);
+        self.parts.deltas.tell_written(&self.run.id);
         Ok(())
     }
 
     /// Whether this executor's end of the run was committed, after the commit's result was unknown.
     pub(super) async fn has_ended(&self) -> Result<bool, LeaseError> {
-        let run = self.shop.store.find(&self.run.id).await?;
+        let run = self.parts.store.find(&self.run.id).await?;
         Ok(run.is_some_and(|run| run.status.is_over() && run.fence == self.lease.fence))
     }
 }

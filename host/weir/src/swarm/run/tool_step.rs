@@ -5,12 +5,12 @@ use sha2::{Digest, Sha256};
 use weir_ledger::{AccountId, Credits, Plan};
 use weir_sandbox::printable;
 
-use super::Break;
 use super::agent::AgentLoop;
-use super::journal::Entry;
+use super::journal::JournalEntry;
+use super::state::StepBreak;
 use crate::identity::store::plan_of;
-use crate::swarm::store::{LeaseError, NewStep, Place, StepEnd};
-use crate::tools::{Call, CallRecord, CallStatus, Effect, Outcome};
+use crate::swarm::store::{LeaseError, NewStep, StepEnd, StepPosition};
+use crate::tools::{CallRecord, CallStatus, Effect, ToolInvocation, ToolOutcome};
 
 /// The maximum tool calls in one response of a model.
 const MAX_CALLS: usize = 16;
@@ -32,7 +32,7 @@ impl AgentLoop<'_, '_> {
         iteration: u32,
         index: usize,
         asked: &Value,
-    ) -> Result<String, Break> {
+    ) -> Result<String, StepBreak> {
         let function = &asked["function"];
         let name = function["name"].as_str().unwrap_or_default();
         if index >= MAX_CALLS {
@@ -44,7 +44,7 @@ impl AgentLoop<'_, '_> {
             let name = printable(name, MAX_NAME_BYTES);
             return Ok(format!("Error: there is no tool {name:?}."));
         }
-        let place = Place {
+        let place = StepPosition {
             agent: self.place,
             iteration: iteration.into(),
             ordinal: index as i64 + 1,
@@ -58,7 +58,7 @@ impl AgentLoop<'_, '_> {
         let run = &self.running.run;
         let credentials = match &run.task_id {
             Some(task_id) => {
-                let credentials = &self.running.shop.credentials;
+                let credentials = &self.running.parts.credentials;
                 credentials.of(&run.user_id, task_id).await
             }
             None => Ok(Vec::new()),
@@ -67,7 +67,7 @@ impl AgentLoop<'_, '_> {
         let plan = match self.agent.integrations.is_empty() {
             // No other case needs the plan.
             true => Plan::default(),
-            false => plan_of(&self.running.shop.database, &run.user_id)
+            false => plan_of(&self.running.parts.database, &run.user_id)
                 .await
                 .map_err(LeaseError::from)?,
         };
@@ -84,7 +84,7 @@ impl AgentLoop<'_, '_> {
             None => self.intend_call(place, name, asked, arguments).await?,
         };
         let run = &self.running.run;
-        let call = Call {
+        let call = ToolInvocation {
             plan,
             tool: name.to_owned(),
             arguments: arguments.to_owned(),
@@ -96,11 +96,11 @@ impl AgentLoop<'_, '_> {
             deadline: self.running.deadline(),
         };
         let mut span = self.running.trace.tool(self.place, name);
-        let Outcome {
+        let ToolOutcome {
             content,
             failed,
             record,
-        } = self.running.shop.tools.call(call).await;
+        } = self.running.parts.tools.call(call).await;
         let state = match (failed, record.status) {
             (_, CallStatus::Blocked) => "blocked",
             (true, CallStatus::Success) => "failed",
@@ -126,20 +126,22 @@ impl AgentLoop<'_, '_> {
     /// Records the intent of a call. Returns the call's idempotency key.
     async fn intend_call(
         &mut self,
-        place: Place,
+        place: StepPosition,
         name: &str,
         asked: &Value,
         arguments: &str,
-    ) -> Result<String, Break> {
-        let shop = self.running.shop;
+    ) -> Result<String, StepBreak> {
+        let parts = self.running.parts;
         let input_hash: [u8; 32] = Sha256::digest(format!("{name}\n{arguments}")).into();
         let call_id = asked["id"].as_str().unwrap_or_default();
         let run_id = &self.running.run.id;
-        let key = shop.store.call_key(run_id, place, call_id, &input_hash);
-        let effect = shop.tools.effect(name, arguments, &self.agent.integrations);
+        let key = parts.store.call_key(run_id, place, call_id, &input_hash);
+        let effect = parts
+            .tools
+            .effect(name, arguments, &self.agent.integrations);
         let effect = word(effect);
         let account = AccountId(self.running.run.user_id.clone());
-        let digest = shop.tools.digest(name, &account);
+        let digest = parts.tools.digest(name, &account);
         let digest = digest.map(|digest| digest.to_string());
         let step = NewStep {
             place,
@@ -149,12 +151,12 @@ impl AgentLoop<'_, '_> {
             output_limit: None,
             component_digest: digest.as_deref(),
         };
-        self.running.write(&Entry::Intend(&step)).await?;
+        self.running.write(&JournalEntry::Intend(&step)).await?;
         Ok(key)
     }
 
     /// Records the unknown outcome of a call that an earlier executor began.
-    async fn uncertain(&mut self, place: Place, name: &str) -> Result<String, Break> {
+    async fn uncertain(&mut self, place: StepPosition, name: &str) -> Result<String, StepBreak> {
         let record = CallRecord {
             tool: name.to_owned(),
             // The status describes the repeat, which is blocked; the outcome of the call itself is unknown.
@@ -171,11 +173,11 @@ impl AgentLoop<'_, '_> {
 
     async fn end_call(
         &mut self,
-        place: Place,
+        place: StepPosition,
         state: &str,
         content: String,
         record: CallRecord,
-    ) -> Result<String, Break> {
+    ) -> Result<String, StepBreak> {
         let end = StepEnd {
             place,
             state,
@@ -188,7 +190,7 @@ impl AgentLoop<'_, '_> {
         told["execution_id"] = json!(self.running.run.id);
         told["agent"] = json!(self.agent.name);
         told["number"] = json!(self.place);
-        let ended = Entry::EndStep {
+        let ended = JournalEntry::EndStep {
             end: &end,
             told: Some(&told),
         };

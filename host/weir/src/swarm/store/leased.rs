@@ -6,8 +6,8 @@ use weir_ledger::{Credits, HoldId, LedgerError};
 use weir_storage::clock::Millis;
 use weir_storage::database::{Transaction, is_outage};
 
-use super::{CallPrice, Place, StoreError, SwarmStore, add_price, count_bytes};
-use crate::swarm::record::{AgentResult, AgentStatus, Outcome, Status};
+use super::{CallPrice, StepPosition, SwarmStore, SwarmStoreError, add_price, count_bytes};
+use crate::swarm::record::{AgentResult, AgentStatus, SwarmOutcome, SwarmStatus};
 use crate::swarm::request::SwarmRequest;
 
 /// The right to work on a run.
@@ -27,7 +27,7 @@ pub enum LeaseError {
     Lost,
     /// The store failed.
     #[error(transparent)]
-    Store(#[from] StoreError),
+    Store(#[from] SwarmStoreError),
     /// The ledger failed: the credits could not be reserved.
     #[error(transparent)]
     Ledger(LedgerError),
@@ -42,7 +42,7 @@ impl From<sqlx::Error> for LeaseError {
 impl LeaseError {
     /// Whether the same write may succeed soon: the database is unavailable, and the lease is not known to be lost.
     pub fn is_outage(&self) -> bool {
-        matches!(self, Self::Store(StoreError::Database(error)) if is_outage(error))
+        matches!(self, Self::Store(SwarmStoreError::Database(error)) if is_outage(error))
     }
 }
 
@@ -50,7 +50,7 @@ impl LeaseError {
 ///
 /// The result of a commit may be unknown. Therefore, each write is idempotent and returns whether it was new; an event
 /// is written only with a new one.
-pub struct Leased<'a> {
+pub struct LeasedTransaction<'a> {
     store: &'a SwarmStore,
     run_id: &'a str,
     transaction: Transaction,
@@ -65,7 +65,7 @@ pub struct Leased<'a> {
 /// The intent of a step.
 pub struct NewStep<'a> {
     /// The position of the step.
-    pub place: Place,
+    pub place: StepPosition,
     /// The SHA-256 of the input.
     pub input_hash: [u8; 32],
     /// The external effect of a tool call.
@@ -81,7 +81,7 @@ pub struct NewStep<'a> {
 /// The result of a step.
 pub struct StepEnd<'a, T> {
     /// The position of the step.
-    pub place: Place,
+    pub place: StepPosition,
     /// The state: `done`, `failed`, `uncertain` or `blocked`.
     pub state: &'a str,
     /// The output, to be encrypted.
@@ -100,7 +100,7 @@ impl Lease {
         &'a self,
         store: &'a SwarmStore,
         now: Millis,
-    ) -> Result<Leased<'a>, LeaseError> {
+    ) -> Result<LeasedTransaction<'a>, LeaseError> {
         let mut transaction = store.database.begin().await?;
         // The statement is a write, so that PostgreSQL locks the row: a concurrent claim waits, or is visible.
         let run = sqlx::query(
@@ -114,7 +114,7 @@ impl Lease {
         .await?;
         let run = run.ok_or(LeaseError::Lost)?;
         let cancelled_at: Option<i64> = run.try_get("cancel_requested_at")?;
-        Ok(Leased {
+        Ok(LeasedTransaction {
             store,
             run_id: &self.run_id,
             transaction,
@@ -127,7 +127,7 @@ impl Lease {
     }
 }
 
-impl Leased<'_> {
+impl LeasedTransaction<'_> {
     /// Writes an event for clients.
     pub async fn tell(&mut self, name: &str, data: &impl Serialize) -> Result<(), LeaseError> {
         self.last_event += 1;
@@ -281,8 +281,8 @@ impl Leased<'_> {
     /// definition.
     pub async fn end_run(
         &mut self,
-        status: Status,
-        outcome: &Outcome,
+        status: SwarmStatus,
+        outcome: &SwarmOutcome,
         request: Option<&SwarmRequest>,
     ) -> Result<(), LeaseError> {
         let sealed = self.seal("outcome", outcome);

@@ -6,7 +6,7 @@ use sqlx::any::AnyRow;
 use weir_storage::clock::Millis;
 use weir_storage::database::SqlDialect;
 
-use super::{StoreError, TaskStore};
+use super::{TaskStore, TaskStoreError};
 
 /// The maximum schedules, or starts, of one read.
 const AT_ONCE: i64 = 50;
@@ -54,7 +54,7 @@ pub struct Cause<'a> {
 
 /// A start of a task, or a failed attempt.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Start {
+pub struct TaskStart {
     /// The task.
     pub task_id: String,
     /// The trigger's name.
@@ -66,12 +66,12 @@ pub struct Start {
     /// The run, if there is one.
     pub execution_id: Option<String>,
     /// The reason for a missing run.
-    pub refusal: Option<Refusal>,
+    pub refusal: Option<StartRefusal>,
 }
 
 /// The reason for which a task was not started.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Refusal {
+pub struct StartRefusal {
     /// The error's code.
     pub code: String,
     /// The message for people.
@@ -79,16 +79,16 @@ pub struct Refusal {
 }
 
 /// The end of a start.
-pub enum Ended<'a> {
+pub enum StartEnd<'a> {
     /// The start has created this run.
     Started(&'a str),
     /// The start was refused.
-    Refused(Refusal),
+    Refused(StartRefusal),
 }
 
 /// A due schedule.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Due {
+pub struct DueSchedule {
     /// The task.
     pub task_id: String,
     /// The scheduled time.
@@ -98,7 +98,7 @@ pub struct Due {
 /// A slot that is about to fire.
 pub struct NewFire<'a> {
     /// The schedule as it was read.
-    pub due: &'a Due,
+    pub due: &'a DueSchedule,
     /// The next time.
     pub next: Option<Millis>,
     /// The slot, and its claim.
@@ -106,7 +106,7 @@ pub struct NewFire<'a> {
     /// The current time.
     pub at: Millis,
     /// The reason for which the slot must not start the task.
-    pub missed: Option<Refusal>,
+    pub missed: Option<StartRefusal>,
 }
 
 /// A slot that has fired, without a result so far.
@@ -127,7 +127,7 @@ const START: &str =
 
 impl TaskStore {
     /// Returns some due schedules, the longest due first.
-    pub async fn due(&self, now: Millis) -> Result<Vec<Due>, StoreError> {
+    pub async fn due(&self, now: Millis) -> Result<Vec<DueSchedule>, TaskStoreError> {
         let rows = sqlx::query(
             "SELECT id, next_fire_at FROM tasks WHERE next_fire_at <= $1 ORDER BY next_fire_at, id LIMIT $2",
         )
@@ -136,7 +136,7 @@ impl TaskStore {
         .fetch_all(self.database.reader())
         .await?;
         let read = |row: &AnyRow| {
-            Ok(Due {
+            Ok(DueSchedule {
                 task_id: row.try_get("id")?,
                 at: Millis(row.try_get("next_fire_at")?),
             })
@@ -145,7 +145,11 @@ impl TaskStore {
     }
 
     /// Advances a schedule without firing. Returns `false` if it has changed meanwhile.
-    pub async fn move_on(&self, due: &Due, next: Option<Millis>) -> Result<bool, StoreError> {
+    pub async fn move_on(
+        &self,
+        due: &DueSchedule,
+        next: Option<Millis>,
+    ) -> Result<bool, TaskStoreError> {
         let moved = sqlx::query(MOVE_ON)
             .bind(next.map(|next| next.0))
             .bind(&*due.task_id)
@@ -156,7 +160,7 @@ impl TaskStore {
     }
 
     /// Advances a schedule, and records that its slot fires. Returns `false` if another node was first.
-    pub async fn claim_slot(&self, fire: &NewFire<'_>) -> Result<bool, StoreError> {
+    pub async fn claim_slot(&self, fire: &NewFire<'_>) -> Result<bool, TaskStoreError> {
         let mut transaction = self.database.begin().await?;
         let moved = sqlx::query(MOVE_ON)
             .bind(fire.next.map(|next| next.0))
@@ -192,7 +196,7 @@ impl TaskStore {
     }
 
     /// Returns some slots whose claims have expired without a start.
-    pub async fn open_starts(&self, now: Millis) -> Result<Vec<OpenStart>, StoreError> {
+    pub async fn open_starts(&self, now: Millis) -> Result<Vec<OpenStart>, TaskStoreError> {
         let rows = sqlx::query(
             "SELECT task_id, cause, slot, claimed_until FROM task_starts WHERE execution_id IS NULL \
              AND refusal IS NULL AND claimed_until <= $1 ORDER BY claimed_until LIMIT $2",
@@ -213,7 +217,11 @@ impl TaskStore {
     }
 
     /// Claims such a slot. Returns `false` if another node has claimed it.
-    pub async fn claim_open(&self, open: &OpenStart, until: Millis) -> Result<bool, StoreError> {
+    pub async fn claim_open(
+        &self,
+        open: &OpenStart,
+        until: Millis,
+    ) -> Result<bool, TaskStoreError> {
         let claimed = sqlx::query(
             "UPDATE task_starts SET claimed_until = $1 WHERE task_id = $2 AND cause = $3 AND claimed_until = $4 \
              AND execution_id IS NULL AND refusal IS NULL",
@@ -232,12 +240,12 @@ impl TaskStore {
         &self,
         task_id: &str,
         cause: Cause<'_>,
-        ended: Ended<'_>,
+        ended: StartEnd<'_>,
         at: Millis,
-    ) -> Result<(), StoreError> {
+    ) -> Result<(), TaskStoreError> {
         let (execution_id, refusal) = match ended {
-            Ended::Started(id) => (Some(id), None),
-            Ended::Refused(why) => (None, Some(self.seal(task_id, cause.id, &why))),
+            StartEnd::Started(id) => (Some(id), None),
+            StartEnd::Refused(why) => (None, Some(self.seal(task_id, cause.id, &why))),
         };
         sqlx::query(
             "INSERT INTO task_starts (task_id, cause, trigger_type, slot, started_at, claimed_until, execution_id, refusal) \
@@ -282,7 +290,7 @@ impl TaskStore {
         &self,
         task_id: &str,
         cause: &str,
-    ) -> Result<Option<Start>, StoreError> {
+    ) -> Result<Option<TaskStart>, TaskStoreError> {
         let text = format!("{START} WHERE task_id = $1 AND cause = $2");
         let row = sqlx::query(sqlx::AssertSqlSafe(text))
             .bind(task_id)
@@ -293,7 +301,11 @@ impl TaskStore {
     }
 
     /// Returns the starts of a task, newest first.
-    pub async fn starts(&self, task_id: &str, limit: i64) -> Result<Vec<Start>, StoreError> {
+    pub async fn starts(
+        &self,
+        task_id: &str,
+        limit: i64,
+    ) -> Result<Vec<TaskStart>, TaskStoreError> {
         let text =
             format!("{START} WHERE task_id = $1 ORDER BY started_at DESC, cause DESC LIMIT $2");
         let rows = sqlx::query(sqlx::AssertSqlSafe(text))
@@ -305,7 +317,7 @@ impl TaskStore {
     }
 
     /// Returns the last starts of each of some tasks.
-    pub async fn last_starts(&self, task_ids: &[&str]) -> Result<Vec<Start>, StoreError> {
+    pub async fn last_starts(&self, task_ids: &[&str]) -> Result<Vec<TaskStart>, TaskStoreError> {
         let among = match self.database.dialect() {
             SqlDialect::Sqlite => "SELECT value FROM json_each($1)",
             SqlDialect::Postgres => "SELECT jsonb_array_elements_text(CAST($1 AS JSONB))",
@@ -323,7 +335,7 @@ impl TaskStore {
 
     /// Deletes starts before a time, except the last one of each task; at most [`FORGOTTEN_AT_ONCE`]. Returns their
     /// number.
-    pub async fn forget_starts(&self, before: Millis) -> Result<u64, StoreError> {
+    pub async fn forget_starts(&self, before: Millis) -> Result<u64, TaskStoreError> {
         let forgotten = sqlx::query(FORGET_STATEMENT)
             .bind(before.0)
             .bind(FORGOTTEN_AT_ONCE)
@@ -332,19 +344,19 @@ impl TaskStore {
         Ok(forgotten.rows_affected())
     }
 
-    fn read_start(&self, row: &AnyRow) -> Result<Start, StoreError> {
+    fn read_start(&self, row: &AnyRow) -> Result<TaskStart, TaskStoreError> {
         let task_id: String = row.try_get("task_id")?;
         let cause: String = row.try_get("cause")?;
         let sealed: Option<Vec<u8>> = row.try_get("refusal")?;
         // The reason is only history: a missing sealing key must not block access to the task.
         let refusal = sealed.map(|sealed| {
             self.open(&task_id, &cause, &sealed)
-                .unwrap_or_else(|_| Refusal {
+                .unwrap_or_else(|_| StartRefusal {
                     code: "UNKNOWN".to_owned(),
                     message: "The stored reason is unreadable.".to_owned(),
                 })
         });
-        Ok(Start {
+        Ok(TaskStart {
             trigger: row.try_get("trigger_type")?,
             slot: row.try_get::<Option<i64>, _>("slot")?.map(Millis),
             started_at: Millis(row.try_get("started_at")?),

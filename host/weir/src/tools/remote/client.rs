@@ -14,11 +14,11 @@ use http::header::{HeaderMap, HeaderName, HeaderValue};
 use http::{Method, header};
 use rmcp::model::ProtocolVersion;
 use serde_json::{Value, json};
-use weir_egress::{Guard, Kind, Request, Response};
+use weir_egress::{EgressRequest, EgressResponse, Guard, RefusalKind};
 use weir_sandbox::printable;
 
 use super::settings::McpServer;
-use crate::tools::blotter::SecretRedactor;
+use crate::tools::secret_redactor::SecretRedactor;
 
 /// The maximum pages of tools.
 const MAX_PAGES: usize = 16;
@@ -31,7 +31,7 @@ const MAX_SESSION_BYTES: usize = 1 << 10;
 
 /// The reason for a missing response.
 #[derive(Debug, Clone)]
-pub(super) struct NoAnswer {
+pub(super) struct RemoteCallError {
     pub(super) why: String,
     /// Whether weir's own rule blocked the request.
     pub(super) is_blocked: bool,
@@ -40,7 +40,7 @@ pub(super) struct NoAnswer {
 
 /// The protocol of a server.
 #[derive(Debug, Clone)]
-enum Era {
+enum ServerProtocol {
     Modern,
     Older {
         version: String,
@@ -51,31 +51,31 @@ enum Era {
 /// A server with its discovered protocol.
 pub(super) struct McpClient {
     pub(super) server: Arc<McpServer>,
-    connection: Arc<Connection>,
+    connection: Arc<McpConnection>,
     /// The finished or running discovery.
-    era: Mutex<Option<Discovery>>,
+    era: Mutex<Option<ProtocolDiscovery>>,
 }
 
 /// The shared discovery of a server's protocol.
-type Discovery = Shared<BoxFuture<'static, Result<Era, NoAnswer>>>;
+type ProtocolDiscovery = Shared<BoxFuture<'static, Result<ServerProtocol, RemoteCallError>>>;
 
 /// The parts for requests to a server.
-struct Connection {
+struct McpConnection {
     server: Arc<McpServer>,
     guard: Guard,
-    blotter: SecretRedactor,
+    redactor: SecretRedactor,
 }
 
 impl McpClient {
     pub(super) fn new(server: McpServer, guard: Guard) -> Self {
         let secret = server.bare.iter().map(|secret| secret.expose());
-        let blotter = SecretRedactor::new(secret);
+        let redactor = SecretRedactor::new(secret);
         let server = Arc::new(server);
         Self {
-            connection: Arc::new(Connection {
+            connection: Arc::new(McpConnection {
                 server: server.clone(),
                 guard,
-                blotter,
+                redactor,
             }),
             server,
             era: Mutex::new(None),
@@ -83,7 +83,7 @@ impl McpClient {
     }
 
     /// Returns all allowed tools, as the server wrote them.
-    pub(super) async fn list(&self) -> Result<Vec<Value>, NoAnswer> {
+    pub(super) async fn list(&self) -> Result<Vec<Value>, RemoteCallError> {
         let listed = self.list_all().await;
         if listed.is_err() {
             // The server may support another revision by now.
@@ -92,7 +92,7 @@ impl McpClient {
         listed
     }
 
-    async fn list_all(&self) -> Result<Vec<Value>, NoAnswer> {
+    async fn list_all(&self) -> Result<Vec<Value>, RemoteCallError> {
         let mut allowed = Vec::new();
         let mut params = json!({});
         for _ in 0..MAX_PAGES {
@@ -113,21 +113,25 @@ impl McpClient {
     }
 
     /// Calls a tool.
-    pub(super) async fn call(&self, tool: &str, arguments: Value) -> Result<Value, NoAnswer> {
+    pub(super) async fn call(
+        &self,
+        tool: &str,
+        arguments: Value,
+    ) -> Result<Value, RemoteCallError> {
         let params = json!({ "name": tool, "arguments": arguments });
         self.ask("tools/call", params).await
     }
 
-    async fn ask(&self, method: &str, params: Value) -> Result<Value, NoAnswer> {
+    async fn ask(&self, method: &str, params: Value) -> Result<Value, RemoteCallError> {
         let (era, discovery) = self.era().await?;
         let asked = self.connection.send(&era, method, params.clone()).await;
         match (asked, era) {
             // The server lost its session together with the request, which it has not processed.
             (
-                Err(NoAnswer {
+                Err(RemoteCallError {
                     status: Some(404), ..
                 }),
-                Era::Older {
+                ServerProtocol::Older {
                     session: Some(_), ..
                 },
             ) => {
@@ -140,7 +144,7 @@ impl McpClient {
     }
 
     /// Returns the protocol, and the discovery that found it.
-    async fn era(&self) -> Result<(Era, Discovery), NoAnswer> {
+    async fn era(&self) -> Result<(ServerProtocol, ProtocolDiscovery), RemoteCallError> {
         let discovery = {
             let mut known = self.known();
             let begin = || {
@@ -157,21 +161,23 @@ impl McpClient {
     }
 
     /// Forgets a discovery, unless a later one has replaced it.
-    fn forget(&self, discovery: &Discovery) {
+    fn forget(&self, discovery: &ProtocolDiscovery) {
         let mut known = self.known();
         if known.as_ref().is_some_and(|known| known.ptr_eq(discovery)) {
             *known = None;
         }
     }
 
-    fn known(&self) -> MutexGuard<'_, Option<Discovery>> {
+    fn known(&self) -> MutexGuard<'_, Option<ProtocolDiscovery>> {
         self.era.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Connection {
-    async fn discover(&self) -> Result<Era, NoAnswer> {
-        let discovered = self.send(&Era::Modern, "server/discover", json!({})).await;
+impl McpConnection {
+    async fn discover(&self) -> Result<ServerProtocol, RemoteCallError> {
+        let discovered = self
+            .send(&ServerProtocol::Modern, "server/discover", json!({}))
+            .await;
         match discovered {
             Ok(found) => {
                 let versions = found["supportedVersions"].as_array();
@@ -179,12 +185,12 @@ impl Connection {
                 let is_modern =
                     versions.is_some_and(|all| all.iter().any(|one| one == newest.as_str()));
                 match is_modern {
-                    true => Ok(Era::Modern),
+                    true => Ok(ServerProtocol::Modern),
                     false => self.initialize().await,
                 }
             }
             // The server responded, but not according to that revision.
-            Err(NoAnswer {
+            Err(RemoteCallError {
                 status: Some(status),
                 is_blocked: false,
                 ..
@@ -193,7 +199,7 @@ impl Connection {
         }
     }
 
-    async fn initialize(&self) -> Result<Era, NoAnswer> {
+    async fn initialize(&self) -> Result<ServerProtocol, RemoteCallError> {
         let version = ProtocolVersion::LATEST_WITH_INITIALIZE;
         let params = json!({ "protocolVersion": version.as_str(), "capabilities": {}, "clientInfo": client_info() });
         let message =
@@ -208,7 +214,7 @@ impl Connection {
         let Some(version) = known.find(|known| known.as_str() == version) else {
             return Err(unfit("it speaks no revision that weir supports"));
         };
-        let era = Era::Older {
+        let era = ServerProtocol::Older {
             version: version.as_str().to_owned(),
             session,
         };
@@ -218,8 +224,13 @@ impl Connection {
         Ok(era)
     }
 
-    async fn send(&self, era: &Era, method: &str, mut params: Value) -> Result<Value, NoAnswer> {
-        if matches!(era, Era::Modern) {
+    async fn send(
+        &self,
+        era: &ServerProtocol,
+        method: &str,
+        mut params: Value,
+    ) -> Result<Value, RemoteCallError> {
+        if matches!(era, ServerProtocol::Modern) {
             params["_meta"] = json!({
                 "io.modelcontextprotocol/protocolVersion": ProtocolVersion::V_2026_07_28.as_str(),
                 "io.modelcontextprotocol/clientInfo": client_info(),
@@ -231,14 +242,18 @@ impl Connection {
         self.result(response)
     }
 
-    async fn post(&self, host_headers: HeaderMap, message: &Value) -> Result<Response, NoAnswer> {
+    async fn post(
+        &self,
+        host_headers: HeaderMap,
+        message: &Value,
+    ) -> Result<EgressResponse, RemoteCallError> {
         let credential = match &self.server.credential {
             None => None,
             Some(Ok(credential)) => Some(credential.clone()),
             Some(Err(why)) => return Err(blocked(format!("credential: it is missing: {why}"))),
         };
         let header = |name: &str, value: &str| (name.to_owned(), value.to_owned());
-        let request = Request {
+        let request = EgressRequest {
             headers: vec![
                 header("content-type", "application/json"),
                 header("accept", "application/json, text/event-stream"),
@@ -246,20 +261,20 @@ impl Connection {
             host_headers,
             body: Bytes::from(message.to_string()),
             credential,
-            ..Request::new(Method::POST, self.server.url.clone())
+            ..EgressRequest::new(Method::POST, self.server.url.clone())
         };
         let fetched = self.guard.fetch(request, &self.server.policy).await;
         fetched.map_err(|refusal| match refusal.kind() {
-            Kind::Blocked => blocked(format!("{}: {refusal}", refusal.stage)),
-            Kind::Timeout => unfit("it took too long"),
-            Kind::Unreachable => unfit(&format!("it cannot be reached: {refusal}")),
+            RefusalKind::Blocked => blocked(format!("{}: {refusal}", refusal.stage)),
+            RefusalKind::Timeout => unfit("it took too long"),
+            RefusalKind::Unreachable => unfit(&format!("it cannot be reached: {refusal}")),
         })
     }
 
     /// Returns the result of a response in JSON, or in a finished stream of events.
-    fn result(&self, response: Response) -> Result<Value, NoAnswer> {
+    fn result(&self, response: EgressResponse) -> Result<Value, RemoteCallError> {
         let status = response.status;
-        let no_answer = |why: String| NoAnswer {
+        let no_answer = |why: String| RemoteCallError {
             why,
             is_blocked: false,
             status: Some(status),
@@ -271,7 +286,7 @@ impl Connection {
             )));
         }
         let mut body = Vec::from(response.body);
-        self.blotter.blot(&mut body, false);
+        self.redactor.redact(&mut body, false);
         let kind = response.headers.get(header::CONTENT_TYPE);
         let kind = kind.and_then(|kind| kind.to_str().ok()).unwrap_or_default();
         let kind = kind.split(';').next().unwrap_or_default().trim();
@@ -311,7 +326,7 @@ fn last_message(body: &[u8]) -> Option<Value> {
 }
 
 /// Returns the headers of a request.
-fn head(era: &Era, method: &str, message: &Value) -> HeaderMap {
+fn head(era: &ServerProtocol, method: &str, message: &Value) -> HeaderMap {
     let mut headers = HeaderMap::new();
     let mut insert = |name: &'static str, value: Option<HeaderValue>| {
         if let Some(value) = value {
@@ -319,7 +334,7 @@ fn head(era: &Era, method: &str, message: &Value) -> HeaderMap {
         }
     };
     match era {
-        Era::Modern => {
+        ServerProtocol::Modern => {
             let version = ProtocolVersion::V_2026_07_28;
             insert(
                 "mcp-protocol-version",
@@ -332,7 +347,7 @@ fn head(era: &Era, method: &str, message: &Value) -> HeaderMap {
                 name.and_then(|name| HeaderValue::from_str(name).ok()),
             );
         }
-        Era::Older { version, session } => {
+        ServerProtocol::Older { version, session } => {
             insert("mcp-protocol-version", HeaderValue::from_str(version).ok());
             insert("mcp-session-id", session.clone());
         }
@@ -344,16 +359,16 @@ fn client_info() -> Value {
     json!({ "name": "weir", "version": env!("CARGO_PKG_VERSION") })
 }
 
-fn blocked(why: String) -> NoAnswer {
-    NoAnswer {
+fn blocked(why: String) -> RemoteCallError {
+    RemoteCallError {
         why,
         is_blocked: true,
         status: None,
     }
 }
 
-fn unfit(why: &str) -> NoAnswer {
-    NoAnswer {
+fn unfit(why: &str) -> RemoteCallError {
+    RemoteCallError {
         why: why.to_owned(),
         is_blocked: false,
         status: None,

@@ -23,14 +23,14 @@ use serde_json::{Map, Value, json};
 use tokio::sync::watch;
 use weir_egress::Guard;
 use weir_sandbox::Digest;
-use weir_sandbox::tool::schema::Schema;
+use weir_sandbox::tool::schema::ToolSchema;
 use weir_storage::clock::Clock;
 
-use self::client::{McpClient, NoAnswer};
+use self::client::{McpClient, RemoteCallError};
 use self::settings::McpServer;
 use self::store::{PinStore, ToolChange};
 use crate::audit::{Audit, AuditEvent};
-use crate::metrics::Metrics;
+use crate::metrics::mcp::McpMetrics;
 use crate::tools::settings::Effect;
 
 /// The pause after an unresponsive server.
@@ -45,19 +45,19 @@ const CHANGED: &str = "policy: the tool has changed at its server, and no operat
 
 /// The remote tools of a running gateway. Cheap to clone.
 #[derive(Clone)]
-pub struct Remotes(Arc<RemoteState>);
+pub struct RemoteTools(Arc<RemoteState>);
 
 struct RemoteState {
     guard: Guard,
     pins: PinStore,
-    known: RwLock<Known>,
+    known: RwLock<KnownServers>,
     looking: watch::Sender<()>,
     records: Records,
 }
 
 /// The servers and their tools.
 #[derive(Default)]
-struct Known {
+struct KnownServers {
     clients: Vec<Arc<McpClient>>,
     /// By the names that models use.
     tools: BTreeMap<String, RemoteTool>,
@@ -68,7 +68,7 @@ pub struct Records {
     /// The audit log.
     pub audit: Audit,
     /// The metrics.
-    pub metrics: Arc<Metrics>,
+    pub metrics: McpMetrics,
     /// The clock for the times of pins.
     pub clock: Clock,
 }
@@ -89,7 +89,7 @@ pub struct RemoteTool {
     is_changed: bool,
     /// `None` if the schema exceeds the part of JSON Schema that weir checks: then only the server checks the
     /// arguments.
-    schema: Option<Schema>,
+    schema: Option<ToolSchema>,
     own_name: String,
     client: Arc<McpClient>,
 }
@@ -106,7 +106,7 @@ pub struct RemoteAnswer {
     pub status: Option<u16>,
 }
 
-impl Remotes {
+impl RemoteTools {
     /// Returns an instance without servers.
     pub fn new(guard: &Guard, pins: PinStore, records: Records) -> Self {
         Self(Arc::new(RemoteState {
@@ -153,7 +153,7 @@ impl Remotes {
         }
     }
 
-    fn known(&self) -> RwLockReadGuard<'_, Known> {
+    fn known(&self) -> RwLockReadGuard<'_, KnownServers> {
         self.0.known.read().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -201,12 +201,16 @@ impl Remotes {
             (None, true) => "error",
             (None, false) => "ok",
         };
-        self.0.records.metrics.mcp_call(&tool.name, outcome);
+        self.0.records.metrics.call(&tool.name, outcome);
         answer
     }
 
-    async fn try_call(&self, tool: &RemoteTool, arguments: &str) -> Result<RemoteAnswer, NoAnswer> {
-        let failed = |why: String| NoAnswer {
+    async fn try_call(
+        &self,
+        tool: &RemoteTool,
+        arguments: &str,
+    ) -> Result<RemoteAnswer, RemoteCallError> {
+        let failed = |why: String| RemoteCallError {
             why,
             is_blocked: false,
             status: None,
@@ -226,7 +230,7 @@ impl Remotes {
         match serves {
             Ok(true) if tool.is_serving() => {}
             Ok(_) => {
-                return Err(NoAnswer {
+                return Err(RemoteCallError {
                     why: CHANGED.to_owned(),
                     is_blocked: true,
                     status: None,
@@ -246,7 +250,7 @@ impl Remotes {
         let server = &client.server.name;
         let mut tools = BTreeMap::new();
         let looked = match client.list().await {
-            Err(NoAnswer { why, .. }) => {
+            Err(RemoteCallError { why, .. }) => {
                 let what = "an MCP server does not return its tools";
                 match has_answered {
                     true => tracing::warn!(server, why, "{what}"),
@@ -312,7 +316,7 @@ impl Remotes {
                 digest = hex,
                 "a remote tool has changed at its server; weir disables it until an operator approves the change: see `weir mcp list`"
             );
-            metrics.mcp_tool_changed(&name);
+            metrics.tool_changed(&name);
             audit.record(AuditEvent::RemoteTool {
                 kind: "mcp_tool.changed",
                 reason: name.clone(),
@@ -324,7 +328,7 @@ impl Remotes {
                 .as_str()
                 .unwrap_or_default()
                 .to_owned(),
-            schema: Schema::parse(&schema.to_string()).ok(),
+            schema: ToolSchema::parse(&schema.to_string()).ok(),
             input_schema: schema.clone(),
             effect: effect.unwrap_or(Effect::Unsafe),
             is_changed: found != ToolChange::Same,
@@ -336,7 +340,7 @@ impl Remotes {
     }
 }
 
-impl Known {
+impl KnownServers {
     fn is_followed(&self, client: &Arc<McpClient>) -> bool {
         self.clients.iter().any(|known| Arc::ptr_eq(known, client))
     }

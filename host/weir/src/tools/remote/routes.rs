@@ -7,11 +7,12 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use weir_errors::{ApiError, ErrorCode};
 
+use super::RemoteTools;
 use super::store::PinnedTool;
-use crate::app::App;
 use crate::audit::AuditEvent;
 use crate::identity::admin::AdminCaller;
 use crate::json::from_json;
+use crate::node::Core;
 use crate::request::JsonBody;
 
 /// All remote tools that weir has ever seen.
@@ -37,10 +38,10 @@ struct Approval {
     responses((status = 200, body = PinnedToolList)),
 )]
 pub async fn list_tools(
-    State(app): State<App>,
+    State(remotes): State<RemoteTools>,
     _: AdminCaller,
 ) -> Result<Json<PinnedToolList>, ApiError> {
-    let tools = app.remotes.pins().list().await.map_err(failed)?;
+    let tools = remotes.pins().list().await.map_err(failed)?;
     Ok(Json(PinnedToolList { tools }))
 }
 
@@ -59,14 +60,15 @@ pub async fn list_tools(
     ),
 )]
 pub async fn approve_tool(
-    State(app): State<App>,
+    State(core): State<Core>,
+    State(remotes): State<RemoteTools>,
     AdminCaller { actor }: AdminCaller,
     Path((server, tool)): Path<(String, String)>,
     body: JsonBody,
 ) -> Result<StatusCode, ApiError> {
     let Approval { digest } = from_json(&body.bytes)?;
-    let pins = app.remotes.pins();
-    let approved = pins.approve((&server, &tool), &digest, app.clock.now());
+    let pins = remotes.pins();
+    let approved = pins.approve((&server, &tool), &digest, core.clock.now());
     if !approved.await.map_err(failed)? {
         return Err(ApiError::new(
             ErrorCode::NotChanged,
@@ -76,9 +78,9 @@ pub async fn approve_tool(
     }
     let reason = format!("{server}.{tool}");
     let kind = "mcp_tool.approved";
-    app.audit
+    core.audit
         .record_by(&actor, AuditEvent::RemoteTool { kind, reason });
-    app.remotes.look_now();
+    remotes.look_now();
     Ok(StatusCode::NO_CONTENT)
 }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 use http::Method;
 use serde::Deserialize;
 use url::Url;
-use weir_egress::{Credential, Policy};
+use weir_egress::{Credential, EgressPolicy};
 use weir_storage::secrets::{Secret, SecretSource};
 
 use crate::tools::rules::bind;
@@ -55,7 +55,7 @@ pub struct McpServerSettings {
 pub struct McpServer {
     pub(super) name: String,
     pub(super) url: String,
-    pub(super) policy: Policy,
+    pub(super) policy: EgressPolicy,
     /// `None` if the server needs no credential; an error if it is missing.
     pub(super) credential: Option<Result<Credential, String>>,
     /// The secret to redact from responses.
@@ -136,7 +136,7 @@ fn read_one(
     }
     let within = Duration::from_secs(settings.seconds.get().into());
     let unfit = |why| format!("`url`: {why}");
-    let policy = Policy {
+    let policy = EgressPolicy {
         hosts: vec![host.parse().map_err(unfit)?],
         methods: vec![Method::POST],
         path_prefixes: vec![url.path().to_owned()],
@@ -148,7 +148,7 @@ fn read_one(
             true => vec![format!("{host}:{port}").parse().map_err(unfit)?],
             false => Vec::new(),
         },
-        ..Policy::http()
+        ..EgressPolicy::http()
     };
     let binding = CredentialBinding {
         origin: url.origin().ascii_serialization(),

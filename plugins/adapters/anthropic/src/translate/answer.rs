@@ -11,7 +11,7 @@ use serde_json::value::RawValue;
 use weir_sdk::adapter::{Event, Failure};
 use weir_sdk::blocks::Blocks;
 use weir_sdk::chat::{Block, FinishReason, Started};
-use weir_sdk::response::{self, AnswerReader, Refused};
+use weir_sdk::response::{self, AnswerReader, ErrorResponse};
 use weir_sdk::sse::SseEvent;
 
 use super::refusal;
@@ -129,7 +129,7 @@ impl AnswerReader for Answer {
         Ok(())
     }
 
-    fn failure_of_response(refused: &Refused) -> Failure {
+    fn failure_of_response(refused: &ErrorResponse) -> Failure {
         refusal::from_response(refused)
     }
 

@@ -3,7 +3,7 @@
 use serde::Deserialize;
 use weir_sdk::adapter::{Failure, FailureKind};
 use weir_sdk::failure::{from_status, retry_after_ms, shortened};
-use weir_sdk::response::Refused;
+use weir_sdk::response::ErrorResponse;
 
 #[derive(Debug, Default, Deserialize)]
 struct Envelope {
@@ -20,7 +20,7 @@ struct Said {
 }
 
 /// Returns the failure for an error response.
-pub(super) fn from_response(refused: &Refused) -> Failure {
+pub(super) fn from_response(refused: &ErrorResponse) -> Failure {
     let (status, headers) = (refused.head.status, &refused.head.headers);
     let body = refused.text();
     let Ok(Envelope { error }) = serde_json::from_str(&body) else {

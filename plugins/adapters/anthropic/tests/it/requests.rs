@@ -9,16 +9,16 @@ use weir_sdk::chat::{
     ResponseFormat, Role, Source, ToolCall, ToolChoice, ToolContent, ToolKind,
 };
 use weir_sdk::testing::{
-    NO_REASONING, Sent, body, call, chat, file, function, image, message, pair, part, reasoning,
-    refused_field, remote_image, request, request_of_same_dialect, result, send, text, tool,
-    with_messages,
+    NO_REASONING, SentRequest, body, call, chat, file, function, image, message, pair, part,
+    reasoning, refused_field, remote_image, request, request_of_same_dialect, result, send, text,
+    tool, with_messages,
 };
 
-fn sent(chat: ChatRequest) -> Sent {
+fn sent(chat: ChatRequest) -> SentRequest {
     send::<Anthropic>(request(chat), &[]).expect("a request that can be expressed")
 }
 
-fn sent_in_same_dialect(chat: ChatRequest) -> Sent {
+fn sent_in_same_dialect(chat: ChatRequest) -> SentRequest {
     let request = request_of_same_dialect::<Anthropic>(chat);
     send::<Anthropic>(request, &[]).expect("a request that can be expressed")
 }

@@ -14,8 +14,8 @@ use serde_json::value::RawValue;
 use weir_sdk::adapter::{Event, Failure, FailureKind};
 use weir_sdk::blocks::Blocks;
 use weir_sdk::chat::{Block, FinishReason, Fragment, Opaque, Started};
-use weir_sdk::media::Lifter;
-use weir_sdk::response::{self, AnswerReader, Refused};
+use weir_sdk::media::ImageExtractor;
+use weir_sdk::response::{self, AnswerReader, ErrorResponse};
 use weir_sdk::sse::SseEvent;
 
 use super::refusal;
@@ -42,7 +42,7 @@ const IMAGES: &[&[&str]] = &[
 /// The parsed part of the response.
 #[derive(Debug)]
 pub struct Answer {
-    lifter: Lifter,
+    extractor: ImageExtractor,
     is_started: bool,
     blocks: Blocks,
     /// The open run that has its signature: another signature belongs to another run.
@@ -63,7 +63,7 @@ pub struct Answer {
 impl Answer {
     pub(super) fn new(custom_tools: Vec<String>, wants_image: bool) -> Self {
         Self {
-            lifter: Lifter::new(IMAGES),
+            extractor: ImageExtractor::new(IMAGES),
             is_started: false,
             blocks: Blocks::default(),
             signed: None,
@@ -86,7 +86,7 @@ impl AnswerReader for Answer {
         bytes: &'a [u8],
         events: &mut Vec<Event>,
     ) -> (Cow<'a, [u8]>, Result<(), Failure>) {
-        self.lifter.lift(bytes, events)
+        self.extractor.lift(bytes, events)
     }
 
     fn read_event(&mut self, event: SseEvent<'_>, events: &mut Vec<Event>) -> Result<(), Failure> {
@@ -138,7 +138,7 @@ impl AnswerReader for Answer {
         Ok(())
     }
 
-    fn failure_of_response(refused: &Refused) -> Failure {
+    fn failure_of_response(refused: &ErrorResponse) -> Failure {
         refusal::from_response(refused)
     }
 
@@ -225,7 +225,7 @@ impl Answer {
         } else if let Some(blob) = part.inline_data {
             // A trial image in the model's reasoning is no part of the response.
             if !is_thought {
-                let media = self.lifter.image(
+                let media = self.extractor.image(
                     blob.data.trim(),
                     Some(&blob.mime_type),
                     "image/png",

@@ -11,7 +11,7 @@ use weir_sdk::adapter::{Event, Failure};
 use weir_sdk::blocks::Blocks;
 use weir_sdk::chat::{Block, CallKind, FinishReason, Fragment, Started, ToolCallStart, Usage};
 use weir_sdk::custom;
-use weir_sdk::response::{self, AnswerReader, Framing, Refused};
+use weir_sdk::response::{self, AnswerReader, ErrorResponse, StreamFraming};
 use weir_sdk::sse::SseEvent;
 
 use super::refusal;
@@ -85,7 +85,7 @@ impl Answer {
 }
 
 impl AnswerReader for Answer {
-    const FRAMING: Framing = Framing::Lines;
+    const FRAMING: StreamFraming = StreamFraming::Lines;
 
     fn read_event(&mut self, event: SseEvent<'_>, events: &mut Vec<Event>) -> Result<(), Failure> {
         self.read(event.data, events)
@@ -110,7 +110,7 @@ impl AnswerReader for Answer {
         Ok(())
     }
 
-    fn failure_of_response(refused: &Refused) -> Failure {
+    fn failure_of_response(refused: &ErrorResponse) -> Failure {
         refusal::from_response(refused)
     }
 }

@@ -3,10 +3,10 @@
 use serde_json::Value;
 use weir_sdk::adapter::{Failure, FailureKind};
 use weir_sdk::failure::{from_status, retry_after_ms, shortened};
-use weir_sdk::response::Refused;
+use weir_sdk::response::ErrorResponse;
 
 /// Returns the failure for an error response.
-pub(super) fn from_response(refused: &Refused) -> Failure {
+pub(super) fn from_response(refused: &ErrorResponse) -> Failure {
     let (status, headers) = (refused.head.status, &refused.head.headers);
     let body = refused.text();
     let Some(message) = message_of(&body) else {

@@ -9,11 +9,11 @@ use weir_sdk::chat::{
     ToolChoice, ToolContent, ToolKind,
 };
 use weir_sdk::testing::{
-    NO_REASONING, Sent, body, call, chat, file, function, image, message, pair, reasoning,
+    NO_REASONING, SentRequest, body, call, chat, file, function, image, message, pair, reasoning,
     refused_field, remote_image, request, result, send, text, tool, with_messages,
 };
 
-fn sent(chat: ChatRequest) -> Sent {
+fn sent(chat: ChatRequest) -> SentRequest {
     send::<Ollama>(request(chat), &[]).expect("a request that can be expressed")
 }
 

@@ -7,7 +7,7 @@ mod answer;
 mod form;
 mod request;
 
-use weir_sdk::adapter::{Begun, Failure, HttpRequest, Request, Step};
+use weir_sdk::adapter::{Failure, HttpRequest, Request, StartedExchange, Step};
 use weir_sdk::chat::ImageRequest;
 use weir_sdk::response::ResponseReader;
 
@@ -22,9 +22,9 @@ pub(super) fn begin(
     image: &ImageRequest,
     request: &Request,
     options: &Options<'_>,
-) -> Result<Begun<OpenAi>, Failure> {
+) -> Result<StartedExchange<OpenAi>, Failure> {
     let written = request::write(image, request, options)?;
-    Ok(Begun {
+    Ok(StartedExchange {
         exchange: ResponseReader::new(
             written.asks_for_stream,
             Reader::Images(Images::new(image.media_type.as_deref())),

@@ -4,18 +4,19 @@ use weir_adapter_openai::translate::OpenAi;
 use weir_sdk::adapter::{Event, Failure, FailureKind, Request, Setting, Task};
 use weir_sdk::chat::{Image, ImageRequest, Source};
 use weir_sdk::testing::{
-    EVENT_STREAM, JSON, Sent, image_bytes, image_request, lines, pair, receive_for, request_of,
+    EVENT_STREAM, JSON, SentRequest, image_bytes, image_request, lines, pair, receive_for,
+    request_of,
 };
 
 fn of(image: ImageRequest) -> Request {
     request_of(Task::Image(image))
 }
 
-fn send(image: ImageRequest) -> Result<Sent, Failure> {
+fn send(image: ImageRequest) -> Result<SentRequest, Failure> {
     send_with(image, &[])
 }
 
-fn send_with(image: ImageRequest, options: &[Setting]) -> Result<Sent, Failure> {
+fn send_with(image: ImageRequest, options: &[Setting]) -> Result<SentRequest, Failure> {
     weir_sdk::testing::send::<OpenAi>(of(image), options)
 }
 

@@ -9,8 +9,8 @@ mod requests;
 use serde_json::Value;
 use weir_adapter_openai::translate::OpenAi;
 use weir_sdk::adapter::{
-    Attachment, Begun, BodyPart, Client, Event, Exchange, Failure, HttpRequest, HttpResponseHead,
-    Request, Setting, Step, Task,
+    Attachment, BodyPart, Client, Event, Exchange, Failure, HttpRequest, HttpResponseHead, Request,
+    Setting, StartedExchange, Step, Task,
 };
 use weir_sdk::chat::{
     ChatRequest, Content, Message, Part, ReasoningRequest, ResponseFormat, Role, ToolChoice,
@@ -100,7 +100,7 @@ fn request_of_same_dialect(chat: ChatRequest) -> Request {
     request
 }
 
-fn begin(request: Request, options: &[Setting]) -> Result<Begun<OpenAi>, Failure> {
+fn begin(request: Request, options: &[Setting]) -> Result<StartedExchange<OpenAi>, Failure> {
     let configuration = OpenAi::configure(options).expect("options that can be");
     OpenAi::begin(request, &configuration)
 }

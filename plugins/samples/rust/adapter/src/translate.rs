@@ -2,8 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 use weir_sdk::adapter::{
-    Begun, BodyPart, CredentialSlot, Description, Event, Exchange, Failure, HttpRequest,
-    HttpResponseHead, RefusedSetting, Request, Setting, Step, Task,
+    BodyPart, CredentialSlot, Description, Event, Exchange, Failure, HttpRequest, HttpResponseHead,
+    RefusedSetting, Request, Setting, StartedExchange, Step, Task,
 };
 use weir_sdk::blocks::Blocks;
 use weir_sdk::chat::{Block, ChatRequest, Content, FinishReason, ResponseFormat, Role, Usage};
@@ -68,7 +68,7 @@ impl Exchange for Translation {
         }
     }
 
-    fn begin(request: Request, configuration: &[u8]) -> Result<Begun<Self>, Failure> {
+    fn begin(request: Request, configuration: &[u8]) -> Result<StartedExchange<Self>, Failure> {
         let Task::Chat(chat) = &request.task else {
             return Err(Failure::unsupported("image requests"));
         };
@@ -87,7 +87,7 @@ impl Exchange for Translation {
             headers: vec![("content-type".to_owned(), "application/json".to_owned())],
             body: vec![BodyPart::Bytes(body)],
         });
-        Ok(Begun {
+        Ok(StartedExchange {
             exchange: Self::default(),
             step,
             ignored: ignored(chat),

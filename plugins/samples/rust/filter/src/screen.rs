@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use weir_sdk::chat::{Event, Fragment};
 use weir_sdk::filter::{
-    Answer, Description, Filter, OpenBlocks, Refusal, RefusedSetting, Request, Screened, Setting,
-    Verdict, each_text,
+    AnswerFilter, Description, Filter, OpenBlocks, Refusal, RefusedSetting, Request, Screened,
+    Setting, Verdict, each_text,
 };
 
 /// The code names, unless the operator sets others.
@@ -67,7 +67,7 @@ struct Masking {
     held: BTreeMap<u32, String>,
 }
 
-impl Answer for Masking {
+impl AnswerFilter for Masking {
     fn events(&mut self, events: Vec<Event>) -> Screened {
         let mut out = Vec::new();
         for event in events {

@@ -6,7 +6,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use weir_sdk::adapter::{Event, Failure};
 use weir_sdk::chat::{FinishReason, Media, NamedCount, Usage};
-use weir_sdk::media::Lifter;
+use weir_sdk::media::ImageExtractor;
 use weir_sdk::response;
 use weir_sdk::sse::SseEvent;
 
@@ -18,7 +18,7 @@ const IMAGES: &[&[&str]] = &[&["data", "b64_json"], &["b64_json"]];
 /// The parsed part of the response.
 #[derive(Debug)]
 pub struct Images {
-    lifter: Lifter,
+    extractor: ImageExtractor,
     /// The requested media type, for images without one.
     media_type: String,
     /// Complete images.
@@ -64,7 +64,7 @@ struct Details {
 impl Images {
     pub(super) fn new(media_type: Option<&str>) -> Self {
         Self {
-            lifter: Lifter::new(IMAGES),
+            extractor: ImageExtractor::new(IMAGES),
             media_type: media_type.unwrap_or("image/png").to_owned(),
             count: 0,
         }
@@ -76,7 +76,7 @@ impl Images {
         bytes: &[u8],
         events: &mut Vec<Event>,
     ) -> (Cow<'static, [u8]>, Result<(), Failure>) {
-        self.lifter.lift(bytes, events)
+        self.extractor.lift(bytes, events)
     }
 
     pub(in crate::translate) fn read_whole(
@@ -147,7 +147,9 @@ impl Images {
     ) -> Result<(), Failure> {
         let said = item.mime_type.as_deref().or(said);
         let mut media = match (item.b64_json, item.url) {
-            (Some(text), _) => self.lifter.image(&text, said, &self.media_type, events)?,
+            (Some(text), _) => self
+                .extractor
+                .image(&text, said, &self.media_type, events)?,
             (None, Some(url)) => Media {
                 media_type: said.unwrap_or(&self.media_type).to_owned(),
                 data: Vec::new(),

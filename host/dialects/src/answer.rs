@@ -1,0 +1,176 @@
+//! Response writers for any dialect: whole, or as a stream.
+
+use std::borrow::Cow;
+
+use bytes::Bytes;
+use serde_json::Value;
+use weir_sandbox::adapter::bindings::chat::Event;
+
+use crate::dialect::Dialect;
+use crate::head::{AnswerHead, BilledUsage};
+use crate::{anthropic_messages, openai_chat, openai_images, openai_responses};
+
+/// A plain response under construction.
+#[derive(Debug, Clone)]
+pub enum PlainResponse {
+    /// In OpenAI's Chat Completions.
+    OpenAiChat(openai_chat::Completion),
+    /// In OpenAI's Responses.
+    OpenAiResponses(openai_responses::ResponseObject),
+    /// In OpenAI's Images.
+    OpenAiImages(openai_images::ImagesResponse),
+    /// In Anthropic's Messages.
+    AnthropicMessages(anthropic_messages::MessageResponse),
+}
+
+/// A writer of a stream.
+#[derive(Debug)]
+pub enum AnswerStream {
+    /// In OpenAI's Chat Completions.
+    OpenAiChat(openai_chat::CompletionStream),
+    /// In OpenAI's Responses.
+    OpenAiResponses(openai_responses::ResponseStream),
+    /// In OpenAI's Images.
+    OpenAiImages(openai_images::ImageStream),
+    /// In Anthropic's Messages.
+    AnthropicMessages(anthropic_messages::MessageStream),
+}
+
+impl Dialect {
+    /// Starts a plain response.
+    pub fn whole_answer(&self, head: AnswerHead) -> PlainResponse {
+        match self {
+            Self::OpenAiChat(_) => PlainResponse::OpenAiChat(openai_chat::Completion::new(head)),
+            Self::OpenAiResponses(echo) => PlainResponse::OpenAiResponses(
+                openai_responses::ResponseObject::new(head, echo.clone()),
+            ),
+            Self::OpenAiImages(_) => {
+                PlainResponse::OpenAiImages(openai_images::ImagesResponse::new(&head))
+            }
+            Self::AnthropicMessages => {
+                PlainResponse::AnthropicMessages(anthropic_messages::MessageResponse::new(head))
+            }
+        }
+    }
+
+    /// Returns the keep-alive data of a silent stream.
+    pub fn keep_alive(&self) -> Bytes {
+        match self {
+            Self::OpenAiChat(_) | Self::OpenAiImages(_) => openai_chat::KEEP_ALIVE,
+            Self::OpenAiResponses(_) => openai_responses::KEEP_ALIVE,
+            Self::AnthropicMessages => anthropic_messages::KEEP_ALIVE,
+        }
+    }
+
+    /// Returns the dialect's name of a field; adapters use its name in Chat Completions.
+    pub fn field<'name>(&self, name: &'name str) -> Cow<'name, str> {
+        match self {
+            Self::OpenAiChat(_) | Self::OpenAiImages(_) | Self::AnthropicMessages => name.into(),
+            Self::OpenAiResponses(_) => openai_responses::field(name),
+        }
+    }
+
+    /// Starts a stream.
+    pub fn answer_stream(&self, head: AnswerHead) -> AnswerStream {
+        match self {
+            Self::OpenAiChat(preferences) => {
+                AnswerStream::OpenAiChat(openai_chat::CompletionStream::new(&head, *preferences))
+            }
+            Self::OpenAiResponses(echo) => AnswerStream::OpenAiResponses(
+                openai_responses::ResponseStream::new(head, echo.clone()),
+            ),
+            Self::OpenAiImages(made) => {
+                AnswerStream::OpenAiImages(openai_images::ImageStream::new(&head, *made))
+            }
+            Self::AnthropicMessages => {
+                AnswerStream::AnthropicMessages(anthropic_messages::MessageStream::new(head))
+            }
+        }
+    }
+}
+
+impl PlainResponse {
+    /// Adds an event.
+    pub fn push(&mut self, event: Event) {
+        match self {
+            Self::OpenAiChat(completion) => completion.push(event),
+            Self::OpenAiResponses(response) => response.push(&event),
+            Self::OpenAiImages(answer) => answer.push(&event),
+            Self::AnthropicMessages(message) => message.push(&event),
+        }
+    }
+
+    /// Sets the provider of the following events, by its name in the configuration: parts that only this provider can
+    /// read, such as sealed reasoning, carry the name.
+    pub fn answered_by(&mut self, provider: &str) {
+        match self {
+            Self::OpenAiChat(completion) => completion.answered_by(provider),
+            Self::OpenAiResponses(response) => response.answered_by(provider),
+            Self::OpenAiImages(_) => {}
+            Self::AnthropicMessages(message) => message.answered_by(provider),
+        }
+    }
+
+    /// Discards an attempt without output.
+    pub fn clear(&mut self) {
+        match self {
+            Self::OpenAiChat(completion) => completion.clear(),
+            Self::OpenAiResponses(response) => response.clear(),
+            Self::OpenAiImages(answer) => answer.clear(),
+            Self::AnthropicMessages(message) => message.clear(),
+        }
+    }
+
+    /// Returns the body of the response.
+    pub fn into_body(self, billed: &BilledUsage) -> Vec<u8> {
+        match self {
+            Self::OpenAiChat(completion) => completion.into_body(billed),
+            Self::OpenAiResponses(response) => response.into_body(billed),
+            Self::OpenAiImages(answer) => answer.into_body(billed),
+            Self::AnthropicMessages(message) => message.into_body(billed),
+        }
+    }
+}
+
+impl AnswerStream {
+    /// Sets the provider, like [`PlainResponse::answered_by`].
+    pub fn answered_by(&mut self, provider: &str) {
+        match self {
+            Self::OpenAiChat(chunks) => chunks.answered_by(provider),
+            Self::OpenAiResponses(chunks) => chunks.answered_by(provider),
+            Self::OpenAiImages(_) => {}
+            Self::AnthropicMessages(chunks) => chunks.answered_by(provider),
+        }
+    }
+
+    /// Appends the data of an event, if it has any. [`Self::finish`] writes the end after the settlement.
+    pub fn event(&mut self, event: &Event, out: &mut Vec<u8>) {
+        match self {
+            Self::OpenAiChat(chunks) => chunks.event(event, out),
+            Self::OpenAiResponses(chunks) => chunks.event(event, out),
+            Self::OpenAiImages(chunks) => chunks.event(event, out),
+            Self::AnthropicMessages(chunks) => chunks.event(event, out),
+        }
+    }
+
+    /// Appends the end of a complete response.
+    pub fn finish(&mut self, billed: &BilledUsage, out: &mut Vec<u8>) {
+        match self {
+            Self::OpenAiChat(chunks) => chunks.finish(billed, out),
+            Self::OpenAiResponses(chunks) => chunks.finish(billed, out),
+            Self::OpenAiImages(chunks) => chunks.finish(billed, out),
+            Self::AnthropicMessages(chunks) => chunks.finish(billed, out),
+        }
+    }
+
+    /// Appends an error, as [`ErrorFormat`] write it, and ends the stream. No end marker may follow, because it would
+    /// mark the response as complete.
+    pub fn error(&mut self, error: &Value, out: &mut Vec<u8>) {
+        match self {
+            Self::OpenAiChat(_) => openai_chat::CompletionStream::error(error, out),
+            Self::OpenAiResponses(chunks) => chunks.error(error, out),
+            Self::OpenAiImages(_) => openai_images::ImageStream::error(error, out),
+            Self::AnthropicMessages(_) => anthropic_messages::MessageStream::error(error, out),
+        }
+    }
+}

@@ -1,0 +1,74 @@
+//! The dialect of a response, with the client's preferences for it.
+
+use std::sync::Arc;
+
+/// The dialect of a response, with the client's preferences.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Dialect {
+    /// OpenAI's Chat Completions.
+    OpenAiChat(Preferences),
+    /// OpenAI's Responses.
+    OpenAiResponses(EchoedFields),
+    /// OpenAI's Images.
+    OpenAiImages(ImageOperation),
+    /// Anthropic's Messages.
+    AnthropicMessages,
+}
+
+/// The position of a message in the client's body.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MessageOrigin {
+    /// An index in the list of messages, or in the dialect's equivalent.
+    Listed(usize),
+    /// A separate field, such as a system prompt.
+    Apart,
+    /// A stored session, not the body.
+    Session,
+}
+
+/// The client's preferences for a response in Chat Completions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Preferences {
+    /// Whether a stream ends with an additional chunk for usage.
+    pub include_usage: bool,
+}
+
+/// The fields of a request of Responses that the response repeats: fields of a JSON object, without its braces.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EchoedFields(pub(crate) Arc<str>);
+
+/// The kind of an image request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ImageOperation {
+    /// Images from a prompt.
+    Generation,
+    /// Images from other images.
+    Edit,
+}
+
+impl Dialect {
+    /// Returns the dialect's path of a message.
+    pub fn place(&self, origin: MessageOrigin) -> String {
+        match (origin, self) {
+            (MessageOrigin::Listed(index), Self::OpenAiResponses(_)) => format!("input[{index}]"),
+            (MessageOrigin::Listed(index), _) => format!("messages[{index}]"),
+            (MessageOrigin::Apart, Self::OpenAiResponses(_)) => "instructions".to_owned(),
+            (MessageOrigin::Apart, _) => "system".to_owned(),
+            (MessageOrigin::Session, Self::OpenAiResponses(_)) => "previous_response_id".to_owned(),
+            (MessageOrigin::Session, _) => "session_id".to_owned(),
+        }
+    }
+
+    /// Translates an adapter's error about a message, counted in the request, into the client's path:
+    /// `messages[3].name`, or `messages[3]: a name`. Returns `None` for other errors.
+    pub fn of_message(&self, said: &str, origins: &[MessageOrigin]) -> Option<String> {
+        let (index, rest) = said.strip_prefix("messages[")?.split_once(']')?;
+        let origin = *origins.get(index.parse::<usize>().ok()?)?;
+        let rest = match origin {
+            // The client has not sent the contents of a session's message.
+            MessageOrigin::Session => rest.find(':').map_or("", |colon| &rest[colon..]),
+            MessageOrigin::Listed(_) | MessageOrigin::Apart => rest,
+        };
+        Some(self.place(origin) + rest)
+    }
+}

@@ -1,0 +1,383 @@
+//! Requests: holds, from their opening to their end, and idempotency keys.
+
+use std::mem;
+
+use weir_storage::clock::Millis;
+
+use super::{Account, EndedHold, EntryKind, Hold, Pools, UsageDelta};
+use crate::credits::Credits;
+use crate::keys::{self, IdempotencyKey, KeyedHoldState};
+use crate::operation::{
+    BootId, Checkpoint, EndKey, HoldId, HoldState, IdempotencyClaim, LedgerRefusal, OpenHold,
+    OperationEffect, OperationOutcome, Settle,
+};
+use crate::usage::RequestUsage;
+
+impl Account {
+    pub(super) fn open(
+        &mut self,
+        open: &OpenHold,
+        boot_id: &BootId,
+        claim: Option<&IdempotencyClaim>,
+        at: Millis,
+    ) -> OperationOutcome {
+        let known = match self.holds.get(&open.hold) {
+            Some(hold) => Some(&hold.open),
+            None => self.ended.get(&open.hold).map(|ended| &ended.open),
+        };
+        match known {
+            Some(known) if known.is_same_as(open) => return Ok(OperationEffect::Opened),
+            Some(_) => return Err(LedgerRefusal::Conflict),
+            None if !open.amount.is_in_range() => return Err(LedgerRefusal::OutOfRange),
+            None => {}
+        }
+        if let Some(claim) = claim {
+            self.look_at_key(claim, at)?;
+        }
+        let (period_start, period_number, reserved, key_id) = match &open.parent {
+            None => {
+                self.begin_due_period(at);
+                let key_id = self.look_at_budgets(open, at)?;
+                let reserved = self.available().take_all(open.amount)?;
+                self.hold_more(key_id.as_deref(), reserved);
+                self.journal.account = true;
+                (self.period.start, self.period_number, reserved, key_id)
+            }
+            Some(id) => {
+                let refusal = self.is_over(id);
+                let parent = self.holds.get_mut(id).ok_or(refusal)?;
+                if !parent.is_open() {
+                    return Err(LedgerRefusal::Ended(parent.state()));
+                }
+                let reserved = parent.reserved.take_all(open.amount)?;
+                parent.reserved = parent.reserved.minus(reserved);
+                self.journal.holds.insert(id.clone());
+                // The parent was held against the budgets, and counts for them.
+                let key_id = parent.open.key_id.clone();
+                (parent.period_start, parent.period_number, reserved, key_id)
+            }
+        };
+        if let Some(claim) = claim {
+            self.claim(claim, open, boot_id, at);
+        }
+        self.put(Hold {
+            open: OpenHold {
+                key_id,
+                ..open.clone()
+            },
+            boot_id: boot_id.clone(),
+            opened_at: at,
+            period_start,
+            period_number,
+            expired_at: None,
+            reserved,
+            checkpoint: Credits::ZERO,
+            posted: Pools::default(),
+            overrun: Credits::ZERO,
+            usage: None,
+        });
+        Ok(OperationEffect::Opened)
+    }
+
+    pub(super) fn settle_and_end(&mut self, settle: &Settle, at: Millis) -> OperationOutcome {
+        let outcome = self.settle(settle, at)?;
+        if let (Some(end), OperationEffect::Settled { overrun, .. }) = (&settle.end, &outcome)
+            && *overrun == Credits::ZERO
+        {
+            self.end_key(end, at)?;
+        }
+        Ok(outcome)
+    }
+
+    pub(super) fn settle(&mut self, settle: &Settle, at: Millis) -> OperationOutcome {
+        if !settle.credits.is_in_range() {
+            return Err(LedgerRefusal::OutOfRange);
+        }
+        let usage = settle.usage.clone().bounded();
+        if let Some(hold) = self.holds.remove(&settle.hold) {
+            let kind = match hold.is_open() {
+                true => EntryKind::Settlement,
+                false => EntryKind::LateSettlement,
+            };
+            let hold = self.post_end(hold, kind, settle.credits, Some(&usage), at);
+            let (charged, overrun) = hold.charge();
+            self.end(hold, HoldState::Settled, Some(usage));
+            return Ok(OperationEffect::Settled { charged, overrun });
+        }
+        match self.ended.get(&settle.hold) {
+            Some(ended) if ended.state == HoldState::Settled => {
+                let (charged, overrun) = ended.charge();
+                let settled = charged.saturating_add(overrun);
+                if settled == settle.credits && ended.usage.as_ref() == Some(&usage) {
+                    Ok(OperationEffect::Settled { charged, overrun })
+                } else {
+                    Err(LedgerRefusal::Conflict)
+                }
+            }
+            _ => Err(self.is_over(&settle.hold)),
+        }
+    }
+
+    pub(super) fn release(
+        &mut self,
+        id: &HoldId,
+        cost: Option<&RequestUsage>,
+        at: Millis,
+    ) -> OperationOutcome {
+        let cost = cost.map(|cost| cost.clone().bounded());
+        let Some(mut hold) = self.holds.remove(id) else {
+            return match self.is_over(id) {
+                LedgerRefusal::Ended(HoldState::Released) => Ok(OperationEffect::Released),
+                refusal => Err(refusal),
+            };
+        };
+        if hold.is_open() {
+            let reserved = mem::take(&mut hold.reserved);
+            let lapsed = self.free(&hold, reserved);
+            let entry = self.post(EntryKind::Release, Pools::default(), at, hold.period_start);
+            entry.hold = Some(hold.open.clone());
+            entry.usage = UsageDelta::between(None, cost.as_ref()).map(UsageDelta::of_unpaid);
+            self.post_lapse(lapsed, hold.period_start, at);
+        } else {
+            let kind = EntryKind::LateRelease;
+            hold = self.post_end(hold, kind, Credits::ZERO, cost.as_ref(), at);
+        }
+        self.end(hold, HoldState::Released, cost);
+        Ok(OperationEffect::Released)
+    }
+
+    pub(super) fn expire(&mut self, id: &HoldId, at: Millis) -> OperationOutcome {
+        let Some(mut hold) = self.holds.get(id).cloned() else {
+            return Err(self.is_over(id));
+        };
+        if hold.is_open() {
+            let (credits, usage) = (hold.checkpoint, hold.usage.clone());
+            hold = self.post_end(hold, EntryKind::Expiry, credits, usage.as_ref(), at);
+            hold.expired_at = Some(at);
+            self.put(hold.clone());
+        }
+        let (charged, overrun) = hold.charge();
+        Ok(OperationEffect::Expired { charged, overrun })
+    }
+
+    /// Checkpoints may overtake each other; the highest one counts.
+    pub(super) fn checkpoint(&mut self, checkpoint: &Checkpoint) -> OperationOutcome {
+        if !checkpoint.credits.is_in_range() {
+            return Err(LedgerRefusal::OutOfRange);
+        }
+        let refusal = self.is_over(&checkpoint.hold);
+        let hold = self.holds.get_mut(&checkpoint.hold).ok_or(refusal)?;
+        if !hold.is_open() {
+            return Err(LedgerRefusal::Ended(hold.state()));
+        }
+        if checkpoint.credits >= hold.checkpoint {
+            hold.checkpoint = checkpoint.credits;
+            hold.usage = Some(checkpoint.usage.clone().bounded());
+            self.journal.holds.insert(checkpoint.hold.clone());
+        }
+        Ok(OperationEffect::Checkpointed)
+    }
+
+    /// Rejects a request whose key is taken.
+    pub(super) fn look_at_key(
+        &self,
+        claim: &IdempotencyClaim,
+        at: Millis,
+    ) -> Result<(), LedgerRefusal> {
+        let taken = self.keys.get(&claim.key).and_then(|key| {
+            let fate = self.fate(&key.hold);
+            key.refuses(claim, at, fate)
+        });
+        taken.map_or(Ok(()), |taken| Err(LedgerRefusal::KeyTaken(taken)))
+    }
+
+    pub(super) fn claim(
+        &mut self,
+        claim: &IdempotencyClaim,
+        open: &OpenHold,
+        boot_id: &BootId,
+        at: Millis,
+    ) {
+        let key = IdempotencyKey {
+            name: claim.key.clone(),
+            request_digest: claim.request_digest,
+            request_id: open.request_id.clone(),
+            hold: open.hold.clone(),
+            boot_id: boot_id.clone(),
+            created_at: at,
+            expires_at: keys::expires_at(at),
+            completed_at: None,
+            answer: None,
+            leased_until: None,
+        };
+        self.keys.insert(claim.key.clone(), key);
+        self.journal.keys.insert(claim.key.clone());
+    }
+
+    pub(super) fn end_key(&mut self, end: &EndKey, at: Millis) -> OperationOutcome {
+        let key = self.keys.get(&end.key);
+        let is_its_own =
+            |key: &&IdempotencyKey| key.request_id == end.request_id && key.completed_at.is_none();
+        let Some(key) = key.filter(is_its_own) else {
+            return Ok(OperationEffect::KeyEnded);
+        };
+        match self.fate(&key.hold) {
+            KeyedHoldState::Open => return Err(LedgerRefusal::StillOpen),
+            KeyedHoldState::Nothing => return Ok(OperationEffect::KeyEnded),
+            KeyedHoldState::Charged(_) => {}
+        }
+        if let Some(key) = self.keys.get_mut(&end.key) {
+            key.completed_at = Some(at);
+            key.answer.clone_from(&end.answer);
+        }
+        self.journal.keys.insert(end.key.clone());
+        Ok(OperationEffect::KeyEnded)
+    }
+
+    pub(super) fn fate(&self, hold: &HoldId) -> KeyedHoldState {
+        match (self.holds.get(hold), self.ended.get(hold)) {
+            (Some(hold), _) if hold.is_open() => KeyedHoldState::Open,
+            (Some(hold), _) => KeyedHoldState::Charged(hold.charge().0),
+            (None, Some(ended)) if ended.state != HoldState::Released => {
+                KeyedHoldState::Charged(ended.charge().0)
+            }
+            (None, _) => KeyedHoldState::Nothing,
+        }
+    }
+
+    /// Charges an open or expired hold: the new charge replaces the previous one.
+    pub(super) fn post_end(
+        &mut self,
+        mut hold: Hold,
+        kind: EntryKind,
+        credits: Credits,
+        usage: Option<&RequestUsage>,
+        at: Millis,
+    ) -> Hold {
+        let (posted_before, overrun_before) = (hold.posted, hold.overrun);
+        // The amounts that an expiry has posted; an open hold has posted nothing.
+        let settled_before = posted_before.total().saturating_add(overrun_before);
+        let more = credits.saturating_sub(settled_before);
+        let less = settled_before.saturating_sub(credits);
+
+        // The hold's own credits first; the rest of them is freed before others are drawn.
+        let (own, beyond) = hold.reserved.take(more);
+        let unused = hold.reserved.minus(own);
+        hold.reserved = Pools::default();
+        self.balance = self.balance.minus(own);
+        self.hold_less(hold.open.key_id.as_deref(), own);
+        let mut lapsed = self.free(&hold, unused);
+        let (drawn, missing) = self.draw(&hold, beyond);
+        hold.posted = hold.posted.plus(own).plus(drawn);
+        hold.overrun = hold.overrun.saturating_add(missing);
+
+        // After a reduction, our loss shrinks first, then the account gets the rest back.
+        let spared = less.min(hold.overrun);
+        hold.overrun = hold.overrun.saturating_sub(spared);
+        let returned = hold.posted.take_back(less.saturating_sub(spared));
+        hold.posted = hold.posted.minus(returned);
+        self.balance = self.balance.plus(returned);
+        self.hold_more(hold.open.key_id.as_deref(), returned);
+        lapsed = lapsed.saturating_add(self.free(&hold, returned));
+
+        let delta = Pools {
+            plan: hold.posted.plan.since(posted_before.plan).negated(),
+            top_up: hold.posted.top_up.since(posted_before.top_up).negated(),
+        };
+        // A checkpoint is not reported.
+        let is_first = kind == EntryKind::Expiry || kind == EntryKind::Settlement;
+        let counted = hold.usage.as_ref().filter(|_| !is_first);
+        // An unpaid cost belongs to no charged request.
+        let is_unpaid = kind == EntryKind::LateRelease && usage.is_some();
+        let mut usage = UsageDelta::between(counted, usage);
+        if is_unpaid {
+            usage = usage.map(UsageDelta::of_unpaid);
+        }
+        if let Some(budgets) = &mut self.budgets {
+            let spent = delta.negated().total().micro();
+            budgets.spend(hold.open.key_id.as_deref(), spent, at);
+        }
+        let entry = self.post(kind, delta, at, hold.period_start);
+        entry.overrun = hold.overrun.since(overrun_before);
+        entry.usage = usage;
+        entry.hold = Some(hold.open.clone());
+        self.post_lapse(lapsed, hold.period_start, at);
+        hold
+    }
+
+    /// Stores a removed hold as ended.
+    pub(super) fn end(&mut self, hold: Hold, state: HoldState, usage: Option<RequestUsage>) {
+        let id = hold.open.hold.clone();
+        self.journal.holds.insert(id.clone());
+        let ended = EndedHold {
+            open: hold.open,
+            state,
+            posted: hold.posted,
+            overrun: hold.overrun,
+            usage,
+        };
+        self.ended.insert(id, ended);
+    }
+
+    /// Frees a hold's credits: they return to its parent if that is open, or to the account. Credits of a past plan
+    /// period expire, and are returned for their entry.
+    pub(super) fn free(&mut self, hold: &Hold, credits: Pools) -> Credits {
+        if let Some(parent) = self.open_parent(hold) {
+            parent.reserved = parent.reserved.plus(credits);
+            self.note_parent(hold);
+            return Credits::ZERO;
+        }
+        self.hold_less(hold.open.key_id.as_deref(), credits);
+        self.journal.account = true;
+        if hold.period_number == self.period_number {
+            return Credits::ZERO;
+        }
+        self.balance.plan = self.balance.plan.saturating_sub(credits.plan);
+        credits.plan
+    }
+
+    /// Draws credits beyond a hold: the parent's remaining credits, then available ones. From the plan's credits, only
+    /// those of the hold's own period. Also returns the missing amount.
+    pub(super) fn draw(&mut self, hold: &Hold, credits: Credits) -> (Pools, Credits) {
+        let mut from_parent = Pools::default();
+        let mut missing = credits;
+        if credits > Credits::ZERO
+            && let Some(parent) = self.open_parent(hold)
+        {
+            (from_parent, missing) = parent.reserved.take(credits);
+            parent.reserved = parent.reserved.minus(from_parent);
+            self.hold_less(hold.open.key_id.as_deref(), from_parent);
+            self.balance = self.balance.minus(from_parent);
+            self.note_parent(hold);
+        }
+        let mut spendable = self.available();
+        if hold.period_number != self.period_number {
+            spendable.plan = Credits::ZERO;
+        }
+        let (taken, missing) = spendable.take(missing);
+        self.balance = self.balance.minus(taken);
+        (from_parent.plus(taken), missing)
+    }
+
+    pub(super) fn open_parent(&mut self, hold: &Hold) -> Option<&mut Hold> {
+        let parent = self.holds.get_mut(hold.open.parent.as_ref()?)?;
+        parent.is_open().then_some(parent)
+    }
+
+    pub(super) fn note_parent(&mut self, hold: &Hold) {
+        self.journal.holds.extend(hold.open.parent.clone());
+    }
+
+    /// Returns the reason why a hold that is neither open nor expired cannot be ended.
+    pub(super) fn is_over(&self, id: &HoldId) -> LedgerRefusal {
+        match self.ended.get(id) {
+            Some(ended) => LedgerRefusal::Ended(ended.state),
+            None => LedgerRefusal::UnknownHold,
+        }
+    }
+
+    pub(super) fn put(&mut self, hold: Hold) {
+        self.journal.holds.insert(hold.open.hold.clone());
+        self.holds.insert(hold.open.hold.clone(), hold);
+    }
+}

@@ -1,0 +1,168 @@
+//! The data that a batch loads and writes, in any database.
+
+use std::collections::btree_map::Entry as Slot;
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::rows::{ACCOUNTS, AccountRow};
+use crate::account::{Account, EndedHold, Hold, LedgerEntry, RecordedOperation, UsageDelta, apply};
+use crate::keys::IdempotencyKey;
+use crate::operation::{AccountId, Action, HoldId, LedgerRefusal, Operation, OperationOutcome};
+
+/// The stored data that operations need.
+#[derive(Default)]
+pub(super) struct LoadedBatch {
+    pub(super) accounts: BTreeMap<AccountId, Account>,
+    /// The known holds, and their accounts.
+    pub(super) owners: BTreeMap<HoldId, AccountId>,
+    /// The holds with a row.
+    pub(super) stored: BTreeSet<HoldId>,
+}
+
+impl LoadedBatch {
+    pub(super) fn add_hold(&mut self, owner: AccountId, hold: Hold) {
+        let id = hold.open.hold.clone();
+        if let Some(account) = self.accounts.get_mut(&owner) {
+            account.holds.insert(id.clone(), hold);
+        }
+        self.stored.insert(id.clone());
+        self.owners.insert(id, owner);
+    }
+
+    /// Records the account and the parent of a remembered account's hold; `false` if the hold is not remembered.
+    pub(super) fn recall_hold(&mut self, account: &AccountId, id: &HoldId) -> bool {
+        let known = self.accounts.get(account);
+        let Some(hold) = known.and_then(|account| account.holds.get(id)) else {
+            return false;
+        };
+        for id in std::iter::once(id).chain(&hold.open.parent) {
+            if known.is_some_and(|account| account.holds.contains_key(id)) {
+                self.stored.insert(id.clone());
+                self.owners.insert(id.clone(), account.clone());
+            }
+        }
+        true
+    }
+
+    /// Adds an entry about a hold without a row, in the order of the entries' numbers.
+    pub(super) fn add_end(
+        &mut self,
+        owner: AccountId,
+        end: EndedHold,
+        reported: Option<UsageDelta>,
+    ) {
+        let id = end.open.hold.clone();
+        if let Some(account) = self.accounts.get_mut(&owner) {
+            let ended = match account.ended.entry(id.clone()) {
+                Slot::Vacant(slot) => slot.insert(end),
+                Slot::Occupied(slot) => {
+                    let ended = slot.into_mut();
+                    ended.add(end);
+                    ended
+                }
+            };
+            if let Some(reported) = reported {
+                ended.add_usage(reported);
+            }
+        }
+        self.owners.insert(id, owner);
+    }
+
+    /// Returns the key's hold.
+    pub(super) fn add_key(&mut self, owner: &AccountId, key: IdempotencyKey) -> HoldId {
+        let hold = key.hold.clone();
+        if let Some(account) = self.accounts.get_mut(owner) {
+            account.keys.insert(key.name.clone(), key);
+        }
+        hold
+    }
+
+    pub(super) fn add_recorded(&mut self, operation: &Operation, first: RecordedOperation) {
+        if let Some(id) = operation.id()
+            && let Some(account) = self.accounts.get_mut(&operation.account)
+        {
+            account.recorded.insert(id.clone(), first);
+        }
+    }
+
+    pub(super) fn apply(&mut self, operations: &[Operation]) -> Vec<OperationOutcome> {
+        let Self {
+            accounts, owners, ..
+        } = self;
+        let each = operations.iter().map(|operation| {
+            let Some(account) = accounts.get_mut(&operation.account) else {
+                return Err(LedgerRefusal::UnknownAccount);
+            };
+            match &operation.action {
+                // The hold belongs to another account.
+                Action::Open { open, .. }
+                    if owners
+                        .get(&open.hold)
+                        .is_some_and(|owner| *owner != operation.account) =>
+                {
+                    Err(LedgerRefusal::Conflict)
+                }
+                _ => apply(operation, account),
+            }
+        });
+        each.collect()
+    }
+
+    pub(super) fn changes(&self) -> BatchChanges<'_> {
+        let mut changes = BatchChanges::default();
+        for (id, account) in &self.accounts {
+            let journal = &account.journal;
+            if journal.account {
+                changes.accounts.push((id, account));
+            }
+            for hold in &journal.holds {
+                let is_stored = self.stored.contains(hold);
+                match account.holds.get(hold) {
+                    Some(hold) if is_stored => changes.holds.push((id, hold)),
+                    Some(hold) => changes.new_holds.push((id, hold)),
+                    None if is_stored => changes.ended_holds.push((id, hold)),
+                    // The hold was opened and ended within these operations.
+                    None => {}
+                }
+            }
+            let keys = journal
+                .keys
+                .iter()
+                .filter_map(|name| account.keys.get(name));
+            changes.keys.extend(keys.map(|key| (id, key)));
+            for entry in &journal.entries {
+                changes.entries.push((id, entry));
+            }
+            if journal.plan {
+                changes.plans.push((id, account));
+            }
+        }
+        changes
+    }
+}
+
+/// The changes of a batch, row by row.
+#[derive(Default)]
+pub(super) struct BatchChanges<'a> {
+    pub(super) accounts: Vec<AccountRow<'a, Account>>,
+    /// The accounts with a changed plan, period or similar field.
+    pub(super) plans: Vec<AccountRow<'a, Account>>,
+    pub(super) new_holds: Vec<AccountRow<'a, Hold>>,
+    pub(super) holds: Vec<AccountRow<'a, Hold>>,
+    /// Holds whose rows are deleted.
+    pub(super) ended_holds: Vec<AccountRow<'a, HoldId>>,
+    pub(super) entries: Vec<AccountRow<'a, LedgerEntry>>,
+    pub(super) keys: Vec<AccountRow<'a, IdempotencyKey>>,
+}
+
+/// Returns the start of the query for [`read_account`](super::rows::read_account); a condition on the id follows.
+pub(super) fn find_account() -> String {
+    format!(
+        "SELECT {}, created_at FROM accounts WHERE id",
+        ACCOUNTS.names()
+    )
+}
+
+/// The start of the statement that creates accounts of users; a condition on the id follows.
+pub(super) const MAKE_ACCOUNTS: &str = "INSERT INTO accounts (id, created_at, plan, period_start, period_end, period_number, \
+     plan_credits, top_up_credits, plan_held, top_up_held, entries) \
+     SELECT id, created_at, 'free', created_at, created_at, 0, 0, 0, 0, 0, 0 FROM users WHERE id";

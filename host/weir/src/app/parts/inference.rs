@@ -1,0 +1,28 @@
+//! Parts of model requests, sessions and swarms.
+
+use std::sync::Arc;
+
+use axum::extract::FromRef;
+
+use crate::app::App;
+use crate::inference::InferenceParts;
+use crate::sessions::Sessions;
+use crate::swarm::Swarms;
+
+impl FromRef<App> for Arc<InferenceParts> {
+    fn from_ref(app: &App) -> Self {
+        app.inference.clone()
+    }
+}
+
+impl FromRef<App> for Sessions {
+    fn from_ref(app: &App) -> Self {
+        app.inference.sessions.clone()
+    }
+}
+
+impl FromRef<App> for Arc<Swarms> {
+    fn from_ref(app: &App) -> Self {
+        app.swarms.clone()
+    }
+}

@@ -1,0 +1,17 @@
+//! Parts of the endpoints of keys.
+
+use axum::extract::FromRef;
+
+use crate::app::App;
+use crate::keys::KeyParts;
+
+impl FromRef<App> for KeyParts {
+    fn from_ref(app: &App) -> Self {
+        Self {
+            core: app.core.clone(),
+            ledger: app.ledger.clone(),
+            catalog: app.catalog.clone(),
+            key_peppers: app.identity.key_peppers.clone(),
+        }
+    }
+}

@@ -1,0 +1,19 @@
+//! Parts of MCP.
+
+use axum::extract::FromRef;
+
+use crate::app::App;
+use crate::mcp::McpParts;
+use crate::request::BodyReader;
+
+impl FromRef<App> for McpParts {
+    fn from_ref(app: &App) -> Self {
+        Self {
+            tools: app.tools.clone(),
+            ledger: app.ledger.clone(),
+            admission: app.admission.clone(),
+            bodies: BodyReader::from_ref(app),
+            call_timeout: app.config.timeouts.total(),
+        }
+    }
+}

@@ -1,0 +1,419 @@
+//! The start of a gateway: opens the stores, and makes each feature with its parts.
+
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use anyhow::Context;
+use futures_util::FutureExt as _;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use weir_egress::Guard;
+use weir_ledger::{LeaseSettings, Ledger};
+use weir_payments::settings::PaymentSecrets;
+use weir_payments::{AccountCaches, PaymentParts, Payments};
+use weir_plugins::Plugins;
+use weir_plugins::bundled::BundledComponent;
+use weir_plugins::oversight::Oversight;
+use weir_plugins::progress::CompileProgress;
+use weir_sandbox::compiler::Compiler;
+use weir_storage::clock::{Clock, Millis};
+use weir_storage::expiring::ExpiringValues;
+use weir_storage::sealing::KeyRing;
+use weir_storage::secrets::create_private_folder;
+use weir_storage::{Cache, Database, database};
+use weir_telemetry::export::{ExportFigures, PendingExporter};
+use weir_telemetry::spans::Tracer;
+use weir_upstream::client::HttpClient;
+
+use super::{App, AppState, PreparedParts, build_catalog, report_left_out};
+use crate::admission::Admission;
+use crate::audit::{Audit, retention};
+use crate::billing::summary_cache::drop_summary;
+use crate::catalog::live::LiveCatalog;
+use crate::config::Config;
+use crate::csv_export::Exports;
+use crate::identity::IdentityParts;
+use crate::identity::key_lookups::KeyLookups;
+use crate::identity::key_records::drop_plan;
+use crate::identity::last_used::LastUsed;
+use crate::identity::pepper::Peppers;
+use crate::identity::service_token::ServiceTokenSource;
+use crate::identity::verifiers::Verifiers;
+use crate::inference::InferenceParts;
+use crate::inference::deltas::Deltas;
+use crate::inference::routing::Routing;
+use crate::metrics::Metrics;
+use crate::node::Core;
+use crate::recordings::Recorder;
+use crate::sessions::Sessions;
+use crate::swarm::Swarms;
+use crate::swarm::store::SwarmStore;
+use crate::tasks::store::TaskStore;
+use crate::tools::page::ServedPage;
+use crate::tools::remote::store::PinStore;
+use crate::tools::remote::{Records, RemoteTools};
+use crate::tools::task_credentials::TaskCredentials;
+use crate::tools::{Tools, ToolsParts};
+
+/// Time that a request may take beyond its timeout, to hold and to settle.
+const REQUEST_MARGIN: Duration = Duration::from_secs(60);
+
+/// Opens only the stores.
+pub async fn open_core(config: &Config) -> anyhow::Result<Core> {
+    create_private_folder(&config.data_dir)?;
+    open_stores(config, Clock::System).await
+}
+
+async fn open_stores(config: &Config, clock: Clock) -> anyhow::Result<Core> {
+    let database_url = config.database_url();
+    let (database, cache) = tokio::try_join!(
+        Database::open_with(&database_url, config.stores.database()),
+        Cache::open(config.redis_url.as_ref(), &clock, config.stores.cache()),
+    )?;
+    Ok(Core {
+        audit: Audit::start(database.clone()),
+        database,
+        cache,
+        clock,
+        exports: Exports::default(),
+    })
+}
+
+impl App {
+    /// Opens the stores and loads the plugins. Logs the providers that are left out of the catalog.
+    pub async fn start(
+        config: Config,
+        bundled: &[BundledComponent],
+        progress: &CompileProgress,
+    ) -> anyhow::Result<Self> {
+        let compiler = Compiler::new(config.plugins.compile.clone());
+        Self::start_with(config, bundled, Clock::System, compiler, progress).await
+    }
+
+    /// Does the same with another clock, and with a compiler that may be another program.
+    pub async fn start_with(
+        config: Config,
+        bundled: &[BundledComponent],
+        clock: Clock,
+        compiler: Compiler,
+        progress: &CompileProgress,
+    ) -> anyhow::Result<Self> {
+        create_private_folder(&config.data_dir)?;
+        let serving = database::lock_for_serving(&config.database_url())?;
+        // Errors of the configuration are reported immediately, independent of the stores.
+        let (prepared, core) = tokio::try_join!(
+            PreparedParts::of(&config, bundled, &clock, compiler, progress),
+            open_stores(&config, clock.clone()),
+        )?;
+        let catalog = compare_with_stores(&config, &prepared, &core).await?;
+        let ledger = start_ledger(&config, &core).await?;
+        let PreparedParts {
+            plugins,
+            key_peppers,
+            sealing_keys,
+            verifiers,
+            service_tokens,
+            http,
+            rules,
+            mcp_servers,
+            guard,
+            tls,
+            webhook_key,
+            payment_secrets,
+            exporting,
+        } = prepared;
+        let base = BaseParts::new(
+            config,
+            core,
+            catalog,
+            ledger,
+            plugins,
+            sealing_keys,
+            exporting,
+        );
+        let oversight = base.oversight();
+        let remotes = base.remotes(&guard);
+        remotes.take_up(mcp_servers);
+        let tools = Tools::new(ToolsParts {
+            remotes: remotes.clone(),
+            oversight: oversight.clone(),
+            guard,
+            rules,
+            calls_at_once: base.config.plugins.tool_calls.get(),
+            calls_per_account: base.config.plugins.tool_calls_per_account(),
+            clock: base.core.clock.clone(),
+            webhook_key,
+            page: base.page().await?,
+        });
+        let identity = base.identity(verifiers, key_peppers);
+        let payments = base.payments(payment_secrets)?;
+        let inference = base.inference(http, oversight, payments.clone());
+        let swarms = base.swarms(inference.clone(), tools.clone(), service_tokens);
+        base.start_housekeeping(&identity, &inference);
+        Ok(Self(Arc::new(AppState {
+            task_store: TaskStore::new(base.core.database.clone(), base.sealing_keys.clone()),
+            identity,
+            inference,
+            swarms,
+            tools,
+            remotes,
+            payments,
+            tls,
+            admission: base.admission,
+            ledger: base.ledger,
+            catalog: base.catalog,
+            plugins: base.plugins,
+            metrics: base.metrics,
+            tracer: base.tracer,
+            sealing_keys: base.sealing_keys,
+            tasks: base.tasks,
+            shutdown: base.shutdown,
+            draining: base.draining,
+            serves_at: OnceLock::new(),
+            core: base.core,
+            config: base.config,
+            _serving: serving,
+        })))
+    }
+}
+
+/// Refuses keys that do not fit the database, and reads the installed plugins. Returns the catalog.
+async fn compare_with_stores(
+    config: &Config,
+    prepared: &PreparedParts,
+    core: &Core,
+) -> anyhow::Result<Arc<LiveCatalog>> {
+    let database = &core.database;
+    prepared.key_peppers.compare(database).await?;
+    prepared.sealing_keys.compare(database).await?;
+    database::at_start(|| prepared.plugins.sync(database))
+        .await
+        .context("cannot read the installed plugins")?;
+    let catalog = build_catalog(config, &prepared.plugins).await?;
+    report_left_out(&catalog);
+    Ok(Arc::new(LiveCatalog::new(catalog)))
+}
+
+async fn start_ledger(config: &Config, core: &Core) -> anyhow::Result<Ledger> {
+    let longest = config.timeouts.total() + config.limits.exchanges.hang_up_drain();
+    let lease = LeaseSettings {
+        longest_request: longest + REQUEST_MARGIN,
+        ..config.ledger.lease()
+    };
+    Ledger::start(core.database.clone(), core.clock.clone(), lease)
+        .await
+        .context("cannot start the ledger")
+}
+
+/// The parts that several features share.
+struct BaseParts {
+    config: Config,
+    core: Core,
+    catalog: Arc<LiveCatalog>,
+    ledger: Ledger,
+    plugins: Plugins,
+    sealing_keys: KeyRing,
+    routing: Routing,
+    metrics: Arc<Metrics>,
+    tracer: Tracer,
+    admission: Arc<Admission>,
+    tasks: TaskTracker,
+    shutdown: CancellationToken,
+    draining: CancellationToken,
+}
+
+impl BaseParts {
+    fn new(
+        config: Config,
+        core: Core,
+        catalog: Arc<LiveCatalog>,
+        ledger: Ledger,
+        plugins: Plugins,
+        sealing_keys: KeyRing,
+        exporting: Option<PendingExporter>,
+    ) -> Self {
+        let routing = Routing::new(core.cache.clone());
+        let exported = ExportFigures::default();
+        let metrics = Metrics::new(ledger.metrics(), &routing.breakers, &exported);
+        let tracer = match exporting {
+            Some(exporting) => {
+                Tracer::recording(exporting.start(ledger.boot_id().as_str(), exported))
+            }
+            None => Tracer::default(),
+        };
+        Self {
+            admission: Arc::new(Admission::new(&config.limits.admission)),
+            metrics: Arc::new(metrics),
+            tasks: TaskTracker::new(),
+            shutdown: CancellationToken::new(),
+            draining: CancellationToken::new(),
+            config,
+            core,
+            catalog,
+            ledger,
+            plugins,
+            sealing_keys,
+            routing,
+            tracer,
+        }
+    }
+
+    fn oversight(&self) -> Oversight {
+        Oversight {
+            plugins: self.plugins.clone(),
+            database: self.core.database.clone(),
+            cache: self.core.cache.clone(),
+            clock: self.core.clock.clone(),
+            metrics: self.metrics.plugins.clone(),
+            tasks: self.tasks.clone(),
+            max_traps: self.config.plugins.quarantine_traps,
+        }
+    }
+
+    fn remotes(&self, guard: &Guard) -> RemoteTools {
+        let records = Records {
+            audit: self.core.audit.clone(),
+            metrics: self.metrics.mcp.clone(),
+            clock: self.core.clock.clone(),
+        };
+        RemoteTools::new(guard, PinStore::new(self.core.database.clone()), records)
+    }
+
+    /// Serves the page that agents of development mode may read.
+    async fn page(&self) -> anyhow::Result<Option<ServedPage>> {
+        if !self.config.is_dev() {
+            return Ok(None);
+        }
+        let page = ServedPage::serve().await;
+        page.map(Some).context("cannot serve the page for agents")
+    }
+
+    fn identity(&self, verifiers: Verifiers, key_peppers: Peppers) -> Arc<IdentityParts> {
+        verifiers.warm_up();
+        let (core, config) = (&self.core, &self.config);
+        let lookups = self.metrics.key_lookups.clone();
+        Arc::new(IdentityParts {
+            core: core.clone(),
+            verifiers,
+            key_peppers,
+            key_lookups: KeyLookups::new(core.database.clone(), core.clock.clone(), lookups),
+            last_used: LastUsed::default(),
+            rate_limits: config.rate_limits.clone(),
+            failure_policy: config.failure_policy,
+            cors_origins: config.cors_origins.clone(),
+            is_dev: config.is_dev(),
+            has_web_issuer: config.identity.web.is_some(),
+            data_dir: config.data_dir.clone(),
+        })
+    }
+
+    fn payments(&self, secrets: PaymentSecrets) -> anyhow::Result<Payments> {
+        Payments::new(PaymentParts {
+            settings: self.config.payments.clone(),
+            secrets,
+            is_dev: self.config.is_dev(),
+            database: self.core.database.clone(),
+            cache: self.core.cache.clone(),
+            account_caches: AccountCaches {
+                drop_plan: |cache, user_id| drop_plan(cache, user_id).boxed(),
+                drop_summary: |cache, account| drop_summary(cache, account).boxed(),
+            },
+            clock: self.core.clock.clone(),
+            ledger: self.ledger.clone(),
+            tracer: self.tracer.clone(),
+            metrics: self.metrics.payments.clone(),
+        })
+    }
+
+    fn inference(
+        &self,
+        http: HttpClient,
+        oversight: Oversight,
+        payments: Payments,
+    ) -> Arc<InferenceParts> {
+        let (core, config) = (&self.core, &self.config);
+        let recorder = Recorder::start(
+            core.database.clone(),
+            self.sealing_keys.clone(),
+            core.clock.clone(),
+            self.ledger.boot_id(),
+        );
+        let sessions = Sessions::new(
+            ExpiringValues::new(core.database.clone(), core.cache.clone()),
+            self.sealing_keys.clone(),
+            core.clock.clone(),
+            &config.sessions,
+        );
+        Arc::new(InferenceParts {
+            core: core.clone(),
+            catalog: self.catalog.clone(),
+            ledger: self.ledger.clone(),
+            plugins: self.plugins.clone(),
+            oversight,
+            routing: self.routing.clone(),
+            http,
+            admission: self.admission.clone(),
+            recorder,
+            sessions,
+            payments,
+            sealing_keys: self.sealing_keys.clone(),
+            tasks: self.tasks.clone(),
+            shutdown: self.shutdown.clone(),
+            started_at: Millis::now(),
+            timeouts: config.timeouts.clone(),
+            exchange_limits: config.limits.exchanges.clone(),
+            checkpoint_every: config.ledger.checkpoint_every(),
+            hold_timeout: config.stores.hold(),
+        })
+    }
+
+    fn swarms(
+        &self,
+        inference: Arc<InferenceParts>,
+        tools: Tools,
+        service_tokens: Option<ServiceTokenSource>,
+    ) -> Arc<Swarms> {
+        let database = &self.core.database;
+        Arc::new(Swarms {
+            store: SwarmStore::new(database.clone(), self.sealing_keys.clone()),
+            wake: Arc::default(),
+            deltas: Deltas::default(),
+            inference,
+            tools,
+            credentials: TaskCredentials::new(database.clone(), self.sealing_keys.clone()),
+            metrics: self.metrics.swarms.clone(),
+            tracer: self.tracer.clone(),
+            service_tokens,
+            settings: self.config.swarms.clone(),
+            draining: self.draining.clone(),
+            is_closed: AtomicBool::new(false),
+        })
+    }
+
+    /// Starts the tasks that follow other nodes, write behind requests, and delete old data.
+    fn start_housekeeping(&self, identity: &IdentityParts, inference: &InferenceParts) {
+        let core = &self.core;
+        let (breakers, catalog) = (self.routing.breakers.clone(), self.catalog.clone());
+        tokio::spawn(breakers.follow(move || catalog.load().candidate_keys()));
+        self.plugins.follow(
+            self.ledger.boot_id().clone(),
+            core.database.clone(),
+            core.cache.clone(),
+            core.clock.clone(),
+            self.metrics.plugins.clone(),
+        );
+        tokio::spawn(
+            identity
+                .last_used
+                .clone()
+                .write_behind(core.database.clone()),
+        );
+        tokio::spawn(retention::prune_for_ever(
+            core.database.clone(),
+            core.clock.clone(),
+            self.config.audit_days,
+        ));
+        tokio::spawn(inference.sessions.clone().prune_for_ever());
+    }
+}

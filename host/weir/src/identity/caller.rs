@@ -1,0 +1,589 @@
+//! Callers: API keys and web users, authenticated from the credentials of a request.
+
+use std::sync::{Arc, OnceLock};
+
+use axum::extract::{FromRef, FromRequestParts};
+use http::request::Parts;
+use serde::{Deserialize, Serialize};
+use weir_errors::{ApiError, ErrorCode};
+use weir_ledger::{AccountId, Payer, Plan, RequestSource};
+use weir_storage::cache::{
+    Bucket, CacheError, CallerLookup, CredentialRecord, Epoch, FillResult, Rate, RateDecision,
+    RecordKey, RecordLookup,
+};
+use weir_storage::clock::Millis;
+use weir_storage::ids::Hex;
+
+use super::api_key::{KeyVerdict, RawKey, StoredKey};
+use super::client_address::{ClientAddress, bucket};
+use super::credentials::Credentials;
+use super::errors::{locked_out, lookup_failed, store_failed};
+use super::jwt::{TokenError, VerifiedClaims};
+use super::key_records::KEY_TTL;
+use super::parts::IdentityParts;
+use super::rates::FailurePolicy;
+use super::store::{self, plan_named};
+use super::{lockout, users};
+use crate::audit::AuditEvent;
+use crate::context::RequestContext;
+
+/// An authenticated caller.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Caller {
+    /// The user who pays.
+    pub user_id: String,
+    /// The user's plan.
+    pub plan: Plan,
+    /// The kind of credentials.
+    pub proof: Proof,
+}
+
+/// The kind of a caller's credentials.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Proof {
+    /// An API key.
+    ApiKey {
+        /// The key's HMAC, in hexadecimal, which identifies its charges.
+        hash: String,
+        /// The key's id, which identifies its budgets.
+        id: String,
+        /// The models that it may use; all if empty.
+        models: Vec<String>,
+    },
+    /// A web user.
+    Web {
+        /// Whether the user record has the admin role.
+        admin: bool,
+    },
+}
+
+/// A web user, for endpoints that do not accept keys, such as the creation of keys.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WebCaller {
+    /// The user's id.
+    pub user_id: String,
+    /// Whether the user record has the admin role.
+    pub admin: bool,
+}
+
+/// The rate decision of a request, which the router writes into the response's headers.
+pub type RateSlot = Arc<OnceLock<RateDecision>>;
+
+impl Caller {
+    /// The account that pays for the request.
+    pub fn payer(self) -> Payer {
+        let (source, source_id, key_id) = match self.proof {
+            Proof::ApiKey { hash, id, .. } => (RequestSource::ApiKey, Some(hash), Some(id)),
+            Proof::Web { .. } => (RequestSource::Web, None, None),
+        };
+        Payer {
+            account: AccountId(self.user_id),
+            source,
+            source_id,
+            key_id,
+            parent: None,
+        }
+    }
+
+    /// The models that the caller's key may use; all if empty.
+    pub fn models(&self) -> &[String] {
+        match &self.proof {
+            Proof::ApiKey { models, .. } => models,
+            Proof::Web { .. } => &[],
+        }
+    }
+
+    /// The id of the caller's key.
+    pub fn key_id(&self) -> Option<&str> {
+        match &self.proof {
+            Proof::ApiKey { id, .. } => Some(id),
+            Proof::Web { .. } => None,
+        }
+    }
+}
+
+impl<S> FromRequestParts<S> for Caller
+where
+    Arc<IdentityParts>: FromRef<S>,
+    S: Sync,
+{
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiError> {
+        let identity = &*Arc::<IdentityParts>::from_ref(state);
+        let caller = Identification { parts, identity }.run().await?;
+        if let Some(context) = parts.extensions.get::<RequestContext>() {
+            context.note_user(&caller.user_id);
+        }
+        // The body reader limits its memory by account.
+        parts.extensions.insert(AccountId(caller.user_id.clone()));
+        Ok(caller)
+    }
+}
+
+impl<S> FromRequestParts<S> for WebCaller
+where
+    Arc<IdentityParts>: FromRef<S>,
+    S: Sync,
+{
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiError> {
+        match Caller::from_request_parts(parts, state).await? {
+            Caller {
+                user_id,
+                proof: Proof::Web { admin },
+                ..
+            } => Ok(Self { user_id, admin }),
+            Caller { .. } => Err(ApiError::new(
+                ErrorCode::Unauthenticated,
+                "This endpoint needs a signed-in web user; it does not accept API keys.",
+            )),
+        }
+    }
+}
+
+/// The record of a key in the cache, besides its user and their rate.
+#[derive(Serialize, Deserialize)]
+struct CachedKey {
+    expires_at: i64,
+    plan: String,
+    /// The time of the next database read, in milliseconds; if that read fails, the record counts until it expires.
+    refresh_at: i64,
+    /// The models that the key may use; all if empty. Records of older versions lack the field and do not count.
+    models: Vec<String>,
+    /// The cache's epoch in which weir read the record. In another epoch, weir reads the database, because a tombstone
+    /// may be lost.
+    #[serde(default)]
+    epoch: Epoch,
+}
+
+/// Whether a request has further credentials besides the current ones.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Proofs {
+    More,
+    Last,
+}
+
+/// A key in a request.
+struct RequestedKey<'a> {
+    key: &'a RawKey,
+    record_key: RecordKey<'a>,
+    /// The epoch of the cache at the look-up; `None` if the cache did not respond.
+    epoch: Option<Epoch>,
+    proofs: Proofs,
+}
+
+/// One request during authentication.
+pub(super) struct Identification<'a> {
+    pub(super) parts: &'a Parts,
+    pub(super) identity: &'a IdentityParts,
+}
+
+impl Identification<'_> {
+    async fn run(&self) -> Result<Caller, ApiError> {
+        let (first, second) = Credentials::of(&self.parts.headers);
+        let Some(second) = second else {
+            return self.by_proof(first, Proofs::Last).await;
+        };
+        match self.by_proof(first, Proofs::More).await {
+            Err(refusal) if proves_nothing(&refusal) => self.by_proof(second, Proofs::Last).await,
+            outcome => outcome,
+        }
+    }
+
+    /// Authenticates the caller by one credential. An invalid credential counts against its address, unless the request
+    /// has another one.
+    async fn by_proof(
+        &self,
+        credentials: Credentials<'_>,
+        proofs: Proofs,
+    ) -> Result<Caller, ApiError> {
+        let key = match credentials {
+            Credentials::Key(text) => RawKey::parse(text),
+            _ => None,
+        };
+        let pepper = &self.identity.key_peppers.current().key;
+        let hash = key.as_ref().map(|key| key.hash(pepper));
+        // Only the key's holder can reach this computation.
+        let secret = hash.as_ref().map(|hash| Hex(hash).to_string());
+        let record_key = match (&key, &secret) {
+            (Some(key), Some(secret)) => Some(RecordKey {
+                secret,
+                id: key.id(),
+            }),
+            _ => None,
+        };
+        let address = bucket(self.address());
+        let known = self
+            .identity
+            .cache
+            .identify(&CallerLookup {
+                address: Some((&address, self.rate_of_address())),
+                record: record_key,
+            })
+            .await;
+        let (record, epoch) = match known {
+            Ok(known) => {
+                if let Some(left) = known.locked_out {
+                    return Err(locked_out(left));
+                }
+                self.within("address", known.address, None)?;
+                if let RecordLookup::Found(record) = &known.record {
+                    self.within("caller", known.user, Some(&record.user_id))?;
+                }
+                (known.record, Some(known.epoch))
+            }
+            Err(error) => {
+                self.without_cache(error)?;
+                (RecordLookup::Missing, None)
+            }
+        };
+        match credentials {
+            Credentials::None => Err(ApiError::unauthenticated()),
+            Credentials::Incomplete => self.fail("web", "incomplete").await,
+            Credentials::Web {
+                identity,
+                attestation,
+            } => self.web(identity, attestation).await,
+            Credentials::Key(_) => match (&key, record_key) {
+                (Some(key), Some(record_key)) => {
+                    let asked = RequestedKey {
+                        key,
+                        record_key,
+                        epoch,
+                        proofs,
+                    };
+                    self.key(asked, record).await
+                }
+                _ => self.fail("api_key", "malformed").await,
+            },
+        }
+    }
+
+    async fn key(&self, asked: RequestedKey<'_>, record: RecordLookup) -> Result<Caller, ApiError> {
+        let now = self.identity.clock.now();
+        let caller = |user_id, plan: &str, models| {
+            self.identity.last_used.touch(asked.key.id(), now);
+            Caller {
+                user_id,
+                plan: plan_named(plan),
+                proof: Proof::ApiKey {
+                    hash: asked.record_key.secret.to_owned(),
+                    id: asked.key.id().to_owned(),
+                    models,
+                },
+            }
+        };
+        let may_be_shared = matches!(record, RecordLookup::Missing | RecordLookup::Found(_));
+        // The cache has counted requests of known users already.
+        let is_counted = matches!(record, RecordLookup::Found(_));
+        let known = match record {
+            // The database decides if the record comes from another version, or from another epoch, whose tombstones
+            // may be lost.
+            RecordLookup::Found(record) => serde_json::from_slice::<CachedKey>(&record.payload)
+                .ok()
+                .filter(|cached| asked.epoch == Some(cached.epoch))
+                .map(|cached| (record.user_id, cached)),
+            RecordLookup::Missing | RecordLookup::Revoked | RecordLookup::Doubtful => None,
+        };
+        if let Some((user_id, cached)) = &known {
+            // A match proves the key, because its hash is the record's name.
+            if now.0 >= cached.expires_at {
+                return self.refuse("api_key", "expired");
+            }
+            if now.0 < cached.refresh_at {
+                return Ok(caller(user_id.clone(), &cached.plan, cached.models.clone()));
+            }
+        }
+        let lookups = &self.identity.key_lookups;
+        let mut looked = match asked.epoch {
+            Some(epoch) if may_be_shared => lookups.find(asked.key.id(), epoch, now).await,
+            _ => lookups.read_alone(asked.key.id()).await,
+        };
+        loop {
+            let stored = match (looked.found, &known) {
+                (Ok(Some(stored)), _) => stored,
+                (Ok(None), _) => return self.fail_key(&asked, "unknown").await,
+                (Err(_), Some((user_id, cached))) => {
+                    return Ok(caller(user_id.clone(), &cached.plan, cached.models.clone()));
+                }
+                (Err(error), None) => return Err(lookup_failed(&error)),
+            };
+            match stored.judge(asked.key, &self.identity.key_peppers, now) {
+                KeyVerdict::Good => {}
+                KeyVerdict::Ended => return self.refuse("api_key", "expired or revoked"),
+                KeyVerdict::UserDisabled => return Err(self.user_is_disabled("api_key")),
+                KeyVerdict::Forged => return self.fail_key(&asked, "forged").await,
+            }
+            let filled = self.remember_key(&asked, &stored, now).await?;
+            // The key changed after another request's look-up began, and possibly before this request arrived.
+            let is_in_doubt = matches!(filled, Some(FillResult::InDoubt | FillResult::Refused));
+            if looked.is_shared && is_in_doubt {
+                looked = lookups.read_alone(asked.key.id()).await;
+                continue;
+            }
+            if filled.is_none() {
+                // The record is of no use to the next request: the key has moved to another pepper, or the cache did
+                // not keep it.
+                lookups.forget(asked.key.id());
+            }
+            if !is_counted {
+                self.count(&stored.user_id, &stored.plan).await?;
+            }
+            let StoredKey {
+                user_id,
+                plan,
+                models,
+                ..
+            } = &*stored;
+            return Ok(caller(user_id.clone(), plan, models.clone()));
+        }
+    }
+
+    /// Caches the database's record of a valid key. Returns the result of the write, if there was one.
+    async fn remember_key(
+        &self,
+        asked: &RequestedKey<'_>,
+        stored: &StoredKey,
+        now: Millis,
+    ) -> Result<Option<FillResult>, ApiError> {
+        let Some(epoch) = asked.epoch else {
+            return Ok(None);
+        };
+        if !self.is_current(asked.key, stored).await {
+            return Ok(None);
+        }
+        let cached = CachedKey {
+            expires_at: stored.expires_at.0,
+            plan: stored.plan.clone(),
+            refresh_at: now.0 + KEY_TTL.as_millis() as i64 / 2,
+            models: stored.models.clone(),
+            epoch,
+        };
+        let record = CredentialRecord {
+            user_id: stored.user_id.clone(),
+            rate: Some(self.rate_of_plan(&stored.plan)),
+            payload: serde_json::to_vec(&cached).unwrap_or_default(),
+        };
+        let filled = self
+            .identity
+            .cache
+            .fill(asked.record_key, &record, epoch, KEY_TTL);
+        match filled.await {
+            Ok(filled) => Ok(Some(filled)),
+            Err(error) => self.without_cache(error).map(|()| None),
+        }
+    }
+
+    /// Whether a key is stored under the current pepper; if not, moves it there.
+    ///
+    /// If the move fails, the key was revoked meanwhile, or a node with a newer pepper has moved it.
+    async fn is_current(&self, key: &RawKey, stored: &StoredKey) -> bool {
+        let current = self.identity.key_peppers.current();
+        if stored.pepper_version == current.version {
+            return true;
+        }
+        match store::move_key(&self.identity.database, key, stored, current).await {
+            Ok(moved) => moved,
+            Err(error) => {
+                tracing::warn!(%error, key_id = key.id(), "cannot move a key to the current pepper");
+                false
+            }
+        }
+    }
+
+    async fn web(&self, identity: &str, attestation: &str) -> Result<Caller, ApiError> {
+        let verified = self.verify_web(identity, attestation).await?;
+        self.web_user(&verified.issuer, &verified.subject).await
+    }
+
+    /// Verifies a web user's two tokens.
+    pub(super) async fn verify_web(
+        &self,
+        identity: &str,
+        attestation: &str,
+    ) -> Result<VerifiedClaims, ApiError> {
+        let verifiers = &self.identity.verifiers;
+        let (Some(identities), Some(attestations)) = (&verifiers.identity, &verifiers.attestation)
+        else {
+            return self.fail("web", "no issuer is configured").await;
+        };
+        match both(tokio::join!(
+            identities.verify(identity),
+            attestations.verify(attestation)
+        )) {
+            Ok(identity) => Ok(identity),
+            Err(error @ TokenError::Unavailable) => Err(error.into()),
+            Err(error) if error.is_genuine() => self.refuse("web", "expired"),
+            Err(_) => self.fail("web", "a token was refused").await,
+        }
+    }
+
+    /// Returns the user with this subject, after the rate check.
+    pub(super) async fn web_user(&self, issuer: &str, subject: &str) -> Result<Caller, ApiError> {
+        let (database, now) = (&self.identity.database, self.identity.clock.now());
+        let user = store::find_or_create_web_user(database, issuer, subject, now)
+            .await
+            .map_err(store_failed)?;
+        self.in_person(user).await
+    }
+
+    /// Returns a web user, after the rate check.
+    pub(super) async fn in_person(&self, user: store::User) -> Result<Caller, ApiError> {
+        if user.disabled_at.is_some() {
+            return Err(self.user_is_disabled("web"));
+        }
+        self.count(&user.id, &user.plan).await?;
+        Ok(Caller {
+            plan: plan_named(&user.plan),
+            proof: Proof::Web {
+                admin: user.admin_since.is_some(),
+            },
+            user_id: user.id,
+        })
+    }
+
+    /// Counts a request of a user whom the cache did not know.
+    async fn count(&self, user_id: &str, plan: &str) -> Result<(), ApiError> {
+        let rate = self.rate_of_plan(plan);
+        match self.identity.cache.take(Bucket::User(user_id), rate).await {
+            Ok(decision) => self.within("caller", Some(decision), Some(user_id)),
+            Err(error) => self.without_cache(error),
+        }
+    }
+
+    /// Accepts a request that is within its rate, and stores the rate for the response.
+    pub(super) fn within(
+        &self,
+        scope: &'static str,
+        decision: Option<RateDecision>,
+        user_id: Option<&str>,
+    ) -> Result<(), ApiError> {
+        let Some(decision) = decision else {
+            return Ok(());
+        };
+        if !decision.allowed {
+            self.remember(decision);
+            let context = self.parts.extensions.get::<RequestContext>();
+            if let (Some(context), Some(user_id)) = (context, user_id) {
+                context.note_user(user_id);
+            }
+            self.identity.audit.record(AuditEvent::RateLimited {
+                user_id: user_id.map(str::to_owned),
+                scope,
+            });
+            return Err(ApiError::new(
+                ErrorCode::RateLimited,
+                "Too many requests; the Retry-After header says when to try again.",
+            )
+            .with_retry_after(decision.retry_after));
+        }
+        if user_id.is_some() {
+            self.remember(decision);
+        }
+        Ok(())
+    }
+
+    fn remember(&self, decision: RateDecision) {
+        if let Some(slot) = self.parts.extensions.get::<RateSlot>() {
+            let _ = slot.set(decision);
+        }
+    }
+
+    /// Rejects invalid credentials, and counts them against the address.
+    pub(super) async fn fail<T>(
+        &self,
+        method: &'static str,
+        reason: &'static str,
+    ) -> Result<T, ApiError> {
+        self.record_failure(method, reason);
+        self.count_failure().await?;
+        Err(ApiError::unauthenticated())
+    }
+
+    /// Rejects an invalid key; counts it unless the request has another credential.
+    async fn fail_key<T>(
+        &self,
+        asked: &RequestedKey<'_>,
+        reason: &'static str,
+    ) -> Result<T, ApiError> {
+        match asked.proofs {
+            Proofs::Last => self.fail("api_key", reason).await,
+            Proofs::More => Err(ApiError::unauthenticated()),
+        }
+    }
+
+    /// Rejects genuine credentials that expired or were revoked.
+    fn refuse<T>(&self, method: &'static str, reason: &'static str) -> Result<T, ApiError> {
+        self.record_failure(method, reason);
+        Err(ApiError::unauthenticated())
+    }
+
+    fn user_is_disabled(&self, method: &'static str) -> ApiError {
+        self.record_failure(method, "the user is disabled");
+        users::disabled()
+    }
+
+    pub(super) fn record_failure(&self, method: &'static str, reason: &'static str) {
+        let event = AuditEvent::AuthenticationFailed { method, reason };
+        self.identity.audit.record(event);
+    }
+
+    pub(super) async fn count_failure(&self) -> Result<(), ApiError> {
+        match lockout::count_failure(self.identity, self.address()).await {
+            Ok(()) => Ok(()),
+            Err(error) => self.without_cache(error),
+        }
+    }
+
+    /// Rejects or accepts a request without the cache, according to `failure_policy`.
+    pub(super) fn without_cache(&self, _: CacheError) -> Result<(), ApiError> {
+        match self.identity.failure_policy {
+            FailurePolicy::Allow => Ok(()),
+            FailurePolicy::Reject => Err(ApiError::cache_unavailable(
+                "weir could not check the rate limits; retry later.",
+            )),
+        }
+    }
+
+    pub(super) fn address(&self) -> Option<ClientAddress> {
+        self.parts.extensions.get().copied()
+    }
+
+    pub(super) fn rate_of_address(&self) -> Rate {
+        let identity = self.identity;
+        identity.rate_limits.of_address(identity.is_dev)
+    }
+
+    fn rate_of_plan(&self, plan: &str) -> Rate {
+        let identity = self.identity;
+        identity.rate_limits.of_plan(plan, identity.is_dev)
+    }
+}
+
+/// Combines the results of a web user's two tokens. If both fail, the error of the less valid one counts.
+fn both(
+    (identity, attestation): (
+        Result<VerifiedClaims, TokenError>,
+        Result<VerifiedClaims, TokenError>,
+    ),
+) -> Result<VerifiedClaims, TokenError> {
+    match (identity, attestation) {
+        (Ok(identity), Ok(_)) => Ok(identity),
+        (Err(error), Ok(_)) | (Ok(_), Err(error)) => Err(error),
+        (Err(one), Err(other)) => Err(match one {
+            TokenError::Unavailable => other,
+            _ if one.is_genuine() => other,
+            _ => one,
+        }),
+    }
+}
+
+/// Whether an error means invalid credentials, so that an alternative is worth a check.
+fn proves_nothing(refusal: &ApiError) -> bool {
+    matches!(
+        refusal.code(),
+        "UNAUTHENTICATED" | "USER_DISABLED" | "LOCKED_OUT"
+    )
+}

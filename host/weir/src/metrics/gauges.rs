@@ -1,0 +1,73 @@
+//! Gauges that are read for each scrape, rather than counted.
+
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::Registry;
+
+/// The readings of a scrape.
+pub struct GaugeReadings {
+    /// Requests in progress.
+    pub in_progress: usize,
+    /// Requests in the queue.
+    pub queued: u32,
+    /// Whether the database and the cache respond.
+    pub stores: [(&'static str, bool); 2],
+    /// This node's open holds; `None` if the database does not respond.
+    pub open_holds: Option<i64>,
+    /// Unfinished swarms of all nodes, by status; empty if the database does not respond.
+    pub swarms: Vec<(&'static str, i64)>,
+}
+
+/// The gauges of requests, stores and holds.
+pub(super) struct Gauges {
+    requests_in_progress: Gauge,
+    requests_queued: Gauge,
+    store_up: Family<StoreLabels, Gauge>,
+    ledger_open_holds: Gauge,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct StoreLabels {
+    /// `database` or `cache`.
+    store: &'static str,
+}
+
+impl Gauges {
+    pub(super) fn register(registry: &mut Registry) -> Self {
+        let store_up = Family::<StoreLabels, Gauge>::default();
+        let help = "1 if the database, or the cache, responds to this node";
+        registry.register("store_up", help, store_up.clone());
+        let mut gauge = |name: &'static str, help: &'static str| {
+            let gauge = Gauge::default();
+            registry.register(name, help, gauge.clone());
+            gauge
+        };
+        Self {
+            requests_in_progress: gauge(
+                "requests_in_progress",
+                "Requests in progress on this node",
+            ),
+            requests_queued: gauge("requests_queued", "Requests in this node's queue"),
+            ledger_open_holds: gauge(
+                "ledger_open_holds",
+                "Open holds of this node, at the last read of its database",
+            ),
+            store_up,
+        }
+    }
+
+    pub(super) fn set(&self, readings: &GaugeReadings) {
+        self.requests_in_progress
+            .set(i64::try_from(readings.in_progress).unwrap_or(i64::MAX));
+        self.requests_queued.set(readings.queued.into());
+        for (store, is_up) in readings.stores {
+            self.store_up
+                .get_or_create(&StoreLabels { store })
+                .set(is_up.into());
+        }
+        if let Some(holds) = readings.open_holds {
+            self.ledger_open_holds.set(holds);
+        }
+    }
+}

@@ -1,0 +1,169 @@
+//! `POST /internal/agent/code`: models for agents, called by executors and other services.
+
+use std::sync::Arc;
+
+use axum::extract::State;
+use axum::response::Response;
+use http::HeaderMap;
+use weir_dialects::{self as dialect, ChatCall};
+use weir_errors::{ApiError, ErrorCode};
+use weir_ledger::{AccountId, Payer, RequestSource};
+
+use super::Swarms;
+use super::model::FENCE;
+use super::store::SwarmRun;
+use crate::context::RequestContext;
+use crate::identity::service::{ServiceCaller, ServiceScope};
+use crate::identity::{limits, store, users};
+use crate::inference::deltas::ModelStep;
+use crate::inference::idempotency::{IdempotencyHeader, IdempotentRequest};
+use crate::inference::{self, Customer};
+use crate::request::JsonBody;
+use crate::schemas::parameters::Idempotency;
+use crate::schemas::vendors::{AgentCompletionRequest, ChatCompletion, ServerSentEvent};
+
+/// The maximum bytes of an id in a service's request.
+const MAX_ID_BYTES: usize = 256;
+
+/// `POST /internal/agent/code`: like `/code`, for the user in the body's `user_id` and the task in its `task_id`, if
+/// any; or for the swarm in its `execution_id`, with the swarm's user, task and budget.
+#[utoipa::path(
+    post, path = "/internal/agent/code", tag = "models", security(("service" = [])),
+    params(Idempotency),
+    request_body = AgentCompletionRequest,
+    responses(
+        (status = 200, content((ChatCompletion = "application/json"), (ServerSentEvent = "text/event-stream"))),
+    ),
+)]
+pub async fn create_agent_completion(
+    State(swarms): State<Arc<Swarms>>,
+    service: ServiceCaller,
+    context: RequestContext,
+    key: IdempotencyHeader,
+    headers: HeaderMap,
+    body: JsonBody,
+) -> Result<Response, ApiError> {
+    service.require(ServiceScope::ModelCall)?;
+    let mut call = dialect::read_own(&body.bytes)?;
+    call.needs_tools = true;
+    let mut key = key.with_body(&body.bytes);
+    let (mut publisher, mut models) = (None, Vec::new());
+    let payer = match take_id(&mut call, "execution_id")? {
+        Some(id) => {
+            let step = take_step(&mut call)?;
+            let run = find_run(&swarms, &id, &headers).await?;
+            let deltas = &swarms.deltas;
+            publisher = step.and_then(|step| deltas.publisher(&run.id, run.last_event, step));
+            key = key.map(IdempotentRequest::keeping_long_answers);
+            models = models_of(&swarms, &run).await?;
+            payer_of(run)
+        }
+        None => take_payer(&mut call)?,
+    };
+    let plan = users::require(&swarms, &payer.account.0).await?;
+    context.note_user(&payer.account.0);
+    // The account is known only after the body.
+    let inference = &swarms.inference;
+    let turn = inference.admission.enter(&payer.account, plan).await?;
+    let held = (turn, body.room);
+    let customer = Customer {
+        payer,
+        plan,
+        models,
+    };
+    inference::chat(inference, held, customer, context, call, key, publisher).await
+}
+
+/// Takes the payer and the task out of a service's request. The dialect does not know these fields.
+fn take_payer(call: &mut ChatCall) -> Result<Payer, ApiError> {
+    let (user_id, task_id) = (take_id(call, "user_id")?, take_id(call, "task_id")?);
+    let user_id = user_id.ok_or_else(|| {
+        ApiError::invalid_request("user_id", "The id of the paying user is missing.")
+    })?;
+    Ok(Payer {
+        account: AccountId(user_id),
+        source: RequestSource::Agent,
+        source_id: task_id,
+        key_id: None,
+        parent: None,
+    })
+}
+
+/// Returns the swarm of a call; the stored record names the payer, and the call names only the claim.
+async fn find_run(swarms: &Swarms, id: &str, headers: &HeaderMap) -> Result<SwarmRun, ApiError> {
+    let run = swarms.store.find(id).await.map_err(|error| {
+        tracing::error!(%error, "reading a swarm");
+        ApiError::store_unavailable()
+    })?;
+    let run = run.ok_or_else(|| {
+        ApiError::new(ErrorCode::UnknownSwarm, "The swarm does not exist.")
+            .with_param("execution_id")
+    })?;
+    let fence = headers.get(FENCE).and_then(|fence| fence.to_str().ok());
+    if fence.and_then(|fence| fence.parse().ok()) != Some(run.fence) || run.status.is_over() {
+        return Err(ApiError::new(
+            ErrorCode::SwarmFenced,
+            "Another executor owns this swarm, or the swarm is over.",
+        )
+        .with_param(FENCE));
+    }
+    Ok(run)
+}
+
+/// Returns the models that a swarm's calls may use, by the current state of the swarm's key. A filter may route a call
+/// to another model than the one checked at acceptance.
+///
+/// The executor checks the key before each step; a charged response is replayed in any case.
+async fn models_of(swarms: &Swarms, run: &SwarmRun) -> Result<Vec<String>, ApiError> {
+    let Some(key_id) = &run.key_id else {
+        return Ok(Vec::new());
+    };
+    let key = store::find_key(&swarms.database, key_id).await;
+    let key = key.map_err(|error| ApiError::of_database(&error, "about a swarm's key"))?;
+    key.map(|key| key.models).ok_or_else(limits::key_ended)
+}
+
+/// Returns the payer of a swarm's call.
+fn payer_of(run: SwarmRun) -> Payer {
+    Payer {
+        source_id: Some(run.task_id.unwrap_or(run.id)),
+        key_id: run.key_id,
+        account: AccountId(run.user_id),
+        source: RequestSource::Agent,
+        parent: run.parent_hold,
+    }
+}
+
+/// Takes the step out of a swarm's call, so that listeners of the swarm receive the model's output.
+fn take_step(call: &mut ChatCall) -> Result<Option<ModelStep>, ApiError> {
+    let Some(json) = take_field(call, "step") else {
+        return Ok(None);
+    };
+    let step = serde_json::from_str(&json).map(Some);
+    step.map_err(|_| {
+        let what = "A step is an object of `agent`, `number` and `iteration`.";
+        ApiError::invalid_request("step", what)
+    })
+}
+
+/// Takes an id out of a service's request. The dialect does not know this field.
+fn take_id(call: &mut ChatCall, name: &str) -> Result<Option<String>, ApiError> {
+    let Some(json) = take_field(call, name) else {
+        return Ok(None);
+    };
+    let id = serde_json::from_str::<String>(&json).ok();
+    let is_legal =
+        |id: &String| (1..=MAX_ID_BYTES).contains(&id.len()) && !id.contains(char::is_control);
+    id.filter(is_legal).map(Some).ok_or_else(|| {
+        ApiError::invalid_request(
+            name,
+            format!("An id is a text of 1 to {MAX_ID_BYTES} bytes without control characters."),
+        )
+    })
+}
+
+fn take_field(call: &mut ChatCall, name: &str) -> Option<String> {
+    let fields = &mut call.request.extra;
+    let index = fields.iter().position(|(field, _)| field == name)?;
+    Some(fields.remove(index).1)
+}

@@ -1,0 +1,138 @@
+//! Claims of runs by executors.
+
+use sqlx::Row;
+use weir_storage::clock::Millis;
+use weir_storage::database::SqlDialect;
+
+use super::leased::Lease;
+use super::{SwarmStore, SwarmStoreError};
+
+/// The maximum users that a claim tries, one after another, if other executors are faster.
+const TURNS: i64 = 8;
+
+/// The users in claim order; parameters: the time, and the maximum number. The statement steps from one user with
+/// unfinished runs to the next by an index, so that it reads no finished run.
+pub const TURNS_STATEMENT: &str = "WITH RECURSIVE open_users (user_id) AS ( \
+     SELECT MIN(user_id) FROM swarm_runs WHERE ended_at IS NULL UNION ALL \
+     SELECT (SELECT MIN(user_id) FROM swarm_runs WHERE ended_at IS NULL AND user_id > open_users.user_id) \
+     FROM open_users WHERE open_users.user_id IS NOT NULL) \
+     SELECT open_users.user_id FROM open_users \
+     LEFT JOIN swarm_users ON swarm_users.user_id = open_users.user_id \
+     WHERE (SELECT waiting.id FROM swarm_runs AS waiting WHERE waiting.ended_at IS NULL \
+     AND waiting.user_id = open_users.user_id AND waiting.lease_until <= $1 \
+     ORDER BY waiting.lease_until, waiting.id LIMIT 1) IS NOT NULL \
+     ORDER BY (SELECT COUNT(*) FROM swarm_runs AS running WHERE running.ended_at IS NULL \
+     AND running.user_id = open_users.user_id AND running.lease_until > $1), \
+     COALESCE(swarm_users.last_begun_at, 0), \
+     (SELECT waiting.id FROM swarm_runs AS waiting WHERE waiting.ended_at IS NULL \
+     AND waiting.user_id = open_users.user_id AND waiting.lease_until <= $1 \
+     ORDER BY waiting.lease_until, waiting.id LIMIT 1) LIMIT $2";
+
+/// The next run of a user: the oldest with an expired lease, else the oldest queued one; parameters: the user, and the
+/// time.
+pub fn oldest_statement(dialect: SqlDialect) -> String {
+    // Ids are ordered by time. The index of all runs of the user has another order, so that no planner prefers it.
+    let oldest = |limit| {
+        format!(
+            "SELECT id FROM swarm_runs WHERE user_id = $1 AND ended_at IS NULL AND lease_until <= $2 \
+             ORDER BY lease_until = 0, id LIMIT {limit}"
+        )
+    };
+    match dialect {
+        SqlDialect::Sqlite => oldest(1),
+        // PostgreSQL reads only the index for the inner statement, and locks one of few rows.
+        SqlDialect::Postgres => format!(
+            "SELECT id FROM swarm_runs WHERE id IN ({}) AND ended_at IS NULL AND lease_until <= $2 \
+             ORDER BY lease_until = 0, id LIMIT 1 FOR UPDATE SKIP LOCKED",
+            oldest(TURNS)
+        ),
+    }
+}
+
+impl SwarmStore {
+    /// Claims a run that is queued, or whose lease has expired; `None` if there is none. The user with the fewest
+    /// running runs comes first, then the user whose runs have waited longest.
+    ///
+    /// The cost grows with the number of users with unfinished runs, not with their history: each user has at most
+    /// [`MAX_OPEN`] unfinished runs, and the statement reads nothing else.
+    pub async fn claim(
+        &self,
+        owner: &str,
+        now: Millis,
+        until: Millis,
+    ) -> Result<Option<Lease>, SwarmStoreError> {
+        // This read is outside a transaction: usually no run is waiting, and writers must not queue behind it.
+        let users: Vec<String> = sqlx::query_scalar(TURNS_STATEMENT)
+            .bind(now.0)
+            .bind(TURNS)
+            .fetch_all(self.database.reader())
+            .await?;
+        if users.is_empty() {
+            return Ok(None);
+        }
+        let mut transaction = self.database.begin().await?;
+        let oldest = oldest_statement(self.database.dialect());
+        for user_id in users {
+            let run = sqlx::query(sqlx::AssertSqlSafe(oldest.clone()))
+                .bind(&*user_id)
+                .bind(now.0)
+                .fetch_optional(&mut transaction)
+                .await?;
+            // If another executor has just claimed it, the next user has a turn.
+            let Some(run) = run else { continue };
+            let id: String = run.try_get("id")?;
+            let claimed = sqlx::query(
+                "UPDATE swarm_runs SET fence = fence + 1, \
+                 recoveries = recoveries + CASE WHEN status = 'running' THEN 1 ELSE 0 END, status = 'running', \
+                 lease_owner = $1, lease_until = $2 WHERE id = $3 RETURNING fence",
+            )
+            .bind(owner)
+            .bind(until.0)
+            .bind(&*id)
+            .fetch_one(&mut transaction)
+            .await?;
+            let fence: i64 = claimed.try_get("fence")?;
+            if fence == 1 {
+                sqlx::query(
+                    "INSERT INTO swarm_users (user_id, last_begun_at, kept_bytes) VALUES ($1, $2, 0) \
+                     ON CONFLICT (user_id) DO UPDATE SET last_begun_at = excluded.last_begun_at",
+                )
+                .bind(&*user_id)
+                .bind(now.0)
+                .execute(&mut transaction)
+                .await?;
+            }
+            transaction.commit().await?;
+            return Ok(Some(Lease { run_id: id, fence }));
+        }
+        Ok(None)
+    }
+
+    /// Renews a lease. Returns whether it was still valid.
+    pub async fn renew(&self, lease: &Lease, now: Millis, until: Millis) -> sqlx::Result<bool> {
+        let renewed = sqlx::query(
+            "UPDATE swarm_runs SET lease_until = $1 WHERE id = $2 AND fence = $3 AND lease_until > $4 \
+             AND ended_at IS NULL",
+        )
+        .bind(until.0)
+        .bind(&*lease.run_id)
+        .bind(lease.fence)
+        .bind(now.0)
+        .execute(self.database.writer())
+        .await?;
+        Ok(renewed.rows_affected() == 1)
+    }
+
+    /// Releases a lease, so that another executor can continue at once.
+    pub async fn give_up(&self, lease: &Lease) -> sqlx::Result<()> {
+        sqlx::query(
+            "UPDATE swarm_runs SET status = 'queued', lease_until = 0 WHERE id = $1 AND fence = $2 \
+             AND ended_at IS NULL",
+        )
+        .bind(&*lease.run_id)
+        .bind(lease.fence)
+        .execute(self.database.writer())
+        .await
+        .map(drop)
+    }
+}

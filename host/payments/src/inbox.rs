@@ -17,12 +17,10 @@ use weir_storage::Database;
 use weir_storage::clock::Millis;
 use weir_telemetry::spans::Span;
 
-pub use crate::event_store as store;
-
 use crate::arrivals::wait_for;
 use crate::effects::store as effects_store;
 use crate::effects::{self, EffectError, EventEffect, UserLease};
-use crate::event_store::{DueEvents, EventState, FailedAttempt, StoredPaymentEvent};
+use crate::event_store::{self, DueEvents, EventState, FailedAttempt, StoredPaymentEvent};
 use crate::events::{EventContent, PaymentEvent};
 use crate::keyed_tasks::KeyedTasks;
 use crate::payments::Payments;
@@ -69,7 +67,7 @@ pub async fn receive(
     let arrivals = &payments.arrivals;
     let user_id = find_user(database, event).await?;
     let tried = arrivals.listen();
-    if !store::keep(database, event, user_id.as_deref(), payments.ledger.now()).await? {
+    if !event_store::keep(database, event, user_id.as_deref(), payments.ledger.now()).await? {
         tracing::debug!(event = event.id, "an event of payments has come again");
         return Ok(());
     }
@@ -112,7 +110,8 @@ async fn start_due(payments: &Payments, under_way: &mut KeyedTasks) -> sqlx::Res
             // Each search leaves out users with a running task. Otherwise a backlog of one user would hide the events
             // of others.
             let now = payments.ledger.now();
-            let due = store::due(&payments.database, which, now, under_way.keys(), free).await?;
+            let due =
+                event_store::due(&payments.database, which, now, under_way.keys(), free).await?;
             let mut has_started = false;
             for event in due {
                 let (payments, whose) = (payments.clone(), event.whose().to_owned());
@@ -160,7 +159,7 @@ async fn attempt(payments: &Payments, kept: &StoredPaymentEvent) -> sqlx::Result
         put_off(payments, kept, None, EventState::Waiting, why).await?;
         // The user may have been linked after the first search, and that link found no waiting event.
         if find_user(database, event).await?.is_some() {
-            store::wake(database, &kept.id, payments.ledger.now()).await?;
+            event_store::wake(database, &kept.id, payments.ledger.now()).await?;
             payments.arrivals.tell_come();
         }
         return Ok(true);
@@ -170,11 +169,11 @@ async fn attempt(payments: &Payments, kept: &StoredPaymentEvent) -> sqlx::Result
     let ends = Instant::now() + APPLY_TIMEOUT;
     let (now, holder) = (payments.ledger.now(), payments.ledger.boot_id().as_str());
     let until = Millis(now.0 + TURN.as_millis() as i64);
-    if !store::take_turn(database, &user_id, holder, now, until).await? {
+    if !event_store::take_turn(database, &user_id, holder, now, until).await? {
         return Ok(false);
     }
     let outcome = apply_if_open(payments, kept, event, &user_id, ends).await;
-    if let Err(error) = store::give_back_turn(database, &user_id, holder).await {
+    if let Err(error) = event_store::give_back_turn(database, &user_id, holder).await {
         tracing::warn!(user = user_id, %error, "a turn ends by itself only");
     }
     outcome.map(|()| true)
@@ -188,7 +187,7 @@ async fn apply_if_open(
     user_id: &str,
     ends: Instant,
 ) -> sqlx::Result<()> {
-    let current = store::find(&payments.database, &kept.id).await?;
+    let current = event_store::find(&payments.database, &kept.id).await?;
     match current.is_some_and(|current| current.applied_at.is_none()) {
         true => apply(payments, kept, event, user_id, ends).await,
         false => Ok(()),
@@ -215,7 +214,7 @@ async fn apply(
                 EventEffect::Ignored(why) => (EventState::Ignored, why.to_owned()),
             };
             let now = payments.ledger.now();
-            store::end(&payments.database, &kept.id, user_id, state, &outcome, now).await?;
+            event_store::end(&payments.database, &kept.id, user_id, state, &outcome, now).await?;
             payments.metrics.count_attempt(state.name());
             spans::end_attempt(span, state);
             tracing::info!(
@@ -261,7 +260,7 @@ async fn put_off(
         attempts,
         next_attempt_at: (!is_given_up).then(|| Millis(now.0 + pause_ms(kept.attempts))),
     };
-    let is_open = store::put_off(&payments.database, &kept.id, user_id, &trouble).await?;
+    let is_open = event_store::put_off(&payments.database, &kept.id, user_id, &trouble).await?;
     if is_open && is_given_up {
         tracing::error!(
             event = kept.id,

@@ -303,7 +303,7 @@ impl BaseParts {
             failure_policy: config.failure_policy,
             cors_origins: config.cors_origins.clone(),
             is_dev: config.is_dev(),
-            has_web_issuer: config.identity.web.is_some(),
+            has_development_users: config.is_dev() && config.identity.web.is_none(),
             data_dir: config.data_dir.clone(),
         })
     }

@@ -16,7 +16,7 @@ use super::form::{self, ConsoleForm, FormError, FormFields};
 use super::frame::Frame;
 use super::{respond, session};
 use crate::app::App;
-use crate::identity::web_session::{self, WebSession};
+use crate::identity::web_session::WebSession;
 use crate::query::ListQuery;
 
 #[derive(Template)]
@@ -111,7 +111,7 @@ fn show_refused(app: &App, next: &str, error: ApiError, what: &str) -> Result<Re
 fn page(app: &App, next: &str, refused: FormError) -> SignIn {
     SignIn {
         frame: Frame::bare("Sign in"),
-        is_development: web_session::has_development_users(&app.identity),
+        is_development: app.identity.has_development_users,
         next: session::own_path(next).to_owned(),
         refused,
     }

@@ -31,8 +31,8 @@ pub struct IdentityParts {
     pub cors_origins: Vec<Origin>,
     /// Whether development mode is on.
     pub is_dev: bool,
-    /// Whether the settings name an issuer of web users' tokens.
-    pub has_web_issuer: bool,
+    /// Whether development mode's issuer signs in web users.
+    pub has_development_users: bool,
     /// The folder with the development key.
     pub data_dir: PathBuf,
 }

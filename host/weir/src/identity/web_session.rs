@@ -94,7 +94,7 @@ impl WebSession {
             let what = "Development mode has no such user.";
             ApiError::new(ErrorCode::NotFound, what)
         };
-        if !has_development_users(identity) {
+        if !identity.has_development_users {
             return Err(none());
         }
         Identification { parts, identity }.admit_address().await?;
@@ -230,7 +230,7 @@ impl WebSession {
                 let caller = identification.web_user(console_link::ISSUER, subject);
                 return caller.await.map(Some);
             }
-            SessionIdentity::Development if !has_development_users(identity) => return Ok(None),
+            SessionIdentity::Development if !identity.has_development_users => return Ok(None),
             SessionIdentity::Development => {
                 identification.admit_address().await?;
                 store::find_user(&identity.database, DEVELOPMENT_USER).await
@@ -250,9 +250,4 @@ fn record_sign_in(identity: &IdentityParts, by: &Actor, user_id: String, method:
 
 fn ended_sessions(identity: &IdentityParts) -> ExpiringValues {
     ExpiringValues::new(identity.database.clone(), identity.cache.clone())
-}
-
-/// Whether development mode's issuer signs in web users.
-pub fn has_development_users(identity: &IdentityParts) -> bool {
-    identity.is_dev && !identity.has_web_issuer
 }

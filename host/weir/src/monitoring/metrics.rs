@@ -7,7 +7,7 @@ use weir_errors::ApiError;
 
 use crate::app::App;
 use crate::metrics::GaugeReadings;
-use weir_payments::inbox;
+use weir_payments::event_store;
 
 const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
@@ -25,7 +25,7 @@ pub async fn get_metrics(State(app): State<App>) -> Result<Response, ApiError> {
 /// Returns all current metrics.
 pub(crate) async fn text(app: &App) -> Result<String, ApiError> {
     let swarms = app.swarms.store.count_open().await;
-    let payment_events = inbox::store::count_open(&app.database).await;
+    let payment_events = event_store::count_open(&app.database).await;
     // The remaining metrics matter even more while the database is unavailable.
     app.metrics.set(&GaugeReadings {
         in_progress: app.admission.in_progress(),

@@ -5,7 +5,7 @@ use axum::extract::{Path, State};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use weir_errors::{ApiError, ErrorCode};
-use weir_payments::inbox::store::{self, EventState, PaymentEventFilter, StoredPaymentEvent};
+use weir_payments::event_store::{self, EventState, PaymentEventFilter, StoredPaymentEvent};
 use weir_storage::clock::Millis;
 use weir_storage::database::DatabaseClock;
 
@@ -85,12 +85,14 @@ pub async fn list_events(
     let before = query.text("before")?;
     query.finish()?;
     if let Some(id) = before {
-        let event = store::find(&core.database, &id).await.map_err(failed)?;
+        let event = event_store::find(&core.database, &id)
+            .await
+            .map_err(failed)?;
         let what = "It is the `next` of the part before.";
         let event = event.ok_or_else(|| ApiError::invalid_request("before", what))?;
         filter.before = Some((event.received_at, event.id));
     }
-    let mut events = store::list(&core.database, &filter, limit + 1)
+    let mut events = event_store::list(&core.database, &filter, limit + 1)
         .await
         .map_err(failed)?;
     let next = cut(&mut events, limit, |event| event.id.clone());
@@ -118,10 +120,12 @@ pub async fn retry_event(
     // Nodes use the database's clock to find due events.
     let clock = DatabaseClock::start(database.clone(), core.clock.clone());
     let now = clock.await.map_err(failed)?.now();
-    let is_due = store::retry(database, &event_id, now)
+    let is_due = event_store::retry(database, &event_id, now)
         .await
         .map_err(failed)?;
-    let event = store::find(database, &event_id).await.map_err(failed)?;
+    let event = event_store::find(database, &event_id)
+        .await
+        .map_err(failed)?;
     let Some(event) = event else {
         let what = format!("The processor has told of no event {event_id}.");
         let error = ApiError::new(ErrorCode::NotFound, what);

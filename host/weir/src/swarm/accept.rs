@@ -69,7 +69,7 @@ pub fn read(
     body: &[u8],
     asker: SwarmCaller,
 ) -> Result<(request::SwarmRequest, Option<request::NamedPayer>), ApiError> {
-    let catalog = swarms.catalog.load();
+    let catalog = swarms.inference.catalog.load();
     let model = default_model(&catalog, swarms.settings.default_model.as_deref());
     let tool = |name: &str| {
         let tool = swarms.tools.describe(name)?;
@@ -121,7 +121,7 @@ pub fn check(
             }
         }
     }
-    let catalog = swarms.catalog.load();
+    let catalog = swarms.inference.catalog.load();
     Ok(SwarmPrices {
         estimate: estimate(&catalog, request)?,
         first_call: least_first_call(&catalog, request)?,
@@ -170,14 +170,14 @@ pub async fn accept(
         ));
     }
     let account = AccountId(payer.user_id.to_owned());
-    let account = swarms.ledger.find_account(&account).await;
+    let account = swarms.inference.ledger.find_account(&account).await;
     let account = account.map_err(|error| failed(error.into()))?;
     if budget < first_call {
         return Err(insufficient(first_call, budget).with_param("max_total_credits"));
     }
     // A budget below the estimate suffices: the swarm ends when the budget is spent.
     let required = estimate.min(budget);
-    let now = swarms.ledger.now();
+    let now = swarms.inference.ledger.now();
     if let Some(account) = &account {
         account
             .check_budgets(payer.key_id, required, now)

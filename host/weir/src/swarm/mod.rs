@@ -44,7 +44,6 @@ pub mod stream;
 pub mod templates;
 mod unpriced;
 
-use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -100,14 +99,6 @@ impl Swarms {
     /// Whether the gateway accepts no swarms.
     pub fn is_closed(&self) -> bool {
         self.is_closed.load(Ordering::Relaxed)
-    }
-}
-
-impl Deref for Swarms {
-    type Target = InferenceParts;
-
-    fn deref(&self) -> &InferenceParts {
-        &self.inference
     }
 }
 

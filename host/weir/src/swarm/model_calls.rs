@@ -60,7 +60,7 @@ pub async fn create_agent_completion(
         }
         None => take_payer(&mut call)?,
     };
-    let plan = users::require(&swarms, &payer.account.0).await?;
+    let plan = users::require(&swarms.inference, &payer.account.0).await?;
     context.note_user(&payer.account.0);
     // The account is known only after the body.
     let inference = &swarms.inference;
@@ -118,7 +118,7 @@ async fn models_of(swarms: &Swarms, run: &SwarmRun) -> Result<Vec<String>, ApiEr
     let Some(key_id) = &run.key_id else {
         return Ok(Vec::new());
     };
-    let key = store::find_key(&swarms.database, key_id).await;
+    let key = store::find_key(&swarms.inference.database, key_id).await;
     let key = key.map_err(|error| ApiError::of_database(&error, "about a swarm's key"))?;
     key.map(|key| key.models).ok_or_else(limits::key_ended)
 }

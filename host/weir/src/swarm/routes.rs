@@ -182,7 +182,11 @@ pub async fn delete_swarm(
     let store = &swarms.store;
     let done = match run.status.is_over() {
         true => store.delete(&run.id).await.map(drop),
-        false => store.request_cancel(&run.id, swarms.ledger.now()).await,
+        false => {
+            store
+                .request_cancel(&run.id, swarms.inference.ledger.now())
+                .await
+        }
     };
     done.map_err(|error| failed(error.into()))?;
     Ok(StatusCode::NO_CONTENT)
@@ -191,7 +195,9 @@ pub async fn delete_swarm(
 /// Cancels a swarm of the caller before its next step.
 pub async fn cancel(swarms: &Swarms, caller: &Caller, id: &str) -> Result<(), ApiError> {
     let run = own(swarms, caller, id).await?;
-    let cancel = swarms.store.request_cancel(&run.id, swarms.ledger.now());
+    let cancel = swarms
+        .store
+        .request_cancel(&run.id, swarms.inference.ledger.now());
     cancel.await.map_err(|error| failed(error.into()))
 }
 
@@ -260,7 +266,7 @@ pub async fn run_swarm(
     let Some(named) = named else {
         unreachable!("a service names who pays");
     };
-    let user_plan = identity::users::require(&swarms, &named.user_id).await?;
+    let user_plan = identity::users::require(&swarms.inference, &named.user_id).await?;
     context.note_user(&named.user_id);
     let payer = SwarmPayer {
         user_id: &named.user_id,

@@ -48,12 +48,12 @@ pub fn executor_at(
     url: &str,
     tokens: ServiceTokenSource,
 ) -> anyhow::Result<Executor> {
-    let http = outgoing::client(swarms.timeouts.connect())?;
+    let http = outgoing::client(swarms.inference.timeouts.connect())?;
     let shop = ExecutorParts {
         store: swarms.store.clone(),
-        database: swarms.database.clone(),
-        ledger: swarms.ledger.clone(),
-        catalog: swarms.catalog.clone(),
+        database: swarms.inference.database.clone(),
+        ledger: swarms.inference.ledger.clone(),
+        catalog: swarms.inference.catalog.clone(),
         api: ModelApi::new(http, url, tokens),
         tools: swarms.tools.clone(),
         credentials: swarms.credentials.clone(),
@@ -61,7 +61,7 @@ pub fn executor_at(
         metrics: swarms.metrics.clone(),
         tracer: swarms.tracer.clone(),
     };
-    let owner = swarms.ledger.boot_id().as_str();
+    let owner = swarms.inference.ledger.boot_id().as_str();
     let settings = swarms.settings.executor();
     let wake = swarms.wake.clone();
     Ok(Executor::start(shop, settings, owner, wake))

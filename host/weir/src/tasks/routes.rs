@@ -129,7 +129,7 @@ pub async fn create_task(
     body: JsonBody,
 ) -> Result<(StatusCode, Json<Value>), ApiError> {
     let definition = read(&tasks, &caller, &body.bytes)?;
-    let now = tasks.swarms.ledger.now();
+    let now = tasks.swarms.inference.ledger.now();
     let task = Task {
         id: ids::task_id(),
         key_id: caller.key_id().map(str::to_owned),
@@ -224,7 +224,7 @@ pub async fn replace_task(
     task.definition = read(&tasks, &caller, &body.bytes)?;
     // The new definition's key applies, regardless of the previous one.
     task.key_id = caller.key_id().map(str::to_owned);
-    let now = tasks.swarms.ledger.now();
+    let now = tasks.swarms.inference.ledger.now();
     (task.updated_at, task.next_fire_at) = (now, next_fire(&task.definition, now)?);
     let replaced = tasks.store.replace(&task).await;
     replaced.map_err(|error| failed(error.into()))?;
@@ -316,7 +316,7 @@ pub async fn encrypt_credential(
         name: &asked.name,
         secret: &secret,
         binding: &binding,
-        at: tasks.swarms.ledger.now(),
+        at: tasks.swarms.inference.ledger.now(),
     };
     let kept = tasks.credentials.keep(&new).await;
     if !kept.map_err(|error| failed(error.into()))? {

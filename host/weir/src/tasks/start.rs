@@ -45,7 +45,7 @@ pub async fn start(
         // An earlier node failed before it recorded the start.
         Some(run) => Ok((run, true)),
         None => {
-            let now = tasks.swarms.ledger.now();
+            let now = tasks.swarms.inference.ledger.now();
             let is_first = tasks.store.claim_minute(&task.id, cause.id, now).await;
             if !is_first.map_err(|error| failed(error.into()))? {
                 return Err(too_soon(now));
@@ -63,7 +63,7 @@ pub async fn start(
     };
     let noted = tasks
         .store
-        .note(&task.id, cause, ended, tasks.swarms.ledger.now());
+        .note(&task.id, cause, ended, tasks.swarms.inference.ledger.now());
     noted.await.map_err(failed)?;
     asked
 }
@@ -74,9 +74,9 @@ async fn ask(
     task: &Task,
     claim: &IdempotencyClaim,
 ) -> Result<(SwarmRun, bool), ApiError> {
-    let plan = identity::users::require(&tasks.swarms, &task.user_id).await?;
+    let plan = identity::users::require(&tasks.swarms.inference, &task.user_id).await?;
     let models = match &task.key_id {
-        Some(key_id) => limits::require_working_key(&tasks.swarms, key_id).await?,
+        Some(key_id) => limits::require_working_key(&tasks.swarms.inference, key_id).await?,
         None => Vec::new(),
     };
     let (mut request, _) = accept::read(

@@ -53,7 +53,7 @@ pub async fn run(tasks: &TaskParts) {
 }
 
 async fn look(tasks: &TaskParts) -> Result<(), TaskStoreError> {
-    let now = tasks.swarms.ledger.now();
+    let now = tasks.swarms.inference.ledger.now();
     for due in tasks.store.due(now).await? {
         fire(tasks, &due, now).await?;
     }
@@ -154,7 +154,7 @@ async fn conclude(tasks: &TaskParts, open: &OpenStart, now: Millis) -> Result<()
 
 async fn tidy(tasks: &TaskParts) -> Result<(), TaskStoreError> {
     let keep_ms = tasks.swarms.settings.executor().keep.as_millis() as i64;
-    let before = Millis(tasks.swarms.ledger.now().0 - keep_ms);
+    let before = Millis(tasks.swarms.inference.ledger.now().0 - keep_ms);
     while tasks.store.forget_starts(before).await? > 0 {}
     tasks.store.seal_anew().await?;
     Ok(tasks.credentials.seal_anew().await?)

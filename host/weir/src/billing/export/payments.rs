@@ -8,7 +8,7 @@ use weir_storage::clock::Millis;
 use super::line::{ChargeCategory, ChargeDay, ExportLine, nano_usd, worth};
 use weir_payments::effects::state::{cents_back, credits_back};
 use weir_payments::effects::store::{self, Payment, PaymentKind};
-use weir_payments::inbox::store as inbox;
+use weir_payments::event_store;
 
 /// Money of a payment or, as a negative amount, of a refund; and its credits.
 struct Flow<'a> {
@@ -35,12 +35,12 @@ pub(super) async fn lines(
         };
         paid.add_to(&mut lines, day);
     }
-    for subject in inbox::refunded_between(database, user, span).await? {
+    for subject in event_store::refunded_between(database, user, span).await? {
         let Some(payment) = store::find_payment(database, &subject).await? else {
             // The refund waits for its payment, and so does its line.
             continue;
         };
-        let events = inbox::of_subject(database, &subject).await?;
+        let events = event_store::of_subject(database, &subject).await?;
         let cents = |before: Millis| {
             let events = events.iter().filter(|event| event.created_at < before);
             let events: Vec<_> = events.cloned().collect();

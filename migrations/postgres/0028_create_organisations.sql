@@ -60,3 +60,8 @@ ALTER TABLE api_keys ADD COLUMN project_id TEXT REFERENCES projects (id);
 
 CREATE INDEX api_keys_by_holder ON api_keys (holder_id, user_id) WHERE holder_id IS NOT NULL;
 CREATE INDEX api_keys_by_project ON api_keys (project_id) WHERE project_id IS NOT NULL;
+
+-- The time at which a budget of the account last reached 80 or 100 %.
+ALTER TABLE accounts ADD COLUMN budget_alert_at BIGINT;
+
+CREATE INDEX accounts_by_budget_alert ON accounts (budget_alert_at) WHERE budget_alert_at IS NOT NULL;

@@ -349,7 +349,7 @@ fn opening() -> OpenHold {
         parent: None,
         source: RequestSource::ApiKey,
         source_id: Some("4a1f7c0e9b7d4d53a5f0c6a1d2e3f405".to_owned()),
-        key_id: None,
+        parts: Vec::new(),
         model: "gpt-4o-mini".to_owned(),
     }
 }

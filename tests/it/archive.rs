@@ -44,7 +44,7 @@ async fn spend(ledger: &Ledger, user: &str, hold: &str, credits: i64) {
         parent: None,
         source: RequestSource::ApiKey,
         source_id: None,
-        key_id: None,
+        parts: Vec::new(),
         model: "demo".to_owned(),
     };
     ledger.open(&account, open, soon()).await.expect("enough");
@@ -242,7 +242,7 @@ async fn budgets_without_a_window_are_recomputed_behind_an_archive() {
         let bob = AccountId("bob".to_owned());
         let set = async |credits| {
             let set = SetBudgets {
-                key_id: None,
+                part: None,
                 until: None,
                 budgets: vec![Budget {
                     credits: Credits::whole(credits),

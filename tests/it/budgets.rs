@@ -15,8 +15,9 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 use weir_ledger::verify::verify;
 use weir_ledger::{
-    AccountId, Action, Budget, BudgetWindow, Checkpoint, Credits, HoldId, LeaseSettings, Ledger,
-    LedgerError, LedgerRefusal, OpenHold, OperationEffect, RequestSource, RequestUsage, SetBudgets,
+    AccountId, Action, Budget, BudgetPart, BudgetWindow, Checkpoint, Credits, HoldId,
+    LeaseSettings, Ledger, LedgerError, LedgerRefusal, OpenHold, OperationEffect, RequestSource,
+    RequestUsage, SetBudgets,
 };
 use weir_storage::clock::{Clock, ManualClock, Millis};
 
@@ -490,7 +491,7 @@ async fn nodes_at_once_pass_no_budget_and_what_expires_counts_as_charged() {
         let alice = AccountId("alice".to_owned());
         let deadline = Instant::now() + Duration::from_secs(20);
         let set = SetBudgets {
-            key_id: Some("key_1".to_owned()),
+            part: Some(BudgetPart::Key("key_1".to_owned())),
             until: None,
             budgets: vec![Budget {
                 credits: Credits::whole(10),
@@ -513,7 +514,7 @@ async fn nodes_at_once_pass_no_budget_and_what_expires_counts_as_charged() {
                     parent: None,
                     source: RequestSource::ApiKey,
                     source_id: None,
-                    key_id: Some("key_1".to_owned()),
+                    parts: vec![BudgetPart::Key("key_1".to_owned())],
                     model: "m".to_owned(),
                 };
                 let hold = open.hold.clone();
@@ -544,7 +545,7 @@ async fn nodes_at_once_pass_no_budget_and_what_expires_counts_as_charged() {
         }
         let account = nodes[1].find_account(&alice).await;
         let account = account.expect("an answer").expect("an account");
-        let standing = account.standings(Some("key_1"), NOW)[0];
+        let standing = account.standings(Some(&BudgetPart::Key("key_1".to_owned())), NOW)[0];
         let micro = [standing.spent, standing.held, standing.left].map(Credits::micro);
         assert_eq!(micro, [250_000, 8_000_000, 1_750_000]);
         let look = async || verify(database, NOW).await.expect("an answer");

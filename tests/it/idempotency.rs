@@ -500,7 +500,7 @@ async fn five_hundred_keys_at_once_are_claimed_and_ended_in_time() {
                 parent: None,
                 source: RequestSource::Web,
                 source_id: None,
-                key_id: None,
+                parts: Vec::new(),
                 model: "m".to_owned(),
             };
             let (hold, request_id) = (open.hold.clone(), open.request_id.clone());
@@ -621,7 +621,7 @@ async fn the_key_of_a_request_that_was_torn_down_ends() {
                 parent: None,
                 source: RequestSource::Web,
                 source_id: None,
-                key_id: None,
+                parts: Vec::new(),
                 model: "m".to_owned(),
             };
             let claim = Some(claim.clone());

@@ -45,7 +45,7 @@ fn open(hold: &str, amount: i64) -> OpenHold {
         parent: None,
         source: RequestSource::ApiKey,
         source_id: Some("key".to_owned()),
-        key_id: None,
+        parts: Vec::new(),
         model: "demo".to_owned(),
     }
 }

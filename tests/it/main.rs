@@ -60,6 +60,7 @@ mod openai;
 mod openai_responses;
 mod openapi;
 mod operate;
+mod organisations;
 mod overload;
 mod payment_events;
 mod payments;

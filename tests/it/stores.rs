@@ -81,7 +81,7 @@ async fn a_key_is_made_and_found_on_every_combination() {
             .await
             .expect("a look-up");
         let found = found.expect("a record");
-        assert_eq!((&*found.user_id, found.disabled_at), ("älice", None));
+        assert_eq!((&*found.account_id, found.disabled_at), ("älice", None));
         assert_eq!(found.judge(&first, &peppers, now), KeyVerdict::Good);
         let second = make(true).await.expect("a key");
         let found = store::find_key(database, first.id())
@@ -967,7 +967,9 @@ async fn a_later_use_of_a_key_is_not_overwritten_by_an_earlier_one() {
             store::set_last_used(database, &batch)
                 .await
                 .expect("a batch");
-            let keys = store::list_keys(database, "alice").await.expect("a list");
+            let keys = store::list_keys(database, "alice", None)
+                .await
+                .expect("a list");
             assert_eq!(keys[0].last_used_at, Some(Millis(shown)));
         }
     })

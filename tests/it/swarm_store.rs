@@ -55,7 +55,7 @@ async fn accept(store: &SwarmStore, user: &str) -> String {
     let run = NewRun {
         id: &id,
         user_id: user,
-        key_id: None,
+        parts: &[],
         request: &request(),
         budget: Credits::whole(1),
         key: None,
@@ -251,7 +251,7 @@ async fn take_up_and_vanish(gateway: &Gateway) {
             parent: None,
             source: RequestSource::Agent,
             source_id: None,
-            key_id: None,
+            parts: Vec::new(),
             model: "swarm".to_owned(),
         };
         let opened = ledger.open(&account, all, Instant::now() + Duration::from_secs(30));

@@ -263,7 +263,7 @@ async fn what_a_task_keeps_opens_as_what_it_is_alone_and_is_sealed_anew() {
             let task = Task {
                 id: task_id.to_owned(),
                 user_id: user_id.to_owned(),
-                key_id: None,
+                parts: Vec::new(),
                 definition: Definition::read(definition("t").to_string().as_bytes()).expect("it is sound"),
                 next_fire_at: None,
                 created_at: Millis(1),

@@ -243,7 +243,7 @@ async fn store_with_task(database: &Database) -> (TaskStore, DueSchedule) {
     let task = Task {
         id: due.task_id.clone(),
         user_id: "alice".to_owned(),
-        key_id: None,
+        parts: Vec::new(),
         definition: Definition::read(definition("t").to_string().as_bytes()).expect("it is sound"),
         next_fire_at: Some(due.at),
         created_at: Millis(0),

@@ -132,6 +132,7 @@ const LAYERS: [&[&str]; 5] = [
         "inference",
         "keys",
         "mcp",
+        "organisations",
         "payments",
         "plugins",
         "recordings",

@@ -165,7 +165,7 @@ async fn hold_all_but_the_budget(gateway: &Gateway) -> HoldId {
         parent: None,
         source: RequestSource::Web,
         source_id: None,
-        key_id: None,
+        parts: Vec::new(),
         model: "ballast".to_owned(),
     };
     let deadline = Instant::now() + LEDGER_TIMEOUT;

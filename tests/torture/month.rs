@@ -285,7 +285,7 @@ impl User {
             parent: None,
             source: RequestSource::ApiKey,
             source_id: None,
-            key_id: None,
+            parts: Vec::new(),
             model: "m".to_owned(),
         };
         let account = AccountId(self.id.clone());

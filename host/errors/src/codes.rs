@@ -45,6 +45,9 @@ codes! {
     AdapterUnavailable, SERVICE_UNAVAILABLE, "ADAPTER_UNAVAILABLE",
         "No working adapter is active for the provider.",
         "Retry after `Retry-After`.";
+    AlreadyMember, CONFLICT, "ALREADY_MEMBER",
+        "The user is a member of the organisation already.",
+        "Ask an administrator to change the role.";
     AlreadySubscribed, CONFLICT, "ALREADY_SUBSCRIBED",
         "The user already has a plan.",
         "Change or cancel the plan in the portal (`POST /billing/portal`).";
@@ -52,7 +55,7 @@ codes! {
         "The attestation token is missing or invalid.",
         "Send a valid token in `X-Identity-AppCheck`.";
     BudgetExceeded, TOO_MANY_REQUESTS, "BUDGET_EXCEEDED",
-        "A budget of the key or the user has too few credits left.",
+        "A budget of the account, or of the key, project, member or model, has too few credits left.",
         "Wait until `resets_at`, or raise the budget.";
     CacheUnavailable, SERVICE_UNAVAILABLE, "CACHE_UNAVAILABLE",
         "The cache (Redis) does not respond.",
@@ -79,7 +82,7 @@ codes! {
         "A required filter is not active.",
         "Retry after `Retry-After`.";
     Forbidden, FORBIDDEN, "FORBIDDEN",
-        "The caller is not an administrator.",
+        "The caller is not an administrator, or their role in the organisation does not allow the request.",
         "Use an administrator account.";
     FormNotAccepted, FORBIDDEN, "FORM_NOT_ACCEPTED",
         "A console form does not belong to the current session.",
@@ -126,12 +129,21 @@ codes! {
     InvalidTier, BAD_REQUEST, "INVALID_TIER",
         "The tier is not `small`, `medium` or `large`.",
         "Send a valid tier.";
+    InvitationForAnother, FORBIDDEN, "INVITATION_FOR_ANOTHER",
+        "The issuer has not verified the invited e-mail address for this user.",
+        "Sign in as the invited person, or ask for an invitation to your address.";
+    InvitationInvalid, NOT_FOUND, "INVITATION_INVALID",
+        "The invitation is unknown, used, revoked or expired.",
+        "Ask for a new invitation.";
     KeyEnded, FORBIDDEN, "KEY_ENDED",
         "The API key of a task or swarm expired or was revoked.",
         "Replace the definition of the task with another key.";
     KeyLimitReached, TOO_MANY_REQUESTS, "KEY_LIMIT_REACHED",
         "The user has 10 active keys, or created 100 keys today.",
         "Revoke a key, or wait until tomorrow.";
+    LastOwner, CONFLICT, "LAST_OWNER",
+        "The organisation would have no owner.",
+        "Transfer the ownership first.";
     LedgerUnavailable, SERVICE_UNAVAILABLE, "LEDGER_UNAVAILABLE",
         "The credits could not be reserved.",
         "Retry after `Retry-After`.";
@@ -174,6 +186,12 @@ codes! {
     NoWebhooks, NOT_FOUND, "NO_WEBHOOKS",
         "The gateway has no `webhook_key`.",
         "Ask the operator to set it.";
+    OrganisationInUse, CONFLICT, "ORGANISATION_IN_USE",
+        "The organisation has a paid plan, bought credits or requests in progress.",
+        "Cancel the plan, or set `forfeit_credits=true`.";
+    OrganisationLimitReached, TOO_MANY_REQUESTS, "ORGANISATION_LIMIT_REACHED",
+        "The user has too many organisations, or the organisation too many members, projects or invitations.",
+        "Remove some first.";
     OriginNotAllowed, FORBIDDEN, "ORIGIN_NOT_ALLOWED",
         "The `Origin` of the web page is not allowed.",
         "Add the origin to `cors_origins`.";

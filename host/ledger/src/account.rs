@@ -19,6 +19,7 @@ mod requests;
 use std::collections::{BTreeMap, BTreeSet};
 
 use weir_storage::clock::Millis;
+use weir_storage::ids;
 
 use crate::budgets::Budgets;
 use crate::credits::Credits;
@@ -64,9 +65,11 @@ pub struct Account {
     pub low_below: Option<Credits>,
     /// The time from which it is low.
     pub low_since: Option<Millis>,
+    /// The time at which a budget last reached 80 or 100 %.
+    pub alert_at: Option<Millis>,
     /// Number of entries; the next one's number is one more.
     pub entries: i64,
-    /// The budgets of the account and its keys, if any.
+    /// The budgets of the account and its parts, if any.
     pub budgets: Option<Budgets>,
     /// Open and expired holds that were loaded, or opened since.
     pub holds: BTreeMap<HoldId, Hold>,
@@ -277,6 +280,7 @@ impl Account {
             cancelled_at: None,
             low_below: None,
             low_since: None,
+            alert_at: None,
             entries: 0,
             budgets: None,
             holds: BTreeMap::new(),
@@ -290,6 +294,20 @@ impl Account {
     /// Returns the credits for holds and deductions: those outside open holds.
     pub fn available(&self) -> Pools {
         self.balance.minus(self.held)
+    }
+
+    /// Returns the credits of a period of its plan.
+    pub fn monthly_credits(&self) -> Credits {
+        self.credits_of(self.plan)
+    }
+
+    /// Returns the credits of a period of a plan. The free plan of organisations has none, because a user may create
+    /// several.
+    fn credits_of(&self, plan: Plan) -> Credits {
+        match plan == Plan::Free && ids::is_organisation(&self.id.0) {
+            true => Credits::ZERO,
+            false => plan.monthly_credits(),
+        }
     }
 
     /// Returns whether [`Self::begin_due_period`] would begin a period.
@@ -315,7 +333,8 @@ impl Account {
         let mut period = Period::monthly(self.created_at, at);
         // After a paid plan, the rest of the month: the month's start may be in a period with a grant already.
         period.start = period.start.max(self.period.end).min(period.end);
-        self.begin_period(Plan::Free, period, Plan::Free.monthly_credits(), at, None);
+        let credits = self.credits_of(Plan::Free);
+        self.begin_period(Plan::Free, period, credits, at, None);
     }
 
     /// Records the time from which the balance is low. Held credits count, because they may return.

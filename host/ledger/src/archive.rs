@@ -21,7 +21,7 @@ use weir_storage::Database;
 use weir_storage::clock::Millis;
 use weir_storage::database::{SqlDialect, Transaction};
 
-use crate::budgets::Budgets;
+use crate::budgets::{BudgetPart, Budgets};
 use crate::plans::day;
 
 /// Entries per transaction: other writers need their turn.
@@ -52,8 +52,8 @@ pub enum ArchiveError {
 struct Totals {
     /// The number of the last entry that was archived before.
     archived: i64,
-    /// Spending by key, or by an empty key for the account, and by the number of entries before the budget.
-    spent: BTreeMap<(Option<String>, i64), i64>,
+    /// Spending by part, or without a part for the account, and by the number of entries before the budget.
+    spent: BTreeMap<(Option<BudgetPart>, i64), i64>,
 }
 
 /// An account's new opening.
@@ -296,7 +296,7 @@ impl Totals {
             .map_err(|error| sqlx::Error::Decode(error.into()))?
             .unwrap_or_default();
         let totals = budgets.totals();
-        let spent = totals.map(|(key, since)| ((key.map(str::to_owned), since), 0));
+        let spent = totals.map(|(part, since)| ((part.cloned(), since), 0));
         Ok(Self {
             archived,
             spent: spent.collect(),
@@ -308,11 +308,13 @@ impl Totals {
         if row.try_get::<Option<String>, _>("hold_id")?.is_none() {
             return Ok(());
         }
-        let key: Option<String> = row.try_get("budget_key")?;
+        let parts: Option<String> = row.try_get("budget_key")?;
+        let parts = BudgetPart::split(parts.as_deref());
         let sequence: i64 = row.try_get("sequence")?;
         let delta = row.try_get::<i64, _>("plan_delta")? + row.try_get::<i64, _>("top_up_delta")?;
-        for ((of_key, since), spent) in &mut self.spent {
-            if sequence > *since && (of_key.is_none() || *of_key == key) {
+        for ((part, since), spent) in &mut self.spent {
+            let counts = part.as_ref().is_none_or(|part| parts.contains(part));
+            if sequence > *since && counts {
                 *spent -= delta;
             }
         }
@@ -320,7 +322,7 @@ impl Totals {
     }
 
     async fn keep(&self, transaction: &mut Transaction, account: &str) -> sqlx::Result<()> {
-        for ((key, since), spent) in &self.spent {
+        for ((part, since), spent) in &self.spent {
             // The amounts of an earlier version's archive are unknown.
             let first = (self.archived <= *since).then_some(*spent);
             sqlx::query(
@@ -328,7 +330,7 @@ impl Totals {
                  ON CONFLICT (account_id, key_id, since) DO UPDATE SET spent = archived_totals.spent + $5",
             )
             .bind(account)
-            .bind(key.as_deref().unwrap_or_default())
+            .bind(part.as_ref().map_or_else(String::new, BudgetPart::to_string))
             .bind(since)
             .bind(first)
             .bind(spent)

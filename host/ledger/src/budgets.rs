@@ -1,5 +1,6 @@
-//! Budgets: limits on the spending of an account, or of one of its API keys, in an hour, a day, a week, a month, or in
-//! total. Plain functions, without I/O and without a clock.
+//! Budgets: limits on the spending of an account, or of a part of it, in an hour, a day, a week, a month, or in total. A
+//! part is an API key, a project, a member of an organisation, or a model. Plain functions, without I/O and without a
+//! clock.
 //!
 //! Budgets are in the account's own row. A hold is checked against them when it is opened, under the same lock: holds
 //! count, a settlement replaces its hold, a release frees it. Budgets therefore hold under any concurrency. An account
@@ -8,23 +9,28 @@
 //! A charge counts in the window of its own moment, as in the sums of usage; a hold counts in the current window. A
 //! budget counts from the moment at which it is set.
 //!
-//! **Invariant:** the counted amounts follow from entries and holds, whose `budget_key` names the key with the budgets:
+//! **Invariant:** the counted amounts follow from entries and holds, whose `budget_key` names the parts with budgets:
 //! [`crate::verify`] checks this.
 
+use std::fmt;
 use std::str::FromStr;
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use weir_storage::clock::Millis;
 
 use crate::credits::Credits;
 use crate::plans::Period;
 
-/// Maximum budgets of an account or a key: one for each window.
+/// Maximum budgets of an account or a part of it: one for each window.
 pub const MOST_WINDOWS: usize = 5;
 
-/// Maximum keys of an account with budgets, including ended keys that are still remembered.
-const MOST_KEYS: usize = 100;
+/// Maximum parts of an account with budgets, including ended keys that are still remembered. Each request rewrites all
+/// of them.
+const MOST_PARTS: usize = 250;
+
+/// The shares of a budget, in percent, at which an alert is due.
+pub const ALERT_PERCENTS: [u8; 2] = [80, 100];
 
 const HOUR_MS: i64 = 3_600_000;
 const DAY_MS: i64 = 24 * HOUR_MS;
@@ -73,44 +79,60 @@ pub struct BudgetState {
     pub resets_at: Option<Millis>,
 }
 
+/// A part of an account with budgets of its own. A request counts for its key, the key's project, the member who sends
+/// it, its organisation, and its model.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub enum BudgetPart {
+    /// The API key with this id.
+    Key(String),
+    /// The project with this id.
+    Project(String),
+    /// The member with this user id.
+    Member(String),
+    /// The organisation with this id: its members' own limit, beside the operator's limit of the account.
+    Organisation(String),
+    /// The model with this id.
+    Model(String),
+}
+
 /// A budget that rejects a hold.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BudgetExceeded {
-    /// Whether the budget is the key's, otherwise the account's.
-    pub of_key: bool,
+    /// The part of the account with the budget; `None` for the account's own.
+    pub part: Option<BudgetPart>,
     /// The amount of the hold.
     pub required: Credits,
     /// The budget; of several, the one that rejects the hold for the longest time.
     pub standing: BudgetState,
 }
 
-/// Replaces the budgets of an account or of one of its keys.
+/// Replaces the budgets of an account or of a part of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SetBudgets {
-    /// The key; `None` for the account.
-    pub key_id: Option<String>,
-    /// The time at which the key expires; its budgets are then deleted.
+    /// The part; `None` for the account.
+    pub part: Option<BudgetPart>,
+    /// The time at which the part, a key, expires; its budgets are then deleted.
     pub until: Option<Millis>,
     /// The budgets; an empty list removes them. A budget with the same window keeps its count.
     pub budgets: Vec<Budget>,
-    /// Revoked keys, whose budgets are deleted.
-    pub ended: Vec<String>,
+    /// Parts that have ended, such as revoked keys; their budgets are deleted.
+    pub ended: Vec<BudgetPart>,
 }
 
-/// The budgets of an account and of its keys, with their counts. Stored as JSON in the account's row.
+/// The budgets of an account and of its parts, with their counts. Stored as JSON in the account's row.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
-pub struct Budgets(Vec<BudgetScope>);
+pub struct Budgets(Vec<PartBudgets>);
 
-/// The budgets of an account or a key. Amounts are in micro-credits.
+/// The budgets of an account or of a part of it. Amounts are in micro-credits.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct BudgetScope {
-    /// `None` for the account.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub key_id: Option<String>,
+pub(crate) struct PartBudgets {
+    /// `None` for the account. Earlier versions knew keys only, hence the name in the JSON.
+    #[serde(default, rename = "key_id", skip_serializing_if = "Option::is_none")]
+    pub part: Option<BudgetPart>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     until: Option<Millis>,
-    /// The credits in the key's open holds. The account's row has those of the account.
+    /// The credits in the part's open holds. The account's row has those of the account.
     #[serde(default)]
     pub held: i64,
     pub counters: Vec<Counter>,
@@ -127,6 +149,22 @@ pub(crate) struct Counter {
     pub start: Millis,
     /// The charges in the window. Negative if refunds of an earlier window's charges exceed them.
     pub spent: i64,
+    /// The highest of [`ALERT_PERCENTS`] that the charges have reached in the window; 0 if none.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    alerted: u8,
+}
+
+/// A budget whose charges have reached one of [`ALERT_PERCENTS`] in the window.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BudgetAlert {
+    /// The part of the account with the budget; `None` for the account's own.
+    pub part: Option<BudgetPart>,
+    /// The share, in percent.
+    pub percent: u8,
+    /// The start of the window.
+    pub window_start: Millis,
+    /// The state of the budget, without holds.
+    pub state: BudgetState,
 }
 
 impl BudgetWindow {
@@ -192,120 +230,227 @@ impl SetBudgets {
     }
 }
 
-impl Budgets {
-    /// Returns whether the key has budgets, so that its holds must be counted.
-    pub(crate) fn has_key(&self, key_id: &str) -> bool {
-        self.of(Some(key_id))
-            .is_some_and(|scope| !scope.counters.is_empty())
+impl BudgetPart {
+    /// Returns the kind of part: `key`, `project`, `member`, `organisation` or `model`.
+    pub const fn kind(&self) -> &'static str {
+        match self {
+            Self::Key(_) => "key",
+            Self::Project(_) => "project",
+            Self::Member(_) => "member",
+            Self::Organisation(_) => "organisation",
+            Self::Model(_) => "model",
+        }
     }
 
-    /// Rejects a hold that exceeds the account's or the key's budgets. `held` is the credits in the account's holds.
+    /// Returns the id of the key, the project, the user, the organisation or the model.
+    pub fn id(&self) -> &str {
+        match self {
+            Self::Key(id)
+            | Self::Project(id)
+            | Self::Member(id)
+            | Self::Organisation(id)
+            | Self::Model(id) => id,
+        }
+    }
+
+    /// Returns the stored form of several parts; `None` for no part.
+    pub fn join(parts: &[Self]) -> Option<String> {
+        let names: Vec<_> = parts.iter().map(Self::to_string).collect();
+        (!names.is_empty()).then(|| names.join(SEPARATOR))
+    }
+
+    /// Reads the stored form of several parts.
+    pub fn split(stored: Option<&str>) -> Vec<Self> {
+        let names = stored.into_iter().flat_map(|names| names.split(SEPARATOR));
+        names.map(Self::named).collect()
+    }
+
+    fn named(name: &str) -> Self {
+        match name.split_once(':') {
+            Some(("project", id)) => Self::Project(id.to_owned()),
+            Some(("member", id)) => Self::Member(id.to_owned()),
+            Some(("organisation", id)) => Self::Organisation(id.to_owned()),
+            Some(("model", id)) => Self::Model(id.to_owned()),
+            _ => Self::Key(name.to_owned()),
+        }
+    }
+}
+
+/// Separates stored parts. No id contains it.
+const SEPARATOR: &str = "\n";
+
+/// The stored form. A key's is its id alone, as earlier versions wrote it; ids of keys contain no colon.
+impl fmt::Display for BudgetPart {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Key(id) => formatter.write_str(id),
+            part => write!(formatter, "{}:{}", part.kind(), part.id()),
+        }
+    }
+}
+
+impl Serialize for BudgetPart {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for BudgetPart {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        String::deserialize(deserializer).map(|name| Self::named(&name))
+    }
+}
+
+impl Budgets {
+    /// Returns the parts with budgets, so that a hold must be counted for them.
+    pub(crate) fn counted(&self, parts: &[BudgetPart]) -> Vec<BudgetPart> {
+        let has_budgets = |part: &&BudgetPart| {
+            let found = self.of(Some(part));
+            found.is_some_and(|budgets| !budgets.counters.is_empty())
+        };
+        parts.iter().filter(has_budgets).cloned().collect()
+    }
+
+    /// Rejects a hold that exceeds the budgets of the account or of a part. `held` is the credits in the account's
+    /// holds.
     pub(crate) fn check(
         &self,
-        key_id: Option<&str>,
+        parts: &[BudgetPart],
         required: Credits,
         held: Credits,
         at: Millis,
     ) -> Result<(), BudgetExceeded> {
-        let exceeded = self.standings_for(key_id, held, at);
-        let exceeded = exceeded.filter(|(_, standing)| required > standing.left);
+        let own = self.of(None).into_iter();
+        let applying = own.chain(parts.iter().filter_map(|part| self.of(Some(part))));
+        let states = applying.flat_map(|budgets| {
+            let states = budgets.standings(held, at);
+            states.map(move |state| (&budgets.part, state))
+        });
+        let exceeded = states.filter(|(_, state)| required > state.left);
         // A window without an end rejects for the longest time.
-        let last =
-            exceeded.max_by_key(|(_, standing)| standing.resets_at.map_or(i64::MAX, |at| at.0));
+        let last = exceeded.max_by_key(|(_, state)| state.resets_at.map_or(i64::MAX, |at| at.0));
         match last {
             None => Ok(()),
-            Some((of_key, standing)) => Err(BudgetExceeded {
-                of_key,
+            Some((part, standing)) => Err(BudgetExceeded {
+                part: part.clone(),
                 required,
                 standing,
             }),
         }
     }
 
-    /// Returns the state of the budgets of a key, or of the account, with `held` in the account's holds.
-    pub fn standings(&self, key_id: Option<&str>, held: Credits, at: Millis) -> Vec<BudgetState> {
-        let scope = self.of(key_id);
-        scope.map_or_else(Vec::new, |scope| scope.standings(held, at).collect())
+    /// Returns the state of the budgets of a part, or of the account, with `held` in the account's holds.
+    pub fn standings(
+        &self,
+        part: Option<&BudgetPart>,
+        held: Credits,
+        at: Millis,
+    ) -> Vec<BudgetState> {
+        let budgets = self.of(part);
+        budgets.map_or_else(Vec::new, |budgets| budgets.standings(held, at).collect())
     }
 
-    /// Returns the keys with current or former budgets.
-    pub fn keys(&self) -> impl Iterator<Item = &str> {
-        self.0.iter().filter_map(|scope| scope.key_id.as_deref())
+    /// Returns the parts with current or former budgets.
+    pub fn parts(&self) -> impl Iterator<Item = &BudgetPart> {
+        self.0.iter().filter_map(|budgets| budgets.part.as_ref())
     }
 
-    pub(crate) fn scopes(&self) -> &[BudgetScope] {
+    /// Returns the budgets that have reached a share in their current window.
+    pub fn alerts(&self, at: Millis) -> Vec<BudgetAlert> {
+        let mut alerts = Vec::new();
+        for budgets in &self.0 {
+            let states = budgets.standings(Credits::ZERO, at);
+            for (counter, state) in budgets.counters.iter().zip(states) {
+                let reached = ALERT_PERCENTS
+                    .into_iter()
+                    .filter(|percent| *percent <= counter.alerted);
+                if counter.window.start(at) <= counter.start {
+                    alerts.extend(reached.map(|percent| BudgetAlert {
+                        part: budgets.part.clone(),
+                        percent,
+                        window_start: counter.start,
+                        state,
+                    }));
+                }
+            }
+        }
+        alerts
+    }
+
+    pub(crate) fn all(&self) -> &[PartBudgets] {
         &self.0
     }
 
-    /// Changes the credits in a key's open holds. Holds of a key count until their end even if its budgets were
-    /// removed: the key may get new ones.
-    pub(crate) fn change_held(&mut self, key_id: &str, change: i64) {
-        let place = self.place_of(Some(key_id));
-        let scope = &mut self.0[place];
-        scope.held += change;
-        if scope.is_idle() {
-            self.0.remove(place);
+    /// Changes the credits in the open holds of parts. Holds of a part count until their end even if its budgets were
+    /// removed: the part may get new ones.
+    pub(crate) fn change_held(&mut self, parts: &[BudgetPart], change: i64) {
+        for part in parts {
+            let place = self.place_of(Some(part));
+            let budgets = &mut self.0[place];
+            budgets.held += change;
+            if budgets.is_idle() {
+                self.0.remove(place);
+            }
         }
     }
 
-    /// Counts a charge or a refund.
-    pub(crate) fn spend(&mut self, key_id: Option<&str>, micro: i64, at: Millis) {
+    /// Counts a charge or a refund. Returns whether a budget has reached another share of [`ALERT_PERCENTS`].
+    pub(crate) fn spend(&mut self, parts: &[BudgetPart], micro: i64, at: Millis) -> bool {
         // A charge of zero begins no window, like a release.
         if micro == 0 {
-            return;
+            return false;
         }
-        for counter in self.counters_for(key_id) {
+        let mut is_alert_due = false;
+        for counter in self.counters_for(parts) {
             let start = counter.window.start(at);
             if start > counter.start {
-                (counter.start, counter.spent) = (start, 0);
+                (counter.start, counter.spent, counter.alerted) = (start, 0, 0);
             }
             // An operation of an earlier window arrives too late to count.
             if start == counter.start {
                 counter.spent += micro;
+                is_alert_due |= counter.note_share();
             }
         }
+        is_alert_due
     }
 
     /// Subtracts an entry's amount from the counts.
-    pub(crate) fn discount(&mut self, key_id: Option<&str>, delta: i64, at: Millis, sequence: i64) {
-        for counter in self.counters_for(key_id) {
+    pub(crate) fn discount(&mut self, parts: &[BudgetPart], delta: i64, at: Millis, sequence: i64) {
+        for counter in self.counters_for(parts) {
             if sequence > counter.since && counter.window.start(at) == counter.start {
                 counter.spent += delta;
             }
         }
     }
 
-    /// Returns the budgets without a window: the key, or none for the account's, and the number of entries before the
+    /// Returns the budgets without a window: the part, or none for the account's, and the number of entries before the
     /// budget.
-    pub(crate) fn totals(&self) -> impl Iterator<Item = (Option<&str>, i64)> {
-        self.0.iter().filter_map(|scope| {
-            let mut counters = scope.counters.iter();
+    pub(crate) fn totals(&self) -> impl Iterator<Item = (Option<&BudgetPart>, i64)> {
+        self.0.iter().filter_map(|budgets| {
+            let mut counters = budgets.counters.iter();
             let total = counters.find(|counter| counter.window == BudgetWindow::Total);
-            total.map(|counter| (scope.key_id.as_deref(), counter.since))
+            total.map(|counter| (budgets.part.as_ref(), counter.since))
         })
     }
 
-    /// Sets budgets; `false` if they are invalid, or of too many keys. `since` is the number of the account's entries.
+    /// Sets budgets; `false` if they are invalid, or of too many parts. `since` is the number of the account's entries.
     pub(crate) fn set(&mut self, set: &SetBudgets, since: i64, at: Millis) -> bool {
         if !set.is_sound() {
             return false;
         }
-        for scope in &mut self.0 {
-            let is_over = scope.until.is_some_and(|until| until <= at);
-            if is_over
-                || scope
-                    .key_id
-                    .as_ref()
-                    .is_some_and(|key| set.ended.contains(key))
-            {
-                scope.counters.clear();
+        for budgets in &mut self.0 {
+            let is_over = budgets.until.is_some_and(|until| until <= at);
+            let part = budgets.part.as_ref();
+            if is_over || part.is_some_and(|part| set.ended.contains(part)) {
+                budgets.counters.clear();
             }
         }
-        let place = self.place_of(set.key_id.as_deref());
-        let scope = &mut self.0[place];
-        scope.until = set.until;
-        let before = std::mem::take(&mut scope.counters);
-        scope.counters = set
+        let place = self.place_of(set.part.as_ref());
+        let budgets = &mut self.0[place];
+        budgets.until = set.until;
+        let before = std::mem::take(&mut budgets.counters);
+        budgets.counters = set
             .budgets
             .iter()
             .map(|budget| {
@@ -316,44 +461,53 @@ impl Budgets {
                     since,
                     start: budget.window.start(at),
                     spent: 0,
+                    alerted: 0,
+                };
+                let counter = before.cloned().unwrap_or(fresh);
+                let limit = budget.credits.micro();
+                // Another limit begins its alerts anew.
+                let alerted = if counter.limit == limit {
+                    counter.alerted
+                } else {
+                    0
                 };
                 Counter {
-                    limit: budget.credits.micro(),
-                    ..before.cloned().unwrap_or(fresh)
+                    limit,
+                    alerted,
+                    ..counter
                 }
             })
             .collect();
-        self.0.retain(|scope| !scope.is_idle());
-        self.keys().count() <= MOST_KEYS
+        self.0.retain(|budgets| !budgets.is_idle());
+        self.parts().count() <= MOST_PARTS
     }
 
     pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Returns the counters of a key's charges, or of charges without a key.
-    fn counters_for(&mut self, key_id: Option<&str>) -> impl Iterator<Item = &mut Counter> {
-        let scopes = self.0.iter_mut();
-        let counting =
-            scopes.filter(move |scope| scope.key_id.is_none() || scope.key_id.as_deref() == key_id);
-        counting.flat_map(|scope| &mut scope.counters)
+    /// Returns the counters of charges of these parts.
+    fn counters_for(&mut self, parts: &[BudgetPart]) -> impl Iterator<Item = &mut Counter> {
+        let counting = self.0.iter_mut().filter(|budgets| {
+            let part = budgets.part.as_ref();
+            part.is_none_or(|part| parts.contains(part))
+        });
+        counting.flat_map(|budgets| &mut budgets.counters)
     }
 
-    fn of(&self, key_id: Option<&str>) -> Option<&BudgetScope> {
-        self.0
-            .iter()
-            .find(|scope| scope.key_id.as_deref() == key_id)
+    fn of(&self, part: Option<&BudgetPart>) -> Option<&PartBudgets> {
+        self.0.iter().find(|budgets| budgets.part.as_ref() == part)
     }
 
-    /// Returns the position of a key's or the account's scope, which is created if missing.
-    fn place_of(&mut self, key_id: Option<&str>) -> usize {
+    /// Returns the position of a part's or the account's budgets, which are created if missing.
+    fn place_of(&mut self, part: Option<&BudgetPart>) -> usize {
         let known = self
             .0
             .iter()
-            .position(|scope| scope.key_id.as_deref() == key_id);
+            .position(|budgets| budgets.part.as_ref() == part);
         known.unwrap_or_else(|| {
-            self.0.push(BudgetScope {
-                key_id: key_id.map(str::to_owned),
+            self.0.push(PartBudgets {
+                part: part.cloned(),
                 until: None,
                 held: 0,
                 counters: Vec::new(),
@@ -361,33 +515,36 @@ impl Budgets {
             self.0.len() - 1
         })
     }
+}
 
-    /// Returns the budgets that apply to a request with this key, and whether they are the key's.
-    fn standings_for(
-        &self,
-        key_id: Option<&str>,
-        held: Credits,
-        at: Millis,
-    ) -> impl Iterator<Item = (bool, BudgetState)> {
-        let of_key = key_id.and_then(|key| self.of(Some(key)));
-        let scopes = self.of(None).into_iter().chain(of_key);
-        scopes.flat_map(move |scope| {
-            let of_key = scope.key_id.is_some();
-            scope
-                .standings(held, at)
-                .map(move |standing| (of_key, standing))
-        })
+impl Counter {
+    /// Notes the share of the limit that the charges have reached. Returns whether it is a higher one.
+    fn note_share(&mut self) -> bool {
+        let (spent, limit) = (i128::from(self.spent), i128::from(self.limit));
+        let mut shares = ALERT_PERCENTS.into_iter().rev();
+        let reached = shares.find(|percent| spent * 100 >= limit * i128::from(*percent));
+        let is_higher = reached.is_some_and(|percent| percent > self.alerted);
+        self.alerted = self.alerted.max(reached.unwrap_or_default());
+        is_higher
     }
 }
 
-impl BudgetScope {
-    /// Returns whether the scope has no budgets and no holds.
+#[expect(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "serde passes a reference"
+)]
+fn is_zero(percent: &u8) -> bool {
+    *percent == 0
+}
+
+impl PartBudgets {
+    /// Returns whether there are no budgets and no holds.
     fn is_idle(&self) -> bool {
         self.counters.is_empty() && self.held == 0
     }
 
     fn standings(&self, held: Credits, at: Millis) -> impl Iterator<Item = BudgetState> {
-        let held = match self.key_id {
+        let held = match self.part {
             Some(_) => Credits::from_micro(self.held),
             None => held,
         };

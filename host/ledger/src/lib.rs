@@ -53,7 +53,8 @@ pub mod verify;
 
 pub use self::account::Account;
 pub use self::budgets::{
-    Budget, BudgetExceeded, BudgetState, BudgetWindow, Budgets, MOST_WINDOWS, SetBudgets,
+    Budget, BudgetAlert, BudgetExceeded, BudgetPart, BudgetState, BudgetWindow, Budgets,
+    MOST_WINDOWS, SetBudgets,
 };
 pub use self::credits::Credits;
 pub use self::health::LedgerMetrics;

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use weir_storage::clock::Millis;
 use weir_storage::ids;
 
-use crate::budgets::{BudgetExceeded, SetBudgets};
+use crate::budgets::{BudgetExceeded, BudgetPart, SetBudgets};
 use crate::credits::Credits;
 use crate::plans::{Period, Plan};
 use crate::usage::RequestUsage;
@@ -71,7 +71,7 @@ pub enum Action {
         /// The bound, which itself is not low; `None` for an account that is never low.
         below: Option<Credits>,
     },
-    /// Set the budgets of the account, or of one of its keys.
+    /// Set the budgets of the account, or of a part of it.
     SetBudgets(Box<SetBudgets>),
     /// End an idempotency key after its request.
     EndKey(EndKey),
@@ -109,9 +109,9 @@ pub struct OpenHold {
     pub source: RequestSource,
     /// The key or task, if any.
     pub source_id: Option<String>,
-    /// The id of the key whose budgets apply besides the account's. A stored hold has it only if the key has budgets; a
-    /// hold with a parent has the parent's.
-    pub key_id: Option<String>,
+    /// The parts whose budgets apply besides the account's. A stored hold has only those with budgets; a hold with a
+    /// parent has the parent's.
+    pub parts: Vec<BudgetPart>,
     /// The requested model.
     pub model: String,
 }
@@ -172,8 +172,8 @@ pub struct Payer {
     pub source: RequestSource,
     /// The key's hash or the task's id.
     pub source_id: Option<String>,
-    /// The id of the key whose budgets apply, besides the account's.
-    pub key_id: Option<String>,
+    /// The parts whose budgets apply besides the account's.
+    pub parts: Vec<BudgetPart>,
     /// The hold to draw on instead of the account.
     pub parent: Option<HoldId>,
 }
@@ -478,7 +478,7 @@ impl OpenHold {
             parent,
             source,
             source_id,
-            key_id: _,
+            parts: _,
             model,
         } = self;
         *hold == other.hold

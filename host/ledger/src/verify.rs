@@ -14,7 +14,7 @@ use weir_storage::Database;
 use weir_storage::clock::Millis;
 use weir_storage::database::SqlDialect;
 
-use crate::budgets::{BudgetWindow, Budgets, Counter};
+use crate::budgets::{BudgetPart, BudgetWindow, Budgets, Counter};
 use crate::usage::COUNTS;
 
 /// A broken invariant.
@@ -298,9 +298,10 @@ async fn budgets_that_differ(
     let held = "SELECT account_id, budget_key, CAST(SUM(plan_reserved + top_up_reserved) AS BIGINT) AS held \
          FROM holds WHERE budget_key IS NOT NULL GROUP BY account_id, budget_key";
     for row in sqlx::query(held).fetch_all(&mut *snapshot).await? {
-        let (account, key): (String, String) = (row.try_get(0)?, row.try_get(1)?);
+        let (account, parts): (String, String) = (row.try_get(0)?, row.try_get(1)?);
         if let Some(budgets) = accounts.get_mut(&account) {
-            budgets.change_held(&key, -row.try_get::<i64, _>(2)?);
+            let parts = BudgetPart::split(Some(&parts));
+            budgets.change_held(&parts, -row.try_get::<i64, _>(2)?);
         }
     }
     let entries = "SELECT account_id, budget_key, sequence, at, plan_delta + top_up_delta AS delta FROM entries \
@@ -309,10 +310,11 @@ async fn budgets_that_differ(
     let mut entries = sqlx::query(entries).bind(first).fetch(&mut *snapshot);
     while let Some(row) = entries.try_next().await? {
         let account: String = row.try_get("account_id")?;
-        let key: Option<String> = row.try_get("budget_key")?;
+        let parts: Option<String> = row.try_get("budget_key")?;
         let (sequence, at) = (row.try_get("sequence")?, Millis(row.try_get("at")?));
         if let Some(budgets) = accounts.get_mut(&account) {
-            budgets.discount(key.as_deref(), row.try_get("delta")?, at, sequence);
+            let parts = BudgetPart::split(parts.as_deref());
+            budgets.discount(&parts, row.try_get("delta")?, at, sequence);
         }
     }
     drop(entries);
@@ -322,23 +324,24 @@ async fn budgets_that_differ(
     };
     let mut violations = Vec::new();
     for (account, budgets) in accounts {
-        for scope in budgets.scopes() {
+        for budgets in budgets.all() {
+            let part = budgets.part.as_ref().map(BudgetPart::to_string);
             let mut violated = |what| {
                 violations.push(Violation {
                     invariant: "I8",
                     what,
-                    subject: scope.key_id.as_ref().unwrap_or(&account).clone(),
+                    subject: part.as_ref().unwrap_or(&account).clone(),
                 });
             };
-            if scope.held != 0 {
-                violated("the held credits of a key's budgets are not the sum of its open holds");
+            if budgets.held != 0 {
+                violated("the held credits of a part's budgets are not the sum of its open holds");
             }
-            let mut counters = scope.counters.iter();
+            let mut counters = budgets.counters.iter();
             let differs = |counter: &Counter| match counter.window {
                 BudgetWindow::Total if extent == Extent::New => false,
                 BudgetWindow::Total => {
-                    let key = scope.key_id.as_deref().unwrap_or_default();
-                    let spent = archived.spent(&account, key, counter.since);
+                    let part = part.as_deref().unwrap_or_default();
+                    let spent = archived.spent(&account, part, counter.since);
                     spent.is_some_and(|spent| counter.spent != spent)
                 }
                 _ => counter.start >= day && counter.spent != 0,
@@ -357,7 +360,7 @@ async fn budgets_that_differ(
 struct ArchivedFacts {
     /// The last archived entry of each account.
     last: BTreeMap<String, i64>,
-    /// The budgets' counts of archived entries, by account, key and the number of entries before the budget.
+    /// The budgets' counts of archived entries, by account, part and the number of entries before the budget.
     spent: BTreeMap<(String, String, i64), Option<i64>>,
 }
 
@@ -378,8 +381,10 @@ impl ArchivedFacts {
     }
 
     /// Returns a budget's count of archived entries; `None` if an earlier version archived some without recording it.
-    fn spent(&self, account: &str, key: &str, since: i64) -> Option<i64> {
-        let noted = self.spent.get(&(account.to_owned(), key.to_owned(), since));
+    fn spent(&self, account: &str, part: &str, since: i64) -> Option<i64> {
+        let noted = self
+            .spent
+            .get(&(account.to_owned(), part.to_owned(), since));
         match noted {
             Some(spent) => *spent,
             None if self.is_noted_since(account, since) => Some(0),

@@ -16,6 +16,7 @@
 mod account_caches;
 pub mod arrivals;
 pub mod auto_top_up;
+pub mod budget_alerts;
 pub mod charges;
 pub mod checkout;
 pub mod effects;

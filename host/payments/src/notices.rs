@@ -1,4 +1,4 @@
-//! Notices to users: the end of a trial, a failed payment, an automatic purchase, a low balance.
+//! Notices to users: the end of a trial, a failed payment, an automatic purchase, a low balance, a budget's alert.
 //!
 //! Other modules store notices here. weir knows no addresses of users, so the operator delivers the notices: each
 //! notice is a log line and, with `payments.notice_url`, a webhook signed as in [Standard
@@ -63,6 +63,8 @@ pub enum NoticeKind {
     AutoTopUpFailed,
     /// The balance is low.
     LowBalance,
+    /// A budget has reached 80 or 100 % of its limit.
+    BudgetAlert,
 }
 
 impl NoticeKind {
@@ -74,6 +76,7 @@ impl NoticeKind {
             Self::AutoTopUpDone => "auto_top_up_done",
             Self::AutoTopUpFailed => "auto_top_up_failed",
             Self::LowBalance => "low_balance",
+            Self::BudgetAlert => "budget_alert",
         }
     }
 }

@@ -39,6 +39,31 @@ pub fn user_id() -> String {
     prefixed("usr_")
 }
 
+/// An id for one organisation.
+pub fn organisation_id() -> String {
+    prefixed("org_")
+}
+
+/// Returns whether an account's id is an organisation's.
+pub fn is_organisation(account_id: &str) -> bool {
+    account_id.starts_with("org_")
+}
+
+/// An id for one service account.
+pub fn service_account_id() -> String {
+    prefixed("svc_")
+}
+
+/// An id for one project.
+pub fn project_id() -> String {
+    prefixed("prj_")
+}
+
+/// An id for one invitation.
+pub fn invitation_id() -> String {
+    prefixed("inv_")
+}
+
 /// An id for one hold of credits without a request of weir's.
 pub fn hold_id() -> String {
     prefixed("hold_")

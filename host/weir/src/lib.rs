@@ -41,6 +41,7 @@ pub mod metrics;
 pub mod monitoring;
 pub mod node;
 pub mod openapi;
+pub mod organisations;
 pub mod payments;
 pub mod plugins;
 pub mod query;

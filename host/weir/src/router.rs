@@ -4,7 +4,7 @@ use axum::Router;
 use axum::extract::{FromRef, FromRequestParts, Request, State};
 use axum::middleware::{self, Next};
 use axum::response::Response;
-use axum::routing::{delete, get, post, put};
+use axum::routing::{delete, get, patch, post, put};
 use http::{HeaderName, HeaderValue, Uri};
 use weir_errors::{ApiError, ErrorCode};
 
@@ -16,8 +16,8 @@ use crate::openapi::{self, ApiListener};
 use crate::payments::{auto_top_up, local};
 use crate::request_layer::request_layer;
 use crate::{
-    admin, billing, catalog, console, inference, keys, mcp, monitoring, payments, plugins,
-    recordings, sessions, swarm, tasks, tools, vouchers,
+    admin, billing, catalog, console, inference, keys, mcp, monitoring, organisations, payments,
+    plugins, recordings, sessions, swarm, tasks, tools, vouchers,
 };
 
 /// The header with the database behind an admin socket, for commands to show; passwords masked.
@@ -65,6 +65,7 @@ pub fn public(app: App) -> Router {
             get(auto_top_up::get_auto_top_up).put(auto_top_up::put_auto_top_up),
         )
         .merge(payment_routes())
+        .merge(organisation_routes())
         .route("/billing/webhook", post(payments::webhook::receive_event))
         .route("/billing/notices", get(payments::notices::list_notices))
         .merge(session_routes())
@@ -181,6 +182,71 @@ fn development_routes() -> Router<App> {
         .route(
             "/dev/payments/portal/{portal_id}/{act}",
             post(local::act_on_portal),
+        )
+}
+
+/// Returns the users' routes of organisations.
+fn organisation_routes() -> Router<App> {
+    let routes = Router::new()
+        .route(
+            "/organisations",
+            post(organisations::routes::create_organisation)
+                .get(organisations::routes::list_organisations),
+        )
+        .route(
+            "/organisations/{organisation_id}",
+            get(organisations::routes::get_organisation)
+                .patch(organisations::routes::rename_organisation)
+                .delete(organisations::routes::delete_organisation),
+        )
+        .route(
+            "/organisations/{organisation_id}/transfer",
+            post(organisations::routes::transfer_organisation),
+        )
+        .route(
+            "/organisations/{organisation_id}/members",
+            get(organisations::members::list_members),
+        )
+        .route(
+            "/organisations/{organisation_id}/members/{user_id}",
+            patch(organisations::members::set_member_role)
+                .delete(organisations::members::remove_member),
+        );
+    routes
+        .route(
+            "/organisations/{organisation_id}/invitations",
+            post(organisations::invitations::create_invitation)
+                .get(organisations::invitations::list_invitations),
+        )
+        .route(
+            "/organisations/{organisation_id}/invitations/{invitation_id}",
+            delete(organisations::invitations::revoke_invitation),
+        )
+        .route(
+            "/invitations/accept",
+            post(organisations::invitations::accept_invitation),
+        )
+        .route(
+            "/organisations/{organisation_id}/projects",
+            post(organisations::projects::create_project)
+                .get(organisations::projects::list_projects),
+        )
+        .route(
+            "/organisations/{organisation_id}/projects/{project_id}",
+            delete(organisations::projects::archive_project),
+        )
+        .route(
+            "/organisations/{organisation_id}/service-accounts",
+            post(organisations::service_accounts::create_service_account)
+                .get(organisations::service_accounts::list_service_accounts),
+        )
+        .route(
+            "/organisations/{organisation_id}/service-accounts/{user_id}",
+            delete(organisations::service_accounts::delete_service_account),
+        )
+        .route(
+            "/organisations/{organisation_id}/budgets",
+            get(organisations::budgets::list_budgets).put(organisations::budgets::set_budgets),
         )
 }
 

@@ -53,7 +53,7 @@ pub async fn hold(app: &App, request: Served<'_>) -> HoldId {
         parent: None,
         source: RequestSource::ApiKey,
         source_id: None,
-        key_id: None,
+        parts: Vec::new(),
         model: request.model.to_owned(),
     };
     let open = Action::Open {

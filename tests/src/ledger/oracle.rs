@@ -6,13 +6,14 @@
 //! the oracle adds up all charges. Random histories go through both, in random batches.
 
 use std::collections::{BTreeMap, HashMap};
+use std::iter;
 
 use weir_ledger::verify::verify;
 use weir_ledger::{
-    AccountId, Action, Adjust, BootId, Budget, BudgetExceeded, BudgetState, BudgetWindow,
-    ChangeDirection, Checkpoint, Credits, Grant, HoldId, HoldState, LedgerRefusal, LedgerStore,
-    OpenHold, Operation, OperationEffect, OperationId, OperationOutcome, Period, Plan, Pool,
-    Refund, RequestSource, RequestUsage, SetBudgets, Settle, TopUp, UsageCounts,
+    AccountId, Action, Adjust, BootId, Budget, BudgetExceeded, BudgetPart, BudgetState,
+    BudgetWindow, ChangeDirection, Checkpoint, Credits, Grant, HoldId, HoldState, LedgerRefusal,
+    LedgerStore, OpenHold, Operation, OperationEffect, OperationId, OperationOutcome, Period, Plan,
+    Pool, Refund, RequestSource, RequestUsage, SetBudgets, Settle, TopUp, UsageCounts,
 };
 use weir_storage::Database;
 use weir_storage::clock::Millis;
@@ -49,9 +50,9 @@ struct Lots {
     ends: bool,
     holds: HashMap<String, Taken>,
     /// Budgets by their scope, each with the moment of its setting and the number of charges by then.
-    budgets: BTreeMap<Option<String>, Vec<(Budget, Millis, usize)>>,
-    /// All charges and refunds: the moment, the key and the amount.
-    charges: Vec<(Millis, Option<String>, i64)>,
+    budgets: BTreeMap<Option<BudgetPart>, Vec<(Budget, Millis, usize)>>,
+    /// All charges and refunds: the moment, the parts and the amount.
+    charges: Vec<(Millis, Vec<BudgetPart>, i64)>,
     /// The latest holds, for the generator.
     recent: Vec<String>,
 }
@@ -59,8 +60,8 @@ struct Lots {
 #[derive(Clone)]
 struct Taken {
     open: OpenHold,
-    /// The key whose budgets count the hold.
-    key: Option<String>,
+    /// The parts whose budgets count the hold.
+    parts: Vec<BudgetPart>,
     lot: usize,
     /// Unspent credits that it has taken out of its period's lot and out of bought credits.
     keeps: (i64, i64),
@@ -157,23 +158,21 @@ impl Lots {
     /// Returns the budget that forbids a hold, computed from all charges.
     fn exceeded(&self, open: &OpenHold, at: Millis) -> Option<BudgetExceeded> {
         let mut worst: Option<BudgetExceeded> = None;
-        let whose = [None, open.key_id.clone()];
-        for (index, key) in whose.into_iter().enumerate() {
-            let Some(budgets) = self
-                .budgets
-                .get(&key)
-                .filter(|_| index == 0 || key.is_some())
-            else {
+        let parts = open.parts.iter().cloned().map(Some);
+        for part in iter::once(None).chain(parts) {
+            let Some(budgets) = self.budgets.get(&part) else {
                 continue;
             };
+            let counts =
+                |parts: &[BudgetPart]| part.as_ref().is_none_or(|part| parts.contains(part));
             let open_holds = self
                 .holds
                 .values()
-                .filter(|hold| hold.state == HoldState::Open && (key.is_none() || hold.key == key));
+                .filter(|hold| hold.state == HoldState::Open && counts(&hold.parts));
             let held: i64 = open_holds.map(|hold| hold.keeps.0 + hold.keeps.1).sum();
             for (budget, set_at, since) in budgets {
                 let charges = self.charges[*since..].iter();
-                let charges = charges.filter(|(_, of, _)| key.is_none() || *of == key);
+                let charges = charges.filter(|(_, parts, _)| counts(parts));
                 let starts = charges.clone().map(|(at, ..)| budget.window.start(*at));
                 let start = starts
                     .chain([budget.window.start(*set_at), budget.window.start(at)])
@@ -194,7 +193,7 @@ impl Lots {
                 });
                 if is_longer {
                     worst = Some(BudgetExceeded {
-                        of_key: index == 1,
+                        part: part.clone(),
                         required: open.amount,
                         standing: BudgetState {
                             budget: *budget,
@@ -212,7 +211,7 @@ impl Lots {
 
     fn set_budgets(&mut self, set: &SetBudgets, at: Millis) {
         let since = self.charges.len();
-        let before = self.budgets.remove(&set.key_id).unwrap_or_default();
+        let before = self.budgets.remove(&set.part).unwrap_or_default();
         let kept = set.budgets.iter().map(|budget| {
             let mut before = before.iter();
             let same = before.find(|(before, ..)| before.window == budget.window);
@@ -220,7 +219,7 @@ impl Lots {
                 (*budget, *at, *since)
             })
         });
-        self.budgets.insert(set.key_id.clone(), kept.collect());
+        self.budgets.insert(set.part.clone(), kept.collect());
     }
 
     /// Sets the spent and lost credits of a hold to `total`.
@@ -262,7 +261,7 @@ impl Lots {
         }
         let charge = hold.spent.0 + hold.spent.1 - before;
         if charge != 0 {
-            self.charges.push((at, hold.key.clone(), charge));
+            self.charges.push((at, hold.parts.clone(), charge));
         }
         self.holds.insert(id.to_owned(), hold);
     }
@@ -415,7 +414,7 @@ impl Oracle {
     fn open(account: &mut Lots, open: &OpenHold, at: Millis) -> OperationOutcome {
         if let Some(hold) = account.holds.get(&open.hold.0) {
             let of_request = |open: &OpenHold| OpenHold {
-                key_id: None,
+                parts: Vec::new(),
                 ..open.clone()
             };
             return if of_request(&hold.open) == of_request(open) {
@@ -432,7 +431,7 @@ impl Oracle {
             available: Credits::from_micro(available),
         };
         let amount = open.amount.micro();
-        let (lot, keeps, key) = match &open.parent {
+        let (lot, keeps, parts) = match &open.parent {
             None => {
                 account.begin_if_due(at);
                 if let Some(exceeded) = account.exceeded(open, at) {
@@ -442,13 +441,13 @@ impl Oracle {
                     return Err(short(account.free()));
                 }
                 let lot = account.periods.len() - 1;
-                let key = open.key_id.clone();
-                let of_key = account
-                    .budgets
-                    .get(&key)
-                    .filter(|of_key| !of_key.is_empty());
-                let key = key.filter(|_| of_key.is_some());
-                (lot, account.take(lot, amount), key)
+                let has_budgets = |part: &&BudgetPart| {
+                    let budgets = account.budgets.get(&Some((*part).clone()));
+                    budgets.is_some_and(|budgets| !budgets.is_empty())
+                };
+                let parts = open.parts.iter().filter(has_budgets).cloned();
+                let parts: Vec<_> = parts.collect();
+                (lot, account.take(lot, amount), parts)
             }
             Some(parent) => {
                 let parent = account
@@ -464,12 +463,16 @@ impl Oracle {
                 }
                 let of_plan = amount.min(plan);
                 parent.keeps = (plan - of_plan, top_up - (amount - of_plan));
-                (parent.lot, (of_plan, amount - of_plan), parent.key.clone())
+                (
+                    parent.lot,
+                    (of_plan, amount - of_plan),
+                    parent.parts.clone(),
+                )
             }
         };
         let hold = Taken {
             open: open.clone(),
-            key,
+            parts,
             lot,
             keeps,
             spent: (0, 0),
@@ -684,7 +687,7 @@ impl Generator {
                 RequestSource::Agent,
             ][self.random.below(3)],
             source_id: self.random.percent(50).then(|| "key \"ä\"".to_owned()),
-            key_id: self.key_id(),
+            parts: self.parts(),
             model: ["m", "n"][self.random.below(2)].to_owned(),
         };
         let boot_id = boot();
@@ -762,15 +765,32 @@ impl Generator {
             }
         }
         Action::SetBudgets(Box::new(SetBudgets {
-            key_id: self.key_id(),
+            part: self.part(),
             until: None,
             budgets,
             ended: Vec::new(),
         }))
     }
 
-    fn key_id(&mut self) -> Option<String> {
-        [None, Some("key_1"), Some("key_2")][self.random.below(3)].map(str::to_owned)
+    fn part(&mut self) -> Option<BudgetPart> {
+        let parts = [
+            None,
+            Some(BudgetPart::Key("key_1".to_owned())),
+            Some(BudgetPart::Key("key_2".to_owned())),
+            Some(BudgetPart::Project("prj_1".to_owned())),
+            Some(BudgetPart::Member("usr:1".to_owned())),
+        ];
+        parts[self.random.below(parts.len())].clone()
+    }
+
+    /// Draws different parts, possibly none, in any order.
+    fn parts(&mut self) -> Vec<BudgetPart> {
+        let mut parts: Vec<BudgetPart> = Vec::new();
+        for _ in 0..self.random.below(4) {
+            let part = self.part();
+            parts.extend(part.filter(|part| !parts.contains(part)));
+        }
+        parts
     }
 
     fn grant(&mut self, account: Option<&Lots>) -> Action {

@@ -257,7 +257,7 @@ impl Simulation {
             parent: None,
             source: RequestSource::Web,
             source_id: None,
-            key_id: None,
+            parts: Vec::new(),
             model: "m".to_owned(),
         };
         let gone = request.gone.clone();

@@ -111,7 +111,7 @@ async fn accept(store: &SwarmStore) {
     let run = NewRun {
         id: &ids::swarm_id(),
         user_id: USER,
-        key_id: None,
+        parts: &[],
         request: &request,
         budget: Credits::whole(1),
         key: None,

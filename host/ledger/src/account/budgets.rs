@@ -3,7 +3,7 @@
 use weir_storage::clock::Millis;
 
 use super::{Account, Pools};
-use crate::budgets::{BudgetExceeded, BudgetState, SetBudgets};
+use crate::budgets::{BudgetExceeded, BudgetPart, BudgetState, SetBudgets};
 use crate::credits::Credits;
 use crate::operation::{LedgerRefusal, OpenHold, OperationEffect, OperationOutcome};
 
@@ -18,67 +18,75 @@ impl Account {
         Ok(OperationEffect::BudgetsSet)
     }
 
-    /// Checks whether the budgets of the account and of a key allow a hold of this amount.
+    /// Checks whether the budgets of the account and of its parts allow a hold of this amount.
     ///
     /// # Errors
     ///
     /// The budget that rejects it; of several, the one that rejects it for the longest time.
     pub fn check_budgets(
         &self,
-        key_id: Option<&str>,
+        parts: &[BudgetPart],
         required: Credits,
         at: Millis,
     ) -> Result<(), BudgetExceeded> {
         let budgets = self.budgets.as_ref();
         budgets.map_or(Ok(()), |budgets| {
-            budgets.check(key_id, required, self.held.total(), at)
+            budgets.check(parts, required, self.held.total(), at)
         })
     }
 
-    /// Rejects a hold that exceeds a budget; returns the key whose budgets it counts for.
+    /// Rejects a hold that exceeds a budget; returns the parts with budgets for which it counts.
     pub(super) fn look_at_budgets(
         &self,
         open: &OpenHold,
         at: Millis,
-    ) -> Result<Option<String>, LedgerRefusal> {
+    ) -> Result<Vec<BudgetPart>, LedgerRefusal> {
         let Some(budgets) = &self.budgets else {
-            return Ok(None);
+            return Ok(Vec::new());
         };
-        let key_id = open.key_id.as_deref();
         budgets
-            .check(key_id, open.amount, self.held.total(), at)
+            .check(&open.parts, open.amount, self.held.total(), at)
             .map_err(|exceeded| LedgerRefusal::OverBudget(Box::new(exceeded)))?;
-        let counted = key_id.filter(|key| budgets.has_key(key));
-        Ok(counted.map(str::to_owned))
+        Ok(budgets.counted(&open.parts))
     }
 
     /// Adds credits to open holds.
-    pub(super) fn hold_more(&mut self, key_id: Option<&str>, credits: Pools) {
+    pub(super) fn hold_more(&mut self, parts: &[BudgetPart], credits: Pools) {
         self.held = self.held.plus(credits);
-        self.note_held(key_id, credits.total().micro());
+        self.note_held(parts, credits.total().micro());
     }
 
     /// Removes credits from open holds.
-    pub(super) fn hold_less(&mut self, key_id: Option<&str>, credits: Pools) {
+    pub(super) fn hold_less(&mut self, parts: &[BudgetPart], credits: Pools) {
         self.held = self.held.minus(credits);
-        self.note_held(key_id, -credits.total().micro());
+        self.note_held(parts, -credits.total().micro());
     }
 
-    pub(super) fn note_held(&mut self, key_id: Option<&str>, change: i64) {
-        if let Some(key_id) = key_id {
-            let budgets = self.budgets.get_or_insert_default();
-            budgets.change_held(key_id, change);
-            if budgets.is_empty() {
-                self.budgets = None;
-            }
+    fn note_held(&mut self, parts: &[BudgetPart], change: i64) {
+        if parts.is_empty() {
+            return;
+        }
+        let budgets = self.budgets.get_or_insert_default();
+        budgets.change_held(parts, change);
+        if budgets.is_empty() {
+            self.budgets = None;
         }
     }
 
-    /// Returns the state of the budgets of a key, or of the account.
-    pub fn standings(&self, key_id: Option<&str>, at: Millis) -> Vec<BudgetState> {
+    /// Counts a charge or a refund in the budgets.
+    pub(super) fn spend_of_budgets(&mut self, parts: &[BudgetPart], micro: i64, at: Millis) {
+        if let Some(budgets) = &mut self.budgets
+            && budgets.spend(parts, micro, at)
+        {
+            self.alert_at = Some(at);
+        }
+    }
+
+    /// Returns the state of the budgets of a part, or of the account.
+    pub fn standings(&self, part: Option<&BudgetPart>, at: Millis) -> Vec<BudgetState> {
         let budgets = self.budgets.as_ref();
         budgets.map_or_else(Vec::new, |budgets| {
-            budgets.standings(key_id, self.held.total(), at)
+            budgets.standings(part, self.held.total(), at)
         })
     }
 }

@@ -34,14 +34,14 @@ impl Account {
         if let Some(claim) = claim {
             self.look_at_key(claim, at)?;
         }
-        let (period_start, period_number, reserved, key_id) = match &open.parent {
+        let (period_start, period_number, reserved, parts) = match &open.parent {
             None => {
                 self.begin_due_period(at);
-                let key_id = self.look_at_budgets(open, at)?;
+                let parts = self.look_at_budgets(open, at)?;
                 let reserved = self.available().take_all(open.amount)?;
-                self.hold_more(key_id.as_deref(), reserved);
+                self.hold_more(&parts, reserved);
                 self.journal.account = true;
-                (self.period.start, self.period_number, reserved, key_id)
+                (self.period.start, self.period_number, reserved, parts)
             }
             Some(id) => {
                 let refusal = self.is_over(id);
@@ -53,8 +53,8 @@ impl Account {
                 parent.reserved = parent.reserved.minus(reserved);
                 self.journal.holds.insert(id.clone());
                 // The parent was held against the budgets, and counts for them.
-                let key_id = parent.open.key_id.clone();
-                (parent.period_start, parent.period_number, reserved, key_id)
+                let parts = parent.open.parts.clone();
+                (parent.period_start, parent.period_number, reserved, parts)
             }
         };
         if let Some(claim) = claim {
@@ -62,7 +62,7 @@ impl Account {
         }
         self.put(Hold {
             open: OpenHold {
-                key_id,
+                parts,
                 ..open.clone()
             },
             boot_id: boot_id.clone(),
@@ -265,7 +265,7 @@ impl Account {
         let unused = hold.reserved.minus(own);
         hold.reserved = Pools::default();
         self.balance = self.balance.minus(own);
-        self.hold_less(hold.open.key_id.as_deref(), own);
+        self.hold_less(&hold.open.parts, own);
         let mut lapsed = self.free(&hold, unused);
         let (drawn, missing) = self.draw(&hold, beyond);
         hold.posted = hold.posted.plus(own).plus(drawn);
@@ -277,7 +277,7 @@ impl Account {
         let returned = hold.posted.take_back(less.saturating_sub(spared));
         hold.posted = hold.posted.minus(returned);
         self.balance = self.balance.plus(returned);
-        self.hold_more(hold.open.key_id.as_deref(), returned);
+        self.hold_more(&hold.open.parts, returned);
         lapsed = lapsed.saturating_add(self.free(&hold, returned));
 
         let delta = Pools {
@@ -293,10 +293,7 @@ impl Account {
         if is_unpaid {
             usage = usage.map(UsageDelta::of_unpaid);
         }
-        if let Some(budgets) = &mut self.budgets {
-            let spent = delta.negated().total().micro();
-            budgets.spend(hold.open.key_id.as_deref(), spent, at);
-        }
+        self.spend_of_budgets(&hold.open.parts, delta.negated().total().micro(), at);
         let entry = self.post(kind, delta, at, hold.period_start);
         entry.overrun = hold.overrun.since(overrun_before);
         entry.usage = usage;
@@ -327,7 +324,7 @@ impl Account {
             self.note_parent(hold);
             return Credits::ZERO;
         }
-        self.hold_less(hold.open.key_id.as_deref(), credits);
+        self.hold_less(&hold.open.parts, credits);
         self.journal.account = true;
         if hold.period_number == self.period_number {
             return Credits::ZERO;
@@ -346,7 +343,7 @@ impl Account {
         {
             (from_parent, missing) = parent.reserved.take(credits);
             parent.reserved = parent.reserved.minus(from_parent);
-            self.hold_less(hold.open.key_id.as_deref(), from_parent);
+            self.hold_less(&hold.open.parts, from_parent);
             self.balance = self.balance.minus(from_parent);
             self.note_parent(hold);
         }

@@ -37,7 +37,7 @@ fn opening(hold: &str, amount: i64, parent: Option<&str>) -> Action {
         parent: parent.map(id),
         source: RequestSource::Web,
         source_id: None,
-        key_id: None,
+        parts: Vec::new(),
         model: "m".into(),
     };
     let boot_id = BootId::of("boot").expect("a name");

@@ -14,11 +14,15 @@ fn setting(key_id: Option<&str>, budgets: &[(u32, BudgetWindow)]) -> SetBudgets 
         window,
     };
     SetBudgets {
-        key_id: key_id.map(str::to_owned),
+        part: key_id.map(key),
         until: None,
         budgets: budgets.iter().map(budget).collect(),
         ended: Vec::new(),
     }
+}
+
+fn key(id: &str) -> BudgetPart {
+    BudgetPart::Key(id.to_owned())
 }
 
 fn micro(credits: u32) -> i64 {
@@ -94,14 +98,14 @@ fn what_is_held_and_what_is_spent_counts_until_the_window_ends() {
         now
     ));
     let check = |budgets: &Budgets, credits, now| {
-        budgets.check(Some("k"), Credits::whole(credits), Credits::ZERO, now)
+        budgets.check(&[key("k")], Credits::whole(credits), Credits::ZERO, now)
     };
     assert_eq!(check(&budgets, 10, now), Ok(()));
-    budgets.change_held("k", micro(4));
-    budgets.spend(Some("k"), micro(3), now);
+    budgets.change_held(&[key("k")], micro(4));
+    budgets.spend(&[key("k")], micro(3), now);
     assert_eq!(check(&budgets, 3, now), Ok(()));
     let exceeded = check(&budgets, 4, now).unwrap_err();
-    assert!(exceeded.of_key);
+    assert_eq!(exceeded.part, Some(key("k")));
     assert_eq!(exceeded.standing.left, Credits::whole(3));
     assert_eq!(
         exceeded.standing.resets_at,
@@ -122,9 +126,9 @@ fn what_is_held_and_what_is_spent_counts_until_the_window_ends() {
     let exceeded = check(&budgets, 9, later).unwrap_err();
     assert_eq!(exceeded.standing.budget.window, BudgetWindow::Total);
     // A charge from the previous hour arrives too late for this one.
-    budgets.spend(Some("k"), micro(1), later);
-    budgets.spend(Some("k"), micro(2), now);
-    let standings = budgets.standings(Some("k"), Credits::ZERO, later);
+    budgets.spend(&[key("k")], micro(1), later);
+    budgets.spend(&[key("k")], micro(2), now);
+    let standings = budgets.standings(Some(&key("k")), Credits::ZERO, later);
     assert_eq!(standings[0].spent, Credits::whole(1));
     assert_eq!(standings[1].spent, Credits::whole(6));
 }
@@ -135,15 +139,18 @@ fn an_accounts_budget_counts_all_and_a_keys_its_own() {
     let mut budgets = Budgets::default();
     assert!(budgets.set(&setting(None, &[(10, BudgetWindow::Day)]), 7, now));
     assert!(budgets.set(&setting(Some("k"), &[(5, BudgetWindow::Day)]), 9, now));
-    budgets.spend(Some("other"), micro(2), now);
-    budgets.spend(Some("k"), micro(1), now);
-    budgets.spend(None, micro(1), now);
-    let spent = |budgets: &Budgets, key| budgets.standings(key, Credits::ZERO, now)[0].spent;
+    budgets.spend(&[key("other")], micro(2), now);
+    budgets.spend(&[key("k")], micro(1), now);
+    budgets.spend(&[], micro(1), now);
+    let spent = |budgets: &Budgets, part: Option<&BudgetPart>| {
+        budgets.standings(part, Credits::ZERO, now)[0].spent
+    };
     assert_eq!(spent(&budgets, None), Credits::whole(4));
-    assert_eq!(spent(&budgets, Some("k")), Credits::whole(1));
-    let allows = |key, credits, held| {
+    assert_eq!(spent(&budgets, Some(&key("k"))), Credits::whole(1));
+    let allows = |id: Option<&str>, credits, held| {
         let (credits, held) = (Credits::whole(credits), Credits::whole(held));
-        budgets.check(key, credits, held, now).is_ok()
+        let parts: Vec<_> = id.map(key).into_iter().collect();
+        budgets.check(&parts, credits, held, now).is_ok()
     };
     assert!(allows(Some("k"), 4, 0) && !allows(Some("k"), 5, 0));
     assert!(
@@ -158,7 +165,7 @@ fn another_limit_for_a_window_goes_on_counting_and_what_ended_is_forgotten() {
     let now = at("2026-03-04T05:30:00Z");
     let mut budgets = Budgets::default();
     assert!(budgets.set(&setting(Some("k"), &[(10, BudgetWindow::Day)]), 0, now));
-    budgets.spend(Some("k"), micro(4), now);
+    budgets.spend(&[key("k")], micro(4), now);
     assert!(budgets.set(
         &setting(
             Some("k"),
@@ -167,18 +174,18 @@ fn another_limit_for_a_window_goes_on_counting_and_what_ended_is_forgotten() {
         3,
         now
     ));
-    let left: Vec<_> = budgets.standings(Some("k"), Credits::ZERO, now);
+    let left: Vec<_> = budgets.standings(Some(&key("k")), Credits::ZERO, now);
     let left: Vec<_> = left.iter().map(|standing| standing.left).collect();
     assert_eq!(left, [Credits::whole(2), Credits::whole(9)]);
 
     // A key with held credits is remembered.
-    budgets.change_held("k", micro(1));
+    budgets.change_held(&[key("k")], micro(1));
     let mut other = setting(Some("l"), &[(1, BudgetWindow::Total)]);
-    other.ended = vec!["k".to_owned()];
+    other.ended = vec![key("k")];
     assert!(budgets.set(&other, 3, now));
-    assert!(!budgets.has_key("k"));
-    assert_eq!(budgets.keys().collect::<Vec<_>>(), ["k", "l"]);
-    budgets.change_held("k", -micro(1));
+    assert!(budgets.counted(&[key("k")]).is_empty());
+    assert_eq!(budgets.parts().collect::<Vec<_>>(), [&key("k"), &key("l")]);
+    budgets.change_held(&[key("k")], -micro(1));
     other.until = Some(now);
     assert!(budgets.set(&other, 3, now));
     assert!(budgets.set(&setting(None, &[]), 3, now));
@@ -186,7 +193,7 @@ fn another_limit_for_a_window_goes_on_counting_and_what_ended_is_forgotten() {
 }
 
 #[test]
-fn two_budgets_for_a_window_are_refused_and_so_are_too_many_keys() {
+fn two_budgets_for_a_window_are_refused_and_so_are_too_many_parts() {
     let now = at("2026-03-04T05:30:00Z");
     let mut budgets = Budgets::default();
     assert!(!budgets.set(
@@ -194,9 +201,9 @@ fn two_budgets_for_a_window_are_refused_and_so_are_too_many_keys() {
         0,
         now
     ));
-    for key in 0..MOST_KEYS {
-        let key = format!("k{key}");
-        assert!(budgets.set(&setting(Some(&key), &[(1, BudgetWindow::Day)]), 0, now));
+    for number in 0..MOST_PARTS {
+        let id = format!("k{number}");
+        assert!(budgets.set(&setting(Some(&id), &[(1, BudgetWindow::Day)]), 0, now));
     }
     assert!(!budgets.set(
         &setting(Some("one more"), &[(1, BudgetWindow::Day)]),
@@ -211,8 +218,83 @@ fn what_rows_have_stored_stays_readable() {
     let mut budgets = Budgets::default();
     assert!(budgets.set(&setting(None, &[(1, BudgetWindow::Total)]), 5, now));
     assert!(budgets.set(&setting(Some("k"), &[(2, BudgetWindow::Day)]), 6, now));
-    budgets.change_held("k", 3);
+    budgets.change_held(&[key("k")], 3);
     let stored = r#"[{"held":0,"counters":[{"window":"total","limit":1000000,"since":5,"start":0,"spent":0}]},{"key_id":"k","held":3,"counters":[{"window":"day","limit":2000000,"since":6,"start":1772582400000,"spent":0}]}]"#;
     assert_eq!(serde_json::to_string(&budgets).unwrap(), stored);
     assert_eq!(serde_json::from_str::<Budgets>(stored).unwrap(), budgets);
+}
+
+#[test]
+fn parts_survive_their_stored_form() {
+    let parts = [
+        key("key_0123456789abcdef"),
+        BudgetPart::Project("prj_1".to_owned()),
+        BudgetPart::Member("user:with:colons".to_owned()),
+        BudgetPart::Model("vendor/model:free".to_owned()),
+    ];
+    let stored = BudgetPart::join(&parts).unwrap();
+    assert_eq!(BudgetPart::split(Some(&stored)), parts);
+    assert_eq!(BudgetPart::join(&[]), None);
+    assert_eq!(BudgetPart::split(None), []);
+}
+
+#[test]
+fn a_charge_counts_for_each_of_its_parts() {
+    let now = at("2026-03-04T05:30:00Z");
+    let (project, member) = (
+        BudgetPart::Project("p".to_owned()),
+        BudgetPart::Member("m".to_owned()),
+    );
+    let mut budgets = Budgets::default();
+    for (part, credits) in [(&project, 10), (&member, 4)] {
+        let set = SetBudgets {
+            part: Some(part.clone()),
+            ..setting(None, &[(credits, BudgetWindow::Month)])
+        };
+        assert!(budgets.set(&set, 0, now));
+    }
+    let both = [key("k"), project.clone(), member.clone()];
+    assert_eq!(budgets.counted(&both), [project.clone(), member.clone()]);
+    budgets.change_held(&budgets.counted(&both), micro(1));
+    budgets.spend(&both, micro(2), now);
+    budgets.spend(std::slice::from_ref(&project), micro(5), now);
+    let left = |part| budgets.standings(Some(part), Credits::ZERO, now)[0].left;
+    assert_eq!(left(&project), Credits::whole(2));
+    assert_eq!(left(&member), Credits::whole(1));
+    let exceeded = budgets.check(&both, Credits::whole(2), Credits::ZERO, now);
+    assert_eq!(exceeded.unwrap_err().part, Some(member));
+}
+
+#[test]
+fn alerts_are_due_once_for_each_share_and_window() {
+    let now = at("2026-03-04T05:30:00Z");
+    let mut budgets = Budgets::default();
+    assert!(budgets.set(&setting(Some("k"), &[(10, BudgetWindow::Day)]), 0, now));
+    let parts = [key("k")];
+    let percents = |budgets: &Budgets, at| -> Vec<_> {
+        let alerts = budgets.alerts(at).into_iter();
+        alerts.map(|alert| alert.percent).collect()
+    };
+    assert!(!budgets.spend(&parts, micro(7), now));
+    assert!(budgets.spend(&parts, micro(1), now));
+    assert_eq!(percents(&budgets, now), [80]);
+    assert!(!budgets.spend(&parts, micro(1), now), "80 % was noted");
+    assert!(budgets.spend(&parts, micro(3), now));
+    assert_eq!(percents(&budgets, now), [80, 100]);
+    let stored = serde_json::to_string(&budgets).unwrap();
+    assert_eq!(serde_json::from_str::<Budgets>(&stored).unwrap(), budgets);
+
+    let tomorrow = at("2026-03-05T05:30:00Z");
+    assert_eq!(percents(&budgets, tomorrow), [0_u8; 0]);
+    assert!(budgets.spend(&parts, micro(9), tomorrow));
+    assert_eq!(percents(&budgets, tomorrow), [80]);
+    // A higher limit begins anew.
+    assert!(budgets.set(&setting(Some("k"), &[(10, BudgetWindow::Day)]), 0, tomorrow));
+    assert_eq!(percents(&budgets, tomorrow), [80]);
+    assert!(budgets.set(
+        &setting(Some("k"), &[(100, BudgetWindow::Day)]),
+        0,
+        tomorrow
+    ));
+    assert_eq!(percents(&budgets, tomorrow), [0_u8; 0]);
 }

@@ -14,6 +14,7 @@ use weir_storage::clock::Millis;
 use weir_storage::ids::Hex;
 
 use crate::account::{Account, EndedHold, Hold, LedgerEntry, Pools, RecordedOperation, UsageDelta};
+use crate::budgets::BudgetPart;
 use crate::credits::Credits;
 use crate::keys::IdempotencyKey;
 use crate::operation::{
@@ -120,6 +121,9 @@ pub(super) const ACCOUNTS: TableLayout<Account> = TableLayout {
         integer("low_since", |(_, account)| {
             account.low_since.map(|at| at.0).into()
         }),
+        integer("budget_alert_at", |(_, account)| {
+            account.alert_at.map(|at| at.0).into()
+        }),
         integer("entries", |(_, account)| account.entries.into()),
         text("budgets", |(_, account)| match &account.budgets {
             None => Value::Null,
@@ -145,7 +149,7 @@ pub(super) const HOLDS: TableLayout<Hold> = TableLayout {
         text("source_id", |(_, hold)| {
             hold.open.source_id.as_deref().into()
         }),
-        text("budget_key", |(_, hold)| hold.open.key_id.as_deref().into()),
+        text("budget_key", |(_, hold)| parts_of(&hold.open)),
         text("model", |(_, hold)| (&*hold.open.model).into()),
         integer("amount", |(_, hold)| hold.open.amount.into()),
         integer("opened_at", |(_, hold)| hold.opened_at.0.into()),
@@ -207,9 +211,7 @@ pub(super) const ENTRIES: TableLayout<LedgerEntry> = TableLayout {
         text("source_id", |row| {
             of_hold(row, |hold| hold.source_id.as_deref().into())
         }),
-        text("budget_key", |row| {
-            of_hold(row, |hold| hold.key_id.as_deref().into())
-        }),
+        text("budget_key", |row| of_hold(row, parts_of)),
         text("model", |row| of_hold(row, |hold| (&*hold.model).into())),
         integer("amount", |row| of_hold(row, |hold| hold.amount.into())),
         text("provider", |(_, entry)| {
@@ -266,6 +268,14 @@ pub(super) const KEYS: TableLayout<IdempotencyKey> = TableLayout {
     ],
     counts: &[],
 };
+
+/// Returns the parts with budgets for which a hold counts.
+fn parts_of(hold: &OpenHold) -> Value<'_> {
+    match BudgetPart::join(&hold.parts) {
+        None => Value::Null,
+        Some(parts) => Value::Text(parts.into()),
+    }
+}
 
 fn of_hold<'a>(
     (_, entry): &AccountRow<'a, LedgerEntry>,
@@ -533,6 +543,7 @@ pub(super) fn read_account(row: &impl DatabaseRow) -> Result<Account, Unreadable
     account.held = values.pools()?;
     account.owed = values.credits()?;
     account.low_since = values.integer_or_null()?.map(Millis);
+    account.alert_at = values.integer_or_null()?.map(Millis);
     account.entries = values.integer()?;
     let budgets = values.text_or_null()?.map(serde_json::from_str);
     account.budgets = budgets.transpose().map_err(UnreadableRow::because)?;
@@ -553,7 +564,7 @@ pub(super) fn read_hold(row: &impl DatabaseRow) -> Result<(AccountId, Hold), Unr
         parent: values.text_or_null()?.map(|id| HoldId(id.to_owned())),
         source: values.named(RequestSource::of)?,
         source_id: values.text_or_null()?.map(str::to_owned),
-        key_id: values.text_or_null()?.map(str::to_owned),
+        parts: BudgetPart::split(values.text_or_null()?),
         model: values.owned()?,
         amount: values.credits()?,
     };
@@ -599,7 +610,7 @@ pub(super) fn read_end(
         parent: values.text_or_null()?.map(|id| HoldId(id.to_owned())),
         source: values.named(RequestSource::of)?,
         source_id: values.text_or_null()?.map(str::to_owned),
-        key_id: values.text_or_null()?.map(str::to_owned),
+        parts: BudgetPart::split(values.text_or_null()?),
         model: values.owned()?,
         amount: values.credits()?,
     };

@@ -517,7 +517,7 @@ pub async fn set_budgets(
         },
     };
     let set = SetBudgets {
-        key_id: None,
+        part: None,
         until: None,
         budgets: asked,
         ended: Vec::new(),

@@ -131,6 +131,15 @@ pub enum AuditEvent {
         /// The swarm's id.
         execution_id: String,
     },
+    /// A member changed an organisation.
+    OrganisationChanged {
+        /// `organisation.created`, `member.removed` and so on.
+        kind: &'static str,
+        /// The organisation's id.
+        organisation_id: String,
+        /// The member, the project or another subject of the change.
+        subject: String,
+    },
     /// An administrator started or stopped a recording of a slot, or fetched or deleted it.
     Recorded {
         /// `recording.started` and so on.
@@ -254,6 +263,14 @@ impl AuditEvent {
             } => EventColumns {
                 reason: Some(execution_id),
                 ..of("swarm.cancelled", Some(user_id))
+            },
+            Self::OrganisationChanged {
+                kind,
+                organisation_id,
+                subject,
+            } => EventColumns {
+                reason: Some(&**subject).filter(|subject| !subject.is_empty()),
+                ..of(kind, Some(organisation_id))
             },
             Self::Recorded { kind, reason } | Self::RemoteTool { kind, reason } => EventColumns {
                 reason: Some(reason),

@@ -8,9 +8,15 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
 use weir_errors::{ApiError, ErrorCode};
-use weir_ledger::{Budget, BudgetExceeded, BudgetState, BudgetWindow, Credits, MOST_WINDOWS};
+use weir_ledger::{
+    AccountId, Action, Budget, BudgetExceeded, BudgetPart, BudgetState, BudgetWindow, Credits,
+    LedgerError, LedgerRefusal, LedgerStore, MOST_WINDOWS, Operation, SetBudgets,
+};
 use weir_storage::clock::Millis;
+use weir_storage::database::DatabaseClock;
 
+use super::summary_cache;
+use crate::node::Core;
 use crate::schemas;
 
 /// A budget in a response.
@@ -105,6 +111,37 @@ impl RequestedBudgets {
     }
 }
 
+/// Sets the budgets of an account or of a part of it.
+///
+/// # Errors
+///
+/// 409 if too many parts have budgets, 503 if the database does not respond.
+pub async fn set(core: &Core, account: &AccountId, set: SetBudgets) -> Result<(), ApiError> {
+    let clock = DatabaseClock::start(core.database.clone(), core.clock.clone());
+    let clock = clock.await;
+    let clock = clock.map_err(|error| ApiError::of_database(&error, "about budgets"))?;
+    let operation = Operation {
+        account: account.clone(),
+        at: clock.now(),
+        action: Action::SetBudgets(Box::new(set)),
+    };
+    let store = LedgerStore::new(core.database.clone());
+    let outcome = weir_ledger::commit_one(&store, operation).await;
+    summary_cache::drop_summary(&core.cache, account).await;
+    match outcome {
+        Ok(_) => Ok(()),
+        Err(LedgerError::Refused(LedgerRefusal::OutOfRange)) => Err(ApiError::new(
+            ErrorCode::TooManyBudgets,
+            "Too many parts of this account have budgets; remove some first.",
+        )
+        .with_no_retry()),
+        Err(error) => {
+            tracing::error!(%error, "setting budgets");
+            Err(ApiError::store_unavailable())
+        }
+    }
+}
+
 fn check(credits: Credits, field: &str) -> Result<(), ApiError> {
     if credits.is_in_range() && credits > Credits::ZERO {
         return Ok(());
@@ -116,13 +153,17 @@ fn check(credits: Credits, field: &str) -> Result<(), ApiError> {
 /// 429: a request may cost more than a budget allows.
 pub fn exceeded(exceeded: &BudgetExceeded, now: Millis) -> ApiError {
     let BudgetExceeded {
-        of_key,
+        part,
         required,
         standing,
-    } = *exceeded;
-    let (whose, of) = match of_key {
-        true => ("This key", "key"),
-        false => ("This user", "user"),
+    } = exceeded;
+    let (whose, of) = match part {
+        None => ("This account", "account"),
+        Some(part @ BudgetPart::Key(_)) => ("This key", part.kind()),
+        Some(part @ BudgetPart::Project(_)) => ("This project", part.kind()),
+        Some(part @ BudgetPart::Member(_)) => ("This member", part.kind()),
+        Some(part @ BudgetPart::Organisation(_)) => ("This organisation", part.kind()),
+        Some(part @ BudgetPart::Model(_)) => ("For this model, the account", part.kind()),
     };
     let Budget { credits, window } = standing.budget;
     let time = match window {

@@ -18,7 +18,7 @@ use super::usage::{self, Balances, UsageError};
 use crate::identity::Caller;
 use crate::query::ListQuery;
 use crate::schemas::parameters::{CalendarMonth, Days, Limit};
-use weir_ledger::{AccountId, LedgerError};
+use weir_ledger::LedgerError;
 
 /// `GET /usage/me`: the caller's remaining credits and this cycle's usage, up to a minute old. With a `group`, the
 /// exact usage between two days.
@@ -40,7 +40,7 @@ pub async fn get_usage(
         let group = query.text("group")?;
         return asked(&billing, caller).usage(group, &headers, query).await;
     }
-    let summary = usage::summary(&billing, &AccountId(caller.user_id)).await?;
+    let summary = usage::summary(&billing, &caller.account).await?;
     Ok(([(header::CONTENT_TYPE, "application/json")], summary).into_response())
 }
 
@@ -60,7 +60,7 @@ pub async fn export_usage(
 ) -> Result<Response, ApiError> {
     let export = Export {
         database: billing.database.clone(),
-        account: Some(AccountId(caller.user_id)),
+        account: Some(caller.account),
         now: billing.ledger.now(),
     };
     export.answer(&billing.exports, query).await
@@ -132,7 +132,7 @@ pub async fn list_transactions(
 fn asked(billing: &BillingParts, caller: Caller) -> UsageQuery<'_> {
     UsageQuery {
         database: &billing.database,
-        account: AccountId(caller.user_id),
+        account: caller.account,
         now: billing.ledger.now(),
     }
 }
@@ -146,9 +146,7 @@ pub async fn sync_balance(
     State(billing): State<BillingParts>,
     caller: Caller,
 ) -> Result<Json<Balances>, ApiError> {
-    Ok(Json(
-        usage::sync(&billing, &AccountId(caller.user_id)).await?,
-    ))
+    Ok(Json(usage::sync(&billing, &caller.account).await?))
 }
 
 impl From<UsageError> for ApiError {

@@ -194,7 +194,7 @@ fn summarize(found: &ShownAccount, now: Millis) -> UsageSummary {
     });
     UsageSummary {
         plan: account.plan,
-        plan_allocation: account.plan.monthly_credits().rounded(),
+        plan_allocation: account.monthly_credits().rounded(),
         plan_credits_remaining: found.plan_credits,
         topup_balance: account.balance.top_up,
         cycle_start: account.period.start.iso(),

@@ -5,9 +5,11 @@ use std::collections::BTreeMap;
 use axum::extract::{FromRequest, FromRequestParts, Request};
 use http::{HeaderMap, HeaderValue, header};
 use weir_errors::{ApiError, ErrorCode};
+use weir_ledger::Credits;
 
 use super::session::{ConsoleAdmin, ConsoleUser, NotSignedIn};
 use crate::app::App;
+use crate::billing::budgets::RequestedBudgets;
 use crate::cors;
 use crate::request::UrlEncodedBody;
 
@@ -85,6 +87,24 @@ impl FormFields {
     /// Returns a field's text unless it is empty.
     pub(super) fn filled(&self, name: &str) -> Option<&str> {
         Some(self.text(name)).filter(|text| !text.is_empty())
+    }
+
+    /// Returns the budget in the fields `budget_credits` and `window`; none if there are no credits.
+    pub(super) fn budget(&self) -> Result<RequestedBudgets, ApiError> {
+        let Some(credits) = self.filled("budget_credits") else {
+            return Ok(RequestedBudgets::default());
+        };
+        let wrong = |field: &str, what| ApiError::invalid_request(field, what);
+        let credits = Credits::parse(credits);
+        let what = "Enter a number of credits.";
+        let credits = credits.ok_or_else(|| wrong("budget_credits", what))?;
+        let window = self.filled("window").map(str::parse).transpose();
+        let window = window.map_err(|_| wrong("window", "Choose a window from the list."))?;
+        Ok(RequestedBudgets {
+            budgets: None,
+            budget_credits: Some(credits),
+            window,
+        })
     }
 
     /// Returns whether a box is checked.

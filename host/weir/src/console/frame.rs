@@ -42,8 +42,21 @@ pub(super) const SWARMS: Section = Section {
     label: "Swarms",
 };
 
+pub(super) const ORGANISATIONS: Section = Section {
+    path: "/console/organisations",
+    label: "Organisations",
+};
+
 /// The users' navigation.
-const USERS: &[Section] = &[OVERVIEW, USAGE, REQUESTS, KEYS, MONEY, SWARMS];
+const USERS: &[Section] = &[
+    OVERVIEW,
+    USAGE,
+    REQUESTS,
+    KEYS,
+    MONEY,
+    SWARMS,
+    ORGANISATIONS,
+];
 
 pub(super) const PLATFORM: Section = Section {
     path: "/console/admin",
@@ -94,6 +107,8 @@ pub(super) struct Frame {
 /// The signed-in user.
 pub(super) struct Viewer {
     pub(super) user_id: String,
+    /// The name of the organisation for which the user acts.
+    pub(super) organisation: Option<String>,
     pub(super) plan: String,
     pub(super) is_admin: bool,
     pub(super) form_token: String,

@@ -6,7 +6,7 @@ use axum::response::Response;
 use http::{HeaderMap, StatusCode, header};
 use serde::{Deserialize, Serialize};
 use weir_errors::ApiError;
-use weir_ledger::{BudgetWindow, Credits};
+use weir_ledger::BudgetWindow;
 use weir_storage::clock::Millis;
 
 use super::form::{ConsoleForm, FormError, FormFields};
@@ -16,12 +16,11 @@ use super::respond;
 use super::session::ConsoleUser;
 use super::snippets::{self, Snippet};
 use crate::app::App;
-use crate::audit::Actor;
-use crate::billing::budgets::{self, BudgetItem, RequestedBudgets};
-use crate::identity::{self, store::KeyItem};
+use crate::billing::budgets::{self, BudgetItem};
+use crate::identity::store::KeyItem;
 use crate::keys::KeyParts;
 use crate::keys::limits::KeyLimits;
-use crate::keys::routes::{make_key, own_keys};
+use crate::keys::routes::{KeyPlace, make_key, own_keys, revoke};
 
 /// The page that shows a new key.
 const MADE: &str = "/console/keys/made";
@@ -113,7 +112,15 @@ pub(super) async fn make_own_key(
     let made = async {
         let limits = read_limits(&app, &fields)?;
         let name = fields.filled("name").unwrap_or("Default");
-        make_key(&KeyParts::from_ref(&app), &user.user_id, name, &limits).await
+        let place = KeyPlace::default();
+        make_key(
+            &KeyParts::from_ref(&app),
+            &user.web_caller(),
+            place,
+            name,
+            &limits,
+        )
+        .await
     };
     match made.await {
         Ok((key, expires_at)) => {
@@ -167,8 +174,7 @@ pub(super) async fn revoke_key(
     Path(key_id): Path<String>,
     ConsoleForm { user, .. }: ConsoleForm,
 ) -> Result<Response, ApiError> {
-    let by = Actor::user(&user.user_id);
-    identity::revoke(&app, &user.user_id, &key_id, &by).await?;
+    revoke(&KeyParts::from_ref(&app), &user.web_caller(), &key_id).await?;
     let done = "The key is revoked: weir rejects it from now on.";
     Ok(user.go(KEYS.path, Flash::good(done)))
 }
@@ -179,24 +185,7 @@ fn read_limits(app: &App, fields: &FormFields) -> Result<KeyLimits, ApiError> {
         let days = days.parse();
         days.map_err(|_| ApiError::invalid_request("expires_in_days", what))
     });
-    let credits = fields.filled("budget_credits").map(|credits| {
-        let what = "Enter a number of credits.";
-        let credits = Credits::parse(credits);
-        credits.ok_or_else(|| ApiError::invalid_request("budget_credits", what))
-    });
-    let credits = credits.transpose()?;
-    let window = fields.filled("window").filter(|_| credits.is_some());
-    let window = window.map(|name| {
-        let window = BudgetWindow::ALL
-            .into_iter()
-            .find(|window| window.name() == name);
-        window.ok_or_else(|| ApiError::invalid_request("window", "Choose a window from the list."))
-    });
-    let asked = RequestedBudgets {
-        budgets: None,
-        budget_credits: credits,
-        window: window.transpose()?,
-    };
+    let asked = fields.budget()?;
     let models = fields.all("models");
     let models = (!models.is_empty()).then_some(models);
     KeyLimits::read(asked, models, days.transpose()?, Some(&app.catalog.load()))
@@ -208,7 +197,7 @@ async fn page(
     asked: NewKeyForm,
     refused: FormError,
 ) -> Result<KeysPage, ApiError> {
-    let keys = own_keys(&KeyParts::from_ref(app), &user.user_id).await?;
+    let keys = own_keys(&KeyParts::from_ref(app), &user.web_caller()).await?;
     let now = app.ledger.now();
     let key = |key: KeyItem| ConsoleKey {
         state: match () {

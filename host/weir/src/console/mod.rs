@@ -34,6 +34,7 @@ mod format;
 mod frame;
 mod keys;
 mod money;
+mod organisations;
 mod overview;
 mod requests;
 mod respond;

@@ -77,7 +77,7 @@ pub(super) async fn buy_plan(
 ) -> Result<Response, ApiError> {
     let url = app
         .payments
-        .plan_url(&user.user_id, fields.text("plan"))
+        .plan_url(&user.caller.account.0, fields.text("plan"))
         .await;
     leave_to(&app, &user, url).await
 }
@@ -89,7 +89,7 @@ pub(super) async fn buy_credits(
 ) -> Result<Response, ApiError> {
     let url = app
         .payments
-        .tier_url(&user.user_id, fields.text("tier"))
+        .tier_url(&user.caller.account.0, fields.text("tier"))
         .await;
     leave_to(&app, &user, url).await
 }
@@ -99,7 +99,7 @@ pub(super) async fn open_portal(
     State(app): State<App>,
     ConsoleForm { user, .. }: ConsoleForm,
 ) -> Result<Response, ApiError> {
-    let url = app.payments.portal(&user.user_id).await;
+    let url = app.payments.portal(&user.caller.account.0).await;
     leave_to(&app, &user, url.map_err(ApiError::from)).await
 }
 
@@ -118,7 +118,7 @@ pub(super) async fn set_auto_top_up(
             tier: Some(fields.text("tier").to_owned()),
             threshold: Some(threshold),
         };
-        preferences::change(&app.payments, &user.user_id, change).await
+        preferences::change(&app.payments, &user.caller.account.0, change).await
     };
     match changed.await {
         Ok(wish) => {
@@ -139,7 +139,7 @@ pub(super) async fn redeem_voucher(
 ) -> Result<Response, ApiError> {
     match vouchers::redeem(
         &VoucherParts::from_ref(&app),
-        &user.user_id,
+        &user.caller.account.0,
         fields.text("code"),
     )
     .await
@@ -194,8 +194,8 @@ async fn page(
         ]))
         .await?;
     let notices = ListQuery::from([("limit", NOTICES.to_string())]);
-    let notices = notices::list(&app.database, &user.user_id, notices).await?;
-    let auto_top_up = preferences::show(&app.payments, &user.user_id).await?;
+    let notices = notices::list(&app.database, &user.caller.account.0, notices).await?;
+    let auto_top_up = preferences::show(&app.payments, &user.caller.account.0).await?;
     let offer = |item: PurchaseItem| {
         let offer = app.payments.settings.offer(item)?;
         let cents = offer.price_cents;
@@ -240,6 +240,7 @@ fn read_notice(notice: &NoticeItem, now: Millis) -> ConsoleNotice {
             false,
         ),
         "low_balance" => ("The balance is low.", false),
+        "budget_alert" => ("A budget is nearly or completely used.", false),
         other => (other, true),
     };
     ConsoleNotice {

@@ -17,6 +17,7 @@ use crate::app::App;
 use crate::billing::BillingParts;
 use crate::billing::history::{RequestItem, UsageItem, UsageLabel, UsageQuery};
 use crate::billing::usage::{self, UsageSummary};
+use crate::identity::roles::Permission;
 use crate::query::ListQuery;
 
 /// Requests on the page.
@@ -56,15 +57,17 @@ pub(super) async fn show_overview(
             ListQuery::from([("from", first.clone())]),
         )
         .await?;
-    let list = asked()
-        .list(ListQuery::from([("limit", REQUESTS.to_string())]))
-        .await?;
+    let limit = ListQuery::from([("limit", REQUESTS.to_string())]);
+    let requests = match user.may(Permission::ReadUsage) {
+        true => asked().list(limit).await?.requests,
+        false => Vec::new(),
+    };
     user.show(&Overview {
         frame: user.frame("Overview", OVERVIEW),
         cycle_end: DisplayTime::read(&summary.cycle_end, now),
         chart: by_day(&first, &report.to, &report.usage),
         summary,
-        requests: list.requests,
+        requests,
         now,
     })
 }

@@ -69,7 +69,7 @@ pub(super) async fn show_requests(
     let mut page = RequestsListPage {
         frame: user.frame("Requests", REQUESTS),
         requests: Vec::new(),
-        keys: own_keys(&KeyParts::from_ref(&app), &user.user_id).await?,
+        keys: own_keys(&KeyParts::from_ref(&app), &user.web_caller()).await?,
         next: None,
         archived_before: None,
         refused: super::form::FormError::default(),

@@ -5,7 +5,8 @@ use axum::middleware;
 use axum::routing::{get, post};
 
 use super::{
-    admin, assets, docs, keys, money, overview, requests, respond, sign_in, swarms, usage, welcome,
+    admin, assets, docs, keys, money, organisations, overview, requests, respond, sign_in, swarms,
+    usage, welcome,
 };
 use crate::app::App;
 
@@ -25,6 +26,7 @@ pub fn routes() -> Router<App> {
             "/console/keys",
             get(keys::show_keys).post(keys::make_own_key),
         )
+        .merge(organisation_routes())
         .route("/console/keys/made", get(keys::show_made_key))
         .route("/console/keys/{key_id}/revoke", post(keys::revoke_key))
         .route("/console/money", get(money::show_money))
@@ -64,4 +66,52 @@ pub fn routes() -> Router<App> {
         .route("/console/assets/{name}", get(assets::get_asset))
         .route("/console/{*path}", get(welcome::show_nothing))
         .route_layer(middleware::from_fn(respond::as_pages))
+}
+
+fn organisation_routes() -> Router<App> {
+    Router::new()
+        .route(
+            "/console/organisations",
+            get(organisations::show_organisations).post(organisations::create_organisation),
+        )
+        .route(
+            "/console/organisations/switch",
+            post(organisations::switch_account),
+        )
+        .route(
+            "/console/organisations/accept",
+            post(organisations::accept_invitation),
+        )
+        .route(
+            "/console/organisations/invite",
+            post(organisations::create_invitation),
+        )
+        .route(
+            "/console/organisations/invited",
+            get(organisations::show_invitation),
+        )
+        .route(
+            "/console/organisations/invitations/{invitation_id}/revoke",
+            post(organisations::revoke_invitation),
+        )
+        .route(
+            "/console/organisations/members/{user_id}/role",
+            post(organisations::set_role),
+        )
+        .route(
+            "/console/organisations/members/{user_id}/remove",
+            post(organisations::remove_member),
+        )
+        .route(
+            "/console/organisations/projects",
+            post(organisations::make_project),
+        )
+        .route(
+            "/console/organisations/projects/{project_id}/archive",
+            post(organisations::archive_project),
+        )
+        .route(
+            "/console/organisations/budgets",
+            post(organisations::set_budget),
+        )
 }

@@ -17,11 +17,11 @@ use super::frame::{Flash, Frame, Section, Viewer};
 use super::respond;
 use crate::app::App;
 use crate::audit::Actor;
-use crate::context::RequestContext;
 use crate::identity::admin::AdminCaller;
+use crate::identity::roles::Permission;
 use crate::identity::web_session::WebSession;
-use crate::identity::{Caller, Proof};
-use weir_ledger::{AccountId, Plan};
+use crate::identity::{Caller, Proof, WebCaller};
+use weir_ledger::AccountId;
 use weir_storage::sealing::Purpose;
 
 const SESSION: &str = "weir-console";
@@ -34,8 +34,7 @@ const FLASH_TTL: Duration = Duration::from_secs(60);
 /// A signed-in user of the console.
 #[derive(Clone)]
 pub(super) struct ConsoleUser {
-    pub(super) user_id: String,
-    pub(super) plan: Plan,
+    pub(super) caller: Caller,
     pub(super) is_admin: bool,
     session: WebSession,
     flash: Option<Flash>,
@@ -62,8 +61,9 @@ impl ConsoleUser {
     /// Makes the frame around the user's page.
     pub(super) fn frame(&self, title: impl Into<String>, section: Section) -> Frame {
         let viewer = Viewer {
-            user_id: self.user_id.clone(),
-            plan: self.plan.name().to_owned(),
+            user_id: self.caller.user_id.clone(),
+            organisation: self.organisation(),
+            plan: self.caller.plan.name().to_owned(),
             is_admin: self.is_admin,
             form_token: self.session.form_token().to_owned(),
         };
@@ -125,19 +125,35 @@ impl ConsoleUser {
         set_cookie(response, &self.app, cookie, &sealed, FLASH_TTL);
     }
 
-    /// Returns the same user as a caller of the API.
-    pub(super) fn caller(&self) -> Caller {
-        Caller {
-            user_id: self.user_id.clone(),
-            plan: self.plan,
-            proof: Proof::Web {
-                admin: self.is_admin,
-            },
+    /// Returns the same user as a web user of the API.
+    pub(super) fn web_caller(&self) -> WebCaller {
+        WebCaller {
+            user_id: self.caller.user_id.clone(),
+            account: self.caller.account.clone(),
+            role: self.caller.role,
+            admin: self.is_admin,
         }
     }
 
+    /// Returns the session after its user has chosen an organisation, by its id and name, or their personal account.
+    pub(super) fn session_for(&self, account: Option<(String, String)>) -> WebSession {
+        self.session.for_account(account)
+    }
+
+    /// Returns whether the user's role in the account has a permission.
+    pub(super) fn may(&self, permission: Permission) -> bool {
+        self.caller.role.allows(permission)
+    }
+
+    /// Returns the name of the organisation for which the user acts.
+    fn organisation(&self) -> Option<String> {
+        let id = &self.caller.account.0;
+        let name = self.session.account_name(id).map(str::to_owned);
+        name.filter(|_| !self.caller.is_personal())
+    }
+
     pub(super) fn account(&self) -> AccountId {
-        AccountId(self.user_id.clone())
+        self.caller.account.clone()
     }
 
     /// Ends the session, also for a copied cookie.
@@ -170,17 +186,12 @@ impl FromRequestParts<App> for ConsoleUser {
         let Some(caller) = session.caller(parts, &app.identity).await? else {
             return Err(nobody(parts));
         };
-        if let Some(context) = parts.extensions.get::<RequestContext>() {
-            context.note_user(&caller.user_id);
-        }
-        // The body reader shares its memory by account.
-        parts.extensions.insert(AccountId(caller.user_id.clone()));
+        caller.admit(parts)?;
         let flash = cookie(&parts.headers, &name(app, FLASH));
         let flash = flash.and_then(|sealed| open_left(sealed, FLASH, session.form_token(), app));
         Ok(Self {
             is_admin: caller.proof == Proof::Web { admin: true },
-            user_id: caller.user_id,
-            plan: caller.plan,
+            caller,
             session,
             flash,
             app: app.clone(),
@@ -206,7 +217,7 @@ impl ConsoleUser {
                 "Only administrators may do this.",
             ));
         }
-        let actor = Actor::user(&self.user_id);
+        let actor = Actor::user(&self.caller.user_id);
         Ok(ConsoleAdmin { user: self, actor })
     }
 }

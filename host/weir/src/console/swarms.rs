@@ -153,13 +153,7 @@ async fn start(app: &App, user: &ConsoleUser, fields: &FormFields) -> Result<Swa
         body["max_total_credits"] = budget.into();
     }
     let (request, _) = read(&app.swarms, body.to_string().as_bytes(), SwarmCaller::User)?;
-    let payer = SwarmPayer {
-        user_id: &user.user_id,
-        user_plan: user.plan,
-        plan: user.plan,
-        key_id: None,
-        models: &[],
-    };
+    let payer = SwarmPayer::of(&user.caller);
     let (run, _) = accept(&app.swarms, &payer, &request, None).await?;
     Ok(run)
 }
@@ -193,7 +187,14 @@ pub(super) async fn follow_swarm(
     headers: HeaderMap,
     query: ListQuery,
 ) -> Result<Response, ApiError> {
-    routes::stream_events(State(app.swarms.clone()), user.caller(), id, headers, query).await
+    routes::stream_events(
+        State(app.swarms.clone()),
+        user.caller.clone(),
+        id,
+        headers,
+        query,
+    )
+    .await
 }
 
 /// `POST /console/swarms/{execution_id}/cancel`
@@ -202,13 +203,13 @@ pub(super) async fn cancel_swarm(
     Path(id): Path<String>,
     ConsoleForm { user, .. }: ConsoleForm,
 ) -> Result<Response, ApiError> {
-    routes::cancel(&app.swarms, &user.caller(), &id).await?;
+    routes::cancel(&app.swarms, &user.caller, &id).await?;
     let done = "The swarm ends before its next step.";
     Ok(user.go(&format!("/console/swarms/{id}"), Flash::good(done)))
 }
 
 async fn find(app: &App, user: &ConsoleUser, id: &str) -> Result<Swarm, ApiError> {
-    let run = own(&app.swarms, &user.caller(), id).await?;
+    let run = own(&app.swarms, &user.caller, id).await?;
     let record = record_of(&run);
     let results = results(&app.swarms, &run).await?;
     let asked = routes::agents_of(&app.swarms, &run).await?;
@@ -264,7 +265,7 @@ async fn page(
     refused: FormError,
 ) -> Result<SwarmsPage, ApiError> {
     let query = ListQuery::filled([("before", before), ("limit", LIMIT.to_string())]);
-    let (swarms, next) = routes::list(&app.swarms, &user.caller(), query).await?;
+    let (swarms, next) = routes::list(&app.swarms, &user.caller, query).await?;
     let catalog = app.catalog.load();
     let able = catalog.models().filter(|model| model.supports_tools);
     Ok(SwarmsPage {

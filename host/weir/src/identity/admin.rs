@@ -38,7 +38,7 @@ where
         if let Some(local) = Self::local(parts) {
             return Ok(local);
         }
-        let WebCaller { user_id, admin } = WebCaller::from_request_parts(parts, state).await?;
+        let WebCaller { user_id, admin, .. } = WebCaller::from_request_parts(parts, state).await?;
         if !admin {
             return Err(ApiError::new(
                 ErrorCode::Forbidden,

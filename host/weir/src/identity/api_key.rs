@@ -11,6 +11,7 @@ use hmac::{Hmac, Mac};
 use sha2::Sha256;
 
 use super::pepper::{Pepper, Peppers};
+use super::roles::Role;
 use weir_storage::clock::Millis;
 use weir_storage::secrets::{SecretKey, random_bytes};
 
@@ -109,10 +110,16 @@ impl fmt::Debug for RawKey {
 /// A key's record in the database.
 #[derive(Debug, Clone)]
 pub struct StoredKey {
-    /// The user's id.
-    pub user_id: String,
-    /// The user's plan.
+    /// The account that pays.
+    pub account_id: String,
+    /// The account's plan.
     pub plan: String,
+    /// The person or the service account that uses the key.
+    pub holder_id: String,
+    /// The holder's role in the account.
+    pub role: Role,
+    /// The project that the key belongs to.
+    pub project_id: Option<String>,
     /// The key's HMAC.
     pub hash: Vec<u8>,
     /// The version of the HMAC's pepper.
@@ -121,7 +128,7 @@ pub struct StoredKey {
     pub expires_at: Millis,
     /// The time of revocation.
     pub disabled_at: Option<Millis>,
-    /// The time at which the user was disabled.
+    /// The time at which the account or the holder was disabled.
     pub user_disabled_at: Option<Millis>,
     /// The models that the key may use; all if empty.
     pub models: Vec<String>,
@@ -217,8 +224,11 @@ mod tests {
         let peppers = Peppers::of([(7, pepper.clone())]);
         let key = RawKey::generate();
         let stored = StoredKey {
-            user_id: "alice".into(),
+            account_id: "alice".into(),
             plan: "free".into(),
+            holder_id: "alice".into(),
+            role: Role::Owner,
+            project_id: None,
             hash: key.hash(&pepper).to_vec(),
             pepper_version: 7,
             expires_at: Millis(1_000),

@@ -3,10 +3,11 @@
 use std::sync::{Arc, OnceLock};
 
 use axum::extract::{FromRef, FromRequestParts};
+use http::HeaderName;
 use http::request::Parts;
 use serde::{Deserialize, Serialize};
 use weir_errors::{ApiError, ErrorCode};
-use weir_ledger::{AccountId, Payer, Plan, RequestSource};
+use weir_ledger::{AccountId, BudgetPart, Payer, Plan, RequestSource};
 use weir_storage::cache::{
     Bucket, CacheError, CallerLookup, CredentialRecord, Epoch, FillResult, Rate, RateDecision,
     RecordKey, RecordLookup,
@@ -22,17 +23,26 @@ use super::jwt::{TokenError, VerifiedClaims};
 use super::key_records::KEY_TTL;
 use super::parts::IdentityParts;
 use super::rates::FailurePolicy;
+use super::roles::Role;
 use super::store::{self, plan_named};
-use super::{lockout, users};
+use super::{lockout, members, users};
 use crate::audit::AuditEvent;
 use crate::context::RequestContext;
+
+/// The request header with the account of a web user's request: an organisation's id. Without it, the request is for
+/// the user's personal account.
+pub const ACCOUNT: HeaderName = HeaderName::from_static("x-weir-account");
 
 /// An authenticated caller.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Caller {
-    /// The user who pays.
+    /// The person or the service account that sends the request.
     pub user_id: String,
-    /// The user's plan.
+    /// The account that pays.
+    pub account: AccountId,
+    /// The user's role in the account.
+    pub role: Role,
+    /// The account's plan.
     pub plan: Plan,
     /// The kind of credentials.
     pub proof: Proof,
@@ -47,6 +57,8 @@ pub enum Proof {
         hash: String,
         /// The key's id, which identifies its budgets.
         id: String,
+        /// The project that it belongs to.
+        project_id: Option<String>,
         /// The models that it may use; all if empty.
         models: Vec<String>,
     },
@@ -62,6 +74,10 @@ pub enum Proof {
 pub struct WebCaller {
     /// The user's id.
     pub user_id: String,
+    /// The account of the request.
+    pub account: AccountId,
+    /// The user's role in the account.
+    pub role: Role,
     /// Whether the user record has the admin role.
     pub admin: bool,
 }
@@ -72,16 +88,47 @@ pub type RateSlot = Arc<OnceLock<RateDecision>>;
 impl Caller {
     /// The account that pays for the request.
     pub fn payer(self) -> Payer {
-        let (source, source_id, key_id) = match self.proof {
-            Proof::ApiKey { hash, id, .. } => (RequestSource::ApiKey, Some(hash), Some(id)),
-            Proof::Web { .. } => (RequestSource::Web, None, None),
+        let parts = self.parts();
+        let (source, source_id) = match self.proof {
+            Proof::ApiKey { hash, .. } => (RequestSource::ApiKey, Some(hash)),
+            Proof::Web { .. } => (RequestSource::Web, None),
         };
         Payer {
-            account: AccountId(self.user_id),
+            account: self.account,
             source,
             source_id,
-            key_id,
+            parts,
             parent: None,
+        }
+    }
+
+    /// The parts of the account whose budgets apply to the caller's requests.
+    pub fn parts(&self) -> Vec<BudgetPart> {
+        let (key, project) = match &self.proof {
+            Proof::ApiKey { id, project_id, .. } => (Some(id.clone()), project_id.clone()),
+            Proof::Web { .. } => (None, None),
+        };
+        let is_shared = !self.is_personal();
+        let parts = [
+            key.map(BudgetPart::Key),
+            project.map(BudgetPart::Project),
+            is_shared.then(|| BudgetPart::Member(self.user_id.clone())),
+            is_shared.then(|| BudgetPart::Organisation(self.account.0.clone())),
+        ];
+        parts.into_iter().flatten().collect()
+    }
+
+    /// Whether the account is the user's personal one.
+    pub fn is_personal(&self) -> bool {
+        self.account.0 == self.user_id
+    }
+
+    /// The owner of the caller's sessions: the user. Sessions of an organisation's requests are apart from personal
+    /// ones.
+    pub fn session_owner(&self) -> AccountId {
+        match self.is_personal() {
+            true => self.account.clone(),
+            false => AccountId(format!("{}/{}", self.account.0, self.user_id)),
         }
     }
 
@@ -102,6 +149,25 @@ impl Caller {
     }
 }
 
+impl Caller {
+    /// Refuses an endpoint that the caller's role does not allow; otherwise notes the caller for the log and for the
+    /// body reader, which limits its memory by account.
+    ///
+    /// # Errors
+    ///
+    /// 403 that names the role.
+    pub fn admit(&self, parts: &mut Parts) -> Result<(), ApiError> {
+        if let Some(context) = parts.extensions.get::<RequestContext>() {
+            context.note_user(&self.user_id);
+        }
+        if !self.is_personal() {
+            self.role.require_endpoint(parts)?;
+        }
+        parts.extensions.insert(self.account.clone());
+        Ok(())
+    }
+}
+
 impl<S> FromRequestParts<S> for Caller
 where
     Arc<IdentityParts>: FromRef<S>,
@@ -112,11 +178,7 @@ where
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiError> {
         let identity = &*Arc::<IdentityParts>::from_ref(state);
         let caller = Identification { parts, identity }.run().await?;
-        if let Some(context) = parts.extensions.get::<RequestContext>() {
-            context.note_user(&caller.user_id);
-        }
-        // The body reader limits its memory by account.
-        parts.extensions.insert(AccountId(caller.user_id.clone()));
+        caller.admit(parts)?;
         Ok(caller)
     }
 }
@@ -132,9 +194,16 @@ where
         match Caller::from_request_parts(parts, state).await? {
             Caller {
                 user_id,
+                account,
+                role,
                 proof: Proof::Web { admin },
                 ..
-            } => Ok(Self { user_id, admin }),
+            } => Ok(Self {
+                user_id,
+                account,
+                role,
+                admin,
+            }),
             Caller { .. } => Err(ApiError::new(
                 ErrorCode::Unauthenticated,
                 "This endpoint needs a signed-in web user; it does not accept API keys.",
@@ -143,11 +212,15 @@ where
     }
 }
 
-/// The record of a key in the cache, besides its user and their rate.
+/// The record of a key in the cache, besides its account and their rate.
 #[derive(Serialize, Deserialize)]
 struct CachedKey {
     expires_at: i64,
     plan: String,
+    /// The key's holder. Records of older versions lack the field and do not count.
+    holder_id: String,
+    role: Role,
+    project_id: Option<String>,
     /// The time of the next database read, in milliseconds; if that read fails, the record counts until it expires.
     refresh_at: i64,
     /// The models that the key may use; all if empty. Records of older versions lack the field and do not count.
@@ -156,6 +229,21 @@ struct CachedKey {
     /// may be lost.
     #[serde(default)]
     epoch: Epoch,
+}
+
+impl CachedKey {
+    fn of(stored: &StoredKey, epoch: Epoch, now: Millis) -> Self {
+        Self {
+            expires_at: stored.expires_at.0,
+            plan: stored.plan.clone(),
+            holder_id: stored.holder_id.clone(),
+            role: stored.role,
+            project_id: stored.project_id.clone(),
+            refresh_at: now.0 + KEY_TTL.as_millis() as i64 / 2,
+            models: stored.models.clone(),
+            epoch,
+        }
+    }
 }
 
 /// Whether a request has further credentials besides the current ones.
@@ -263,15 +351,18 @@ impl Identification<'_> {
 
     async fn key(&self, asked: RequestedKey<'_>, record: RecordLookup) -> Result<Caller, ApiError> {
         let now = self.identity.clock.now();
-        let caller = |user_id, plan: &str, models| {
+        let caller = |account, cached: &CachedKey| {
             self.identity.last_used.touch(asked.key.id(), now);
             Caller {
-                user_id,
-                plan: plan_named(plan),
+                user_id: cached.holder_id.clone(),
+                account: AccountId(account),
+                role: cached.role,
+                plan: plan_named(&cached.plan),
                 proof: Proof::ApiKey {
                     hash: asked.record_key.secret.to_owned(),
                     id: asked.key.id().to_owned(),
-                    models,
+                    project_id: cached.project_id.clone(),
+                    models: cached.models.clone(),
                 },
             }
         };
@@ -287,13 +378,13 @@ impl Identification<'_> {
                 .map(|cached| (record.user_id, cached)),
             RecordLookup::Missing | RecordLookup::Revoked | RecordLookup::Doubtful => None,
         };
-        if let Some((user_id, cached)) = &known {
+        if let Some((account, cached)) = &known {
             // A match proves the key, because its hash is the record's name.
             if now.0 >= cached.expires_at {
                 return self.refuse("api_key", "expired");
             }
             if now.0 < cached.refresh_at {
-                return Ok(caller(user_id.clone(), &cached.plan, cached.models.clone()));
+                return Ok(caller(account.clone(), cached));
             }
         }
         let lookups = &self.identity.key_lookups;
@@ -305,9 +396,7 @@ impl Identification<'_> {
             let stored = match (looked.found, &known) {
                 (Ok(Some(stored)), _) => stored,
                 (Ok(None), _) => return self.fail_key(&asked, "unknown").await,
-                (Err(_), Some((user_id, cached))) => {
-                    return Ok(caller(user_id.clone(), &cached.plan, cached.models.clone()));
-                }
+                (Err(_), Some((account, cached))) => return Ok(caller(account.clone(), cached)),
                 (Err(error), None) => return Err(lookup_failed(&error)),
             };
             match stored.judge(asked.key, &self.identity.key_peppers, now) {
@@ -316,7 +405,8 @@ impl Identification<'_> {
                 KeyVerdict::UserDisabled => return Err(self.user_is_disabled("api_key")),
                 KeyVerdict::Forged => return self.fail_key(&asked, "forged").await,
             }
-            let filled = self.remember_key(&asked, &stored, now).await?;
+            let cached = CachedKey::of(&stored, asked.epoch.unwrap_or_default(), now);
+            let filled = self.remember_key(&asked, &stored, &cached).await?;
             // The key changed after another request's look-up began, and possibly before this request arrived.
             let is_in_doubt = matches!(filled, Some(FillResult::InDoubt | FillResult::Refused));
             if looked.is_shared && is_in_doubt {
@@ -329,15 +419,9 @@ impl Identification<'_> {
                 lookups.forget(asked.key.id());
             }
             if !is_counted {
-                self.count(&stored.user_id, &stored.plan).await?;
+                self.count(&stored.account_id, &stored.plan).await?;
             }
-            let StoredKey {
-                user_id,
-                plan,
-                models,
-                ..
-            } = &*stored;
-            return Ok(caller(user_id.clone(), plan, models.clone()));
+            return Ok(caller(stored.account_id.clone(), &cached));
         }
     }
 
@@ -346,7 +430,7 @@ impl Identification<'_> {
         &self,
         asked: &RequestedKey<'_>,
         stored: &StoredKey,
-        now: Millis,
+        cached: &CachedKey,
     ) -> Result<Option<FillResult>, ApiError> {
         let Some(epoch) = asked.epoch else {
             return Ok(None);
@@ -354,17 +438,10 @@ impl Identification<'_> {
         if !self.is_current(asked.key, stored).await {
             return Ok(None);
         }
-        let cached = CachedKey {
-            expires_at: stored.expires_at.0,
-            plan: stored.plan.clone(),
-            refresh_at: now.0 + KEY_TTL.as_millis() as i64 / 2,
-            models: stored.models.clone(),
-            epoch,
-        };
         let record = CredentialRecord {
-            user_id: stored.user_id.clone(),
+            user_id: stored.account_id.clone(),
             rate: Some(self.rate_of_plan(&stored.plan)),
-            payload: serde_json::to_vec(&cached).unwrap_or_default(),
+            payload: serde_json::to_vec(cached).unwrap_or_default(),
         };
         let filled = self
             .identity
@@ -395,7 +472,9 @@ impl Identification<'_> {
 
     async fn web(&self, identity: &str, attestation: &str) -> Result<Caller, ApiError> {
         let verified = self.verify_web(identity, attestation).await?;
-        self.web_user(&verified.issuer, &verified.subject).await
+        let account = self.parts.headers.get(ACCOUNT);
+        let account = account.map(|account| account.to_str().unwrap_or_default());
+        self.web_user(&verified, account).await
     }
 
     /// Verifies a web user's two tokens.
@@ -420,23 +499,44 @@ impl Identification<'_> {
         }
     }
 
-    /// Returns the user with this subject, after the rate check.
-    pub(super) async fn web_user(&self, issuer: &str, subject: &str) -> Result<Caller, ApiError> {
+    /// Returns the user of a verified identity token, who acts for an account, after the rate check.
+    pub(super) async fn web_user(
+        &self,
+        verified: &VerifiedClaims,
+        account: Option<&str>,
+    ) -> Result<Caller, ApiError> {
         let (database, now) = (&self.identity.database, self.identity.clock.now());
+        let (issuer, subject) = (&verified.issuer, &verified.subject);
         let user = store::find_or_create_web_user(database, issuer, subject, now)
             .await
             .map_err(store_failed)?;
-        self.in_person(user).await
+        store::keep_email(database, &user, verified.email.as_deref())
+            .await
+            .map_err(store_failed)?;
+        self.in_person(user, account).await
     }
 
-    /// Returns a web user, after the rate check.
-    pub(super) async fn in_person(&self, user: store::User) -> Result<Caller, ApiError> {
+    /// Returns a web user who acts for an account, their personal one by default, after the rate check.
+    pub(super) async fn in_person(
+        &self,
+        user: store::User,
+        account: Option<&str>,
+    ) -> Result<Caller, ApiError> {
         if user.disabled_at.is_some() {
             return Err(self.user_is_disabled("web"));
         }
-        self.count(&user.id, &user.plan).await?;
+        let (account, role, plan) = match account.filter(|account| *account != user.id) {
+            None => (user.id.clone(), Role::Owner, user.plan),
+            Some(id) => {
+                let membership = members::require(&self.identity.core, id, &user.id).await?;
+                (id.to_owned(), membership.role, membership.plan)
+            }
+        };
+        self.count(&account, &plan).await?;
         Ok(Caller {
-            plan: plan_named(&user.plan),
+            plan: plan_named(&plan),
+            account: AccountId(account),
+            role,
             proof: Proof::Web {
                 admin: user.admin_since.is_some(),
             },
@@ -444,11 +544,11 @@ impl Identification<'_> {
         })
     }
 
-    /// Counts a request of a user whom the cache did not know.
-    async fn count(&self, user_id: &str, plan: &str) -> Result<(), ApiError> {
+    /// Counts a request of an account that the cache did not know.
+    async fn count(&self, account: &str, plan: &str) -> Result<(), ApiError> {
         let rate = self.rate_of_plan(plan);
-        match self.identity.cache.take(Bucket::User(user_id), rate).await {
-            Ok(decision) => self.within("caller", Some(decision), Some(user_id)),
+        match self.identity.cache.take(Bucket::User(account), rate).await {
+            Ok(decision) => self.within("caller", Some(decision), Some(account)),
             Err(error) => self.without_cache(error),
         }
     }

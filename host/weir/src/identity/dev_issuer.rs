@@ -109,9 +109,13 @@ impl DevIssuer {
         }
     }
 
-    /// Issues the two tokens of a web user with this name.
+    /// Issues the two tokens of a web user with this name. A name without `@` has an e-mail address at `example.com`.
     pub fn web_tokens(&self, user: &str, now: Millis) -> anyhow::Result<WebTokens> {
-        let identity = json!({ "sub": user });
+        let email = match user.contains('@') {
+            true => user.to_owned(),
+            false => format!("{user}@example.com"),
+        };
+        let identity = json!({ "sub": user, "email": email, "email_verified": true });
         let attestation = json!({ "sub": "urn:weir:dev:web-app" });
         Ok(WebTokens {
             identity: self.mint(DevAudience::Identity, identity, now)?,

@@ -61,9 +61,7 @@ where
             Some(token) => {
                 let verifier = identity.verifiers.identity.as_ref();
                 let verified = identification.prove(verifier, token, unsigned).await?;
-                identification
-                    .web_user(&verified.issuer, &verified.subject)
-                    .await?
+                identification.web_user(&verified, None).await?
             }
         };
         if let Some(context) = parts.extensions.get::<RequestContext>() {

@@ -37,9 +37,11 @@ pub mod key_records;
 pub mod last_used;
 pub mod limits;
 pub mod lockout;
+pub mod members;
 mod parts;
 pub mod pepper;
 pub mod rates;
+pub mod roles;
 pub mod service;
 pub mod service_token;
 pub mod settings;
@@ -48,7 +50,7 @@ pub mod users;
 pub mod verifiers;
 pub mod web_session;
 
-pub use self::caller::{Caller, Proof, RateSlot, WebCaller};
+pub use self::caller::{ACCOUNT, Caller, Proof, RateSlot, WebCaller};
 pub use self::credentials::may_be_service;
 pub(crate) use self::errors::{no_such_key, store_failed};
 pub use self::key_changes::{

@@ -7,7 +7,8 @@ use sqlx::any::AnyRow;
 
 use super::api_key::{LIFETIME_DAYS, RawKey, StoredKey};
 use super::pepper::{Pepper, Peppers};
-use weir_ledger::{BudgetState, Budgets, Credits, Plan};
+use super::roles::Role;
+use weir_ledger::{BudgetPart, BudgetState, Budgets, Credits, Plan};
 use weir_storage::Database;
 use weir_storage::clock::Millis;
 use weir_storage::database::{DatabaseConnections, SqlDialect, Transaction};
@@ -20,6 +21,8 @@ pub struct User {
     pub id: String,
     /// The plan: free, guru or pro.
     pub plan: String,
+    /// The e-mail address, verified by the issuer, in lower case.
+    pub email: Option<String>,
     /// The start of the admin role; `None` for other users.
     pub admin_since: Option<Millis>,
     /// The time at which an operator disabled the user; `None` if enabled.
@@ -55,6 +58,26 @@ pub async fn find_or_create_web_user(
         .ok_or(sqlx::Error::RowNotFound)
 }
 
+/// Stores the verified e-mail address of a token if it is a new one.
+pub async fn keep_email(
+    database: &Database,
+    user: &User,
+    verified: Option<&str>,
+) -> sqlx::Result<()> {
+    let Some(email) = verified.map(str::to_lowercase) else {
+        return Ok(());
+    };
+    if user.email.as_ref() == Some(&email) {
+        return Ok(());
+    }
+    sqlx::query("UPDATE users SET email = $1 WHERE id = $2")
+        .bind(email)
+        .bind(&user.id)
+        .execute(database.writer())
+        .await
+        .map(drop)
+}
+
 /// Returns the user with this issuer and subject, if there is one.
 pub async fn find_web_user(
     pool: &DatabaseConnections,
@@ -62,7 +85,7 @@ pub async fn find_web_user(
     subject: &str,
 ) -> sqlx::Result<Option<User>> {
     let row = sqlx::query(
-        "SELECT id, plan, admin_since, disabled_at, created_at FROM users \
+        "SELECT id, plan, email, admin_since, disabled_at, created_at FROM users \
          WHERE issuer = $1 AND subject = $2",
     )
     .bind(issuer)
@@ -75,7 +98,7 @@ pub async fn find_web_user(
 /// Returns the user with an id.
 pub async fn find_user(database: &Database, user_id: &str) -> sqlx::Result<Option<User>> {
     let row = sqlx::query(
-        "SELECT id, plan, admin_since, disabled_at, created_at FROM users WHERE id = $1",
+        "SELECT id, plan, email, admin_since, disabled_at, created_at FROM users WHERE id = $1",
     )
     .bind(user_id)
     .fetch_optional(database.reader())
@@ -94,6 +117,7 @@ fn read_user(row: &AnyRow) -> sqlx::Result<User> {
     Ok(User {
         id: row.try_get("id")?,
         plan: row.try_get("plan")?,
+        email: row.try_get("email")?,
         admin_since: time("admin_since")?,
         disabled_at: time("disabled_at")?,
         created_at: Millis(row.try_get("created_at")?),
@@ -157,9 +181,11 @@ pub async fn find_keys(
         SqlDialect::Postgres => "SELECT jsonb_array_elements_text(CAST($1 AS JSONB))",
     };
     let text = format!(
-        "SELECT k.id, k.user_id, k.hash, k.pepper_version, k.expires_at, k.disabled_at, k.models, u.plan, \
-         u.disabled_at AS user_disabled_at FROM api_keys k \
-         JOIN users u ON u.id = k.user_id WHERE k.id IN ({among})"
+        "SELECT k.id, k.user_id, k.holder_id, k.project_id, k.hash, k.pepper_version, k.expires_at, k.disabled_at, \
+         k.models, u.plan, u.deleted_at, m.role, COALESCE(u.disabled_at, h.disabled_at) AS user_disabled_at \
+         FROM api_keys k JOIN users u ON u.id = k.user_id LEFT JOIN users h ON h.id = k.holder_id \
+         LEFT JOIN members m ON m.organisation_id = k.user_id AND m.user_id = k.holder_id \
+         WHERE k.id IN ({among})"
     );
     let rows = sqlx::query(sqlx::AssertSqlSafe(text))
         .bind(serde_json::json!(ids).to_string())
@@ -170,13 +196,25 @@ pub async fn find_keys(
         Ok::<_, sqlx::Error>(time.map(Millis))
     };
     let read = |row: &AnyRow| {
+        let account_id: String = row.try_get("user_id")?;
+        let holder_id: Option<String> = row.try_get("holder_id")?;
+        let role: Option<String> = row.try_get("role")?;
+        // A key ends with its holder's membership, and with its organisation.
+        let (role, ended) = match (&holder_id, role) {
+            (None, _) => (Role::Owner, None),
+            (Some(_), Some(role)) => (read_role(&role)?, time(row, "deleted_at")?),
+            (Some(_), None) => (Role::Viewer, Some(Millis(0))),
+        };
         let key = StoredKey {
-            user_id: row.try_get("user_id")?,
+            holder_id: holder_id.unwrap_or_else(|| account_id.clone()),
+            account_id,
+            role,
+            project_id: row.try_get("project_id")?,
             plan: row.try_get("plan")?,
             hash: row.try_get("hash")?,
             pepper_version: row.try_get("pepper_version")?,
             expires_at: Millis(row.try_get("expires_at")?),
-            disabled_at: time(row, "disabled_at")?,
+            disabled_at: time(row, "disabled_at")?.or(ended),
             user_disabled_at: time(row, "user_disabled_at")?,
             models: read_models(row)?,
         };
@@ -194,6 +232,12 @@ pub async fn models_of_working_key(
     let stored = find_key(database, key_id).await?;
     let working = stored.filter(|stored| !stored.has_ended(now));
     Ok(working.map(|stored| stored.models))
+}
+
+/// Reads the name of a role from the database.
+pub fn read_role(name: &str) -> sqlx::Result<Role> {
+    name.parse()
+        .map_err(|wanted| sqlx::Error::Decode(format!("{name:?} is not {wanted}").into()))
 }
 
 /// The models that a key may use; all if empty.
@@ -276,25 +320,62 @@ pub struct KeyItem {
     pub disabled: bool,
     /// The models that it may use; all if empty.
     pub models: Vec<String>,
-    /// The user's budgets, including the key's.
+    /// The person or the service account that uses the key; `None` for keys of a personal account.
+    pub holder_id: Option<String>,
+    /// The project that the key belongs to.
+    pub project_id: Option<String>,
+    /// The account's budgets, including the key's.
     pub budgets: Budgets,
+}
+
+/// The owner of a new key.
+#[derive(Debug, Clone, Copy)]
+pub struct KeyOwner<'a> {
+    /// The account that pays.
+    pub account_id: &'a str,
+    /// The person or the service account that uses the key; `None` for keys of a personal account.
+    pub holder_id: Option<&'a str>,
+    /// The project that the key belongs to.
+    pub project_id: Option<&'a str>,
+}
+
+impl<'a> KeyOwner<'a> {
+    /// Returns the owner of a personal account's keys.
+    pub const fn personal(user_id: &'a str) -> Self {
+        Self {
+            account_id: user_id,
+            holder_id: None,
+            project_id: None,
+        }
+    }
 }
 
 /// The maximum keys in a list.
 const MAX_LISTED: i64 = 100;
 
-/// Returns up to 100 keys of a user: first the keys that were not revoked, then the revoked ones, newest first.
-pub async fn list_keys(database: &Database, user_id: &str) -> sqlx::Result<Vec<KeyItem>> {
-    let rows = sqlx::query(
-        "SELECT id, name, prefix, created_at, last_used_at, expires_at, disabled_at, models, \
+/// Returns up to 100 keys of an account, or of one holder in it: first the keys that were not revoked, then the revoked
+/// ones, newest first.
+pub async fn list_keys(
+    database: &Database,
+    account_id: &str,
+    holder_id: Option<&str>,
+) -> sqlx::Result<Vec<KeyItem>> {
+    let sql = format!(
+        "SELECT id, name, prefix, created_at, last_used_at, expires_at, disabled_at, models, holder_id, project_id, \
          (SELECT budgets FROM accounts WHERE accounts.id = api_keys.user_id) AS budgets FROM api_keys \
-         WHERE user_id = $1 \
-         ORDER BY CASE WHEN disabled_at IS NULL THEN 0 ELSE 1 END, created_at DESC, id LIMIT $2",
-    )
-    .bind(user_id)
-    .bind(MAX_LISTED)
-    .fetch_all(database.reader())
-    .await?;
+         WHERE user_id = $1 AND {} \
+         ORDER BY CASE WHEN disabled_at IS NULL THEN 0 ELSE 1 END, created_at DESC, id LIMIT $3",
+        match holder_id {
+            Some(_) => "holder_id = $2",
+            None => "CAST($2 AS TEXT) IS NULL",
+        }
+    );
+    let rows = sqlx::query(sqlx::AssertSqlSafe(sql))
+        .bind(account_id)
+        .bind(holder_id)
+        .bind(MAX_LISTED)
+        .fetch_all(database.reader())
+        .await?;
     rows.iter().map(read_item).collect()
 }
 
@@ -313,6 +394,8 @@ pub(super) fn read_item(row: &AnyRow) -> sqlx::Result<KeyItem> {
         expires_at: Millis(row.try_get("expires_at")?),
         disabled: time("disabled_at")?.is_some(),
         models: read_models(row)?,
+        holder_id: row.try_get("holder_id")?,
+        project_id: row.try_get("project_id")?,
         budgets: budgets
             .map_err(|error| sqlx::Error::Decode(error.into()))?
             .unwrap_or_default(),
@@ -322,29 +405,32 @@ pub(super) fn read_item(row: &AnyRow) -> sqlx::Result<KeyItem> {
 impl KeyItem {
     /// Returns the standing of the key's budgets at a time.
     pub fn standings(&self, now: Millis) -> Vec<BudgetState> {
-        self.budgets.standings(Some(&self.id), Credits::ZERO, now)
+        let part = BudgetPart::Key(self.id.clone());
+        self.budgets.standings(Some(&part), Credits::ZERO, now)
     }
 }
 
-/// Creates a key for an existing user, unless the user has too many.
+/// Creates a key for an existing user or service account, unless they have too many in the account.
 pub async fn create_limited_key(
     database: &Database,
     peppers: &Peppers,
-    user_id: &str,
+    owner: KeyOwner<'_>,
     name: &str,
     now: Millis,
 ) -> sqlx::Result<KeyCreation> {
     let mut transaction = database.begin().await?;
     // The statement changes nothing but locks the row, on both databases, so that a concurrent request waits.
+    let holder_id = owner.holder_id.unwrap_or(owner.account_id);
     sqlx::query("UPDATE users SET id = id WHERE id = $1")
-        .bind(user_id)
+        .bind(holder_id)
         .execute(&mut transaction)
         .await?;
     let active: i64 = sqlx::query_scalar(
         "SELECT CAST(COUNT(*) AS BIGINT) FROM api_keys \
-         WHERE user_id = $1 AND disabled_at IS NULL AND expires_at > $2",
+         WHERE user_id = $1 AND COALESCE(holder_id, user_id) = $2 AND disabled_at IS NULL AND expires_at > $3",
     )
-    .bind(user_id)
+    .bind(owner.account_id)
+    .bind(holder_id)
     .bind(now.0)
     .fetch_one(&mut transaction)
     .await?;
@@ -352,9 +438,11 @@ pub async fn create_limited_key(
         return Ok(KeyCreation::TooManyActive);
     }
     let today: i64 = sqlx::query_scalar(
-        "SELECT CAST(COUNT(*) AS BIGINT) FROM api_keys WHERE user_id = $1 AND created_at > $2",
+        "SELECT CAST(COUNT(*) AS BIGINT) FROM api_keys \
+         WHERE user_id = $1 AND COALESCE(holder_id, user_id) = $2 AND created_at > $3",
     )
-    .bind(user_id)
+    .bind(owner.account_id)
+    .bind(holder_id)
     .bind(now.plus_days(-1).0)
     .fetch_one(&mut transaction)
     .await?;
@@ -362,15 +450,7 @@ pub async fn create_limited_key(
         return Ok(KeyCreation::TooManyToday);
     }
     let key = RawKey::generate();
-    insert_key(
-        &mut transaction,
-        &key,
-        peppers.current(),
-        user_id,
-        name,
-        now,
-    )
-    .await?;
+    insert_key(&mut transaction, &key, peppers.current(), owner, name, now).await?;
     transaction.commit().await?;
     Ok(KeyCreation::Made(key))
 }
@@ -390,15 +470,25 @@ pub async fn active_keys(
     .await
 }
 
-/// Whether the user has this key, active or not.
-pub async fn has_key(database: &Database, user_id: &str, key_id: &str) -> sqlx::Result<bool> {
-    let found: Option<i64> =
-        sqlx::query_scalar("SELECT CAST(1 AS BIGINT) FROM api_keys WHERE id = $1 AND user_id = $2")
-            .bind(key_id)
-            .bind(user_id)
-            .fetch_optional(database.reader())
-            .await?;
-    Ok(found.is_some())
+/// Whether the account has this key, active or not.
+pub async fn has_key(database: &Database, account_id: &str, key_id: &str) -> sqlx::Result<bool> {
+    let holder = find_holder(database, account_id, key_id).await?;
+    Ok(holder.is_some())
+}
+
+/// Returns the holder of an account's key; `None` if the account has no such key.
+pub async fn find_holder(
+    database: &Database,
+    account_id: &str,
+    key_id: &str,
+) -> sqlx::Result<Option<String>> {
+    sqlx::query_scalar(
+        "SELECT COALESCE(holder_id, user_id) FROM api_keys WHERE id = $1 AND user_id = $2",
+    )
+    .bind(key_id)
+    .bind(account_id)
+    .fetch_optional(database.reader())
+    .await
 }
 
 /// Revokes a key, unless it was revoked before.
@@ -510,7 +600,8 @@ pub async fn keep_key(
         .await?;
     }
     let pepper = peppers.current();
-    insert_key(&mut transaction, key, pepper, user_id, name, now).await?;
+    let owner = KeyOwner::personal(user_id);
+    insert_key(&mut transaction, key, pepper, owner, name, now).await?;
     transaction.commit().await
 }
 
@@ -541,22 +632,24 @@ async fn insert_key(
     transaction: &mut Transaction,
     key: &RawKey,
     pepper: &Pepper,
-    user_id: &str,
+    owner: KeyOwner<'_>,
     name: &str,
     now: Millis,
 ) -> sqlx::Result<()> {
     sqlx::query(
-        "INSERT INTO api_keys (id, user_id, name, prefix, hash, pepper_version, created_at, expires_at) \
-         VALUES ($1, $2, $3, $4, $5, $6, $7, $8)",
+        "INSERT INTO api_keys (id, user_id, name, prefix, hash, pepper_version, created_at, expires_at, holder_id, \
+         project_id) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)",
     )
     .bind(key.id())
-    .bind(user_id)
+    .bind(owner.account_id)
     .bind(name)
     .bind(key.prefix())
     .bind(key.hash(&pepper.key).to_vec())
     .bind(pepper.version)
     .bind(now.0)
     .bind(now.plus_days(LIFETIME_DAYS).0)
+    .bind(owner.holder_id)
+    .bind(owner.project_id)
     .execute(&mut *transaction)
     .await?;
     keep_hash(transaction, key, pepper).await

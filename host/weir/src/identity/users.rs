@@ -5,7 +5,7 @@ use weir_errors::{ApiError, ErrorCode};
 
 use super::errors::store_failed;
 use super::key_records::{KEY_TTL, drop_plan};
-use super::store;
+use super::{members, store};
 use crate::audit::{Actor, AuditEvent};
 use crate::node::Core;
 use weir_ledger::Plan;
@@ -31,6 +31,7 @@ pub async fn set_disabled(
             .bury(Tombstone::User(&user_id), KEY_TTL)
             .await
             .map_err(|_| not_now())?;
+        members::drop_cached_keys_everywhere(core, &user_id).await?;
         store::disable_user(&core.database, &user_id, core.clock.now())
             .await
             .map_err(store_failed)?;
@@ -87,6 +88,6 @@ async fn find(core: &Core, user_id: &str) -> Result<Option<store::User>, ApiErro
         .map_err(store_failed)
 }
 
-fn not_now() -> ApiError {
+pub(super) fn not_now() -> ApiError {
     ApiError::cache_unavailable("weir could not change the user on all nodes; retry later.")
 }

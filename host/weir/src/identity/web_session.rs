@@ -24,7 +24,7 @@ use super::dev_issuer::{DevAudience, DevIssuer};
 use super::errors::{sessions_failed, store_failed};
 use super::key_changes::DEVELOPMENT_USER;
 use super::parts::IdentityParts;
-use super::{console_link, store};
+use super::{console_link, members, store};
 use crate::audit::{Actor, AuditEvent};
 use weir_storage::clock::Millis;
 use weir_storage::expiring::ExpiringValues;
@@ -42,9 +42,20 @@ const DEVELOPMENT_ADMIN: &str = "admin";
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WebSession {
     who: SessionIdentity,
+    /// The organisation for which the user acts; `None` for the personal account.
+    #[serde(default)]
+    account: Option<SessionAccount>,
     /// The token in the forms of the session's pages, unknown to other sites.
     form_token: String,
     expires_at: i64,
+}
+
+/// The organisation for which a session's user acts.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct SessionAccount {
+    id: String,
+    /// The name at the moment of the choice.
+    name: String,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -68,9 +79,7 @@ impl WebSession {
         let identification = Identification { parts, identity };
         identification.admit_address().await?;
         let verified = identification.verify_web(token, attestation).await?;
-        let caller = identification
-            .web_user(&verified.issuer, &verified.subject)
-            .await?;
+        let caller = identification.web_user(&verified, None).await?;
         record_sign_in(
             identity,
             &Actor::user(&caller.user_id),
@@ -158,6 +167,7 @@ impl WebSession {
         let longest = identity.clock.now().0 + LONGEST.as_millis() as i64;
         Self {
             who,
+            account: None,
             form_token: URL_SAFE_NO_PAD.encode(random_bytes::<32>()),
             expires_at: until.0.min(longest),
         }
@@ -175,6 +185,22 @@ impl WebSession {
         let plain = keys.unseal(Purpose::CONSOLE_SESSION, &[], &sealed).ok()?;
         let session: Self = serde_json::from_slice(&plain).ok()?;
         (now.0 < session.expires_at).then_some(session)
+    }
+
+    /// Returns the session after its user has chosen an organisation, by its id and name, or their personal account.
+    #[must_use]
+    pub fn for_account(&self, account: Option<(String, String)>) -> Self {
+        let account = account.map(|(id, name)| SessionAccount { id, name });
+        Self {
+            account,
+            ..self.clone()
+        }
+    }
+
+    /// Returns the name of the organisation with this id, if the user has chosen it.
+    pub fn account_name(&self, id: &str) -> Option<&str> {
+        let account = self.account.as_ref().filter(|account| account.id == id);
+        account.map(|account| &*account.name)
     }
 
     /// The token in the forms of the session's pages.
@@ -216,6 +242,7 @@ impl WebSession {
             return Ok(None);
         }
         let identification = Identification { parts, identity };
+        let (database, now) = (&identity.database, identity.clock.now());
         let user = match &self.who {
             SessionIdentity::Web { issuer, subject } => {
                 let verifier = identity.verifiers.identity.as_ref();
@@ -223,23 +250,36 @@ impl WebSession {
                     return Ok(None);
                 }
                 identification.admit_address().await?;
-                return identification.web_user(issuer, subject).await.map(Some);
+                let user = store::find_or_create_web_user(database, issuer, subject, now).await;
+                user.map(Some)
             }
             SessionIdentity::Link { subject } => {
                 identification.admit_address().await?;
-                let caller = identification.web_user(console_link::ISSUER, subject);
-                return caller.await.map(Some);
+                let issuer = console_link::ISSUER;
+                let user = store::find_or_create_web_user(database, issuer, subject, now).await;
+                user.map(Some)
             }
             SessionIdentity::Development if !identity.has_development_users => return Ok(None),
             SessionIdentity::Development => {
                 identification.admit_address().await?;
-                store::find_user(&identity.database, DEVELOPMENT_USER).await
+                store::find_user(database, DEVELOPMENT_USER).await
             }
         };
-        match user.map_err(store_failed)? {
-            Some(user) => identification.in_person(user).await.map(Some),
-            None => Ok(None),
-        }
+        let Some(user) = user.map_err(store_failed)? else {
+            return Ok(None);
+        };
+        // After a membership has ended, the session continues with the personal account.
+        let account = match &self.account {
+            Some(SessionAccount { id, .. })
+                if members::is_member(database, id, &user.id)
+                    .await
+                    .map_err(store_failed)? =>
+            {
+                Some(&**id)
+            }
+            _ => None,
+        };
+        identification.in_person(user, account).await.map(Some)
     }
 }
 

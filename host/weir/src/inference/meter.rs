@@ -25,6 +25,7 @@
 //! **Invariant:** every open hold ends: by [`Meter::settle`], by [`Meter::release`], or, after a panic of the task,
 //! when the meter is dropped. If the process ends first, the ledger's sweep ends the hold.
 
+use std::iter;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -36,8 +37,9 @@ use weir_ledger::price::{Price, PriceFactors};
 use weir_ledger::pricing::{self, RequestCharge, UsageBound};
 use weir_ledger::usage::Billable;
 use weir_ledger::{
-    AccountId, Checkpoint, Credits, EndKey, HoldId, IdempotencyClaim, Ledger, LedgerError,
-    LedgerRefusal, OpenHold, Payer, RequestUsage, Settle, Settlement, TokenCounts, UsageCounts,
+    AccountId, BudgetPart, Checkpoint, Credits, EndKey, HoldId, IdempotencyClaim, Ledger,
+    LedgerError, LedgerRefusal, OpenHold, Payer, RequestUsage, Settle, Settlement, TokenCounts,
+    UsageCounts,
 };
 use weir_plugins::Component;
 use weir_plugins::canary::samples::Sampler;
@@ -188,7 +190,7 @@ impl Meter {
             parent: self.payer.parent.clone(),
             source: self.payer.source,
             source_id: self.payer.source_id.clone(),
-            key_id: self.payer.key_id.clone(),
+            parts: self.parts(),
             model: self.metered.model.clone(),
         };
         let deadline = Instant::now() + self.open_timeout;
@@ -198,6 +200,13 @@ impl Meter {
             .await?;
         self.state = MeterState::Open;
         Ok(at)
+    }
+
+    /// Returns the parts of the account whose budgets apply: the payer's, and the model.
+    fn parts(&self) -> Vec<BudgetPart> {
+        let model = BudgetPart::Model(self.metered.model.clone());
+        let parts = self.payer.parts.iter().cloned();
+        parts.chain(iter::once(model)).collect()
     }
 
     /// The account that pays.

@@ -69,6 +69,8 @@ use weir_storage::ids;
 pub struct Customer {
     /// The account that pays.
     pub payer: Payer,
+    /// The owner of the sessions that the request may use.
+    pub session_owner: AccountId,
     /// The plan of the account.
     pub plan: Plan,
     /// The models that the caller may use; all if empty.
@@ -81,6 +83,7 @@ impl Customer {
         Self {
             plan: caller.plan,
             models: caller.models().to_vec(),
+            session_owner: caller.session_owner(),
             payer: caller.payer(),
         }
     }
@@ -118,8 +121,9 @@ pub async fn chat(
 ) -> Result<Response, ApiError> {
     let id = ids::answer_id();
     let conversation = call.conversation(&id);
+    let key = key.map(|key| key.of(&customer));
     let session =
-        SessionTurn::begin(&parts.sessions, &customer.payer.account, &mut call, &id).await?;
+        SessionTurn::begin(&parts.sessions, &customer.session_owner, &mut call, &id).await?;
     let mut asked = ResponseTerms {
         id,
         stream: call.request.stream,
@@ -163,6 +167,7 @@ pub async fn images(
     call: ImageCall,
     key: Option<IdempotentRequest>,
 ) -> Result<Response, ApiError> {
+    let key = key.map(|key| key.of(&customer));
     let asked = ResponseTerms {
         id: ids::answer_id(),
         stream: call.request.stream,

@@ -1,14 +1,10 @@
 //! Limits of a new key: its lifetime, its models, and its budgets.
 
-use weir_errors::{ApiError, ErrorCode};
-use weir_ledger::{
-    AccountId, Action, Budget, LedgerError, LedgerRefusal, LedgerStore, Operation, SetBudgets,
-};
+use weir_errors::ApiError;
+use weir_ledger::{AccountId, Budget, BudgetPart, LedgerStore, SetBudgets};
 use weir_storage::clock::Millis;
-use weir_storage::database::DatabaseClock;
 
-use crate::billing::budgets::RequestedBudgets;
-use crate::billing::summary_cache;
+use crate::billing::budgets::{self, RequestedBudgets};
 use crate::catalog::Catalog;
 use crate::identity::api_key::LIFETIME_DAYS;
 use crate::identity::{no_such_key, store, store_failed};
@@ -126,37 +122,18 @@ pub async fn set_budgets(
     let budgets = found
         .map_err(store_failed)?
         .and_then(|account| account.budgets);
-    let known = budgets.iter().flat_map(|budgets| budgets.keys());
-    let mut ended: Vec<_> = known.map(str::to_owned).collect();
+    let known = budgets.iter().flat_map(|budgets| budgets.parts());
     let active = store::active_key_expiry(&core.database, user_id).await;
     let active = active.map_err(store_failed)?;
-    ended.retain(|known| known != key_id && !active.contains_key(known));
+    let has_ended = |part: &&BudgetPart| matches!(part, BudgetPart::Key(id) if id != key_id && !active.contains_key(id));
+    let ended = known.filter(has_ended).cloned().collect();
     let set = SetBudgets {
-        key_id: Some(key_id.to_owned()),
+        part: Some(BudgetPart::Key(key_id.to_owned())),
         until: Some(expires_at),
         budgets: asked,
         ended,
     };
-    let clock = DatabaseClock::start(core.database.clone(), core.clock.clone());
-    let operation = Operation {
-        account: account.clone(),
-        at: clock.await.map_err(store_failed)?.now(),
-        action: Action::SetBudgets(Box::new(set)),
-    };
-    let outcome = weir_ledger::commit_one(&store, operation).await;
-    summary_cache::drop_summary(&core.cache, &account).await;
-    match outcome {
-        Ok(_) => Ok(()),
-        Err(LedgerError::Refused(LedgerRefusal::OutOfRange)) => Err(ApiError::new(
-            ErrorCode::TooManyBudgets,
-            "Too many keys of this user have budgets; revoke some first.",
-        )
-        .with_no_retry()),
-        Err(error) => {
-            tracing::error!(%error, "setting budgets");
-            Err(ApiError::store_unavailable())
-        }
-    }
+    budgets::set(core, &account, set).await
 }
 
 /// Returns the expiry of an active key.

@@ -13,8 +13,9 @@ use super::{KeyParts, finish_key};
 use crate::audit::Actor;
 use crate::billing::budgets::{self, BudgetItem, RequestedBudgets};
 use crate::identity::api_key::RawKey;
-use crate::identity::store::{self, KeyCreation, KeyItem};
-use crate::identity::{self, WebCaller, store_failed};
+use crate::identity::roles::Permission;
+use crate::identity::store::{self, KeyCreation, KeyItem, KeyOwner};
+use crate::identity::{self, WebCaller, members, store_failed};
 use crate::json::from_json;
 use crate::request::JsonBody;
 use crate::schemas;
@@ -47,6 +48,10 @@ struct KeyRequest {
     /// Lifetime in days.
     #[schema(minimum = 1, maximum = 90, default = 90)]
     expires_in_days: Option<i64>,
+    /// Project of the organisation that the key belongs to.
+    project_id: Option<String>,
+    /// Service account of the organisation that uses the key; the caller unless set.
+    service_account_id: Option<String>,
 }
 
 /// The body of `PUT /api-keys/{key_id}/budgets`.
@@ -97,6 +102,10 @@ struct OwnKeyItem {
     disabled: bool,
     /// Models that the key may use; null if it may use all.
     models: Option<Vec<String>>,
+    /// User or service account that uses the key, in an organisation.
+    holder_id: Option<String>,
+    /// Project that the key belongs to.
+    project_id: Option<String>,
     /// Budgets of the key.
     budgets: Vec<BudgetItem>,
 }
@@ -135,7 +144,11 @@ pub async fn create_api_key(
     let catalog = parts.catalog.load();
     let limits = KeyLimits::read(budgets, new.models, new.expires_in_days, Some(&catalog))?;
     let name = new.name.unwrap_or_else(|| "Default".to_owned());
-    let (key, expires_at) = make_key(&parts, &caller.user_id, &name, &limits).await?;
+    let place = KeyPlace {
+        project_id: new.project_id,
+        service_account_id: new.service_account_id,
+    };
+    let (key, expires_at) = make_key(&parts, &caller, place, &name, &limits).await?;
     let created = json!(CreatedKey {
         key_id: key.id().to_owned(),
         api_key: key.expose().to_owned(),
@@ -148,14 +161,25 @@ pub async fn create_api_key(
     Ok((StatusCode::CREATED, Json(created)))
 }
 
-/// Creates a user's own key, with limits. Returns the expiry, too.
+/// The place of a new key in an organisation.
+#[derive(Debug, Default)]
+pub struct KeyPlace {
+    /// The project.
+    pub project_id: Option<String>,
+    /// The service account that uses the key; `None` for the caller.
+    pub service_account_id: Option<String>,
+}
+
+/// Creates a key in the caller's account, with limits. Returns the expiry, too.
 ///
 /// # Errors
 ///
-/// 400 that names the invalid field, 429 if the user has or creates too many keys.
+/// 400 that names the invalid field, 403 if the caller's role does not allow a service account's key, 429 if the holder
+/// has or creates too many keys.
 pub async fn make_key(
     parts: &KeyParts,
-    user_id: &str,
+    caller: &WebCaller,
+    place: KeyPlace,
     name: &str,
     limits: &KeyLimits,
 ) -> Result<(RawKey, Millis), ApiError> {
@@ -165,8 +189,16 @@ pub async fn make_key(
             "A name has 1 to 256 characters and no control characters.",
         ));
     }
+    check_place(parts, caller, &place).await?;
+    let user_id = &*caller.user_id;
+    let holder_id = place.service_account_id.as_deref().unwrap_or(user_id);
+    let owner = KeyOwner {
+        account_id: &caller.account.0,
+        holder_id: (caller.account.0 != holder_id).then_some(holder_id),
+        project_id: place.project_id.as_deref(),
+    };
     let now = parts.clock.now();
-    let key = store::create_limited_key(&parts.database, &parts.key_peppers, user_id, name, now)
+    let key = store::create_limited_key(&parts.database, &parts.key_peppers, owner, name, now)
         .await
         .map_err(store_failed)?;
     let refused = |message: String| {
@@ -186,8 +218,33 @@ pub async fn make_key(
         }
     };
     let by = Actor::user(user_id);
-    let expires_at = finish_key(parts, (user_id, &key), limits, now, &by).await?;
+    let expires_at = finish_key(parts, (owner.account_id, &key), limits, now, &by).await?;
     Ok((key, expires_at))
+}
+
+/// Refuses a project or a service account that is not the organisation's.
+async fn check_place(
+    parts: &KeyParts,
+    caller: &WebCaller,
+    place: &KeyPlace,
+) -> Result<(), ApiError> {
+    let account = &caller.account.0;
+    if let Some(id) = &place.project_id {
+        let exists = members::has_project(&parts.database, account, id).await;
+        if !exists.map_err(store_failed)? {
+            let what = "The organisation has no active project with this id.";
+            return Err(ApiError::invalid_request("project_id", what));
+        }
+    }
+    if let Some(id) = &place.service_account_id {
+        caller.role.require(Permission::Manage)?;
+        let exists = members::has_service_account(&parts.database, account, id).await;
+        if !exists.map_err(store_failed)? {
+            let what = "The organisation has no service account with this id.";
+            return Err(ApiError::invalid_request("service_account_id", what));
+        }
+    }
+    Ok(())
 }
 
 /// `GET /api-keys`: lists the caller's keys, newest first, without the raw keys.
@@ -199,17 +256,42 @@ pub async fn list_api_keys(
     State(parts): State<KeyParts>,
     caller: WebCaller,
 ) -> Result<Json<Value>, ApiError> {
-    let keys = own_keys(&parts, &caller.user_id).await?;
+    let keys = own_keys(&parts, &caller).await?;
     let now = parts.ledger.now();
     let api_keys = keys.into_iter().map(|key| item(key, now)).collect();
     Ok(Json(json!(KeyList { api_keys })))
 }
 
-/// A user's keys, newest first.
-pub async fn own_keys(parts: &KeyParts, user_id: &str) -> Result<Vec<KeyItem>, ApiError> {
-    store::list_keys(&parts.database, user_id)
+/// The keys that a caller may manage, newest first: all keys of the account, or only the own ones of a member without
+/// this permission.
+pub async fn own_keys(parts: &KeyParts, caller: &WebCaller) -> Result<Vec<KeyItem>, ApiError> {
+    let holder = (!caller.role.allows(Permission::Manage)).then_some(&*caller.user_id);
+    store::list_keys(&parts.database, &caller.account.0, holder)
         .await
         .map_err(store_failed)
+}
+
+/// Refuses a key that the caller may not manage, as if it did not exist.
+async fn require_own(parts: &KeyParts, caller: &WebCaller, key_id: &str) -> Result<(), ApiError> {
+    if caller.role.allows(Permission::Manage) {
+        return Ok(());
+    }
+    let holder = store::find_holder(&parts.database, &caller.account.0, key_id).await;
+    match holder.map_err(store_failed)? {
+        Some(holder) if holder == caller.user_id => Ok(()),
+        _ => Err(identity::no_such_key()),
+    }
+}
+
+/// Revokes a key of the caller's account immediately on every node.
+///
+/// # Errors
+///
+/// 404 if the caller may not manage such a key.
+pub async fn revoke(parts: &KeyParts, caller: &WebCaller, key_id: &str) -> Result<(), ApiError> {
+    require_own(parts, caller, key_id).await?;
+    let by = Actor::user(&caller.user_id);
+    identity::revoke(parts, &caller.account.0, key_id, &by).await
 }
 
 /// `PUT /api-keys/{key_id}/budgets`: replaces the budgets of a key. A window that remains keeps its count.
@@ -228,18 +310,17 @@ pub async fn set_key_budgets(
     Path(key_id): Path<String>,
     body: JsonBody,
 ) -> Result<Json<Value>, ApiError> {
-    let user_id = &caller.user_id;
+    require_own(&parts, &caller, &key_id).await?;
+    let account = &caller.account.0;
     let now = parts.ledger.now();
-    let expires_at = limits::expiry_of(&parts, user_id, &key_id, now).await?;
+    let expires_at = limits::expiry_of(&parts, account, &key_id, now).await?;
     let BudgetsRequest { budgets } = from_json(&body.bytes)?;
     let asked = RequestedBudgets {
         budgets: Some(budgets),
         ..RequestedBudgets::default()
     };
-    limits::set_budgets(&parts, user_id, &key_id, asked.read()?, expires_at).await?;
-    let keys = store::list_keys(&parts.database, user_id)
-        .await
-        .map_err(store_failed)?;
+    limits::set_budgets(&parts, account, &key_id, asked.read()?, expires_at).await?;
+    let keys = own_keys(&parts, &caller).await?;
     let key = keys.into_iter().find(|key| key.id == key_id);
     Ok(Json(json!(key.map(|key| item(key, now)))))
 }
@@ -258,8 +339,7 @@ pub async fn revoke_api_key(
     caller: WebCaller,
     Path(key_id): Path<String>,
 ) -> Result<StatusCode, ApiError> {
-    let by = Actor::user(&caller.user_id);
-    identity::revoke(&parts, &caller.user_id, &key_id, &by).await?;
+    revoke(&parts, &caller, &key_id).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -279,5 +359,7 @@ fn item(key: KeyItem, now: Millis) -> OwnKeyItem {
         expires_at: key.expires_at.iso(),
         disabled: key.disabled,
         models: models(key.models),
+        holder_id: key.holder_id,
+        project_id: key.project_id,
     }
 }

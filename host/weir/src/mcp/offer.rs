@@ -40,7 +40,7 @@ pub(super) fn list(
     request: &McpRequest,
 ) -> Result<ListToolsResult, McpRefusal> {
     let params: PaginatedRequestParams = request.params()?;
-    let account = AccountId(caller.user_id.clone());
+    let account = caller.account.clone();
     let mut tools = parts.tools.alone(&account, caller.plan);
     tools.sort_by(|one, other| one.name.cmp(&other.name));
     if let Some(after) = params.cursor {
@@ -77,7 +77,7 @@ pub(super) async fn call(
     request: &McpRequest,
 ) -> Result<CallToolResult, McpCallFailure> {
     let params: CallToolRequestParams = request.params().map_err(McpCallFailure::Refused)?;
-    let (account, plan) = (AccountId(caller.user_id.clone()), caller.plan);
+    let (account, plan) = (caller.account.clone(), caller.plan);
     if !parts.tools.is_alone(&params.name, &account, plan) {
         let why = format!("Unknown tool: {}", shown(&params.name));
         let refusal = request.refuse(ErrorCode::INVALID_PARAMS, why);
@@ -128,7 +128,7 @@ async fn require_budget(
     };
     let now = parts.ledger.now();
     account
-        .check_budgets(caller.key_id(), LEAST, now)
+        .check_budgets(&caller.parts(), LEAST, now)
         .map_err(|exceeded| budgets::exceeded(&exceeded, now))
 }
 

@@ -28,8 +28,8 @@ pub use self::document::OpenApiDocument;
 pub use self::listener::ApiListener;
 use crate::schemas::vendors;
 use crate::{
-    admin, billing, catalog, inference, keys, mcp, monitoring, payments, plugins, recordings,
-    sessions, swarm, tasks, tools, vouchers,
+    admin, billing, catalog, inference, keys, mcp, monitoring, organisations, payments, plugins,
+    recordings, sessions, swarm, tasks, tools, vouchers,
 };
 
 /// Returns the document of a listener's routes; the first call generates it.
@@ -158,6 +158,27 @@ fn headers() -> Value {
         keys::routes::list_api_keys,
         keys::routes::set_key_budgets,
         keys::routes::revoke_api_key,
+        organisations::routes::create_organisation,
+        organisations::routes::list_organisations,
+        organisations::routes::get_organisation,
+        organisations::routes::rename_organisation,
+        organisations::routes::delete_organisation,
+        organisations::routes::transfer_organisation,
+        organisations::members::list_members,
+        organisations::members::set_member_role,
+        organisations::members::remove_member,
+        organisations::invitations::create_invitation,
+        organisations::invitations::list_invitations,
+        organisations::invitations::revoke_invitation,
+        organisations::invitations::accept_invitation,
+        organisations::projects::list_projects,
+        organisations::projects::create_project,
+        organisations::projects::archive_project,
+        organisations::service_accounts::list_service_accounts,
+        organisations::service_accounts::create_service_account,
+        organisations::service_accounts::delete_service_account,
+        organisations::budgets::list_budgets,
+        organisations::budgets::set_budgets,
         tools::routes::get_webhook_secret,
         billing::routes::get_usage,
         billing::routes::export_usage,
@@ -254,6 +275,7 @@ fn headers() -> Value {
     tags(
         (name = "models", description = "Models, and requests to them"),
         (name = "keys", description = "The user's own API keys"),
+        (name = "organisations", description = "Accounts with several members, projects and budgets"),
         (name = "sessions", description = "Conversations that weir keeps for an hour"),
         (name = "usage", description = "Usage and its cost"),
         (name = "billing", description = "Plans, credits and payments"),

@@ -37,7 +37,7 @@ pub async fn get_auto_top_up(
     State(payments): State<Payments>,
     caller: WebCaller,
 ) -> Result<Json<AutoTopUp>, ApiError> {
-    let shown = preferences::show(&payments, &caller.user_id).await;
+    let shown = preferences::show(&payments, &caller.account.0).await;
     shown.map(Json)
 }
 
@@ -66,6 +66,6 @@ pub async fn put_auto_top_up(
         tier,
         threshold,
     };
-    let changed = preferences::change(&payments, &caller.user_id, change).await;
+    let changed = preferences::change(&payments, &caller.account.0, change).await;
     changed.map(Json)
 }

@@ -49,7 +49,9 @@ pub async fn list_notices(
     caller: Caller,
     query: ListQuery,
 ) -> Result<Json<NoticeList>, ApiError> {
-    list(&core.database, &caller.user_id, query).await.map(Json)
+    list(&core.database, &caller.account.0, query)
+        .await
+        .map(Json)
 }
 
 /// A page of a user's notices.

@@ -35,7 +35,7 @@ use crate::swarm::executor::Executor;
 use crate::tasks::{TaskParts, timer};
 use crate::tls::Tls;
 use crate::vouchers::{self, VoucherParts};
-use weir_payments::{auto_top_up, inbox, notices};
+use weir_payments::{auto_top_up, budget_alerts, inbox, notices};
 
 /// Time that the ledger has to write its queue.
 const LEDGER_STOP: Duration = Duration::from_secs(5);
@@ -120,6 +120,7 @@ pub async fn serve(
         };
         let events_of_payments = inbox::run(&app.payments);
         let notices = notices::run(&app.payments);
+        let alerts = budget_alerts::run(&app.payments);
         let auto_top_ups = auto_top_up::run(&app.payments);
         let vouchers = VoucherParts::from_ref(&app);
         let redemptions = vouchers::run(&vouchers);
@@ -132,6 +133,7 @@ pub async fn serve(
             () = schedules => {}
             () = events_of_payments => {}
             () = notices => {}
+            () = alerts => {}
             () = auto_top_ups => {}
             () = redemptions => {}
             () = stopped(&app, stop) => {}

@@ -38,7 +38,7 @@ pub async fn show_history(
     caller: Caller,
     Path(id): Path<String>,
 ) -> Result<Json<History>, ApiError> {
-    let key = SessionKey::new(caller.payer().account, id)?;
+    let key = SessionKey::new(caller.session_owner(), id)?;
     let held = sessions.find(&key).await.map_err(unavailable)?;
     let held = held.filter(|held| !held.conversation.is_empty());
     let held = held.ok_or_else(not_found)?;
@@ -69,7 +69,7 @@ pub async fn delete_session(
     caller: Caller,
     Path(id): Path<String>,
 ) -> Result<StatusCode, ApiError> {
-    let key = SessionKey::new(caller.payer().account, id)?;
+    let key = SessionKey::new(caller.session_owner(), id)?;
     let (values, now) = (&sessions.values, sessions.clock.now());
     match values.remove(&key.name(), now).await.map_err(unavailable)? {
         true => Ok(StatusCode::NO_CONTENT),

@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use weir_errors::{ApiError, ErrorCode};
-use weir_ledger::{AccountId, Credits, IdempotencyClaim, Plan};
+use weir_ledger::{AccountId, BudgetPart, Credits, IdempotencyClaim, Plan};
 use weir_storage::clock::Millis;
 use weir_storage::ids;
 
@@ -24,14 +24,14 @@ const DEFAULT_MODEL: &str = "claude-sonnet-4-5";
 
 /// The payer of a swarm.
 pub struct SwarmPayer<'a> {
-    /// The user's id.
-    pub user_id: &'a str,
-    /// The user's plan.
-    pub user_plan: Plan,
+    /// The account.
+    pub account: &'a AccountId,
+    /// The account's plan.
+    pub account_plan: Plan,
     /// The plan with the swarm's limits.
     pub plan: Plan,
-    /// The id of the key, whose budgets apply.
-    pub key_id: Option<&'a str>,
+    /// The parts of the account whose budgets apply.
+    pub parts: Vec<BudgetPart>,
     /// The models that agents may use; all if empty.
     pub models: &'a [String],
 }
@@ -40,10 +40,10 @@ impl<'a> SwarmPayer<'a> {
     /// The payer behind a caller, within the limits of their key.
     pub fn of(caller: &'a Caller) -> Self {
         Self {
-            user_id: &caller.user_id,
-            user_plan: caller.plan,
+            account: &caller.account,
+            account_plan: caller.plan,
             plan: caller.plan,
-            key_id: caller.key_id(),
+            parts: caller.parts(),
             models: caller.models(),
         }
     }
@@ -106,14 +106,14 @@ pub fn check(
     payer: &SwarmPayer<'_>,
     request: &request::SwarmRequest,
 ) -> Result<SwarmPrices, ApiError> {
-    let caps = caps(payer.user_plan, payer.plan)?;
+    let caps = caps(payer.account_plan, payer.plan)?;
     caps.check(request)?;
-    let account = AccountId(payer.user_id.to_owned());
+    let account = payer.account;
     for (index, agent) in request.agents.iter().enumerate() {
         limits::require_model(payer.models, &agent.model)
             .map_err(|error| error.with_param(format!("agents[{index}].model")))?;
         for (place, id) in agent.integrations.iter().enumerate() {
-            if swarms.tools.denies_integration(id, &account, payer.plan) {
+            if swarms.tools.denies_integration(id, account, payer.plan) {
                 let what = "The user or the plan may not use this integration; ask the operator.";
                 return Err(ApiError::new(ErrorCode::IntegrationNotAllowed, what)
                     .with_param(format!("agents[{index}].integrations[{place}]"))
@@ -136,14 +136,14 @@ pub fn check(
 /// 409 if the earlier request was a different one.
 pub async fn find_repeat(
     swarms: &Swarms,
-    user_id: &str,
+    account: &AccountId,
     key: Option<&IdempotencyClaim>,
 ) -> Result<Option<SwarmRun>, ApiError> {
     let Some(claim) = key else {
         return Ok(None);
     };
     let store = &swarms.store;
-    let repeat = store.find_repeat(user_id, &claim.key, &claim.request_digest);
+    let repeat = store.find_repeat(&account.0, &claim.key, &claim.request_digest);
     match repeat.await.map_err(failed)? {
         Some(AcceptResult::Same(id)) => store.find(&id).await.map_err(failed),
         Some(_) => Err(reused()),
@@ -169,8 +169,7 @@ pub async fn accept(
             "This gateway runs no swarms: the executor has no token for the API.",
         ));
     }
-    let account = AccountId(payer.user_id.to_owned());
-    let account = swarms.inference.ledger.find_account(&account).await;
+    let account = swarms.inference.ledger.find_account(payer.account).await;
     let account = account.map_err(|error| failed(error.into()))?;
     if budget < first_call {
         return Err(insufficient(first_call, budget).with_param("max_total_credits"));
@@ -180,7 +179,7 @@ pub async fn accept(
     let now = swarms.inference.ledger.now();
     if let Some(account) = &account {
         account
-            .check_budgets(payer.key_id, required, now)
+            .check_budgets(&payer.parts, required, now)
             .map_err(|exceeded| budgets::exceeded(&exceeded, now))?;
     }
     let available = account.map(|account| account.available().total());
@@ -192,8 +191,8 @@ pub async fn accept(
     let seconds = i64::from(swarms.settings.deadline_seconds.get());
     let new = NewRun {
         id: &id,
-        user_id: payer.user_id,
-        key_id: payer.key_id,
+        user_id: &payer.account.0,
+        parts: &payer.parts,
         request,
         budget,
         key: key.map(|claim| (&*claim.key, claim.request_digest)),

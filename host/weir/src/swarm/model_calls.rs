@@ -13,8 +13,9 @@ use super::Swarms;
 use super::model::FENCE;
 use super::store::SwarmRun;
 use crate::context::RequestContext;
+use crate::identity::limits::{self, key_among};
 use crate::identity::service::{ServiceCaller, ServiceScope};
-use crate::identity::{limits, store, users};
+use crate::identity::{store, users};
 use crate::inference::deltas::ModelStep;
 use crate::inference::idempotency::{IdempotencyHeader, IdempotentRequest};
 use crate::inference::{self, Customer};
@@ -67,6 +68,7 @@ pub async fn create_agent_completion(
     let turn = inference.admission.enter(&payer.account, plan).await?;
     let held = (turn, body.room);
     let customer = Customer {
+        session_owner: payer.account.clone(),
         payer,
         plan,
         models,
@@ -84,7 +86,7 @@ fn take_payer(call: &mut ChatCall) -> Result<Payer, ApiError> {
         account: AccountId(user_id),
         source: RequestSource::Agent,
         source_id: task_id,
-        key_id: None,
+        parts: Vec::new(),
         parent: None,
     })
 }
@@ -115,7 +117,7 @@ async fn find_run(swarms: &Swarms, id: &str, headers: &HeaderMap) -> Result<Swar
 ///
 /// The executor checks the key before each step; a charged response is replayed in any case.
 async fn models_of(swarms: &Swarms, run: &SwarmRun) -> Result<Vec<String>, ApiError> {
-    let Some(key_id) = &run.key_id else {
+    let Some(key_id) = key_among(&run.parts) else {
         return Ok(Vec::new());
     };
     let key = store::find_key(&swarms.inference.database, key_id).await;
@@ -127,7 +129,7 @@ async fn models_of(swarms: &Swarms, run: &SwarmRun) -> Result<Vec<String>, ApiEr
 fn payer_of(run: SwarmRun) -> Payer {
     Payer {
         source_id: Some(run.task_id.unwrap_or(run.id)),
-        key_id: run.key_id,
+        parts: run.parts,
         account: AccountId(run.user_id),
         source: RequestSource::Agent,
         parent: run.parent_hold,

@@ -9,6 +9,7 @@ use axum::response::{IntoResponse, Response};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use serde_json::{Value, json};
 use weir_errors::{ApiError, ErrorCode};
+use weir_ledger::AccountId;
 
 use super::accept::{SwarmPayer, accept, failed, find_repeat, read, unknown};
 use super::bodies::{ServiceSwarmRequest, SwarmDetails, SwarmList, TemplateList};
@@ -61,7 +62,7 @@ pub async fn create_swarm(
     let payer = SwarmPayer::of(&caller);
     let claim = key.as_ref().map(|key| key.claim());
     // This check comes first: a repeated request gets its response even if tools, models, plan or credits have changed.
-    let repeat = find_repeat(&swarms, payer.user_id, claim).await?;
+    let repeat = find_repeat(&swarms, payer.account, claim).await?;
     let (run, is_repeat) = match repeat {
         Some(run) => (run, true),
         None => {
@@ -112,7 +113,7 @@ pub async fn list(
     }
     let runs = swarms
         .store
-        .list(&caller.user_id, before.as_deref(), limit + 1);
+        .list(&caller.account.0, before.as_deref(), limit + 1);
     let mut records: Vec<SwarmRecord> = runs.await.map_err(failed)?.iter().map(record_of).collect();
     let next = query::cut(&mut records, limit, |record| record.execution_id.clone());
     Ok((records, next))
@@ -266,18 +267,19 @@ pub async fn run_swarm(
     let Some(named) = named else {
         unreachable!("a service names who pays");
     };
-    let user_plan = identity::users::require(&swarms.inference, &named.user_id).await?;
+    let account_plan = identity::users::require(&swarms.inference, &named.user_id).await?;
     context.note_user(&named.user_id);
+    let account = AccountId(named.user_id);
     let payer = SwarmPayer {
-        user_id: &named.user_id,
-        user_plan,
+        account: &account,
+        account_plan,
         plan: named.plan,
-        key_id: None,
+        parts: Vec::new(),
         models: &[],
     };
     let key = key.with_body(&body.bytes);
     let claim = key.as_ref().map(|key| key.claim());
-    let run = match find_repeat(&swarms, payer.user_id, claim).await? {
+    let run = match find_repeat(&swarms, payer.account, claim).await? {
         Some(run) => run,
         None => accept(&swarms, &payer, &request, claim).await?.0,
     };
@@ -361,7 +363,7 @@ pub async fn own(swarms: &Swarms, caller: &Caller, id: &str) -> Result<SwarmRun,
         return Err(unknown());
     }
     let run = swarms.store.find(id).await.map_err(failed)?;
-    run.filter(|run| run.user_id == caller.user_id)
+    run.filter(|run| run.user_id == caller.account.0)
         .ok_or_else(unknown)
 }
 

@@ -295,7 +295,7 @@ impl ActiveRun<'_> {
                 parent: None,
                 source: RequestSource::Agent,
                 source_id: Some(self.run.task_id.clone().unwrap_or(self.run.id.clone())),
-                key_id: self.run.key_id.clone(),
+                parts: self.run.parts.clone(),
                 model: HOLD_MODEL.to_owned(),
             };
             let opened = ledger.open(&account, open, Instant::now() + LEDGER_TIMEOUT);

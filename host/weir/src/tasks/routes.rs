@@ -23,6 +23,7 @@ use super::store::{Cause, MAX_TASKS, Task, TaskStart, Trigger};
 use crate::context::RequestContext;
 use crate::identity::Caller;
 use crate::identity::gate::GatedUser;
+use crate::identity::limits::key_among;
 use crate::identity::service::{ExecutorCaller, ServiceScope};
 use crate::inference::idempotency::IdempotencyHeader;
 use crate::query::{self, ListQuery};
@@ -132,8 +133,8 @@ pub async fn create_task(
     let now = tasks.swarms.inference.ledger.now();
     let task = Task {
         id: ids::task_id(),
-        key_id: caller.key_id().map(str::to_owned),
-        user_id: caller.user_id,
+        parts: caller.parts(),
+        user_id: caller.account.0,
         next_fire_at: next_fire(&definition, now)?,
         definition,
         created_at: now,
@@ -170,7 +171,7 @@ pub async fn list_tasks(
     }
     let listed = tasks
         .store
-        .list(&caller.user_id, before.as_deref(), limit + 1);
+        .list(&caller.account.0, before.as_deref(), limit + 1);
     let mut listed = listed.await.map_err(failed)?;
     let next = query::cut(&mut listed, limit, |task| task.id.clone());
     let ids: Vec<_> = listed.iter().map(|task| &*task.id).collect();
@@ -200,7 +201,7 @@ pub async fn get_task(
     caller: Caller,
     Path(id): Path<String>,
 ) -> Result<Json<Value>, ApiError> {
-    let task = own(&tasks, &caller.user_id, &id).await?;
+    let task = own(&tasks, &caller.account.0, &id).await?;
     Ok(Json(in_full(&tasks, &task).await?))
 }
 
@@ -220,10 +221,10 @@ pub async fn replace_task(
     Path(id): Path<String>,
     body: JsonBody,
 ) -> Result<Json<Value>, ApiError> {
-    let mut task = own(&tasks, &caller.user_id, &id).await?;
+    let mut task = own(&tasks, &caller.account.0, &id).await?;
     task.definition = read(&tasks, &caller, &body.bytes)?;
     // The new definition's key applies, regardless of the previous one.
-    task.key_id = caller.key_id().map(str::to_owned);
+    task.parts = caller.parts();
     let now = tasks.swarms.inference.ledger.now();
     (task.updated_at, task.next_fire_at) = (now, next_fire(&task.definition, now)?);
     let replaced = tasks.store.replace(&task).await;
@@ -245,7 +246,7 @@ pub async fn delete_task(
     caller: Caller,
     Path(id): Path<String>,
 ) -> Result<StatusCode, ApiError> {
-    let task = own(&tasks, &caller.user_id, &id).await?;
+    let task = own(&tasks, &caller.account.0, &id).await?;
     let deleted = tasks.store.delete(&task.id).await;
     deleted.map_err(|error| failed(error.into()))?;
     Ok(StatusCode::NO_CONTENT)
@@ -506,7 +507,7 @@ fn outline(task: &Task) -> Value {
     let mut shown = json!(definition.swarm);
     shown["task_id"] = json!(task.id);
     shown["name"] = json!(definition.name);
-    shown["key_id"] = json!(task.key_id);
+    shown["key_id"] = json!(key_among(&task.parts));
     shown["schedule"] = json!(definition.schedule);
     shown["paused"] = json!(definition.paused);
     shown["next_fire_at"] = json!(task.next_fire_at.map(Millis::iso));

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use sha2::{Digest, Sha256};
 use weir_errors::{ApiError, ErrorCode};
-use weir_ledger::IdempotencyClaim;
+use weir_ledger::{AccountId, IdempotencyClaim};
 use weir_storage::clock::Millis;
 
 use super::TaskParts;
@@ -41,7 +41,8 @@ pub async fn start(
         request_digest: Sha256::digest(&key).into(),
         key,
     };
-    let asked = match accept::find_repeat(&tasks.swarms, &task.user_id, Some(&claim)).await? {
+    let account = AccountId(task.user_id.clone());
+    let asked = match accept::find_repeat(&tasks.swarms, &account, Some(&claim)).await? {
         // An earlier node failed before it recorded the start.
         Some(run) => Ok((run, true)),
         None => {
@@ -75,10 +76,8 @@ async fn ask(
     claim: &IdempotencyClaim,
 ) -> Result<(SwarmRun, bool), ApiError> {
     let plan = identity::users::require(&tasks.swarms.inference, &task.user_id).await?;
-    let models = match &task.key_id {
-        Some(key_id) => limits::require_working_key(&tasks.swarms.inference, key_id).await?,
-        None => Vec::new(),
-    };
+    let models =
+        limits::require_working(&tasks.swarms.inference, &task.user_id, &task.parts).await?;
     let (mut request, _) = accept::read(
         &tasks.swarms,
         &task.definition.swarm_body(),
@@ -86,11 +85,12 @@ async fn ask(
     )?;
     request.task_id = Some(task.id.clone());
     request.from_task = true;
+    let account = AccountId(task.user_id.clone());
     let payer = SwarmPayer {
-        user_id: &task.user_id,
-        user_plan: plan,
+        account: &account,
+        account_plan: plan,
         plan,
-        key_id: task.key_id.as_deref(),
+        parts: task.parts.clone(),
         models: &models,
     };
     accept::accept(&tasks.swarms, &payer, &request, Some(claim)).await

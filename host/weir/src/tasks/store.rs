@@ -9,6 +9,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use sqlx::Row;
 use sqlx::any::AnyRow;
+use weir_ledger::BudgetPart;
 use weir_storage::Database;
 use weir_storage::clock::Millis;
 use weir_storage::database::SqlDialect;
@@ -48,10 +49,11 @@ pub enum TaskStoreError {
 pub struct Task {
     /// Its id.
     pub id: String,
-    /// The owner, who pays.
+    /// The account that owns it and pays.
     pub user_id: String,
-    /// The id of the API key of the latest definition, whose limits apply to starts; `None` if the owner was signed in.
-    pub key_id: Option<String>,
+    /// The parts of the account whose budgets apply to starts: the API key of the latest definition, its project, and the
+    /// member who wrote it.
+    pub parts: Vec<BudgetPart>,
     /// The definition.
     pub definition: Definition,
     /// The next time of its schedule.
@@ -100,7 +102,7 @@ impl TaskStore {
         .bind(task.next_fire_at.map(|at| at.0))
         .bind(task.created_at.0)
         .bind(task.updated_at.0)
-        .bind(task.key_id.as_deref())
+        .bind(BudgetPart::join(&task.parts))
         .execute(&mut transaction)
         .await?;
         transaction.commit().await?;
@@ -117,7 +119,7 @@ impl TaskStore {
         .bind(self.key_id())
         .bind(task.next_fire_at.map(|at| at.0))
         .bind(task.updated_at.0)
-        .bind(task.key_id.as_deref())
+        .bind(BudgetPart::join(&task.parts))
         .bind(&*task.id)
         .execute(self.database.writer())
         .await
@@ -210,7 +212,7 @@ impl TaskStore {
         let sealed: Vec<u8> = row.try_get("definition")?;
         Ok(Task {
             user_id: row.try_get("user_id")?,
-            key_id: row.try_get("key_id")?,
+            parts: BudgetPart::split(row.try_get::<Option<String>, _>("key_id")?.as_deref()),
             definition: self.open(&id, "definition", &sealed)?,
             next_fire_at: row.try_get::<Option<i64>, _>("next_fire_at")?.map(Millis),
             created_at: Millis(row.try_get("created_at")?),

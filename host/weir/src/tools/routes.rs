@@ -5,7 +5,6 @@ use axum::extract::State;
 use serde::Serialize;
 use utoipa::ToSchema;
 use weir_errors::{ApiError, ErrorCode};
-use weir_ledger::AccountId;
 
 use super::Tools;
 use crate::identity::Caller;
@@ -29,7 +28,7 @@ pub async fn get_webhook_secret(
     State(tools): State<Tools>,
     caller: Caller,
 ) -> Result<Json<WebhookSecret>, ApiError> {
-    let secret = tools.webhook_secret(&AccountId(caller.user_id));
+    let secret = tools.webhook_secret(&caller.account);
     let secret = secret.ok_or_else(|| {
         ApiError::new(
             ErrorCode::NoWebhooks,

@@ -7,6 +7,7 @@ mod billing;
 mod inference;
 mod keys;
 mod mcp;
+mod organisations;
 mod plugins;
 mod recordings;
 mod tasks;

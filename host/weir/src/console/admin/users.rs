@@ -76,7 +76,7 @@ pub(super) async fn show_user(
         next: asked.next(&path_of(&user_id), keys.next),
         asked,
         frame: admin.user.frame("User", PEOPLE),
-        is_self: user.user_id == admin.user.user_id,
+        is_self: user.user_id == admin.user.caller.user_id,
         keys: keys.keys,
         now: app.clock.now(),
         user,
@@ -91,7 +91,7 @@ pub(super) async fn disable_user(
     AdminForm { admin, .. }: AdminForm,
 ) -> Result<Response, ApiError> {
     let path = path_of(&user_id);
-    let is_self = user_id == admin.user.user_id;
+    let is_self = user_id == admin.user.caller.user_id;
     let disabled = async {
         if is_self {
             let why = "You cannot disable your own user here.";

@@ -25,6 +25,14 @@ if (link && location.hash.length > 1) {
   link.querySelector("form").requestSubmit();
 }
 
+// So has the link of an invitation. The person joins by a click.
+const joining = document.querySelector("[data-fragment]");
+if (joining && location.hash.length > 1) {
+  joining.value = location.hash.slice(1);
+  history.replaceState(null, "", location.pathname + location.search);
+  joining.focus();
+}
+
 const followed = document.querySelector("[data-follow]");
 if (followed) {
   const path = followed.dataset.follow;

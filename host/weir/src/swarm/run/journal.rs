@@ -7,8 +7,7 @@ use serde_json::{Value, json};
 use weir_ledger::HoldId;
 
 use super::state::{ActiveRun, RunHalt, StepBreak, stopped};
-use crate::identity::limits::KEY_ENDED;
-use crate::identity::store::models_of_working_key;
+use crate::identity::limits::{KEY_ENDED, models_of_stored};
 use crate::swarm::record::{AgentResult, SwarmOutcome, SwarmRecord, SwarmStatus};
 use crate::swarm::request::SwarmRequest;
 use crate::swarm::store::{LeaseError, NewStep, StepEnd};
@@ -81,8 +80,9 @@ impl ActiveRun<'_> {
     async fn try_write(&self, entry: &JournalEntry<'_>) -> Result<(), StepBreak> {
         let now = self.parts.ledger.now();
         let is_before_step = matches!(entry, JournalEntry::Look | JournalEntry::Intend(_));
-        if is_before_step && let Some(key_id) = &self.run.key_id {
-            let models = models_of_working_key(&self.parts.database, key_id, now).await;
+        if is_before_step {
+            let (account, parts) = (&self.run.user_id, &self.run.parts);
+            let models = models_of_stored(&self.parts.database, account, parts, now).await;
             if models.map_err(LeaseError::from)?.is_none() {
                 return Err(stopped(format!("KEY_ENDED: {KEY_ENDED}")));
             }

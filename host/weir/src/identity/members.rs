@@ -1,0 +1,158 @@
+//! Members of organisations: who belongs to which, and the end of a membership.
+//!
+//! **Invariant:** the keys of a member end with the membership on all nodes at once: their tombstones are in the cache
+//! before the database changes.
+
+use sqlx::Row;
+use weir_errors::{ApiError, ErrorCode};
+use weir_storage::Database;
+use weir_storage::cache::Tombstone;
+
+use super::errors::store_failed;
+use super::key_records::KEY_TTL;
+use super::roles::Role;
+use super::store::read_role;
+use super::users;
+use crate::node::Core;
+
+/// A user's membership in an organisation.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Membership {
+    /// The role.
+    pub role: Role,
+    /// The organisation's plan.
+    pub plan: String,
+}
+
+/// Returns a user's membership in an organisation.
+///
+/// # Errors
+///
+/// 404 if the organisation does not exist or the user is not a member, 403 if an operator disabled the organisation.
+pub async fn require(
+    core: &Core,
+    organisation_id: &str,
+    user_id: &str,
+) -> Result<Membership, ApiError> {
+    let row = sqlx::query(
+        "SELECT m.role, u.plan, u.disabled_at FROM members m JOIN users u ON u.id = m.organisation_id \
+         WHERE m.organisation_id = $1 AND m.user_id = $2 AND u.deleted_at IS NULL",
+    )
+    .bind(organisation_id)
+    .bind(user_id)
+    .fetch_optional(core.database.reader())
+    .await
+    .map_err(store_failed)?;
+    let row = row.ok_or_else(unknown)?;
+    let read = || {
+        let is_disabled = row.try_get::<Option<i64>, _>("disabled_at")?.is_some();
+        let role = read_role(&row.try_get::<String, _>("role")?)?;
+        let plan = row.try_get("plan")?;
+        Ok::<_, sqlx::Error>((Membership { role, plan }, is_disabled))
+    };
+    match read().map_err(store_failed)? {
+        (_, true) => Err(users::disabled()),
+        (membership, false) => Ok(membership),
+    }
+}
+
+/// Returns whether a user is a member of an organisation that exists and is enabled.
+pub async fn is_member(
+    database: &Database,
+    organisation_id: &str,
+    user_id: &str,
+) -> sqlx::Result<bool> {
+    let found: Option<i64> = sqlx::query_scalar(
+        "SELECT CAST(1 AS BIGINT) FROM members m JOIN users u ON u.id = m.organisation_id \
+         WHERE m.organisation_id = $1 AND m.user_id = $2 AND u.deleted_at IS NULL AND u.disabled_at IS NULL",
+    )
+    .bind(organisation_id)
+    .bind(user_id)
+    .fetch_optional(database.reader())
+    .await?;
+    Ok(found.is_some())
+}
+
+/// Returns whether an organisation has an active project with this id.
+pub async fn has_project(
+    database: &Database,
+    organisation_id: &str,
+    project_id: &str,
+) -> sqlx::Result<bool> {
+    let found: Option<i64> = sqlx::query_scalar(
+        "SELECT CAST(1 AS BIGINT) FROM projects \
+         WHERE id = $1 AND organisation_id = $2 AND archived_at IS NULL",
+    )
+    .bind(project_id)
+    .bind(organisation_id)
+    .fetch_optional(database.reader())
+    .await?;
+    Ok(found.is_some())
+}
+
+/// Returns whether an organisation has a service account with this id.
+pub async fn has_service_account(
+    database: &Database,
+    organisation_id: &str,
+    user_id: &str,
+) -> sqlx::Result<bool> {
+    let found: Option<i64> = sqlx::query_scalar(
+        "SELECT CAST(1 AS BIGINT) FROM members m JOIN users u ON u.id = m.user_id \
+         WHERE m.organisation_id = $1 AND m.user_id = $2 AND u.kind = 'service'",
+    )
+    .bind(organisation_id)
+    .bind(user_id)
+    .fetch_optional(database.reader())
+    .await?;
+    Ok(found.is_some())
+}
+
+/// Makes all nodes read the keys of a member anew, before their role or membership changes.
+pub async fn drop_cached_keys(
+    core: &Core,
+    organisation_id: &str,
+    user_id: &str,
+) -> Result<(), ApiError> {
+    let keys: Vec<String> = sqlx::query_scalar(
+        "SELECT id FROM api_keys WHERE holder_id = $1 AND user_id = $2 AND disabled_at IS NULL",
+    )
+    .bind(user_id)
+    .bind(organisation_id)
+    .fetch_all(core.database.reader())
+    .await
+    .map_err(store_failed)?;
+    bury_keys(core, &keys).await
+}
+
+/// Makes all nodes read all keys of a user in organisations anew, before the user is disabled.
+pub(super) async fn drop_cached_keys_everywhere(
+    core: &Core,
+    user_id: &str,
+) -> Result<(), ApiError> {
+    let keys: Vec<String> =
+        sqlx::query_scalar("SELECT id FROM api_keys WHERE holder_id = $1 AND disabled_at IS NULL")
+            .bind(user_id)
+            .fetch_all(core.database.reader())
+            .await
+            .map_err(store_failed)?;
+    bury_keys(core, &keys).await
+}
+
+/// Makes all nodes read these keys anew.
+pub async fn bury_keys(core: &Core, keys: &[String]) -> Result<(), ApiError> {
+    for key in keys {
+        core.cache
+            .bury(Tombstone::Record(key), KEY_TTL)
+            .await
+            .map_err(|_| users::not_now())?;
+    }
+    Ok(())
+}
+
+/// 404: the organisation does not exist, or the caller is not a member.
+pub fn unknown() -> ApiError {
+    ApiError::new(
+        ErrorCode::NotFound,
+        "You are not a member of an organisation with this id.",
+    )
+}

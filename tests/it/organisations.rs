@@ -1,0 +1,952 @@
+//! Organisations: members, roles, invitations, projects, service accounts, keys and budgets.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::future::join_all;
+use http::Method;
+use serde_json::{Value, json};
+use tests::api::{endpoints, fill};
+use tests::client::patiently;
+use tests::gateway::{on_each_database, top_up};
+use tests::stores::{Postgres, Redis};
+use tests::{Answer, Client, Gateway, Reply, Upstream, chat};
+use weir::identity::dev_issuer::DevAudience;
+use weir::identity::roles::{ENDPOINTS, Permission, Role, permission_of};
+use weir_ledger::Credits;
+use weir_ledger::verify::verify;
+
+use crate::billing::is_settled;
+use crate::swarms::{agent, ended, swarm};
+
+const START: &str = "2026-03-04T05:30:00Z";
+
+/// An organisation with its owner.
+struct Organisation<'a> {
+    gateway: &'a Gateway,
+    id: String,
+    owner: Client,
+}
+
+impl<'a> Organisation<'a> {
+    /// An organisation of the web user `owner`, with credits.
+    async fn new(gateway: &'a Gateway, owner: &str, credits: u32) -> Self {
+        let owner = gateway.web(owner);
+        let made = owner
+            .post("/organisations", &json!({ "name": "Acme" }))
+            .await;
+        assert_eq!(made.status, 201, "{}", made.text());
+        let id = text(&made.json(), "organisation_id");
+        if credits > 0 {
+            top_up(gateway.app(), &id, Credits::whole(credits)).await;
+        }
+        Self { gateway, id, owner }
+    }
+
+    fn path(&self, rest: &str) -> String {
+        format!("/organisations/{}{rest}", self.id)
+    }
+
+    /// A web user who acts for the organisation.
+    fn acting(&self, user: &str) -> Client {
+        self.gateway
+            .web(user)
+            .with_header("x-weir-account", &self.id)
+    }
+
+    /// Makes a web user a member with a role, by an invitation. Returns the user's id.
+    async fn join(&self, user: &str, role: &str) -> String {
+        let code = self.invite(&format!("{user}@example.com"), role).await;
+        let joined = self
+            .gateway
+            .web(user)
+            .post("/invitations/accept", &json!({ "code": code }))
+            .await;
+        assert_eq!(joined.status, 200, "{}", joined.text());
+        assert_eq!(
+            joined.json(),
+            json!({ "organisation_id": self.id, "role": role })
+        );
+        self.gateway.web_user_id(user).await
+    }
+
+    /// Invites an address. Returns the invitation's code.
+    async fn invite(&self, email: &str, role: &str) -> String {
+        let body = json!({ "email": email, "role": role });
+        let invited = self.owner.post(&self.path("/invitations"), &body).await;
+        assert_eq!(invited.status, 201, "{}", invited.text());
+        text(&invited.json(), "code")
+    }
+
+    /// A key of a member in the organisation: the client with it, and its id.
+    async fn key(&self, user: &str, body: Value) -> (Client, String) {
+        let made = self.acting(user).post("/api-keys", &body).await;
+        assert_eq!(made.status, 201, "{}", made.text());
+        let made = made.json();
+        let client = self.gateway.stranger().with_key(&text(&made, "api_key"));
+        (client, text(&made, "key_id"))
+    }
+
+    async fn put_budget(&self, of: &str, id: Option<&str>, budgets: Value) -> Answer {
+        let body = json!({ "of": of, "id": id, "budgets": budgets });
+        put(&self.owner, &self.path("/budgets"), &body).await
+    }
+
+    async fn budgets(&self) -> Vec<Value> {
+        let shown = self.owner.get(&self.path("/budgets")).await.json();
+        shown["budgets"].as_array().expect("a list").clone()
+    }
+}
+
+fn text(json: &Value, field: &str) -> String {
+    json[field]
+        .as_str()
+        .unwrap_or_else(|| panic!("{field} in {json}"))
+        .to_owned()
+}
+
+async fn put(client: &Client, path: &str, body: &Value) -> Answer {
+    let body = Bytes::from(body.to_string());
+    client
+        .send(Method::PUT, path, Some("application/json"), body)
+        .await
+}
+
+async fn patch(client: &Client, path: &str, body: &Value) -> Answer {
+    let body = Bytes::from(body.to_string());
+    client
+        .send(Method::PATCH, path, Some("application/json"), body)
+        .await
+}
+
+async fn balance(client: &Client) -> f64 {
+    let synced = client
+        .post("/billing/sync-balance", &json!({}))
+        .await
+        .json();
+    synced["topup_balance"].as_f64().expect("a number")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn members_share_one_wallet_within_their_caps_until_they_are_removed() {
+    let upstream = Upstream::start().await;
+    upstream.always(Reply::chat_with_usage("fine", 10, 5));
+    on_each_database(
+        START,
+        |builder| builder.upstream("scripted", &upstream),
+        async |gateway, _| {
+            let acme = Organisation::new(&gateway, "olivia", 0).await;
+            let ada = acme.join("ada", "admin").await;
+            let max = acme.join("max", "member").await;
+
+            // Organisations have no free credits.
+            let (by_max, max_key) = acme.key("max", json!({ "name": "laptop" })).await;
+            let refused = by_max.post("/chat", &chat("scripted", "x")).await;
+            refused.error(429, "QUOTA_EXCEEDED");
+            top_up(gateway.app(), &acme.id, Credits::whole(100)).await;
+
+            let (by_ada, _) = acme.key("ada", json!({})).await;
+            let (by_olivia, _) = acme.key("olivia", json!({})).await;
+            let cap = json!([{ "credits": 0.05, "window": "month" }]);
+            let capped = acme.put_budget("member", Some(&max), cap).await;
+            assert_eq!(capped.status, 200, "{}", capped.text());
+            for client in [&by_max, &by_ada, &by_olivia] {
+                let answer = client.post("/chat", &chat("scripted", "x")).await;
+                assert_eq!(answer.status, 200, "{}", answer.text());
+            }
+            is_settled(&gateway).await;
+            assert_eq!(balance(&by_olivia).await, balance(&by_ada).await);
+            assert!(balance(&by_olivia).await < 100.0);
+            assert_eq!(
+                balance(&gateway.web("olivia")).await,
+                0.0,
+                "her own account"
+            );
+
+            // The cap of one member does not concern another.
+            let mut answers = Vec::new();
+            for _ in 0..4 {
+                answers.push(by_max.post("/chat", &chat("scripted", "x")).await);
+            }
+            let refused = answers
+                .iter()
+                .find(|answer| answer.status == 429)
+                .expect("the cap");
+            let error = refused.error(429, "BUDGET_EXCEEDED");
+            assert_eq!(error["budget_of"], "member");
+            assert_eq!(
+                by_ada.post("/chat", &chat("scripted", "x")).await.status,
+                200
+            );
+            let own = gateway.web("max").get(&acme.path("/budgets")).await.json();
+            assert_eq!(own["budgets"][0]["of"], "member", "{own}");
+
+            // Removal ends the member's keys at once, and only these.
+            assert_eq!(acme.acting("max").get("/api-keys").await.status, 200);
+            let removed = acme
+                .acting("ada")
+                .delete(&acme.path(&format!("/members/{max}")))
+                .await;
+            assert_eq!(removed.status, 204, "{}", removed.text());
+            by_max
+                .post("/chat", &chat("scripted", "x"))
+                .await
+                .error(401, "UNAUTHENTICATED");
+            acme.acting("max")
+                .get("/usage/me")
+                .await
+                .error(404, "NOT_FOUND");
+            assert_eq!(
+                by_ada.post("/chat", &chat("scripted", "x")).await.status,
+                200
+            );
+            let keys = acme.owner.clone().with_header("x-weir-account", &acme.id);
+            let keys = keys.get("/api-keys").await.json();
+            let keys = keys["api_keys"].as_array().expect("a list").clone();
+            let gone = keys
+                .iter()
+                .find(|key| key["key_id"] == max_key)
+                .expect("the key");
+            assert_eq!(gone["disabled"], true);
+            assert_eq!(gone["holder_id"], max);
+            let members = acme.owner.get(&acme.path("/members")).await.json();
+            let ids: Vec<_> = members["members"]
+                .as_array()
+                .expect("a list")
+                .iter()
+                .map(|member| member["user_id"].clone())
+                .collect();
+            assert!(
+                ids.contains(&json!(ada)) && !ids.contains(&json!(max)),
+                "{members}"
+            );
+
+            is_settled(&gateway).await;
+            let violations = verify(&gateway.app().database, gateway.app().ledger.now())
+                .await
+                .expect("an answer");
+            assert!(violations.is_empty(), "{violations:?}");
+        },
+    )
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_invitation_is_good_once_for_the_verified_address_that_it_names() {
+    on_each_database(
+        START,
+        |builder| builder,
+        async |gateway, clock| {
+            let acme = Organisation::new(&gateway, "olivia", 0).await;
+            let accept = async |user: &str, code: &str| {
+                let body = json!({ "code": code });
+                gateway.web(user).post("/invitations/accept", &body).await
+            };
+            let code = acme.invite("Max@Example.com", "member").await;
+            accept("eve", &code)
+                .await
+                .error(403, "INVITATION_FOR_ANOTHER");
+            // Another address at the same time: only one of them joins.
+            let both = join_all([accept("max", &code), accept("max", &code)]).await;
+            let joined = both.iter().filter(|answer| answer.status == 200).count();
+            assert_eq!(joined, 1);
+            accept("max", &code).await.error(404, "INVITATION_INVALID");
+            let again = acme.invite("max@example.com", "admin").await;
+            accept("max", &again).await.error(409, "ALREADY_MEMBER");
+
+            // A new invitation replaces an open one; a revoked and an expired one are worthless.
+            let first = acme.invite("eve@example.com", "member").await;
+            let second = acme.invite("eve@example.com", "viewer").await;
+            accept("eve", &first).await.error(404, "INVITATION_INVALID");
+            let open = acme.owner.get(&acme.path("/invitations")).await.json();
+            let open = open["invitations"].as_array().expect("a list").clone();
+            let eve = open
+                .iter()
+                .find(|open| open["email"] == "eve@example.com")
+                .expect("one");
+            assert!(
+                !open.iter().any(|open| open.to_string().contains("winv_")),
+                "{open:?}"
+            );
+            let path = acme.path(&format!("/invitations/{}", text(eve, "invitation_id")));
+            assert_eq!(acme.owner.delete(&path).await.status, 204);
+            acme.owner.delete(&path).await.error(404, "NOT_FOUND");
+            accept("eve", &second)
+                .await
+                .error(404, "INVITATION_INVALID");
+            let third = acme.invite("eve@example.com", "viewer").await;
+            clock.advance(Duration::from_secs(8 * 86_400));
+            accept("eve", &third).await.error(404, "INVITATION_INVALID");
+
+            for (body, field) in [
+                (json!({ "email": "eve", "role": "member" }), "email"),
+                (
+                    json!({ "email": "eve@example.com", "role": "owner" }),
+                    "role",
+                ),
+                (
+                    json!({ "email": "eve@example.com", "role": "king" }),
+                    "role",
+                ),
+                (
+                    json!({ "email": "e@x", "role": "member", "expires_in_days": 31 }),
+                    "expires_in_days",
+                ),
+            ] {
+                let owner = gateway.web("olivia");
+                let refused = owner.post(&acme.path("/invitations"), &body).await;
+                let error = refused.error(400, "INVALID_REQUEST");
+                assert_eq!(error["param"], field, "{error}");
+            }
+        },
+    )
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_organisation_always_has_an_owner_and_only_owners_name_owners() {
+    on_each_database(
+        START,
+        |builder| builder,
+        async |gateway, _| {
+            let acme = Organisation::new(&gateway, "olivia", 0).await;
+            let olivia = gateway.web_user_id("olivia").await;
+            let ada = acme.join("ada", "admin").await;
+            let max = acme.join("max", "member").await;
+            let by_ada = gateway.web("ada");
+            let member = |id: &str| acme.path(&format!("/members/{id}"));
+            let role = |role: &str| json!({ "role": role });
+
+            acme.owner
+                .delete(&member(&olivia))
+                .await
+                .error(409, "LAST_OWNER");
+            patch(&acme.owner, &member(&olivia), &role("admin"))
+                .await
+                .error(409, "LAST_OWNER");
+            patch(&by_ada, &member(&max), &role("owner"))
+                .await
+                .error(403, "FORBIDDEN");
+            patch(&by_ada, &member(&olivia), &role("viewer"))
+                .await
+                .error(403, "FORBIDDEN");
+            by_ada
+                .delete(&member(&olivia))
+                .await
+                .error(403, "FORBIDDEN");
+            let body = json!({ "user_id": max });
+            by_ada
+                .post(&acme.path("/transfer"), &body)
+                .await
+                .error(403, "FORBIDDEN");
+
+            // A new role applies to keys at once.
+            let (by_key, _) = acme.key("max", json!({})).await;
+            assert_eq!(by_key.get("/usage/me").await.status, 200);
+            by_key.get("/usage/requests").await.error(403, "FORBIDDEN");
+            assert_eq!(
+                patch(&by_ada, &member(&max), &role("viewer")).await.status,
+                200
+            );
+            assert_eq!(by_key.get("/usage/requests").await.status, 200);
+            by_key
+                .post("/chat", &chat("demo", "x"))
+                .await
+                .error(403, "FORBIDDEN");
+
+            let body = json!({ "user_id": ada });
+            let moved = acme.owner.post(&acme.path("/transfer"), &body).await;
+            assert_eq!(moved.json()["role"], "admin", "{}", moved.text());
+            patch(&acme.owner, &member(&ada), &role("viewer"))
+                .await
+                .error(403, "FORBIDDEN");
+            // Everybody may leave but the last owner.
+            assert_eq!(acme.owner.delete(&member(&olivia)).await.status, 204);
+            by_ada.delete(&member(&ada)).await.error(409, "LAST_OWNER");
+            gateway
+                .web("max")
+                .delete(&member(&ada))
+                .await
+                .error(403, "FORBIDDEN");
+            assert_eq!(gateway.web("max").delete(&member(&max)).await.status, 204);
+            gateway
+                .web("max")
+                .get(&acme.path(""))
+                .await
+                .error(404, "NOT_FOUND");
+        },
+    )
+    .await;
+}
+
+/// The endpoints that people and keys use for an account.
+fn is_of_accounts(name: &str, path: &str) -> bool {
+    const OTHERS: [&str; 9] = [
+        "/admin/",
+        "/internal/",
+        "/local/",
+        "/dev/",
+        "/health",
+        "/metrics",
+        "/openapi.json",
+        "/docs",
+        "/console",
+    ];
+    // These are for the caller in person, or for the payment processor.
+    const IN_PERSON: [&str; 8] = [
+        "GET /",
+        "POST /billing/webhook",
+        "POST /organisations",
+        "GET /organisations",
+        "POST /invitations/accept",
+        "POST /api/agent/encrypt-credential",
+        "POST /api/agent/delete-credential",
+        "POST /api/agent/trigger-execution",
+    ];
+    !OTHERS.iter().any(|start| path.starts_with(start)) && !IN_PERSON.contains(&name)
+}
+
+#[test]
+fn every_endpoint_has_a_permission() {
+    let all: BTreeSet<_> = endpoints()
+        .into_iter()
+        .map(|endpoint| (endpoint.name(), endpoint.path))
+        .collect();
+    let known: BTreeSet<_> = ENDPOINTS
+        .iter()
+        .map(|(name, _)| (*name).to_owned())
+        .collect();
+    assert_eq!(
+        known.len(),
+        ENDPOINTS.len(),
+        "an endpoint is in the table twice"
+    );
+    let wanted: BTreeSet<_> = all
+        .iter()
+        .filter(|(name, path)| is_of_accounts(name, path))
+        .map(|(name, _)| name.clone())
+        .collect();
+    assert_eq!(wanted, known);
+}
+
+/// Every role against every endpoint, over the API: the table decides, and nothing else.
+#[tokio::test(flavor = "multi_thread")]
+async fn each_role_may_do_what_the_table_says_and_no_more() {
+    let gateway = Gateway::builder().swarms().start().await;
+    let acme = Organisation::new(&gateway, "owner", 100).await;
+    for role in ["admin", "billing", "member", "viewer"] {
+        acme.join(role, role).await;
+    }
+    let mut refused = 0;
+    for endpoint in endpoints() {
+        let name = endpoint.name();
+        if !is_of_accounts(&name, &endpoint.path) {
+            continue;
+        }
+        let permission = permission_of(&endpoint.method, Some(&endpoint.path));
+        // Nobody leaves, and nothing is deleted, before each role has had its turn.
+        if permission == Permission::Own || name.ends_with("/members/{user_id}") {
+            continue;
+        }
+        let path = endpoint.path.replace("{organisation_id}", &acme.id);
+        let path = fill(&path, "0000000000000000000000000000abcd");
+        for role in Role::ALL {
+            let client = acme.acting(role.name());
+            let method: Method = endpoint.method.parse().expect("a method");
+            let body = match method {
+                Method::GET | Method::DELETE => Bytes::new(),
+                _ => Bytes::from("{}"),
+            };
+            let answer = client
+                .send(method, &path, Some("application/json"), body)
+                .await;
+            let is_refused = answer.status == 403 && answer.json()["error"]["code"] == "FORBIDDEN";
+            // Vendors' endpoints have their own error codes.
+            let is_refused = is_refused || answer.text().contains("Your role in this organisation");
+            assert_eq!(
+                !is_refused,
+                role.allows(permission),
+                "{name} as {role:?}: {}",
+                answer.text()
+            );
+            refused += i32::from(is_refused);
+        }
+    }
+    assert!(refused > 60, "{refused}");
+    for role in ["admin", "billing", "member", "viewer"] {
+        let client = gateway.web(role);
+        client.delete(&acme.path("")).await.error(403, "FORBIDDEN");
+    }
+}
+
+/// An id of another organisation is as unknown as an id without a record.
+#[tokio::test(flavor = "multi_thread")]
+async fn organisations_are_closed_to_others() {
+    let gateway = Gateway::builder().swarms().start().await;
+    let acme = Organisation::new(&gateway, "olivia", 100).await;
+    let other = Organisation::new(&gateway, "mallory", 100).await;
+    let max = acme.join("max", "member").await;
+    let project = acme
+        .owner
+        .post(&acme.path("/projects"), &json!({ "name": "p" }))
+        .await
+        .json();
+    let project = text(&project, "project_id");
+    let (key, key_id) = acme.key("max", json!({ "project_id": project })).await;
+    let robot = json!({ "name": "robot" });
+    let robot = acme
+        .owner
+        .post(&acme.path("/service-accounts"), &robot)
+        .await
+        .json();
+    let robot = text(&robot, "user_id");
+    acme.invite("eve@example.com", "member").await;
+    let before = acme.owner.get(&acme.path("/members")).await.json();
+
+    let outsider = gateway.web("mallory");
+    for endpoint in endpoints() {
+        if !endpoint
+            .path
+            .starts_with("/organisations/{organisation_id}")
+        {
+            continue;
+        }
+        for (organisation, ids) in [
+            (&acme.id, [&*max, &*project, &*robot, &*key_id]),
+            // In their own organisation, these ids are unknown.
+            (&other.id, [&*max, &*project, &*robot, &*key_id]),
+        ] {
+            for id in ids {
+                let path = endpoint.path.replace("{organisation_id}", organisation);
+                if organisation == &other.id && !path.contains('{') {
+                    continue;
+                }
+                let path = fill(&path, id);
+                let method: Method = endpoint.method.parse().expect("a method");
+                let body = match method {
+                    Method::GET | Method::DELETE => Bytes::new(),
+                    Method::PATCH => Bytes::from(r#"{"role":"viewer"}"#),
+                    _ => Bytes::from("{}"),
+                };
+                let answer = outsider
+                    .send(method, &path, Some("application/json"), body)
+                    .await;
+                assert_eq!(
+                    answer.status,
+                    404,
+                    "{} {id}: {}",
+                    endpoint.name(),
+                    answer.text()
+                );
+                assert!(!answer.text().contains(&max), "{}", answer.text());
+            }
+        }
+    }
+    let acting = gateway
+        .web("mallory")
+        .with_header("x-weir-account", &acme.id);
+    acting.get("/usage/me").await.error(404, "NOT_FOUND");
+    let acting = gateway.web("mallory").with_header("x-weir-account", &max);
+    acting.get("/usage/me").await.error(404, "NOT_FOUND");
+    for (field, id) in [("project_id", &project), ("service_account_id", &robot)] {
+        let refused = other
+            .acting("mallory")
+            .post("/api-keys", &json!({ field: id }))
+            .await;
+        assert_eq!(refused.error(400, "INVALID_REQUEST")["param"], field);
+        // A personal account has neither.
+        let refused = gateway
+            .web("olivia")
+            .post("/api-keys", &json!({ field: id }))
+            .await;
+        assert_eq!(refused.error(400, "INVALID_REQUEST")["param"], field);
+    }
+    assert_eq!(acme.owner.get(&acme.path("/members")).await.json(), before);
+    assert_eq!(key.post("/chat", &chat("demo", "x")).await.status, 200);
+
+    // Within an organisation, a member manages only their own keys.
+    acme.join("ann", "member").await;
+    let by_ann = acme.acting("ann");
+    by_ann
+        .delete(&format!("/api-keys/{key_id}"))
+        .await
+        .error(404, "NOT_FOUND");
+    assert_eq!(by_ann.get("/api-keys").await.json()["api_keys"], json!([]));
+    by_ann
+        .post("/api-keys", &json!({ "service_account_id": robot }))
+        .await
+        .error(403, "FORBIDDEN");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn projects_and_service_accounts_hold_keys_that_end_with_them() {
+    let upstream = Upstream::start().await;
+    upstream.always(Reply::chat_with_usage("fine", 10, 5));
+    on_each_database(
+        START,
+        |builder| builder.upstream("scripted", &upstream),
+        async |gateway, _| {
+            let acme = Organisation::new(&gateway, "olivia", 100).await;
+            let made = acme
+                .owner
+                .post(&acme.path("/projects"), &json!({ "name": "search" }))
+                .await;
+            let project = text(&made.json(), "project_id");
+            let made = acme
+                .owner
+                .post(&acme.path("/service-accounts"), &json!({ "name": "ci" }))
+                .await;
+            let robot = text(&made.json(), "user_id");
+            let body = json!({ "project_id": project, "service_account_id": robot });
+            let (by_robot, robot_key) = acme.key("olivia", body).await;
+            let (by_olivia, _) = acme.key("olivia", json!({ "project_id": project })).await;
+            let (plain, _) = acme.key("olivia", json!({})).await;
+            let cap = json!([{ "credits": 0.05, "window": "total" }]);
+            assert_eq!(
+                acme.put_budget("project", Some(&project), cap).await.status,
+                200
+            );
+
+            // Both keys of the project share its budget.
+            let mut codes = Vec::new();
+            for client in [&by_robot, &by_olivia].into_iter().cycle().take(6) {
+                let answer = client.post("/chat", &chat("scripted", "x")).await;
+                codes.push(answer.status.as_u16());
+            }
+            assert!(
+                codes.starts_with(&[200]) && codes.ends_with(&[429]),
+                "{codes:?}"
+            );
+            assert_eq!(
+                plain.post("/chat", &chat("scripted", "x")).await.status,
+                200
+            );
+            let standing = &acme.budgets().await[0];
+            assert_eq!(
+                (&standing["of"], &standing["id"]),
+                (&json!("project"), &json!(project))
+            );
+
+            let listed = acme.owner.get(&acme.path("/service-accounts")).await.json();
+            assert_eq!(listed["service_accounts"][0]["name"], "ci");
+            let path = acme.path(&format!("/service-accounts/{robot}"));
+            assert_eq!(acme.owner.delete(&path).await.status, 204);
+            by_robot.get("/models").await.error(401, "UNAUTHENTICATED");
+            let body = json!({ "service_account_id": robot });
+            let refused = acme.acting("olivia").post("/api-keys", &body).await;
+            assert_eq!(
+                refused.error(400, "INVALID_REQUEST")["param"],
+                "service_account_id"
+            );
+
+            let path = acme.path(&format!("/projects/{project}"));
+            assert_eq!(acme.owner.delete(&path).await.status, 204);
+            by_olivia.get("/models").await.error(401, "UNAUTHENTICATED");
+            assert_eq!(plain.get("/models").await.status, 200);
+            acme.owner.delete(&path).await.error(404, "NOT_FOUND");
+            let keys = acme.acting("olivia").get("/api-keys").await.json();
+            let keys = keys["api_keys"].as_array().expect("a list");
+            let key = keys
+                .iter()
+                .find(|key| key["key_id"] == robot_key)
+                .expect("the key");
+            assert_eq!(
+                (&key["disabled"], &key["holder_id"]),
+                (&json!(true), &json!(robot))
+            );
+        },
+    )
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn fifty_concurrent_requests_on_two_nodes_exceed_no_budget() {
+    let (database, cache) = (Postgres::shared().create_database().await, Redis::start());
+    let upstream = Upstream::start().await;
+    upstream.always(Reply::chat_with_usage("fine", 10, 5));
+    let builder = || {
+        let builder = Gateway::builder().postgres(&database).redis(&cache.url());
+        builder.upstream("scripted", &upstream)
+    };
+    let first = builder().start().await;
+    let second = builder().sharing_secrets_of(&first).start().await;
+    let acme = Organisation::new(&first, "olivia", 1_000).await;
+    let olivia = first.web_user_id("olivia").await;
+    let made = acme
+        .owner
+        .post(&acme.path("/projects"), &json!({ "name": "p" }))
+        .await
+        .json();
+    let project = text(&made, "project_id");
+    let (key, key_id) = acme.key("olivia", json!({ "project_id": project })).await;
+    let other = key.at(second.address());
+    let path = format!("/api-keys/{key_id}/budgets");
+    for (of, id) in [
+        ("key", &key_id),
+        ("project", &project),
+        ("member", &olivia),
+        ("organisation", &String::new()),
+        ("model", &"scripted".to_owned()),
+    ] {
+        // The budget of one scope allows some requests, not all.
+        let cap = json!([{ "credits": 0.1, "window": "total" }]);
+        let none = json!([]);
+        let set = async |budgets: &Value| match of {
+            "key" => {
+                put(
+                    &acme.acting("olivia"),
+                    &path,
+                    &json!({ "budgets": budgets }),
+                )
+                .await
+            }
+            "organisation" => acme.put_budget(of, None, budgets.clone()).await,
+            _ => acme.put_budget(of, Some(id), budgets.clone()).await,
+        };
+        let answer = set(&cap).await;
+        assert_eq!(answer.status, 200, "{of}: {}", answer.text());
+        let (question, clients) = (chat("scripted", "x"), [&key, &other]);
+        let requests = (0..50).map(|number| clients[number % 2].post("/chat", &question));
+        let answers = join_all(requests).await;
+        let served = answers.iter().filter(|answer| answer.status == 200).count();
+        for answer in answers.iter().filter(|answer| answer.status != 200) {
+            assert_eq!(answer.error(429, "BUDGET_EXCEEDED")["budget_of"], of);
+        }
+        is_settled(&first).await;
+        is_settled(&second).await;
+        let shown = acme.budgets().await;
+        let standing = shown
+            .iter()
+            .find(|item| item["of"] == of)
+            .expect("the budget");
+        let used = standing["budgets"][0]["used"].as_f64().expect("a number");
+        assert!((1..50).contains(&served), "{of}: {served} were served");
+        assert!(used <= 0.1 && used > 0.0, "{of}: {standing}");
+        assert_eq!(standing["budgets"][0]["held"], 0.0);
+        assert_eq!(set(&none).await.status, 200);
+    }
+    let violations = verify(&first.app().database, first.app().ledger.now())
+        .await
+        .expect("an answer");
+    assert!(violations.is_empty(), "{violations:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn sessions_and_repeats_stay_with_their_member() {
+    let upstream = Upstream::start().await;
+    upstream.always(Reply::chat("secret of ann"));
+    let gateway = Gateway::with_upstream(&upstream).await;
+    let acme = Organisation::new(&gateway, "olivia", 100).await;
+    acme.join("ann", "member").await;
+    acme.join("bob", "member").await;
+    let ((ann, _), (bob, _)) = (
+        acme.key("ann", json!({})).await,
+        acme.key("bob", json!({})).await,
+    );
+    let mut question = chat("scripted", "x");
+    question["session_id"] = json!("s1");
+    let keyed = |client: &Client| client.clone().with_header("idempotency-key", "1");
+    assert_eq!(keyed(&ann).post("/chat", &question).await.status, 200);
+    is_settled(&gateway).await;
+    assert_eq!(ann.get("/session/s1/history").await.status, 200);
+    assert_eq!(
+        acme.acting("ann").get("/session/s1/history").await.status,
+        200
+    );
+    // Neither another member, nor the same person in their personal account, has the session.
+    for client in [bob.clone(), acme.acting("olivia"), gateway.web("ann")] {
+        client
+            .get("/session/s1/history")
+            .await
+            .error(404, "NOT_FOUND");
+    }
+    let again = keyed(&ann).post("/chat", &question).await;
+    assert_eq!(again.headers["idempotency-replayed"], "true");
+    keyed(&bob)
+        .post("/chat", &question)
+        .await
+        .error(409, "IDEMPOTENCY_KEY_REUSED");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn swarms_and_tasks_belong_to_the_organisation_and_stop_with_the_membership() {
+    let upstream = Upstream::start().await;
+    upstream.always(Reply::chat_with_usage("fine", 10, 5));
+    on_each_database(
+        START,
+        |builder| builder.swarms().upstream("scripted", &upstream),
+        async |gateway, _| {
+            let acme = Organisation::new(&gateway, "olivia", 1_000).await;
+            let admin = gateway.admin("root").await;
+            let path = format!("/admin/users/{}/plan", acme.id);
+            let set = admin.post(&path, &json!({ "plan": "pro" })).await;
+            assert_eq!(set.status, 200, "{}", set.text());
+            let max = acme.join("max", "member").await;
+            acme.join("vera", "viewer").await;
+            acme.join("bill", "billing").await;
+            let asked = swarm(&[agent("a")]);
+            let started = acme.acting("max").post("/swarms", &asked).await;
+            assert_eq!(started.status, 202, "{}", started.text());
+            let id = text(&started.json(), "execution_id");
+            ended(&acme.acting("max"), &id).await;
+            let path = format!("/swarms/{id}");
+            for user in ["olivia", "max", "vera"] {
+                let shown = acme.acting(user).get(&path).await;
+                assert_eq!(
+                    shown.json()["status"],
+                    "completed",
+                    "{user}: {}",
+                    shown.text()
+                );
+            }
+            acme.acting("bill").get(&path).await.error(403, "FORBIDDEN");
+            gateway.web("max").get(&path).await.error(404, "NOT_FOUND");
+            assert!(balance(&acme.acting("olivia")).await <= 1_000.0);
+
+            let task =
+                json!({ "name": "daily", "schedule": "0 0 9 * * *", "agents": [agent("a")] });
+            let made = acme.acting("max").post("/api/agent/tasks", &task).await;
+            assert_eq!(made.status, 201, "{}", made.text());
+            let task_id = text(&made.json(), "task_id");
+            let path = acme.path(&format!("/members/{max}"));
+            assert_eq!(acme.owner.delete(&path).await.status, 204);
+            let service = gateway.executor_service(DevAudience::Executor, &["swarm:run"]);
+            let message =
+                json!({ "task_id": task_id, "trigger_type": "manual", "message_id": "1" });
+            let refused = service.post("/internal/agent/execute", &message).await;
+            refused.error(403, "KEY_ENDED");
+            let shown = acme
+                .acting("olivia")
+                .get(&format!("/api/agent/tasks/{task_id}"))
+                .await;
+            assert_eq!(shown.status, 200, "{}", shown.text());
+        },
+    )
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn deletion_needs_an_empty_wallet_and_ends_all_keys() {
+    on_each_database(
+        START,
+        |builder| builder,
+        async |gateway, _| {
+            let acme = Organisation::new(&gateway, "olivia", 10).await;
+            let (key, _) = acme.key("olivia", json!({})).await;
+            acme.owner
+                .delete(&acme.path(""))
+                .await
+                .error(409, "ORGANISATION_IN_USE");
+            assert_eq!(key.get("/models").await.status, 200);
+            let gone = acme.owner.delete(&acme.path("?forfeit_credits=true")).await;
+            assert_eq!(gone.status, 204, "{}", gone.text());
+            key.get("/models").await.error(401, "UNAUTHENTICATED");
+            acme.owner.get(&acme.path("")).await.error(404, "NOT_FOUND");
+            acme.acting("olivia")
+                .get("/usage/me")
+                .await
+                .error(404, "NOT_FOUND");
+            assert_eq!(
+                acme.owner.get("/organisations").await.json(),
+                json!({ "organisations": [] })
+            );
+        },
+    )
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_user_owns_at_most_ten_organisations() {
+    let gateway = Gateway::start().await;
+    let olivia = gateway.web("olivia");
+    let made = join_all((0..15).map(|number| {
+        let (olivia, body) = (olivia.clone(), json!({ "name": format!("o{number}") }));
+        async move { olivia.post("/organisations", &body).await }
+    }));
+    let made = made.await;
+    let ok = made.iter().filter(|answer| answer.status == 201).count();
+    assert_eq!(ok, 10);
+    let refused = made
+        .iter()
+        .find(|answer| answer.status != 201)
+        .expect("one");
+    refused.error(429, "ORGANISATION_LIMIT_REACHED");
+    for name in ["", "  ", "a\nb", &"x".repeat(101)] {
+        let refused = olivia
+            .post("/organisations", &json!({ "name": name }))
+            .await;
+        assert_eq!(refused.error(400, "INVALID_REQUEST")["param"], "name");
+    }
+}
+
+/// The alerts of budgets among the notices of an account: the kind of part, the share and the window.
+async fn alerts(client: &Client) -> Vec<Value> {
+    let notices = client.get("/billing/notices").await.json();
+    let notices = notices["notices"].as_array().expect("a list").clone();
+    let alerts = notices
+        .into_iter()
+        .filter(|notice| notice["kind"] == "budget_alert");
+    alerts
+        .map(|notice| json!([notice["data"]["of"], notice["data"]["percent"]]))
+        .collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_budget_alerts_once_at_80_and_once_at_100_percent() {
+    let upstream = Upstream::start().await;
+    on_each_database(
+        START,
+        |builder| builder.upstream("scripted", &upstream),
+        async |gateway, _| {
+            let acme = Organisation::new(&gateway, "olivia", 100).await;
+            let olivia = gateway.web_user_id("olivia").await;
+            let (key, _) = acme.key("olivia", json!({})).await;
+            let charge = async |tokens: i64| {
+                upstream.will(Reply::chat_with_usage("fine", 10, tokens));
+                let mut asked = chat("scripted", "x");
+                asked["max_tokens"] = json!(tokens);
+                let answer = key.post("/chat", &asked).await;
+                assert_eq!(answer.status, 200, "{}", answer.text());
+                is_settled(&gateway).await;
+                answer.json()["usage"]["credits"].as_f64().expect("a number")
+            };
+            let price = charge(1_000).await;
+            let cap = json!([{ "credits": (price * 2_000_000.0).ceil() / 1_000_000.0, "window": "month" }]);
+            for (of, id) in [("member", Some(&*olivia)), ("organisation", None)] {
+                let set = acme.put_budget(of, id, cap.clone()).await;
+                assert_eq!(set.status, 200, "{}", set.text());
+            }
+            let acting = acme.acting("olivia");
+            charge(1_000).await;
+            assert_eq!(alerts(&acting).await, [0; 0], "half of it is used");
+            charge(700).await;
+            let until = async |wanted: Value| {
+                patiently(async {
+                    loop {
+                        let mut found = alerts(&acting).await;
+                        found.sort_by_key(Value::to_string);
+                        if json!(found) == wanted {
+                            return;
+                        }
+                        tokio::time::sleep(Duration::from_millis(20)).await;
+                    }
+                })
+                .await;
+            };
+            until(json!([["member", 80], ["organisation", 80]])).await;
+            // Another charge in the window does not repeat the alert.
+            let charged = charge(200).await;
+            let rest = acme.budgets().await[0]["budgets"][0]["left"].as_f64().expect("a number");
+            assert!(rest > 0.0, "{rest} after {charged}");
+            let mark = "SELECT CAST(COUNT(*) AS BIGINT) FROM accounts WHERE budget_alert_at IS NOT NULL";
+            let marked: i64 = sqlx::query_scalar(mark)
+                .fetch_one(gateway.app().database.reader())
+                .await
+                .expect("an answer");
+            assert_eq!(marked, 0, "no alert is due");
+            until(json!([["member", 80], ["organisation", 80]])).await;
+        },
+    )
+    .await;
+}

@@ -9,6 +9,9 @@ ALTER TABLE users ADD COLUMN email TEXT;
 -- The time at which an organisation or a service account was deleted.
 ALTER TABLE users ADD COLUMN deleted_at BIGINT;
 
+-- The requests and tokens per minute of parts of the account, as JSON; null if there are no such rates.
+ALTER TABLE users ADD COLUMN rates TEXT;
+
 CREATE INDEX users_by_email ON users (email) WHERE email IS NOT NULL;
 CREATE INDEX users_organisations ON users (id) WHERE kind = 'organisation';
 

@@ -131,7 +131,7 @@ async fn balance(client: &Client) -> f64 {
 #[tokio::test(flavor = "multi_thread")]
 async fn members_share_one_wallet_within_their_caps_until_they_are_removed() {
     let upstream = Upstream::start().await;
-    upstream.always(Reply::chat_with_usage("fine", 10, 5));
+    upstream.always(Reply::chat_with_usage("fine", 10, 300));
     on_each_database(
         START,
         |builder| builder.upstream("scripted", &upstream),
@@ -148,7 +148,7 @@ async fn members_share_one_wallet_within_their_caps_until_they_are_removed() {
 
             let (by_ada, _) = acme.key("ada", json!({})).await;
             let (by_olivia, _) = acme.key("olivia", json!({})).await;
-            let cap = json!([{ "credits": 0.05, "window": "month" }]);
+            let cap = json!([{ "credits": 4, "window": "month" }]);
             let capped = acme.put_budget("member", Some(&max), cap).await;
             assert_eq!(capped.status, 200, "{}", capped.text());
             for client in [&by_max, &by_ada, &by_olivia] {
@@ -582,7 +582,7 @@ async fn organisations_are_closed_to_others() {
 #[tokio::test(flavor = "multi_thread")]
 async fn projects_and_service_accounts_hold_keys_that_end_with_them() {
     let upstream = Upstream::start().await;
-    upstream.always(Reply::chat_with_usage("fine", 10, 5));
+    upstream.always(Reply::chat_with_usage("fine", 10, 300));
     on_each_database(
         START,
         |builder| builder.upstream("scripted", &upstream),
@@ -602,7 +602,7 @@ async fn projects_and_service_accounts_hold_keys_that_end_with_them() {
             let (by_robot, robot_key) = acme.key("olivia", body).await;
             let (by_olivia, _) = acme.key("olivia", json!({ "project_id": project })).await;
             let (plain, _) = acme.key("olivia", json!({})).await;
-            let cap = json!([{ "credits": 0.05, "window": "total" }]);
+            let cap = json!([{ "credits": 4, "window": "total" }]);
             assert_eq!(
                 acme.put_budget("project", Some(&project), cap).await.status,
                 200
@@ -664,7 +664,7 @@ async fn projects_and_service_accounts_hold_keys_that_end_with_them() {
 async fn fifty_concurrent_requests_on_two_nodes_exceed_no_budget() {
     let (database, cache) = (Postgres::shared().create_database().await, Redis::start());
     let upstream = Upstream::start().await;
-    upstream.always(Reply::chat_with_usage("fine", 10, 5));
+    upstream.always(Reply::chat_with_usage("fine", 10, 300));
     let builder = || {
         let builder = Gateway::builder().postgres(&database).redis(&cache.url());
         builder.upstream("scripted", &upstream)
@@ -690,7 +690,7 @@ async fn fifty_concurrent_requests_on_two_nodes_exceed_no_budget() {
         ("model", &"scripted".to_owned()),
     ] {
         // The budget of one scope allows some requests, not all.
-        let cap = json!([{ "credits": 0.1, "window": "total" }]);
+        let cap = json!([{ "credits": 31, "window": "total" }]);
         let none = json!([]);
         let set = async |budgets: &Value| match of {
             "key" => {
@@ -722,7 +722,7 @@ async fn fifty_concurrent_requests_on_two_nodes_exceed_no_budget() {
             .expect("the budget");
         let used = standing["budgets"][0]["used"].as_f64().expect("a number");
         assert!((1..50).contains(&served), "{of}: {served} were served");
-        assert!(used <= 0.1 && used > 0.0, "{of}: {standing}");
+        assert!(used <= 31.0 && used > 0.0, "{of}: {standing}");
         assert_eq!(standing["budgets"][0]["held"], 0.0);
         assert_eq!(set(&none).await.status, 200);
     }
@@ -805,7 +805,7 @@ async fn swarms_and_tasks_belong_to_the_organisation_and_stop_with_the_membershi
             assert!(balance(&acme.acting("olivia")).await <= 1_000.0);
 
             let task =
-                json!({ "name": "daily", "schedule": "0 0 9 * * *", "agents": [agent("a")] });
+                json!({ "name": "daily", "schedule": { "cron": "0 9 * * *", "time_zone": "UTC" }, "agents": [agent("a")] });
             let made = acme.acting("max").post("/api/agent/tasks", &task).await;
             assert_eq!(made.status, 201, "{}", made.text());
             let task_id = text(&made.json(), "task_id");
@@ -902,7 +902,7 @@ async fn a_budget_alerts_once_at_80_and_once_at_100_percent() {
             let acme = Organisation::new(&gateway, "olivia", 100).await;
             let olivia = gateway.web_user_id("olivia").await;
             let (key, _) = acme.key("olivia", json!({})).await;
-            let charge = async |tokens: i64| {
+            let charge = async |tokens: u64| {
                 upstream.will(Reply::chat_with_usage("fine", 10, tokens));
                 let mut asked = chat("scripted", "x");
                 asked["max_tokens"] = json!(tokens);
@@ -949,4 +949,95 @@ async fn a_budget_alerts_once_at_80_and_once_at_100_percent() {
         },
     )
     .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn rates_of_a_part_hold_on_all_nodes_and_count_tokens_when_they_are_charged() {
+    let upstream = Upstream::start().await;
+    upstream.always(Reply::chat_with_usage("fine", 30, 30));
+    let (database, cache) = (Postgres::shared().create_database().await, Redis::start());
+    let builder = || {
+        let builder = Gateway::builder().postgres(&database).redis(&cache.url());
+        builder.upstream("scripted", &upstream)
+    };
+    let first = builder().start().await;
+    let second = builder().sharing_secrets_of(&first).start().await;
+    let acme = Organisation::new(&first, "olivia", 1_000).await;
+    let max = acme.join("max", "member").await;
+    let (by_max, max_key) = acme.key("max", json!({})).await;
+    let (by_olivia, _) = acme.key("olivia", json!({})).await;
+    let set = async |of: &str, id: Option<&str>, rates: Value| {
+        let body = json!({ "of": of, "id": id, "rates": rates });
+        let answer = put(&acme.owner, &acme.path("/rates"), &body).await;
+        assert_eq!(answer.status, 200, "{}", answer.text());
+    };
+    let question = chat("scripted", "x");
+    let ask = async |client: &Client| client.post("/chat", &question).await;
+
+    // The key is in the cache of both nodes before its member gets a rate.
+    for node in [&first, &second] {
+        assert_eq!(ask(&by_max.at(node.address())).await.status, 200);
+    }
+    set("member", Some(&max), json!({ "requests_per_minute": 3 })).await;
+    let mut served = 0;
+    let mut refused = None;
+    for number in 0..6 {
+        let node = [&first, &second][number % 2];
+        let answer = ask(&by_max.at(node.address())).await;
+        match answer.status.as_u16() {
+            200 => served += 1,
+            _ => refused = Some(answer),
+        }
+    }
+    assert_eq!(served, 3);
+    let refused = refused.expect("the rate");
+    let error = refused.error(429, "RATE_LIMITED");
+    assert_eq!(
+        (&error["rate_of"], &error["unit"]),
+        (&json!("member"), &json!("requests"))
+    );
+    assert!(refused.headers.contains_key("retry-after"));
+    assert_eq!(ask(&by_olivia).await.status, 200, "another member");
+    set("member", Some(&max), json!({})).await;
+    assert_eq!(ask(&by_max).await.status, 200, "without a rate");
+
+    // Each request uses 60 tokens; the second one exceeds 100, so the third waits.
+    for (of, id) in [
+        ("key", Some(&*max_key)),
+        ("model", Some("scripted")),
+        ("organisation", None),
+    ] {
+        set(of, id, json!({ "tokens_per_minute": 100 })).await;
+        for _ in 0..2 {
+            assert_eq!(ask(&by_max).await.status, 200, "{of}");
+        }
+        is_settled(&first).await;
+        let error = ask(&by_max.at(second.address()))
+            .await
+            .error(429, "RATE_LIMITED");
+        assert_eq!(
+            (&error["rate_of"], &error["unit"]),
+            (&json!(of), &json!("tokens"))
+        );
+        set(of, id, json!({})).await;
+    }
+    let listed = acme.owner.get(&acme.path("/rates")).await.json();
+    assert_eq!(listed, json!({ "rates": [] }));
+
+    // A personal account limits its keys, too.
+    let web = first.web("paul");
+    let made = web.post("/api-keys", &json!({})).await.json();
+    let (key, id) = (text(&made, "api_key"), text(&made, "key_id"));
+    let path = format!("/api-keys/{id}/rates");
+    let answer = put(&web, &path, &json!({ "requests_per_minute": 1 })).await;
+    assert_eq!(answer.json(), json!({ "requests_per_minute": 1 }));
+    let key = first.stranger().with_key(&key);
+    assert_eq!(ask(&key).await.status, 200);
+    assert_eq!(ask(&key).await.error(429, "RATE_LIMITED")["rate_of"], "key");
+    for wrong in [
+        json!({ "requests_per_minute": 0 }),
+        json!({ "requests": 1 }),
+    ] {
+        put(&web, &path, &wrong).await.error(400, "INVALID_REQUEST");
+    }
 }

@@ -46,6 +46,7 @@ pub fn public(app: App) -> Router {
             "/api-keys/{key_id}/budgets",
             put(keys::routes::set_key_budgets),
         )
+        .route("/api-keys/{key_id}/rates", put(keys::routes::set_key_rates))
         .route("/webhooks/secret", get(tools::routes::get_webhook_secret))
         .route("/usage/me", get(billing::routes::get_usage))
         .route("/usage/export", get(billing::routes::export_usage))
@@ -247,6 +248,10 @@ fn organisation_routes() -> Router<App> {
         .route(
             "/organisations/{organisation_id}/budgets",
             get(organisations::budgets::list_budgets).put(organisations::budgets::set_budgets),
+        )
+        .route(
+            "/organisations/{organisation_id}/rates",
+            get(organisations::rates::list_rates).put(organisations::rates::set_rates),
         )
 }
 

@@ -265,6 +265,15 @@ impl MemoryCache {
         self.with(|tables, now| tables.take(bucket, rate, now))
     }
 
+    pub(super) fn charge(&self, bucket: Bucket<'_>, rate: Rate, number: u32) {
+        self.with(|tables, now| {
+            let (table, key) = tables.rates_of(bucket);
+            let arrival = table.get(key, SlotChoice::All, now).copied();
+            let arrival = rate.charge(number, arrival, now);
+            table.put(key, SlotChoice::All, arrival, arrival, now);
+        });
+    }
+
     pub(super) fn find_value(&self, name: &str) -> CachedValue {
         self.with(|tables, now| tables.find_value(name, now))
     }
@@ -315,16 +324,20 @@ impl fmt::Debug for MemoryCache {
 
 impl Tables {
     fn take(&mut self, bucket: Bucket<'_>, rate: Rate, now: u64) -> RateDecision {
-        let (table, key) = match bucket {
-            Bucket::Address(address) => (&mut self.addresses, address),
-            Bucket::User(user_id) => (&mut self.users, user_id),
-        };
+        let (table, key) = self.rates_of(bucket);
         let arrival = table.get(key, SlotChoice::All, now).copied();
         let (decision, arrival) = rate.decide(rate.per_minute.get(), arrival, now);
         if decision.allowed {
             table.put(key, SlotChoice::All, arrival, arrival, now);
         }
         decision
+    }
+
+    fn rates_of<'a>(&mut self, bucket: Bucket<'a>) -> (&mut ExpiringTable<u64>, &'a str) {
+        match bucket {
+            Bucket::Address(address) => (&mut self.addresses, address),
+            Bucket::User(name) | Bucket::Part(name) => (&mut self.users, name),
+        }
     }
 
     fn look_up(&self, key: RecordKey<'_>, now: u64) -> RecordLookup {

@@ -143,6 +143,22 @@ impl Cache {
         }
     }
 
+    /// Counts this many in a bucket, whether or not the rate allows them. An excess delays later requests.
+    pub async fn charge(
+        &self,
+        bucket: Bucket<'_>,
+        rate: Rate,
+        number: u32,
+    ) -> Result<(), CacheError> {
+        match self {
+            Self::Memory(memory) => {
+                memory.charge(bucket, rate, number);
+                Ok(())
+            }
+            Self::Redis(redis) => redis.charge(bucket, rate, number).await,
+        }
+    }
+
     /// The value under a name.
     pub async fn find_value(&self, name: &str) -> Result<CachedValue, CacheError> {
         match self {

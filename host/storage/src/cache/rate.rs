@@ -17,6 +17,8 @@ pub enum Bucket<'a> {
     Address(&'a str),
     /// Requests of a user.
     User(&'a str),
+    /// Requests or tokens of a part of an account. The name contains a line break, which no user's id does.
+    Part(&'a str),
 }
 
 /// The decision of a rate limit on a request.
@@ -48,6 +50,12 @@ impl Rate {
     /// The share of an address's rate for unknown callers.
     pub(super) fn of_strangers(self) -> u32 {
         self.per_minute.get().div_ceil(2)
+    }
+
+    /// Returns the arrival time after this many, whether or not the rate allows them.
+    pub(super) fn charge(self, number: u32, arrival_us: Option<u64>, now_us: u64) -> u64 {
+        let before = arrival_us.unwrap_or(0).max(now_us);
+        before + self.interval_us() * u64::from(number)
     }
 
     /// Decides on a request by the generic cell rate algorithm, as in <https://brandur.org/rate-limiting>.
@@ -85,6 +93,18 @@ impl Rate {
 #[expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_excess_delays_later_requests() {
+        let rate = Rate::per_minute(NonZeroU32::new(60).unwrap());
+        let now = 5_000_000;
+        let arrival = rate.charge(90, None, now);
+        let (refused, _) = rate.decide(60, Some(arrival), now);
+        assert!(!refused.allowed);
+        assert_eq!(refused.retry_after, Duration::from_secs(31));
+        let later = now + 31_000_000;
+        assert!(rate.decide(60, Some(arrival), later).0.allowed);
+    }
 
     #[test]
     fn a_burst_is_exactly_the_limit_and_refills_evenly() {

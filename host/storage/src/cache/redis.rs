@@ -72,6 +72,7 @@ struct RedisState {
     fill: Script,
     look_at_epoch: Script,
     take: Script,
+    charge: Script,
     count_failure: Script,
     lockouts: Script,
     keep_value: Script,
@@ -268,6 +269,18 @@ impl RedisCache {
         let mut script = self.shared.take.prepare_invoke();
         script.key(bucket_key(bucket)).arg(rate.per_minute.get());
         self.run(&script).await.map(decision)
+    }
+
+    pub(super) async fn charge(
+        &self,
+        bucket: Bucket<'_>,
+        rate: Rate,
+        number: u32,
+    ) -> Result<(), CacheError> {
+        let mut script = self.shared.charge.prepare_invoke();
+        script.key(bucket_key(bucket)).arg(rate.per_minute.get());
+        script.arg(number);
+        self.run::<i64>(&script).await.map(drop)
     }
 
     pub(super) async fn find_value(&self, name: &str) -> Result<CachedValue, CacheError> {
@@ -501,6 +514,7 @@ impl RedisState {
             fill: Script::new(include_str!("scripts/fill.lua")),
             look_at_epoch: script(include_str!("scripts/look_at_epoch.lua")),
             take: script(include_str!("scripts/take.lua")),
+            charge: script(include_str!("scripts/charge.lua")),
             count_failure: script(include_str!("scripts/count_failure.lua")),
             lockouts: Script::new(include_str!("scripts/lockouts.lua")),
             keep_value: Script::new(include_str!("scripts/keep_value.lua")),
@@ -724,6 +738,7 @@ fn bucket_key(bucket: Bucket<'_>) -> String {
     match bucket {
         Bucket::Address(address) => format!("{NAMESPACE}rate:address:{address}"),
         Bucket::User(user_id) => format!("{NAMESPACE}rate:user:{user_id}"),
+        Bucket::Part(name) => format!("{NAMESPACE}rate:part:{name}"),
     }
 }
 

@@ -11,6 +11,16 @@ pub struct Timeouts {
     pub statement: Duration,
 }
 
+impl Timeouts {
+    /// The limits of commands, which a person waits for, also on a busy machine: 10 s and 60 s.
+    pub const fn patient() -> Self {
+        Self {
+            acquire: Duration::from_secs(10),
+            statement: Duration::from_secs(60),
+        }
+    }
+}
+
 impl Default for Timeouts {
     /// 250 ms and 1 s.
     fn default() -> Self {

@@ -15,7 +15,7 @@ use weir_ledger::{AccountId, LedgerStore};
 use weir_payments::reconcile;
 use weir_storage::Database;
 use weir_storage::clock::{Clock, Millis};
-use weir_storage::database::DatabaseClock;
+use weir_storage::database::{DatabaseClock, Timeouts};
 use weir_storage::secrets::create_private_folder;
 
 #[derive(clap::Subcommand)]
@@ -60,7 +60,7 @@ pub(super) async fn run(config: Config, command: LedgerCommand) -> anyhow::Resul
         "the database {} does not exist: change to the gateway's folder, or name its configuration with --config",
         config.shown_database()
     );
-    let database = Database::open(&config.database_url()).await?;
+    let database = Database::open_with(&config.database_url(), Timeouts::patient()).await?;
     let done = match command {
         LedgerCommand::Verify { all } => verify(&database, all).await,
         LedgerCommand::Statement { user } => print_statement(&database, user).await,

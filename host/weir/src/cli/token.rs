@@ -8,6 +8,7 @@ use crate::identity::dev_issuer::{DevAudience, DevIssuer, LIFETIME_SECONDS, SERV
 use crate::identity::store;
 use weir_storage::Database;
 use weir_storage::clock::Millis;
+use weir_storage::database::Timeouts;
 
 #[derive(clap::Subcommand)]
 pub(super) enum TokenCommand {
@@ -94,7 +95,7 @@ pub(super) async fn run(config: Config, command: TokenCommand) -> anyhow::Result
 
 async fn make_admin(config: &Config, user: &str, now: Millis) -> anyhow::Result<()> {
     let issuer = DevIssuer::settings(DevAudience::Identity).issuer;
-    let database = Database::open(&config.database_url()).await?;
+    let database = Database::open_with(&config.database_url(), Timeouts::patient()).await?;
     let user = store::find_or_create_web_user(&database, &issuer, user, now).await?;
     store::grant_admin(&database, &user.id, now).await?;
     database.close().await;

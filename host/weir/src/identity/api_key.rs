@@ -10,6 +10,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use hmac::{Hmac, Mac};
 use sha2::Sha256;
 
+use super::part_rates::PartRates;
 use super::pepper::{Pepper, Peppers};
 use super::roles::Role;
 use weir_storage::clock::Millis;
@@ -120,6 +121,8 @@ pub struct StoredKey {
     pub role: Role,
     /// The project that the key belongs to.
     pub project_id: Option<String>,
+    /// The rates that may apply to the key's requests.
+    pub rates: PartRates,
     /// The key's HMAC.
     pub hash: Vec<u8>,
     /// The version of the HMAC's pepper.
@@ -229,6 +232,7 @@ mod tests {
             holder_id: "alice".into(),
             role: Role::Owner,
             project_id: None,
+            rates: PartRates::default(),
             hash: key.hash(&pepper).to_vec(),
             pepper_version: 7,
             expires_at: Millis(1_000),

@@ -21,6 +21,7 @@ use super::credentials::Credentials;
 use super::errors::{locked_out, lookup_failed, store_failed};
 use super::jwt::{TokenError, VerifiedClaims};
 use super::key_records::KEY_TTL;
+use super::part_rates::{PartRates, parts_of};
 use super::parts::IdentityParts;
 use super::rates::FailurePolicy;
 use super::roles::Role;
@@ -44,6 +45,8 @@ pub struct Caller {
     pub role: Role,
     /// The account's plan.
     pub plan: Plan,
+    /// The rates that may apply to the caller's requests.
+    pub rates: PartRates,
     /// The kind of credentials.
     pub proof: Proof,
 }
@@ -105,17 +108,10 @@ impl Caller {
     /// The parts of the account whose budgets apply to the caller's requests.
     pub fn parts(&self) -> Vec<BudgetPart> {
         let (key, project) = match &self.proof {
-            Proof::ApiKey { id, project_id, .. } => (Some(id.clone()), project_id.clone()),
+            Proof::ApiKey { id, project_id, .. } => (Some(&**id), project_id.as_deref()),
             Proof::Web { .. } => (None, None),
         };
-        let is_shared = !self.is_personal();
-        let parts = [
-            key.map(BudgetPart::Key),
-            project.map(BudgetPart::Project),
-            is_shared.then(|| BudgetPart::Member(self.user_id.clone())),
-            is_shared.then(|| BudgetPart::Organisation(self.account.0.clone())),
-        ];
-        parts.into_iter().flatten().collect()
+        parts_of(&self.account.0, &self.user_id, key, project)
     }
 
     /// Whether the account is the user's personal one.
@@ -221,6 +217,8 @@ struct CachedKey {
     holder_id: String,
     role: Role,
     project_id: Option<String>,
+    /// The rates that may apply to the key's requests.
+    rates: PartRates,
     /// The time of the next database read, in milliseconds; if that read fails, the record counts until it expires.
     refresh_at: i64,
     /// The models that the key may use; all if empty. Records of older versions lack the field and do not count.
@@ -239,6 +237,7 @@ impl CachedKey {
             holder_id: stored.holder_id.clone(),
             role: stored.role,
             project_id: stored.project_id.clone(),
+            rates: stored.rates.clone(),
             refresh_at: now.0 + KEY_TTL.as_millis() as i64 / 2,
             models: stored.models.clone(),
             epoch,
@@ -358,6 +357,7 @@ impl Identification<'_> {
                 account: AccountId(account),
                 role: cached.role,
                 plan: plan_named(&cached.plan),
+                rates: cached.rates.clone(),
                 proof: Proof::ApiKey {
                     hash: asked.record_key.secret.to_owned(),
                     id: asked.key.id().to_owned(),
@@ -525,23 +525,31 @@ impl Identification<'_> {
         if user.disabled_at.is_some() {
             return Err(self.user_is_disabled("web"));
         }
-        let (account, role, plan) = match account.filter(|account| *account != user.id) {
-            None => (user.id.clone(), Role::Owner, user.plan),
+        let (account, role, plan, rates) = match account.filter(|account| *account != user.id) {
+            None => (user.id.clone(), Role::Owner, user.plan, user.rates),
             Some(id) => {
                 let membership = members::require(&self.identity.core, id, &user.id).await?;
-                (id.to_owned(), membership.role, membership.plan)
+                (
+                    id.to_owned(),
+                    membership.role,
+                    membership.plan,
+                    membership.rates,
+                )
             }
         };
         self.count(&account, &plan).await?;
-        Ok(Caller {
+        let mut caller = Caller {
             plan: plan_named(&plan),
             account: AccountId(account),
             role,
+            rates,
             proof: Proof::Web {
                 admin: user.admin_since.is_some(),
             },
             user_id: user.id,
-        })
+        };
+        caller.rates.retain(&caller.parts());
+        Ok(caller)
     }
 
     /// Counts a request of an account that the cache did not know.

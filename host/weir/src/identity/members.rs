@@ -10,6 +10,7 @@ use weir_storage::cache::Tombstone;
 
 use super::errors::store_failed;
 use super::key_records::KEY_TTL;
+use super::part_rates::PartRates;
 use super::roles::Role;
 use super::store::read_role;
 use super::users;
@@ -22,6 +23,8 @@ pub struct Membership {
     pub role: Role,
     /// The organisation's plan.
     pub plan: String,
+    /// The rates of the organisation's parts.
+    pub rates: PartRates,
 }
 
 /// Returns a user's membership in an organisation.
@@ -35,7 +38,7 @@ pub async fn require(
     user_id: &str,
 ) -> Result<Membership, ApiError> {
     let row = sqlx::query(
-        "SELECT m.role, u.plan, u.disabled_at FROM members m JOIN users u ON u.id = m.organisation_id \
+        "SELECT m.role, u.plan, u.rates, u.disabled_at FROM members m JOIN users u ON u.id = m.organisation_id \
          WHERE m.organisation_id = $1 AND m.user_id = $2 AND u.deleted_at IS NULL",
     )
     .bind(organisation_id)
@@ -47,8 +50,12 @@ pub async fn require(
     let read = || {
         let is_disabled = row.try_get::<Option<i64>, _>("disabled_at")?.is_some();
         let role = read_role(&row.try_get::<String, _>("role")?)?;
-        let plan = row.try_get("plan")?;
-        Ok::<_, sqlx::Error>((Membership { role, plan }, is_disabled))
+        let membership = Membership {
+            role,
+            plan: row.try_get("plan")?,
+            rates: PartRates::read(row.try_get("rates")?)?,
+        };
+        Ok::<_, sqlx::Error>((membership, is_disabled))
     };
     match read().map_err(store_failed)? {
         (_, true) => Err(users::disabled()),

@@ -38,6 +38,7 @@ pub mod last_used;
 pub mod limits;
 pub mod lockout;
 pub mod members;
+pub mod part_rates;
 mod parts;
 pub mod pepper;
 pub mod rates;

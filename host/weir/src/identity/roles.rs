@@ -54,7 +54,7 @@ pub enum Permission {
 use Permission::{Belong, Manage, Own, Pay, ReadUsage, ReadWork, UseModels};
 
 /// The permission of each endpoint that acts for an account.
-pub const ENDPOINTS: [(&str, Permission); 62] = [
+pub const ENDPOINTS: [(&str, Permission); 65] = [
     ("POST /chat", UseModels),
     ("POST /code", UseModels),
     ("POST /v1/chat/completions", UseModels),
@@ -73,6 +73,7 @@ pub const ENDPOINTS: [(&str, Permission); 62] = [
     ("POST /api-keys", UseModels),
     ("DELETE /api-keys/{key_id}", UseModels),
     ("PUT /api-keys/{key_id}/budgets", UseModels),
+    ("PUT /api-keys/{key_id}/rates", UseModels),
     ("GET /webhooks/secret", Manage),
     ("GET /usage/me", Belong),
     ("GET /usage/export", ReadUsage),
@@ -138,6 +139,8 @@ pub const ENDPOINTS: [(&str, Permission); 62] = [
     ),
     ("GET /organisations/{organisation_id}/budgets", Belong),
     ("PUT /organisations/{organisation_id}/budgets", Manage),
+    ("GET /organisations/{organisation_id}/rates", Belong),
+    ("PUT /organisations/{organisation_id}/rates", Manage),
 ];
 
 impl Role {

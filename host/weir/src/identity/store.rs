@@ -6,6 +6,7 @@ use sqlx::Row;
 use sqlx::any::AnyRow;
 
 use super::api_key::{LIFETIME_DAYS, RawKey, StoredKey};
+use super::part_rates::{PartRate, PartRates, parts_of};
 use super::pepper::{Pepper, Peppers};
 use super::roles::Role;
 use weir_ledger::{BudgetPart, BudgetState, Budgets, Credits, Plan};
@@ -23,6 +24,8 @@ pub struct User {
     pub plan: String,
     /// The e-mail address, verified by the issuer, in lower case.
     pub email: Option<String>,
+    /// The rates of the parts of the personal account.
+    pub rates: PartRates,
     /// The start of the admin role; `None` for other users.
     pub admin_since: Option<Millis>,
     /// The time at which an operator disabled the user; `None` if enabled.
@@ -85,7 +88,7 @@ pub async fn find_web_user(
     subject: &str,
 ) -> sqlx::Result<Option<User>> {
     let row = sqlx::query(
-        "SELECT id, plan, email, admin_since, disabled_at, created_at FROM users \
+        "SELECT id, plan, email, rates, admin_since, disabled_at, created_at FROM users \
          WHERE issuer = $1 AND subject = $2",
     )
     .bind(issuer)
@@ -98,7 +101,7 @@ pub async fn find_web_user(
 /// Returns the user with an id.
 pub async fn find_user(database: &Database, user_id: &str) -> sqlx::Result<Option<User>> {
     let row = sqlx::query(
-        "SELECT id, plan, email, admin_since, disabled_at, created_at FROM users WHERE id = $1",
+        "SELECT id, plan, email, rates, admin_since, disabled_at, created_at FROM users WHERE id = $1",
     )
     .bind(user_id)
     .fetch_optional(database.reader())
@@ -118,6 +121,7 @@ fn read_user(row: &AnyRow) -> sqlx::Result<User> {
         id: row.try_get("id")?,
         plan: row.try_get("plan")?,
         email: row.try_get("email")?,
+        rates: PartRates::read(row.try_get("rates")?)?,
         admin_since: time("admin_since")?,
         disabled_at: time("disabled_at")?,
         created_at: Millis(row.try_get("created_at")?),
@@ -182,7 +186,7 @@ pub async fn find_keys(
     };
     let text = format!(
         "SELECT k.id, k.user_id, k.holder_id, k.project_id, k.hash, k.pepper_version, k.expires_at, k.disabled_at, \
-         k.models, u.plan, u.deleted_at, m.role, COALESCE(u.disabled_at, h.disabled_at) AS user_disabled_at \
+         k.models, u.plan, u.rates, u.deleted_at, m.role, COALESCE(u.disabled_at, h.disabled_at) AS user_disabled_at \
          FROM api_keys k JOIN users u ON u.id = k.user_id LEFT JOIN users h ON h.id = k.holder_id \
          LEFT JOIN members m ON m.organisation_id = k.user_id AND m.user_id = k.holder_id \
          WHERE k.id IN ({among})"
@@ -205,11 +209,18 @@ pub async fn find_keys(
             (Some(_), Some(role)) => (read_role(&role)?, time(row, "deleted_at")?),
             (Some(_), None) => (Role::Viewer, Some(Millis(0))),
         };
+        let holder_id = holder_id.unwrap_or_else(|| account_id.clone());
+        let (id, project_id): (String, Option<String>) =
+            (row.try_get("id")?, row.try_get("project_id")?);
+        let mut rates = PartRates::read(row.try_get("rates")?)?;
+        let project = project_id.as_deref();
+        rates.retain(&parts_of(&account_id, &holder_id, Some(&id), project));
         let key = StoredKey {
-            holder_id: holder_id.unwrap_or_else(|| account_id.clone()),
+            holder_id,
             account_id,
             role,
-            project_id: row.try_get("project_id")?,
+            project_id,
+            rates,
             plan: row.try_get("plan")?,
             hash: row.try_get("hash")?,
             pepper_version: row.try_get("pepper_version")?,
@@ -218,7 +229,7 @@ pub async fn find_keys(
             user_disabled_at: time(row, "user_disabled_at")?,
             models: read_models(row)?,
         };
-        Ok((row.try_get("id")?, key))
+        Ok((id, key))
     };
     rows.iter().map(read).collect()
 }
@@ -232,6 +243,50 @@ pub async fn models_of_working_key(
     let stored = find_key(database, key_id).await?;
     let working = stored.filter(|stored| !stored.has_ended(now));
     Ok(working.map(|stored| stored.models))
+}
+
+/// Changes the rates of an account's parts. Returns whether the account exists and may have so many.
+pub async fn change_rates(
+    database: &Database,
+    account_id: &str,
+    part: BudgetPart,
+    rate: PartRate,
+) -> sqlx::Result<bool> {
+    let mut transaction = database.begin().await?;
+    // The statement locks the row, on both databases, so that a concurrent change waits.
+    sqlx::query("UPDATE users SET id = id WHERE id = $1")
+        .bind(account_id)
+        .execute(&mut transaction)
+        .await?;
+    let stored: Option<Option<String>> =
+        sqlx::query_scalar("SELECT rates FROM users WHERE id = $1")
+            .bind(account_id)
+            .fetch_optional(&mut transaction)
+            .await?;
+    let Some(stored) = stored else {
+        return Ok(false);
+    };
+    let mut rates = PartRates::read(stored.as_deref())?;
+    if !rates.set(part, rate) {
+        return Ok(false);
+    }
+    sqlx::query("UPDATE users SET rates = $1 WHERE id = $2")
+        .bind(rates.store())
+        .bind(account_id)
+        .execute(&mut transaction)
+        .await?;
+    transaction.commit().await?;
+    Ok(true)
+}
+
+/// Returns the rates of an account's parts.
+pub async fn find_rates(database: &Database, account_id: &str) -> sqlx::Result<PartRates> {
+    let stored: Option<Option<String>> =
+        sqlx::query_scalar("SELECT rates FROM users WHERE id = $1")
+            .bind(account_id)
+            .fetch_optional(database.reader())
+            .await?;
+    PartRates::read(stored.flatten().as_deref())
 }
 
 /// Reads the name of a role from the database.

@@ -5,10 +5,11 @@ use weir_errors::{ApiError, ErrorCode};
 
 use super::errors::store_failed;
 use super::key_records::{KEY_TTL, drop_plan};
+use super::part_rates::PartRate;
 use super::{members, store};
 use crate::audit::{Actor, AuditEvent};
 use crate::node::Core;
-use weir_ledger::Plan;
+use weir_ledger::{BudgetPart, Plan};
 use weir_storage::cache::Tombstone;
 
 /// Disables or enables a user immediately on every node. Returns whether the user exists.
@@ -50,7 +51,7 @@ pub async fn set_disabled(
     Ok(true)
 }
 
-/// Changes a user's plan on all nodes at once: the cache holds users' rates with their keys.
+/// Changes a user's plan or rates on all nodes at once: the cache holds them with the user's keys.
 pub async fn change_plan<T>(
     core: &Core,
     user_id: &str,
@@ -60,6 +61,29 @@ pub async fn change_plan<T>(
         .await
         .map_err(|_| not_now())?;
     change.await
+}
+
+/// Sets the rates of a part of an account, on all nodes at once.
+///
+/// # Errors
+///
+/// 409 if too many parts have rates, 503 if a store does not respond.
+pub async fn set_rate(
+    core: &Core,
+    account_id: &str,
+    part: BudgetPart,
+    rate: PartRate,
+) -> Result<(), ApiError> {
+    let changed = change_plan(core, account_id, async {
+        store::change_rates(&core.database, account_id, part, rate)
+            .await
+            .map_err(store_failed)
+    });
+    if changed.await? {
+        return Ok(());
+    }
+    let what = "Too many parts of this account have rates; remove some first.";
+    Err(ApiError::new(ErrorCode::TooManyBudgets, what).with_no_retry())
 }
 
 /// Refuses a user, named by another service, who is unknown or disabled. Returns the user's plan.

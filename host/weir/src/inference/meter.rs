@@ -51,6 +51,7 @@ use weir_upstream::usage::{self, CheckedUsage, ModelLimits, RequestSize};
 
 use super::InferenceParts;
 use crate::billing;
+use crate::identity::part_rates::RequestRates;
 use weir_payments::BuyingPages;
 
 /// The maximum delay of a finished response until its settlement is durable.
@@ -103,6 +104,7 @@ pub struct Meter {
     cache: Cache,
     factors: PriceFactors,
     payer: Payer,
+    rates: RequestRates,
     metered: MeteredRequest,
     hold: HoldId,
     held: Credits,
@@ -137,6 +139,7 @@ impl Meter {
     pub fn new(
         parts: &InferenceParts,
         payer: Payer,
+        rates: RequestRates,
         metered: MeteredRequest,
         factors: PriceFactors,
     ) -> Self {
@@ -147,6 +150,7 @@ impl Meter {
             cache: parts.cache.clone(),
             factors,
             payer,
+            rates,
             metered,
             hold: HoldId(hold),
             held: Credits::ZERO,
@@ -352,6 +356,8 @@ impl Meter {
 
     async fn settled(&self, tokens: TokenCounts, settlement: Settlement) -> BilledUsage {
         billing::summary_cache::drop_summary(&self.cache, &self.payer.account).await;
+        let used = tokens.input.saturating_add(tokens.output);
+        self.rates.charge(&self.cache, used).await;
         if let Some(attempt) = &self.attempt {
             attempt.adapter.counters().charge(settlement.charged);
             if let Some(sampler) = &attempt.sampler {

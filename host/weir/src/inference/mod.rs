@@ -56,6 +56,7 @@ use self::resolve::ResolvedRequest;
 use self::routing::Route;
 use crate::catalog::Catalog;
 use crate::context::RequestContext;
+use crate::identity::part_rates::PartRates;
 use crate::identity::{Caller, limits};
 use crate::inference::deltas::DeltaPublisher;
 use crate::sessions::SessionTurn;
@@ -75,6 +76,8 @@ pub struct Customer {
     pub plan: Plan,
     /// The models that the caller may use; all if empty.
     pub models: Vec<String>,
+    /// The rates that may apply to the request.
+    pub rates: PartRates,
 }
 
 impl Customer {
@@ -84,6 +87,7 @@ impl Customer {
             plan: caller.plan,
             models: caller.models().to_vec(),
             session_owner: caller.session_owner(),
+            rates: caller.rates.clone(),
             payer: caller.payer(),
         }
     }
@@ -146,16 +150,7 @@ pub async fn chat(
     let resolved = resolve::resolve(&catalog, call, context.wanted_provider())?;
     let factors = catalog.factors.clone();
     let asked = ResponseTerms { passed, ..asked };
-    begin(
-        parts,
-        held,
-        customer.payer,
-        context,
-        resolved,
-        factors,
-        asked,
-    )
-    .await
+    begin(parts, held, customer, context, resolved, factors, asked).await
 }
 
 /// Serves a request for images, like [`chat`].
@@ -185,16 +180,7 @@ pub async fn images(
     let resolved = resolve::resolve_images(&catalog, call, context.wanted_provider())?;
     let factors = catalog.factors.clone();
     let asked = ResponseTerms { passed, ..asked };
-    begin(
-        parts,
-        held,
-        customer.payer,
-        context,
-        resolved,
-        factors,
-        asked,
-    )
-    .await
+    begin(parts, held, customer, context, resolved, factors, asked).await
 }
 
 /// The terms of the response, and the request's context.
@@ -214,7 +200,7 @@ struct ResponseTerms {
 async fn begin(
     parts: &Arc<InferenceParts>,
     held: impl Send + 'static,
-    payer: Payer,
+    customer: Customer,
     context: RequestContext,
     mut resolved: ResolvedRequest,
     factors: PriceFactors,
@@ -235,6 +221,9 @@ async fn begin(
         resolved.is_ordered = true;
     }
     context.note_model(&resolved.model.id);
+    let Customer { payer, rates, .. } = customer;
+    let rates = rates.for_model(&payer.account, &resolved.model.id);
+    rates.admit(&parts.cache).await?;
     let routing = &parts.routing;
     let route = routing.route(&payer.account, &resolved, &conversation);
     let route = route.await;
@@ -272,7 +261,7 @@ async fn begin(
         images: resolved.images,
     };
     let key = key.map(|key| (key, payer.account.clone()));
-    let meter = Meter::new(parts, payer, metered, factors);
+    let meter = Meter::new(parts, payer, rates, metered, factors);
     let (mut relay, reply) = if stream {
         Relay::stream(dialect, head, meter, bounds.clone(), context.clone())
     } else {

@@ -13,13 +13,15 @@ use super::{KeyParts, finish_key};
 use crate::audit::Actor;
 use crate::billing::budgets::{self, BudgetItem, RequestedBudgets};
 use crate::identity::api_key::RawKey;
+use crate::identity::part_rates::PartRate;
 use crate::identity::roles::Permission;
 use crate::identity::store::{self, KeyCreation, KeyItem, KeyOwner};
+use crate::identity::users::set_rate;
 use crate::identity::{self, WebCaller, members, store_failed};
 use crate::json::from_json;
 use crate::request::JsonBody;
 use crate::schemas;
-use weir_ledger::{Budget, BudgetWindow, Credits};
+use weir_ledger::{Budget, BudgetPart, BudgetWindow, Credits};
 use weir_storage::clock::Millis;
 
 /// The body of `POST /api-keys`.
@@ -323,6 +325,30 @@ pub async fn set_key_budgets(
     let keys = own_keys(&parts, &caller).await?;
     let key = keys.into_iter().find(|key| key.id == key_id);
     Ok(Json(json!(key.map(|key| item(key, now)))))
+}
+
+/// `PUT /api-keys/{key_id}/rates`: sets the requests and tokens per minute of a key. They apply to all nodes at once.
+#[utoipa::path(
+    put, path = "/api-keys/{key_id}/rates", tag = "keys", security(("web" = [])),
+    params(("key_id" = String, Path, description = "The key's id.")),
+    request_body = PartRate,
+    responses(
+        (status = 200, body = PartRate),
+        (status = 404, description = "`NOT_FOUND`: you have no active key with this id."),
+    ),
+)]
+pub async fn set_key_rates(
+    State(parts): State<KeyParts>,
+    caller: WebCaller,
+    Path(key_id): Path<String>,
+    body: JsonBody,
+) -> Result<Json<PartRate>, ApiError> {
+    require_own(&parts, &caller, &key_id).await?;
+    let account = &caller.account.0;
+    limits::expiry_of(&parts, account, &key_id, parts.ledger.now()).await?;
+    let rate: PartRate = from_json(&body.bytes)?;
+    set_rate(&parts, account, BudgetPart::Key(key_id), rate).await?;
+    Ok(Json(rate))
 }
 
 /// `DELETE /api-keys/{key_id}`: revokes a key immediately on every node.

@@ -97,10 +97,7 @@ pub async fn list(
         });
     };
     let sees_all = caller.role.allows(Permission::Manage);
-    let own = [
-        BudgetPart::Member(caller.user_id.clone()),
-        BudgetPart::Organisation(caller.organisation_id.clone()),
-    ];
+    let own = caller.own_parts();
     let shown = account.budgets.iter().flat_map(|budgets| budgets.parts());
     let shown = shown
         .filter(|part| sees_all || own.contains(part))
@@ -113,17 +110,20 @@ pub async fn list(
     })
 }
 
+/// Returns the kind of a part.
+pub(super) const fn kind_of(part: &BudgetPart) -> PartKind {
+    match part {
+        BudgetPart::Organisation(_) => PartKind::Organisation,
+        BudgetPart::Project(_) => PartKind::Project,
+        BudgetPart::Member(_) => PartKind::Member,
+        BudgetPart::Model(_) => PartKind::Model,
+        BudgetPart::Key(_) => PartKind::Key,
+    }
+}
+
 fn item(account: &Account, part: Option<&BudgetPart>, now: Millis) -> PartBudgetsItem {
-    let of = match part {
-        None => PartKind::Account,
-        Some(BudgetPart::Organisation(_)) => PartKind::Organisation,
-        Some(BudgetPart::Project(_)) => PartKind::Project,
-        Some(BudgetPart::Member(_)) => PartKind::Member,
-        Some(BudgetPart::Model(_)) => PartKind::Model,
-        Some(BudgetPart::Key(_)) => PartKind::Key,
-    };
     PartBudgetsItem {
-        of,
+        of: part.map_or(PartKind::Account, kind_of),
         id: part.map(|part| part.id().to_owned()),
         budgets: budgets::items(account.standings(part, now)),
     }

@@ -2,7 +2,7 @@
 //!
 //! An organisation is an account, in the same table as users. Its members are people, who join by [`invitations`], and
 //! [`service_accounts`], which only hold keys. A member's role ([`crate::identity::roles`]) decides what they may do.
-//! [`projects`] group keys; [`budgets`] limit the spending of members, projects, models and keys.
+//! [`projects`] group keys; [`budgets`] and [`rates`] limit members, projects, models and keys.
 //!
 //! A request names its organisation by its API key, or a web user names it in `X-Weir-Account`.
 //!
@@ -16,6 +16,7 @@ pub mod budgets;
 pub mod invitations;
 pub mod members;
 pub mod projects;
+pub mod rates;
 pub mod routes;
 pub mod service_accounts;
 mod store;
@@ -25,7 +26,7 @@ use std::sync::Arc;
 use axum::extract::{FromRef, FromRequestParts, Path};
 use http::request::Parts;
 use weir_errors::{ApiError, ErrorCode};
-use weir_ledger::Ledger;
+use weir_ledger::{BudgetPart, Ledger};
 
 pub use self::store::{
     InvitationItem, MemberItem, OrganisationItem, ProjectItem, find_invitations, list_members,
@@ -86,6 +87,14 @@ where
 }
 
 impl MemberCaller {
+    /// Returns the parts of the organisation whose limits every member may see: the organisation and the member.
+    fn own_parts(&self) -> [BudgetPart; 2] {
+        [
+            BudgetPart::Member(self.user_id.clone()),
+            BudgetPart::Organisation(self.organisation_id.clone()),
+        ]
+    }
+
     fn actor(&self) -> Actor {
         Actor::user(&self.user_id)
     }

@@ -14,6 +14,7 @@ use super::model::FENCE;
 use super::store::SwarmRun;
 use crate::context::RequestContext;
 use crate::identity::limits::{self, key_among};
+use crate::identity::part_rates::PartRates;
 use crate::identity::service::{ServiceCaller, ServiceScope};
 use crate::identity::{store, users};
 use crate::inference::deltas::ModelStep;
@@ -69,6 +70,7 @@ pub async fn create_agent_completion(
     let held = (turn, body.room);
     let customer = Customer {
         session_owner: payer.account.clone(),
+        rates: PartRates::default(),
         payer,
         plan,
         models,

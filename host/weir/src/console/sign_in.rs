@@ -141,7 +141,8 @@ fn buttons(app: &App, next: &str) -> Vec<IssuerButton> {
     let issuers = app.identity.sign_in.iter().enumerate();
     let button = |(index, issuer): (usize, &SignInIssuer)| {
         let path = format!("{}/oidc/{index}?", session::SIGN_IN_PAGE);
-        let mut path = url::form_urlencoded::Serializer::new(path);
+        let start = path.len();
+        let mut path = url::form_urlencoded::Serializer::for_suffix(path, start);
         IssuerButton {
             name: issuer.settings().name.clone(),
             path: path.append_pair("next", next).finish(),

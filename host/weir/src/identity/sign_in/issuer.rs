@@ -60,7 +60,7 @@ struct Endpoints {
     token: Url,
     user_info: Option<Url>,
     end_session: Option<Url>,
-    /// Of a client with a secret.
+    /// The authentication of a client with a secret.
     authentication: Option<ClientAuthentication>,
     /// Whether every redirect names the issuer (RFC 9207).
     names_itself: bool,

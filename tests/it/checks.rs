@@ -167,6 +167,7 @@ async fn a_probe_names_whatever_it_reaches_for_with_what_came_of_it() {
          redis_url = \"redis://127.0.0.1:{nobody}\"\ndefault_catalog = false\n\
          [identity.web]\nissuer = \"http://127.0.0.1:{nobody}\"\naudience = \"a\"\n\
          [identity.attestation]\nissuer = \"http://127.0.0.1:{nobody}\"\naudience = \"b\"\n\
+         [[identity.sign_in]]\nname = \"People\"\nissuer = \"http://127.0.0.1:{nobody}/people\"\nclient_id = \"c\"\n\
          [providers.p]\nadapter = \"openai\"\nbase_url = \"{}\"\n{MODEL}",
         upstream.base_url()
     );
@@ -194,6 +195,10 @@ async fn a_probe_names_whatever_it_reaches_for_with_what_came_of_it() {
             "Connection refused",
         ),
         (
+            format!("issuer of people http://127.0.0.1:{nobody}/people: "),
+            "Connection refused",
+        ),
+        (
             format!("provider p {}: ", upstream.base_url()),
             "reached; it responds with ",
         ),
@@ -205,7 +210,7 @@ async fn a_probe_names_whatever_it_reaches_for_with_what_came_of_it() {
         );
     }
     assert!(
-        text(&output.stderr).contains("unreachable or unsuitable: 4"),
+        text(&output.stderr).contains("unreachable or unsuitable: 5"),
         "{output:?}"
     );
 }

@@ -596,6 +596,19 @@ fn check_says_what_is_wrong_and_where() {
              allowed_emails = [\"a@b.example\"]\n",
             "`identity.service` is set, which is unusual in development mode",
         ),
+        (
+            "[[identity.sign_in]]\nname = \"A\"\nissuer = \"https://id.example\"\nclient_id = \"c\"\n",
+            "`identity.sign_in` is set, which is unusual in development mode",
+        ),
+        (
+            "dev = false\n[[identity.sign_in]]\nname = \"A\"\nissuer = \"http://127.0.0.1:1\"\nclient_id = \"c\"\n",
+            "`identity.sign_in[0].issuer` must begin with https://",
+        ),
+        (
+            "dev = false\n[[identity.sign_in]]\nname = \"A\"\nissuer = \"https://id.example\"\nclient_id = \"c\"\n\
+             client_secret = { env = \"NO_SUCH_SECRET\" }\n",
+            "NO_SUCH_SECRET is not set",
+        ),
         ("internal_listen = \"0.0.0.0:1\"\n", "`internal_listen`"),
         (
             "api_key_peppers = [{ version = 0, pepper = { env = \"P\" } }]\n",

@@ -83,6 +83,7 @@ mod sdk;
 mod service;
 mod sessions;
 mod settings_reference;
+mod sign_in;
 mod splits;
 mod statements;
 mod stores;

@@ -28,7 +28,7 @@ enum Kind {
 }
 
 /// Endpoints whose kind their path does not show; see [`kind`].
-const EXCEPTIONS: [(&str, Kind); 23] = [
+const EXCEPTIONS: [(&str, Kind); 26] = [
     ("POST /v1/messages/count_tokens", Kind::Common),
     ("GET /models", Kind::Common),
     ("GET /v1/models", Kind::Common),
@@ -52,6 +52,9 @@ const EXCEPTIONS: [(&str, Kind); 23] = [
     ("POST /console/sign-in", Kind::Common),
     ("POST /console/sign-in/development", Kind::Common),
     ("POST /console/sign-in/link", Kind::Common),
+    ("GET /console/sign-in/oidc/{index}", Kind::Common),
+    ("GET /console/sign-in/callback", Kind::Common),
+    ("POST /console/sign-in/backchannel-logout", Kind::Common),
     ("GET /console/{*path}", Kind::Common),
 ];
 

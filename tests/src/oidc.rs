@@ -1,5 +1,5 @@
 //! `OidcServer`: a certified OpenID provider, `oidc-provider` on Node, for services that get tokens by the client
-//! credentials grant.
+//! credentials grant, and for people who sign in at weir's console.
 //!
 //! Its behaviour is in `tests/oidc/server.mjs`. The server ends with its standard input, so that it never outlives
 //! the tests.
@@ -69,6 +69,9 @@ pub const STRANGER: OidcClient = OidcClient {
     scope: "model:call swarm:run",
     algorithm: "RS256",
 };
+
+/// The client of weir's console. Its secret has characters that a request must encode.
+pub const CONSOLE: (&str, &str) = ("console", "console+secret:%9876543210/");
 
 /// The program. Node reads it as text, so that it looks for modules in the working directory and not beside the
 /// source.
@@ -153,8 +156,42 @@ impl OidcServer {
 
     /// Replaces all its keys. The old ones are no longer published.
     pub fn rotate(&mut self) {
-        self.orders.write_all(b"rotate\n").expect("it is there");
+        self.order("rotate");
+    }
+
+    /// Sets the claims of a person, whose name is `sub`.
+    pub fn set_account(&mut self, claims: &Value) {
+        self.order(&json!({ "account": claims }).to_string());
+    }
+
+    /// Registers [`CONSOLE`] for gateways at these addresses. The first one gets logout tokens.
+    pub fn register_console(&mut self, gateways: &[SocketAddr]) {
+        let (id, secret) = CONSOLE;
+        let at = |path: &str| -> Vec<String> {
+            let urls = gateways.iter();
+            urls.map(|address| format!("http://{address}/console/sign-in{path}"))
+                .collect()
+        };
+        let metadata = json!({
+            "client_id": id,
+            "client_secret": secret,
+            "redirect_uris": at("/callback"),
+            "post_logout_redirect_uris": at(""),
+            "backchannel_logout_uri": at("/backchannel-logout")[0],
+            "backchannel_logout_session_required": true,
+        });
+        self.order(&json!({ "client": metadata }).to_string());
+    }
+
+    fn order(&mut self, order: &str) {
+        let line = format!("{order}\n");
+        self.orders.write_all(line.as_bytes()).expect("it is there");
         self.state = State::read(&mut self.answers);
+    }
+
+    /// Returns its address.
+    pub fn address(&self) -> SocketAddr {
+        self.address
     }
 }
 
@@ -166,7 +203,7 @@ impl Drop for OidcServer {
     }
 }
 
-/// The server's output when it listens, and after a rotation of its keys.
+/// The server's output when it listens, and after an order.
 struct State {
     issuer: String,
     keys: Vec<String>,

@@ -46,6 +46,8 @@ impl Purpose {
     pub const TOOL_CALL: Self = Self("tool call");
     /// The console's sign-in cookie.
     pub const CONSOLE_SESSION: Self = Self("console session");
+    /// The cookie of a sign-in that has begun at an issuer.
+    pub const CONSOLE_SIGN_IN: Self = Self("console sign-in");
     /// The cookie with the notice for the console's next page.
     pub const CONSOLE_NOTICE: Self = Self("console notice");
 }

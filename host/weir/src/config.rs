@@ -289,7 +289,7 @@ impl Config {
         problems.extend(self.limits.admission.problems());
         problems.extend(self.ledger.problems());
         problems.extend(self.plugins.problems());
-        problems.extend(self.identity.problems());
+        problems.extend(self.identity.problems(self.is_dev()));
         problems.extend(self.swarms.problems());
         problems.extend(self.payments.problems(self.is_dev()));
         problems.extend(self.telemetry.problems());
@@ -389,6 +389,7 @@ impl Config {
             ("redis_url", self.redis_url.is_some()),
             ("identity.web", self.identity.web.is_some()),
             ("identity.service", self.identity.service.is_some()),
+            ("identity.sign_in", !self.identity.sign_in.is_empty()),
         ];
         let Some((setting, _)) = production.into_iter().find(|&(_, is_set)| is_set) else {
             return Ok(());

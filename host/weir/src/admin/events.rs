@@ -24,7 +24,7 @@ pub struct AuditItem {
     pub count: i64,
     /// The event's kind, e.g. `api_key.revoked`.
     pub kind: String,
-    /// The actor: `user:ID`, `service:E-MAIL` or `local:UID`; null if unknown.
+    /// The actor: `user:ID`, `service:E-MAIL`, `issuer:URL` or `local:UID`; null if unknown.
     pub actor: Option<String>,
     /// The method of the authentication attempt.
     pub method: Option<String>,

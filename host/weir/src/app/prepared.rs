@@ -24,6 +24,7 @@ use weir_upstream::client::HttpClient;
 use crate::config::Config;
 use crate::identity::pepper::Peppers;
 use crate::identity::service_token::ServiceTokenSource;
+use crate::identity::sign_in::SignInIssuers;
 use crate::identity::verifiers::Verifiers;
 use crate::tls::Tls;
 use crate::tools::remote::settings::{self as mcp_settings, McpServer};
@@ -40,6 +41,8 @@ pub struct PreparedParts {
     pub sealing_keys: KeyRing,
     /// Verifiers of tokens, without their issuers' keys so far.
     pub verifiers: Verifiers,
+    /// The issuers whose users sign in at the console, without their configuration so far.
+    pub sign_in: SignInIssuers,
     /// The source of the token for other services.
     pub service_tokens: Option<ServiceTokenSource>,
     /// The HTTP client for upstreams.
@@ -83,6 +86,8 @@ impl PreparedParts {
         let dev_issuer = dev_issuer.as_ref();
         let verifiers = Verifiers::new(&config.identity, dev_issuer, &issuers, clock)
             .map_err(|error| note("identity", error));
+        let sign_in = SignInIssuers::new(&config.identity, &issuers, clock)
+            .map_err(|error| note("identity.sign_in", error));
         let outgoing = config.identity.outgoing.as_ref();
         let service_tokens = ServiceTokenSource::new(outgoing, dev_issuer, &issuers, clock)
             .map_err(|error| note("identity.outgoing", error));
@@ -103,6 +108,7 @@ impl PreparedParts {
             Ok(key_peppers),
             Ok(sealing_keys),
             Ok(verifiers),
+            Ok(sign_in),
             Ok(service_tokens),
             Ok(webhook_key),
             Ok(payment_secrets),
@@ -114,6 +120,7 @@ impl PreparedParts {
             key_peppers,
             sealing_keys,
             verifiers,
+            sign_in,
             service_tokens,
             webhook_key,
             payment_secrets,
@@ -130,6 +137,7 @@ impl PreparedParts {
             key_peppers,
             sealing_keys,
             verifiers,
+            sign_in,
             service_tokens,
             http: HttpClient::new(config.timeouts.connect())?,
             rules,

@@ -39,6 +39,7 @@ use crate::identity::key_records::drop_plan;
 use crate::identity::last_used::LastUsed;
 use crate::identity::pepper::Peppers;
 use crate::identity::service_token::ServiceTokenSource;
+use crate::identity::sign_in::SignInIssuers;
 use crate::identity::verifiers::Verifiers;
 use crate::inference::InferenceParts;
 use crate::inference::deltas::Deltas;
@@ -113,6 +114,7 @@ impl App {
             key_peppers,
             sealing_keys,
             verifiers,
+            sign_in,
             service_tokens,
             http,
             rules,
@@ -146,7 +148,7 @@ impl App {
             webhook_key,
             page: base.page().await?,
         });
-        let identity = base.identity(verifiers, key_peppers);
+        let identity = base.identity(verifiers, sign_in, key_peppers);
         let payments = base.payments(payment_secrets)?;
         let inference = base.inference(http, oversight, payments.clone());
         let swarms = base.swarms(inference.clone(), tools.clone(), service_tokens);
@@ -289,13 +291,19 @@ impl BaseParts {
         page.map(Some).context("cannot serve the page for agents")
     }
 
-    fn identity(&self, verifiers: Verifiers, key_peppers: Peppers) -> Arc<IdentityParts> {
+    fn identity(
+        &self,
+        verifiers: Verifiers,
+        sign_in: SignInIssuers,
+        key_peppers: Peppers,
+    ) -> Arc<IdentityParts> {
         verifiers.warm_up();
         let (core, config) = (&self.core, &self.config);
         let lookups = self.metrics.key_lookups.clone();
         Arc::new(IdentityParts {
             core: core.clone(),
             verifiers,
+            sign_in,
             key_peppers,
             key_lookups: KeyLookups::new(core.database.clone(), core.clock.clone(), lookups),
             last_used: LastUsed::default(),

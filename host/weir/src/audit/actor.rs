@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// An actor: `user:usr_…`, `service:E-MAIL`, or `local:UID` for a user of the admin socket or of a command.
+/// An actor: `user:usr_…`, `service:E-MAIL`, `issuer:URL`, or `local:UID` for a user of the admin socket or of a command.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Actor(String);
 
@@ -15,6 +15,11 @@ impl Actor {
     /// Another service.
     pub fn service(name: &str) -> Self {
         Self(format!("service:{name}"))
+    }
+
+    /// An issuer whose groups grant roles.
+    pub fn issuer(issuer: &str) -> Self {
+        Self(format!("issuer:{issuer}"))
     }
 
     /// A user of this machine, by the uid.

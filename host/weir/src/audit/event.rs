@@ -5,7 +5,7 @@
 pub enum AuditEvent {
     /// A request's authentication failed.
     AuthenticationFailed {
-        /// `api_key`, `web`, `service` or `link`.
+        /// `api_key`, `web`, `service`, `link` or `oidc`.
         method: &'static str,
         /// The reason, from a fixed vocabulary.
         reason: &'static str,
@@ -45,12 +45,12 @@ pub enum AuditEvent {
         /// The user's id.
         user_id: String,
     },
-    /// An operator made a user an administrator.
+    /// An operator, or a group of the issuer, made a user an administrator.
     AdminGranted {
         /// The user's id.
         user_id: String,
     },
-    /// An operator revoked a user's administrator role.
+    /// An operator revoked a user's administrator role, or the user lost the group that granted it.
     AdminRevoked {
         /// The user's id.
         user_id: String,
@@ -59,7 +59,7 @@ pub enum AuditEvent {
     ConsoleSignedIn {
         /// The user's id.
         user_id: String,
-        /// `web`, `development` or `link`.
+        /// `web`, `development`, `link` or `oidc`.
         method: &'static str,
     },
     /// An operator created a one-time link to the console.

@@ -13,7 +13,7 @@ pub(super) struct AuditArguments {
     /// List only events about this user.
     #[arg(long, value_name = "ID")]
     user: Option<String>,
-    /// List only events by this actor: user:ID, service:E-MAIL, or local:UID for commands.
+    /// List only events by this actor: user:ID, service:E-MAIL, issuer:URL, or local:UID for commands.
     #[arg(long, value_name = "WHO")]
     by: Option<String>,
     /// Maximum number of events, up to 1000.

@@ -32,6 +32,7 @@ mod docs;
 mod form;
 mod format;
 mod frame;
+mod issuers;
 mod keys;
 mod money;
 mod organisations;

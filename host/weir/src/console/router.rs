@@ -5,8 +5,8 @@ use axum::middleware;
 use axum::routing::{get, post};
 
 use super::{
-    admin, assets, docs, keys, money, organisations, overview, requests, respond, sign_in, swarms,
-    usage, welcome,
+    admin, assets, docs, issuers, keys, money, organisations, overview, requests, respond, sign_in,
+    swarms, usage, welcome,
 };
 use crate::app::App;
 
@@ -61,6 +61,12 @@ pub fn routes() -> Router<App> {
             post(sign_in::sign_in_in_development),
         )
         .route("/console/sign-in/link", post(sign_in::sign_in_by_link))
+        .route("/console/sign-in/oidc/{index}", get(issuers::begin_sign_in))
+        .route("/console/sign-in/callback", get(issuers::end_sign_in))
+        .route(
+            "/console/sign-in/backchannel-logout",
+            post(issuers::receive_logout),
+        )
         .route("/console/sign-out", post(sign_in::sign_out))
         .merge(admin::router::routes())
         .route("/console/assets/{name}", get(assets::get_asset))

@@ -11,6 +11,7 @@ use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use url::Url;
 use weir_errors::{ApiError, ErrorCode};
 
 use super::frame::{Flash, Frame, Section, Viewer};
@@ -19,6 +20,7 @@ use crate::app::App;
 use crate::audit::Actor;
 use crate::identity::admin::AdminCaller;
 use crate::identity::roles::Permission;
+use crate::identity::sign_in::pending::{self, PendingSignIn};
 use crate::identity::web_session::WebSession;
 use crate::identity::{Caller, Proof, WebCaller};
 use weir_ledger::AccountId;
@@ -27,6 +29,10 @@ use weir_storage::sealing::Purpose;
 const SESSION: &str = "weir-console";
 const FLASH: &str = "weir-console-notice";
 const SHOWN_ONCE: &str = "weir-console-once";
+const SIGN_IN: &str = "weir-console-sign-in";
+
+/// The sign-in page.
+pub(super) const SIGN_IN_PAGE: &str = "/console/sign-in";
 
 /// Lifetime of a notice for the next page.
 const FLASH_TTL: Duration = Duration::from_secs(60);
@@ -161,6 +167,13 @@ impl ConsoleUser {
         self.session.end(&self.app.identity).await
     }
 
+    /// Returns the address at which the session's issuer signs the user out; `None` if there is none.
+    pub(super) async fn issuer_sign_out(&self, headers: &HeaderMap) -> Option<String> {
+        let issuer = self.session.issuer(&self.app.identity)?;
+        let then = own_url(headers, &self.app, SIGN_IN_PAGE).ok()?;
+        issuer.sign_out_url(&then).await.map(String::from)
+    }
+
     /// Returns the form token of the user's pages.
     pub(super) fn form_token(&self) -> &str {
         self.session.form_token()
@@ -280,6 +293,37 @@ pub(super) fn forget(response: &mut Response, app: &App) {
     set_cookie(response, app, SESSION, "", Duration::ZERO);
 }
 
+/// Stores a sign-in that has begun at an issuer. The issuer redirects the browser to weir, and browsers send no strict
+/// cookie with a request that another site causes.
+pub(super) fn keep_pending(response: &mut Response, app: &App, pending: &PendingSignIn) {
+    let sealed = pending.seal(&app.sealing_keys);
+    set_lax_cookie(response, app, SIGN_IN, &sealed, pending::LIFETIME);
+}
+
+/// Returns the browser's sign-in that has begun at an issuer.
+pub(super) fn pending(headers: &HeaderMap, app: &App) -> Option<PendingSignIn> {
+    let sealed = cookie(headers, &name(app, SIGN_IN))?;
+    PendingSignIn::open(sealed, &app.sealing_keys, app.clock.now())
+}
+
+/// Deletes a browser's sign-in that has begun at an issuer.
+pub(super) fn forget_pending(response: &mut Response, app: &App) {
+    set_lax_cookie(response, app, SIGN_IN, "", Duration::ZERO);
+}
+
+/// Returns the URL of a path of this gateway, as the request's browser reaches it.
+pub(super) fn own_url(headers: &HeaderMap, app: &App, path: &str) -> Result<String, ApiError> {
+    let scheme = if is_secure(app) { "https" } else { "http" };
+    let host = headers
+        .get(header::HOST)
+        .and_then(|host| host.to_str().ok());
+    let url = host.and_then(|host| Url::parse(&format!("{scheme}://{host}{path}")).ok());
+    url.map(String::from).ok_or_else(|| {
+        let what = "The request has no valid Host header.";
+        ApiError::new(ErrorCode::InvalidRequest, what)
+    })
+}
+
 /// Returns a path of the console's own, or else the first page.
 pub(super) fn own_path(path: &str) -> &str {
     let is_own =
@@ -302,7 +346,7 @@ fn nobody(parts: &Parts) -> NotSignedIn {
     let text = |name: &str| parts.headers.get(name).map(HeaderValue::as_bytes);
     let is_from_elsewhere = text("sec-fetch-site") == Some(b"cross-site");
     let response = if text(respond::BY_HTMX.as_str()).is_some() {
-        respond::leave_by_htmx("/console/sign-in")
+        respond::leave_by_htmx(SIGN_IN_PAGE)
     } else if parts.method == Method::GET && is_from_elsewhere {
         // Browsers do not send the cookie with a link from another site, but do with a request from this page.
         match respond::onward(own_path(path)) {
@@ -316,7 +360,7 @@ fn nobody(parts: &Parts) -> NotSignedIn {
         };
         let mut query = url::form_urlencoded::Serializer::new("/console/sign-in?".to_owned());
         match next {
-            "/console" => respond::see_other("/console/sign-in"),
+            "/console" => respond::see_other(SIGN_IN_PAGE),
             next => respond::see_other(&query.append_pair("next", next).finish()),
         }
     };
@@ -352,13 +396,28 @@ fn name(app: &App, name: &str) -> String {
 }
 
 fn set_cookie(response: &mut Response, app: &App, short: &str, value: &str, lives: Duration) {
+    set_cookie_of(response, app, (short, value), "Strict", lives);
+}
+
+fn set_lax_cookie(response: &mut Response, app: &App, short: &str, value: &str, lives: Duration) {
+    set_cookie_of(response, app, (short, value), "Lax", lives);
+}
+
+fn set_cookie_of(
+    response: &mut Response,
+    app: &App,
+    (short, value): (&str, &str),
+    same_site: &str,
+    lives: Duration,
+) {
     let (name, secure) = match is_secure(app) {
         true => (name(app, short), "; Secure"),
         false => (name(app, short), ""),
     };
     let seconds = lives.as_secs();
-    let cookie =
-        format!("{name}={value}; Path=/; Max-Age={seconds}; HttpOnly; SameSite=Strict{secure}");
+    let cookie = format!(
+        "{name}={value}; Path=/; Max-Age={seconds}; HttpOnly; SameSite={same_site}{secure}"
+    );
     if let Ok(cookie) = HeaderValue::try_from(cookie) {
         response.headers_mut().append(header::SET_COOKIE, cookie);
     }

@@ -1,5 +1,6 @@
 //! Sign-in and sign-out.
 //!
+//! People sign in at an issuer ([`super::issuers`]), if the settings name one.
 //! The web app signs its user in with a form that posts the user's two tokens here; users can also paste the tokens.
 //! Development mode has a button instead. An administrator may sign in with the code of a link from `weir console`: the
 //! script takes the code out of the URL's fragment and sends the form; without a script, the administrator can paste
@@ -16,6 +17,7 @@ use super::form::{self, ConsoleForm, FormError, FormFields};
 use super::frame::Frame;
 use super::{respond, session};
 use crate::app::App;
+use crate::identity::sign_in::issuer::SignInIssuer;
 use crate::identity::web_session::WebSession;
 use crate::query::ListQuery;
 
@@ -25,9 +27,16 @@ struct SignIn {
     frame: Frame,
     /// Whether the page has buttons for development mode's users.
     is_development: bool,
+    issuers: Vec<IssuerButton>,
     /// The page to open after sign-in.
     next: String,
     refused: FormError,
+}
+
+/// A button that leads to an issuer.
+struct IssuerButton {
+    name: String,
+    path: String,
 }
 
 /// `GET /console/sign-in`
@@ -87,19 +96,28 @@ pub(super) async fn sign_in_by_link(
     enter(&app, &parts.headers, &session, fields.text("next"))
 }
 
-/// `POST /console/sign-out`
+/// `POST /console/sign-out`: ends the session, and leads to the issuer's sign-out, if it has one.
 pub(super) async fn sign_out(
     State(app): State<App>,
+    headers: HeaderMap,
     ConsoleForm { user, .. }: ConsoleForm,
 ) -> Result<Response, ApiError> {
     user.end_session().await?;
-    let mut response = respond::see_other("/console/sign-in");
+    let mut response = match user.issuer_sign_out(&headers).await {
+        Some(url) => respond::onward(&url)?,
+        None => respond::see_other(session::SIGN_IN_PAGE),
+    };
     session::forget(&mut response, &app);
     Ok(response)
 }
 
 /// Shows the page again with the reason if weir rejected the credentials.
-fn show_refused(app: &App, next: &str, error: ApiError, what: &str) -> Result<Response, ApiError> {
+pub(super) fn show_refused(
+    app: &App,
+    next: &str,
+    error: ApiError,
+    what: &str,
+) -> Result<Response, ApiError> {
     if error.status() != http::StatusCode::UNAUTHORIZED {
         return Err(error);
     }
@@ -109,12 +127,28 @@ fn show_refused(app: &App, next: &str, error: ApiError, what: &str) -> Result<Re
 }
 
 fn page(app: &App, next: &str, refused: FormError) -> SignIn {
+    let next = session::own_path(next);
     SignIn {
         frame: Frame::bare("Sign in"),
         is_development: app.identity.has_development_users,
-        next: session::own_path(next).to_owned(),
+        issuers: buttons(app, next),
+        next: next.to_owned(),
         refused,
     }
+}
+
+fn buttons(app: &App, next: &str) -> Vec<IssuerButton> {
+    let issuers = app.identity.sign_in.iter().enumerate();
+    let button = |(index, issuer): (usize, &SignInIssuer)| {
+        let path = format!("{}/oidc/{index}?", session::SIGN_IN_PAGE);
+        let start = path.len();
+        let mut path = url::form_urlencoded::Serializer::for_suffix(path, start);
+        IssuerButton {
+            name: issuer.settings().name.clone(),
+            path: path.append_pair("next", next).finish(),
+        }
+    };
+    issuers.map(button).collect()
 }
 
 /// Reads a form without a session. It may come from our own page or from the web app's page; otherwise another site

@@ -623,7 +623,11 @@ impl Identification<'_> {
     }
 
     /// Rejects genuine credentials that expired or were revoked.
-    fn refuse<T>(&self, method: &'static str, reason: &'static str) -> Result<T, ApiError> {
+    pub(super) fn refuse<T>(
+        &self,
+        method: &'static str,
+        reason: &'static str,
+    ) -> Result<T, ApiError> {
         self.record_failure(method, reason);
         Err(ApiError::unauthenticated())
     }

@@ -116,6 +116,22 @@ impl Identification<'_> {
         }
     }
 
+    /// Checks only the lockout of the client's address.
+    pub(super) async fn require_no_lockout(&self) -> Result<(), ApiError> {
+        let address = bucket(self.address());
+        let from = CallerLookup {
+            address: Some((&address, self.rate_of_address())),
+            record: None,
+        };
+        match self.identity.cache.identify(&from).await {
+            Ok(known) => match known.locked_out {
+                Some(left) => Err(locked_out(left)),
+                None => Ok(()),
+            },
+            Err(error) => self.without_cache(error),
+        }
+    }
+
     /// Verifies a token. A forged token counts against the client's address.
     async fn prove(
         &self,

@@ -1,8 +1,9 @@
 //! JSON Web Tokens as credentials, verified according to RFC 8725.
 //!
-//! There are three kinds: identity tokens of web users, attestation tokens of the web app, and tokens of other
-//! services. Each kind has a verifier with its own issuer, audience and keys, so that a token of one kind never passes
-//! for another.
+//! There are five kinds: identity tokens of web users, attestation tokens of the web app, tokens of other services, and
+//! the ID tokens and logout tokens of the console's sign-in. Each kind has a verifier with its own issuer, audience and
+//! keys, so that a token of one kind never passes for another. ID tokens and logout tokens share theirs, and differ in
+//! their claims.
 //!
 //! The library verifies signatures only. weir parses header and claims itself, because the library would accept
 //! duplicate claims and numbers in strings, and would read the system's clock.
@@ -32,6 +33,8 @@ const LEEWAY_MS: i64 = 60_000;
 const MAX_SECONDS: i64 = 253_402_300_799;
 
 const MAX_TOKEN_BYTES: usize = 8 << 10;
+/// An ID token may name some hundred groups.
+const MAX_ID_TOKEN_BYTES: usize = 64 << 10;
 const MAX_SUBJECT_BYTES: usize = 255;
 const MAX_EMAIL_BYTES: usize = 320;
 
@@ -49,6 +52,10 @@ pub enum TokenKind {
         /// The claim with the scopes.
         scope_claim: String,
     },
+    /// The ID token of a person's sign-in at the console.
+    SignIn,
+    /// The logout token with which an issuer ends sessions of the console.
+    Logout,
 }
 
 /// The accepted services.
@@ -92,6 +99,9 @@ pub struct VerifiedClaims {
     pub expires_at: Millis,
 }
 
+/// All claims of a token whose signature, issuer, audience and times are valid.
+pub(super) struct SignedClaims(Map<String, Value>);
+
 /// The reasons for which a token is rejected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum TokenError {
@@ -124,6 +134,9 @@ pub enum TokenError {
     /// A claim is missing or has the wrong type.
     #[error("a claim of the token is missing or malformed")]
     Claim,
+    /// The ID token belongs to another sign-in.
+    #[error("the token belongs to another sign-in")]
+    Nonce,
     /// The service is not on the list of accepted services.
     #[error("the service is not on the list of accepted services")]
     NotAllowed,
@@ -174,6 +187,15 @@ impl TokenVerifier {
         }
     }
 
+    /// Returns a verifier of another kind of token, with the same keys.
+    #[must_use]
+    pub(super) fn for_kind(&self, kind: TokenKind) -> Self {
+        Self {
+            kind,
+            ..self.clone()
+        }
+    }
+
     /// The accepted issuer.
     pub fn issuer(&self) -> &str {
         &self.issuer
@@ -196,7 +218,23 @@ impl TokenVerifier {
 
     /// Verifies a token.
     pub async fn verify(&self, token: &str) -> Result<VerifiedClaims, TokenError> {
-        if token.len() > MAX_TOKEN_BYTES {
+        let claims = self.verify_signature(token).await?;
+        self.check_claims(claims)
+    }
+
+    /// Verifies the signature, the issuer, the audience and the times of a token. The caller checks the other claims.
+    pub(super) async fn verify_issuance(&self, token: &str) -> Result<SignedClaims, TokenError> {
+        let claims = self.verify_signature(token).await?;
+        self.check_issuance(&claims)?;
+        Ok(SignedClaims(claims))
+    }
+
+    async fn verify_signature(&self, token: &str) -> Result<Map<String, Value>, TokenError> {
+        let most = match self.kind {
+            TokenKind::SignIn => MAX_ID_TOKEN_BYTES,
+            _ => MAX_TOKEN_BYTES,
+        };
+        if token.len() > most {
             return Err(TokenError::Malformed);
         }
         // An additional dot would be in the payload, and base64 has no dot.
@@ -216,7 +254,7 @@ impl TokenVerifier {
         if !key.verifies(message, signature) {
             return Err(TokenError::Signature);
         }
-        self.check_claims(claims)
+        Ok(claims)
     }
 
     fn check_header(&self, header: &Map<String, Value>) -> Result<Algorithm, TokenError> {
@@ -229,7 +267,8 @@ impl TokenVerifier {
             let typ = typ.to_ascii_lowercase();
             let typ = typ.strip_prefix("application/").unwrap_or(&typ);
             let accepted = match self.kind {
-                TokenKind::Identity | TokenKind::Attestation => typ == "jwt",
+                TokenKind::Identity | TokenKind::Attestation | TokenKind::SignIn => typ == "jwt",
+                TokenKind::Logout => typ == "jwt" || typ == "logout+jwt",
                 // Access tokens of the client credentials grant have this type (RFC 9068 §2.1).
                 TokenKind::Service { .. } => typ == "jwt" || typ == "at+jwt",
             };
@@ -245,28 +284,37 @@ impl TokenVerifier {
             .ok_or(TokenError::Unsupported)
     }
 
-    fn check_claims(&self, claims: Map<String, Value>) -> Result<VerifiedClaims, TokenError> {
-        if text(&claims, "iss", MAX_TOKEN_BYTES)? != Some(self.issuer.as_str()) {
+    /// Checks issuer, audience and times. Returns the expiry, without leeway.
+    fn check_issuance(&self, claims: &Map<String, Value>) -> Result<Millis, TokenError> {
+        if text(claims, "iss", MAX_TOKEN_BYTES)? != Some(self.issuer.as_str()) {
             return Err(TokenError::Issuer);
         }
         if !contains(claims.get("aud"), &self.audience)? {
             return Err(TokenError::Audience);
         }
         let now = self.clock.now();
-        let expires_at = time(&claims, "exp")?.ok_or(TokenError::Claim)?;
+        let expires_at = time(claims, "exp")?.ok_or(TokenError::Claim)?;
         if now.0 >= expires_at.0 + LEEWAY_MS {
             return Err(TokenError::Expired);
         }
         for since in ["nbf", "iat"] {
-            if time(&claims, since)?.is_some_and(|since| now.0 + LEEWAY_MS < since.0) {
+            if time(claims, since)?.is_some_and(|since| now.0 + LEEWAY_MS < since.0) {
                 return Err(TokenError::NotYetValid);
             }
         }
+        Ok(expires_at)
+    }
+
+    fn check_claims(&self, claims: Map<String, Value>) -> Result<VerifiedClaims, TokenError> {
+        let expires_at = self.check_issuance(&claims)?;
         let subject = text(&claims, "sub", MAX_SUBJECT_BYTES)?.ok_or(TokenError::Claim)?;
         let email = text(&claims, "email", MAX_EMAIL_BYTES)?;
         let email_verified = claims.get("email_verified") == Some(&Value::Bool(true));
         let scopes = match &self.kind {
-            TokenKind::Identity | TokenKind::Attestation => Vec::new(),
+            TokenKind::Identity
+            | TokenKind::Attestation
+            | TokenKind::SignIn
+            | TokenKind::Logout => Vec::new(),
             TokenKind::Service {
                 allowed,
                 scope_claim,
@@ -324,6 +372,47 @@ impl AllowedServices {
             }
         }
     }
+}
+
+impl SignedClaims {
+    /// Returns a claim, if present.
+    pub(super) fn get(&self, name: &str) -> Option<&Value> {
+        self.0.get(name)
+    }
+
+    /// Returns the subject, if present.
+    pub(super) fn subject(&self) -> Result<Option<&str>, TokenError> {
+        self.text("sub")
+    }
+
+    /// Returns a string claim, if present, of at most 255 bytes and without control characters.
+    pub(super) fn text(&self, name: &str) -> Result<Option<&str>, TokenError> {
+        text(&self.0, name, MAX_SUBJECT_BYTES)
+    }
+
+    /// Returns the time of issue, which ID tokens and logout tokens must have.
+    pub(super) fn issued_at(&self) -> Result<Millis, TokenError> {
+        time(&self.0, "iat")?.ok_or(TokenError::Claim)
+    }
+
+    /// Makes claims without a signature.
+    #[cfg(test)]
+    pub(super) fn unsigned(claims: Value) -> Self {
+        match claims {
+            Value::Object(claims) => Self(claims),
+            _ => Self(Map::new()),
+        }
+    }
+}
+
+/// Returns the issuer that a token names, to choose its verifier. Only the verifier shows whether it is true.
+pub(super) fn named_issuer(token: &str) -> Option<String> {
+    if token.len() > MAX_TOKEN_BYTES {
+        return None;
+    }
+    let claims = read_part(token.split('.').nth(1)?).ok()?;
+    let issuer = text(&claims, "iss", MAX_TOKEN_BYTES).ok()??;
+    Some(issuer.to_owned())
 }
 
 impl fmt::Debug for VerifiedClaims {

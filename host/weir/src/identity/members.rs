@@ -7,6 +7,7 @@ use sqlx::Row;
 use weir_errors::{ApiError, ErrorCode};
 use weir_storage::Database;
 use weir_storage::cache::Tombstone;
+use weir_storage::database::Transaction;
 
 use super::errors::store_failed;
 use super::key_records::KEY_TTL;
@@ -112,6 +113,17 @@ pub async fn has_service_account(
     .fetch_optional(database.reader())
     .await?;
     Ok(found.is_some())
+}
+
+/// Returns whether an organisation has an owner, at the end of a change of its members.
+pub async fn has_owner(transaction: &mut Transaction, organisation_id: &str) -> sqlx::Result<bool> {
+    let owners: i64 = sqlx::query_scalar(
+        "SELECT CAST(COUNT(*) AS BIGINT) FROM members WHERE organisation_id = $1 AND role = 'owner'",
+    )
+    .bind(organisation_id)
+    .fetch_one(transaction)
+    .await?;
+    Ok(owners > 0)
 }
 
 /// Makes all nodes read the keys of a member anew, before their role or membership changes.

@@ -17,6 +17,8 @@
 //! that the database does not hold. **Invariant:** a revoked key stays revoked: its tombstone is in the cache before
 //! the database changes, and readers never overwrite a tombstone. **Invariant:** an error never says which part of the
 //! credentials failed.
+//!
+//! People sign in to the console at an issuer ([`sign_in`]), whose [`groups`] can grant them roles.
 
 pub mod admin;
 pub mod api_key;
@@ -26,9 +28,12 @@ pub mod console_link;
 mod credentials;
 pub mod dev_issuer;
 pub mod directory;
+mod ended_sessions;
 mod errors;
 mod fetch;
 pub mod gate;
+mod groups;
+pub mod issuer_logout;
 pub mod jwks;
 pub mod jwt;
 mod key_changes;
@@ -46,6 +51,7 @@ pub mod roles;
 pub mod service;
 pub mod service_token;
 pub mod settings;
+pub mod sign_in;
 pub mod store;
 pub mod users;
 pub mod verifiers;

@@ -7,6 +7,7 @@ use super::key_lookups::KeyLookups;
 use super::last_used::LastUsed;
 use super::pepper::Peppers;
 use super::rates::{FailurePolicy, RateLimits};
+use super::sign_in::SignInIssuers;
 use super::verifiers::Verifiers;
 use crate::cors::Origin;
 use crate::node::Core;
@@ -17,6 +18,8 @@ pub struct IdentityParts {
     pub core: Core,
     /// Verifiers of web users' and services' tokens.
     pub verifiers: Verifiers,
+    /// The issuers whose users sign in at the console.
+    pub sign_in: SignInIssuers,
     /// The peppers of API keys.
     pub key_peppers: Peppers,
     /// Database lookups of keys.

@@ -13,12 +13,8 @@ use axum::extract::{FromRef, FromRequestParts};
 use http::request::Parts;
 use weir_errors::{ApiError, ErrorCode};
 
-use weir_storage::cache::CallerLookup;
-
 use super::caller::Identification;
-use super::client_address::bucket;
 use super::credentials::bearer;
-use super::errors::locked_out;
 use super::jwt::{TokenError, TokenVerifier};
 use super::parts::IdentityParts;
 use crate::audit::AuditEvent;
@@ -173,23 +169,10 @@ pub async fn service_among_users(
     parts: &mut Parts,
     identity: &IdentityParts,
 ) -> Result<ServiceCaller, ApiError> {
-    {
-        let identification = Identification { parts, identity };
-        let address = bucket(identification.address());
-        let from = CallerLookup {
-            address: Some((&address, identification.rate_of_address())),
-            record: None,
-        };
-        match identity.cache.identify(&from).await {
-            // Services have no rate limit.
-            Ok(known) => {
-                if let Some(left) = known.locked_out {
-                    return Err(locked_out(left));
-                }
-            }
-            Err(error) => identification.without_cache(error)?,
-        }
-    }
+    // Services have no rate limit.
+    Identification { parts, identity }
+        .require_no_lockout()
+        .await?;
     match identify(parts, identity, identity.verifiers.api.as_ref()).await {
         Err(ServiceRefusal::Forged) => {
             let identification = Identification { parts, identity };

@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use serde::Deserialize;
 
 use super::fetch::parse_url;
+use super::roles::Role;
 use weir_storage::secrets::SecretSource;
 
 /// The prefix of the names of development mode's issuer; no other issuer may use it.
@@ -31,6 +32,8 @@ pub struct IdentitySettings {
     pub services: Vec<NamedService>,
     /// Source of weir's token for other services of its own kind.
     pub outgoing: Option<OutgoingSettings>,
+    /// Issuers whose users sign in at the console.
+    pub sign_in: Vec<SignInSettings>,
 }
 
 /// An issuer and the required claims of its tokens.
@@ -117,6 +120,45 @@ pub struct ClientCredentialsSettings {
     pub scope: Option<String>,
 }
 
+/// An OpenID Connect issuer whose users sign in at the console.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SignInSettings {
+    /// Text of the button on the sign-in page. Required.
+    pub name: String,
+    /// URL of the issuer, exactly as in its tokens' `iss` claim. Required.
+    pub issuer: String,
+    /// Client id of weir at the issuer. Required.
+    pub client_id: String,
+    /// Secret source of that client's secret; a public client has none. Default: none.
+    #[serde(default)]
+    pub client_secret: Option<SecretSource>,
+    /// Scopes that weir requests. Default: `["openid", "email", "profile"]`.
+    #[serde(default = "default_sign_in_scopes")]
+    pub scopes: Vec<String>,
+    /// Claim with the user's groups, as a list or a text. Default: `groups`.
+    #[serde(default = "default_groups_claim")]
+    pub groups_claim: String,
+    /// Groups of administrators. Default: none.
+    #[serde(default)]
+    pub admin_groups: Vec<String>,
+    /// Roles of groups in organisations, each `{ group = "…", organisation = "…", role = "…" }`. Default: none.
+    #[serde(default)]
+    pub roles: Vec<GroupRole>,
+}
+
+/// The role of a group's users in an organisation.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct GroupRole {
+    /// The group's name in the claim.
+    pub group: String,
+    /// The organisation's id.
+    pub organisation: String,
+    /// The role; of several groups, the highest counts.
+    pub role: Role,
+}
+
 /// A signature algorithm. Algorithms with a shared secret, and `none`, are not supported.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 pub enum Algorithm {
@@ -131,9 +173,12 @@ pub enum Algorithm {
 }
 
 impl Algorithm {
+    /// All algorithms.
+    pub(super) const ALL: [Self; 4] = [Self::RS256, Self::PS256, Self::ES256, Self::EdDSA];
+
     /// Parses a name in a header, by exact match.
     pub(super) fn parse(name: &str) -> Option<Self> {
-        [Self::RS256, Self::PS256, Self::ES256, Self::EdDSA]
+        Self::ALL
             .into_iter()
             .find(|algorithm| algorithm.name() == name)
     }
@@ -150,7 +195,7 @@ impl Algorithm {
 
 impl IdentitySettings {
     /// Returns the problems of the settings that their types do not exclude; each sentence names the setting.
-    pub fn problems(&self) -> Vec<String> {
+    pub fn problems(&self, is_dev: bool) -> Vec<String> {
         let mut problems = Vec::new();
         if self.web.is_some() != self.attestation.is_some() {
             problems.push(
@@ -177,8 +222,14 @@ impl IdentitySettings {
             }
         }
         problems.extend(self.service_problems());
-        for (index, (setting, issuer)) in accepted.iter().enumerate() {
+        for (setting, issuer) in &accepted {
             problems.extend(issuer.problem(setting));
+        }
+        problems.extend(self.sign_in_problems(is_dev));
+        for (index, sign_in) in self.sign_in.iter().enumerate() {
+            accepted.push((format!("identity.sign_in[{index}]"), sign_in.id_tokens()));
+        }
+        for (index, (setting, issuer)) in accepted.iter().enumerate() {
             for (other, same) in &accepted[..index] {
                 if (&issuer.issuer, &issuer.audience) == (&same.issuer, &same.audience) {
                     problems.push(format!(
@@ -246,6 +297,96 @@ impl IdentitySettings {
     }
 }
 
+impl IdentitySettings {
+    fn sign_in_problems(&self, is_dev: bool) -> Vec<String> {
+        let mut problems = Vec::new();
+        for (index, sign_in) in self.sign_in.iter().enumerate() {
+            let setting = format!("identity.sign_in[{index}]");
+            let earlier = &self.sign_in[..index];
+            if earlier.iter().any(|other| other.name == sign_in.name) {
+                problems.push(format!(
+                    "`{setting}.name` is {:?}, as in an earlier entry: users could not tell the buttons apart",
+                    sign_in.name
+                ));
+            }
+            if earlier.iter().any(|other| other.issuer == sign_in.issuer) {
+                problems.push(format!(
+                    "`{setting}.issuer` is {:?}, as in an earlier entry: an issuer has one client and one mapping of groups",
+                    sign_in.issuer
+                ));
+            }
+            let own = sign_in.problems(is_dev);
+            problems.extend(own.map(|(field, problem)| format!("`{setting}.{field}` {problem}")));
+        }
+        problems
+    }
+}
+
+impl SignInSettings {
+    /// Returns the required claims of the issuer's ID tokens.
+    pub(super) fn id_tokens(&self) -> IssuerSettings {
+        IssuerSettings {
+            issuer: self.issuer.clone(),
+            audience: self.client_id.clone(),
+            jwks_url: None,
+            // Each key of the issuer verifies one of them.
+            algorithms: Algorithm::ALL.to_vec(),
+        }
+    }
+
+    /// Returns fields, each with its problem.
+    fn problems(&self, is_dev: bool) -> impl Iterator<Item = (&'static str, String)> {
+        let is_scope = |scope: &String| !scope.is_empty() && !scope.contains(char::is_whitespace);
+        let roles = &self.roles;
+        let checks = [
+            ("name", self.name.trim().is_empty(), "is empty"),
+            ("client_id", self.client_id.is_empty(), "is empty"),
+            ("groups_claim", self.groups_claim.is_empty(), "is empty"),
+            (
+                "scopes",
+                !self.scopes.iter().any(|scope| scope == "openid"),
+                "lacks `openid`: the issuer would send no ID token",
+            ),
+            (
+                "scopes",
+                !self.scopes.iter().all(is_scope),
+                "has a scope that is empty or contains a space",
+            ),
+            (
+                "admin_groups",
+                self.admin_groups.iter().any(String::is_empty),
+                "has an empty name",
+            ),
+            (
+                "roles",
+                roles
+                    .iter()
+                    .any(|role| role.group.is_empty() || role.organisation.is_empty()),
+                "has an entry with an empty group or organisation",
+            ),
+        ];
+        let checks = checks.into_iter().filter(|(_, is_wrong, _)| *is_wrong);
+        let checks = checks.map(|(field, _, problem)| (field, problem.to_owned()));
+        checks.chain(
+            self.issuer_problem(is_dev)
+                .map(|problem| ("issuer", problem)),
+        )
+    }
+
+    fn issuer_problem(&self, is_dev: bool) -> Option<String> {
+        if self.issuer.starts_with(DEV_ISSUER_PREFIX) {
+            return Some("is the name of development mode's own issuer".to_owned());
+        }
+        match parse_url(&self.issuer) {
+            Err(problem) => Some(problem.to_owned()),
+            Ok(url) if url.scheme() != "https" && !is_dev => {
+                Some("must begin with https:// outside development mode".to_owned())
+            }
+            Ok(_) => None,
+        }
+    }
+}
+
 impl IssuerSettings {
     fn problem(&self, setting: &str) -> Option<String> {
         if self.audience.is_empty() {
@@ -301,6 +442,14 @@ fn default_scope_claim() -> String {
     "scope".into()
 }
 
+fn default_sign_in_scopes() -> Vec<String> {
+    ["openid", "email", "profile"].map(str::to_owned).into()
+}
+
+fn default_groups_claim() -> String {
+    "groups".into()
+}
+
 #[cfg(test)]
 #[expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 mod tests {
@@ -317,12 +466,15 @@ mod tests {
 
     const NAMED: &str = "[[identity.services]]\nsubject = 'robot'\nscopes = ['swarm:run']\n";
 
+    const SIGN_IN: &str =
+        "[[identity.sign_in]]\nname = 'Acme'\nissuer = 'https://sso.example'\nclient_id = 'weir'\n";
+
     fn read(toml: &str) -> Result<IdentitySettings, String> {
         let settings = Figment::from(Toml::string(toml));
         let settings: IdentitySettings = settings
             .extract_inner("identity")
             .map_err(|error| error.to_string())?;
-        let problems = settings.problems();
+        let problems = settings.problems(false);
         match problems.is_empty() {
             true => Ok(settings),
             false => Err(problems.join("\n")),
@@ -341,6 +493,9 @@ mod tests {
         assert_eq!(service.scope_claim, "scope");
         assert_eq!(service.executor().unwrap().audience, "executor");
         assert!(read("identity.outgoing.file = '/run/token'").is_ok());
+        let sign_in = read(SIGN_IN).unwrap().sign_in.remove(0);
+        assert_eq!(sign_in.scopes.join(" "), "openid email profile");
+        assert_eq!(sign_in.groups_claim, "groups");
         let by_name = SERVICE.replace("allowed_emails = ['a@b.example']\n", "");
         assert!(read(&format!("{by_name}{NAMED}")).is_ok());
     }
@@ -394,6 +549,54 @@ mod tests {
             (format!("{SERVICE}algorithms = ['none']"), "none"),
             (format!("{SERVICE}leeway = 3600"), "leeway"),
             (format!("{dev}{ATTESTATION}"), "development mode"),
+            (
+                format!("{SIGN_IN}{}", SIGN_IN.replace("sso", "other")),
+                "`identity.sign_in[1].name` is \"Acme\"",
+            ),
+            (
+                format!("{SIGN_IN}{}", SIGN_IN.replace("Acme", "Other")),
+                "`identity.sign_in[1].issuer` is \"https://sso.example\"",
+            ),
+            (
+                SIGN_IN.replace("Acme", " "),
+                "`identity.sign_in[0].name` is empty",
+            ),
+            (SIGN_IN.replace("'weir'", "''"), "client_id` is empty"),
+            (
+                SIGN_IN.replace("https://sso.example", "urn:weir:dev:identity"),
+                "development mode's own",
+            ),
+            (SIGN_IN.replace("https", "http"), "https://"),
+            (
+                SIGN_IN.replace("https://sso.example", "http://127.0.0.1:9"),
+                "outside development mode",
+            ),
+            (format!("{SIGN_IN}scopes = ['email']"), "lacks `openid`"),
+            (
+                format!("{SIGN_IN}scopes = ['openid email']"),
+                "lacks `openid`",
+            ),
+            (
+                format!("{SIGN_IN}groups_claim = ''"),
+                "groups_claim` is empty",
+            ),
+            (format!("{SIGN_IN}admin_groups = ['']"), "empty name"),
+            (
+                format!("{SIGN_IN}roles = [{{ group = 'a', organisation = '', role = 'owner' }}]"),
+                "empty group or organisation",
+            ),
+            (
+                format!("{SIGN_IN}roles = [{{ group = 'a', organisation = 'b', role = 'king' }}]"),
+                "king",
+            ),
+            (
+                format!(
+                    "{}{ATTESTATION}{}",
+                    WEB.replace("id.", "sso."),
+                    SIGN_IN.replace("'weir'", "'app'")
+                ),
+                "would pass for the other",
+            ),
         ] {
             let error = read(&toml).unwrap_err();
             assert!(error.contains(problem), "{toml}\n{error}");

@@ -149,24 +149,42 @@ pub async fn enable_user(database: &Database, user_id: &str) -> sqlx::Result<boo
     Ok(updated.rows_affected() > 0)
 }
 
-/// Grants a user the admin role. Returns whether the user exists.
+/// Grants a user the admin role, which [`super::groups`] then leaves alone. Returns whether the user exists.
 pub async fn grant_admin(database: &Database, user_id: &str, now: Millis) -> sqlx::Result<bool> {
+    let updated = sqlx::query(
+        "UPDATE users SET admin_since = COALESCE(admin_since, $1), admin_granted_by = NULL WHERE id = $2",
+    )
+    .bind(now.0)
+    .bind(user_id)
+    .execute(database.writer())
+    .await?;
+    Ok(updated.rows_affected() > 0)
+}
+
+/// Revokes a user's admin role. Returns whether the user exists.
+pub async fn revoke_admin(database: &Database, user_id: &str) -> sqlx::Result<bool> {
     let updated =
-        sqlx::query("UPDATE users SET admin_since = COALESCE(admin_since, $1) WHERE id = $2")
-            .bind(now.0)
+        sqlx::query("UPDATE users SET admin_since = NULL, admin_granted_by = NULL WHERE id = $1")
             .bind(user_id)
             .execute(database.writer())
             .await?;
     Ok(updated.rows_affected() > 0)
 }
 
-/// Revokes a user's admin role. Returns whether the user exists.
-pub async fn revoke_admin(database: &Database, user_id: &str) -> sqlx::Result<bool> {
-    let updated = sqlx::query("UPDATE users SET admin_since = NULL WHERE id = $1")
+/// Sets a person's verified e-mail address, and their name if the issuer has one.
+pub(super) async fn set_profile(
+    database: &Database,
+    user_id: &str,
+    email: Option<&str>,
+    name: Option<&str>,
+) -> sqlx::Result<()> {
+    sqlx::query("UPDATE users SET email = $1, name = COALESCE($2, name) WHERE id = $3")
+        .bind(email)
+        .bind(name)
         .bind(user_id)
         .execute(database.writer())
-        .await?;
-    Ok(updated.rows_affected() > 0)
+        .await
+        .map(drop)
 }
 
 /// The record of a key.

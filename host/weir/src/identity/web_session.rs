@@ -1,10 +1,10 @@
 //! Sessions of web users in the console: the content of the browser's cookie, and its user.
 //!
 //! The two tokens of a web request begin a session, after the same verification. It lasts as long as the identity
-//! token, but no longer than [`LONGEST`]. A one-time link can begin an administrator's session, too: see
-//! [`console_link`]. weir stores nothing of a session until it is [ended](WebSession::end): the cookie is sealed, and
-//! every request reads the user anew, with the code and the rates of the API's web users. Therefore, disabling a user
-//! or revoking the admin role applies immediately.
+//! token, but no longer than [`LONGEST`]. An issuer's sign-in ([`super::sign_in`]) and an administrator's one-time link
+//! ([`console_link`]) begin sessions of [`LONGEST`]. weir stores nothing of a session until it has
+//! [ended](ended_sessions): the cookie is sealed, and every request reads the user anew, with the code and the rates of
+//! the API's web users. Therefore, disabling a user or revoking the admin role applies immediately.
 //!
 //! **Invariant:** sessions give no access to the API, whose routes read no cookies. **Invariant:** after a session is
 //! ended, every node rejects its cookie. **Invariant:** sessions of a removed issuer, or of development mode outside of
@@ -16,19 +16,20 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use http::request::Parts;
 use serde::{Deserialize, Serialize};
-use sha2::{Digest, Sha256};
 use weir_errors::{ApiError, ErrorCode};
 
 use super::caller::{Caller, Identification};
 use super::dev_issuer::{DevAudience, DevIssuer};
-use super::errors::{sessions_failed, store_failed};
+use super::ended_sessions::{self, SessionsOf};
+use super::errors::store_failed;
+use super::groups;
 use super::key_changes::DEVELOPMENT_USER;
 use super::parts::IdentityParts;
+use super::sign_in::issuer::{Person, SignInError, SignInIssuer};
+use super::sign_in::pending::{IssuerRedirect, PendingSignIn};
 use super::{console_link, members, store};
 use crate::audit::{Actor, AuditEvent};
 use weir_storage::clock::Millis;
-use weir_storage::expiring::ExpiringValues;
-use weir_storage::ids::Hex;
 use weir_storage::sealing::{KeyRing, Purpose};
 use weir_storage::secrets::random_bytes;
 
@@ -62,6 +63,15 @@ struct SessionAccount {
 enum SessionIdentity {
     /// The subject of an identity token.
     Web { issuer: String, subject: String },
+    /// A person who signed in at an issuer.
+    SignIn {
+        issuer: String,
+        subject: String,
+        /// The issuer's id of the sign-in (`sid`).
+        session: Option<String>,
+        /// The issuer's time of the ID token, in milliseconds.
+        issued_at: i64,
+    },
     /// The user of the key that development mode prints.
     Development,
     /// The administrator who created a one-time link at the admin socket.
@@ -163,6 +173,80 @@ impl WebSession {
         Ok(session)
     }
 
+    /// Begins a session with an issuer's redirect, whose query has a code. `pending` is the sign-in of the browser.
+    pub async fn begin_by_issuer(
+        parts: &Parts,
+        identity: &IdentityParts,
+        pending: Option<&PendingSignIn>,
+    ) -> Result<Self, ApiError> {
+        let identification = Identification { parts, identity };
+        identification.admit_address().await?;
+        let redirect = IssuerRedirect::read(parts.uri.query().unwrap_or_default());
+        let begun = pending.and_then(|pending| {
+            let issuer = identity.sign_in.find(&pending.issuer)?;
+            Some((pending, issuer))
+        });
+        let Some((pending, issuer)) = begun else {
+            return identification.refuse("oidc", "no sign-in has begun");
+        };
+        let state = redirect.state.as_deref().unwrap_or_default();
+        if !pending.has_state(state) {
+            return identification.fail("oidc", "another sign-in").await;
+        }
+        if !issuer.is_named(redirect.issuer.as_deref()).await? {
+            return identification.fail("oidc", "another issuer").await;
+        }
+        if redirect.has_error {
+            return identification.refuse("oidc", "the issuer refused");
+        }
+        let code = redirect.code.as_deref().unwrap_or_default();
+        let person = match issuer.redeem(pending, code).await {
+            Ok(person) => person,
+            Err(error @ SignInError::Unavailable) => return Err(error.into()),
+            Err(SignInError::Code) => {
+                return identification.fail("oidc", "a code was refused").await;
+            }
+            Err(SignInError::Token(error)) if error.is_genuine() => {
+                return identification.refuse("oidc", "expired");
+            }
+            Err(SignInError::Token(_)) => {
+                return identification.fail("oidc", "a token was refused").await;
+            }
+        };
+        Self::begin_of_person(&identification, issuer, person).await
+    }
+
+    /// Begins the session of a person whom an issuer has signed in, and applies the issuer's claims to their user.
+    async fn begin_of_person(
+        identification: &Identification<'_>,
+        issuer: &SignInIssuer,
+        person: Person,
+    ) -> Result<Self, ApiError> {
+        let Identification { parts, identity } = identification;
+        let (database, now) = (&identity.database, identity.clock.now());
+        let settings = issuer.settings();
+        let user = store::find_or_create_web_user(database, &settings.issuer, &person.subject, now);
+        let user = user.await.map_err(store_failed)?;
+        if user.disabled_at.is_none() {
+            let (email, name) = (person.email.as_deref(), person.name.as_deref());
+            let set = store::set_profile(database, &user.id, email, name);
+            set.await.map_err(store_failed)?;
+            groups::apply(identity, &user.id, settings, &person.groups).await?;
+        }
+        let who = SessionIdentity::SignIn {
+            issuer: settings.issuer.clone(),
+            subject: person.subject,
+            session: person.session,
+            issued_at: person.issued_at.0,
+        };
+        let session = Self::of(who, Millis(i64::MAX), identity);
+        let caller = session.caller(parts, identity).await?;
+        let caller = caller.ok_or_else(ApiError::unauthenticated)?;
+        let by = Actor::user(&caller.user_id);
+        record_sign_in(identity, &by, caller.user_id, "oidc");
+        Ok(session)
+    }
+
     fn of(who: SessionIdentity, until: Millis, identity: &IdentityParts) -> Self {
         let longest = identity.clock.now().0 + LONGEST.as_millis() as i64;
         Self {
@@ -213,19 +297,41 @@ impl WebSession {
         Duration::from_millis(self.expires_at.saturating_sub(now.0).max(0).unsigned_abs())
     }
 
-    /// Ends the session before its expiry, on every node.
-    pub async fn end(&self, identity: &IdentityParts) -> Result<(), ApiError> {
-        let until = Millis(self.expires_at);
-        // If the session has ended already, an entry exists.
-        let (ended, name) = (ended_sessions(identity), self.name());
-        let kept = ended.replace(&name, None, b"", until, identity.clock.now());
-        kept.await.map(drop).map_err(sessions_failed)
+    /// The issuer at which the session's person signed in; `None` for sessions that began otherwise.
+    pub fn issuer<'a>(&self, identity: &'a IdentityParts) -> Option<&'a SignInIssuer> {
+        match &self.who {
+            SessionIdentity::SignIn { issuer, .. } => identity.sign_in.find(issuer),
+            _ => None,
+        }
     }
 
-    /// The name of an ended session's entry; the name does not reveal the cookie.
-    fn name(&self) -> String {
-        let digest = Sha256::digest(&self.form_token);
-        format!("console-ended:{}", Hex(&digest))
+    /// Ends the session before its expiry, on every node.
+    pub async fn end(&self, identity: &IdentityParts) -> Result<(), ApiError> {
+        ended_sessions::end(identity, &self.form_token, Millis(self.expires_at)).await
+    }
+
+    /// Whether the session was ended, alone or by its issuer.
+    async fn has_ended(&self, identity: &IdentityParts) -> Result<bool, ApiError> {
+        if ended_sessions::has_ended(identity, &self.form_token).await? {
+            return Ok(true);
+        }
+        let SessionIdentity::SignIn {
+            issuer,
+            subject,
+            session,
+            issued_at,
+        } = &self.who
+        else {
+            return Ok(false);
+        };
+        let sign_in = session.as_deref().map(SessionsOf::SignIn);
+        for of in sign_in.into_iter().chain([SessionsOf::Person(subject)]) {
+            let began_at = Millis(*issued_at);
+            if ended_sessions::have_all_ended(identity, issuer, of, began_at).await? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     /// Returns the session's user with their current state, within the rates of the address and the plan; `None` if the
@@ -235,10 +341,7 @@ impl WebSession {
         parts: &Parts,
         identity: &IdentityParts,
     ) -> Result<Option<Caller>, ApiError> {
-        let ended = ended_sessions(identity)
-            .find(&self.name(), identity.clock.now())
-            .await;
-        if ended.map_err(sessions_failed)?.is_some() {
+        if self.has_ended(identity).await? {
             return Ok(None);
         }
         let identification = Identification { parts, identity };
@@ -247,6 +350,16 @@ impl WebSession {
             SessionIdentity::Web { issuer, subject } => {
                 let verifier = identity.verifiers.identity.as_ref();
                 if verifier.is_none_or(|verifier| verifier.issuer() != issuer) {
+                    return Ok(None);
+                }
+                identification.admit_address().await?;
+                let user = store::find_or_create_web_user(database, issuer, subject, now).await;
+                user.map(Some)
+            }
+            SessionIdentity::SignIn {
+                issuer, subject, ..
+            } => {
+                if identity.sign_in.find(issuer).is_none() {
                     return Ok(None);
                 }
                 identification.admit_address().await?;
@@ -286,8 +399,4 @@ impl WebSession {
 fn record_sign_in(identity: &IdentityParts, by: &Actor, user_id: String, method: &'static str) {
     let event = AuditEvent::ConsoleSignedIn { user_id, method };
     identity.audit.record_by(by, event);
-}
-
-fn ended_sessions(identity: &IdentityParts) -> ExpiringValues {
-    ExpiringValues::new(identity.database.clone(), identity.cache.clone())
 }

@@ -9,6 +9,7 @@ use weir_storage::clock::Millis;
 use weir_storage::database::Transaction;
 use weir_storage::ids;
 
+use crate::identity::members::has_owner;
 use crate::identity::roles::Role;
 use crate::identity::store::read_role;
 
@@ -301,7 +302,7 @@ pub(super) async fn role_of(
     role.as_deref().map(read_role).transpose()
 }
 
-/// Changes a member's role.
+/// Changes a member's role, which groups of an issuer then leave alone.
 pub(super) async fn set_role(
     database: &Database,
     organisation_id: &str,
@@ -311,7 +312,7 @@ pub(super) async fn set_role(
     let mut transaction = database.begin().await?;
     lock(&mut transaction, organisation_id).await?;
     let changed =
-        sqlx::query("UPDATE members SET role = $1 WHERE organisation_id = $2 AND user_id = $3")
+        sqlx::query("UPDATE members SET role = $1, granted_by = NULL WHERE organisation_id = $2 AND user_id = $3")
             .bind(role.name())
             .bind(organisation_id)
             .bind(user_id)
@@ -358,7 +359,7 @@ pub(super) async fn transfer(
     let mut changed = 0;
     for (user_id, role) in [(to, Role::Owner), (from, Role::Admin)] {
         let result = sqlx::query(
-            "UPDATE members SET role = $1 WHERE organisation_id = $2 AND user_id = $3 \
+            "UPDATE members SET role = $1, granted_by = NULL WHERE organisation_id = $2 AND user_id = $3 \
              AND EXISTS (SELECT 1 FROM users u WHERE u.id = members.user_id AND u.kind = 'person')",
         )
         .bind(role.name())
@@ -381,13 +382,7 @@ async fn end_change(
     if changed == 0 {
         return Ok(MemberChange::Unknown);
     }
-    let owners: i64 = sqlx::query_scalar(
-        "SELECT CAST(COUNT(*) AS BIGINT) FROM members WHERE organisation_id = $1 AND role = 'owner'",
-    )
-    .bind(organisation_id)
-    .fetch_one(&mut transaction)
-    .await?;
-    if owners == 0 {
+    if !has_owner(&mut transaction, organisation_id).await? {
         return Ok(MemberChange::LastOwner);
     }
     transaction.commit().await?;

@@ -89,6 +89,14 @@ fn issuers(prepared: &PreparedParts) -> Vec<Probe<'_>> {
         };
         probes.push((name, keys.boxed()));
     }
+    for issuer in prepared.sign_in.iter() {
+        let name = format!("issuer of people {}", issuer.settings().issuer);
+        let keys = async move {
+            let keys = issuer.probe().await?;
+            Ok(format!("reached; it has {keys} keys"))
+        };
+        probes.push((name, keys.boxed()));
+    }
     if let Some(source) = &prepared.service_tokens {
         let token = async move {
             let token = source.token().await;

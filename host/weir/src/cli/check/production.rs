@@ -123,10 +123,10 @@ pub(super) fn no_models(catalog: &Catalog) -> String {
 /// Returns the features that this configuration leaves off, perhaps on purpose; each sentence names the remedy.
 pub(super) fn limits(config: &Config) -> Vec<&'static str> {
     let mut limits = Vec::new();
-    if config.identity.web.is_none() {
+    if config.identity.web.is_none() && config.identity.sign_in.is_empty() {
         limits.push(
-            "Users cannot sign in to the console, because `identity.web` names no token issuer: an administrator signs in with a \
-         one-time link from `weir console`, run on a node.",
+            "Users cannot sign in to the console, because neither `identity.sign_in` nor `identity.web` names an issuer: an administrator \
+         signs in with a one-time link from `weir console`, run on a node.",
         );
     }
     if config.identity.outgoing.is_none() {

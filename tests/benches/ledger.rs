@@ -350,6 +350,7 @@ fn opening() -> OpenHold {
         source: RequestSource::ApiKey,
         source_id: Some("4a1f7c0e9b7d4d53a5f0c6a1d2e3f405".to_owned()),
         parts: Vec::new(),
+        top_up_only: false,
         model: "gpt-4o-mini".to_owned(),
     }
 }

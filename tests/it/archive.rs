@@ -45,6 +45,7 @@ async fn spend(ledger: &Ledger, user: &str, hold: &str, credits: i64) {
         source: RequestSource::ApiKey,
         source_id: None,
         parts: Vec::new(),
+        top_up_only: false,
         model: "demo".to_owned(),
     };
     ledger.open(&account, open, soon()).await.expect("enough");

@@ -515,6 +515,7 @@ async fn nodes_at_once_pass_no_budget_and_what_expires_counts_as_charged() {
                     source: RequestSource::ApiKey,
                     source_id: None,
                     parts: vec![BudgetPart::Key("key_1".to_owned())],
+                    top_up_only: false,
                     model: "m".to_owned(),
                 };
                 let hold = open.hold.clone();

@@ -501,6 +501,7 @@ async fn five_hundred_keys_at_once_are_claimed_and_ended_in_time() {
                 source: RequestSource::Web,
                 source_id: None,
                 parts: Vec::new(),
+                top_up_only: false,
                 model: "m".to_owned(),
             };
             let (hold, request_id) = (open.hold.clone(), open.request_id.clone());
@@ -622,6 +623,7 @@ async fn the_key_of_a_request_that_was_torn_down_ends() {
                 source: RequestSource::Web,
                 source_id: None,
                 parts: Vec::new(),
+                top_up_only: false,
                 model: "m".to_owned(),
             };
             let claim = Some(claim.clone());

@@ -46,6 +46,7 @@ fn open(hold: &str, amount: i64) -> OpenHold {
         source: RequestSource::ApiKey,
         source_id: Some("key".to_owned()),
         parts: Vec::new(),
+        top_up_only: false,
         model: "demo".to_owned(),
     }
 }

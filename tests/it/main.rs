@@ -65,6 +65,7 @@ mod overload;
 mod payment_events;
 mod payments;
 mod plain_english;
+mod plan_models;
 mod plugin_canary;
 mod plugin_check;
 mod plugin_compare;

@@ -252,6 +252,7 @@ async fn take_up_and_vanish(gateway: &Gateway) {
             source: RequestSource::Agent,
             source_id: None,
             parts: Vec::new(),
+            top_up_only: false,
             model: "swarm".to_owned(),
         };
         let opened = ledger.open(&account, all, Instant::now() + Duration::from_secs(30));

@@ -507,6 +507,7 @@ async fn too_few_credits_for_a_call_of_each_agent_are_402() {
         source: weir_ledger::RequestSource::Web,
         source_id: None,
         parts: Vec::new(),
+        top_up_only: false,
         model: "scripted".into(),
     };
     let deadline = tokio::time::Instant::now() + std::time::Duration::from_secs(30);

@@ -166,6 +166,7 @@ async fn hold_all_but_the_budget(gateway: &Gateway) -> HoldId {
         source: RequestSource::Web,
         source_id: None,
         parts: Vec::new(),
+        top_up_only: false,
         model: "ballast".to_owned(),
     };
     let deadline = Instant::now() + LEDGER_TIMEOUT;

@@ -286,6 +286,7 @@ impl User {
             source: RequestSource::ApiKey,
             source_id: None,
             parts: Vec::new(),
+            top_up_only: false,
             model: "m".to_owned(),
         };
         let account = AccountId(self.id.clone());

@@ -112,6 +112,9 @@ pub struct OpenHold {
     /// The parts whose budgets apply besides the account's. A stored hold has only those with budgets; a hold with a
     /// parent has the parent's.
     pub parts: Vec<BudgetPart>,
+    /// Whether only bought credits may pay, because the plan does not include the model. A hold with a parent has the
+    /// parent's.
+    pub top_up_only: bool,
     /// The requested model.
     pub model: String,
 }
@@ -479,6 +482,7 @@ impl OpenHold {
             source,
             source_id,
             parts: _,
+            top_up_only: _,
             model,
         } = self;
         *hold == other.hold

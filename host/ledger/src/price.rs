@@ -58,6 +58,19 @@ pub struct PriceFactors {
     pub image: Factor,
 }
 
+impl PriceFactors {
+    /// Returns the factors with another factor on every price, rounded up.
+    #[must_use]
+    pub fn times(&self, factor: Factor) -> Self {
+        let product = i128::from(self.text.0) * i128::from(factor.0);
+        let text = product.div_euclid(10_000) + i128::from(product.rem_euclid(10_000) != 0);
+        Self {
+            text: Factor(text.try_into().unwrap_or(i64::MAX)),
+            image: self.image,
+        }
+    }
+}
+
 impl Default for PriceFactors {
     fn default() -> Self {
         Self {

@@ -29,6 +29,7 @@ use crate::admission::AdmissionLimits;
 use crate::catalog::CatalogSettings;
 use crate::catalog::config::{ModelConfig, ProviderConfig};
 use crate::catalog::filters::FilterConfig;
+use crate::catalog::plans::PlanTerms;
 use crate::cors::Origin;
 use crate::identity::dev_issuer::DevIssuer;
 use crate::identity::pepper::PepperSettings;
@@ -151,6 +152,9 @@ pub struct Config {
     /// Factors on every price.
     #[serde(default)]
     pub price_factors: PriceFactors,
+    /// Models and price factor of each plan, by its name; see [`PlanSettings`](crate::catalog::plans::PlanSettings).
+    #[serde(default)]
+    pub plans: PlanTerms,
     /// Rules for each tool, by its slot; see [`ToolSettings`]. For a bundled tool, each setting here overrides the same
     /// setting in `tools/default.toml`.
     #[serde(default)]
@@ -450,6 +454,7 @@ impl Config {
             filters: &self.filters,
             timeouts: &self.timeouts,
             price_factors: &self.price_factors,
+            plans: &self.plans,
             tells_what_is_missing: self.is_dev(),
         }
     }

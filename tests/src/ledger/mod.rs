@@ -54,6 +54,7 @@ pub async fn hold(app: &App, request: Served<'_>) -> HoldId {
         source: RequestSource::ApiKey,
         source_id: None,
         parts: Vec::new(),
+        top_up_only: false,
         model: request.model.to_owned(),
     };
     let open = Action::Open {

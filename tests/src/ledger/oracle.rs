@@ -126,9 +126,9 @@ impl Lots {
     }
 
     /// Takes credits out of a lot, if it is the open one, and then out of bought credits.
-    fn take(&mut self, lot: usize, amount: i64) -> (i64, i64) {
+    fn take(&mut self, lot: usize, amount: i64, top_up_only: bool) -> (i64, i64) {
         let mut of_plan = 0;
-        if lot + 1 == self.periods.len() {
+        if !top_up_only && lot + 1 == self.periods.len() {
             of_plan = amount.min(self.periods[lot]);
             self.periods[lot] -= of_plan;
         }
@@ -245,7 +245,7 @@ impl Lots {
                 parent.keeps = (parent.keeps.0 - of_parent.0, parent.keeps.1 - of_parent.1);
             }
             more -= of_parent.0 + of_parent.1;
-            let free = self.take(hold.lot, more);
+            let free = self.take(hold.lot, more, hold.open.top_up_only);
             more -= free.0 + free.1;
             hold.spent.0 += own.0 + of_parent.0 + free.0;
             hold.spent.1 += own.1 + of_parent.1 + free.1;
@@ -415,6 +415,7 @@ impl Oracle {
         if let Some(hold) = account.holds.get(&open.hold.0) {
             let of_request = |open: &OpenHold| OpenHold {
                 parts: Vec::new(),
+                top_up_only: false,
                 ..open.clone()
             };
             return if of_request(&hold.open) == of_request(open) {
@@ -437,8 +438,12 @@ impl Oracle {
                 if let Some(exceeded) = account.exceeded(open, at) {
                     return Err(LedgerRefusal::OverBudget(Box::new(exceeded)));
                 }
-                if account.free() < amount {
-                    return Err(short(account.free()));
+                let payable = match open.top_up_only {
+                    true => account.top_up,
+                    false => account.free(),
+                };
+                if payable < amount {
+                    return Err(short(payable));
                 }
                 let lot = account.periods.len() - 1;
                 let has_budgets = |part: &&BudgetPart| {
@@ -447,7 +452,7 @@ impl Oracle {
                 };
                 let parts = open.parts.iter().filter(has_budgets).cloned();
                 let parts: Vec<_> = parts.collect();
-                (lot, account.take(lot, amount), parts)
+                (lot, account.take(lot, amount, open.top_up_only), parts)
             }
             Some(parent) => {
                 let parent = account
@@ -688,6 +693,7 @@ impl Generator {
             ][self.random.below(3)],
             source_id: self.random.percent(50).then(|| "key \"ä\"".to_owned()),
             parts: self.parts(),
+            top_up_only: self.random.percent(20),
             model: ["m", "n"][self.random.below(2)].to_owned(),
         };
         let boot_id = boot();

@@ -258,6 +258,7 @@ impl Simulation {
             source: RequestSource::Web,
             source_id: None,
             parts: Vec::new(),
+            top_up_only: false,
             model: "m".to_owned(),
         };
         let gone = request.gone.clone();

@@ -34,14 +34,20 @@ impl Account {
         if let Some(claim) = claim {
             self.look_at_key(claim, at)?;
         }
-        let (period_start, period_number, reserved, parts) = match &open.parent {
+        let (period_start, period_number, reserved, parts, top_up_only) = match &open.parent {
             None => {
                 self.begin_due_period(at);
                 let parts = self.look_at_budgets(open, at)?;
-                let reserved = self.available().take_all(open.amount)?;
+                let reserved = self.payable(open.top_up_only).take_all(open.amount)?;
                 self.hold_more(&parts, reserved);
                 self.journal.account = true;
-                (self.period.start, self.period_number, reserved, parts)
+                (
+                    self.period.start,
+                    self.period_number,
+                    reserved,
+                    parts,
+                    open.top_up_only,
+                )
             }
             Some(id) => {
                 let refusal = self.is_over(id);
@@ -53,8 +59,15 @@ impl Account {
                 parent.reserved = parent.reserved.minus(reserved);
                 self.journal.holds.insert(id.clone());
                 // The parent was held against the budgets, and counts for them.
+                let top_up_only = parent.open.top_up_only;
                 let parts = parent.open.parts.clone();
-                (parent.period_start, parent.period_number, reserved, parts)
+                (
+                    parent.period_start,
+                    parent.period_number,
+                    reserved,
+                    parts,
+                    top_up_only,
+                )
             }
         };
         if let Some(claim) = claim {
@@ -63,6 +76,7 @@ impl Account {
         self.put(Hold {
             open: OpenHold {
                 parts,
+                top_up_only,
                 ..open.clone()
             },
             boot_id: boot_id.clone(),
@@ -347,13 +361,25 @@ impl Account {
             self.balance = self.balance.minus(from_parent);
             self.note_parent(hold);
         }
-        let mut spendable = self.available();
+        let mut spendable = self.payable(hold.open.top_up_only);
         if hold.period_number != self.period_number {
             spendable.plan = Credits::ZERO;
         }
         let (taken, missing) = spendable.take(missing);
         self.balance = self.balance.minus(taken);
         (from_parent.plus(taken), missing)
+    }
+
+    /// Returns the available credits that may pay.
+    fn payable(&self, top_up_only: bool) -> Pools {
+        let available = self.available();
+        Pools {
+            plan: match top_up_only {
+                true => Credits::ZERO,
+                false => available.plan,
+            },
+            ..available
+        }
     }
 
     pub(super) fn open_parent(&mut self, hold: &Hold) -> Option<&mut Hold> {

@@ -38,6 +38,7 @@ fn opening(hold: &str, amount: i64, parent: Option<&str>) -> Action {
         source: RequestSource::Web,
         source_id: None,
         parts: Vec::new(),
+        top_up_only: false,
         model: "m".into(),
     };
     let boot_id = BootId::of("boot").expect("a name");

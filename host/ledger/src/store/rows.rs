@@ -152,6 +152,9 @@ pub(super) const HOLDS: TableLayout<Hold> = TableLayout {
         text("budget_key", |(_, hold)| parts_of(&hold.open)),
         text("model", |(_, hold)| (&*hold.open.model).into()),
         integer("amount", |(_, hold)| hold.open.amount.into()),
+        integer("top_up_only_at", |(_, hold)| {
+            hold.open.top_up_only.then_some(hold.opened_at.0).into()
+        }),
         integer("opened_at", |(_, hold)| hold.opened_at.0.into()),
         integer("period_start", |(_, hold)| hold.period_start.0.into()),
         integer("period_number", |(_, hold)| hold.period_number.into()),
@@ -567,6 +570,7 @@ pub(super) fn read_hold(row: &impl DatabaseRow) -> Result<(AccountId, Hold), Unr
         parts: BudgetPart::split(values.text_or_null()?),
         model: values.owned()?,
         amount: values.credits()?,
+        top_up_only: values.integer_or_null()?.is_some(),
     };
     let hold = Hold {
         open,
@@ -613,6 +617,8 @@ pub(super) fn read_end(
         parts: BudgetPart::split(values.text_or_null()?),
         model: values.owned()?,
         amount: values.credits()?,
+        // An ended hold takes no more credits.
+        top_up_only: false,
     };
     let state = values.named(|kind| match kind {
         "settlement" | "late_settlement" => Some(HoldState::Settled),

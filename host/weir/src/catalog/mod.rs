@@ -13,6 +13,7 @@ pub mod config;
 pub mod filters;
 pub mod listing;
 pub mod live;
+pub mod plans;
 mod problem;
 pub mod routes;
 
@@ -25,15 +26,16 @@ use figment::providers::{Format, Toml};
 use serde::Serialize;
 use serde::de::IgnoredAny;
 use utoipa::ToSchema;
-use weir_ledger::Credits;
 use weir_ledger::price::{Price, PriceFactors};
 use weir_ledger::pricing::{self, UsageBound};
+use weir_ledger::{Credits, Plan};
 use weir_plugins::{Component, FilterComponent, PluginKind, Plugins};
 use weir_upstream::redact;
 use weir_upstream::{BaseUrl, Upstream, UpstreamTimeouts};
 
 use self::config::{ModelConfig, ProviderConfig};
 use self::filters::FilterConfig;
+use self::plans::PlanTerms;
 pub use self::problem::Problem;
 use crate::limits::settings::TimeoutSettings;
 use weir_sandbox::ConfigureError;
@@ -62,6 +64,8 @@ pub struct CatalogSettings<'a> {
     pub timeouts: &'a TimeoutSettings,
     /// Factors on prices.
     pub price_factors: &'a PriceFactors,
+    /// The models and the factor of each plan.
+    pub plans: &'a PlanTerms,
     /// Whether errors tell clients how to add a missing model: in development mode, the client is the developer.
     pub tells_what_is_missing: bool,
 }
@@ -75,8 +79,9 @@ pub struct Catalog {
     providers: BTreeMap<String, ProviderConfig>,
     configured: BTreeMap<String, ModelConfig>,
     filters: Vec<FilterConfig>,
-    /// Factors on prices.
+    /// Factors on prices, without a plan's.
     pub factors: PriceFactors,
+    plans: PlanTerms,
     /// Providers that are left out, for the log.
     pub left_out: Vec<OmittedProvider>,
     tells_what_is_missing: bool,
@@ -170,6 +175,8 @@ pub struct ModelItem<'a> {
     cost_per_image: Option<Credits>,
     supports_tools: bool,
     supports_vision: bool,
+    /// Whether the plan's credits pay for it; otherwise, only bought credits do.
+    pub in_plan: bool,
 }
 
 impl Catalog {
@@ -229,6 +236,8 @@ impl Catalog {
         }
         let missing = filters::problems(settings.filters, settings.models);
         builder.problems.extend(missing);
+        let unknown = plans::problems(settings.plans, settings.models);
+        builder.problems.extend(unknown);
         if !builder.problems.is_empty() {
             return Err(builder.problems);
         }
@@ -239,9 +248,32 @@ impl Catalog {
             configured: settings.models.clone(),
             filters: settings.filters.to_vec(),
             factors: settings.price_factors.clone(),
+            plans: settings.plans.clone(),
             left_out,
             tells_what_is_missing: settings.tells_what_is_missing,
         })
+    }
+
+    /// Returns the factors on prices for an account with a plan.
+    pub fn factors_of(&self, plan: Plan) -> PriceFactors {
+        plans::factors(&self.plans, plan, &self.factors)
+    }
+
+    /// Returns the highest factors on prices of all plans.
+    pub fn highest_factors(&self) -> PriceFactors {
+        let all = Plan::ALL.into_iter().map(|plan| self.factors_of(plan));
+        let highest = all.max_by_key(|factors| factors.text.0);
+        highest.unwrap_or_else(|| self.factors.clone())
+    }
+
+    /// Returns whether a plan has a list of models.
+    pub fn has_models_of_plans(&self) -> bool {
+        self.plans.values().any(|terms| terms.models.is_some())
+    }
+
+    /// Returns whether a plan's credits pay for a model. Otherwise, only bought credits do.
+    pub fn is_in_plan(&self, plan: Plan, model: &str) -> bool {
+        plans::includes(&self.plans, plan, model)
     }
 
     /// Returns the filters of requests before routing, in order.
@@ -317,7 +349,7 @@ impl Model {
     }
 
     /// Returns the model for `GET /models`; the preferred upstream gives provider and prices.
-    pub fn item(&self, factors: &PriceFactors) -> ModelItem<'_> {
+    pub fn item(&self, factors: &PriceFactors, in_plan: bool) -> ModelItem<'_> {
         let preferred = &self.candidates[0];
         let (input, output) = match &preferred.price {
             Price::Text { base, .. } => (
@@ -345,6 +377,7 @@ impl Model {
             }),
             supports_tools: self.supports_tools,
             supports_vision: self.supports_vision,
+            in_plan,
         }
     }
 }

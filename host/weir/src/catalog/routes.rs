@@ -22,10 +22,14 @@ use crate::identity::{Caller, limits};
 )]
 pub async fn list_models(State(catalog): State<Arc<LiveCatalog>>, caller: Caller) -> Json<Value> {
     let catalog = catalog.load();
+    let factors = catalog.factors_of(caller.plan);
     let models: Vec<_> = catalog
         .models()
         .filter(|model| limits::may_use(caller.models(), &model.id))
-        .map(|model| model.item(&catalog.factors))
+        .map(|model| {
+            let in_plan = catalog.is_in_plan(caller.plan, &model.id);
+            model.item(&factors, in_plan)
+        })
         .collect();
     Json(json!({ "models": models }))
 }

@@ -28,11 +28,12 @@ use crate::swarm;
 use crate::swarm::executor::Executor;
 
 /// Settings that a running gateway reloads.
-const TAKEN_UP: [&str; 9] = [
+const TAKEN_UP: [&str; 10] = [
     "default_catalog",
     "providers",
     "models",
     "price_factors",
+    "plans",
     "filters",
     "tools",
     "integrations",

@@ -73,6 +73,8 @@ pub struct MeteredRequest {
     pub request_id: String,
     /// The model, as the client named it.
     pub model: String,
+    /// Whether the account's plan includes the model.
+    pub in_plan: bool,
     /// The size of the input.
     pub size: RequestSize,
     /// The limits of the model.
@@ -195,6 +197,7 @@ impl Meter {
             source: self.payer.source,
             source_id: self.payer.source_id.clone(),
             parts: self.parts(),
+            top_up_only: !self.metered.in_plan,
             model: self.metered.model.clone(),
         };
         let deadline = Instant::now() + self.open_timeout;

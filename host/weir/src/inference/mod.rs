@@ -148,9 +148,9 @@ pub async fn chat(
     }
     customer.require(&catalog, &call.request.model)?;
     let resolved = resolve::resolve(&catalog, call, context.wanted_provider())?;
-    let factors = catalog.factors.clone();
+    let terms = PriceTerms::of(&catalog, customer.plan, &resolved.model.id);
     let asked = ResponseTerms { passed, ..asked };
-    begin(parts, held, customer, context, resolved, factors, asked).await
+    begin(parts, held, customer, context, resolved, terms, asked).await
 }
 
 /// Serves a request for images, like [`chat`].
@@ -178,9 +178,25 @@ pub async fn images(
     let (call, passed) = filters::screen_images(parts, &catalog, asker, call).await?;
     customer.require(&catalog, &call.request.model)?;
     let resolved = resolve::resolve_images(&catalog, call, context.wanted_provider())?;
-    let factors = catalog.factors.clone();
+    let terms = PriceTerms::of(&catalog, customer.plan, &resolved.model.id);
     let asked = ResponseTerms { passed, ..asked };
-    begin(parts, held, customer, context, resolved, factors, asked).await
+    begin(parts, held, customer, context, resolved, terms, asked).await
+}
+
+/// What an account with a plan pays for a model.
+struct PriceTerms {
+    factors: PriceFactors,
+    /// Whether the plan's credits pay, too.
+    in_plan: bool,
+}
+
+impl PriceTerms {
+    fn of(catalog: &Catalog, plan: Plan, model: &str) -> Self {
+        Self {
+            factors: catalog.factors_of(plan),
+            in_plan: catalog.is_in_plan(plan, model),
+        }
+    }
 }
 
 /// The terms of the response, and the request's context.
@@ -203,7 +219,7 @@ async fn begin(
     customer: Customer,
     context: RequestContext,
     mut resolved: ResolvedRequest,
-    factors: PriceFactors,
+    terms: PriceTerms,
     asked: ResponseTerms,
 ) -> Result<Response, ApiError> {
     let ResponseTerms {
@@ -252,6 +268,7 @@ async fn begin(
     let metered = MeteredRequest {
         request_id: context.id().to_owned(),
         model: resolved.model.id.clone(),
+        in_plan: terms.in_plan,
         size: resolved.size,
         limits: ModelLimits {
             context_window: resolved.model.context_window.into(),
@@ -261,7 +278,7 @@ async fn begin(
         images: resolved.images,
     };
     let key = key.map(|key| (key, payer.account.clone()));
-    let meter = Meter::new(parts, payer, rates, metered, factors);
+    let meter = Meter::new(parts, payer, rates, metered, terms.factors);
     let (mut relay, reply) = if stream {
         Relay::stream(dialect, head, meter, bounds.clone(), context.clone())
     } else {

@@ -57,6 +57,8 @@ pub struct SwarmPrices {
     first_call: Credits,
     /// The maximum cost.
     budget: Credits,
+    /// Whether only bought credits may pay: the plan does not include the model of an agent.
+    top_up_only: bool,
 }
 
 /// Reads a swarm, and fills in this gateway's defaults for agents.
@@ -122,10 +124,13 @@ pub fn check(
         }
     }
     let catalog = swarms.inference.catalog.load();
+    let factors = catalog.factors_of(payer.account_plan);
     Ok(SwarmPrices {
-        estimate: estimate(&catalog, request)?,
-        first_call: least_first_call(&catalog, request)?,
+        estimate: estimate(&catalog, &factors, request)?,
+        first_call: least_first_call(&catalog, &factors, request)?,
         budget: caps.budget(request),
+        top_up_only: (request.agents.iter())
+            .any(|agent| !catalog.is_in_plan(payer.account_plan, &agent.model)),
     })
 }
 
@@ -162,6 +167,7 @@ pub async fn accept(
         estimate,
         first_call,
         budget,
+        top_up_only,
     } = check(swarms, payer, request)?;
     if swarms.is_closed() {
         return Err(ApiError::new(
@@ -182,7 +188,10 @@ pub async fn accept(
             .check_budgets(&payer.parts, required, now)
             .map_err(|exceeded| budgets::exceeded(&exceeded, now))?;
     }
-    let available = account.map(|account| account.available().total());
+    let available = account.map(|account| match top_up_only {
+        true => account.available().top_up,
+        false => account.available().total(),
+    });
     let available = available.unwrap_or_default();
     if available < required {
         return Err(insufficient(required, available));

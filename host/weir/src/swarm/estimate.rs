@@ -2,6 +2,7 @@
 
 use weir_errors::{ApiError, ErrorCode};
 use weir_ledger::Credits;
+use weir_ledger::price::PriceFactors;
 use weir_ledger::pricing::{self, UsageBound};
 
 use super::order::order;
@@ -17,9 +18,13 @@ pub(super) const LEAST_TOKENS: u32 = 256;
 /// # Errors
 ///
 /// 400 if an agent's model is unknown, cannot call tools, or has a lower output limit than the agent wants.
-pub(super) fn estimate(catalog: &Catalog, request: &SwarmRequest) -> Result<Credits, ApiError> {
+pub(super) fn estimate(
+    catalog: &Catalog,
+    factors: &PriceFactors,
+    request: &SwarmRequest,
+) -> Result<Credits, ApiError> {
     let agents = request.agents.iter().enumerate();
-    let prices = agents.map(|(index, agent)| one_call(catalog, request, index, agent));
+    let prices = agents.map(|(index, agent)| one_call(catalog, factors, request, index, agent));
     prices.sum()
 }
 
@@ -30,6 +35,7 @@ pub(super) fn estimate(catalog: &Catalog, request: &SwarmRequest) -> Result<Cred
 /// Fails like [`estimate`].
 pub(super) fn least_first_call(
     catalog: &Catalog,
+    factors: &PriceFactors,
     request: &SwarmRequest,
 ) -> Result<Credits, ApiError> {
     // Agents with circular dependencies fail the swarm before any call.
@@ -40,6 +46,7 @@ pub(super) fn least_first_call(
     let agent = &request.agents[index];
     price_of_call(
         catalog,
+        factors,
         request,
         index,
         agent,
@@ -49,16 +56,18 @@ pub(super) fn least_first_call(
 
 fn one_call(
     catalog: &Catalog,
+    factors: &PriceFactors,
     request: &SwarmRequest,
     index: usize,
     agent: &SwarmAgent,
 ) -> Result<Credits, ApiError> {
-    price_of_call(catalog, request, index, agent, agent.max_tokens)
+    price_of_call(catalog, factors, request, index, agent, agent.max_tokens)
 }
 
 /// Returns the maximum price of a call with this output limit.
 fn price_of_call(
     catalog: &Catalog,
+    factors: &PriceFactors,
     request: &SwarmRequest,
     index: usize,
     agent: &SwarmAgent,
@@ -103,6 +112,6 @@ fn price_of_call(
         images: 0,
     };
     let prices = model.candidates.iter().map(|candidate| &candidate.price);
-    let worst = prices.map(|price| pricing::worst_case(price, &catalog.factors, &bound));
+    let worst = prices.map(|price| pricing::worst_case(price, factors, &bound));
     Ok(worst.max().unwrap_or(Credits::ZERO))
 }

@@ -34,6 +34,7 @@ use super::request::{SwarmAgent, SwarmRequest};
 use super::spans::RunTrace;
 use super::store::{Lease, LeaseError, RunStep, StepEnd, StepPosition, SwarmStoreError};
 use super::unpriced::{self, CallState};
+use crate::identity::store::plan_of;
 use crate::tools::CallRecord;
 
 /// The maximum claims of a run without a finished step.
@@ -286,6 +287,7 @@ impl ActiveRun<'_> {
         let kept = ledger.keep_open(&id);
         let wanted = self.remaining();
         let mut amount = wanted;
+        let top_up_only = self.needs_top_up().await?;
         // The balance may change between two tries.
         for _ in 0..4 {
             let open = OpenHold {
@@ -296,6 +298,7 @@ impl ActiveRun<'_> {
                 source: RequestSource::Agent,
                 source_id: Some(self.run.task_id.clone().unwrap_or(self.run.id.clone())),
                 parts: self.run.parts.clone(),
+                top_up_only,
                 model: HOLD_MODEL.to_owned(),
             };
             let opened = ledger.open(&account, open, Instant::now() + LEDGER_TIMEOUT);
@@ -327,6 +330,20 @@ impl ActiveRun<'_> {
         Err(stopped(
             "INSUFFICIENT_CREDITS: no credits are left.".to_owned(),
         ))
+    }
+
+    /// Returns whether only bought credits may pay: the plan does not include the model of an agent.
+    async fn needs_top_up(&self) -> Result<bool, StepBreak> {
+        let catalog = self.parts.catalog.load();
+        if !catalog.has_models_of_plans() {
+            return Ok(false);
+        }
+        let request = self.parts.store.request(&self.run.id).await;
+        let request = request.map_err(LeaseError::from)?;
+        let plan = plan_of(&self.parts.database, &self.run.user_id).await;
+        let plan = plan.map_err(LeaseError::from)?;
+        let mut agents = request.agents.iter();
+        Ok(agents.any(|agent| !catalog.is_in_plan(plan, &agent.model)))
     }
 
     /// Waits for a moment if the ledger is unavailable, unless the run ends.

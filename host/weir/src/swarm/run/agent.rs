@@ -342,6 +342,8 @@ impl<'l, 'r> AgentLoop<'l, 'r> {
     fn fitting(&self, limit: u32, required: Credits, available: Credits) -> Option<u32> {
         let catalog = self.running.parts.catalog.load();
         let model = catalog.model(&self.agent.model)?;
+        // The plan may have changed since the start; a lower limit than necessary does no harm.
+        let factors = catalog.highest_factors();
         let output_price = |tokens: u64| {
             let bound = UsageBound {
                 input_tokens: 0,
@@ -349,7 +351,7 @@ impl<'l, 'r> AgentLoop<'l, 'r> {
                 images: 0,
             };
             let prices = model.candidates.iter().map(|candidate| &candidate.price);
-            let worst = prices.map(|price| pricing::worst_case(price, &catalog.factors, &bound));
+            let worst = prices.map(|price| pricing::worst_case(price, &factors, &bound));
             worst.max().unwrap_or(Credits::ZERO)
         };
         lowered(limit, required, available, output_price)

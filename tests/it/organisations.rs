@@ -18,6 +18,7 @@ use weir_ledger::Credits;
 use weir_ledger::verify::verify;
 
 use crate::billing::is_settled;
+use crate::console::Browser;
 use crate::swarms::{agent, ended, swarm};
 
 const START: &str = "2026-03-04T05:30:00Z";
@@ -564,6 +565,12 @@ async fn organisations_are_closed_to_others() {
     }
     assert_eq!(acme.owner.get(&acme.path("/members")).await.json(), before);
     assert_eq!(key.post("/chat", &chat("demo", "x")).await.status, 200);
+    // A key pays for its own account alone.
+    for (account, status) in [(&acme.id, 200), (&other.id, 400), (&max, 400)] {
+        let named = key.clone().with_header("x-weir-account", account);
+        let answer = named.post("/chat", &chat("demo", "x")).await;
+        assert_eq!(answer.status, status, "{}", answer.text());
+    }
 
     // Within an organisation, a member manages only their own keys.
     acme.join("ann", "member").await;
@@ -1040,4 +1047,89 @@ async fn rates_of_a_part_hold_on_all_nodes_and_count_tokens_when_they_are_charge
     ] {
         put(&web, &path, &wrong).await.error(400, "INVALID_REQUEST");
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_console_acts_for_the_chosen_account_within_the_users_role() {
+    let gateway = Gateway::start().await;
+    let mut olivia = Browser::of(&gateway, "olivia").await;
+    let mut max = Browser::of(&gateway, "max").await;
+    const PAGE: &str = "/console/organisations";
+    let form = |path: &str| format!("{PAGE}/{path}");
+    let done = |answer: &Answer| assert_eq!(answer.status, 303, "{}", answer.text());
+
+    done(&olivia.post(PAGE, &[("name", "Acme <b>")]).await);
+    let shown = olivia.page(PAGE).await;
+    assert!(
+        shown.contains("Acme") && !shown.contains("Acme <b>"),
+        "{shown}"
+    );
+    let invited = [("email", "max@example.com"), ("role", "member")];
+    done(&olivia.post(&form("invite"), &invited).await);
+    let link = olivia.page(&form("invited")).await;
+    let (_, code) = link.split_once("/console/organisations#").expect("a link");
+    let code = code.split('<').next().expect("a code").to_owned();
+    let again = olivia.get(&form("invited")).await;
+    assert_eq!(again.status, 303, "the link is shown once");
+
+    done(&max.post(&form("accept"), &[("code", &code)]).await);
+    let page = max.page(PAGE).await;
+    assert!(
+        page.contains("max@example.com") && !page.contains("Invite</button>"),
+        "{page}"
+    );
+    for (path, fields) in [
+        ("invite", &invited[..]),
+        ("projects", &[("name", "p")]),
+        (
+            "budgets",
+            &[("part", "organisation:"), ("budget_credits", "5")],
+        ),
+    ] {
+        assert_eq!(max.post(&form(path), fields).await.status, 403, "{path}");
+    }
+    // A member reads no requests of others, in the console as in the API.
+    assert_eq!(max.get("/console/requests").await.status, 403);
+    assert_eq!(max.get("/console/money").await.status, 403);
+    done(&max.post("/console/keys", &[("name", "laptop")]).await);
+
+    let member = gateway.web_user_id("max").await;
+    let budget = [
+        ("part", &*format!("member:{member}")),
+        ("budget_credits", "5"),
+        ("window", "day"),
+    ];
+    done(&olivia.post(&form("budgets"), &budget).await);
+    assert!(olivia.page(PAGE).await.contains("Member max@example.com"));
+    done(&olivia.post(&form("projects"), &[("name", "Search")]).await);
+    assert!(olivia.page(PAGE).await.contains("Search"));
+    assert!(olivia.page("/console/keys").await.contains("laptop"));
+    done(
+        &olivia
+            .post(
+                &form(&format!("members/{member}/role")),
+                &[("role", "viewer")],
+            )
+            .await,
+    );
+    assert_eq!(max.get("/console/requests").await.status, 200);
+    assert_eq!(max.get("/console/keys").await.status, 403);
+
+    done(
+        &olivia
+            .post(&form(&format!("members/{member}/remove")), &[])
+            .await,
+    );
+    // The session continues with the personal account.
+    let page = max.page(PAGE).await;
+    assert!(!page.contains("Acme"), "{page}");
+    assert_eq!(max.get("/console/money").await.status, 200);
+    let organisations = gateway.web("olivia").get("/organisations").await.json();
+    let id = text(&organisations["organisations"][0], "organisation_id");
+    assert_eq!(
+        max.post(&form("switch"), &[("account", &id)]).await.status,
+        404
+    );
+    done(&olivia.post(&form("switch"), &[("account", "")]).await);
+    assert!(!olivia.page("/console/keys").await.contains("laptop"));
 }

@@ -1,4 +1,4 @@
-//! What a plan includes: models that its credits pay for, and its price factor.
+//! Plans can have models that their credits pay for, and a price factor.
 
 use serde_json::{Value, json};
 use tests::gateway::{USER, on_each_database, top_up};
@@ -34,7 +34,7 @@ async fn only_bought_credits_pay_for_models_outside_the_plan() {
     on_each_database(
         START,
         |builder| {
-            let builder = builder.swarms().upstream("scripted", &upstream);
+            let builder = builder.swarms().credits(0).upstream("scripted", &upstream);
             let builder = builder.upstream("dear", &upstream);
             builder.tables(
                 "[plans.free]\nmodels = [\"scripted\"]\n[plans.pro]\nmodels = [\"scripted\"]\n",

@@ -247,11 +247,12 @@ fn organisation_routes() -> Router<App> {
         )
         .route(
             "/organisations/{organisation_id}/budgets",
-            get(organisations::budgets::list_budgets).put(organisations::budgets::set_budgets),
+            get(organisations::budgets::list_part_budgets)
+                .put(organisations::budgets::set_part_budgets),
         )
         .route(
             "/organisations/{organisation_id}/rates",
-            get(organisations::rates::list_rates).put(organisations::rates::set_rates),
+            get(organisations::rates::list_part_rates).put(organisations::rates::set_part_rates),
         )
 }
 

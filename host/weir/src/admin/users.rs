@@ -44,6 +44,15 @@ const REASON_CHARACTERS: usize = 500;
 pub struct UserItem {
     /// The user's id.
     pub user_id: String,
+    /// `person`, `organisation` or `service` (a service account).
+    #[serde(default)]
+    pub kind: String,
+    /// Display name, if there is one.
+    #[serde(default)]
+    pub name: Option<String>,
+    /// E-mail address, verified by the issuer.
+    #[serde(default)]
+    pub email: Option<String>,
     /// The issuer whose tokens name the user; null for a user with API keys only.
     pub issuer: Option<String>,
     /// The user's name at that issuer.
@@ -630,6 +639,9 @@ fn item(user: UserRecord) -> UserItem {
         user_id: user.id,
         issuer: user.issuer,
         subject: user.subject,
+        kind: user.kind,
+        name: user.name,
+        email: user.email,
         plan: user.plan,
         admin_since: user.admin_since.map(Millis::iso),
         disabled_at: user.disabled_at.map(Millis::iso),

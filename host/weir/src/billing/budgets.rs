@@ -158,7 +158,7 @@ pub fn exceeded(exceeded: &BudgetExceeded, now: Millis) -> ApiError {
         standing,
     } = exceeded;
     let (whose, of) = match part {
-        None => ("This account", "account"),
+        None => ("This account", "user"),
         Some(part @ BudgetPart::Key(_)) => ("This key", part.kind()),
         Some(part @ BudgetPart::Project(_)) => ("This project", part.kind()),
         Some(part @ BudgetPart::Member(_)) => ("This member", part.kind()),

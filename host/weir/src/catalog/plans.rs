@@ -1,4 +1,4 @@
-//! What each plan includes: `[plans.NAME]`.
+//! Models and price factors of plans: `[plans.NAME]`.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use weir_ledger::price::{Factor, PriceFactors};
 use super::config::ModelConfig;
 use super::problem::Problem;
 
-/// What a plan includes.
+/// The models and the price factor of a plan.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct PlanSettings {

@@ -146,20 +146,32 @@ impl Caller {
 }
 
 impl Caller {
-    /// Refuses an endpoint that the caller's role does not allow; otherwise notes the caller for the log and for the
+    /// Refuses another account than the key's, and an endpoint that the caller's role does not allow; otherwise notes the caller for the log and for the
     /// body reader, which limits its memory by account.
     ///
     /// # Errors
     ///
-    /// 403 that names the role.
+    /// 400 that names the header, 403 that names the role.
     pub fn admit(&self, parts: &mut Parts) -> Result<(), ApiError> {
         if let Some(context) = parts.extensions.get::<RequestContext>() {
             context.note_user(&self.user_id);
         }
+        self.require_named_account(parts)?;
         if !self.is_personal() {
             self.role.require_endpoint(parts)?;
         }
         parts.extensions.insert(self.account.clone());
+        Ok(())
+    }
+
+    /// Refuses a key whose account is not the one that the request names: otherwise, another account would pay.
+    fn require_named_account(&self, parts: &Parts) -> Result<(), ApiError> {
+        let named = parts.headers.get(ACCOUNT);
+        let is_key = matches!(self.proof, Proof::ApiKey { .. });
+        if is_key && named.is_some_and(|named| named.as_bytes() != self.account.0.as_bytes()) {
+            let what = "This API key belongs to another account.";
+            return Err(ApiError::invalid_request(ACCOUNT.as_str(), what));
+        }
         Ok(())
     }
 }

@@ -18,6 +18,12 @@ use super::store::{KeyItem, read_item};
 pub struct UserRecord {
     /// The user's id.
     pub id: String,
+    /// `person`, `organisation` or `service`.
+    pub kind: String,
+    /// Display name, if there is one.
+    pub name: Option<String>,
+    /// E-mail address, verified by the issuer.
+    pub email: Option<String>,
     /// The token issuer of the user; `None` for users with API keys only.
     pub issuer: Option<String>,
     /// The issuer's name for the user; see `issuer`.
@@ -58,8 +64,7 @@ pub struct KeyFilter {
     pub after: Option<String>,
 }
 
-const USER: &str =
-    "SELECT id, issuer, subject, plan, admin_since, disabled_at, created_at FROM users";
+const USER: &str = "SELECT id, kind, name, email, issuer, subject, plan, admin_since, disabled_at, created_at FROM users";
 
 /// Returns the matching users by id, up to a limit.
 pub async fn list_users(
@@ -114,6 +119,9 @@ fn read_user(row: &AnyRow) -> sqlx::Result<UserRecord> {
     let time = |column| row.try_get::<Option<i64>, _>(column);
     Ok(UserRecord {
         id: row.try_get("id")?,
+        kind: row.try_get("kind")?,
+        name: row.try_get("name")?,
+        email: row.try_get("email")?,
         issuer: row.try_get("issuer")?,
         subject: row.try_get("subject")?,
         plan: row.try_get("plan")?,

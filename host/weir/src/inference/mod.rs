@@ -183,7 +183,7 @@ pub async fn images(
     begin(parts, held, customer, context, resolved, terms, asked).await
 }
 
-/// What an account with a plan pays for a model.
+/// The terms on which an account with a plan pays for a model.
 struct PriceTerms {
     factors: PriceFactors,
     /// Whether the plan's credits pay, too.

@@ -76,7 +76,7 @@ pub struct PartBudgetsList {
     params(("organisation_id" = String, Path, description = "The organisation's id.")),
     responses((status = 200, body = PartBudgetsList), (status = 404, description = "`NOT_FOUND`: you are not a member.")),
 )]
-pub async fn list_budgets(
+pub async fn list_part_budgets(
     State(parts): State<OrganisationParts>,
     caller: MemberCaller,
 ) -> Result<Json<Value>, ApiError> {
@@ -141,7 +141,7 @@ fn item(account: &Account, part: Option<&BudgetPart>, now: Millis) -> PartBudget
         (status = 409, description = "`TOO_MANY_BUDGETS`: too many parts have budgets."),
     ),
 )]
-pub async fn set_budgets(
+pub async fn set_part_budgets(
     State(parts): State<OrganisationParts>,
     caller: MemberCaller,
     SmallBody(asked): SmallBody<PartBudgetsRequest>,

@@ -28,7 +28,7 @@ use crate::small_body::SmallBody;
 pub const DAYS: i64 = 7;
 const MAX_DAYS: i64 = 30;
 
-/// The prefix of a code, by which people recognise it.
+/// The prefix of a code.
 const PREFIX: &str = "winv_";
 
 /// The page that accepts a code. The code is its fragment.

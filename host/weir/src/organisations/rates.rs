@@ -55,7 +55,7 @@ struct PartRateList {
     params(("organisation_id" = String, Path, description = "The organisation's id.")),
     responses((status = 200, body = PartRateList), (status = 404, description = "`NOT_FOUND`: you are not a member.")),
 )]
-pub async fn list_rates(
+pub async fn list_part_rates(
     State(parts): State<OrganisationParts>,
     caller: MemberCaller,
 ) -> Result<Json<Value>, ApiError> {
@@ -91,7 +91,7 @@ async fn list(parts: &OrganisationParts, caller: &MemberCaller) -> Result<Json<V
         (status = 409, description = "`TOO_MANY_BUDGETS`: too many parts have rates."),
     ),
 )]
-pub async fn set_rates(
+pub async fn set_part_rates(
     State(parts): State<OrganisationParts>,
     caller: MemberCaller,
     SmallBody(asked): SmallBody<PartRateRequest>,

@@ -19,9 +19,10 @@
 //! | `audit_events`, `plugin_events` and other names of actors | stay until `audit_days` end: opaque ids. A reason is the operator's text. |
 //! | Tasks, swarms and requests of organisations | stay: they belong to the organisation |
 //! | Sessions and stored responses (`expiring_values`, or Redis) | expire within `sessions.ttl_minutes`: encrypted, bound to the id |
-//! | `recorded_exchanges` | stay until an operator deletes the recording: encrypted, without a user |
+//! | `recorded_exchanges` | stay until a week after the recording: encrypted, without a user |
 //!
-//! SQLite overwrites deleted values in their pages (`secure_delete`). Free pages may keep old bytes until `VACUUM`.
+//! SQLite overwrites deleted values in their pages, and in an erasure also the pages that become free (`secure_delete`).
+//! Pages that were freed before may keep older copies until `VACUUM`, and the log keeps some until later writes.
 //! PostgreSQL keeps old rows until its own vacuum. Backups and the processor's own records are up to the operator.
 //!
 //! **Invariant:** a refused erasure changes no data. **Invariant:** an erased user never works again: the tombstones of

@@ -6,7 +6,7 @@ use sqlx::any::AnyRow;
 use weir_ledger::{Credits, usage};
 use weir_storage::Database;
 use weir_storage::clock::Millis;
-use weir_storage::database::Transaction;
+use weir_storage::database::{SqlDialect, Transaction};
 
 use crate::identity::members::has_owner;
 use crate::swarm::store::delete_run;
@@ -382,6 +382,7 @@ pub(super) async fn end(
             return Ok(EndOfUser::LastOwner { id, name });
         }
     }
+    overwrite(database, &mut transaction).await?;
     // The address is needed until it is blank.
     sqlx::query(
         "UPDATE invitations SET email = '', ended_at = COALESCE(ended_at, $2) \
@@ -392,7 +393,7 @@ pub(super) async fn end(
     .execute(&mut transaction)
     .await?;
     clear_in(&mut transaction, user_id, now).await?;
-    transaction.commit().await?;
+    commit(database, transaction).await?;
     Ok(EndOfUser::Done(now))
 }
 
@@ -454,7 +455,28 @@ const ENDING: [&str; 2] = [
 pub(super) async fn clear(database: &Database, user_id: &str, now: Millis) -> sqlx::Result<()> {
     let mut transaction = database.begin().await?;
     lock(&mut transaction, user_id).await?;
+    overwrite(database, &mut transaction).await?;
     clear_in(&mut transaction, user_id, now).await?;
+    commit(database, transaction).await
+}
+
+/// Makes SQLite overwrite the pages that become free in a transaction, too. The pages cost more writes, so other
+/// transactions only overwrite values within their page. After a failure, the connection continues to overwrite pages
+/// until the next erasure.
+async fn overwrite(database: &Database, transaction: &mut Transaction) -> sqlx::Result<()> {
+    if database.dialect() == SqlDialect::Sqlite {
+        let pragma = sqlx::query("PRAGMA secure_delete = ON");
+        pragma.execute(transaction).await?;
+    }
+    Ok(())
+}
+
+/// Commits a transaction that overwrites pages.
+async fn commit(database: &Database, mut transaction: Transaction) -> sqlx::Result<()> {
+    if database.dialect() == SqlDialect::Sqlite {
+        let pragma = sqlx::query("PRAGMA secure_delete = FAST");
+        pragma.execute(&mut transaction).await?;
+    }
     transaction.commit().await
 }
 
@@ -478,7 +500,10 @@ pub(super) async fn delete_swarms(database: &Database, user_id: &str) -> sqlx::R
             .fetch_all(database.reader())
             .await?;
     for id in &ended {
-        delete_run(database, id).await?;
+        let mut transaction = database.begin().await?;
+        overwrite(database, &mut transaction).await?;
+        delete_run(&mut transaction, id).await?;
+        commit(database, transaction).await?;
     }
     Ok(())
 }

@@ -75,6 +75,7 @@ mod plugin_registry;
 mod plugin_trust;
 mod plugin_try;
 mod plugins;
+mod privacy;
 mod proxy_protocol;
 mod queries;
 mod record;

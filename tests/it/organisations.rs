@@ -395,12 +395,14 @@ fn is_of_accounts(name: &str, path: &str) -> bool {
         "/console",
     ];
     // These are for the caller in person, or for the payment processor.
-    const IN_PERSON: [&str; 8] = [
+    const IN_PERSON: [&str; 10] = [
         "GET /",
         "POST /billing/webhook",
         "POST /organisations",
         "GET /organisations",
         "POST /invitations/accept",
+        "GET /users/me/export",
+        "DELETE /users/me",
         "POST /api/agent/encrypt-credential",
         "POST /api/agent/delete-credential",
         "POST /api/agent/trigger-execution",

@@ -135,6 +135,7 @@ const LAYERS: [&[&str]; 5] = [
         "organisations",
         "payments",
         "plugins",
+        "privacy",
         "recordings",
         "sessions",
         "swarm",

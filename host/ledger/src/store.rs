@@ -238,6 +238,25 @@ impl LedgerStore {
         Ok(())
     }
 
+    /// Deletes the idempotency keys of an account's completed requests, with the stored responses, in batches. Repeats
+    /// of these requests then count as new ones.
+    pub async fn forget_keys_of(&self, id: &AccountId) -> sqlx::Result<()> {
+        loop {
+            let forgotten = sqlx::query(
+                "DELETE FROM idempotency_keys WHERE account_id = $1 AND key IN \
+                 (SELECT key FROM idempotency_keys WHERE account_id = $1 AND completed_at IS NOT NULL LIMIT $2)",
+            )
+            .bind(&*id.0)
+            .bind(FORGOTTEN)
+            .execute(self.database.writer())
+            .await?
+            .rows_affected();
+            if forgotten < FORGOTTEN as u64 {
+                return Ok(());
+            }
+        }
+    }
+
     /// Deletes holds that expired more than a day ago, in limited batches. A later settlement changes nothing: the
     /// entry of the expiry stands.
     pub async fn forget_expired_holds(&self, now: Millis) -> sqlx::Result<()> {

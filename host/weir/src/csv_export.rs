@@ -1,8 +1,8 @@
-//! CSV tables (RFC 4180), written while they are read.
+//! Exports: CSV tables (RFC 4180) and JSON documents, written while they are read.
 //!
 //! **Invariant:** all exports of a node together use one database connection at a time: an export reads one piece, then
 //! the next export has its turn. A slow client holds no turn.
-//! **Invariant:** only a complete table ends normally. If the database fails midway, weir aborts the connection.
+//! **Invariant:** only a complete export ends normally. If the database fails midway, weir aborts the connection.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -91,6 +91,33 @@ pub async fn attachment(
     headings: CsvLines,
     pieces: impl Stream<Item = sqlx::Result<String>> + Send + 'static,
 ) -> Result<Response, ApiError> {
+    let (first, pieces) = read_in_turns(place, pieces).await?;
+    let first = stream::iter([Ok(headings.finish()), Ok(first)]);
+    let body = Body::from_stream(first.chain(pieces));
+    Ok(file_of(file, "text/csv; charset=utf-8", body))
+}
+
+/// Returns a JSON document as a file attachment, in pieces as they are read. The place is returned after the last piece,
+/// or when the client disconnects.
+///
+/// # Errors
+///
+/// The database's error in the first piece.
+pub async fn json_attachment(
+    place: ExportPlace,
+    file: &str,
+    pieces: impl Stream<Item = sqlx::Result<String>> + Send + 'static,
+) -> Result<Response, ApiError> {
+    let (first, pieces) = read_in_turns(place, pieces).await?;
+    let body = Body::from_stream(stream::iter([Ok(first)]).chain(pieces));
+    Ok(file_of(file, "application/json", body))
+}
+
+/// Returns the first piece, and the stream of the further ones. Each piece waits for its turn.
+async fn read_in_turns(
+    place: ExportPlace,
+    pieces: impl Stream<Item = sqlx::Result<String>> + Send + 'static,
+) -> Result<(String, impl Stream<Item = sqlx::Result<String>> + Send), ApiError> {
     let begun = (Box::pin(pieces), place);
     let pieces = stream::unfold(begun, async |(mut pieces, place)| {
         let piece = {
@@ -98,29 +125,28 @@ pub async fn attachment(
             pieces.next().await?
         };
         if let Err(error) = &piece {
-            tracing::error!(%error, "cannot read a table");
+            tracing::error!(%error, "cannot read an export");
         }
         Some((piece, (pieces, place)))
     });
     let mut pieces = Box::pin(pieces);
     // An immediate failure gets an error response.
     let first = match pieces.next().await {
-        Some(Err(error)) => return Err(ApiError::of_database(&error, "reading a table")),
+        Some(Err(error)) => return Err(ApiError::of_database(&error, "reading an export")),
         Some(Ok(first)) => first,
         None => String::new(),
     };
-    let first = stream::iter([Ok(headings.finish()), Ok(first)]);
-    Ok(file_of(file, Body::from_stream(first.chain(pieces))))
+    Ok((first, pieces))
 }
 
 /// Returns a complete table as a file attachment.
 pub fn whole(file: &str, lines: CsvLines) -> Response {
-    file_of(file, Body::from(lines.finish()))
+    file_of(file, "text/csv; charset=utf-8", Body::from(lines.finish()))
 }
 
-fn file_of(file: &str, body: Body) -> Response {
+fn file_of(file: &str, kind: &str, body: Body) -> Response {
     let headers = [
-        (header::CONTENT_TYPE, "text/csv; charset=utf-8".to_owned()),
+        (header::CONTENT_TYPE, kind.to_owned()),
         (
             header::CONTENT_DISPOSITION,
             format!("attachment; filename=\"{file}\""),

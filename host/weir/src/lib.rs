@@ -11,6 +11,7 @@
 //! - [`billing`]: balances, usage and exports of the [ledger](weir_ledger).
 //! - [`swarm`], [`tasks`] and [`tools`]: agents, their schedules and their tools. [`mcp`]: tools over the Model Context Protocol.
 //! - [`payments`] and [`vouchers`]: plans and credits.
+//! - [`privacy`]: the export and the erasure of a person's data.
 //! - [`admin`]: the API for administrators. [`openapi`]: the API's document. [`console`]: web pages.
 //! - [`metrics`]: metrics for Prometheus. [`weir_telemetry`]: log and traces.
 //! - [`cli`]: the commands.
@@ -44,6 +45,7 @@ pub mod openapi;
 pub mod organisations;
 pub mod payments;
 pub mod plugins;
+pub mod privacy;
 pub mod query;
 pub mod recordings;
 pub mod request;

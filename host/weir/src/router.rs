@@ -17,7 +17,7 @@ use crate::payments::{auto_top_up, local};
 use crate::request_layer::request_layer;
 use crate::{
     admin, billing, catalog, console, inference, keys, mcp, monitoring, organisations, payments,
-    plugins, recordings, sessions, swarm, tasks, tools, vouchers,
+    plugins, privacy, recordings, sessions, swarm, tasks, tools, vouchers,
 };
 
 /// The header with the database behind an admin socket, for commands to show; passwords masked.
@@ -69,6 +69,7 @@ pub fn public(app: App) -> Router {
         .merge(organisation_routes())
         .route("/billing/webhook", post(payments::webhook::receive_event))
         .route("/billing/notices", get(payments::notices::list_notices))
+        .merge(privacy_routes())
         .merge(session_routes())
         .merge(swarm_routes())
         .merge(task_routes())
@@ -256,6 +257,13 @@ fn organisation_routes() -> Router<App> {
         )
 }
 
+/// Returns the users' routes of their own data.
+fn privacy_routes() -> Router<App> {
+    Router::new()
+        .route("/users/me", delete(privacy::routes::erase_me))
+        .route("/users/me/export", get(privacy::routes::export_me))
+}
+
 /// Returns the users' routes of sessions.
 fn session_routes() -> Router<App> {
     Router::new()
@@ -338,6 +346,10 @@ fn admin_routes() -> Router<App> {
             get(admin::user_usage::list_user_transactions),
         )
         .route("/admin/catalog", get(catalog::routes::get_catalog))
+        .route(
+            "/admin/users/{user_id}/export",
+            get(privacy::routes::export_user),
+        )
         .route("/admin/keys", post(admin::keys::create_key))
         .route("/admin/vouchers", post(vouchers::admin::create_voucher))
         .merge(user_and_key_routes())
@@ -352,7 +364,10 @@ where
 {
     Router::new()
         .route("/admin/users", get(admin::users::list_users))
-        .route("/admin/users/{user_id}", get(admin::users::get_user))
+        .route(
+            "/admin/users/{user_id}",
+            get(admin::users::get_user).delete(privacy::routes::erase_user),
+        )
         .route(
             "/admin/users/{user_id}/disable",
             post(admin::users::disable_user),

@@ -23,9 +23,11 @@ const MIGRATIONS: &Migrations = include!(concat!(env!("OUT_DIR"), "/migrations_s
 
 const READERS: u32 = 4;
 
+/// `secure_delete = FAST` overwrites deleted and replaced values within their page, without more writes. Free pages may
+/// keep old bytes until `VACUUM`.
 const WRITER: &str = "PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; \
                       PRAGMA foreign_keys = ON; PRAGMA busy_timeout = 200; \
-                      PRAGMA wal_autocheckpoint = 0";
+                      PRAGMA wal_autocheckpoint = 0; PRAGMA secure_delete = FAST";
 
 const READER: &str = "PRAGMA busy_timeout = 200; PRAGMA query_only = ON";
 

@@ -63,6 +63,9 @@ pub struct UserItem {
     pub admin_since: Option<String>,
     /// The time from which the user is disabled; null for an enabled user.
     pub disabled_at: Option<String>,
+    /// The time of the user's erasure; null for other users.
+    #[serde(default)]
+    pub erased_at: Option<String>,
     /// The time of the user's first request.
     pub created_at: String,
     /// The user's credits; not in lists.
@@ -303,6 +306,7 @@ pub async fn disable_user(
     responses(
         (status = 200, body = UserItem),
         (status = 404, description = "`UNKNOWN_USER`: no user has this id."),
+        (status = 409, description = "`NOT_POSSIBLE`: the user is erased."),
     ),
 )]
 pub async fn enable_user(
@@ -645,6 +649,7 @@ fn item(user: UserRecord) -> UserItem {
         plan: user.plan,
         admin_since: user.admin_since.map(Millis::iso),
         disabled_at: user.disabled_at.map(Millis::iso),
+        erased_at: user.deleted_at.map(Millis::iso),
         created_at: user.created_at.iso(),
         account: None,
     }

@@ -46,6 +46,7 @@ use crate::inference::deltas::Deltas;
 use crate::inference::routing::Routing;
 use crate::metrics::Metrics;
 use crate::node::Core;
+use crate::privacy;
 use crate::recordings::Recorder;
 use crate::sessions::Sessions;
 use crate::swarm::Swarms;
@@ -422,6 +423,7 @@ impl BaseParts {
             core.clock.clone(),
             self.config.audit_days,
         ));
+        tokio::spawn(privacy::erase::finish_for_ever(core.clone()));
         tokio::spawn(inference.sessions.clone().prune_for_ever());
     }
 }

@@ -45,6 +45,11 @@ pub enum AuditEvent {
         /// The user's id.
         user_id: String,
     },
+    /// A user, or an operator, erased the user.
+    UserErased {
+        /// The user's id.
+        user_id: String,
+    },
     /// An operator, or a group of the issuer, made a user an administrator.
     AdminGranted {
         /// The user's id.
@@ -207,6 +212,7 @@ impl AuditEvent {
             },
             Self::UserDisabled { user_id } => of("user.disabled", Some(user_id)),
             Self::UserEnabled { user_id } => of("user.enabled", Some(user_id)),
+            Self::UserErased { user_id } => of("user.erased", Some(user_id)),
             Self::AdminGranted { user_id } => of("user.admin_granted", Some(user_id)),
             Self::AdminRevoked { user_id } => of("user.admin_revoked", Some(user_id)),
             Self::ConsoleSignedIn { user_id, method } => EventColumns {

@@ -1,6 +1,7 @@
 //! `weir user`: users, their plans, credits, budgets and rights.
 
 use anyhow::{Context, anyhow, bail};
+use http::Method;
 use serde_json::{Value, json};
 use weir_ledger::{Budget, BudgetWindow, ChangeDirection, Credits, Plan, Pool};
 
@@ -14,6 +15,7 @@ use crate::admin::users::{
 use crate::billing::budgets::BudgetItem;
 use crate::config::Config;
 use crate::identity::dev_issuer::{DevAudience, DevIssuer};
+use crate::privacy::Erasure;
 
 #[derive(clap::Subcommand)]
 pub(super) enum UserCommand {
@@ -53,6 +55,26 @@ pub(super) enum UserCommand {
     Disable(UserSelector),
     /// Enable a disabled user again, with their former keys.
     Enable(UserSelector),
+    /// Print everything that weir stores about a person, as one JSON document.
+    Export {
+        /// The user's id.
+        #[arg(long, value_name = "ID")]
+        user: String,
+    },
+    /// Erase a person for ever: their keys, memberships, tasks, swarms and personal data.
+    ///
+    /// Ledger entries, payments and audit events keep the user's id, which names nobody.
+    Erase {
+        /// The user's id.
+        #[arg(long, value_name = "ID")]
+        user: String,
+        /// The same id once more.
+        #[arg(long, value_name = "ID")]
+        confirm: String,
+        /// Erase a user who has bought credits left; they are lost.
+        #[arg(long)]
+        forfeit_credits: bool,
+    },
     /// Make a web user an administrator, from their next request.
     GrantAdmin(UserSelector),
     /// Make an administrator an ordinary user, from their next request.
@@ -132,18 +154,18 @@ pub(super) async fn run(
     operated: OperatorCommand<UserCommand>,
 ) -> anyhow::Result<()> {
     let OperatorCommand { command, offline } = operated;
-    let operated = operate(
-        &config,
-        RequiredParts::Stores,
-        offline,
-        async |connection| {
-            let users = UserRequests {
-                config: &config,
-                connection,
-            };
-            users.run(command).await
-        },
-    );
+    let needs = match command {
+        // Only a complete gateway has the keys that decrypt tasks.
+        UserCommand::Export { .. } => RequiredParts::Plugins,
+        _ => RequiredParts::Stores,
+    };
+    let operated = operate(&config, needs, offline, async |connection| {
+        let users = UserRequests {
+            config: &config,
+            connection,
+        };
+        users.run(command).await
+    });
     operated.await
 }
 
@@ -180,6 +202,25 @@ impl UserRequests<'_> {
             UserCommand::Enable(who) => {
                 let user = self.change(who, "enable", json!({})).await?;
                 println!("{} is enabled.", user.user_id);
+            }
+            UserCommand::Export { user } => {
+                let export = path(&["admin", "users", &user, "export"], &[]);
+                let document: GatewayAnswer<Value> = self.connection.get(&export).await?;
+                document.show(true, |_| {});
+            }
+            UserCommand::Erase {
+                user,
+                confirm,
+                forfeit_credits,
+            } => {
+                let forfeits = forfeit_credits.then(|| "true".to_owned());
+                let erase = path(&["admin", "users", &user], &[("forfeit_credits", forfeits)]);
+                let body = json!({ "confirm": confirm }).to_string();
+                let body = Some(("application/json", body.into()));
+                let answer = self.connection.send(Method::DELETE, &erase, body).await?;
+                let erased: GatewayAnswer<Erasure> = answer.parse()?;
+                let Erasure { user_id, erased_at } = erased.parsed;
+                println!("{user_id} is erased, since {erased_at}.");
             }
             UserCommand::GrantAdmin(who) => {
                 let user = self.change(who, "grant-admin", json!({})).await?;
@@ -360,5 +401,6 @@ fn print_user(user: &UserItem) {
     row("CREATED", user.created_at.clone());
     row("ADMIN SINCE", optional(&user.admin_since));
     row("DISABLED", optional(&user.disabled_at));
+    row("ERASED", optional(&user.erased_at));
     table.print();
 }

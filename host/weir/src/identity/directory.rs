@@ -34,6 +34,8 @@ pub struct UserRecord {
     pub admin_since: Option<Millis>,
     /// The time at which the user was disabled; `None` if enabled.
     pub disabled_at: Option<Millis>,
+    /// The time of the user's erasure; `None` for other users.
+    pub deleted_at: Option<Millis>,
     /// The time of the user's first request or creation.
     pub created_at: Millis,
 }
@@ -64,7 +66,7 @@ pub struct KeyFilter {
     pub after: Option<String>,
 }
 
-const USER: &str = "SELECT id, kind, name, email, issuer, subject, plan, admin_since, disabled_at, created_at FROM users";
+const USER: &str = "SELECT id, kind, name, email, issuer, subject, plan, admin_since, disabled_at, deleted_at, created_at FROM users";
 
 /// Returns the matching users by id, up to a limit.
 pub async fn list_users(
@@ -127,6 +129,7 @@ fn read_user(row: &AnyRow) -> sqlx::Result<UserRecord> {
         plan: row.try_get("plan")?,
         admin_since: time("admin_since")?.map(Millis),
         disabled_at: time("disabled_at")?.map(Millis),
+        deleted_at: time("deleted_at")?.map(Millis),
         created_at: Millis(row.try_get("created_at")?),
     })
 }

@@ -73,7 +73,8 @@ pub async fn keep_email(
     if user.email.as_ref() == Some(&email) {
         return Ok(());
     }
-    sqlx::query("UPDATE users SET email = $1 WHERE id = $2")
+    // An erased user gets no e-mail address from a request that began before.
+    sqlx::query("UPDATE users SET email = $1 WHERE id = $2 AND deleted_at IS NULL")
         .bind(email)
         .bind(&user.id)
         .execute(database.writer())
@@ -140,12 +141,13 @@ pub async fn disable_user(database: &Database, user_id: &str, now: Millis) -> sq
     Ok(updated.rows_affected() > 0)
 }
 
-/// Enables a user. Returns whether the user exists.
+/// Enables a user, unless the user is erased. Returns whether it did.
 pub async fn enable_user(database: &Database, user_id: &str) -> sqlx::Result<bool> {
-    let updated = sqlx::query("UPDATE users SET disabled_at = NULL WHERE id = $1")
-        .bind(user_id)
-        .execute(database.writer())
-        .await?;
+    let updated =
+        sqlx::query("UPDATE users SET disabled_at = NULL WHERE id = $1 AND deleted_at IS NULL")
+            .bind(user_id)
+            .execute(database.writer())
+            .await?;
     Ok(updated.rows_affected() > 0)
 }
 
@@ -178,13 +180,15 @@ pub(super) async fn set_profile(
     email: Option<&str>,
     name: Option<&str>,
 ) -> sqlx::Result<()> {
-    sqlx::query("UPDATE users SET email = $1, name = COALESCE($2, name) WHERE id = $3")
-        .bind(email)
-        .bind(name)
-        .bind(user_id)
-        .execute(database.writer())
-        .await
-        .map(drop)
+    sqlx::query(
+        "UPDATE users SET email = $1, name = COALESCE($2, name) WHERE id = $3 AND deleted_at IS NULL",
+    )
+    .bind(email)
+    .bind(name)
+    .bind(user_id)
+    .execute(database.writer())
+    .await
+    .map(drop)
 }
 
 /// The record of a key.

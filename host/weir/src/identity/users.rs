@@ -1,5 +1,5 @@
 //! Users in the operator's hands: a disabled user can do nothing, neither by key nor by sign-in, until an operator
-//! enables them.
+//! enables them. An erased user stays disabled for ever.
 
 use weir_errors::{ApiError, ErrorCode};
 
@@ -15,6 +15,10 @@ use weir_storage::cache::Tombstone;
 /// Disables or enables a user immediately on every node. Returns whether the user exists.
 ///
 /// Running requests continue.
+///
+/// # Errors
+///
+/// 409 if an erased user is to be enabled, 503 if a store does not respond.
 pub async fn set_disabled(
     core: &Core,
     user_id: &str,
@@ -26,13 +30,7 @@ pub async fn set_disabled(
         if find(core, &user_id).await?.is_none() {
             return Ok(false);
         }
-        // The tombstone comes first, so that a node that reads the user before the database changes cannot cache their
-        // keys again.
-        core.cache
-            .bury(Tombstone::User(&user_id), KEY_TTL)
-            .await
-            .map_err(|_| not_now())?;
-        members::drop_cached_keys_everywhere(core, &user_id).await?;
+        drop_cached_keys(core, &user_id).await?;
         store::disable_user(&core.database, &user_id, core.clock.now())
             .await
             .map_err(store_failed)?;
@@ -42,13 +40,26 @@ pub async fn set_disabled(
             .await
             .map_err(store_failed)?;
         if !found {
-            return Ok(false);
+            return match find(core, &user_id).await? {
+                Some(_) => Err(erased()),
+                None => Ok(false),
+            };
         }
         // A remaining tombstone only makes nodes read the database. The cached record behind it may have an old plan.
         AuditEvent::UserEnabled { user_id }
     };
     core.audit.record_by(by, event);
     Ok(true)
+}
+
+/// Makes all nodes read all keys of a user anew. It precedes the change of the database, so that a node that reads the
+/// user before cannot cache their keys again.
+pub async fn drop_cached_keys(core: &Core, user_id: &str) -> Result<(), ApiError> {
+    core.cache
+        .bury(Tombstone::User(user_id), KEY_TTL)
+        .await
+        .map_err(|_| not_now())?;
+    members::drop_cached_keys_everywhere(core, user_id).await
 }
 
 /// Changes a user's plan or rates on all nodes at once: the cache holds them with the user's keys.
@@ -104,6 +115,12 @@ pub(super) fn disabled() -> ApiError {
         "This user is disabled; contact the operator of this gateway.",
     )
     .with_no_retry()
+}
+
+/// 409: the user is erased.
+fn erased() -> ApiError {
+    let what = "The user is erased, and cannot be enabled again.";
+    ApiError::new(ErrorCode::NotPossible, what).with_no_retry()
 }
 
 async fn find(core: &Core, user_id: &str) -> Result<Option<store::User>, ApiError> {

@@ -29,6 +29,7 @@ use super::sign_in::issuer::{Person, SignInError, SignInIssuer};
 use super::sign_in::pending::{IssuerRedirect, PendingSignIn};
 use super::{console_link, members, store};
 use crate::audit::{Actor, AuditEvent};
+use crate::node::Core;
 use weir_storage::clock::Millis;
 use weir_storage::sealing::{KeyRing, Purpose};
 use weir_storage::secrets::random_bytes;
@@ -62,7 +63,13 @@ struct SessionAccount {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 enum SessionIdentity {
     /// The subject of an identity token.
-    Web { issuer: String, subject: String },
+    Web {
+        issuer: String,
+        subject: String,
+        /// The start of the session, in milliseconds. Cookies of older versions lack it, and count as old.
+        #[serde(default)]
+        began_at: i64,
+    },
     /// A person who signed in at an issuer.
     SignIn {
         issuer: String,
@@ -99,6 +106,7 @@ impl WebSession {
         let who = SessionIdentity::Web {
             issuer: verified.issuer,
             subject: verified.subject,
+            began_at: identity.clock.now().0,
         };
         Ok(Self::of(who, verified.expires_at, identity))
     }
@@ -130,7 +138,11 @@ impl WebSession {
                 store::grant_admin(&identity.database, &user.id, now)
                     .await
                     .map_err(store_failed)?;
-                SessionIdentity::Web { issuer, subject }
+                SessionIdentity::Web {
+                    issuer,
+                    subject,
+                    began_at: now.0,
+                }
             }
         };
         let session = Self::of(who, Millis(i64::MAX), identity);
@@ -310,21 +322,26 @@ impl WebSession {
         ended_sessions::end(identity, &self.form_token, Millis(self.expires_at)).await
     }
 
-    /// Whether the session was ended, alone or by its issuer.
+    /// Whether the session was ended: alone, by its issuer, or by the erasure of its user.
     async fn has_ended(&self, identity: &IdentityParts) -> Result<bool, ApiError> {
         if ended_sessions::has_ended(identity, &self.form_token).await? {
             return Ok(true);
         }
-        let SessionIdentity::SignIn {
-            issuer,
-            subject,
-            session,
-            issued_at,
-        } = &self.who
-        else {
-            return Ok(false);
+        let (issuer, subject, session, issued_at) = match &self.who {
+            SessionIdentity::SignIn {
+                issuer,
+                subject,
+                session,
+                issued_at,
+            } => (issuer, subject, session.as_ref(), issued_at),
+            SessionIdentity::Web {
+                issuer,
+                subject,
+                began_at,
+            } => (issuer, subject, None, began_at),
+            SessionIdentity::Development | SessionIdentity::Link { .. } => return Ok(false),
         };
-        let sign_in = session.as_deref().map(SessionsOf::SignIn);
+        let sign_in = session.map(|session| SessionsOf::SignIn(session));
         for of in sign_in.into_iter().chain([SessionsOf::Person(subject)]) {
             let began_at = Millis(*issued_at);
             if ended_sessions::have_all_ended(identity, issuer, of, began_at).await? {
@@ -347,7 +364,9 @@ impl WebSession {
         let identification = Identification { parts, identity };
         let (database, now) = (&identity.database, identity.clock.now());
         let user = match &self.who {
-            SessionIdentity::Web { issuer, subject } => {
+            SessionIdentity::Web {
+                issuer, subject, ..
+            } => {
                 let verifier = identity.verifiers.identity.as_ref();
                 if verifier.is_none_or(|verifier| verifier.issuer() != issuer) {
                     return Ok(None);
@@ -394,6 +413,14 @@ impl WebSession {
         };
         identification.in_person(user, account).await.map(Some)
     }
+}
+
+/// Ends all sessions of a person that have begun, on every node.
+pub async fn end_all(core: &Core, issuer: &str, subject: &str) -> Result<(), ApiError> {
+    let now = core.clock.now();
+    let expires_at = Millis(now.0 + LONGEST.as_millis() as i64);
+    let of = SessionsOf::Person(subject);
+    ended_sessions::end_all(core, issuer, of, now, expires_at).await
 }
 
 fn record_sign_in(identity: &IdentityParts, by: &Actor, user_id: String, method: &'static str) {

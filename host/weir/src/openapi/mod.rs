@@ -29,7 +29,7 @@ pub use self::listener::ApiListener;
 use crate::schemas::vendors;
 use crate::{
     admin, billing, catalog, inference, keys, mcp, monitoring, organisations, payments, plugins,
-    recordings, sessions, swarm, tasks, tools, vouchers,
+    privacy, recordings, sessions, swarm, tasks, tools, vouchers,
 };
 
 /// Returns the document of a listener's routes; the first call generates it.
@@ -182,6 +182,8 @@ fn headers() -> Value {
         organisations::budgets::set_part_budgets,
         organisations::rates::list_part_rates,
         organisations::rates::set_part_rates,
+        privacy::routes::export_me,
+        privacy::routes::erase_me,
         tools::routes::get_webhook_secret,
         billing::routes::get_usage,
         billing::routes::export_usage,
@@ -231,6 +233,8 @@ fn headers() -> Value {
         admin::events::list_events,
         admin::users::list_users,
         admin::users::get_user,
+        privacy::routes::export_user,
+        privacy::routes::erase_user,
         admin::users::disable_user,
         admin::users::enable_user,
         admin::users::grant_admin,
@@ -279,6 +283,7 @@ fn headers() -> Value {
         (name = "models", description = "Models, and requests to them"),
         (name = "keys", description = "The user's own API keys"),
         (name = "organisations", description = "Accounts with several members, projects and budgets"),
+        (name = "privacy", description = "The export and the erasure of the user's own data"),
         (name = "sessions", description = "Conversations that weir keeps for an hour"),
         (name = "usage", description = "Usage and its cost"),
         (name = "billing", description = "Plans, credits and payments"),

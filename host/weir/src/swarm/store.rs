@@ -433,35 +433,11 @@ impl SwarmStore {
     /// Deletes a finished run with all its data. Returns whether it existed.
     pub async fn delete(&self, run_id: &str) -> sqlx::Result<bool> {
         let mut transaction = self.database.begin().await?;
-        let run = sqlx::query(
-            "SELECT user_id, bytes FROM swarm_runs WHERE id = $1 AND ended_at IS NOT NULL",
-        )
-        .bind(run_id)
-        .fetch_optional(&mut transaction)
-        .await?;
-        let Some(run) = run else {
-            return Ok(false);
-        };
-        for text in [
-            "DELETE FROM swarm_events WHERE run_id = $1",
-            "DELETE FROM swarm_steps WHERE run_id = $1",
-            "DELETE FROM swarm_agents WHERE run_id = $1",
-        ] {
-            let delete = sqlx::query(text).bind(run_id);
-            delete.execute(&mut transaction).await?;
+        let is_deleted = delete_run(&mut transaction, run_id).await?;
+        if is_deleted {
+            transaction.commit().await?;
         }
-        let deleted = sqlx::query("DELETE FROM swarm_runs WHERE id = $1")
-            .bind(run_id)
-            .execute(&mut transaction)
-            .await?;
-        if deleted.rows_affected() == 0 {
-            // Another node was faster.
-            return Ok(false);
-        }
-        let (user_id, bytes): (String, i64) = (run.try_get("user_id")?, run.try_get("bytes")?);
-        count_bytes(&mut transaction, &user_id, -bytes).await?;
-        transaction.commit().await?;
-        Ok(true)
+        Ok(is_deleted)
     }
 
     /// Returns some model calls of finished runs whose price was unknown at the end.
@@ -674,6 +650,37 @@ fn repeat(known: &AnyRow, digest: &[u8; 32]) -> Result<AcceptResult, SwarmStoreE
         true => AcceptResult::Same(known.try_get("id")?),
         false => AcceptResult::Conflict,
     })
+}
+
+/// Deletes a finished run with all its data. Returns whether it existed.
+pub async fn delete_run(transaction: &mut Transaction, run_id: &str) -> sqlx::Result<bool> {
+    let run =
+        sqlx::query("SELECT user_id, bytes FROM swarm_runs WHERE id = $1 AND ended_at IS NOT NULL")
+            .bind(run_id)
+            .fetch_optional(&mut *transaction)
+            .await?;
+    let Some(run) = run else {
+        return Ok(false);
+    };
+    for text in [
+        "DELETE FROM swarm_events WHERE run_id = $1",
+        "DELETE FROM swarm_steps WHERE run_id = $1",
+        "DELETE FROM swarm_agents WHERE run_id = $1",
+    ] {
+        let delete = sqlx::query(text).bind(run_id);
+        delete.execute(&mut *transaction).await?;
+    }
+    let deleted = sqlx::query("DELETE FROM swarm_runs WHERE id = $1")
+        .bind(run_id)
+        .execute(&mut *transaction)
+        .await?;
+    if deleted.rows_affected() == 0 {
+        // Another node was faster.
+        return Ok(false);
+    }
+    let (user_id, bytes): (String, i64) = (run.try_get("user_id")?, run.try_get("bytes")?);
+    count_bytes(transaction, &user_id, -bytes).await?;
+    Ok(true)
 }
 
 /// Adds to the stored bytes of a user's runs; a negative number subtracts.

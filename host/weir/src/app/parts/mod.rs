@@ -9,6 +9,7 @@ mod keys;
 mod mcp;
 mod organisations;
 mod plugins;
+mod privacy;
 mod recordings;
 mod tasks;
 mod tools;

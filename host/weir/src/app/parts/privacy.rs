@@ -1,0 +1,16 @@
+//! Parts of the export of personal data.
+
+use axum::extract::FromRef;
+
+use crate::app::App;
+use crate::privacy::PrivacyParts;
+
+impl FromRef<App> for PrivacyParts {
+    fn from_ref(app: &App) -> Self {
+        Self {
+            core: app.core.clone(),
+            tasks: app.task_store.clone(),
+            credentials: app.swarms.credentials.clone(),
+        }
+    }
+}

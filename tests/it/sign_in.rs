@@ -11,6 +11,7 @@ use bytes::Bytes;
 use http::{Method, header};
 use serde_json::{Value, json};
 use tests::gateway::Builder;
+use tests::gateway::USER;
 use tests::issuer::{SigningKey, key_set};
 use tests::oidc::CONSOLE;
 use tests::stores::{Postgres, Redis};
@@ -567,6 +568,14 @@ async fn groups_grant_and_revoke_roles_but_none_that_a_person_granted() {
             .execute(gateway.app().database.writer())
             .await
             .expect("an organisation");
+            sqlx::query(
+                "INSERT INTO members (organisation_id, user_id, role, created_at) VALUES ($1, $2, 'owner', 1)",
+            )
+            .bind(id)
+            .bind(USER)
+            .execute(gateway.app().database.writer())
+            .await
+            .expect("an owner");
         }
         let sign_in = async |server: &mut OidcServer, groups: &[&str]| {
             server.set_account(&account("alice", groups));

@@ -18,7 +18,7 @@ use weir_storage::ids::Hex;
 use super::api_key::{KeyVerdict, RawKey, StoredKey};
 use super::client_address::{ClientAddress, bucket};
 use super::credentials::Credentials;
-use super::errors::{locked_out, lookup_failed, store_failed};
+use super::errors::{locked_out, lookup_failed, store_failed, user_disabled};
 use super::jwt::{TokenError, VerifiedClaims};
 use super::key_records::KEY_TTL;
 use super::part_rates::{PartRates, parts_of};
@@ -26,7 +26,7 @@ use super::parts::IdentityParts;
 use super::rates::FailurePolicy;
 use super::roles::Role;
 use super::store::{self, plan_named};
-use super::{lockout, members, users};
+use super::{lockout, members};
 use crate::audit::AuditEvent;
 use crate::context::RequestContext;
 
@@ -646,7 +646,7 @@ impl Identification<'_> {
 
     fn user_is_disabled(&self, method: &'static str) -> ApiError {
         self.record_failure(method, "the user is disabled");
-        users::disabled()
+        user_disabled()
     }
 
     pub(super) fn record_failure(&self, method: &'static str, reason: &'static str) {

@@ -36,3 +36,16 @@ pub(super) fn locked_out(left: Duration) -> ApiError {
     )
     .with_retry_after(left)
 }
+
+/// 403: the user is authenticated but disabled.
+pub(super) fn user_disabled() -> ApiError {
+    ApiError::new(
+        ErrorCode::UserDisabled,
+        "This user is disabled; contact the operator of this gateway.",
+    )
+    .with_no_retry()
+}
+
+pub(super) fn not_on_all_nodes() -> ApiError {
+    ApiError::cache_unavailable("weir could not change the user on all nodes; retry later.")
+}

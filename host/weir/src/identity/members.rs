@@ -9,12 +9,11 @@ use weir_storage::Database;
 use weir_storage::cache::Tombstone;
 use weir_storage::database::Transaction;
 
-use super::errors::store_failed;
+use super::errors::{not_on_all_nodes, store_failed, user_disabled};
 use super::key_records::KEY_TTL;
 use super::part_rates::PartRates;
 use super::roles::Role;
 use super::store::read_role;
-use super::users;
 use crate::node::Core;
 
 /// A user's membership in an organisation.
@@ -59,7 +58,7 @@ pub async fn require(
         Ok::<_, sqlx::Error>((membership, is_disabled))
     };
     match read().map_err(store_failed)? {
-        (_, true) => Err(users::disabled()),
+        (_, true) => Err(user_disabled()),
         (membership, false) => Ok(membership),
     }
 }
@@ -163,7 +162,7 @@ pub async fn bury_keys(core: &Core, keys: &[String]) -> Result<(), ApiError> {
         core.cache
             .bury(Tombstone::Record(key), KEY_TTL)
             .await
-            .map_err(|_| users::not_now())?;
+            .map_err(|_| not_on_all_nodes())?;
     }
     Ok(())
 }

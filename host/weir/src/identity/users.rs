@@ -3,7 +3,7 @@
 
 use weir_errors::{ApiError, ErrorCode};
 
-use super::errors::store_failed;
+use super::errors::{not_on_all_nodes, store_failed, user_disabled};
 use super::key_records::{KEY_TTL, drop_plan};
 use super::part_rates::PartRate;
 use super::{members, store};
@@ -58,7 +58,7 @@ pub async fn drop_cached_keys(core: &Core, user_id: &str) -> Result<(), ApiError
     core.cache
         .bury(Tombstone::User(user_id), KEY_TTL)
         .await
-        .map_err(|_| not_now())?;
+        .map_err(|_| not_on_all_nodes())?;
     members::drop_cached_keys_everywhere(core, user_id).await
 }
 
@@ -70,7 +70,7 @@ pub async fn change_plan<T>(
 ) -> Result<T, ApiError> {
     drop_plan(&core.cache, user_id)
         .await
-        .map_err(|_| not_now())?;
+        .map_err(|_| not_on_all_nodes())?;
     change.await
 }
 
@@ -103,18 +103,9 @@ pub async fn require(core: &Core, user_id: &str) -> Result<Plan, ApiError> {
         None => {
             Err(ApiError::new(ErrorCode::UnknownUser, "No user has this id.").with_param("user_id"))
         }
-        Some(user) if user.disabled_at.is_some() => Err(disabled().with_param("user_id")),
+        Some(user) if user.disabled_at.is_some() => Err(user_disabled().with_param("user_id")),
         Some(user) => Ok(store::plan_named(&user.plan)),
     }
-}
-
-/// 403: the user is authenticated but disabled.
-pub(super) fn disabled() -> ApiError {
-    ApiError::new(
-        ErrorCode::UserDisabled,
-        "This user is disabled; contact the operator of this gateway.",
-    )
-    .with_no_retry()
 }
 
 /// 409: the user is erased.
@@ -127,8 +118,4 @@ async fn find(core: &Core, user_id: &str) -> Result<Option<store::User>, ApiErro
     store::find_user(&core.database, user_id)
         .await
         .map_err(store_failed)
-}
-
-pub(super) fn not_now() -> ApiError {
-    ApiError::cache_unavailable("weir could not change the user on all nodes; retry later.")
 }

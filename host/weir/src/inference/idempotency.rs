@@ -11,7 +11,7 @@ use http::{HeaderName, Method};
 use sha2::{Digest, Sha256};
 use weir_errors::{ApiError, ErrorCode};
 
-use super::{Customer, InferenceParts};
+use super::InferenceParts;
 use crate::context::RequestContext;
 use weir_ledger::idempotency::{ClaimedKey, open_answer};
 use weir_ledger::{AccountId, IdempotencyClaim, KeyConflict, MAX_KEY_BYTES, ServedRequest};
@@ -164,12 +164,12 @@ impl IdempotentRequest {
         &self.claim
     }
 
-    /// Returns the request as one of this customer. Members of an organisation share its keys: a member's key does not
-    /// return the response to another member.
-    pub fn of(mut self, customer: &Customer) -> Self {
-        if customer.session_owner != customer.payer.account {
+    /// Returns the request as one of a member of an account. The members of an organisation share its keys: a member's
+    /// key does not return the response to another member.
+    pub fn of_member(mut self, account: &AccountId, member: &AccountId) -> Self {
+        if member != account {
             let mut digest = Sha256::new_with_prefix(self.claim.request_digest);
-            digest.update(&customer.session_owner.0);
+            digest.update(&member.0);
             self.claim.request_digest = digest.finalize().into();
         }
         self

@@ -92,6 +92,11 @@ impl Customer {
         }
     }
 
+    /// Returns an idempotent request as one of this customer.
+    fn own(&self, key: IdempotentRequest) -> IdempotentRequest {
+        key.of_member(&self.payer.account, &self.session_owner)
+    }
+
     /// Refuses an existing model that the customer may not use.
     fn require(&self, catalog: &Catalog, model: &str) -> Result<(), ApiError> {
         match catalog.model(model) {
@@ -125,7 +130,7 @@ pub async fn chat(
 ) -> Result<Response, ApiError> {
     let id = ids::answer_id();
     let conversation = call.conversation(&id);
-    let key = key.map(|key| key.of(&customer));
+    let key = key.map(|key| customer.own(key));
     let session =
         SessionTurn::begin(&parts.sessions, &customer.session_owner, &mut call, &id).await?;
     let mut asked = ResponseTerms {
@@ -162,7 +167,7 @@ pub async fn images(
     call: ImageCall,
     key: Option<IdempotentRequest>,
 ) -> Result<Response, ApiError> {
-    let key = key.map(|key| key.of(&customer));
+    let key = key.map(|key| customer.own(key));
     let asked = ResponseTerms {
         id: ids::answer_id(),
         stream: call.request.stream,

@@ -477,7 +477,7 @@ mod tests {
         let hold = |source: &str| {
             let insert = format!(
                 "INSERT INTO holds VALUES ('h', 'a', 'r', 'b', NULL, '{source}', NULL, 'm', 0, 0, 0, 0, NULL, \
-                 0, 0, 0, 0, 0, 0, NULL, NULL)"
+                 0, 0, 0, 0, 0, 0, NULL, NULL, NULL)"
             );
             is_written(&native, &insert)
         };

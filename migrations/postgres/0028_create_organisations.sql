@@ -43,6 +43,8 @@ CREATE TABLE invitations (
 );
 
 CREATE INDEX invitations_by_organisation ON invitations (organisation_id, created_at, id);
+CREATE INDEX invitations_by_email ON invitations (email, id);
+CREATE INDEX invitations_by_member ON invitations (accepted_by, id) WHERE accepted_by IS NOT NULL;
 CREATE UNIQUE INDEX invitations_open ON invitations (organisation_id, email) WHERE ended_at IS NULL;
 
 -- Groups of keys and budgets in an organisation.
@@ -68,3 +70,6 @@ CREATE INDEX api_keys_by_project ON api_keys (project_id) WHERE project_id IS NO
 ALTER TABLE accounts ADD COLUMN budget_alert_at BIGINT;
 
 CREATE INDEX accounts_by_budget_alert ON accounts (budget_alert_at) WHERE budget_alert_at IS NOT NULL;
+
+-- For the export of a person's data.
+CREATE INDEX payment_checkouts_by_user ON payment_checkouts (user_id, id);

@@ -53,7 +53,8 @@ pub(super) const TABLES: [Table; 13] = [
     Table {
         name: "invitations",
         sql: "SELECT id AS place, id AS invitation_id, organisation_id, email, role, created_at, expires_at, ended_at \
-              FROM invitations WHERE (accepted_by = $1 OR email = (SELECT email FROM users WHERE id = $1)) AND id > $2 \
+              FROM invitations WHERE id IN (SELECT id FROM invitations WHERE accepted_by = $1 \
+              UNION SELECT id FROM invitations WHERE email = (SELECT email FROM users WHERE id = $1)) AND id > $2 \
               ORDER BY id LIMIT $3",
         first: "",
         columns: &[

@@ -15,7 +15,7 @@ use url::Url;
 use weir_errors::{ApiError, ErrorCode};
 
 use super::frame::{Flash, Frame, Section, Viewer};
-use super::respond;
+use super::{respond, snippets};
 use crate::app::App;
 use crate::audit::Actor;
 use crate::identity::admin::AdminCaller;
@@ -313,11 +313,10 @@ pub(super) fn forget_pending(response: &mut Response, app: &App) {
 
 /// Returns the URL of a path of this gateway, as the request's browser reaches it.
 pub(super) fn own_url(headers: &HeaderMap, app: &App, path: &str) -> Result<String, ApiError> {
-    let scheme = if is_secure(app) { "https" } else { "http" };
     let host = headers
         .get(header::HOST)
         .and_then(|host| host.to_str().ok());
-    let url = host.and_then(|host| Url::parse(&format!("{scheme}://{host}{path}")).ok());
+    let url = host.and_then(|host| Url::parse(&(snippets::base(app, Some(host)) + path)).ok());
     url.map(String::from).ok_or_else(|| {
         let what = "The request has no valid Host header.";
         ApiError::new(ErrorCode::InvalidRequest, what)

@@ -143,11 +143,9 @@ impl Caller {
             Proof::Web { .. } => None,
         }
     }
-}
 
-impl Caller {
-    /// Refuses another account than the key's, and an endpoint that the caller's role does not allow; otherwise notes the caller for the log and for the
-    /// body reader, which limits its memory by account.
+    /// Refuses another account than the key's, and an endpoint that the caller's role does not allow; otherwise notes
+    /// the caller for the log and for the body reader, which limits its memory by account.
     ///
     /// # Errors
     ///

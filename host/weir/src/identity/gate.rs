@@ -23,7 +23,7 @@ use super::parts::IdentityParts;
 use crate::context::RequestContext;
 use crate::cors;
 use crate::request::{BodyReader, JsonBody};
-use weir_storage::cache::CallerLookup;
+use weir_storage::cache::{CallerLookup, RateDecision};
 
 /// The maximum bytes of a body.
 const MAX_BYTES: usize = 16 << 10;
@@ -102,22 +102,17 @@ impl Identification<'_> {
 
     /// Checks the rate and the lockout of the client's address.
     pub(super) async fn admit_address(&self) -> Result<(), ApiError> {
-        let address = bucket(self.address());
-        let from = CallerLookup {
-            address: Some((&address, self.rate_of_address())),
-            record: None,
-        };
-        match self.identity.cache.identify(&from).await {
-            Ok(known) => match known.locked_out {
-                Some(left) => Err(locked_out(left)),
-                None => self.within("address", known.address, None),
-            },
-            Err(error) => self.without_cache(error),
-        }
+        let decision = self.rate_outside_lockout().await?;
+        self.within("address", decision, None)
     }
 
     /// Checks only the lockout of the client's address.
     pub(super) async fn require_no_lockout(&self) -> Result<(), ApiError> {
+        self.rate_outside_lockout().await.map(drop)
+    }
+
+    /// Returns the rate decision of the client's address, unless the address is locked out.
+    async fn rate_outside_lockout(&self) -> Result<Option<RateDecision>, ApiError> {
         let address = bucket(self.address());
         let from = CallerLookup {
             address: Some((&address, self.rate_of_address())),
@@ -126,9 +121,9 @@ impl Identification<'_> {
         match self.identity.cache.identify(&from).await {
             Ok(known) => match known.locked_out {
                 Some(left) => Err(locked_out(left)),
-                None => Ok(()),
+                None => Ok(known.address),
             },
-            Err(error) => self.without_cache(error),
+            Err(error) => self.without_cache(error).map(|()| None),
         }
     }
 

@@ -12,10 +12,10 @@ use weir_storage::Database;
 use weir_storage::clock::Millis;
 
 use super::errors::store_failed;
-use super::members::{drop_cached_keys, has_owner};
+use super::members::{drop_cached_keys, has_owner, revoke_keys};
 use super::roles::Role;
 use super::settings::SignInSettings;
-use super::store::read_role;
+use super::store::{lock_account, read_role};
 use crate::audit::{Actor, AuditEvent};
 use crate::node::Core;
 
@@ -190,10 +190,7 @@ async fn remove_member(
     now: Millis,
 ) -> sqlx::Result<bool> {
     let mut transaction = database.begin().await?;
-    sqlx::query("UPDATE users SET id = id WHERE id = $1")
-        .bind(organisation)
-        .execute(&mut transaction)
-        .await?;
+    lock_account(&mut transaction, organisation).await?;
     let removed = sqlx::query(
         "DELETE FROM members WHERE organisation_id = $1 AND user_id = $2 AND granted_by = $3",
     )
@@ -202,15 +199,7 @@ async fn remove_member(
     .bind(BY_GROUP)
     .execute(&mut transaction)
     .await?;
-    sqlx::query(
-        "UPDATE api_keys SET disabled_at = $1 \
-         WHERE user_id = $2 AND holder_id = $3 AND disabled_at IS NULL",
-    )
-    .bind(now.0)
-    .bind(organisation)
-    .bind(user_id)
-    .execute(&mut transaction)
-    .await?;
+    revoke_keys(&mut transaction, organisation, user_id, now).await?;
     if removed.rows_affected() == 0 || !has_owner(&mut transaction, organisation).await? {
         return Ok(false);
     }

@@ -7,6 +7,7 @@ use sqlx::Row;
 use weir_errors::{ApiError, ErrorCode};
 use weir_storage::Database;
 use weir_storage::cache::Tombstone;
+use weir_storage::clock::Millis;
 use weir_storage::database::Transaction;
 
 use super::errors::{not_on_all_nodes, store_failed, user_disabled};
@@ -123,6 +124,25 @@ pub async fn has_owner(transaction: &mut Transaction, organisation_id: &str) -> 
     .fetch_one(transaction)
     .await?;
     Ok(owners > 0)
+}
+
+/// Revokes a member's keys in an organisation, with the end of the membership.
+pub async fn revoke_keys(
+    transaction: &mut Transaction,
+    organisation_id: &str,
+    user_id: &str,
+    now: Millis,
+) -> sqlx::Result<()> {
+    sqlx::query(
+        "UPDATE api_keys SET disabled_at = $1 \
+         WHERE user_id = $2 AND holder_id = $3 AND disabled_at IS NULL",
+    )
+    .bind(now.0)
+    .bind(organisation_id)
+    .bind(user_id)
+    .execute(transaction)
+    .await
+    .map(drop)
 }
 
 /// Makes all nodes read the keys of a member anew, before their role or membership changes.

@@ -267,6 +267,16 @@ pub async fn models_of_working_key(
     Ok(working.map(|stored| stored.models))
 }
 
+/// Locks the row of a user, an organisation or a service account until the end of a transaction, so that concurrent
+/// changes wait. The statement changes nothing but locks the row on both databases.
+pub async fn lock_account(transaction: &mut Transaction, account_id: &str) -> sqlx::Result<()> {
+    sqlx::query("UPDATE users SET id = id WHERE id = $1")
+        .bind(account_id)
+        .execute(transaction)
+        .await
+        .map(drop)
+}
+
 /// Changes the rates of an account's parts. Returns whether the account exists and may have so many.
 pub async fn change_rates(
     database: &Database,
@@ -275,11 +285,7 @@ pub async fn change_rates(
     rate: PartRate,
 ) -> sqlx::Result<bool> {
     let mut transaction = database.begin().await?;
-    // The statement locks the row, on both databases, so that a concurrent change waits.
-    sqlx::query("UPDATE users SET id = id WHERE id = $1")
-        .bind(account_id)
-        .execute(&mut transaction)
-        .await?;
+    lock_account(&mut transaction, account_id).await?;
     let stored: Option<Option<String>> =
         sqlx::query_scalar("SELECT rates FROM users WHERE id = $1")
             .bind(account_id)
@@ -496,12 +502,8 @@ pub async fn create_limited_key(
     now: Millis,
 ) -> sqlx::Result<KeyCreation> {
     let mut transaction = database.begin().await?;
-    // The statement changes nothing but locks the row, on both databases, so that a concurrent request waits.
     let holder_id = owner.holder_id.unwrap_or(owner.account_id);
-    sqlx::query("UPDATE users SET id = id WHERE id = $1")
-        .bind(holder_id)
-        .execute(&mut transaction)
-        .await?;
+    lock_account(&mut transaction, holder_id).await?;
     let active: i64 = sqlx::query_scalar(
         "SELECT CAST(COUNT(*) AS BIGINT) FROM api_keys \
          WHERE user_id = $1 AND COALESCE(holder_id, user_id) = $2 AND disabled_at IS NULL AND expires_at > $3",

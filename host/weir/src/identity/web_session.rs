@@ -363,7 +363,7 @@ impl WebSession {
         }
         let identification = Identification { parts, identity };
         let (database, now) = (&identity.database, identity.clock.now());
-        let user = match &self.who {
+        let name_at_issuer = match &self.who {
             SessionIdentity::Web {
                 issuer, subject, ..
             } => {
@@ -371,31 +371,25 @@ impl WebSession {
                 if verifier.is_none_or(|verifier| verifier.issuer() != issuer) {
                     return Ok(None);
                 }
-                identification.admit_address().await?;
-                let user = store::find_or_create_web_user(database, issuer, subject, now).await;
-                user.map(Some)
+                Some((&**issuer, subject))
+            }
+            SessionIdentity::SignIn { issuer, .. } if identity.sign_in.find(issuer).is_none() => {
+                return Ok(None);
             }
             SessionIdentity::SignIn {
                 issuer, subject, ..
-            } => {
-                if identity.sign_in.find(issuer).is_none() {
-                    return Ok(None);
-                }
-                identification.admit_address().await?;
-                let user = store::find_or_create_web_user(database, issuer, subject, now).await;
-                user.map(Some)
-            }
-            SessionIdentity::Link { subject } => {
-                identification.admit_address().await?;
-                let issuer = console_link::ISSUER;
-                let user = store::find_or_create_web_user(database, issuer, subject, now).await;
-                user.map(Some)
-            }
+            } => Some((&**issuer, subject)),
+            SessionIdentity::Link { subject } => Some((console_link::ISSUER, subject)),
             SessionIdentity::Development if !identity.has_development_users => return Ok(None),
-            SessionIdentity::Development => {
-                identification.admit_address().await?;
-                store::find_user(database, DEVELOPMENT_USER).await
+            SessionIdentity::Development => None,
+        };
+        identification.admit_address().await?;
+        let user = match name_at_issuer {
+            Some((issuer, subject)) => {
+                let user = store::find_or_create_web_user(database, issuer, subject, now).await;
+                user.map(Some)
             }
+            None => store::find_user(database, DEVELOPMENT_USER).await,
         };
         let Some(user) = user.map_err(store_failed)? else {
             return Ok(None);

@@ -18,7 +18,6 @@ use weir_storage::secrets::random_bytes;
 
 use super::store::{self, Acceptance, InvitationItem, MAX_INVITATIONS, MAX_MEMBERS, NewInvitation};
 use super::{MemberCaller, OrganisationParts, failed, too_many};
-use crate::audit::{Actor, AuditEvent};
 use crate::identity::WebCaller;
 use crate::identity::roles::Role;
 use crate::identity::store::find_user;
@@ -257,14 +256,15 @@ pub async fn accept(
             organisation_id,
             role,
         } => {
-            let event = AuditEvent::OrganisationChanged {
-                kind: "member.joined",
-                organisation_id: organisation_id.clone(),
-                subject: format!("{user_id}: {}", role.name()),
-            };
-            parts.core.audit.record_by(&Actor::user(user_id), event);
-            Ok(JoinedOrganisation {
+            let member = MemberCaller {
                 organisation_id,
+                user_id: user_id.to_owned(),
+                role,
+            };
+            let subject = format!("{user_id}: {}", role.name());
+            member.record(&parts.core, "member.joined", subject);
+            Ok(JoinedOrganisation {
+                organisation_id: member.organisation_id,
                 role,
             })
         }

@@ -95,10 +95,6 @@ impl MemberCaller {
         ]
     }
 
-    fn actor(&self) -> Actor {
-        Actor::user(&self.user_id)
-    }
-
     /// Records a change of the organisation.
     fn record(&self, core: &Core, kind: &'static str, subject: impl Into<String>) {
         let event = AuditEvent::OrganisationChanged {
@@ -106,7 +102,7 @@ impl MemberCaller {
             organisation_id: self.organisation_id.clone(),
             subject: subject.into(),
         };
-        core.audit.record_by(&self.actor(), event);
+        core.audit.record_by(&Actor::user(&self.user_id), event);
     }
 }
 

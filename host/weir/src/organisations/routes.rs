@@ -12,7 +12,6 @@ use weir_ledger::{AccountId, Credits, Plan};
 use super::members::change_failed;
 use super::store::{self, MAX_OWNED, OrganisationItem};
 use super::{MemberCaller, OrganisationParts, failed, read_name, too_many};
-use crate::audit::{Actor, AuditEvent};
 use crate::identity::WebCaller;
 use crate::identity::key_records::drop_plan;
 use crate::identity::members::{drop_cached_keys, unknown};
@@ -58,8 +57,7 @@ pub async fn create_organisation(
     caller: WebCaller,
     SmallBody(NameRequest { name }): SmallBody<NameRequest>,
 ) -> Result<(StatusCode, Json<Value>), ApiError> {
-    let name = read_name(&name)?;
-    let organisation = create(&parts, &caller.user_id, name).await?;
+    let organisation = create(&parts, &caller.user_id, &name).await?;
     Ok((StatusCode::CREATED, Json(json!(organisation))))
 }
 
@@ -76,14 +74,14 @@ pub async fn create(
         .map_err(failed)?;
     let id =
         id.ok_or_else(|| too_many(format!("A user owns at most {MAX_OWNED} organisations.")))?;
-    let event = AuditEvent::OrganisationChanged {
-        kind: "organisation.created",
-        organisation_id: id.clone(),
-        subject: name.to_owned(),
-    };
-    parts.core.audit.record_by(&Actor::user(owner), event);
-    Ok(OrganisationItem {
+    let caller = MemberCaller {
         organisation_id: id,
+        user_id: owner.to_owned(),
+        role: Role::Owner,
+    };
+    caller.record(&parts.core, "organisation.created", name);
+    Ok(OrganisationItem {
+        organisation_id: caller.organisation_id,
         name: name.to_owned(),
         plan: Plan::Free.name().to_owned(),
         role: Role::Owner,

@@ -9,9 +9,9 @@ use weir_storage::clock::Millis;
 use weir_storage::database::Transaction;
 use weir_storage::ids;
 
-use crate::identity::members::has_owner;
+use crate::identity::members::{has_owner, revoke_keys};
 use crate::identity::roles::Role;
-use crate::identity::store::read_role;
+use crate::identity::store::{lock_account, read_role};
 
 /// The maximum organisations that a user may own.
 pub(super) const MAX_OWNED: i64 = 10;
@@ -137,7 +137,7 @@ pub(super) async fn create(
     now: Millis,
 ) -> sqlx::Result<Option<String>> {
     let mut transaction = database.begin().await?;
-    lock(&mut transaction, owner).await?;
+    lock_account(&mut transaction, owner).await?;
     let owned: i64 = sqlx::query_scalar(
         "SELECT CAST(COUNT(*) AS BIGINT) FROM members m JOIN users u ON u.id = m.organisation_id \
          WHERE m.user_id = $1 AND m.role = 'owner' AND u.deleted_at IS NULL",
@@ -310,7 +310,7 @@ pub(super) async fn set_role(
     role: Role,
 ) -> sqlx::Result<MemberChange> {
     let mut transaction = database.begin().await?;
-    lock(&mut transaction, organisation_id).await?;
+    lock_account(&mut transaction, organisation_id).await?;
     let changed =
         sqlx::query("UPDATE members SET role = $1, granted_by = NULL WHERE organisation_id = $2 AND user_id = $3")
             .bind(role.name())
@@ -329,21 +329,13 @@ pub(super) async fn remove_member(
     now: Millis,
 ) -> sqlx::Result<MemberChange> {
     let mut transaction = database.begin().await?;
-    lock(&mut transaction, organisation_id).await?;
+    lock_account(&mut transaction, organisation_id).await?;
     let removed = sqlx::query("DELETE FROM members WHERE organisation_id = $1 AND user_id = $2")
         .bind(organisation_id)
         .bind(user_id)
         .execute(&mut transaction)
         .await?;
-    sqlx::query(
-        "UPDATE api_keys SET disabled_at = $1 \
-         WHERE user_id = $2 AND holder_id = $3 AND disabled_at IS NULL",
-    )
-    .bind(now.0)
-    .bind(organisation_id)
-    .bind(user_id)
-    .execute(&mut transaction)
-    .await?;
+    revoke_keys(&mut transaction, organisation_id, user_id, now).await?;
     end_change(transaction, organisation_id, removed.rows_affected()).await
 }
 
@@ -355,7 +347,7 @@ pub(super) async fn transfer(
     to: &str,
 ) -> sqlx::Result<MemberChange> {
     let mut transaction = database.begin().await?;
-    lock(&mut transaction, organisation_id).await?;
+    lock_account(&mut transaction, organisation_id).await?;
     let mut changed = 0;
     for (user_id, role) in [(to, Role::Owner), (from, Role::Admin)] {
         let result = sqlx::query(
@@ -395,7 +387,7 @@ pub(super) async fn invite(
     new: &NewInvitation<'_>,
 ) -> sqlx::Result<Option<String>> {
     let mut transaction = database.begin().await?;
-    lock(&mut transaction, new.organisation_id).await?;
+    lock_account(&mut transaction, new.organisation_id).await?;
     sqlx::query(
         "UPDATE invitations SET ended_at = $1 \
          WHERE organisation_id = $2 AND ended_at IS NULL AND (email = $3 OR expires_at <= $1)",
@@ -512,7 +504,7 @@ pub(super) async fn accept_invitation(
     }
     let organisation_id: String = found.try_get("organisation_id")?;
     let role = read_role(&found.try_get::<String, _>("role")?)?;
-    lock(&mut transaction, &organisation_id).await?;
+    lock_account(&mut transaction, &organisation_id).await?;
     let counts: (i64, i64) = sqlx::query_as(
         "SELECT CAST(COUNT(*) AS BIGINT), \
          CAST(COALESCE(SUM(CASE WHEN user_id = $2 THEN 1 ELSE 0 END), 0) AS BIGINT) \
@@ -572,7 +564,7 @@ pub(super) async fn create_project(
     now: Millis,
 ) -> sqlx::Result<Option<ProjectItem>> {
     let mut transaction = database.begin().await?;
-    lock(&mut transaction, organisation_id).await?;
+    lock_account(&mut transaction, organisation_id).await?;
     let active: i64 = sqlx::query_scalar(
         "SELECT CAST(COUNT(*) AS BIGINT) FROM projects \
          WHERE organisation_id = $1 AND archived_at IS NULL",
@@ -652,7 +644,7 @@ pub(super) async fn create_service_account(
     now: Millis,
 ) -> sqlx::Result<Option<MemberItem>> {
     let mut transaction = database.begin().await?;
-    lock(&mut transaction, organisation_id).await?;
+    lock_account(&mut transaction, organisation_id).await?;
     let members: i64 = sqlx::query_scalar(
         "SELECT CAST(COUNT(*) AS BIGINT) FROM members WHERE organisation_id = $1",
     )
@@ -698,13 +690,4 @@ async fn insert_member(
     .execute(transaction)
     .await
     .map(drop)
-}
-
-/// Locks an account's row, on both databases, so that concurrent changes wait.
-async fn lock(transaction: &mut Transaction, account_id: &str) -> sqlx::Result<()> {
-    sqlx::query("UPDATE users SET id = id WHERE id = $1")
-        .bind(account_id)
-        .execute(transaction)
-        .await
-        .map(drop)
 }

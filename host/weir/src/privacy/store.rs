@@ -9,6 +9,7 @@ use weir_storage::clock::Millis;
 use weir_storage::database::{SqlDialect, Transaction};
 
 use crate::identity::members::has_owner;
+use crate::identity::store::lock_account;
 use crate::swarm::store::delete_run;
 
 /// A table of an export.
@@ -359,7 +360,7 @@ pub(super) async fn end(
     now: Millis,
 ) -> sqlx::Result<EndOfUser> {
     let mut transaction = database.begin().await?;
-    lock(&mut transaction, user_id).await?;
+    lock_account(&mut transaction, user_id).await?;
     let erased_at: Option<i64> = sqlx::query_scalar("SELECT deleted_at FROM users WHERE id = $1")
         .bind(user_id)
         .fetch_one(&mut transaction)
@@ -372,7 +373,7 @@ pub(super) async fn end(
     }
     for (id, name) in owned(&mut transaction, user_id).await? {
         // Concurrent changes of the members wait.
-        lock(&mut transaction, &id).await?;
+        lock_account(&mut transaction, &id).await?;
         sqlx::query("DELETE FROM members WHERE organisation_id = $1 AND user_id = $2")
             .bind(&id)
             .bind(user_id)
@@ -422,15 +423,6 @@ async fn owned(
     .await
 }
 
-/// Locks the row of a user or an organisation, on both databases.
-async fn lock(transaction: &mut Transaction, id: &str) -> sqlx::Result<()> {
-    sqlx::query("UPDATE users SET id = id WHERE id = $1")
-        .bind(id)
-        .execute(transaction)
-        .await
-        .map(drop)
-}
-
 /// Statements that delete or blank personal data. Parameter: the user.
 const CLEARING: [&str; 8] = [
     "DELETE FROM task_credentials WHERE task_id IN (SELECT id FROM tasks WHERE user_id = $1)",
@@ -455,7 +447,7 @@ const ENDING: [&str; 2] = [
 /// Deletes and blanks the data of an erased user in the small tables.
 pub(super) async fn clear(database: &Database, user_id: &str, now: Millis) -> sqlx::Result<()> {
     let mut transaction = database.begin().await?;
-    lock(&mut transaction, user_id).await?;
+    lock_account(&mut transaction, user_id).await?;
     overwrite(database, &mut transaction).await?;
     clear_in(&mut transaction, user_id, now).await?;
     commit(database, transaction).await

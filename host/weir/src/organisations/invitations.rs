@@ -39,6 +39,10 @@ pub const PAGE: &str = "/console/organisations";
 pub struct InvitationRequest {
     /// The e-mail address that the new member's issuer has verified.
     #[schema(max_length = 254)]
+    #[schema(
+        max_length = 254,
+        pattern = r"^[^@\s\u0000-\u001f\u007f-\u009f]+@[^\s\u0000-\u001f\u007f-\u009f]+$"
+    )]
     email: String,
     /// The role of the new member; not `owner`.
     role: Role,
@@ -292,7 +296,7 @@ fn hash(code: &str) -> Vec<u8> {
 
 /// Reads an e-mail address, in lower case. The issuer verifies it, so the form alone is checked.
 fn read_email(email: &str) -> Result<String, ApiError> {
-    let is_legal = email.len() <= 254
+    let is_legal = email.chars().count() <= 254
         && email
             .split_once('@')
             .is_some_and(|(name, host)| !name.is_empty() && !host.is_empty())

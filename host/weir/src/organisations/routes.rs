@@ -24,7 +24,11 @@ use crate::small_body::SmallBody;
 #[serde(deny_unknown_fields)]
 pub struct NameRequest {
     /// Display name.
-    #[schema(min_length = 1, max_length = 100)]
+    #[schema(
+        min_length = 1,
+        max_length = 100,
+        pattern = r"^[^\u0000-\u001f\u007f-\u009f]*[^\s\u0000-\u001f\u007f-\u009f][^\u0000-\u001f\u007f-\u009f]*$"
+    )]
     pub name: String,
 }
 

@@ -26,15 +26,35 @@ struct ServiceAccountList {
 #[serde(deny_unknown_fields)]
 pub struct ServiceAccountRequest {
     /// Display name.
-    #[schema(min_length = 1, max_length = 100)]
+    #[schema(
+        min_length = 1,
+        max_length = 100,
+        pattern = r"^[^\u0000-\u001f\u007f-\u009f]*[^\s\u0000-\u001f\u007f-\u009f][^\u0000-\u001f\u007f-\u009f]*$"
+    )]
     name: String,
-    /// The role: `member` or `viewer`.
-    #[serde(default = "member")]
-    role: Role,
+    /// What its keys may do.
+    #[serde(default)]
+    role: ServiceAccountRole,
 }
 
-fn member() -> Role {
-    Role::Member
+/// A role of a service account. It only holds keys, so it needs no role that manages the organisation.
+#[derive(Clone, Copy, Default, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+enum ServiceAccountRole {
+    /// Uses models.
+    #[default]
+    Member,
+    /// Reads only.
+    Viewer,
+}
+
+impl From<ServiceAccountRole> for Role {
+    fn from(role: ServiceAccountRole) -> Self {
+        match role {
+            ServiceAccountRole::Member => Self::Member,
+            ServiceAccountRole::Viewer => Self::Viewer,
+        }
+    }
 }
 
 /// `GET /organisations/{organisation_id}/service-accounts`: lists the service accounts.
@@ -71,13 +91,9 @@ pub async fn create_service_account(
     SmallBody(asked): SmallBody<ServiceAccountRequest>,
 ) -> Result<(StatusCode, Json<Value>), ApiError> {
     let name = read_name(&asked.name)?;
-    if !matches!(asked.role, Role::Member | Role::Viewer) {
-        let what = "A service account is a member or a viewer.";
-        return Err(ApiError::invalid_request("role", what));
-    }
     let (database, now) = (&parts.core.database, parts.core.clock.now());
     let id = &caller.organisation_id;
-    let made = store::create_service_account(database, id, name, asked.role, now).await;
+    let made = store::create_service_account(database, id, name, asked.role.into(), now).await;
     let made = made.map_err(failed)?.ok_or_else(|| {
         too_many(format!(
             "An organisation has at most {MAX_MEMBERS} members."

@@ -171,7 +171,7 @@ fn counted(user: &str) -> String {
 }
 
 /// SQL: account `a` owes nothing, and its user `u` is not disabled.
-const MAY_BE_CHARGED: &str = "a.owed = 0 AND u.disabled_at IS NULL";
+const MAY_BE_CHARGED: &str = "a.owed = 0 AND NULLIF(u.disabled_at, 0) IS NULL";
 
 /// SQL: account `a` has a low balance at the moment `$1`. A due period of the free plan excludes the account, because
 /// its next request gets new credits.

@@ -222,7 +222,9 @@ where
 #[derive(Serialize, Deserialize)]
 struct CachedKey {
     expires_at: i64,
-    plan: String,
+    /// The account's plan. Nodes of the release before organisations require the field `plan`, so that they read the
+    /// database, which disables organisations for them.
+    account_plan: String,
     /// The key's holder. Records of older versions lack the field and do not count.
     holder_id: String,
     role: Role,
@@ -243,7 +245,7 @@ impl CachedKey {
     fn of(stored: &StoredKey, epoch: Epoch, now: Millis) -> Self {
         Self {
             expires_at: stored.expires_at.0,
-            plan: stored.plan.clone(),
+            account_plan: stored.plan.clone(),
             holder_id: stored.holder_id.clone(),
             role: stored.role,
             project_id: stored.project_id.clone(),
@@ -366,7 +368,7 @@ impl Identification<'_> {
                 user_id: cached.holder_id.clone(),
                 account: AccountId(account),
                 role: cached.role,
-                plan: plan_named(&cached.plan),
+                plan: plan_named(&cached.account_plan),
                 rates: cached.rates.clone(),
                 proof: Proof::ApiKey {
                     hash: asked.record_key.secret.to_owned(),

@@ -66,7 +66,8 @@ pub struct KeyFilter {
     pub after: Option<String>,
 }
 
-const USER: &str = "SELECT id, kind, name, email, issuer, subject, plan, admin_since, disabled_at, deleted_at, created_at FROM users";
+const USER: &str = "SELECT id, kind, name, email, issuer, subject, plan, admin_since, \
+    NULLIF(disabled_at, 0) AS disabled_at, deleted_at, created_at FROM users";
 
 /// Returns the matching users by id, up to a limit.
 pub async fn list_users(
@@ -92,8 +93,8 @@ pub async fn list_users(
             None => "TRUE",
         },
         match filter.disabled {
-            Some(true) => "disabled_at IS NOT NULL",
-            Some(false) => "disabled_at IS NULL",
+            Some(true) => "(disabled_at IS NOT NULL AND disabled_at <> 0)",
+            Some(false) => "NULLIF(disabled_at, 0) IS NULL",
             None => "TRUE",
         }
     );

@@ -39,7 +39,7 @@ pub async fn require(
     user_id: &str,
 ) -> Result<Membership, ApiError> {
     let row = sqlx::query(
-        "SELECT m.role, u.plan, u.rates, u.disabled_at FROM members m JOIN users u ON u.id = m.organisation_id \
+        "SELECT m.role, u.plan, u.rates, NULLIF(u.disabled_at, 0) AS disabled_at FROM members m JOIN users u ON u.id = m.organisation_id \
          WHERE m.organisation_id = $1 AND m.user_id = $2 AND u.deleted_at IS NULL",
     )
     .bind(organisation_id)
@@ -72,7 +72,8 @@ pub async fn is_member(
 ) -> sqlx::Result<bool> {
     let found: Option<i64> = sqlx::query_scalar(
         "SELECT CAST(1 AS BIGINT) FROM members m JOIN users u ON u.id = m.organisation_id \
-         WHERE m.organisation_id = $1 AND m.user_id = $2 AND u.deleted_at IS NULL AND u.disabled_at IS NULL",
+         WHERE m.organisation_id = $1 AND m.user_id = $2 AND u.deleted_at IS NULL \
+         AND NULLIF(u.disabled_at, 0) IS NULL",
     )
     .bind(organisation_id)
     .bind(user_id)

@@ -102,7 +102,8 @@ pub async fn find_web_user(
 /// Returns the user with an id.
 pub async fn find_user(database: &Database, user_id: &str) -> sqlx::Result<Option<User>> {
     let row = sqlx::query(
-        "SELECT id, plan, email, rates, admin_since, disabled_at, created_at FROM users WHERE id = $1",
+        "SELECT id, plan, email, rates, admin_since, NULLIF(disabled_at, 0) AS disabled_at, created_at FROM users \
+         WHERE id = $1",
     )
     .bind(user_id)
     .fetch_optional(database.reader())
@@ -132,22 +133,25 @@ fn read_user(row: &AnyRow) -> sqlx::Result<User> {
 /// Disables a user, unless the user is disabled. Returns whether the user exists. [`super::users`] applies it to all
 /// nodes.
 pub async fn disable_user(database: &Database, user_id: &str, now: Millis) -> sqlx::Result<bool> {
-    let updated =
-        sqlx::query("UPDATE users SET disabled_at = COALESCE(disabled_at, $1) WHERE id = $2")
-            .bind(now.0)
-            .bind(user_id)
-            .execute(database.writer())
-            .await?;
+    let updated = sqlx::query(
+        "UPDATE users SET disabled_at = COALESCE(NULLIF(disabled_at, 0), $1) WHERE id = $2",
+    )
+    .bind(now.0)
+    .bind(user_id)
+    .execute(database.writer())
+    .await?;
     Ok(updated.rows_affected() > 0)
 }
 
 /// Enables a user, unless the user is erased. Returns whether it did.
 pub async fn enable_user(database: &Database, user_id: &str) -> sqlx::Result<bool> {
-    let updated =
-        sqlx::query("UPDATE users SET disabled_at = NULL WHERE id = $1 AND deleted_at IS NULL")
-            .bind(user_id)
-            .execute(database.writer())
-            .await?;
+    let updated = sqlx::query(
+        "UPDATE users SET disabled_at = CASE kind WHEN 'organisation' THEN 0 END \
+         WHERE id = $1 AND deleted_at IS NULL",
+    )
+    .bind(user_id)
+    .execute(database.writer())
+    .await?;
     Ok(updated.rows_affected() > 0)
 }
 
@@ -208,7 +212,7 @@ pub async fn find_keys(
     };
     let text = format!(
         "SELECT k.id, k.user_id, k.holder_id, k.project_id, k.hash, k.pepper_version, k.expires_at, k.disabled_at, \
-         k.models, u.plan, u.rates, u.deleted_at, m.role, COALESCE(u.disabled_at, h.disabled_at) AS user_disabled_at \
+         k.models, u.plan, u.rates, u.deleted_at, m.role, COALESCE(NULLIF(u.disabled_at, 0), h.disabled_at) AS user_disabled_at \
          FROM api_keys k JOIN users u ON u.id = k.user_id LEFT JOIN users h ON h.id = k.holder_id \
          LEFT JOIN members m ON m.organisation_id = k.user_id AND m.user_id = k.holder_id \
          WHERE k.id IN ({among})"

@@ -1,5 +1,9 @@
 //! Users in the operator's hands: a disabled user can do nothing, neither by key nor by sign-in, until an operator
 //! enables them. An erased user stays disabled for ever.
+//!
+//! An organisation is disabled and enabled like a user. For an enabled organisation, `users.disabled_at` is 0: nodes of the
+//! release before organisations read it as disabled and reject the organisation's keys, whose roles and budgets they do not
+//! know. Queries about any account therefore read `NULLIF(disabled_at, 0)`.
 
 use weir_errors::{ApiError, ErrorCode};
 

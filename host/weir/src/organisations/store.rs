@@ -149,8 +149,9 @@ pub(super) async fn create(
         return Ok(None);
     }
     let id = ids::organisation_id();
+    // 0 means enabled. Nodes of the release before organisations reject the keys, because they would ignore roles and budgets.
     sqlx::query(
-        "INSERT INTO users (id, kind, name, created_at) VALUES ($1, 'organisation', $2, $3)",
+        "INSERT INTO users (id, kind, name, created_at, disabled_at) VALUES ($1, 'organisation', $2, $3, 0)",
     )
     .bind(&id)
     .bind(name)
@@ -222,7 +223,8 @@ pub(super) async fn rename(database: &Database, id: &str, name: &str) -> sqlx::R
 pub(super) async fn delete(database: &Database, id: &str, now: Millis) -> sqlx::Result<()> {
     let mut transaction = database.begin().await?;
     sqlx::query(
-        "UPDATE users SET deleted_at = $1, disabled_at = COALESCE(disabled_at, $1) WHERE id = $2",
+        "UPDATE users SET deleted_at = $1, disabled_at = COALESCE(NULLIF(disabled_at, 0), $1) \
+         WHERE id = $2",
     )
     .bind(now.0)
     .bind(id)

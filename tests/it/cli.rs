@@ -14,7 +14,12 @@ use weir::identity::api_key::RawKey;
 use weir_sandbox::Digest;
 
 pub(crate) fn weir(folder: &Path) -> Command {
-    let mut command = Command::new(weir_program());
+    command(&weir_program(), folder)
+}
+
+/// A weir command, of any release.
+pub(crate) fn command(program: &Path, folder: &Path) -> Command {
+    let mut command = Command::new(program);
     // A developer's environment must not change the test.
     let of_ours = |name: &String| name.starts_with("WEIR_") || name.starts_with("OTEL_");
     for name in std::env::vars().map(|(name, _)| name).filter(of_ours) {

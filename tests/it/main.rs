@@ -108,6 +108,7 @@ mod tls;
 mod tokens;
 mod tools;
 mod traces;
+mod upgrade;
 mod usage;
 mod vouchers;
 mod web_pages;

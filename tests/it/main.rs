@@ -81,6 +81,7 @@ mod queries;
 mod record;
 mod retries;
 mod routing;
+mod scim;
 mod sdk;
 mod service;
 mod sessions;

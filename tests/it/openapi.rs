@@ -11,9 +11,10 @@ use tests::source::{files, root};
 use tests::{Client, Gateway};
 use weir::identity::dev_issuer::DevAudience;
 
-/// The routes that the document leaves out: pages for people, and routes of the admin socket alone.
+/// The routes that the document leaves out: pages for people, routes of the admin socket alone, and SCIM, which a standard
+/// defines.
 fn is_documented(path: &str) -> bool {
-    let prefixes = ["/console", "/dev/", "/docs", "/local/"];
+    let prefixes = ["/console", "/dev/", "/docs", "/local/", "/scim/"];
     path != "/" && !prefixes.iter().any(|prefix| path.starts_with(prefix))
 }
 

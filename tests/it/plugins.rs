@@ -851,7 +851,12 @@ async fn a_charge_names_the_component_and_operators_see_what_each_has_done() {
 async fn a_swap_on_one_node_serves_on_the_others_and_one_that_was_down_catches_up() {
     let redis = Redis::start();
     let url = Postgres::shared().create_database().await;
-    let node = || greeter().postgres(&url).redis(&redis.url()).impatient();
+    let node = || {
+        greeter()
+            .postgres(&url)
+            .redis(&redis.url())
+            .impatient_with_redis()
+    };
     let first = node().start().await;
     let second = node().sharing_secrets_of(&first).start().await;
     let third = node().sharing_secrets_of(&first).start().await;
@@ -908,14 +913,17 @@ async fn a_swap_on_one_node_serves_on_the_others_and_one_that_was_down_catches_u
 async fn what_not_every_node_can_load_is_not_activated() {
     let redis = Redis::start();
     let url = Postgres::shared().create_database().await;
-    let first = greeter().postgres(&url).redis(&redis.url()).impatient();
+    let first = greeter()
+        .postgres(&url)
+        .redis(&redis.url())
+        .impatient_with_redis();
     let first = first.start().await;
     let second = Gateway::builder()
         .settings("internal_listen = \"127.0.0.1:0\"")
         .guest("greeter", &guests::answering("zz"), None)
         .postgres(&url)
         .redis(&redis.url())
-        .impatient()
+        .impatient_with_redis()
         .sharing_secrets_of(&first)
         .start()
         .await;

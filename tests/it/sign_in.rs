@@ -28,7 +28,7 @@ const SESSION: &str = "weir-console";
 
 /// A browser: it keeps the cookies of each server, and knows whether another site caused a request.
 #[derive(Clone, Default)]
-struct Tab {
+pub(crate) struct Tab {
     cookies: BTreeMap<SocketAddr, BTreeMap<String, SavedCookie>>,
     headers: Vec<(&'static str, String)>,
 }
@@ -132,14 +132,14 @@ impl Tab {
         self.send(url.as_str(), None, From::OtherSite).await
     }
 
-    async fn sign_in(&mut self, gateway: &Gateway, login: &str) -> Answer {
+    pub(crate) async fn sign_in(&mut self, gateway: &Gateway, login: &str) -> Answer {
         let issuer = self.begin(gateway).await;
         let back = self.at_issuer(&issuer, login).await;
         self.come_back(&back).await
     }
 
     /// A browser of a person who has signed in.
-    async fn of(gateway: &Gateway, login: &str) -> Self {
+    pub(crate) async fn of(gateway: &Gateway, login: &str) -> Self {
         let mut tab = Self::default();
         let answer = tab.sign_in(gateway, login).await;
         assert_eq!(answer.status, 200, "{}", answer.text());
@@ -147,7 +147,7 @@ impl Tab {
     }
 
     /// Whether the console shows the signed-in user's page.
-    async fn is_in(&mut self, gateway: &Gateway) -> bool {
+    pub(crate) async fn is_in(&mut self, gateway: &Gateway) -> bool {
         let answer = self.get(&at(gateway, "/console")).await;
         match answer.status.as_u16() {
             200 => true,
@@ -156,7 +156,7 @@ impl Tab {
         }
     }
 
-    async fn is_admin(&mut self, gateway: &Gateway) -> bool {
+    pub(crate) async fn is_admin(&mut self, gateway: &Gateway) -> bool {
         self.get(&at(gateway, "/console/admin")).await.status == 200
     }
 
@@ -221,7 +221,7 @@ fn with(url: &Url, name: &str, value: &str) -> Url {
 }
 
 /// A gateway whose people sign in at a server.
-fn signing_in_at(server: &OidcServer, more: &str) -> Builder {
+pub(crate) fn signing_in_at(server: &OidcServer, more: &str) -> Builder {
     Gateway::builder().tables(&settings(server, more))
 }
 
@@ -239,7 +239,7 @@ fn settings(server: &OidcServer, more: &str) -> String {
 }
 
 /// A server with a person, and a gateway whose people sign in there.
-async fn started(more: &str) -> (OidcServer, Gateway) {
+pub(crate) async fn started(more: &str) -> (OidcServer, Gateway) {
     let mut server = OidcServer::start();
     let gateway = signing_in_at(&server, more).start().await;
     server.register_console(&[gateway.address()]);
@@ -247,7 +247,7 @@ async fn started(more: &str) -> (OidcServer, Gateway) {
     (server, gateway)
 }
 
-fn account(name: &str, groups: &[&str]) -> Value {
+pub(crate) fn account(name: &str, groups: &[&str]) -> Value {
     json!({
         "sub": name, "groups": groups, "name": "Alice Liddell", "email": "Alice@Acme.example",
         "email_verified": true,
@@ -255,7 +255,7 @@ fn account(name: &str, groups: &[&str]) -> Value {
 }
 
 /// The user of a person: id, e-mail address and name.
-async fn user(
+pub(crate) async fn user(
     gateway: &Gateway,
     issuer: &str,
     name: &str,
@@ -757,15 +757,15 @@ async fn without_its_issuer_a_sign_in_waits_and_the_page_remains() {
 }
 
 /// A scripted issuer, whose tokens may have any claims.
-struct ScriptedIssuer {
+pub(crate) struct ScriptedIssuer {
     upstream: Upstream,
-    key: SigningKey,
+    pub(crate) key: SigningKey,
     /// The endpoint's response to a code.
     tokens: Arc<Mutex<Value>>,
 }
 
 impl ScriptedIssuer {
-    async fn start(metadata: Value) -> Self {
+    pub(crate) async fn start(metadata: Value) -> Self {
         let upstream = Upstream::start().await;
         let (base, key) = (upstream.base_url(), SigningKey::generate("k", "ES256"));
         let keys = key_set([&key]);
@@ -794,7 +794,11 @@ impl ScriptedIssuer {
         }
     }
 
-    fn settings(&self, more: &str) -> String {
+    pub(crate) fn issuer(&self) -> String {
+        self.upstream.base_url()
+    }
+
+    pub(crate) fn settings(&self, more: &str) -> String {
         format!(
             "[[identity.sign_in]]\nname = \"A\"\nissuer = {:?}\nclient_id = \"weir\"\n{more}\n",
             self.upstream.base_url()
@@ -818,7 +822,12 @@ impl ScriptedIssuer {
     }
 
     /// Signs in with an ID token of these claims, beside the nonce.
-    async fn sign_in(&self, gateway: &Gateway, changes: Value, key: &SigningKey) -> (Tab, Answer) {
+    pub(crate) async fn sign_in(
+        &self,
+        gateway: &Gateway,
+        changes: Value,
+        key: &SigningKey,
+    ) -> (Tab, Answer) {
         let mut tab = Tab::default();
         let url = tab.begin(gateway).await;
         assert_eq!(parameter(&url, "tenant"), "1");
@@ -836,7 +845,7 @@ impl ScriptedIssuer {
         (tab, answer)
     }
 
-    async fn log_out(&self, gateway: &Gateway, changes: Value, key: &SigningKey) -> u16 {
+    pub(crate) async fn log_out(&self, gateway: &Gateway, changes: Value, key: &SigningKey) -> u16 {
         let mut claims = self.claims(&json!({
             "jti": "1", "events": { "http://schemas.openid.net/event/backchannel-logout": {} },
         }));

@@ -137,6 +137,7 @@ const LAYERS: [&[&str]; 5] = [
         "plugins",
         "privacy",
         "recordings",
+        "scim",
         "sessions",
         "swarm",
         "tasks",

@@ -413,6 +413,12 @@ impl Builder {
         self.tables("[stores]\n")
     }
 
+    /// Uses the default time limit of Redis, in a test that stops it. A slow database is no outage.
+    #[must_use]
+    pub fn impatient_with_redis(self) -> Self {
+        self.tables("[stores]\nacquire_ms = 30000\nstatement_ms = 30000\n")
+    }
+
     /// Returns the configuration of these settings.
     pub fn config(&self) -> Config {
         // Tests send more requests than people; tests of rate limits set their own.

@@ -15,8 +15,8 @@ const REQUESTS: usize = 1_000;
 
 const ADMITTED: usize = 50;
 
-/// Cost of fifty requests, less the 500 credits of the plan `free`: both pools are spent to the end.
-const TOP_UP: &str = "257.4";
+/// Cost of fifty requests. An organisation has no free credits.
+const TOP_UP: &str = "757.4";
 
 /// Time limit for the refusal of all requests except the admitted ones.
 const PATIENCE: Duration = Duration::from_secs(25);
@@ -57,7 +57,7 @@ fn race(runtime: &tokio::runtime::Runtime, name: &str, processes: usize, stores:
         Reply::chat_stream_with_usage(["pa", "id"], input, output).gate_before_piece(1, &gate);
     let providers = runtime.block_on(Providers::start(plain, stream));
     let mut nodes = vec![Node::new(stores, &providers.tables())];
-    let mut clients = vec![nodes[0].client(TOP_UP)];
+    let mut clients = vec![runtime.block_on(nodes[0].member_client(TOP_UP))];
     if processes == 2 {
         nodes.push(nodes[0].twin());
         clients.push(clients[0].at(nodes[1].address()));
@@ -103,7 +103,10 @@ fn race(runtime: &tokio::runtime::Runtime, name: &str, processes: usize, stores:
     let calls = providers.calls();
     let (totals, balance) = runtime.block_on(async {
         let books = nodes[0].books().await;
-        (books.totals().await, books.balance().await)
+        (
+            books.totals().await,
+            books.balance(money::ORGANISATION).await,
+        )
     });
     let sound = nodes[0].is_sound();
     println!(

@@ -71,7 +71,7 @@ fn kills(runtime: &tokio::runtime::Runtime, database: &str, stores: &Stores) -> 
         CHECKPOINT_EVERY.as_millis()
     );
     let mut node = Node::new(stores, &format!("{ledger}{}", providers.tables()));
-    let client = node.client(TOP_UP);
+    let client = runtime.block_on(node.member_client(TOP_UP));
     node.start();
 
     let (stop, stopped) = watch::channel(false);

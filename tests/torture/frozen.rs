@@ -41,7 +41,7 @@ pub(crate) fn run() -> bool {
         SWEEP.as_millis()
     );
     let mut frozen = Node::new(&stores, &format!("{ledger}{}", providers.tables()));
-    let client = frozen.client(TOP_UP);
+    let client = runtime.block_on(frozen.member_client(TOP_UP));
     let mut other = frozen.twin();
     frozen.start();
     other.start();

@@ -4,8 +4,11 @@ use std::collections::HashMap;
 
 use sqlx::{AssertSqlSafe, Row};
 use tests::Gateway;
-use weir_ledger::Credits;
 use weir_ledger::verify::verify;
+use weir_ledger::{
+    AccountId, Action, Budget, BudgetPart, BudgetWindow, Credits, LedgerStore, Operation,
+    SetBudgets, commit_one,
+};
 use weir_storage::Database;
 use weir_storage::clock::Millis;
 use weir_storage::database::Snapshot;
@@ -13,6 +16,11 @@ use weir_storage::secrets::SecretUrl;
 
 /// The user who pays for all requests.
 pub(crate) const USER: &str = tests::gateway::USER;
+
+/// The organisation whose members' requests it pays for.
+pub(crate) const ORGANISATION: &str = "org_load";
+
+const PROJECT: &str = "prj_load";
 
 /// The text of every request.
 pub(crate) const TEXT: &str = "pay!";
@@ -100,10 +108,68 @@ impl Books {
         }
     }
 
-    /// Returns the user's credits, held or not.
-    pub(crate) async fn balance(&self) -> Credits {
-        let sql = "SELECT plan_credits + top_up_credits FROM accounts WHERE id = 'alice'";
-        Credits::from_micro(self.row(sql).await.get(0))
+    /// Returns an account's credits, held or not.
+    pub(crate) async fn balance(&self, account: &str) -> Credits {
+        let sql =
+            format!("SELECT plan_credits + top_up_credits FROM accounts WHERE id = '{account}'");
+        Credits::from_micro(self.row(&sql).await.get(0))
+    }
+
+    /// Makes a user's key that of a member of [`ORGANISATION`], in a project.
+    pub(crate) async fn hire(&self, user: &str) {
+        for sql in [
+            format!(
+                "INSERT INTO users (id, kind, created_at) VALUES ('{ORGANISATION}', 'organisation', 1)"
+            ),
+            format!(
+                "INSERT INTO members (organisation_id, user_id, role, created_at) VALUES ('{ORGANISATION}', '{user}', 'owner', 1)"
+            ),
+            format!(
+                "INSERT INTO projects (id, organisation_id, name, created_at) VALUES ('{PROJECT}', '{ORGANISATION}', 'load', 1)"
+            ),
+            format!(
+                "UPDATE api_keys SET user_id = '{ORGANISATION}', holder_id = '{user}', project_id = '{PROJECT}' \
+                 WHERE user_id = '{user}'"
+            ),
+        ] {
+            let changed = sqlx::query(AssertSqlSafe(sql))
+                .execute(self.0.writer())
+                .await;
+            changed.expect("the database answers");
+        }
+    }
+
+    /// Gives [`ORGANISATION`], and each part of it that a user's requests count for, a budget.
+    pub(crate) async fn set_budgets(&self, user: &str, limit: Credits) {
+        let sql = format!("SELECT id FROM api_keys WHERE holder_id = '{user}'");
+        let key = self.row(&sql).await.get(0);
+        let store = LedgerStore::new(self.0.clone());
+        for part in [
+            BudgetPart::Organisation(ORGANISATION.to_owned()),
+            BudgetPart::Project(PROJECT.to_owned()),
+            BudgetPart::Member(user.to_owned()),
+            BudgetPart::Model("plain".to_owned()),
+            BudgetPart::Model("stream".to_owned()),
+            BudgetPart::Key(key),
+        ] {
+            let budget = Budget {
+                window: BudgetWindow::Total,
+                credits: limit,
+            };
+            let set = SetBudgets {
+                part: Some(part),
+                until: None,
+                budgets: vec![budget],
+                ended: Vec::new(),
+            };
+            let operation = Operation {
+                account: AccountId(ORGANISATION.to_owned()),
+                at: Millis::now(),
+                action: Action::SetBudgets(Box::new(set)),
+            };
+            let done = commit_one(&store, operation).await;
+            done.expect("the ledger takes budgets");
+        }
     }
 
     /// Returns the charge of each settled request.

@@ -36,7 +36,7 @@ pub(crate) fn run() -> bool {
         redis: None,
     };
     let mut node = Node::new(&stores, &providers.tables());
-    let client = node.client(TOP_UP);
+    let client = runtime.block_on(node.member_client(TOP_UP));
     node.start();
 
     let (stop, stopped) = watch::channel(false);

@@ -14,9 +14,10 @@ use tempfile::TempDir;
 use tests::gateway::share_compiled_plugins;
 use tests::program::build_weir;
 use tests::{Client, Reply, Upstream, chat};
+use weir_ledger::Credits;
 use weir_storage::secrets::{SecretKey, SecretUrl};
 
-use crate::money::{Books, USER};
+use crate::money::{Books, ORGANISATION, USER};
 
 /// Ports for nodes: below the kernel's client ports, which could take a port while its node is down.
 const PORTS: std::ops::Range<u16> = 20_000..32_000;
@@ -308,6 +309,27 @@ impl Node {
     /// Creates [`USER`] with these credits beside those of the plan `free`, and a client with a key.
     pub(crate) fn client(&self, credits: &str) -> Client {
         self.client_of(USER, credits)
+    }
+
+    /// Creates [`ORGANISATION`] with these credits, and a client with a member's key. Each request counts for budgets of
+    /// all parts of the organisation, which none reaches.
+    pub(crate) async fn member_client(&self, credits: &str) -> Client {
+        let client = self.client_of(USER, "1");
+        let books = self.books().await;
+        books.hire(USER).await;
+        let topped_up = self.run(&[
+            "user",
+            "top-up",
+            "--user",
+            ORGANISATION,
+            "--credits",
+            credits,
+        ]);
+        assert!(topped_up.1, "credits are given");
+        let limit = Credits::parse(credits).expect("credits");
+        books.set_budgets(USER, limit).await;
+        books.close().await;
+        client
     }
 
     /// Creates another user with these credits, and a client with a key.

@@ -141,7 +141,7 @@ async fn torment(gateways: &Runtime, stores: &Stores, wipe: impl Fn() -> Wipe) -
         held_paid: whole.into_iter().filter(|whole| *whole).count(),
         closed,
         totals: books.totals().await,
-        balance: books.balance().await,
+        balance: books.balance(money::USER).await,
         sound: books.are_sound().await,
     }
 }

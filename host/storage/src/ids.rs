@@ -44,6 +44,11 @@ pub fn organisation_id() -> String {
     prefixed("org_")
 }
 
+/// An id for one group of an issuer's directory.
+pub fn group_id() -> String {
+    prefixed("grp_")
+}
+
 /// Returns whether an account's id is an organisation's.
 pub fn is_organisation(account_id: &str) -> bool {
     account_id.starts_with("org_")

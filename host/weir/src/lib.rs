@@ -52,6 +52,7 @@ pub mod request;
 pub mod request_layer;
 pub mod router;
 pub mod schemas;
+pub mod scim;
 pub mod server;
 pub mod sessions;
 pub mod shares;

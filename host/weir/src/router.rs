@@ -17,7 +17,7 @@ use crate::payments::{auto_top_up, local};
 use crate::request_layer::request_layer;
 use crate::{
     admin, billing, catalog, console, inference, keys, mcp, monitoring, organisations, payments,
-    plugins, privacy, recordings, sessions, swarm, tasks, tools, vouchers,
+    plugins, privacy, recordings, scim, sessions, swarm, tasks, tools, vouchers,
 };
 
 /// The header with the database behind an admin socket, for commands to show; passwords masked.
@@ -79,6 +79,7 @@ pub fn public(app: App) -> Router {
         .merge(remote_tool_routes())
         .merge(plugin_routes())
         .merge(console::router::routes())
+        .merge(scim::router::routes())
         .route("/models", get(catalog::routes::list_models))
         .route("/v1/models", get(models::list_models))
         .route("/v1/models/{*id}", get(models::get_model))

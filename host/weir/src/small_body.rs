@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use axum::extract::{FromRequest, Request};
+use bytes::Bytes;
 use http_body_util::{BodyExt, Limited};
 use serde::de::DeserializeOwned;
 use weir_errors::{ApiError, ErrorCode};
@@ -22,22 +23,26 @@ impl<S: Sync, T: DeserializeOwned> FromRequest<S> for SmallBody<T> {
     type Rejection = ApiError;
 
     async fn from_request(request: Request, _: &S) -> Result<Self, ApiError> {
-        let body = Limited::new(request.into_body(), BODY_BYTES).collect();
-        let body = match tokio::time::timeout(BODY_TIMEOUT, body).await {
-            Ok(Ok(body)) => body.to_bytes(),
-            Ok(Err(_)) => {
-                return Err(ApiError::new(
-                    ErrorCode::PayloadTooLarge,
-                    format!("The body is incomplete, or has more than {BODY_BYTES} bytes."),
-                ));
-            }
-            Err(_) => {
-                return Err(ApiError::new(
-                    ErrorCode::RequestTimeout,
-                    "The body took too long to arrive.",
-                ));
-            }
-        };
-        from_json(&body).map(Self)
+        from_json(&read(request, BODY_BYTES).await?).map(Self)
+    }
+}
+
+/// Reads a body of at most `max_bytes`.
+///
+/// # Errors
+///
+/// 413 for a longer or incomplete body, 408 for a slow one.
+pub async fn read(request: Request, max_bytes: usize) -> Result<Bytes, ApiError> {
+    let body = Limited::new(request.into_body(), max_bytes).collect();
+    match tokio::time::timeout(BODY_TIMEOUT, body).await {
+        Ok(Ok(body)) => Ok(body.to_bytes()),
+        Ok(Err(_)) => Err(ApiError::new(
+            ErrorCode::PayloadTooLarge,
+            format!("The body is incomplete, or has more than {max_bytes} bytes."),
+        )),
+        Err(_) => Err(ApiError::new(
+            ErrorCode::RequestTimeout,
+            "The body took too long to arrive.",
+        )),
     }
 }

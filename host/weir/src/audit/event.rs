@@ -5,7 +5,7 @@
 pub enum AuditEvent {
     /// A request's authentication failed.
     AuthenticationFailed {
-        /// `api_key`, `web`, `service`, `link` or `oidc`.
+        /// `api_key`, `web`, `service`, `link`, `oidc` or `scim`.
         method: &'static str,
         /// The reason, from a fixed vocabulary.
         reason: &'static str,
@@ -35,12 +35,12 @@ pub enum AuditEvent {
         /// The key's id.
         key_id: String,
     },
-    /// An operator disabled a user.
+    /// An operator, or the issuer's directory, disabled a user.
     UserDisabled {
         /// The user's id.
         user_id: String,
     },
-    /// An operator enabled a disabled user.
+    /// An operator, or the issuer's directory, enabled a disabled user.
     UserEnabled {
         /// The user's id.
         user_id: String,

@@ -1,4 +1,5 @@
-//! Roles that groups of an issuer grant: the admin role, and roles in organisations. weir applies them at each sign-in.
+//! Roles that groups of an issuer grant: the admin role, and roles in organisations. weir applies them at each sign-in, and
+//! whenever the issuer's directory changes them.
 //!
 //! **Invariant:** groups change no role that a person granted. A role that a group granted has [`BY_GROUP`] as its
 //! source, and the column is null for all others. **Invariant:** an organisation keeps its last owner, and the keys of a
@@ -74,6 +75,41 @@ pub(super) async fn apply(
         }
     }
     Ok(())
+}
+
+/// Applies a user's groups in the issuer's directory to their roles. If another request changes the groups meanwhile, the
+/// last one counts.
+pub(crate) async fn apply_of_directory(
+    core: &Core,
+    user_id: &str,
+    settings: &SignInSettings,
+) -> Result<(), ApiError> {
+    let mut groups = directory_groups(core, user_id).await?;
+    loop {
+        apply(core, user_id, settings, &groups).await?;
+        let current = directory_groups(core, user_id).await?;
+        if current == groups {
+            return Ok(());
+        }
+        groups = current;
+    }
+}
+
+/// Returns the display names of a user's groups in the issuer's directory.
+async fn directory_groups(core: &Core, user_id: &str) -> Result<Vec<String>, ApiError> {
+    let documents: Vec<String> = sqlx::query_scalar(
+        "SELECT r.document FROM directory_members m JOIN directory_resources r ON r.id = m.group_id \
+         WHERE m.user_id = $1 ORDER BY r.id",
+    )
+    .bind(user_id)
+    .fetch_all(core.database.writer())
+    .await
+    .map_err(store_failed)?;
+    let names = documents.iter().filter_map(|document| {
+        let document: serde_json::Value = serde_json::from_str(document).ok()?;
+        document["displayName"].as_str().map(str::to_owned)
+    });
+    Ok(names.collect())
 }
 
 fn record(core: &Core, by: &Actor, kind: &'static str, organisation: &str, subject: String) {

@@ -136,9 +136,16 @@ pub struct SignInSettings {
     /// Scopes that weir requests. Default: `["openid", "email", "profile"]`.
     #[serde(default = "default_sign_in_scopes")]
     pub scopes: Vec<String>,
+    /// Claim that names the user; Entra's directory knows users by `oid`. Default: `sub`.
+    #[serde(default = "default_subject_claim")]
+    pub subject_claim: String,
     /// Claim with the user's groups, as a list or a text. Default: `groups`.
     #[serde(default = "default_groups_claim")]
     pub groups_claim: String,
+    /// Secret source of the token with which the issuer's directory provisions users and groups by SCIM 2.0, at
+    /// `/scim/v2`. Groups then come from the directory instead of the claim. At least 32 bytes. Default: none.
+    #[serde(default)]
+    pub scim_token: Option<SecretSource>,
     /// Groups of administrators. Default: none.
     #[serde(default)]
     pub admin_groups: Vec<String>,
@@ -323,6 +330,15 @@ impl IdentitySettings {
 }
 
 impl SignInSettings {
+    /// Whether a group grants a role.
+    pub fn has_group(&self, name: &str) -> bool {
+        let mapped = self.roles.iter().map(|role| &role.group);
+        self.admin_groups
+            .iter()
+            .chain(mapped)
+            .any(|group| group == name)
+    }
+
     /// Returns the required claims of the issuer's ID tokens.
     pub(super) fn id_tokens(&self) -> IssuerSettings {
         IssuerSettings {
@@ -341,6 +357,7 @@ impl SignInSettings {
         let checks = [
             ("name", self.name.trim().is_empty(), "is empty"),
             ("client_id", self.client_id.is_empty(), "is empty"),
+            ("subject_claim", self.subject_claim.is_empty(), "is empty"),
             ("groups_claim", self.groups_claim.is_empty(), "is empty"),
             (
                 "scopes",
@@ -444,6 +461,10 @@ fn default_scope_claim() -> String {
 
 fn default_sign_in_scopes() -> Vec<String> {
     ["openid", "email", "profile"].map(str::to_owned).into()
+}
+
+fn default_subject_claim() -> String {
+    "sub".to_owned()
 }
 
 fn default_groups_claim() -> String {

@@ -130,13 +130,32 @@ fn read_user(row: &AnyRow) -> sqlx::Result<User> {
     })
 }
 
-/// Disables a user, unless the user is disabled. Returns whether the user exists. [`super::users`] applies it to all
-/// nodes.
-pub async fn disable_user(database: &Database, user_id: &str, now: Millis) -> sqlx::Result<bool> {
-    let updated = sqlx::query(
-        "UPDATE users SET disabled_at = COALESCE(NULLIF(disabled_at, 0), $1) WHERE id = $2",
+/// The source of a disabled user whom the issuer's directory disabled.
+const BY_DIRECTORY: &str = "directory";
+
+/// Disables a user in an operator's name, so that no directory enables them. [`super::users`] applies it to all nodes.
+pub async fn disable_user(database: &Database, user_id: &str, now: Millis) -> sqlx::Result<()> {
+    sqlx::query(
+        "UPDATE users SET disabled_at = COALESCE(NULLIF(disabled_at, 0), $1), disabled_by = NULL WHERE id = $2",
     )
     .bind(now.0)
+    .bind(user_id)
+    .execute(database.writer())
+    .await
+    .map(drop)
+}
+
+/// Disables an enabled person in a directory's name. Returns whether the person was enabled.
+pub(super) async fn disable_by_directory(
+    database: &Database,
+    user_id: &str,
+    now: Millis,
+) -> sqlx::Result<bool> {
+    let updated = sqlx::query(
+        "UPDATE users SET disabled_at = $1, disabled_by = $2 WHERE id = $3 AND disabled_at IS NULL",
+    )
+    .bind(now.0)
+    .bind(BY_DIRECTORY)
     .bind(user_id)
     .execute(database.writer())
     .await?;
@@ -146,10 +165,23 @@ pub async fn disable_user(database: &Database, user_id: &str, now: Millis) -> sq
 /// Enables a user, unless the user is erased. Returns whether it did.
 pub async fn enable_user(database: &Database, user_id: &str) -> sqlx::Result<bool> {
     let updated = sqlx::query(
-        "UPDATE users SET disabled_at = CASE kind WHEN 'organisation' THEN 0 END \
+        "UPDATE users SET disabled_at = CASE kind WHEN 'organisation' THEN 0 END, disabled_by = NULL \
          WHERE id = $1 AND deleted_at IS NULL",
     )
     .bind(user_id)
+    .execute(database.writer())
+    .await?;
+    Ok(updated.rows_affected() > 0)
+}
+
+/// Enables a person whom a directory disabled, unless the person is erased. Returns whether it did.
+pub(super) async fn enable_by_directory(database: &Database, user_id: &str) -> sqlx::Result<bool> {
+    let updated = sqlx::query(
+        "UPDATE users SET disabled_at = NULL, disabled_by = NULL \
+         WHERE id = $1 AND disabled_by = $2 AND deleted_at IS NULL",
+    )
+    .bind(user_id)
+    .bind(BY_DIRECTORY)
     .execute(database.writer())
     .await?;
     Ok(updated.rows_affected() > 0)
@@ -175,6 +207,16 @@ pub async fn revoke_admin(database: &Database, user_id: &str) -> sqlx::Result<bo
             .execute(database.writer())
             .await?;
     Ok(updated.rows_affected() > 0)
+}
+
+/// Sets a person's name from the issuer's directory.
+pub async fn set_name(database: &Database, user_id: &str, name: Option<&str>) -> sqlx::Result<()> {
+    sqlx::query("UPDATE users SET name = $1 WHERE id = $2 AND deleted_at IS NULL")
+        .bind(name)
+        .bind(user_id)
+        .execute(database.writer())
+        .await
+        .map(drop)
 }
 
 /// Sets a person's verified e-mail address, and their name if the issuer has one.

@@ -56,6 +56,36 @@ pub async fn set_disabled(
     Ok(true)
 }
 
+/// Disables a user in the name of an issuer's directory, or enables a user whom the directory disabled. A user whom an
+/// operator disabled stays disabled.
+///
+/// # Errors
+///
+/// 503 if a store does not respond.
+pub async fn set_disabled_by_directory(
+    core: &Core,
+    user_id: &str,
+    disabled: bool,
+    by: &Actor,
+) -> Result<(), ApiError> {
+    let (database, now) = (&core.database, core.clock.now());
+    let changed = if disabled {
+        drop_cached_keys(core, user_id).await?;
+        store::disable_by_directory(database, user_id, now).await
+    } else {
+        store::enable_by_directory(database, user_id).await
+    };
+    if changed.map_err(store_failed)? {
+        let user_id = user_id.to_owned();
+        let event = match disabled {
+            true => AuditEvent::UserDisabled { user_id },
+            false => AuditEvent::UserEnabled { user_id },
+        };
+        core.audit.record_by(by, event);
+    }
+    Ok(())
+}
+
 /// Makes all nodes read all keys of a user anew. It precedes the change of the database, so that a node that reads the
 /// user before cannot cache their keys again.
 pub async fn drop_cached_keys(core: &Core, user_id: &str) -> Result<(), ApiError> {

@@ -74,6 +74,9 @@ enum SessionIdentity {
     SignIn {
         issuer: String,
         subject: String,
+        /// The `sub` claim, if another claim names the user. Logout tokens name the person by it.
+        #[serde(default)]
+        signed_in_as: Option<String>,
         /// The issuer's id of the sign-in (`sid`).
         session: Option<String>,
         /// The issuer's time of the ID token, in milliseconds.
@@ -243,10 +246,14 @@ impl WebSession {
             let (email, name) = (person.email.as_deref(), person.name.as_deref());
             let set = store::set_profile(database, &user.id, email, name);
             set.await.map_err(store_failed)?;
-            groups::apply(identity, &user.id, settings, &person.groups).await?;
+            match settings.scim_token {
+                Some(_) => groups::apply_of_directory(identity, &user.id, settings).await?,
+                None => groups::apply(identity, &user.id, settings, &person.groups).await?,
+            }
         }
         let who = SessionIdentity::SignIn {
             issuer: settings.issuer.clone(),
+            signed_in_as: Some(person.signed_in_as).filter(|sub| *sub != person.subject),
             subject: person.subject,
             session: person.session,
             issued_at: person.issued_at.0,
@@ -327,22 +334,27 @@ impl WebSession {
         if ended_sessions::has_ended(identity, &self.form_token).await? {
             return Ok(true);
         }
-        let (issuer, subject, session, issued_at) = match &self.who {
+        let (issuer, subject, others, issued_at) = match &self.who {
             SessionIdentity::SignIn {
                 issuer,
                 subject,
+                signed_in_as,
                 session,
                 issued_at,
-            } => (issuer, subject, session.as_ref(), issued_at),
+            } => {
+                let session = session.as_deref().map(SessionsOf::SignIn);
+                let signed_in_as = signed_in_as.as_deref().map(SessionsOf::Person);
+                (issuer, subject, [session, signed_in_as], issued_at)
+            }
             SessionIdentity::Web {
                 issuer,
                 subject,
                 began_at,
-            } => (issuer, subject, None, began_at),
+            } => (issuer, subject, [None, None], began_at),
             SessionIdentity::Development | SessionIdentity::Link { .. } => return Ok(false),
         };
-        let sign_in = session.map(|session| SessionsOf::SignIn(session));
-        for of in sign_in.into_iter().chain([SessionsOf::Person(subject)]) {
+        let others = others.into_iter().flatten();
+        for of in others.chain([SessionsOf::Person(subject)]) {
             let began_at = Millis(*issued_at);
             if ended_sessions::have_all_ended(identity, issuer, of, began_at).await? {
                 return Ok(true);

@@ -32,7 +32,7 @@ pub struct ServiceAccountRequest {
         pattern = r"^[^\u0000-\u001f\u007f-\u009f]*[^\s\u0000-\u001f\u007f-\u009f][^\u0000-\u001f\u007f-\u009f]*$"
     )]
     name: String,
-    /// What its keys may do.
+    /// The rights of its keys.
     #[serde(default)]
     role: ServiceAccountRole,
 }

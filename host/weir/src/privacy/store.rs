@@ -37,7 +37,7 @@ enum Column {
 use Column::{Json, Number, Text, Time};
 
 /// The tables with a person's data, apart from tasks.
-pub(super) const TABLES: [Table; 13] = [
+pub(super) const TABLES: [Table; 14] = [
     Table {
         name: "memberships",
         sql: "SELECT m.organisation_id AS place, m.organisation_id, u.name AS organisation, m.role, \
@@ -49,6 +49,18 @@ pub(super) const TABLES: [Table; 13] = [
             ("organisation", Text),
             ("role", Text),
             ("joined_at", Time),
+        ],
+    },
+    Table {
+        name: "directory",
+        sql: "SELECT id AS place, issuer, document AS attributes, created_at, updated_at FROM directory_resources \
+              WHERE id = $1 AND id > $2 ORDER BY id LIMIT $3",
+        first: "",
+        columns: &[
+            ("issuer", Text),
+            ("attributes", Json),
+            ("created_at", Time),
+            ("updated_at", Time),
         ],
     },
     Table {
@@ -424,7 +436,7 @@ async fn owned(
 }
 
 /// Statements that delete or blank personal data. Parameter: the user.
-const CLEARING: [&str; 8] = [
+const CLEARING: [&str; 10] = [
     "DELETE FROM task_credentials WHERE task_id IN (SELECT id FROM tasks WHERE user_id = $1)",
     "DELETE FROM task_starts WHERE task_id IN (SELECT id FROM tasks WHERE user_id = $1)",
     "DELETE FROM tasks WHERE user_id = $1",
@@ -432,6 +444,8 @@ const CLEARING: [&str; 8] = [
     "DELETE FROM auto_top_ups WHERE user_id = $1",
     "DELETE FROM voucher_guesses WHERE user_id = $1",
     "DELETE FROM members WHERE user_id = $1",
+    "DELETE FROM directory_members WHERE user_id = $1",
+    "DELETE FROM directory_resources WHERE id = $1",
     "UPDATE payment_checkouts SET url = NULL WHERE user_id = $1 AND url IS NOT NULL",
 ];
 

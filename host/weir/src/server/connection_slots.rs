@@ -10,7 +10,7 @@ use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use weir_errors::{ApiError, ErrorCode};
 
-use super::connections::ListenerConnections;
+use super::connections::{Eviction, ListenerConnections};
 
 /// Reserved slots: enough for a few concurrent probes, and for the rejections of a moment.
 pub(super) const LAST_PLACES: usize = 64;
@@ -51,25 +51,30 @@ impl ConnectionSlots {
         }
     }
 
-    /// Waits for a slot. If none is free, an idle connection makes way. If no connection is idle, the new one gets a
-    /// reserved slot; if these are taken, too, clients wait in the kernel's queue.
+    /// Waits for a slot. If none is free, an idle connection makes way. If no connection is idle, or all are still in use
+    /// after a moment, the new one gets a reserved slot; if these are taken, too, clients wait in the kernel's queue.
     pub(super) async fn take(
         self: &Arc<Self>,
         connections: &ListenerConnections,
     ) -> ConnectionSlot {
+        let mut has_waited = false;
         loop {
             if let Ok(permit) = self.all.clone().try_acquire_owned() {
                 return self.place(permit, false);
             }
-            if !connections.evict_one()
-                && let Ok(permit) = self.last.clone().try_acquire_owned()
-            {
+            let makes_way = match connections.evict_one() {
+                Eviction::MakesWay => true,
+                Eviction::AllInUse => !has_waited,
+                Eviction::AllBusy => false,
+            };
+            if !makes_way && let Ok(permit) = self.last.clone().try_acquire_owned() {
                 return self.place(permit, true);
             }
             let permit = self.all.clone().acquire_owned();
             if let Ok(Ok(permit)) = tokio::time::timeout(EVICTION_PERIOD, permit).await {
                 return self.place(permit, false);
             }
+            has_waited = true;
         }
     }
 

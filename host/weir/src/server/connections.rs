@@ -28,12 +28,27 @@ const GRACE: Duration = Duration::from_secs(1);
 /// Time for which a new connection is protected from eviction: its request may be on the way.
 const ARRIVAL: Duration = Duration::from_millis(250);
 
+/// Time for which a connection is protected from eviction after a response: the client's next request may be on the way,
+/// and would stay without a response.
+const NEXT_REQUEST: Duration = Duration::from_millis(100);
+
 /// Requests that a client may cancel on one connection in excess of those whose responses it has received: a cancelled
 /// request costs the gateway work, and its sender almost nothing.
 const MOST_GIVEN_UP: u32 = 100;
 
 /// The idle time of a connection with a request in progress.
 const BUSY: u64 = u64::MAX;
+
+/// The result of a search for a connection that makes way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Eviction {
+    /// A connection makes way: now or, if all idle ones are new, as soon as their requests should have arrived.
+    MakesWay,
+    /// Each connection has a request in progress, or had one within [`NEXT_REQUEST`].
+    AllInUse,
+    /// Each connection has a request in progress.
+    AllBusy,
+}
 
 /// The connections of a listener.
 pub(super) struct ListenerConnections {
@@ -157,25 +172,27 @@ impl ListenerConnections {
         Arc::new(ConnectionState::new(self.started, self.max_age))
     }
 
-    /// Evicts the connection that is idle for longest, unless one is already closing. Returns whether a connection
-    /// makes way: now or, if all idle ones are new, as soon as their requests should have arrived.
-    pub(super) fn evict_one(&self) -> bool {
+    /// Evicts the connection that is idle for longest, unless one is already closing.
+    pub(super) fn evict_one(&self) -> Eviction {
         let all = self.lock();
         let mut lines = all.values().flat_map(|of_address| &of_address.lines);
         if lines.any(|line| line.is_leaving()) {
-            return true;
+            return Eviction::MakesWay;
         }
         let idle = all.values().filter_map(|AddressConnections { lines, .. }| {
             longest_idle(lines).map(|index| &lines[index])
         });
         let now = Instant::now();
         let Some(first) = idle.min_by_key(|line| line.order(now)) else {
-            return false;
+            return Eviction::AllBusy;
         };
+        if first.has_served() && first.idle_ms(now) < NEXT_REQUEST.as_millis() {
+            return Eviction::AllInUse;
+        }
         if !first.is_newer_than(ARRIVAL, now) {
             first.evict();
         }
-        true
+        Eviction::MakesWay
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<Option<ClientAddress>, AddressConnections>> {
@@ -354,9 +371,13 @@ impl ConnectionState {
 
     /// Returns whether the connection is newer than this age and has not served a request.
     fn is_newer_than(&self, age: Duration, now: Instant) -> bool {
+        !self.has_served() && self.idle_ms(now) < age.as_millis()
+    }
+
+    /// Returns the time for which the connection is idle, in milliseconds.
+    fn idle_ms(&self, now: Instant) -> u128 {
         let idle_since = self.idle_since.load(Ordering::Relaxed);
-        let idle_ms = millis(self.started, now).saturating_sub(idle_since);
-        !self.has_served() && u128::from(idle_ms) < age.as_millis()
+        millis(self.started, now).saturating_sub(idle_since).into()
     }
 }
 
@@ -473,15 +494,21 @@ mod tests {
         drop(silent);
         // A new connection is not silent yet.
         let new = connections.enter(ip("192.0.2.4")).expect("a place");
-        connections.evict_one();
+        // The next request of a client that has just got a response may be on the way.
+        assert_eq!(connections.evict_one(), Eviction::AllInUse);
+        assert!(!is_evicted(&served));
+        served.line.idle_since.store(0, Ordering::Relaxed);
+        assert_eq!(connections.evict_one(), Eviction::MakesWay);
         assert!(is_evicted(&served) && !is_evicted(&new));
         drop(served);
         // The request of a new connection may be on the way.
-        assert!(connections.evict_one() && !is_evicted(&new));
+        assert_eq!(connections.evict_one(), Eviction::MakesWay);
+        assert!(!is_evicted(&new));
         new.line.idle_since.store(0, Ordering::Relaxed);
-        assert!(connections.evict_one() && is_evicted(&new));
+        assert_eq!(connections.evict_one(), Eviction::MakesWay);
+        assert!(is_evicted(&new));
         drop(new);
-        connections.evict_one();
+        assert_eq!(connections.evict_one(), Eviction::AllBusy);
         assert!(!is_evicted(&busy) && connections.lock().len() == 1);
     }
 }

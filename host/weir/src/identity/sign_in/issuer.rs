@@ -9,12 +9,13 @@ use http::header::{ACCEPT, CONTENT_TYPE};
 use reqwest::RequestBuilder;
 use serde::Deserialize;
 use serde_json::{Map, Value};
+use sha2::{Digest, Sha256};
 use tokio::sync::Mutex;
 use url::{Url, form_urlencoded};
 use weir_errors::{ApiError, ErrorCode};
 use weir_outgoing::Client;
 use weir_storage::clock::{Clock, Millis};
-use weir_storage::secrets::{Secret, environment};
+use weir_storage::secrets::{Secret, SecretKey, environment};
 
 use super::pending::PendingSignIn;
 use super::tokens::{IdToken, LogoutToken};
@@ -36,6 +37,8 @@ const MAX_NAME_BYTES: usize = 200;
 pub struct SignInIssuer {
     settings: SignInSettings,
     secret: Option<Secret>,
+    /// The digest of the directory's token.
+    scim_token: Option<SecretKey>,
     http: Client,
     clock: Clock,
     configuration: Url,
@@ -95,8 +98,10 @@ struct CodeAnswer {
 
 /// A person whom an issuer has signed in.
 pub struct Person {
-    /// The `sub` claim.
+    /// The claim that names the user.
     pub subject: String,
+    /// The `sub` claim, which logout tokens repeat.
+    pub signed_in_as: String,
     /// The issuer's id of the sign-in (`sid`), if it has one.
     pub session: Option<String>,
     /// The time of the issuer at which it issued the ID token.
@@ -138,6 +143,10 @@ impl SignInIssuer {
             let secret = source.read(environment);
             secret.map_err(|problem| anyhow!("`client_secret`: {problem}"))
         });
+        let scim_token = settings
+            .scim_token
+            .as_ref()
+            .map(|source| SecretKey::configured(source, "`scim_token`"));
         let id_tokens = TokenVerifier::new(
             TokenKind::SignIn,
             &settings.id_tokens(),
@@ -147,6 +156,7 @@ impl SignInIssuer {
         let id_tokens = id_tokens.map_err(unfit)?;
         Ok(Self {
             secret: secret.transpose()?,
+            scim_token: scim_token.transpose()?,
             configuration: fetch::parse_url(&configuration).map_err(unfit)?,
             logout_tokens: id_tokens.for_kind(TokenKind::Logout),
             id_tokens,
@@ -160,6 +170,20 @@ impl SignInIssuer {
     /// The settings.
     pub fn settings(&self) -> &SignInSettings {
         &self.settings
+    }
+
+    /// Whether this is the token of the issuer's directory.
+    pub fn is_directory_token(&self, token: &str) -> bool {
+        // A comparison of digests reveals nothing about the token.
+        let digest: [u8; 32] = Sha256::digest(token).into();
+        let own = self.scim_token.as_ref();
+        own.is_some_and(|own| *own.expose() == digest)
+    }
+
+    /// Whether another issuer's directory has the same token.
+    pub(super) fn has_same_directory(&self, other: &Self) -> bool {
+        let digest = |issuer: &Self| issuer.scim_token.as_ref().map(|token| *token.expose());
+        digest(self).is_some() && digest(self) == digest(other)
     }
 
     /// Reads the configuration and the keys without using stored ones. Returns the number of usable keys, or the
@@ -216,13 +240,16 @@ impl SignInIssuer {
             _ => Map::new(),
         };
         let claim = |name: &str| claims.get(name).or_else(|| more.get(name));
+        // Only the signed token names the user.
+        let subject = claims.text(&self.settings.subject_claim)?;
         let is_verified = claim("email_verified") == Some(&Value::Bool(true));
         let email = text(claim("email"), MAX_EMAIL_BYTES).filter(|email| email.contains('@'));
         Ok(Person {
             email: email.filter(|_| is_verified).map(str::to_lowercase),
             name: text(claim("name"), MAX_NAME_BYTES).map(str::to_owned),
             groups: groups(claim(&self.settings.groups_claim)),
-            subject: token.subject,
+            subject: subject.ok_or(TokenError::Claim)?.to_owned(),
+            signed_in_as: token.subject,
             session: token.session,
             issued_at: token.issued_at,
         })
@@ -286,7 +313,9 @@ impl SignInIssuer {
 
     /// Whether the ID token lacks claims that weir uses. Many issuers send them only from the endpoint `userinfo`.
     fn needs_more(&self, claims: &SignedClaims) -> bool {
-        let uses_groups = !self.settings.admin_groups.is_empty() || !self.settings.roles.is_empty();
+        let settings = &self.settings;
+        let has_mapping = !settings.admin_groups.is_empty() || !settings.roles.is_empty();
+        let uses_groups = has_mapping && settings.scim_token.is_none();
         claims.get("email").is_none()
             || (uses_groups && claims.get(&self.settings.groups_claim).is_none())
     }

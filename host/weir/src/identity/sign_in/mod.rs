@@ -14,7 +14,7 @@ pub mod issuer;
 pub mod pending;
 mod tokens;
 
-use anyhow::Context;
+use anyhow::{Context, ensure};
 use weir_outgoing::Client;
 use weir_storage::clock::Clock;
 
@@ -36,7 +36,16 @@ impl SignInIssuers {
             SignInIssuer::new(settings, http.clone(), clock.clone())
                 .with_context(|| format!("the issuer {:?}", settings.name))
         });
-        issuers.collect::<anyhow::Result<_>>().map(Self)
+        let issuers: Vec<SignInIssuer> = issuers.collect::<anyhow::Result<_>>()?;
+        for (index, issuer) in issuers.iter().enumerate() {
+            let mut earlier = issuers[..index].iter();
+            ensure!(
+                !earlier.any(|other| issuer.has_same_directory(other)),
+                "the issuer {:?}: `scim_token` is also another issuer's: weir could not tell their directories apart",
+                issuer.settings().name
+            );
+        }
+        Ok(Self(issuers))
     }
 
     /// All issuers.

@@ -64,8 +64,16 @@ const OPERATORS: &str = "/admin/";
 /// Prefix of the endpoints for services, on a port that tenants do not reach.
 const SERVICES: &str = "/internal/";
 
-/// Prefixes of endpoints that tenants may not call: the above, the admin socket, and development mode with its one tenant.
-const NOT_TENANTS: [&str; 5] = [OPERATORS, SERVICES, "/local/", "/dev/", "/console/admin"];
+/// Prefixes of endpoints that tenants may not call: the above, the admin socket, development mode with its one tenant, and
+/// directories, which `scim.rs` tests.
+const NOT_TENANTS: [&str; 6] = [
+    OPERATORS,
+    SERVICES,
+    "/local/",
+    "/dev/",
+    "/console/admin",
+    "/scim/",
+];
 
 /// Endpoints of the executor's port: `swarms.rs` and `tasks.rs` test that they reject tenants.
 const EXECUTORS: [&str; 2] = ["/internal/agent/swarm", "/internal/agent/execute"];

@@ -22,6 +22,9 @@ pub(crate) const ORGANISATION: &str = "org_load";
 
 const PROJECT: &str = "prj_load";
 
+/// Credits that no row spends.
+const MORE_THAN_ANY_ROW: Credits = Credits::whole(1_000_000_000);
+
 /// The text of every request.
 pub(crate) const TEXT: &str = "pay!";
 
@@ -140,7 +143,7 @@ impl Books {
     }
 
     /// Gives [`ORGANISATION`], and each part of it that a user's requests count for, a budget.
-    pub(crate) async fn set_budgets(&self, user: &str, limit: Credits) {
+    pub(crate) async fn set_budgets(&self, user: &str) {
         let sql = format!("SELECT id FROM api_keys WHERE holder_id = '{user}'");
         let key = self.row(&sql).await.get(0);
         let store = LedgerStore::new(self.0.clone());
@@ -154,7 +157,7 @@ impl Books {
         ] {
             let budget = Budget {
                 window: BudgetWindow::Total,
-                credits: limit,
+                credits: MORE_THAN_ANY_ROW,
             };
             let set = SetBudgets {
                 part: Some(part),

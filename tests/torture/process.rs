@@ -14,7 +14,6 @@ use tempfile::TempDir;
 use tests::gateway::share_compiled_plugins;
 use tests::program::build_weir;
 use tests::{Client, Reply, Upstream, chat};
-use weir_ledger::Credits;
 use weir_storage::secrets::{SecretKey, SecretUrl};
 
 use crate::money::{Books, ORGANISATION, USER};
@@ -326,8 +325,7 @@ impl Node {
             credits,
         ]);
         assert!(topped_up.1, "credits are given");
-        let limit = Credits::parse(credits).expect("credits");
-        books.set_budgets(USER, limit).await;
+        books.set_budgets(USER).await;
         books.close().await;
         client
     }

@@ -39,27 +39,22 @@ where
     let routes = Router::new()
         .route(
             "/scim/v2/ServiceProviderConfig",
-            get(discovery::show_service).fallback(wrong_method),
+            get(discovery::show_service),
         )
         .route(
             "/scim/v2/ResourceTypes",
-            get(discovery::list_resource_types).fallback(wrong_method),
+            get(discovery::list_resource_types),
         )
         .route(
             "/scim/v2/ResourceTypes/{id}",
-            get(discovery::get_resource_type).fallback(wrong_method),
+            get(discovery::get_resource_type),
         )
-        .route(
-            "/scim/v2/Schemas",
-            get(discovery::list_schemas).fallback(wrong_method),
-        )
-        .route(
-            "/scim/v2/Schemas/{id}",
-            get(discovery::get_schema).fallback(wrong_method),
-        )
+        .route("/scim/v2/Schemas", get(discovery::list_schemas))
+        .route("/scim/v2/Schemas/{id}", get(discovery::get_schema))
         .route("/scim/v2/.search", any(search))
         .route("/scim/v2/{*path}", any(unknown_path));
-    resource_routes(resource_routes(routes, Kind::User), Kind::Group)
+    let routes = resource_routes(resource_routes(routes, Kind::User), Kind::Group);
+    routes.method_not_allowed_fallback(wrong_method)
 }
 
 /// Adds the routes of a kind of resource.
@@ -82,8 +77,8 @@ where
         .delete(move |request: Request, id: Id| resources::delete(kind, request, id));
     let path = format!("/scim/v2/{}", kind.path());
     routes
-        .route(&path, all.fallback(wrong_method))
-        .route(&format!("{path}/{{id}}"), one.fallback(wrong_method))
+        .route(&path, all)
+        .route(&format!("{path}/{{id}}"), one)
 }
 
 async fn search(_: DirectoryRequest) -> ScimError {

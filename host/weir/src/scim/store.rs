@@ -170,15 +170,16 @@ pub(super) async fn create(
                 .await?
         }
     };
-    // The columns are set by the change below.
     let inserted = sqlx::query(
-        "INSERT INTO directory_resources (id, kind, issuer, name, document, created_at, updated_at) \
-         VALUES ($1, $2, $3, $4, '{}', $5, $5) ON CONFLICT DO NOTHING",
+        "INSERT INTO directory_resources (id, kind, issuer, name, external_id, document, created_at, updated_at) \
+         VALUES ($1, $2, $3, $4, $5, $6, $7, $7) ON CONFLICT DO NOTHING",
     )
     .bind(&id)
     .bind(kind.name())
     .bind(issuer)
     .bind(name(kind, &document))
+    .bind(text(&document, EXTERNAL_ID))
+    .bind(stored(&document))
     .bind(now.0)
     .execute(&mut transaction)
     .await?;
@@ -191,7 +192,7 @@ pub(super) async fn create(
         created_at: now,
         updated_at: now,
     };
-    write(transaction, kind, &resource, &BTreeSet::new()).await
+    finish(transaction, resource, &BTreeSet::new()).await
 }
 
 /// A change of a resource, under its lock.
@@ -270,7 +271,21 @@ impl Change {
             updated_at: now,
             ..self.before
         };
-        write(self.transaction, self.kind, &resource, &before).await
+        let updated = sqlx::query(
+            "UPDATE directory_resources SET name = $1, external_id = $2, document = $3, updated_at = $4 WHERE id = $5",
+        )
+        .bind(name(self.kind, &resource.document))
+        .bind(text(&resource.document, EXTERNAL_ID))
+        .bind(stored(&resource.document))
+        .bind(now.0)
+        .bind(&resource.id)
+        .execute(&mut self.transaction)
+        .await;
+        match updated {
+            Err(error) if is_unique_violation(&error) => return Ok(Stored::NameTaken),
+            updated => updated?,
+        };
+        finish(self.transaction, resource, &before).await
     }
 
     /// Deletes the resource.
@@ -287,29 +302,12 @@ impl Change {
     }
 }
 
-/// Writes a document and its columns, and the difference of a group's members.
-async fn write(
+/// Writes the difference of a group's members, and commits. Returns the resource without members.
+async fn finish(
     mut transaction: Transaction,
-    kind: Kind,
-    resource: &Resource,
+    mut resource: Resource,
     before: &BTreeSet<String>,
 ) -> sqlx::Result<Stored<Resource>> {
-    let mut document = resource.document.clone();
-    document.remove(MEMBERS);
-    let updated = sqlx::query(
-        "UPDATE directory_resources SET name = $1, external_id = $2, document = $3, updated_at = $4 WHERE id = $5",
-    )
-    .bind(name(kind, &document))
-    .bind(text(&document, EXTERNAL_ID))
-    .bind(Value::Object(document.clone()).to_string())
-    .bind(resource.updated_at.0)
-    .bind(&resource.id)
-    .execute(&mut transaction)
-    .await;
-    match updated {
-        Err(error) if is_unique_violation(&error) => return Ok(Stored::NameTaken),
-        updated => updated?,
-    };
     let after = members(&resource.document);
     for user_id in before.difference(&after) {
         sqlx::query("DELETE FROM directory_members WHERE group_id = $1 AND user_id = $2")
@@ -333,10 +331,15 @@ async fn write(
         }
     }
     transaction.commit().await?;
-    Ok(Stored::Done(Resource {
-        document,
-        ..resource.clone()
-    }))
+    resource.document.remove(MEMBERS);
+    Ok(Stored::Done(resource))
+}
+
+/// Returns the column of a document: members have a table of their own.
+fn stored(document: &Document) -> String {
+    let mut document = document.clone();
+    document.remove(MEMBERS);
+    Value::Object(document).to_string()
 }
 
 fn name(kind: Kind, document: &Document) -> String {

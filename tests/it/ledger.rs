@@ -1120,7 +1120,7 @@ async fn figures_are_exact_wherever_folding_has_come_to() {
         let last = count(database, "entries").await;
         let step = async || {
             let mut fold = Fold::new(LedgerStore::new(database.clone()));
-            // PostgreSQL's fold waits for all open transactions, also those of other tests.
+            // On PostgreSQL, a first step only marks a number.
             patiently(async {
                 loop {
                     match fold.step(7).await {
@@ -1219,6 +1219,30 @@ async fn an_entry_that_is_committed_after_later_ones_is_folded_too() {
     };
     let after = figures(&database).await;
     assert_eq!(requests(&after), requests(&before) + 2);
+}
+
+/// PostgreSQL's transaction ids belong to the server, not to a database.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_transaction_left_open_in_another_database_does_not_stop_the_fold() {
+    let postgres = Postgres::shared();
+    let other = patient_database(&postgres.create_database().await).await;
+    let mut left_open = other.begin().await.expect("a transaction");
+    left_open
+        .execute("CREATE TABLE written (id BIGINT)")
+        .await
+        .expect("an answer");
+    let database = patient_database(&postgres.create_database().await).await;
+    serve_forty(&database).await;
+    let entries = count(&database, "entries").await;
+    let mut fold = Fold::new(LedgerStore::new(database.clone()));
+    patiently(async {
+        while folded(&database).await < entries {
+            fold.step(1_000).await.expect("an answer");
+        }
+    })
+    .await;
+    left_open.rollback().await.expect("an answer");
+    is_sound(&database).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

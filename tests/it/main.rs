@@ -90,6 +90,7 @@ mod sign_in;
 mod splits;
 mod statements;
 mod stores;
+mod stream_pace;
 mod stream_plain;
 mod swarm_events;
 mod swarm_handovers;

@@ -30,6 +30,10 @@ const CORE_INSTANCES: u32 = 64;
 const MEMORIES: u32 = 2;
 const TABLES: u32 = 8;
 
+/// Bytes of a guest's memory that stay resident for the next guest, if they were used: about what the translation of a prompt
+/// of 100 KiB uses. More goes back to the kernel.
+const KEEP_RESIDENT: usize = 512 << 10;
+
 /// Guests beyond those of requests, for plugins that are being loaded.
 const SPARE_INSTANCES: u32 = 16;
 
@@ -181,7 +185,7 @@ fn config(pooled_instances: Option<u32>) -> Config {
             .table_elements(20_000)
             .max_component_instance_size(1 << 20)
             .max_core_instance_size(1 << 20)
-            .linear_memory_keep_resident(128 << 10)
+            .linear_memory_keep_resident(KEEP_RESIDENT)
             .table_keep_resident(16 << 10)
             .async_stack_keep_resident(16 << 10)
             .pagemap_scan(Enabled::Auto);

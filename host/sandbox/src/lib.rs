@@ -26,6 +26,7 @@ pub mod compiler;
 mod configuration;
 mod digest;
 pub mod engine;
+mod exports;
 pub mod filter;
 pub mod guest;
 mod guest_clock;

@@ -5,23 +5,22 @@ use std::time::Duration;
 
 use anyhow::anyhow;
 use wasmtime::Store;
-use wasmtime::component::{Component, InstancePre, Linker};
+use wasmtime::component::{self, Component, InstancePre, Linker};
 
 use crate::digest::Digest;
 use crate::engine::Engine;
+use crate::exports::{Export, Signature};
 use crate::guest::{self, Guest, GuestError};
 use crate::limits::GuestLimits;
 use crate::load_error::LoadError;
 use crate::slow_lane::GuestQueue;
 
-/// A kind of plugin: a world of the contract, with the bindings that wasmtime generates for it.
+/// A kind of plugin: a world of the contract, with the types that wasmtime generates for it.
 pub trait World: Sized + Send + Sync + 'static {
     /// The state of its imports during a piece of work, such as a policy; `()` if they need none.
     type Host: Send + 'static;
-    /// A component whose types have been checked: the `…Pre` of the bindings.
-    type Prepared: Clone + Send + Sync + 'static;
-    /// Its exports in one instance.
-    type Exports: Send + Sync + 'static;
+    /// The functions that a component exports.
+    type Exports: Copy + Send + Sync + 'static;
     /// A component that has passed every load step.
     type Plugin: Send;
 
@@ -37,14 +36,8 @@ pub trait World: Sized + Send + Sync + 'static {
         Ok(())
     }
 
-    /// Checks a component's types.
-    fn prepare(component: InstancePre<Guest<Self::Host>>) -> wasmtime::Result<Self::Prepared>;
-
-    /// Creates an instance.
-    fn instantiate(
-        component: &Self::Prepared,
-        store: &mut Store<Guest<Self::Host>>,
-    ) -> impl Future<Output = wasmtime::Result<Self::Exports>> + Send;
+    /// Finds a component's exports, and checks their types.
+    fn find_exports(component: &InstancePre<Guest<Self::Host>>) -> wasmtime::Result<Self::Exports>;
 
     /// Runs the last load steps: reads the component's description, and runs the self-test.
     fn admit(
@@ -86,9 +79,17 @@ impl<W: World> Sandbox<W> {
         &self.engine
     }
 
-    pub(crate) fn prepare(&self, component: &Component) -> wasmtime::Result<W::Prepared> {
-        self.linker.instantiate_pre(component).and_then(W::prepare)
+    pub(crate) fn prepare(&self, component: &Component) -> wasmtime::Result<Prepared<W>> {
+        let component = self.linker.instantiate_pre(component)?;
+        let exports = W::find_exports(&component)?;
+        Ok(Prepared { component, exports })
     }
+}
+
+/// A component that is linked, and whose exports have the types of its world.
+pub(crate) struct Prepared<W: World> {
+    component: InstancePre<Guest<W::Host>>,
+    exports: W::Exports,
 }
 
 /// The code of a component.
@@ -105,7 +106,7 @@ pub struct LoadedCode {
 /// Code that can be instantiated, and its limits.
 pub struct Program<W: World> {
     code: LoadedCode,
-    component: W::Prepared,
+    prepared: Prepared<W>,
     limits: GuestLimits,
     engine: Engine,
     lane: GuestQueue,
@@ -114,13 +115,13 @@ pub struct Program<W: World> {
 impl<W: World> Program<W> {
     pub(crate) fn new(
         code: LoadedCode,
-        component: W::Prepared,
+        prepared: Prepared<W>,
         limits: &GuestLimits,
         engine: &Engine,
     ) -> Self {
         Self {
             code,
-            component,
+            prepared,
             limits: limits.clone(),
             engine: engine.clone(),
             lane: GuestQueue::new(&engine.slow_lane),
@@ -146,13 +147,14 @@ impl<W: World> Program<W> {
         );
         let mut store = self.engine.store(guest, &self.limits);
         let call_timeout = self.limits.call_timeout();
-        let exports = guest::enter(&mut store, call_timeout, 0, async |store| {
-            W::instantiate(&self.component, store).await
+        let instance = guest::enter(&mut store, call_timeout, 0, async |store| {
+            self.prepared.component.instantiate_async(store).await
         })
         .await?;
         Ok(Instance {
             store,
-            exports,
+            instance,
+            exports: self.prepared.exports,
             call_timeout,
         })
     }
@@ -161,6 +163,7 @@ impl<W: World> Program<W> {
 /// A guest at work.
 pub(crate) struct Instance<W: World> {
     store: Store<Guest<W::Host>>,
+    instance: component::Instance,
     exports: W::Exports,
     call_timeout: Duration,
 }
@@ -176,24 +179,29 @@ impl<W: World> Instance<W> {
         self.store.data().allowance.used_bytes()
     }
 
-    /// Calls one of its exports, within the limits of a call.
-    pub(crate) async fn call<T>(
+    /// Calls an export, within the limits of a call.
+    pub(crate) async fn call<S: Signature>(
         &mut self,
-        call: impl AsyncFnOnce(&W::Exports, &mut Store<Guest<W::Host>>) -> wasmtime::Result<T>,
-    ) -> Result<T, GuestError> {
-        self.call_with(0, call).await
+        export: impl FnOnce(&W::Exports) -> Export<S>,
+        parameters: S::Parameters<'_>,
+    ) -> Result<S::Results, GuestError> {
+        self.call_with(0, export, parameters).await
     }
 
     /// Calls an export with input of this many bytes, which extends the processor time.
-    pub(crate) async fn call_with<T>(
+    pub(crate) async fn call_with<S: Signature>(
         &mut self,
         handed_bytes: usize,
-        call: impl AsyncFnOnce(&W::Exports, &mut Store<Guest<W::Host>>) -> wasmtime::Result<T>,
-    ) -> Result<T, GuestError> {
-        let (exports, timeout) = (&self.exports, self.call_timeout);
-        guest::enter(&mut self.store, timeout, handed_bytes, async |store| {
-            call(exports, store).await
-        })
+        export: impl FnOnce(&W::Exports) -> Export<S>,
+        parameters: S::Parameters<'_>,
+    ) -> Result<S::Results, GuestError> {
+        let (instance, export) = (self.instance, export(&self.exports));
+        guest::enter(
+            &mut self.store,
+            self.call_timeout,
+            handed_bytes,
+            async |store| export.call(instance, store, parameters).await,
+        )
         .await
     }
 }

@@ -665,6 +665,7 @@ mod tests {
         assert_eq!(limits.admission.queued_requests, 3);
         assert_eq!(limits.exchanges.answer_bytes.get(), 4);
         assert_eq!(limits.exchanges.hang_up_drain_ms, 10_000);
+        assert_eq!(limits.exchanges.stream_flush_ms, 5);
     }
 
     #[test]

@@ -1,9 +1,10 @@
-//! A request's body as JSON, with places where the host puts attachments.
+//! A request's body as JSON, with places where the host puts attachments, and long texts.
 //!
 //! An attachment never enters the guest, so a body is cut where one belongs. Texts can't forge such
 //! a place: it is known by how many bytes were written before it, not by what stands there.
 
-use std::cell::{Cell, RefCell};
+use std::borrow::Cow;
+use std::cell::RefCell;
 use std::fmt::{self, Display};
 use std::io;
 
@@ -37,9 +38,26 @@ use crate::chat::{ChatRequest, Content, ToolContent, ToolKind};
 /// ```
 #[derive(Debug, Default)]
 pub struct Splices {
-    written_bytes: Cell<usize>,
-    /// Each place by the bytes before it, and the index of its attachment.
-    places: RefCell<Vec<(usize, u32)>>,
+    /// What is written of the body.
+    body: RefCell<Vec<u8>>,
+    /// Each string of these splices, by the bytes before its closing quote.
+    places: RefCell<Vec<(usize, Splice)>>,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Splice {
+    /// The attachment of this index belongs here.
+    Attachment(u32),
+    /// A text is already in the body.
+    Text,
+}
+
+/// A text as a JSON string, escaped eight bytes at a time. `serde_json` looks at each byte, which is most of the work for
+/// a long prompt.
+#[derive(Debug, Clone)]
+pub struct Text<'a> {
+    splices: &'a Splices,
+    text: Cow<'a, str>,
 }
 
 /// A JSON string that ends with an attachment in base64.
@@ -70,6 +88,14 @@ impl Splices {
         }
     }
 
+    /// A string that is this text.
+    pub fn text<'a>(&'a self, text: impl Into<Cow<'a, str>>) -> Text<'a> {
+        Text {
+            splices: self,
+            text: text.into(),
+        }
+    }
+
     /// Writes a body in which strings of these splices may stand. `capacity_bytes` is its likely
     /// size, attachments apart.
     ///
@@ -86,40 +112,116 @@ impl Splices {
         value: &impl Serialize,
         capacity_bytes: usize,
     ) -> serde_json::Result<Vec<BodyPart>> {
-        self.written_bytes.set(0);
+        self.body.replace(Vec::with_capacity(capacity_bytes));
         self.places.borrow_mut().clear();
-        let mut body = CountedBytes {
-            bytes: Vec::with_capacity(capacity_bytes),
-            written_bytes: &self.written_bytes,
-        };
-        serde_json::to_writer(&mut body, value)?;
-        Ok(cut(body.bytes, &self.places.borrow()))
+        serde_json::to_writer(BodyWriter(&self.body), value)?;
+        Ok(cut(self.body.take(), &self.places.borrow()))
     }
 }
 
-fn cut(body: Vec<u8>, places: &[(usize, u32)]) -> Vec<BodyPart> {
-    if places.is_empty() {
-        return vec![BodyPart::Bytes(body)];
-    }
-    let mut parts = Vec::with_capacity(2 * places.len() + 1);
-    let mut rest = &body[..];
+fn cut(body: Vec<u8>, places: &[(usize, Splice)]) -> Vec<BodyPart> {
+    let mut parts = Vec::new();
     let mut cut_bytes = 0;
-    for &(before_bytes, attachment) in places {
-        let (before, after) = rest.split_at(before_bytes - cut_bytes);
-        assert!(
-            before.ends_with(b"base64,") || before.ends_with(b"\""),
-            "an attachment's string was buffered"
-        );
-        assert!(
-            after.starts_with(b"\""),
-            "an attachment's string was buffered"
-        );
-        parts.push(BodyPart::Bytes(before.to_vec()));
-        parts.push(BodyPart::Base64Of(attachment));
-        (rest, cut_bytes) = (after, before_bytes);
+    for &(before_bytes, splice) in places {
+        let (before, after) = body.split_at(before_bytes);
+        assert!(after.starts_with(b"\""), "a splice's string was buffered");
+        if let Splice::Attachment(attachment) = splice {
+            assert!(
+                before.ends_with(b"base64,") || before.ends_with(b"\""),
+                "an attachment's string was buffered"
+            );
+            parts.push(BodyPart::Bytes(before[cut_bytes..].to_vec()));
+            parts.push(BodyPart::Base64Of(attachment));
+            cut_bytes = before_bytes;
+        }
     }
-    parts.push(BodyPart::Bytes(rest.to_vec()));
+    parts.push(BodyPart::Bytes(match cut_bytes {
+        0 => body,
+        _ => body[cut_bytes..].to_vec(),
+    }));
     parts
+}
+
+impl Text<'_> {
+    /// The same text between two others.
+    #[must_use]
+    pub fn between(self, before: &str, after: &str) -> Self {
+        Self {
+            text: Cow::Owned([before, &self.text, after].concat()),
+            ..self
+        }
+    }
+}
+
+impl Serialize for Text<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        // A splice costs more than the escapes of a short text.
+        match self.text.len() < 64 {
+            true => serializer.serialize_str(&self.text),
+            false => serializer.collect_str(self),
+        }
+    }
+}
+
+impl Display for Text<'_> {
+    fn fmt(&self, _: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut body = self.splices.body.borrow_mut();
+        assert!(body.ends_with(b"\""), "a splice's string was buffered");
+        escape(&self.text, &mut body);
+        let place = (body.len(), Splice::Text);
+        self.splices.places.borrow_mut().push(place);
+        Ok(())
+    }
+}
+
+/// Appends a text as the content of a JSON string.
+fn escape(text: &str, body: &mut Vec<u8>) {
+    let mut rest = text.as_bytes();
+    loop {
+        let (plain, after) = rest.split_at(plain_bytes(rest));
+        body.extend_from_slice(plain);
+        let Some((&byte, after)) = after.split_first() else {
+            return;
+        };
+        match byte {
+            b'"' => body.extend_from_slice(b"\\\""),
+            b'\\' => body.extend_from_slice(b"\\\\"),
+            b'\n' => body.extend_from_slice(b"\\n"),
+            b'\x08' => body.extend_from_slice(b"\\b"),
+            b'\x0c' => body.extend_from_slice(b"\\f"),
+            b'\r' => body.extend_from_slice(b"\\r"),
+            b'\t' => body.extend_from_slice(b"\\t"),
+            _ => {
+                const DIGITS: &[u8; 16] = b"0123456789abcdef";
+                let digits = [byte >> 4, byte & 15].map(|digit| DIGITS[usize::from(digit)]);
+                body.extend_from_slice(b"\\u00");
+                body.extend_from_slice(&digits);
+            }
+        }
+        rest = after;
+    }
+}
+
+/// Returns the number of bytes before the first one that JSON escapes.
+fn plain_bytes(text: &[u8]) -> usize {
+    const ONES: u64 = u64::MAX / 255;
+    const HIGH: u64 = ONES << 7;
+    // The high bit of a byte is set if the byte is zero, or follows such a byte.
+    let zeros = |word: u64| word.wrapping_sub(ONES) & !word;
+    let (words, tail) = text.as_chunks::<8>();
+    for (index, word) in words.iter().enumerate() {
+        let word = u64::from_le_bytes(*word);
+        let controls = word.wrapping_sub(ONES * 0x20) & !word;
+        let quotes = zeros(word ^ (ONES * u64::from(b'"')));
+        let backslashes = zeros(word ^ (ONES * u64::from(b'\\')));
+        let found = (controls | quotes | backslashes) & HIGH;
+        if found != 0 {
+            return index * 8 + found.trailing_zeros() as usize / 8;
+        }
+    }
+    let is_escaped = |byte: &u8| matches!(byte, 0..0x20 | b'"' | b'\\');
+    let plain = tail.iter().position(is_escaped);
+    text.len() - tail.len() + plain.unwrap_or(tail.len())
 }
 
 impl Serialize for Base64<'_> {
@@ -135,19 +237,17 @@ impl Display for Base64<'_> {
         if let Some(media_type) = self.media_type {
             write!(formatter, "data:{media_type};base64,")?;
         }
-        let place = (self.splices.written_bytes.get(), self.attachment);
-        self.splices.places.borrow_mut().push(place);
+        let place = Splice::Attachment(self.attachment);
+        let before_bytes = self.splices.body.borrow().len();
+        self.splices.places.borrow_mut().push((before_bytes, place));
         Ok(())
     }
 }
 
-/// Bytes whose number others can see.
-struct CountedBytes<'a> {
-    bytes: Vec<u8>,
-    written_bytes: &'a Cell<usize>,
-}
+/// Writes to a body that splices can see.
+struct BodyWriter<'a>(&'a RefCell<Vec<u8>>);
 
-impl io::Write for CountedBytes<'_> {
+impl io::Write for BodyWriter<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.write_all(bytes)?;
         Ok(bytes.len())
@@ -156,8 +256,7 @@ impl io::Write for CountedBytes<'_> {
     // serde_json calls this for every few bytes.
     #[inline]
     fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
-        self.bytes.extend_from_slice(bytes);
-        self.written_bytes.set(self.bytes.len());
+        self.0.borrow_mut().extend_from_slice(bytes);
         Ok(())
     }
 
@@ -270,6 +369,55 @@ mod tests {
         let splices = Splices::default();
         let first = splices.write(&[splices.base64(0)], 0).expect("JSON");
         assert_eq!(splices.write(&[splices.base64(0)], 0).expect("JSON"), first);
+    }
+
+    #[test]
+    fn escapes_texts_as_serde_json_does() {
+        let texts = [
+            "a".repeat(200),
+            (0..=127u8).map(char::from).collect(),
+            "\u{80}é€𝄞\u{1f}\u{7f}".repeat(20),
+            (0..100).map(|at| ["\"", "\\", "\n", "x"][at % 4]).collect(),
+        ];
+        for text in &texts {
+            for from in (0..9).filter(|from| text.is_char_boundary(*from)) {
+                let splices = Splices::default();
+                let body = splices.write(&[splices.text(&text[from..])], 0);
+                let expected = serde_json::to_vec(&[&text[from..]]).expect("JSON");
+                assert_eq!(body.expect("JSON"), [BodyPart::Bytes(expected)]);
+            }
+        }
+    }
+
+    #[test]
+    fn writes_texts_between_attachments() {
+        let splices = Splices::default();
+        let long = "long ".repeat(20);
+        let body = (
+            splices.text(&long),
+            splices.base64(3),
+            splices.text("short").between("<", ">"),
+            splices.text(&long),
+        );
+        let body = splices.write(&body, 0).expect("JSON");
+        let expected = format!(r#"["{long}","<3>","<short>","{long}"]"#);
+        assert_eq!(joined(&body), (expected, 3));
+    }
+
+    #[test]
+    #[should_panic(expected = "buffered")]
+    fn notices_a_text_that_was_buffered() {
+        struct Buffered<'a>(Text<'a>);
+
+        impl Serialize for Buffered<'_> {
+            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                serde_json::to_value(&self.0)
+                    .expect("a string")
+                    .serialize(serializer)
+            }
+        }
+        let splices = Splices::default();
+        let _ = splices.write(&[Buffered(splices.text("long ".repeat(20)))], 0);
     }
 
     #[test]

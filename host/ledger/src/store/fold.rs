@@ -2,19 +2,21 @@
 //!
 //! A *watermark* is the number of the last folded entry. It moves in the same transaction as the folded data, so that
 //! after any crash an entry is either in the sums or after the watermark. Only one node folds at a time. PostgreSQL
-//! assigns numbers before transactions end, so a lower number may appear after a higher one: the watermark stops at
-//! numbers that existed before all open transactions.
+//! assigns numbers before transactions end, so a lower number may appear after a higher one: the watermark stops at a
+//! number until all transactions have ended that were writing entries when it existed. Their locks on the table tell
+//! which ones these are. Transaction ids would not do: a transaction left open in another database of the server would
+//! stop the fold.
 
 use std::sync::LazyLock;
 
-use rusqlite::TransactionBehavior;
 use sqlx::{AssertSqlSafe, Row as _, SqlSafeStr, SqlStr};
 use weir_storage::Database;
 use weir_storage::database::WriteTurn;
 
 use super::LedgerStore;
 use super::error::{CommitFailure, LedgerStoreError};
-use super::sqlite::CachedAccounts;
+use super::rows::json;
+use super::sqlite::{CachedAccounts, WriteTransaction};
 use crate::usage::{COUNTS, ENTRY_USAGE};
 
 /// The state of folding: the position up to which entries can soon be folded.
@@ -25,12 +27,12 @@ pub struct Fold {
     mark: Option<FoldMark>,
 }
 
-/// An existing number, and a transaction that began after it: all transactions that may still add lower numbers are
-/// older.
-#[derive(Debug, Clone, Copy)]
+/// An existing number, and the transactions that may still add lower ones.
+#[derive(Debug)]
 struct FoldMark {
     number: i64,
-    transaction: i64,
+    /// The virtual ids of the transactions that were writing entries, as a JSON array.
+    writers: String,
 }
 
 /// The next entries to fold, in one database.
@@ -52,7 +54,7 @@ impl Fold {
         match database.write_turn() {
             Some(turn) => fold_sqlite(turn, &self.store, limit).await,
             None => {
-                let folded = fold_postgres(database, self.mark, limit).await?;
+                let folded = fold_postgres(database, self.mark.as_ref(), limit).await?;
                 if folded == 0 {
                     self.mark = mark(database).await?;
                 }
@@ -85,9 +87,7 @@ async fn fold_sqlite(
     if range.up_to <= range.after {
         return Ok(0);
     }
-    let transaction = native
-        .transaction_with_behavior(TransactionBehavior::Immediate)
-        .map_err(CommitFailure::from)?;
+    let transaction = WriteTransaction::begin(&mut native).map_err(CommitFailure::from)?;
     let folded = (|| {
         let bounds = [range.after, range.up_to];
         let folded = transaction
@@ -101,6 +101,7 @@ async fn fold_sqlite(
     })();
     let folded = folded.map_err(CommitFailure::from)?;
     transaction.commit().map_err(CommitFailure::from)?;
+    drop(transaction);
     // A fold changes no remembered account.
     remembered.keep_since(
         version,
@@ -111,7 +112,7 @@ async fn fold_sqlite(
 
 async fn fold_postgres(
     database: &Database,
-    mark: Option<FoldMark>,
+    mark: Option<&FoldMark>,
     limit: u32,
 ) -> Result<u64, LedgerStoreError> {
     let Some(mark) = mark else {
@@ -119,11 +120,11 @@ async fn fold_postgres(
     };
     let mut transaction = database.begin().await.map_err(CommitFailure::from)?;
     // A second node leaves folding to the first one.
-    let watermark = sqlx::query_scalar(
-        "SELECT number FROM entries_folded WHERE \
-         CAST(CAST(pg_snapshot_xmin(pg_current_snapshot()) AS TEXT) AS BIGINT) >= $1 FOR UPDATE SKIP LOCKED",
-    )
-    .bind(mark.transaction)
+    let watermark = sqlx::query_scalar(AssertSqlSafe(format!(
+        "SELECT number FROM entries_folded WHERE NOT EXISTS ({WRITERS} AND virtualtransaction IN \
+         (SELECT jsonb_array_elements_text(CAST($1 AS JSONB)))) FOR UPDATE SKIP LOCKED"
+    )))
+    .bind(&mark.writers)
     .fetch_optional(&mut transaction)
     .await
     .map_err(CommitFailure::from)?;
@@ -163,8 +164,13 @@ async fn fold_postgres(
     Ok(folded)
 }
 
-/// Marks the highest number, if any entry is not folded. The number is from the statement's snapshot, and therefore
-/// precedes the statement's own transaction id.
+/// The query for the virtual ids of transactions that have written entries. PostgreSQL takes this lock before it assigns
+/// a number, and releases it after the transaction's rows are visible.
+const WRITERS: &str = "SELECT virtualtransaction FROM pg_locks WHERE locktype = 'relation' AND granted \
+    AND relation = CAST('entries' AS regclass) AND mode = 'RowExclusiveLock' \
+    AND database = (SELECT oid FROM pg_database WHERE datname = current_database())";
+
+/// Marks the highest number, if any entry is not folded. Transactions that begin to write after it assign higher ones.
 async fn mark(database: &Database) -> Result<Option<FoldMark>, LedgerStoreError> {
     let last: Option<i64> = sqlx::query_scalar(
         "SELECT MAX(number) FROM entries WHERE number > (SELECT number FROM entries_folded)",
@@ -175,14 +181,13 @@ async fn mark(database: &Database) -> Result<Option<FoldMark>, LedgerStoreError>
     let Some(number) = last else {
         return Ok(None);
     };
-    let transaction =
-        sqlx::query_scalar("SELECT CAST(CAST(pg_current_xact_id() AS TEXT) AS BIGINT)")
-            .fetch_one(database.writer())
-            .await
-            .map_err(CommitFailure::from)?;
+    let writers: Vec<String> = sqlx::query_scalar(WRITERS)
+        .fetch_all(database.writer())
+        .await
+        .map_err(CommitFailure::from)?;
     Ok(Some(FoldMark {
         number,
-        transaction,
+        writers: json(&writers),
     }))
 }
 

@@ -5,10 +5,11 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::mem;
+use std::ops::Deref;
 use std::sync::LazyLock;
 
 use rusqlite::types::{ToSqlOutput, ValueRef};
-use rusqlite::{CachedStatement, Connection, ToSql, Transaction, TransactionBehavior};
+use rusqlite::{CachedStatement, Connection, ToSql};
 
 use super::batch::{BatchChanges, LoadedBatch, MAKE_ACCOUNTS, find_account};
 use super::error::{CommitFailure, LedgerStoreError};
@@ -36,15 +37,53 @@ pub(super) struct CachedAccounts {
 /// with this one's.
 pub(super) type DataVersion = (i64, u64);
 
+/// A transaction that may write from its start. Dropped without a commit, it rolls back.
+///
+/// Its statements are prepared once. rusqlite's own transactions prepare theirs anew each time, which costs about as much
+/// as the insert of a hold.
+pub(super) struct WriteTransaction<'c>(&'c Connection);
+
+impl<'c> WriteTransaction<'c> {
+    /// Begins a transaction. The connection is borrowed mutably, because transactions do not nest.
+    pub(super) fn begin(connection: &'c mut Connection) -> rusqlite::Result<Self> {
+        connection.prepare_cached("BEGIN IMMEDIATE")?.execute([])?;
+        Ok(Self(connection))
+    }
+
+    /// Commits. After an error, the transaction may still be open.
+    pub(super) fn commit(&self) -> rusqlite::Result<()> {
+        self.0.prepare_cached("COMMIT")?.execute([]).map(drop)
+    }
+
+    fn rollback(&self) -> rusqlite::Result<()> {
+        self.0.prepare_cached("ROLLBACK")?.execute([]).map(drop)
+    }
+}
+
+impl Deref for WriteTransaction<'_> {
+    type Target = Connection;
+
+    fn deref(&self) -> &Connection {
+        self.0
+    }
+}
+
+impl Drop for WriteTransaction<'_> {
+    fn drop(&mut self) {
+        if !self.0.is_autocommit() {
+            // If it fails, SQLite has rolled back by itself, or the next begin reports the error.
+            let _ = self.rollback();
+        }
+    }
+}
+
 /// Does a batch; rolls back after every error before the commit, including a panic.
 pub(super) fn commit(
     connection: &mut Connection,
     remembered: &mut CachedAccounts,
     operations: &[Operation],
 ) -> Result<Vec<OperationOutcome>, LedgerStoreError> {
-    let transaction = connection
-        .transaction_with_behavior(TransactionBehavior::Immediate)
-        .map_err(CommitFailure::from)?;
+    let transaction = WriteTransaction::begin(connection).map_err(CommitFailure::from)?;
     // Taken out first, so that an error leaves it empty.
     let mut before = mem::take(remembered);
     let version = CachedAccounts::version(&transaction).map_err(CommitFailure::from)?;
@@ -52,7 +91,7 @@ pub(super) fn commit(
         before.accounts.clear();
     }
     let (loaded, outcomes) = run(&transaction, &mut before, operations)?;
-    let Err(error) = transaction.execute_batch("COMMIT") else {
+    let Err(error) = transaction.commit() else {
         let (by_others, _) = version;
         *remembered = before.with(loaded, (by_others, transaction.total_changes()));
         return Ok(outcomes);
@@ -100,7 +139,7 @@ impl CachedAccounts {
 }
 
 fn run(
-    transaction: &Transaction<'_>,
+    transaction: &Connection,
     before: &mut CachedAccounts,
     operations: &[Operation],
 ) -> Result<(LoadedBatch, Vec<OperationOutcome>), CommitFailure> {
@@ -116,7 +155,7 @@ fn run(
 
 /// Loads the operations' accounts. Creates accounts of users without one.
 fn load_accounts(
-    transaction: &Transaction<'_>,
+    transaction: &Connection,
     before: &mut CachedAccounts,
     operations: &[Operation],
     loaded: &mut LoadedBatch,
@@ -140,14 +179,14 @@ fn load_accounts(
     Ok(())
 }
 
-fn make_account(transaction: &Transaction<'_>, id: &str) -> Result<bool, CommitFailure> {
+fn make_account(transaction: &Connection, id: &str) -> Result<bool, CommitFailure> {
     let mut make = transaction.prepare_cached(&STATEMENTS.make_account)?;
     Ok(make.execute([id])? > 0)
 }
 
 /// Loads the operations' idempotency keys; returns their holds and accounts.
 fn load_keys(
-    transaction: &Transaction<'_>,
+    transaction: &Connection,
     operations: &[Operation],
     loaded: &mut LoadedBatch,
 ) -> Result<Vec<(AccountId, HoldId)>, CommitFailure> {
@@ -169,7 +208,7 @@ fn load_keys(
 
 /// Loads the holds of operations and their keys, and the holds' parents.
 fn load_holds(
-    transaction: &Transaction<'_>,
+    transaction: &Connection,
     operations: &[Operation],
     of_keys: &[(AccountId, HoldId)],
     loaded: &mut LoadedBatch,
@@ -196,7 +235,7 @@ fn load_holds(
 
 /// Returns the hold's parent, if it is open or expired.
 fn load_hold(
-    transaction: &Transaction<'_>,
+    transaction: &Connection,
     id: &HoldId,
     loaded: &mut LoadedBatch,
 ) -> Result<Option<HoldId>, CommitFailure> {
@@ -221,7 +260,7 @@ fn load_hold(
 
 /// Loads the done operations with the ids of these operations.
 fn load_recorded(
-    transaction: &Transaction<'_>,
+    transaction: &Connection,
     operations: &[Operation],
     loaded: &mut LoadedBatch,
 ) -> Result<(), CommitFailure> {
@@ -246,7 +285,7 @@ fn read<T>(
     rows.next()?.map(read).transpose()
 }
 
-fn write(transaction: &Transaction<'_>, changes: &BatchChanges<'_>) -> Result<(), CommitFailure> {
+fn write(transaction: &Connection, changes: &BatchChanges<'_>) -> Result<(), CommitFailure> {
     let statements = &*STATEMENTS;
     let period = || ACCOUNTS.fixed.iter().chain(ACCOUNTS.key);
     let balances = || ACCOUNTS.changing.iter().chain(ACCOUNTS.key);
@@ -305,7 +344,7 @@ fn write(transaction: &Transaction<'_>, changes: &BatchChanges<'_>) -> Result<()
 
 /// Writes rows; an unwritten row is an error. The columns are in the order of the statement's parameters.
 fn write_rows<'r, T: 'static, C: Iterator<Item = &'static Column<T>>>(
-    transaction: &Transaction<'_>,
+    transaction: &Connection,
     statement: &str,
     columns: impl Fn() -> C,
     rows: &[AccountRow<'r, T>],

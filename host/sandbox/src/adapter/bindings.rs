@@ -22,6 +22,5 @@ mod generated {
 }
 
 pub use generated::exports::weir::plugin::adapter;
-pub use generated::{Provider, ProviderPre};
 
 pub use crate::vocabulary::{chat, log};

@@ -9,18 +9,32 @@ pub mod bindings;
 pub mod description;
 pub mod http_rules;
 
-use wasmtime::Store;
 use wasmtime::component::{InstancePre, ResourceAny};
 
 use self::bindings::adapter::{
-    BodyPart, Description, Failure, HttpResponseHead, Progress, Request, Setting, Step, Task,
+    Begun, BodyPart, Description, Failure, HttpResponseHead, Progress, RefusedSetting, Request,
+    Setting, Step, Task,
 };
-use self::bindings::{Provider, ProviderPre, chat};
+use self::bindings::chat;
 use crate::configuration::{self, ConfigureError};
+use crate::exports::exports;
 use crate::guest::{Guest, GuestError};
 use crate::load_error::LoadError;
 use crate::printable::printable;
 use crate::world::{Instance, LoadedCode, Program, World};
+
+exports! {
+    /// The functions of an adapter.
+    AdapterExports of "weir:plugin/adapter@0.2.1" {
+        describe: Describe = "describe" () -> (Description,);
+        configure: Configure = "configure" (&'a [Setting]) -> (Result<Vec<u8>, RefusedSetting>,);
+        begin: Begin = "[static]exchange.begin" (&'a Request, &'a [u8]) -> (Result<Begun, Failure>,);
+        next: Next = "[method]exchange.next" (ResourceAny) -> (Result<Step, Failure>,);
+        head: Head = "[method]exchange.head" (ResourceAny, &'a HttpResponseHead) -> (Result<(), Failure>,);
+        body: Body = "[method]exchange.body" (ResourceAny, &'a [u8]) -> (Progress,);
+        end: End = "[method]exchange.end" (ResourceAny) -> (Progress,);
+    }
+}
 
 /// The world `provider`.
 #[derive(Debug)]
@@ -28,29 +42,21 @@ pub enum ProviderWorld {}
 
 impl World for ProviderWorld {
     type Host = ();
-    type Prepared = ProviderPre<Guest<()>>;
-    type Exports = Provider;
+    type Exports = AdapterExports;
     type Plugin = LoadedAdapter;
 
     const NAME: &'static str = "weir:plugin/provider@0.2";
     const EXPORT: &'static str = "weir:plugin/adapter";
     const IMPORTS: &'static [&'static str] = &["weir:plugin/chat@0.2.", "weir:plugin/log@0.2."];
 
-    fn prepare(component: InstancePre<Guest<()>>) -> wasmtime::Result<Self::Prepared> {
-        ProviderPre::new(component)
-    }
-
-    async fn instantiate(
-        component: &Self::Prepared,
-        store: &mut Store<Guest<()>>,
-    ) -> wasmtime::Result<Provider> {
-        component.instantiate_async(store).await
+    fn find_exports(component: &InstancePre<Guest<()>>) -> wasmtime::Result<AdapterExports> {
+        AdapterExports::find(component)
     }
 
     async fn admit(program: Program<Self>) -> Result<LoadedAdapter, LoadError> {
         let mut instance = program.start(()).await.map_err(LoadError::Describe)?;
-        let described = instance
-            .call(async |exports, store| exports.weir_plugin_adapter().call_describe(store).await)
+        let (described,) = instance
+            .call(|adapter| adapter.describe, ())
             .await
             .map_err(LoadError::Describe)?;
         description::check(&described).map_err(LoadError::Description)?;
@@ -101,11 +107,8 @@ impl LoadedAdapter {
     pub async fn configure(&self, options: &[Setting]) -> Result<Vec<u8>, ConfigureError> {
         configuration::check_names(&self.description.options, options)?;
         let mut instance = self.program.start(()).await?;
-        let configured = instance
-            .call(async |exports, store| {
-                let exports = exports.weir_plugin_adapter();
-                exports.call_configure(store, options).await
-            })
+        let (configured,) = instance
+            .call(|adapter| adapter.configure, (options,))
             .await?;
         configuration::check_made(configured.map_err(|refused| (refused.name, refused.why)))
     }
@@ -175,13 +178,14 @@ impl GuestExchange {
         configuration: &[u8],
     ) -> Result<BegunExchange, AdapterCallError> {
         let mut instance = adapter.program.start(()).await?;
-        let begun = instance
-            .call_with(request_bytes, async |exports, store| {
-                let exchange = exports.weir_plugin_adapter().exchange();
-                exchange.call_begin(store, request, configuration).await
-            })
-            .await?
-            .map_err(AdapterCallError::Failure)?;
+        let (begun,) = instance
+            .call_with(
+                request_bytes,
+                |adapter| adapter.begin,
+                (request, configuration),
+            )
+            .await?;
+        let begun = begun.map_err(AdapterCallError::Failure)?;
         Ok(BegunExchange {
             exchange: Self {
                 instance,
@@ -199,44 +203,42 @@ impl GuestExchange {
 
     /// Asks the exchange for its next step.
     pub async fn next(&mut self) -> Result<Step, AdapterCallError> {
-        let handle = self.handle;
-        let step = self.instance.call(async |exports, store| {
-            let exchange = exports.weir_plugin_adapter().exchange();
-            exchange.call_next(store, handle).await
-        });
-        step.await?.map_err(AdapterCallError::Failure)
+        let parameters = (self.handle,);
+        let (step,) = self
+            .instance
+            .call(|adapter| adapter.next, parameters)
+            .await?;
+        step.map_err(AdapterCallError::Failure)
     }
 
     /// Passes the status and headers of the upstream's response.
     pub async fn head(&mut self, head: &HttpResponseHead) -> Result<(), AdapterCallError> {
-        let handle = self.handle;
-        let taken = self.instance.call(async |exports, store| {
-            let exchange = exports.weir_plugin_adapter().exchange();
-            exchange.call_head(store, handle, head).await
-        });
-        taken.await?.map_err(AdapterCallError::Failure)
+        let parameters = (self.handle, head);
+        let (taken,) = self
+            .instance
+            .call(|adapter| adapter.head, parameters)
+            .await?;
+        taken.map_err(AdapterCallError::Failure)
     }
 
     /// Passes the next bytes of the upstream's response.
     pub async fn body(&mut self, bytes: &[u8]) -> Result<Progress, GuestError> {
-        let handle = self.handle;
-        let progress = self
+        let parameters = (self.handle, bytes);
+        let called = self
             .instance
-            .call_with(bytes.len(), async |exports, store| {
-                let exchange = exports.weir_plugin_adapter().exchange();
-                exchange.call_body(store, handle, bytes).await
-            });
-        progress.await
+            .call_with(bytes.len(), |adapter| adapter.body, parameters);
+        let (progress,) = called.await?;
+        Ok(progress)
     }
 
     /// Reports that the upstream's response is complete.
     pub async fn end(&mut self) -> Result<Progress, GuestError> {
-        let handle = self.handle;
-        let progress = self.instance.call(async |exports, store| {
-            let exchange = exports.weir_plugin_adapter().exchange();
-            exchange.call_end(store, handle).await
-        });
-        progress.await
+        let parameters = (self.handle,);
+        let (progress,) = self
+            .instance
+            .call(|adapter| adapter.end, parameters)
+            .await?;
+        Ok(progress)
     }
 }
 

@@ -19,4 +19,3 @@ mod generated {
 }
 
 pub use generated::exports::weir::plugin::filter;
-pub use generated::{RequestFilter, RequestFilterPre};

@@ -7,19 +7,30 @@
 pub mod bindings;
 pub mod description;
 
-use wasmtime::Store;
 use wasmtime::component::{InstancePre, ResourceAny};
 
 use self::bindings::filter::{
-    Annotation, Description, Refusal, Request, Screened, Setting, Task, Upstream,
+    Annotation, Description, Refusal, RefusedSetting, Request, Screened, Setting, Task, Upstream,
+    Verdict,
 };
-use self::bindings::{RequestFilter, RequestFilterPre};
 use crate::adapter::stock_chat;
 use crate::configuration::{self, ConfigureError};
+use crate::exports::exports;
 use crate::guest::{Guest, GuestError};
 use crate::load_error::LoadError;
 use crate::vocabulary::chat::Event;
 use crate::world::{Instance, LoadedCode, Program, World};
+
+exports! {
+    /// The functions of a filter.
+    FilterExports of "weir:plugin/filter@0.2.1" {
+        describe: Describe = "describe" () -> (Description,);
+        configure: Configure = "configure" (&'a [Setting]) -> (Result<Vec<u8>, RefusedSetting>,);
+        screen: Screen = "screen" (&'a Request, &'a [u8]) -> (Result<Verdict, Refusal>,);
+        events: Events = "[method]answer.events" (ResourceAny, &'a [Event]) -> (Screened,);
+        restart: Restart = "[method]answer.restart" (ResourceAny) -> ();
+    }
+}
 
 /// The world `request-filter`.
 #[derive(Debug)]
@@ -27,29 +38,21 @@ pub enum FilterWorld {}
 
 impl World for FilterWorld {
     type Host = ();
-    type Prepared = RequestFilterPre<Guest<()>>;
-    type Exports = RequestFilter;
+    type Exports = FilterExports;
     type Plugin = LoadedFilter;
 
     const NAME: &'static str = "weir:plugin/request-filter@0.2";
     const EXPORT: &'static str = "weir:plugin/filter";
     const IMPORTS: &'static [&'static str] = &["weir:plugin/chat@0.2.", "weir:plugin/log@0.2."];
 
-    fn prepare(component: InstancePre<Guest<()>>) -> wasmtime::Result<Self::Prepared> {
-        RequestFilterPre::new(component)
-    }
-
-    async fn instantiate(
-        component: &Self::Prepared,
-        store: &mut Store<Guest<()>>,
-    ) -> wasmtime::Result<RequestFilter> {
-        component.instantiate_async(store).await
+    fn find_exports(component: &InstancePre<Guest<()>>) -> wasmtime::Result<FilterExports> {
+        FilterExports::find(component)
     }
 
     async fn admit(program: Program<Self>) -> Result<LoadedFilter, LoadError> {
         let mut instance = program.start(()).await.map_err(LoadError::Describe)?;
-        let described = instance
-            .call(async |exports, store| exports.weir_plugin_filter().call_describe(store).await)
+        let (described,) = instance
+            .call(|filter| filter.describe, ())
             .await
             .map_err(LoadError::Describe)?;
         description::check(&described).map_err(LoadError::Description)?;
@@ -95,12 +98,7 @@ impl LoadedFilter {
     pub async fn configure(&self, options: &[Setting]) -> Result<Vec<u8>, ConfigureError> {
         configuration::check_names(&self.description.options, options)?;
         let mut instance = self.program.start(()).await?;
-        let configured = instance
-            .call(async |exports, store| {
-                let exports = exports.weir_plugin_filter();
-                exports.call_configure(store, options).await
-            })
-            .await?;
+        let (configured,) = instance.call(|filter| filter.configure, (options,)).await?;
         configuration::check_made(configured.map_err(|refused| (refused.name, refused.why)))
     }
 
@@ -117,11 +115,12 @@ impl LoadedFilter {
         configuration: &[u8],
     ) -> Result<Result<FilterVerdict, Refusal>, GuestError> {
         let mut instance = self.program.start(()).await?;
-        let verdict = instance
-            .call_with(request_bytes, async |exports, store| {
-                let filter = exports.weir_plugin_filter();
-                filter.call_screen(store, request, configuration).await
-            })
+        let (verdict,) = instance
+            .call_with(
+                request_bytes,
+                |filter| filter.screen,
+                (request, configuration),
+            )
             .await?;
         Ok(verdict.map(|verdict| FilterVerdict {
             change: verdict.change,
@@ -155,22 +154,20 @@ pub struct FilterWatcher {
 impl FilterWatcher {
     /// Passes the next events, of about this many bytes.
     pub async fn events(&mut self, events: &[Event], bytes: usize) -> Result<Screened, GuestError> {
-        let handle = self.handle;
-        let screened = self.instance.call_with(bytes, async |exports, store| {
-            let answer = exports.weir_plugin_filter().answer();
-            answer.call_events(store, handle, events).await
-        });
-        screened.await
+        let parameters = (self.handle, events);
+        let called = self
+            .instance
+            .call_with(bytes, |filter| filter.events, parameters);
+        let (screened,) = called.await?;
+        Ok(screened)
     }
 
     /// Reports that the response begins anew.
     pub async fn restart(&mut self) -> Result<(), GuestError> {
-        let handle = self.handle;
-        let restarted = self.instance.call(async |exports, store| {
-            let answer = exports.weir_plugin_filter().answer();
-            answer.call_restart(store, handle).await
-        });
-        restarted.await
+        let parameters = (self.handle,);
+        self.instance
+            .call(|filter| filter.restart, parameters)
+            .await
     }
 }
 

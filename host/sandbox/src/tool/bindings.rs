@@ -17,4 +17,3 @@ mod generated {
 
 pub use generated::exports::weir::plugin::tool;
 pub use generated::weir::plugin::outbound;
-pub use generated::{SwarmTool, SwarmToolPre};

@@ -12,12 +12,12 @@ pub mod schema;
 use std::pin::Pin;
 use std::time::Duration;
 
-use wasmtime::Store;
 use wasmtime::component::{HasSelf, InstancePre, Linker};
 
+use self::bindings::outbound;
 use self::bindings::tool::{CallContext, Description, Failure};
-use self::bindings::{SwarmTool, SwarmToolPre, outbound};
 use self::schema::ToolSchema;
+use crate::exports::exports;
 use crate::guest::{Guest, GuestError};
 use crate::load_error::LoadError;
 use crate::world::{LoadedCode, Program, World};
@@ -47,14 +47,21 @@ impl Outbound for NoOutbound {
     }
 }
 
+exports! {
+    /// The functions of a tool.
+    ToolExports of "weir:plugin/tool@0.2.1" {
+        describe: Describe = "describe" () -> (Description,);
+        call: Call = "call" (&'a str, &'a CallContext) -> (Result<String, Failure>,);
+    }
+}
+
 /// The world `swarm-tool`.
 #[derive(Debug)]
 pub enum ToolWorld {}
 
 impl World for ToolWorld {
     type Host = OutboundChannel;
-    type Prepared = SwarmToolPre<Guest<OutboundChannel>>;
-    type Exports = SwarmTool;
+    type Exports = ToolExports;
     type Plugin = LoadedTool;
 
     const NAME: &'static str = "weir:plugin/swarm-tool@0.2";
@@ -65,22 +72,17 @@ impl World for ToolWorld {
         outbound::add_to_linker::<_, HasSelf<_>>(linker, |guest| guest)
     }
 
-    fn prepare(component: InstancePre<Guest<OutboundChannel>>) -> wasmtime::Result<Self::Prepared> {
-        SwarmToolPre::new(component)
-    }
-
-    async fn instantiate(
-        component: &Self::Prepared,
-        store: &mut Store<Guest<OutboundChannel>>,
-    ) -> wasmtime::Result<SwarmTool> {
-        component.instantiate_async(store).await
+    fn find_exports(
+        component: &InstancePre<Guest<OutboundChannel>>,
+    ) -> wasmtime::Result<ToolExports> {
+        ToolExports::find(component)
     }
 
     async fn admit(program: Program<Self>) -> Result<LoadedTool, LoadError> {
         let started = program.start(OutboundChannel(Box::new(NoOutbound))).await;
         let mut instance = started.map_err(LoadError::Describe)?;
-        let described = instance
-            .call(async |exports, store| exports.weir_plugin_tool().call_describe(store).await)
+        let (described,) = instance
+            .call(|tool| tool.describe, ())
             .await
             .map_err(LoadError::Describe)?;
         description::check(&described).map_err(LoadError::Description)?;
@@ -151,12 +153,9 @@ impl LoadedTool {
             .start(OutboundChannel(Box::new(outside)))
             .await?;
         instance.set_call_timeout(within);
-        instance
-            .call_with(arguments.len(), async |exports, store| {
-                let tool = exports.weir_plugin_tool();
-                tool.call_call(store, arguments, context).await
-            })
-            .await?
-            .map_err(ToolError::Failure)
+        let (result,) = instance
+            .call_with(arguments.len(), |tool| tool.call, (arguments, context))
+            .await?;
+        result.map_err(ToolError::Failure)
     }
 }

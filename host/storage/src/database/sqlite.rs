@@ -23,6 +23,9 @@ const MIGRATIONS: &Migrations = include!(concat!(env!("OUT_DIR"), "/migrations_s
 
 const READERS: u32 = 4;
 
+/// Prepared statements that the writer keeps: all that the ledger has.
+const PREPARED: usize = 64;
+
 /// `secure_delete = FAST` overwrites deleted and replaced values within their page, without more writes. Free pages may
 /// keep old bytes until `VACUUM`.
 const WRITER: &str = "PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; \
@@ -126,6 +129,7 @@ fn open_native(path: &str, in_memory: bool) -> rusqlite::Result<rusqlite::Connec
         rusqlite::Connection::open_with_flags(path, flags)
     }?;
     native.execute_batch(WRITER)?;
+    native.set_prepared_statement_cache_capacity(PREPARED);
     Ok(native)
 }
 

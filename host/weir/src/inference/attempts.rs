@@ -262,6 +262,7 @@ impl Attempts<'_> {
             request_bytes: self.text_bytes,
             attachments: self.attachments,
             answer_bytes: self.parts.exchange_limits.answer_bytes.get(),
+            stream_flush: self.parts.exchange_limits.stream_flush(),
             first_token: has_next.then_some(upstream.timeouts.first_token),
             recorder: &self.parts.recorder,
         };

@@ -19,6 +19,7 @@ use weir_upstream::error::{ExchangeError, MAX_OTHER_STEPS, MAX_SENDS, MAX_WAITS,
 use weir_upstream::redact::Redactor;
 use weir_upstream::response::{is_encoded, visible_headers};
 
+use super::pace::StreamPace;
 use super::relay::Relay;
 use weir_plugins::Component;
 use weir_sandbox::ConfigureError;
@@ -52,6 +53,8 @@ pub struct ExchangeInputs<'a> {
     pub attachments: &'a [Attachment],
     /// The maximum bytes of a response.
     pub answer_bytes: u64,
+    /// The time between two reads of a fast stream.
+    pub stream_flush: Duration,
     /// The timeout of a stream's first data, if another upstream is available.
     pub first_token: Option<Duration>,
     /// The recorder of exchanges.
@@ -233,7 +236,16 @@ impl ExchangeInputs<'_> {
     ) -> Result<(), ExchangeError> {
         let mut left = self.answer_bytes;
         let mut complete = false;
+        let mut pace = StreamPace::new(match relay.is_stream() {
+            true => self.stream_flush,
+            false => Duration::ZERO,
+        });
         while !complete {
+            if let Some(at) = pace.next_read() {
+                let pause = tokio::time::sleep_until(at);
+                relay.within(Duration::MAX, Phase::Total, pause).await?;
+            }
+            let asked = Instant::now();
             let idle = self.upstream.timeouts.idle;
             let (limit, phase) = patience.limit(idle, Phase::Idle, relay);
             let piece = relay
@@ -242,6 +254,7 @@ impl ExchangeInputs<'_> {
                 .map_err(|_| ExchangeError::BrokenOff)?;
             let bytes = match piece {
                 Some(piece) => {
+                    pace.note_piece(piece.len(), asked.elapsed());
                     left = left
                         .checked_sub(piece.len() as u64)
                         .ok_or(ExchangeError::TooLarge)?;
@@ -264,6 +277,7 @@ impl ExchangeInputs<'_> {
             let progress = guest.body(&bytes).await?;
             // The bytes are dropped first, because a slow client may take long to read the events.
             drop(bytes);
+            pace.note_events(&progress.events);
             advance(relay, progress).await?;
         }
         Ok(())

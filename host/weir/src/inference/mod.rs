@@ -11,8 +11,9 @@
 //! 7. **Relay** ([`relay`]): events become the client's dialect, with backpressure.
 //! 8. **Settle**: charges the actual price, durably, and then sends the end of the response.
 //!
-//! From the hold on, the request runs in a separate task, registered with the gateway so that shutdown waits for it.
-//! The task outlives the client's connection: if a client disconnects, weir reads the response for a while.
+//! From the hold on, the request's work is registered with the gateway, so that shutdown waits for it, and outlives the
+//! client's connection: if a client disconnects, weir reads the response for a while. The work of a stream is a separate
+//! task. The work of a plain request becomes one only if its client disconnects ([`attended`]).
 //!
 //! **Invariant:** no client receives a complete response before its charge is durable, and every hold ends.
 //!
@@ -21,11 +22,13 @@
 //! upstream's dialect, out of that memory, and by the kernel again; twice more for each filter that changes it.
 
 mod attempts;
+mod attended;
 pub mod deltas;
 pub mod exchange;
 pub mod filters;
 pub mod idempotency;
 pub mod meter;
+mod pace;
 mod parts;
 mod reasoning;
 pub mod relay;
@@ -298,8 +301,8 @@ async fn begin(
     if let Some(publisher) = publisher {
         relay.publish_deltas(publisher);
     }
-    // The task is boxed first: otherwise, the tracker, the span and the runtime would each copy it.
-    let task = Box::pin(serve(
+    // The work is boxed first: otherwise, the tracker, the span and the runtime would each copy it.
+    let work = Box::pin(serve(
         parts.clone(),
         resolved,
         route,
@@ -308,8 +311,14 @@ async fn begin(
         context.clone(),
         key,
     ));
-    parts.tasks.spawn(task.instrument(Span::current()));
-    reply.response(&context).await
+    let response = reply.response(&context);
+    if stream {
+        // A client that reads slowly must not keep the request from its deadline.
+        parts.tasks.spawn(work.instrument(Span::current()));
+        response.await
+    } else {
+        attended::attend(&parts.tasks, work, response).await
+    }
 }
 
 async fn serve(

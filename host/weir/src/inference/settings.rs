@@ -14,6 +14,8 @@ pub struct ExchangeLimits {
     /// Milliseconds for which weir reads a response after its client disconnected, to receive the token counts.
     /// Default: 10,000.
     pub hang_up_drain_ms: u64,
+    /// Milliseconds between two reads of a fast stream; 0 reads each piece at once. Default: 5.
+    pub stream_flush_ms: u64,
 }
 
 impl Default for ExchangeLimits {
@@ -21,6 +23,7 @@ impl Default for ExchangeLimits {
         Self {
             answer_bytes: NonZeroU64::new(64 << 20).expect("not zero"),
             hang_up_drain_ms: 10_000,
+            stream_flush_ms: 5,
         }
     }
 }
@@ -29,5 +32,10 @@ impl ExchangeLimits {
     /// `hang_up_drain_ms`.
     pub fn hang_up_drain(&self) -> Duration {
         Duration::from_millis(self.hang_up_drain_ms)
+    }
+
+    /// `stream_flush_ms`.
+    pub fn stream_flush(&self) -> Duration {
+        Duration::from_millis(self.stream_flush_ms)
     }
 }

@@ -32,6 +32,10 @@ const ARRIVAL: Duration = Duration::from_millis(250);
 /// and would stay without a response.
 const NEXT_REQUEST: Duration = Duration::from_millis(100);
 
+/// Time for which responses close their connections after a new connection found no slot. A connection that the gateway
+/// closes between requests may lose one that its client has sent meanwhile; a response that says so loses none.
+const PRESSURE: Duration = Duration::from_secs(1);
+
 /// Requests that a client may cancel on one connection in excess of those whose responses it has received: a cancelled
 /// request costs the gateway work, and its sender almost nothing.
 const MOST_GIVEN_UP: u32 = 100;
@@ -56,6 +60,7 @@ pub(super) struct ListenerConnections {
     trusted_proxies: Vec<IpNet>,
     max_age: Duration,
     started: Instant,
+    pressed_until: Arc<AtomicU64>,
     /// Connections by address; those of trusted proxies, which have many clients, under `None`.
     lines: Mutex<HashMap<Option<ClientAddress>, AddressConnections>>,
 }
@@ -96,6 +101,8 @@ pub(super) struct ConnectionState {
     is_evicted: AtomicBool,
     waker: AtomicWaker,
     started: Instant,
+    /// Milliseconds of the listener's life until which new connections lack slots.
+    pressed_until: Arc<AtomicU64>,
     /// Requests that the client cancelled, minus those whose responses it has received.
     given_up: AtomicU32,
 }
@@ -107,6 +114,7 @@ impl ListenerConnections {
             trusted_proxies: trusted_proxies.to_vec(),
             max_age,
             started: Instant::now(),
+            pressed_until: Arc::default(),
             lines: Mutex::default(),
         }
     }
@@ -169,11 +177,19 @@ impl ListenerConnections {
 
     /// Returns the state of a connection outside the table.
     pub(super) fn unlisted(&self) -> Arc<ConnectionState> {
-        Arc::new(ConnectionState::new(self.started, self.max_age))
+        let pressed_until = self.pressed_until.clone();
+        Arc::new(ConnectionState::new(
+            self.started,
+            self.max_age,
+            pressed_until,
+        ))
     }
 
-    /// Evicts the connection that is idle for longest, unless one is already closing.
+    /// Evicts the connection that is idle for longest, unless one is already closing. For a while, connections also end
+    /// with their responses.
     pub(super) fn evict_one(&self) -> Eviction {
+        let until = millis(self.started, Instant::now() + PRESSURE);
+        self.pressed_until.store(until, Ordering::Relaxed);
         let all = self.lock();
         let mut lines = all.values().flat_map(|of_address| &of_address.lines);
         if lines.any(|line| line.is_leaving()) {
@@ -256,7 +272,7 @@ impl Drop for StreamShare {
 }
 
 impl ConnectionState {
-    fn new(started: Instant, max_age: Duration) -> Self {
+    fn new(started: Instant, max_age: Duration, pressed_until: Arc<AtomicU64>) -> Self {
         let now = Instant::now();
         Self {
             expires_at: now + max_age,
@@ -267,6 +283,7 @@ impl ConnectionState {
             is_evicted: AtomicBool::new(false),
             waker: AtomicWaker::new(),
             started,
+            pressed_until,
             given_up: AtomicU32::new(0),
         }
     }
@@ -345,7 +362,8 @@ impl ConnectionState {
 
     /// Returns whether the connection ends after its current request.
     pub(super) fn makes_way(&self) -> bool {
-        self.is_evicted.load(Ordering::Relaxed)
+        let now = millis(self.started, Instant::now());
+        self.is_evicted.load(Ordering::Relaxed) || now < self.pressed_until.load(Ordering::Relaxed)
     }
 
     fn is_idle(&self) -> bool {
@@ -462,7 +480,7 @@ mod tests {
 
     #[test]
     fn who_gives_up_no_more_than_they_hear_may_go_on() {
-        let line = ConnectionState::new(Instant::now(), HOUR);
+        let line = ConnectionState::new(Instant::now(), HOUR, Arc::default());
         for _ in 0..1_000 {
             assert!(!line.note_end(false) && !line.note_end(true));
         }
@@ -490,6 +508,8 @@ mod tests {
         connections.evict_one();
         connections.evict_one();
         assert!(is_evicted(&silent) && !is_evicted(&served));
+        // The busy connection ends with its response.
+        assert!(busy.line.makes_way() && !is_evicted(&busy));
         // Only one connection makes way at a time.
         drop(silent);
         // A new connection is not silent yet.

@@ -10,7 +10,7 @@ use std::borrow::Cow;
 use serde::Serialize;
 use serde_json::value::RawValue;
 use weir_sdk::adapter::{BodyPart, Failure, Request};
-use weir_sdk::body::{self, Base64, Splices};
+use weir_sdk::body::{self, Base64, Splices, Text};
 use weir_sdk::chat::{
     self, ChatRequest, Content, ReasoningEffort, ResponseFormat, Role, Source, ToolCall,
     ToolChoice, ToolContent, ToolKind, ToolResult,
@@ -126,7 +126,7 @@ struct Options<'a> {
 #[derive(Serialize)]
 struct Message<'a> {
     role: &'static str,
-    content: Cow<'a, str>,
+    content: Text<'a>,
     #[serde(skip_serializing_if = "Option::is_none")]
     thinking: Option<String>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -371,7 +371,7 @@ impl<'a> At<'a> {
                 }
                 Content::ToolCall(call) if is_from_model => tool_calls.push(self.call(call)?),
                 Content::ToolResult(result) if !is_from_model => {
-                    messages.push(self.result(result)?);
+                    messages.push(self.result(result, context)?);
                     has_results = true;
                 }
                 other => return Err(self.refuse_for_role(other)),
@@ -386,7 +386,7 @@ impl<'a> At<'a> {
                     Role::User | Role::Tool => "user",
                     Role::Assistant => "assistant",
                 },
-                content: joined(&texts),
+                content: context.splices.text(joined(&texts)),
                 thinking: (!thoughts.is_empty()).then_some(thoughts),
                 images,
                 tool_calls,
@@ -417,7 +417,11 @@ impl<'a> At<'a> {
         })
     }
 
-    fn result(&self, result: &'a ToolResult) -> Result<Message<'a>, Failure> {
+    fn result(
+        &self,
+        result: &'a ToolResult,
+        context: &Context<'a>,
+    ) -> Result<Message<'a>, Failure> {
         // The dialect has no flag for an error, so the text says it to the model.
         let mut texts: Vec<&str> = result
             .is_error
@@ -436,7 +440,7 @@ impl<'a> At<'a> {
         }
         Ok(Message {
             role: "tool",
-            content: joined(&texts),
+            content: context.splices.text(joined(&texts)),
             thinking: None,
             images: Vec::new(),
             tool_calls: Vec::new(),

@@ -8,7 +8,7 @@ use std::borrow::Cow;
 
 use serde::{Serialize, Serializer};
 use weir_sdk::adapter::Failure;
-use weir_sdk::body::Base64;
+use weir_sdk::body::{Base64, Text};
 use weir_sdk::chat::{
     self, ChatRequest, File, Image, Message, Opaque, Part, Role, ToolCall, ToolContent, ToolResult,
 };
@@ -74,7 +74,7 @@ struct Block<'a> {
 #[serde(tag = "type", rename_all = "snake_case")]
 enum BlockBody<'a> {
     Text {
-        text: Cow<'a, str>,
+        text: Text<'a>,
     },
     Image {
         source: Source<'a>,
@@ -184,7 +184,9 @@ pub(super) fn read<'a>(
 /// Marks a text of the system within the user's turn.
 fn remind(block: &mut Block<'_>) {
     if let BlockBody::Text { text } = &mut block.body {
-        *text = Cow::Owned(format!("<system-reminder>\n{text}\n</system-reminder>"));
+        *text = text
+            .clone()
+            .between("<system-reminder>\n", "\n</system-reminder>");
     }
 }
 
@@ -248,7 +250,7 @@ impl<'a> At<'a> {
                 if text.is_empty() && !context.client_speaks_it {
                     return Ok(None);
                 }
-                let text = Cow::Borrowed(text.as_str());
+                let text = context.splices.text(text.as_str());
                 BlockBody::Text { text }
             }
             chat::Content::Image(image) if is_from_user => self.image(image, context)?,
@@ -343,7 +345,7 @@ impl<'a> At<'a> {
             let body = match content {
                 ToolContent::Text(text) if text.is_empty() => continue,
                 ToolContent::Text(text) => BlockBody::Text {
-                    text: Cow::Borrowed(text),
+                    text: context.splices.text(text.as_str()),
                 },
                 ToolContent::Image(image) => self.image(image, context)?,
                 ToolContent::File(file) => self.document(file, context)?,

@@ -7,7 +7,7 @@ use std::borrow::Cow;
 
 use serde::Serialize;
 use weir_sdk::adapter::Failure;
-use weir_sdk::body::Base64;
+use weir_sdk::body::{Base64, Text};
 use weir_sdk::chat::{self, ChatRequest, Message, Role, Source, ToolCall, ToolContent, ToolResult};
 use weir_sdk::messages::{CallArguments, content_name, misplaced};
 use weir_sdk::wire::{self, refuse};
@@ -40,7 +40,7 @@ struct Part<'a> {
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 enum PartBody<'a> {
-    Text(Cow<'a, str>),
+    Text(Text<'a>),
     InlineData(Blob<'a>),
     FileData(FileData<'a>),
     FunctionCall(FunctionCall<'a>),
@@ -83,8 +83,8 @@ struct FunctionResponse<'a> {
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 enum Response<'a> {
-    Output(Cow<'a, str>),
-    Error(Cow<'a, str>),
+    Output(Text<'a>),
+    Error(Text<'a>),
 }
 
 /// Returns the system instruction, and the contents after it.
@@ -138,7 +138,9 @@ pub(super) fn read<'a>(
 /// Marks a text of the system within the user's turn.
 fn remind(part: &mut Part<'_>) {
     if let PartBody::Text(text) = &mut part.body {
-        *text = Cow::Owned(format!("<system-reminder>\n{text}\n</system-reminder>"));
+        *text = text
+            .clone()
+            .between("<system-reminder>\n", "\n</system-reminder>");
     }
 }
 
@@ -201,7 +203,7 @@ impl<'a> At<'a> {
                 if text.is_empty() && part.signature.is_none() {
                     return Ok(None);
                 }
-                PartBody::Text(Cow::Borrowed(text))
+                PartBody::Text(context.splices.text(text.as_str()))
             }
             chat::Content::Image(image) if is_from_user => {
                 context
@@ -229,7 +231,7 @@ impl<'a> At<'a> {
                     context.ignored.add("reasoning");
                     return Ok(None);
                 }
-                PartBody::Text(Cow::Borrowed(&reasoning.text))
+                PartBody::Text(context.splices.text(reasoning.text.as_str()))
             }
             chat::Content::ToolCall(call) if is_from_model => {
                 PartBody::FunctionCall(self.call(call)?)
@@ -296,9 +298,9 @@ impl<'a> At<'a> {
             });
         }
         let text = match texts[..] {
-            [text] => Cow::Borrowed(text),
+            [text] => context.splices.text(text),
             // A line break separates the parts.
-            _ => Cow::Owned(texts.join("\n")),
+            _ => context.splices.text(texts.join("\n")),
         };
         let response = if result.is_error {
             Response::Error(text)

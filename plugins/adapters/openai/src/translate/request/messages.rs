@@ -1,7 +1,10 @@
 //! The messages of a request.
 
+use std::borrow::Cow;
+
 use serde::ser::{SerializeMap, SerializeSeq};
 use serde::{Serialize, Serializer};
+use weir_sdk::body::Text;
 use weir_sdk::chat::{
     Audio, CallKind, ChatRequest, Content, File, Image, Message, Opaque, Part, Reasoning, Role,
     Source, ToolCall, ToolContent, ToolResult,
@@ -82,6 +85,11 @@ impl<'a> At<'a> {
             .parts
             .iter()
             .filter(|part| !matches!(part.content, Content::Reasoning(_) | Content::ToolCall(_)))
+    }
+
+    /// A string of the body.
+    fn text(self, text: impl Into<Cow<'a, str>>) -> Text<'a> {
+        self.context.splices.text(text)
     }
 
     fn calls(self) -> impl Iterator<Item = (&'a Part, &'a ToolCall)> {
@@ -339,7 +347,7 @@ impl Serialize for Parts<'_> {
                 None,
             ) if extra.iter().all(|(name, _)| at.context.leaves_out(name)) => {
                 extra.iter().for_each(|(name, _)| at.context.ignore(name));
-                serializer.serialize_str(text)
+                at.text(text).serialize(serializer)
             }
             _ => serializer.collect_seq(at.spoken().map(|part| SpokenPart { at, part })),
         }
@@ -365,7 +373,7 @@ impl Serialize for SpokenPart<'_> {
         match (&part.content, at.message.role) {
             (Content::Text(text), _) => {
                 map.serialize_entry("type", "text")?;
-                map.serialize_entry("text", text)?;
+                map.serialize_entry("text", &at.text(text))?;
             }
             (Content::Refusal(text), Role::Assistant) => {
                 map.serialize_entry("type", "refusal")?;
@@ -513,11 +521,12 @@ impl Serialize for WireToolCall<'_> {
         match kind {
             CallKind::Function => {
                 map.serialize_entry("type", "function")?;
+                let arguments = at.text(arguments);
                 map.serialize_entry("function", &CalledFunction { name, arguments })?;
             }
             CallKind::Custom => {
                 map.serialize_entry("type", "custom")?;
-                let input = arguments;
+                let input = at.text(arguments);
                 map.serialize_entry("custom", &CalledCustom { name, input })?;
             }
         }
@@ -530,13 +539,13 @@ impl Serialize for WireToolCall<'_> {
 struct CalledFunction<'a> {
     name: &'a str,
     /// JSON in a string, as the model wrote it.
-    arguments: &'a str,
+    arguments: Text<'a>,
 }
 
 #[derive(Serialize)]
 struct CalledCustom<'a> {
     name: &'a str,
-    input: &'a str,
+    input: Text<'a>,
 }
 
 struct ToolMessage<'a> {
@@ -584,20 +593,23 @@ impl Serialize for ResultContent<'_> {
         }
         match texts[..] {
             [] => serializer.serialize_str(""),
-            [text] => serializer.serialize_str(text),
+            [text] => at.text(text).serialize(serializer),
             // A line break separates the parts.
-            _ => serializer.serialize_str(&texts.join("\n")),
+            _ => at.text(texts.join("\n")).serialize(serializer),
         }
     }
 }
 
-impl ResultContent<'_> {
+impl<'a> ResultContent<'a> {
     fn serialize_list<S: Serializer>(
         &self,
-        notice: Option<&str>,
+        notice: Option<&'a str>,
         serializer: S,
     ) -> Result<S::Ok, S::Error> {
-        let text = |text| TextPart { kind: "text", text };
+        let text = |text: &'a str| TextPart {
+            kind: "text",
+            text: self.at.text(text),
+        };
         let mut list = serializer.serialize_seq(None)?;
         if let Some(notice) = notice {
             list.serialize_element(&text(notice))?;
@@ -618,5 +630,5 @@ impl ResultContent<'_> {
 struct TextPart<'a> {
     #[serde(rename = "type")]
     kind: &'static str,
-    text: &'a str,
+    text: Text<'a>,
 }

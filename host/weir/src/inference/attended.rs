@@ -1,0 +1,57 @@
+//! Work that a waiting response polls itself. It becomes a task only when nobody waits any more.
+//!
+//! A task of its own would cost each plain request two wake-ups and a copy of its result.
+
+use std::future::{Future, poll_fn};
+use std::pin::{Pin, pin};
+
+use tokio::runtime::Handle;
+use tokio_util::task::TaskTracker;
+use tokio_util::task::task_tracker::TaskTrackerToken;
+use tracing::{Instrument, Span};
+
+/// Work that must be done, with or without a waiting response.
+type Work = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// Work that is not done. It goes on as a task if this is dropped.
+struct AttendedWork<'t> {
+    work: Option<Work>,
+    tasks: &'t TaskTracker,
+    runtime: Handle,
+    _token: TaskTrackerToken,
+}
+
+/// Waits for a response that depends on this work, and does the work meanwhile. If the wait is dropped, or the response
+/// precedes the end of the work, the rest is a task.
+pub(super) async fn attend<T>(
+    tasks: &TaskTracker,
+    work: Pin<Box<impl Future<Output = ()> + Send + 'static>>,
+    response: impl Future<Output = T>,
+) -> T {
+    let mut attended = AttendedWork {
+        work: Some(work),
+        tasks,
+        runtime: Handle::current(),
+        _token: tasks.token(),
+    };
+    let mut response = pin!(response);
+    poll_fn(|context| {
+        // Taken out, so that work that panics is dropped, and not polled again.
+        if let Some(mut work) = attended.work.take()
+            && work.as_mut().poll(context).is_pending()
+        {
+            attended.work = Some(work);
+        }
+        response.as_mut().poll(context)
+    })
+    .await
+}
+
+impl Drop for AttendedWork<'_> {
+    fn drop(&mut self) {
+        if let Some(work) = self.work.take() {
+            let work = work.instrument(Span::current());
+            self.tasks.spawn_on(work, &self.runtime);
+        }
+    }
+}

@@ -3,8 +3,6 @@
 //! The system's first messages become the system instruction. Later ones stay at their place, as a reminder in the
 //! user's turn: the dialect has no place for them.
 
-use std::borrow::Cow;
-
 use serde::Serialize;
 use weir_sdk::adapter::Failure;
 use weir_sdk::body::{Base64, Text};

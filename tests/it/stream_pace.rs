@@ -43,23 +43,6 @@ async fn a_fast_stream_is_read_at_the_next_tick() {
 }
 
 #[tokio::test]
-async fn nothing_waits_after_the_finish() {
-    let upstream = Upstream::start().await;
-    let gates = [Gate::new(), Gate::new()];
-    let reply = Reply::chat_stream(["one "]);
-    let reply = reply.gate_before_piece(1, &gates[0]);
-    // The usage is in a piece of its own.
-    upstream.will(reply.gate_before_piece(2, &gates[1]));
-    let gateway = gateway(&upstream, HOUR).await;
-    let mut stream = gateway.stream("scripted", "count").await;
-    assert_eq!(text_before(&mut stream, &gates[0]).await, "one ");
-    // The client gets the finish together with the usage.
-    gates[1].reached().await;
-    gates[1].open();
-    assert!(stream.is_whole().await);
-}
-
-#[tokio::test]
 async fn nothing_waits_after_the_end_of_a_call() {
     let pieces = [
         &[

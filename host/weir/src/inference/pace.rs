@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use tokio::time::Instant;
-use weir_sandbox::adapter::bindings::chat::{Block, Event};
+use weir_sandbox::adapter::bindings::chat::Event;
 use weir_upstream::client::COALESCED_BYTES;
 
 /// Short gaps in a row that make a stream a fast one.
@@ -21,14 +21,12 @@ const SHIFTS: u32 = 8;
 
 /// When to read next from an upstream's stream.
 ///
-/// **Invariant:** nothing waits before the first piece, in a slow stream, or after the end of a tool call or of the
-/// response.
+/// **Invariant:** nothing waits before the first piece, in a slow stream, or after the end of a block, such as a tool
+/// call, or of the response.
 pub(super) struct StreamPace {
     /// The time between two ticks; zero for a stream that never waits.
     period: Duration,
     short_gaps: u32,
-    /// The tool call that the stream is in.
-    tool_call: Option<u32>,
 }
 
 impl StreamPace {
@@ -36,7 +34,6 @@ impl StreamPace {
         Self {
             period,
             short_gaps: 0,
-            tool_call: None,
         }
     }
 
@@ -50,14 +47,11 @@ impl StreamPace {
         };
     }
 
-    /// Notes the events of the last piece: a client may act on some of them, and the rest must not wait.
+    /// Notes the events of the last piece. After the end of a block, the end of the response may follow.
     pub(super) fn note_events(&mut self, events: &[Event]) {
         for event in events {
             match event {
-                Event::BlockStart(block) if matches!(block.block, Block::ToolCall(_)) => {
-                    self.tool_call = Some(block.index);
-                }
-                Event::BlockEnd(index) if self.tool_call == Some(*index) => self.short_gaps = 0,
+                Event::BlockEnd(_) => self.short_gaps = 0,
                 Event::Finish(_) => self.period = Duration::ZERO,
                 _ => {}
             }
@@ -90,9 +84,7 @@ fn shift(period: Duration) -> Duration {
 
 #[cfg(test)]
 mod tests {
-    use weir_sandbox::adapter::bindings::chat::{
-        BlockStart, CallKind, FinishReason, ToolCallStart,
-    };
+    use weir_sandbox::adapter::bindings::chat::{Block, BlockStart, FinishReason};
 
     use super::*;
 
@@ -135,17 +127,14 @@ mod tests {
     }
 
     #[test]
-    fn the_end_of_a_call_is_followed_by_a_read_at_once() {
-        let start = |index, block| Event::BlockStart(BlockStart { index, block });
-        let call = Block::ToolCall(ToolCallStart {
-            id: "a".into(),
-            name: "b".into(),
-            kind: CallKind::Function,
-        });
+    fn the_end_of_a_block_is_followed_by_a_read_at_once() {
         let mut pace = fast();
-        pace.note_events(&[start(0, Block::Text), Event::BlockEnd(0), start(1, call)]);
+        pace.note_events(&[Event::BlockStart(BlockStart {
+            index: 0,
+            block: Block::Text,
+        })]);
         assert!(pace.next_read().is_some());
-        pace.note_events(&[Event::BlockEnd(1)]);
+        pace.note_events(&[Event::BlockEnd(0)]);
         assert_eq!(pace.next_read(), None);
     }
 

@@ -131,7 +131,8 @@ impl HttpClient {
         for _ in 0..MAX_CONNECTIONS {
             let connection = match self.take_idle(&origin).await {
                 Some(connection) => connection,
-                None => self.connect(&origin).await?,
+                // Boxed, because it is rare, and larger than all the rest.
+                None => Box::pin(self.connect(&origin)).await?,
             };
             match self.ask(connection, &origin, request.clone()).await {
                 Ok(answer) => return Ok(answer),

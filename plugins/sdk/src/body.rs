@@ -38,7 +38,7 @@ use crate::chat::{ChatRequest, Content, ToolContent, ToolKind};
 /// ```
 #[derive(Debug, Default)]
 pub struct Splices {
-    /// What is written of the body.
+    /// The body so far.
     body: RefCell<Vec<u8>>,
     /// Each string of these splices, by the bytes before its closing quote.
     places: RefCell<Vec<(usize, Splice)>>,

@@ -11,7 +11,7 @@ use tokio_util::task::task_tracker::TaskTrackerToken;
 use tracing::{Instrument, Span};
 
 /// Work that must be done, with or without a waiting response.
-type Work = Pin<Box<dyn Future<Output = ()> + Send>>;
+pub(super) type Work = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// Work that is not done. It goes on as a task if this is dropped.
 struct AttendedWork<'t> {
@@ -25,7 +25,7 @@ struct AttendedWork<'t> {
 /// precedes the end of the work, the rest is a task.
 pub(super) async fn attend<T>(
     tasks: &TaskTracker,
-    work: Pin<Box<impl Future<Output = ()> + Send + 'static>>,
+    work: Work,
     response: impl Future<Output = T>,
 ) -> T {
     let mut attended = AttendedWork {

@@ -82,7 +82,7 @@ pub async fn screen_chat(
     let size = RequestSize::of(&call.request, &call.attachments);
     let dialect = call.client.dialect.clone();
     let request = screening.request(Task::Chat(call.request), &call.attachments, dialect, size);
-    let (Task::Chat(mut request), passed) = screening.run(request).await? else {
+    let (Task::Chat(mut request), passed) = Box::pin(screening.run(request)).await? else {
         return Err(ApiError::internal());
     };
     request.model = model;
@@ -107,7 +107,7 @@ pub async fn screen_images(
     let size = RequestSize::of_images(&call.request);
     let dialect = call.client.dialect.clone();
     let request = screening.request(Task::Image(call.request), &call.attachments, dialect, size);
-    let (Task::Image(mut request), passed) = screening.run(request).await? else {
+    let (Task::Image(mut request), passed) = Box::pin(screening.run(request)).await? else {
         return Err(ApiError::internal());
     };
     request.model = model;

@@ -50,6 +50,7 @@ use weir_errors::ApiError;
 use weir_upstream::error::{ExchangeError, Phase};
 use weir_upstream::usage::ModelLimits;
 
+use self::attended::Work;
 use self::filters::{AnswerScreen, FilterCaller, FilterResult};
 use self::idempotency::{IdempotentRequest, RepeatResponse};
 use self::meter::{Meter, MeteredRequest};
@@ -59,7 +60,7 @@ use self::resolve::ResolvedRequest;
 use self::routing::Route;
 use crate::catalog::Catalog;
 use crate::context::RequestContext;
-use crate::identity::part_rates::PartRates;
+use crate::identity::part_rates::{PartRates, RequestRates};
 use crate::identity::{Caller, limits};
 use crate::inference::deltas::DeltaPublisher;
 use crate::sessions::SessionTurn;
@@ -228,19 +229,9 @@ async fn begin(
     context: RequestContext,
     mut resolved: ResolvedRequest,
     terms: PriceTerms,
-    asked: ResponseTerms,
+    mut asked: ResponseTerms,
 ) -> Result<Response, ApiError> {
-    let ResponseTerms {
-        id,
-        stream,
-        dialect,
-        session,
-        conversation,
-        key,
-        publisher,
-        mut passed,
-    } = asked;
-    if let Some(order) = passed.order.take() {
+    if let Some(order) = asked.passed.order.take() {
         resolved.allowed = order;
         resolved.is_ordered = true;
     }
@@ -249,68 +240,19 @@ async fn begin(
     let rates = rates.for_model(&payer.account, &resolved.model.id);
     rates.admit(&parts.cache).await?;
     let routing = &parts.routing;
-    let route = routing.route(&payer.account, &resolved, &conversation);
+    let route = routing.route(&payer.account, &resolved, &asked.conversation);
     let route = route.await;
-    let head = AnswerHead {
-        id,
-        created: parts.clock.now().seconds(),
-        model: resolved.model.id.clone(),
-    };
-    let bounds = RequestBounds {
-        deadline: Instant::now() + parts.timeouts.total(),
-        // Images arrive only when they are complete, and a client that disconnects pays for them. An executor that
-        // resumes a swarm requests the response again.
-        drain: match resolved.model.makes_images() || payer.parent.is_some() {
-            true => parts.timeouts.total(),
-            false => parts.exchange_limits.hang_up_drain(),
-        },
-        shutdown: parts.shutdown.clone(),
-        output_limit: resolved.output_limit,
-        wants_image: matches!(resolved.task, Task::Image(_)),
-        wants_json: match &resolved.task {
-            Task::Chat(chat) => !matches!(chat.response_format, ResponseFormat::Text),
-            Task::Image(_) => false,
-        },
-        context_window: resolved.model.context_window,
-    };
-    let metered = MeteredRequest {
-        request_id: context.id().to_owned(),
-        model: resolved.model.id.clone(),
-        in_plan: terms.in_plan,
-        size: resolved.size,
-        limits: ModelLimits {
-            context_window: resolved.model.context_window.into(),
-            max_image_tokens: resolved.model.max_image_tokens.into(),
-            output_limit: resolved.output_limit.into(),
-        },
-        images: resolved.images,
-    };
-    let key = key.map(|key| (key, payer.account.clone()));
-    let meter = Meter::new(parts, payer, rates, metered, terms.factors);
-    let (mut relay, reply) = if stream {
-        Relay::stream(dialect, head, meter, bounds.clone(), context.clone())
-    } else {
-        Relay::plain(dialect, head, meter, bounds.clone(), context.clone())
-    };
-    relay.occupy(held);
-    relay.screen(AnswerScreen::new(passed, resolved.output_limit));
-    relay.place_messages(std::mem::take(&mut resolved.origins));
-    if let Some(session) = session {
-        relay.go_on_with(session);
-    }
-    if let Some(publisher) = publisher {
-        relay.publish_deltas(publisher);
-    }
-    // The work is boxed first: otherwise, the tracker, the span and the runtime would each copy it.
-    let work = Box::pin(serve(
-        parts.clone(),
+    let stream = asked.stream;
+    let routed = RoutedRequest {
+        payer,
+        rates,
+        context: context.clone(),
         resolved,
         route,
-        bounds,
-        relay,
-        context.clone(),
-        key,
-    ));
+        terms,
+        asked,
+    };
+    let (work, reply) = routed.work(parts, held);
     let response = reply.response(&context);
     if stream {
         // A client that reads slowly must not keep the request from its deadline.
@@ -321,6 +263,87 @@ async fn begin(
     }
 }
 
+/// A request with its route.
+struct RoutedRequest {
+    payer: Payer,
+    rates: RequestRates,
+    context: RequestContext,
+    resolved: ResolvedRequest,
+    route: Route,
+    terms: PriceTerms,
+    asked: ResponseTerms,
+}
+
+impl RoutedRequest {
+    /// Returns the request's work, and the reply that it sends.
+    ///
+    /// This is a plain function, because a future would have room for all these values while it waits.
+    fn work(self, parts: &Arc<InferenceParts>, held: impl Send + 'static) -> (Work, Reply) {
+        let Self {
+            payer,
+            rates,
+            context,
+            mut resolved,
+            route,
+            terms,
+            asked,
+        } = self;
+        let head = AnswerHead {
+            id: asked.id,
+            created: parts.clock.now().seconds(),
+            model: resolved.model.id.clone(),
+        };
+        let bounds = RequestBounds {
+            deadline: Instant::now() + parts.timeouts.total(),
+            // Images arrive only when they are complete, and a client that disconnects pays for them. An executor that
+            // resumes a swarm requests the response again.
+            drain: match resolved.model.makes_images() || payer.parent.is_some() {
+                true => parts.timeouts.total(),
+                false => parts.exchange_limits.hang_up_drain(),
+            },
+            shutdown: parts.shutdown.clone(),
+            output_limit: resolved.output_limit,
+            wants_image: matches!(resolved.task, Task::Image(_)),
+            wants_json: match &resolved.task {
+                Task::Chat(chat) => !matches!(chat.response_format, ResponseFormat::Text),
+                Task::Image(_) => false,
+            },
+            context_window: resolved.model.context_window,
+        };
+        let metered = MeteredRequest {
+            request_id: context.id().to_owned(),
+            model: resolved.model.id.clone(),
+            in_plan: terms.in_plan,
+            size: resolved.size,
+            limits: ModelLimits {
+                context_window: resolved.model.context_window.into(),
+                max_image_tokens: resolved.model.max_image_tokens.into(),
+                output_limit: resolved.output_limit.into(),
+            },
+            images: resolved.images,
+        };
+        let key = asked.key.map(|key| (key, payer.account.clone()));
+        let meter = Meter::new(parts, payer, rates, metered, terms.factors);
+        let make = match asked.stream {
+            true => Relay::stream,
+            false => Relay::plain,
+        };
+        let (mut relay, reply) = make(asked.dialect, head, meter, bounds.clone(), context.clone());
+        relay.occupy(held);
+        relay.screen(AnswerScreen::new(asked.passed, resolved.output_limit));
+        relay.place_messages(std::mem::take(&mut resolved.origins));
+        if let Some(session) = asked.session {
+            relay.go_on_with(session);
+        }
+        if let Some(publisher) = asked.publisher {
+            relay.publish_deltas(publisher);
+        }
+        let work = serve(parts.clone(), resolved, route, bounds, relay, context, key);
+        (Box::pin(work), reply)
+    }
+}
+
+/// Does the request's work. What is rare is boxed: its copies of the relay would triple the size of this future.
 async fn serve(
     parts: Arc<InferenceParts>,
     resolved: ResolvedRequest,
@@ -332,7 +355,7 @@ async fn serve(
 ) {
     let first = match (attempts::first_entry(&parts, &route), &key) {
         // A request with a key goes on, because an earlier request may have been served.
-        (Err(error), None) => return relay.refuse(error.into()).await,
+        (Err(error), None) => return Box::pin(relay.refuse(error.into())).await,
         (first, _) => first,
     };
     let prices = route.candidates().map(|candidate| &candidate.price);
@@ -346,11 +369,11 @@ async fn serve(
         (Err(LedgerError::Refused(LedgerRefusal::KeyTaken(taken))), Some((key, account))) => {
             return match key.instead(&parts, &account, taken) {
                 RepeatResponse::Replay(answer) => relay.replay(answer),
-                RepeatResponse::Refuse(error) => relay.refuse(error).await,
+                RepeatResponse::Refuse(error) => Box::pin(relay.refuse(error)).await,
             };
         }
         (Err(error), _) => {
-            return relay.refuse(meter::refused(error, &parts)).await;
+            return Box::pin(relay.refuse(meter::refused(error, &parts))).await;
         }
     }
     let outcome = match first {
@@ -370,6 +393,6 @@ async fn serve(
                 context.note_failure(format!("the client read too slowly: {error}"));
             }
         }
-        Err(error) => relay.fail(error).await,
+        Err(error) => Box::pin(relay.fail(error)).await,
     }
 }

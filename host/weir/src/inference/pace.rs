@@ -16,7 +16,7 @@ use weir_upstream::client::COALESCED_BYTES;
 /// Short gaps in a row that make a stream a fast one.
 const SHORT_GAPS: u32 = 2;
 
-/// The share of the period by which a worker's ticks follow those of the worker before it.
+/// Number of different shifts of the workers' ticks.
 const SHIFTS: u32 = 8;
 
 /// When to read next from an upstream's stream.

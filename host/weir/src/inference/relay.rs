@@ -437,7 +437,8 @@ impl Relay {
         let (billed, kept) = match self.settle(true).await {
             Ok(settled) => settled,
             Err(error) => {
-                self.finish_late(error).await;
+                // Boxed, because it is rare, and would have a copy of the relay in every request's future.
+                Box::pin(self.finish_late(error)).await;
                 return Ok(());
             }
         };

@@ -19,12 +19,14 @@ const CREATING: usize = 16;
 /// Writes the settings of a gateway whose limits exceed this number of concurrent requests. `stores` are settings, too.
 pub(crate) fn write_settings(folder: &Path, upstream: SocketAddr, stores: &str, concurrent: usize) {
     let most = concurrent + 40;
+    // Valgrind translates a guest's code when it counts its first call, which takes longer than the default limits.
     let mut toml = format!(
         "listen = \"127.0.0.1:0\"\ndev = true\n{stores}\
          [rate_limits]\nfree = 1000000000\naddress = 1000000000\n\
          [limits]\nconnections = {most}\nconnections_per_address = {most}\nconcurrent_requests = {most}\n\
          requests_per_account = {{ free = {most} }}\nrequests_per_upstream = {most}\nrequests_per_slot = {most}\n\
-         [plugins]\nall_memory_mib = 16384\n"
+         [plugins]\nall_memory_mib = 16384\n\
+         [plugins.limits]\ncpu_ms = 60000\ncall_timeout_ms = 60000\n"
     );
     // Cheap enough for the free plan's credits.
     for model in ["plain", "burst", "paced", "held"] {

@@ -32,7 +32,7 @@ pub(crate) fn write_settings(folder: &Path, upstream: SocketAddr, stores: &str, 
     for model in ["plain", "burst", "paced", "held"] {
         toml += &format!(
             "[providers.{model}]\nadapter = \"openai\"\nbase_url = \"http://{upstream}/{model}/v1\"\n\
-             [models.{model}]\ncontext_window = 200000\nmax_output_tokens = 1000\ndefault_output_tokens = 500\n\
+             [models.{model}]\ncontext_window = 200000\nmax_output_tokens = 1000\ndefault_output_tokens = 500\nsupports_tools = true\n\
              upstreams = [{{ provider = {model:?} }}]\nprice = {{ input = 0.000001, output = 0.000001 }}\n"
         );
     }

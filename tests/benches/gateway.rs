@@ -1,10 +1,10 @@
 //! The cost of a request through weir, compared with a bare proxy: processor time, requests per second, latency and
 //! memory.
 //!
-//! A scripted upstream, a proxy that only forwards (hyper, no parsing, no authentication: the floor) and weir, each a
-//! separate process. The measured process has one core, and all others share another. 32 connections send requests as
-//! fast as the responses arrive. Processor time is the kernel's count for all threads of the process, user and
-//! system.
+//! The measured process has one core, and all others share another. 32 connections send requests of 10,000 accounts as
+//! fast as the responses arrive. Processor time, page faults and context switches are the kernel's counts for all
+//! threads of the process. The time is that of user and system together. `perf` counts the system calls in a run of
+//! their own, since this count takes time, and needs root's rights. Without it, the bench prints no system calls.
 //!
 //! Then the latency that weir adds for a single client, and the memory of open, silent streams.
 //!
@@ -19,32 +19,26 @@
     reason = "a bench prints its figures, and ends by panicking"
 )]
 
+mod loads;
+
+use std::cell::{Cell, RefCell};
 use std::fs;
-use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
 use std::path::Path;
-use std::process::{Child, Command, ExitCode, Stdio};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
+use std::process::{Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
-use bytes::Bytes;
 use futures_util::StreamExt;
-use http::{HeaderValue, Request, Response, Uri, header};
-use http_body_util::combinators::UnsyncBoxBody;
-use http_body_util::{BodyExt, Full, StreamBody};
-use hyper::body::{Frame, Incoming};
-use hyper::service::service_fn;
-use hyper_util::client::legacy::Client;
-use hyper_util::client::legacy::connect::HttpConnector;
-use hyper_util::rt::{TokioExecutor, TokioIo};
+use loads::{
+    CORE, Clients, LOADS, Load, OTHER_CORE, PATH, Process, Requests, create_keys, on_core, option,
+    pin, play_role, runtime, serve, write_settings,
+};
 use serde_json::{Value, json};
 use tests::percentile;
 use tests::program::build_weir;
 use tests::stores::{Durability, Postgres, Redis};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
-use weir_storage::secrets::SecretUrl;
+use tokio::io::AsyncReadExt;
+use tokio::net::TcpStream;
 
 /// Concurrent connections.
 const CONNECTIONS: usize = 32;
@@ -56,16 +50,15 @@ const WARM_UP: Duration = Duration::from_millis(700);
 /// Number of runs; the middle one counts.
 const RUNS: usize = 3;
 
-const CHUNKS: usize = 100;
+/// Accounts, each with a key. The requests use them in turn.
+const ACCOUNTS: usize = 10_000;
 
-const PATH: &str = "/v1/chat/completions";
+/// Requests whose system calls are counted, and the time that `perf` needs to begin.
+const COUNTED: usize = 1_000;
+const PERF_START: Duration = Duration::from_millis(500);
 
 /// The parent of all kernel threads.
 const KERNEL_THREADS: u32 = 2;
-
-/// The core of the measured process, and the core of all others.
-const CORE: &str = "0";
-const OTHER_CORE: &str = "1";
 
 /// Concurrent open streams, and the memory limit of each.
 const STREAMS: usize = 5_000;
@@ -77,47 +70,26 @@ const IDLE_MIB: usize = 120;
 /// Share of both cores that other processes may use before the figures are meaningless.
 const BUSY: f64 = 0.05;
 
+/// The maximum multiples of the floor's processor time, and the targets, in the order of [`LOADS`].
+const RATIOS: [Ratio; LOADS.len()] = [
+    Ratio::new(6.0, 4.5),
+    Ratio::new(7.0, 5.0),
+    Ratio::new(1.5, 1.0),
+    Ratio::new(1.7, 1.4),
+    Ratio::new(20.0, 10.0),
+];
+
 #[derive(Clone, Copy)]
-struct Load {
-    name: &'static str,
-    /// The upstream's behaviour: `plain`, `burst` or `paced`.
-    model: &'static str,
-    prompt_bytes: usize,
-    /// The maximum multiple of the floor's processor time, and the target.
+struct Ratio {
     must: f64,
     aim: f64,
 }
 
-const LOADS: [Load; 4] = [
-    Load {
-        name: "plain, 1 KiB",
-        model: "plain",
-        prompt_bytes: 1 << 10,
-        must: 6.0,
-        aim: 4.5,
-    },
-    Load {
-        name: "plain, 16 KiB prompt",
-        model: "plain",
-        prompt_bytes: 16 << 10,
-        must: 7.0,
-        aim: 5.0,
-    },
-    Load {
-        name: "burst stream, 100 chunks at once",
-        model: "burst",
-        prompt_bytes: 1 << 10,
-        must: 1.5,
-        aim: 1.0,
-    },
-    Load {
-        name: "paced stream, a chunk each 2 ms",
-        model: "paced",
-        prompt_bytes: 1 << 10,
-        must: 1.7,
-        aim: 1.4,
-    },
-];
+impl Ratio {
+    const fn new(must: f64, aim: f64) -> Self {
+        Self { must, aim }
+    }
+}
 
 /// The figures of one load on one process.
 #[derive(Clone, Copy)]
@@ -130,38 +102,22 @@ struct Figures {
     first: Duration,
     /// Share of the machine's processor time that other programs used.
     others: f64,
+    /// Page faults and context switches of a request.
+    faults: f64,
+    switches: f64,
 }
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().collect();
-    let runtime = || {
-        tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()
-            .unwrap()
-    };
-    let role = arguments.iter().position(|argument| argument == "--role");
-    match role.map(|at| &*arguments[at + 1]) {
-        Some("upstream") => runtime().block_on(upstream()),
-        Some("proxy") => {
-            let to = arguments.last().unwrap().parse().unwrap();
-            runtime().block_on(proxy(to));
-        }
-        Some(other) => panic!("there is no role {other}"),
-        None => {}
-    }
-    pin(&std::process::id().to_string(), OTHER_CORE);
+    play_role(&arguments);
     let has = |name: &str| arguments.iter().any(|argument| argument == name);
-    let profile = arguments
-        .iter()
-        .position(|argument| argument == "--profile");
-    let profile = profile.map_or("dist", |at| &*arguments[at + 1]);
-    let weir = build_weir(profile);
-    let only = arguments.iter().position(|argument| argument == "--only");
-    let only = only.map(|at| &*arguments[at + 1]);
-    let loads: Vec<Load> = LOADS
+    let weir = build_weir(option(&arguments, "--profile").unwrap_or("dist"));
+    pin(&std::process::id().to_string(), OTHER_CORE);
+    let only = option(&arguments, "--only").unwrap_or_default();
+    let loads: Vec<_> = LOADS
         .into_iter()
-        .filter(|load| only.is_none_or(|only| load.name.contains(only)))
+        .zip(RATIOS)
+        .filter(|(load, _)| load.name.contains(only))
         .collect();
     match measure_all(&runtime(), &weir, &loads, has("--postgres"), has("--json")) {
         true => ExitCode::SUCCESS,
@@ -169,99 +125,89 @@ fn main() -> ExitCode {
     }
 }
 
-fn pin(process: &str, core: &str) {
-    let pinned = Command::new("taskset")
-        .args(["--all-tasks", "--cpu-list", "--pid", core, process])
-        .stdout(Stdio::null())
-        .status()
-        .expect("taskset runs: Debian's util-linux has it");
-    assert!(pinned.success());
+/// The kernel's counts for a process, with all its threads.
+#[derive(Clone, Copy)]
+struct Counts {
+    cpu: Duration,
+    faults: u64,
+    /// Without those of threads that have ended.
+    switches: u64,
 }
 
-/// A process that ends with this one.
-struct Process(Child);
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        let _ = self.0.kill().and_then(|()| self.0.wait());
+impl Counts {
+    fn of(process: &Process) -> Self {
+        let folder = format!("/proc/{}", process.id());
+        let stat = Stat::read(&fs::read_to_string(format!("{folder}/stat")).unwrap());
+        let threads = fs::read_dir(format!("{folder}/task")).unwrap().flatten();
+        // A thread may end meanwhile.
+        let statuses =
+            threads.filter_map(|thread| fs::read_to_string(thread.path().join("status")).ok());
+        Self {
+            cpu: Duration::from_millis(stat.ticks * 10),
+            faults: stat.faults,
+            switches: statuses.map(|status| switches(&status)).sum(),
+        }
     }
 }
 
-impl Process {
-    /// Runs this program in another role; returns its address.
-    fn role(role: &str, core: &str, to: &str) -> (Self, SocketAddr) {
-        let mut child = Command::new("taskset")
-            .args(["--cpu-list", core])
-            .arg(std::env::current_exe().unwrap())
-            .args(["--role", role, to])
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let mut line = String::new();
-        BufReader::new(child.stdout.take().unwrap())
-            .read_line(&mut line)
-            .unwrap();
-        (Self(child), line.trim().parse().unwrap())
-    }
+/// Returns a thread's context switches, voluntary and not.
+fn switches(status: &str) -> u64 {
+    let counts = status
+        .lines()
+        .filter(|line| line.contains("_ctxt_switches:"));
+    let counts = counts.filter_map(|line| line.split_whitespace().nth(1)?.parse::<u64>().ok());
+    counts.sum()
+}
 
-    fn id(&self) -> String {
-        self.0.id().to_string()
-    }
+fn resident_kib(process: &Process) -> usize {
+    let status = fs::read_to_string(format!("/proc/{}/status", process.id())).unwrap();
+    let line = status
+        .lines()
+        .find(|line| line.starts_with("VmRSS:"))
+        .unwrap();
+    line.split_whitespace().nth(1).unwrap().parse().unwrap()
+}
 
-    /// Returns the processor time of all its threads.
-    fn cpu(&self) -> Duration {
-        let stat = fs::read_to_string(format!("/proc/{}/stat", self.id())).unwrap();
-        Duration::from_millis(Stat::read(&stat).ticks * 10)
-    }
-
-    fn resident_mib(&self) -> usize {
-        self.resident_kib() >> 10
-    }
-
-    fn resident_kib(&self) -> usize {
-        let status = fs::read_to_string(format!("/proc/{}/status", self.id())).unwrap();
-        let line = status
-            .lines()
-            .find(|line| line.starts_with("VmRSS:"))
-            .unwrap();
-        line.split_whitespace().nth(1).unwrap().parse().unwrap()
-    }
+fn resident_mib(process: &Process) -> usize {
+    resident_kib(process) >> 10
 }
 
 fn measure_all(
     runtime: &tokio::runtime::Runtime,
     program: &Path,
-    loads: &[Load],
+    loads: &[(Load, Ratio)],
     postgres: bool,
     as_json: bool,
 ) -> bool {
-    let (_upstream, upstream) = Process::role("upstream", OTHER_CORE, "-");
-    let (proxy, proxy_address) = Process::role("proxy", CORE, &upstream.to_string());
-    let stores = postgres.then(|| {
-        let server = Postgres::start(Durability::Real);
-        let url = runtime.block_on(server.create_database());
-        (server, url, Redis::start())
+    let (_upstream, upstream) = Process::role(&on_core(OTHER_CORE), "upstream", "-");
+    let (proxy, proxy_address) = Process::role(&on_core(CORE), "proxy", &upstream.to_string());
+    let stores = postgres.then(|| (Postgres::start(Durability::Real), Redis::start()));
+    let settings = stores.as_ref().map(|(server, redis)| {
+        format!(
+            "database_url = {:?}\nredis_url = {:?}\n",
+            runtime.block_on(server.create_database()).expose(),
+            redis.url().expose()
+        )
     });
+    let settings = settings.unwrap_or_default();
     let folder = tempfile::tempdir().unwrap();
-    let (weir, weir_address, key) = start_weir(
-        program,
-        folder.path(),
-        upstream,
-        stores.as_ref().map(|(_, url, redis)| (url, redis.url())),
-    );
+    write_settings(folder.path(), upstream, &settings, STREAMS);
+    let (weir, weir_address) = serve(&on_core(CORE), program, folder.path());
     await_rest(&weir);
-    let idle = weir.resident_mib();
+    let idle = resident_mib(&weir);
+    let keys = runtime.block_on(create_keys(folder.path(), ACCOUNTS));
+    await_rest(&weir);
     let beside = |load: Load, connections| {
-        let path = format!("/{}/v1/chat/completions", load.model);
-        let asked = request(proxy_address, &path, &key, load);
-        let floor = measure(runtime, &proxy, proxy_address, asked, connections);
-        let asked = request(weir_address, PATH, &key, load);
-        let own = measure(runtime, &weir, weir_address, asked, connections);
+        let path = format!("/{}{PATH}", load.model);
+        let requests = Requests::new(proxy_address, &path, &keys, load);
+        let floor = runtime.block_on(measure(&proxy, &requests, connections));
+        let requests = Requests::new(weir_address, PATH, &keys, load);
+        let own = runtime.block_on(measure(&weir, &requests, connections));
         (floor, own)
     };
     let mut sound = true;
     let mut rows = Vec::new();
-    for &load in loads {
+    for &(load, ratios) in loads {
         let (mut floor, mut own) = (Vec::new(), Vec::new());
         for _ in 0..RUNS {
             let (of_floor, of_weir) = beside(load, CONNECTIONS);
@@ -274,8 +220,10 @@ fn measure_all(
             .map(|run| run.others)
             .fold(0.0, f64::max);
         let (floor, own) = (median(floor), median(own));
+        let requests = Requests::new(weir_address, PATH, &keys, load);
+        let system_calls = runtime.block_on(system_calls(&weir, &requests));
         let ratio = own.cpu_us / floor.cpu_us;
-        sound &= ratio <= load.must;
+        sound &= ratio <= ratios.must;
         if others > BUSY {
             eprintln!(
                 "the machine is too busy to measure: others took {:.0} % of it",
@@ -290,8 +238,8 @@ fn measure_all(
                 load.name,
                 own.cpu_us,
                 floor.cpu_us,
-                load.must,
-                load.aim,
+                ratios.must,
+                ratios.aim,
                 own.rps,
                 own.p50,
                 own.p99,
@@ -299,18 +247,28 @@ fn measure_all(
                 floor.p50,
                 floor.p99,
             );
+            println!(
+                "{:<32} {:.2} page faults (floor: {:.2}), {:.2} context switches ({:.2}), {} system calls",
+                "",
+                own.faults,
+                floor.faults,
+                own.switches,
+                floor.switches,
+                system_calls.map_or("unknown".to_owned(), |calls| format!("{calls:.1}"))
+            );
         }
         rows.push(json!({
-            "load": load.name, "ratio": ratio, "must": load.must, "aim": load.aim,
+            "load": load.name, "ratio": ratio, "must": ratios.must, "aim": ratios.aim,
             "weir": shown(&own), "floor": shown(&floor), "others": others,
+            "system_calls": system_calls,
         }));
     }
     let added = [LOADS[0], LOADS[2]].map(|load| {
         let (floor, own) = beside(load, 1);
         (load, own, floor)
     });
-    let resident = weir.resident_mib();
-    let stream_kib = open_streams(runtime, &weir, weir_address, &key);
+    let resident = resident_mib(&weir);
+    let stream_kib = runtime.block_on(open_streams(&weir, weir_address, &keys));
     sound &= idle <= IDLE_MIB && stream_kib <= STREAM_KIB;
     if as_json {
         let store = if postgres {
@@ -346,6 +304,7 @@ fn shown(figures: &Figures) -> Value {
     json!({
         "cpu_us": figures.cpu_us, "rps": figures.rps, "p50_us": figures.p50.as_micros() as u64,
         "p99_us": figures.p99.as_micros() as u64, "first_byte_us": figures.first.as_micros() as u64,
+        "page_faults": figures.faults, "context_switches": figures.switches,
     })
 }
 
@@ -354,151 +313,80 @@ fn median(mut runs: Vec<Figures>) -> Figures {
     runs[runs.len() / 2]
 }
 
-/// Starts weir on its core; returns its address, and a key.
-fn start_weir(
-    program: &Path,
-    folder: &Path,
-    upstream: SocketAddr,
-    stores: Option<(&SecretUrl, SecretUrl)>,
-) -> (Process, SocketAddr, String) {
-    let mut toml = "listen = \"127.0.0.1:0\"\ndev = true\n".to_owned();
-    if let Some((database, redis)) = &stores {
-        toml += &format!(
-            "database_url = {:?}\nredis_url = {:?}\n",
-            database.expose(),
-            redis.expose()
-        );
-    }
-    toml += "[rate_limits]\nfree = 1000000000\naddress = 1000000000\n\
-             [limits]\nconnections = 5040\nconnections_per_address = 5040\nconcurrent_requests = 5040\n\
-             requests_per_account = { free = 5040 }\nrequests_per_upstream = 5040\nrequests_per_slot = 5040\n[plugins]\nall_memory_mib = 16384\n";
-    for model in ["plain", "burst", "paced", "held"] {
-        toml += &format!(
-            "[providers.{model}]\nadapter = \"openai\"\nbase_url = \"http://{upstream}/{model}/v1\"\n\
-             [models.{model}]\ncontext_window = 100000\nmax_output_tokens = 1000\ndefault_output_tokens = 500\n\
-             upstreams = [{{ provider = {model:?} }}]\nprice = {{ input = 0.001, output = 0.001 }}\n"
-        );
-    }
-    fs::write(folder.join("weir.toml"), toml).unwrap();
-    // Bound to its core from the start, so that it has the threads of a machine with one core.
-    let run = |arguments: &[&str]| {
-        let mut command = Command::new("taskset");
-        command.args(["--cpu-list", CORE]).arg(program);
-        command.current_dir(folder).args(arguments);
-        command
-    };
-    let key = run(&["key", "create", "--user", "bench"]).output().unwrap();
-    assert!(
-        key.status.success(),
-        "{}",
-        String::from_utf8_lossy(&key.stderr)
-    );
-    let top_up = [
-        "user",
-        "top-up",
-        "--user",
-        "bench",
-        "--credits",
-        "100000000",
-    ];
-    assert!(
-        run(&top_up)
-            .stdout(Stdio::null())
-            .status()
-            .unwrap()
-            .success()
-    );
-    let mut child = run(&["serve"])
-        .stdout(Stdio::piped())
-        .stderr(fs::File::create(folder.join("log")).unwrap())
-        .spawn()
-        .unwrap();
-    let mut greeting = BufReader::new(child.stdout.take().unwrap());
-    let mut line = String::new();
-    let address = loop {
-        line.clear();
-        assert!(greeting.read_line(&mut line).unwrap() > 0, "weir has ended");
-        if let Some((_, rest)) = line.split_once("curl http://") {
-            break rest.split('/').next().unwrap().parse().unwrap();
-        }
-    };
-    // Later output is discarded, and must not block it.
-    std::thread::spawn(move || {
-        while greeting
-            .read_line(&mut String::new())
-            .is_ok_and(|read| read > 0)
-        {}
-    });
-    let key = String::from_utf8(key.stdout).unwrap().trim().to_owned();
-    (Process(child), address, key)
-}
-
 /// Puts a load on a process, and measures it after a warm-up.
-fn measure(
-    runtime: &tokio::runtime::Runtime,
-    process: &Process,
-    address: SocketAddr,
-    request: Bytes,
-    connections: usize,
-) -> Figures {
-    runtime.block_on(async {
-        let (counting, over) = (
-            Arc::new(AtomicBool::new(false)),
-            Arc::new(AtomicBool::new(false)),
-        );
-        let latencies = Arc::new(Mutex::new(Vec::new()));
-        let mut clients = tokio::task::JoinSet::new();
-        for _ in 0..connections {
-            let (request, counting, over) = (request.clone(), counting.clone(), over.clone());
-            let latencies = latencies.clone();
-            clients.spawn(async move {
-                let mut connection = TcpStream::connect(address).await.unwrap();
-                connection.set_nodelay(true).unwrap();
-                let mut buffer = Vec::with_capacity(64 << 10);
-                while !over.load(Ordering::Relaxed) {
-                    let began = Instant::now();
-                    connection.write_all(&request).await.unwrap();
-                    let first = read_answer(&mut connection, &mut buffer).await;
-                    if counting.load(Ordering::Relaxed) {
-                        let took = (first - began, began.elapsed());
-                        latencies.lock().unwrap().push(took);
-                    }
-                }
-            });
-        }
+async fn measure(process: &Process, requests: &Requests<'_>, connections: usize) -> Figures {
+    let mut clients = Clients::connect(requests.address, connections).await;
+    let (is_counting, is_over) = (Cell::new(false), Cell::new(false));
+    let latencies = RefCell::new(Vec::new());
+    let sending = clients.send(
+        requests,
+        || !is_over.get(),
+        |began, first| {
+            if is_counting.get() {
+                latencies
+                    .borrow_mut()
+                    .push((first - began, began.elapsed()));
+            }
+        },
+    );
+    let measuring = async {
         tokio::time::sleep(WARM_UP).await;
-        counting.store(true, Ordering::Relaxed);
-        let (began, cpu, machine) = (Instant::now(), process.cpu(), machine());
+        is_counting.set(true);
+        let (began, before, machine) = (Instant::now(), Counts::of(process), machine());
         let ours = all_ours();
         tokio::time::sleep(MEASURED).await;
-        let (passed, cpu) = (began.elapsed(), process.cpu() - cpu);
-        let latencies = std::mem::take(&mut *latencies.lock().unwrap());
-        let (mut firsts, mut latencies): (Vec<_>, Vec<_>) = latencies.into_iter().unzip();
+        let (passed, after) = (began.elapsed(), Counts::of(process));
+        is_counting.set(false);
         let busy = self::machine().saturating_sub(machine);
         let others = busy.saturating_sub(all_ours() - ours);
-        over.store(true, Ordering::Relaxed);
-        while let Some(ended) = clients.join_next().await {
-            ended.unwrap();
-        }
-        let requests = latencies.len() as f64;
-        Figures {
-            cpu_us: cpu.as_secs_f64() * 1e6 / requests,
-            rps: requests / passed.as_secs_f64(),
-            p50: percentile(&mut latencies, 50),
-            p99: percentile(&mut latencies, 99),
-            first: percentile(&mut firsts, 50),
-            others: others.as_secs_f64() / (2.0 * passed.as_secs_f64()),
-        }
-    })
+        is_over.set(true);
+        (passed, before, after, others)
+    };
+    let ((), (passed, before, after, others)) = tokio::join!(sending, measuring);
+    let (mut firsts, mut latencies): (Vec<_>, Vec<_>) = latencies.into_inner().into_iter().unzip();
+    let requests = latencies.len() as f64;
+    Figures {
+        cpu_us: (after.cpu - before.cpu).as_secs_f64() * 1e6 / requests,
+        rps: requests / passed.as_secs_f64(),
+        p50: percentile(&mut latencies, 50),
+        p99: percentile(&mut latencies, 99),
+        first: percentile(&mut firsts, 50),
+        others: others.as_secs_f64() / (2.0 * passed.as_secs_f64()),
+        faults: (after.faults - before.faults) as f64 / requests,
+        switches: after.switches.saturating_sub(before.switches) as f64 / requests,
+    }
+}
+
+/// Returns the system calls of a request, or `None` if `perf` cannot count them.
+async fn system_calls(process: &Process, requests: &Requests<'_>) -> Option<f64> {
+    let mut clients = Clients::connect(requests.address, CONNECTIONS).await;
+    let perf = Command::new("perf")
+        .args(["stat", "-x", ",", "-e", "raw_syscalls:sys_enter", "-p"])
+        .arg(process.id())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .ok()?;
+    tokio::time::sleep(PERF_START).await;
+    let left = Cell::new(COUNTED);
+    let goes_on = || left.replace(left.get().saturating_sub(1)) > 0;
+    clients.send(requests, goes_on, |_, _| {}).await;
+    // An interrupted perf prints its counts.
+    let id = perf.id().to_string();
+    Command::new("kill").args(["-INT", &id]).status().ok()?;
+    let printed = perf.wait_with_output().ok()?.stderr;
+    let count = String::from_utf8_lossy(&printed);
+    let count: f64 = count.split(',').next()?.trim().parse().ok()?;
+    Some(count / COUNTED as f64)
 }
 
 /// Waits until a started process is idle: it compiles its bundled plugins in the background.
 fn await_rest(process: &Process) {
     let began = Instant::now();
     loop {
-        let before = process.cpu();
+        let before = Counts::of(process).cpu;
         std::thread::sleep(Duration::from_millis(500));
-        if process.cpu() - before < Duration::from_millis(20) {
+        if Counts::of(process).cpu - before < Duration::from_millis(20) {
             return;
         }
         assert!(began.elapsed() < Duration::from_secs(60), "weir rests");
@@ -524,6 +412,8 @@ fn machine() -> Duration {
 /// The kernel's status of a process.
 struct Stat {
     parent: u32,
+    /// Page faults of all its threads, with the disk and without.
+    faults: u64,
     /// Processor time of all its threads, user and system, in ticks.
     ticks: u64,
 }
@@ -533,10 +423,16 @@ impl Stat {
         // The name, which may contain any character, is in parentheses.
         let fields = stat.rsplit_once(')').unwrap().1.split_whitespace();
         let fields: Vec<&str> = fields.collect();
-        let ticks = fields[11..13].iter();
+        let sum = |fields: &[&str]| {
+            fields
+                .iter()
+                .map(|field| field.parse::<u64>().unwrap())
+                .sum()
+        };
         Self {
             parent: fields[1].parse().unwrap(),
-            ticks: ticks.map(|field| field.parse::<u64>().unwrap()).sum(),
+            faults: sum(&[fields[7], fields[9]]),
+            ticks: sum(&fields[11..13]),
         }
     }
 }
@@ -554,7 +450,7 @@ fn all_ours() -> Duration {
         let Ok(stat) = fs::read_to_string(entry.path().join("stat")) else {
             continue;
         };
-        let Stat { parent, ticks } = Stat::read(&stat);
+        let Stat { parent, ticks, .. } = Stat::read(&stat);
         if id == own {
             total += ticks;
         }
@@ -570,216 +466,24 @@ fn all_ours() -> Duration {
     Duration::from_millis(total * 10)
 }
 
-fn request(address: SocketAddr, path: &str, key: &str, load: Load) -> Bytes {
-    let text = "word ".repeat(load.prompt_bytes / 5);
-    let body = json!({
-        "model": load.model, "stream": load.model != "plain",
-        "messages": [{ "role": "user", "content": text }],
-    })
-    .to_string();
-    let head = format!(
-        "POST {path} HTTP/1.1\r\nhost: {address}\r\nauthorization: Bearer {key}\r\ncontent-type: application/json\r\n\
-         content-length: {}\r\n\r\n",
-        body.len()
-    );
-    Bytes::from(head + &body)
-}
-
-/// Reads one response: up to its length, or to the last chunk. Returns the time of its first bytes.
-async fn read_answer(connection: &mut TcpStream, buffer: &mut Vec<u8>) -> Instant {
-    buffer.clear();
-    let mut length = None;
-    let mut first = None;
-    loop {
-        let read = connection.read_buf(buffer).await.unwrap();
-        assert!(
-            read > 0,
-            "the connection has ended: {}",
-            String::from_utf8_lossy(buffer)
-        );
-        let first = *first.get_or_insert_with(Instant::now);
-        if length.is_none() {
-            let Some(end) = memchr::memmem::find(buffer, b"\r\n\r\n") else {
-                continue;
-            };
-            let head = String::from_utf8_lossy(&buffer[..end]).to_lowercase();
-            assert!(
-                head.starts_with("http/1.1 200"),
-                "{}",
-                String::from_utf8_lossy(buffer)
-            );
-            let named = head
-                .lines()
-                .find_map(|line| line.strip_prefix("content-length: "));
-            length = Some(named.map(|named| end + 4 + named.trim().parse::<usize>().unwrap()));
-        }
-        match length {
-            Some(Some(length)) if buffer.len() >= length => return first,
-            Some(None) if buffer.ends_with(b"0\r\n\r\n") => return first,
-            _ => {}
-        }
-    }
-}
-
 /// Returns the memory in KiB of an open stream after one chunk.
-fn open_streams(
-    runtime: &tokio::runtime::Runtime,
-    process: &Process,
-    address: SocketAddr,
-    key: &str,
-) -> f64 {
+async fn open_streams(process: &Process, address: SocketAddr, keys: &[String]) -> f64 {
     let held = Load {
         model: "held",
         ..LOADS[0]
     };
-    let request = request(address, PATH, key, held);
-    let before = process.resident_kib();
-    let after = runtime.block_on(async {
-        let open = futures_util::stream::iter(0..STREAMS).map(|_| async {
-            let mut connection = TcpStream::connect(address).await.unwrap();
-            connection.write_all(&request).await.unwrap();
-            let mut buffer = Vec::new();
-            while memchr::memmem::find(&buffer, b"data: ").is_none() {
-                let read = connection.read_buf(&mut buffer).await.unwrap();
-                assert!(read > 0, "{}", String::from_utf8_lossy(&buffer));
-            }
-            connection
-        });
-        let streams: Vec<_> = open.buffer_unordered(CONNECTIONS).collect().await;
-        let after = process.resident_kib();
-        drop(streams);
-        after
-    });
-    (after - before) as f64 / STREAMS as f64
-}
-
-type Body = UnsyncBoxBody<Bytes, hyper::Error>;
-
-/// Serves connections on a free port, which it prints, until it is killed.
-async fn serve<F>(answer: impl Fn(Request<Incoming>) -> F + Clone + 'static) -> !
-where
-    F: Future<Output = Result<Response<Body>, hyper::Error>> + 'static,
-{
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    println!("{}", listener.local_addr().unwrap());
-    let local = tokio::task::LocalSet::new();
-    local
-        .run_until(async {
-            loop {
-                let (connection, _) = listener.accept().await.unwrap();
-                connection.set_nodelay(true).unwrap();
-                let answer = answer.clone();
-                tokio::task::spawn_local(async move {
-                    let _ = hyper::server::conn::http1::Builder::new()
-                        .serve_connection(TokioIo::new(connection), service_fn(answer))
-                        .await;
-                });
-            }
-        })
-        .await
-}
-
-/// Responds by the path: `/plain`, `/burst`, `/paced`, or `/held`, which never ends.
-async fn upstream() -> ! {
-    let usage = json!({ "prompt_tokens": 300, "completion_tokens": 100, "total_tokens": 400 });
-    let plain = json!({
-        "id": "chatcmpl-1", "object": "chat.completion", "created": 1_700_000_000, "model": "m", "choices": [{
-            "index": 0, "finish_reason": "stop", "message": { "role": "assistant", "content": "word ".repeat(100) },
-        }], "usage": usage,
-    });
-    let plain = Bytes::from(plain.to_string());
-    let mut pieces: Vec<Bytes> = (0..CHUNKS)
-        .map(|number| {
-            let delta = match number {
-                0 => json!({ "role": "assistant", "content": "word " }),
-                _ => json!({ "content": "word " }),
-            };
-            event(
-                &json!([{ "index": 0, "delta": delta, "finish_reason": null }]),
-                &Value::Null,
-            )
-        })
-        .collect();
-    let mut end = event(
-        &json!([{ "index": 0, "delta": {}, "finish_reason": "stop" }]),
-        &Value::Null,
-    )
-    .to_vec();
-    end.extend_from_slice(&event(&json!([]), &usage));
-    end.extend_from_slice(b"data: [DONE]\n\n");
-    pieces.push(end.into());
-    let pieces = Arc::new(pieces);
-    serve(move |request: Request<Incoming>| {
-        let (plain, pieces) = (plain.clone(), pieces.clone());
-        async move {
-            let path = request.uri().path().to_owned();
-            request.into_body().collect().await?;
-            if path.starts_with("/plain") {
-                let mut response = Response::new(full(plain));
-                response.headers_mut().insert(
-                    header::CONTENT_TYPE,
-                    HeaderValue::from_static("application/json"),
-                );
-                return Ok(response);
-            }
-            let is_paced = path.starts_with("/paced");
-            let is_held = path.starts_with("/held");
-            let stream = futures_util::stream::unfold(0, move |number| {
-                let pieces = pieces.clone();
-                async move {
-                    let piece = pieces.get(number)?.clone();
-                    if is_paced && number > 0 {
-                        tokio::time::sleep(Duration::from_millis(2)).await;
-                    }
-                    if is_held && number > 0 {
-                        std::future::pending().await
-                    }
-                    Some((Ok(Frame::data(piece)), number + 1))
-                }
-            });
-            let mut response = Response::new(StreamBody::new(stream).boxed_unsync());
-            response.headers_mut().insert(
-                header::CONTENT_TYPE,
-                HeaderValue::from_static("text/event-stream"),
-            );
-            Ok(response)
+    let requests = Requests::new(address, PATH, keys, held);
+    let before = resident_kib(process);
+    let open = futures_util::stream::iter(0..STREAMS).map(|_| async {
+        let mut connection = TcpStream::connect(address).await.unwrap();
+        requests.send(&mut connection).await;
+        let mut buffer = Vec::new();
+        while memchr::memmem::find(&buffer, b"data: ").is_none() {
+            let read = connection.read_buf(&mut buffer).await.unwrap();
+            assert!(read > 0, "{}", String::from_utf8_lossy(&buffer));
         }
-    })
-    .await
-}
-
-fn event(choices: &Value, usage: &Value) -> Bytes {
-    let chunk = json!({
-        "id": "chatcmpl-1", "object": "chat.completion.chunk", "created": 1_700_000_000, "model": "m",
-        "choices": choices, "usage": usage,
+        connection
     });
-    Bytes::from(format!("data: {chunk}\n\n"))
-}
-
-fn full(bytes: Bytes) -> Body {
-    Full::new(bytes)
-        .map_err(|never| match never {})
-        .boxed_unsync()
-}
-
-/// Forwards all requests to the upstream, and its responses back, unparsed.
-async fn proxy(to: SocketAddr) -> ! {
-    let mut connector = HttpConnector::new();
-    connector.set_nodelay(true);
-    let client = Client::builder(TokioExecutor::new()).build::<_, Incoming>(connector);
-    serve(move |mut request: Request<Incoming>| {
-        let client = client.clone();
-        let path = request.uri().path_and_query().unwrap().as_str();
-        *request.uri_mut() = Uri::builder()
-            .scheme("http")
-            .authority(to.to_string())
-            .path_and_query(path)
-            .build()
-            .unwrap();
-        async move {
-            let answer = client.request(request).await.expect("the upstream answers");
-            Ok(answer.map(|body| body.boxed_unsync()))
-        }
-    })
-    .await
+    let _streams: Vec<_> = open.buffer_unordered(CONNECTIONS).collect().await;
+    (resident_kib(process) - before) as f64 / STREAMS as f64
 }

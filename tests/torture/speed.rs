@@ -1,13 +1,17 @@
-//! SPEED: the bench of the gateway, which fails if a request exceeds its maximum cost, on both kinds of stores.
+//! SPEED: the benches `gateway`, on both kinds of stores, and `instructions`. They fail if a request exceeds its maximum cost.
 
 use std::process::Command;
 
 pub(crate) fn run() -> bool {
     let mut sound = true;
-    for stores in [&[][..], &["--postgres"]] {
+    for bench in [
+        &["gateway"][..],
+        &["gateway", "--", "--postgres"],
+        &["instructions"],
+    ] {
         let measured = Command::new(env!("CARGO"))
-            .args(["bench", "--package", "tests", "--bench", "gateway", "--"])
-            .args(stores)
+            .args(["bench", "--package", "tests", "--bench"])
+            .args(bench)
             .current_dir(env!("CARGO_MANIFEST_DIR"))
             .status()
             .expect("cargo runs");

@@ -56,6 +56,7 @@ use self::idempotency::{IdempotentRequest, RepeatResponse};
 use self::meter::{Meter, MeteredRequest};
 pub use self::parts::InferenceParts;
 use self::relay::{Relay, RequestBounds};
+use self::reply::Reply;
 use self::resolve::ResolvedRequest;
 use self::routing::Route;
 use crate::catalog::Catalog;

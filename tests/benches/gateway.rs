@@ -76,7 +76,7 @@ const RATIOS: [Ratio; LOADS.len()] = [
     Ratio::new(7.0, 5.0),
     Ratio::new(1.5, 1.0),
     Ratio::new(1.7, 1.4),
-    Ratio::new(20.0, 10.0),
+    Ratio::new(6.0, 6.0),
 ];
 
 #[derive(Clone, Copy)]

@@ -344,7 +344,7 @@ impl RoutedRequest {
     }
 }
 
-/// Does the request's work. What is rare is boxed: its copies of the relay would triple the size of this future.
+/// Does the request's work. Rare parts are boxed, because their copies of the relay would triple the size of this future.
 async fn serve(
     parts: Arc<InferenceParts>,
     resolved: ResolvedRequest,

@@ -30,8 +30,8 @@ const CORE_INSTANCES: u32 = 64;
 const MEMORIES: u32 = 2;
 const TABLES: u32 = 8;
 
-/// Bytes of a guest's memory that stay resident for the next guest, if they were used: about what the translation of a prompt
-/// of 100 KiB uses. More goes back to the kernel.
+/// Bytes of a guest's memory that stay resident for the next guest, if they were used: enough for several copies of a prompt
+/// of 100 KiB. More goes back to the kernel.
 const KEEP_RESIDENT: usize = 512 << 10;
 
 /// Guests beyond those of requests, for plugins that are being loaded.

@@ -322,6 +322,17 @@ mod tests {
         (texts.collect(), parts.len())
     }
 
+    /// A value that is written into a buffer first.
+    struct Buffered<T>(T);
+
+    impl<T: Serialize> Serialize for Buffered<T> {
+        fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+            serde_json::to_value(&self.0)
+                .expect("a string")
+                .serialize(serializer)
+        }
+    }
+
     #[test]
     fn is_one_piece_without_attachments() {
         let body = Splices::default()
@@ -407,15 +418,6 @@ mod tests {
     #[test]
     #[should_panic(expected = "buffered")]
     fn notices_a_text_that_was_buffered() {
-        struct Buffered<'a>(Text<'a>);
-
-        impl Serialize for Buffered<'_> {
-            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-                serde_json::to_value(&self.0)
-                    .expect("a string")
-                    .serialize(serializer)
-            }
-        }
         let splices = Splices::default();
         let _ = splices.write(&[Buffered(splices.text("long ".repeat(20)))], 0);
     }
@@ -423,15 +425,6 @@ mod tests {
     #[test]
     #[should_panic(expected = "buffered")]
     fn notices_a_string_that_was_buffered() {
-        struct Buffered<'a>(Base64<'a>);
-
-        impl Serialize for Buffered<'_> {
-            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-                serde_json::to_value(self.0)
-                    .expect("a string")
-                    .serialize(serializer)
-            }
-        }
         let splices = Splices::default();
         let _ = splices.write(&[Buffered(splices.base64(0))], 0);
     }

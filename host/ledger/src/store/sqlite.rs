@@ -39,8 +39,7 @@ pub(super) type DataVersion = (i64, u64);
 
 /// A transaction that may write from its start. Dropped without a commit, it rolls back.
 ///
-/// Its statements are prepared once. rusqlite's own transactions prepare theirs anew each time, which costs about as much
-/// as the insert of a hold.
+/// Its statements are prepared once. rusqlite's own transactions prepare theirs anew each time.
 pub(super) struct WriteTransaction<'c>(&'c Connection);
 
 impl<'c> WriteTransaction<'c> {

@@ -2,7 +2,7 @@
 //!
 //! A model that sends a token every few milliseconds would wake the exchange, the guest and the client's connection for
 //! each one. Instead, the streams of a worker thread are read together, at its next tick. Tokens then arrive at most one
-//! tick late, and several at once. On a load with a chunk every 2 ms, this saved a quarter of the processor time.
+//! tick late, and several at once.
 
 use std::cell::Cell;
 use std::sync::LazyLock;

@@ -1,12 +1,14 @@
 //! The pace of fast streams: weir reads them together, and only what can wait waits.
 
-use std::time::{Duration, Instant};
-
+use futures_util::FutureExt as _;
 use serde_json::json;
 use tests::{EventStream, Gate, Gateway, Reply, Upstream};
 
 /// A period that no test outlives.
 const HOUR: &str = "[limits]\nstream_flush_ms = 3600000\n";
+
+/// Plain requests that are served while a stream waits. Without the wait, its next piece arrives meanwhile.
+const PLAIN_REQUESTS: usize = 30;
 
 async fn gateway(upstream: &Upstream, tables: &str) -> Gateway {
     let gateway = Gateway::builder();
@@ -26,20 +28,40 @@ async fn text_before(stream: &mut EventStream, gate: &Gate) -> String {
 }
 
 #[tokio::test]
-async fn a_fast_stream_is_read_at_the_next_tick() {
+async fn a_fast_stream_waits_for_a_tick() {
     let upstream = Upstream::start().await;
     let gates = [Gate::new(), Gate::new()];
     let reply = Reply::chat_stream(["one ", "two ", "three"]);
     let reply = reply.gate_before_piece(1, &gates[0]);
     upstream.will(reply.gate_before_piece(2, &gates[1]));
-    let gateway = gateway(&upstream, "[limits]\nstream_flush_ms = 4000\n").await;
+    let gateway = gateway(&upstream, HOUR).await;
     let mut stream = gateway.stream("scripted", "count").await;
     assert_eq!(text_before(&mut stream, &gates[0]).await, "one ");
     assert_eq!(text_before(&mut stream, &gates[1]).await, "two ");
-    let began = Instant::now();
-    stream.next_chunk().await;
     // The first tick of a worker thread comes after an eighth of the period at the earliest.
-    assert!(began.elapsed() > Duration::from_millis(400));
+    for _ in 0..PLAIN_REQUESTS {
+        upstream.will(Reply::chat("meanwhile"));
+        gateway.chat("scripted", "hello").await;
+    }
+    assert!(stream.next_chunk().now_or_never().is_none());
+}
+
+#[tokio::test]
+async fn a_stream_is_whole_after_its_ticks() {
+    let texts: Vec<_> = (0..20).map(|number| format!("{number} ")).collect();
+    let gates: Vec<_> = texts.iter().map(|_| Gate::new()).collect();
+    let mut reply = Reply::chat_stream(texts.iter().map(String::as_str));
+    for (gate, piece) in gates.iter().zip(1..texts.len()) {
+        reply = reply.gate_before_piece(piece, gate);
+    }
+    let upstream = Upstream::start().await;
+    upstream.will(reply);
+    let gateway = gateway(&upstream, "[limits]\nstream_flush_ms = 50\n").await;
+    let mut stream = gateway.stream("scripted", "count").await;
+    for (gate, text) in gates.iter().zip(&texts) {
+        assert_eq!(text_before(&mut stream, gate).await, *text);
+    }
+    assert!(stream.is_whole().await);
 }
 
 #[tokio::test]

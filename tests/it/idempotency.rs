@@ -506,7 +506,7 @@ async fn five_hundred_keys_at_once_are_claimed_and_ended_in_time() {
             };
             let (hold, request_id) = (open.hold.clone(), open.request_id.clone());
             let account = AccountId(user);
-            let opened = ledger.open_claiming(&account, open, Some(claim), deadline);
+            let opened = ledger.open_request(&account, open, Some(claim), deadline);
             opened.await.expect("in time");
             let settle = Settle {
                 end: None,
@@ -627,7 +627,7 @@ async fn the_key_of_a_request_that_was_torn_down_ends() {
                 model: "m".to_owned(),
             };
             let claim = Some(claim.clone());
-            ledger.open_claiming(&alice, open, claim, deadline()).await
+            ledger.open_request(&alice, open, claim, deadline()).await
         };
         let at = ask("a").await.expect("a hold");
         let keys = KeyRing::of([(1, SecretKey::new([1; 32]))]);

@@ -59,6 +59,7 @@ mod models;
 mod openai;
 mod openai_responses;
 mod openapi;
+mod openings;
 mod operate;
 mod organisations;
 mod overload;

@@ -235,6 +235,11 @@ fn act(operation: &Operation, account: &mut Account) -> OperationOutcome {
             boot_id,
             claim,
         } => account.open(open, boot_id, claim.as_deref(), at),
+        Action::Persist {
+            open,
+            boot_id,
+            reserved,
+        } => account.persist(open, boot_id, *reserved, at),
         Action::Settle(settle) => account.settle_and_end(settle, at),
         Action::Release { hold, cost } => account.release(hold, cost.as_deref(), at),
         Action::Expire { hold } => account.expire(hold, at),
@@ -288,6 +293,25 @@ impl Account {
             recorded: BTreeMap::new(),
             keys: BTreeMap::new(),
             journal: Journal::default(),
+        }
+    }
+
+    /// Returns the account without the loaded holds, operations and keys, and without changes.
+    pub(crate) fn without_records(&self) -> Self {
+        Self {
+            plan: self.plan,
+            period: self.period,
+            period_number: self.period_number,
+            balance: self.balance,
+            held: self.held,
+            owed: self.owed,
+            cancelled_at: self.cancelled_at,
+            low_below: self.low_below,
+            low_since: self.low_since,
+            alert_at: self.alert_at,
+            entries: self.entries,
+            budgets: self.budgets.clone(),
+            ..Self::new(self.id.clone(), self.created_at)
         }
     }
 

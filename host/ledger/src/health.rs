@@ -17,6 +17,9 @@ use crate::store::LedgerStoreError;
 /// A longer batch is stuck: no statement may take more than a second.
 const STUCK: Duration = Duration::from_secs(5);
 
+/// During a longer commit, no request begins without a durable hold: it might not be possible to charge it.
+const LONG_COMMIT: Duration = Duration::from_millis(250);
+
 /// Buckets of a batch's operations, up to the maximum.
 const BATCHES: [f64; 9] = [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0];
 
@@ -82,6 +85,15 @@ impl CommitterHealth {
         }
         let busy = state.busy_since?.elapsed();
         (busy > STUCK).then(|| format!("a commit has been running for {} s", busy.as_secs()))
+    }
+
+    /// Returns whether the last write succeeded, and no commit takes long.
+    pub(crate) fn is_well(&self) -> bool {
+        let state = self.lock();
+        !state.has_failed
+            && state
+                .busy_since
+                .is_none_or(|since| since.elapsed() <= LONG_COMMIT)
     }
 
     /// Marks the start of a batch, or its retry.

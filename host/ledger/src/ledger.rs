@@ -178,32 +178,62 @@ impl Ledger {
         open: OpenHold,
         deadline: Instant,
     ) -> Result<(), LedgerError> {
-        self.open_claiming(account, open, None, deadline)
+        self.renew_for_opening(deadline).await?;
+        self.open_durably(account, open, None, deadline)
             .await
             .map(drop)
     }
 
-    /// Does the same for a request with an optional idempotency key: claims the key together with the hold, or does
+    /// Reserves credits for a request with an optional idempotency key: claims the key together with the hold, or does
     /// neither. Returns the time of the hold. If anything is charged, the caller must also [end the
     /// key](crate::idempotency::ClaimedKey).
-    pub async fn open_claiming(
+    ///
+    /// Without a key, the hold may be in memory: it then ends with this process, and costs nothing.
+    pub async fn open_request(
+        &self,
+        account: &AccountId,
+        mut open: OpenHold,
+        claim: Option<IdempotencyClaim>,
+        deadline: Instant,
+    ) -> Result<Millis, LedgerError> {
+        self.renew_for_opening(deadline).await?;
+        // While the database does not commit, no request may begin: its charge could not be stored.
+        if claim.is_none() && self.0.health.is_well() {
+            let at = self.now();
+            let opened = self
+                .0
+                .store
+                .open_in_memory(account, at, open, &self.0.boot_id);
+            match opened {
+                Ok(()) => return Ok(at),
+                Err(unopened) => open = unopened,
+            }
+        }
+        self.open_durably(account, open, claim, deadline).await
+    }
+
+    /// Renews a lapsed lease: without one, other nodes would treat new holds as abandoned.
+    async fn renew_for_opening(&self, deadline: Instant) -> Result<(), LedgerError> {
+        if self.is_leased() {
+            return Ok(());
+        }
+        match timeout_at(deadline, self.renew_lapsed_lease()).await {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(error)) => {
+                tracing::warn!(%error, "cannot renew the ledger's expired lease");
+                Err(LedgerError::Unavailable)
+            }
+            Err(_) => Err(LedgerError::Late),
+        }
+    }
+
+    async fn open_durably(
         &self,
         account: &AccountId,
         open: OpenHold,
         claim: Option<IdempotencyClaim>,
         deadline: Instant,
     ) -> Result<Millis, LedgerError> {
-        if !self.is_leased() {
-            // Without a lease, other nodes would treat its holds as abandoned.
-            match timeout_at(deadline, self.renew_lapsed_lease()).await {
-                Ok(Ok(())) => {}
-                Ok(Err(error)) => {
-                    tracing::warn!(%error, "cannot renew the ledger's expired lease");
-                    return Err(LedgerError::Unavailable);
-                }
-                Err(_) => return Err(LedgerError::Late),
-            }
-        }
         let boot_id = self.0.boot_id.clone();
         let action = Action::Open {
             open,

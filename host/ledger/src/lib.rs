@@ -9,6 +9,7 @@
 //! - [`budgets`]: limits on the spending of an account or a key in a window.
 //! - [`committer`]: many operations in one transaction; [`store`]: its SQL; [`verify`]: verification of the stored
 //!   data.
+//! - `openings`: holds in memory, so that a request on SQLite needs one write.
 //! - [`archive`]: the removal of old entries from the database.
 //! - [`Ledger`] is the interface for requests; [`keys`]: one outcome for each idempotency key; [`idempotency`]: the
 //!   responses that are stored with keys.
@@ -42,6 +43,7 @@ mod health;
 pub mod idempotency;
 pub mod keys;
 mod ledger;
+mod openings;
 pub mod operation;
 pub mod plans;
 pub mod price;

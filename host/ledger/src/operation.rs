@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use weir_storage::clock::Millis;
 use weir_storage::ids;
 
+use crate::account::Pools;
 use crate::budgets::{BudgetExceeded, BudgetPart, SetBudgets};
 use crate::credits::Credits;
 use crate::plans::{Period, Plan};
@@ -34,6 +35,15 @@ pub enum Action {
         boot_id: BootId,
         /// The request's idempotency key, claimed together with the hold.
         claim: Option<Box<IdempotencyClaim>>,
+    },
+    /// Store a hold that was opened in memory.
+    Persist {
+        /// The request and the amount. Its parts are those with budgets.
+        open: OpenHold,
+        /// The run of the node that will end the hold.
+        boot_id: BootId,
+        /// The credits that were reserved in memory.
+        reserved: Pools,
     },
     /// Settle a hold at this usage.
     Settle(Settle),
@@ -439,7 +449,9 @@ impl Operation {
     /// Returns the holds in the operation.
     pub(crate) fn holds(&self) -> impl Iterator<Item = &HoldId> {
         let (hold, parent) = match &self.action {
-            Action::Open { open, .. } => (Some(&open.hold), open.parent.as_ref()),
+            Action::Open { open, .. } | Action::Persist { open, .. } => {
+                (Some(&open.hold), open.parent.as_ref())
+            }
             Action::Settle(Settle { hold, .. })
             | Action::Checkpoint(Checkpoint { hold, .. })
             | Action::Release { hold, .. }

@@ -35,7 +35,8 @@ pub use self::fold::Fold;
 use self::rows::{ACCOUNTS, list, read_account};
 use crate::account::Account;
 use crate::credits::Credits;
-use crate::operation::{AccountId, BootId, HoldId, Operation, OperationOutcome};
+use crate::openings::Openings;
+use crate::operation::{AccountId, BootId, HoldId, OpenHold, Operation, OperationOutcome};
 use crate::plans::GRACE_DAYS;
 use crate::usage::{UsageSums, to_date};
 
@@ -60,6 +61,8 @@ pub struct LedgerStore {
     database: Database,
     /// The mutex also gives the turn to write.
     remembered: Arc<Mutex<sqlite::CachedAccounts>>,
+    /// Holds in memory, in SQLite.
+    openings: Option<Arc<Openings>>,
 }
 
 /// An open hold without a live node.
@@ -85,9 +88,11 @@ pub struct PeriodUsage {
 impl LedgerStore {
     /// Makes the ledger's store in this database.
     pub fn new(database: Database) -> Self {
+        let openings = database.write_turn().map(|_| database.shared());
         Self {
             database,
             remembered: Arc::default(),
+            openings,
         }
     }
 
@@ -96,12 +101,35 @@ impl LedgerStore {
         &self,
         operations: &[Operation],
     ) -> Result<Vec<OperationOutcome>, LedgerStoreError> {
-        match self.database.write_turn() {
-            Some(turn) => {
+        match (self.database.write_turn(), &self.openings) {
+            (Some(turn), Some(openings)) => {
                 let mut native = turn.native().await.map_err(CommitFailure::from)?;
-                sqlite::commit(&mut native, &mut self.remembered(), operations)
+                let batch = openings.prepare(operations);
+                let mut remembered = self.remembered();
+                let outcomes = sqlite::commit(
+                    &mut native,
+                    &mut remembered,
+                    &batch.operations(),
+                    batch.new_holds(),
+                )?;
+                openings.conclude(&batch, |id| remembered.get(id));
+                Ok(batch.asked(outcomes))
             }
-            None => postgres::commit(&self.database, operations).await,
+            _ => postgres::commit(&self.database, operations).await,
+        }
+    }
+
+    /// Opens a hold with a new id in memory; returns it unopened if only [`Self::commit`] can decide about it.
+    pub fn open_in_memory(
+        &self,
+        account: &AccountId,
+        at: Millis,
+        open: OpenHold,
+        boot_id: &BootId,
+    ) -> Result<(), OpenHold> {
+        match &self.openings {
+            Some(openings) => openings.open(account, at, open, boot_id),
+            None => Err(open),
         }
     }
 
@@ -124,7 +152,15 @@ impl LedgerStore {
             .bind(&id.0)
             .fetch_optional(self.database.reader())
             .await?;
-        Ok(account.as_ref().map(read_account).transpose()?)
+        let account = account.as_ref().map(read_account).transpose()?;
+        Ok(account.map(|account| self.with_holds_in_memory(account)))
+    }
+
+    fn with_holds_in_memory(&self, mut account: Account) -> Account {
+        if let Some(openings) = &self.openings {
+            openings.add_to(&mut account);
+        }
+        account
     }
 
     /// Returns the time of a user's first request; `None` if the user does not exist.
@@ -153,7 +189,7 @@ impl LedgerStore {
             }
         }
         Ok(Some(PeriodUsage {
-            account: read_account(row)?,
+            account: self.with_holds_in_memory(read_account(row)?),
             plan_held_before: Credits::from_micro(row.try_get("plan_held_before")?),
             by_model,
         }))
@@ -163,10 +199,15 @@ impl LedgerStore {
     pub async fn count_open_holds(&self, boot_id: &BootId) -> sqlx::Result<i64> {
         let count =
             "SELECT CAST(COUNT(*) AS BIGINT) FROM holds WHERE boot_id = $1 AND expired_at IS NULL";
-        sqlx::query_scalar(count)
+        let stored: i64 = sqlx::query_scalar(count)
             .bind(boot_id.as_str())
             .fetch_one(self.database.reader())
-            .await
+            .await?;
+        let in_memory = self
+            .openings
+            .as_ref()
+            .map(|openings| openings.count(boot_id));
+        Ok(stored + in_memory.unwrap_or_default() as i64)
     }
 
     /// Begins a run's lease or extends it, and never shortens it.
@@ -351,7 +392,13 @@ impl LedgerStore {
         .bind(i64::from(limit))
         .fetch_all(self.database.reader())
         .await?;
-        read_orphans(&rows)
+        let mut found = read_orphans(&rows)?;
+        if let Some(openings) = &self.openings {
+            let in_memory = openings.find_overdue(boot_id, opened_before).into_iter();
+            let room = (limit as usize).saturating_sub(found.len());
+            found.extend(in_memory.take(room));
+        }
+        Ok(found)
     }
 }
 

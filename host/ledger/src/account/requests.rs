@@ -5,6 +5,7 @@ use std::mem;
 use weir_storage::clock::Millis;
 
 use super::{Account, EndedHold, EntryKind, Hold, Pools, UsageDelta};
+use crate::budgets::BudgetPart;
 use crate::credits::Credits;
 use crate::keys::{self, IdempotencyKey, KeyedHoldState};
 use crate::operation::{
@@ -21,33 +22,19 @@ impl Account {
         claim: Option<&IdempotencyClaim>,
         at: Millis,
     ) -> OperationOutcome {
-        let known = match self.holds.get(&open.hold) {
-            Some(hold) => Some(&hold.open),
-            None => self.ended.get(&open.hold).map(|ended| &ended.open),
-        };
-        match known {
-            Some(known) if known.is_same_as(open) => return Ok(OperationEffect::Opened),
-            Some(_) => return Err(LedgerRefusal::Conflict),
-            None if !open.amount.is_in_range() => return Err(LedgerRefusal::OutOfRange),
-            None => {}
+        if self.is_known(open)? {
+            return Ok(OperationEffect::Opened);
+        }
+        if !open.amount.is_in_range() {
+            return Err(LedgerRefusal::OutOfRange);
         }
         if let Some(claim) = claim {
             self.look_at_key(claim, at)?;
         }
-        let (period_start, period_number, reserved, parts, top_up_only) = match &open.parent {
+        let opened = match &open.parent {
             None => {
-                self.begin_due_period(at);
-                let parts = self.look_at_budgets(open, at)?;
-                let reserved = self.payable(open.top_up_only).take_all(open.amount)?;
-                self.hold_more(&parts, reserved);
-                self.journal.account = true;
-                (
-                    self.period.start,
-                    self.period_number,
-                    reserved,
-                    parts,
-                    open.top_up_only,
-                )
+                let (reserved, parts) = self.reserve(open, at)?;
+                self.new_hold(open, boot_id, at, reserved, parts)
             }
             Some(id) => {
                 let refusal = self.is_over(id);
@@ -59,38 +46,108 @@ impl Account {
                 parent.reserved = parent.reserved.minus(reserved);
                 self.journal.holds.insert(id.clone());
                 // The parent was held against the budgets, and counts for them.
+                let (period_start, period_number) = (parent.period_start, parent.period_number);
                 let top_up_only = parent.open.top_up_only;
                 let parts = parent.open.parts.clone();
-                (
-                    parent.period_start,
-                    parent.period_number,
-                    reserved,
-                    parts,
-                    top_up_only,
-                )
+                let hold = self.new_hold(open, boot_id, at, reserved, parts);
+                Hold {
+                    open: OpenHold {
+                        top_up_only,
+                        ..hold.open
+                    },
+                    period_start,
+                    period_number,
+                    ..hold
+                }
             }
         };
         if let Some(claim) = claim {
             self.claim(claim, open, boot_id, at);
         }
-        self.put(Hold {
+        self.put(opened);
+        Ok(OperationEffect::Opened)
+    }
+
+    /// Stores a hold that was opened in memory.
+    pub(super) fn persist(
+        &mut self,
+        open: &OpenHold,
+        boot_id: &BootId,
+        reserved: Pools,
+        at: Millis,
+    ) -> OperationOutcome {
+        if !self.is_known(open)? {
+            let reserved = self.reserve_again(&open.parts, reserved);
+            let hold = self.new_hold(open, boot_id, at, reserved, open.parts.clone());
+            self.put(hold);
+        }
+        Ok(OperationEffect::Opened)
+    }
+
+    /// Returns whether this hold was opened before, and rejects another one with the same id.
+    fn is_known(&self, open: &OpenHold) -> Result<bool, LedgerRefusal> {
+        let known = match self.holds.get(&open.hold) {
+            Some(hold) => Some(&hold.open),
+            None => self.ended.get(&open.hold).map(|ended| &ended.open),
+        };
+        match known {
+            Some(known) if known.is_same_as(open) => Ok(true),
+            Some(_) => Err(LedgerRefusal::Conflict),
+            None => Ok(false),
+        }
+    }
+
+    /// Reserves a hold's amount, or rejects it; also returns the parts with budgets for which it counts.
+    pub(crate) fn reserve(
+        &mut self,
+        open: &OpenHold,
+        at: Millis,
+    ) -> Result<(Pools, Vec<BudgetPart>), LedgerRefusal> {
+        self.begin_due_period(at);
+        let parts = self.look_at_budgets(open, at)?;
+        let reserved = self.payable(open.top_up_only).take_all(open.amount)?;
+        self.hold_more(&parts, reserved);
+        self.journal.account = true;
+        Ok((reserved, parts))
+    }
+
+    /// Reserves again for a hold that [`Self::reserve`] has accepted. Its request has begun, so nothing rejects it. A part
+    /// of the credits can be missing only if another process has changed the account.
+    pub(crate) fn reserve_again(&mut self, parts: &[BudgetPart], reserved: Pools) -> Pools {
+        let available = self.available();
+        let reserved = Pools {
+            plan: reserved.plan.min(available.plan),
+            top_up: reserved.top_up.min(available.top_up),
+        };
+        self.hold_more(parts, reserved);
+        self.journal.account = true;
+        reserved
+    }
+
+    fn new_hold(
+        &self,
+        open: &OpenHold,
+        boot_id: &BootId,
+        at: Millis,
+        reserved: Pools,
+        parts: Vec<BudgetPart>,
+    ) -> Hold {
+        Hold {
             open: OpenHold {
                 parts,
-                top_up_only,
                 ..open.clone()
             },
             boot_id: boot_id.clone(),
             opened_at: at,
-            period_start,
-            period_number,
+            period_start: self.period.start,
+            period_number: self.period_number,
             expired_at: None,
             reserved,
             checkpoint: Credits::ZERO,
             posted: Pools::default(),
             overrun: Credits::ZERO,
             usage: None,
-        });
-        Ok(OperationEffect::Opened)
+        }
     }
 
     pub(super) fn settle_and_end(&mut self, settle: &Settle, at: Millis) -> OperationOutcome {

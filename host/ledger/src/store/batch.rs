@@ -84,17 +84,20 @@ impl LoadedBatch {
         }
     }
 
-    pub(super) fn apply(&mut self, operations: &[Operation]) -> Vec<OperationOutcome> {
+    pub(super) fn apply<'o>(
+        &mut self,
+        operations: impl IntoIterator<Item = &'o Operation>,
+    ) -> Vec<OperationOutcome> {
         let Self {
             accounts, owners, ..
         } = self;
-        let each = operations.iter().map(|operation| {
+        let each = operations.into_iter().map(|operation| {
             let Some(account) = accounts.get_mut(&operation.account) else {
                 return Err(LedgerRefusal::UnknownAccount);
             };
             match &operation.action {
                 // The hold belongs to another account.
-                Action::Open { open, .. }
+                Action::Open { open, .. } | Action::Persist { open, .. }
                     if owners
                         .get(&open.hold)
                         .is_some_and(|owner| *owner != operation.account) =>

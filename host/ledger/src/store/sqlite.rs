@@ -76,11 +76,12 @@ impl Drop for WriteTransaction<'_> {
     }
 }
 
-/// Does a batch; rolls back after every error before the commit, including a panic.
-pub(super) fn commit(
+/// Does a batch; rolls back after every error before the commit, including a panic. `new` are holds without rows.
+pub(super) fn commit<'o>(
     connection: &mut Connection,
     remembered: &mut CachedAccounts,
-    operations: &[Operation],
+    operations: &[&'o Operation],
+    new: impl Iterator<Item = &'o HoldId>,
 ) -> Result<Vec<OperationOutcome>, LedgerStoreError> {
     let transaction = WriteTransaction::begin(connection).map_err(CommitFailure::from)?;
     // Taken out first, so that an error leaves it empty.
@@ -89,7 +90,7 @@ pub(super) fn commit(
     if before.as_of != Some(version) {
         before.accounts.clear();
     }
-    let (loaded, outcomes) = run(&transaction, &mut before, operations)?;
+    let (loaded, outcomes) = run(&transaction, &mut before, operations, new.collect())?;
     let Err(error) = transaction.commit() else {
         let (by_others, _) = version;
         *remembered = before.with(loaded, (by_others, transaction.total_changes()));
@@ -120,6 +121,11 @@ impl CachedAccounts {
         }
     }
 
+    /// Returns a remembered account.
+    pub(super) fn get(&self, id: &AccountId) -> Option<&Account> {
+        self.accounts.get(id)
+    }
+
     fn with(mut self, loaded: LoadedBatch, as_of: DataVersion) -> Self {
         if self.accounts.len() + loaded.accounts.len() > REMEMBERED {
             self.accounts.clear();
@@ -137,17 +143,18 @@ impl CachedAccounts {
     }
 }
 
-fn run(
+fn run<'o>(
     transaction: &Connection,
     before: &mut CachedAccounts,
-    operations: &[Operation],
+    operations: &[&'o Operation],
+    new: BTreeSet<&'o HoldId>,
 ) -> Result<(LoadedBatch, Vec<OperationOutcome>), CommitFailure> {
     let mut loaded = LoadedBatch::default();
     load_accounts(transaction, before, operations, &mut loaded)?;
     let of_keys = load_keys(transaction, operations, &mut loaded)?;
-    load_holds(transaction, operations, &of_keys, &mut loaded)?;
+    load_holds(transaction, operations, &of_keys, new, &mut loaded)?;
     load_recorded(transaction, operations, &mut loaded)?;
-    let outcomes = loaded.apply(operations);
+    let outcomes = loaded.apply(operations.iter().copied());
     write(transaction, &loaded.changes())?;
     Ok((loaded, outcomes))
 }
@@ -156,11 +163,14 @@ fn run(
 fn load_accounts(
     transaction: &Connection,
     before: &mut CachedAccounts,
-    operations: &[Operation],
+    operations: &[&Operation],
     loaded: &mut LoadedBatch,
 ) -> Result<(), CommitFailure> {
     let mut find = transaction.prepare_cached(&STATEMENTS.find_account)?;
-    for Operation { account: id, .. } in operations {
+    for &Operation {
+        account: ref id, ..
+    } in operations.iter().copied()
+    {
         if loaded.accounts.contains_key(id) {
             continue;
         }
@@ -186,7 +196,7 @@ fn make_account(transaction: &Connection, id: &str) -> Result<bool, CommitFailur
 /// Loads the operations' idempotency keys; returns their holds and accounts.
 fn load_keys(
     transaction: &Connection,
-    operations: &[Operation],
+    operations: &[&Operation],
     loaded: &mut LoadedBatch,
 ) -> Result<Vec<(AccountId, HoldId)>, CommitFailure> {
     let mut holds = Vec::new();
@@ -205,14 +215,14 @@ fn load_keys(
     Ok(holds)
 }
 
-/// Loads the holds of operations and their keys, and the holds' parents.
-fn load_holds(
+/// Loads the holds of operations and their keys, and the holds' parents. Holds in `asked` are not loaded.
+fn load_holds<'o>(
     transaction: &Connection,
-    operations: &[Operation],
-    of_keys: &[(AccountId, HoldId)],
+    operations: &[&'o Operation],
+    of_keys: &'o [(AccountId, HoldId)],
+    mut asked: BTreeSet<&'o HoldId>,
     loaded: &mut LoadedBatch,
 ) -> Result<(), CommitFailure> {
-    let mut asked = BTreeSet::new();
     let named = operations.iter().flat_map(|operation| {
         let holds = operation.holds();
         holds.map(move |id| (&operation.account, id))
@@ -260,7 +270,7 @@ fn load_hold(
 /// Loads the done operations with the ids of these operations.
 fn load_recorded(
     transaction: &Connection,
-    operations: &[Operation],
+    operations: &[&Operation],
     loaded: &mut LoadedBatch,
 ) -> Result<(), CommitFailure> {
     for operation in operations {

@@ -20,7 +20,8 @@ mod time;
 mod timeouts;
 mod write_turn;
 
-use std::sync::Arc;
+use std::any::Any;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
@@ -50,6 +51,7 @@ pub struct Database {
     writer: DatabaseConnections,
     turn: Option<WriteTurn>,
     checkpoints: Option<Arc<Checkpoints>>,
+    shared: Arc<OnceLock<Arc<dyn Any + Send + Sync>>>,
 }
 
 /// The SQL dialect of the database.
@@ -148,6 +150,19 @@ impl Database {
     /// Returns SQLite's write turn, for transactions of many small statements.
     pub fn write_turn(&self) -> Option<&WriteTurn> {
         self.turn.as_ref()
+    }
+
+    /// Returns state that all clones of this value share: for the one user that keeps a part of the data in memory.
+    ///
+    /// # Panics
+    ///
+    /// If it is asked for with different types.
+    pub fn shared<T: Default + Send + Sync + 'static>(&self) -> Arc<T> {
+        let shared = self.shared.get_or_init(|| Arc::new(T::default()));
+        shared
+            .clone()
+            .downcast()
+            .expect("one type for each database")
     }
 
     /// Returns whether [`Self::close`] was called.

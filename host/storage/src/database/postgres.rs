@@ -76,6 +76,7 @@ pub(super) async fn open(url: &SecretUrl, timeouts: Timeouts) -> anyhow::Result<
         writer: DatabaseConnections::new(writer, None, timeouts),
         turn: None,
         checkpoints: None,
+        shared: Default::default(),
     })
 }
 

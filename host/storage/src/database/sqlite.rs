@@ -87,6 +87,7 @@ pub(super) async fn open(url: &SecretUrl, timeouts: Timeouts) -> anyhow::Result<
         writer: DatabaseConnections::new(writer, Some(turn.clone()), timeouts),
         turn: Some(turn),
         checkpoints,
+        shared: Default::default(),
     })
 }
 

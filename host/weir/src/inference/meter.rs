@@ -203,7 +203,7 @@ impl Meter {
         let deadline = Instant::now() + self.open_timeout;
         let at = self
             .ledger
-            .open_claiming(&self.payer.account, open, claim, deadline)
+            .open_request(&self.payer.account, open, claim, deadline)
             .await?;
         self.state = MeterState::Open;
         Ok(at)

@@ -1,0 +1,290 @@
+//! Holds in memory: on SQLite, a request is opened without a write, and no spender notices a difference.
+
+use std::time::Duration;
+
+use tests::ledger::create_users;
+use tests::stores::each_database;
+use tests::{Gate, Gateway, Reply, Upstream, chat};
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+use weir_ledger::verify::verify;
+use weir_ledger::{
+    Account, AccountId, Action, Adjust, Budget, BudgetWindow, ChangeDirection, Checkpoint, Credits,
+    HoldId, LeaseSettings, Ledger, LedgerError, LedgerRefusal, OpenHold, OperationId, Pool,
+    RequestSource, RequestUsage, SetBudgets, Settle,
+};
+use weir_storage::Database;
+use weir_storage::clock::{Clock, ManualClock, Millis};
+use weir_storage::database::SqlDialect;
+use weir_storage::secrets::SecretUrl;
+
+const NOW: Millis = Millis(1_750_000_000_000);
+
+/// All of the free plan's credits.
+const FREE: i64 = 500_000_000;
+
+fn alice() -> AccountId {
+    AccountId("alice".to_owned())
+}
+
+fn soon() -> Instant {
+    Instant::now() + Duration::from_secs(20)
+}
+
+fn open(hold: &str, amount: i64) -> OpenHold {
+    OpenHold {
+        hold: HoldId(hold.to_owned()),
+        amount: Credits::from_micro(amount),
+        request_id: format!("req_{hold}"),
+        parent: None,
+        source: RequestSource::ApiKey,
+        source_id: Some("key".to_owned()),
+        parts: Vec::new(),
+        top_up_only: false,
+        model: "demo".to_owned(),
+    }
+}
+
+fn settle(hold: &str, credits: i64) -> Settle {
+    Settle {
+        hold: HoldId(hold.to_owned()),
+        credits: Credits::from_micro(credits),
+        usage: RequestUsage::default(),
+        end: None,
+    }
+}
+
+/// Starts a ledger with an account that a batch has loaded before.
+async fn start(database: &Database, clock: &ManualClock) -> Ledger {
+    create_users(database, ["alice"].into_iter(), NOW.0).await;
+    let lease = LeaseSettings {
+        longest_request: Duration::from_secs(10),
+        ..LeaseSettings::default()
+    };
+    let ledger = Ledger::start(database.clone(), Clock::Manual(clock.clone()), lease);
+    let ledger = ledger.await.expect("a ledger");
+    let first = ledger.submit(&alice(), Action::ResetPeriod, soon()).await;
+    first.expect("a period");
+    ledger
+}
+
+async fn request(ledger: &Ledger, hold: &str, amount: i64) -> Result<(), LedgerError> {
+    let opened = ledger.open_request(&alice(), open(hold, amount), None, soon());
+    opened.await.map(drop)
+}
+
+async fn account(ledger: &Ledger) -> Account {
+    let account = ledger.find_account(&alice()).await;
+    account.expect("an answer").expect("an account")
+}
+
+async fn available(ledger: &Ledger) -> i64 {
+    account(ledger).await.available().total().micro()
+}
+
+async fn stored_holds(database: &Database) -> i64 {
+    sqlx::query_scalar("SELECT CAST(COUNT(*) AS BIGINT) FROM holds")
+        .fetch_one(database.reader())
+        .await
+        .expect("a number")
+}
+
+/// Returns the number of holds of which a row is expected.
+fn rows(database: &Database, holds: i64) -> i64 {
+    match database.dialect() {
+        SqlDialect::Sqlite => 0,
+        SqlDialect::Postgres => holds,
+    }
+}
+
+async fn is_sound(database: &Database) {
+    let violations = verify(database, NOW).await.expect("an answer");
+    assert_eq!(violations, []);
+}
+
+fn take(credits: i64) -> Action {
+    Action::Adjust(Adjust {
+        id: OperationId(format!("take_{credits}")),
+        way: ChangeDirection::Take,
+        pool: Pool::Plan,
+        credits: Credits::from_micro(credits),
+        reason: "a test".to_owned(),
+        actor: "ops".to_owned(),
+    })
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_request_is_written_once_and_shows_as_held_before() {
+    each_database(async |stores| {
+        let database = &stores.database;
+        let ledger = start(database, &ManualClock::at(NOW)).await;
+        request(&ledger, "a", 1_000).await.expect("enough");
+        request(&ledger, "b", 2_000).await.expect("enough");
+        assert_eq!(stored_holds(database).await, rows(database, 2));
+        assert_eq!(available(&ledger).await, FREE - 3_000);
+        assert_eq!(ledger.open_holds().await.expect("a number"), 2);
+
+        let settled = ledger.settle(&alice(), settle("a", 400), soon()).await;
+        assert_eq!(settled.expect("a hold").charged, Credits::from_micro(400));
+        let hold = HoldId("b".to_owned());
+        let released = ledger.release(&alice(), hold, None, soon()).await;
+        released.expect("a hold");
+        assert_eq!(stored_holds(database).await, 0);
+        assert_eq!(available(&ledger).await, FREE - 400);
+        assert_eq!(ledger.open_holds().await.expect("a number"), 0);
+        // A repeat returns the first outcome.
+        let again = ledger.settle(&alice(), settle("a", 400), soon()).await;
+        assert_eq!(again.expect("a hold").charged, Credits::from_micro(400));
+        is_sound(database).await;
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_thousand_requests_at_once_get_what_is_there_and_no_more() {
+    each_database(async |stores| {
+        let ledger = start(&stores.database, &ManualClock::at(NOW)).await;
+        let mut requests = JoinSet::new();
+        for number in 0..1_000 {
+            let ledger = ledger.clone();
+            requests.spawn(async move {
+                let hold = format!("h{number}");
+                let opened = match number % 5 {
+                    // Some are durable from the beginning.
+                    0 => ledger.open(&alice(), open(&hold, FREE / 50), soon()).await,
+                    _ => request(&ledger, &hold, FREE / 50).await,
+                };
+                opened.is_ok()
+            });
+        }
+        let opened = requests.join_all().await;
+        assert_eq!(opened.into_iter().filter(|opened| *opened).count(), 50);
+        assert_eq!(available(&ledger).await, 0);
+        is_sound(&stores.database).await;
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn held_credits_are_neither_taken_nor_held_again() {
+    each_database(async |stores| {
+        let database = &stores.database;
+        let ledger = start(database, &ManualClock::at(NOW)).await;
+        request(&ledger, "a", FREE - 1_000).await.expect("enough");
+        let taken = ledger.submit(&alice(), take(1_001), soon()).await;
+        let short = |required| LedgerRefusal::Insufficient {
+            required: Credits::from_micro(required),
+            available: Credits::from_micro(1_000),
+        };
+        assert_eq!(taken, Err(LedgerError::Refused(short(1_001))));
+        let refused = request(&ledger, "b", 1_001).await;
+        assert_eq!(refused, Err(LedgerError::Refused(short(1_001))));
+        request(&ledger, "c", 1_000).await.expect("all of it");
+        let settled = ledger.settle(&alice(), settle("a", FREE), soon()).await;
+        let overrun = settled.expect("a hold").overrun;
+        assert_eq!(overrun, Credits::from_micro(1_000));
+        let settled = ledger.settle(&alice(), settle("c", 1_000), soon()).await;
+        assert_eq!(settled.expect("a hold").overrun, Credits::ZERO);
+        assert_eq!(available(&ledger).await, 0);
+        is_sound(database).await;
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_new_budget_counts_what_is_held_already() {
+    each_database(async |stores| {
+        let ledger = start(&stores.database, &ManualClock::at(NOW)).await;
+        request(&ledger, "a", 700).await.expect("enough");
+        let budget = Budget {
+            credits: Credits::from_micro(1_000),
+            window: BudgetWindow::Day,
+        };
+        let set = Action::SetBudgets(Box::new(SetBudgets {
+            part: None,
+            until: None,
+            budgets: vec![budget],
+            ended: Vec::new(),
+        }));
+        let set = ledger.submit(&alice(), set, soon()).await;
+        set.expect("a budget");
+        let refused = request(&ledger, "b", 301).await;
+        assert!(matches!(
+            refused,
+            Err(LedgerError::Refused(LedgerRefusal::OverBudget(_)))
+        ));
+        request(&ledger, "c", 300).await.expect("all that is left");
+        let state = account(&ledger).await.standings(None, NOW)[0];
+        assert_eq!(state.held, Credits::from_micro(1_000));
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_checkpoint_stores_its_hold() {
+    each_database(async |stores| {
+        let database = &stores.database;
+        let clock = ManualClock::at(NOW);
+        let ledger = start(database, &clock).await;
+        for hold in ["a", "b"] {
+            request(&ledger, hold, 1_000).await.expect("enough");
+        }
+        let checkpoint = Checkpoint {
+            hold: HoldId("a".to_owned()),
+            credits: Credits::from_micro(30),
+            usage: RequestUsage::default(),
+        };
+        let noted = ledger.checkpoint(&alice(), checkpoint, soon()).await;
+        noted.expect("a hold");
+        assert_eq!(stored_holds(database).await, 1 + rows(database, 1));
+        assert_eq!(available(&ledger).await, FREE - 2_000);
+        // A hold must not outlast every possible end of its request, wherever it is.
+        clock.advance(Duration::from_secs(11));
+        assert_eq!(ledger.sweep().await.expect("an answer"), 2);
+        assert_eq!(available(&ledger).await, FREE - 30);
+        is_sound(database).await;
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_hold_in_memory_ends_with_its_process_and_costs_nothing() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let url = SecretUrl::new(&format!(
+        "sqlite:{}",
+        folder.path().join("weir.db").display()
+    ));
+    let database = Database::open(&url).await.expect("a database");
+    let clock = ManualClock::at(NOW);
+    let ledger = start(&database, &clock).await;
+    request(&ledger, "a", 1_000).await.expect("enough");
+    assert_eq!(available(&ledger).await, FREE - 1_000);
+    let next = Database::open(&url).await.expect("a database");
+    let ledger = Ledger::start(next.clone(), Clock::Manual(clock), LeaseSettings::default());
+    let ledger = ledger.await.expect("a ledger");
+    assert_eq!(available(&ledger).await, FREE);
+    is_sound(&next).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_request_through_the_api_has_no_row_before_its_end() {
+    let upstream = Upstream::start().await;
+    let gateway = Gateway::with_upstream(&upstream).await;
+    upstream.will(Reply::chat("first"));
+    gateway.chat("scripted", "hello").await;
+    let gate = Gate::new();
+    upstream.will(Reply::chat("second").after_gate(&gate));
+    let client = gateway.client();
+    let asking =
+        tokio::spawn(async move { client.post("/chat", &chat("scripted", "hello")).await });
+    gate.reached().await;
+    let metrics = gateway.stranger().get("/metrics").await;
+    assert!(metrics.text().contains("\nweir_ledger_open_holds 1\n"));
+    assert_eq!(stored_holds(&gateway.app().database).await, 0);
+    gate.open();
+    let answer = asking.await.expect("no panic");
+    assert_eq!(answer.content(), "second");
+    let requests = gateway.client().get("/usage/requests").await.json();
+    assert_eq!(requests["requests"].as_array().map(Vec::len), Some(2));
+    is_sound(&gateway.app().database).await;
+}

@@ -118,7 +118,6 @@ async fn sweeps_pause_after_the_clock_has_jumped() {
         let stream = begun(&gateway).await;
         assert_eq!(tidied(&gateway).await, (0, 0));
         let plans = "SELECT CAST(COUNT(*) AS BIGINT) FROM accounts WHERE plan = 'guru'";
-        let open = "SELECT CAST(COUNT(*) AS BIGINT) FROM holds WHERE expired_at IS NULL";
         // Ahead, and corrected again.
         for by_ms in [40 * DAY_MS, -40 * DAY_MS] {
             clock.jump(by_ms);
@@ -126,7 +125,8 @@ async fn sweeps_pause_after_the_clock_has_jumped() {
                 assert_eq!(tidied(&gateway).await, (0, 0), "{by_ms}");
             }
             assert_eq!(count(&gateway, plans).await, 1);
-            assert_eq!(count(&gateway, open).await, 1);
+            let open = gateway.app().ledger.open_holds().await;
+            assert_eq!(open.expect("a number"), 1);
         }
         gate.open();
         assert!(stream.is_whole().await);

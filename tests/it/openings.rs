@@ -69,8 +69,11 @@ async fn start(database: &Database, clock: &ManualClock) -> Ledger {
 }
 
 async fn request(ledger: &Ledger, hold: &str, amount: i64) -> Result<(), LedgerError> {
-    let opened = ledger.open_request(&alice(), open(hold, amount), None, soon());
-    opened.await.map(drop)
+    let open = open(hold, amount);
+    ledger
+        .open_request(&alice(), open, None, soon())
+        .await
+        .map(drop)
 }
 
 async fn account(ledger: &Ledger) -> Account {

@@ -6,8 +6,8 @@
 //!
 //! An account is known here after a batch that has loaded it. [`Openings::open`] opens a hold if the account certainly
 //! accepts it. Everything else takes the way through a batch, which decides exactly: before an operation that may take
-//! credits, or that needs an exact balance, the batch stores all holds of the account. During such a batch, no hold is
-//! opened in memory.
+//! credits beyond its own hold, or that needs an exact balance, the batch stores all holds of the account. During such a
+//! batch, no hold is opened in memory.
 //!
 //! **Invariant:** the holds of an account, in memory and stored, never exceed its credits and budgets.
 //! **Invariant:** a hold is in memory until the batch that stores or ends it is durable.
@@ -19,7 +19,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use weir_storage::clock::Millis;
 
-use crate::account::{Account, Journal};
+use crate::account::{Account, Hold, Journal};
 use crate::credits::Credits;
 use crate::operation::{
     AccountId, Action, BootId, Checkpoint, HoldId, OpenHold, Operation, OperationOutcome, Settle,
@@ -116,41 +116,44 @@ impl Openings {
         Ok(())
     }
 
-    /// Prepares a batch. Until [`Self::conclude`], nothing is opened for accounts from which it may take credits.
+    /// Prepares a batch; `stored` finds the stored open holds that it knows. Until [`Self::conclude`], nothing is opened
+    /// for accounts from which the batch may take credits.
     ///
     /// Call it only while no other batch is between the two.
-    pub(crate) fn prepare<'o>(&self, operations: &'o [Operation]) -> PreparedBatch<'o> {
+    pub(crate) fn prepare<'o, 's>(
+        &self,
+        operations: &'o [Operation],
+        stored: impl Fn(&AccountId, &HoldId) -> Option<&'s Hold>,
+    ) -> PreparedBatch<'o> {
         let number = self.batches.fetch_add(1, Ordering::Relaxed) + 1;
         let mut batch = PreparedBatch {
             steps: Vec::with_capacity(2 * operations.len()),
             new: Vec::new(),
         };
+        // A parent may reserve less than it did before the batch.
+        let draws_on_parents = operations
+            .iter()
+            .any(|operation| operation.action.draws_on_parent());
         for operation in operations {
-            if let Some(known) = self.shard(&operation.account).get_mut(&operation.account) {
-                let may_take = match &operation.action {
-                    Action::Settle(Settle { hold, credits, .. }) => {
-                        let found = batch.persist(known.holds.get(hold), number);
-                        found.is_none_or(|held| *credits > held)
-                    }
-                    Action::Release { hold, .. } | Action::Expire { hold } => {
-                        batch.persist(known.holds.get(hold), number).is_none()
-                    }
-                    Action::Checkpoint(Checkpoint { hold, .. }) => {
-                        batch.persist(known.holds.get(hold), number);
-                        false
-                    }
-                    Action::EndKey(_) => false,
-                    // It draws on its parent.
-                    Action::Open { open, .. } if open.parent.is_some() => false,
-                    _ => {
-                        for hold in known.holds.values() {
-                            batch.persist(Some(hold), number);
-                        }
-                        true
-                    }
+            let id = &operation.account;
+            if let Some(known) = self.shard(id).get_mut(id) {
+                let reserved = |hold: &HoldId| match (known.holds.get(hold), stored(id, hold)) {
+                    _ if draws_on_parents => None,
+                    (Some(hold), _) => Some((hold.amount, Credits::ZERO)),
+                    (None, Some(hold)) => Some((hold.reserved.total(), hold.checkpoint)),
+                    (None, None) => None,
                 };
-                if may_take {
+                if may_take(&operation.action, reserved) {
+                    for hold in known.holds.values() {
+                        batch.persist(hold, number);
+                    }
                     known.account = None;
+                } else {
+                    for hold in operation.holds() {
+                        if let Some(hold) = known.holds.get(hold) {
+                            batch.persist(hold, number);
+                        }
+                    }
                 }
             }
             batch.steps.push(Step::Asked(operation));
@@ -250,9 +253,8 @@ impl<'o> PreparedBatch<'o> {
         asked.map(|(_, outcome)| outcome).collect()
     }
 
-    /// Stores a hold in this batch, once; returns its amount, if it is in memory.
-    fn persist(&mut self, hold: Option<&Arc<MemoryHold>>, number: u64) -> Option<Credits> {
-        let hold = hold?;
+    /// Stores a hold in this batch, once.
+    fn persist(&mut self, hold: &Arc<MemoryHold>, number: u64) {
         let last = hold.batch.swap(number, Ordering::Relaxed);
         if last != number {
             self.steps.push(Step::Persist(hold.clone()));
@@ -260,7 +262,25 @@ impl<'o> PreparedBatch<'o> {
         if last == 0 {
             self.new.push(hold.clone());
         }
-        Some(hold.amount)
+    }
+}
+
+/// Returns whether an operation may take credits that its own hold does not reserve, or needs the exact balance.
+/// `reserved` returns a hold's reserved credits and its checkpoint, if they are known.
+fn may_take(action: &Action, reserved: impl Fn(&HoldId) -> Option<(Credits, Credits)>) -> bool {
+    match action {
+        Action::Settle(Settle { hold, credits, .. })
+        // An expiry may follow in the same batch.
+        | Action::Checkpoint(Checkpoint { hold, credits, .. }) => {
+            reserved(hold).is_none_or(|(reserved, _)| *credits > reserved)
+        }
+        Action::Expire { hold } => {
+            reserved(hold).is_none_or(|(reserved, checkpoint)| checkpoint > reserved)
+        }
+        Action::Release { .. } | Action::EndKey(_) => false,
+        // It draws on its parent.
+        Action::Open { .. } => !action.draws_on_parent(),
+        _ => true,
     }
 }
 

@@ -434,6 +434,13 @@ impl OperationRequest {
     }
 }
 
+impl Action {
+    /// Returns whether the action opens a hold that draws on another one.
+    pub(crate) fn draws_on_parent(&self) -> bool {
+        matches!(self, Self::Open { open, .. } if open.parent.is_some())
+    }
+}
+
 impl Operation {
     /// Returns the id, for operations that entries store with one.
     pub fn id(&self) -> Option<&OperationId> {

@@ -104,8 +104,10 @@ impl LedgerStore {
         match (self.database.write_turn(), &self.openings) {
             (Some(turn), Some(openings)) => {
                 let mut native = turn.native().await.map_err(CommitFailure::from)?;
-                let batch = openings.prepare(operations);
                 let mut remembered = self.remembered();
+                let batch = openings.prepare(operations, |account, hold| {
+                    remembered.get(account)?.holds.get(hold)
+                });
                 let outcomes = sqlite::commit(
                     &mut native,
                     &mut remembered,

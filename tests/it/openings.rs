@@ -92,7 +92,7 @@ async fn stored_holds(database: &Database) -> i64 {
         .expect("a number")
 }
 
-/// Returns the number of holds of which a row is expected.
+/// Returns how many of these holds have rows.
 fn rows(database: &Database, holds: i64) -> i64 {
     match database.dialect() {
         SqlDialect::Sqlite => 0,

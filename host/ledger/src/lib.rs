@@ -15,7 +15,8 @@
 //!   responses that are stored with keys.
 //!
 //! **Invariant:** nothing outside this crate writes a row of the ledger.
-//! **Invariant:** an operation whose caller has received its outcome is durable, after any crash.
+//! **Invariant:** an operation whose caller has received its outcome is durable, after any crash. The only exception is the
+//! hold of a request, which can be in memory on SQLite; its end is durable.
 //! **Invariant:** a hold ends once. The hold of a failed node ends within the node's lease and one sweep, at its last
 //! checkpoint; if the node returns with a settlement, the difference is posted.
 //!

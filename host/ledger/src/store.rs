@@ -5,8 +5,8 @@
 //! - [`fold`]: derived data that batches do not write: sums of usage, and the entries of each account.
 //! - [`history`]: the queries about an account's past.
 //!
-//! **Rows of a request:** its account's row, a hold's row from opening to end, and an entry for that end, with the
-//! single index that detects repeats. All other data about entries is folded from them.
+//! **Rows of a request:** its account's row, a hold's row from opening to end, unless the hold is only in memory, and an
+//! entry for that end, with the single index that detects repeats. All other data about entries is folded from them.
 
 mod batch;
 mod error;

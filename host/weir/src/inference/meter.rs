@@ -23,7 +23,8 @@
 //! to the last row.
 //!
 //! **Invariant:** every open hold ends: by [`Meter::settle`], by [`Meter::release`], or, after a panic of the task,
-//! when the meter is dropped. If the process ends first, the ledger's sweep ends the hold.
+//! when the meter is dropped. If the process ends first, a hold in memory ends with it, and the ledger's sweep ends a
+//! stored one.
 
 use std::iter;
 use std::sync::Arc;
@@ -170,7 +171,7 @@ impl Meter {
     }
 
     /// Reserves the maximum cost of the request at any of these prices, and claims its idempotency key, if there is
-    /// one. After `Ok`, both are durable; the value is the time of the hold.
+    /// one; see [`Ledger::open_request`]. The value is the time of the hold.
     pub async fn open<'a>(
         &mut self,
         prices: impl Iterator<Item = &'a Price>,

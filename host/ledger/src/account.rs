@@ -238,8 +238,12 @@ fn act(operation: &Operation, account: &mut Account) -> OperationOutcome {
         Action::Persist {
             open,
             boot_id,
-            reserved,
-        } => account.persist(open, boot_id, *reserved, at),
+            plan,
+            top_up,
+        } => {
+            let (plan, top_up) = (*plan, *top_up);
+            account.persist(open, boot_id, Pools { plan, top_up }, at)
+        }
         Action::Settle(settle) => account.settle_and_end(settle, at),
         Action::Release { hold, cost } => account.release(hold, cost.as_deref(), at),
         Action::Expire { hold } => account.expire(hold, at),

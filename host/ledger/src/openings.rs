@@ -19,12 +19,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use weir_storage::clock::Millis;
 
-use crate::account::{Account, Hold, Journal};
+use crate::account::{Account, Hold, Journal, Pools};
 use crate::credits::Credits;
 use crate::operation::{
     AccountId, Action, BootId, Checkpoint, HoldId, OpenHold, Operation, OperationOutcome, Settle,
 };
-use crate::store::Orphan;
 
 /// Locks over the accounts, so that threads rarely wait for each other.
 const SHARDS: usize = 16;
@@ -103,7 +102,8 @@ impl Openings {
             action: Action::Persist {
                 open,
                 boot_id: boot_id.clone(),
-                reserved,
+                plan: reserved.plan,
+                top_up: reserved.top_up,
             },
         };
         let batch = AtomicU64::new(0);
@@ -204,7 +204,11 @@ impl Openings {
     }
 
     /// Returns the holds in memory of a run that were opened before this moment.
-    pub(crate) fn find_overdue(&self, boot_id: &BootId, opened_before: Millis) -> Vec<Orphan> {
+    pub(crate) fn find_overdue(
+        &self,
+        boot_id: &BootId,
+        opened_before: Millis,
+    ) -> Vec<(AccountId, HoldId)> {
         let mut found = Vec::new();
         for shard in &self.shards {
             let shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
@@ -213,10 +217,7 @@ impl Openings {
                     .holds
                     .iter()
                     .filter(|(_, hold)| hold.persist.at < opened_before && hold.is_of(boot_id));
-                found.extend(of_run.map(|(hold, _)| Orphan {
-                    account: account.clone(),
-                    hold: hold.clone(),
-                }));
+                found.extend(of_run.map(|(hold, _)| (account.clone(), hold.clone())));
             }
         }
         found
@@ -295,8 +296,12 @@ impl Step<'_> {
 
 impl MemoryHold {
     fn reserve_in(&self, account: &mut Account) {
-        if let Action::Persist { open, reserved, .. } = &self.persist.action {
-            account.reserve_again(&open.parts, *reserved);
+        if let Action::Persist {
+            open, plan, top_up, ..
+        } = &self.persist.action
+        {
+            let (plan, top_up) = (*plan, *top_up);
+            account.reserve_again(&open.parts, Pools { plan, top_up });
         }
     }
 

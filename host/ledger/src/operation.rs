@@ -7,7 +7,6 @@ use serde::{Deserialize, Serialize};
 use weir_storage::clock::Millis;
 use weir_storage::ids;
 
-use crate::account::Pools;
 use crate::budgets::{BudgetExceeded, BudgetPart, SetBudgets};
 use crate::credits::Credits;
 use crate::plans::{Period, Plan};
@@ -42,8 +41,10 @@ pub enum Action {
         open: OpenHold,
         /// The run of the node that will end the hold.
         boot_id: BootId,
-        /// The credits that were reserved in memory.
-        reserved: Pools,
+        /// The plan's credits that were reserved in memory.
+        plan: Credits,
+        /// The bought credits that were reserved in memory.
+        top_up: Credits,
     },
     /// Settle a hold at this usage.
     Settle(Settle),

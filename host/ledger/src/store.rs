@@ -398,7 +398,11 @@ impl LedgerStore {
         if let Some(openings) = &self.openings {
             let in_memory = openings.find_overdue(boot_id, opened_before).into_iter();
             let room = (limit as usize).saturating_sub(found.len());
-            found.extend(in_memory.take(room));
+            found.extend(
+                in_memory
+                    .take(room)
+                    .map(|(account, hold)| Orphan { account, hold }),
+            );
         }
         Ok(found)
     }

@@ -33,6 +33,7 @@ pub mod response;
 pub mod sse;
 #[cfg(feature = "testing")]
 pub mod testing;
+pub mod text;
 pub mod tool;
 #[doc(hidden)]
 pub mod tool_bindings;

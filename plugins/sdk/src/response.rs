@@ -16,6 +16,7 @@ use crate::chat::NamedCount;
 use crate::failure::{self, MAX_ERROR_BODY_BYTES};
 use crate::lines::Lines;
 use crate::sse::{Sse, SseEvent};
+use crate::text;
 
 /// The most bytes of an answer that is not streamed: 30 times the JSON of 32,000 tokens, and little enough for a parse
 /// within a guest's memory.
@@ -258,7 +259,7 @@ fn read_line(
     line: &[u8],
     events: &mut Vec<Event>,
 ) -> Result<(), Failure> {
-    let data = &String::from_utf8_lossy(line);
+    let data = &text::lossy(line);
     let name = "message";
     answer.read_event(SseEvent { name, data }, events)
 }
@@ -285,7 +286,7 @@ impl ErrorResponse {
     /// The body's text, with invalid UTF-8 replaced. Some providers frame an error as the stream that the client requested:
     /// the text is then the first event's data.
     pub fn text(&self) -> Cow<'_, str> {
-        match String::from_utf8_lossy(&self.body) {
+        match text::lossy(&self.body) {
             Cow::Borrowed(text) => Cow::Borrowed(unframed(text)),
             Cow::Owned(text) => Cow::Owned(unframed(&text).to_owned()),
         }

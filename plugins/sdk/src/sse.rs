@@ -9,6 +9,7 @@
 
 use crate::adapter::Failure;
 use crate::failure::MAX_ERROR_BODY_BYTES;
+use crate::text;
 
 /// The longest line and the largest event that are taken, in bytes.
 ///
@@ -164,19 +165,19 @@ impl Sse {
                     self.data.push('\n');
                 }
                 self.has_data = true;
-                self.data.push_str(&String::from_utf8_lossy(value));
+                self.data.push_str(&text::lossy(value));
                 if self.data.len() > MAX_EVENT_BYTES {
                     return Err(too_long());
                 }
             }
             b"event" => {
                 self.name.clear();
-                self.name.push_str(&String::from_utf8_lossy(value));
+                self.name.push_str(&text::lossy(value));
             }
             // A comment has no field name.
             b"" | b"id" | b"retry" => {}
             _ if self.stray.len() + line.len() < MAX_ERROR_BODY_BYTES => {
-                self.stray.push_str(&String::from_utf8_lossy(line));
+                self.stray.push_str(&text::lossy(line));
                 self.stray.push('\n');
             }
             _ => {}

@@ -13,6 +13,7 @@ use weir_sdk::blocks::Blocks;
 use weir_sdk::chat::{Block, FinishReason, Started};
 use weir_sdk::response::{self, AnswerReader, ErrorResponse};
 use weir_sdk::sse::SseEvent;
+use weir_sdk::text;
 
 use super::refusal;
 use blocks::Open;
@@ -103,7 +104,7 @@ impl AnswerReader for Answer {
     }
 
     fn read_whole(&mut self, body: &[u8], events: &mut Vec<Event>) -> Result<(), Failure> {
-        let body = &String::from_utf8_lossy(body);
+        let body = &text::lossy(body);
         let message: Message<'_> =
             serde_json::from_str(body).map_err(|error| unreadable(&error))?;
         if message.kind.as_deref() == Some("error") {

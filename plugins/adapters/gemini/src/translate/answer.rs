@@ -17,6 +17,7 @@ use weir_sdk::chat::{Block, FinishReason, Fragment, Opaque, Started};
 use weir_sdk::media::ImageExtractor;
 use weir_sdk::response::{self, AnswerReader, ErrorResponse};
 use weir_sdk::sse::SseEvent;
+use weir_sdk::text;
 
 use super::refusal;
 use calls::Calls;
@@ -94,7 +95,7 @@ impl AnswerReader for Answer {
     }
 
     fn read_whole(&mut self, body: &[u8], events: &mut Vec<Event>) -> Result<(), Failure> {
-        let body = &String::from_utf8_lossy(body);
+        let body = &text::lossy(body);
         if !body.trim_start().starts_with('[') {
             let whole: &RawValue =
                 serde_json::from_str(body).map_err(|error| unreadable(&error))?;

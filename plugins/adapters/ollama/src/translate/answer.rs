@@ -13,6 +13,7 @@ use weir_sdk::chat::{Block, CallKind, FinishReason, Fragment, Started, ToolCallS
 use weir_sdk::custom;
 use weir_sdk::response::{self, AnswerReader, ErrorResponse, StreamFraming};
 use weir_sdk::sse::SseEvent;
+use weir_sdk::text;
 
 use super::refusal;
 
@@ -92,7 +93,7 @@ impl AnswerReader for Answer {
     }
 
     fn read_whole(&mut self, body: &[u8], events: &mut Vec<Event>) -> Result<(), Failure> {
-        self.read(&String::from_utf8_lossy(body), events)
+        self.read(&text::lossy(body), events)
     }
 
     fn conclude(&mut self, events: &mut Vec<Event>) -> Result<(), Failure> {

@@ -15,6 +15,7 @@ use weir_sdk::blocks::Blocks;
 use weir_sdk::chat::{Block, Citation, FinishReason, Fragment, Span, Started, Usage};
 use weir_sdk::response;
 use weir_sdk::sse::SseEvent;
+use weir_sdk::text;
 
 use super::refusal;
 use calls::Calls;
@@ -115,7 +116,7 @@ impl Answer {
         body: &[u8],
         events: &mut Vec<Event>,
     ) -> Result<(), Failure> {
-        let body = String::from_utf8_lossy(body);
+        let body = text::lossy(body);
         let whole: Whole<'_> = serde_json::from_str(&body).map_err(|error| unreadable(&error))?;
         if whole.error.is_some_and(refusal::is_error) {
             return Err(refusal::from_error(&body));

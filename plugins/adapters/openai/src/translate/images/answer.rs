@@ -9,6 +9,7 @@ use weir_sdk::chat::{FinishReason, Media, NamedCount, Usage};
 use weir_sdk::media::ImageExtractor;
 use weir_sdk::response;
 use weir_sdk::sse::SseEvent;
+use weir_sdk::text;
 
 use crate::translate::refusal;
 
@@ -84,7 +85,7 @@ impl Images {
         body: &[u8],
         events: &mut Vec<Event>,
     ) -> Result<(), Failure> {
-        let body = String::from_utf8_lossy(body);
+        let body = text::lossy(body);
         let answer: Answer<'_> = read(&body)?;
         if answer.error.is_some() {
             return Err(refusal::from_error(&body));

@@ -12,7 +12,7 @@
 //! **Invariant:** the holds of an account, in memory and stored, never exceed its credits and budgets.
 //! **Invariant:** a hold is in memory until the batch that stores or ends it is durable.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::hash::{BuildHasher as _, RandomState};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -167,25 +167,28 @@ impl Openings {
         batch: &PreparedBatch<'_>,
         after: impl Fn(&AccountId) -> Option<&'a Account>,
     ) {
+        let mut accounts = BTreeSet::new();
         for step in &batch.steps {
-            let id = &step.operation().account;
-            let mut shard = self.shard(id);
-            if let Step::Persist(hold) = step {
-                if let Some(known) = shard.get_mut(id) {
-                    for hold in hold.persist.holds() {
-                        known.holds.remove(hold);
-                    }
+            let Operation { account, .. } = step.operation();
+            accounts.insert(account);
+            if let Step::Persist(hold) = step
+                && let Some(known) = self.shard(account).get_mut(account)
+            {
+                for hold in hold.persist.holds() {
+                    known.holds.remove(hold);
                 }
-                continue;
             }
+        }
+        for id in accounts {
             let Some(account) = after(id) else {
                 continue;
             };
+            let mut account = account.without_records();
+            let mut shard = self.shard(id);
             if shard.len() >= KNOWN && !shard.contains_key(id) {
                 shard.retain(|_, known| !known.holds.is_empty());
             }
             let known = shard.entry(id.clone()).or_default();
-            let mut account = account.without_records();
             for hold in known.holds.values() {
                 hold.reserve_in(&mut account);
             }

@@ -200,13 +200,13 @@ impl Ledger {
         // While the database does not commit, no request may begin: its charge could not be stored.
         if claim.is_none() && self.0.health.is_well() {
             let at = self.now();
-            let opened = self
+            let unopened = self
                 .0
                 .store
                 .open_in_memory(account, at, open, &self.0.boot_id);
-            match opened {
-                Ok(()) => return Ok(at),
-                Err(unopened) => open = unopened,
+            match unopened {
+                None => return Ok(at),
+                Some(unopened) => open = unopened,
             }
         }
         self.open_durably(account, open, claim, deadline).await

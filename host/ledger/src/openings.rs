@@ -69,30 +69,30 @@ enum Step<'o> {
 }
 
 impl Openings {
-    /// Opens a hold with a new id in memory; returns it unopened if only a batch can decide about it.
+    /// Opens a hold with a new id in memory; returns the unopened hold if only a batch can decide about it.
     pub(crate) fn open(
         &self,
         id: &AccountId,
         at: Millis,
         mut open: OpenHold,
         boot_id: &BootId,
-    ) -> Result<(), OpenHold> {
+    ) -> Option<OpenHold> {
         let mut shard = self.shard(id);
         let Some(known) = shard.get_mut(id) else {
-            return Err(open);
+            return Some(open);
         };
         let Some(account) = &mut known.account else {
-            return Err(open);
+            return Some(open);
         };
         let is_simple = open.parent.is_none()
             && open.amount.is_in_range()
             && !known.holds.contains_key(&open.hold)
             && !account.is_period_due(at);
         if !is_simple {
-            return Err(open);
+            return Some(open);
         }
         let Ok((reserved, parts)) = account.reserve(&open, at) else {
-            return Err(open);
+            return Some(open);
         };
         open.parts = parts;
         let (hold, amount) = (open.hold.clone(), open.amount);
@@ -113,7 +113,7 @@ impl Openings {
             batch,
         };
         known.holds.insert(hold, Arc::new(opened));
-        Ok(())
+        None
     }
 
     /// Prepares a batch; `stored` finds the stored open holds that it knows. Until [`Self::conclude`], nothing is opened

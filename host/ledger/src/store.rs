@@ -121,17 +121,17 @@ impl LedgerStore {
         }
     }
 
-    /// Opens a hold with a new id in memory; returns it unopened if only [`Self::commit`] can decide about it.
+    /// Opens a hold with a new id in memory; returns the unopened hold if only [`Self::commit`] can decide about it.
     pub fn open_in_memory(
         &self,
         account: &AccountId,
         at: Millis,
         open: OpenHold,
         boot_id: &BootId,
-    ) -> Result<(), OpenHold> {
+    ) -> Option<OpenHold> {
         match &self.openings {
             Some(openings) => openings.open(account, at, open, boot_id),
-            None => Err(open),
+            None => Some(open),
         }
     }
 

@@ -958,8 +958,8 @@ fn open_in_memory(store: &LedgerStore, operation: &Operation) -> bool {
     let Action::Open { open, boot_id, .. } = &operation.action else {
         return false;
     };
-    let opened = store.open_in_memory(&operation.account, operation.at, open.clone(), boot_id);
-    opened.is_ok()
+    let unopened = store.open_in_memory(&operation.account, operation.at, open.clone(), boot_id);
+    unopened.is_none()
 }
 
 async fn commit(

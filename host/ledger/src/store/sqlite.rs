@@ -167,10 +167,7 @@ fn load_accounts(
     loaded: &mut LoadedBatch,
 ) -> Result<(), CommitFailure> {
     let mut find = transaction.prepare_cached(&STATEMENTS.find_account)?;
-    for &Operation {
-        account: ref id, ..
-    } in operations.iter().copied()
-    {
+    for Operation { account: id, .. } in operations.iter().copied() {
         if loaded.accounts.contains_key(id) {
             continue;
         }

@@ -253,10 +253,8 @@ async fn a_checkpoint_stores_its_hold() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_hold_in_memory_ends_with_its_process_and_costs_nothing() {
     let folder = tempfile::tempdir().expect("a folder");
-    let url = SecretUrl::new(&format!(
-        "sqlite:{}",
-        folder.path().join("weir.db").display()
-    ));
+    let path = folder.path().join("weir.db");
+    let url = SecretUrl::new(format!("sqlite:{}", path.display()));
     let database = Database::open(&url).await.expect("a database");
     let clock = ManualClock::at(NOW);
     let ledger = start(&database, &clock).await;

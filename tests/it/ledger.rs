@@ -24,20 +24,20 @@ use weir_storage::clock::{Clock, ManualClock, Millis};
 use weir_storage::database::SqlDialect;
 use weir_storage::secrets::SecretUrl;
 
-const NOW: Millis = Millis(1_750_000_000_000);
+pub(crate) const NOW: Millis = Millis(1_750_000_000_000);
 
 /// All of the free plan's credits.
-const FREE: i64 = 500_000_000;
+pub(crate) const FREE: i64 = 500_000_000;
 
-fn alice() -> AccountId {
+pub(crate) fn alice() -> AccountId {
     AccountId("alice".to_owned())
 }
 
-fn soon() -> Instant {
+pub(crate) fn soon() -> Instant {
     Instant::now() + Duration::from_secs(20)
 }
 
-fn open(hold: &str, amount: i64) -> OpenHold {
+pub(crate) fn open(hold: &str, amount: i64) -> OpenHold {
     OpenHold {
         hold: HoldId(hold.to_owned()),
         amount: Credits::from_micro(amount),

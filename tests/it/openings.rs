@@ -6,44 +6,18 @@ use tests::ledger::create_users;
 use tests::stores::each_database;
 use tests::{Gate, Gateway, Reply, Upstream, chat};
 use tokio::task::JoinSet;
-use tokio::time::Instant;
 use weir_ledger::verify::verify;
 use weir_ledger::{
-    Account, AccountId, Action, Adjust, Budget, BudgetWindow, ChangeDirection, Checkpoint, Credits,
-    HoldId, LeaseSettings, Ledger, LedgerError, LedgerRefusal, OpenHold, OperationId, Pool,
-    RequestSource, RequestUsage, SetBudgets, Settle,
+    Account, Action, Adjust, Budget, BudgetWindow, ChangeDirection, Checkpoint, Credits, HoldId,
+    LeaseSettings, Ledger, LedgerError, LedgerRefusal, OperationId, Pool, RequestUsage, SetBudgets,
+    Settle,
 };
 use weir_storage::Database;
-use weir_storage::clock::{Clock, ManualClock, Millis};
+use weir_storage::clock::{Clock, ManualClock};
 use weir_storage::database::SqlDialect;
 use weir_storage::secrets::SecretUrl;
 
-const NOW: Millis = Millis(1_750_000_000_000);
-
-/// All of the free plan's credits.
-const FREE: i64 = 500_000_000;
-
-fn alice() -> AccountId {
-    AccountId("alice".to_owned())
-}
-
-fn soon() -> Instant {
-    Instant::now() + Duration::from_secs(20)
-}
-
-fn open(hold: &str, amount: i64) -> OpenHold {
-    OpenHold {
-        hold: HoldId(hold.to_owned()),
-        amount: Credits::from_micro(amount),
-        request_id: format!("req_{hold}"),
-        parent: None,
-        source: RequestSource::ApiKey,
-        source_id: Some("key".to_owned()),
-        parts: Vec::new(),
-        top_up_only: false,
-        model: "demo".to_owned(),
-    }
-}
+use crate::ledger::{FREE, NOW, alice, open, soon};
 
 fn settle(hold: &str, credits: i64) -> Settle {
     Settle {

@@ -55,7 +55,7 @@ fn boot(name: &str) -> BootId {
     BootId::of(name).expect("a name")
 }
 
-fn settle(hold: &str, credits: i64) -> Settle {
+pub(crate) fn settle(hold: &str, credits: i64) -> Settle {
     Settle {
         end: None,
         hold: HoldId(hold.to_owned()),
@@ -64,7 +64,7 @@ fn settle(hold: &str, credits: i64) -> Settle {
     }
 }
 
-fn usage() -> RequestUsage {
+pub(crate) fn usage() -> RequestUsage {
     RequestUsage {
         provider: "demo".to_owned(),
         adapter_digest: "sha256:00".to_owned(),
@@ -88,12 +88,12 @@ async fn another(database: &Database) -> Ledger {
     ledger.await.expect("a ledger")
 }
 
-async fn account(ledger: &Ledger) -> Account {
+pub(crate) async fn account(ledger: &Ledger) -> Account {
     let account = ledger.find_account(&alice()).await;
     account.expect("an answer").expect("an account")
 }
 
-async fn is_sound(database: &Database) {
+pub(crate) async fn is_sound(database: &Database) {
     let violations = verify(database, NOW).await.expect("an answer");
     assert_eq!(violations, []);
 }

@@ -6,27 +6,16 @@ use tests::ledger::create_users;
 use tests::stores::each_database;
 use tests::{Gate, Gateway, Reply, Upstream, chat};
 use tokio::task::JoinSet;
-use weir_ledger::verify::verify;
 use weir_ledger::{
-    Account, Action, Adjust, Budget, BudgetWindow, ChangeDirection, Checkpoint, Credits, HoldId,
-    LeaseSettings, Ledger, LedgerError, LedgerRefusal, OperationId, Pool, RequestUsage, SetBudgets,
-    Settle,
+    Action, Adjust, Budget, BudgetWindow, ChangeDirection, Checkpoint, Credits, HoldId,
+    LeaseSettings, Ledger, LedgerError, LedgerRefusal, OperationId, Pool, SetBudgets,
 };
 use weir_storage::Database;
 use weir_storage::clock::{Clock, ManualClock};
 use weir_storage::database::SqlDialect;
 use weir_storage::secrets::SecretUrl;
 
-use crate::ledger::{FREE, NOW, alice, open, soon};
-
-fn settle(hold: &str, credits: i64) -> Settle {
-    Settle {
-        hold: HoldId(hold.to_owned()),
-        credits: Credits::from_micro(credits),
-        usage: RequestUsage::default(),
-        end: None,
-    }
-}
+use crate::ledger::{FREE, NOW, account, alice, is_sound, open, settle, soon, usage};
 
 /// Starts a ledger with an account that a batch has loaded before.
 async fn start(database: &Database, clock: &ManualClock) -> Ledger {
@@ -50,11 +39,6 @@ async fn request(ledger: &Ledger, hold: &str, amount: i64) -> Result<(), LedgerE
         .map(drop)
 }
 
-async fn account(ledger: &Ledger) -> Account {
-    let account = ledger.find_account(&alice()).await;
-    account.expect("an answer").expect("an account")
-}
-
 async fn available(ledger: &Ledger) -> i64 {
     account(ledger).await.available().total().micro()
 }
@@ -72,11 +56,6 @@ fn rows(database: &Database, holds: i64) -> i64 {
         SqlDialect::Sqlite => 0,
         SqlDialect::Postgres => holds,
     }
-}
-
-async fn is_sound(database: &Database) {
-    let violations = verify(database, NOW).await.expect("an answer");
-    assert_eq!(violations, []);
 }
 
 fn take(credits: i64) -> Action {
@@ -209,7 +188,7 @@ async fn a_checkpoint_stores_its_hold() {
         let checkpoint = Checkpoint {
             hold: HoldId("a".to_owned()),
             credits: Credits::from_micro(30),
-            usage: RequestUsage::default(),
+            usage: usage(),
         };
         let noted = ledger.checkpoint(&alice(), checkpoint, soon()).await;
         noted.expect("a hold");

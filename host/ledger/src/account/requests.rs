@@ -45,9 +45,9 @@ impl Account {
                 let reserved = parent.reserved.take_all(open.amount)?;
                 parent.reserved = parent.reserved.minus(reserved);
                 self.journal.holds.insert(id.clone());
-                // The parent was held against the budgets, and counts for them.
                 let (period_start, period_number) = (parent.period_start, parent.period_number);
                 let top_up_only = parent.open.top_up_only;
+                // The parent was held against the budgets, and counts for them.
                 let parts = parent.open.parts.clone();
                 let hold = self.new_hold(open, boot_id, at, reserved, parts);
                 Hold {

@@ -63,8 +63,10 @@ impl StreamPace {
         if self.period.is_zero() || self.short_gaps < SHORT_GAPS {
             return None;
         }
+        // Read first: the first read sets it, and no tick may lie before it.
+        let started = *STARTED;
         let now = Instant::now();
-        let since = now.duration_since(*STARTED) + shift(self.period);
+        let since = now.duration_since(started) + shift(self.period);
         let period = self.period.as_nanos();
         let left = period - since.as_nanos() % period;
         Some(now + Duration::from_nanos(u64::try_from(left).unwrap_or_default()))

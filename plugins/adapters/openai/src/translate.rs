@@ -1,9 +1,13 @@
-//! Chat Completions and Images, in and out, as plain functions from bytes to bytes.
+//! Chat Completions, Responses and Images, in and out, as plain functions from bytes to bytes.
 //!
 //! Options of the upstream cover the differences between servers of this dialect:
 //!
 //! | option | values | |
 //! |---|---|---|
+//! | `api` | `chat-completions` (default), `responses` | the API for chats |
+//! | `efforts` | words, separated by commas; all by default | the model's efforts of reasoning: any other one becomes the
+//! nearest |
+//! | `sampling` | `true` (default), `false` | whether the model takes `temperature` and `top_p` |
 //! | `output-limit-field` | `max_completion_tokens` (default), `max_tokens` | the server's name of the output limit |
 //! | `stream-usage` | `true` (default), `false` | whether to request usage in a stream; for servers that refuse
 //! `stream_options` |
@@ -21,19 +25,22 @@
 //! named as ignored.
 //!
 //! To send a new field to the upstream, edit `request`; to read a new field, `answer`; for images, both are in
-//! `images`; to classify another error, `refusal`; to add an option, `options`.
+//! `images`; the Responses API has the same two in `responses`; to classify another error, `refusal`; to add an option, `options`.
 
 mod answer;
+mod effort;
 mod images;
 mod options;
 mod refusal;
 mod request;
+mod responses;
 
 use std::borrow::Cow;
 
 use answer::Answer;
 use images::Images;
 use options::Options;
+use responses::answer::ResponsesAnswer;
 use weir_sdk::adapter::{
     CredentialSlot, Description, Event, Failure, HttpRequest, RefusedSetting, Request, Setting,
     StartedExchange, Step, Task,
@@ -55,6 +62,8 @@ pub type OpenAi = ResponseReader<Reader>;
 pub enum Reader {
     /// Reads a chat completion.
     Chat(Answer),
+    /// Reads a response of the Responses API.
+    Responses(ResponsesAnswer),
     /// Reads images.
     Images(Images),
 }
@@ -71,7 +80,9 @@ impl ProviderApi for Reader {
             request_headers: vec!["content-type".to_owned()],
             // The headers that every adapter gets are enough.
             response_headers: Vec::new(),
-            path_prefixes: vec![PATH.to_owned(), images::PATHS.to_owned()],
+            path_prefixes: [PATH, responses::PATH, images::PATHS]
+                .map(str::to_owned)
+                .to_vec(),
         }
     }
 
@@ -85,6 +96,15 @@ impl ProviderApi for Reader {
             Task::Chat(chat) => chat,
             Task::Image(image) => return images::begin(image, &request, &options),
         };
+        if options.uses_responses {
+            let (body, ignored) = responses::request::write(chat, &request, &options)?;
+            let reader = Reader::Responses(ResponsesAnswer::default());
+            return Ok(StartedExchange {
+                exchange: ResponseReader::new(chat.stream, reader),
+                step: Step::Send(HttpRequest::post_json(responses::PATH.to_owned(), body)),
+                ignored,
+            });
+        }
         let written = request::write(chat, &request, &options)?;
         Ok(StartedExchange {
             exchange: ResponseReader::new(
@@ -104,7 +124,7 @@ impl AnswerReader for Reader {
         events: &mut Vec<Event>,
     ) -> (Cow<'a, [u8]>, Result<(), Failure>) {
         match self {
-            Self::Chat(_) => (Cow::Borrowed(bytes), Ok(())),
+            Self::Chat(_) | Self::Responses(_) => (Cow::Borrowed(bytes), Ok(())),
             Self::Images(images) => images.lift(bytes, events),
         }
     }
@@ -112,6 +132,7 @@ impl AnswerReader for Reader {
     fn read_event(&mut self, event: SseEvent<'_>, events: &mut Vec<Event>) -> Result<(), Failure> {
         match self {
             Self::Chat(answer) => answer.read_event(event, events),
+            Self::Responses(answer) => answer.read_event(event, events),
             Self::Images(images) => images.read_event(event, events),
         }
     }
@@ -119,6 +140,7 @@ impl AnswerReader for Reader {
     fn read_whole(&mut self, body: &[u8], events: &mut Vec<Event>) -> Result<(), Failure> {
         match self {
             Self::Chat(answer) => answer.read_whole(body, events),
+            Self::Responses(answer) => answer.read_whole(body, events),
             Self::Images(images) => images.read_whole(body, events),
         }
     }
@@ -126,6 +148,7 @@ impl AnswerReader for Reader {
     fn conclude(&mut self, events: &mut Vec<Event>) -> Result<(), Failure> {
         match self {
             Self::Chat(answer) => answer.conclude(events),
+            Self::Responses(answer) => answer.conclude(events),
             Self::Images(images) => images.conclude(events),
         }
     }

@@ -5,7 +5,7 @@
 //! fragments of several may be interleaved.
 
 mod calls;
-mod usage;
+pub(super) mod usage;
 mod wire;
 
 use serde::de::IgnoredAny;

@@ -2,9 +2,15 @@
 
 use weir_sdk::adapter::{Failure, RefusedSetting, Setting};
 use weir_sdk::options::{from_lines, from_settings, names};
+use weir_sdk::wire::refuse;
+
+use super::effort::WORDS;
 
 /// The names of the options.
-pub(super) const NAMES: [&str; 5] = [
+pub(super) const NAMES: [&str; 8] = [
+    "api",
+    "efforts",
+    "sampling",
     "output-limit-field",
     "stream-usage",
     "reasoning-field",
@@ -41,6 +47,12 @@ const OWN_FIELDS: [&str; 21] = [
 /// The options, each with its setting or its default.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Options<'a> {
+    /// Whether chats go to the Responses API.
+    pub(super) uses_responses: bool,
+    /// The efforts that the model has, separated by commas; all if empty.
+    pub(super) efforts: &'a str,
+    /// Whether the model takes a temperature and the like.
+    pub(super) takes_sampling: bool,
     pub(super) output_limit_field: &'a str,
     pub(super) stream_usage: bool,
     pub(super) reasoning_field: Option<&'a str>,
@@ -52,6 +64,9 @@ pub(super) struct Options<'a> {
 impl Default for Options<'_> {
     fn default() -> Self {
         Self {
+            uses_responses: false,
+            efforts: "",
+            takes_sampling: true,
             output_limit_field: "max_completion_tokens",
             stream_usage: true,
             reasoning_field: None,
@@ -79,6 +94,13 @@ impl<'a> Options<'a> {
                 lines.extend([name, " ", value, "\n"]);
             }
         };
+        let api = match self.uses_responses {
+            true => "responses",
+            false => "chat-completions",
+        };
+        line("api", api, "chat-completions");
+        line("efforts", self.efforts, default.efforts);
+        line("sampling", &self.takes_sampling.to_string(), "true");
         line(
             "output-limit-field",
             self.output_limit_field,
@@ -106,6 +128,20 @@ impl<'a> Options<'a> {
         Ok(options)
     }
 
+    /// Returns a sampling parameter as it is sent: a model without sampling gets none, and accepts only the default.
+    pub(super) fn sampled(
+        &self,
+        name: &str,
+        value: Option<f64>,
+        default: f64,
+    ) -> Result<Option<f64>, Failure> {
+        match value {
+            Some(value) if !self.takes_sampling && value == default => Ok(None),
+            Some(_) if !self.takes_sampling => Err(refuse(name, name)),
+            value => Ok(value),
+        }
+    }
+
     /// Returns whether the operator passes this field.
     pub(super) fn passes(&self, field: &str) -> bool {
         names(self.pass_fields).any(|name| name == field)
@@ -114,6 +150,22 @@ impl<'a> Options<'a> {
     /// Sets an option. The error completes a sentence whose subject is the option.
     fn set(&mut self, name: &str, value: &'a str) -> Result<(), String> {
         match (name, value) {
+            ("api", "chat-completions" | "responses") => self.uses_responses = value == "responses",
+            ("api", _) => return Err("must be chat-completions or responses".to_owned()),
+            ("efforts", list) => {
+                self.efforts = list;
+                if list.contains(['\n', '\r']) {
+                    return Err("must be words on one line".to_owned());
+                }
+                if let Some(unknown) = names(list).find(|name| !WORDS.contains(name)) {
+                    return Err(format!(
+                        "has the unknown effort {unknown:?}: it must list words among {}",
+                        WORDS.join(", ")
+                    ));
+                }
+            }
+            ("sampling", "true" | "false") => self.takes_sampling = value == "true",
+            ("sampling", _) => return Err("must be true or false".to_owned()),
             ("output-limit-field", "max_completion_tokens" | "max_tokens") => {
                 self.output_limit_field = value;
             }

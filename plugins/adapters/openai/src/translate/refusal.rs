@@ -52,7 +52,7 @@ pub(super) fn from_error(json: &str) -> Failure {
             FailureKind::Unauthorized,
             format!("{} {}", said.kind, said.code).trim(),
         )
-    } else if names(&["invalid_request_error", "BadRequestError"]) {
+    } else if names(&["invalid_request_error", "BadRequestError"]) || said.is_about_an_image() {
         Failure::rejected(&said.message)
     } else {
         // `server_error` and all others: an error in the middle of a response is the upstream's failure.
@@ -65,6 +65,18 @@ pub(super) fn from_error(json: &str) -> Failure {
 pub(super) fn is_error(error: &RawValue) -> bool {
     !matches!(error.get(), "{}" | "[]" | "\"\"" | "false" | "0")
 }
+
+/// The codes of a refusal for the request's content; the last four are those of the Responses API (openai-python 3.52,
+/// `response_error.py`).
+const FILTERED: [&str; 7] = [
+    "content_policy_violation",
+    "content_filter",
+    "moderation_blocked",
+    "invalid_prompt",
+    "bio_policy",
+    "misalignment_policy_violation",
+    "image_content_policy_violation",
+];
 
 /// The fields of an error of any shape.
 #[derive(Debug, Default)]
@@ -119,6 +131,13 @@ impl Said {
         }
     }
 
+    /// Returns whether the code is one of the Responses API about an image of the request (openai-python 3.52,
+    /// `response_error.py`).
+    fn is_about_an_image(&self) -> bool {
+        let code = self.code.as_str();
+        code.contains("image") && !code.ends_with("_error") || code == "image_parse_error"
+    }
+
     fn failure(&self, status: u16, headers: &[Header], body: &str) -> Failure {
         let failure = match self.kind_by_code(status) {
             Some(kind) => Failure {
@@ -154,7 +173,7 @@ impl Said {
         if is("context_length_exceeded") || says("maximum context length") {
             return Some(FailureKind::ContextLength);
         }
-        if is("content_policy_violation") || is("content_filter") || is("moderation_blocked") {
+        if FILTERED.iter().any(|code| is(code)) {
             return Some(FailureKind::Filtered);
         }
         let says_unknown = says("does not exist") || says("not found");

@@ -20,11 +20,11 @@ use serde::{Serialize, Serializer};
 use serde_json::value::RawValue;
 use weir_sdk::adapter::{Attachment, BodyPart, Failure, Request};
 use weir_sdk::body::{self, Splices};
-use weir_sdk::chat::{ChatRequest, ExtraField, JsonSchema, ReasoningEffort, ResponseFormat};
+use weir_sdk::chat::{ChatRequest, ExtraField, JsonSchema, ResponseFormat};
 use weir_sdk::fields::{is_advisory, is_advisory_within};
 
-use super::DIALECT;
 use super::options::Options;
+use super::{DIALECT, effort};
 use messages::Messages;
 
 /// Fields beyond the vocabulary that pass unchanged: none changes the price, makes the upstream store more data, or
@@ -115,7 +115,11 @@ impl Context<'_> {
 
     /// Refuses the request. An empty `param` names no field.
     fn refuse<E: serde::ser::Error>(&self, param: &str, what: impl Into<String>) -> E {
-        let failure = Failure::unsupported(what).with_param(param);
+        self.fail(Failure::unsupported(what).with_param(param))
+    }
+
+    /// Stops the write with this failure.
+    fn fail<E: serde::ser::Error>(&self, failure: Failure) -> E {
         self.refused.replace(Some(failure));
         E::custom("refused")
     }
@@ -228,28 +232,21 @@ impl Body<'_> {
         if reasoning.adaptive.is_some() {
             self.context.ignore("reasoning.adaptive");
         }
-        // This dialect has no budget: a budget without an effort is mapped to one.
-        let meant = reasoning.budget_tokens.map(|tokens| match tokens {
-            0..2048 => ReasoningEffort::Low,
-            2048..8192 => ReasoningEffort::Medium,
-            8192.. => ReasoningEffort::High,
-        });
-        let effort = reasoning.effort.or(meant).map(|effort| match effort {
-            ReasoningEffort::Off => "none",
-            ReasoningEffort::Minimal => "minimal",
-            ReasoningEffort::Low => "low",
-            ReasoningEffort::Medium => "medium",
-            ReasoningEffort::High => "high",
-            ReasoningEffort::Highest => "xhigh",
-        });
+        let effort = effort::word(reasoning, self.context.options.efforts);
         entry_if(body, "reasoning_effort", effort)
     }
 
     fn write_sampling<M: SerializeMap>(&self, body: &mut M) -> Result<(), M::Error> {
         let Self { chat, context } = *self;
         body.serialize_entry(context.options.output_limit_field, &chat.max_output_tokens)?;
-        entry_if(body, "temperature", chat.temperature)?;
-        entry_if(body, "top_p", chat.top_p)?;
+        for (name, value) in [("temperature", chat.temperature), ("top_p", chat.top_p)] {
+            let sampled = context.options.sampled(name, value, 1.0);
+            entry_if(
+                body,
+                name,
+                sampled.map_err(|failure| context.fail(failure))?,
+            )?;
+        }
         if chat.top_k.is_some() && !context.options.passes("top_k") {
             return Err(context.refuse("top_k", "top_k"));
         }

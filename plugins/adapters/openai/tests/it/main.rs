@@ -5,6 +5,7 @@ mod failures;
 mod images;
 mod recorded;
 mod requests;
+mod responses;
 
 use serde_json::Value;
 use weir_adapter_openai::translate::OpenAi;

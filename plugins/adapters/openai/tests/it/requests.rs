@@ -169,7 +169,10 @@ fn sends_a_small_request_small() {
 fn asks_for_no_more_than_it_describes() {
     let (request, _) = send(request(chat("hello")), &[]).expect("a request");
     let described = OpenAi::describe();
-    assert_eq!(described.path_prefixes, [&*request.path, "/images/"]);
+    assert_eq!(
+        described.path_prefixes,
+        [&*request.path, "/responses", "/images/"]
+    );
     let headers: Vec<String> = request.headers.into_iter().map(|(name, _)| name).collect();
     assert_eq!(described.request_headers, headers);
 }

@@ -17,10 +17,14 @@ pub(super) const NONE: Usage = Usage {
 };
 
 /// Reads a `usage` object.
-pub(super) fn read(raw: &RawValue) -> Option<Usage> {
+pub(in crate::translate) fn read(raw: &RawValue) -> Option<Usage> {
     let usage: WireUsage<'_> = serde_json::from_str(raw.get()).ok()?;
-    let input = Details::read(usage.prompt_tokens_details);
-    let output = Details::read(usage.completion_tokens_details);
+    let input = Details::read(usage.prompt_tokens_details.or(usage.input_tokens_details));
+    let output = Details::read(
+        usage
+            .completion_tokens_details
+            .or(usage.output_tokens_details),
+    );
     let mut input_tokens = count(usage.prompt_tokens).or_else(|| count(usage.input_tokens));
     let mut output_tokens = count(usage.completion_tokens).or_else(|| count(usage.output_tokens));
     let reasoning_tokens = count(output.reasoning_tokens).or_else(|| count(usage.reasoning_tokens));
@@ -58,15 +62,20 @@ pub(super) fn read(raw: &RawValue) -> Option<Usage> {
             output.rejected_prediction_tokens,
         ),
     ];
+    let written = count(input.cache_write_tokens).or_else(|| count(input.cache_creation_tokens));
+    let written_long = input.cache_write_tokens_details.and_then(|raw| {
+        let by_lifetime: WriteDetails<'_> = serde_json::from_str(raw.get()).ok()?;
+        count(by_lifetime.ttl_12h_tokens)
+    });
     Some(Usage {
         input_tokens,
         cache_read_tokens: count(input.cached_tokens)
             .or_else(|| count(usage.prompt_cache_hit_tokens))
             .or_else(|| count(usage.cached_tokens))
             .or_else(|| count(usage.num_cached_tokens)),
-        // No server gives a lifetime; OpenAI caches for minutes unless the request asks otherwise.
-        cache_write_short_tokens: count(input.cache_write_tokens)
-            .or_else(|| count(input.cache_creation_tokens)),
+        // Without a lifetime, the shorter one: OpenAI caches for minutes unless the request asks otherwise.
+        cache_write_short_tokens: written.map(|all| all.saturating_sub(written_long.unwrap_or(0))),
+        cache_write_long_tokens: written_long,
         output_tokens,
         reasoning_tokens,
         other: named_counts(other.map(|(name, raw)| (name, count(raw)))),
@@ -98,6 +107,9 @@ pub(super) fn merged(known: &Usage, read: Usage) -> Usage {
         cache_write_short_tokens: read
             .cache_write_short_tokens
             .or(known.cache_write_short_tokens),
+        cache_write_long_tokens: read
+            .cache_write_long_tokens
+            .or(known.cache_write_long_tokens),
         output_tokens: read.output_tokens.or(known.output_tokens),
         reasoning_tokens: read.reasoning_tokens.or(known.reasoning_tokens),
         other,
@@ -127,6 +139,10 @@ struct WireUsage<'a> {
     input_tokens: Option<&'a RawValue>,
     #[serde(borrow)]
     output_tokens: Option<&'a RawValue>,
+    #[serde(borrow)]
+    input_tokens_details: Option<&'a RawValue>,
+    #[serde(borrow)]
+    output_tokens_details: Option<&'a RawValue>,
     /// Outside the details in some servers.
     #[serde(borrow)]
     reasoning_tokens: Option<&'a RawValue>,
@@ -147,6 +163,8 @@ struct Details<'a> {
     cached_tokens: Option<&'a RawValue>,
     #[serde(borrow)]
     cache_write_tokens: Option<&'a RawValue>,
+    #[serde(borrow)]
+    cache_write_tokens_details: Option<&'a RawValue>,
     /// LiteLLM's name.
     #[serde(borrow)]
     cache_creation_tokens: Option<&'a RawValue>,
@@ -158,6 +176,13 @@ struct Details<'a> {
     accepted_prediction_tokens: Option<&'a RawValue>,
     #[serde(borrow)]
     rejected_prediction_tokens: Option<&'a RawValue>,
+}
+
+/// The written tokens by lifetime.
+#[derive(Deserialize)]
+struct WriteDetails<'a> {
+    #[serde(borrow)]
+    ttl_12h_tokens: Option<&'a RawValue>,
 }
 
 impl<'a> Details<'a> {

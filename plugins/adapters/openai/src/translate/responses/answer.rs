@@ -1,0 +1,525 @@
+//! A response of the Responses API, non-streamed or in events, as the contract's events.
+//!
+//! A response is a list of items. A text, a refusal, the reasoning of an item and a call each become a block. The final
+//! event repeats the whole response: only items whose end did not arrive are read from there.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use weir_sdk::adapter::{Event, Failure};
+use weir_sdk::blocks::Blocks;
+use weir_sdk::chat::{
+    Block, CallKind, Citation, FinishReason, Fragment, Span, Started, ToolCallStart,
+};
+use weir_sdk::response;
+use weir_sdk::sse::SseEvent;
+use weir_sdk::text;
+
+use crate::translate::answer::usage;
+use crate::translate::refusal;
+
+/// Maximum items of a response, and parts of an item.
+const MAX_ITEMS: u64 = 4_096;
+
+/// Separates the parts of a summary of reasoning.
+const PARAGRAPH: &str = "\n\n";
+
+/// The parsed part of the response.
+#[derive(Debug, Default)]
+pub struct ResponsesAnswer {
+    is_started: bool,
+    blocks: Blocks,
+    items: BTreeMap<u64, Item>,
+    has_calls: bool,
+    has_refused: bool,
+    finish: Option<FinishReason>,
+    is_concluded: bool,
+}
+
+/// The blocks of an item.
+#[derive(Debug, Default)]
+struct Item {
+    call: Option<CallBlock>,
+    reasoning: Option<ReasoningBlock>,
+    /// Texts and refusals by the number of their part, with their characters.
+    parts: BTreeMap<u64, (u32, usize)>,
+    /// The item's end has arrived.
+    is_over: bool,
+}
+
+#[derive(Debug)]
+struct CallBlock {
+    index: u32,
+    kind: CallKind,
+    has_input: bool,
+}
+
+#[derive(Debug)]
+struct ReasoningBlock {
+    index: u32,
+    /// Whether the text is a summary, or else the reasoning itself; `None` before any text.
+    is_summary: Option<bool>,
+    part: u64,
+}
+
+#[derive(Deserialize)]
+struct StreamEvent<'a> {
+    #[serde(rename = "type")]
+    kind: String,
+    output_index: Option<u64>,
+    content_index: Option<u64>,
+    summary_index: Option<u64>,
+    delta: Option<String>,
+    #[serde(borrow)]
+    item: Option<&'a RawValue>,
+    #[serde(borrow)]
+    annotation: Option<&'a RawValue>,
+    #[serde(borrow)]
+    response: Option<&'a RawValue>,
+}
+
+#[derive(Deserialize)]
+struct Response<'a> {
+    id: Option<String>,
+    model: Option<String>,
+    status: Option<String>,
+    #[serde(borrow)]
+    error: Option<&'a RawValue>,
+    incomplete_details: Option<IncompleteDetails>,
+    #[serde(borrow)]
+    output: Option<Vec<&'a RawValue>>,
+    #[serde(borrow)]
+    usage: Option<&'a RawValue>,
+}
+
+#[derive(Deserialize)]
+struct IncompleteDetails {
+    reason: Option<String>,
+}
+
+#[derive(Default, Deserialize)]
+struct OutputItem<'a> {
+    #[serde(rename = "type")]
+    kind: String,
+    call_id: Option<String>,
+    name: Option<String>,
+    arguments: Option<String>,
+    input: Option<String>,
+    encrypted_content: Option<String>,
+    #[serde(borrow)]
+    summary: Option<Vec<OutputPart<'a>>>,
+    #[serde(borrow)]
+    content: Option<Vec<OutputPart<'a>>>,
+}
+
+#[derive(Default, Deserialize)]
+struct OutputPart<'a> {
+    #[serde(rename = "type")]
+    kind: Option<String>,
+    text: Option<String>,
+    refusal: Option<String>,
+    #[serde(borrow)]
+    annotations: Option<Vec<&'a RawValue>>,
+}
+
+#[derive(Deserialize)]
+struct UrlCitation {
+    url: String,
+    title: Option<String>,
+    start_index: Option<u32>,
+    end_index: Option<u32>,
+}
+
+impl ResponsesAnswer {
+    /// Reads one event of a stream.
+    pub(in crate::translate) fn read_event(
+        &mut self,
+        event: SseEvent<'_>,
+        events: &mut Vec<Event>,
+    ) -> Result<(), Failure> {
+        let data = event.data.trim();
+        if self.is_concluded || !data.starts_with('{') {
+            return Ok(());
+        }
+        let event: StreamEvent<'_> =
+            serde_json::from_str(data).map_err(|error| unreadable(&error))?;
+        let number = event.output_index.unwrap_or_default();
+        let delta = event.delta.unwrap_or_default();
+        match event.kind.as_str() {
+            "response.created" | "response.in_progress" => {
+                if let Some(response) = event.response {
+                    self.start(&read(response)?, events);
+                }
+            }
+            "response.output_item.added" => {
+                if let Some(item) = event.item {
+                    self.begin_call(number, &read(item)?, events)?;
+                }
+            }
+            "response.output_text.delta" => {
+                self.say(number, event.content_index, Block::Text, delta, events)?;
+            }
+            "response.refusal.delta" => {
+                self.say(number, event.content_index, Block::Refusal, delta, events)?;
+            }
+            "response.reasoning_summary_text.delta" => {
+                self.think(number, event.summary_index, true, delta, events)?;
+            }
+            "response.reasoning_text.delta" => {
+                self.think(number, event.content_index, false, delta, events)?;
+            }
+            "response.function_call_arguments.delta" | "response.custom_tool_call_input.delta" => {
+                self.call_with(number, delta, events)?;
+            }
+            "response.output_text.annotation.added" => {
+                if let Some(annotation) = event.annotation {
+                    self.cite(number, event.content_index, annotation, events)?;
+                }
+            }
+            "response.output_item.done" => {
+                if let Some(item) = event.item {
+                    self.end_item(number, item, events)?;
+                }
+            }
+            "response.completed" | "response.incomplete" | "response.failed" => {
+                let Some(response) = event.response else {
+                    return Err(Failure::malformed("the last event has no response"));
+                };
+                self.read_response(response, events)?;
+                return self.conclude(events);
+            }
+            "error" => return Err(refusal::from_error(data)),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Reads a non-streamed response.
+    pub(in crate::translate) fn read_whole(
+        &mut self,
+        body: &[u8],
+        events: &mut Vec<Event>,
+    ) -> Result<(), Failure> {
+        let body = text::lossy(body);
+        let raw = serde_json::from_str(&body).map_err(|error| unreadable(&error))?;
+        self.read_response(raw, events)
+    }
+
+    /// Ends all open blocks, then emits the finish event. Does so once.
+    ///
+    /// # Errors
+    ///
+    /// [`FailureKind::Malformed`](weir_sdk::adapter::FailureKind::Malformed) for a truncated stream.
+    pub(in crate::translate) fn conclude(
+        &mut self,
+        events: &mut Vec<Event>,
+    ) -> Result<(), Failure> {
+        if self.is_concluded {
+            return Ok(());
+        }
+        let finish = self.finish.take().ok_or_else(response::cut)?;
+        self.is_concluded = true;
+        for item in self.items.values_mut() {
+            item.end(events);
+        }
+        events.push(Event::Finish(match finish {
+            FinishReason::Stop if self.has_calls => FinishReason::ToolCalls,
+            FinishReason::Stop if self.has_refused => FinishReason::Refusal,
+            finish => finish,
+        }));
+        Ok(())
+    }
+
+    /// Reads a whole response: its remaining items, its usage and the reason for its end.
+    fn read_response(&mut self, raw: &RawValue, events: &mut Vec<Event>) -> Result<(), Failure> {
+        let response: Response<'_> = read(raw)?;
+        self.start(&response, events);
+        for (number, item) in response.output.into_iter().flatten().enumerate() {
+            self.end_item(number as u64, item, events)?;
+        }
+        if let Some(usage) = response.usage.and_then(usage::read) {
+            events.push(Event::Usage(usage));
+        }
+        if let Some(error) = response.error.filter(|error| error.get() != "null") {
+            return Err(refusal::from_error(&format!(r#"{{"error":{error}}}"#)));
+        }
+        let reason = response
+            .incomplete_details
+            .and_then(|details| details.reason);
+        let finish = match (response.status.as_deref(), reason) {
+            (_, Some(reason)) if reason == "max_output_tokens" => FinishReason::Length,
+            (_, Some(reason)) if reason == "content_filter" => FinishReason::ContentFilter,
+            (_, Some(reason)) => FinishReason::Other(reason),
+            (Some("completed") | None, None) => FinishReason::Stop,
+            (Some(status), None) => {
+                return Err(Failure::unavailable(format!("the response is {status}")));
+            }
+        };
+        self.finish = Some(finish);
+        Ok(())
+    }
+
+    /// Emits the upstream's names once.
+    fn start(&mut self, response: &Response<'_>, events: &mut Vec<Event>) {
+        if !self.is_started && (response.id.is_some() || response.model.is_some()) {
+            self.is_started = true;
+            events.push(Event::Started(Started {
+                id: response.id.clone(),
+                model: response.model.clone(),
+            }));
+        }
+    }
+
+    /// Reads the final state of an item, which has all that did not arrive in pieces.
+    fn end_item(
+        &mut self,
+        number: u64,
+        raw: &RawValue,
+        events: &mut Vec<Event>,
+    ) -> Result<(), Failure> {
+        let item: OutputItem<'_> = read(raw)?;
+        if self.item(number)?.is_over {
+            return Ok(());
+        }
+        match item.kind.as_str() {
+            "message" => {
+                for (part, content) in item.content.into_iter().flatten().enumerate() {
+                    let part = part as u64;
+                    let is_new = !self.item(number)?.parts.contains_key(&part);
+                    let (block, text) = match content.kind.as_deref() {
+                        Some("refusal") => (Block::Refusal, content.refusal),
+                        _ => (Block::Text, content.text),
+                    };
+                    if is_new {
+                        let text = text.unwrap_or_default();
+                        self.say(number, Some(part), block, text, events)?;
+                        for annotation in content.annotations.into_iter().flatten() {
+                            self.cite(number, Some(part), annotation, events)?;
+                        }
+                    }
+                }
+            }
+            "reasoning" => {
+                let is_new = self.item(number)?.reasoning.is_none();
+                let texts = |parts: Option<Vec<OutputPart<'_>>>| {
+                    let texts = parts.into_iter().flatten().filter_map(|part| part.text);
+                    let texts: Vec<_> = texts.filter(|text| !text.is_empty()).collect();
+                    texts.join(PARAGRAPH)
+                };
+                let summary = texts(item.summary);
+                let (is_summary, text) = match summary.is_empty() {
+                    true => (false, texts(item.content)),
+                    false => (true, summary),
+                };
+                if is_new {
+                    self.think(number, None, is_summary, text, events)?;
+                }
+                if let Some(sealed) = item.encrypted_content.filter(|text| !text.is_empty()) {
+                    let index = self.begin_reasoning(number, events)?.index;
+                    let text = sealed;
+                    events.push(Event::Sealed(Fragment { index, text }));
+                }
+            }
+            "function_call" | "custom_tool_call" => {
+                self.begin_call(number, &item, events)?;
+                let input = item.arguments.or(item.input).unwrap_or_default();
+                let call = self.item(number)?.call.as_ref();
+                if call.is_some_and(|call| !call.has_input) {
+                    self.call_with(number, input, events)?;
+                }
+            }
+            _ => {}
+        }
+        self.item(number)?.end(events);
+        Ok(())
+    }
+
+    fn item(&mut self, number: u64) -> Result<&mut Item, Failure> {
+        if number >= MAX_ITEMS {
+            let text = format!("the answer has more than {MAX_ITEMS} items");
+            return Err(Failure::malformed(text));
+        }
+        Ok(self.items.entry(number).or_default())
+    }
+
+    /// Begins the block of an item that is a call, unless it has begun.
+    fn begin_call(
+        &mut self,
+        number: u64,
+        item: &OutputItem<'_>,
+        events: &mut Vec<Event>,
+    ) -> Result<(), Failure> {
+        let kind = match item.kind.as_str() {
+            "function_call" => CallKind::Function,
+            "custom_tool_call" => CallKind::Custom,
+            _ => return Ok(()),
+        };
+        if self.item(number)?.call.is_some() {
+            return Ok(());
+        }
+        let (Some(id), Some(name)) = (item.call_id.clone(), item.name.clone()) else {
+            return Err(Failure::malformed("a tool call without a name or an id"));
+        };
+        self.has_calls = true;
+        let start = ToolCallStart { id, name, kind };
+        let index = self.blocks.begin(Block::ToolCall(start), events);
+        self.item(number)?.call = Some(CallBlock {
+            index,
+            kind,
+            has_input: false,
+        });
+        Ok(())
+    }
+
+    fn call_with(
+        &mut self,
+        number: u64,
+        text: String,
+        events: &mut Vec<Event>,
+    ) -> Result<(), Failure> {
+        let item = self.item(number)?;
+        let Some(call) = item.call.as_mut().filter(|_| !item.is_over) else {
+            return Err(Failure::malformed("arguments outside a call"));
+        };
+        if !text.is_empty() {
+            call.has_input = true;
+            let index = call.index;
+            events.push(Event::Fragment(Fragment { index, text }));
+        }
+        Ok(())
+    }
+
+    fn say(
+        &mut self,
+        number: u64,
+        part: Option<u64>,
+        block: Block,
+        text: String,
+        events: &mut Vec<Event>,
+    ) -> Result<(), Failure> {
+        let part = part.unwrap_or_default();
+        if text.is_empty() || self.item(number)?.is_over {
+            return Ok(());
+        }
+        self.has_refused |= block == Block::Refusal;
+        let known = self.item(number)?.parts.get(&part).copied();
+        let (index, characters) = match known {
+            Some(known) => known,
+            None if part >= MAX_ITEMS => {
+                let text = format!("an item has more than {MAX_ITEMS} parts");
+                return Err(Failure::malformed(text));
+            }
+            None => (self.blocks.begin(block, events), 0),
+        };
+        let characters = characters + text.chars().count();
+        self.item(number)?.parts.insert(part, (index, characters));
+        events.push(Event::Fragment(Fragment { index, text }));
+        Ok(())
+    }
+
+    /// Adds text to an item's reasoning: its summary or its own text, whichever arrives first.
+    fn think(
+        &mut self,
+        number: u64,
+        part: Option<u64>,
+        is_summary: bool,
+        text: String,
+        events: &mut Vec<Event>,
+    ) -> Result<(), Failure> {
+        if text.is_empty() || self.item(number)?.is_over {
+            return Ok(());
+        }
+        let part = part.unwrap_or_default();
+        let reasoning = self.begin_reasoning(number, events)?;
+        let index = reasoning.index;
+        match reasoning.is_summary {
+            None => {}
+            Some(known) if known != is_summary => return Ok(()),
+            Some(_) if reasoning.part != part => {
+                let text = PARAGRAPH.to_owned();
+                events.push(Event::Fragment(Fragment { index, text }));
+            }
+            Some(_) => {}
+        }
+        reasoning.is_summary = Some(is_summary);
+        reasoning.part = part;
+        events.push(Event::Fragment(Fragment { index, text }));
+        Ok(())
+    }
+
+    fn begin_reasoning(
+        &mut self,
+        number: u64,
+        events: &mut Vec<Event>,
+    ) -> Result<&mut ReasoningBlock, Failure> {
+        let index = match &self.item(number)?.reasoning {
+            Some(known) => known.index,
+            None => self.blocks.begin(Block::Reasoning, events),
+        };
+        let item = self.item(number)?;
+        Ok(item.reasoning.get_or_insert(ReasoningBlock {
+            index,
+            is_summary: None,
+            part: 0,
+        }))
+    }
+
+    /// Adds a source to a text. Citations of files, and of texts that have not begun, have no place.
+    fn cite(
+        &mut self,
+        number: u64,
+        part: Option<u64>,
+        raw: &RawValue,
+        events: &mut Vec<Event>,
+    ) -> Result<(), Failure> {
+        let item = self.item(number)?;
+        let known = item.parts.get(&part.unwrap_or_default()).copied();
+        let (Some((index, characters)), false) = (known, item.is_over) else {
+            return Ok(());
+        };
+        let Ok(citation) = serde_json::from_str::<UrlCitation>(raw.get()) else {
+            return Ok(());
+        };
+        let span = citation.start_index.zip(citation.end_index);
+        let span = span.filter(|(start, end)| start < end && *end as usize <= characters);
+        events.push(Event::Citation(Citation {
+            index,
+            source: Some(citation.url),
+            title: citation.title,
+            cited_text: None,
+            span: span.map(|(start, end)| Span { start, end }),
+            // Only clients of Chat Completions get it, and there it has another form.
+            json: None,
+        }));
+        Ok(())
+    }
+}
+
+impl Item {
+    /// Ends the item's blocks, once. A function without arguments gets an empty object: consumers parse its input.
+    fn end(&mut self, events: &mut Vec<Event>) {
+        if std::mem::replace(&mut self.is_over, true) {
+            return;
+        }
+        if let Some(call) = &self.call {
+            let index = call.index;
+            if !call.has_input && call.kind == CallKind::Function {
+                let text = "{}".to_owned();
+                events.push(Event::Fragment(Fragment { index, text }));
+            }
+            events.push(Event::BlockEnd(index));
+        }
+        let reasoning = self.reasoning.iter().map(|reasoning| reasoning.index);
+        let parts = self.parts.values().map(|(index, _)| *index);
+        events.extend(reasoning.chain(parts).map(Event::BlockEnd));
+    }
+}
+
+fn read<'a, T: Deserialize<'a>>(raw: &'a RawValue) -> Result<T, Failure> {
+    serde_json::from_str(raw.get()).map_err(|error| unreadable(&error))
+}
+
+fn unreadable(error: &serde_json::Error) -> Failure {
+    response::unreadable("a response", error)
+}

@@ -1,7 +1,7 @@
 //! Each client dialect with each adapter: a client gets the same response from every adapter.
 
 use serde_json::{Value, json};
-use tests::scenario::{Scenario, USED};
+use tests::scenario::{RESPONSES, Scenario, USED};
 use tests::source::provider_adapters;
 use tests::speaker::{End, Speaker, Told};
 use tests::{Gateway, Upstream};
@@ -44,11 +44,27 @@ fn without_words_of_refusal(mut told: Told) -> Told {
     told
 }
 
+/// Each adapter that calls a provider, and the other API of `openai`.
+fn apis() -> Vec<String> {
+    let mut names = provider_adapters();
+    names.push(RESPONSES.to_owned());
+    names
+}
+
+async fn gateway_with(api: &str, upstream: &Upstream) -> Gateway {
+    if api != RESPONSES {
+        return Gateway::with_adapter(api, upstream).await;
+    }
+    let builder = Gateway::builder().upstream("scripted", upstream);
+    let option = "[providers.scripted.options]\napi = \"responses\"\n";
+    builder.tables(option).start().await
+}
+
 #[tokio::test]
 async fn the_same_exchange_is_told_the_same_in_each_dialect_by_each_adapter() {
-    for adapter in &provider_adapters() {
+    for adapter in &apis() {
         let upstream = Upstream::start().await;
-        let gateway = Gateway::with_adapter(adapter, &upstream).await;
+        let gateway = gateway_with(adapter, &upstream).await;
         let client = gateway.client();
         for speaker in Speaker::ALL {
             for scenario in Scenario::WHOLE {
@@ -77,9 +93,9 @@ async fn the_same_exchange_is_told_the_same_in_each_dialect_by_each_adapter() {
 
 #[tokio::test]
 async fn an_error_inside_a_stream_is_told_as_one_in_each_dialect_by_each_adapter() {
-    for adapter in &provider_adapters() {
+    for adapter in &apis() {
         let upstream = Upstream::start().await;
-        let gateway = Gateway::with_adapter(adapter, &upstream).await;
+        let gateway = gateway_with(adapter, &upstream).await;
         for speaker in Speaker::ALL {
             upstream.will(
                 Scenario::ErrorInside

@@ -80,6 +80,7 @@ mod privacy;
 mod proxy_protocol;
 mod queries;
 mod record;
+mod responses_upstream;
 mod retries;
 mod routing;
 mod scim;

@@ -28,6 +28,9 @@ pub enum Scenario {
 /// Tokens of every exchange's input and output.
 pub const USED: (u64, u64) = (12, 7);
 
+/// The adapter `openai` with the option `api = "responses"`.
+pub const RESPONSES: &str = "openai-responses";
+
 /// A response with a schema.
 const ANSWER: &str = "{\"answer\": 42}";
 
@@ -52,6 +55,8 @@ impl Scenario {
         Some(match (adapter, stream) {
             ("openai", false) => self.openai(),
             ("openai", true) => self.openai_stream(),
+            (RESPONSES, false) => Reply::json(200, &self.response()),
+            (RESPONSES, true) => self.responses_stream(),
             ("anthropic", false) => self.anthropic(),
             ("anthropic", true) => self.anthropic_stream(),
             ("gemini", _) => self.gemini(stream),
@@ -60,6 +65,87 @@ impl Scenario {
                 "the adapter {adapter} has no scripted replies; add them to `Scenario` in tests/src/scenario.rs"
             ),
         })
+    }
+
+    /// Returns an object `response`, with the fields of openai-python 3.52.0's `types/responses/response.py`.
+    fn response(self) -> Value {
+        let says = |text: &str| json!({ "type": "message", "role": "assistant", "content": [{ "type": "output_text", "text": text, "annotations": [] }] });
+        let call = |id: &str, arguments: &str| json!({ "type": "function_call", "call_id": id, "name": "look", "arguments": arguments });
+        let output = match self {
+            Self::Text => json!([says("Hello there")]),
+            Self::Structured => json!([says(ANSWER)]),
+            Self::Tool => json!([call("t1", "{\"at\": 1}")]),
+            Self::ParallelTools => {
+                json!([says("Two"), call("t1", "{\"at\": 1}"), call("t2", "{}")])
+            }
+            Self::Reasoning => json!([
+                { "type": "reasoning", "summary": [{ "type": "summary_text", "text": "Hm." }] },
+                says("So"),
+            ]),
+            Self::Refusal => {
+                json!([{ "type": "message", "content": [{ "type": "refusal", "refusal": "No." }] }])
+            }
+            Self::Length | Self::ErrorInside => json!([says("So")]),
+        };
+        let (input, output_tokens) = USED;
+        let (status, details) = match self {
+            Self::Length => ("incomplete", json!({ "reason": "max_output_tokens" })),
+            _ => ("completed", Value::Null),
+        };
+        json!({
+            "id": "resp_1", "object": "response", "model": "m", "status": status, "incomplete_details": details,
+            "error": null, "output": output,
+            "usage": { "input_tokens": input, "output_tokens": output_tokens, "total_tokens": input + output_tokens },
+        })
+    }
+
+    fn responses_stream(self) -> Reply {
+        let response = self.response();
+        let mut events = vec![
+            json!({ "type": "response.created", "response": { "id": "resp_1", "model": "m", "output": [] } }),
+        ];
+        for (index, item) in response["output"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .enumerate()
+        {
+            let delta = |kind: &str, delta: &Value| {
+                let field = if kind.contains("summary") {
+                    "summary_index"
+                } else {
+                    "content_index"
+                };
+                json!({ "type": kind, "output_index": index, field: 0, "delta": delta })
+            };
+            events.push(json!({ "type": "response.output_item.added", "output_index": index, "item": item }));
+            events.push(match item["type"].as_str() {
+                Some("function_call") => {
+                    delta("response.function_call_arguments.delta", &item["arguments"])
+                }
+                Some("reasoning") => delta(
+                    "response.reasoning_summary_text.delta",
+                    &item["summary"][0]["text"],
+                ),
+                _ if self == Self::Refusal => {
+                    delta("response.refusal.delta", &item["content"][0]["refusal"])
+                }
+                _ => delta("response.output_text.delta", &item["content"][0]["text"]),
+            });
+            if self != Self::ErrorInside {
+                events.push(json!({ "type": "response.output_item.done", "output_index": index, "item": item }));
+            }
+        }
+        events.push(match self {
+            Self::ErrorInside => {
+                json!({ "type": "error", "code": "server_error", "message": "It failed." })
+            }
+            _ => {
+                let status = response["status"].as_str().expect("a status");
+                json!({ "type": format!("response.{status}"), "response": response })
+            }
+        });
+        Reply::events(events.iter().map(Value::to_string))
     }
 
     fn openai(self) -> Reply {

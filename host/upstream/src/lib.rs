@@ -30,7 +30,6 @@ use std::num::NonZeroU64;
 use std::time::Duration;
 
 pub use crate::destination::BaseUrl;
-use weir_sandbox::adapter::bindings::adapter::Setting;
 use weir_storage::secrets::Secret;
 
 /// A server of requests, e.g. a model provider.
@@ -44,8 +43,6 @@ pub struct Upstream {
     pub base: Option<BaseUrl>,
     /// The credential that authenticates weir to it.
     pub credential: Option<Secret>,
-    /// Settings for the adapter.
-    pub options: Vec<Setting>,
     /// Time limits.
     pub timeouts: UpstreamTimeouts,
 }

@@ -177,7 +177,7 @@ impl AppState {
 
 /// Builds the catalog; the error lists all its problems.
 pub async fn build_catalog(config: &Config, plugins: &Plugins) -> anyhow::Result<Catalog> {
-    let mut refused = catalog::check_options(&config.providers, plugins).await;
+    let mut refused = catalog::check_options(&config.providers, &config.models, plugins).await;
     refused.extend(check_filters(&config.filters, plugins).await);
     let built = Catalog::build(config.catalog(), plugins, |name| std::env::var(name).ok());
     let problems = match built {

@@ -88,6 +88,9 @@ pub struct CandidateConfig {
     /// The provider's name for the model. Default: the model's id.
     #[serde(default)]
     pub model: Option<String>,
+    /// Options of the adapter for this model, such as `api` or `efforts`, over those of the provider. Default: none.
+    #[serde(default)]
+    pub options: BTreeMap<String, String>,
     /// Price at this provider. Default: the model's price.
     #[serde(default)]
     pub price: Option<PriceConfig>,

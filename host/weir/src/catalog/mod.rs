@@ -33,13 +33,13 @@ use weir_plugins::{Component, FilterComponent, PluginKind, Plugins};
 use weir_upstream::redact;
 use weir_upstream::{BaseUrl, Upstream, UpstreamTimeouts};
 
-use self::config::{ModelConfig, ProviderConfig};
+use self::config::{CandidateConfig, ModelConfig, ProviderConfig};
 use self::filters::FilterConfig;
 use self::plans::PlanTerms;
 pub use self::problem::Problem;
 use crate::limits::settings::TimeoutSettings;
 use weir_sandbox::ConfigureError;
-use weir_sandbox::adapter::bindings::adapter::{CredentialSlot, Description};
+use weir_sandbox::adapter::bindings::adapter::{CredentialSlot, Description, Setting};
 use weir_sandbox::adapter::description;
 use weir_storage::secrets::SecretSource;
 
@@ -150,6 +150,8 @@ pub struct Candidate {
     pub upstream: Arc<Upstream>,
     /// The model's name at the upstream.
     pub model: String,
+    /// Options of the adapter: the provider's, and the model's own over them.
+    pub options: Vec<Setting>,
     /// The price at the upstream, before the factors.
     pub price: Price,
     /// Whether weir streams from the upstream even for plain requests: the upstream reports usage in streams.
@@ -393,9 +395,14 @@ pub async fn check_adapter(catalog: &Catalog, slot: &str, component: &Component)
         .filter(|(_, provider)| provider.adapter == slot);
     for (name, provider) in users {
         problems.extend(provider_problems(name, provider, description));
-        problems.extend(option_problem(name, provider, component).await);
+        let setting = format!("providers.{name}.options");
+        problems.extend(option_problem(&setting, slot, &provider.options, component).await);
         for (id, model) in &catalog.configured {
             for (index, upstream) in model.upstreams.iter().enumerate() {
+                if upstream.provider == *name {
+                    let problem = candidate_problem(id, index, upstream, provider, component);
+                    problems.extend(problem.await);
+                }
                 let price = upstream.price.as_ref().or(model.price.as_ref());
                 let Some(Ok(price)) = price.map(|price| price.resolve()) else {
                     continue;
@@ -431,18 +438,6 @@ fn provider_problems(
             what,
         });
     };
-    for option in provider.options.keys() {
-        if !description.options.contains(option) {
-            let known = description.options.join(", ");
-            problem(
-                format!("options.{option}"),
-                format!(
-                    "the adapter {:?} does not have this option; it has: {known}",
-                    provider.adapter
-                ),
-            );
-        }
-    }
     let answers_by_itself = matches!(description.credential, CredentialSlot::None);
     if !answers_by_itself && provider.base_url.is_none() {
         problem("base_url".into(), "is missing".into());
@@ -465,60 +460,94 @@ fn provider_problems(
     problems
 }
 
-/// Returns the error of an adapter that validates a provider's options.
+/// Returns the problem of a component with options: an unknown name, or the component's own refusal. `setting` is the
+/// place of the options.
 async fn option_problem(
-    name: &str,
-    provider: &ProviderConfig,
+    setting: &str,
+    slot: &str,
+    options: &BTreeMap<String, String>,
     component: &Component,
 ) -> Option<Problem> {
     let known = &component.description.options;
-    if provider
-        .options
-        .keys()
-        .any(|option| !known.contains(option))
-    {
-        // An unknown option is reported already.
-        return None;
+    if let Some(option) = options.keys().find(|option| !known.contains(option)) {
+        let known = known.join(", ");
+        return Some(Problem {
+            setting: format!("{setting}.{option}"),
+            what: format!("the adapter {slot:?} does not have this option; it has: {known}"),
+        });
     }
-    let options = Vec::from_iter(provider.options.clone());
+    let options = Vec::from_iter(options.clone());
     let (setting, what) = match component.configuration(&options).await.err()? {
-        ConfigureError::Refused { name, why } => (format!("options.{name}"), why),
-        error => (
-            "options".to_owned(),
-            format!("cannot be validated: {error}"),
-        ),
+        ConfigureError::Refused { name, why } => (format!("{setting}.{name}"), why),
+        error => (setting.to_owned(), format!("cannot be validated: {error}")),
     };
-    Some(Problem {
-        setting: format!("providers.{name}.{setting}"),
-        what,
-    })
+    Some(Problem { setting, what })
 }
 
-/// Validates providers' options with the active adapters. If operators manage a slot, errors go to the log only: they
-/// could not activate another component in a gateway that does not start.
+/// Returns the problem of a component with a model's own options for one of its upstreams.
+async fn candidate_problem(
+    id: &str,
+    index: usize,
+    candidate: &CandidateConfig,
+    provider: &ProviderConfig,
+    component: &Component,
+) -> Option<Problem> {
+    if candidate.options.is_empty() {
+        return None;
+    }
+    let setting = format!("models.{id:?}.upstreams[{index}].options");
+    let options = candidate_options(candidate, provider);
+    option_problem(&setting, &provider.adapter, &options, component).await
+}
+
+/// Returns a candidate's options: the provider's, and the model's own over them.
+fn candidate_options(
+    candidate: &CandidateConfig,
+    provider: &ProviderConfig,
+) -> BTreeMap<String, String> {
+    let mut options = provider.options.clone();
+    options.extend(candidate.options.clone());
+    options
+}
+
+/// Validates the options of providers and models with the active adapters. If operators manage a slot, errors go to the
+/// log only: they could not activate another component in a gateway that does not start.
 pub async fn check_options(
     providers: &BTreeMap<String, ProviderConfig>,
+    models: &BTreeMap<String, ModelConfig>,
     plugins: &Plugins,
 ) -> Vec<Problem> {
-    let mut problems = Vec::new();
+    let mut found = Vec::new();
     for (name, provider) in providers {
         let Some(component) = plugins.adapter(&provider.adapter) else {
             continue;
         };
-        let Some(problem) = option_problem(name, provider, &component).await else {
+        let setting = format!("providers.{name}.options");
+        let mut problems = Vec::from_iter(
+            option_problem(&setting, &provider.adapter, &provider.options, &component).await,
+        );
+        // A problem of the provider's options would be each model's.
+        let models = models.iter().filter(|_| problems.is_empty());
+        let candidates = models.flat_map(|(id, model)| {
+            let candidates = model.upstreams.iter().enumerate();
+            candidates.map(move |(index, candidate)| (id, index, candidate))
+        });
+        let of_provider = candidates.filter(|(_, _, candidate)| candidate.provider == *name);
+        for (id, index, candidate) in of_provider.collect::<Vec<_>>() {
+            problems.extend(candidate_problem(id, index, candidate, provider, &component).await);
+        }
+        if !plugins.is_operated(&provider.adapter) {
+            found.extend(problems);
             continue;
-        };
-        if plugins.is_operated(&provider.adapter) {
-            let Problem { setting, what } = problem;
+        }
+        for Problem { setting, what } in problems {
             tracing::error!(
                 setting,
                 "the active component rejects the configuration: {what}"
             );
-        } else {
-            problems.push(problem);
         }
     }
-    problems
+    found
 }
 
 fn serves(description: &Description, price: &Price) -> bool {
@@ -625,7 +654,6 @@ impl<E: Fn(&str) -> Option<String>> Builder<'_, E> {
             name: name.to_owned(),
             base,
             credential,
-            options: provider.options.clone().into_iter().collect(),
             timeouts: UpstreamTimeouts::from_millis(
                 own.first_byte_ms.unwrap_or(defaults.first_byte_ms),
                 own.first_token_ms.unwrap_or(defaults.first_token_ms),
@@ -725,11 +753,13 @@ impl<E: Fn(&str) -> Option<String>> Builder<'_, E> {
                     continue;
                 }
                 let model = candidate.model.clone().unwrap_or_else(|| id.to_owned());
+                let provider = &self.settings.providers[&candidate.provider];
                 candidates.push(Candidate {
                     // A provider's name has no slash.
                     key: format!("{}/{model}", upstream.name).into(),
                     upstream: upstream.clone(),
                     model,
+                    options: candidate_options(candidate, provider).into_iter().collect(),
                     price,
                     stream_plain: candidate.stream_plain,
                     weight: candidate.weight,

@@ -255,6 +255,7 @@ impl Attempts<'_> {
         let exchange = ExchangeInputs {
             http: &self.parts.http,
             upstream,
+            options: &candidate.options,
             adapter,
             request,
             is_without_reasoning,

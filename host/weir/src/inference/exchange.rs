@@ -25,7 +25,7 @@ use weir_plugins::Component;
 use weir_sandbox::ConfigureError;
 use weir_sandbox::adapter::GuestExchange;
 use weir_sandbox::adapter::bindings::adapter::{
-    HttpRequest, HttpResponseHead, Progress, Request, Step, Task,
+    HttpRequest, HttpResponseHead, Progress, Request, Setting, Step, Task,
 };
 
 use crate::recordings::{OpenRecording, Recorder};
@@ -39,6 +39,8 @@ pub struct ExchangeInputs<'a> {
     pub http: &'a HttpClient,
     /// The target.
     pub upstream: &'a Upstream,
+    /// Options of the component for this upstream and model.
+    pub options: &'a [Setting],
     /// The component that translates.
     pub adapter: &'a Component,
     /// The request.
@@ -93,7 +95,7 @@ impl ExchangeInputs<'_> {
         relay: &mut Relay,
         mut tape: Option<&mut OpenRecording>,
     ) -> Result<(), ExchangeError> {
-        let configuration = match self.adapter.configuration(&self.upstream.options).await {
+        let configuration = match self.adapter.configuration(self.options).await {
             Ok(configuration) => configuration,
             Err(ConfigureError::Guest(error)) => return Err(error.into()),
             Err(error) => {

@@ -4,8 +4,8 @@
 //!
 //! | option | values | |
 //! |---|---|---|
-//! | `thinking` | `auto` (default), `adaptive`, `budget` | how the adapter requests reasoning from a model without
-//! another field for it: adaptive, or with a budget; `auto` decides by the model's name |
+//! | `thinking` | `auto` (default), `adaptive`, `budget`, `none` | the model's form of reasoning, into which the adapter
+//! translates others: adaptive, with a budget and without efforts, or no reasoning. `auto` sends the client's form |
 //! | `betas` | names, separated by commas | betas to request beside those of a client that speaks this dialect |
 //! | `pass-fields` | names, separated by commas | fields to let through although they change the price: `speed`, `inference_geo`, `fallbacks` |
 //!

@@ -9,14 +9,15 @@ pub(super) const NAMES: [&str; 3] = ["thinking", "betas", "pass-fields"];
 /// Fields that the option passes: each changes a response's cost.
 pub(super) const PRICED_FIELDS: [&str; 3] = ["speed", "inference_geo", "fallbacks"];
 
-/// The way in which effort is requested.
+/// The forms of reasoning that a model has.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) enum Thinking {
-    /// Decided by the model's name.
+    /// The client's form; for an effort, the adaptive one.
     #[default]
     Auto,
     Adaptive,
     Budget,
+    None,
 }
 
 /// The options, each with its setting or its default.
@@ -44,6 +45,7 @@ impl<'a> Options<'a> {
             Thinking::Auto => "",
             Thinking::Adaptive => "adaptive",
             Thinking::Budget => "budget",
+            Thinking::None => "none",
         };
         for (name, value) in NAMES.iter().zip([thinking, self.betas, self.pass_fields]) {
             if !value.is_empty() {
@@ -84,7 +86,8 @@ impl<'a> Options<'a> {
                     "auto" => Thinking::Auto,
                     "adaptive" => Thinking::Adaptive,
                     "budget" => Thinking::Budget,
-                    _ => return Err("must be auto, adaptive or budget".to_owned()),
+                    "none" => Thinking::None,
+                    _ => return Err("must be auto, adaptive, budget or none".to_owned()),
                 }
             }
             "betas" => self.betas = on_one_line(value)?,

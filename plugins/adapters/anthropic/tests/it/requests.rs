@@ -583,9 +583,8 @@ fn makes_a_function_of_a_tool_that_takes_free_text() {
 
 #[test]
 fn asks_for_reasoning_as_the_model_takes_it() {
-    let asked = |model: &str, reasoning, options: &[Setting]| {
+    let asked = |reasoning, options: &[Setting]| {
         let chat = ChatRequest {
-            model: model.to_owned(),
             reasoning,
             max_output_tokens: 4000,
             ..chat("")
@@ -602,8 +601,9 @@ fn asks_for_reasoning_as_the_model_takes_it() {
     };
     let adaptive = || json!({"type": "adaptive"});
     let budget = |tokens| json!({"type": "enabled", "budget_tokens": tokens});
-    let (old, new) = ("claude-sonnet-4-5-20250929", "claude-opus-4-6");
-    assert_eq!(asked(new, NO_REASONING, &[]), (Value::Null, Value::Null));
+    let [adaptively, with_budget, never] =
+        ["adaptive", "budget", "none"].map(|form| [pair("thinking", form)]);
+    assert_eq!(asked(NO_REASONING, &[]), (Value::Null, Value::Null));
     for (step, word, tokens) in [
         (ReasoningEffort::Minimal, "low", 1024),
         (ReasoningEffort::Low, "low", 1024),
@@ -611,31 +611,30 @@ fn asks_for_reasoning_as_the_model_takes_it() {
         (ReasoningEffort::High, "high", 3200),
         (ReasoningEffort::Highest, "max", 3800),
     ] {
+        let by_effort = (adaptive(), json!({"effort": word}));
+        assert_eq!(asked(effort(step), &[]), by_effort);
+        assert_eq!(asked(effort(step), &adaptively), by_effort);
         assert_eq!(
-            asked(new, effort(step), &[]),
-            (adaptive(), json!({"effort": word}))
+            asked(effort(step), &with_budget),
+            (budget(tokens), Value::Null)
         );
-        assert_eq!(asked(old, effort(step), &[]), (budget(tokens), Value::Null));
+        assert_eq!(asked(effort(step), &never), (Value::Null, Value::Null));
     }
-    for model in [
-        "claude-3-7-sonnet-latest",
-        "claude-opus-4-20250514",
-        "claude-haiku-4-5",
-    ] {
-        assert_eq!(
-            asked(model, effort(ReasoningEffort::Medium), &[]).0,
-            budget(2000)
-        );
-    }
-    let off = asked(new, effort(ReasoningEffort::Off), &[]);
+    let in_tokens = || ReasoningRequest {
+        budget_tokens: Some(1500),
+        ..NO_REASONING
+    };
+    assert_eq!(asked(in_tokens(), &adaptively).0, adaptive());
+    assert_eq!(asked(in_tokens(), &with_budget).0, budget(1500));
+    assert_eq!(asked(in_tokens(), &never).0, Value::Null);
+    let by_itself = || ReasoningRequest {
+        adaptive: Some(true),
+        ..NO_REASONING
+    };
+    assert_eq!(asked(by_itself(), &with_budget).0, budget(2000));
+    assert_eq!(asked(effort(ReasoningEffort::Off), &never).0, Value::Null);
+    let off = asked(effort(ReasoningEffort::Off), &[]);
     assert_eq!(off, (json!({"type": "disabled"}), Value::Null));
-    for (option, thinking) in [("adaptive", adaptive()), ("budget", budget(2000))] {
-        let options = [pair("thinking", option)];
-        assert_eq!(
-            asked("mine", effort(ReasoningEffort::Medium), &options).0,
-            thinking
-        );
-    }
     let own = ReasoningRequest {
         effort: Some(ReasoningEffort::High),
         budget_tokens: Some(1500),
@@ -643,7 +642,7 @@ fn asks_for_reasoning_as_the_model_takes_it() {
         adaptive: None,
     };
     assert_eq!(
-        asked(new, own, &[]),
+        asked(own, &[]),
         (
             json!({"type": "enabled", "budget_tokens": 1500, "display": "omitted"}),
             json!({"effort": "high"})
@@ -655,7 +654,7 @@ fn asks_for_reasoning_as_the_model_takes_it() {
         ..NO_REASONING
     };
     assert_eq!(
-        asked(new, shown, &[]).0,
+        asked(shown, &[]).0,
         json!({"type": "adaptive", "display": "summarized"})
     );
 }
@@ -663,7 +662,6 @@ fn asks_for_reasoning_as_the_model_takes_it() {
 #[test]
 fn refuses_reasoning_that_the_output_limit_leaves_no_room_for() {
     let chat = ChatRequest {
-        model: "claude-haiku-4-5".to_owned(),
         reasoning: ReasoningRequest {
             effort: Some(ReasoningEffort::Low),
             ..NO_REASONING
@@ -671,7 +669,43 @@ fn refuses_reasoning_that_the_output_limit_leaves_no_room_for() {
         max_output_tokens: 1024,
         ..chat("")
     };
-    assert_eq!(refused_field::<Anthropic>(chat), "reasoning_effort");
+    let refused = send::<Anthropic>(request(chat), &[pair("thinking", "budget")]);
+    let refused = refused.expect_err("a refusal");
+    assert_eq!(refused.param.as_deref(), Some("reasoning_effort"));
+}
+
+#[test]
+fn asks_for_no_budget_behind_calls_without_signed_reasoning() {
+    let replayed = |signature: Option<&str>| {
+        let mut thought = part(reasoning("Hm."));
+        thought.signature = signature.map(str::to_owned);
+        let mut calling = assistant(vec![call("c", "look", "{}")]);
+        calling.parts.insert(0, thought);
+        let results = vec![result(
+            "c",
+            vec![ToolContent::Text("a cat".to_owned())],
+            false,
+        )];
+        let chat = ChatRequest {
+            reasoning: ReasoningRequest {
+                effort: Some(ReasoningEffort::Low),
+                ..NO_REASONING
+            },
+            max_output_tokens: 4000,
+            ..with_messages(vec![
+                message(Role::User, vec![text("Look!")]),
+                calling,
+                message(Role::Tool, results),
+            ])
+        };
+        let options = [pair("thinking", "budget")];
+        send::<Anthropic>(request(chat), &options).expect("a request")
+    };
+    let signed = replayed(Some("c2ln"));
+    assert_eq!(signed.body["thinking"]["type"], "enabled");
+    let unsigned = replayed(None);
+    assert_eq!(unsigned.body["thinking"], Value::Null);
+    assert_eq!(unsigned.ignored, ["reasoning"]);
 }
 
 #[test]
@@ -700,7 +734,7 @@ fn takes_effort_alone_as_its_own_clients_mean_it() {
 #[test]
 fn refuses_options_that_cannot_be() {
     for (name, value, why) in [
-        ("thinking", "some", "must be auto, adaptive or budget"),
+        ("thinking", "some", "must be auto, adaptive, budget or none"),
         ("betas", "a\nb", "must be names on one line"),
         (
             "pass-fields",

@@ -1,11 +1,11 @@
 //! The request for reasoning.
 //!
-//! Newer models decide on the amount themselves, guided by an effort; older models take a budget of tokens. The
-//! model's name tells them apart: the older models are known, and their list will not grow.
+//! Newer models decide on the amount themselves, guided by an effort; older models take a budget of tokens; some do not
+//! reason at all. The operator's option for the model tells them apart: a request in another form is translated.
 
 use serde::Serialize;
 use weir_sdk::adapter::Failure;
-use weir_sdk::chat::{ChatRequest, ReasoningEffort};
+use weir_sdk::chat::{ChatRequest, Content, Message, ReasoningEffort, Role};
 use weir_sdk::wire::refuse;
 
 use super::Context;
@@ -13,22 +13,6 @@ use crate::translate::options::{self, Options};
 
 /// Minimum budget, in tokens.
 const MIN_BUDGET_TOKENS: u32 = 1024;
-
-/// Parts of the names of models that take only a budget.
-const BUDGET_MODELS: [&str; 12] = [
-    "claude-3",
-    "opus-4-0",
-    "opus-4-1",
-    "opus-4-2025",
-    "opus-4@",
-    "opus-4-5",
-    "sonnet-4-0",
-    "sonnet-4-2025",
-    "sonnet-4@",
-    "sonnet-4-5",
-    "haiku-4-5",
-    "haiku-4@",
-];
 
 #[derive(Serialize)]
 pub(super) struct Thinking {
@@ -38,6 +22,16 @@ pub(super) struct Thinking {
     budget_tokens: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
     display: Option<&'static str>,
+}
+
+/// The client's wish.
+enum Asked {
+    Nothing,
+    Off,
+    Budget(u32),
+    Adaptive,
+    /// An effort alone, in a dialect where it requests reasoning.
+    Effort,
 }
 
 /// Returns the request for reasoning, and the effort.
@@ -51,41 +45,91 @@ pub(super) fn read(
         "omitted" | "none" => "omitted",
         _ => "summarized",
     });
-    let thinking = |kind, budget_tokens| Thinking {
-        kind,
-        budget_tokens,
-        display,
+    let thinking = |kind, budget_tokens| {
+        Some(Thinking {
+            kind,
+            budget_tokens,
+            display,
+        })
     };
-    let is_off = reasoning.effort == Some(ReasoningEffort::Off);
-    let effort = reasoning.effort.and_then(word);
-    let read = if let Some(budget) = reasoning.budget_tokens.filter(|_| !is_off) {
-        (Some(thinking("enabled", Some(budget))), effort)
-    } else if reasoning.adaptive == Some(true) && !is_off {
-        (Some(thinking("adaptive", None)), effort)
-    } else if is_off || reasoning.adaptive == Some(false) {
-        let off = Thinking {
+    let off = || {
+        Some(Thinking {
             kind: "disabled",
             budget_tokens: None,
             display: None,
-        };
-        (Some(off), effort)
-    } else if context.client_speaks_it || effort.is_none() {
-        // In this dialect an effort alone requests no reasoning.
-        (None, effort)
-    } else if is_adaptive(&chat.model, options) {
-        (Some(thinking("adaptive", None)), effort)
-    } else {
-        let budget = budget_of(reasoning.effort, chat.max_output_tokens)?;
-        (Some(thinking("enabled", Some(budget))), None)
+        })
     };
-    let is_shown = read
-        .0
+    let effort = reasoning.effort.and_then(word);
+    let budget = || budget_of(reasoning.effort, chat.max_output_tokens);
+    let (mut thinking, effort) = match (asked(chat, context), options.thinking) {
+        (Asked::Nothing, options::Thinking::Auto | options::Thinking::Adaptive) => (None, effort),
+        (Asked::Nothing, _) => {
+            context.ignored.add_if(effort.is_some(), "reasoning_effort");
+            (None, None)
+        }
+        (Asked::Off, options::Thinking::None) => (None, None),
+        (Asked::Off, options::Thinking::Budget) => (off(), None),
+        (Asked::Off, _) => (off(), effort),
+        (_, options::Thinking::None) => {
+            context.ignored.add("reasoning");
+            (None, None)
+        }
+        (Asked::Budget(tokens), options::Thinking::Auto) => {
+            (thinking("enabled", Some(tokens)), effort)
+        }
+        (Asked::Budget(tokens), options::Thinking::Budget) => {
+            context.ignored.add_if(effort.is_some(), "reasoning_effort");
+            (thinking("enabled", Some(tokens)), None)
+        }
+        (_, options::Thinking::Budget) => (thinking("enabled", Some(budget()?)), None),
+        (_, options::Thinking::Auto | options::Thinking::Adaptive) => {
+            (thinking("adaptive", None), effort)
+        }
+    };
+    let is_budgeted = |thinking: &Thinking| thinking.budget_tokens.is_some();
+    if thinking.as_ref().is_some_and(is_budgeted) && has_unsigned_calls(chat) {
+        context.ignored.add("reasoning");
+        thinking = None;
+    }
+    let is_shown = thinking
         .as_ref()
         .is_some_and(|thinking| thinking.display.is_some());
     context
         .ignored
         .add_if(display.is_some() && !is_shown, "reasoning.summary");
-    Ok(read)
+    Ok((thinking, effort))
+}
+
+fn asked(chat: &ChatRequest, context: &Context<'_>) -> Asked {
+    let reasoning = &chat.reasoning;
+    match (
+        reasoning.effort,
+        reasoning.budget_tokens,
+        reasoning.adaptive,
+    ) {
+        (Some(ReasoningEffort::Off), ..) => Asked::Off,
+        (_, Some(tokens), _) => Asked::Budget(tokens),
+        (_, _, Some(true)) => Asked::Adaptive,
+        (_, _, Some(false)) => Asked::Off,
+        // In this dialect an effort alone requests no reasoning.
+        (Some(_), None, None) if !context.client_speaks_it => Asked::Effort,
+        (_, None, None) => Asked::Nothing,
+    }
+}
+
+/// Returns whether the conversation ends with results of calls whose turn has no signed reasoning. With a budget, the
+/// upstream refuses such a turn.
+fn has_unsigned_calls(chat: &ChatRequest) -> bool {
+    let is_result = |turn: &Message| turn.role == Role::Tool;
+    let is_answered = chat.messages.last().is_some_and(is_result);
+    let caller = chat.messages.iter().rev().find(|turn| !is_result(turn));
+    let is_signed = |turn: &Message| {
+        turn.parts.iter().any(|part| match &part.content {
+            Content::Reasoning(reasoning) => part.signature.is_some() || reasoning.sealed.is_some(),
+            _ => false,
+        })
+    };
+    is_answered && caller.is_some_and(|turn| turn.role == Role::Assistant && !is_signed(turn))
 }
 
 fn word(effort: ReasoningEffort) -> Option<&'static str> {
@@ -96,14 +140,6 @@ fn word(effort: ReasoningEffort) -> Option<&'static str> {
         ReasoningEffort::High => "high",
         ReasoningEffort::Highest => "max",
     })
-}
-
-fn is_adaptive(model: &str, options: &Options<'_>) -> bool {
-    match options.thinking {
-        options::Thinking::Adaptive => true,
-        options::Thinking::Budget => false,
-        options::Thinking::Auto => !BUDGET_MODELS.iter().any(|known| model.contains(known)),
-    }
 }
 
 /// Returns a share of the output limit, which includes the reasoning.

@@ -19,7 +19,7 @@ use weir_sdk::text;
 
 use super::refusal;
 use calls::Calls;
-use wire::{Annotation, CallDelta, Chunk, Delta, Detail, Whole};
+use wire::{Annotation, CallDelta, Chunk, Delta, Detail, ResponseSource, Whole};
 
 /// The parsed part of the response.
 #[derive(Debug, Default)]
@@ -34,6 +34,11 @@ pub struct Answer {
     /// The run of reasoning that has its signature or its sealed form.
     proven: Option<u32>,
     text: TextPosition,
+    /// The sources of the whole text, which servers repeat with each chunk.
+    sources: Vec<ResponseSource>,
+    has_cited: bool,
+    /// The last run is a text.
+    is_text_last: bool,
     calls: Calls,
     usage: Option<Usage>,
     finish: Option<FinishReason>,
@@ -103,6 +108,7 @@ impl Answer {
                 events,
             )?;
         }
+        self.note_sources(chunk.search_results, chunk.citations);
         self.read_usage(usage, events);
         match chunk.error.filter(|error| refusal::is_error(error)) {
             Some(error) => Err(refusal::from_error(&envelope(error))),
@@ -128,6 +134,7 @@ impl Answer {
             .find(|choice| choice.index.unwrap_or(0) == 0)
             .ok_or_else(|| Failure::malformed("the answer has no choices"))?;
         self.start(whole.id, whole.model, events);
+        self.note_sources(whole.search_results, whole.citations);
         // The JSON is complete, so the response is not truncated: a server without a reason means this.
         self.finish = Some(FinishReason::Stop);
         let early = choice.finish_details.and_then(|details| details.kind);
@@ -161,6 +168,7 @@ impl Answer {
             FinishReason::Stop if self.refused => FinishReason::Refusal,
             finish => finish,
         };
+        self.cite_sources(events);
         self.blocks.end_run(events);
         self.calls.conclude(&mut self.blocks, events)?;
         events.push(Event::Finish(finish));
@@ -297,6 +305,7 @@ impl Answer {
     fn say(&mut self, block: Block, piece: String, events: &mut Vec<Event>) {
         if !piece.is_empty() {
             self.begun();
+            self.is_text_last = false;
             self.blocks.say(block, piece, events);
         }
     }
@@ -318,6 +327,7 @@ impl Answer {
             return;
         }
         self.begun();
+        self.is_text_last = true;
         let characters = piece.chars().count();
         let block = self.blocks.say(Block::Text, piece, events);
         self.text.enter(block);
@@ -333,6 +343,7 @@ impl Answer {
             return;
         };
         self.begun();
+        self.has_cited = true;
         let index = self.blocks.run(Block::Text, events);
         self.text.enter(index);
         events.push(Event::Citation(Citation {
@@ -343,6 +354,33 @@ impl Answer {
             span: self.text.span(citation.start_index, citation.end_index),
             json: Some(raw.get().to_owned()),
         }));
+    }
+
+    fn note_sources(&mut self, search_results: Option<&RawValue>, citations: Option<&RawValue>) {
+        if search_results.is_some() || citations.is_some() {
+            self.sources = wire::sources(search_results, citations);
+        }
+    }
+
+    /// Adds the sources of the whole text to it, unless its parts have sources of their own.
+    fn cite_sources(&mut self, events: &mut Vec<Event>) {
+        let Some(index) = self
+            .text
+            .block
+            .filter(|_| self.is_text_last && !self.has_cited)
+        else {
+            return;
+        };
+        for ResponseSource { url, title } in self.sources.drain(..) {
+            events.push(Event::Citation(Citation {
+                index,
+                source: Some(url),
+                title,
+                cited_text: None,
+                span: None,
+                json: None,
+            }));
+        }
     }
 
     /// Marks the beginning of content, after which the upstream's names come too late.

@@ -775,3 +775,47 @@ fn reads_reasoning_from_details_with_its_proofs() {
         ]
     );
 }
+
+#[test]
+fn an_object_as_the_content_is_its_json_text() {
+    // Cloudflare's Workers AI for a response with a schema.
+    let events = whole(
+        r#"{"role":"assistant","content":{"b":1.50,"a":{"c":"x"}}}"#,
+        "\"stop\"",
+    );
+    let events = events.expect("a response");
+    assert!(lines(&events).contains(&r#"0: {"b":1.50,"a":{"c":"x"}}"#.to_owned()));
+    let part = whole(
+        r#"{"content":{"type":"text","text":"Hi","more":1}}"#,
+        "\"stop\"",
+    );
+    assert!(lines(&part.expect("a response")).contains(&"0: Hi".to_owned()));
+}
+
+#[test]
+fn the_sources_of_a_whole_text_are_cited_once_at_its_end() {
+    // Perplexity's fields (docs.perplexity.ai, Chat Completions), which each chunk repeats.
+    let sources = r#""citations":["https://a.example/"],"search_results":[{"title":"A","url":"https://a.example/","date":null}]"#;
+    let chunk = |text: &str, finish: &str| {
+        format!(
+            r#"{{"choices":[{{"index":0,"delta":{{"content":"{text}"}},"finish_reason":{finish}}}],{sources}}}"#
+        )
+    };
+    let streamed = stream(&[&chunk("It is", "null"), &chunk(" so[1].", "\"stop\"")]);
+    let expected = [
+        "0 text",
+        "0: It is so[1].",
+        "0 cites https://a.example/ A -",
+        "0 ends",
+        "finish Stop",
+    ];
+    assert_eq!(lines(&streamed.expect("a response")), expected);
+    let body = format!(
+        r#"{{"choices":[{{"index":0,"message":{{"content":"It is so[1]."}},"finish_reason":"stop"}}],{sources}}}"#
+    );
+    let events = receive(200, JSON, [body.as_bytes()]).expect("a response");
+    assert_eq!(lines(&events), expected);
+    let bare = body.replace("search_results", "other");
+    let events = receive(200, JSON, [bare.as_bytes()]).expect("a response");
+    assert_eq!(lines(&events)[2], "0 cites https://a.example/ - -");
+}

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::fmt;
 
-use serde::de::{IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde::de::{Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
@@ -18,6 +18,12 @@ pub(super) struct Chunk<'a> {
     pub(super) choices: Option<Vec<ChunkChoice<'a>>>,
     #[serde(borrow)]
     pub(super) usage: Option<&'a RawValue>,
+    /// Perplexity's field.
+    #[serde(borrow)]
+    pub(super) search_results: Option<&'a RawValue>,
+    /// Perplexity's older field, and xAI's: only URLs.
+    #[serde(borrow)]
+    pub(super) citations: Option<&'a RawValue>,
     /// Groq's field, which has its usage if `usage` is absent.
     #[serde(borrow)]
     pub(super) x_groq: Option<&'a RawValue>,
@@ -53,6 +59,10 @@ pub(super) struct Whole<'a> {
     pub(super) model: Option<&'a RawValue>,
     #[serde(borrow)]
     pub(super) choices: Option<Vec<WholeChoice<'a>>>,
+    #[serde(borrow)]
+    pub(super) search_results: Option<&'a RawValue>,
+    #[serde(borrow)]
+    pub(super) citations: Option<&'a RawValue>,
     #[serde(borrow)]
     pub(super) usage: Option<&'a RawValue>,
     #[serde(borrow)]
@@ -209,6 +219,31 @@ pub(super) struct Annotation {
     pub(super) url_citation: Option<UrlCitation>,
 }
 
+/// A source of a complete response.
+#[derive(Debug, Deserialize)]
+pub(super) struct ResponseSource {
+    pub(super) url: String,
+    pub(super) title: Option<String>,
+}
+
+/// Parses the sources of a complete response leniently: results of a search, or else bare URLs.
+pub(super) fn sources(
+    search_results: Option<&RawValue>,
+    citations: Option<&RawValue>,
+) -> Vec<ResponseSource> {
+    fn all<T: for<'de> Deserialize<'de>>(raw: Option<&RawValue>) -> Vec<T> {
+        let all = raw.and_then(|raw| serde_json::from_str(raw.get()).ok());
+        all.unwrap_or_default()
+    }
+    let results = all::<ResponseSource>(search_results);
+    if !results.is_empty() {
+        return results;
+    }
+    let urls = all::<String>(citations).into_iter();
+    urls.map(|url| ResponseSource { url, title: None })
+        .collect()
+}
+
 #[derive(Deserialize)]
 pub(super) struct UrlCitation {
     pub(super) url: String,
@@ -219,8 +254,9 @@ pub(super) struct UrlCitation {
     pub(super) end_index: Option<f64>,
 }
 
-/// A model's text: a string, null, (Mistral) a list of texts and thoughts, or an object with the text in it. Any
-/// other value counts as no text, since an error would cost the rest of the response.
+/// A model's text: a string, null, (Mistral) a list of texts and thoughts, an object with the text in it, or (Cloudflare,
+/// for a response with a schema) the object itself. Any other value counts as no text, since an error would cost the
+/// rest of the response.
 #[derive(Debug, Default)]
 pub(super) struct Spoken {
     pub(super) text: String,
@@ -260,12 +296,21 @@ impl<'de> Visitor<'de> for SpokenVisitor {
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Spoken, A::Error> {
         let mut spoken = Spoken::default();
+        let (mut fields, mut is_part) = (Vec::new(), false);
         while let Some(name) = map.next_key::<Cow<'_, str>>()? {
+            is_part |= matches!(name.as_ref(), "text" | "content" | "thinking" | "type");
             match name.as_ref() {
                 "text" | "content" => spoken.text += &map.next_value::<Spoken>()?.text,
                 "thinking" => spoken.reasoning += &map.next_value::<Spoken>()?.text,
-                _ => drop(map.next_value::<IgnoredAny>()?),
+                _ if is_part => drop(map.next_value::<IgnoredAny>()?),
+                name => {
+                    let name = serde_json::to_string(name).map_err(A::Error::custom)?;
+                    fields.push(format!("{name}:{}", map.next_value::<Box<RawValue>>()?));
+                }
             }
+        }
+        if !is_part {
+            spoken.text = format!("{{{}}}", fields.join(","));
         }
         Ok(spoken)
     }

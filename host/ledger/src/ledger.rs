@@ -17,6 +17,7 @@ use weir_storage::clock::{Clock, Millis};
 use weir_storage::database::{DatabaseClock, at_start};
 
 use crate::account::Account;
+use crate::budgets::BudgetPart;
 use crate::committer::{self, CommitResult, CommitterMessage};
 use crate::credits::Credits;
 use crate::health::{CommitterHealth, LedgerMetrics};
@@ -377,6 +378,23 @@ impl Ledger {
         Ok(account.map(|mut account| {
             account.begin_due_period(self.0.time.now());
             account
+        }))
+    }
+
+    /// Returns the credits that a new hold for these parts may take at the moment; none if the user does not exist.
+    pub async fn spendable(
+        &self,
+        account: &AccountId,
+        parts: &[BudgetPart],
+        top_up_only: bool,
+    ) -> sqlx::Result<Credits> {
+        let at = self.now();
+        if let Some(known) = self.0.store.spendable(account, parts, top_up_only, at) {
+            return Ok(known);
+        }
+        let account = self.find_account(account).await?;
+        Ok(account.map_or(Credits::ZERO, |account| {
+            account.spendable(parts, top_up_only, at)
         }))
     }
 

@@ -20,6 +20,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use weir_storage::clock::Millis;
 
 use crate::account::{Account, Hold, Journal, Pools};
+use crate::budgets::BudgetPart;
 use crate::credits::Credits;
 use crate::operation::{
     AccountId, Action, BootId, Checkpoint, HoldId, OpenHold, Operation, OperationOutcome, Settle,
@@ -114,6 +115,19 @@ impl Openings {
         };
         known.holds.insert(hold, Arc::new(opened));
         None
+    }
+
+    /// Returns the credits that a new hold for these parts may take, if they are known.
+    pub(crate) fn spendable(
+        &self,
+        id: &AccountId,
+        parts: &[BudgetPart],
+        top_up_only: bool,
+        at: Millis,
+    ) -> Option<Credits> {
+        let shard = self.shard(id);
+        let account = shard.get(id)?.account.as_ref()?;
+        (!account.is_period_due(at)).then(|| account.spendable(parts, top_up_only, at))
     }
 
     /// Prepares a batch; `stored` finds the stored open holds that it knows. Until [`Self::conclude`], nothing is opened

@@ -81,6 +81,38 @@ pub fn worst_case(price: &Price, factors: &PriceFactors, bound: &UsageBound) -> 
     }
 }
 
+/// Returns the most output tokens, between `least` and `most`, of a request that costs at most `credits` at each of these
+/// prices; `least` if it costs more. `bound` has the other counts.
+pub fn affordable_output(
+    prices: &[&Price],
+    factors: &PriceFactors,
+    bound: &UsageBound,
+    credits: Credits,
+    least: u64,
+    most: u64,
+) -> u64 {
+    let is_affordable = |output_tokens: u64| {
+        let bound = UsageBound {
+            output_tokens,
+            ..*bound
+        };
+        let mut prices = prices.iter();
+        prices.all(|price| worst_case(price, factors, &bound) <= credits)
+    };
+    if is_affordable(most) {
+        return most.max(least);
+    }
+    let (mut affordable, mut too_many) = (least, most);
+    while affordable + 1 < too_many {
+        let between = affordable + (too_many - affordable) / 2;
+        match is_affordable(between) {
+            true => affordable = between,
+            false => too_many = between,
+        }
+    }
+    affordable
+}
+
 fn times(price: NanoUsd, tokens: u64) -> i128 {
     i128::from(price.0) * i128::from(tokens)
 }
@@ -297,6 +329,20 @@ mod tests {
             let charged = i128::from(charge.credits.micro()) * TOKENS_PER_PRICE * FACTOR_SCALE;
             prop_assert!(charge.credits == Credits::MAX || charged >= exact);
             prop_assert!(charged - exact < TOKENS_PER_PRICE * FACTOR_SCALE);
+        }
+
+        #[test]
+        fn the_affordable_output_is_the_most_that_the_credits_pay(
+            price in any_price(), input_tokens in 0..400_000_u64, credits in 0..100_000_000_i64,
+            least in 1..1_000_u64, most in 1..200_000_u64,
+        ) {
+            let (factors, credits) = (PriceFactors::default(), Credits::from_micro(credits));
+            let bound = UsageBound { input_tokens, output_tokens: 0, images: 0 };
+            let costs = |output_tokens| worst_case(&price, &factors, &UsageBound { output_tokens, ..bound });
+            let output = affordable_output(&[&price], &factors, &bound, credits, least, most);
+            prop_assert!(output >= least && output <= least.max(most));
+            prop_assert!(output == least || costs(output) <= credits);
+            prop_assert!(output >= most || costs(output + 1) > credits);
         }
 
         #[test]

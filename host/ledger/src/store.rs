@@ -34,6 +34,7 @@ pub use self::error::LedgerStoreError;
 pub use self::fold::Fold;
 use self::rows::{ACCOUNTS, list, read_account};
 use crate::account::Account;
+use crate::budgets::BudgetPart;
 use crate::credits::Credits;
 use crate::openings::Openings;
 use crate::operation::{AccountId, BootId, HoldId, OpenHold, Operation, OperationOutcome};
@@ -133,6 +134,18 @@ impl LedgerStore {
             Some(openings) => openings.open(account, at, open, boot_id),
             None => Some(open),
         }
+    }
+
+    /// Returns the credits that a new hold for these parts may take, if they are in memory.
+    pub(crate) fn spendable(
+        &self,
+        account: &AccountId,
+        parts: &[BudgetPart],
+        top_up_only: bool,
+        at: Millis,
+    ) -> Option<Credits> {
+        let openings = self.openings.as_ref()?;
+        openings.spendable(account, parts, top_up_only, at)
     }
 
     /// Locks the remembered accounts; call it only in one's turn.

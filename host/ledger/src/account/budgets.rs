@@ -35,6 +35,15 @@ impl Account {
         })
     }
 
+    /// Returns the credits that a new hold for these parts may take.
+    pub fn spendable(&self, parts: &[BudgetPart], top_up_only: bool, at: Millis) -> Credits {
+        let own = self.standings(None, at);
+        let of_parts = parts.iter().flat_map(|part| self.standings(Some(part), at));
+        let left = own.into_iter().chain(of_parts).map(|state| state.left);
+        left.fold(self.payable(top_up_only).total(), Credits::min)
+            .max(Credits::ZERO)
+    }
+
     /// Rejects a hold that exceeds a budget; returns the parts with budgets for which it counts.
     pub(super) fn look_at_budgets(
         &self,

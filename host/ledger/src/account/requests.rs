@@ -428,7 +428,7 @@ impl Account {
     }
 
     /// Returns the available credits that may pay.
-    fn payable(&self, top_up_only: bool) -> Pools {
+    pub(super) fn payable(&self, top_up_only: bool) -> Pools {
         let available = self.available();
         Pools {
             plan: match top_up_only {

@@ -52,7 +52,8 @@ pub struct ModelConfig {
     pub context_window: u32,
     /// Output tokens that a request may ask for. Required.
     pub max_output_tokens: u32,
-    /// Output limit, in tokens, of requests that set none. Required.
+    /// Least output limit, in tokens, of requests that set none; a quarter of the available credits may pay for more.
+    /// Required.
     pub default_output_tokens: u32,
     /// Tokens that one input image counts as at most. Default: 0.
     #[serde(default)]

@@ -28,6 +28,7 @@ pub mod exchange;
 pub mod filters;
 pub mod idempotency;
 pub mod meter;
+mod output_limit;
 mod pace;
 mod parts;
 mod reasoning;
@@ -243,6 +244,7 @@ async fn begin(
     let routing = &parts.routing;
     let route = routing.route(&payer.account, &resolved, &asked.conversation);
     let route = route.await;
+    output_limit::widen(parts, &payer, &terms, &route, &mut resolved).await;
     let stream = asked.stream;
     let routed = RoutedRequest {
         payer,

@@ -99,6 +99,13 @@ pub fn resolve(
         model: model.clone(),
         task: Task::Chat(request),
         output_limit,
+        widest_output: match call.output_limit {
+            None if !model.makes_images() => {
+                let left = u32::try_from(left).unwrap_or(u32::MAX);
+                Some(model.max_output_tokens.min(left))
+            }
+            _ => None,
+        },
         images: model.makes_images().into(),
         ignored: Vec::new(),
         attachments: call.attachments,

@@ -20,6 +20,8 @@ pub struct ResolvedRequest {
     pub task: Task,
     /// The maximum tokens of the response.
     pub output_limit: u32,
+    /// The largest output limit that weir may choose; `None` if the client has set the limit.
+    pub widest_output: Option<u32>,
     /// The requested number of images.
     pub images: u32,
     /// The names of advisory fields that the model does not receive.

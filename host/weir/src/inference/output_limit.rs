@@ -1,0 +1,78 @@
+//! The output limit of a request whose client sets none.
+//!
+//! Models that reason need room, but a hold covers the limit. The limit is therefore the largest one that a quarter of the
+//! available credits pays, within the model's; but at least the model's default, so that the request fails only if even
+//! that is too expensive.
+
+use std::iter;
+
+use weir_ledger::pricing::{self, UsageBound};
+use weir_ledger::{BudgetPart, Credits, Payer};
+use weir_sandbox::adapter::bindings::adapter::Task;
+use weir_upstream::usage::{ModelLimits, OUTPUT_SLACK_TOKENS};
+
+use super::resolve::ResolvedRequest;
+use super::routing::Route;
+use super::{InferenceParts, PriceTerms};
+
+/// The share of the available credits that the hold of such a request may take: one part in this many.
+const SHARE: i64 = 4;
+
+/// Raises the output limit of a request without one. If the balance cannot be read, the default stays.
+pub(super) async fn widen(
+    parts: &InferenceParts,
+    payer: &Payer,
+    terms: &PriceTerms,
+    route: &Route,
+    resolved: &mut ResolvedRequest,
+) {
+    // The hold of a swarm has its own bound.
+    let Some(widest) = resolved.widest_output.filter(|_| payer.parent.is_none()) else {
+        return;
+    };
+    let least = u64::from(resolved.output_limit);
+    if u64::from(widest) <= least {
+        return;
+    }
+    let model = BudgetPart::Model(resolved.model.id.clone());
+    let of_request: Vec<_> = payer
+        .parts
+        .iter()
+        .cloned()
+        .chain(iter::once(model))
+        .collect();
+    let ledger = &parts.ledger;
+    let Ok(spendable) = ledger
+        .spendable(&payer.account, &of_request, !terms.in_plan)
+        .await
+    else {
+        return;
+    };
+    let limits = ModelLimits {
+        context_window: resolved.model.context_window.into(),
+        max_image_tokens: resolved.model.max_image_tokens.into(),
+        output_limit: widest.into(),
+    };
+    let bound = UsageBound {
+        input_tokens: resolved.size.max_input_tokens(&limits),
+        output_tokens: 0,
+        images: 0,
+    };
+    let prices: Vec<_> = route
+        .candidates()
+        .map(|candidate| &candidate.price)
+        .collect();
+    let output = pricing::affordable_output(
+        &prices,
+        &terms.factors,
+        &bound,
+        Credits::from_micro(spendable.micro() / SHARE),
+        least + OUTPUT_SLACK_TOKENS,
+        u64::from(widest) + OUTPUT_SLACK_TOKENS,
+    );
+    let limit = u32::try_from(output - OUTPUT_SLACK_TOKENS).unwrap_or(widest);
+    resolved.output_limit = limit;
+    if let Task::Chat(chat) = &mut resolved.task {
+        chat.max_output_tokens = limit;
+    }
+}

@@ -252,6 +252,16 @@ async fn a_caller_is_limited_to_their_plans_rate() {
             shown.starts_with(&format!("\"requests\";r={left};t=")),
             "{shown}"
         );
+        assert_eq!(answer.headers["x-ratelimit-limit-requests"], "5");
+        assert_eq!(
+            answer.headers["x-ratelimit-remaining-requests"],
+            left.to_string()
+        );
+        let (_, seconds) = shown.split_once(";t=").expect("seconds");
+        assert_eq!(
+            answer.headers["x-ratelimit-reset-requests"],
+            format!("{seconds}s")
+        );
     }
     let refused = client.get("/models").await;
     refused.error(429, "RATE_LIMITED");

@@ -50,6 +50,7 @@ mod key_limits;
 mod key_lookups;
 mod keys;
 mod ledger;
+mod leniency;
 mod local_payments;
 mod logs;
 mod mcp;

@@ -600,7 +600,7 @@ async fn what_an_upstream_cannot_be_told_is_named_as_the_client_calls_it() {
             "UNSUPPORTED_PARAMETER",
         ),
         (
-            json!({ "tools": [{ "type": "web_search" }] }),
+            json!({ "tools": [{ "type": "web_search" }], "tool_choice": "required" }),
             "tools[0]",
             "UNSUPPORTED_PARAMETER",
         ),
@@ -609,7 +609,11 @@ async fn what_an_upstream_cannot_be_told_is_named_as_the_client_calls_it() {
             "input[0].novelty",
             "UNSUPPORTED_PARAMETER",
         ),
-        (json!({ "store": true }), "store", "INVALID_REQUEST"),
+        (
+            json!({ "tool_choice": { "type": "image_generation" } }),
+            "tool_choice.type",
+            "INVALID_REQUEST",
+        ),
         (
             json!({ "background": true }),
             "background",

@@ -67,14 +67,63 @@ async fn retry_after_is_honoured_or_another_upstream_asked() {
 }
 
 #[tokio::test]
-async fn a_wait_past_the_deadline_is_not_begun() {
+async fn a_long_wait_is_left_to_the_client() {
     let upstream = Upstream::start().await;
-    upstream.always(Reply::error(429, "slow down").header("retry-after", "3600"));
     let gateway = Gateway::with_upstream(&upstream).await;
-    let answer = gateway.chat("scripted", "x").await;
-    answer.error(503, "UPSTREAM_UNAVAILABLE");
-    assert_eq!(answer.headers["retry-after"], "3600");
-    assert_eq!(upstream.count(), 1);
+    for seconds in ["6", "3600"] {
+        upstream.always(Reply::error(429, "slow down").header("retry-after", seconds));
+        let count = upstream.count();
+        let answer = gateway.chat("scripted", "x").await;
+        answer.error(503, "UPSTREAM_UNAVAILABLE");
+        assert_eq!(answer.headers["retry-after"], seconds);
+        assert_eq!(upstream.count(), count + 1);
+    }
+}
+
+#[tokio::test]
+async fn an_upstream_that_refuses_the_credential_gives_way_to_the_next() {
+    for status in [401, 403] {
+        let (first, second) = (Upstream::start().await, Upstream::start().await);
+        first.always(Reply::error(status, "who are you"));
+        second.will(Reply::chat("from the second"));
+        let gateway = both(&first, &second).await;
+        let answer = gateway.chat("both", "x").await;
+        assert_eq!(answer.content(), "from the second", "{status}");
+        assert_eq!((first.count(), second.count()), (1, 1), "{status}");
+
+        // The last upstream's refusal is an error of the gateway.
+        second.always(Reply::error(status, "who are you"));
+        let answer = gateway.chat("both", "x").await;
+        answer.error(502, "UPSTREAM_ERROR");
+        assert_eq!((first.count(), second.count()), (2, 2), "{status}");
+    }
+}
+
+#[tokio::test]
+async fn a_request_that_an_adapter_cannot_express_goes_to_the_next() {
+    let (first, second) = (Upstream::start().await, Upstream::start().await);
+    let gateway = Gateway::builder()
+        .provider("first", "openai", Some(&first))
+        .provider("second", "ollama", Some(&second))
+        .model("both", &["first", "second"])
+        .start()
+        .await;
+    second.always(Reply::json(
+        200,
+        &json!({ "model": "m", "message": { "role": "assistant", "content": "with top_k" },
+            "done": true, "done_reason": "stop", "prompt_eval_count": 1, "eval_count": 1 }),
+    ));
+    let mut body = chat("both", "x");
+    body["top_k"] = json!(5);
+    let answer = gateway.client().post("/chat", &body).await;
+    assert_eq!(answer.content(), "with top_k");
+    assert_eq!(first.count(), 0);
+
+    // If no upstream can express it, the client learns the field.
+    body["logit_bias"] = json!({ "1": 1 });
+    let answer = gateway.client().post("/chat", &body).await;
+    let error = answer.error(400, "UNSUPPORTED_PARAMETER");
+    assert_eq!(error["param"], "logit_bias");
 }
 
 #[tokio::test]
@@ -137,7 +186,6 @@ async fn what_may_have_been_served_is_never_tried_again() {
         Reply::reset(),
         Reply::chat("cut in the middle").cut_after(40),
         Reply::error(400, "bad request"),
-        Reply::error(401, "who are you"),
         Reply::redirect(302, "/elsewhere"),
         Reply::json(200, &serde_json::json!({ "nonsense": true })),
     ] {

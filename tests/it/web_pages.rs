@@ -71,6 +71,7 @@ async fn a_page_of_a_listed_origin_asks_calls_and_reads() {
             "retry-after",
             "ratelimit",
             "ratelimit-policy",
+            "x-ratelimit-remaining-requests",
             "x-should-retry",
             "x-weir-ignored",
             "idempotency-replayed",

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use crate::tool_names::ToolNames;
+
 /// The dialect of a response, with the client's preferences.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Dialect {
@@ -33,9 +35,14 @@ pub struct Preferences {
     pub include_usage: bool,
 }
 
-/// The fields of a request of Responses that the response repeats: fields of a JSON object, without its braces.
+/// The parts of a request of Responses that its response repeats.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct EchoedFields(pub(crate) Arc<str>);
+pub struct EchoedFields {
+    /// Fields of a JSON object, without its braces.
+    pub(crate) json: Arc<str>,
+    /// The names of tools in namespaces.
+    pub(crate) names: Arc<ToolNames>,
+}
 
 /// The kind of an image request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -47,6 +54,11 @@ pub enum ImageOperation {
 }
 
 impl Dialect {
+    /// Whether every request has an output limit, so that a client may not know the model's own.
+    pub fn requires_output_limit(&self) -> bool {
+        matches!(self, Self::AnthropicMessages)
+    }
+
     /// Returns the dialect's path of a message.
     pub fn place(&self, origin: MessageOrigin) -> String {
         match (origin, self) {

@@ -29,6 +29,7 @@ pub mod openai_images;
 pub mod openai_responses;
 mod openai_tools;
 mod own;
+mod tool_names;
 
 pub use self::answer::{AnswerStream, PlainResponse};
 pub(crate) use self::call::Attachments;

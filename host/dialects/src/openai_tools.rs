@@ -32,14 +32,19 @@ pub(crate) fn function_tool(
 /// Reads the name of a tool that the client runs.
 pub(crate) fn tool_name(name: Option<String>) -> Result<String, FieldFault> {
     let name = required(name, "name")?;
-    let valid = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-');
-    if !(1..=64).contains(&name.len()) || !name.bytes().all(valid) {
+    if !is_tool_name(&name) {
         return Err(FieldFault::new(
             "name",
             "must be 1 to 64 characters of a-z, A-Z, 0-9, _ and -",
         ));
     }
     Ok(name)
+}
+
+/// Whether upstreams accept a name of a tool.
+pub(crate) fn is_tool_name(name: &str) -> bool {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-');
+    (1..=64).contains(&name.len()) && name.bytes().all(is_plain)
 }
 
 /// Reads a tool choice that is a word. `named` says in the error what an object in its place names.

@@ -150,7 +150,9 @@ impl ExchangeError {
                     let pause_ms = failure.retry_after_ms.unwrap_or(0);
                     Retry::Again(Duration::from_millis(pause_ms.into()))
                 }
-                FailureKind::ModelNotFound => Retry::Elsewhere,
+                FailureKind::ModelNotFound
+                | FailureKind::Unauthorized
+                | FailureKind::Unsupported => Retry::Elsewhere,
                 _ => Retry::Never,
             },
             _ => Retry::Never,

@@ -125,6 +125,15 @@ impl RequestSize {
         self.text_bytes.div_ceil(BYTES_PER_TOKEN) + self.images * max_image_tokens
     }
 
+    /// Estimates the input tokens. An uncounted file fills the rest of the context window.
+    pub fn estimated_tokens_with_files(&self, max_image_tokens: u64, context_window: u64) -> u64 {
+        let counted = self.estimated_tokens(max_image_tokens) + self.page_tokens(max_image_tokens);
+        match self.uncounted_files {
+            0 => counted,
+            _ => counted.max(context_window),
+        }
+    }
+
     /// Returns the maximum plausible input tokens, which the request's hold covers. Files fill at most the context
     /// window.
     pub fn max_input_tokens(&self, model: &ModelLimits) -> u64 {

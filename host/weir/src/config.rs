@@ -35,6 +35,7 @@ use crate::identity::dev_issuer::DevIssuer;
 use crate::identity::pepper::PepperSettings;
 use crate::identity::rates::{FailurePolicy, RateLimits};
 use crate::identity::settings::IdentitySettings;
+use crate::inference::droppable::FieldNames;
 use crate::inference::settings::ExchangeLimits;
 use crate::limits::connections::ConnectionLimits;
 use crate::limits::settings::{BodyLimits, TimeoutSettings};
@@ -127,6 +128,10 @@ pub struct Config {
     /// Origins of web pages that may call the API, such as `["https://app.example"]`. Default: none.
     #[serde(default)]
     pub cors_origins: Vec<Origin>,
+    /// Names of fields, such as `["logit_bias"]`, that weir drops from requests if an upstream does not support them.
+    /// Default: none.
+    #[serde(default)]
+    pub ignore_fields: FieldNames,
     /// `text`, or `json` with one object a line. Default: `text`.
     #[serde(default)]
     pub log_format: LogFormat,

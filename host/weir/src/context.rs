@@ -36,6 +36,9 @@ pub const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 /// provider that served it.
 pub const WANTED_PROVIDER: HeaderName = HeaderName::from_static("x-weir-provider");
 
+/// The header with the names of fields that weir may drop instead of refusing them, separated by commas.
+pub const DROP: HeaderName = HeaderName::from_static("x-weir-drop");
+
 /// The response header with the number of attempts, over all providers.
 const ATTEMPTS: HeaderName = HeaderName::from_static("x-weir-attempts");
 
@@ -63,6 +66,7 @@ struct ContextState {
     /// Whether the request has a span; saves the lock otherwise.
     is_recorded: bool,
     wanted_provider: Option<String>,
+    droppable: Option<String>,
     words: ErrorFormat,
     method: Method,
     /// The route instead of the path: people paste keys into paths, too.
@@ -80,6 +84,8 @@ struct Facts {
     model: Option<String>,
     upstream: Option<String>,
     attempts: u32,
+    /// The fields that weir dropped from the body.
+    dropped: Vec<String>,
     status: Option<StatusCode>,
     code: Option<&'static str>,
     /// Whether the failure is on the server side.
@@ -118,7 +124,8 @@ impl RequestContext {
             client_id: client_id(headers),
             trace,
             is_recorded: span.is_some(),
-            wanted_provider: wanted_provider(headers),
+            wanted_provider: list(headers, &WANTED_PROVIDER),
+            droppable: list(headers, &DROP),
             words: ErrorFormat::of(path, headers),
             method: method.clone(),
             route,
@@ -176,6 +183,21 @@ impl RequestContext {
     /// Returns the providers that the client allows, if it names any.
     pub fn wanted_provider(&self) -> Option<&str> {
         self.0.wanted_provider.as_deref()
+    }
+
+    /// Returns the fields that a client allows weir to drop, as written.
+    pub fn droppable(&self) -> Option<&str> {
+        self.0.droppable.as_deref()
+    }
+
+    /// Records the fields that weir dropped from the body.
+    pub fn note_dropped(&self, names: Vec<String>) {
+        self.facts().dropped = names;
+    }
+
+    /// Returns the fields that weir dropped from the body.
+    pub fn dropped(&self) -> Vec<String> {
+        self.facts().dropped.clone()
     }
 
     /// Records an attempt and its provider, by its name in the configuration.
@@ -427,13 +449,13 @@ fn client_id(headers: &HeaderMap) -> Option<String> {
     is_legal.then(|| id.to_owned())
 }
 
-/// Returns the providers that a client allows, as written; a value that is not text names none.
-fn wanted_provider(headers: &HeaderMap) -> Option<String> {
-    let wanted = headers.get_all(WANTED_PROVIDER).iter();
-    let wanted: Vec<_> = wanted
+/// Returns the list in a header, as written; a value that is not text has no items.
+fn list(headers: &HeaderMap, name: &HeaderName) -> Option<String> {
+    let values = headers.get_all(name).iter();
+    let values: Vec<_> = values
         .map(|value| value.to_str().unwrap_or_default())
         .collect();
-    (!wanted.is_empty()).then(|| wanted.join(","))
+    (!values.is_empty()).then(|| values.join(","))
 }
 
 #[cfg(test)]

@@ -169,13 +169,19 @@ fn error_of(response: &mut Response) -> Option<ApiError> {
     }
 }
 
-/// Writes the headers of draft-ietf-httpapi-ratelimit-headers: requests per minute, the remaining requests, and the
-/// seconds until the limit is complete again.
+/// Writes requests per minute, the remaining requests, and the seconds until the limit is complete again: in the headers
+/// of draft-ietf-httpapi-ratelimit-headers, and in OpenAI's, which agents read.
 fn show_rate(rate: &RateDecision, headers: &mut HeaderMap) {
     let policy = format!("\"requests\";q={};w=60", rate.limit);
     let seconds = rate.reset_after.as_millis().div_ceil(1_000);
     let left = format!("\"requests\";r={};t={seconds}", rate.remaining);
-    for (name, value) in [("ratelimit-policy", policy), ("ratelimit", left)] {
+    for (name, value) in [
+        ("ratelimit-policy", policy),
+        ("ratelimit", left),
+        ("x-ratelimit-limit-requests", rate.limit.to_string()),
+        ("x-ratelimit-remaining-requests", rate.remaining.to_string()),
+        ("x-ratelimit-reset-requests", format!("{seconds}s")),
+    ] {
         if let Ok(value) = HeaderValue::try_from(value) {
             headers.insert(HeaderName::from_static(name), value);
         }

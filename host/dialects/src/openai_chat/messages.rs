@@ -380,7 +380,7 @@ fn content_part(
         "text" => Content::Text(required(text, kind)?),
         "refusal" if role == Role::Assistant => Content::Refusal(required(refusal, kind)?),
         "image_url" if matches!(role, Role::User | Role::Tool) => {
-            image(required(image_url, kind)?, attachments)
+            image(required(image_url, kind)?.0, attachments)
                 .map(Content::Image)
                 .map_err(|fault| fault.within(kind))?
         }

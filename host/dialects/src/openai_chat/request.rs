@@ -14,7 +14,7 @@ use crate::json::{
     each, items, required,
 };
 use crate::openai::{effort, says_nothing};
-use crate::{Attachments, ChatCall, Dialect, MessageOrigin};
+use crate::{Attachments, ChatCall, Dialect, MessageOrigin, openai_responses};
 
 const MAX_MODEL_CHARS: usize = 256;
 /// The maximum characters of a response schema's name.
@@ -31,12 +31,21 @@ const MAX_USER_CHARS: usize = 512;
 ///
 /// 400 `INVALID_REQUEST`, with the path of the field as `param` unless the body is not JSON.
 pub fn read(body: &[u8]) -> Result<ChatCall, ApiError> {
-    let body_bytes = body.len();
-    let body = json::read(body)?;
-    Ok(chat(body, body_bytes)?)
+    let bytes = body;
+    let body: wire::ChatRequestBody<'_> = json::read(bytes)?;
+    // Cursor sends bodies of Responses to this endpoint, and expects chunks of this dialect.
+    if body.input.is_some() && body.messages.is_none() {
+        let preferences = preferences(body.stream_options)?;
+        return openai_responses::read_for_chat(bytes, preferences);
+    }
+    Ok(chat(body, bytes.len())?)
 }
 
 fn chat(body: wire::ChatRequestBody<'_>, body_bytes: usize) -> Result<ChatCall, FieldFault> {
+    if body.input.is_some() {
+        let predicate = "must not be given together with messages";
+        return Err(FieldFault::new("input", predicate));
+    }
     check_single_text_answer(&body)?;
     let model = required(body.model, "model")?.into_string();
     check_length(&model, MAX_MODEL_CHARS, "model")?;

@@ -155,7 +155,9 @@ const REFUSALS: &str = r##"
 {"messages": [{"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "a", "refusal": "b"}]}]}
     messages[0].content[1].refusal does not belong to a part of this type.
 {"messages": [{"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "image_url", "image_url": "u"}]}]}
-    messages[0].content[1].image_url must be an object, not a string.
+    messages[0].content[1].image_url.url must be an https URL or a base64 data URL.
+{"messages": [{"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "image_url", "image_url": 1}]}]}
+    messages[0].content[1].image_url must be an object or a string, not an integer.
 {"messages": [{"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "image_url", "image_url": {}}]}]}
     messages[0].content[1].image_url.url is required.
 {"messages": [{"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "file", "file": {}}]}]}
@@ -200,8 +202,10 @@ const REFUSALS: &str = r##"
     messages[0].content[1].image_url.detail must be one of auto, low, high.
 {"messages": [{"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "file", "file": {"filename": 1}}]}]}
     messages[0].content[1].file.filename must be a string, not an integer.
-{"tools": [{"function": {"name": "f"}}]}
-    tools[0].type is required.
+{"tools": [{}]}
+    tools[0].function is required.
+{"input": "Hi"}
+    input must not be given together with messages.
 {"tools": [{"type": ""}]}
     tools[0].type must have 1 to 64 characters.
 {"tools": [{"type": "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"}]}
@@ -786,6 +790,66 @@ fn tools_and_choices_may_be_written_as_in_responses() {
     ] {
         let refused = error(&with(json!({ "tools": [tool] })).to_string());
         assert_eq!(refused.param(), Some(fault));
+    }
+}
+
+#[test]
+fn a_tool_without_a_type_is_a_function() {
+    for tool in [
+        json!({ "function": { "name": "f" } }),
+        json!({ "name": "f" }),
+    ] {
+        let request = request(json!({ "tools": [tool] }));
+        let ToolKind::Function(function) = &request.tools[0].kind else {
+            panic!("{:?}", request.tools);
+        };
+        assert_eq!(function.name, "f");
+    }
+}
+
+#[test]
+fn an_image_may_be_its_url_alone() {
+    for url in ["https://a.example/b.png", "https://a.example/\u{e9}.png"] {
+        let parts = json!([{ "type": "image_url", "image_url": url }]);
+        let escaped = json!({ "model": "m", "messages": [{ "role": "user", "content": parts }] });
+        let escaped = escaped.to_string().replace('\u{e9}', "\\u00e9");
+        let call = read(escaped.as_bytes()).unwrap();
+        let Content::Image(image) = &call.request.messages[0].parts[0].content else {
+            panic!("{:?}", call.request.messages);
+        };
+        assert_eq!(image.source, Source::Url(url.to_owned()));
+    }
+}
+
+/// Cursor sends such bodies to the endpoint of Chat Completions.
+#[test]
+fn a_body_of_responses_is_read_for_a_response_of_chat_completions() {
+    let body = json!({
+        "model": "m", "instructions": "Be brief.", "stream": true, "stream_options": { "include_usage": true },
+        "max_output_tokens": 9, "tools": [{ "type": "function", "name": "f", "parameters": { "type": "object" } }],
+        "input": [{ "role": "user", "content": [{ "type": "input_text", "text": "Hi" }] }],
+    });
+    let call = parse(&body).unwrap();
+    assert_eq!(call.output_limit, Some(9));
+    assert_eq!(call.request.messages.len(), 2);
+    assert_eq!(call.request.tools.len(), 1);
+    let preferences = super::Preferences {
+        include_usage: true,
+    };
+    assert_eq!(call.dialect, Dialect::OpenAiChat(preferences));
+    assert_eq!(call.chain, None);
+    for (field, value, param) in [
+        (
+            "previous_response_id",
+            json!("resp_1"),
+            "previous_response_id",
+        ),
+        ("input", json!([{ "id": "msg_1_0" }]), "input[0].id"),
+        ("input", json!([]), "input"),
+    ] {
+        let mut body = body.clone();
+        body[field] = value;
+        assert_eq!(parse(&body).unwrap_err().param(), Some(param));
     }
 }
 

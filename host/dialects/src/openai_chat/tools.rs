@@ -9,18 +9,18 @@ use weir_sandbox::adapter::bindings::chat::{
 use super::messages::cache_lifetime;
 use super::wire;
 use crate::json::{
-    FieldFault, Raw, check_belongs, check_is_object, check_length, object_of, required, reread,
+    FieldFault, Raw, Text, check_belongs, check_is_object, check_length, object_of, required,
+    reread,
 };
 use crate::openai_tools::{
     MAX_TYPE_CHARS, check_has_tool, choice_among, choice_by_mode, function_tool, tool_name,
 };
 
 /// Translates a tool. Unknown fields within `function` are passed on with the prefix `function.`, which distinguishes
-/// them from the tool's own. The fields of `function` and `custom` may also stand beside `type`, as in Responses:
+/// them from the tool's own. A tool without a type is a function. The fields of `function` and `custom` may also stand beside `type`, as in Responses:
 /// Cursor sends them so.
 pub(super) fn tool(tool: wire::ChatTool<'_>) -> Result<Tool, FieldFault> {
-    let kind = required(tool.kind, "type")?;
-    let kind = kind.as_str();
+    let kind = tool.kind.as_ref().map_or("function", Text::as_str);
     check_length(kind, MAX_TYPE_CHARS, "type")?;
     let given = [
         ("function", tool.function.is_some()),

@@ -4,8 +4,8 @@
 
 use std::fmt;
 
-use serde::de::value::MapAccessDeserializer;
-use serde::de::{self, Deserialize, Deserializer, MapAccess, Visitor};
+use serde::de::value::{BorrowedStrDeserializer, MapAccessDeserializer};
+use serde::de::{self, Deserialize, Deserializer, IntoDeserializer, MapAccess, Visitor};
 
 use crate::json::{
     BoundedList, ExtraFields, IgnoredField, ListItem, MAX_EXTRA, MAX_EXTRA_WITHIN, MAX_MESSAGES,
@@ -37,6 +37,8 @@ object! {
         "modalities": modalities: BoundedList<Text<'de>, MAX_PARTS>,
         "top_logprobs": top_logprobs: u32,
         "audio": audio: UnsupportedField,
+        // A body in the form of Responses.
+        "input": input: IgnoredField,
         "functions": functions: UnsupportedField,
         "function_call": function_call: UnsupportedField,
         others: ExtraFields<'de, MAX_EXTRA>,
@@ -69,7 +71,7 @@ object! {
         "type": kind: Text<'de>,
         "text": text: String,
         "refusal": refusal: String,
-        "image_url": image_url: ImageUrl<'de>,
+        "image_url": image_url: ImageUrlOrText<'de>,
         "file": file: File<'de>,
         "input_audio": input_audio: InputAudio<'de>,
         "cache_control": cache_control: CacheControl<'de>,
@@ -266,6 +268,44 @@ object! {
         "include_obfuscation": include_obfuscation: bool,
         others: RefusedFields,
     }
+}
+
+/// The URL of an image, in an object or alone, as some clients write it.
+pub(super) struct ImageUrlOrText<'de>(pub(super) ImageUrl<'de>);
+
+impl<'de> Deserialize<'de> for ImageUrlOrText<'de> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct ImageUrlVisitor;
+
+        impl<'de> Visitor<'de> for ImageUrlVisitor {
+            type Value = ImageUrlOrText<'de>;
+
+            fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+                formatter.write_str("an object or a string")
+            }
+
+            fn visit_borrowed_str<E: de::Error>(self, url: &'de str) -> Result<Self::Value, E> {
+                Text::deserialize(BorrowedStrDeserializer::new(url)).map(of_url)
+            }
+
+            fn visit_str<E: de::Error>(self, url: &str) -> Result<Self::Value, E> {
+                Text::deserialize(url.into_deserializer()).map(of_url)
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Self::Value, A::Error> {
+                ImageUrl::deserialize(MapAccessDeserializer::new(map)).map(ImageUrlOrText)
+            }
+        }
+
+        deserializer.deserialize_any(ImageUrlVisitor)
+    }
+}
+
+fn of_url(url: Text<'_>) -> ImageUrlOrText<'_> {
+    ImageUrlOrText(ImageUrl {
+        url: Some(url),
+        ..ImageUrl::default()
+    })
 }
 
 /// The content of a message: plain text, or a list of parts.

@@ -22,7 +22,7 @@ impl ResponseObject {
     /// Returns an empty response.
     pub fn new(head: AnswerHead, echo: EchoedFields) -> Self {
         Self {
-            output: Output::new(&head.id),
+            output: Output::new(&head.id, &echo.names),
             head,
             echo,
         }
@@ -40,7 +40,7 @@ impl ResponseObject {
 
     /// Discards an attempt without output.
     pub fn clear(&mut self) {
-        self.output = Output::new(&self.head.id);
+        self.output = Output::new(&self.head.id, &self.echo.names);
     }
 
     /// Returns the `response` object.
@@ -106,7 +106,7 @@ pub(super) fn object(
     let mut json = serde_json::to_string(&body).expect("plain structs serialize");
     json.pop();
     json.push(',');
-    json.push_str(&echo.0);
+    json.push_str(&echo.json);
     json.push('}');
     json
 }

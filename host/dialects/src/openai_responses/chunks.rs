@@ -35,7 +35,7 @@ impl ResponseStream {
     /// Returns an empty stream.
     pub fn new(head: AnswerHead, echo: EchoedFields) -> Self {
         Self {
-            output: Output::new(&head.id),
+            output: Output::new(&head.id, &echo.names),
             head,
             echo,
             has_begun: false,

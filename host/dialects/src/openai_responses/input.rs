@@ -11,17 +11,22 @@ use weir_sandbox::adapter::bindings::chat::{
 };
 
 use super::proof::{ProvenContent, ReasoningProof};
+use super::tools::{DefinedTool, tool};
 use super::{ID_PREFIX, wire};
 use crate::json::{
     FieldFault, Text, base64_data, check_at_most, check_https_url, check_id, check_length, each,
     is_media_type_name, items, presentable, required,
 };
 use crate::openai::{called_name, check_file_id, check_file_name, image_source, inline_file};
+use crate::tool_names::{MAX_NAMESPACE_CHARS, ToolNames};
 use crate::{Attachment, Attachments, MessageOrigin, PartReference, plain};
 
 const MAX_NAME_CHARS: usize = 64;
 /// The maximum responses that a request may refer to, because each is read and decrypted.
 const MAX_ANSWERS: usize = 64;
+
+/// The type of an item that adds tools.
+const ADDITIONAL_TOOLS: &str = "additional_tools";
 
 /// The messages of a request.
 pub(super) struct RequestMessages {
@@ -32,9 +37,28 @@ pub(super) struct RequestMessages {
     pub(super) references: Vec<PartReference>,
 }
 
+/// Takes the tools out of the items that add tools: the model has all of them from the beginning.
+pub(super) fn additional_tools(
+    input: &mut wire::ResponsesInput<'_>,
+) -> Result<Vec<DefinedTool>, FieldFault> {
+    let wire::ResponsesInput::List(list) = input else {
+        return Ok(Vec::new());
+    };
+    let mut tools = Vec::new();
+    for (index, item) in list.0.iter_mut().enumerate() {
+        if item.kind.as_ref().map(Text::as_str) == Some(ADDITIONAL_TOOLS) {
+            let added = required(item.tools.take(), "tools");
+            let added = added.and_then(|added| each(added.0, "tools", tool));
+            tools.extend(added.map_err(|fault| fault.at(index).within("input"))?);
+        }
+    }
+    Ok(tools)
+}
+
 /// Translates the messages of a request, in order.
 pub(super) fn messages(
     input: wire::ResponsesInput<'_>,
+    names: &ToolNames,
     attachments: &mut Attachments,
 ) -> Result<RequestMessages, FieldFault> {
     let items = match input {
@@ -57,7 +81,7 @@ pub(super) fn messages(
     for (index, item) in items.into_iter().enumerate() {
         let added = match is_reference(&item) {
             true => references.add(item, index, &mut messages),
-            false => add(item, &mut messages, attachments),
+            false => add(item, names, &mut messages, attachments),
         };
         added.map_err(|fault| fault.at(index).within("input"))?;
         origins.resize(messages.len(), MessageOrigin::Listed(index));
@@ -153,6 +177,7 @@ pub(super) fn message(role: Role, parts: Vec<Part>) -> Message {
 /// Adds an item to the messages.
 fn add(
     mut item: wire::InputItem<'_>,
+    names: &ToolNames,
     messages: &mut Vec<Message>,
     attachments: &mut Attachments,
 ) -> Result<(), FieldFault> {
@@ -170,7 +195,16 @@ fn add(
             "is not supported",
         ));
     }
+    if item.tools.is_some() {
+        return Err(FieldFault::new("tools", "is not supported"));
+    }
+    if let (Some(namespace), Some(name)) = (item.namespace.take(), &mut item.name) {
+        check_at_most(&namespace, MAX_NAMESPACE_CHARS, "namespace")?;
+        *name = names.flat(&namespace, name);
+    }
     match kind {
+        // Its tools are taken already.
+        ADDITIONAL_TOOLS => {}
         "message" => return said(item, messages, attachments),
         "reasoning" => return reasoning(item, messages),
         "function_call" => {
@@ -204,11 +238,12 @@ fn check_is_known(kind: &str) -> Result<(), FieldFault> {
         | "function_call_output"
         | "custom_tool_call"
         | "custom_tool_call_output"
-        | "image_generation_call" => Ok(()),
+        | "image_generation_call"
+        | ADDITIONAL_TOOLS => Ok(()),
         _ => Err(FieldFault::new(
             "type",
             "must be one of message, reasoning, function_call, function_call_output, custom_tool_call, \
-             custom_tool_call_output, image_generation_call: items of hosted tools are not supported",
+             custom_tool_call_output, image_generation_call, additional_tools: items of hosted tools are not supported",
         )),
     }
 }

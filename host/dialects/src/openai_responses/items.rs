@@ -22,6 +22,8 @@ pub(super) enum OutputItem {
         status: ItemStatus,
         call_id: String,
         name: String,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        namespace: Option<String>,
         arguments: String,
     },
     CustomToolCall {
@@ -29,6 +31,8 @@ pub(super) enum OutputItem {
         status: ItemStatus,
         call_id: String,
         name: String,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        namespace: Option<String>,
         input: String,
     },
     ImageGenerationCall {

@@ -6,7 +6,8 @@
 //! A response is a list of items. Text and refusals are the content of a message; reasoning and each call are separate
 //! items. Clients send items back unchanged, but lose extra fields: data that only a provider can read (signatures,
 //! sealed reasoning) is in the `encrypted_content` of a reasoning item, with the provider's name ([`proof`]). Blocks
-//! beyond the vocabulary have no place. An item's id consists of the response's id and the number of its first block,
+//! beyond the vocabulary have no place. The vocabulary knows no namespaces of tools: `tool_names` gives each of their tools
+//! one name. An item's id consists of the response's id and the number of its first block,
 //! so that clients can refer to the item while the response is stored.
 //!
 //! **Invariant:** a client that sends a response's items back unchanged returns everything that the model needs: text,
@@ -25,6 +26,7 @@ mod proof;
 mod request;
 #[cfg(test)]
 mod tests;
+mod tool_list;
 mod tools;
 mod wire;
 
@@ -33,6 +35,7 @@ use std::borrow::Cow;
 pub use answer::ResponseObject;
 pub use chunks::{KEEP_ALIVE, ResponseStream};
 pub use request::read;
+pub(crate) use request::read_for_chat;
 
 pub use crate::dialect::EchoedFields;
 

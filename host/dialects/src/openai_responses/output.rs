@@ -6,6 +6,8 @@
 //! An item is done when the next one begins or the response ends, because only then it is known whether it was cut
 //! short.
 
+use std::sync::Arc;
+
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use weir_sandbox::adapter::bindings::chat::{
@@ -18,6 +20,7 @@ use super::items::{
 };
 use super::order::EventOrder;
 use super::proof::{ProvenContent, ReasoningProof};
+use crate::tool_names::ToolNames;
 
 /// A receiver of changes.
 pub(super) trait OutputWriter {
@@ -30,6 +33,7 @@ pub(super) trait OutputWriter {
 pub(super) struct Output {
     /// The response's id without the dialect's prefix.
     answer: String,
+    names: Arc<ToolNames>,
     /// The provider's name in the configuration; empty if unknown.
     provider: String,
     order: EventOrder,
@@ -73,9 +77,10 @@ pub(super) enum ResponseEnd {
 
 impl Output {
     /// Returns the output of an empty response.
-    pub(super) fn new(answer: &str) -> Self {
+    pub(super) fn new(answer: &str, names: &Arc<ToolNames>) -> Self {
         Self {
             answer: answer.to_owned(),
+            names: names.clone(),
             ..Self::default()
         }
     }
@@ -85,7 +90,7 @@ impl Output {
     pub(super) fn answered_by(&mut self, provider: &str) {
         *self = Self {
             provider: provider.to_owned(),
-            ..Self::new(&self.answer)
+            ..Self::new(&self.answer, &self.names)
         };
     }
 
@@ -176,7 +181,8 @@ impl Output {
     }
 
     fn begin_call(&mut self, call: &ToolCallStart, writer: &mut impl OutputWriter) {
-        let (call_id, name) = (call.id.clone(), call.name.clone());
+        let call_id = call.id.clone();
+        let (namespace, name) = self.names.split(&call.name);
         let status = ItemStatus::InProgress;
         let item = match call.kind {
             CallKind::Function => OutputItem::FunctionCall {
@@ -184,6 +190,7 @@ impl Output {
                 status,
                 call_id,
                 name,
+                namespace,
                 arguments: String::new(),
             },
             CallKind::Custom => OutputItem::CustomToolCall {
@@ -191,6 +198,7 @@ impl Output {
                 status,
                 call_id,
                 name,
+                namespace,
                 input: String::new(),
             },
         };

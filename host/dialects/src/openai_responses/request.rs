@@ -1,6 +1,7 @@
 //! The translation of a request: checks its settings, and converts them to the plugins' vocabulary.
 
 use std::fmt::Write as _;
+use std::sync::Arc;
 
 use serde_json::Value;
 use weir_errors::ApiError;
@@ -9,9 +10,11 @@ use weir_sandbox::adapter::bindings::chat::{
     ChatRequest, Content, JsonSchema, ReasoningRequest, ResponseFormat, Role,
 };
 
-use super::input::{message, messages};
+use super::input::{additional_tools, message, messages};
+use super::tool_list;
 use super::tools::{self, tool, tool_choice};
 use super::{EchoedFields, ID_PREFIX, NAME, wire};
+use crate::dialect::Preferences;
 use crate::json::{
     self, FieldFault, Text, between, check_at_most, check_is_object, check_length, each, items,
     required, reread,
@@ -49,6 +52,28 @@ pub fn read(body: &[u8]) -> Result<ChatCall, ApiError> {
     Ok(chat(body, body_bytes)?)
 }
 
+/// Reads a Responses request whose response is a chat completion. It has no id for later requests.
+///
+/// # Errors
+///
+/// Fails like [`read`].
+pub(crate) fn read_for_chat(body: &[u8], preferences: Preferences) -> Result<ChatCall, ApiError> {
+    let mut call = read(body)?;
+    if let Some(chain) = call.chain.take() {
+        let reference = chain
+            .references
+            .first()
+            .map(|reference| reference.param.as_str());
+        let previous = chain.previous.map(|_| chain.param);
+        if let Some(param) = previous.or(reference) {
+            let predicate = "must not refer to an earlier response at this endpoint";
+            return Err(FieldFault::new(param, predicate).into());
+        }
+    }
+    call.dialect = Dialect::OpenAiChat(preferences);
+    Ok(call)
+}
+
 fn chat(
     mut body: wire::ResponsesRequestBody<'_>,
     body_bytes: usize,
@@ -59,19 +84,26 @@ fn chat(
     if body.max_output_tokens == Some(0) {
         return Err(FieldFault::new("max_output_tokens", "must be at least 1"));
     }
-    let tools = each(items(body.tools.take()), "tools", tool)?;
+    let defined = each(items(body.tools.take()), "tools", tool)?;
+    let mut input = required(body.input.take(), "input")?;
+    let added = additional_tools(&mut input)?;
+    let echoed_tools = tools::echo(&defined);
+    let (tools, names) = tool_list::flat(defined, added)?;
     let tool_choice = tool_choice(body.tool_choice, &tools)?;
     let text = body.text.take().unwrap_or_default();
     let asked = body.reasoning.take().unwrap_or_default();
     let mut extra = std::mem::take(&mut body.others).into_fields();
-    let echo = echo(&body, &tools, &text, &asked, &extra);
+    let echo = EchoedFields {
+        json: echo(&body, echoed_tools, &text, &asked, &extra),
+        names: Arc::new(names),
+    };
     extra.retain(|(name, json)| !says_nothing(name, json) && !is_default(name, json));
     extra.extend(
         text.verbosity
             .map(|word| ("verbosity".to_owned(), word.0.to_owned())),
     );
     let mut attachments = Attachments::default();
-    let input = messages(required(body.input, "input")?, &mut attachments)?;
+    let input = messages(input, &echo.names, &mut attachments)?;
     let instructions = body.instructions.filter(|text| !text.is_empty());
     let chain = Chain {
         previous: body.previous_response_id,
@@ -126,16 +158,10 @@ fn chat(
     })
 }
 
-/// Checks that the client wants an immediate response, of text without log probabilities, without storage.
+/// Checks that the client wants an immediate response, of text without log probabilities.
 fn check_answered_at_once(body: &wire::ResponsesRequestBody<'_>) -> Result<(), FieldFault> {
     if body.background == Some(true) {
         return Err(FieldFault::new("background", "is not supported"));
-    }
-    if body.store == Some(true) {
-        return Err(FieldFault::new(
-            "store",
-            "must not be true: weir stores no response for retrieval. Without it, previous_response_id works for a while",
-        ));
     }
     if body.top_logprobs.is_some_and(|count| count > 0) {
         return Err(FieldFault::new("top_logprobs", "is not supported"));
@@ -227,11 +253,11 @@ fn reasoning(asked: wire::ReasoningOptions<'_>) -> Result<ReasoningRequest, Fiel
 /// defaults of OpenAI's own responses.
 fn echo(
     body: &wire::ResponsesRequestBody<'_>,
-    tools: &[weir_sandbox::adapter::bindings::chat::Tool],
+    tools: String,
     text: &wire::TextConfig<'_>,
     reasoning: &wire::ReasoningOptions<'_>,
     extra: &[(String, String)],
-) -> EchoedFields {
+) -> Arc<str> {
     let raw = |json: Option<json::Raw<'_>>, otherwise: &str| {
         json.map_or(otherwise, |json| json.0).to_owned()
     };
@@ -249,7 +275,7 @@ fn echo(
             "previous_response_id",
             value(body.previous_response_id.as_deref().into()),
         ),
-        ("tools", tools::echo(tools)),
+        ("tools", tools),
         ("tool_choice", raw(body.tool_choice, "\"auto\"")),
         (
             "parallel_tool_calls",
@@ -294,5 +320,5 @@ fn echo(
         write!(json, "{separator}\"{name}\":{value}").expect("a String takes every byte");
     }
     // In JSON, line breaks occur only between tokens, and an empty line would end a stream's event.
-    EchoedFields(json.replace(['\n', '\r'], " ").into())
+    json.replace(['\n', '\r'], " ").into()
 }

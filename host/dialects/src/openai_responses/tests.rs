@@ -66,7 +66,21 @@ const REFUSALS: &str = r##"
 {"input": [{"id": "ig_1_1"}]}
     input[0].id must be the id of an item of an earlier response: send the item itself.
 {"input": [{"type": "web_search_call", "id": "ws_1", "action": {}}]}
-    input[0].type must be one of message, reasoning, function_call, function_call_output, custom_tool_call, custom_tool_call_output, image_generation_call: items of hosted tools are not supported.
+    input[0].type must be one of message, reasoning, function_call, function_call_output, custom_tool_call, custom_tool_call_output, image_generation_call, additional_tools: items of hosted tools are not supported.
+{"input": [{"type": "additional_tools", "role": "developer"}]}
+    input[0].tools is required.
+{"input": [{"type": "additional_tools", "tools": [{"type": "function"}]}]}
+    input[0].tools[0].name is required.
+{"input": [{"role": "user", "content": "x", "tools": []}]}
+    input[0].tools is not supported.
+{"tools": [{"type": "namespace", "tools": []}]}
+    tools[0].name is required.
+{"tools": [{"type": "namespace", "name": "crm"}]}
+    tools[0].tools is required.
+{"tools": [{"type": "namespace", "name": "crm", "tools": [{"type": "web_search"}]}]}
+    tools[0].tools[0].type must be one of function, custom.
+{"tools": [{"type": "function", "name": "f", "tools": []}]}
+    tools[0].tools is for namespaces only.
 {"tools": [{"type": "function", "parameters": {}}]}
     tools[0].name is required.
 {"tools": [{"type": "function", "name": "f", "parameters": []}]}
@@ -99,8 +113,6 @@ const REFUSALS: &str = r##"
     include[1] must be reasoning.encrypted_content.
 {"stream_options": {"include_obfuscation": true}}
     stream_options.include_obfuscation is not supported.
-{"store": true}
-    store must not be true: weir stores no response for retrieval. Without it, previous_response_id works for a while.
 {"background": true}
     background is not supported.
 {"conversation": "conv_1"}
@@ -797,4 +809,137 @@ fn an_answer_repeats_what_was_asked() {
         (&answer["parallel_tool_calls"], &answer["truncation"]),
         (&json!(true), &json!("disabled"))
     );
+}
+
+/// Tools in the form of `openai` 3.52.0 (Python): `types/responses/namespace_tool_param.py` and `AdditionalTools` in
+/// `response_input_item_param.py`.
+fn namespaced() -> Value {
+    let function = |name: &str| {
+        json!({ "type": "function", "name": name, "description": "Does it.", "parameters": { "type": "object" },
+            "strict": false })
+    };
+    let long = "n".repeat(70);
+    json!({
+        "tools": [
+            function("look"),
+            { "type": "namespace", "name": "mcp__crm__", "description": "Customers.",
+                "tools": [function("find"), { "type": "custom", "name": "note" }] },
+            { "type": "namespace", "name": "agents", "description": "", "tools": [function("find")] },
+            function("agents__find"),
+            { "type": "namespace", "name": long, "description": "", "tools": [function("find")] },
+        ],
+        "input": [
+            { "type": "additional_tools", "role": "developer", "tools": [
+                { "type": "namespace", "name": "agents", "description": "", "tools": [function("spawn")] },
+                function("look"),
+                { "type": "web_search" },
+            ] },
+            { "role": "user", "content": "Hi" },
+            { "type": "function_call", "call_id": "c", "name": "find", "namespace": "agents", "arguments": "{}" },
+            { "type": "function_call_output", "call_id": "c", "name": "find", "namespace": "agents", "output": "x" },
+            { "type": "custom_tool_call", "call_id": "d", "name": "gone", "namespace": "lost", "input": "" },
+        ],
+    })
+}
+
+fn names_of(call: &ChatCall) -> Vec<String> {
+    let tools = call.request.tools.iter();
+    tools
+        .map(|tool| match &tool.kind {
+            ToolKind::Function(function) => function.name.clone(),
+            ToolKind::Custom(custom) => custom.name.clone(),
+            ToolKind::BuiltIn(built_in) => built_in.kind.clone(),
+        })
+        .collect()
+}
+
+#[test]
+fn tools_of_namespaces_and_of_the_input_are_tools_with_one_name_each() {
+    let call = call(&namespaced());
+    let names = names_of(&call);
+    assert_eq!(names.len(), 8, "{names:?}");
+    let (taken, long) = (&names[3], &names[5]);
+    assert_eq!(
+        [&names[..3], &names[4..5], &names[6..]].concat(),
+        [
+            "look",
+            "mcp__crm__find",
+            "mcp__crm__note",
+            "agents__find",
+            "agents__spawn",
+            "web_search"
+        ]
+    );
+    for name in [taken, long] {
+        let hash = name.strip_prefix("find_").unwrap();
+        assert!(hash.len() == 16 && taken != long, "{name}");
+    }
+    let ToolKind::Function(first) = &call.request.tools[1].kind else {
+        panic!("{:?}", call.request.tools[1]);
+    };
+    assert_eq!(first.description.as_deref(), Some("Customers.\n\nDoes it."));
+
+    let messages = &call.request.messages;
+    let called = |message: &Message| match &message.parts[0].content {
+        Content::ToolCall(call) => call.name.clone(),
+        Content::ToolResult(result) => result.tool_name.clone().unwrap(),
+        other => panic!("{other:?}"),
+    };
+    let called: Vec<_> = messages[1..].iter().map(called).collect();
+    assert_eq!(called, [taken, taken, "lost__gone"]);
+}
+
+#[test]
+fn a_call_of_a_tool_in_a_namespace_has_both_names() {
+    let call = call(&namespaced());
+    let names = names_of(&call);
+    let tool = |index: u32, name: &str, kind| {
+        let start = ToolCallStart {
+            id: format!("call_{index}"),
+            name: name.to_owned(),
+            kind,
+        };
+        let block = Block::ToolCall(start);
+        [
+            Event::BlockStart(BlockStart { index, block }),
+            Event::BlockEnd(index),
+        ]
+    };
+    let events: Vec<Event> = [
+        tool(0, "look", CallKind::Function),
+        tool(1, &names[3], CallKind::Function),
+        tool(2, "mcp__crm__note", CallKind::Custom),
+    ]
+    .into_iter()
+    .flatten()
+    .chain([Event::Finish(FinishReason::ToolCalls)])
+    .collect();
+    let echo = || echo(&namespaced());
+    let mut answer = ResponseObject::new(head(), echo());
+    events.iter().for_each(|event| answer.push(event));
+    let plain: Value = serde_json::from_slice(&answer.into_body(&billed())).unwrap();
+    let called = plain["output"].as_array().unwrap().iter();
+    let called: Vec<_> = called
+        .map(|item| (item["namespace"].as_str(), item["name"].as_str().unwrap()))
+        .collect();
+    assert_eq!(
+        called,
+        [
+            (None, "look"),
+            (Some("agents"), "find"),
+            (Some("mcp__crm__"), "note")
+        ]
+    );
+    let tools = plain["tools"].as_array().unwrap();
+    assert_eq!(tools.len(), 5);
+    assert_eq!(tools[1]["name"], "mcp__crm__");
+    assert_eq!(tools[1]["description"], "Customers.");
+    assert_eq!(tools[1]["tools"][0]["name"], "find");
+    let (mut chunks, mut out) = (ResponseStream::new(head(), echo()), Vec::new());
+    events
+        .iter()
+        .for_each(|event| chunks.event(event, &mut out));
+    chunks.finish(&billed(), &mut out);
+    let streamed = parsed(&out);
+    assert_eq!(put_together(&streamed), plain["output"]);
 }

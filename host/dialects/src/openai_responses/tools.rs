@@ -5,14 +5,61 @@ use weir_sandbox::adapter::bindings::chat::{BuiltInTool, CustomTool, Tool, ToolC
 
 use super::wire;
 use crate::json::{
-    FieldFault, Raw, check_belongs, check_is_object, check_length, object_of, required, reread,
+    FieldFault, Raw, Text, check_belongs, check_is_object, check_length, each, object_of,
+    presentable, required, reread,
 };
 use crate::openai_tools::{
     MAX_TYPE_CHARS, check_has_tool, choice_among, choice_by_mode, function_tool, tool_name,
 };
+use crate::tool_names::MAX_NAMESPACE_CHARS;
 
-/// Translates a tool: the client's own, or the upstream's.
-pub(super) fn tool(tool: wire::ResponsesTool<'_>) -> Result<Tool, FieldFault> {
+/// A tool as the client defines it.
+pub(super) enum DefinedTool {
+    Single(Tool),
+    Namespace(Namespace),
+}
+
+/// Tools of the client under a shared name.
+pub(super) struct Namespace {
+    pub(super) name: String,
+    /// The purpose of the tools, for the model.
+    pub(super) description: Option<String>,
+    pub(super) tools: Vec<Tool>,
+}
+
+/// Translates a tool: the client's own, the upstream's, or a namespace of the client's tools.
+pub(super) fn tool(tool: wire::ResponsesTool<'_>) -> Result<DefinedTool, FieldFault> {
+    let kind = required(tool.kind.as_ref(), "type")?.as_str();
+    match (kind, &tool.tools) {
+        ("namespace", _) => namespace(tool).map(DefinedTool::Namespace),
+        (_, None) => single(tool).map(DefinedTool::Single),
+        (_, Some(_)) => Err(FieldFault::new("tools", "is for namespaces only")),
+    }
+}
+
+fn namespace(tool: wire::ResponsesTool<'_>) -> Result<Namespace, FieldFault> {
+    let name = required(tool.name, "name")?;
+    check_length(&name, MAX_NAMESPACE_CHARS, "name")?;
+    if let Some((name, _)) = tool.others.0.first() {
+        return Err(FieldFault::new(
+            presentable(name.as_str()),
+            "is not supported",
+        ));
+    }
+    let tools = each(required(tool.tools, "tools")?.0, "tools", |tool| {
+        match (tool.kind.as_ref().map(Text::as_str), &tool.tools) {
+            (Some("function" | "custom"), None) => single(tool),
+            _ => Err(FieldFault::new("type", "must be one of function, custom")),
+        }
+    })?;
+    Ok(Namespace {
+        name,
+        description: tool.description,
+        tools,
+    })
+}
+
+fn single(tool: wire::ResponsesTool<'_>) -> Result<Tool, FieldFault> {
     let kind = required(tool.kind.as_ref(), "type")?.as_str();
     check_length(kind, MAX_TYPE_CHARS, "type")?;
     let foreign = match kind {
@@ -123,9 +170,26 @@ fn known_name(name: Option<String>, kind: &str, tools: &[Tool]) -> Result<String
 }
 
 /// Returns the tools for the response, with each field that OpenAI's schema requires.
-pub(super) fn echo(tools: &[Tool]) -> String {
-    let tools: Vec<_> = tools.iter().map(echo_one).collect();
-    format!("[{}]", tools.join(","))
+pub(super) fn echo(tools: &[DefinedTool]) -> String {
+    list(tools.iter().map(|tool| match tool {
+        DefinedTool::Single(tool) => echo_one(tool),
+        DefinedTool::Namespace(namespace) => {
+            let field = |name: &str, value: Value| (name.to_owned(), value.to_string());
+            object_of(vec![
+                field("type", "namespace".into()),
+                field("name", namespace.name.as_str().into()),
+                field("description", json!(namespace.description)),
+                (
+                    "tools".to_owned(),
+                    list(namespace.tools.iter().map(echo_one)),
+                ),
+            ])
+        }
+    }))
+}
+
+fn list(items: impl Iterator<Item = String>) -> String {
+    format!("[{}]", items.collect::<Vec<_>>().join(","))
 }
 
 fn echo_one(tool: &Tool) -> String {

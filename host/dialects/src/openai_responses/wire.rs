@@ -56,6 +56,8 @@ object! {
         "encrypted_content": encrypted_content: Text<'de>,
         "result": result: Text<'de>,
         "output_format": output_format: Text<'de>,
+        "namespace": namespace: String,
+        "tools": tools: BoundedList<ResponsesTool<'de>, MAX_TOOLS>,
         // Fields of responses besides the content.
         "status": status: IgnoredField,
         "phase": phase: IgnoredField,
@@ -102,6 +104,8 @@ object! {
         "parameters": parameters: Raw<'de>,
         "strict": strict: bool,
         "format": format: Raw<'de>,
+        // The tools of a namespace.
+        "tools": tools: BoundedList<ResponsesTool<'de>, MAX_TOOLS>,
         others: ExtraFields<'de, MAX_EXTRA>,
     }
 }
@@ -157,6 +161,8 @@ object! {
 object! {
     struct ResponsesStreamOptions<'de> {
         "include_obfuscation": include_obfuscation: bool,
+        // A field of Chat Completions. Here, a stream always ends with usage.
+        "include_usage": include_usage: IgnoredField,
         others: RefusedFields,
     }
 }

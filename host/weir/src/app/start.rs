@@ -371,6 +371,7 @@ impl BaseParts {
             shutdown: self.shutdown.clone(),
             started_at: Millis::now(),
             timeouts: config.timeouts.clone(),
+            ignore_fields: config.ignore_fields.clone(),
             exchange_limits: config.limits.exchanges.clone(),
             checkpoint_every: config.ledger.checkpoint_every(),
             hold_timeout: config.stores.hold(),

@@ -36,6 +36,9 @@ const ATTEMPTS_PER_UPSTREAM: u32 = 2;
 /// The pause before a second attempt if the upstream names none.
 const RETRY_PAUSE: Duration = Duration::from_millis(100);
 
+/// The maximum pause before a retry. After a longer one, the client retries.
+const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+
 /// The maximum pause before a retry while another upstream is available.
 const LONGEST_PAUSE_BEFORE_FALLBACK: Duration = Duration::from_secs(1);
 
@@ -64,6 +67,8 @@ struct Attempts<'a> {
     attachments: &'a [Attachment],
     /// The names of advisory fields that earlier steps left out.
     ignored: &'a [String],
+    /// The names of fields that weir may drop.
+    droppable: &'a [String],
     body_bytes: usize,
     text_bytes: usize,
     /// Whether the client wants a stream.
@@ -115,6 +120,12 @@ pub(super) async fn attempt_all(
     bounds: &RequestBounds,
     relay: &mut Relay,
 ) -> Result<(), ExchangeError> {
+    let context = relay.context();
+    // The route has refused wrong names already.
+    let droppable = parts.ignore_fields.with_those_of(context);
+    let droppable = droppable.unwrap_or_default();
+    let mut ignored = resolved.ignored;
+    ignored.extend(context.dropped());
     let attachments = resolved.attachments;
     let request = Request {
         task: resolved.task,
@@ -135,7 +146,8 @@ pub(super) async fn attempt_all(
         route,
         request,
         attachments: &attachments,
-        ignored: &resolved.ignored,
+        ignored: &ignored,
+        droppable: droppable.as_slice(),
         body_bytes: resolved.body_bytes,
         text_bytes: resolved.text_bytes,
         made: 0,
@@ -213,9 +225,12 @@ impl Attempts<'_> {
             };
             report(&upstream.name, &upstream.adapter, self.made, &error);
             let (error, pause) = declined(error, relay)?;
+            let longest = match has_next {
+                true => LONGEST_PAUSE_BEFORE_FALLBACK,
+                false => LONGEST_PAUSE,
+            };
             let is_short = |pause: &Duration| {
-                !(has_next && *pause > LONGEST_PAUSE_BEFORE_FALLBACK)
-                    && Instant::now() + *pause < self.bounds.deadline
+                *pause <= longest && Instant::now() + *pause < self.bounds.deadline
             };
             match pause.filter(is_short) {
                 Some(pause) if left > 0 && self.may_be_asked(candidate) => {
@@ -260,6 +275,7 @@ impl Attempts<'_> {
             request,
             is_without_reasoning,
             ignored: self.ignored,
+            droppable: self.droppable,
             request_bytes: self.text_bytes,
             attachments: self.attachments,
             answer_bytes: self.parts.exchange_limits.answer_bytes.get(),

@@ -7,6 +7,7 @@
 //! **Invariant:** every wait ends: at the upstream's idle or first-byte timeout, at the request's deadline, at the end
 //! of the drain time, or at shutdown. **Invariant:** every loop is bounded, for any sequence of the guest's steps.
 
+use std::mem;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -19,14 +20,15 @@ use weir_upstream::error::{ExchangeError, MAX_OTHER_STEPS, MAX_SENDS, MAX_WAITS,
 use weir_upstream::redact::Redactor;
 use weir_upstream::response::{is_encoded, visible_headers};
 
+use super::leniency::LenientRequest;
 use super::pace::StreamPace;
 use super::relay::Relay;
 use weir_plugins::Component;
 use weir_sandbox::ConfigureError;
-use weir_sandbox::adapter::GuestExchange;
 use weir_sandbox::adapter::bindings::adapter::{
     HttpRequest, HttpResponseHead, Progress, Request, Setting, Step, Task,
 };
+use weir_sandbox::adapter::{AdapterCallError, GuestExchange};
 
 use crate::recordings::{OpenRecording, Recorder};
 
@@ -49,6 +51,8 @@ pub struct ExchangeInputs<'a> {
     pub is_without_reasoning: bool,
     /// The names of advisory fields that earlier steps left out.
     pub ignored: &'a [String],
+    /// The names of fields that weir may drop if the adapter refuses them.
+    pub droppable: &'a [String],
     /// The approximate size of the client's body, in bytes.
     pub request_bytes: usize,
     /// The bytes of the request's attachments.
@@ -68,12 +72,13 @@ impl ExchangeInputs<'_> {
     pub async fn run(&self, relay: &mut Relay) -> Result<(), ExchangeError> {
         let slot = &self.upstream.adapter;
         let mut tape = self.recorder.tape(slot);
-        let outcome = self.run_steps(relay, tape.as_mut()).await;
+        let mut lenient = LenientRequest::default();
+        let outcome = self.run_steps(&mut lenient, relay, tape.as_mut()).await;
         if let Some(tape) = tape {
             self.recorder.keep(
                 tape,
                 slot,
-                self.request,
+                lenient.request.as_ref().unwrap_or(self.request),
                 self.request_bytes,
                 self.attachments,
             );
@@ -92,6 +97,7 @@ impl ExchangeInputs<'_> {
 
     async fn run_steps(
         &self,
+        lenient: &mut LenientRequest,
         relay: &mut Relay,
         mut tape: Option<&mut OpenRecording>,
     ) -> Result<(), ExchangeError> {
@@ -104,11 +110,21 @@ impl ExchangeInputs<'_> {
                 return Err(ExchangeError::Misconfigured(error));
             }
         };
-        let (adapter, request) = (self.adapter, self.request);
-        let begun =
-            GuestExchange::begin(adapter, request, self.request_bytes, &configuration).await?;
+        let begun = loop {
+            let (adapter, size) = (self.adapter, self.request_bytes);
+            let request = lenient.request.as_ref().unwrap_or(self.request);
+            let failure = match GuestExchange::begin(adapter, request, size, &configuration).await {
+                Err(AdapterCallError::Failure(failure)) => failure,
+                begun => break begun?,
+            };
+            let dialect = &adapter.description.dialect;
+            if !lenient.leave_out(&failure, self.request, dialect, self.droppable) {
+                return Err(ExchangeError::Failure(lenient.original_place(failure)));
+            }
+        };
         let mut guest = begun.exchange;
         let mut ignored = self.ignored.to_vec();
+        ignored.extend(mem::take(&mut lenient.ignored));
         ignored.extend(begun.ignored);
         if self.is_without_reasoning && !ignored.iter().any(|name| name == REASONING) {
             ignored.push(REASONING.to_owned());

@@ -24,9 +24,11 @@
 mod attempts;
 mod attended;
 pub mod deltas;
+pub mod droppable;
 pub mod exchange;
 pub mod filters;
 pub mod idempotency;
+mod leniency;
 pub mod meter;
 mod output_limit;
 mod pace;

@@ -14,6 +14,7 @@ use weir_storage::clock::Millis;
 use weir_storage::sealing::KeyRing;
 use weir_upstream::client::HttpClient;
 
+use super::droppable::FieldNames;
 use super::routing::Routing;
 use super::settings::ExchangeLimits;
 use crate::admission::Admission;
@@ -57,6 +58,8 @@ pub struct InferenceParts {
     pub started_at: Millis,
     /// The timeouts of requests.
     pub timeouts: TimeoutSettings,
+    /// The fields that weir may drop from requests.
+    pub ignore_fields: FieldNames,
     /// The limits of exchanges.
     pub exchange_limits: ExchangeLimits,
     /// The interval between a hold's checkpoints.

@@ -56,7 +56,11 @@ pub fn resolve(
             Some(origin) => call.dialect.place(*origin) + ".content",
         }));
     }
-    if let Some(limit) = call.output_limit
+    let mut output_limit = call.output_limit;
+    if call.dialect.requires_output_limit() {
+        lower_output_limit(&mut output_limit, &mut request, model.max_output_tokens);
+    }
+    if let Some(limit) = output_limit
         && limit > model.max_output_tokens
     {
         return Err(bad(
@@ -73,7 +77,7 @@ pub fn resolve(
     let input = size.estimated_tokens(model.max_image_tokens.into());
     // Without a client's limit, the default shrinks if the input is long.
     let left = window.saturating_sub(input);
-    let output = match call.output_limit {
+    let output = match output_limit {
         Some(limit) => u64::from(limit),
         None => u64::from(model.default_output_tokens).min(left.max(1)),
     };
@@ -117,11 +121,25 @@ pub fn resolve(
     })
 }
 
-/// Estimates a request's input tokens, for the check against the model's window. The result may exceed the window.
+/// Lowers an output limit to the model's maximum, and a budget of reasoning with it, which must be below the limit.
+fn lower_output_limit(limit: &mut Option<u32>, request: &mut ChatRequest, most: u32) {
+    if limit.is_some_and(|limit| limit > most) {
+        *limit = Some(most);
+        let budget = &mut request.reasoning.budget_tokens;
+        *budget = budget.map(|budget| budget.min(most.saturating_sub(1)));
+    }
+}
+
+/// Estimates a request's input tokens, with those of its files. The result may exceed the model's window.
 pub fn estimated_input(catalog: &Catalog, call: &ChatCall) -> Result<u64, ApiError> {
     let model = model(catalog, &call.request.model)?;
     let size = RequestSize::of(&call.request, &call.attachments);
-    Ok(size.estimated_tokens(model.max_image_tokens.into()))
+    Ok(
+        size.estimated_tokens_with_files(
+            model.max_image_tokens.into(),
+            model.context_window.into(),
+        ),
+    )
 }
 
 fn first_message_with_image(request: &ChatRequest) -> Option<usize> {

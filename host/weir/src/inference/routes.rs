@@ -100,10 +100,14 @@ pub(super) async fn complete(
     context: RequestContext,
     key: IdempotencyHeader,
     body: JsonBody,
-    read: impl FnOnce(&[u8]) -> Result<ChatCall, ApiError>,
+    read: impl Fn(&[u8]) -> Result<ChatCall, ApiError>,
 ) -> Result<Response, ApiError> {
     let (customer, turn) = take_turn(parts, caller).await?;
-    let call = read(&body.bytes)?;
+    let droppable = parts.ignore_fields.with_those_of(&context)?;
+    let (call, dropped) = droppable.read(&body.bytes, read)?;
+    if !dropped.is_empty() {
+        context.note_dropped(dropped);
+    }
     let key = key.with_body(&body.bytes);
     let held = (turn, body.room);
     super::chat(parts, held, customer, context, call, key, None).await

@@ -2,7 +2,7 @@
 
 /// Fields that label a request, or hint at how it may be served. None changes the response. An adapter whose upstream has no
 /// such field leaves it out and names it as ignored.
-const ADVISORY: [&str; 13] = [
+const ADVISORY: [&str; 16] = [
     "user",
     "safety_identifier",
     "metadata",
@@ -10,6 +10,7 @@ const ADVISORY: [&str; 13] = [
     "store",
     // The upstream's speed and price.
     "service_tier",
+    "serviceTier",
     // A guess at the response, which makes it faster.
     "prediction",
     "prompt_cache_key",
@@ -20,6 +21,9 @@ const ADVISORY: [&str; 13] = [
     // Whether the upstream may forget turns that do not fit.
     "truncation",
     "client_metadata",
+    "labels",
+    // The thresholds of Google's filters.
+    "safetySettings",
     // The length of the response, for the same content.
     "verbosity",
 ];

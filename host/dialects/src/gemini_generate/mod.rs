@@ -82,7 +82,7 @@ pub(super) fn is_endpoint(path: &str) -> bool {
 
 /// Returns the dialect's name of a field; other code uses its name in Chat Completions.
 pub(super) fn field(name: &str) -> Cow<'_, str> {
-    const NAMES: [(&str, &str); 18] = [
+    const NAMES: [(&str, &str); 19] = [
         ("messages", "contents"),
         ("system", "systemInstruction"),
         ("max_output_tokens", "generationConfig.maxOutputTokens"),
@@ -108,7 +108,8 @@ pub(super) fn field(name: &str) -> Cow<'_, str> {
             "reasoning_effort",
             "generationConfig.thinkingConfig.thinkingLevel",
         ),
-        ("reasoning", "generationConfig.thinkingConfig"),
+        ("reasoning", "thought"),
+        ("signature", "thoughtSignature"),
         ("tool_choice", "toolConfig.functionCallingConfig"),
     ];
     renamed(name, &NAMES)

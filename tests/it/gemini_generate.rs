@@ -674,4 +674,14 @@ async fn a_key_comes_in_googles_header() {
         .with_header("x-goog-api-key", gateway.key());
     ok(client.get("/v1beta/models").await);
     ok(client.get("/models").await);
+    // Google's SDK for Python uses this version by default.
+    let list = ok(client.get("/v1/models?pageSize=1").await);
+    assert_eq!(list["models"].as_array().map(Vec::len), Some(1), "{list}");
+    let model = ok(client.get("/v1/models/demo").await);
+    assert_eq!(model["name"], "models/demo");
+    let error = client
+        .get("/v1/models/none")
+        .await
+        .error(404, "UNKNOWN_MODEL");
+    assert_eq!(error["status"], "NOT_FOUND");
 }

@@ -23,7 +23,7 @@ pub enum ErrorFormat {
 }
 
 impl ErrorFormat {
-    /// Chooses by the path, and if two vendors share it, by the header of Anthropic's SDKs.
+    /// Chooses by the path, and if several vendors share it, by the headers of Anthropic's and Google's SDKs.
     pub fn of(path: &str, headers: &HeaderMap) -> Self {
         if gemini_generate::is_endpoint(path) {
             return Self::Google;
@@ -37,6 +37,9 @@ impl ErrorFormat {
         };
         if is_at("responses") {
             return Self::OpenAiResponses;
+        }
+        if is_at("models") && headers.contains_key(gemini_generate::KEY_HEADER) {
+            return Self::Google;
         }
         match is_at("messages") || is_at("models") && headers.contains_key("anthropic-version") {
             true => Self::Anthropic,

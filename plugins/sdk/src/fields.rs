@@ -29,7 +29,7 @@ const ADVISORY: [&str; 16] = [
 ];
 
 /// Advisory fields of a message, of a part and of a tool.
-const ADVISORY_WITHIN: [&str; 4] = [
+const ADVISORY_WITHIN: [&str; 6] = [
     "cache_control",
     // The sources of an earlier response.
     "citations",
@@ -37,6 +37,9 @@ const ADVISORY_WITHIN: [&str; 4] = [
     "caller",
     // Whether a call's arguments come piece by piece.
     "eager_input_streaming",
+    // The schema of a function's result, in Google's two forms.
+    "response",
+    "responseJsonSchema",
 ];
 
 /// Whether a field of a request is advisory: without it the response is the same.

@@ -42,6 +42,9 @@ use crate::json::renamed;
 /// The dialect's name in the contract.
 const NAME: &str = "gemini-generate-content";
 
+/// The header of Google's SDKs for the key.
+pub const KEY_HEADER: &str = "x-goog-api-key";
+
 /// A method of a model, the last part of a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ModelMethod {

@@ -183,7 +183,7 @@ fn a_schema_of_googles_form_becomes_json_schema_in_the_given_order() {
     });
     let call = call(&json!({
         "tools": [{"functionDeclarations": [
-            {"name": "f", "description": "d", "parameters": parameters},
+            {"name": "f", "description": "d", "parameters": parameters, "response_json_schema": {}},
             {"name": "g", "parametersJsonSchema": {"type": "object", "x": 1}},
             {"name": "h"},
         ]}, {"googleSearch": {}}],
@@ -216,6 +216,10 @@ fn a_schema_of_googles_form_becomes_json_schema_in_the_given_order() {
             r#"{"type":"object","x":1}"#,
             r#"{"type":"object","properties":{}}"#
         ]
+    );
+    assert_eq!(
+        call.request.tools[0].extra,
+        [("responseJsonSchema".into(), "{}".into())]
     );
     let last = call.request.tools.last().unwrap();
     assert!(matches!(&last.kind, ToolKind::BuiltIn(tool) if tool.kind == "googleSearch"));

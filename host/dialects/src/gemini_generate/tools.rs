@@ -61,6 +61,14 @@ fn function(function: wire::FunctionDeclaration<'_>) -> Result<Tool, FieldFault>
         }
         (None, None) => NO_PARAMETERS.to_owned(),
     };
+    let mut extra = function.others.into_fields();
+    let results = [
+        ("response", function.response),
+        ("responseJsonSchema", function.response_json_schema),
+    ];
+    for (name, schema) in results {
+        extra.extend(schema.map(|schema| (name.to_owned(), schema.0.to_owned())));
+    }
     Ok(Tool {
         kind: ToolKind::Function(FunctionTool {
             name,
@@ -69,7 +77,7 @@ fn function(function: wire::FunctionDeclaration<'_>) -> Result<Tool, FieldFault>
             strict: None,
         }),
         cache: None,
-        extra: function.others.into_fields(),
+        extra,
     })
 }
 

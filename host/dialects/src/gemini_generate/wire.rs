@@ -146,6 +146,9 @@ object! {
         "description": description: String,
         "parameters": parameters: Raw<'de>,
         "parametersJsonSchema" | "parameters_json_schema": parameters_json_schema: Raw<'de>,
+        "response": response: Raw<'de>,
+        // Google's SDK for Python writes it for each function of the program.
+        "responseJsonSchema" | "response_json_schema": response_json_schema: Raw<'de>,
         others: ExtraFields<'de, MAX_EXTRA_WITHIN>,
     }
 }

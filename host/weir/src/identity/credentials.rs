@@ -1,6 +1,7 @@
 //! The credentials in the headers of a request, not checked yet.
 
 use http::{HeaderMap, header};
+use weir_dialects::gemini_generate::KEY_HEADER;
 
 use super::api_key::{self, RawKey};
 
@@ -8,7 +9,7 @@ use super::api_key::{self, RawKey};
 pub(super) const ATTESTATION: &str = "x-identity-appcheck";
 
 /// The headers for a key: of weir and Anthropic, and of Google. The first one that a request has counts.
-const KEY_HEADERS: [&str; 2] = ["x-api-key", "x-goog-api-key"];
+const KEY_HEADERS: [&str; 2] = ["x-api-key", KEY_HEADER];
 
 /// The credentials of a request.
 pub(super) enum Credentials<'a> {

@@ -474,8 +474,11 @@ fn describes_where_the_key_goes() {
 
 #[test]
 fn sends_what_a_client_of_this_dialect_wrote() {
+    let mut look = function("look");
+    look.extra = vec![pair("responseJsonSchema", r#"{"type":"string"}"#)];
     let chat = ChatRequest {
         model: "gemini-2.5-flash".to_owned(),
+        tools: vec![look],
         extra: vec![
             pair("safetySettings", "[]"),
             pair("labels", r#"{"a":"b"}"#),
@@ -503,6 +506,8 @@ fn sends_what_a_client_of_this_dialect_wrote() {
     assert_eq!(theirs.body["labels"], json!({"a": "b"}));
     assert_eq!(theirs.body["serviceTier"], Value::Null);
     assert_eq!(theirs.ignored, ["serviceTier"]);
+    let declared = &theirs.body["tools"][0]["functionDeclarations"][0];
+    assert_eq!(declared["responseJsonSchema"], json!({"type": "string"}));
     let results = &theirs.body["contents"][2]["parts"];
     assert_eq!(
         results[0]["functionResponse"]["response"],
@@ -518,7 +523,15 @@ fn sends_what_a_client_of_this_dialect_wrote() {
 
     let others = sent(chat);
     assert_eq!(others.body["safetySettings"], Value::Null);
-    assert_eq!(others.ignored, ["safetySettings", "labels", "serviceTier"]);
+    assert_eq!(
+        others.ignored,
+        [
+            "safetySettings",
+            "labels",
+            "serviceTier",
+            "responseJsonSchema"
+        ]
+    );
     let results = &others.body["contents"][2]["parts"];
     assert_eq!(
         results[0]["functionResponse"]["response"],

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use serde_json::{Value, json};
 use tests::api::{self, Endpoint};
-use tests::{Client, Gateway, chat};
+use tests::{Client, Gateway, chat, weirs_code};
 use weir::identity::dev_issuer::DevAudience;
 use weir::identity::store;
 
@@ -74,6 +74,12 @@ async fn kinds(gateway: &Gateway) -> Vec<Kind> {
         kind(
             "key in X-Api-Key",
             stranger().with_header("x-api-key", &key),
+            KEY,
+            None,
+        ),
+        kind(
+            "key in X-Goog-Api-Key",
+            stranger().with_header("x-goog-api-key", &key),
             KEY,
             None,
         ),
@@ -222,9 +228,8 @@ fn code(answer: &tests::Answer) -> String {
     let Ok(body) = serde_json::from_slice::<Value>(&answer.body) else {
         return String::new();
     };
-    let error = &body["error"];
-    let code = error.get("weir_code").or(error.get("code"));
-    code.and_then(Value::as_str).unwrap_or_default().to_owned()
+    let code = weirs_code(&body["error"]).as_str();
+    code.unwrap_or_default().to_owned()
 }
 
 #[tokio::test(flavor = "multi_thread")]

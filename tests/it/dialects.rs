@@ -11,15 +11,21 @@ use crate::adapters::provider;
 use crate::anthropic_messages::said;
 
 /// The endpoints of the dialects.
-const PATHS: [&str; 3] = ["/v1/chat/completions", "/v1/messages", "/v1/responses"];
+const PATHS: [&str; 4] = [
+    "/v1/chat/completions",
+    "/v1/messages",
+    "/v1/responses",
+    "/v1beta/models/scripted:generateContent",
+];
 
 /// A provider's signature, in the form for clients of Responses.
 const PROOF: &str = "weir.eyJwcm92aWRlciI6InNjcmlwdGVkIiwic2lnbmF0dXJlIjoiYzJsbiJ9";
 
-/// A feature of requests, as fields in Chat Completions, in Messages and in Responses; `None` if the dialect lacks it.
+/// A feature of requests, as fields in Chat Completions, in Messages, in Responses and in Gemini's API; `None` if the
+/// dialect lacks it.
 struct Feature {
     name: &'static str,
-    fields: [Option<Value>; 3],
+    fields: [Option<Value>; 4],
 }
 
 fn features() -> Vec<Feature> {
@@ -58,13 +64,28 @@ fn features() -> Vec<Feature> {
     let own_call =
         json!({ "type": "function_call", "call_id": "c", "name": "f", "arguments": "{}" });
     let own_result = json!({ "type": "function_call_output", "call_id": "c", "output": [{ "type": "input_image", "image_url": data_url }] });
-    let of = |name, chat, messages, responses| Feature {
+    let functions =
+        json!([{ "functionDeclarations": [{ "name": "f", "parametersJsonSchema": schema }] }]);
+    let part = |part: Value| json!({ "contents": [{ "parts": [part] }] });
+    let blob = |kind: &str, data: &str| json!({ "inlineData": { "mimeType": kind, "data": data } });
+    let contents = |content: Value, after: Value| {
+        json!({ "tools": functions, "contents": [
+            { "role": "user", "parts": [{ "text": "Hi" }] },
+            { "role": "model", "parts": [content] },
+            { "role": "user", "parts": [after] },
+        ] })
+    };
+    let config = |mut config: Value| {
+        config["maxOutputTokens"] = 2048.into();
+        json!({ "generationConfig": config })
+    };
+    let of = |name, chat, messages, responses, gemini| Feature {
         name,
-        fields: [chat, messages, responses],
+        fields: [chat, messages, responses, gemini],
     };
     let all = |name, fields: Value| {
         let fields = Some(fields);
-        of(name, fields.clone(), fields.clone(), fields)
+        of(name, fields.clone(), fields.clone(), fields.clone(), fields)
     };
     vec![
         of(
@@ -74,18 +95,23 @@ fn features() -> Vec<Feature> {
             ),
             Some(json!({ "system": "x" })),
             Some(json!({ "instructions": "x" })),
+            Some(json!({ "systemInstruction": { "parts": [{ "text": "x" }] } })),
         ),
         of(
             "tools",
             Some(json!({ "tools": function })),
             Some(json!({ "tools": tool })),
             Some(json!({ "tools": own_tool })),
+            Some(json!({ "tools": functions })),
         ),
         of(
             "a tool that must be called",
             Some(json!({ "tools": function, "tool_choice": "required" })),
             Some(json!({ "tools": tool, "tool_choice": { "type": "any" } })),
             Some(json!({ "tools": own_tool, "tool_choice": "required" })),
+            Some(
+                json!({ "tools": functions, "toolConfig": { "functionCallingConfig": { "mode": "ANY" } } }),
+            ),
         ),
         of(
             "one call at a time",
@@ -94,18 +120,24 @@ fn features() -> Vec<Feature> {
                 json!({ "tools": tool, "tool_choice": { "type": "auto", "disable_parallel_tool_use": true } }),
             ),
             Some(json!({ "tools": own_tool, "parallel_tool_calls": false })),
+            None,
         ),
         of(
             "an image in a tool's result",
             None,
             Some(turns(call, result)),
             Some(items(own_call, own_result)),
+            Some(contents(
+                json!({ "functionCall": { "id": "c", "name": "f" } }),
+                json!({ "functionResponse": { "id": "c", "name": "f", "response": {}, "parts": [blob("image/png", data)] } }),
+            )),
         ),
         of(
             "server tools",
             None,
             Some(json!({ "tools": [{ "type": "web_search_20250305", "name": "web_search" }] })),
             Some(json!({ "tools": [{ "type": "web_search" }] })),
+            Some(json!({ "tools": [{ "googleSearch": {} }] })),
         ),
         of(
             "image, inline",
@@ -116,6 +148,7 @@ fn features() -> Vec<Feature> {
             Some(input(
                 json!({ "type": "input_image", "image_url": data_url }),
             )),
+            Some(part(blob("image/png", data))),
         ),
         of(
             "image by URL",
@@ -125,6 +158,9 @@ fn features() -> Vec<Feature> {
             Some(user(json!({ "type": "image", "source": by_url }))),
             Some(input(
                 json!({ "type": "input_image", "image_url": "https://a.example/b.png" }),
+            )),
+            Some(part(
+                json!({ "fileData": { "mimeType": "image/png", "fileUri": "https://a.example/b.png" } }),
             )),
         ),
         of(
@@ -136,6 +172,7 @@ fn features() -> Vec<Feature> {
             Some(input(
                 json!({ "type": "input_file", "filename": "b.pdf", "file_data": pdf_url }),
             )),
+            Some(part(blob("application/pdf", pdf))),
         ),
         of(
             "PDF by URL",
@@ -143,6 +180,9 @@ fn features() -> Vec<Feature> {
             Some(user(json!({ "type": "document", "source": by_url }))),
             Some(input(
                 json!({ "type": "input_file", "file_url": "https://a.example/b" }),
+            )),
+            Some(part(
+                json!({ "fileData": { "mimeType": "application/pdf", "fileUri": "https://a.example/b" } }),
             )),
         ),
         of(
@@ -152,8 +192,15 @@ fn features() -> Vec<Feature> {
                 json!({ "type": "document", "source": { "type": "text", "media_type": "text/plain", "data": "x" } }),
             )),
             None,
+            None,
         ),
-        of("citations of a document", None, Some(user(cited)), None),
+        of(
+            "citations of a document",
+            None,
+            Some(user(cited)),
+            None,
+            None,
+        ),
         of(
             "answer by a JSON schema",
             Some(
@@ -165,20 +212,29 @@ fn features() -> Vec<Feature> {
             Some(
                 json!({ "text": { "format": { "type": "json_schema", "name": "x", "strict": true, "schema": schema } } }),
             ),
+            Some(config(json!({ "responseJsonSchema": schema }))),
         ),
         of(
             "stop sequences",
             Some(json!({ "stop": ["END"] })),
             Some(json!({ "stop_sequences": ["END"] })),
             None,
+            Some(config(json!({ "stopSequences": ["END"] }))),
         ),
         of(
             "`top_k`",
             Some(json!({ "top_k": 5 })),
             Some(json!({ "top_k": 5 })),
             None,
+            Some(config(json!({ "topK": 5 }))),
         ),
-        of("`seed`", Some(json!({ "seed": 5 })), None, None),
+        of(
+            "`seed`",
+            Some(json!({ "seed": 5 })),
+            None,
+            None,
+            Some(config(json!({ "seed": 5 }))),
+        ),
         of(
             "reasoning by effort",
             Some(json!({ "reasoning_effort": "low" })),
@@ -186,12 +242,18 @@ fn features() -> Vec<Feature> {
                 json!({ "thinking": { "type": "adaptive" }, "output_config": { "effort": "low" } }),
             ),
             Some(json!({ "reasoning": { "effort": "low" } })),
+            Some(config(
+                json!({ "thinkingConfig": { "thinkingLevel": "LOW" } }),
+            )),
         ),
         of(
             "reasoning by budget",
             None,
             Some(json!({ "thinking": { "type": "enabled", "budget_tokens": 1024 } })),
             None,
+            Some(config(
+                json!({ "thinkingConfig": { "thinkingBudget": 1024 } }),
+            )),
         ),
         of(
             "reasoning of an earlier turn",
@@ -204,12 +266,17 @@ fn features() -> Vec<Feature> {
                 json!({ "type": "reasoning", "summary": [{ "type": "summary_text", "text": "Hm." }], "encrypted_content": PROOF }),
                 json!({ "role": "user", "content": "x" }),
             )),
+            Some(contents(
+                json!({ "text": "Hm.", "thought": true, "thoughtSignature": "c2ln" }),
+                json!({ "text": "x" }),
+            )),
         ),
         of(
             "log probabilities",
             Some(json!({ "logprobs": true, "top_logprobs": 2 })),
             None,
             Some(json!({ "top_logprobs": 2 })),
+            None,
         ),
         of(
             "cache marks",
@@ -218,12 +285,14 @@ fn features() -> Vec<Feature> {
             Some(input(
                 json!({ "type": "input_text", "text": "x", "prompt_cache_breakpoint": { "mode": "explicit" } }),
             )),
+            None,
         ),
         of(
             "`metadata`",
             Some(json!({ "metadata": { "a": "b" } })),
             Some(json!({ "metadata": { "user_id": "u" } })),
             Some(json!({ "metadata": { "a": "b" } })),
+            Some(json!({ "labels": { "a": "b" } })),
         ),
         all("`service_tier`", json!({ "service_tier": "flex" })),
         all("a field that weir does not know", json!({ "novelty": 1 })),
@@ -245,6 +314,9 @@ async fn outcome(gateway: &Gateway, path: &str, fields: Option<&Value>) -> Strin
     };
     let mut body = match path {
         "/v1/responses" => json!({ "model": "scripted", "max_output_tokens": 2048, "input": "x" }),
+        _ if path.starts_with("/v1beta/") => json!({
+            "contents": [{ "parts": [{ "text": "x" }] }], "generationConfig": { "maxOutputTokens": 2048 },
+        }),
         _ => json!({
             "model": "scripted", "max_tokens": 2048, "messages": [{ "role": "user", "content": "x" }],
         }),
@@ -256,7 +328,12 @@ async fn outcome(gateway: &Gateway, path: &str, fields: Option<&Value>) -> Strin
     if answer.status != 200 {
         // The adapter rejects the request, or the dialect does for all adapters.
         assert_eq!(answer.status, 400, "{}", answer.text());
-        assert_eq!(answer.json()["error"]["type"], "invalid_request_error");
+        let error = &answer.json()["error"];
+        let kind = error.get("status").unwrap_or(&error["type"]);
+        assert!(
+            kind == "invalid_request_error" || kind == "INVALID_ARGUMENT",
+            "{error}"
+        );
         return "refused".to_owned();
     }
     match answer.headers.get("x-weir-ignored") {

@@ -7,17 +7,19 @@ use tests::{Gateway, Reply, Upstream};
 use weir_dialects::ADAPTERS_OWN;
 
 /// Objects of the requests below with names of the client's choice: maps, schemas and arguments.
-const FREE: [&str; 6] = [
+const FREE: [&str; 8] = [
     "/metadata",
     "/tools/0/function/parameters",
     "/tools/0/parameters",
     "/tools/0/input_schema",
     "/response_format/json_schema/schema",
     "/messages/1/content/0/input",
+    "/tools/0/functionDeclarations/0/parameters",
+    "/contents/1/parts/0/functionCall/args",
 ];
 
 /// A request of each dialect, with as many kinds of objects as one request can have.
-fn requests() -> [(&'static str, Value); 4] {
+fn requests() -> [(&'static str, Value); 5] {
     let schema = json!({ "type": "object", "properties": { "Model": { "type": "string" } } });
     let chat = json!({
         "model": "scripted", "max_tokens": 50, "temperature": 1, "stop": ["x"], "n": 1, "stream": false,
@@ -56,11 +58,23 @@ fn requests() -> [(&'static str, Value); 4] {
             { "type": "function_call_output", "call_id": "c", "output": "done" },
         ],
     });
+    let generate = json!({
+        "model": "scripted",
+        "generationConfig": { "maxOutputTokens": 50, "temperature": 1, "thinkingConfig": { "thinkingLevel": "LOW" } },
+        "tools": [{ "functionDeclarations": [{ "name": "f", "description": "d", "parameters": schema }] }],
+        "toolConfig": { "functionCallingConfig": { "mode": "AUTO" } },
+        "contents": [
+            { "role": "user", "parts": [{ "text": "Hi" }] },
+            { "role": "model", "parts": [{ "functionCall": { "id": "c", "name": "f", "args": { "MODEL": 1 } } }] },
+            { "role": "user", "parts": [{ "functionResponse": { "id": "c", "name": "f", "response": { "output": "done" } } }] },
+        ],
+    });
     let images = json!({ "model": "demo-image", "prompt": "A weir.", "n": 1, "size": "1024x1024", "stream": false });
     [
         ("/v1/chat/completions", chat),
         ("/v1/messages", messages),
         ("/v1/responses", responses),
+        ("/v1beta/models/scripted:generateContent", generate),
         ("/v1/images/generations", images),
     ]
 }

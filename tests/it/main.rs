@@ -38,6 +38,7 @@ mod faults;
 mod field_names;
 mod filter_samples;
 mod filters;
+mod gemini_generate;
 mod guest_time;
 mod hang_up;
 mod health;

@@ -1,4 +1,4 @@
-//! The Python SDKs of OpenAI and Anthropic with only `base_url` and `api_key` set. `tests/run --sdks` adds their SDKs for
+//! The Python SDKs of OpenAI, Anthropic and Google with only `base_url` and `api_key` set. `tests/run --sdks` adds their SDKs for
 //! JavaScript, Vercel's AI SDK and LangChain. Stripe's clients send a processor the calls that weir sends.
 
 use std::path::Path;
@@ -9,7 +9,7 @@ use tests::scenario::Scenario;
 use tests::{Gateway, Reply, Upstream};
 use weir_payments::stripe::API_VERSION;
 
-use crate::{anthropic_messages, payments};
+use crate::{anthropic_messages, gemini_generate, payments};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_openai_sdk_lists_models_chats_and_streams() {
@@ -78,6 +78,30 @@ async fn the_anthropic_sdk_chats_streams_calls_tools_counts_and_knows_its_errors
         let signature = if adapter == "anthropic" { "c2ln" } else { "" };
         let arguments = [&*base_url, gateway.key(), "scripted", signature];
         run("anthropic_messages.py", &arguments).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_google_sdk_chats_streams_calls_tools_counts_and_knows_its_errors() {
+    for adapter in gemini_generate::ADAPTERS {
+        let upstream = Upstream::start().await;
+        let gateway = Gateway::with_adapter(adapter, &upstream).await;
+        let said = || gemini_generate::said(adapter, "You said: żółw");
+        upstream
+            .will(said())
+            .will(gemini_generate::said_stream(
+                adapter,
+                ["You said: ", "żółw"],
+            ))
+            .will(gemini_generate::rich(adapter))
+            .will(said())
+            .will(gemini_generate::rich_stream(adapter))
+            .will(said())
+            .will(said())
+            .will(gemini_generate::broken_stream(adapter));
+        let base_url = format!("http://{}", gateway.address());
+        let arguments = [&*base_url, gateway.key(), "scripted"];
+        run("gemini_generate.py", &arguments).await;
     }
 }
 

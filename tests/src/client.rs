@@ -275,18 +275,20 @@ impl Answer {
     pub fn error(&self, status: u16, code: &str) -> Value {
         assert_eq!(self.status.as_u16(), status, "{}", self.text());
         let error = self.json()["error"].clone();
-        // If a vendor's code is in `code`, weir's code is beside it.
-        let own = error.get("weir_code").unwrap_or(&error["code"]);
-        assert_eq!(own, code, "{error}");
-        for field in ["type", "message"] {
+        assert_eq!(weirs_code(&error), code, "{error}");
+        // Google's dialect has a status.
+        let kind = error.get("status").map_or("type", |_| "status");
+        for field in [kind, "message"] {
             assert!(
                 error[field].as_str().is_some_and(|text| !text.is_empty()),
                 "{error}"
             );
         }
-        // Anthropic's dialect has it beside the object.
+        // Anthropic's dialect has it beside the object, Google's among the details.
         let json = self.json();
-        let id = error.get("request_id").unwrap_or(&json["request_id"]);
+        let detail = error.pointer("/details/0/metadata/request_id");
+        let id = error.get("request_id").or(detail);
+        let id = id.unwrap_or(&json["request_id"]);
         assert_eq!(id, self.headers["x-request-id"].to_str().expect("ASCII"));
         error
     }
@@ -424,6 +426,14 @@ impl EventStream {
             })
             .collect()
     }
+}
+
+/// Returns weir's own code of an error in any dialect. If a vendor's code is in `code`, weir's code is beside it, or in the
+/// first of Google's details.
+pub fn weirs_code(error: &Value) -> &Value {
+    let beside = error.get("weir_code");
+    let detail = error.pointer("/details/0/reason");
+    beside.or(detail).unwrap_or(&error["code"])
 }
 
 /// Returns the chunks among a stream's events.

@@ -28,7 +28,7 @@ pub mod stores;
 pub mod tls;
 pub mod upstream;
 
-pub use client::{Answer, Client, EventStream, chunks, patiently};
+pub use client::{Answer, Client, EventStream, chunks, patiently, weirs_code};
 pub use collector::Collector;
 pub use gateway::{Gateway, chat, weir_program};
 pub use http2::Http2;

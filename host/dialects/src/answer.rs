@@ -6,9 +6,9 @@ use bytes::Bytes;
 use serde_json::Value;
 use weir_sandbox::adapter::bindings::chat::Event;
 
-use crate::dialect::Dialect;
+use crate::dialect::{Dialect, StreamForm};
 use crate::head::{AnswerHead, BilledUsage};
-use crate::{anthropic_messages, openai_chat, openai_images, openai_responses};
+use crate::{anthropic_messages, gemini_generate, openai_chat, openai_images, openai_responses};
 
 /// A plain response under construction.
 #[derive(Debug, Clone)]
@@ -21,6 +21,8 @@ pub enum PlainResponse {
     OpenAiImages(openai_images::ImagesResponse),
     /// In Anthropic's Messages.
     AnthropicMessages(anthropic_messages::MessageResponse),
+    /// In Google's `generateContent`.
+    GeminiGenerate(gemini_generate::GeneratedContent),
 }
 
 /// A writer of a stream.
@@ -34,6 +36,8 @@ pub enum AnswerStream {
     OpenAiImages(openai_images::ImageStream),
     /// In Anthropic's Messages.
     AnthropicMessages(anthropic_messages::MessageStream),
+    /// In Google's `generateContent`.
+    GeminiGenerate(gemini_generate::ContentStream),
 }
 
 impl Dialect {
@@ -50,6 +54,9 @@ impl Dialect {
             Self::AnthropicMessages => {
                 PlainResponse::AnthropicMessages(anthropic_messages::MessageResponse::new(head))
             }
+            Self::GeminiGenerate(_) => {
+                PlainResponse::GeminiGenerate(gemini_generate::GeneratedContent::new(head))
+            }
         }
     }
 
@@ -59,6 +66,16 @@ impl Dialect {
             Self::OpenAiChat(_) | Self::OpenAiImages(_) => openai_chat::KEEP_ALIVE,
             Self::OpenAiResponses(_) => openai_responses::KEEP_ALIVE,
             Self::AnthropicMessages => anthropic_messages::KEEP_ALIVE,
+            Self::GeminiGenerate(StreamForm::Events) => gemini_generate::KEEP_ALIVE,
+            Self::GeminiGenerate(StreamForm::List) => gemini_generate::LIST_KEEP_ALIVE,
+        }
+    }
+
+    /// Returns the media type of a stream.
+    pub fn stream_type(&self) -> &'static str {
+        match self {
+            Self::GeminiGenerate(StreamForm::List) => "application/json",
+            _ => "text/event-stream",
         }
     }
 
@@ -67,6 +84,7 @@ impl Dialect {
         match self {
             Self::OpenAiChat(_) | Self::OpenAiImages(_) | Self::AnthropicMessages => name.into(),
             Self::OpenAiResponses(_) => openai_responses::field(name),
+            Self::GeminiGenerate(_) => gemini_generate::field(name),
         }
     }
 
@@ -85,6 +103,9 @@ impl Dialect {
             Self::AnthropicMessages => {
                 AnswerStream::AnthropicMessages(anthropic_messages::MessageStream::new(head))
             }
+            Self::GeminiGenerate(form) => {
+                AnswerStream::GeminiGenerate(gemini_generate::ContentStream::new(head, *form))
+            }
         }
     }
 }
@@ -97,6 +118,7 @@ impl PlainResponse {
             Self::OpenAiResponses(response) => response.push(&event),
             Self::OpenAiImages(answer) => answer.push(&event),
             Self::AnthropicMessages(message) => message.push(&event),
+            Self::GeminiGenerate(content) => content.push(&event),
         }
     }
 
@@ -108,6 +130,7 @@ impl PlainResponse {
             Self::OpenAiResponses(response) => response.answered_by(provider),
             Self::OpenAiImages(_) => {}
             Self::AnthropicMessages(message) => message.answered_by(provider),
+            Self::GeminiGenerate(content) => content.answered_by(provider),
         }
     }
 
@@ -118,6 +141,7 @@ impl PlainResponse {
             Self::OpenAiResponses(response) => response.clear(),
             Self::OpenAiImages(answer) => answer.clear(),
             Self::AnthropicMessages(message) => message.clear(),
+            Self::GeminiGenerate(content) => content.clear(),
         }
     }
 
@@ -128,6 +152,7 @@ impl PlainResponse {
             Self::OpenAiResponses(response) => response.into_body(billed),
             Self::OpenAiImages(answer) => answer.into_body(billed),
             Self::AnthropicMessages(message) => message.into_body(billed),
+            Self::GeminiGenerate(content) => content.into_body(billed),
         }
     }
 }
@@ -140,6 +165,7 @@ impl AnswerStream {
             Self::OpenAiResponses(chunks) => chunks.answered_by(provider),
             Self::OpenAiImages(_) => {}
             Self::AnthropicMessages(chunks) => chunks.answered_by(provider),
+            Self::GeminiGenerate(chunks) => chunks.answered_by(provider),
         }
     }
 
@@ -150,6 +176,7 @@ impl AnswerStream {
             Self::OpenAiResponses(chunks) => chunks.event(event, out),
             Self::OpenAiImages(chunks) => chunks.event(event, out),
             Self::AnthropicMessages(chunks) => chunks.event(event, out),
+            Self::GeminiGenerate(chunks) => chunks.event(event, out),
         }
     }
 
@@ -160,6 +187,7 @@ impl AnswerStream {
             Self::OpenAiResponses(chunks) => chunks.finish(billed, out),
             Self::OpenAiImages(chunks) => chunks.finish(billed, out),
             Self::AnthropicMessages(chunks) => chunks.finish(billed, out),
+            Self::GeminiGenerate(chunks) => chunks.finish(billed, out),
         }
     }
 
@@ -171,6 +199,7 @@ impl AnswerStream {
             Self::OpenAiResponses(chunks) => chunks.error(error, out),
             Self::OpenAiImages(_) => openai_images::ImageStream::error(error, out),
             Self::AnthropicMessages(_) => anthropic_messages::MessageStream::error(error, out),
+            Self::GeminiGenerate(chunks) => chunks.error(error, out),
         }
     }
 }

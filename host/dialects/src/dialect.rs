@@ -15,6 +15,8 @@ pub enum Dialect {
     OpenAiImages(ImageOperation),
     /// Anthropic's Messages.
     AnthropicMessages,
+    /// Google's `generateContent`.
+    GeminiGenerate(StreamForm),
 }
 
 /// The position of a message in the client's body.
@@ -33,6 +35,15 @@ pub enum MessageOrigin {
 pub struct Preferences {
     /// Whether a stream ends with an additional chunk for usage.
     pub include_usage: bool,
+}
+
+/// The form of a stream of `generateContent`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StreamForm {
+    /// Server-sent events.
+    Events,
+    /// A JSON array whose items arrive one by one.
+    List,
 }
 
 /// The parts of a request of Responses that its response repeats.
@@ -63,12 +74,23 @@ impl Dialect {
     pub fn place(&self, origin: MessageOrigin) -> String {
         match (origin, self) {
             (MessageOrigin::Listed(index), Self::OpenAiResponses(_)) => format!("input[{index}]"),
+            (MessageOrigin::Listed(index), Self::GeminiGenerate(_)) => format!("contents[{index}]"),
             (MessageOrigin::Listed(index), _) => format!("messages[{index}]"),
             (MessageOrigin::Apart, Self::OpenAiResponses(_)) => "instructions".to_owned(),
+            (MessageOrigin::Apart, Self::GeminiGenerate(_)) => "systemInstruction".to_owned(),
             (MessageOrigin::Apart, _) => "system".to_owned(),
             (MessageOrigin::Session, Self::OpenAiResponses(_)) => "previous_response_id".to_owned(),
             (MessageOrigin::Session, _) => "session_id".to_owned(),
         }
+    }
+
+    /// Returns the dialect's path of a message's content.
+    pub fn content_place(&self, origin: MessageOrigin) -> String {
+        let content = match self {
+            Self::GeminiGenerate(_) => ".parts",
+            _ => ".content",
+        };
+        self.place(origin) + content
     }
 
     /// Translates an adapter's error about a message, counted in the request, into the client's path:

@@ -4,7 +4,7 @@ use http::{HeaderMap, HeaderName, StatusCode};
 use serde_json::Value;
 use weir_errors::ApiError;
 
-use super::{anthropic_messages, openai_chat, openai_responses};
+use super::{anthropic_messages, gemini_generate, openai_chat, openai_responses};
 
 /// The format of an error: a vendor's if the vendor's SDKs and agents call, because they depend on its codes and
 /// wording; else weir's own.
@@ -18,11 +18,16 @@ pub enum ErrorFormat {
     OpenAiResponses,
     /// Anthropic's.
     Anthropic,
+    /// Google's.
+    Google,
 }
 
 impl ErrorFormat {
-    /// Chooses by the path, and if two vendors share it, by the header of Anthropic's SDKs.
+    /// Chooses by the path, and if several vendors share it, by the headers of Anthropic's and Google's SDKs.
     pub fn of(path: &str, headers: &HeaderMap) -> Self {
+        if gemini_generate::is_endpoint(path) {
+            return Self::Google;
+        }
         let Some(path) = path.strip_prefix("/v1/") else {
             return Self::Own;
         };
@@ -33,6 +38,9 @@ impl ErrorFormat {
         if is_at("responses") {
             return Self::OpenAiResponses;
         }
+        if is_at("models") && headers.contains_key(gemini_generate::KEY_HEADER) {
+            return Self::Google;
+        }
         match is_at("messages") || is_at("models") && headers.contains_key("anthropic-version") {
             true => Self::Anthropic,
             false => Self::OpenAi,
@@ -42,7 +50,7 @@ impl ErrorFormat {
     /// The vendor's header for a request's id, besides weir's own.
     pub fn id_header(self) -> Option<HeaderName> {
         match self {
-            Self::Own | Self::OpenAi | Self::OpenAiResponses => None,
+            Self::Own | Self::OpenAi | Self::OpenAiResponses | Self::Google => None,
             Self::Anthropic => Some(anthropic_messages::errors::REQUEST_ID),
         }
     }
@@ -53,6 +61,7 @@ impl ErrorFormat {
             Self::Own => error.status(),
             Self::OpenAi | Self::OpenAiResponses => openai_chat::errors::status(error),
             Self::Anthropic => anthropic_messages::errors::status(error),
+            Self::Google => gemini_generate::errors::status(error),
         }
     }
 
@@ -67,6 +76,7 @@ impl ErrorFormat {
                 openai_chat::errors::body(&error, request_id)
             }
             Self::Anthropic => anthropic_messages::errors::body(error, request_id),
+            Self::Google => gemini_generate::errors::body(error, request_id),
         }
     }
 }

@@ -87,14 +87,14 @@ const BASE64: GeneralPurpose = GeneralPurpose::new(
     GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
 );
 
-/// Declares an object of a dialect, with the JSON name of each field beside the Rust one. `others` handles unknown
+/// Declares an object of a dialect, with the JSON names of each field beside the Rust one. `others` handles unknown
 /// fields: [`RefusedFields`], [`ExtraFields`] or [`IgnoredField`].
 ///
 /// serde's derive does not suffice for two rules: null counts as absent even in an unknown field, and an error about a
 /// repeated field must arise while its value is read, because only then its path is known.
 macro_rules! object {
     ($(#[$meta:meta])* struct $object:ident<$de:lifetime> {
-        $($name:literal: $field:ident: $type:ty,)*
+        $($($name:literal)|+: $field:ident: $type:ty,)*
         others: $others:ty,
     }) => {
         $(#[$meta])*
@@ -126,13 +126,13 @@ macro_rules! object {
                         $(let mut $field = false;)*
                         while let Some(name) = map.next_key::<Text<$de>>()? {
                             match name.as_str() {
-                                $($name => {
+                                $($($name)|+ => {
                                     if std::mem::replace(&mut $field, true) {
                                         map.next_value::<RepeatedField>()?;
                                     }
                                     object.$field = map.next_value()?;
                                 })*
-                                _ => object.others.read(name, &[$($name),*], &mut map)?,
+                                _ => object.others.read(name, &[$($($name),+),*], &mut map)?,
                             }
                         }
                         Ok(object)
@@ -237,7 +237,8 @@ impl<'de, T: Deserialize<'de>, const MAX: usize> Deserialize<'de> for BoundedLis
     }
 }
 
-fn count_item<E: de::Error>() -> Result<(), E> {
+/// Counts an item of the body.
+pub(crate) fn count_item<E: de::Error>() -> Result<(), E> {
     let left = ITEMS_LEFT.get().checked_sub(1).ok_or_else(|| {
         E::custom(format_args!(
             "must have fewer items: all lists of a request may have {MAX_ITEMS} together"
@@ -406,18 +407,15 @@ fn refuse_other_case<'de, A: MapAccess<'de>>(
     own: &[&'static str],
     map: &mut A,
 ) -> Result<(), A::Error> {
-    // All own names are lower-case.
-    let is_plain = |byte: u8| byte.is_ascii() && !byte.is_ascii_uppercase();
-    if name.bytes().all(is_plain) {
-        return Ok(());
-    }
     // Only a body has a field `model`.
     let of_adapters: &[&'static str] = match own.contains(&"model") {
         true => &ADAPTERS_OWN,
         false => &[],
     };
     let mut all = own.iter().chain(of_adapters);
-    match all.find(|own| name.chars().map(folded).eq(own.chars())) {
+    let is_same =
+        |own: &&&str| **own != name && name.chars().map(folded).eq(own.chars().map(folded));
+    match all.find(is_same) {
         Some(own) => map.next_value_seed(MisspeltField(own)),
         None => Ok(()),
     }
@@ -588,6 +586,19 @@ pub(crate) fn check_is_object(json: &str, field: &str) -> Result<(), FieldFault>
         return Err(FieldFault::new(field, "must be an object"));
     }
     Ok(())
+}
+
+/// Returns a dialect's name of a field; `names` has pairs of the name in Chat Completions and the dialect's name.
+pub(crate) fn renamed<'name>(name: &'name str, names: &[(&str, &'static str)]) -> Cow<'name, str> {
+    for (known, own) in names {
+        match name.strip_prefix(known) {
+            // The position in the dialect's list is unknown.
+            Some(rest) if rest.is_empty() || rest.starts_with('[') => return (*own).into(),
+            Some(rest) if rest.starts_with('.') => return format!("{own}{rest}").into(),
+            _ => {}
+        }
+    }
+    name.into()
 }
 
 /// Checks that no field of another `type` is set. `what` names the object in errors, e.g. `a part`.

@@ -7,10 +7,12 @@
 //! - `openai_responses`: OpenAI's Responses.
 //! - `openai_images`: OpenAI's Images.
 //! - `anthropic_messages`: Anthropic's Messages.
+//! - `gemini_generate`: Google's `generateContent`.
 //!
 //! [`json`] has the shared parsing: paths in errors, repeated fields, null as absent.
 //!
-//! **Invariant:** no other crate knows which dialect a client uses; only the endpoints under `/v1` name a vendor.
+//! **Invariant:** no other crate knows which dialect a client uses; only the endpoints under `/v1` and
+//! `/v1beta` name a vendor.
 //! **Invariant:** the chunks of a response add up to the whole response to the same events.
 //!
 //! To add a dialect: a folder with a reader, a writer and its error words; a variant in [`Dialect`], [`PlainResponse`],
@@ -21,6 +23,7 @@ pub mod anthropic_messages;
 mod call;
 mod dialect;
 mod error_format;
+pub mod gemini_generate;
 mod head;
 pub(crate) mod json;
 pub(crate) mod openai;
@@ -36,7 +39,7 @@ pub(crate) use self::call::Attachments;
 pub use self::call::{
     Attachment, Chain, ChatCall, ClientCall, ConversationNames, ImageCall, PartReference, plain,
 };
-pub use self::dialect::{Dialect, MessageOrigin};
+pub use self::dialect::{Dialect, MessageOrigin, StreamForm};
 pub use self::error_format::ErrorFormat;
 pub use self::head::{AnswerHead, BilledUsage};
 pub use self::json::ADAPTERS_OWN;

@@ -187,6 +187,12 @@ impl ApiError {
         &self.0.message
     }
 
+    /// The seconds in `Retry-After`, if the response has it.
+    pub fn retry_after_seconds(&self) -> Option<u128> {
+        let after = self.0.retry_after?;
+        Some(after.as_millis().div_ceil(1000).max(1))
+    }
+
     /// A field that [`with_detail`](Self::with_detail) added.
     pub fn detail(&self, name: &str) -> Option<&Value> {
         self.0.details.get(name)
@@ -216,11 +222,10 @@ impl ApiError {
             body.to_string(),
         )
             .into_response();
-        if let Some(after) = self.0.retry_after {
-            let seconds = after.as_millis().div_ceil(1000).max(1);
-            if let Ok(value) = HeaderValue::try_from(seconds.to_string()) {
-                response.headers_mut().insert(header::RETRY_AFTER, value);
-            }
+        if let Some(seconds) = self.retry_after_seconds()
+            && let Ok(value) = HeaderValue::try_from(seconds.to_string())
+        {
+            response.headers_mut().insert(header::RETRY_AFTER, value);
         }
         if self.0.no_retry {
             response

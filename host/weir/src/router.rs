@@ -10,7 +10,7 @@ use weir_errors::{ApiError, ErrorCode};
 
 use crate::app::App;
 use crate::identity::admin::AdminCaller;
-use crate::inference::vendors::{images, messages, models, responses};
+use crate::inference::vendors::{gemini, images, messages, models, responses};
 use crate::node::Core;
 use crate::openapi::{self, ApiListener};
 use crate::payments::{auto_top_up, local};
@@ -82,7 +82,15 @@ pub fn public(app: App) -> Router {
         .merge(scim::router::routes())
         .route("/models", get(catalog::routes::list_models))
         .route("/v1/models", get(models::list_models))
-        .route("/v1/models/{*id}", get(models::get_model))
+        .route(
+            "/v1/models/{*id}",
+            get(models::get_model).post(gemini::generate_content),
+        )
+        .route("/v1beta/models", get(gemini::list_models))
+        .route(
+            "/v1beta/models/{*id}",
+            get(gemini::get_model).post(gemini::generate_content),
+        )
         .route("/health", get(monitoring::health::get_health))
         .route("/health/ready", get(monitoring::health::get_readiness));
     let routes = match app.config.is_dev() {
@@ -491,16 +499,19 @@ fn finish(routes: Router<App>, app: App) -> Router {
 async fn unknown_route(uri: Uri) -> ApiError {
     let message = match vendors_path(uri.path()) {
         Some(path) => format!(
-            "This path does not exist; you may mean {path}. The base URL for OpenAI's SDKs ends in /v1, the one for Anthropic's \
-             SDKs does not."
+            "This path does not exist; you may mean {path}. The base URL for OpenAI's SDKs ends in /v1; the base URL for \
+             Anthropic's and Google's SDKs has no version."
         ),
         None => "This path does not exist.".to_owned(),
     };
     ApiError::new(ErrorCode::NotFound, message)
 }
 
-/// Returns the vendor's endpoint for a path with a missing or a repeated `/v1`, from an incorrect base URL.
+/// Returns the vendor's endpoint for a path with a missing or a repeated version, from an incorrect base URL.
 fn vendors_path(path: &str) -> Option<&'static str> {
+    if path.ends_with("/v1beta/models") || path.contains("/v1beta/models/") {
+        return Some("/v1beta/models");
+    }
     let path = path.strip_prefix("/v1").unwrap_or(path);
     let path = path.strip_prefix("/v1").unwrap_or(path);
     match path {

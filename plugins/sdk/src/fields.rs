@@ -2,7 +2,7 @@
 
 /// Fields that label a request, or hint at how it may be served. None changes the response. An adapter whose upstream has no
 /// such field leaves it out and names it as ignored.
-const ADVISORY: [&str; 13] = [
+const ADVISORY: [&str; 16] = [
     "user",
     "safety_identifier",
     "metadata",
@@ -10,6 +10,7 @@ const ADVISORY: [&str; 13] = [
     "store",
     // The upstream's speed and price.
     "service_tier",
+    "serviceTier",
     // A guess at the response, which makes it faster.
     "prediction",
     "prompt_cache_key",
@@ -20,12 +21,15 @@ const ADVISORY: [&str; 13] = [
     // Whether the upstream may forget turns that do not fit.
     "truncation",
     "client_metadata",
+    "labels",
+    // The thresholds of Google's filters.
+    "safetySettings",
     // The length of the response, for the same content.
     "verbosity",
 ];
 
 /// Advisory fields of a message, of a part and of a tool.
-const ADVISORY_WITHIN: [&str; 4] = [
+const ADVISORY_WITHIN: [&str; 6] = [
     "cache_control",
     // The sources of an earlier response.
     "citations",
@@ -33,6 +37,9 @@ const ADVISORY_WITHIN: [&str; 4] = [
     "caller",
     // Whether a call's arguments come piece by piece.
     "eager_input_streaming",
+    // The schema of a function's result, in Google's two forms.
+    "response",
+    "responseJsonSchema",
 ];
 
 /// Whether a field of a request is advisory: without it the response is the same.

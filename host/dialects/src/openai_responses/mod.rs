@@ -38,6 +38,7 @@ pub use request::read;
 pub(crate) use request::read_for_chat;
 
 pub use crate::dialect::EchoedFields;
+use crate::json::renamed;
 
 /// The dialect's name in the contract.
 const NAME: &str = "openai-responses";
@@ -55,13 +56,5 @@ pub(super) fn field(name: &str) -> Cow<'_, str> {
         ("verbosity", "text.verbosity"),
         ("session_id", "previous_response_id"),
     ];
-    for (known, own) in NAMES {
-        match name.strip_prefix(known) {
-            // The position of the message among the items is unknown.
-            Some(rest) if rest.is_empty() || rest.starts_with('[') => return own.into(),
-            Some(rest) if rest.starts_with('.') => return format!("{own}{rest}").into(),
-            _ => {}
-        }
-    }
-    name.into()
+    renamed(name, &NAMES)
 }

@@ -1,11 +1,15 @@
 //! The credentials in the headers of a request, not checked yet.
 
 use http::{HeaderMap, header};
+use weir_dialects::gemini_generate::KEY_HEADER;
 
 use super::api_key::{self, RawKey};
 
 /// The header with a web user's attestation token.
 pub(super) const ATTESTATION: &str = "x-identity-appcheck";
+
+/// The headers for a key: of weir and Anthropic, and of Google. The first one that a request has counts.
+const KEY_HEADERS: [&str; 2] = ["x-api-key", KEY_HEADER];
 
 /// The credentials of a request.
 pub(super) enum Credentials<'a> {
@@ -21,7 +25,7 @@ pub(super) enum Credentials<'a> {
 
 impl<'a> Credentials<'a> {
     /// The credentials of a request, and the alternative if they are invalid. Clients may send weir's key in either
-    /// `X-Api-Key` or `Authorization`, and another service's token in the other header. A web user's tokens have no
+    /// `X-Api-Key` (or `X-Goog-Api-Key`) or `Authorization`, and another service's token in the other header. A web user's tokens have no
     /// alternative.
     pub(super) fn of(headers: &'a HeaderMap) -> (Self, Option<Self>) {
         let text = |name: &str| headers.get(name).map(|value| value.to_str().unwrap_or(""));
@@ -37,7 +41,8 @@ impl<'a> Credentials<'a> {
             (None, Some(_)) => Self::Incomplete,
             (None, None) => Self::None,
         };
-        let (Some(key), bearer) = (text("x-api-key"), bearer(headers)) else {
+        let key = KEY_HEADERS.into_iter().find_map(text);
+        let (Some(key), bearer) = (key, bearer(headers)) else {
             return (in_authorization, None);
         };
         let is_key = |text: &str| RawKey::parse(text).is_some();
@@ -58,7 +63,7 @@ impl<'a> Credentials<'a> {
 pub fn may_be_service(headers: &HeaderMap) -> bool {
     let is_users = |name: &str| headers.contains_key(name);
     !is_users(ATTESTATION)
-        && !is_users("x-api-key")
+        && !KEY_HEADERS.into_iter().any(is_users)
         && bearer(headers).is_some_and(|token| !token.starts_with(api_key::PREFIX))
 }
 

@@ -92,14 +92,14 @@ impl Reply {
                 Ok(begun) => {
                     let begun = received(begun)?;
                     let body = StreamBody::new(stream, None, context);
-                    let mut response = with_headers(event_stream(body), false, &begun.ignored);
+                    let mut response = with_headers(streamed(body), false, &begun.ignored);
                     context.show_facts(response.headers_mut());
                     Ok(response)
                 }
                 Err(_) => {
                     let (_, never) = oneshot::channel();
                     let begun = std::mem::replace(&mut stream.begun, never);
-                    Ok(event_stream(StreamBody::new(stream, Some(begun), context)))
+                    Ok(streamed(StreamBody::new(stream, Some(begun), context)))
                 }
             },
         }
@@ -113,11 +113,11 @@ fn received(
     begun.map_err(|_| ApiError::internal())?
 }
 
-fn event_stream(body: StreamBody) -> Response {
+fn streamed(body: StreamBody) -> Response {
     let headers = [
         (
             header::CONTENT_TYPE,
-            HeaderValue::from_static("text/event-stream"),
+            HeaderValue::from_static(body.dialect.stream_type()),
         ),
         // The header asks proxies such as nginx not to buffer the stream.
         (

@@ -53,7 +53,7 @@ pub fn resolve(
         )
         .with_param(match call.origins.get(index) {
             Some(MessageOrigin::Session) | None => call.dialect.place(MessageOrigin::Session),
-            Some(origin) => call.dialect.place(*origin) + ".content",
+            Some(origin) => call.dialect.content_place(*origin),
         }));
     }
     let mut output_limit = call.output_limit;

@@ -47,7 +47,7 @@ const OF_BODIES: [(&str, &str); 4] = [
 const OF_MODELS: [(&str, &str); 7] = [
     (
         "400",
-        "`INVALID_REQUEST`, `MODEL_NOT_SUPPORTED`, `VISION_NOT_SUPPORTED`, `OUTPUT_LIMIT_EXCEEDED`, `CONTEXT_LENGTH_EXCEEDED`, `UNSUPPORTED_PARAMETER`, `UPSTREAM_REJECTED`, `CONTENT_FILTERED`: the request cannot be served; outside `/v1` also `UNKNOWN_MODEL`.",
+        "`INVALID_REQUEST`, `MODEL_NOT_SUPPORTED`, `VISION_NOT_SUPPORTED`, `OUTPUT_LIMIT_EXCEEDED`, `CONTEXT_LENGTH_EXCEEDED`, `UNSUPPORTED_PARAMETER`, `UPSTREAM_REJECTED`, `CONTENT_FILTERED`: the request cannot be served; outside `/v1` and `/v1beta` also `UNKNOWN_MODEL`.",
     ),
     (
         "404",
@@ -82,6 +82,11 @@ pub(super) fn finish(mut document: Value, surface: ApiListener) -> Value {
         let mut chat = chat.clone();
         chat["post"]["operationId"] = "create_chat".into();
         paths.insert("/chat".into(), chat);
+    }
+    if let Some(content) = paths.get("/v1beta/models/{id}") {
+        let mut content = content["post"].clone();
+        content["operationId"] = "generate_v1_content".into();
+        paths["/v1/models/{id}"]["post"] = content;
     }
     // A request for a default key needs no body.
     if let Some(keys) = paths.get_mut("/api-keys") {
@@ -224,9 +229,11 @@ fn write_error(response: &mut Value, status: &str, path: &str) {
             json!({ "schema": reference("AnthropicError") })
         }
         path if path.starts_with("/v1/models") => {
-            json!({ "schema": { "anyOf": [reference("OpenAiError"), reference("AnthropicError")] } })
+            let vendors = ["OpenAiError", "AnthropicError", "GoogleError"];
+            json!({ "schema": { "anyOf": vendors.map(reference) } })
         }
         "/mcp" => json!({ "schema": { "anyOf": [reference("Error"), reference("McpError")] } }),
+        path if path.starts_with("/v1beta/") => json!({ "schema": reference("GoogleError") }),
         path if path.starts_with("/v1/") => json!({ "schema": reference("OpenAiError") }),
         _ => json!({
             "schema": reference("Error"),

@@ -58,7 +58,7 @@ fn generate(surface: ApiListener) -> OpenApiDocument {
     OpenApiDocument::new(&finish::finish(whole, surface))
 }
 
-/// The error format outside `/v1`.
+/// The error format outside `/v1` and `/v1beta`.
 #[derive(Serialize, Deserialize, ToSchema)]
 #[schema(as = Error)]
 struct ErrorEnvelope {
@@ -103,7 +103,7 @@ enum ErrorKind {
 
 fn security_schemes() -> Value {
     json!({
-        "apiKey": { "type": "apiKey", "in": "header", "name": "X-Api-Key", "description": "An API key, `inf_…`." },
+        "apiKey": { "type": "apiKey", "in": "header", "name": "X-Api-Key", "description": "An API key, `inf_…`; `X-Goog-Api-Key` is equivalent." },
         "bearerKey": { "type": "http", "scheme": "bearer", "description": "The same key as a bearer token." },
         "identityToken": {
             "type": "http", "scheme": "bearer", "bearerFormat": "JWT",
@@ -152,6 +152,9 @@ fn headers() -> Value {
         inference::vendors::images::create_image_edit,
         inference::vendors::models::list_models,
         inference::vendors::models::get_model,
+        inference::vendors::gemini::generate_content,
+        inference::vendors::gemini::list_models,
+        inference::vendors::gemini::get_model,
         catalog::routes::list_models,
         catalog::routes::get_catalog,
         keys::routes::create_api_key,
@@ -277,6 +280,7 @@ fn headers() -> Value {
         ErrorEnvelope,
         vendors::OpenAiError,
         vendors::AnthropicError,
+        vendors::GoogleError,
         vendors::McpError,
     )),
     tags(

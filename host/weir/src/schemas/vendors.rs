@@ -291,6 +291,93 @@ pub struct VendorModel {
     pub max_tokens: i64,
 }
 
+/// A request in Google's Gemini API. weir forwards some of Google's other fields to the provider.
+#[derive(Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+#[schema(example = json!({ "contents": [{ "role": "user", "parts": [{ "text": "Hello, weir!" }] }] }))]
+pub struct GeminiRequest {
+    /// The conversation so far.
+    #[schema(min_items = 1)]
+    pub contents: Vec<GeminiContent>,
+    /// The system instruction.
+    pub system_instruction: Option<GeminiContent>,
+    /// The settings of the response.
+    #[schema(value_type = Option<Object>)]
+    pub generation_config: Option<Value>,
+}
+
+/// A turn of a conversation in Google's format.
+#[derive(Serialize, Deserialize, ToSchema)]
+pub struct GeminiContent {
+    /// The author's role: `user` or `model`.
+    pub role: Option<GeminiRole>,
+    /// The parts: texts, files, function calls and their results.
+    #[schema(min_items = 1)]
+    pub parts: Vec<GeminiPart>,
+}
+
+/// The author's role.
+#[derive(Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum GeminiRole {
+    /// The user.
+    User,
+    /// The model.
+    Model,
+}
+
+/// A text; other parts are also valid.
+#[derive(Serialize, Deserialize, ToSchema)]
+pub struct GeminiPart {
+    /// The text.
+    pub text: String,
+}
+
+/// A model's response in Google's format, or the tokens of a request's input, in `totalTokens`.
+#[derive(Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct GeminiAnswer {
+    /// The response, as one candidate.
+    #[schema(value_type = Option<Vec<Object>>)]
+    pub candidates: Option<Vec<Value>>,
+    /// The token usage.
+    #[schema(value_type = Option<Object>)]
+    pub usage_metadata: Option<Value>,
+    /// The requested model.
+    pub model_version: Option<String>,
+    /// The response's id.
+    pub response_id: Option<String>,
+    /// weir's own estimate of the input.
+    pub total_tokens: Option<i64>,
+}
+
+/// Models, in Google's format.
+#[derive(Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct GeminiModelList {
+    /// The models.
+    pub models: Vec<GeminiModel>,
+    /// The next page's token, if more models follow.
+    #[schema(nullable = false)]
+    pub next_page_token: Option<String>,
+}
+
+/// A model, in Google's format.
+#[derive(Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct GeminiModel {
+    /// The model's id behind `models/`.
+    pub name: String,
+    /// The name that lists show.
+    pub display_name: String,
+    /// Tokens of input and output together.
+    pub input_token_limit: i64,
+    /// The largest output limit, in tokens.
+    pub output_token_limit: i64,
+    /// The model's methods.
+    pub supported_generation_methods: Vec<String>,
+}
+
 /// An error in OpenAI's format.
 #[derive(Serialize, Deserialize, ToSchema)]
 pub struct OpenAiError {
@@ -327,6 +414,14 @@ pub struct AnthropicError {
     pub error: Value,
     /// The request's id.
     pub request_id: String,
+}
+
+/// An error in Google's format.
+#[derive(Serialize, Deserialize, ToSchema)]
+pub struct GoogleError {
+    /// The error: `code`, `message`, `status`, and weir's own code as the `reason` of the first of the `details`.
+    #[schema(value_type = Object)]
+    pub error: Value,
 }
 
 /// An event of a streamed response.

@@ -71,7 +71,7 @@ pub(super) fn of_chat(
         let message = "A user message must describe the image in words.";
         return Err(ApiError::invalid_request("messages", message));
     };
-    let field = call.dialect.place(*origin) + ".content";
+    let field = call.dialect.content_place(*origin);
     let mut request = image_of(model, &messages[last], &field)?;
     let user = call.request.extra.iter();
     request.extra = user.cloned().collect();

@@ -1,18 +1,20 @@
 //! The list of models for vendors' SDKs: `GET /v1/models` and `GET /v1/models/{id}`.
 //!
 //! OpenAI and Anthropic use the same paths. Their objects have no conflicting fields, so one response serves both.
-//! weir's own list belongs to the catalog.
+//! Google's SDKs, with their header, get Google's objects. weir's own list belongs to the catalog.
 
 use std::sync::Arc;
 
 use axum::Json;
 use axum::extract::rejection::{PathRejection, QueryRejection};
 use axum::extract::{Path, Query, State};
-use http::StatusCode;
+use http::{HeaderMap, StatusCode};
 use serde::Deserialize;
 use serde_json::{Value, json};
+use weir_dialects::gemini_generate::KEY_HEADER;
 use weir_errors::ApiError;
 
+use super::gemini::{self, ModelPageQuery};
 use crate::catalog::Model;
 use crate::identity::{Caller, limits};
 use crate::inference::InferenceParts;
@@ -31,7 +33,8 @@ pub struct PageQuery {
     before_id: Option<String>,
 }
 
-/// `GET /v1/models`: lists the models by id; all, unless the query has a page.
+/// `GET /v1/models`: lists the models by id; all, unless the query has a page. With `X-Goog-Api-Key`, the list is in
+/// Google's format.
 #[utoipa::path(
     get, path = "/v1/models", tag = "models", security(("user" = [])), operation_id = "list_vendor_models",
     params(
@@ -44,8 +47,13 @@ pub struct PageQuery {
 pub async fn list_models(
     State(parts): State<Arc<InferenceParts>>,
     caller: Caller,
+    headers: HeaderMap,
     page: Result<Query<PageQuery>, QueryRejection>,
+    google: Result<Query<ModelPageQuery>, QueryRejection>,
 ) -> Result<Json<Value>, ApiError> {
+    if headers.contains_key(KEY_HEADER) {
+        return gemini::list_models(State(parts), caller, google).await;
+    }
     let limit_is_wrong = || {
         let message = format!("limit must be a whole number from 1 to {MAX_LIMIT}.");
         ApiError::invalid_request("limit", message)
@@ -82,7 +90,7 @@ pub async fn list_models(
     })))
 }
 
-/// `GET /v1/models/{id}`: returns one model.
+/// `GET /v1/models/{id}`: returns one model. With `X-Goog-Api-Key`, it is in Google's format.
 #[utoipa::path(
     get, path = "/v1/models/{id}", tag = "models", security(("user" = [])), operation_id = "get_vendor_model",
     params(("id" = String, Path, description = "Model id; it may contain unescaped slashes.")),
@@ -94,8 +102,12 @@ pub async fn list_models(
 pub async fn get_model(
     State(parts): State<Arc<InferenceParts>>,
     caller: Caller,
+    headers: HeaderMap,
     id: Result<Path<String>, PathRejection>,
 ) -> Result<Json<Value>, ApiError> {
+    if headers.contains_key(KEY_HEADER) {
+        return gemini::get_model(State(parts), caller, id).await;
+    }
     // A name that is not UTF-8 belongs to no model.
     let id = id.map_or(String::new(), |Path(id)| id);
     let catalog = parts.catalog.load();

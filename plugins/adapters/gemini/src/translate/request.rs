@@ -15,13 +15,17 @@ use weir_sdk::adapter::{Attachment, BodyPart, Failure, Request};
 use weir_sdk::body::{self, Splices};
 use weir_sdk::chat::{ChatRequest, ResponseFormat};
 use weir_sdk::fields::is_advisory;
-use weir_sdk::wire::{self, Ignored, refuse};
+use weir_sdk::wire::{self, Fields, Ignored, refuse};
 
-use super::PATH;
 use super::images::ImageConfig;
+use super::{DIALECT, PATH};
 use messages::Content;
 use thinking::ThinkingConfig;
 use tools::{ToolConfig, Tools};
+
+/// Fields of a client of this dialect that pass unchanged. None changes the price, and none replaces a field that this
+/// module writes.
+const PASSED_FOR_THE_DIALECT: [&str; 3] = ["labels", "safetySettings", "store"];
 
 /// A request to be sent.
 pub(super) struct Written {
@@ -45,6 +49,7 @@ pub(super) fn write(
     let splices = Splices::default();
     let mut context = Context {
         attachments: &request.attachments,
+        client_speaks_it: request.client.dialect == DIALECT,
         splices: &splices,
         ignored: Ignored::default(),
     };
@@ -63,6 +68,7 @@ pub(super) fn write(
 /// The inputs of a translation beside the translated piece, and its findings.
 struct Context<'a> {
     attachments: &'a [Attachment],
+    client_speaks_it: bool,
     splices: &'a Splices,
     ignored: Ignored,
 }
@@ -78,6 +84,8 @@ struct Body<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     tool_config: Option<ToolConfig<'a>>,
     generation_config: GenerationConfig<'a>,
+    #[serde(flatten)]
+    extra: Fields<'a>,
 }
 
 #[derive(Serialize)]
@@ -111,11 +119,15 @@ struct GenerationConfig<'a> {
 }
 
 fn read<'a>(chat: &'a ChatRequest, context: &mut Context<'a>) -> Result<Body<'a>, Failure> {
-    for (name, _) in &chat.extra {
-        if !is_advisory(name) {
+    let mut extra = Fields::default();
+    for (name, json) in &chat.extra {
+        if context.client_speaks_it && PASSED_FOR_THE_DIALECT.contains(&name.as_str()) {
+            extra.add(name, wire::raw(name, json)?);
+        } else if is_advisory(name) {
+            context.ignored.add(name);
+        } else {
             return Err(refuse(name, name));
         }
-        context.ignored.add(name);
     }
     let (system_instruction, contents) = messages::read(chat, context)?;
     let (tools, tool_config) = tools::read(chat, context)?;
@@ -125,6 +137,7 @@ fn read<'a>(chat: &'a ChatRequest, context: &mut Context<'a>) -> Result<Body<'a>
         tools: tools.map(|tools| [tools]),
         tool_config,
         generation_config: generation_config(chat, context)?,
+        extra,
     })
 }
 

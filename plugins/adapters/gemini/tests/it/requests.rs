@@ -10,7 +10,8 @@ use weir_sdk::chat::{
 };
 use weir_sdk::testing::{
     NO_REASONING, SentRequest, body, call, chat, file, function, image, message, pair, part,
-    reasoning, refused_field, remote_image, request, result, send, text, tool, with_messages,
+    reasoning, refused_field, remote_image, request, request_of_same_dialect, result, send, text,
+    tool, with_messages,
 };
 
 fn sent(chat: ChatRequest) -> SentRequest {
@@ -469,4 +470,80 @@ fn describes_where_the_key_goes() {
         described.credential,
         CredentialSlot::Header("x-goog-api-key".to_owned())
     );
+}
+
+#[test]
+fn sends_what_a_client_of_this_dialect_wrote() {
+    let mut look = function("look");
+    look.extra = vec![pair("responseJsonSchema", r#"{"type":"string"}"#)];
+    let chat = ChatRequest {
+        model: "gemini-2.5-flash".to_owned(),
+        tools: vec![look],
+        extra: vec![
+            pair("safetySettings", "[]"),
+            pair("labels", r#"{"a":"b"}"#),
+            pair("serviceTier", "\"flex\""),
+        ],
+        reasoning: ReasoningRequest {
+            budget_tokens: Some(2000),
+            ..NO_REASONING
+        },
+        ..with_messages(vec![
+            user(vec![Content::Text("Look.".to_owned())]),
+            assistant(vec![call("c", "look", "{}")]),
+            message(
+                Role::Tool,
+                vec![
+                    result("c", vec![said(r#"{"result": 5}"#)], false),
+                    result("c", vec![said("plain")], true),
+                ],
+            ),
+        ])
+    };
+    let theirs = send::<Gemini>(request_of_same_dialect::<Gemini>(chat.clone()), &[]);
+    let theirs = theirs.expect("a request that can be expressed");
+    assert_eq!(theirs.body["safetySettings"], json!([]));
+    assert_eq!(theirs.body["labels"], json!({"a": "b"}));
+    assert_eq!(theirs.body["serviceTier"], Value::Null);
+    assert_eq!(theirs.ignored, ["serviceTier"]);
+    let declared = &theirs.body["tools"][0]["functionDeclarations"][0];
+    assert_eq!(declared["responseJsonSchema"], json!({"type": "string"}));
+    let results = &theirs.body["contents"][2]["parts"];
+    assert_eq!(
+        results[0]["functionResponse"]["response"],
+        json!({"result": 5})
+    );
+    assert_eq!(
+        results[1]["functionResponse"]["response"],
+        json!({"error": "plain"})
+    );
+    // Google shows reasoning only on request.
+    let thinking = &theirs.body["generationConfig"]["thinkingConfig"];
+    assert_eq!(thinking, &json!({"thinkingBudget": 2000}));
+
+    let others = sent(chat);
+    assert_eq!(others.body["safetySettings"], Value::Null);
+    assert_eq!(
+        others.ignored,
+        [
+            "safetySettings",
+            "labels",
+            "serviceTier",
+            "responseJsonSchema"
+        ]
+    );
+    let results = &others.body["contents"][2]["parts"];
+    assert_eq!(
+        results[0]["functionResponse"]["response"],
+        json!({"output": "{\"result\": 5}"})
+    );
+
+    let priced = with_messages(vec![user(vec![Content::Text("Hi".to_owned())])]);
+    let priced = ChatRequest {
+        extra: vec![pair("cachedContent", "\"cachedContents/a\"")],
+        ..priced
+    };
+    let refused = send::<Gemini>(request_of_same_dialect::<Gemini>(priced), &[]);
+    let refused = refused.expect_err("its price is unknown");
+    assert_eq!(refused.param.as_deref(), Some("cachedContent"));
 }

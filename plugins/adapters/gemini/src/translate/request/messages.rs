@@ -4,6 +4,7 @@
 //! user's turn: the dialect has no place for them.
 
 use serde::Serialize;
+use serde_json::value::RawValue;
 use weir_sdk::adapter::Failure;
 use weir_sdk::body::{Base64, Text};
 use weir_sdk::chat::{self, ChatRequest, Message, Role, Source, ToolCall, ToolContent, ToolResult};
@@ -83,6 +84,9 @@ struct FunctionResponse<'a> {
 enum Response<'a> {
     Output(Text<'a>),
     Error(Text<'a>),
+    /// The object of a client of this dialect.
+    #[serde(untagged)]
+    Whole(&'a RawValue),
 }
 
 /// Returns the system instruction, and the contents after it.
@@ -295,15 +299,19 @@ impl<'a> At<'a> {
                 thought_signature: None,
             });
         }
-        let text = match texts[..] {
+        let whole = match texts[..] {
+            [text] if context.client_speaks_it => wire::object("", text).ok(),
+            _ => None,
+        };
+        let text = || match texts[..] {
             [text] => context.splices.text(text),
             // A line break separates the parts.
             _ => context.splices.text(texts.join("\n")),
         };
-        let response = if result.is_error {
-            Response::Error(text)
-        } else {
-            Response::Output(text)
+        let response = match whole {
+            Some(object) => Response::Whole(object),
+            None if result.is_error => Response::Error(text()),
+            None => Response::Output(text()),
         };
         Ok(FunctionResponse {
             id: own_id(&result.call_id),

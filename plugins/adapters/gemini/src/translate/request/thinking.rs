@@ -30,7 +30,11 @@ pub(super) fn read(chat: &ChatRequest, context: &mut Context<'_>) -> Option<Thin
     let reasoning = &chat.reasoning;
     let is_off = reasoning.effort == Some(ReasoningEffort::Off);
     let summary = reasoning.summary.as_deref();
-    let is_hidden = is_off || matches!(summary, Some("omitted" | "none"));
+    let is_hidden = match summary {
+        // Google's default.
+        None => is_off || context.client_speaks_it,
+        Some(word) => is_off || matches!(word, "omitted" | "none"),
+    };
     let (thinking_level, thinking_budget) = match (reasoning.budget_tokens, reasoning.effort) {
         (Some(budget), effort) if !is_off => {
             // The upstream takes one of the two, and the budget is more exact.

@@ -7,9 +7,12 @@ use serde_json::value::RawValue;
 use weir_sdk::adapter::Failure;
 use weir_sdk::chat::{ChatRequest, Tool, ToolChoice, ToolKind};
 use weir_sdk::custom;
-use weir_sdk::wire::{self, refuse};
+use weir_sdk::wire::{self, Fields, refuse};
 
 use super::Context;
+
+/// The fields of a function that pass from a client of this dialect.
+const RESULT_SCHEMAS: [&str; 2] = ["response", "responseJsonSchema"];
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -24,6 +27,9 @@ struct Function<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     description: Option<Cow<'a, str>>,
     parameters_json_schema: &'a RawValue,
+    /// The schemas of results, from a client of this dialect.
+    #[serde(flatten)]
+    extra: Fields<'a>,
 }
 
 #[derive(Serialize)]
@@ -102,7 +108,15 @@ fn function<'a>(
     at: &str,
     context: &mut Context<'a>,
 ) -> Result<Function<'a>, Failure> {
-    wire::leave_out_extra(&tool.extra, at, &mut context.ignored)?;
+    let mut extra = Fields::default();
+    for field in &tool.extra {
+        let (name, json) = field;
+        if context.client_speaks_it && RESULT_SCHEMAS.contains(&name.as_str()) {
+            extra.add(name, wire::raw(name, json)?);
+        } else {
+            wire::leave_out_extra(std::slice::from_ref(field), at, &mut context.ignored)?;
+        }
+    }
     context
         .ignored
         .add_if(tool.cache.is_some(), "cache_control");
@@ -114,6 +128,7 @@ fn function<'a>(
                 &format!("{at}.parameters"),
                 &function.input_schema,
             )?,
+            extra,
         }),
         ToolKind::Custom(tool) => {
             context
@@ -123,6 +138,7 @@ fn function<'a>(
                 name: &tool.name,
                 description: Some(Cow::Owned(custom::description(tool))),
                 parameters_json_schema: wire::raw("", custom::SCHEMA)?,
+                extra,
             })
         }
         ToolKind::BuiltIn(tool) => Err(refuse(at, format!("{at}: a tool of type {}", tool.kind))),

@@ -2,6 +2,7 @@
 
 mod adapters;
 mod admin;
+mod aliases;
 mod anthropic_messages;
 mod archive;
 mod auto_top_up;

@@ -48,6 +48,9 @@ pub struct ModelConfig {
     /// Name in lists. Default: the id.
     #[serde(default)]
     pub name: Option<String>,
+    /// Other names that requests may give, such as dated ids; lists and responses give the id. Default: none.
+    #[serde(default)]
+    pub aliases: Vec<String>,
     /// Tokens of input and output together. Required.
     pub context_window: u32,
     /// Output tokens that a request may ask for. Required.

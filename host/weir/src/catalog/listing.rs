@@ -30,6 +30,9 @@ pub struct ListedModel {
     pub id: String,
     /// The name that lists show.
     pub name: String,
+    /// Other names in requests.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub aliases: Vec<String>,
     /// Whether its adapter exists.
     pub served: bool,
     /// Tokens of input and output together.
@@ -208,6 +211,7 @@ fn listed(model: &Model, served: bool) -> ListedModel {
     ListedModel {
         id: model.id.clone(),
         name: model.name.clone(),
+        aliases: model.aliases.clone(),
         served,
         context_window: model.context_window,
         max_output_tokens: model.max_output_tokens,

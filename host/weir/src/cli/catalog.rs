@@ -32,7 +32,7 @@ pub(super) async fn run(config: Config, arguments: CatalogArguments) -> anyhow::
 
 fn print(listing: &CatalogListing) {
     let mut models = TextTable::new(&[
-        "MODEL", "WINDOW", "OUTPUT", "CAN", "PROVIDER", "INPUT", "OUTPUT", "IMAGE",
+        "MODEL", "WINDOW", "OUTPUT", "CAN", "PROVIDER", "INPUT", "OUTPUT", "IMAGE", "ALIASES",
     ]);
     for model in &listing.models {
         for upstream in &model.upstreams {
@@ -49,6 +49,7 @@ fn print(listing: &CatalogListing) {
                 usd("input"),
                 usd("output"),
                 usd("image"),
+                or_dash(model.aliases.join(",")),
             ]);
         }
     }
@@ -92,8 +93,12 @@ fn capabilities(model: &ListedModel) -> String {
     ];
     let named = all.into_iter().filter(|(can, _)| *can);
     let named: Vec<_> = named.map(|(_, name)| name).collect();
-    match named.is_empty() {
+    or_dash(named.join(","))
+}
+
+fn or_dash(cell: String) -> String {
+    match cell.is_empty() {
         true => "-".to_owned(),
-        false => named.join(","),
+        false => cell,
     }
 }

@@ -87,7 +87,12 @@ pub fn read(
         tool: &tool,
         integration: &integration,
     };
-    request::read(body, asker, defaults)
+    let (mut request, payer) = request::read(body, asker, defaults)?;
+    for agent in &mut request.agents {
+        // Keys' and plans' lists of models have ids.
+        agent.model = catalog.id_of(&agent.model).to_owned();
+    }
+    Ok((request, payer))
 }
 
 fn default_model<'a>(catalog: &'a Catalog, configured: Option<&'a str>) -> Option<&'a str> {

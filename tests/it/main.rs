@@ -56,6 +56,7 @@ mod logs;
 mod mcp;
 mod mcp_remote;
 mod metrics;
+mod model_ends;
 mod models;
 mod openai;
 mod openai_responses;

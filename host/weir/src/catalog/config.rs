@@ -5,6 +5,7 @@ use std::num::{NonZeroU32, NonZeroU64};
 
 use serde::Deserialize;
 
+use super::end_date::EndDate;
 use weir_ledger::price::{NanoUsd, Price, TokenPrices};
 use weir_storage::secrets::SecretSource;
 
@@ -51,6 +52,10 @@ pub struct ModelConfig {
     /// Other names that requests may give, such as dated ids; lists and responses give the id. Default: none.
     #[serde(default)]
     pub aliases: Vec<String>,
+    /// Day on which the provider ends the model, such as `2026-11-30`; `weir check` and the console warn from 60 days
+    /// before. Default: none.
+    #[serde(default)]
+    pub ends_on: Option<EndDate>,
     /// Tokens of input and output together. Required.
     pub context_window: u32,
     /// Output tokens that a request may ask for. Required.

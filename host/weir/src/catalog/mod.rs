@@ -11,6 +11,7 @@
 
 mod aliases;
 pub mod config;
+pub mod end_date;
 pub mod filters;
 pub mod listing;
 pub mod live;
@@ -35,6 +36,7 @@ use weir_upstream::redact;
 use weir_upstream::{BaseUrl, Upstream, UpstreamTimeouts};
 
 use self::config::{ModelConfig, ProviderConfig};
+use self::end_date::EndDate;
 use self::filters::FilterConfig;
 use self::plans::PlanTerms;
 pub use self::problem::Problem;
@@ -42,6 +44,7 @@ use crate::limits::settings::TimeoutSettings;
 use weir_sandbox::ConfigureError;
 use weir_sandbox::adapter::bindings::adapter::{CredentialSlot, Description};
 use weir_sandbox::adapter::description;
+use weir_storage::clock::Millis;
 use weir_storage::secrets::SecretSource;
 
 /// The built-in providers and models.
@@ -124,6 +127,8 @@ pub struct Model {
     pub name: String,
     /// Other names in requests.
     pub aliases: Vec<String>,
+    /// The day on which the provider ends the model.
+    pub ends_on: Option<EndDate>,
     /// Tokens of input and output together.
     pub context_window: u32,
     /// The largest output limit, in tokens.
@@ -356,6 +361,11 @@ fn is_served(model: &Model, plugins: &Plugins) -> bool {
 }
 
 impl Model {
+    /// Returns a warning if the provider has ended the model, or ends it soon.
+    pub fn end_warning(&self, now: Millis) -> Option<String> {
+        self.ends_on?.warning(&self.id, now)
+    }
+
     /// Returns whether the model is an image model, priced per image.
     pub fn makes_images(&self) -> bool {
         matches!(self.candidates[0].price, Price::Image(_))
@@ -760,6 +770,7 @@ impl<E: Fn(&str) -> Option<String>> Builder<'_, E> {
             id: id.to_owned(),
             name: model.name.clone().unwrap_or_else(|| id.to_owned()),
             aliases: model.aliases.clone(),
+            ends_on: model.ends_on,
             context_window: model.context_window,
             max_output_tokens: model.max_output_tokens,
             default_output_tokens: model.default_output_tokens,

@@ -32,7 +32,8 @@ pub(super) async fn run(config: Config, arguments: CatalogArguments) -> anyhow::
 
 fn print(listing: &CatalogListing) {
     let mut models = TextTable::new(&[
-        "MODEL", "WINDOW", "OUTPUT", "CAN", "PROVIDER", "INPUT", "OUTPUT", "IMAGE", "ALIASES",
+        "MODEL", "WINDOW", "OUTPUT", "CAN", "PROVIDER", "INPUT", "OUTPUT", "IMAGE", "ENDS",
+        "ALIASES",
     ]);
     for model in &listing.models {
         for upstream in &model.upstreams {
@@ -49,6 +50,7 @@ fn print(listing: &CatalogListing) {
                 usd("input"),
                 usd("output"),
                 usd("image"),
+                or_dash(model.ends_on.map_or(String::new(), |day| day.to_string())),
                 or_dash(model.aliases.join(",")),
             ]);
         }

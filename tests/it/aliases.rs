@@ -96,7 +96,6 @@ async fn keys_plans_and_swarms_treat_an_alias_as_its_model() {
             .to_owned();
         let record = ended(&scripted, &id).await;
         assert_eq!(record["status"], "completed", "{record}");
-        assert_eq!(record["agents"][0]["model"], "scripted", "{record}");
     }
 }
 

@@ -1,13 +1,14 @@
 //! The end of a model at its provider: weir warns of it, and gives swarms another model in time.
 
-use serde_json::json;
+use serde_json::Value;
 use tests::gateway::{Builder, at};
 use tests::{Gateway, Reply, Upstream};
+use weir::config::Config;
 use weir_storage::clock::{ManualClock, Millis};
 
 use crate::console::Browser;
 use crate::operate::{fail, folder, succeed};
-use crate::swarms::{agent, swarm};
+use crate::swarms::{agent, ended, swarm};
 
 /// A model of the demo provider that ends on this day.
 fn ending(id: &str, ends_on: &str) -> String {
@@ -97,41 +98,54 @@ async fn the_console_warns_of_models_that_end() {
     );
 }
 
+/// Returns the model of the first request of a swarm whose agent names none.
+async fn default_model(builder: Builder, upstream: &Upstream) -> Value {
+    let gateway = builder.start().await;
+    let mut agent = agent("scout");
+    agent.as_object_mut().expect("an object").remove("model");
+    let client = gateway.client();
+    let accepted = client.post("/swarms", &swarm(&[agent])).await;
+    assert_eq!(accepted.status, 202, "{}", accepted.text());
+    let id = accepted.json()["execution_id"].clone();
+    ended(&client, id.as_str().expect("an id")).await;
+    let requests = upstream.requests();
+    requests.last().expect("a request").json()["model"].clone()
+}
+
 #[tokio::test]
 async fn swarms_do_not_default_to_a_model_that_ends() {
     let upstream = Upstream::start().await;
     upstream.always(Reply::chat("fine"));
-    let chosen = async |builder: Builder| {
-        let gateway = builder.start().await;
-        let mut agent = agent("scout");
-        agent.as_object_mut().expect("an object").remove("model");
-        let accepted = gateway.client().post("/swarms", &swarm(&[agent])).await;
-        assert_eq!(accepted.status, 202, "{}", accepted.text());
-        accepted.json()["agents"][0]["model"].clone()
-    };
     let before = ManualClock::at(at("2026-09-30T12:00:00Z"));
-    assert_eq!(
-        chosen(with_two_models(&upstream, &before)).await,
-        json!("aa")
-    );
+    let two = with_two_models(&upstream, &before);
+    assert_eq!(default_model(two, &upstream).await, "aa");
     for now in [DAY, "2027-01-01T00:00:00Z"] {
         let clock = ManualClock::at(at(now));
-        assert_eq!(
-            chosen(with_two_models(&upstream, &clock)).await,
-            json!("bb"),
-            "{now}"
-        );
+        let two = with_two_models(&upstream, &clock);
+        assert_eq!(default_model(two, &upstream).await, "bb", "{now}");
         let configured = with_two_models(&upstream, &clock);
         let configured = configured.settings("swarms.default_model = \"aa\"");
-        assert_eq!(chosen(configured).await, json!("aa"), "{now}");
+        assert_eq!(default_model(configured, &upstream).await, "aa", "{now}");
         // No other model fits.
         let alone = Gateway::builder()
             .swarms()
             .clock(&clock)
-            .settings("default_catalog = false");
-        let alone = alone
+            .settings("default_catalog = false")
             .upstream("aa", &upstream)
             .tables("ends_on = \"2026-11-30\"");
-        assert_eq!(chosen(alone).await, json!("aa"), "{now}");
+        assert_eq!(default_model(alone, &upstream).await, "aa", "{now}");
     }
+}
+
+#[tokio::test]
+async fn the_bundled_default_of_swarms_has_no_announced_end() {
+    let upstream = Upstream::start().await;
+    upstream.always(Reply::new(400));
+    let builder = Gateway::builder()
+        .swarms()
+        .provider("anthropic", "anthropic", Some(&upstream));
+    let model = default_model(builder, &upstream).await;
+    assert_eq!(model, "claude-sonnet-5-5");
+    let config = Config::from_toml("").expect("it fits");
+    assert_eq!(config.models["claude-sonnet-5-5"].ends_on, None);
 }

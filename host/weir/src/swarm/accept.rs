@@ -20,7 +20,7 @@ use crate::catalog::{Catalog, Model};
 use crate::identity::{Caller, limits};
 
 /// The default model of agents, if the catalog has it and the configuration names no other.
-const DEFAULT_MODEL: &str = "claude-sonnet-4-5";
+const DEFAULT_MODEL: &str = "claude-sonnet-5-5";
 
 /// The payer of a swarm.
 pub struct SwarmPayer<'a> {

@@ -12,6 +12,7 @@ mod bridge;
 mod budgets;
 mod callers;
 mod catalog;
+mod catalog_import;
 mod changes;
 mod chat;
 mod checks;

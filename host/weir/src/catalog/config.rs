@@ -165,6 +165,20 @@ impl PriceConfig {
         })
     }
 
+    /// Returns the set prices of tokens with their settings' names.
+    pub fn fields(&self) -> Vec<(&'static str, NanoUsd)> {
+        let all = [
+            ("input", self.input),
+            ("cache_read", self.cache_read),
+            ("cache_write_short", self.cache_write_short),
+            ("cache_write_long", self.cache_write_long),
+            ("output", self.output),
+        ];
+        let set = all.into_iter();
+        set.filter_map(|(name, price)| Some((name, price?)))
+            .collect()
+    }
+
     fn token_prices(&self) -> Result<TokenPrices, &'static str> {
         let input = self
             .input

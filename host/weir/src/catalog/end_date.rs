@@ -29,6 +29,11 @@ impl EndDate {
         self.days_left(now) <= WARNING_DAYS
     }
 
+    /// Returns whether the day has come.
+    pub fn has_come(self, now: Millis) -> bool {
+        self.days_left(now) <= 0
+    }
+
     /// Returns a warning about a model that has ended or ends within 60 days.
     pub fn warning(self, id: &str, now: Millis) -> Option<String> {
         let date = self.0;

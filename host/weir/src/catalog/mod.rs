@@ -13,6 +13,7 @@ mod aliases;
 pub mod config;
 pub mod end_date;
 pub mod filters;
+pub mod import;
 pub mod listing;
 pub mod live;
 pub mod plans;

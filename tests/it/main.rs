@@ -2,6 +2,7 @@
 
 mod adapters;
 mod admin;
+mod aliases;
 mod anthropic_messages;
 mod archive;
 mod auto_top_up;
@@ -11,6 +12,7 @@ mod bridge;
 mod budgets;
 mod callers;
 mod catalog;
+mod catalog_import;
 mod changes;
 mod chat;
 mod checks;
@@ -57,6 +59,7 @@ mod logs;
 mod mcp;
 mod mcp_remote;
 mod metrics;
+mod model_ends;
 mod models;
 mod openai;
 mod openai_responses;

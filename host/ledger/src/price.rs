@@ -81,6 +81,16 @@ impl Default for PriceFactors {
 }
 
 impl NanoUsd {
+    /// Returns the price in USD as an exact decimal, such as `0.075`.
+    pub fn decimal(self) -> String {
+        let (usd, nano) = (self.0 / 1_000_000_000, self.0 % 1_000_000_000);
+        let decimal = format!("{usd}.{nano:09}");
+        decimal
+            .trim_end_matches('0')
+            .trim_end_matches('.')
+            .to_owned()
+    }
+
     /// Returns credits for a thousand tokens at this price per million, including the factor; for display.
     pub fn credits_per_1k(self, factor: Factor) -> f64 {
         // Nano-USD per million tokens × factor = micro-credits per million tokens.
@@ -136,6 +146,21 @@ mod tests {
             ("0", 0),
         ] {
             assert_eq!(price(written).ok(), Some(nano), "{written}");
+        }
+    }
+
+    #[test]
+    fn prices_are_written_exactly() {
+        for (nano, written) in [
+            (0, "0"),
+            (1, "0.000000001"),
+            (75_000_000, "0.075"),
+            (10_000_000_000, "10"),
+            (1_250_000_000, "1.25"),
+            (1_000_000_000_000_000, "1000000"),
+        ] {
+            assert_eq!(NanoUsd(nano).decimal(), written);
+            assert_eq!(price(written).ok(), Some(nano));
         }
     }
 

@@ -588,7 +588,8 @@ fn without_secrets(mut error: Error) -> Error {
     error
 }
 
-/// Returns the built-in catalog without the credentials that `settings` replaces: figment would merge both tables.
+/// Returns the built-in catalog without the credentials that `settings` replaces, because figment would merge both tables,
+/// and without aliases that `settings` uses for its own models.
 fn default_catalog(settings: &Figment) -> anyhow::Result<Figment> {
     let mut catalog: Dict = Figment::from(Toml::string(crate::catalog::DEFAULT)).extract()?;
     if let Some(Value::Dict(_, providers)) = catalog.get_mut("providers") {
@@ -600,7 +601,29 @@ fn default_catalog(settings: &Figment) -> anyhow::Result<Figment> {
             }
         }
     }
+    // The complete configuration reports settings with a wrong type.
+    let own: BTreeMap<String, NamedModel> = settings.extract_inner("models").unwrap_or_default();
+    let is_own = |alias: &str| {
+        let mut models = own.values();
+        own.contains_key(alias) || models.any(|model| model.aliases.iter().any(|own| own == alias))
+    };
+    if let Some(Value::Dict(_, models)) = catalog.get_mut("models") {
+        for model in models.values_mut() {
+            if let Value::Dict(_, model) = model
+                && let Some(Value::Array(_, aliases)) = model.get_mut("aliases")
+            {
+                aliases.retain(|alias| !alias.as_str().is_some_and(is_own));
+            }
+        }
+    }
     Ok(Figment::from(Serialized::defaults(catalog)))
+}
+
+/// The names of a model.
+#[derive(Deserialize)]
+struct NamedModel {
+    #[serde(default)]
+    aliases: Vec<String>,
 }
 
 /// Returns figment's error, with a setting's name as in the file.

@@ -5,6 +5,7 @@ use std::num::{NonZeroU32, NonZeroU64};
 
 use serde::Deserialize;
 
+use super::end_date::EndDate;
 use weir_ledger::price::{NanoUsd, Price, TokenPrices};
 use weir_storage::secrets::SecretSource;
 
@@ -48,6 +49,13 @@ pub struct ModelConfig {
     /// Name in lists. Default: the id.
     #[serde(default)]
     pub name: Option<String>,
+    /// Other names that requests may give, such as dated ids; lists and responses give the id. Default: none.
+    #[serde(default)]
+    pub aliases: Vec<String>,
+    /// Day on which the provider ends the model, such as `2026-11-30`; `weir check` and the console warn from 60 days
+    /// before. Default: none.
+    #[serde(default)]
+    pub ends_on: Option<EndDate>,
     /// Tokens of input and output together. Required.
     pub context_window: u32,
     /// Output tokens that a request may ask for. Required.
@@ -159,6 +167,20 @@ impl PriceConfig {
             base: self.token_prices()?,
             above,
         })
+    }
+
+    /// Returns the set prices of tokens with their settings' names.
+    pub fn fields(&self) -> Vec<(&'static str, NanoUsd)> {
+        let all = [
+            ("input", self.input),
+            ("cache_read", self.cache_read),
+            ("cache_write_short", self.cache_write_short),
+            ("cache_write_long", self.cache_write_long),
+            ("output", self.output),
+        ];
+        let set = all.into_iter();
+        set.filter_map(|(name, price)| Some((name, price?)))
+            .collect()
     }
 
     fn token_prices(&self) -> Result<TokenPrices, &'static str> {

@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use utoipa::ToSchema;
 use weir_ledger::price::{NanoUsd, Price, TokenPrices};
 
+use super::end_date::EndDate;
 use super::{Catalog, MissingPart, Model, OmittedProvider, is_served};
 
 /// The response of `GET /admin/catalog`.
@@ -30,6 +31,13 @@ pub struct ListedModel {
     pub id: String,
     /// The name that lists show.
     pub name: String,
+    /// Other names in requests.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub aliases: Vec<String>,
+    /// The day on which the provider ends the model, such as `2026-11-30`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, format = Date, nullable = false)]
+    pub ends_on: Option<EndDate>,
     /// Whether its adapter exists.
     pub served: bool,
     /// Tokens of input and output together.
@@ -208,6 +216,8 @@ fn listed(model: &Model, served: bool) -> ListedModel {
     ListedModel {
         id: model.id.clone(),
         name: model.name.clone(),
+        aliases: model.aliases.clone(),
+        ends_on: model.ends_on,
         served,
         context_window: model.context_window,
         max_output_tokens: model.max_output_tokens,

@@ -9,8 +9,11 @@
 //! components in their adapters' slots accept their settings and serve the kind of the model's price, chat or images
 //! ([`check_adapter`] verifies this before a component is activated).
 
+mod aliases;
 pub mod config;
+pub mod end_date;
 pub mod filters;
+pub mod import;
 pub mod listing;
 pub mod live;
 pub mod plans;
@@ -34,6 +37,7 @@ use weir_upstream::redact;
 use weir_upstream::{BaseUrl, Upstream, UpstreamTimeouts};
 
 use self::config::{CandidateConfig, ModelConfig, ProviderConfig};
+use self::end_date::EndDate;
 use self::filters::FilterConfig;
 use self::plans::PlanTerms;
 pub use self::problem::Problem;
@@ -41,6 +45,7 @@ use crate::limits::settings::TimeoutSettings;
 use weir_sandbox::ConfigureError;
 use weir_sandbox::adapter::bindings::adapter::{CredentialSlot, Description, Setting};
 use weir_sandbox::adapter::description;
+use weir_storage::clock::Millis;
 use weir_storage::secrets::SecretSource;
 
 /// The built-in providers and models.
@@ -74,6 +79,8 @@ pub struct CatalogSettings<'a> {
 pub struct Catalog {
     /// Models whose upstreams have their credentials. Their adapters may still be missing.
     models: BTreeMap<String, Arc<Model>>,
+    /// Ids of all configured models, by alias.
+    aliases: BTreeMap<String, String>,
     plugins: Plugins,
     /// All configured providers, including those that are left out.
     providers: BTreeMap<String, ProviderConfig>,
@@ -119,6 +126,10 @@ pub struct Model {
     pub id: String,
     /// The name that lists show.
     pub name: String,
+    /// Other names in requests.
+    pub aliases: Vec<String>,
+    /// The day on which the provider ends the model.
+    pub ends_on: Option<EndDate>,
     /// Tokens of input and output together.
     pub context_window: u32,
     /// The largest output limit, in tokens.
@@ -236,6 +247,8 @@ impl Catalog {
                 models.insert(id.clone(), Arc::new(model));
             }
         }
+        let (aliases, ambiguous) = aliases::by_alias(settings.models);
+        builder.problems.extend(ambiguous);
         let missing = filters::problems(settings.filters, settings.models);
         builder.problems.extend(missing);
         let unknown = plans::problems(settings.plans, settings.models);
@@ -245,6 +258,7 @@ impl Catalog {
         }
         Ok(Self {
             models,
+            aliases,
             plugins: plugins.clone(),
             providers: settings.providers.clone(),
             configured: settings.models.clone(),
@@ -275,7 +289,7 @@ impl Catalog {
 
     /// Returns whether a plan's credits pay for a model. Otherwise, only bought credits do.
     pub fn is_in_plan(&self, plan: Plan, model: &str) -> bool {
-        plans::includes(&self.plans, plan, model)
+        plans::includes(&self.plans, plan, self.id_of(model))
     }
 
     /// Returns the filters of requests before routing, in order.
@@ -286,7 +300,7 @@ impl Catalog {
     /// Returns a sentence that explains how to add a configured model without its providers' credentials, for a reader
     /// who may know that.
     pub fn remedy(&self, id: &str) -> Option<String> {
-        let configured = self.configured.get(id);
+        let configured = self.configured.get(self.id_of(id));
         let configured = configured.filter(|_| self.tells_what_is_missing)?;
         let mut variables = configured.upstreams.iter().filter_map(|upstream| {
             let left_out = self.left_out.iter();
@@ -306,9 +320,14 @@ impl Catalog {
         ))
     }
 
-    /// Returns the model with this id if its adapter exists.
-    pub fn model(&self, id: &str) -> Option<&Arc<Model>> {
-        let model = self.models.get(id);
+    /// Returns the id of the model with this alias, or the name itself if it is no alias.
+    pub fn id_of<'a>(&'a self, name: &'a str) -> &'a str {
+        self.aliases.get(name).map_or(name, String::as_str)
+    }
+
+    /// Returns the model with this id or alias if its adapter exists.
+    pub fn model(&self, name: &str) -> Option<&Arc<Model>> {
+        let model = self.models.get(self.id_of(name));
         model.filter(|model| is_served(model, &self.plugins))
     }
 
@@ -345,6 +364,11 @@ fn is_served(model: &Model, plugins: &Plugins) -> bool {
 }
 
 impl Model {
+    /// Returns a warning if the provider has ended the model, or ends it soon.
+    pub fn end_warning(&self, now: Millis) -> Option<String> {
+        self.ends_on?.warning(&self.id, now)
+    }
+
     /// Returns whether the model is an image model, priced per image.
     pub fn makes_images(&self) -> bool {
         matches!(self.candidates[0].price, Price::Image(_))
@@ -699,7 +723,7 @@ impl<E: Fn(&str) -> Option<String>> Builder<'_, E> {
     ) -> Option<Model> {
         let setting = format!("models.{id:?}");
         let problems_before = self.problems.len();
-        if id.is_empty() || id.len() > 256 || id.chars().any(char::is_control) {
+        if !aliases::is_name(id) {
             self.problem(
                 setting.clone(),
                 "an id has 1 to 256 bytes and no control characters",
@@ -776,6 +800,8 @@ impl<E: Fn(&str) -> Option<String>> Builder<'_, E> {
         (self.problems.len() == problems_before).then(|| Model {
             id: id.to_owned(),
             name: model.name.clone().unwrap_or_else(|| id.to_owned()),
+            aliases: model.aliases.clone(),
+            ends_on: model.ends_on,
             context_window: model.context_window,
             max_output_tokens: model.max_output_tokens,
             default_output_tokens: model.default_output_tokens,

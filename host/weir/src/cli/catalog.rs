@@ -1,5 +1,9 @@
 //! `weir catalog`: the models that clients can request, and their prices.
 
+mod import;
+
+use std::path::PathBuf;
+
 use serde_json::Value;
 
 use super::connection::{OfflineArgument, RequiredParts, operate, path};
@@ -8,7 +12,10 @@ use crate::catalog::listing::{CatalogListing, ListedGap, ListedModel};
 use crate::config::Config;
 
 #[derive(clap::Args)]
+#[command(args_conflicts_with_subcommands = true)]
 pub(super) struct CatalogArguments {
+    #[command(subcommand)]
+    command: Option<CatalogCommand>,
     /// Print all fields as JSON.
     #[arg(long)]
     json: bool,
@@ -16,7 +23,31 @@ pub(super) struct CatalogArguments {
     offline: OfflineArgument,
 }
 
-pub(super) async fn run(config: Config, arguments: CatalogArguments) -> anyhow::Result<()> {
+#[derive(clap::Subcommand)]
+enum CatalogCommand {
+    /// Compare the configured models with a public price file, and write sections for the differences.
+    ///
+    /// Prints new chat models, changed prices and limits, and models that the file lacks; changes nothing. Prices are
+    /// exact: an entry whose price has more than 9 decimals in USD per million tokens is left out. With --write, add the
+    /// written sections to your configuration file, and run `weir check`.
+    Import(import::ImportArguments),
+}
+
+impl CatalogArguments {
+    /// Returns whether the command contacts a gateway.
+    pub(super) fn asks_gateway(&self) -> bool {
+        self.command.is_none()
+    }
+}
+
+pub(super) async fn run(
+    config: Config,
+    file: Option<PathBuf>,
+    arguments: CatalogArguments,
+) -> anyhow::Result<()> {
+    if let Some(CatalogCommand::Import(arguments)) = &arguments.command {
+        return import::run(&config, file.as_deref(), arguments);
+    }
     let operated = operate(
         &config,
         RequiredParts::Plugins,
@@ -32,7 +63,8 @@ pub(super) async fn run(config: Config, arguments: CatalogArguments) -> anyhow::
 
 fn print(listing: &CatalogListing) {
     let mut models = TextTable::new(&[
-        "MODEL", "WINDOW", "OUTPUT", "CAN", "PROVIDER", "INPUT", "OUTPUT", "IMAGE",
+        "MODEL", "WINDOW", "OUTPUT", "CAN", "PROVIDER", "INPUT", "OUTPUT", "IMAGE", "ENDS",
+        "ALIASES",
     ]);
     for model in &listing.models {
         for upstream in &model.upstreams {
@@ -49,6 +81,8 @@ fn print(listing: &CatalogListing) {
                 usd("input"),
                 usd("output"),
                 usd("image"),
+                or_dash(model.ends_on.map_or(String::new(), |day| day.to_string())),
+                or_dash(model.aliases.join(",")),
             ]);
         }
     }
@@ -92,8 +126,12 @@ fn capabilities(model: &ListedModel) -> String {
     ];
     let named = all.into_iter().filter(|(can, _)| *can);
     let named: Vec<_> = named.map(|(_, name)| name).collect();
-    match named.is_empty() {
+    or_dash(named.join(","))
+}
+
+fn or_dash(cell: String) -> String {
+    match cell.is_empty() {
         true => "-".to_owned(),
-        false => named.join(","),
+        false => cell,
     }
 }

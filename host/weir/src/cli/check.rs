@@ -83,6 +83,10 @@ pub(super) async fn run(
             println!("tools.{slot} has no tool yet: the binary bundles none, so install one");
         }
     }
+    let now = Clock::System.now();
+    for warning in catalog.models().filter_map(|model| model.end_warning(now)) {
+        println!("{warning}");
+    }
     let left_out = left_out.len();
     ensure!(
         !arguments.strict || (left_out == 0 && gaps.is_empty()),

@@ -94,7 +94,8 @@ enum WeirCommand {
     Mcp(mcp::McpArguments),
     /// Run, list and cancel swarms of agents.
     Swarm(swarm::SwarmArguments),
-    /// Print the active catalog: models, providers, prices, and the models and providers that are left out.
+    /// Print the active catalog: models, providers, prices, and the models and providers that are left out; compare it
+    /// with public price files.
     Catalog(catalog::CatalogArguments),
     /// Test the egress guard, through which tools reach other hosts.
     #[command(subcommand)]
@@ -179,7 +180,7 @@ pub fn run(bundle: &'static Bundle) -> ExitCode {
         };
         match arguments.command {
             WeirCommand::Serve(arguments) => serve::run(config, file, arguments).await,
-            WeirCommand::Catalog(arguments) => catalog::run(config, arguments).await,
+            WeirCommand::Catalog(arguments) => catalog::run(config, file, arguments).await,
             WeirCommand::Swarm(arguments) => swarm::run(config, arguments).await,
             WeirCommand::Key(command) => key::run(config, command).await,
             WeirCommand::Token(command) => token::run(config, command).await,
@@ -217,8 +218,8 @@ impl WeirCommand {
             | Self::Console(_)
             | Self::Audit(_)
             | Self::Record(_)
-            | Self::Mcp(_)
-            | Self::Catalog(_) => true,
+            | Self::Mcp(_) => true,
+            Self::Catalog(arguments) => arguments.asks_gateway(),
             Self::Swarm(arguments) => arguments.asks_gateway(),
             Self::Plugin(command) => command.asks_gateway(),
             Self::Serve(_)

@@ -136,14 +136,17 @@ impl<'a> RequestScreening<'a> {
         asker: FilterCaller<'a>,
         model: &str,
     ) -> Result<Option<Self>, ApiError> {
+        let Some(model) = catalog.model(model) else {
+            return Ok(None);
+        };
         let filters: Vec<_> = catalog
             .filters()
             .iter()
-            .filter(|filter| filter.is_for(model, asker.plan))
+            .filter(|filter| filter.is_for(&model.id, asker.plan))
             .collect();
-        let Some(model) = catalog.model(model).filter(|_| !filters.is_empty()) else {
+        if filters.is_empty() {
             return Ok(None);
-        };
+        }
         let allowed = resolve::narrow(model, asker.context.wanted_provider())?;
         Ok(Some(Self {
             parts,

@@ -154,6 +154,7 @@ pub async fn chat(
     call.request.stream |= asked.publisher.is_some();
     // One catalog serves the complete request, even if the configuration changes meanwhile.
     let catalog = parts.catalog.load();
+    name_by_id(&catalog, &mut call.request.model);
     let asker = customer.asker(&context);
     let (call, passed) = filters::screen_chat(parts, &catalog, asker, call).await?;
     if let Some(session) = &mut asked.session {
@@ -172,7 +173,7 @@ pub async fn images(
     held: impl Send + 'static,
     customer: Customer,
     context: RequestContext,
-    call: ImageCall,
+    mut call: ImageCall,
     key: Option<IdempotentRequest>,
 ) -> Result<Response, ApiError> {
     let key = key.map(|key| customer.own(key));
@@ -187,6 +188,7 @@ pub async fn images(
         passed: FilterResult::default(),
     };
     let catalog = parts.catalog.load();
+    name_by_id(&catalog, &mut call.request.model);
     let asker = customer.asker(&context);
     let (call, passed) = filters::screen_images(parts, &catalog, asker, call).await?;
     customer.require(&catalog, &call.request.model)?;
@@ -194,6 +196,11 @@ pub async fn images(
     let terms = PriceTerms::of(&catalog, customer.plan, &resolved.model.id);
     let asked = ResponseTerms { passed, ..asked };
     begin(parts, held, customer, context, resolved, terms, asked).await
+}
+
+/// Replaces an alias by the model's id, before filters see the request.
+fn name_by_id(catalog: &Catalog, model: &mut String) {
+    *model = catalog.id_of(model).to_owned();
 }
 
 /// The terms on which an account with a plan pays for a model.

@@ -60,11 +60,13 @@ impl KeyLimits {
             return Err(ApiError::invalid_request("models", what));
         }
         let mut models = models.unwrap_or_default();
-        for (index, model) in models.iter().enumerate() {
-            if catalog.is_some_and(|catalog| catalog.model(model).is_none()) {
+        for (index, model) in models.iter_mut().enumerate() {
+            let Some(catalog) = catalog else { continue };
+            let Some(found) = catalog.model(model) else {
                 let what = "The model does not exist; GET /models lists all models.";
                 return Err(ApiError::invalid_request(format!("models[{index}]"), what));
-            }
+            };
+            model.clone_from(&found.id);
         }
         models.sort();
         models.dedup();

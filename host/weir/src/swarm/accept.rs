@@ -16,11 +16,11 @@ use super::plan::caps;
 use super::request::{self, AgentTool, Defaults, SwarmCaller};
 use super::store::{AcceptResult, MAX_KEPT_BYTES, MAX_OPEN, NewRun, SwarmRun, SwarmStoreError};
 use crate::billing::budgets;
-use crate::catalog::Catalog;
+use crate::catalog::{Catalog, Model};
 use crate::identity::{Caller, limits};
 
 /// The default model of agents, if the catalog has it and the configuration names no other.
-const DEFAULT_MODEL: &str = "claude-sonnet-4-5";
+const DEFAULT_MODEL: &str = "claude-sonnet-5-5";
 
 /// The payer of a swarm.
 pub struct SwarmPayer<'a> {
@@ -72,7 +72,8 @@ pub fn read(
     asker: SwarmCaller,
 ) -> Result<(request::SwarmRequest, Option<request::NamedPayer>), ApiError> {
     let catalog = swarms.inference.catalog.load();
-    let model = default_model(&catalog, swarms.settings.default_model.as_deref());
+    let configured = swarms.settings.default_model.as_deref();
+    let model = default_model(&catalog, configured, swarms.inference.ledger.now());
     let tool = |name: &str| {
         let tool = swarms.tools.describe(name)?;
         Some(AgentTool {
@@ -87,14 +88,27 @@ pub fn read(
         tool: &tool,
         integration: &integration,
     };
-    request::read(body, asker, defaults)
+    let (mut request, payer) = request::read(body, asker, defaults)?;
+    for agent in &mut request.agents {
+        // Keys' and plans' lists of models have ids.
+        agent.model = catalog.id_of(&agent.model).to_owned();
+    }
+    Ok((request, payer))
 }
 
-fn default_model<'a>(catalog: &'a Catalog, configured: Option<&'a str>) -> Option<&'a str> {
+fn default_model<'a>(
+    catalog: &'a Catalog,
+    configured: Option<&'a str>,
+    now: Millis,
+) -> Option<&'a str> {
     configured.or_else(|| {
-        let default = catalog.model(DEFAULT_MODEL).map(|model| &*model.id);
-        let mut able = catalog.models().filter(|model| model.supports_tools);
-        default.or_else(|| able.next().map(|model| &*model.id))
+        let default = catalog.model(DEFAULT_MODEL).map(|model| &**model);
+        let able = catalog.models().filter(|model| model.supports_tools);
+        let all: Vec<_> = default.into_iter().chain(able).collect();
+        let ends = |model: &Model| model.ends_on.is_some_and(|day| day.is_near(now));
+        // A task may run with this default for months.
+        let lasting = all.iter().find(|model| !ends(model)).or(all.first());
+        lasting.map(|model| &*model.id)
     })
 }
 

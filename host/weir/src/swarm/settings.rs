@@ -16,7 +16,8 @@ pub struct SwarmSettings {
     pub listen: Option<ListenAddress>,
     /// URL of the API's `internal_listen`, for an executor that runs without an API. Default: this process.
     pub api_url: Option<String>,
-    /// Model of agents that name none. Default: `claude-sonnet-4-5`, else the first model with tools.
+    /// Model of agents that name none. Default: `claude-sonnet-5-5`, else the first model with tools; none
+    /// that ends within 60 days, if another fits.
     pub default_model: Option<String>,
     /// Swarms that one executor runs at once. Default: 16.
     pub concurrent: NonZeroU32,

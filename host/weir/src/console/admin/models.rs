@@ -20,6 +20,8 @@ struct ModelsPage {
     frame: Frame,
     models: Vec<ConsoleModel>,
     economics: Vec<ModelEconomics>,
+    /// Warnings about models that have ended or end soon.
+    ends: Vec<String>,
     left_out: Vec<ListedGap>,
     text_factor: f64,
     image_factor: f64,
@@ -28,6 +30,7 @@ struct ModelsPage {
 struct ConsoleModel {
     id: String,
     served: bool,
+    aliases: Vec<String>,
     context_window: u32,
     upstreams: Vec<ServedUpstream>,
 }
@@ -43,11 +46,15 @@ pub(super) async fn show_models(
     State(app): State<App>,
     admin: ConsoleAdmin,
 ) -> Result<Response, ApiError> {
-    let listing = CatalogListing::of(&app.catalog.load());
-    let economics = routes::model_economics(&app, &Month::of(app.clock.now())).await?;
+    let catalog = app.catalog.load();
+    let listing = CatalogListing::of(&catalog);
+    let now = app.clock.now();
+    let ends = catalog.models().filter_map(|model| model.end_warning(now));
+    let economics = routes::model_economics(&app, &Month::of(now)).await?;
     let models = listing.models.into_iter().map(|model| ConsoleModel {
         id: model.id,
         served: model.served,
+        aliases: model.aliases,
         context_window: model.context_window,
         upstreams: model.upstreams.into_iter().map(served).collect(),
     });
@@ -55,6 +62,7 @@ pub(super) async fn show_models(
         frame: admin.user.frame("Models", MODELS),
         models: models.collect(),
         economics,
+        ends: ends.collect(),
         left_out: listing.left_out,
         text_factor: listing.price_factors.text,
         image_factor: listing.price_factors.image,

@@ -6,6 +6,7 @@
 //! |---|---|---|
 //! | `thinking` | `auto` (default), `adaptive`, `budget`, `none` | the model's form of reasoning, into which the adapter
 //! translates others: adaptive, with a budget and without efforts, or no reasoning. `auto` sends the client's form |
+//! | `sampling` | `true` (default), `false` | whether the model takes `temperature`, `top_p` and `top_k` |
 //! | `betas` | names, separated by commas | betas to request beside those of a client that speaks this dialect |
 //! | `pass-fields` | names, separated by commas | fields to let through although they change the price: `speed`, `inference_geo`, `fallbacks` |
 //!

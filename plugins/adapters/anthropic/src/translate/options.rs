@@ -2,9 +2,10 @@
 
 use weir_sdk::adapter::{Failure, RefusedSetting, Setting};
 use weir_sdk::options::{from_lines, from_settings, names};
+use weir_sdk::wire::refuse;
 
 /// The names of the options.
-pub(super) const NAMES: [&str; 3] = ["thinking", "betas", "pass-fields"];
+pub(super) const NAMES: [&str; 4] = ["thinking", "sampling", "betas", "pass-fields"];
 
 /// Fields that the option passes: each changes a response's cost.
 pub(super) const PRICED_FIELDS: [&str; 3] = ["speed", "inference_geo", "fallbacks"];
@@ -24,6 +25,8 @@ pub(super) enum Thinking {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Options<'a> {
     pub(super) thinking: Thinking,
+    /// Whether the model takes no temperature and the like.
+    is_without_sampling: bool,
     /// Names, separated by commas.
     betas: &'a str,
     /// Names, separated by commas.
@@ -47,7 +50,13 @@ impl<'a> Options<'a> {
             Thinking::Budget => "budget",
             Thinking::None => "none",
         };
-        for (name, value) in NAMES.iter().zip([thinking, self.betas, self.pass_fields]) {
+        let sampling = if self.is_without_sampling {
+            "false"
+        } else {
+            ""
+        };
+        let values = [thinking, sampling, self.betas, self.pass_fields];
+        for (name, value) in NAMES.iter().zip(values) {
             if !value.is_empty() {
                 lines.extend([name, " ", value, "\n"]);
             }
@@ -60,6 +69,20 @@ impl<'a> Options<'a> {
         let mut options = Self::default();
         from_lines(configuration, |name, value| options.set(name, value))?;
         Ok(options)
+    }
+
+    /// Returns a sampling parameter as it is sent: a model without sampling gets none, and accepts only the default.
+    pub(super) fn sampled<T: PartialEq>(
+        &self,
+        name: &str,
+        value: Option<T>,
+        default: Option<T>,
+    ) -> Result<Option<T>, Failure> {
+        match value {
+            Some(_) if self.is_without_sampling && value == default => Ok(None),
+            Some(_) if self.is_without_sampling => Err(refuse(name, name)),
+            value => Ok(value),
+        }
     }
 
     /// Returns whether the operator passes this field.
@@ -88,6 +111,13 @@ impl<'a> Options<'a> {
                     "budget" => Thinking::Budget,
                     "none" => Thinking::None,
                     _ => return Err("must be auto, adaptive, budget or none".to_owned()),
+                }
+            }
+            "sampling" => {
+                self.is_without_sampling = match value {
+                    "true" => false,
+                    "false" => true,
+                    _ => return Err("must be true or false".to_owned()),
                 }
             }
             "betas" => self.betas = on_one_line(value)?,

@@ -675,6 +675,25 @@ fn refuses_reasoning_that_the_output_limit_leaves_no_room_for() {
 }
 
 #[test]
+fn a_model_without_sampling_takes_only_the_defaults() {
+    let warm = |temperature| ChatRequest {
+        temperature: Some(temperature),
+        ..chat("")
+    };
+    let options = [pair("sampling", "false")];
+    let usual = send::<Anthropic>(request(warm(1.0)), &options).expect("a request");
+    assert_eq!(usual.body.get("temperature"), None);
+    let refused = send::<Anthropic>(request(warm(0.2)), &options).expect_err("a refusal");
+    assert_eq!(refused.param.as_deref(), Some("temperature"));
+    let few = ChatRequest {
+        top_k: Some(4),
+        ..chat("")
+    };
+    let refused = send::<Anthropic>(request(few), &options).expect_err("a refusal");
+    assert_eq!(refused.param.as_deref(), Some("top_k"));
+}
+
+#[test]
 fn asks_for_no_budget_behind_calls_without_signed_reasoning() {
     let replayed = |signature: Option<&str>| {
         let mut thought = part(reasoning("Hm."));

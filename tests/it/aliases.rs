@@ -76,6 +76,7 @@ async fn keys_plans_and_swarms_treat_an_alias_as_its_model() {
         .tables("[plans.free]\nmodels = [\"scripted\"]\n[plans.pro]\nmodels = [\"scripted\"]")
         .start()
         .await;
+    gateway.set_plan("pro").await;
     // The list of a new key may have an alias, and the stored list has the id.
     let (_, scripted) = key(&gateway, json!({ "models": [ALIAS] })).await;
     let (_, other) = key(&gateway, json!({ "models": ["other"] })).await;

@@ -50,13 +50,13 @@ fn a_price_file_is_compared_with_the_catalog() {
     assert_parts(
         &printed,
         &[
-            "prices.json: LiteLLM, 11 entries; compared providers: anthropic, gemini, openai\n",
+            "prices.json: LiteLLM, 12 entries; compared providers: anthropic, gemini, openai\n",
             "New models: 1\n  openai/gpt-6-cyber: input 20, cache_read 2, cache_write_short 25, cache_write_long 50, output 100; \
              window 922000, output 128000\n",
             "Changed prices, in USD per million tokens: 0\n",
             "Changed limits and ends: 0\n",
             "  gemini/gemini-3.8-flash\n",
-            "Left out: 1\n  \"gpt-4-turbo\": the provider ended it on 2026-10-23\n",
+            "Left out: 2\n  \"gemini/gemma-4-31b-it\": its price is 0\n  \"gpt-4-turbo\": the provider ended it on 2026-10-23\n",
         ],
     );
     let of_gemini = import(

@@ -54,7 +54,7 @@ fn check_warns_of_models_that_end_and_the_catalog_shows_the_day() {
 
 const DAY: &str = "2026-10-01T12:00:00Z";
 
-/// The models `aa` and `bb`, the first of which ends on 30 November.
+/// The model `aa`, which ends on 30 November, and the model `bb`.
 fn with_two_models(upstream: &Upstream, clock: &ManualClock) -> Builder {
     Gateway::builder()
         .swarms()
@@ -101,6 +101,7 @@ async fn the_console_warns_of_models_that_end() {
 /// Returns the model of the first request of a swarm whose agent names none.
 async fn default_model(builder: Builder, upstream: &Upstream) -> Value {
     let gateway = builder.start().await;
+    gateway.set_plan("pro").await;
     let mut agent = agent("scout");
     agent.as_object_mut().expect("an object").remove("model");
     let client = gateway.client();

@@ -209,6 +209,9 @@ impl ImportDifference {
             "the configuration has this model at another provider".to_owned()
         } else if let Err(why) = terms.price.resolve() {
             format!("its price {why}")
+        } else if terms.price.fields().iter().all(|(_, usd)| usd.0 == 0) {
+            // The files have such prices for experimental models, and a gateway would serve them for free.
+            "its price is 0".to_owned()
         } else if terms.max_output_tokens == 0 || terms.max_output_tokens > terms.least_window {
             "its output limit does not fit its context window".to_owned()
         } else if let Some(day) = terms.ends_on.filter(|day| day.has_come(now)) {

@@ -369,7 +369,7 @@ fn a_path_has_a_model_and_a_method() {
         ("m:generateContent", Some(("m", ModelMethod::Generate))),
         (
             "models/a/b-1.5:free:streamGenerateContent",
-            Some(("models/a/b-1.5:free", ModelMethod::Stream)),
+            Some(("a/b-1.5:free", ModelMethod::Stream)),
         ),
         ("m:countTokens", Some(("m", ModelMethod::CountTokens))),
         ("m:embedContent", None),

@@ -84,6 +84,15 @@ async fn a_hosted_tool_that_must_be_called_is_refused() {
         assert_eq!(answer.status, 400);
         assert_eq!(answer.json()["error"]["param"], param, "{}", answer.text());
     }
+    // Errors count the client's tools.
+    let tools = json!([
+        { "type": "web_search" }, { "type": "function", "name": "f" }, { "type": "local_shell" },
+        { "type": "function", "name": "g", "novelty": 1 },
+    ]);
+    let body = json!({ "model": "scripted", "input": "Hi", "tools": tools });
+    let answer = client.post("/v1/responses", &body).await;
+    let error = answer.error(400, "UNSUPPORTED_PARAMETER");
+    assert_eq!(error["param"], "tools[3].novelty", "{error}");
     let body = json!({
         "model": "scripted", "max_tokens": 100, "messages": [{ "role": "user", "content": "Hi" }],
         "tools": [{ "type": "web_search_20250305", "name": "web_search" }],

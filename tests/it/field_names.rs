@@ -7,7 +7,7 @@ use tests::{Gateway, Reply, Upstream};
 use weir_dialects::ADAPTERS_OWN;
 
 /// Objects of the requests below with names of the client's choice: maps, schemas and arguments.
-const FREE: [&str; 8] = [
+const FREE: [&str; 9] = [
     "/metadata",
     "/tools/0/function/parameters",
     "/tools/0/parameters",
@@ -16,6 +16,7 @@ const FREE: [&str; 8] = [
     "/messages/1/content/0/input",
     "/tools/0/functionDeclarations/0/parameters",
     "/contents/1/parts/0/functionCall/args",
+    "/contents/2/parts/0/functionResponse/response",
 ];
 
 /// A request of each dialect, with as many kinds of objects as one request can have.

@@ -1,5 +1,6 @@
 //! Google's `generateContent` for clients, with providers of the same dialect and of other dialects.
 
+use http::Method;
 use serde_json::{Value, json};
 use tests::gateway::UPSTREAM_CREDENTIAL;
 use tests::{Answer, Gate, Gateway, Reply, Upstream, chunks};
@@ -178,7 +179,7 @@ async fn a_stream_adds_up_to_the_answer_in_either_form() {
         let whole = ok(client.post(GENERATE, &asked(&json!({}))).await);
         for path in [STREAM, STREAM.trim_end_matches("?alt=sse")] {
             upstream.will(rich_stream(adapter));
-            let stream = client.stream(path, &asked(&json!({}))).await;
+            let stream = client.follow(Method::POST, path, &asked(&json!({}))).await;
             assert_eq!(stream.status, 200);
             let is_list = !path.ends_with("sse");
             let kind = if is_list {
@@ -317,7 +318,9 @@ async fn an_answer_that_is_sent_back_with_results_reaches_its_provider_with_its_
         upstream.will(rich(adapter));
         let whole = ok(client.post(GENERATE, &asked(&json!({}))).await);
         upstream.will(rich_stream(adapter));
-        let stream = client.stream(STREAM, &asked(&json!({}))).await;
+        let stream = client
+            .follow(Method::POST, STREAM, &asked(&json!({})))
+            .await;
         let streamed: Vec<_> = chunks(&stream.rest().await);
         let streamed: Vec<_> = streamed.iter().flat_map(parts).cloned().collect();
         upstream.next_request().await;
@@ -529,13 +532,9 @@ async fn errors_have_googles_envelope_and_statuses() {
 #[tokio::test]
 async fn a_request_beyond_the_credits_is_refused_with_the_shortfall() {
     let upstream = Upstream::start().await;
-    let gateway = Gateway::builder()
-        .provider("scripted", "gemini", Some(&upstream))
-        .model("scripted", &["scripted"])
-        .credits(0)
-        .start()
-        .await;
-    let answer = gateway.client().post(GENERATE, &asked(&json!({}))).await;
+    let gateway = Gateway::with_adapter("gemini", &upstream).await;
+    let costly = json!({ "generationConfig": { "maxOutputTokens": 4_000_000 } });
+    let answer = gateway.client().post(GENERATE, &asked(&costly)).await;
     let error = answer.error(429, "QUOTA_EXCEEDED");
     assert_eq!(error["status"], "RESOURCE_EXHAUSTED");
     let facts = &error["details"][0]["metadata"];
@@ -551,7 +550,10 @@ async fn a_stream_that_fails_ends_with_googles_error_in_either_form() {
         let gateway = Gateway::with_adapter(adapter, &upstream).await;
         for path in [STREAM, STREAM.trim_end_matches("?alt=sse")] {
             upstream.will(broken_stream(adapter));
-            let stream = gateway.client().stream(path, &asked(&json!({}))).await;
+            let stream = gateway
+                .client()
+                .follow(Method::POST, path, &asked(&json!({})))
+                .await;
             let chunks = match path.ends_with("sse") {
                 true => chunks(&stream.rest().await),
                 false => stream
@@ -580,7 +582,10 @@ async fn a_silent_stream_is_kept_alive_without_comments() {
     let gate = Gate::new();
     upstream.will(rich_stream("gemini").after_gate(&gate));
     let gateway = Gateway::with_adapter("gemini", &upstream).await;
-    let mut stream = gateway.client().stream(STREAM, &asked(&json!({}))).await;
+    let mut stream = gateway
+        .client()
+        .follow(Method::POST, STREAM, &asked(&json!({})))
+        .await;
     assert_eq!(stream.status, 200);
     assert_eq!(stream.next().await.as_deref(), Some(""));
     gate.open();

@@ -85,7 +85,7 @@ pub(super) fn is_endpoint(path: &str) -> bool {
 
 /// Returns the dialect's name of a field; other code uses its name in Chat Completions.
 pub(super) fn field(name: &str) -> Cow<'_, str> {
-    const NAMES: [(&str, &str); 19] = [
+    const NAMES: [(&str, &str); 20] = [
         ("messages", "contents"),
         ("system", "systemInstruction"),
         ("max_output_tokens", "generationConfig.maxOutputTokens"),
@@ -106,6 +106,10 @@ pub(super) fn field(name: &str) -> Cow<'_, str> {
         (
             "reasoning.summary",
             "generationConfig.thinkingConfig.includeThoughts",
+        ),
+        (
+            "reasoning.budget_tokens",
+            "generationConfig.thinkingConfig.thinkingBudget",
         ),
         (
             "reasoning_effort",

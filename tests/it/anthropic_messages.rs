@@ -528,7 +528,7 @@ async fn an_upstream_of_another_dialect_is_told_what_it_can_be_and_the_client_wh
         (json!({ "top_k": 5 }), "top_k"),
         (json!({ "mcp_servers": [] }), "mcp_servers"),
         (
-            json!({ "tools": [{ "type": "web_search_20250305", "name": "web_search" }] }),
+            json!({ "tools": [{ "type": "web_search_20250305", "name": "web_search" }], "tool_choice": { "type": "any" } }),
             "tools[0]",
         ),
         (

@@ -48,14 +48,12 @@ fn agent() -> Value {
 
 #[tokio::test]
 async fn an_agents_hosted_tools_are_left_out_and_its_namespaces_become_functions() {
-    for adapter in
-        for_each_provider_adapter("tests/it/leniency.rs", |adapter| Some(adapter.to_owned()))
-    {
+    for (adapter, _) in rich_replies() {
         let (gateway, upstream) = with_adapter(&adapter).await;
         let answer = gateway.client().post("/v1/responses", &agent()).await;
-        assert_eq!(answer.status, 200, "{}: {}", adapter, answer.text());
+        assert_eq!(answer.status, 200, "{adapter}: {}", answer.text());
         let hosted = ["web_search", "image_generation", "local_shell"];
-        assert_eq!(ignored(&answer), hosted, "{}", adapter);
+        assert_eq!(ignored(&answer), hosted, "{adapter}");
         let echoed = answer.json();
         assert_eq!(echoed["store"], true);
         assert_eq!(echoed["tools"][3]["tools"][0]["name"], "spawn");
@@ -86,6 +84,15 @@ async fn a_hosted_tool_that_must_be_called_is_refused() {
         assert_eq!(answer.status, 400);
         assert_eq!(answer.json()["error"]["param"], param, "{}", answer.text());
     }
+    // Errors count the client's tools.
+    let tools = json!([
+        { "type": "web_search" }, { "type": "function", "name": "f" }, { "type": "local_shell" },
+        { "type": "function", "name": "g", "novelty": 1 },
+    ]);
+    let body = json!({ "model": "scripted", "input": "Hi", "tools": tools });
+    let answer = client.post("/v1/responses", &body).await;
+    let error = answer.error(400, "UNSUPPORTED_PARAMETER");
+    assert_eq!(error["param"], "tools[3].novelty", "{error}");
     let body = json!({
         "model": "scripted", "max_tokens": 100, "messages": [{ "role": "user", "content": "Hi" }],
         "tools": [{ "type": "web_search_20250305", "name": "web_search" }],

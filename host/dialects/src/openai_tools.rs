@@ -5,6 +5,7 @@ use weir_sandbox::adapter::bindings::chat::{
 };
 
 use crate::json::{BoundedList, FieldFault, MAX_TOOLS, Raw, Text, check_is_object, each, required};
+use crate::tool_names::is_tool_name;
 
 /// The longest `type` of a tool, and the longest name of a built-in tool, in characters.
 pub(crate) const MAX_TYPE_CHARS: usize = 64;
@@ -39,12 +40,6 @@ pub(crate) fn tool_name(name: Option<String>) -> Result<String, FieldFault> {
         ));
     }
     Ok(name)
-}
-
-/// Whether upstreams accept a name of a tool.
-pub(crate) fn is_tool_name(name: &str) -> bool {
-    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-');
-    (1..=64).contains(&name.len()) && name.bytes().all(is_plain)
 }
 
 /// Reads a tool choice that is a word. `named` says in the error what an object in its place names.

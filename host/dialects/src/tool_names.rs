@@ -7,8 +7,6 @@
 use std::collections::HashSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-use crate::openai_tools::is_tool_name;
-
 /// The maximum characters of a namespace's name.
 pub(crate) const MAX_NAMESPACE_CHARS: usize = 256;
 
@@ -78,4 +76,10 @@ fn hashed(namespace: &str, name: &str) -> String {
         .map(|char| if is_plain(char) { char } else { '_' })
         .collect();
     format!("{name}_{:016x}", hasher.finish())
+}
+
+/// Whether upstreams accept a name of a tool.
+pub(crate) fn is_tool_name(name: &str) -> bool {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-');
+    (1..=64).contains(&name.len()) && name.bytes().all(is_plain)
 }

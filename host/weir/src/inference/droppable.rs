@@ -41,8 +41,10 @@ impl TryFrom<Vec<String>> for FieldNames {
     type Error = String;
 
     fn try_from(names: Vec<String>) -> Result<Self, String> {
-        let mut own = OWN.iter().chain(&ADAPTERS_OWN);
-        let is_own = |name: &String| own.any(|own| own.eq_ignore_ascii_case(name));
+        let is_own = |name: &String| {
+            let mut own = OWN.iter().chain(&ADAPTERS_OWN);
+            own.any(|own| own.eq_ignore_ascii_case(name))
+        };
         match names.iter().any(is_own) {
             true => {
                 Err("must not name a field that weir owns or prices, such as max_tokens".into())

@@ -30,8 +30,10 @@ pub(super) struct LenientRequest {
     pub(super) request: Option<Request>,
     /// The names of the fields that it lacks.
     pub(super) ignored: Vec<String>,
-    /// The positions of added messages.
+    /// The positions of added messages, in the changed request.
     added: Vec<usize>,
+    /// The positions of the tools that are left out, in the original request.
+    tools: Vec<usize>,
 }
 
 impl LenientRequest {
@@ -52,7 +54,8 @@ impl LenientRequest {
         let Task::Chat(chat) = &mut request.task else {
             return false;
         };
-        let left_out = hosted_tools(chat, param, is_foreign)
+        let left_out = self
+            .hosted_tools(chat, param, is_foreign)
             .or_else(|| seed(chat, param))
             .or_else(|| names(chat, param))
             .or_else(|| self.moved(chat, param))
@@ -67,13 +70,22 @@ impl LenientRequest {
         is_changed
     }
 
-    /// Returns a failure with the positions of messages in the original request.
+    /// Returns a failure with the positions of messages and tools in the original request.
     pub(super) fn original_place(&self, mut failure: Failure) -> Failure {
         let moved_back = |text: &str| {
-            let (index, rest) = text.strip_prefix("messages[")?.split_once(']')?;
+            let (list, rest) = text.split_once('[')?;
+            let (index, rest) = rest.split_once(']')?;
             let index: usize = index.parse().ok()?;
-            let added = self.added.iter().filter(|at| **at < index).count();
-            Some(format!("messages[{}]{rest}", index - added))
+            let original = match list {
+                "messages" => index - self.added.iter().filter(|at| **at < index).count(),
+                "tools" => {
+                    let passed = self.tools.iter().enumerate();
+                    // Before each tool, there were as many of those left out.
+                    index + passed.filter(|(count, at)| **at <= index + count).count()
+                }
+                _ => return None,
+            };
+            Some(format!("{list}[{original}]{rest}"))
         };
         if let Some(text) = moved_back(&failure.text) {
             failure.text = text;
@@ -82,6 +94,49 @@ impl LenientRequest {
             failure.param = Some(param);
         }
         failure
+    }
+
+    /// Leaves out the tools of another dialect that its upstreams run themselves.
+    fn hosted_tools(
+        &mut self,
+        chat: &mut ChatRequest,
+        param: &str,
+        is_foreign: bool,
+    ) -> Option<Vec<String>> {
+        let hosted = |index: usize| match &chat.tools.get(index)?.kind {
+            ToolKind::BuiltIn(tool) => Some(tool),
+            ToolKind::Function(_) | ToolKind::Custom(_) => None,
+        };
+        let is_refused = match index_in(param, "tools[") {
+            Some(index) => hosted(index).is_some(),
+            None => (0..chat.tools.len())
+                .filter_map(hosted)
+                .any(|tool| tool.kind == param),
+        };
+        if !is_refused || !is_foreign {
+            return None;
+        }
+        let forced: &[String] = match &chat.tool_choice {
+            ToolChoice::Named(name) => std::slice::from_ref(name),
+            ToolChoice::Among(among) => &among.names,
+            ToolChoice::Auto | ToolChoice::None | ToolChoice::Required => &[],
+        };
+        let is_kept = |tool: &Tool| match &tool.kind {
+            ToolKind::BuiltIn(tool) => tool.name.as_ref().is_some_and(|name| forced.contains(name)),
+            ToolKind::Function(_) | ToolKind::Custom(_) => true,
+        };
+        let is_left_out = |(_, tool): &(usize, &Tool)| !is_kept(tool);
+        let left_out = chat.tools.iter().enumerate().filter(is_left_out);
+        let left_out: Vec<_> = left_out.map(|(index, _)| index).collect();
+        let is_all = left_out.len() == chat.tools.len();
+        if left_out.is_empty() || is_all && chat.tool_choice == ToolChoice::Required {
+            return None;
+        }
+        let kinds = left_out.iter().filter_map(|index| hosted(*index));
+        let kinds = kinds.map(|tool| tool.kind.clone()).collect();
+        chat.tools.retain(is_kept);
+        self.tools = left_out;
+        Some(kinds)
     }
 
     /// Moves images and files out of the results of tools.
@@ -123,42 +178,6 @@ fn refused_field(failure: &Failure) -> Option<&str> {
     }
     let first_word = failure.text.split([' ', ':']).next();
     failure.param.as_deref().or(first_word)
-}
-
-/// Leaves out the tools of another dialect that its upstreams run themselves.
-fn hosted_tools(chat: &mut ChatRequest, param: &str, is_foreign: bool) -> Option<Vec<String>> {
-    let hosted = |index: usize| match &chat.tools.get(index)?.kind {
-        ToolKind::BuiltIn(tool) => Some(tool),
-        ToolKind::Function(_) | ToolKind::Custom(_) => None,
-    };
-    let is_refused = match index_in(param, "tools[") {
-        Some(index) => hosted(index).is_some(),
-        None => (0..chat.tools.len())
-            .filter_map(hosted)
-            .any(|tool| tool.kind == param),
-    };
-    if !is_refused || !is_foreign {
-        return None;
-    }
-    let forced: &[String] = match &chat.tool_choice {
-        ToolChoice::Named(name) => std::slice::from_ref(name),
-        ToolChoice::Among(among) => &among.names,
-        ToolChoice::Auto | ToolChoice::None | ToolChoice::Required => &[],
-    };
-    let is_kept = |tool: &Tool| match &tool.kind {
-        ToolKind::BuiltIn(tool) => tool.name.as_ref().is_some_and(|name| forced.contains(name)),
-        ToolKind::Function(_) | ToolKind::Custom(_) => true,
-    };
-    let (kept, left_out): (Vec<_>, Vec<_>) = chat.tools.iter().cloned().partition(is_kept);
-    if left_out.is_empty() || kept.is_empty() && chat.tool_choice == ToolChoice::Required {
-        return None;
-    }
-    chat.tools = kept;
-    let kinds = left_out.into_iter().filter_map(|tool| match tool.kind {
-        ToolKind::BuiltIn(tool) => Some(tool.kind),
-        ToolKind::Function(_) | ToolKind::Custom(_) => None,
-    });
-    Some(kinds.collect())
 }
 
 fn seed(chat: &mut ChatRequest, param: &str) -> Option<Vec<String>> {

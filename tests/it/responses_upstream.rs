@@ -187,7 +187,7 @@ async fn a_model_with_an_option_that_its_adapter_lacks_is_refused_by_its_place()
             "[models.wrong]\ncontext_window = 1000\nmax_output_tokens = 100\ndefault_output_tokens = 100\n\
              price = {{ input = 1, output = 2 }}\nupstreams = [{{ provider = \"p\", options = {options} }}]\n"
         ));
-        let error = gateway.try_start().await.expect_err("an invalid option");
+        let error = gateway.try_start().await.err().expect("an invalid option");
         let error = format!("{error:#}");
         let place = format!("models.\"wrong\".upstreams[0].{place}");
         assert!(error.contains(&place), "{error}");

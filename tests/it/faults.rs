@@ -60,7 +60,7 @@ impl Fault {
             Self::Refused | Self::NoTls | Self::LimitedFor(_) => {
                 expected(503, "UPSTREAM_UNAVAILABLE", true, false)
             }
-            Self::Status(401) => expected(502, "UPSTREAM_ERROR", false, false),
+            Self::Status(401) => expected(502, "UPSTREAM_ERROR", true, false),
             Self::Status(_) => expected(503, "UPSTREAM_UNAVAILABLE", true, false),
             // A stream shows that no output has arrived.
             Self::SilentBefore => expected(504, "UPSTREAM_TIMEOUT", stream, false),

@@ -75,20 +75,36 @@ async fn an_image_as_large_as_a_body_may_be_reaches_the_upstream_whole() {
 }
 
 #[tokio::test]
-async fn without_a_limit_of_the_client_the_models_default_is_sent() {
+async fn without_a_limit_of_the_client_a_quarter_of_the_credits_decides() {
     let upstream = Upstream::start().await;
     upstream.always(Reply::chat("ok"));
-    let gateway = Gateway::with_upstream(&upstream).await;
-    gateway.chat("scripted", "x").await;
-    assert_eq!(
-        upstream.next_request().await.json()["max_completion_tokens"],
-        1000
-    );
-    let stream = gateway.stream("scripted", "x").await;
-    drop(stream);
-    let sent = upstream.next_request().await.json();
-    assert_eq!(sent["stream"], true);
-    assert_eq!(sent["stream_options"]["include_usage"], true);
+    // An output token costs 0.0028 credits, or 0.28 with the model `dear`. The models' default is 1,000 tokens, their maximum
+    // 4,000,000. The plan has 500 credits.
+    let dear = "[models.dear]\ncontext_window = 8000000\nmax_output_tokens = 4000000\ndefault_output_tokens = 1000\n\
+                price = { input = 100, output = 200 }\nupstreams = [{ provider = \"scripted\" }]\n";
+    for (credits, model, limits) in [
+        (1_000_000, "scripted", 4_000_000..=4_000_000),
+        (0, "scripted", 44_000..=44_642),
+        (0, "dear", 1_000..=1_000),
+    ] {
+        let gateway = Gateway::builder()
+            .upstream("scripted", &upstream)
+            .tables(dear)
+            .credits(credits)
+            .start()
+            .await;
+        for _ in 0..2 {
+            gateway.chat(model, "x").await;
+            let sent = upstream.next_request().await.json();
+            let limit = sent["max_completion_tokens"].as_u64().expect("a limit");
+            assert!(limits.contains(&limit), "{limit} of {model}");
+        }
+        let stream = gateway.stream("scripted", "x").await;
+        drop(stream);
+        let sent = upstream.next_request().await.json();
+        assert_eq!(sent["stream"], true);
+        assert_eq!(sent["stream_options"]["include_usage"], true);
+    }
 }
 
 #[tokio::test]

@@ -5,8 +5,8 @@
 //! | option | values | |
 //! |---|---|---|
 //! | `api` | `chat-completions` (default), `responses` | the API for chats |
-//! | `efforts` | words, separated by commas; all by default | the model's efforts of reasoning: any other one becomes the
-//! nearest |
+//! | `efforts` | words, separated by commas, or `off`; all by default | the model's efforts of reasoning: any other one
+//! becomes the nearest; `off` for a model that does not reason |
 //! | `sampling` | `true` (default), `false` | whether the model takes `temperature` and `top_p` |
 //! | `output-limit-field` | `max_completion_tokens` (default), `max_tokens` | the server's name of the output limit |
 //! | `stream-usage` | `true` (default), `false` | whether to request usage in a stream; for servers that refuse

@@ -6,10 +6,23 @@ use weir_sdk::options::names;
 /// The words of this dialect, from the least effort to the greatest.
 pub(super) const WORDS: [&str; 7] = ["none", "minimal", "low", "medium", "high", "xhigh", "max"];
 
+/// The value of the option `efforts` for a model that does not reason.
+pub(super) const OFF: &str = "off";
+
+/// Returns whether the client requests reasoning from a model that has none.
+pub(super) fn is_in_vain(reasoning: &ReasoningRequest, supported: &str) -> bool {
+    let is_off = reasoning.effort == Some(ReasoningEffort::Off);
+    let is_asked = reasoning.effort.is_some() || reasoning.budget_tokens.is_some();
+    supported == OFF && is_asked && !is_off
+}
+
 /// Returns the word for the requested effort: among the `supported` words, the next greater one, or else the greatest.
 ///
 /// This dialect has no budget of tokens: a budget without an effort is mapped to one.
 pub(super) fn word(reasoning: &ReasoningRequest, supported: &str) -> Option<&'static str> {
+    if supported == OFF {
+        return None;
+    }
     let meant = reasoning.budget_tokens.map(|tokens| match tokens {
         0..2048 => ReasoningEffort::Low,
         2048..8192 => ReasoningEffort::Medium,
@@ -43,6 +56,7 @@ mod tests {
             adaptive: None,
         };
         for (effort, supported, expected) in [
+            (ReasoningEffort::Off, "none,low", "none"),
             (ReasoningEffort::Off, "", "none"),
             (ReasoningEffort::Off, "minimal,low,medium,high", "minimal"),
             (ReasoningEffort::Off, "none, low", "none"),
@@ -58,5 +72,9 @@ mod tests {
                 "{effort:?} of {supported}"
             );
         }
+        assert_eq!(word(&asked(ReasoningEffort::Off), OFF), None);
+        assert!(!is_in_vain(&asked(ReasoningEffort::Off), OFF));
+        assert_eq!(word(&asked(ReasoningEffort::High), OFF), None);
+        assert!(is_in_vain(&asked(ReasoningEffort::High), OFF));
     }
 }

@@ -4,7 +4,7 @@ use weir_sdk::adapter::{Failure, RefusedSetting, Setting};
 use weir_sdk::options::{from_lines, from_settings, names};
 use weir_sdk::wire::refuse;
 
-use super::effort::WORDS;
+use super::effort::{OFF, WORDS};
 
 /// The names of the options.
 pub(super) const NAMES: [&str; 8] = [
@@ -157,7 +157,10 @@ impl<'a> Options<'a> {
                 if list.contains(['\n', '\r']) {
                     return Err("must be words on one line".to_owned());
                 }
-                if let Some(unknown) = names(list).find(|name| !WORDS.contains(name)) {
+                let mut words = names(list);
+                if list != OFF
+                    && let Some(unknown) = words.find(|name| !WORDS.contains(name))
+                {
                     return Err(format!(
                         "has the unknown effort {unknown:?}: it must list words among {}",
                         WORDS.join(", ")

@@ -232,7 +232,11 @@ impl Body<'_> {
         if reasoning.adaptive.is_some() {
             self.context.ignore("reasoning.adaptive");
         }
-        let effort = effort::word(reasoning, self.context.options.efforts);
+        let efforts = self.context.options.efforts;
+        if effort::is_in_vain(reasoning, efforts) {
+            self.context.ignore("reasoning_effort");
+        }
+        let effort = effort::word(reasoning, efforts);
         entry_if(body, "reasoning_effort", effort)
     }
 

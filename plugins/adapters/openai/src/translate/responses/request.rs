@@ -605,6 +605,8 @@ impl<'a> Writer<'a> {
             .add_if(asked.budget_tokens.is_some(), "reasoning.budget_tokens");
         self.ignored
             .add_if(asked.adaptive.is_some(), "reasoning.adaptive");
+        let is_in_vain = effort::is_in_vain(asked, options.efforts);
+        self.ignored.add_if(is_in_vain, "reasoning_effort");
         let effort = effort::word(asked, options.efforts);
         let summary = match asked.summary.as_deref() {
             None | Some("none" | "omitted") => None,

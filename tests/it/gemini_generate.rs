@@ -532,7 +532,12 @@ async fn errors_have_googles_envelope_and_statuses() {
 #[tokio::test]
 async fn a_request_beyond_the_credits_is_refused_with_the_shortfall() {
     let upstream = Upstream::start().await;
-    let gateway = Gateway::with_adapter("gemini", &upstream).await;
+    let gateway = Gateway::builder()
+        .provider("scripted", "gemini", Some(&upstream))
+        .model("scripted", &["scripted"])
+        .credits(0)
+        .start()
+        .await;
     let costly = json!({ "generationConfig": { "maxOutputTokens": 4_000_000 } });
     let answer = gateway.client().post(GENERATE, &asked(&costly)).await;
     let error = answer.error(429, "QUOTA_EXCEEDED");

@@ -57,6 +57,13 @@ async fn streamed(
     stream.rest().await
 }
 
+/// A request with a limit, which also bounds the output of filters.
+fn meddled(word: &str) -> Value {
+    let mut request = chat("scripted", &format!("meddle {word}"));
+    request["max_tokens"] = 1_000.into();
+    request
+}
+
 /// Returns the raw text of such a response, including an error before it or in it.
 async fn streamed_text(
     gateway: &Gateway,
@@ -65,7 +72,7 @@ async fn streamed_text(
     texts: &[&str],
 ) -> String {
     upstream.will_stream(texts.iter().copied());
-    let mut request = chat("scripted", &format!("meddle {word}"));
+    let mut request = meddled(word);
     request["stream"] = true.into();
     gateway.client().post("/chat", &request).await.text()
 }
@@ -336,7 +343,7 @@ async fn a_filter_that_fails_over_an_answer_ends_it_and_nothing_else() {
         "answer-picture",
     ] {
         upstream.will(Reply::chat("secret"));
-        let answer = gateway.chat("scripted", &format!("meddle {word}")).await;
+        let answer = gateway.client().post("/chat", &meddled(word)).await;
         answer.error(502, "FILTER_FAILED");
         assert!(!answer.text().contains("secret"), "{word}");
         let text = streamed_text(&gateway, &upstream, word, &["secret", "secret"]).await;

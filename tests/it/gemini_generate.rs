@@ -296,8 +296,8 @@ async fn an_upstream_of_another_dialect_is_told_what_it_can_be_and_the_client_wh
             "cachedContent",
         ),
         (
-            json!({ "generationConfig": { "maxOutputTokens": 100, "seed": 5 } }),
-            "generationConfig.seed",
+            json!({ "generationConfig": { "maxOutputTokens": 100, "presencePenalty": 0.5 } }),
+            "generationConfig.presencePenalty",
         ),
     ] {
         let answer = client.post(GENERATE, &asked(&fields)).await;

@@ -729,9 +729,15 @@ async fn events_that_make_no_answer_are_refused() {
 #[tokio::test]
 async fn what_a_guest_emits_is_bounded_by_the_output_limit() {
     let gateway = gateway("").await;
+    let client = gateway.client();
+    let asked = |command: &Value| {
+        let mut body = chat("hostile", &command.to_string());
+        body["max_tokens"] = json!(1_000);
+        body
+    };
     let steps = json!([{ "Emit": [start(0)] }, { "Emit": [text(0, &"x".repeat(20_000))] }]);
     let command = json!({ "behave": "script", "steps": steps, "forever": true, "once": 1 });
-    let answer = gateway.chat("hostile", &command.to_string()).await;
+    let answer = client.post("/chat", &asked(&command)).await;
     assert_eq!(answer.status, 200);
     let choice = &answer.json()["choices"][0];
     assert_eq!(choice["finish_reason"], "length", "it is stopped");
@@ -741,7 +747,7 @@ async fn what_a_guest_emits_is_bounded_by_the_output_limit() {
         .chain((0..10_000).map(|_| text(0, "")))
         .collect();
     let command = json!({ "behave": "script", "steps": [{ "Emit": tiny }] });
-    let answer = gateway.chat("hostile", &command.to_string()).await;
+    let answer = client.post("/chat", &asked(&command)).await;
     answer.error(502, "UPSTREAM_ERROR");
 }
 

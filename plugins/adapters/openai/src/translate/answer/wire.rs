@@ -5,6 +5,7 @@ use std::fmt;
 
 use serde::de::{Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
+use serde_json::Value;
 use serde_json::value::RawValue;
 
 /// One event of a stream.
@@ -305,7 +306,10 @@ impl<'de> Visitor<'de> for SpokenVisitor {
                 _ if is_part => drop(map.next_value::<IgnoredAny>()?),
                 name => {
                     let name = serde_json::to_string(name).map_err(A::Error::custom)?;
-                    fields.push(format!("{name}:{}", map.next_value::<Box<RawValue>>()?));
+                    let value = map.next_value::<Box<RawValue>>()?;
+                    // A raw value may nest too deep for any reader.
+                    serde_json::from_str::<Value>(value.get()).map_err(A::Error::custom)?;
+                    fields.push(format!("{name}:{value}"));
                 }
             }
         }

@@ -271,6 +271,10 @@ fn body_of(endpoint: &str, model: &str, url: &str) -> Option<Value> {
             }
             body
         }
+        // The path names the model.
+        "POST /v1beta/models/{id}" => json!({
+            "contents": [{ "parts": [{ "text": "Hello" }] }], "generationConfig": { "maxOutputTokens": 10 },
+        }),
         "POST /v1/images/generations" => json!({ "model": model, "prompt": "A weir." }),
         "POST /swarms" => {
             let mut agent = agent("one");
@@ -347,12 +351,16 @@ impl Sweep<'_> {
                 "DELETE" => ("nothing", "nothing"),
                 _ => (self.task_id, self.execution_id),
             };
+            let id = match operation.path.starts_with("/v1beta/") && takes_body {
+                true => format!("{model}:generateContent"),
+                false => "a-session".to_owned(),
+            };
             let named = operation
                 .path
                 .replace("{task_id}", task_id)
                 .replace("{execution_id}", execution_id)
                 .replace("{request_id}", self.request_id)
-                .replace("{id}", "a-session");
+                .replace("{id}", &id);
             let (content_type, body) = match body_of(&endpoint, model, self.url) {
                 Some(body) => (Some("application/json"), Bytes::from(body.to_string())),
                 None if endpoint == "POST /v1/images/edits" => {

@@ -120,6 +120,7 @@ async fn options_of_the_provider_reach_its_adapter() {
         .start()
         .await;
     let mut body = chat("scripted", "x");
+    body["max_completion_tokens"] = json!(1_000);
     body["min_p"] = json!(0.1);
     body["top_k"] = json!(40);
     body["chat_template_kwargs"] = json!({ "enable_thinking": false });
@@ -313,8 +314,11 @@ async fn usage_beyond_belief_is_clamped_and_absent_usage_estimated() {
     let upstream = Upstream::start().await;
     let gateway = Gateway::with_upstream(&upstream).await;
     upstream.will(Reply::chat_with_usage("hi", 4_000_000_000, 4_000_000_000));
-    let usage = gateway.chat("scripted", "x").await.json()["usage"].clone();
-    // Twice (1 byte / 2 + 16 for the message), and the default limit of 1000 + 64.
+    let mut body = chat("scripted", "x");
+    body["max_tokens"] = json!(1_000);
+    let answer = gateway.client().post("/chat", &body).await;
+    let usage = answer.json()["usage"].clone();
+    // Twice (1 byte / 2 + 16 for the message), and the limit of 1000 + 64.
     assert_eq!(usage["prompt_tokens"], 32, "{usage}");
     assert_eq!(usage["completion_tokens"], 1064, "{usage}");
     upstream.will(Reply::json(

@@ -177,9 +177,11 @@ impl AppState {
 
 /// Builds the catalog; the error lists all its problems.
 pub async fn build_catalog(config: &Config, plugins: &Plugins) -> anyhow::Result<Catalog> {
-    let mut refused = catalog::check_options(&config.providers, &config.models, plugins).await;
+    let environment = |name: &str| std::env::var(name).ok();
+    let (providers, models) = (&config.providers, &config.models);
+    let mut refused = catalog::check_options(providers, models, plugins, environment).await;
     refused.extend(check_filters(&config.filters, plugins).await);
-    let built = Catalog::build(config.catalog(), plugins, |name| std::env::var(name).ok());
+    let built = Catalog::build(config.catalog(), plugins, environment);
     let problems = match built {
         Ok(catalog) if refused.is_empty() => return Ok(catalog),
         Ok(_) => refused,

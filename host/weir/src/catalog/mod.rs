@@ -413,6 +413,13 @@ impl Model {
 pub async fn check_adapter(catalog: &Catalog, slot: &str, component: &Component) -> Vec<Problem> {
     let description = &component.description;
     let mut problems = Vec::new();
+    // Its models are left out, too.
+    let lacks_credential = |provider: &str| {
+        let mut left_out = catalog.left_out.iter();
+        left_out.any(|left_out| {
+            left_out.provider == provider && matches!(left_out.why, MissingPart::Credential(_))
+        })
+    };
     let users = catalog
         .providers
         .iter()
@@ -423,7 +430,7 @@ pub async fn check_adapter(catalog: &Catalog, slot: &str, component: &Component)
         problems.extend(option_problem(&setting, slot, &provider.options, component).await);
         for (id, model) in &catalog.configured {
             for (index, upstream) in model.upstreams.iter().enumerate() {
-                if upstream.provider == *name {
+                if upstream.provider == *name && !lacks_credential(name) {
                     let problem = candidate_problem(id, index, upstream, provider, component);
                     problems.extend(problem.await);
                 }
@@ -540,6 +547,7 @@ pub async fn check_options(
     providers: &BTreeMap<String, ProviderConfig>,
     models: &BTreeMap<String, ModelConfig>,
     plugins: &Plugins,
+    environment: impl Fn(&str) -> Option<String>,
 ) -> Vec<Problem> {
     let mut found = Vec::new();
     for (name, provider) in providers {
@@ -550,8 +558,12 @@ pub async fn check_options(
         let mut problems = Vec::from_iter(
             option_problem(&setting, &provider.adapter, &provider.options, &component).await,
         );
-        // A problem of the provider's options would be each model's.
-        let models = models.iter().filter(|_| problems.is_empty());
+        // A problem of the provider's options would be each model's. Without its credential, its models are left out.
+        let credential = provider.credential.as_ref();
+        let has_credential = credential.is_none_or(|source| source.read(&environment).is_ok());
+        let models = models
+            .iter()
+            .filter(|_| problems.is_empty() && has_credential);
         let candidates = models.flat_map(|(id, model)| {
             let candidates = model.upstreams.iter().enumerate();
             candidates.map(move |(index, candidate)| (id, index, candidate))

@@ -54,7 +54,7 @@ pub enum Permission {
 use Permission::{Belong, Manage, Own, Pay, ReadUsage, ReadWork, UseModels};
 
 /// The permission of each endpoint that acts for an account.
-pub const ENDPOINTS: [(&str, Permission); 65] = [
+pub const ENDPOINTS: [(&str, Permission); 69] = [
     ("POST /chat", UseModels),
     ("POST /code", UseModels),
     ("POST /v1/chat/completions", UseModels),
@@ -67,6 +67,10 @@ pub const ENDPOINTS: [(&str, Permission); 65] = [
     ("GET /models", Belong),
     ("GET /v1/models", Belong),
     ("GET /v1/models/{*id}", Belong),
+    ("POST /v1/models/{*id}", UseModels),
+    ("GET /v1beta/models", Belong),
+    ("GET /v1beta/models/{*id}", Belong),
+    ("POST /v1beta/models/{*id}", UseModels),
     ("GET /session/{id}/history", UseModels),
     ("DELETE /session/{id}", UseModels),
     ("GET /api-keys", UseModels),

@@ -17,6 +17,7 @@ use weir_ledger::idempotency::MAX_LONG_ANSWER_BYTES;
 use weir_outgoing::{self as outgoing, Client};
 use weir_telemetry::propagation::TraceContext;
 
+use crate::context::DROP;
 use crate::identity::service_token::ServiceTokenSource;
 
 /// The header with a call's fence.
@@ -186,6 +187,8 @@ impl ModelApi {
             .header(CONTENT_TYPE, "application/json")
             .header("idempotency-key", call.idempotency_key)
             .header(FENCE, call.fence)
+            // Each agent has a temperature, but some models take none.
+            .header(DROP, "temperature")
             .headers(headers)
             .body(call.body.to_string());
         let unreachable = |error| {

@@ -272,7 +272,7 @@ fn body_of(endpoint: &str, model: &str, url: &str) -> Option<Value> {
             body
         }
         // The path names the model.
-        "POST /v1beta/models/{id}" => json!({
+        "POST /v1/models/{id}" | "POST /v1beta/models/{id}" => json!({
             "contents": [{ "parts": [{ "text": "Hello" }] }], "generationConfig": { "maxOutputTokens": 10 },
         }),
         "POST /v1/images/generations" => json!({ "model": model, "prompt": "A weir." }),
@@ -351,7 +351,7 @@ impl Sweep<'_> {
                 "DELETE" => ("nothing", "nothing"),
                 _ => (self.task_id, self.execution_id),
             };
-            let id = match operation.path.starts_with("/v1beta/") && takes_body {
+            let id = match operation.path.ends_with("/models/{id}") && takes_body {
                 true => format!("{model}:generateContent"),
                 false => "a-session".to_owned(),
             };

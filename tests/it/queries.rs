@@ -441,7 +441,7 @@ async fn ask_with(client: &Client, path: &str, parameter: &Value, user: &str) {
             }
             .unwrap_or_default()
         }
-        "limit" => vec!["100".to_owned()],
+        "limit" | "pageSize" => vec!["100".to_owned()],
         "from" | "to" => vec![plans::day(now())],
         "period" => vec![plans::day(now())[.."YYYY-MM".len()].to_owned()],
         "user_id" => vec![user.to_owned(), "usr_000001".to_owned()],

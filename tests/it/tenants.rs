@@ -28,11 +28,15 @@ enum Kind {
 }
 
 /// Endpoints whose kind their path does not show; see [`kind`].
-const EXCEPTIONS: [(&str, Kind); 26] = [
+const EXCEPTIONS: [(&str, Kind); 30] = [
     ("POST /v1/messages/count_tokens", Kind::Common),
     ("GET /models", Kind::Common),
     ("GET /v1/models", Kind::Common),
     ("GET /v1/models/{*id}", Kind::Common),
+    ("POST /v1/models/{*id}", Kind::Common),
+    ("GET /v1beta/models", Kind::Common),
+    ("GET /v1beta/models/{*id}", Kind::Common),
+    ("POST /v1beta/models/{*id}", Kind::Common),
     ("GET /health", Kind::Common),
     ("GET /health/ready", Kind::Common),
     ("GET /metrics", Kind::Common),

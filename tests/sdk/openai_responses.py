@@ -75,7 +75,7 @@ assert parsed.output_parsed == Turtle(name="żółw", age=99), parsed
 for kwargs, kind, code, param in [
     ({"model": "none"}, openai.NotFoundError, "model_not_found", "model"),
     ({"extra_body": {"made_up": 1}}, openai.BadRequestError, "unsupported_parameter", "made_up"),
-    ({"store": True}, openai.BadRequestError, None, "store"),
+    ({"background": True}, openai.BadRequestError, None, "background"),
     ({"previous_response_id": "resp_1"}, openai.BadRequestError, "previous_response_not_found", "previous_response_id"),
     ({"model": "small", "instructions": "word " * 100}, openai.BadRequestError, "context_length_exceeded", "input"),
     ({"model": "costly"}, openai.RateLimitError, "insufficient_quota", None),

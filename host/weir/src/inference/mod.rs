@@ -253,7 +253,8 @@ async fn begin(
     let routing = &parts.routing;
     let route = routing.route(&payer.account, &resolved, &asked.conversation);
     let route = route.await;
-    output_limit::widen(parts, &payer, &terms, &route, &mut resolved).await;
+    let PriceTerms { factors, in_plan } = &terms;
+    output_limit::widen(parts, &payer, factors, *in_plan, &route, &mut resolved).await;
     let stream = asked.stream;
     let routed = RoutedRequest {
         payer,

@@ -6,14 +6,15 @@
 
 use std::iter;
 
+use weir_ledger::price::PriceFactors;
 use weir_ledger::pricing::{self, UsageBound};
 use weir_ledger::{BudgetPart, Credits, Payer};
 use weir_sandbox::adapter::bindings::adapter::Task;
 use weir_upstream::usage::{ModelLimits, OUTPUT_SLACK_TOKENS};
 
+use super::InferenceParts;
 use super::resolve::ResolvedRequest;
 use super::routing::Route;
-use super::{InferenceParts, PriceTerms};
 
 /// The share of the available credits that the hold of such a request may take: one part in this many.
 const SHARE: i64 = 4;
@@ -22,7 +23,8 @@ const SHARE: i64 = 4;
 pub(super) async fn widen(
     parts: &InferenceParts,
     payer: &Payer,
-    terms: &PriceTerms,
+    factors: &PriceFactors,
+    is_in_plan: bool,
     route: &Route,
     resolved: &mut ResolvedRequest,
 ) {
@@ -43,7 +45,7 @@ pub(super) async fn widen(
         .collect();
     let ledger = &parts.ledger;
     let Ok(spendable) = ledger
-        .spendable(&payer.account, &of_request, !terms.in_plan)
+        .spendable(&payer.account, &of_request, !is_in_plan)
         .await
     else {
         return;
@@ -64,7 +66,7 @@ pub(super) async fn widen(
         .collect();
     let output = pricing::affordable_output(
         &prices,
-        &terms.factors,
+        factors,
         &bound,
         Credits::from_micro(spendable.micro() / SHARE),
         least + OUTPUT_SLACK_TOKENS,

@@ -327,7 +327,10 @@ async fn w13_json_that_nests_deep_in_an_upstreams_answer_is_a_failure_of_that_re
     let upstream = Upstream::start().await;
     upstream.always(Reply::chat("served"));
     let gateway = Gateway::with_upstream(&upstream).await;
-    let mut streamed = chat("scripted", "x");
+    // The limit also bounds the bytes of a call's arguments.
+    let mut whole = chat("scripted", "x");
+    whole["max_tokens"] = json!(1_000);
+    let mut streamed = whole.clone();
     streamed["stream"] = true.into();
     let of_type = |status, content_type: &str, body: String| {
         let reply = Reply::new(status).header("content-type", content_type);
@@ -339,7 +342,7 @@ async fn w13_json_that_nests_deep_in_an_upstreams_answer_is_a_failure_of_that_re
         r#"{"choices": [{"index": 0, "message": {"tool_calls": [{"id": "c", "function": {"name": "f", "arguments": @}}]}}]}"#,
     ] {
         upstream.will(of_type(200, "application/json", body.to_owned()));
-        let answer = gateway.chat("scripted", "x").await;
+        let answer = gateway.client().post("/chat", &whole).await;
         answer.error(502, "UPSTREAM_ERROR");
         let event = format!("data: {}\n\n", body.replace("message", "delta"));
         upstream.will(of_type(200, "text/event-stream", event));

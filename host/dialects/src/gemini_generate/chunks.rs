@@ -12,8 +12,7 @@ use super::answer::{Candidate, GeneratedBody, ModelContent, UsageMetadata, write
 use super::parts::{AnswerPart, ContentParts, finish_word};
 use crate::{AnswerHead, BilledUsage};
 
-/// An empty event: Google's SDK for Python takes a comment for data and fails, and the one for Go fails at a single
-/// line break.
+/// An empty event: Google's SDK for Python (google-genai 3.6.1) takes a comment for data and fails.
 pub const KEEP_ALIVE: Bytes = Bytes::from_static(b"\n\n");
 
 /// White space between the items of a list.

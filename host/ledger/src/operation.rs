@@ -192,6 +192,15 @@ pub struct Payer {
     pub parent: Option<HoldId>,
 }
 
+impl Payer {
+    /// Returns the parts whose budgets apply to a request for a model.
+    pub fn parts_with_model(&self, model: &str) -> Vec<BudgetPart> {
+        let model = BudgetPart::Model(model.to_owned());
+        let parts = self.parts.iter().cloned();
+        parts.chain(std::iter::once(model)).collect()
+    }
+}
+
 /// Settles a hold at this usage.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settle {

@@ -428,12 +428,12 @@ pub async fn check_adapter(catalog: &Catalog, slot: &str, component: &Component)
         problems.extend(provider_problems(name, provider, description));
         let setting = format!("providers.{name}.options");
         problems.extend(option_problem(&setting, slot, &provider.options, component).await);
+        if !lacks_credential(name) {
+            let of_models = candidate_problems(name, provider, &catalog.configured, component);
+            problems.extend(of_models.await);
+        }
         for (id, model) in &catalog.configured {
             for (index, upstream) in model.upstreams.iter().enumerate() {
-                if upstream.provider == *name && !lacks_credential(name) {
-                    let problem = candidate_problem(id, index, upstream, provider, component);
-                    problems.extend(problem.await);
-                }
                 let price = upstream.price.as_ref().or(model.price.as_ref());
                 let Some(Ok(price)) = price.map(|price| price.resolve()) else {
                     continue;
@@ -515,20 +515,25 @@ async fn option_problem(
     Some(Problem { setting, what })
 }
 
-/// Returns the problem of a component with a model's own options for one of its upstreams.
-async fn candidate_problem(
-    id: &str,
-    index: usize,
-    candidate: &CandidateConfig,
+/// Returns the problems of a component with the own options of models at a provider.
+async fn candidate_problems(
+    name: &str,
     provider: &ProviderConfig,
+    models: &BTreeMap<String, ModelConfig>,
     component: &Component,
-) -> Option<Problem> {
-    if candidate.options.is_empty() {
-        return None;
+) -> Vec<Problem> {
+    let mut problems = Vec::new();
+    for (id, model) in models {
+        for (index, candidate) in model.upstreams.iter().enumerate() {
+            if candidate.provider == name && !candidate.options.is_empty() {
+                let setting = format!("models.{id:?}.upstreams[{index}].options");
+                let options = candidate_options(candidate, provider);
+                let slot = &provider.adapter;
+                problems.extend(option_problem(&setting, slot, &options, component).await);
+            }
+        }
     }
-    let setting = format!("models.{id:?}.upstreams[{index}].options");
-    let options = candidate_options(candidate, provider);
-    option_problem(&setting, &provider.adapter, &options, component).await
+    problems
 }
 
 /// Returns a candidate's options: the provider's, and the model's own over them.
@@ -561,16 +566,8 @@ pub async fn check_options(
         // A problem of the provider's options would be each model's. Without its credential, its models are left out.
         let credential = provider.credential.as_ref();
         let has_credential = credential.is_none_or(|source| source.read(&environment).is_ok());
-        let models = models
-            .iter()
-            .filter(|_| problems.is_empty() && has_credential);
-        let candidates = models.flat_map(|(id, model)| {
-            let candidates = model.upstreams.iter().enumerate();
-            candidates.map(move |(index, candidate)| (id, index, candidate))
-        });
-        let of_provider = candidates.filter(|(_, _, candidate)| candidate.provider == *name);
-        for (id, index, candidate) in of_provider.collect::<Vec<_>>() {
-            problems.extend(candidate_problem(id, index, candidate, provider, &component).await);
+        if problems.is_empty() && has_credential {
+            problems.extend(candidate_problems(name, provider, models, &component).await);
         }
         if !plugins.is_operated(&provider.adapter) {
             found.extend(problems);

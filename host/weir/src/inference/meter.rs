@@ -26,7 +26,6 @@
 //! when the meter is dropped. If the process ends first, a hold in memory ends with it, and the ledger's sweep ends a
 //! stored one.
 
-use std::iter;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -212,9 +211,7 @@ impl Meter {
 
     /// Returns the parts of the account whose budgets apply: the payer's, and the model.
     fn parts(&self) -> Vec<BudgetPart> {
-        let model = BudgetPart::Model(self.metered.model.clone());
-        let parts = self.payer.parts.iter().cloned();
-        parts.chain(iter::once(model)).collect()
+        self.payer.parts_with_model(&self.metered.model)
     }
 
     /// The account that pays.

@@ -51,7 +51,6 @@ use tracing::{Instrument, Span};
 use weir_dialects::{AnswerHead, ChatCall, ConversationNames, Dialect, ImageCall};
 use weir_errors::ApiError;
 use weir_upstream::error::{ExchangeError, Phase};
-use weir_upstream::usage::ModelLimits;
 
 use self::attended::Work;
 use self::filters::{AnswerScreen, FilterCaller, FilterResult};
@@ -200,7 +199,10 @@ pub async fn images(
 
 /// Replaces an alias by the model's id, before filters see the request.
 fn name_by_id(catalog: &Catalog, model: &mut String) {
-    *model = catalog.id_of(model).to_owned();
+    let id = catalog.id_of(model);
+    if id != model {
+        *model = id.to_owned();
+    }
 }
 
 /// The terms on which an account with a plan pays for a model.
@@ -328,11 +330,7 @@ impl RoutedRequest {
             model: resolved.model.id.clone(),
             in_plan: terms.in_plan,
             size: resolved.size,
-            limits: ModelLimits {
-                context_window: resolved.model.context_window.into(),
-                max_image_tokens: resolved.model.max_image_tokens.into(),
-                output_limit: resolved.output_limit.into(),
-            },
+            limits: resolved.limits(),
             images: resolved.images,
         };
         let key = asked.key.map(|key| (key, payer.account.clone()));

@@ -4,13 +4,11 @@
 //! available credits pays, within the model's; but at least the model's default, so that the request fails only if even
 //! that is too expensive.
 
-use std::iter;
-
 use weir_ledger::price::PriceFactors;
 use weir_ledger::pricing::{self, UsageBound};
-use weir_ledger::{BudgetPart, Credits, Payer};
+use weir_ledger::{Credits, Payer};
 use weir_sandbox::adapter::bindings::adapter::Task;
-use weir_upstream::usage::{ModelLimits, OUTPUT_SLACK_TOKENS};
+use weir_upstream::usage::OUTPUT_SLACK_TOKENS;
 
 use super::InferenceParts;
 use super::resolve::ResolvedRequest;
@@ -36,13 +34,7 @@ pub(super) async fn widen(
     if u64::from(widest) <= least {
         return;
     }
-    let model = BudgetPart::Model(resolved.model.id.clone());
-    let of_request: Vec<_> = payer
-        .parts
-        .iter()
-        .cloned()
-        .chain(iter::once(model))
-        .collect();
+    let of_request = payer.parts_with_model(&resolved.model.id);
     let ledger = &parts.ledger;
     let Ok(spendable) = ledger
         .spendable(&payer.account, &of_request, !is_in_plan)
@@ -50,13 +42,8 @@ pub(super) async fn widen(
     else {
         return;
     };
-    let limits = ModelLimits {
-        context_window: resolved.model.context_window.into(),
-        max_image_tokens: resolved.model.max_image_tokens.into(),
-        output_limit: widest.into(),
-    };
     let bound = UsageBound {
-        input_tokens: resolved.size.max_input_tokens(&limits),
+        input_tokens: resolved.size.max_input_tokens(&resolved.limits()),
         output_tokens: 0,
         images: 0,
     };

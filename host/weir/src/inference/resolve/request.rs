@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use weir_dialects::{Attachment, MessageOrigin};
 use weir_sandbox::adapter::bindings::adapter::{Client, Task};
-use weir_upstream::usage::RequestSize;
+use weir_upstream::usage::{ModelLimits, RequestSize};
 
 use crate::catalog::Model;
 
@@ -38,4 +38,15 @@ pub struct ResolvedRequest {
     pub body_bytes: usize,
     /// The approximate bytes that an adapter receives.
     pub text_bytes: usize,
+}
+
+impl ResolvedRequest {
+    /// Returns the limits of the model with the request's output limit.
+    pub fn limits(&self) -> ModelLimits {
+        ModelLimits {
+            context_window: self.model.context_window.into(),
+            max_image_tokens: self.model.max_image_tokens.into(),
+            output_limit: self.output_limit.into(),
+        }
+    }
 }

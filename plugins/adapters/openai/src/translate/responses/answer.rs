@@ -98,7 +98,7 @@ struct IncompleteDetails {
     reason: Option<String>,
 }
 
-#[derive(Default, Deserialize)]
+#[derive(Deserialize)]
 struct OutputItem<'a> {
     #[serde(rename = "type")]
     kind: String,
@@ -113,7 +113,7 @@ struct OutputItem<'a> {
     content: Option<Vec<OutputPart<'a>>>,
 }
 
-#[derive(Default, Deserialize)]
+#[derive(Deserialize)]
 struct OutputPart<'a> {
     #[serde(rename = "type")]
     kind: Option<String>,

@@ -50,6 +50,7 @@ pub(in crate::translate) fn write(
         splices: &splices,
         attachments: &request.attachments,
         client_speaks_it: request.client.dialect == DIALECT,
+        custom_calls: custom_calls(chat),
         ignored: Ignored::default(),
     };
     let mut body = writer.body(options)?;
@@ -266,12 +267,23 @@ struct Reasoning<'a> {
     summary: Option<&'a str>,
 }
 
+fn custom_calls(chat: &ChatRequest) -> Vec<&str> {
+    let parts = chat.messages.iter().flat_map(|message| &message.parts);
+    let ids = parts.filter_map(|part| match &part.content {
+        Content::ToolCall(call) if call.kind == CallKind::Custom => Some(call.id.as_str()),
+        _ => None,
+    });
+    ids.collect()
+}
+
 struct Writer<'a> {
     chat: &'a ChatRequest,
     splices: &'a Splices,
     attachments: &'a [Attachment],
     /// The client speaks this dialect.
     client_speaks_it: bool,
+    /// The ids of calls with free text in earlier turns.
+    custom_calls: Vec<&'a str>,
     ignored: Ignored,
 }
 
@@ -510,17 +522,9 @@ impl<'a> Writer<'a> {
                 CallOutput::Parts(parts)
             }
         };
-        Ok(match self.is_custom_call(call_id) {
+        Ok(match self.custom_calls.contains(&call_id) {
             true => Item::CustomToolCallOutput { call_id, output },
             false => Item::FunctionCallOutput { call_id, output },
-        })
-    }
-
-    /// Returns whether an earlier turn called a tool with free text by this id.
-    fn is_custom_call(&self, id: &str) -> bool {
-        let parts = self.chat.messages.iter().flat_map(|message| &message.parts);
-        parts.into_iter().any(|part| {
-            matches!(&part.content, Content::ToolCall(call) if call.id == id && call.kind == CallKind::Custom)
         })
     }
 

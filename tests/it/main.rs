@@ -8,6 +8,7 @@ mod archive;
 mod auto_top_up;
 mod backup;
 mod billing;
+mod blocks;
 mod bridge;
 mod budgets;
 mod callers;

@@ -144,6 +144,9 @@ codes! {
     LastOwner, CONFLICT, "LAST_OWNER",
         "The organisation would have no owner.",
         "Transfer the ownership first.";
+    LedgerBusy, SERVICE_UNAVAILABLE, "LEDGER_BUSY",
+        "Other nodes hold the needed credits in reserve.",
+        "Retry after `Retry-After`.";
     LedgerUnavailable, SERVICE_UNAVAILABLE, "LEDGER_UNAVAILABLE",
         "The credits could not be reserved.",
         "Retry after `Retry-After`.";

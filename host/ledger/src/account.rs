@@ -6,12 +6,13 @@
 //! returns its unused credits there.
 //!
 //! **Invariant:** `held ≤ balance` in each pool, so the available credits are never negative.
-//! **Invariant:** `held` is the sum of the open holds' credits; `balance` is the sum of all entries.
+//! **Invariant:** `held` is the sum of the credits of open holds and blocks; `balance` is the sum of all entries.
 //! **Invariant:** an operation is done once: its repeat returns the first outcome, and another operation with the same
 //! id is rejected. A rejection leaves nothing behind.
 //!
 //! To change the order in which credits are spent, edit [`Pools::take`] and [`Pools::take_back`].
 
+mod blocks;
 mod budgets;
 mod purchases;
 mod requests;
@@ -25,7 +26,7 @@ use crate::budgets::Budgets;
 use crate::credits::Credits;
 use crate::keys::IdempotencyKey;
 use crate::operation::{
-    AccountId, Action, BootId, HoldId, HoldState, LedgerRefusal, OpenHold, Operation,
+    AccountId, Action, BlockKey, BootId, HoldId, HoldState, LedgerRefusal, OpenHold, Operation,
     OperationEffect, OperationId, OperationOutcome, OperationRequest, Pool,
 };
 use crate::plans::{Period, Plan};
@@ -55,7 +56,7 @@ pub struct Account {
     pub period_number: i64,
     /// All credits, including held ones.
     pub balance: Pools,
-    /// The part of them in open holds.
+    /// The part of them in open holds and blocks.
     pub held: Pools,
     /// Credits that were taken back after they were spent; the next credits repay them.
     pub owed: Credits,
@@ -79,6 +80,10 @@ pub struct Account {
     pub recorded: BTreeMap<OperationId, RecordedOperation>,
     /// Idempotency keys that were loaded, or claimed since.
     pub keys: BTreeMap<String, IdempotencyKey>,
+    /// The nodes' blocks, if they were loaded.
+    pub blocks: BTreeMap<BlockKey, Block>,
+    /// Whether a node needs credits of another one's blocks.
+    pub is_called: bool,
     /// The unwritten changes.
     pub journal: Journal,
 }
@@ -92,6 +97,10 @@ pub struct Journal {
     pub holds: BTreeSet<HoldId>,
     /// New and changed keys.
     pub keys: BTreeSet<String>,
+    /// New, changed and returned blocks.
+    pub blocks: BTreeSet<BlockKey>,
+    /// Whether a charge beyond its hold was taken while there were blocks.
+    pub drew_beside_blocks: bool,
     /// Whether balances have changed.
     pub account: bool,
     /// Whether the plan, the period or another rarely changing field has changed.
@@ -134,6 +143,21 @@ pub struct Hold {
     pub overrun: Credits,
     /// The request's usage at the checkpoint.
     pub usage: Option<RequestUsage>,
+}
+
+/// Credits that a node has reserved for requests which it opens in memory. Each such hold takes its credits from here.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Block {
+    /// The block's key.
+    pub key: BlockKey,
+    /// The start of its period.
+    pub period_start: Millis,
+    /// The number of its period.
+    pub period_number: i64,
+    /// The reserved credits, without those of stored holds.
+    pub reserved: Pools,
+    /// The time of its last change.
+    pub used_at: Millis,
 }
 
 /// An ended hold, from its entries.
@@ -268,6 +292,8 @@ fn act(operation: &Operation, account: &mut Account) -> OperationOutcome {
         Action::Watch { below } => account.watch(*below, at),
         Action::SetBudgets(set) => account.set_budgets(set, at),
         Action::EndKey(end) => account.end_key(end, at),
+        Action::FillBlock(fill) => Ok(account.fill_block(fill, at)),
+        Action::EndBlocks { boot_id } => Ok(account.end_blocks(boot_id, at)),
     }
 }
 
@@ -296,6 +322,8 @@ impl Account {
             ended: BTreeMap::new(),
             recorded: BTreeMap::new(),
             keys: BTreeMap::new(),
+            blocks: BTreeMap::new(),
+            is_called: false,
             journal: Journal::default(),
         }
     }
@@ -606,14 +634,14 @@ impl Pools {
         })
     }
 
-    fn plus(self, other: Self) -> Self {
+    pub(crate) fn plus(self, other: Self) -> Self {
         Self {
             plan: self.plan.saturating_add(other.plan),
             top_up: self.top_up.saturating_add(other.top_up),
         }
     }
 
-    fn minus(self, part: Self) -> Self {
+    pub(crate) fn minus(self, part: Self) -> Self {
         debug_assert!(part.plan <= self.plan && part.top_up <= self.top_up);
         Self {
             plan: self.plan.saturating_sub(part.plan),
@@ -637,7 +665,7 @@ impl Pools {
     }
 
     /// Takes all of `amount`, or returns the refusal. A balance that equals the amount is enough.
-    fn take_all(self, amount: Credits) -> Result<Self, LedgerRefusal> {
+    pub(crate) fn take_all(self, amount: Credits) -> Result<Self, LedgerRefusal> {
         match self.take(amount) {
             (taken, Credits::ZERO) => Ok(taken),
             _ => Err(LedgerRefusal::Insufficient {

@@ -377,6 +377,13 @@ impl Budgets {
         alerts
     }
 
+    /// Counts the credits of blocks as available to a part again, for readers.
+    pub fn without_blocks(&mut self, part: BudgetPart, reserved: Credits) {
+        if reserved > Credits::ZERO {
+            self.change_held(&[part], reserved.negated().micro());
+        }
+    }
+
     pub(crate) fn all(&self) -> &[PartBudgets] {
         &self.0
     }

@@ -14,7 +14,7 @@ use tokio_util::task::TaskTracker;
 
 use weir_storage::Database;
 use weir_storage::clock::{Clock, Millis};
-use weir_storage::database::{DatabaseClock, at_start};
+use weir_storage::database::{DatabaseClock, SqlDialect, at_start};
 
 use crate::account::Account;
 use crate::budgets::BudgetPart;
@@ -32,6 +32,15 @@ use crate::usage::RequestUsage;
 
 /// The committer's queue; further callers wait for a place.
 const QUEUE: usize = 4_096;
+
+/// Maximum time that an opening waits for other nodes to return their blocks, which they do every 100 ms.
+const CALL_BACK: Duration = Duration::from_millis(500);
+
+/// The pause before a command repeats an operation.
+const COMMAND_PAUSE: Duration = Duration::from_millis(200);
+
+/// Interval between two attempts of such an opening.
+const CALL_BACK_STEP: Duration = Duration::from_millis(25);
 
 /// The ledger for requests. Cheap to clone.
 #[derive(Clone)]
@@ -87,6 +96,9 @@ pub enum LedgerError {
     /// This node has no valid lease, or the ledger has stopped.
     #[error("the ledger is not available")]
     Unavailable,
+    /// Other nodes have reserved the needed credits, and have not returned them in time: a retry may succeed.
+    #[error("other nodes hold the needed credits in reserve")]
+    Busy,
     /// The database rejects the operation, which is a defect of weir.
     #[error("the database rejects the operation: {0}")]
     Rejected(String),
@@ -102,13 +114,14 @@ impl Ledger {
         let (submit, submitted) = mpsc::channel(QUEUE);
         let time = DatabaseClock::start(database.clone(), clock).await?;
         let dialect = database.dialect();
-        let store = LedgerStore::new(database);
+        let boot_id = BootId::fresh();
+        let store = LedgerStore::of_run(database, boot_id.clone());
         let health = Arc::new(CommitterHealth::new());
         let ledger = Self(Arc::new(LedgerInner {
             submit,
             store: store.clone(),
             time,
-            boot_id: BootId::fresh(),
+            boot_id,
             lease,
             leased_until_ms: AtomicU64::new(0),
             renewing: Mutex::new(()),
@@ -127,6 +140,10 @@ impl Ledger {
                 .clone()
                 .run_until_cancelled_owned(ledger.clone().tidy()),
         );
+        if dialect == SqlDialect::Postgres {
+            let returning = ledger.clone().return_called_blocks();
+            tokio::spawn(stopping.clone().run_until_cancelled_owned(returning));
+        }
         tokio::spawn(stopping.run_until_cancelled_owned(ledger.clone().fold()));
         Ok(ledger)
     }
@@ -189,7 +206,7 @@ impl Ledger {
     /// neither. Returns the time of the hold. If anything is charged, the caller must also [end the
     /// key](crate::idempotency::ClaimedKey).
     ///
-    /// Without a key, the hold may be in memory: it then ends with this process, and costs nothing.
+    /// Without a key, the hold may be in memory: if this process ends, so does the hold, and nothing is charged.
     pub async fn open_request(
         &self,
         account: &AccountId,
@@ -201,11 +218,17 @@ impl Ledger {
         // While the database does not commit, no request may begin: its charge could not be stored.
         if claim.is_none() && self.0.health.is_well() {
             let at = self.now();
+            let hold = open.hold.clone();
             let unopened = self
                 .0
                 .store
                 .open_in_memory(account, at, open, &self.0.boot_id);
             match unopened {
+                // A process that was suspended between the two may have opened it from a block that others returned.
+                None if !self.is_leased() => {
+                    self.release_soon(account, hold);
+                    return Err(LedgerError::Unavailable);
+                }
                 None => return Ok(at),
                 Some(unopened) => open = unopened,
             }
@@ -228,6 +251,7 @@ impl Ledger {
         }
     }
 
+    /// Opens a hold in a batch, as soon as other nodes have returned the credits that it needs.
     async fn open_durably(
         &self,
         account: &AccountId,
@@ -241,7 +265,25 @@ impl Ledger {
             boot_id,
             claim: claim.map(Box::new),
         };
-        let operation = self.operation(account, action);
+        let returned_by = Instant::now() + CALL_BACK;
+        loop {
+            let operation = self.operation(account, action.clone());
+            match self.open_once(operation, deadline).await {
+                Err(LedgerError::Refused(LedgerRefusal::Blocked)) => {}
+                opened => return opened,
+            }
+            if Instant::now() >= returned_by {
+                return Err(LedgerError::Busy);
+            }
+            tokio::time::sleep(CALL_BACK_STEP).await;
+        }
+    }
+
+    async fn open_once(
+        &self,
+        operation: Operation,
+        deadline: Instant,
+    ) -> Result<Millis, LedgerError> {
         let at = operation.at;
         let (reply, answer) = oneshot::channel();
         let mut opening = PendingHold {
@@ -347,6 +389,10 @@ impl Ledger {
     ) -> Result<OperationEffect, LedgerError> {
         let (reply, answer) = oneshot::channel();
         let operation = self.operation(account, action);
+        let needs_all = operation.action.needs_returned_blocks();
+        if needs_all && let Err(error) = self.0.store.call_back(account, operation.at).await {
+            tracing::warn!(%error, "cannot call the blocks of an account back");
+        }
         let submitted = CommitterMessage::Operation(operation, Some(reply));
         match timeout_at(deadline, self.0.submit.reserve()).await {
             Ok(Ok(permit)) => permit.send(submitted),
@@ -420,6 +466,7 @@ impl Ledger {
         {
             let _ = flushed.await;
         }
+        self.return_all_blocks().await;
         let now = self.0.time.now();
         if let Err(error) = self.0.store.end_lease(&self.0.boot_id, now).await {
             tracing::warn!(%error, "cannot release the ledger's lease; it expires by itself");
@@ -479,16 +526,22 @@ pub async fn commit_one(
     store: &LedgerStore,
     operation: Operation,
 ) -> Result<OperationEffect, LedgerError> {
+    if operation.action.needs_returned_blocks()
+        && let Err(error) = store.call_back(&operation.account, operation.at).await
+    {
+        tracing::warn!(%error, "cannot call the blocks of an account back");
+    }
     for _ in 0..3 {
         match store.commit(std::slice::from_ref(&operation)).await {
-            Ok(mut outcomes) => {
-                let outcome = outcomes.pop().ok_or(LedgerError::Unavailable)?;
-                return Ok(outcome?);
-            }
+            Ok(mut outcomes) => match outcomes.pop().ok_or(LedgerError::Unavailable)? {
+                // Other nodes return their blocks by the next time.
+                Err(LedgerRefusal::Blocked) => tokio::time::sleep(COMMAND_PAUSE).await,
+                outcome => return Ok(outcome?),
+            },
             Err(LedgerStoreError::Rejected(error)) => return Err(LedgerError::Rejected(error)),
             Err(error) => {
                 tracing::warn!(%error, "retrying");
-                tokio::time::sleep(Duration::from_millis(200)).await;
+                tokio::time::sleep(COMMAND_PAUSE).await;
             }
         }
     }

@@ -9,14 +9,15 @@
 //! - [`budgets`]: limits on the spending of an account or a key in a window.
 //! - [`committer`]: many operations in one transaction; [`store`]: its SQL; [`verify`]: verification of the stored
 //!   data.
-//! - `openings`: holds in memory, so that a request on SQLite needs one write.
+//! - `openings`: holds in memory, so that a request needs one write; on PostgreSQL they come from *blocks*, credits that
+//!   a node has reserved in advance.
 //! - [`archive`]: the removal of old entries from the database.
 //! - [`Ledger`] is the interface for requests; [`keys`]: one outcome for each idempotency key; [`idempotency`]: the
 //!   responses that are stored with keys.
 //!
 //! **Invariant:** nothing outside this crate writes a row of the ledger.
 //! **Invariant:** an operation whose caller has received its outcome is durable, after any crash. The only exception is the
-//! hold of a request, which can be in memory on SQLite; its end is durable.
+//! hold of a request, which can be in memory; its end is durable.
 //! **Invariant:** a hold ends once. The hold of a failed node ends within the node's lease and one sweep, at its last
 //! checkpoint; if the node returns with a settlement, the difference is posted.
 //!

@@ -86,6 +86,13 @@ pub enum Action {
     SetBudgets(Box<SetBudgets>),
     /// End an idempotency key after its request.
     EndKey(EndKey),
+    /// Reserve more credits for a node's openings in memory, if it has too few.
+    FillBlock(Box<FillBlock>),
+    /// Return all blocks of a node.
+    EndBlocks {
+        /// The node's run.
+        boot_id: BootId,
+    },
 }
 
 /// The stored form of an operation with an id, which distinguishes a repeat from another operation with the same id.
@@ -213,6 +220,28 @@ pub struct Settle {
     /// The request's idempotency key, which ends with the settlement. The stored response contains the charge: if the
     /// account cannot pay all of it, the key does not end yet.
     pub end: Option<Box<EndKey>>,
+}
+
+/// The key of a block: credits of an account that a node has reserved for requests which it opens in memory.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct BlockKey {
+    /// The node's run.
+    pub boot_id: BootId,
+    /// The parts whose budgets count the block, and each hold from it.
+    pub parts: Vec<BudgetPart>,
+    /// Whether it has bought credits only.
+    pub top_up_only: bool,
+}
+
+/// Fills a node's block up to a quarter of the credits that are available to it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FillBlock {
+    /// The block. Parts without budgets are left out.
+    pub block: BlockKey,
+    /// The block's credits that no hold in memory has.
+    pub left: Credits,
+    /// The amount of a usual hold. A block that has no room for two of them is not filled.
+    pub usual: Credits,
 }
 
 /// Records the usage so far.
@@ -384,6 +413,8 @@ pub enum OperationEffect {
     BudgetsSet,
     /// The key has its result, or is free again.
     KeyEnded,
+    /// The blocks have their credits, or are returned.
+    BlocksChanged,
 }
 
 /// The operation is not done, and nothing has changed.
@@ -430,6 +461,9 @@ pub enum LedgerRefusal {
     /// The amount is negative or too large, or the period is empty.
     #[error("the amount is out of range")]
     OutOfRange,
+    /// Other nodes have reserved the missing credits, and have been asked to return them: a retry may succeed.
+    #[error("other nodes have reserved the missing credits")]
+    Blocked,
 }
 
 impl OperationRequest {
@@ -448,6 +482,18 @@ impl Action {
     /// Returns whether the action opens a hold that draws on another one.
     pub(crate) fn draws_on_parent(&self) -> bool {
         matches!(self, Self::Open { open, .. } if open.parent.is_some())
+    }
+}
+
+impl Action {
+    /// Returns whether other nodes should return their blocks before the action: it takes credits, or begins a period or
+    /// a budget.
+    pub(crate) fn needs_returned_blocks(&self) -> bool {
+        match self {
+            Self::Grant(_) | Self::Refund(_) | Self::SetBudgets(_) => true,
+            Self::Adjust(adjust) => adjust.way == ChangeDirection::Take,
+            _ => false,
+        }
     }
 }
 

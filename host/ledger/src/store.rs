@@ -5,8 +5,9 @@
 //! - [`fold`]: derived data that batches do not write: sums of usage, and the entries of each account.
 //! - [`history`]: the queries about an account's past.
 //!
-//! **Rows of a request:** its account's row, a hold's row from opening to end, unless the hold is only in memory, and an
-//! entry for that end, with the single index that detects repeats. All other data about entries is folded from them.
+//! **Rows of a request:** its account's row, a hold's row from opening to end, unless the hold is only in memory, on
+//! PostgreSQL a row of its node's block, and an entry for that end, with the single index that detects repeats. All other
+//! data about entries is folded from them.
 
 mod batch;
 mod error;
@@ -19,7 +20,7 @@ pub mod statement;
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use sqlx::any::AnyRow;
 use sqlx::{AssertSqlSafe, Row as _};
@@ -32,11 +33,12 @@ use self::batch::find_account;
 use self::error::CommitFailure;
 pub use self::error::LedgerStoreError;
 pub use self::fold::Fold;
-use self::rows::{ACCOUNTS, list, read_account};
+use self::postgres::BatchEnd;
+use self::rows::{ACCOUNTS, find_blocks, list, read_account, read_block};
 use crate::account::Account;
 use crate::budgets::BudgetPart;
 use crate::credits::Credits;
-use crate::openings::Openings;
+use crate::openings::{EXACT_FOR, Openings};
 use crate::operation::{AccountId, BootId, HoldId, OpenHold, Operation, OperationOutcome};
 use crate::plans::GRACE_DAYS;
 use crate::usage::{UsageSums, to_date};
@@ -50,6 +52,12 @@ const EXPIRED_KEPT: Duration = Duration::from_secs(24 * 60 * 60);
 /// Expired holds that one transaction deletes, while it locks their accounts.
 const EXPIRED_FORGOTTEN: i64 = 100;
 
+/// Maximum time that an operation waits for other nodes to return their blocks.
+const CALL_BACK: Duration = Duration::from_millis(250);
+
+/// Interval between two looks at called blocks.
+const CALL_BACK_STEP: Duration = Duration::from_millis(20);
+
 /// Idempotency keys that one statement deletes.
 const FORGOTTEN: i64 = 1_000;
 
@@ -62,8 +70,10 @@ pub struct LedgerStore {
     database: Database,
     /// The mutex also gives the turn to write.
     remembered: Arc<Mutex<sqlite::CachedAccounts>>,
-    /// Holds in memory, in SQLite.
-    openings: Option<Arc<Openings>>,
+    /// Holds in memory.
+    openings: Arc<Openings>,
+    /// The run that opens holds in memory from blocks, on PostgreSQL.
+    run: Option<BootId>,
 }
 
 /// An open hold without a live node.
@@ -89,11 +99,20 @@ pub struct PeriodUsage {
 impl LedgerStore {
     /// Makes the ledger's store in this database.
     pub fn new(database: Database) -> Self {
-        let openings = database.write_turn().map(|_| database.shared());
         Self {
+            openings: database.shared(),
             database,
             remembered: Arc::default(),
-            openings,
+            run: None,
+        }
+    }
+
+    /// Makes the store of a node's run, which can open holds in memory. Only one of its commits may run at a time.
+    pub fn of_run(database: Database, run: BootId) -> Self {
+        let is_postgres = database.dialect() == SqlDialect::Postgres;
+        Self {
+            run: is_postgres.then_some(run),
+            ..Self::new(database)
         }
     }
 
@@ -102,23 +121,59 @@ impl LedgerStore {
         &self,
         operations: &[Operation],
     ) -> Result<Vec<OperationOutcome>, LedgerStoreError> {
-        match (self.database.write_turn(), &self.openings) {
-            (Some(turn), Some(openings)) => {
-                let mut native = turn.native().await.map_err(CommitFailure::from)?;
-                let mut remembered = self.remembered();
-                let batch = openings.prepare(operations, |account, hold| {
-                    remembered.get(account)?.holds.get(hold)
-                });
-                let outcomes = sqlite::commit(
-                    &mut native,
-                    &mut remembered,
-                    &batch.operations(),
-                    batch.new_holds(),
-                )?;
-                openings.conclude(&batch, |id| remembered.get(id));
-                Ok(batch.asked(outcomes))
+        let Some(turn) = self.database.write_turn() else {
+            return self.commit_on_postgres(operations).await;
+        };
+        let mut native = turn.native().await.map_err(CommitFailure::from)?;
+        let mut remembered = self.remembered();
+        let batch = self.openings.prepare(operations, |account, hold| {
+            remembered.get(account)?.holds.get(hold)
+        });
+        let outcomes = sqlite::commit(
+            &mut native,
+            &mut remembered,
+            &batch.operations(),
+            batch.new_holds(),
+        )?;
+        self.openings.conclude(&batch, |id| remembered.get(id));
+        Ok(batch.asked(outcomes))
+    }
+
+    async fn commit_on_postgres(
+        &self,
+        operations: &[Operation],
+    ) -> Result<Vec<OperationOutcome>, LedgerStoreError> {
+        let now = operations.iter().map(|operation| operation.at).max();
+        let now = now.unwrap_or(Millis(0));
+        let exact_until = Millis(now.0 + EXACT_FOR.as_millis() as i64);
+        let Some(run) = &self.run else {
+            let operations: Vec<_> = operations.iter().collect();
+            let end = postgres::commit(&self.database, &operations, BTreeSet::new(), None).await?;
+            return Ok(end.outcomes());
+        };
+        // The second time, the short accounts have no blocks of this run.
+        loop {
+            let batch = self.openings.prepare_run(operations, run);
+            let new = batch.new_holds().collect();
+            let end = postgres::commit(&self.database, &batch.operations(), new, Some(run)).await?;
+            match end {
+                BatchEnd::Short(accounts) => {
+                    for account in &accounts {
+                        self.openings.be_exact(account, exact_until);
+                    }
+                }
+                BatchEnd::Committed {
+                    outcomes,
+                    accounts,
+                    called,
+                } => {
+                    for account in &called {
+                        self.openings.be_exact(account, exact_until);
+                    }
+                    self.openings.conclude_run(&batch, &accounts, run, now);
+                    return Ok(batch.asked(outcomes));
+                }
             }
-            _ => postgres::commit(&self.database, operations).await,
         }
     }
 
@@ -130,9 +185,12 @@ impl LedgerStore {
         open: OpenHold,
         boot_id: &BootId,
     ) -> Option<OpenHold> {
-        match &self.openings {
-            Some(openings) => openings.open(account, at, open, boot_id),
-            None => Some(open),
+        match (self.database.dialect(), &self.run) {
+            (SqlDialect::Sqlite, _) => self.openings.open(account, at, open, boot_id),
+            (SqlDialect::Postgres, Some(run)) => {
+                self.openings.open_from_block(account, at, open, run)
+            }
+            (SqlDialect::Postgres, None) => Some(open),
         }
     }
 
@@ -144,8 +202,107 @@ impl LedgerStore {
         top_up_only: bool,
         at: Millis,
     ) -> Option<Credits> {
-        let openings = self.openings.as_ref()?;
-        openings.spendable(account, parts, top_up_only, at)
+        match (self.database.dialect(), &self.run) {
+            (SqlDialect::Sqlite, _) => self.openings.spendable(account, parts, top_up_only, at),
+            (SqlDialect::Postgres, run) => {
+                let run = run.as_ref()?;
+                self.openings
+                    .spendable_by_block(account, parts, top_up_only, at, run)
+            }
+        }
+    }
+
+    /// Asks all other nodes to return the blocks of an account, and waits for at most [`CALL_BACK`]. For operations that
+    /// need an exact balance, but cannot be refused.
+    pub(crate) async fn call_back(&self, account: &AccountId, at: Millis) -> sqlx::Result<()> {
+        if self.database.dialect() == SqlDialect::Sqlite {
+            return Ok(());
+        }
+        let run = self.run.as_ref();
+        let until = Instant::now() + CALL_BACK;
+        while postgres::call_back(self.database.writer(), account, run, at).await? > 0
+            && Instant::now() < until
+        {
+            tokio::time::sleep(CALL_BACK_STEP).await;
+        }
+        Ok(())
+    }
+
+    /// Opens nothing in memory for an account for [`EXACT_FOR`], because another node needs its credits.
+    pub(crate) fn be_exact(&self, account: &AccountId, now: Millis) {
+        let until = Millis(now.0 + EXACT_FOR.as_millis() as i64);
+        self.openings.be_exact(account, until);
+    }
+
+    /// Forgets the run's blocks, because its lease has ended.
+    pub fn forget_blocks(&self) {
+        if let Some(run) = &self.run {
+            self.openings.forget_blocks(run);
+        }
+    }
+
+    /// Returns up to `limit` accounts with blocks of this run which another node has called back.
+    pub(crate) async fn find_called(&self, limit: u32) -> sqlx::Result<Vec<AccountId>> {
+        self.find_blocks_of_run("called_at IS NOT NULL AND", i64::MAX, limit)
+            .await
+    }
+
+    /// Returns up to `limit` accounts with blocks of this run which have not changed since a moment.
+    pub(crate) async fn find_idle_blocks(
+        &self,
+        since: Millis,
+        limit: u32,
+    ) -> sqlx::Result<Vec<AccountId>> {
+        self.find_blocks_of_run("", since.0, limit).await
+    }
+
+    async fn find_blocks_of_run(
+        &self,
+        condition: &str,
+        since: i64,
+        limit: u32,
+    ) -> sqlx::Result<Vec<AccountId>> {
+        let Some(run) = &self.run else {
+            return Ok(Vec::new());
+        };
+        let ids: Vec<String> = sqlx::query_scalar(AssertSqlSafe(format!(
+            "SELECT DISTINCT account_id FROM blocks WHERE boot_id = $1 AND {condition} \
+             used_at <= $2 LIMIT $3"
+        )))
+        .bind(run.as_str())
+        .bind(since)
+        .bind(i64::from(limit))
+        .fetch_all(self.database.reader())
+        .await?;
+        Ok(ids.into_iter().map(AccountId).collect())
+    }
+
+    /// Returns up to `limit` accounts with blocks of runs without a valid lease, and the runs.
+    pub(crate) async fn find_orphaned_blocks(
+        &self,
+        now: Millis,
+        limit: u32,
+    ) -> sqlx::Result<Vec<(AccountId, BootId)>> {
+        // Like `find_orphans`, it reads the index once for each run.
+        let rows = sqlx::query(
+            "WITH RECURSIVE runs (boot_id) AS (SELECT MIN(boot_id) FROM blocks UNION ALL \
+             SELECT (SELECT MIN(b.boot_id) FROM blocks b WHERE b.boot_id > runs.boot_id) \
+             FROM runs WHERE runs.boot_id IS NOT NULL) \
+             SELECT b.account_id, b.boot_id FROM runs JOIN blocks b ON b.boot_id = runs.boot_id \
+             WHERE NOT EXISTS \
+             (SELECT 1 FROM node_leases l WHERE l.boot_id = runs.boot_id AND l.lease_until > $1) LIMIT $2",
+        )
+        .bind(now.0)
+        .bind(i64::from(limit))
+        .fetch_all(self.database.reader())
+        .await?;
+        let read = |row: &AnyRow| {
+            let boot_id = BootId::of(&row.try_get::<String, _>(1)?);
+            let boot_id =
+                boot_id.ok_or_else(|| sqlx::Error::Decode("a run without a name".into()))?;
+            Ok((AccountId(row.try_get(0)?), boot_id))
+        };
+        rows.iter().map(read).collect()
     }
 
     /// Locks the remembered accounts; call it only in one's turn.
@@ -167,15 +324,27 @@ impl LedgerStore {
             .bind(&id.0)
             .fetch_optional(self.database.reader())
             .await?;
-        let account = account.as_ref().map(read_account).transpose()?;
-        Ok(account.map(|account| self.with_holds_in_memory(account)))
+        match account.as_ref().map(read_account).transpose()? {
+            Some(account) => self.with_holds_in_memory(account).await.map(Some),
+            None => Ok(None),
+        }
     }
 
-    fn with_holds_in_memory(&self, mut account: Account) -> Account {
-        if let Some(openings) = &self.openings {
-            openings.add_to(&mut account);
+    /// Adds this process's holds in memory to an account. The rest of the nodes' blocks is available.
+    async fn with_holds_in_memory(&self, mut account: Account) -> sqlx::Result<Account> {
+        let is_held = account.held.total() > Credits::ZERO;
+        if is_held && self.database.dialect() == SqlDialect::Postgres {
+            let rows = sqlx::query(AssertSqlSafe(format!("{} = $1", find_blocks())))
+                .bind(&account.id.0)
+                .fetch_all(self.database.reader())
+                .await?;
+            for row in &rows {
+                let (_, block, _) = read_block(row)?;
+                account.without_block(&block);
+            }
         }
-        account
+        self.openings.add_to(&mut account);
+        Ok(account)
     }
 
     /// Returns the time of a user's first request; `None` if the user does not exist.
@@ -204,7 +373,7 @@ impl LedgerStore {
             }
         }
         Ok(Some(PeriodUsage {
-            account: self.with_holds_in_memory(read_account(row)?),
+            account: self.with_holds_in_memory(read_account(row)?).await?,
             plan_held_before: Credits::from_micro(row.try_get("plan_held_before")?),
             by_model,
         }))
@@ -218,11 +387,7 @@ impl LedgerStore {
             .bind(boot_id.as_str())
             .fetch_one(self.database.reader())
             .await?;
-        let in_memory = self
-            .openings
-            .as_ref()
-            .map(|openings| openings.count(boot_id));
-        Ok(stored + in_memory.unwrap_or_default() as i64)
+        Ok(stored + self.openings.count(boot_id) as i64)
     }
 
     /// Begins a run's lease or extends it, and never shortens it.
@@ -408,15 +573,14 @@ impl LedgerStore {
         .fetch_all(self.database.reader())
         .await?;
         let mut found = read_orphans(&rows)?;
-        if let Some(openings) = &self.openings {
-            let in_memory = openings.find_overdue(boot_id, opened_before).into_iter();
-            let room = (limit as usize).saturating_sub(found.len());
-            found.extend(
-                in_memory
-                    .take(room)
-                    .map(|(account, hold)| Orphan { account, hold }),
-            );
-        }
+        let in_memory = self.openings.find_overdue(boot_id, opened_before);
+        let room = (limit as usize).saturating_sub(found.len());
+        found.extend(
+            in_memory
+                .into_iter()
+                .take(room)
+                .map(|(account, hold)| Orphan { account, hold }),
+        );
         Ok(found)
     }
 }
@@ -442,7 +606,9 @@ fn period_usage() -> String {
         "SELECT {account}, accounts.created_at, model, {sums}, \
          CAST(CASE WHEN accounts.plan_held = 0 THEN 0 ELSE \
          (SELECT COALESCE(SUM(holds.plan_reserved), 0) FROM holds WHERE holds.account_id = accounts.id \
-         AND holds.expired_at IS NULL AND holds.period_number < accounts.period_number) END AS BIGINT) \
+         AND holds.expired_at IS NULL AND holds.period_number < accounts.period_number) \
+         + (SELECT COALESCE(SUM(blocks.plan_reserved), 0) FROM blocks WHERE blocks.account_id = accounts.id \
+         AND blocks.period_number < accounts.period_number) END AS BIGINT) \
          AS plan_held_before \
          FROM accounts LEFT JOIN {usage} ON account_id = accounts.id \
          WHERE accounts.id = $1 GROUP BY accounts.id, model"

@@ -98,9 +98,12 @@ const CHECKS: &[(&str, &str, &str)] = &[
     ),
     (
         "I2",
-        "the held credits are not the sum of the open holds",
+        "the held credits are not the sum of the open holds and blocks",
         "SELECT a.id FROM accounts a LEFT JOIN (SELECT account_id, CAST(SUM(plan_reserved) AS BIGINT) AS plan, \
-         CAST(SUM(top_up_reserved) AS BIGINT) AS top_up FROM holds GROUP BY account_id) h ON h.account_id = a.id \
+         CAST(SUM(top_up_reserved) AS BIGINT) AS top_up FROM \
+         (SELECT account_id, plan_reserved, top_up_reserved FROM holds UNION ALL \
+         SELECT account_id, plan_reserved, top_up_reserved FROM blocks) reserved \
+         GROUP BY account_id) h ON h.account_id = a.id \
          WHERE COALESCE(h.plan, 0) <> a.plan_held OR COALESCE(h.top_up, 0) <> a.top_up_held",
     ),
     (
@@ -173,6 +176,12 @@ const CHECKS: &[(&str, &str, &str)] = &[
         "an open hold has outlived its node's lease",
         "SELECT id FROM holds WHERE expired_at IS NULL AND opened_at < $NOW AND NOT EXISTS \
          (SELECT 1 FROM node_leases l WHERE l.boot_id = holds.boot_id AND l.lease_until > $NOW)",
+    ),
+    (
+        "I7",
+        "a block has outlived its node's lease",
+        "SELECT account_id FROM blocks WHERE used_at < $NOW AND NOT EXISTS \
+         (SELECT 1 FROM node_leases l WHERE l.boot_id = blocks.boot_id AND l.lease_until > $NOW)",
     ),
 ];
 
@@ -296,7 +305,9 @@ async fn budgets_that_differ(
         return Ok(Vec::new());
     }
     let held = "SELECT account_id, budget_key, CAST(SUM(plan_reserved + top_up_reserved) AS BIGINT) AS held \
-         FROM holds WHERE budget_key IS NOT NULL GROUP BY account_id, budget_key";
+         FROM (SELECT account_id, budget_key, plan_reserved, top_up_reserved FROM holds UNION ALL \
+         SELECT account_id, NULLIF(parts, ''), plan_reserved, top_up_reserved FROM blocks) reserved \
+         WHERE budget_key IS NOT NULL GROUP BY account_id, budget_key";
     for row in sqlx::query(held).fetch_all(&mut *snapshot).await? {
         let (account, parts): (String, String) = (row.try_get(0)?, row.try_get(1)?);
         if let Some(budgets) = accounts.get_mut(&account) {
@@ -334,7 +345,9 @@ async fn budgets_that_differ(
                 });
             };
             if budgets.held != 0 {
-                violated("the held credits of a part's budgets are not the sum of its open holds");
+                violated(
+                    "the held credits of a part's budgets are not the sum of its open holds and blocks",
+                );
             }
             let mut counters = budgets.counters.iter();
             let differs = |counter: &Counter| match counter.window {

@@ -374,7 +374,10 @@ impl Oracle {
                 account.set_budgets(set, at);
                 Ok(OperationEffect::BudgetsSet)
             }
-            Action::Persist { .. } | Action::EndKey(_) => unreachable!("none is generated"),
+            Action::Persist { .. }
+            | Action::EndKey(_)
+            | Action::FillBlock(_)
+            | Action::EndBlocks { .. } => unreachable!("none is generated"),
         };
         if let Some(id) = operation.id()
             && let Ok(done) = &outcome
@@ -630,10 +633,16 @@ impl Generator {
         operation
     }
 
-    /// Opens a hold of an account's own credits.
+    /// Opens a hold of an account's own credits: mostly like others before, so that a block has room for it.
     fn opening(&mut self, oracle: &Oracle) -> Operation {
-        let name = account_id(self.random.below(ACCOUNTS));
-        let action = self.open(oracle.accounts.get(&name), None);
+        let name = account_id(self.random.below(3));
+        let mut action = self.open(oracle.accounts.get(&name), None, 100);
+        if let Action::Open { open, .. } = &mut action
+            && self.random.percent(80)
+        {
+            open.parts.clear();
+            open.top_up_only = false;
+        }
         Operation {
             account: AccountId(name),
             at: self.now,
@@ -660,12 +669,12 @@ impl Generator {
                     renews: self.random.percent(70),
                 },
                 8 => self.set_budgets(),
-                _ => self.open(account, None),
+                _ => self.open(account, None, 8),
             };
         };
         let hold = HoldId(hold);
         match kind {
-            38..44 => self.open(account, Some(&taken)),
+            38..44 => self.open(account, Some(&taken), 8),
             44..46 => Action::Release {
                 hold: HoldId("none".to_owned()),
                 cost: None,
@@ -689,7 +698,7 @@ impl Generator {
         }
     }
 
-    fn open(&mut self, account: Option<&Lots>, parent: Option<&Taken>) -> Action {
+    fn open(&mut self, account: Option<&Lots>, parent: Option<&Taken>, usual_part: i64) -> Action {
         let available = match parent {
             Some(parent) => parent.keeps.0 + parent.keeps.1,
             None => account.map_or(0, Lots::free),
@@ -700,7 +709,7 @@ impl Generator {
             2 => -1,
             3 => self.random.up_to(2 * available + 2),
             4 => 0,
-            _ => self.random.up_to(available / 8 + 2),
+            _ => self.random.up_to(available / usual_part + 2),
         };
         let clash = account
             .filter(|_| self.random.below(100) == 0)
@@ -875,7 +884,7 @@ pub struct Report {
 pub async fn compare(database: &Database, seed: u64, operations: usize) -> Result<Report, String> {
     let names: Vec<_> = (0..ACCOUNTS).map(account_id).collect();
     create_users(database, names.iter().map(|name| &**name), START.0).await;
-    let store = LedgerStore::new(database.clone());
+    let store = LedgerStore::of_run(database.clone(), boot());
     // All holds belong to one run, so none is an orphan.
     let renewed = store
         .renew_lease(&boot(), START, Millis(i64::MAX / 2))
@@ -909,7 +918,7 @@ pub async fn compare(database: &Database, seed: u64, operations: usize) -> Resul
         let size = 1 + generator.random.below(64);
         let mut batch = Vec::new();
         let mut expected = Vec::new();
-        for _ in 0..generator.random.below(6) {
+        for _ in 0..generator.random.below(8) {
             let operation = generator.opening(&oracle);
             let is_in_memory = oracle.is_new_hold(&operation) && open_in_memory(&store, &operation);
             let outcome = oracle.answer(&operation);

@@ -77,8 +77,13 @@ impl Account {
         at: Millis,
     ) -> OperationOutcome {
         if !self.is_known(open)? {
-            let reserved = self.reserve_again(&open.parts, reserved);
-            let hold = self.new_hold(open, boot_id, at, reserved, open.parts.clone());
+            let hold = match self.take_from_block(open, boot_id, reserved, at) {
+                Some(hold) => hold,
+                None => {
+                    let reserved = self.reserve_again(&open.parts, reserved);
+                    self.new_hold(open, boot_id, at, reserved, open.parts.clone())
+                }
+            };
             self.put(hold);
         }
         Ok(OperationEffect::Opened)
@@ -124,7 +129,7 @@ impl Account {
         reserved
     }
 
-    fn new_hold(
+    pub(super) fn new_hold(
         &self,
         open: &OpenHold,
         boot_id: &BootId,
@@ -417,6 +422,9 @@ impl Account {
             self.hold_less(&hold.open.parts, from_parent);
             self.balance = self.balance.minus(from_parent);
             self.note_parent(hold);
+        }
+        if missing > Credits::ZERO && !self.blocks.is_empty() {
+            self.journal.drew_beside_blocks = true;
         }
         let mut spendable = self.payable(hold.open.top_up_only);
         if hold.period_number != self.period_number {

@@ -14,7 +14,7 @@ use tokio::time::{Instant, MissedTickBehavior};
 use weir_storage::clock::Millis;
 
 use super::{Ledger, LedgerError};
-use crate::operation::{Action, HoldId, LedgerRefusal, OperationEffect};
+use crate::operation::{AccountId, Action, BootId, HoldId, LedgerRefusal, OperationEffect};
 use crate::store::Fold;
 
 /// Holds per sweep.
@@ -23,11 +23,17 @@ const SWEPT: u32 = 256;
 /// Time that a sweep waits for its operations before it repeats.
 const SWEEP_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Interval between lease renewals of a node that cannot commit.
+/// Interval between lease renewals, and looks for called blocks, of a node that cannot use its database.
 const TROUBLED_RENEWAL: Duration = Duration::from_secs(1);
 
 /// Lease renewals between two rounds of period starts and deletions: a minute, by default.
 const RENEWALS_PER_TIDYING: u32 = 12;
+
+/// Interval between looks for blocks that other nodes have called back.
+const CALLED_EVERY: Duration = Duration::from_millis(100);
+
+/// A block without a change for this time is returned.
+const BLOCK_IDLE: Duration = Duration::from_secs(30);
 
 /// Interval between folds if fewer entries arrive than one fold takes.
 const FOLD_EVERY: Duration = Duration::from_secs(1);
@@ -37,7 +43,9 @@ const FOLDED: u32 = 1_000;
 
 impl Ledger {
     /// Settles open holds of ended runs, and holds of this run that are older than any request; returns their number.
+    /// Returns blocks of ended runs, and blocks of this run that are not used.
     pub async fn sweep(&self) -> sqlx::Result<usize> {
+        self.sweep_blocks().await?;
         let mut swept = 0;
         loop {
             let Some(now) = self.0.time.ask_if_steady().await? else {
@@ -76,6 +84,84 @@ impl Ledger {
                 return Ok(swept);
             }
         }
+    }
+
+    /// Returns blocks that other nodes have called back.
+    pub(super) async fn return_called_blocks(self) {
+        let mut ticks = tokio::time::interval(CALLED_EVERY);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            ticks.tick().await;
+            match self.0.store.find_called(SWEPT).await {
+                Ok(accounts) => {
+                    let now = self.now();
+                    for account in &accounts {
+                        self.0.store.be_exact(account, now);
+                    }
+                    self.end_blocks(accounts, &self.0.boot_id).await;
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "cannot look for called blocks");
+                    tokio::time::sleep(TROUBLED_RENEWAL).await;
+                }
+            }
+        }
+    }
+
+    /// Returns this run's blocks, before its end.
+    pub(super) async fn return_all_blocks(&self) {
+        loop {
+            match self.0.store.find_idle_blocks(Millis(i64::MAX), SWEPT).await {
+                Ok(accounts) if accounts.is_empty() => return,
+                Ok(accounts) => {
+                    if self.end_blocks(accounts, &self.0.boot_id).await == 0 {
+                        return;
+                    }
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "cannot return this node's blocks; other nodes do");
+                    return;
+                }
+            }
+        }
+    }
+
+    async fn sweep_blocks(&self) -> sqlx::Result<()> {
+        let Some(now) = self.0.time.ask_if_steady().await? else {
+            return Ok(());
+        };
+        let idle_since = Millis(now.0 - BLOCK_IDLE.as_millis() as i64);
+        let idle = self.0.store.find_idle_blocks(idle_since, SWEPT).await?;
+        self.end_blocks(idle, &self.0.boot_id).await;
+        loop {
+            let orphaned = self.0.store.find_orphaned_blocks(now, SWEPT).await?;
+            let found = orphaned.len();
+            let ended = orphaned
+                .into_iter()
+                .map(|(account, run)| async move { self.end_blocks(vec![account], &run).await });
+            let ended: usize = futures_util::future::join_all(ended).await.iter().sum();
+            if found < SWEPT as usize || ended == 0 {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Returns a run's blocks of these accounts; returns the number of accounts for which this succeeded.
+    async fn end_blocks(&self, accounts: Vec<AccountId>, run: &BootId) -> usize {
+        let deadline = Instant::now() + SWEEP_TIMEOUT;
+        let ends = accounts.into_iter().map(|account| async move {
+            let boot_id = run.clone();
+            let ended = self.submit(&account, Action::EndBlocks { boot_id }, deadline);
+            match ended.await {
+                Ok(_) => true,
+                Err(error) => {
+                    tracing::warn!(%account, %error, "cannot return a block");
+                    false
+                }
+            }
+        });
+        let ended = futures_util::future::join_all(ends).await;
+        ended.into_iter().filter(|ended| *ended).count()
     }
 
     /// Ends paid plans without a renewal: begins a period of the free plan for each account. Returns their number.
@@ -234,6 +320,10 @@ impl Ledger {
         let renewed = renewed.await;
         inner.health.wrote(&renewed);
         renewed?;
+        if !self.is_leased() {
+            // Other nodes may have returned them.
+            inner.store.forget_blocks();
+        }
         let leased_until_ms = leased_until.as_millis() as u64;
         inner
             .leased_until_ms

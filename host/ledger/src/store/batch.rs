@@ -4,9 +4,14 @@ use std::collections::btree_map::Entry as Slot;
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::rows::{ACCOUNTS, AccountRow};
-use crate::account::{Account, EndedHold, Hold, LedgerEntry, RecordedOperation, UsageDelta, apply};
+use crate::account::{
+    Account, Block, EndedHold, Hold, LedgerEntry, Pools, RecordedOperation, UsageDelta, apply,
+};
+use crate::credits::Credits;
 use crate::keys::IdempotencyKey;
-use crate::operation::{AccountId, Action, HoldId, LedgerRefusal, Operation, OperationOutcome};
+use crate::operation::{
+    AccountId, Action, BlockKey, BootId, HoldId, LedgerRefusal, Operation, OperationOutcome, Pool,
+};
 
 /// The stored data that operations need.
 #[derive(Default)]
@@ -110,6 +115,96 @@ impl LoadedBatch {
         each.collect()
     }
 
+    pub(super) fn add_block(&mut self, owner: &AccountId, block: Block, is_called: bool) {
+        if let Some(account) = self.accounts.get_mut(owner) {
+            account.is_called |= is_called;
+            account.blocks.insert(block.key.clone(), block);
+        }
+    }
+
+    /// Returns the accounts for which the run's own blocks may have changed an outcome.
+    pub(super) fn short_accounts(
+        &self,
+        operations: &[&Operation],
+        outcomes: &[OperationOutcome],
+        run: &BootId,
+    ) -> BTreeSet<AccountId> {
+        let both = operations.iter().zip(outcomes);
+        let short = both.filter(|(operation, outcome)| {
+            let account = self.accounts.get(&operation.account);
+            let blocked =
+                account.map(|account| blocked(account, outcome, |key| key.boot_id == *run));
+            let is_refused = is_refused(operation, outcome);
+            account.is_some_and(|account| account.journal.drew_beside_blocks)
+                && self.has_blocks(&operation.account, run)
+                || is_refused && blocked.is_some_and(|blocked| blocked.total() > Credits::ZERO)
+        });
+        short
+            .map(|(operation, _)| operation.account.clone())
+            .collect()
+    }
+
+    fn has_blocks(&self, account: &AccountId, run: &BootId) -> bool {
+        let account = self.accounts.get(account);
+        account.is_some_and(|account| account.blocks.keys().any(|key| key.boot_id == *run))
+    }
+
+    /// Returns whether the blocks of other runs reserve the credits for which an operation was refused. If they do not
+    /// suffice, the refusal counts them as available.
+    pub(super) fn look_at_others(
+        &self,
+        operation: &Operation,
+        outcome: &mut OperationOutcome,
+        run: Option<&BootId>,
+    ) -> bool {
+        let Some(account) = self.accounts.get(&operation.account) else {
+            return false;
+        };
+        if !is_refused(operation, outcome) {
+            return false;
+        }
+        let blocked = blocked(account, outcome, |key| Some(&key.boot_id) != run);
+        let is_enough = match outcome {
+            Err(LedgerRefusal::Insufficient {
+                required,
+                available,
+            }) => {
+                let blocked = match top_up_only(&operation.action) {
+                    true => blocked.top_up,
+                    false => blocked.total(),
+                };
+                *available = available.saturating_add(blocked);
+                available >= required
+            }
+            Err(LedgerRefusal::OverBudget(exceeded)) => {
+                let standing = &mut exceeded.standing;
+                standing.held = standing.held.saturating_sub(blocked.total());
+                standing.left = standing.left.saturating_add(blocked.total());
+                standing.left >= exceeded.required
+            }
+            _ => false,
+        };
+        is_enough
+    }
+
+    /// Returns whether other runs' blocks have credits of the plan, while the next hold would have bought credits.
+    pub(super) fn misses_plan(&self, operation: &Operation, run: &BootId) -> bool {
+        let account = self.accounts.get(&operation.account);
+        let takes_plan = match &operation.action {
+            Action::Open { open, .. } => open.parent.is_none() && !open.top_up_only,
+            Action::FillBlock(fill) => !fill.block.top_up_only,
+            _ => false,
+        };
+        takes_plan
+            && account.is_some_and(|account| {
+                let mut blocks = account.blocks.iter();
+                account.available().plan == Credits::ZERO
+                    && blocks.any(|(key, block)| {
+                        key.boot_id != *run && block.reserved.plan > Credits::ZERO
+                    })
+            })
+    }
+
     pub(super) fn changes(&self) -> BatchChanges<'_> {
         let mut changes = BatchChanges::default();
         for (id, account) in &self.accounts {
@@ -132,6 +227,12 @@ impl LoadedBatch {
                 .iter()
                 .filter_map(|name| account.keys.get(name));
             changes.keys.extend(keys.map(|key| (id, key)));
+            for key in &journal.blocks {
+                match account.blocks.get(key) {
+                    Some(block) => changes.blocks.push((id, block)),
+                    None => changes.ended_blocks.push((id, key)),
+                }
+            }
             for entry in &journal.entries {
                 changes.entries.push((id, entry));
             }
@@ -140,6 +241,36 @@ impl LoadedBatch {
             }
         }
         changes
+    }
+}
+
+/// Returns whether an operation was refused because the account has too few credits.
+fn is_refused(operation: &Operation, outcome: &OperationOutcome) -> bool {
+    let is_refused = matches!(
+        outcome,
+        Err(LedgerRefusal::Insufficient { .. } | LedgerRefusal::OverBudget(_))
+    );
+    is_refused && !operation.action.draws_on_parent()
+}
+
+/// Returns the credits in those blocks of an account that count for a refusal.
+fn blocked(account: &Account, outcome: &OperationOutcome, of: impl Fn(&BlockKey) -> bool) -> Pools {
+    let part = match outcome {
+        Err(LedgerRefusal::OverBudget(exceeded)) => exceeded.part.as_ref(),
+        _ => None,
+    };
+    let counts = |key: &BlockKey| part.is_none_or(|part| key.parts.contains(part));
+    let blocks = account.blocks.iter();
+    let blocks = blocks.filter(|(key, _)| of(key) && counts(key));
+    blocks.fold(Pools::default(), |sum, (_, block)| sum.plus(block.reserved))
+}
+
+/// Returns whether only bought credits count for an operation.
+fn top_up_only(action: &Action) -> bool {
+    match action {
+        Action::Open { open, .. } => open.top_up_only,
+        Action::Adjust(adjust) => adjust.pool == Pool::TopUp,
+        _ => false,
     }
 }
 
@@ -155,6 +286,9 @@ pub(super) struct BatchChanges<'a> {
     pub(super) ended_holds: Vec<AccountRow<'a, HoldId>>,
     pub(super) entries: Vec<AccountRow<'a, LedgerEntry>>,
     pub(super) keys: Vec<AccountRow<'a, IdempotencyKey>>,
+    pub(super) blocks: Vec<AccountRow<'a, Block>>,
+    /// Blocks whose rows, if they have any, are deleted.
+    pub(super) ended_blocks: Vec<AccountRow<'a, BlockKey>>,
 }
 
 /// Returns the start of the query for [`read_account`](super::rows::read_account); a condition on the id follows.

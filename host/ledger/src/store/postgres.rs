@@ -1,6 +1,9 @@
 //! A batch in PostgreSQL. Rows travel as one JSON text for each table, so that a batch of any size takes the same few
 //! round trips.
 //!
+//! A batch for which a node's own blocks reserve needed credits is rolled back: the node stores its holds, returns the
+//! blocks, and tries again. If other nodes' blocks reserve them, the batch calls these back.
+//!
 //! Accounts are locked in the order of their ids, and all other rows that a batch reads or writes belong to an account
 //! that it has locked.
 
@@ -9,49 +12,127 @@ use std::sync::LazyLock;
 
 use sqlx::{AssertSqlSafe, SqlSafeStr, SqlStr};
 use weir_storage::Database;
+use weir_storage::clock::Millis;
 use weir_storage::database::Transaction;
 
 use super::batch::{BatchChanges, LoadedBatch, MAKE_ACCOUNTS, find_account};
 use super::error::{CommitFailure, LedgerStoreError};
 use super::rows::{
-    ACCOUNTS, AccountRow, ENTRIES, HOLDS, KEYS, RECORDED, TableLayout, end_columns, find_keys,
-    json, json_of, list, read_account, read_end, read_hold, read_key, read_recorded,
+    ACCOUNTS, AccountRow, BLOCKS, ENTRIES, HOLDS, KEYS, RECORDED, TableLayout, end_columns,
+    find_blocks, find_keys, json, json_of, list, read_account, read_block, read_end, read_hold,
+    read_key, read_recorded,
 };
 use crate::account::Account;
-use crate::operation::{AccountId, HoldId, Operation, OperationOutcome};
+use crate::budgets::BudgetPart;
+use crate::operation::{AccountId, BootId, HoldId, LedgerRefusal, Operation, OperationOutcome};
 
+/// A batch's end.
+pub(super) enum BatchEnd {
+    /// It is durable.
+    Committed {
+        outcomes: Vec<OperationOutcome>,
+        accounts: BTreeMap<AccountId, Account>,
+        /// The accounts whose blocks at other nodes were called back.
+        called: BTreeSet<AccountId>,
+    },
+    /// Nothing was done, because the run's own blocks reserve needed credits of these accounts.
+    Short(BTreeSet<AccountId>),
+}
+
+impl BatchEnd {
+    /// Returns the outcomes of a command's batch.
+    pub(super) fn outcomes(self) -> Vec<OperationOutcome> {
+        match self {
+            Self::Committed { outcomes, .. } => outcomes,
+            Self::Short(_) => unreachable!("a command has no blocks"),
+        }
+    }
+}
+
+/// Does a batch for a run, or for a command. `new` are holds without rows.
 pub(super) async fn commit(
     database: &Database,
-    operations: &[Operation],
-) -> Result<Vec<OperationOutcome>, LedgerStoreError> {
+    operations: &[&Operation],
+    new: BTreeSet<&HoldId>,
+    run: Option<&BootId>,
+) -> Result<BatchEnd, LedgerStoreError> {
     let mut transaction = database.begin().await.map_err(CommitFailure::from)?;
-    let outcomes = run(&mut transaction, operations).await?;
+    let end = apply(&mut transaction, operations, new, run).await?;
+    if matches!(end, BatchEnd::Short(_)) {
+        return Ok(end);
+    }
     match transaction.commit().await {
-        Ok(()) => Ok(outcomes),
+        Ok(()) => Ok(end),
         Err(error) => Err(LedgerStoreError::Unknown(error.to_string())),
     }
 }
 
-async fn run(
+async fn apply(
     transaction: &mut Transaction,
-    operations: &[Operation],
-) -> Result<Vec<OperationOutcome>, CommitFailure> {
+    operations: &[&Operation],
+    new: BTreeSet<&HoldId>,
+    run: Option<&BootId>,
+) -> Result<BatchEnd, CommitFailure> {
     let mut loaded = LoadedBatch {
         accounts: load_accounts(transaction, operations).await?,
         ..LoadedBatch::default()
     };
+    load_blocks(transaction, &mut loaded).await?;
     let of_keys = load_keys(transaction, operations, &mut loaded).await?;
-    load_holds(transaction, operations, &of_keys, &mut loaded).await?;
+    load_holds(transaction, operations, &of_keys, new, &mut loaded).await?;
     load_recorded(transaction, operations, &mut loaded).await?;
-    let outcomes = loaded.apply(operations);
+    let mut outcomes = loaded.apply(operations.iter().copied());
+    if let Some(run) = run {
+        let short = loaded.short_accounts(operations, &outcomes, run);
+        if !short.is_empty() {
+            return Ok(BatchEnd::Short(short));
+        }
+    }
+    let mut called = BTreeSet::new();
+    for (operation, outcome) in operations.iter().zip(&mut outcomes) {
+        if loaded.look_at_others(operation, outcome, run) {
+            *outcome = Err(LedgerRefusal::Blocked);
+            called.insert(operation.account.clone());
+        } else if run.is_some_and(|run| loaded.misses_plan(operation, run)) {
+            called.insert(operation.account.clone());
+        }
+    }
     write(transaction, &loaded.changes()).await?;
-    Ok(outcomes)
+    if let Some(at) = operations.iter().map(|operation| operation.at).max() {
+        for account in &called {
+            call_back(&mut *transaction, account, run, at).await?;
+        }
+    }
+    Ok(BatchEnd::Committed {
+        outcomes,
+        accounts: loaded.accounts,
+        called,
+    })
+}
+
+/// Asks all other nodes to return an account's blocks; returns the number of blocks.
+pub(super) async fn call_back<'c>(
+    executor: impl sqlx::Executor<'c, Database = sqlx::Any>,
+    account: &AccountId,
+    run: Option<&BootId>,
+    at: Millis,
+) -> sqlx::Result<u64> {
+    let called = sqlx::query(
+        "UPDATE blocks SET called_at = $1 WHERE account_id = $2 AND boot_id <> $3 \
+         AND plan_reserved + top_up_reserved > 0",
+    )
+    .bind(at.0)
+    .bind(&account.0)
+    .bind(run.map_or("", BootId::as_str))
+    .execute(executor)
+    .await?;
+    Ok(called.rows_affected())
 }
 
 /// Locks the operations' accounts. Creates accounts of users without one.
 async fn load_accounts(
     transaction: &mut Transaction,
-    operations: &[Operation],
+    operations: &[&Operation],
 ) -> Result<BTreeMap<AccountId, Account>, CommitFailure> {
     let wanted: BTreeSet<_> = operations
         .iter()
@@ -86,10 +167,27 @@ async fn lock_accounts(
         .collect()
 }
 
+/// Loads the blocks of the accounts. Their locks protect the blocks as well.
+async fn load_blocks(
+    transaction: &mut Transaction,
+    loaded: &mut LoadedBatch,
+) -> Result<(), CommitFailure> {
+    let ids: Vec<_> = loaded.accounts.keys().collect();
+    let rows = sqlx::query(STATEMENTS.load_blocks.clone())
+        .bind(json(&ids))
+        .fetch_all(&mut *transaction)
+        .await?;
+    for row in &rows {
+        let (account, block, is_called) = read_block(row)?;
+        loaded.add_block(&account, block, is_called);
+    }
+    Ok(())
+}
+
 /// Loads the operations' idempotency keys, and returns their holds.
 async fn load_keys(
     transaction: &mut Transaction,
-    operations: &[Operation],
+    operations: &[&Operation],
     loaded: &mut LoadedBatch,
 ) -> Result<Vec<HoldId>, CommitFailure> {
     let keys = operations
@@ -112,15 +210,17 @@ async fn load_keys(
     Ok(holds)
 }
 
-/// Loads the holds of operations and their keys, and the holds' parents.
+/// Loads the holds of operations and their keys, and the holds' parents. `new` holds have no rows.
 async fn load_holds(
     transaction: &mut Transaction,
-    operations: &[Operation],
+    operations: &[&Operation],
     of_keys: &[HoldId],
+    new: BTreeSet<&HoldId>,
     loaded: &mut LoadedBatch,
 ) -> Result<(), CommitFailure> {
-    let named = operations.iter().flat_map(Operation::holds);
+    let named = operations.iter().flat_map(|operation| operation.holds());
     let mut wanted: BTreeSet<_> = named.chain(of_keys).collect();
+    wanted.retain(|id| !new.contains(id));
     if wanted.is_empty() {
         return Ok(());
     }
@@ -150,10 +250,13 @@ async fn load_holds(
 /// Loads the done operations with the ids of these operations.
 async fn load_recorded(
     transaction: &mut Transaction,
-    operations: &[Operation],
+    operations: &[&Operation],
     loaded: &mut LoadedBatch,
 ) -> Result<(), CommitFailure> {
-    let wanted: BTreeSet<_> = operations.iter().filter_map(Operation::id).collect();
+    let wanted: BTreeSet<_> = operations
+        .iter()
+        .filter_map(|operation| operation.id())
+        .collect();
     if wanted.is_empty() {
         return Ok(());
     }
@@ -205,6 +308,22 @@ async fn write(
     )
     .await?;
     write_rows(transaction, &statements.write_keys, &KEYS, &changes.keys).await?;
+    write_rows(
+        transaction,
+        &statements.write_blocks,
+        &BLOCKS,
+        &changes.blocks,
+    )
+    .await?;
+    for (account, key) in &changes.ended_blocks {
+        sqlx::query(DELETE_BLOCK)
+            .bind(&account.0)
+            .bind(key.boot_id.as_str())
+            .bind(BudgetPart::join(&key.parts).unwrap_or_default())
+            .bind(i64::from(key.top_up_only))
+            .execute(&mut *transaction)
+            .await?;
+    }
     if !changes.plans.is_empty() {
         sqlx::query(statements.write_plans.clone())
             .bind(json_of(&ACCOUNTS, &changes.plans))
@@ -232,9 +351,13 @@ async fn write_rows<T>(
     CommitFailure::unless_all(written, rows.len())
 }
 
+const DELETE_BLOCK: &str =
+    "DELETE FROM blocks WHERE account_id = $1 AND boot_id = $2 AND parts = $3 AND top_up_only = $4";
+
 struct PostgresStatements {
     lock_accounts: SqlStr,
     make_accounts: SqlStr,
+    load_blocks: SqlStr,
     load_keys: SqlStr,
     load_holds: SqlStr,
     load_ends: SqlStr,
@@ -244,6 +367,7 @@ struct PostgresStatements {
     delete_holds: SqlStr,
     write_entries: SqlStr,
     write_keys: SqlStr,
+    write_blocks: SqlStr,
     write_plans: SqlStr,
 }
 
@@ -266,6 +390,7 @@ static STATEMENTS: LazyLock<PostgresStatements> = LazyLock::new(|| {
              WHERE h.parent_id IS NOT NULL)",
             HOLDS.names()
         )),
+        load_blocks: text(format!("{} IN ({ids})", find_blocks())),
         load_keys: text(format!(
             "{} WHERE (account_id, key) IN ({pairs}) FOR UPDATE OF keys",
             find_keys()
@@ -295,6 +420,12 @@ static STATEMENTS: LazyLock<PostgresStatements> = LazyLock::new(|| {
             insert(&KEYS),
             list(KEYS.key, str::to_owned),
             list(KEYS.changing, |name| format!("{name} = excluded.{name}"))
+        )),
+        write_blocks: text(format!(
+            "{} ON CONFLICT ({}) DO UPDATE SET {}",
+            insert(&BLOCKS),
+            list(BLOCKS.key, str::to_owned),
+            list(BLOCKS.changing, |name| format!("{name} = excluded.{name}"))
         )),
         delete_holds: text(format!(
             "DELETE FROM holds WHERE (account_id, id) IN ({pairs})"

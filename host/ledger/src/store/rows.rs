@@ -13,13 +13,15 @@ use sqlx::any::AnyRow;
 use weir_storage::clock::Millis;
 use weir_storage::ids::Hex;
 
-use crate::account::{Account, EndedHold, Hold, LedgerEntry, Pools, RecordedOperation, UsageDelta};
+use crate::account::{
+    Account, Block, EndedHold, Hold, LedgerEntry, Pools, RecordedOperation, UsageDelta,
+};
 use crate::budgets::BudgetPart;
 use crate::credits::Credits;
 use crate::keys::IdempotencyKey;
 use crate::operation::{
-    AccountId, BootId, HoldId, HoldState, OpenHold, OperationEffect, OperationId, OperationRequest,
-    RequestSource,
+    AccountId, BlockKey, BootId, HoldId, HoldState, OpenHold, OperationEffect, OperationId,
+    OperationRequest, RequestSource,
 };
 use crate::plans::Period;
 use crate::usage::{COUNTS, Count, RequestUsage, UsageCounts};
@@ -268,6 +270,33 @@ pub(super) const KEYS: TableLayout<IdempotencyKey> = TableLayout {
             None => Value::Null,
             Some(answer) => Value::Bytes(answer),
         }),
+    ],
+    counts: &[],
+};
+
+pub(super) const BLOCKS: TableLayout<Block> = TableLayout {
+    name: "blocks",
+    key: &[
+        text("account_id", |(account, _)| (&*account.0).into()),
+        text("boot_id", |(_, block)| block.key.boot_id.as_str().into()),
+        text("parts", |(_, block)| {
+            Value::Text(
+                BudgetPart::join(&block.key.parts)
+                    .unwrap_or_default()
+                    .into(),
+            )
+        }),
+        integer("top_up_only", |(_, block)| {
+            i64::from(block.key.top_up_only).into()
+        }),
+    ],
+    fixed: &[],
+    changing: &[
+        integer("period_start", |(_, block)| block.period_start.0.into()),
+        integer("period_number", |(_, block)| block.period_number.into()),
+        integer("plan_reserved", |(_, block)| block.reserved.plan.into()),
+        integer("top_up_reserved", |(_, block)| block.reserved.top_up.into()),
+        integer("used_at", |(_, block)| block.used_at.0.into()),
     ],
     counts: &[],
 };
@@ -590,6 +619,37 @@ pub(super) fn read_hold(row: &impl DatabaseRow) -> Result<(AccountId, Hold), Unr
             .map_err(UnreadableRow::because)?,
     };
     Ok((account, hold))
+}
+
+/// Returns the start of the query for [`read_block`]; a condition on the account's id follows.
+pub(super) fn find_blocks() -> String {
+    format!(
+        "SELECT {}, called_at FROM blocks WHERE account_id",
+        BLOCKS.names()
+    )
+}
+
+/// Reads a block, its account, and whether it was called back, from a row with the columns of [`BLOCKS`] and
+/// `called_at`.
+pub(super) fn read_block(
+    row: &impl DatabaseRow,
+) -> Result<(AccountId, Block, bool), UnreadableRow> {
+    let mut values = Values::of(row);
+    let account = AccountId(values.owned()?);
+    let key = BlockKey {
+        boot_id: values.named(BootId::of)?,
+        parts: BudgetPart::split(Some(values.text()?).filter(|parts| !parts.is_empty())),
+        top_up_only: values.integer()? != 0,
+    };
+    let block = Block {
+        key,
+        period_start: Millis(values.integer()?),
+        period_number: values.integer()?,
+        reserved: values.pools()?,
+        used_at: Millis(values.integer()?),
+    };
+    let is_called = values.integer_or_null()?.is_some();
+    Ok((account, block, is_called))
 }
 
 /// Returns the columns for [`read_end`].

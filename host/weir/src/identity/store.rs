@@ -491,8 +491,7 @@ pub async fn list_keys(
 ) -> sqlx::Result<Vec<KeyItem>> {
     let sql = format!(
         "SELECT id, name, prefix, created_at, last_used_at, expires_at, disabled_at, models, holder_id, project_id, \
-         (SELECT budgets FROM accounts WHERE accounts.id = api_keys.user_id) AS budgets FROM api_keys \
-         WHERE user_id = $1 AND {} \
+         {BUDGETS_OF_KEY} FROM api_keys WHERE user_id = $1 AND {} \
          ORDER BY CASE WHEN disabled_at IS NULL THEN 0 ELSE 1 END, created_at DESC, id LIMIT $3",
         match holder_id {
             Some(_) => "holder_id = $2",
@@ -508,14 +507,27 @@ pub async fn list_keys(
     rows.iter().map(read_item).collect()
 }
 
-/// Reads a key from a row with its columns and its user's budgets.
+/// The columns for the budgets of a key in a query of `api_keys`: its account's budgets, and the credits in blocks for
+/// the key. A block's parts are lines.
+pub(super) const BUDGETS_OF_KEY: &str = "(SELECT budgets FROM accounts WHERE accounts.id = api_keys.user_id) AS budgets, \
+    (SELECT CAST(COALESCE(SUM(plan_reserved + top_up_reserved), 0) AS BIGINT) FROM blocks \
+    WHERE blocks.account_id = api_keys.user_id \
+    AND '\n' || blocks.parts || '\n' LIKE '%\n' || api_keys.id || '\n%') AS blocked";
+
+/// Reads a key from a row with its columns and [`BUDGETS_OF_KEY`].
 pub(super) fn read_item(row: &AnyRow) -> sqlx::Result<KeyItem> {
     let time = |column| row.try_get::<Option<i64>, _>(column);
     let budgets: Option<String> = row.try_get("budgets")?;
     let budgets = budgets.map(|budgets| serde_json::from_str(&budgets));
-    let budgets = budgets.transpose();
+    let budgets: Option<Budgets> = budgets
+        .transpose()
+        .map_err(|error| sqlx::Error::Decode(error.into()))?;
+    let mut budgets = budgets.unwrap_or_default();
+    let id: String = row.try_get("id")?;
+    let blocked = Credits::from_micro(row.try_get("blocked")?);
+    budgets.without_blocks(BudgetPart::Key(id.clone()), blocked);
     Ok(KeyItem {
-        id: row.try_get("id")?,
+        id,
         name: row.try_get("name")?,
         prefix: row.try_get("prefix")?,
         created_at: Millis(row.try_get("created_at")?),
@@ -525,9 +537,7 @@ pub(super) fn read_item(row: &AnyRow) -> sqlx::Result<KeyItem> {
         models: read_models(row)?,
         holder_id: row.try_get("holder_id")?,
         project_id: row.try_get("project_id")?,
-        budgets: budgets
-            .map_err(|error| sqlx::Error::Decode(error.into()))?
-            .unwrap_or_default(),
+        budgets,
     })
 }
 

@@ -484,6 +484,11 @@ pub fn refused(error: LedgerError, parts: &InferenceParts) -> ApiError {
         LedgerError::Refused(LedgerRefusal::OverBudget(exceeded)) => {
             billing::budgets::exceeded(&exceeded, parts.ledger.now())
         }
+        LedgerError::Busy => ApiError::new(
+            ErrorCode::LedgerBusy,
+            "Other nodes hold the needed credits in reserve; retry later.",
+        )
+        .with_retry_after(Duration::from_secs(1)),
         // A new hold cannot have ended, so this is the swarm's hold.
         LedgerError::Refused(LedgerRefusal::Ended(_) | LedgerRefusal::UnknownHold) => {
             ApiError::new(

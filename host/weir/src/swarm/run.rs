@@ -349,7 +349,7 @@ impl ActiveRun<'_> {
     /// Waits for a moment if the ledger is unavailable, unless the run ends.
     async fn wait_for_ledger(&self, error: LedgerError) -> Result<(), StepBreak> {
         match error {
-            LedgerError::Late | LedgerError::Unavailable => {
+            LedgerError::Late | LedgerError::Unavailable | LedgerError::Busy => {
                 tracing::warn!(run = self.run.id, %error, "a swarm waits for the ledger");
                 tokio::time::sleep(LEDGER_PAUSE).await;
                 self.look().await

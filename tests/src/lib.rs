@@ -39,6 +39,11 @@ pub use upstream::{Gate, Reply, Upstream};
 
 use std::time::Duration;
 
+/// Returns whether the bytes contain a text. Fast in a debug build, as `windows` is not.
+pub fn contains(bytes: &[u8], text: impl AsRef<[u8]>) -> bool {
+    memchr::memmem::find(bytes, text.as_ref()).is_some()
+}
+
 /// Returns the percentile of the figures, in hundredths. Sorts them.
 pub fn percentile(figures: &mut [Duration], hundredths: usize) -> Duration {
     figures.sort();

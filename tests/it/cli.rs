@@ -8,7 +8,9 @@ use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
 
 use tempfile::TempDir;
-use tests::gateway::{copy_compiled_plugins, share_compiled_plugins};
+use tests::gateway::{
+    copy_compiled_plugins, share_compiled_plugins, share_compiled_plugins_with_authors,
+};
 use tests::{Client, Gateway, guests, weir_program};
 use weir::identity::api_key::RawKey;
 use weir_sandbox::Digest;
@@ -48,6 +50,15 @@ pub(crate) fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
+/// A folder for a gateway in development mode and for commands of plugin authors, which need not compile what other
+/// tests have compiled.
+pub(crate) fn folder_with_compiled_plugins() -> TempDir {
+    let folder = tempfile::tempdir().expect("a folder");
+    share_compiled_plugins(&folder.path().join(".weir"));
+    share_compiled_plugins_with_authors(folder.path());
+    folder
+}
+
 /// `weir serve` in a folder of its own, in development mode.
 pub(crate) struct Served {
     child: Child,
@@ -58,15 +69,15 @@ pub(crate) struct Served {
 impl Served {
     /// Starts a gateway with this configuration.
     pub(crate) fn configured(toml: &str) -> Self {
-        let folder = tempfile::tempdir().expect("a folder");
+        let folder = folder_with_compiled_plugins();
         std::fs::write(folder.path().join("weir.toml"), toml).expect("the folder can be written");
-        share_compiled_plugins(&folder.path().join(".weir"));
         Self::start_as(weir(folder.path()), folder, &[])
     }
 
-    fn start(arguments: &[&str]) -> Self {
-        let folder = tempfile::tempdir().expect("a folder");
-        Self::start_as(weir(folder.path()), folder, arguments)
+    /// Starts a gateway without configuration.
+    fn start() -> Self {
+        let folder = folder_with_compiled_plugins();
+        Self::start_as(weir(folder.path()), folder, &[])
     }
 
     pub(crate) fn start_as(mut command: Command, folder: TempDir, arguments: &[&str]) -> Self {
@@ -188,8 +199,7 @@ impl Drop for Served {
 
 #[tokio::test]
 async fn a_gateway_whose_log_is_on_a_full_disk_serves_on() {
-    let folder = tempfile::tempdir().expect("a folder");
-    share_compiled_plugins(&folder.path().join(".weir"));
+    let folder = folder_with_compiled_plugins();
     let full = File::options().write(true).open("/dev/full");
     let mut child = weir(folder.path())
         .args(["serve", "--listen", "127.0.0.1:0"])
@@ -217,8 +227,7 @@ async fn a_gateway_whose_log_is_on_a_full_disk_serves_on() {
 
 #[test]
 fn a_gateway_serves_whether_its_greeting_is_read_or_not() {
-    let folder = tempfile::tempdir().expect("a folder");
-    share_compiled_plugins(&folder.path().join(".weir"));
+    let folder = folder_with_compiled_plugins();
     let path = folder.path().join("log");
     let (unread, stdout) = std::io::pipe().expect("a pipe");
     drop(unread);
@@ -243,8 +252,7 @@ fn a_gateway_serves_whether_its_greeting_is_read_or_not() {
 /// As with `weir … | head`.
 #[test]
 fn a_command_whose_output_nobody_reads_ends_as_it_would() {
-    let folder = tempfile::tempdir().expect("a folder");
-    share_compiled_plugins(&folder.path().join(".weir"));
+    let folder = folder_with_compiled_plugins();
     let closed = || {
         let (unread, write) = std::io::pipe().expect("a pipe");
         drop(unread);
@@ -357,7 +365,7 @@ fn a_port_that_is_taken_is_told_of_at_once() {
 
 #[tokio::test]
 async fn in_development_an_unknown_model_names_the_variable_that_would_bring_it() {
-    let served = Served::start(&[]);
+    let served = Served::start();
     let client = served.client();
     let remedy = "Set the environment variable OPENAI_API_KEY and restart weir";
     for path in ["/chat", "/v1/chat/completions", "/v1/messages"] {
@@ -386,7 +394,9 @@ async fn in_development_an_unknown_model_names_the_variable_that_would_bring_it(
 
 #[test]
 fn zero_configuration_prints_a_request_that_works() {
-    let served = Served::start(&[]);
+    // An empty folder: weir compiles its plugins.
+    let folder = tempfile::tempdir().expect("a folder");
+    let served = Served::start_as(weir(folder.path()), folder, &[]);
     let output = Command::new("bash")
         .arg("-c")
         .arg(served.curl())
@@ -416,7 +426,7 @@ fn zero_configuration_prints_a_request_that_works() {
 
 #[test]
 fn a_key_made_beside_a_running_gateway_works_at_once() {
-    let served = Served::start(&[]);
+    let served = Served::start();
     let made = run(served.folder.path(), &["key", "create", "--user", "bob"]);
     assert!(made.status.success(), "{}", text(&made.stderr));
     let key = text(&made.stdout).trim().to_owned();
@@ -432,7 +442,7 @@ fn a_key_made_beside_a_running_gateway_works_at_once() {
 
 #[test]
 fn a_second_gateway_on_the_same_folder_is_refused() {
-    let served = Served::start(&[]);
+    let served = Served::start();
     let second = run(served.folder.path(), &["serve", "--listen", "127.0.0.1:0"]);
     assert!(!second.status.success());
     assert!(
@@ -445,12 +455,7 @@ fn a_second_gateway_on_the_same_folder_is_refused() {
 /// A client continues to work after a restart of the gateway.
 #[test]
 fn the_development_key_is_the_same_in_one_data_folder_and_in_no_other() {
-    let folder = || {
-        let folder = tempfile::tempdir().expect("a folder");
-        share_compiled_plugins(&folder.path().join(".weir"));
-        folder
-    };
-    let shared = folder();
+    let shared = folder_with_compiled_plugins();
     let serve = |path: &Path| {
         let place = tempfile::tempdir().expect("a folder");
         let mut command = weir(place.path());
@@ -484,7 +489,7 @@ fn the_development_key_is_the_same_in_one_data_folder_and_in_no_other() {
     drop(second);
     let third = serve(shared.path());
     assert_ne!(third.key(), key, "what was revoked stays so");
-    let elsewhere = folder();
+    let elsewhere = folder_with_compiled_plugins();
     assert_ne!(serve(elsewhere.path()).key(), third.key());
 }
 
@@ -502,7 +507,7 @@ fn development_mode_does_not_listen_for_others() {
 
 #[test]
 fn check_says_what_is_wrong_and_where() {
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = folder_with_compiled_plugins();
     let check = |toml: &str| {
         std::fs::write(folder.path().join("weir.toml"), toml).expect("the file can be written");
         run(folder.path(), &["check"])
@@ -659,7 +664,7 @@ fn check_says_what_is_wrong_and_where() {
 
 #[test]
 fn no_error_in_a_configuration_quotes_what_may_be_a_secret() {
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = folder_with_compiled_plugins();
     let file = folder.path().join("weir.toml");
     for (toml, part) in [
         // Invalid UTF-8 makes the complete file unreadable.
@@ -735,7 +740,7 @@ fn no_error_in_a_configuration_quotes_what_may_be_a_secret() {
 
 #[test]
 fn the_environment_overrides_the_file_and_a_missing_file_is_named() {
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = folder_with_compiled_plugins();
     let missing = run(folder.path(), &["--config", "gone.toml", "check"]);
     assert!(!missing.status.success());
     assert!(
@@ -757,7 +762,7 @@ fn the_environment_overrides_the_file_and_a_missing_file_is_named() {
 
 #[test]
 fn variables_that_name_no_setting_are_ignored_and_a_slip_inside_a_table_is_not() {
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = folder_with_compiled_plugins();
     let check = |name: &str, value: &str| {
         let mut check = weir(folder.path());
         check.arg("check").env(name, value).env("WEIR_LOG", "warn");
@@ -907,7 +912,7 @@ fn curl(served: &Served, path: &str, arguments: &[impl AsRef<std::ffi::OsStr>]) 
 
 #[test]
 fn an_operator_makes_and_unmakes_an_administrator() {
-    let served = Served::start(&[]);
+    let served = Served::start();
     let folder = served.folder.path();
     let user = |arguments: &[&str]| run(folder, &[&["user"], arguments].concat());
     let unknown = user(&["grant-admin", "--subject", "al"]);
@@ -940,7 +945,7 @@ fn an_operator_makes_and_unmakes_an_administrator() {
 
 #[test]
 fn a_proxy_that_is_not_trusted_is_warned_of_by_the_setting_that_mends_it() {
-    let served = Served::start(&[]);
+    let served = Served::start();
     let answer = curl(&served, "/models", &["-H", "X-Forwarded-For: 203.0.113.7"]);
     assert!(answer.contains("DEVELOPMENT_MODE"), "{answer}");
     let (log, _) = served.stop();
@@ -950,7 +955,7 @@ fn a_proxy_that_is_not_trusted_is_warned_of_by_the_setting_that_mends_it() {
 /// Keys, tokens, peppers and credentials, valid and invalid ones, with the log at its most verbose level.
 #[test]
 fn no_secret_reaches_the_log_or_an_answer() {
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = folder_with_compiled_plugins();
     let credential = "sk-canary-0123456789abcdef";
     std::fs::write(
         folder.path().join("weir.toml"),
@@ -1041,7 +1046,7 @@ pub(crate) fn plugin(served: &Served, arguments: &[&str]) -> (String, String, bo
 /// The commands of the greeting work unchanged, and no request leaves this machine.
 #[test]
 fn a_swarm_runs_from_the_command_line_without_setup() {
-    let served = Served::start(&[]);
+    let served = Served::start();
     let url = served.url();
     let printed = format!("weir swarm run --url {url} --template 'Content Pipeline'");
     assert!(served.greeting.contains(&printed), "{}", served.greeting);
@@ -1117,7 +1122,7 @@ fn a_swarm_runs_from_the_command_line_without_setup() {
 
 #[test]
 fn operators_swap_the_demo_adapter_from_the_command_line() {
-    let served = Served::start(&[]);
+    let served = Served::start();
     let demo = guests::bundled("demo");
     let bundled = Digest::of(&demo).to_string();
     let changed = guests::with_custom_section(&demo, 5);

@@ -14,7 +14,7 @@ use weir_sandbox::Digest;
 use weir_storage::Database;
 use weir_storage::secrets::SecretUrl;
 
-use crate::cli::{run, text as said};
+use crate::cli::{folder_with_compiled_plugins, run, text as said};
 
 /// A gateway whose model `hostile` obeys commands, without an upstream.
 async fn hostile() -> Gateway {
@@ -703,7 +703,7 @@ async fn a_gateway_does_not_start_with_an_option_that_its_adapter_refuses() {
         assert!(error.contains(complaint), "{error}");
     }
 
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = folder_with_compiled_plugins();
     let toml = "[providers.a]\nadapter = \"openai\"\nbase_url = \"http://x\"\n\
                 options = { stream-usage = \"maybe\", output-limit-field = \"max_tokens\" }\n";
     std::fs::write(folder.path().join("weir.toml"), toml).expect("the file can be written");

@@ -649,6 +649,7 @@ fn the_admin_socket_can_be_off_and_else_it_belongs_to_one_gateway() {
 fn a_path_that_no_socket_can_have_is_named() {
     let long = "a".repeat(100);
     let folder = folder(&format!("data_dir = \"{long}\"\n"));
+    share_compiled_plugins(&folder.path().join(&long));
     for command in ["serve", "check"] {
         let refused = fail(folder.path(), &[command]);
         assert!(refused.contains("too long for a Unix socket"), "{refused}");

@@ -6,6 +6,7 @@ use std::process::Output;
 
 use serde_json::{Value, json};
 use tempfile::TempDir;
+use tests::gateway::share_compiled_plugins_with_authors;
 use tests::{chat, guests, source};
 
 use crate::cli::{run, text};
@@ -22,6 +23,7 @@ struct Desk(TempDir);
 impl Desk {
     fn new(component: &[u8]) -> Self {
         let desk = Self(tempfile::tempdir().expect("a folder"));
+        share_compiled_plugins_with_authors(desk.path());
         desk.put("plugin.wasm", component);
         desk
     }

@@ -5,6 +5,7 @@ use std::process::Output;
 
 use serde_json::{Value, json};
 use tempfile::TempDir;
+use tests::gateway::share_compiled_plugins_with_authors;
 use tests::{chat, guests};
 
 use crate::cli::{run, text};
@@ -14,6 +15,7 @@ const PRICE: [&str; 2] = ["--price", "{ input = 1.0, output = 2.0 }"];
 /// A folder with two components, and a recording of one exchange in `recordings`.
 fn desk(old: &[u8], new: &[u8]) -> TempDir {
     let desk = tempfile::tempdir().expect("a folder");
+    share_compiled_plugins_with_authors(desk.path());
     let put = |name: &str, content: &[u8]| {
         fs::write(desk.path().join(name), content).expect("the folder can be written");
     };

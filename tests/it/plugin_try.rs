@@ -7,6 +7,7 @@ use std::process::{Output, Stdio};
 
 use serde_json::{Value, json};
 use tempfile::TempDir;
+use tests::gateway::share_compiled_plugins_with_authors;
 use tests::{chat, guests, scripts};
 
 use crate::cli::{run, text, weir};
@@ -24,6 +25,7 @@ struct Desk(TempDir);
 impl Desk {
     fn new(component: &[u8], request: &Value) -> Self {
         let desk = Self(tempfile::tempdir().expect("a folder"));
+        share_compiled_plugins_with_authors(desk.path());
         desk.put("adapter.wasm", component);
         desk.put("request.json", request.to_string());
         desk

@@ -10,7 +10,7 @@ use tests::ledger::create_users;
 use tests::payments::{Payer, Processor};
 use tests::{Collector, Gate, Gateway, Reply, Upstream, chat, patiently};
 
-use crate::cli::{Served, run, text, weir};
+use crate::cli::{Served, folder_with_compiled_plugins, run, text, weir};
 use crate::swarm_tools::{calls, page};
 use crate::swarms::{agent, ended, swarm};
 
@@ -496,7 +496,7 @@ async fn what_does_not_fit_is_said_at_the_start() {
         ),
         ("otlp_headers.authorization = \"canary\"", "telemetry"),
     ] {
-        let folder = tempfile::tempdir().expect("a folder");
+        let folder = folder_with_compiled_plugins();
         let toml = format!("[telemetry]\n{settings}\n");
         std::fs::write(folder.path().join("weir.toml"), toml).expect("it can be written");
         let output = run(folder.path(), &["check"]);
@@ -513,7 +513,7 @@ async fn a_probe_says_whether_the_collector_takes_traces() {
         let collector = Collector::answering(Reply::new(status)).await;
         let settings = collector.settings();
         let url = settings.split('"').nth(1).expect("a URL").to_owned();
-        let folder = tempfile::tempdir().expect("a folder");
+        let folder = folder_with_compiled_plugins();
         let toml = format!("default_catalog = false\n{settings}");
         std::fs::write(folder.path().join("weir.toml"), toml).expect("it can be written");
         let path = folder.path().to_owned();
@@ -530,7 +530,7 @@ async fn the_standards_variables_are_enough() {
     let collector = Collector::start().await;
     let url = collector.settings();
     let url = url.split('"').nth(1).expect("a URL").to_owned();
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = folder_with_compiled_plugins();
     let mut command = weir(folder.path());
     command
         .env("OTEL_EXPORTER_OTLP_ENDPOINT", url)

@@ -643,18 +643,30 @@ pub fn copy_compiled_plugins(data: &Path, except: &Digest) {
 /// Shares the compiled plugins of other tests: compilation takes longer than most tests. Tests of that cache use a
 /// folder of their own.
 pub fn share_compiled_plugins(data: &Path) {
+    share_compiled(&data.join("cache"), &data.join("keys"), "plugin-cache");
+}
+
+/// Shares the compiled plugins of other tests with the commands of plugin authors, which use the user's home.
+pub fn share_compiled_plugins_with_authors(home: &Path) {
+    let data = home.join(".local/share/weir");
+    share_compiled(&home.join(".cache/weir"), &data, "plugin-cache.key");
+}
+
+fn share_compiled(cache: &Path, keys: &Path, key: &str) {
     let shared = Path::new(COMPILED_PLUGINS);
     create_private_folder(shared).expect("the target folder can be written");
-    create_private_folder(&data.join("keys")).expect("the folder can be written");
-    create_private_folder(&data.join("cache")).expect("the folder can be written");
+    for folder in [cache, keys] {
+        create_private_folder(folder).expect("the folder can be written");
+    }
     let shared = shared.canonicalize().expect("it exists");
-    let link = data.join("cache/plugins");
+    let link = cache.join("plugins");
     if !link.exists() {
         std::os::unix::fs::symlink(&shared, link).expect("a link can be made");
     }
-    std::fs::write(data.join("keys/plugin-cache"), [7; 32]).expect("the folder can be written");
+    let key = keys.join(key);
+    std::fs::write(&key, [7; 32]).expect("the folder can be written");
     let owner_only = std::fs::Permissions::from_mode(0o600);
-    std::fs::set_permissions(data.join("keys/plugin-cache"), owner_only).expect("its owner may");
+    std::fs::set_permissions(&key, owner_only).expect("its owner may");
 }
 
 /// A chat request with one user message.

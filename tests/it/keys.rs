@@ -125,6 +125,10 @@ async fn the_database_holds_no_raw_key() {
     let mut files = vec![folder.path().join("data")];
     let mut read = 0;
     while let Some(path) = files.pop() {
+        // The compiled plugins of all tests.
+        if path.is_symlink() {
+            continue;
+        }
         if path.is_dir() {
             files.extend(
                 std::fs::read_dir(&path)
@@ -136,11 +140,7 @@ async fn the_database_holds_no_raw_key() {
         let bytes = std::fs::read(&path).expect("a file");
         read += bytes.len();
         let secret = &key.as_bytes()[16..];
-        assert!(
-            !bytes.windows(secret.len()).any(|window| window == secret),
-            "{}",
-            path.display()
-        );
+        assert!(!tests::contains(&bytes, secret), "{}", path.display());
     }
     assert!(read > 4096, "the database was among the files");
 }

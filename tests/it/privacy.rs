@@ -613,9 +613,7 @@ fn bytes_of(data: &Path) -> Vec<u8> {
 }
 
 fn has(bytes: &[u8], text: &str) -> bool {
-    bytes
-        .windows(text.len())
-        .any(|window| window == text.as_bytes())
+    tests::contains(bytes, text)
 }
 
 #[tokio::test(flavor = "multi_thread")]

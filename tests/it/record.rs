@@ -68,9 +68,7 @@ fn assert_nowhere_in(folder: &Path, word: &str) {
         let path = entry.expect("an entry").path();
         if path.is_file() {
             let bytes = fs::read(&path).expect("a file");
-            let found = bytes
-                .windows(word.len())
-                .any(|window| window == word.as_bytes());
+            let found = tests::contains(&bytes, word);
             assert!(!found, "{word} is in {}", path.display());
         }
     }

@@ -436,17 +436,16 @@ fn canaries<'a>(folder: &Path, words: &[&'a str]) -> BTreeSet<&'a str> {
     let mut found = BTreeSet::new();
     for entry in std::fs::read_dir(folder).expect("it can be read") {
         let path = entry.expect("it can be read").path();
+        // The compiled plugins of all tests.
+        if path.is_symlink() {
+            continue;
+        }
         if path.is_dir() {
             found.append(&mut canaries(&path, words));
         }
         // A file may have been removed meanwhile.
         let file = std::fs::read(&path).unwrap_or_default();
-        for (at, _) in file.iter().enumerate().filter(|(_, byte)| **byte == b'c') {
-            let here = words
-                .iter()
-                .filter(|word| file[at..].starts_with(word.as_bytes()));
-            found.extend(here);
-        }
+        found.extend(words.iter().filter(|word| tests::contains(&file, word)));
     }
     found
 }

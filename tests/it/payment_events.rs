@@ -3,6 +3,7 @@
 use std::fs;
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use http::Method;
 use serde_json::{Value, json};
 use sqlx::AssertSqlSafe;
@@ -1205,8 +1206,8 @@ async fn an_error_of_the_database_drops_no_other_event_that_is_being_applied() {
         let app = gateway.app();
         // The first user in any order.
         refuse_turns_of(&gateway, "a0").await;
-        let mut events = Vec::new();
-        for number in 0..24 {
+        // At the same time: a response waits two seconds for an event that is not applied.
+        let arrive = async |number: usize| {
             let payer = payer(&gateway, &format!("a{number}")).await;
             // Another holder has every turn for a second, so that all events are due at one moment.
             let taken = sqlx::query(
@@ -1220,8 +1221,9 @@ async fn an_error_of_the_database_drops_no_other_event_that_is_being_applied() {
                 .expect("the database answers");
             let event = payer.payment_is("succeeded", "1", NOW, "p", "small");
             processor.hand_in(&event).await;
-            events.push((payer, event));
-        }
+            (payer, event)
+        };
+        let events = join_all((0..24).map(arrive)).await;
         clock.advance(Duration::from_secs(1));
         for (payer, event) in &events[1..] {
             until_state(&processor, event, "applied").await;

@@ -1,6 +1,7 @@
 //! Failures of an upstream in every form of request: the documented error, the right charge, and a fallback only if
 //! the request cannot have been served.
 
+use futures_util::{StreamExt as _, stream};
 use serde_json::{Value, json};
 use tests::scenario::Scenario;
 use tests::speaker::Speaker;
@@ -34,6 +35,8 @@ struct Expected {
 }
 
 const FAULTS: [Fault; 12] = [
+    // The slowest goes first, beside all others.
+    Fault::SilentBefore,
     Fault::Refused,
     Fault::NoTls,
     Fault::Status(401),
@@ -43,7 +46,6 @@ const FAULTS: [Fault; 12] = [
     Fault::Status(502),
     Fault::Status(503),
     Fault::Status(529),
-    Fault::SilentBefore,
     Fault::SilentAfter,
     Fault::ResetInside,
 ];
@@ -172,67 +174,73 @@ async fn available(client: &Client) -> f64 {
     balances["available_credits"].as_f64().expect("a number")
 }
 
+/// How many faults are tested at once: they mostly wait.
+const AT_ONCE: usize = 4;
+
 #[tokio::test]
 async fn each_fault_is_told_charged_and_tried_again_as_documented() {
-    for fault in FAULTS {
-        let (first, second) = (Upstream::start().await, Upstream::start().await);
-        let base_url = match fault {
-            Fault::Refused => nobody_listens().await,
-            Fault::NoTls => speaks_no_tls().await,
-            _ => first.base_url(),
-        };
-        let gateway = Gateway::builder()
-            .tables(&format!(
-                "[timeouts]\ntotal_ms = {}\n[providers.first]\nadapter = \"openai\"\nbase_url = {base_url:?}\n{}\n",
-                fault.total_ms(),
-                fault.timeouts()
-            ))
-            .provider("second", "openai", Some(&second))
-            .model("alone", &["first"])
-            .model("both", &["first", "second"])
-            .start()
-            .await;
-        let client = gateway.client();
-        for speaker in Speaker::ALL {
-            for stream in [false, true] {
-                let case = format!("{fault:?} to {speaker:?}, streamed: {stream}");
-                let expected = fault.expected(stream);
-                if let Some(reply) = fault.reply(stream) {
-                    first.always(reply);
-                }
-                let before = available(&client).await;
-                let told = ask(speaker, &client, "alone", stream).await;
-                let failed = told.expect_err(&case);
-                assert_eq!(
-                    failed.error["weir_code"], expected.code,
-                    "{case}: {failed:?}"
-                );
-                let has_begun = expected.is_charged;
-                let status = (!has_begun).then(|| speaker.status(expected.status));
-                assert_eq!(failed.status, status, "{case}");
-                let charged = before - available(&client).await;
-                match has_begun {
-                    true => assert!(charged > 0.0 && charged <= PRICE, "{case}: {charged}"),
-                    false => assert!(charged == 0.0, "{case}: {charged}"),
-                }
+    let mut tests = stream::iter(FAULTS.map(test_fault)).buffer_unordered(AT_ONCE);
+    while tests.next().await.is_some() {}
+}
 
-                second.always(Scenario::Text.reply("openai", stream).expect("an answer"));
-                let (before, calls) = (available(&client).await, second.count());
-                let told = ask(speaker, &client, "both", stream).await;
-                assert_eq!(told.is_ok(), expected.gives_way, "{case}: {told:?}");
-                assert_eq!(
-                    second.count() - calls,
-                    usize::from(expected.gives_way),
-                    "{case}"
-                );
-                let charged = before - available(&client).await;
-                if expected.gives_way {
-                    assert!((charged - PRICE).abs() < 1e-9, "{case}: {charged}");
-                }
+async fn test_fault(fault: Fault) {
+    let (first, second) = (Upstream::start().await, Upstream::start().await);
+    let base_url = match fault {
+        Fault::Refused => nobody_listens().await,
+        Fault::NoTls => speaks_no_tls().await,
+        _ => first.base_url(),
+    };
+    let gateway = Gateway::builder()
+        .tables(&format!(
+            "[timeouts]\ntotal_ms = {}\n[providers.first]\nadapter = \"openai\"\nbase_url = {base_url:?}\n{}\n",
+            fault.total_ms(),
+            fault.timeouts()
+        ))
+        .provider("second", "openai", Some(&second))
+        .model("alone", &["first"])
+        .model("both", &["first", "second"])
+        .start()
+        .await;
+    let client = gateway.client();
+    for speaker in Speaker::ALL {
+        for stream in [false, true] {
+            let case = format!("{fault:?} to {speaker:?}, streamed: {stream}");
+            let expected = fault.expected(stream);
+            if let Some(reply) = fault.reply(stream) {
+                first.always(reply);
+            }
+            let before = available(&client).await;
+            let told = ask(speaker, &client, "alone", stream).await;
+            let failed = told.expect_err(&case);
+            assert_eq!(
+                failed.error["weir_code"], expected.code,
+                "{case}: {failed:?}"
+            );
+            let has_begun = expected.is_charged;
+            let status = (!has_begun).then(|| speaker.status(expected.status));
+            assert_eq!(failed.status, status, "{case}");
+            let charged = before - available(&client).await;
+            match has_begun {
+                true => assert!(charged > 0.0 && charged <= PRICE, "{case}: {charged}"),
+                false => assert!(charged == 0.0, "{case}: {charged}"),
+            }
+
+            second.always(Scenario::Text.reply("openai", stream).expect("an answer"));
+            let (before, calls) = (available(&client).await, second.count());
+            let told = ask(speaker, &client, "both", stream).await;
+            assert_eq!(told.is_ok(), expected.gives_way, "{case}: {told:?}");
+            assert_eq!(
+                second.count() - calls,
+                usize::from(expected.gives_way),
+                "{case}"
+            );
+            let charged = before - available(&client).await;
+            if expected.gives_way {
+                assert!((charged - PRICE).abs() < 1e-9, "{case}: {charged}");
             }
         }
-        drop(gateway);
-        // No connection remains.
-        patiently(second.until_all_closed()).await;
     }
+    drop(gateway);
+    // No connection remains.
+    patiently(second.until_all_closed()).await;
 }

@@ -18,8 +18,8 @@ use weir_storage::cache::{CallerLookup, CredentialRecord, FillResult, RecordKey,
 use weir_storage::clock::{Clock, Millis};
 use weir_storage::ids::Hex;
 
-const KEYS: usize = 10_000;
-const USERS: usize = 1_000;
+const KEYS: usize = 2_000;
+const USERS: usize = 200;
 
 /// Concurrent requests, at each of two nodes.
 const CLIENTS: usize = 32;

@@ -43,6 +43,12 @@ pub struct Served<'a> {
 
 /// Opens a hold at this moment, before a request is served. Returns its id.
 pub async fn hold(app: &App, request: Served<'_>) -> HoldId {
+    let (id, open) = opening(request);
+    commit(app, request.user, open).await;
+    id
+}
+
+fn opening(request: Served<'_>) -> (HoldId, Action) {
     let request_id = ids::request_id();
     let id = HoldId(ids::hold_of_request(&request_id).expect("an id of weir's"));
     let boot_id = BootId::of("boot").expect("a name");
@@ -62,13 +68,16 @@ pub async fn hold(app: &App, request: Served<'_>) -> HoldId {
         boot_id,
         claim: None,
     };
-    commit(app, request.user, open).await;
-    id
+    (id, open)
 }
 
 /// Settles a hold at this moment: ten tokens of input and twenty of output.
 pub async fn settle(app: &App, hold: HoldId, request: Served<'_>) {
-    let settle = Settle {
+    commit(app, request.user, settlement(hold, request)).await;
+}
+
+fn settlement(hold: HoldId, request: Served<'_>) -> Action {
+    Action::Settle(Settle {
         end: None,
         hold,
         credits: Credits::from_micro(request.credits),
@@ -82,8 +91,7 @@ pub async fn settle(app: &App, hold: HoldId, request: Served<'_>) {
             },
             ..RequestUsage::default()
         },
-    };
-    commit(app, request.user, Action::Settle(settle)).await;
+    })
 }
 
 /// Serves a request at this moment, from hold to settlement.
@@ -92,15 +100,33 @@ pub async fn serve(app: &App, request: Served<'_>) {
     settle(app, hold, request).await;
 }
 
+/// Serves as many requests in a few transactions.
+pub async fn serve_many(app: &App, request: Served<'_>, mut count: usize) {
+    while count > 0 {
+        let batch = count.min(250);
+        let (holds, opens): (Vec<_>, Vec<_>) = (0..batch).map(|_| opening(request)).unzip();
+        commit_all(app, request.user, opens).await;
+        let settlements = holds.into_iter().map(|hold| settlement(hold, request));
+        commit_all(app, request.user, settlements.collect()).await;
+        count -= batch;
+    }
+}
+
 /// Applies an action to an account at this moment, which must succeed.
 pub async fn commit(app: &App, user: &str, action: Action) {
-    let operation = Operation {
+    commit_all(app, user, vec![action]).await;
+}
+
+async fn commit_all(app: &App, user: &str, actions: Vec<Action>) {
+    let at = app.clock.now();
+    let operations = actions.into_iter().map(|action| Operation {
         account: AccountId(user.to_owned()),
-        at: app.clock.now(),
+        at,
         action,
-    };
+    });
+    let operations: Vec<_> = operations.collect();
     let outcomes = LedgerStore::new(app.database.clone())
-        .commit(&[operation])
+        .commit(&operations)
         .await;
     let outcomes = outcomes.expect("the database answers");
     assert!(outcomes.iter().all(Result::is_ok), "{outcomes:?}");

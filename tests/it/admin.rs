@@ -7,7 +7,10 @@ use tests::gateway::{USER, at, on_each_database};
 use tests::ledger::{Served, hold, serve, settle};
 use tests::{Client, Gateway};
 use weir::identity::store;
+use weir_ledger::verify::verify;
 use weir_storage::clock::ManualClock;
+
+use crate::usage::fold;
 
 const REPORTS: [&str; 2] = ["/admin/usage", "/admin/model-economics"];
 
@@ -145,6 +148,63 @@ async fn a_month_is_reported_exactly() {
         );
         let march = report(&admin, "/admin/model-economics").await;
         assert_eq!(march.matches(r#"{"model":"#).count(), 2, "{march}");
+    })
+    .await;
+}
+
+/// The reports read sums over all accounts, which nodes of an earlier version do not write.
+#[tokio::test(flavor = "multi_thread")]
+async fn reports_are_exact_whichever_entries_are_in_which_sums() {
+    each(async |gateway, clock| {
+        let app = gateway.app();
+        let admin = gateway.admin("root").await;
+        let bob = gateway.web_user_id("bob").await;
+        let reports = async || {
+            let mut reports = Vec::new();
+            for path in REPORTS {
+                reports.push(report(&admin, &format!("{path}?period=2026-01")).await);
+            }
+            reports
+        };
+        let database = &app.database;
+        let count = async |sql: &'static str| -> i64 {
+            let count = sqlx::query_scalar(sql).fetch_one(database.reader());
+            count.await.expect("a number")
+        };
+        let is_sound = async || {
+            let violations = verify(database, app.clock.now()).await;
+            assert_eq!(violations.expect("an answer"), []);
+        };
+        for user in [USER, &bob] {
+            serve(app, Served { user, ..LARGE }).await;
+        }
+        let expected = reports().await;
+        assert!(expected[0].contains(r#""total_requests":2,"total_credits_consumed":8"#));
+        fold(app).await;
+        assert_eq!(reports().await, expected);
+        is_sound().await;
+        let rows = "SELECT CAST(COUNT(*) AS BIGINT) FROM platform_daily WHERE requests = 2";
+        assert_eq!(count(rows).await, 1, "one row for both accounts");
+
+        // As if a node of an earlier version had folded all entries.
+        for statement in [
+            "DELETE FROM platform_daily",
+            "UPDATE platform_folded SET number = 0",
+        ] {
+            let done = sqlx::query(statement).execute(database.writer()).await;
+            done.expect("it can be written");
+        }
+        assert_eq!(reports().await, expected);
+        is_sound().await;
+        // The next fold adds what is missing.
+        clock.set(at("2026-02-01T00:00:00Z"));
+        serve(app, LARGE).await;
+        fold(app).await;
+        assert_eq!(reports().await, expected);
+        is_sound().await;
+        assert_eq!(count(rows).await, 1);
+        let behind = "SELECT CAST(COUNT(*) AS BIGINT) FROM entries WHERE number > (SELECT number FROM platform_folded)";
+        assert_eq!(count(behind).await, 0);
     })
     .await;
 }

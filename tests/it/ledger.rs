@@ -1162,6 +1162,7 @@ async fn figures_are_exact_wherever_folding_has_come_to() {
         }
         assert_eq!(count(database, "account_entries").await, last);
         for statement in [
+            "UPDATE platform_daily SET requests = requests + 1",
             "UPDATE usage_daily SET credits = credits + 1",
             "UPDATE account_entries SET number = number + 1",
         ] {

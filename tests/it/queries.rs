@@ -42,7 +42,7 @@ const RANGES: [&str; 2] = [
 /// Tables that do not grow with users, requests or time: a fixed number of rows, or one row for each component, slot,
 /// tool or key of an operator, or for each node of the last day. Questions between nodes are deleted after the
 /// answers.
-const BOUNDED: [&str; 19] = [
+const BOUNDED: [&str; 20] = [
     "_sqlx_migrations",
     "api_key_peppers",
     "canary_samples",
@@ -53,6 +53,7 @@ const BOUNDED: [&str; 19] = [
     "load_questions",
     "mcp_tools",
     "node_leases",
+    "platform_folded",
     "plugin_counters",
     "plugin_generation",
     "plugin_parts",
@@ -117,6 +118,7 @@ const FILL: &[(&str, &str, &str)] = &[
     ),
     ("payment_events", "customer_id", "'cus_' || i"),
     ("payment_events", "subject", "'sub_' || i"),
+    ("platform_daily", "day", "i * 86400000"),
     ("plugin_events", "at", "$NOW"),
     ("plugin_events", "number", "-i"),
     ("swarm_runs", "id", "'swr_' || lpad(i::text, 6, '0')"),

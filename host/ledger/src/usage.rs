@@ -1,10 +1,10 @@
 //! The usage of requests: counted for each request, and summed for reports.
 //!
 //! [`UsageCounts`] is the only list of counts. A hold stores its request's counts as JSON, an entry adds them to the
-//! account's history, `usage_daily` sums them, and reports read those sums.
+//! account's history, `usage_daily` sums them for each account and `platform_daily` for all, and reports read those sums.
 //!
 //! To add a count, add a field to [`UsageCounts`], its line to [`COUNTS`], and a migration that adds its column to
-//! `entries` and to `usage_daily`.
+//! `entries`, `usage_daily` and `platform_daily`.
 
 use std::fmt::Write as _;
 
@@ -60,7 +60,7 @@ pub struct UsageCounts {
 
 /// One count of the [`UsageCounts`].
 pub struct Count {
-    /// Its column in `entries` and in `usage_daily`.
+    /// Its column in `entries`, `usage_daily` and `platform_daily`.
     pub column: &'static str,
     /// The maximum of one request.
     most: i64,
@@ -248,6 +248,23 @@ pub fn to_date(condition: &str) -> String {
          AND provider IS NOT NULL) AS tail WHERE {condition}) AS usage_to_date"
     )
 }
+
+/// Returns the usage of all accounts together up to now, as a table of a `SELECT`: rows of `platform_daily`, plus entries
+/// that are not folded into it yet. The condition is as for [`to_date`], on the columns `day`, `model` and `provider`.
+pub fn platform_to_date(condition: &str) -> String {
+    let columns: Vec<_> = COUNTS.iter().map(|count| count.column).collect();
+    let counts = columns.join(", ");
+    let columns = format!("{PLATFORM_KEY}, requests, credits, overrun, {counts}");
+    format!(
+        "(SELECT {columns} FROM platform_daily WHERE {condition} UNION ALL \
+         SELECT {columns} FROM (SELECT {ENTRY_USAGE}, {counts} FROM entries \
+         WHERE number > (SELECT number FROM platform_folded) AND number < 9223372036854775807 \
+         AND provider IS NOT NULL) AS tail WHERE {condition}) AS platform_to_date"
+    )
+}
+
+/// The key of `platform_daily`.
+pub(crate) const PLATFORM_KEY: &str = "day, model, provider";
 
 /// An entry's contribution to the sums, except for the counts: the columns of `usage_daily`, in this order. Agents'
 /// tasks have no sums of their own: each would add a row.

@@ -172,6 +172,19 @@ const CHECKS: &[(&str, &str, &str)] = &[
          HAVING SUM(credits) <> 0 OR SUM(overrun) <> 0 OR SUM(requests) <> 0 OR $COUNTS_DIFFER",
     ),
     (
+        "I6",
+        "a day's usage of all accounts is not the sum of theirs",
+        "SELECT model FROM (SELECT day, model, provider, credits, overrun, requests, $COUNTS \
+         FROM usage_daily WHERE day >= $DAY UNION ALL \
+         SELECT day, model, provider, -credits, -overrun, -requests, $LESS_COUNTS \
+         FROM platform_daily WHERE day >= $DAY UNION ALL \
+         SELECT at - at % 86400000, model, provider, plan_delta + top_up_delta, -overrun, -requests, $LESS_COUNTS \
+         FROM entries WHERE number > (SELECT number FROM platform_folded) \
+         AND number <= (SELECT number FROM entries_folded) AND at >= $DAY AND provider IS NOT NULL) sums \
+         GROUP BY day, model, provider \
+         HAVING SUM(credits) <> 0 OR SUM(overrun) <> 0 OR SUM(requests) <> 0 OR $COUNTS_DIFFER",
+    ),
+    (
         "I7",
         "an open hold has outlived its node's lease",
         "SELECT id FROM holds WHERE expired_at IS NULL AND opened_at < $NOW AND NOT EXISTS \

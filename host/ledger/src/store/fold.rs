@@ -1,5 +1,7 @@
 //! Folding: the sums of usage and the entries of each account, derived from new entries after their batch.
 //!
+//! The sums over all accounts have a watermark of their own, which lags behind while nodes of an earlier version fold.
+//!
 //! A *watermark* is the number of the last folded entry. It moves in the same transaction as the folded data, so that
 //! after any crash an entry is either in the sums or after the watermark. Only one node folds at a time. PostgreSQL
 //! assigns numbers before transactions end, so a lower number may appear after a higher one: the watermark stops at a
@@ -17,7 +19,7 @@ use super::LedgerStore;
 use super::error::{CommitFailure, LedgerStoreError};
 use super::rows::json;
 use super::sqlite::{CachedAccounts, WriteTransaction};
-use crate::usage::{COUNTS, ENTRY_USAGE};
+use crate::usage::{COUNTS, ENTRY_USAGE, PLATFORM_KEY};
 
 /// The state of folding: the position up to which entries can soon be folded.
 #[derive(Debug)]
@@ -96,7 +98,11 @@ async fn fold_sqlite(
         transaction
             .prepare_cached(&STATEMENTS.sums)?
             .execute(bounds)?;
-        transaction.prepare_cached(MOVE)?.execute([range.up_to])?;
+        for statement in [&*STATEMENTS.platform, MOVE_PLATFORM, MOVE] {
+            transaction
+                .prepare_cached(statement)?
+                .execute([range.up_to])?;
+        }
         Ok::<_, rusqlite::Error>(folded)
     })();
     let folded = folded.map_err(CommitFailure::from)?;
@@ -154,11 +160,17 @@ async fn fold_postgres(
             .map_err(CommitFailure::from)?;
         folded = done.rows_affected();
     }
-    sqlx::query(MOVE)
-        .bind(range.up_to)
-        .execute(&mut transaction)
-        .await
-        .map_err(CommitFailure::from)?;
+    for statement in [
+        STATEMENTS.platform_sql.clone(),
+        SqlStr::from_static(MOVE_PLATFORM),
+        SqlStr::from_static(MOVE),
+    ] {
+        sqlx::query(statement)
+            .bind(range.up_to)
+            .execute(&mut transaction)
+            .await
+            .map_err(CommitFailure::from)?;
+    }
     let committed = transaction.commit().await;
     committed.map_err(|error| LedgerStoreError::Unknown(error.to_string()))?;
     Ok(folded)
@@ -194,13 +206,17 @@ async fn mark(database: &Database) -> Result<Option<FoldMark>, LedgerStoreError>
 struct FoldStatements {
     next: String,
     sums: String,
+    platform: String,
     index: String,
     next_sql: SqlStr,
     sums_sql: SqlStr,
+    platform_sql: SqlStr,
     index_sql: SqlStr,
 }
 
 const MOVE: &str = "UPDATE entries_folded SET number = $1";
+
+const MOVE_PLATFORM: &str = "UPDATE platform_folded SET number = $1";
 
 // SQLite treats these parameters as names, and numbers them in the order of their appearance.
 static STATEMENTS: LazyLock<FoldStatements> = LazyLock::new(|| {
@@ -218,19 +234,25 @@ static STATEMENTS: LazyLock<FoldStatements> = LazyLock::new(|| {
         .clone()
         .map(|name| format!("CAST(SUM({name}) AS BIGINT)"))
         .collect();
-    let add: Vec<_> = added
-        .map(|name| format!("{name} = usage_daily.{name} + excluded.{name}"))
-        .collect();
+    let add_to = |table: &str, key: &str, range: &str| {
+        let add = added
+            .clone()
+            .map(|name| format!("{name} = {table}.{name} + excluded.{name}"));
+        let add: Vec<_> = add.collect();
+        format!(
+            "INSERT INTO {table} ({key}, {}) SELECT {key}, {} FROM (SELECT {ENTRY_USAGE}, {} FROM entries \
+             WHERE {range} AND provider IS NOT NULL) AS tail WHERE TRUE GROUP BY {key} ORDER BY {key} \
+             ON CONFLICT ({key}) DO UPDATE SET {}",
+            names.join(", "),
+            sums.join(", "),
+            counts.join(", "),
+            add.join(", ")
+        )
+    };
     let range = "number > $1 AND number <= $2";
-    let sums = format!(
-        "INSERT INTO usage_daily ({key}, {}) SELECT {key}, {} FROM (SELECT {ENTRY_USAGE}, {} FROM entries \
-         WHERE {range} AND provider IS NOT NULL) AS tail WHERE TRUE GROUP BY {key} ORDER BY {key} \
-         ON CONFLICT ({key}) DO UPDATE SET {}",
-        names.join(", "),
-        sums.join(", "),
-        counts.join(", "),
-        add.join(", ")
-    );
+    let of_platform = "number > (SELECT number FROM platform_folded) AND number <= $1";
+    let platform = add_to("platform_daily", PLATFORM_KEY, of_platform);
+    let sums = add_to("usage_daily", key, range);
     let index = format!(
         "INSERT INTO account_entries (account_id, sequence, number) \
          SELECT account_id, sequence, number FROM entries WHERE {range}"
@@ -239,9 +261,11 @@ static STATEMENTS: LazyLock<FoldStatements> = LazyLock::new(|| {
     FoldStatements {
         next_sql: sql(&next),
         sums_sql: sql(&sums),
+        platform_sql: sql(&platform),
         index_sql: sql(&index),
         next,
         sums,
+        platform,
         index,
     }
 });

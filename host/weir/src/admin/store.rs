@@ -1,13 +1,13 @@
-//! The sums behind the reports: the accounts' daily sums, and entries that are not folded into them yet.
+//! The sums behind the reports: the daily sums, and entries that are not folded into them yet.
 //!
-//! A month of many accounts takes longer than other requests may wait, so these queries have their own timeout. All
-//! statements of a report read one snapshot, so that its figures agree.
+//! The users of a month are counted by the accounts' sums, which may take longer than other requests may wait, so these
+//! queries have their own timeout. All statements of a report read one snapshot, so that its figures agree.
 
 use std::io;
 use std::time::Duration;
 
 use sqlx::{AssertSqlSafe, Executor, Row};
-use weir_ledger::usage::to_date;
+use weir_ledger::usage::{platform_to_date, to_date};
 use weir_ledger::{UsageSums, plans};
 use weir_storage::Database;
 use weir_storage::clock::Millis;
@@ -49,7 +49,7 @@ async fn find_sums(snapshot: &mut Snapshot, month: &Month) -> sqlx::Result<Vec<M
     let rows = sqlx::query(AssertSqlSafe(format!(
         "SELECT day, model, provider, {} FROM {} GROUP BY day, model, provider",
         UsageSums::columns(),
-        to_date("day BETWEEN $1 AND $2")
+        platform_to_date("day BETWEEN $1 AND $2")
     )))
     .bind(first.0)
     .bind(last.0)

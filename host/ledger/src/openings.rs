@@ -95,7 +95,7 @@ pub(crate) struct PreparedBatch<'o> {
 enum Step<'o> {
     Persist(Arc<MemoryHold>),
     /// A change of the node's own blocks.
-    OwnBlock(Operation),
+    OwnBlock(Box<Operation>),
     Asked(&'o Operation),
 }
 
@@ -461,11 +461,11 @@ impl<'o> PreparedBatch<'o> {
     }
 
     fn own_block(&mut self, account: &AccountId, at: Millis, action: Action) {
-        self.steps.push(Step::OwnBlock(Operation {
+        self.steps.push(Step::OwnBlock(Box::new(Operation {
             account: account.clone(),
             at,
             action,
-        }));
+        })));
     }
 
     /// Stores a hold in this batch, once.

@@ -164,7 +164,7 @@ impl LoadedBatch {
             return false;
         }
         let blocked = blocked(account, outcome, |key| Some(&key.boot_id) != run);
-        let is_enough = match outcome {
+        match outcome {
             Err(LedgerRefusal::Insufficient {
                 required,
                 available,
@@ -183,8 +183,7 @@ impl LoadedBatch {
                 standing.left >= exceeded.required
             }
             _ => false,
-        };
-        is_enough
+        }
     }
 
     /// Returns whether other runs' blocks have credits of the plan, while the next hold would have bought credits.

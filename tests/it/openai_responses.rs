@@ -1,8 +1,12 @@
 //! OpenAI's Responses API for clients, with a provider of every adapter.
 
+use std::time::Duration;
+
 use serde_json::{Value, json};
 use tests::source::for_each_provider_adapter;
 use tests::{Answer, Client, EventStream, Gate, Gateway, Reply, Upstream, chat};
+
+use weir_storage::clock::ManualClock;
 
 use crate::anthropic_messages::{ADAPTERS, broken_stream, rich, rich_replies, said};
 use crate::sessions::{lines, sent};
@@ -867,6 +871,53 @@ async fn a_conversation_goes_on_from_any_of_its_answers() {
         .post(PATH, &gone)
         .await
         .error(400, "PREVIOUS_RESPONSE_NOT_FOUND");
+}
+
+#[tokio::test]
+async fn a_conversation_of_responses_is_kept_whole_or_not_at_all() {
+    let upstream = Upstream::start().await;
+    upstream.always(Reply::chat("noted"));
+    let clock = ManualClock::default();
+    let gateway = Gateway::builder()
+        .upstream("scripted", &upstream)
+        .clock(&clock)
+        .tables("[sessions]\nttl_minutes = 10\nresponse_ttl_minutes = 30\n")
+        .start()
+        .await;
+    let client = gateway.client();
+    let say = async |input: Value, previous: &Value| {
+        let body = json!({ "input": input, "previous_response_id": previous });
+        ask(&client, body).await.json()["id"].clone()
+    };
+    let mut previous = Value::Null;
+    for turn in 0..12 {
+        previous = say(json!(format!("turn {turn}")), &previous).await;
+        let messages = sent(&upstream).await;
+        assert_eq!(messages.len(), 2 * turn + 1);
+        assert_eq!(messages[0], lines(&[("user", "turn 0")])[0]);
+    }
+    clock.advance(Duration::from_secs(29 * 60));
+    previous = say(json!("much later"), &previous).await;
+    assert_eq!(sent(&upstream).await.len(), 25);
+
+    let image = format!("data:image/png;base64,iVBORw0KGgo{}=", "A".repeat(4 << 20));
+    let picture =
+        json!([{ "role": "user", "content": [{ "type": "input_image", "image_url": image }] }]);
+    let large = say(picture, &previous).await;
+    upstream.next_request().await;
+    let before = upstream.count();
+    let body = asked(&json!({ "previous_response_id": large }));
+    let refused = client.post(PATH, &body).await;
+    let error = refused.error(400, "INVALID_REQUEST");
+    assert_eq!(error["param"], "previous_response_id");
+    assert!(
+        refused.text().contains("exceeds 4 MiB"),
+        "{}",
+        refused.text()
+    );
+    assert_eq!(upstream.count(), before);
+    // The conversation before it can be continued.
+    say(json!("without the picture"), &previous).await;
 }
 
 #[tokio::test]

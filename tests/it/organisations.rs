@@ -1106,7 +1106,26 @@ async fn the_console_acts_for_the_chosen_account_within_the_users_role() {
     assert!(olivia.page(PAGE).await.contains("Member max@example.com"));
     done(&olivia.post(&form("projects"), &[("name", "Search")]).await);
     assert!(olivia.page(PAGE).await.contains("Search"));
-    assert!(olivia.page("/console/keys").await.contains("laptop"));
+    let page = olivia.page("/console/keys").await;
+    assert!(page.contains("laptop"), "{page}");
+    // A key can be made for a project of the organisation, and for no other.
+    let (_, option) = page.split_once("<option value=\"prj_").expect("a project");
+    let project = format!("prj_{}", option.split('"').next().expect("an id"));
+    let of_project = |id| [("name", "indexer"), ("project_id", id)];
+    let unknown = olivia.post("/console/keys", &of_project("prj_0")).await;
+    assert_eq!(unknown.status, 400, "{}", unknown.text());
+    assert!(
+        unknown.text().contains("no active project"),
+        "{}",
+        unknown.text()
+    );
+    done(&olivia.post("/console/keys", &of_project(&project)).await);
+    assert!(
+        olivia
+            .page("/console/keys")
+            .await
+            .contains("indexer (Search)")
+    );
     done(
         &olivia
             .post(

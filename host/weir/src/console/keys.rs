@@ -21,6 +21,7 @@ use crate::identity::store::KeyItem;
 use crate::keys::KeyParts;
 use crate::keys::limits::KeyLimits;
 use crate::keys::routes::{KeyPlace, make_key, own_keys, revoke};
+use crate::organisations::{ProjectItem, list_projects};
 
 /// The page that shows a new key.
 const MADE: &str = "/console/keys/made";
@@ -32,6 +33,7 @@ const FIELDS: &[&str] = &[
     "budget_credits",
     "window",
     "models",
+    "project_id",
 ];
 
 #[derive(Template)]
@@ -40,6 +42,8 @@ struct KeysPage {
     frame: Frame,
     keys: Vec<ConsoleKey>,
     models: Vec<String>,
+    /// The organisation's projects; empty for a personal account.
+    projects: Vec<ProjectItem>,
     windows: [BudgetWindow; 5],
     asked: NewKeyForm,
     refused: FormError,
@@ -51,6 +55,8 @@ struct ConsoleKey {
     name: String,
     prefix: String,
     state: &'static str,
+    /// The project's name, or its id if it is archived.
+    project: Option<String>,
     created: DisplayTime,
     used: Option<DisplayTime>,
     expires: DisplayTime,
@@ -66,6 +72,7 @@ struct NewKeyForm {
     budget: String,
     window: String,
     models: Vec<String>,
+    project: String,
 }
 
 #[derive(Template)]
@@ -108,11 +115,15 @@ pub(super) async fn make_own_key(
         budget: fields.text("budget_credits").to_owned(),
         window: fields.text("window").to_owned(),
         models: fields.all("models"),
+        project: fields.text("project_id").to_owned(),
     };
     let made = async {
         let limits = read_limits(&app, &fields)?;
         let name = fields.filled("name").unwrap_or("Default");
-        let place = KeyPlace::default();
+        let place = KeyPlace {
+            project_id: fields.filled("project_id").map(str::to_owned),
+            service_account_id: None,
+        };
         make_key(
             &KeyParts::from_ref(&app),
             &user.web_caller(),
@@ -198,7 +209,14 @@ async fn page(
     refused: FormError,
 ) -> Result<KeysPage, ApiError> {
     let keys = own_keys(&KeyParts::from_ref(app), &user.web_caller()).await?;
+    let projects = list_projects(&app.database, &user.web_caller().account.0).await;
+    let projects = projects.map_err(|error| ApiError::of_database(&error, "about projects"))?;
     let now = app.ledger.now();
+    let name_of = |id: String| {
+        let mut projects = projects.iter();
+        let project = projects.find(|project| project.project_id == id);
+        project.map_or(id, |project| project.name.clone())
+    };
     let key = |key: KeyItem| ConsoleKey {
         state: match () {
             () if key.disabled => "revoked",
@@ -210,6 +228,7 @@ async fn page(
         expires: DisplayTime::of(key.expires_at, now),
         budgets: budgets::items(key.standings(now)),
         models: key.models,
+        project: key.project_id.map(name_of),
         id: key.id,
         name: key.name,
         prefix: key.prefix,
@@ -218,6 +237,7 @@ async fn page(
     Ok(KeysPage {
         frame: user.frame("Keys", KEYS),
         keys: keys.into_iter().map(key).collect(),
+        projects,
         models: catalog.models().map(|model| model.id.to_string()).collect(),
         windows: BudgetWindow::ALL,
         asked,

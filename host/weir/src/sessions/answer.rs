@@ -103,6 +103,7 @@ impl AnswerRecorder {
                 },
                 attachments: Vec::new(),
                 at: at.0,
+                is_cut: false,
             })
     }
 

@@ -6,8 +6,9 @@
 //! messages and 4 MiB ([`record`]), and expires an hour after its last turn (`sessions.ttl_minutes`).
 //!
 //! Some dialects continue a response by its id ([`Chain`]). There, each response has its own session, under the
-//! response's id: the previous conversation, the request, the response. Therefore, a conversation can continue from any
-//! of its responses, and a request can refer to parts of them ([`references`]).
+//! response's id: the whole previous conversation, the request, the response. Therefore, a conversation can continue from
+//! any of its responses, and a request can refer to parts of them ([`references`]). A conversation of more than 4 MiB
+//! cannot be continued: a model that silently misses its beginning would give wrong answers.
 //!
 //! Sessions are encrypted and bound to their user; equal ids of different users are different sessions. The store never
 //! evicts them for lack of space ([`ExpiringValues`]).
@@ -60,6 +61,7 @@ pub struct Sessions {
     keys: KeyRing,
     clock: Clock,
     ttl_ms: i64,
+    response_ttl_ms: i64,
 }
 
 /// A user's session.
@@ -89,6 +91,8 @@ pub struct SessionTurn {
     /// The number of all its messages, before filters.
     all: usize,
     answer: AnswerRecorder,
+    /// Whether the turn is a session of its own, which a request continues by the response's id.
+    is_chained: bool,
 }
 
 impl Sessions {
@@ -104,6 +108,7 @@ impl Sessions {
             keys,
             clock,
             ttl_ms: settings.ttl_ms(),
+            response_ttl_ms: settings.response_ttl_ms(),
         }
     }
 
@@ -141,9 +146,10 @@ impl Sessions {
         key: &SessionKey,
         before: Option<ValueVersion>,
         conversation: &SessionConversation,
+        ttl_ms: i64,
     ) -> Result<bool, ExpiringError> {
         let now = self.clock.now();
-        let expires_at = Millis(now.0 + self.ttl_ms);
+        let expires_at = Millis(now.0 + ttl_ms);
         let value = record::seal(
             &self.keys,
             &key.account.0,
@@ -207,6 +213,7 @@ impl SessionTurn {
             own,
             all: call.request.messages.len(),
             answer: AnswerRecorder::default(),
+            is_chained: false,
         }))
     }
 
@@ -233,14 +240,18 @@ impl SessionTurn {
             None => None,
             Some(id) => Some(find_answer(sessions, account, id, chain.param).await?),
         };
+        if held.as_ref().is_some_and(|held| held.conversation.is_cut()) {
+            let message = "The conversation of this response exceeds 4 MiB, so that weir does not store it: send its \
+                           messages instead.";
+            return Err(ApiError::invalid_request(chain.param, message));
+        }
         // Instructions for this request alone come first, and are not stored.
         let own = call.request.messages.split_off(chain.leading);
         let leading = std::mem::replace(&mut call.request.messages, own);
         let origins = call.origins.split_off(chain.leading);
         let leading_origins = std::mem::replace(&mut call.origins, origins);
         resolve_references(sessions, account, call, &chain.references).await?;
-        // Most clients send complete conversations, and a session stores only the end.
-        let own = call.request.messages.len().min(MAX_MESSAGES);
+        let own = call.request.messages.len();
         let mut asked = Vec::new();
         if let Some(held) = held {
             held.conversation.precede(call);
@@ -260,6 +271,7 @@ impl SessionTurn {
             own,
             all: call.request.messages.len(),
             answer: AnswerRecorder::default(),
+            is_chained: true,
         }))
     }
 
@@ -332,8 +344,14 @@ impl SessionTurn {
                 (None, None) => (None, SessionConversation::default()),
             },
         };
-        conversation.append(said.to_vec());
-        sessions.write(key, version, &conversation).await
+        let ttl_ms = if self.is_chained {
+            conversation = SessionConversation::of_response(said.to_vec());
+            sessions.response_ttl_ms
+        } else {
+            conversation.append(said.to_vec());
+            sessions.ttl_ms
+        };
+        sessions.write(key, version, &conversation, ttl_ms).await
     }
 }
 

@@ -18,7 +18,8 @@ use weir_storage::sealing::{KeyRing, OpenError, Purpose};
 /// The maximum messages of a session.
 pub const MAX_MESSAGES: usize = 10;
 
-/// The approximate maximum bytes of a session. Beyond it, weir removes files first, and the oldest first.
+/// The approximate maximum bytes of a session. Beyond it, weir removes files first, and the oldest first. A conversation
+/// that is continued by a response's id is not stored beyond it, except for the response.
 const MAX_BYTES: usize = 4 << 20;
 
 /// The text in place of a file that exceeds the session's size.
@@ -39,6 +40,9 @@ pub(super) struct SessionMessage {
     pub attachments: Vec<SessionFile>,
     /// The time of the request, or of the end of the response, in milliseconds since the epoch.
     pub at: i64,
+    /// Whether the conversation before this response was too large to be stored.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_cut: bool,
 }
 
 /// A client's file.
@@ -139,8 +143,26 @@ impl SessionConversation {
         call.request.messages = messages;
     }
 
-    /// Appends messages, and removes the oldest beyond the limits.
-    pub(super) fn append(&mut self, said: Vec<SessionMessage>) {
+    /// Makes the conversation that ends with a response: all of it, or only the response if it is too large.
+    pub(super) fn of_response(said: Vec<SessionMessage>) -> Self {
+        let mut whole = Self::default();
+        whole.add(said);
+        if whole.bytes() > MAX_BYTES {
+            whole.0.drain(..whole.0.len() - 1);
+            for answer in &mut whole.0 {
+                answer.is_cut = true;
+            }
+        }
+        whole
+    }
+
+    /// Returns whether it lacks the messages before the response.
+    pub(super) fn is_cut(&self) -> bool {
+        self.0.iter().any(|said| said.is_cut)
+    }
+
+    /// Adds messages, except for system messages that it has.
+    fn add(&mut self, said: Vec<SessionMessage>) {
         for said in said {
             let is_known = said.message.role == Role::System
                 && self.0.iter().any(|known| known.message == said.message);
@@ -148,6 +170,15 @@ impl SessionConversation {
                 self.0.push(said);
             }
         }
+    }
+
+    fn bytes(&self) -> usize {
+        self.0.iter().map(SessionMessage::bytes).sum()
+    }
+
+    /// Appends messages, and removes the oldest beyond the limits.
+    pub(super) fn append(&mut self, said: Vec<SessionMessage>) {
+        self.add(said);
         let surplus = self.0.len().saturating_sub(MAX_MESSAGES);
         self.0.drain(..surplus);
         self.fit();
@@ -166,14 +197,13 @@ impl SessionConversation {
     }
 
     fn fit(&mut self) {
-        let bytes = |all: &[SessionMessage]| all.iter().map(SessionMessage::bytes).sum::<usize>();
         for index in 0..self.0.len() {
-            if bytes(&self.0) <= MAX_BYTES {
+            if self.bytes() <= MAX_BYTES {
                 return;
             }
             self.0[index].leave_files_out();
         }
-        while bytes(&self.0) > MAX_BYTES {
+        while self.bytes() > MAX_BYTES {
             self.0.remove(0);
         }
     }
@@ -198,6 +228,7 @@ impl SessionMessage {
                 message,
                 attachments,
                 at: at.0,
+                is_cut: false,
             }
         });
         said.collect()

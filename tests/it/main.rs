@@ -113,6 +113,7 @@ mod task_schedules;
 mod tasks;
 mod tenants;
 mod tidy;
+mod tiers;
 mod timeouts;
 mod tls;
 mod tokens;

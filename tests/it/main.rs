@@ -111,6 +111,7 @@ mod swarms;
 mod task_credentials;
 mod task_schedules;
 mod tasks;
+mod ten_turns;
 mod tenants;
 mod tidy;
 mod tiers;

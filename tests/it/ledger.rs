@@ -105,7 +105,7 @@ async fn random_histories_agree_with_the_oracle() {
         let report = report.unwrap_or_else(|divergence| panic!("{divergence}"));
         assert!(report.in_memory > 15, "{report:?}");
         assert!(report.refused * 10 > report.operations, "{report:?}");
-        assert!(report.refused * 2 < report.operations, "{report:?}");
+        assert!(report.refused * 5 < report.operations * 3, "{report:?}");
     })
     .await;
 }

@@ -36,7 +36,7 @@ async fn gateway_with(api: &str, upstream: &Upstream) -> Gateway {
         .await
 }
 
-/// The provider's response of a turn: calls of the agent's tool, of which the ids are unique, and in the end a text.
+/// The provider's response of a turn: calls of the agent's tool with unique ids, and in the end a text.
 fn reply(api: &str, turn: usize, tool: &str) -> Reply {
     let scenario = match turn {
         _ if turn + 1 == TURNS => Scenario::Text,

@@ -101,9 +101,10 @@ async fn nothing_more_is_read_from_the_upstream_while_the_client_does_not_read()
 async fn a_client_that_reads_a_little_now_and_then_is_cut_as_one_that_reads_nothing() {
     let upstream = Upstream::start().await;
     let gate = Gate::new();
-    let words = vec!["x".repeat(10_000); 2_000];
+    // More than the sockets' buffers take.
+    let words = vec!["x".repeat(10_000); 700];
     upstream
-        .will(Reply::chat_stream(words.iter().map(String::as_str)).gate_before_piece(1_999, &gate));
+        .will(Reply::chat_stream(words.iter().map(String::as_str)).gate_before_piece(699, &gate));
     let gateway = Gateway::builder()
         .upstream("scripted", &upstream)
         .tables("[limits]\nclient_write_timeout_ms = 300\n")

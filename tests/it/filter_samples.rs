@@ -2,7 +2,8 @@
 
 use serde_json::{Value, json};
 use tests::gateway::Builder;
-use tests::{Gateway, Reply, Upstream, chunks};
+use tests::speaker::Speaker;
+use tests::{Gate, Gateway, Reply, Upstream, chat, chunks};
 
 /// A gateway that redacts requests to `scripted`, which the upstream serves.
 async fn redacting(upstream: &Upstream, options: &str) -> Gateway {
@@ -32,28 +33,256 @@ fn said(events: &[String]) -> String {
 }
 
 #[tokio::test]
-async fn personal_data_reaches_neither_the_upstream_nor_the_client() {
+async fn personal_data_reaches_no_upstream_and_comes_back_to_its_client() {
     let upstream = Upstream::start().await;
     let gateway = redacting(&upstream, "").await;
     upstream.will(Reply::chat(
-        "Write to b@example.org or call +49 30 1234567.",
+        "Write to [e-mail-2], [e-mail-1] or b@example.org, [card-1]; call [phone-1] or +49 30 1234567.",
     ));
-    let question = "I am a@example.org, who else? 4111 1111 1111 1111, c@example.org";
+    let question =
+        "I am a@example.org, who else? 4111 1111 1111 1111, c@example.org, a@example.org";
     let answer = gateway.chat("scripted", question).await;
     assert_eq!(
         last_said(&upstream),
-        "I am [e-mail], who else? [card], [e-mail]"
+        "I am [e-mail-1], who else? [card-1], [e-mail-2], [e-mail-1]"
     );
-    assert_eq!(answer.content(), "Write to [e-mail] or call [phone].");
+    // The model made up the rest.
+    assert_eq!(
+        answer.content(),
+        "Write to c@example.org, a@example.org or [e-mail], 4111 1111 1111 1111; call [phone-1] or [phone]."
+    );
     assert_eq!(
         annotations(&answer),
-        Some("redact-pii.e-mail=2, redact-pii.card=1")
+        Some("redact-pii.e-mail=3, redact-pii.card=1")
     );
-    upstream.will(Reply::chat("It is nobody."));
+    // Another request has none of these values.
+    upstream.will(Reply::chat("It is [e-mail-1]."));
     let answer = gateway.chat("scripted", "Who is it?").await;
     assert_eq!(last_said(&upstream), "Who is it?");
-    assert_eq!(answer.content(), "It is nobody.");
+    assert_eq!(answer.content(), "It is [e-mail-1].");
     assert_eq!(annotations(&answer), None);
+}
+
+#[tokio::test]
+async fn a_clients_own_text_that_looks_like_a_placeholder_stays() {
+    let upstream = Upstream::start().await;
+    let gateway = redacting(&upstream, "").await;
+    upstream.will(Reply::chat("[e-mail-1] is [e-mail-2]"));
+    let question = "Is [e-mail-1] a@example.org?";
+    let answer = gateway.chat("scripted", question).await;
+    assert_eq!(last_said(&upstream), "Is [e-mail-1] [e-mail-2]?");
+    assert_eq!(answer.content(), "[e-mail-1] is a@example.org");
+}
+
+/// A session keeps the request as the filter has passed it, without the values.
+#[tokio::test]
+async fn a_placeholder_of_an_earlier_turn_does_not_become_a_value_of_a_later_one() {
+    let upstream = Upstream::start().await;
+    let gateway = redacting(&upstream, "").await;
+    let client = gateway.client();
+    for (question, response, told) in [
+        (
+            "I am a@example.org",
+            "Hello, [e-mail-1]",
+            "Hello, a@example.org",
+        ),
+        (
+            "And b@example.org?",
+            "[e-mail-1], [e-mail-2], [e-mail-3]",
+            "[e-mail-1], a@example.org, b@example.org",
+        ),
+    ] {
+        upstream.will(Reply::chat(response));
+        let mut request = chat("scripted", question);
+        request["session_id"] = "s-1".into();
+        let answer = client.post("/chat", &request).await;
+        assert_eq!(answer.content(), told);
+    }
+}
+
+#[tokio::test]
+async fn personal_data_comes_back_wherever_a_stream_is_cut() {
+    let upstream = Upstream::start().await;
+    let gateway = redacting(&upstream, "").await;
+    let text = "Ask [[e-mail-1]] [e-mail-2";
+    for cut in 1..text.len() {
+        upstream.will_stream([&text[..cut], &text[cut..]]);
+        let stream = gateway.stream("scripted", "I am a@example.org").await;
+        assert_eq!(
+            stream.content().await,
+            "Ask [a@example.org] [e-mail-2",
+            "{cut}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn only_the_beginning_of_a_placeholder_is_held_back() {
+    let upstream = Upstream::start().await;
+    let gateway = redacting(&upstream, "").await;
+    let gate = Gate::new();
+    let reply = Reply::chat_stream(["Hello, you! [e-", "mail-1]"]);
+    upstream.will(reply.gate_before_piece(1, &gate));
+    let mut stream = gateway.stream("scripted", "I am a@example.org").await;
+    let mut begun = String::new();
+    while !begun.ends_with("! ") {
+        let chunk = stream.next_chunk().await;
+        begun.push_str(
+            chunk["choices"][0]["delta"]["content"]
+                .as_str()
+                .unwrap_or_default(),
+        );
+    }
+    assert_eq!(begun, "Hello, you! ");
+    gate.open();
+    assert_eq!(stream.content().await, "a@example.org");
+}
+
+#[tokio::test]
+async fn personal_data_is_hidden_in_calls_and_tools_and_comes_back_in_arguments() {
+    let upstream = Upstream::start().await;
+    let gateway = redacting(&upstream, "").await;
+    let call = |arguments: &str| json!({ "id": "1", "type": "function", "function": { "name": "mail", "arguments": arguments } });
+    let tools = |address: &str| {
+        json!([{ "type": "function", "function": {
+            "name": "mail",
+            "description": format!("Sends from {address}"),
+            "parameters": { "type": "object", "properties": {
+                "to@example.org": { "type": "string", "description": format!("Not {address}") },
+            } },
+        } }])
+    };
+    let ask = |stream: bool| {
+        json!({
+            "model": "scripted", "stream": stream, "tools": tools("ops@example.org"),
+            "messages": [
+                { "role": "system", "content": "You serve c@example.org" },
+                { "role": "user", "content": "Write" },
+                { "role": "assistant", "tool_calls": [call(r#"{"to":"\na@example.org"}"#)] },
+                { "role": "tool", "tool_call_id": "1", "content": r#"{"sent":["a@example.org"]}"# },
+            ],
+        })
+    };
+    let made = r#"{"to":"[e-mail-3]","cc":["[e-mail-1]","x@example.org"]}"#;
+    let restored = r#"{"to":"a@example.org","cc":["ops@example.org","x@example.org"]}"#;
+    let message = json!({ "role": "assistant", "content": null, "tool_calls": [call(made)] });
+    upstream.will(Reply::chat_message(&message, "tool_calls"));
+    let client = gateway.client();
+    let answer = client
+        .post("/v1/chat/completions", &ask(false))
+        .await
+        .json();
+    let message = &answer["choices"][0]["message"];
+    assert_eq!(message["tool_calls"][0]["function"]["arguments"], restored);
+    let sent = upstream.next_request().await.json();
+    assert_eq!(sent["tools"], tools("[e-mail-1]"));
+    assert_eq!(sent["messages"][0]["content"], "You serve [e-mail-2]");
+    let call_sent = &sent["messages"][2]["tool_calls"][0];
+    assert_eq!(
+        call_sent["function"]["arguments"],
+        r#"{"to":"\n[e-mail-3]"}"#
+    );
+    assert_eq!(sent["messages"][3]["content"], r#"{"sent":["[e-mail-3]"]}"#);
+    for cut in 1..made.len() {
+        let piece = |arguments: &str| json!({ "tool_calls": [{ "index": 0, "function": { "arguments": arguments } }] });
+        let mut begin = call("");
+        begin["index"] = json!(0);
+        let deltas = [
+            json!({ "role": "assistant", "tool_calls": [begin] }),
+            piece(&made[..cut]),
+            piece(&made[cut..]),
+        ];
+        upstream.will(Reply::chat_deltas(&deltas, "tool_calls"));
+        let stream = client.stream("/v1/chat/completions", &ask(true)).await;
+        let chunks = chunks(&stream.rest().await);
+        let pieces = chunks.iter().filter_map(|chunk| {
+            chunk["choices"][0]["delta"]["tool_calls"][0]["function"]["arguments"].as_str()
+        });
+        assert_eq!(pieces.collect::<String>(), restored, "{cut}");
+    }
+}
+
+#[tokio::test]
+async fn personal_data_is_hidden_in_documents_and_comes_back_in_reasoning() {
+    let upstream = Upstream::start().await;
+    let gateway = Gateway::builder()
+        .provider("scripted", "anthropic", Some(&upstream))
+        .model("scripted", &["scripted"])
+        .tables("[[filters]]\nslot = \"redact-pii\"\n")
+        .start()
+        .await;
+    let document = |address: &str| {
+        json!({
+            "type": "document", "title": format!("By {address}"),
+            "source": { "type": "text", "media_type": "text/plain", "data": format!("I am {address}") },
+        })
+    };
+    let said = |address: &str, thought: Value| {
+        json!([
+            { "role": "user", "content": [document(address)] },
+            { "role": "assistant", "content": thought },
+            { "role": "user", "content": [
+                { "type": "tool_result", "tool_use_id": "t", "content": [document(address)] },
+            ] },
+        ])
+    };
+    let call = json!({ "type": "tool_use", "id": "t", "name": "look", "input": {} });
+    let thinking = |address: &str| {
+        let text = format!("It is {address}, not x@example.org");
+        json!({ "type": "thinking", "thinking": text, "signature": "c2ln" })
+    };
+    let ask = |thought: Value| {
+        json!({
+            "model": "scripted", "max_tokens": 100,
+            "tools": [{ "name": "look", "input_schema": { "type": "object" } }],
+            "messages": said("a@example.org", thought),
+        })
+    };
+    let mine = |address: &str| {
+        let mut thinking = thinking(address);
+        thinking["provider"] = json!("scripted");
+        json!([thinking, call])
+    };
+    upstream.will(Reply::json(
+        200,
+        &json!({
+            "id": "msg_up", "type": "message", "role": "assistant", "model": "claude", "stop_reason": "end_turn",
+            "content": [
+                { "type": "thinking", "thinking": "Hm, [e-mail-1]", "signature": "c2ln" },
+                { "type": "text", "text": "You are [e-mail-1]" },
+            ],
+            "usage": { "input_tokens": 5, "output_tokens": 7 },
+        }),
+    ));
+    let client = gateway.client();
+    let answer = client
+        .post("/v1/messages", &ask(mine("a@example.org")))
+        .await;
+    assert_eq!(answer.status, 200, "{}", answer.text());
+    // The provider gets its signed reasoning as it wrote it.
+    let sent = upstream.next_request().await.json();
+    let expected = said("[e-mail-1]", json!([thinking("[e-mail-1]"), call]));
+    assert_eq!(sent["messages"], expected);
+    let content = &answer.json()["content"];
+    assert_eq!(content[0]["thinking"], "Hm, a@example.org");
+    assert_eq!(content[1]["text"], "You are a@example.org");
+}
+
+#[tokio::test]
+async fn clients_of_every_dialect_get_their_data_back() {
+    let upstream = Upstream::start().await;
+    let gateway = redacting(&upstream, "").await;
+    let client = gateway.client();
+    for speaker in Speaker::ALL {
+        let question = |stream| speaker.question("scripted", "I am a@example.org", stream);
+        upstream.will(Reply::chat("You are [e-mail-1]"));
+        let answer = client.post(speaker.path(), &question(false)).await;
+        assert_eq!(speaker.read(&answer.json()).text, "You are a@example.org");
+        upstream.will_stream(["You are [e-ma", "il-1]"]);
+        let stream = client.stream(speaker.path(), &question(true)).await;
+        let told = speaker.read_stream(&stream.rest().await);
+        assert_eq!(told.text, "You are a@example.org", "{speaker:?}");
+    }
 }
 
 #[tokio::test]
@@ -84,8 +313,12 @@ async fn an_operator_says_what_is_redacted() {
     let gateway = redacting(&upstream, options).await;
     upstream.will(Reply::chat("From 10.0.0.1"));
     let answer = gateway.chat("scripted", "a@example.org at 10.0.0.1").await;
-    assert_eq!(last_said(&upstream), "a@example.org at [ip]");
+    assert_eq!(last_said(&upstream), "a@example.org at [ip-1]");
     assert_eq!(answer.content(), "From 10.0.0.1");
+    // Values come back, even if nothing else changes in responses.
+    upstream.will(Reply::chat("From [ip-1] and 10.0.0.2"));
+    let answer = gateway.chat("scripted", "10.0.0.1").await;
+    assert_eq!(answer.content(), "From 10.0.0.1 and 10.0.0.2");
     let filter = "[[filters]]\nslot = \"redact-pii\"\noptions = { kinds = \"names\" }\n";
     let refused = Gateway::builder().tables(filter).try_start().await;
     let why = refused.err().map(|error| format!("{error:#}"));

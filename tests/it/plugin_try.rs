@@ -441,7 +441,7 @@ fn a_filters_verdict_and_what_it_makes_of_an_answer_are_shown() {
     let desk = Desk::new(&guests::bundled("redact-pii"), &chat("m", "I am a@b.co"));
     desk.put("answer.events", EVENTS);
     let verdict = json!({ "verdict": {
-        "change": { "messages": [{ "role": "user", "parts": [{ "text": "I am [e-mail]" }] }] },
+        "change": { "messages": [{ "role": "user", "parts": [{ "text": "I am [e-mail-1]" }] }] },
         "upstreams": [],
         "annotations": { "e-mail": "1" },
         "answer": true,

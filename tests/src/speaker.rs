@@ -121,7 +121,8 @@ impl Speaker {
         Some(error["error"].clone())
     }
 
-    fn read(self, answer: &Value) -> Told {
+    /// Reads a response.
+    pub fn read(self, answer: &Value) -> Told {
         match self {
             Self::Chat => {
                 let choice = &answer["choices"][0];
@@ -142,7 +143,8 @@ impl Speaker {
         }
     }
 
-    fn read_stream(self, events: &[String]) -> Told {
+    /// Reads a complete stream.
+    pub fn read_stream(self, events: &[String]) -> Told {
         match self {
             Self::Chat => read_chat_stream(&chunks(events)),
             Self::Messages => read_messages_stream(events),

@@ -1,27 +1,38 @@
-//! Redaction of a response as it arrives.
+//! The response as it arrives: placeholders become values again, and other personal data is redacted.
 //!
 //! The filter holds back the part of a block that could still become a match, or a longer one, until more text
-//! decides: at most 254 bytes. A citation waits for its text, and gets its span in the redacted text.
+//! decides: at most 254 bytes. A citation waits for its text, and gets its span in the changed text.
 //!
-//! Pieces of calls' arguments pass: a placeholder would break the arguments of a tool.
+//! In calls' arguments, only placeholders change: a redaction would break the arguments of a tool.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
-use weir_sdk::chat::{Citation, Event, Fragment, Span};
+use weir_sdk::chat::{Block, Citation, Event, FinishReason, Fragment, Span};
 use weir_sdk::filter::{AnswerFilter, OpenBlocks, Screened};
 
+use crate::json::{self, Scope};
 use crate::kinds::Redactor;
+use crate::placeholders::Placeholders;
 
 /// The redactor of a response.
 pub struct Redacting {
-    redactor: Redactor,
+    search: Search,
     open: OpenBlocks,
     blocks: BTreeMap<u32, Held>,
+}
+
+/// A search for placeholders of the request, and for other personal data.
+struct Search {
+    redactor: Redactor,
+    placeholders: Placeholders,
 }
 
 /// The state of an open block.
 #[derive(Default)]
 struct Held {
+    /// Whether the block is a call's arguments.
+    is_call: bool,
     /// The character before the held text.
     before: Option<char>,
     /// The held text.
@@ -42,10 +53,13 @@ struct Edit {
 }
 
 impl Redacting {
-    /// A redactor before the first event.
-    pub fn new(redactor: Redactor) -> Self {
+    /// A redactor before the first event of the response to a request with these placeholders.
+    pub fn new(redactor: Redactor, placeholders: Placeholders) -> Self {
         Self {
-            redactor,
+            search: Search {
+                redactor,
+                placeholders,
+            },
             open: OpenBlocks::default(),
             blocks: BTreeMap::new(),
         }
@@ -54,8 +68,13 @@ impl Redacting {
     /// Returns whether the event can pass unchanged at any point.
     fn passes(&self, event: &Event) -> bool {
         match event {
-            Event::Fragment(piece) => !self.open.is_prose(piece.index),
-            Event::Logprobs(_) | Event::Citation(_) => false,
+            Event::Fragment(piece) => !self.is_watched(piece.index),
+            Event::Signature(piece) | Event::Sealed(piece) => self.is_decided(piece.index),
+            Event::Logprobs(_) => self.search.redactor.is_empty(),
+            Event::Citation(_) => false,
+            Event::Opaque(_) | Event::Finish(FinishReason::StopSequence(_)) => {
+                self.search.placeholders.is_empty()
+            }
             Event::BlockEnd(index) => !self.blocks.contains_key(index),
             _ => true,
         }
@@ -64,31 +83,61 @@ impl Redacting {
     fn event(&mut self, event: Event, out: &mut Vec<Event>) {
         self.open.follow(&event);
         match event {
-            Event::Fragment(Fragment { index, text }) if self.open.is_prose(index) => {
+            Event::Fragment(Fragment { index, text }) if self.is_watched(index) => {
+                let is_call = self.is_call(index);
                 let held = self.blocks.entry(index).or_default();
+                held.is_call = is_call;
                 held.text.push_str(&text);
-                let until = self.redactor.undecided(held.before, &held.text);
-                held.hand_out(&self.redactor, index, until, out);
+                let until = self.search.undecided(held);
+                held.hand_out(&self.search, index, until, out);
+            }
+            // A proof follows all of its text.
+            Event::Signature(Fragment { index, .. }) | Event::Sealed(Fragment { index, .. }) => {
+                if let Some(held) = self.blocks.get_mut(&index) {
+                    held.hand_out_all(&self.search, index, out);
+                }
+                out.push(event);
             }
             // Log probabilities contain the text.
-            Event::Logprobs(_) => {}
+            Event::Logprobs(_) if !self.search.redactor.is_empty() => {}
             Event::Citation(citation) => {
                 let index = citation.index;
                 let held = self.blocks.entry(index).or_default();
                 let position = held.position + characters(&held.text);
-                let citation = redact_citation(&self.redactor, citation);
+                let citation = self.search.citation(citation);
                 held.citations.push((position, citation));
                 held.cite(out);
             }
+            Event::Opaque(mut opaque) => {
+                self.search.restore_json(&mut opaque.block.json);
+                out.push(Event::Opaque(opaque));
+            }
+            Event::Finish(FinishReason::StopSequence(mut stop)) => {
+                self.search.restore(&mut stop);
+                out.push(Event::Finish(FinishReason::StopSequence(stop)));
+            }
             Event::BlockEnd(index) => {
                 if let Some(mut held) = self.blocks.remove(&index) {
-                    let all = held.text.len();
-                    held.hand_out(&self.redactor, index, all, out);
+                    held.hand_out_all(&self.search, index, out);
                 }
                 out.push(Event::BlockEnd(index));
             }
             event => out.push(event),
         }
+    }
+
+    fn is_watched(&self, index: u32) -> bool {
+        let is_call = self.is_call(index) && !self.search.placeholders.is_empty();
+        is_call || self.open.is_prose(index)
+    }
+
+    fn is_call(&self, index: u32) -> bool {
+        matches!(self.open.get(index), Some(Block::ToolCall(_)))
+    }
+
+    fn is_decided(&self, index: u32) -> bool {
+        let held = self.blocks.get(&index);
+        held.is_none_or(|held| held.text.is_empty())
     }
 }
 
@@ -115,34 +164,93 @@ impl AnswerFilter for Redacting {
     }
 }
 
+impl Search {
+    /// Returns the changes of a block's text, in order.
+    fn find(&self, held: &Held) -> Vec<(Range<usize>, &str)> {
+        let mut all = self.placeholders.find(&held.text);
+        if !held.is_call {
+            // No match overlaps a placeholder.
+            let found = self.redactor.find(held.before, &held.text).into_iter();
+            all.extend(found.map(|one| (one.bytes, one.placeholder)));
+            all.sort_by_key(|(bytes, _)| bytes.start);
+        }
+        all
+    }
+
+    /// Returns the start of the text that further text could change.
+    fn undecided(&self, held: &Held) -> usize {
+        let until = self.placeholders.undecided(&held.text);
+        match held.is_call {
+            true => until,
+            false => until.min(self.redactor.undecided(held.before, &held.text)),
+        }
+    }
+
+    /// Changes a citation. The upstream's own JSON repeats the text, and is removed if the text is redacted.
+    fn citation(&self, mut citation: Citation) -> Citation {
+        let texts = [
+            &mut citation.source,
+            &mut citation.title,
+            &mut citation.cited_text,
+        ];
+        for text in texts.into_iter().flatten() {
+            self.redactor.redact(text);
+            self.restore(text);
+        }
+        match &mut citation.json {
+            Some(json) if self.redactor.is_empty() => self.restore_json(json),
+            json => *json = None,
+        }
+        citation
+    }
+
+    fn restore(&self, text: &mut String) {
+        if let Some(restored) = self.placeholders.restore(text) {
+            *text = restored;
+        }
+    }
+
+    fn restore_json(&self, json: &mut String) {
+        let mut each = |text: &str| self.placeholders.restore(text);
+        if let Some(restored) = json::rewrite(json, Scope::All, &mut each) {
+            *json = restored;
+        }
+    }
+}
+
 impl Held {
-    /// Emits the text before a byte, redacted, with all of a match that reaches beyond it.
-    fn hand_out(&mut self, redactor: &Redactor, index: u32, until: usize, out: &mut Vec<Event>) {
-        let mut redacted = String::new();
+    fn hand_out_all(&mut self, search: &Search, index: u32, out: &mut Vec<Event>) {
+        let all = self.text.len();
+        self.hand_out(search, index, all, out);
+    }
+
+    /// Emits the text before a byte, changed, with all of a match that reaches beyond it.
+    fn hand_out(&mut self, search: &Search, index: u32, until: usize, out: &mut Vec<Event>) {
+        let mut changed = String::new();
         let mut at = 0;
-        for found in redactor.find(self.before, &self.text) {
-            if found.bytes.start >= until {
+        for (bytes, becomes) in search.find(self) {
+            if bytes.start >= until {
                 break;
             }
-            redacted.push_str(&self.text[at..found.bytes.start]);
-            redacted.push_str(found.placeholder);
+            changed.push_str(&self.text[at..bytes.start]);
+            changed.push_str(becomes);
             self.edits.push(Edit {
-                start: self.position + characters(&self.text[..found.bytes.start]),
-                end: self.position + characters(&self.text[..found.bytes.end]),
-                becomes: characters(found.placeholder),
+                start: self.position + characters(&self.text[..bytes.start]),
+                end: self.position + characters(&self.text[..bytes.end]),
+                becomes: characters(becomes),
             });
-            at = found.bytes.end;
+            at = bytes.end;
         }
         if at < until {
-            redacted.push_str(&self.text[at..until]);
+            changed.push_str(&self.text[at..until]);
             at = until;
         }
         let rest = self.text.split_off(at);
         let done = std::mem::replace(&mut self.text, rest);
         self.position += characters(&done);
         self.before = done.chars().next_back().or(self.before);
-        if !redacted.is_empty() {
-            let text = redacted;
+        if !changed.is_empty() {
+            let text = changed;
             out.push(Event::Fragment(Fragment { index, text }));
         }
         self.cite(out);
@@ -155,13 +263,13 @@ impl Held {
         for (came, mut citation) in due {
             citation.span = match citation.span {
                 Some(span) => Some(Span {
-                    start: redacted_position(&self.edits, span.start, false),
-                    end: redacted_position(&self.edits, span.end, true),
+                    start: changed_position(&self.edits, span.start, false),
+                    end: changed_position(&self.edits, span.end, true),
                 }),
                 // All of the text at that time; more was emitted since.
                 None if came < position => Some(Span {
                     start: 0,
-                    end: redacted_position(&self.edits, came, true),
+                    end: changed_position(&self.edits, came, true),
                 }),
                 None => None,
             };
@@ -170,8 +278,8 @@ impl Held {
     }
 }
 
-/// Maps a position to the redacted text: within a replacement, to its end or its start.
-fn redacted_position(edits: &[Edit], position: u32, to_end: bool) -> u32 {
+/// Maps a position to the changed text: within a replacement, to its end or its start.
+fn changed_position(edits: &[Edit], position: u32, to_end: bool) -> u32 {
     let (mut taken, mut given) = (0, 0);
     for edit in edits.iter().take_while(|edit| edit.start < position) {
         if position < edit.end {
@@ -184,20 +292,6 @@ fn redacted_position(edits: &[Edit], position: u32, to_end: bool) -> u32 {
     position - taken + given
 }
 
-/// Redacts a citation, and removes the upstream's own JSON, which repeats the text.
-fn redact_citation(redactor: &Redactor, mut citation: Citation) -> Citation {
-    let texts = [
-        &mut citation.source,
-        &mut citation.title,
-        &mut citation.cited_text,
-    ];
-    for text in texts.into_iter().flatten() {
-        redactor.redact(text);
-    }
-    citation.json = None;
-    citation
-}
-
 fn characters(text: &str) -> u32 {
     // A response has fewer than 2³² characters.
     text.chars().count() as u32
@@ -205,13 +299,21 @@ fn characters(text: &str) -> u32 {
 
 #[cfg(test)]
 mod tests {
-    use weir_sdk::chat::{Block, BlockStart, CallKind, FinishReason, ToolCallStart};
+    use weir_sdk::chat::{BlockStart, CallKind, Opaque, OpaqueBlock, ToolCallStart};
 
     use super::*;
     use crate::kinds::{DEFAULT_KINDS, KINDS};
 
     fn redacting() -> Redacting {
-        Redacting::new(Redactor::new(u8::MAX))
+        Redacting::new(Redactor::new(u8::MAX), Placeholders::default())
+    }
+
+    /// The filter of a response to a request with two addresses, which redacts these kinds.
+    fn restoring(kinds: u8) -> Redacting {
+        let mut placeholders = Placeholders::default();
+        let redactor = Redactor::new(u8::MAX);
+        placeholders.hide(&redactor, "ada@example.org, bo@example.org", |_| {});
+        Redacting::new(Redactor::new(kinds), placeholders)
     }
 
     fn start(index: u32, block: Block) -> Event {
@@ -231,6 +333,14 @@ mod tests {
         }
     }
 
+    fn call() -> Block {
+        Block::ToolCall(ToolCallStart {
+            id: "1".into(),
+            name: "f".into(),
+            kind: CallKind::Function,
+        })
+    }
+
     fn said(events: &[Event]) -> String {
         let pieces = events.iter().filter_map(|event| match event {
             Event::Fragment(piece) => Some(&*piece.text),
@@ -241,7 +351,10 @@ mod tests {
 
     /// Redacts a block's pieces, and checks that at most 256 bytes are held back.
     fn streamed(block: &Block, pieces: &[&str]) -> String {
-        let mut answer = redacting();
+        streamed_through(redacting(), block, pieces)
+    }
+
+    fn streamed_through(mut answer: Redacting, block: &Block, pieces: &[&str]) -> String {
         let mut all = show(&mut answer, vec![start(0, block.clone())]);
         for text in pieces {
             all.extend(show(&mut answer, vec![piece(0, text)]));
@@ -346,14 +459,9 @@ mod tests {
     #[test]
     fn calls_pass_and_logprobs_do_not() {
         let mut answer = redacting();
-        let call = Block::ToolCall(ToolCallStart {
-            id: "1".into(),
-            name: "f".into(),
-            kind: CallKind::Function,
-        });
         let events = vec![
             start(0, Block::Text),
-            start(1, call),
+            start(1, call()),
             piece(1, r#"{"to":"a@b.co"}"#),
             Event::BlockEnd(1),
         ];
@@ -415,10 +523,150 @@ mod tests {
 
     #[test]
     fn nothing_is_left_of_an_answer_that_begins_anew() {
-        let mut answer = Redacting::new(Redactor::new(DEFAULT_KINDS));
+        let mut answer = Redacting::new(Redactor::new(DEFAULT_KINDS), Placeholders::default());
         show(&mut answer, vec![start(0, Block::Text), piece(0, "a@b")]);
         answer.restart();
         let anew = vec![start(0, Block::Text), piece(0, ".co "), Event::BlockEnd(0)];
         assert_eq!(said(&show(&mut answer, anew)), ".co ");
+    }
+
+    #[test]
+    fn a_placeholder_is_restored_wherever_an_answer_is_cut() {
+        let text = "To [[e-mail-1], [e-mail-2]\\n [e-mail-3] [e-mail-] [e-mail-1";
+        let expected = "To [ada@example.org, bo@example.org\\n [e-mail-3] [e-mail-] [e-mail-1";
+        let each: Vec<_> = text.split_inclusive(|_: char| true).collect();
+        for block in [Block::Text, Block::Refusal, Block::Reasoning, call()] {
+            for kinds in [0, u8::MAX] {
+                let restored = streamed_through(restoring(kinds), &block, &each);
+                assert_eq!(restored, expected);
+                for cut in 0..=text.len() {
+                    let pieces = [&text[..cut], &text[cut..]];
+                    let restored = streamed_through(restoring(kinds), &block, &pieces);
+                    assert_eq!(restored, expected, "{pieces:?}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn nothing_but_the_beginning_of_a_placeholder_waits() {
+        let mut answer = restoring(0);
+        show(&mut answer, vec![start(0, Block::Text), start(1, call())]);
+        for (text, expected) in [
+            ("a@b.co 4111", "a@b.co 4111"),
+            (" [", " "),
+            ("e-mail", ""),
+            ("!", "[e-mail!"),
+            ("[e-mail-1", ""),
+            ("]!", "ada@example.org!"),
+        ] {
+            for index in [0, 1] {
+                let shown = show(&mut answer, vec![piece(index, text)]);
+                assert_eq!(said(&shown), expected, "{text}");
+            }
+        }
+    }
+
+    #[test]
+    fn data_that_the_model_makes_up_is_redacted_beside_restored_data() {
+        let pieces = ["[e-mail-1] or ada@exam", "ple.org, x@y.org[e-", "mail-2]"];
+        let expected = "ada@example.org or [e-mail], [e-mail]bo@example.org";
+        let restored = streamed_through(restoring(u8::MAX), &Block::Text, &pieces);
+        assert_eq!(restored, expected);
+        let restored = streamed_through(restoring(0), &Block::Text, &pieces);
+        assert_eq!(
+            restored,
+            "ada@example.org or ada@example.org, x@y.orgbo@example.org"
+        );
+        let restored = streamed_through(restoring(u8::MAX), &call(), &pieces);
+        assert_eq!(
+            restored,
+            "ada@example.org or ada@example.org, x@y.orgbo@example.org"
+        );
+    }
+
+    #[test]
+    fn held_text_comes_before_the_proof_of_its_block() {
+        let proof = |text: &str| Fragment {
+            index: 0,
+            text: text.into(),
+        };
+        for proof in [Event::Signature(proof("s")), Event::Sealed(proof("s"))] {
+            let mut answer = restoring(u8::MAX);
+            let held = show(
+                &mut answer,
+                vec![start(0, Block::Reasoning), piece(0, "4111 [e-mail-")],
+            );
+            assert_eq!(said(&held), "4111 ");
+            let shown = show(&mut answer, vec![proof.clone(), Event::BlockEnd(0)]);
+            assert_eq!(shown, [piece(0, "[e-mail-"), proof, Event::BlockEnd(0)]);
+        }
+    }
+
+    #[test]
+    fn placeholders_are_restored_in_all_events() {
+        let cited = |cited: &str, json: Option<&str>| {
+            Event::Citation(Citation {
+                index: 0,
+                source: None,
+                title: Some(cited.into()),
+                cited_text: Some(cited.into()),
+                span: Some(Span { start: 0, end: 10 }),
+                json: json.map(|json| json.replace("AT", cited)),
+            })
+        };
+        let json = r#"{"AT":["AT"]}"#;
+        let opaque = |at: &str| {
+            let block = Opaque {
+                kind: "x".into(),
+                json: json.replace("AT", at),
+            };
+            Event::Opaque(OpaqueBlock { index: 1, block })
+        };
+        let stopped = |at: &str| Event::Finish(FinishReason::StopSequence(at.into()));
+        for kinds in [0, u8::MAX] {
+            let mut answer = restoring(kinds);
+            let (hidden, value) = ("[e-mail-1]", "ada@example.org");
+            let begin = vec![start(0, Block::Text), piece(0, "[e-mail-1] ")];
+            show(&mut answer, begin);
+            let rest = vec![
+                cited(hidden, Some(json)),
+                Event::BlockEnd(0),
+                opaque(hidden),
+                stopped(hidden),
+            ];
+            let mut expected = vec![
+                cited(value, (kinds == 0).then_some(json)),
+                Event::BlockEnd(0),
+                opaque(value),
+                stopped(value),
+            ];
+            if let Event::Citation(citation) = &mut expected[0] {
+                citation.span = Some(Span { start: 0, end: 15 });
+            }
+            assert_eq!(show(&mut answer, rest), expected);
+        }
+    }
+
+    #[test]
+    fn log_probabilities_pass_if_nothing_is_redacted() {
+        let logprobs = Event::Logprobs(Fragment {
+            index: 0,
+            text: "[]".into(),
+        });
+        let events = vec![start(0, Block::Text), logprobs];
+        assert_eq!(restoring(0).events(events), Screened::Pass);
+    }
+
+    #[test]
+    fn an_answer_that_begins_anew_is_restored_again() {
+        let mut answer = restoring(0);
+        show(
+            &mut answer,
+            vec![start(0, Block::Text), piece(0, "[e-mail")],
+        );
+        answer.restart();
+        let anew = vec![start(0, Block::Text), piece(0, "-1] [e-mail-1]")];
+        assert_eq!(said(&show(&mut answer, anew)), "-1] ada@example.org");
     }
 }

@@ -7,6 +7,8 @@
 //! The begin of a match depends on at most [`Kind::longest`] bytes from there, the character before and the character
 //! after. A text in pieces can therefore be redacted as it arrives ([`Redactor::undecided`]), with the same result.
 //!
+//! No match has a bracket, a quote or a backslash: it neither overlaps a placeholder nor needs an escape in JSON.
+//!
 //! To add a kind, add a row to [`KINDS`], and its name to plugins/README.md.
 
 use std::cell::OnceCell;
@@ -19,7 +21,7 @@ use regex_lite::Regex;
 pub struct Kind {
     /// The name in options and annotations.
     pub name: &'static str,
-    /// The replacement.
+    /// The replacement in responses.
     pub placeholder: &'static str,
     expression: &'static str,
     /// Returns the length of a match, complete or trimmed, or 0 if the candidate is no match.
@@ -155,6 +157,11 @@ impl Redactor {
         Self {
             kinds: chosen.map(|(_, kind)| (kind, OnceCell::new())).collect(),
         }
+    }
+
+    /// Returns whether it searches for nothing.
+    pub fn is_empty(&self) -> bool {
+        self.kinds.is_empty()
     }
 
     /// Returns all matches in a text after this character, in order, without overlaps.
@@ -366,6 +373,14 @@ mod tests {
         assert_eq!(redacted(DEFAULT_KINDS, text), "[e-mail] [ssn] 10.0.0.1");
         assert_eq!(redacted(0b10_0000, text), "a@b.co 219-09-9999 [ip]");
         assert_eq!(redacted(0, text), text);
+    }
+
+    #[test]
+    fn no_kind_has_characters_of_placeholders_or_escapes() {
+        for kind in &KINDS {
+            assert!(!['[', ']', '"', '\\', '\n'].into_iter().any(kind.may_hold));
+            assert_eq!(kind.placeholder, format!("[{}]", kind.name));
+        }
     }
 
     #[test]

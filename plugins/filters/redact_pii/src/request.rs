@@ -1,13 +1,15 @@
 //! The filter itself: its options, and its changes to a request.
 
 use weir_sdk::filter::{
-    Description, Filter, Refusal, RefusedSetting, Request, Setting, Verdict, each_text,
+    Description, Filter, Refusal, RefusedSetting, Request, Setting, Task, Verdict,
 };
 
 use crate::answer::Redacting;
 use crate::kinds::{DEFAULT_KINDS, KINDS, Redactor};
+use crate::placeholders::Placeholders;
+use crate::texts::{Author, each_kept_text, each_text};
 
-/// The filter that removes personal data.
+/// The filter that hides personal data.
 pub struct RedactPii;
 
 /// The operator's options. As bytes: the kinds, one bit each, and whether responses are redacted.
@@ -52,11 +54,8 @@ impl Filter for RedactPii {
         let &[kinds, answers] = configuration else {
             panic!("this is not of `configure`");
         };
-        let redactor = Redactor::new(kinds);
-        let mut found = Vec::new();
-        each_text(&mut request.task, |text| {
-            found.extend(redactor.redact(text))
-        });
+        let mut redactor = Redactor::new(kinds);
+        let (placeholders, found) = hide(&mut request.task, &redactor);
         let annotations = KINDS.iter().filter_map(|kind| {
             let count = found.iter().filter(|name| **name == kind.name).count();
             (count > 0).then(|| (kind.name.to_owned(), count.to_string()))
@@ -65,14 +64,37 @@ impl Filter for RedactPii {
             annotations: annotations.collect(),
             ..Verdict::default()
         };
-        if !found.is_empty() {
+        if answers == 0 {
+            redactor = Redactor::new(0);
+        }
+        if !placeholders.is_empty() {
             verdict.change = Some(request.task);
         }
-        if answers != 0 {
-            verdict.answer = Some(Box::new(Redacting::new(redactor)));
+        if answers != 0 || !placeholders.is_empty() {
+            verdict.answer = Some(Box::new(Redacting::new(redactor, placeholders)));
         }
         Ok(verdict)
     }
+}
+
+/// Replaces the personal data of a request, and returns the names of the found kinds.
+fn hide(task: &mut Task, redactor: &Redactor) -> (Placeholders, Vec<&'static str>) {
+    let mut placeholders = Placeholders::default();
+    each_kept_text(task, |text| placeholders.reserve(text));
+    each_text(task, &mut |text, _| {
+        placeholders.reserve(text);
+        None
+    });
+    let mut found = Vec::new();
+    each_text(task, &mut |text, author| match author {
+        Author::Client => placeholders.hide(redactor, text, |one| found.push(one.name)),
+        Author::Provider => None,
+    });
+    each_text(task, &mut |text, author| match author {
+        Author::Client => None,
+        Author::Provider => placeholders.hide_known(redactor, text),
+    });
+    (placeholders, found)
 }
 
 fn kinds(list: &str) -> Result<u8, String> {
@@ -89,9 +111,15 @@ fn kinds(list: &str) -> Result<u8, String> {
 
 #[cfg(test)]
 mod tests {
-    use weir_sdk::adapter::Task;
-    use weir_sdk::chat::{Role, ToolContent};
-    use weir_sdk::testing::{chat, image_request, message, result, screened, text, with_messages};
+    use weir_sdk::adapter::Task as AnyTask;
+    use weir_sdk::chat::{
+        CallKind, ChatRequest, Content, CustomTool, JsonSchema, Message, Opaque, Part,
+        ResponseFormat, Role, Source, ToolCall, ToolContent, ToolKind,
+    };
+    use weir_sdk::testing::{
+        call, chat, file, function, image_request, message, part, reasoning, result, screened,
+        text, tool, with_messages,
+    };
 
     use super::*;
 
@@ -99,7 +127,7 @@ mod tests {
         (name.to_owned(), value.to_owned())
     }
 
-    fn screen(task: Task, options: &[Setting]) -> Verdict {
+    fn screen(task: AnyTask, options: &[Setting]) -> Verdict {
         let configuration = RedactPii::configure(options).expect("they are its own");
         let request = screened(task, &["a"], 1);
         RedactPii::screen(request, &configuration).expect("it refuses nothing")
@@ -108,35 +136,191 @@ mod tests {
     fn texts(verdict: &mut Verdict) -> Vec<String> {
         let mut texts = Vec::new();
         if let Some(task) = &mut verdict.change {
-            each_text(task, |text| texts.push(text.clone()));
+            each_text(task, &mut |text, _| {
+                texts.push(text.to_owned());
+                None
+            });
         }
         texts
+    }
+
+    fn changed(chat: ChatRequest) -> ChatRequest {
+        match screen(AnyTask::Chat(chat), &[]).change {
+            Some(Task::Chat(chat)) => chat,
+            _ => panic!("it has personal data"),
+        }
+    }
+
+    fn sent(contents: Vec<Content>) -> Vec<Content> {
+        let chat = changed(with_messages(vec![message(Role::User, contents)]));
+        let parts = chat.messages.into_iter().flat_map(|each| each.parts);
+        parts.map(|part| part.content).collect()
     }
 
     #[test]
     fn a_request_is_redacted_and_what_was_found_is_counted() {
         let found = vec![ToolContent::Text("219-09-9999 and c@d.org".into())];
         let messages = vec![
+            message(Role::System, vec![text("Ask c@d.org")]),
             message(Role::User, vec![text("I am a@b.co"), text("as before")]),
             message(Role::Tool, vec![result("1", found, false)]),
         ];
-        let mut verdict = screen(Task::Chat(with_messages(messages)), &[]);
+        let mut verdict = screen(AnyTask::Chat(with_messages(messages)), &[]);
         assert_eq!(
             texts(&mut verdict),
-            ["I am [e-mail]", "as before", "[ssn] and [e-mail]"]
+            [
+                "Ask [e-mail-1]",
+                "I am [e-mail-2]",
+                "as before",
+                "[ssn-1] and [e-mail-1]"
+            ]
         );
         assert_eq!(
             verdict.annotations,
-            [setting("e-mail", "2"), setting("ssn", "1")]
+            [setting("e-mail", "3"), setting("ssn", "1")]
         );
         assert!(verdict.answer.is_some());
-        let mut verdict = screen(Task::Image(image_request("a@b.co smiling")), &[]);
-        assert_eq!(texts(&mut verdict), ["[e-mail] smiling"]);
+        let mut verdict = screen(AnyTask::Image(image_request("a@b.co smiling")), &[]);
+        assert_eq!(texts(&mut verdict), ["[e-mail-1] smiling"]);
+    }
+
+    #[test]
+    fn calls_and_their_results_keep_their_json() {
+        let arguments = r#"{"to":["\na@b.co"],"card":4111111111111111,"a@b.co":1}"#;
+        let found = r#"{"line":"1\na@b.co","n":7}"#;
+        let custom = |arguments: &str| {
+            Content::ToolCall(ToolCall {
+                id: "2".into(),
+                name: "a@b.co".into(),
+                kind: CallKind::Custom,
+                arguments: arguments.into(),
+            })
+        };
+        let contents = vec![
+            call("1", "f", arguments),
+            result("1", vec![ToolContent::Text(found.into())], false),
+            custom("\"a@b.co"),
+        ];
+        let expected = vec![
+            call(
+                "1",
+                "f",
+                r#"{"to":["\n[e-mail-1]"],"card":"[card-1]","[e-mail-1]":1}"#,
+            ),
+            result(
+                "1",
+                vec![ToolContent::Text(
+                    r#"{"line":"1\n[e-mail-1]","n":7}"#.into(),
+                )],
+                false,
+            ),
+            custom("\"[e-mail-1]"),
+        ];
+        assert_eq!(sent(contents), expected);
+    }
+
+    #[test]
+    fn documents_are_redacted() {
+        let block = |json: &str| Opaque {
+            kind: "document".into(),
+            json: json.into(),
+        };
+        let of = |data: &str| {
+            let json = r#"{"type":"document","source":{"type":"text","data":"DATA"}}"#;
+            block(&json.replace("DATA", data))
+        };
+        let about = |who: &str| {
+            let mut pdf = file(Source::Attachment(0));
+            pdf.name = Some(format!("{who}.pdf"));
+            pdf.title = Some(format!("About {who}"));
+            pdf.context = Some(format!("By {who}"));
+            pdf
+        };
+        let contents = |who: &str, name: &str| {
+            let mut pdf = about(who);
+            pdf.name = Some(name.to_owned());
+            let inner = vec![ToolContent::Opaque(of(who)), ToolContent::File(pdf.clone())];
+            vec![
+                Content::Opaque(of(who)),
+                result("1", inner, false),
+                Content::File(pdf),
+            ]
+        };
+        let expected = contents("[ssn-1]", "[ssn-1].pdf");
+        assert_eq!(sent(contents("219-09-9999", "219-09-9999.pdf")), expected);
+    }
+
+    #[test]
+    fn tools_and_schemas_are_redacted_but_their_names_stay() {
+        let schema = |at: &str| {
+            r#"{"properties":{"a@b.co":{"description":"AT"}},"required":["a@b.co"]}"#
+                .replace("AT", at)
+        };
+        let request = |at: &str| {
+            let mut chat = chat("hello");
+            let mut found = function("a@b.co");
+            if let ToolKind::Function(function) = &mut found.kind {
+                function.description = Some(format!("Asks {at}"));
+                function.input_schema = schema(at);
+            }
+            let custom = tool(ToolKind::Custom(CustomTool {
+                name: "a@b.co".into(),
+                description: Some(format!("Tells {at}")),
+                format: None,
+            }));
+            chat.tools = vec![found, custom];
+            chat.response_format = ResponseFormat::JsonSchema(JsonSchema {
+                name: None,
+                description: Some(format!("Names {at}")),
+                strict: None,
+                schema: schema(at),
+            });
+            chat.stop = vec![at.to_owned()];
+            chat.messages[0].name = Some(at.to_owned());
+            let json = format!(r#"[{{"cited_text":"{at}"}}]"#);
+            let extra = vec![("citations".to_owned(), json)];
+            chat.messages[0].extra.clone_from(&extra);
+            chat.messages[0].parts[0].extra = extra;
+            chat
+        };
+        assert_eq!(changed(request("a@b.co")), request("[e-mail-1]"));
+    }
+
+    #[test]
+    fn reasoning_goes_back_as_its_provider_wrote_it() {
+        let thought = |signed: &str, unsigned: &str| {
+            let signed = Part {
+                signature: Some("s".into()),
+                ..part(reasoning(signed))
+            };
+            Message {
+                parts: vec![signed, part(reasoning(unsigned))],
+                ..message(Role::Assistant, Vec::new())
+            }
+        };
+        let messages = |at: &str, other: &str| {
+            let signed = format!("{at}, x@y.org");
+            let said = message(Role::User, vec![text(at)]);
+            with_messages(vec![said, thought(&signed, other)])
+        };
+        let expected = messages("[e-mail-1]", "[e-mail-2]");
+        assert_eq!(changed(messages("a@b.co", "c@d.org")), expected);
+    }
+
+    #[test]
+    fn a_placeholder_of_the_clients_own_stays_its_own() {
+        let mut chat = chat("[e-mail-1] or a@b.co?");
+        chat.extra = vec![("x".to_owned(), r#"["[e-mail-2]"]"#.to_owned())];
+        let chat = changed(chat);
+        assert_eq!(
+            chat.messages[0].parts[0].content,
+            text("[e-mail-1] or [e-mail-3]?")
+        );
     }
 
     #[test]
     fn what_has_nothing_in_it_stays_as_it_is() {
-        let mut verdict = screen(Task::Chat(chat("hello")), &[]);
+        let mut verdict = screen(AnyTask::Chat(chat("hello")), &[]);
         assert!(texts(&mut verdict).is_empty() && verdict.annotations.is_empty());
     }
 
@@ -144,8 +328,10 @@ mod tests {
     fn options_say_which_kinds_and_whether_answers_are_redacted() {
         let options = [setting("kinds", "ip, phone"), setting("answers", "false")];
         let said = "a@b.co at 10.0.0.1, +49 30 1234567";
-        let mut verdict = screen(Task::Chat(chat(said)), &options);
-        assert_eq!(texts(&mut verdict), ["a@b.co at [ip], [phone]"]);
+        let mut verdict = screen(AnyTask::Chat(chat(said)), &options);
+        assert_eq!(texts(&mut verdict), ["a@b.co at [ip-1], [phone-1]"]);
+        assert!(verdict.answer.is_some());
+        let verdict = screen(AnyTask::Chat(chat("a@b.co")), &options);
         assert!(verdict.answer.is_none());
         for (name, value, why) in [
             ("kinds", "e-mail,name", "must be a list of e-mail, card"),

@@ -40,7 +40,7 @@ async fn gateway_with(api: &str, upstream: &Upstream) -> Gateway {
 fn reply(api: &str, turn: usize, tool: &str) -> Reply {
     let scenario = match turn {
         _ if turn + 1 == TURNS => Scenario::Text,
-        _ if turn % 2 == 0 => Scenario::Tool,
+        _ if turn.is_multiple_of(2) => Scenario::Tool,
         _ => Scenario::ParallelTools,
     };
     let reply = scenario.reply(api, true).expect("each adapter has it");

@@ -10,7 +10,7 @@ use weir_ledger::Credits;
 
 use crate::process::request;
 
-const REQUESTS_PER_SECOND: u32 = 50;
+pub(crate) const REQUESTS_PER_SECOND: u32 = 50;
 
 /// A client's result of one request.
 #[derive(Debug, Clone, Default)]

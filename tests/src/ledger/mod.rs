@@ -8,7 +8,7 @@ pub mod simulation;
 
 use weir::app::App;
 use weir_ledger::{
-    AccountId, Action, BootId, Credits, HoldId, LedgerStore, OpenHold, Operation, RequestSource,
+    AccountId, Action, Credits, HoldId, LedgerStore, OpenHold, Operation, RequestSource,
     RequestUsage, Settle, UsageCounts,
 };
 use weir_storage::Database;
@@ -43,15 +43,16 @@ pub struct Served<'a> {
 
 /// Opens a hold at this moment, before a request is served. Returns its id.
 pub async fn hold(app: &App, request: Served<'_>) -> HoldId {
-    let (id, open) = opening(request);
+    let (id, open) = opening(app, request);
     commit(app, request.user, open).await;
     id
 }
 
-fn opening(request: Served<'_>) -> (HoldId, Action) {
+fn opening(app: &App, request: Served<'_>) -> (HoldId, Action) {
     let request_id = ids::request_id();
     let id = HoldId(ids::hold_of_request(&request_id).expect("an id of weir's"));
-    let boot_id = BootId::of("boot").expect("a name");
+    // A run with a lease, so that no sweep ends the hold.
+    let boot_id = app.ledger.boot_id().clone();
     let open = OpenHold {
         hold: id.clone(),
         amount: Credits::from_micro(request.credits),
@@ -104,7 +105,7 @@ pub async fn serve(app: &App, request: Served<'_>) {
 pub async fn serve_many(app: &App, request: Served<'_>, mut count: usize) {
     while count > 0 {
         let batch = count.min(250);
-        let (holds, opens): (Vec<_>, Vec<_>) = (0..batch).map(|_| opening(request)).unzip();
+        let (holds, opens): (Vec<_>, Vec<_>) = (0..batch).map(|_| opening(app, request)).unzip();
         commit_all(app, request.user, opens).await;
         let settlements = holds.into_iter().map(|hold| settlement(hold, request));
         commit_all(app, request.user, settlements.collect()).await;

@@ -1,8 +1,7 @@
 //! Each client dialect with each adapter: a client gets the same response from every adapter.
 
 use serde_json::{Value, json};
-use tests::scenario::{RESPONSES, Scenario, USED};
-use tests::source::provider_adapters;
+use tests::scenario::{Scenario, USED, apis, gateway_with};
 use tests::speaker::{End, Speaker, Told};
 use tests::{Gateway, Upstream};
 
@@ -42,22 +41,6 @@ fn without_words_of_refusal(mut told: Told) -> Told {
         told.text.clear();
     }
     told
-}
-
-/// Each adapter that calls a provider, and the other API of `openai`.
-fn apis() -> Vec<String> {
-    let mut names = provider_adapters();
-    names.push(RESPONSES.to_owned());
-    names
-}
-
-async fn gateway_with(api: &str, upstream: &Upstream) -> Gateway {
-    if api != RESPONSES {
-        return Gateway::with_adapter(api, upstream).await;
-    }
-    let builder = Gateway::builder().upstream("scripted", upstream);
-    let option = "[providers.scripted.options]\napi = \"responses\"\n";
-    builder.tables(option).start().await
 }
 
 #[tokio::test]

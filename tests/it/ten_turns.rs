@@ -3,38 +3,14 @@
 //! A turn sends everything again, as the agents do. The provider must get every call and every result of it, once.
 
 use serde_json::{Value, json};
-use tests::scenario::{RESPONSES, Scenario};
-use tests::source::provider_adapters;
-use tests::{Client, Gateway, Reply, Upstream};
+use tests::scenario::{Scenario, apis, gateway_with};
+use tests::{Client, Reply, Upstream};
 
 /// An agent's request in the middle of a conversation. The sources are beside the tests of each dialect.
 const CODEX: &str = include_str!("openai_responses/codex.json");
 const CLAUDE_CODE: &str = include_str!("anthropic_messages/claude_code.json");
 
 const TURNS: usize = 10;
-
-/// Each adapter that calls a provider, and the other API of `openai`.
-fn apis() -> Vec<String> {
-    let mut names = provider_adapters();
-    names.push(RESPONSES.to_owned());
-    names
-}
-
-async fn gateway_with(api: &str, upstream: &Upstream) -> Gateway {
-    let (adapter, option) = match api {
-        RESPONSES => (
-            "openai",
-            "[providers.scripted.options]\napi = \"responses\"\n",
-        ),
-        _ => (api, ""),
-    };
-    Gateway::builder()
-        .provider("scripted", adapter, Some(upstream))
-        .model("scripted", &["scripted"])
-        .tables(option)
-        .start()
-        .await
-}
 
 /// The provider's response of a turn: calls of the agent's tool with unique ids, and in the end a text.
 fn reply(api: &str, turn: usize, tool: &str) -> Reply {

@@ -2,7 +2,9 @@
 
 use serde_json::{Value, json};
 
-use crate::upstream::Reply;
+use crate::gateway::Gateway;
+use crate::source::provider_adapters;
+use crate::upstream::{Reply, Upstream};
 
 /// A model's behaviour.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,6 +32,23 @@ pub const USED: (u64, u64) = (12, 7);
 
 /// The adapter `openai` with the option `api = "responses"`.
 pub const RESPONSES: &str = "openai-responses";
+
+/// Returns each adapter that calls a provider, and the other API of `openai`.
+pub fn apis() -> Vec<String> {
+    let mut names = provider_adapters();
+    names.push(RESPONSES.to_owned());
+    names
+}
+
+/// Starts a gateway with the model `scripted`, which this upstream serves by one of the [`apis`].
+pub async fn gateway_with(api: &str, upstream: &Upstream) -> Gateway {
+    if api != RESPONSES {
+        return Gateway::with_adapter(api, upstream).await;
+    }
+    let builder = Gateway::builder().upstream("scripted", upstream);
+    let option = "[providers.scripted.options]\napi = \"responses\"\n";
+    builder.tables(option).start().await
+}
 
 /// A response with a schema.
 const ANSWER: &str = "{\"answer\": 42}";

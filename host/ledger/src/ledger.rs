@@ -389,10 +389,7 @@ impl Ledger {
     ) -> Result<OperationEffect, LedgerError> {
         let (reply, answer) = oneshot::channel();
         let operation = self.operation(account, action);
-        let needs_all = operation.action.needs_returned_blocks();
-        if needs_all && let Err(error) = self.0.store.call_back(account, operation.at).await {
-            tracing::warn!(%error, "cannot call the blocks of an account back");
-        }
+        self.0.store.call_back_for(&operation).await;
         let submitted = CommitterMessage::Operation(operation, Some(reply));
         match timeout_at(deadline, self.0.submit.reserve()).await {
             Ok(Ok(permit)) => permit.send(submitted),
@@ -526,11 +523,7 @@ pub async fn commit_one(
     store: &LedgerStore,
     operation: Operation,
 ) -> Result<OperationEffect, LedgerError> {
-    if operation.action.needs_returned_blocks()
-        && let Err(error) = store.call_back(&operation.account, operation.at).await
-    {
-        tracing::warn!(%error, "cannot call the blocks of an account back");
-    }
+    store.call_back_for(&operation).await;
     for _ in 0..3 {
         match store.commit(std::slice::from_ref(&operation)).await {
             Ok(mut outcomes) => match outcomes.pop().ok_or(LedgerError::Unavailable)? {

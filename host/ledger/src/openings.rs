@@ -495,10 +495,9 @@ fn is_simple(
 
 /// Returns the key of a run's block for a request.
 fn block_key(account: &Account, parts: &[BudgetPart], top_up_only: bool, run: &BootId) -> BlockKey {
-    let budgets = account.budgets.as_ref();
     BlockKey {
         boot_id: run.clone(),
-        parts: budgets.map_or_else(Vec::new, |budgets| budgets.counted(parts)),
+        parts: account.counted(parts),
         top_up_only,
     }
 }

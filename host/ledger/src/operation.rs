@@ -483,9 +483,7 @@ impl Action {
     pub(crate) fn draws_on_parent(&self) -> bool {
         matches!(self, Self::Open { open, .. } if open.parent.is_some())
     }
-}
 
-impl Action {
     /// Returns whether other nodes should return their blocks before the action: it takes credits, or begins a period or
     /// a budget.
     pub(crate) fn needs_returned_blocks(&self) -> bool {

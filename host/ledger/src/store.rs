@@ -145,7 +145,6 @@ impl LedgerStore {
     ) -> Result<Vec<OperationOutcome>, LedgerStoreError> {
         let now = operations.iter().map(|operation| operation.at).max();
         let now = now.unwrap_or(Millis(0));
-        let exact_until = Millis(now.0 + EXACT_FOR.as_millis() as i64);
         let Some(run) = &self.run else {
             let operations: Vec<_> = operations.iter().collect();
             let end = postgres::commit(&self.database, &operations, BTreeSet::new(), None).await?;
@@ -159,7 +158,7 @@ impl LedgerStore {
             match end {
                 BatchEnd::Short(accounts) => {
                     for account in &accounts {
-                        self.openings.be_exact(account, exact_until);
+                        self.be_exact(account, now);
                     }
                 }
                 BatchEnd::Committed {
@@ -168,7 +167,7 @@ impl LedgerStore {
                     called,
                 } => {
                     for account in &called {
-                        self.openings.be_exact(account, exact_until);
+                        self.be_exact(account, now);
                     }
                     self.openings.conclude_run(&batch, &accounts, run, now);
                     return Ok(batch.asked(outcomes));
@@ -212,20 +211,26 @@ impl LedgerStore {
         }
     }
 
-    /// Asks all other nodes to return the blocks of an account, and waits for at most [`CALL_BACK`]. For operations that
-    /// need an exact balance, but cannot be refused.
-    pub(crate) async fn call_back(&self, account: &AccountId, at: Millis) -> sqlx::Result<()> {
-        if self.database.dialect() == SqlDialect::Sqlite {
-            return Ok(());
+    /// Asks all other nodes to return the blocks of an account, and waits for at most [`CALL_BACK`], before an operation
+    /// that needs an exact balance, but cannot be refused. The operation is done in any case.
+    pub(crate) async fn call_back_for(&self, operation: &Operation) {
+        let has_blocks = self.database.dialect() == SqlDialect::Postgres;
+        if !has_blocks || !operation.action.needs_returned_blocks() {
+            return;
         }
-        let run = self.run.as_ref();
+        let (account, run) = (&operation.account, self.run.as_ref());
         let until = Instant::now() + CALL_BACK;
-        while postgres::call_back(self.database.writer(), account, run, at).await? > 0
-            && Instant::now() < until
-        {
-            tokio::time::sleep(CALL_BACK_STEP).await;
+        while Instant::now() < until {
+            let writer = self.database.writer();
+            match postgres::call_back(writer, account, run, operation.at).await {
+                Ok(0) => return,
+                Ok(_) => tokio::time::sleep(CALL_BACK_STEP).await,
+                Err(error) => {
+                    tracing::warn!(%error, "cannot call the blocks of an account back");
+                    return;
+                }
+            }
         }
-        Ok(())
     }
 
     /// Opens nothing in memory for an account for [`EXACT_FOR`], because another node needs its credits.

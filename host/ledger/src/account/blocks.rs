@@ -25,9 +25,8 @@ impl Account {
         if self.is_called || self.is_period_due(at) {
             return done;
         }
-        let budgets = self.budgets.as_ref();
         let key = BlockKey {
-            parts: budgets.map_or_else(Vec::new, |budgets| budgets.counted(&fill.block.parts)),
+            parts: self.counted(&fill.block.parts),
             ..fill.block.clone()
         };
         let available = self.payable(key.top_up_only);
@@ -51,7 +50,7 @@ impl Account {
             return done;
         }
         let more = Credits::from_micro(share - fill.left.micro()).min(spendable);
-        let (taken, _) = self.payable(key.top_up_only).take(more);
+        let (taken, _) = available.take(more);
         self.hold_more(&key.parts, taken);
         let block = self.blocks.entry(key.clone()).or_insert_with(|| Block {
             key: key.clone(),

@@ -50,13 +50,15 @@ impl Account {
         open: &OpenHold,
         at: Millis,
     ) -> Result<Vec<BudgetPart>, LedgerRefusal> {
-        let Some(budgets) = &self.budgets else {
-            return Ok(Vec::new());
-        };
-        budgets
-            .check(&open.parts, open.amount, self.held.total(), at)
+        self.check_budgets(&open.parts, open.amount, at)
             .map_err(|exceeded| LedgerRefusal::OverBudget(Box::new(exceeded)))?;
-        Ok(budgets.counted(&open.parts))
+        Ok(self.counted(&open.parts))
+    }
+
+    /// Returns the parts with budgets, so that a hold must be counted for them.
+    pub(crate) fn counted(&self, parts: &[BudgetPart]) -> Vec<BudgetPart> {
+        let budgets = self.budgets.as_ref();
+        budgets.map_or_else(Vec::new, |budgets| budgets.counted(parts))
     }
 
     /// Adds credits to open holds.

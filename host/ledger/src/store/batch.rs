@@ -131,22 +131,17 @@ impl LoadedBatch {
     ) -> BTreeSet<AccountId> {
         let both = operations.iter().zip(outcomes);
         let short = both.filter(|(operation, outcome)| {
-            let account = self.accounts.get(&operation.account);
-            let blocked =
-                account.map(|account| blocked(account, outcome, |key| key.boot_id == *run));
-            let is_refused = is_refused(operation, outcome);
-            account.is_some_and(|account| account.journal.drew_beside_blocks)
-                && self.has_blocks(&operation.account, run)
-                || is_refused && blocked.is_some_and(|blocked| blocked.total() > Credits::ZERO)
+            let Some(account) = self.accounts.get(&operation.account) else {
+                return false;
+            };
+            let is_own = |key: &BlockKey| key.boot_id == *run;
+            account.journal.drew_beside_blocks && account.blocks.keys().any(is_own)
+                || is_refused(operation, outcome)
+                    && blocked(account, outcome, is_own).total() > Credits::ZERO
         });
         short
             .map(|(operation, _)| operation.account.clone())
             .collect()
-    }
-
-    fn has_blocks(&self, account: &AccountId, run: &BootId) -> bool {
-        let account = self.accounts.get(account);
-        account.is_some_and(|account| account.blocks.keys().any(|key| key.boot_id == *run))
     }
 
     /// Returns whether the blocks of other runs reserve the credits for which an operation was refused. If they do not

@@ -122,13 +122,15 @@ impl Books {
     pub(crate) async fn hire(&self, user: &str) {
         for sql in [
             format!(
-                "INSERT INTO users (id, kind, created_at) VALUES ('{ORGANISATION}', 'organisation', 1)"
+                "INSERT INTO users (id, kind, created_at) VALUES ('{ORGANISATION}', 'organisation', 1) \
+                 ON CONFLICT DO NOTHING"
             ),
             format!(
                 "INSERT INTO members (organisation_id, user_id, role, created_at) VALUES ('{ORGANISATION}', '{user}', 'owner', 1)"
             ),
             format!(
-                "INSERT INTO projects (id, organisation_id, name, created_at) VALUES ('{PROJECT}', '{ORGANISATION}', 'load', 1)"
+                "INSERT INTO projects (id, organisation_id, name, created_at) VALUES ('{PROJECT}', '{ORGANISATION}', 'load', 1) \
+                 ON CONFLICT DO NOTHING"
             ),
             format!(
                 "UPDATE api_keys SET user_id = '{ORGANISATION}', holder_id = '{user}', project_id = '{PROJECT}' \

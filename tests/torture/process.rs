@@ -313,9 +313,7 @@ impl Node {
     /// Creates [`ORGANISATION`] with these credits, and a client with a member's key. Each request counts for budgets of
     /// all parts of the organisation, which none reaches.
     pub(crate) async fn member_client(&self, credits: &str) -> Client {
-        let client = self.client_of(USER, "1");
-        let books = self.books().await;
-        books.hire(USER).await;
+        let client = self.member(USER).await;
         let topped_up = self.run(&[
             "user",
             "top-up",
@@ -325,9 +323,20 @@ impl Node {
             credits,
         ]);
         assert!(topped_up.1, "credits are given");
+        let books = self.books().await;
         books.set_budgets(USER).await;
         books.close().await;
         client
+    }
+
+    /// Creates a client with a key of a member of [`ORGANISATION`], which may have no credits.
+    pub(crate) async fn member(&self, user: &str) -> Client {
+        let (key, made) = self.run(&["key", "create", "--user", user]);
+        assert!(made, "a key is made");
+        let books = self.books().await;
+        books.hire(user).await;
+        books.close().await;
+        Client::new(self.address).with_key(&key)
     }
 
     /// Creates another user with these credits, and a client with a key.

@@ -16,8 +16,11 @@ use crate::process::{Node, Stores, provider};
 /// Concurrent requests.
 const REQUESTS: usize = 1_100;
 
-/// Users who send them together, if one user is not enough.
+/// Users, or members of one organisation, who send them together.
 const CROWD: usize = 40;
+
+/// Credits of an organisation.
+const CREDITS: &str = "100000";
 
 const DRIPPING_BODIES: usize = 80;
 const SILENT_CONNECTIONS: usize = 4_000;
@@ -38,27 +41,48 @@ pub(crate) fn turns() -> bool {
         let stalled = Upstream::start().await;
         stalled.always(Reply::never());
         let mut node = Node::new(&Stores::default(), &provider("stalled", &stalled));
-        node.start();
+        let member = node
+            .member_client(CREDITS)
+            .await
+            .from_address(NEIGHBOUR.into());
         let neighbour = new_user(&node, "neighbour").from_address(NEIGHBOUR.into());
         let stranger = new_user(&node, "stranger");
         let crowd: Vec<_> = (0..CROWD)
             .map(|n| new_user(&node, &format!("stranger-{n}")))
             .collect();
+        let mut team = Vec::new();
+        for n in 0..CROWD {
+            team.push(node.member(&format!("member-{n}")).await);
+        }
+        node.start();
         let mut sound = true;
-        for (what, strangers, request) in [
+        for (what, neighbour, strangers, request) in [
             (
                 "a model that answers slowly",
+                &neighbour,
                 &[stranger.clone()][..],
                 chat("demo", "/slow 28 1000"),
             ),
-            ("a stalled upstream", &[stranger][..], chat("stalled", "x")),
+            (
+                "a stalled upstream",
+                &member,
+                &[stranger][..],
+                chat("stalled", "x"),
+            ),
             (
                 "a stalled upstream, of 40 keys",
+                &member,
                 &crowd[..],
                 chat("stalled", "x"),
             ),
+            (
+                "a stalled upstream, of 40 members of an organisation",
+                &neighbour,
+                &team[..],
+                chat("stalled", "x"),
+            ),
         ] {
-            let beside = Beside::start(&neighbour, node.address());
+            let beside = Beside::start(neighbour, node.address());
             let (refused, under_way) = besiege(strangers, &request).await;
             sound &= beside
                 .was_served(
@@ -78,8 +102,8 @@ pub(crate) fn bodies_and_connections() -> bool {
     weir::server::descriptors::raise(2 * SILENT_CONNECTIONS as u64);
     crate::runtime(2).block_on(async {
         let mut node = Node::new(&Stores::default(), "");
+        let neighbour = node.member_client(CREDITS).await.from_address(NEIGHBOUR.into());
         node.start();
-        let neighbour = new_user(&node, "neighbour").from_address(NEIGHBOUR.into());
         let (key, made) = node.run(&["key", "create", "--user", "stranger"]);
         assert!(made, "a key is made");
         let (address, mut sound) = (node.address(), true);

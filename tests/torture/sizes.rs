@@ -1,5 +1,5 @@
-//! N1 and N5: the effect of one free key on others by the size of its requests, at default limits. A neighbour with
-//! requests to the same model must be served within two seconds throughout.
+//! N1 and N5: the effect of one free key on others by the size of its requests, at default limits. An organisation's
+//! member with requests to the same model must be served within two seconds throughout.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -10,6 +10,7 @@ use tests::{Answer, Client, Reply, Upstream, chat};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
+use crate::money::ORGANISATION;
 use crate::process::{Node, Stores};
 use crate::runtime;
 
@@ -30,6 +31,9 @@ const SERVED_WITHIN: Duration = Duration::from_secs(2);
 
 /// Time limit of a response: a later one counts as missing.
 const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Credits of the neighbour's organisation.
+const CREDITS: &str = "100000";
 
 /// Size of an oversized part, in bytes: less than a body may have.
 const HUGE: usize = 9_000_000;
@@ -54,9 +58,10 @@ async fn beside_a_neighbour(row: &str, what: &str, attacks: impl Iterator<Item =
     let upstream = Upstream::start().await;
     upstream.always(Reply::chat("served"));
     let mut node = Node::new(&Stores::default(), &model(&upstream));
+    let neighbour = node.member_client(CREDITS).await;
     node.start();
-    let (mallory, neighbour) = (key(&node, "mallory"), key(&node, "neighbour"));
-    let (_, upgraded) = node.run(&["user", "set-plan", "--user", "neighbour", "--plan", "pro"]);
+    let mallory = key(&node, "mallory");
+    let (_, upgraded) = node.run(&["user", "set-plan", "--user", ORGANISATION, "--plan", "pro"]);
     assert!(upgraded, "the neighbour pays");
     let before = node.resident_kib() >> 10;
     let (stop, stopped) = watch::channel(false);

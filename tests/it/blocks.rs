@@ -255,6 +255,35 @@ async fn a_node_opens_nothing_from_a_block_that_others_returned_after_its_lease(
     is_sound(&nodes.database).await;
 }
 
+/// A sweep may have found the node's blocks before it renewed its lease, and reach the database only afterwards.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_late_sweep_leaves_the_blocks_of_a_node_that_has_come_back() {
+    let nodes = Nodes::start(1).await;
+    let run = BootId::of("silent").expect("a name");
+    let store = silent_node(&nodes, Millis(NOW.0 + 20_000)).await;
+    let sweeper = LedgerStore::new(nodes.database.clone());
+    let returned_at = async |at: i64| {
+        let end = Operation {
+            account: alice(),
+            at: Millis(NOW.0 + at),
+            action: Action::EndBlocks {
+                boot_id: run.clone(),
+                unless_leased: true,
+            },
+        };
+        let outcomes = sweeper.commit(&[end]).await;
+        assert_eq!(outcomes, Ok(vec![Ok(OperationEffect::BlocksChanged)]));
+        nodes.blocks().await
+    };
+    // The sweep has seen a lease that ends at 20 s, and the node has renewed it at 25 s.
+    let renewed = store.renew_lease(&run, Millis(NOW.0 + 25_000), Millis(NOW.0 + 45_000));
+    renewed.await.expect("a lease");
+    assert_eq!(returned_at(26_000).await, 1);
+    let unopened = store.open_in_memory(&alice(), NOW, open("a", 1_000), &run);
+    assert!(unopened.is_none(), "from the block");
+    assert_eq!(returned_at(46_000).await, 0);
+}
+
 fn key() -> BudgetPart {
     BudgetPart::Key("key".to_owned())
 }

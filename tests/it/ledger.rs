@@ -112,14 +112,27 @@ async fn random_histories_agree_with_the_oracle() {
 
 #[test]
 fn the_committer_survives_whatever_happens() {
+    let (mut from_blocks, mut called_back) = (0, 0);
     for seed in 0..200 {
-        simulate(seed, Plant::Nothing).unwrap_or_else(|violation| panic!("{violation}"));
+        let happened = simulate(seed, Plant::Nothing);
+        let happened = happened.unwrap_or_else(|violation| panic!("{violation}"));
+        from_blocks += happened.from_blocks;
+        called_back += happened.called_back;
     }
+    assert!(
+        from_blocks > 200 && called_back > 200,
+        "{from_blocks} holds from blocks, {called_back} accounts called back"
+    );
 }
 
 #[test]
-fn the_simulation_finds_a_planted_double_settlement() {
-    assert!((0..100).any(|seed| simulate(seed, Plant::DoubleSettle).is_err()));
+fn the_simulation_finds_planted_defects() {
+    for plant in [Plant::DoubleSettle, Plant::StaleBlock] {
+        assert!(
+            (0..100).any(|seed| simulate(seed, plant).is_err()),
+            "{plant:?}"
+        );
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

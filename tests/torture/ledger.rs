@@ -72,6 +72,8 @@ pub(crate) fn simulation() -> bool {
                 sum.crashes += happened.crashes;
                 sum.requests += happened.requests;
                 sum.expired += happened.expired;
+                sum.from_blocks += happened.from_blocks;
+                sum.called_back += happened.called_back;
             }
             Err(violation) => {
                 violations += 1;
@@ -79,11 +81,12 @@ pub(crate) fn simulation() -> bool {
             }
         }
     }
-    let found = (0..SEEDS_TO_FIND).find(|seed| simulate(*seed, Plant::DoubleSettle).is_err());
+    let found = [Plant::DoubleSettle, Plant::StaleBlock]
+        .map(|plant| (0..SEEDS_TO_FIND).find(|seed| simulate(*seed, plant).is_err()));
     println!(
-        "L2: {SEEDS} seeds, {violations} violations ({sum:?}) in {:.0?}; a planted double settlement was found by \
-         seed {found:?} (limit {SEEDS_TO_FIND})",
+        "L2: {SEEDS} seeds, {violations} violations ({sum:?}) in {:.0?}; a planted double settlement and a planted stale \
+         block were found by seeds {found:?} (limit {SEEDS_TO_FIND})",
         began.elapsed()
     );
-    violations == 0 && found.is_some()
+    violations == 0 && found.iter().all(Option::is_some)
 }

@@ -293,7 +293,7 @@ fn act(operation: &Operation, account: &mut Account) -> OperationOutcome {
         Action::SetBudgets(set) => account.set_budgets(set, at),
         Action::EndKey(end) => account.end_key(end, at),
         Action::FillBlock(fill) => Ok(account.fill_block(fill, at)),
-        Action::EndBlocks { boot_id } => Ok(account.end_blocks(boot_id, at)),
+        Action::EndBlocks { boot_id, .. } => Ok(account.end_blocks(boot_id, at)),
     }
 }
 

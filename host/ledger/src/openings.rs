@@ -41,14 +41,14 @@ const SHARDS: usize = 16;
 const KNOWN: usize = 2_048;
 
 /// The time for which an account has no blocks after they were called back.
-pub(crate) const EXACT_FOR: Duration = Duration::from_secs(10);
+pub const EXACT_FOR: Duration = Duration::from_secs(10);
 
 /// A hold of less than the available credits divided by this is opened beside the node's blocks.
 const AMPLE: i64 = 4;
 
 /// The known accounts and their holds in memory.
 #[derive(Debug, Default)]
-pub(crate) struct Openings {
+pub struct Openings {
     shards: [Mutex<HashMap<AccountId, KnownAccount>>; SHARDS],
     hasher: RandomState,
     /// The number of prepared batches.
@@ -67,7 +67,8 @@ struct KnownAccount {
     blocks: BTreeMap<BlockKey, Pools>,
     /// The end of the time without blocks.
     exact_until: Millis,
-    /// Whether a block of this process must be returned, because it has credits that are not spent first.
+    /// Whether a block of this process must be returned: it has credits that are not spent first, or the process has lost
+    /// its lease since.
     is_outdated: bool,
 }
 
@@ -84,7 +85,8 @@ struct MemoryHold {
 }
 
 /// A batch's operations, and the holds in memory that it stores before them.
-pub(crate) struct PreparedBatch<'o> {
+#[derive(Debug)]
+pub struct PreparedBatch<'o> {
     steps: Vec<Step<'o>>,
     /// The stored holds that certainly have no rows.
     new: Vec<Arc<MemoryHold>>,
@@ -92,6 +94,7 @@ pub(crate) struct PreparedBatch<'o> {
     forgotten: u64,
 }
 
+#[derive(Debug)]
 enum Step<'o> {
     Persist(Arc<MemoryHold>),
     /// A change of the node's own blocks.
@@ -101,7 +104,7 @@ enum Step<'o> {
 
 impl Openings {
     /// Opens a hold with a new id in memory; returns the unopened hold if only a batch can decide about it.
-    pub(crate) fn open(
+    pub fn open(
         &self,
         id: &AccountId,
         at: Millis,
@@ -128,7 +131,7 @@ impl Openings {
     }
 
     /// Opens a hold with a new id in memory, from a block; returns the unopened hold if only a batch can decide about it.
-    pub(crate) fn open_from_block(
+    pub fn open_from_block(
         &self,
         id: &AccountId,
         at: Millis,
@@ -159,7 +162,7 @@ impl Openings {
     }
 
     /// Returns the credits that a new hold for these parts may take, if they are known.
-    pub(crate) fn spendable(
+    pub fn spendable(
         &self,
         id: &AccountId,
         parts: &[BudgetPart],
@@ -172,7 +175,7 @@ impl Openings {
     }
 
     /// Returns the credits that a new hold for these parts may take, as far as a block of this run shows.
-    pub(crate) fn spendable_by_block(
+    pub fn spendable_by_block(
         &self,
         id: &AccountId,
         parts: &[BudgetPart],
@@ -195,7 +198,7 @@ impl Openings {
     /// for accounts from which the batch may take credits.
     ///
     /// Call it only while no other batch is between the two.
-    pub(crate) fn prepare<'o, 's>(
+    pub fn prepare<'o, 's>(
         &self,
         operations: &'o [Operation],
         stored: impl Fn(&AccountId, &HoldId) -> Option<&'s Hold>,
@@ -237,11 +240,7 @@ impl Openings {
     /// those of the others. Until [`Self::conclude_run`], nothing is opened from the returned blocks.
     ///
     /// Call it only while no other batch of this run is between the two.
-    pub(crate) fn prepare_run<'o>(
-        &self,
-        operations: &'o [Operation],
-        run: &BootId,
-    ) -> PreparedBatch<'o> {
+    pub fn prepare_run<'o>(&self, operations: &'o [Operation], run: &BootId) -> PreparedBatch<'o> {
         let number = self.batches.fetch_add(1, Ordering::Relaxed) + 1;
         let mut batch = self.new_batch(operations);
         let mut returned = BTreeSet::new();
@@ -263,8 +262,11 @@ impl Openings {
                 }
                 known.blocks.retain(|key, _| key.boot_id != *run);
                 if returned.insert(id) {
-                    let boot_id = run.clone();
-                    batch.own_block(id, operation.at, Action::EndBlocks { boot_id });
+                    let end = Action::EndBlocks {
+                        boot_id: run.clone(),
+                        unless_leased: false,
+                    };
+                    batch.own_block(id, operation.at, end);
                 }
             } else {
                 for hold in operation.holds() {
@@ -293,7 +295,7 @@ impl Openings {
     }
 
     /// Takes over the accounts after a batch that is durable. Its holds are no longer in memory.
-    pub(crate) fn conclude<'a>(
+    pub fn conclude<'a>(
         &self,
         batch: &PreparedBatch<'_>,
         after: impl Fn(&AccountId) -> Option<&'a Account>,
@@ -307,7 +309,7 @@ impl Openings {
     }
 
     /// Takes over the accounts and blocks after a run's batch on PostgreSQL that is durable.
-    pub(crate) fn conclude_run(
+    pub fn conclude_run(
         &self,
         batch: &PreparedBatch<'_>,
         after: &BTreeMap<AccountId, Account>,
@@ -381,26 +383,28 @@ impl Openings {
     }
 
     /// Opens nothing in memory for an account until this moment, on PostgreSQL.
-    pub(crate) fn be_exact(&self, id: &AccountId, until: Millis) {
+    pub fn be_exact(&self, id: &AccountId, until: Millis) {
         let mut shard = self.shard(id);
         let known = shard.entry(id.clone()).or_default();
         known.exact_until = known.exact_until.max(until);
         known.blocks.clear();
     }
 
-    /// Forgets a run's blocks, because its lease has ended: other nodes may return them.
-    pub(crate) fn forget_blocks(&self, run: &BootId) {
+    /// Forgets a run's blocks, because its lease has ended: other nodes may return them. The next batch of each account
+    /// returns what is left.
+    pub fn forget_blocks(&self, run: &BootId) {
         self.forgotten.fetch_add(1, Ordering::AcqRel);
         for shard in &self.shards {
             let mut shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
             for known in shard.values_mut() {
                 known.blocks.retain(|key, _| key.boot_id != *run);
+                known.is_outdated = true;
             }
         }
     }
 
     /// Adds an account's holds in memory to its stored state.
-    pub(crate) fn add_to(&self, account: &mut Account) {
+    pub fn add_to(&self, account: &mut Account) {
         if let Some(known) = self.shard(&account.id).get(&account.id) {
             for hold in known.holds.values() {
                 hold.reserve_in(account);
@@ -410,7 +414,7 @@ impl Openings {
     }
 
     /// Returns the holds in memory of a run that were opened before this moment.
-    pub(crate) fn find_overdue(
+    pub fn find_overdue(
         &self,
         boot_id: &BootId,
         opened_before: Millis,
@@ -430,7 +434,7 @@ impl Openings {
     }
 
     /// Returns the number of a run's holds in memory.
-    pub(crate) fn count(&self, boot_id: &BootId) -> usize {
+    pub fn count(&self, boot_id: &BootId) -> usize {
         self.find_overdue(boot_id, Millis(i64::MAX)).len()
     }
 
@@ -444,17 +448,17 @@ impl Openings {
 
 impl<'o> PreparedBatch<'o> {
     /// Returns the operations to commit, in order.
-    pub(crate) fn operations(&self) -> Vec<&Operation> {
+    pub fn operations(&self) -> Vec<&Operation> {
         self.steps.iter().map(Step::operation).collect()
     }
 
     /// Returns the holds without rows in the database.
-    pub(crate) fn new_holds(&self) -> impl Iterator<Item = &HoldId> {
+    pub fn new_holds(&self) -> impl Iterator<Item = &HoldId> {
         self.new.iter().flat_map(|hold| hold.persist.holds())
     }
 
     /// Returns the outcomes of the operations for which the batch was prepared.
-    pub(crate) fn asked(&self, outcomes: Vec<OperationOutcome>) -> Vec<OperationOutcome> {
+    pub fn asked(&self, outcomes: Vec<OperationOutcome>) -> Vec<OperationOutcome> {
         let both = self.steps.iter().zip(outcomes);
         let asked = both.filter(|(step, _)| matches!(step, Step::Asked(_)));
         asked.map(|(_, outcome)| outcome).collect()
@@ -564,7 +568,7 @@ impl KnownAccount {
             | Action::Release { .. }
             | Action::Expire { .. }
             | Action::EndKey(_) => false,
-            Action::EndBlocks { boot_id } => boot_id == run,
+            Action::EndBlocks { boot_id, .. } => boot_id == run,
             _ => true,
         }
     }

@@ -88,10 +88,12 @@ pub enum Action {
     EndKey(EndKey),
     /// Reserve more credits for a node's openings in memory, if it has too few.
     FillBlock(Box<FillBlock>),
-    /// Return all blocks of a node.
+    /// Return the blocks of a node.
     EndBlocks {
         /// The node's run.
         boot_id: BootId,
+        /// Whether the blocks stay if the run has a valid lease when they would be returned: it may have come back.
+        unless_leased: bool,
     },
 }
 

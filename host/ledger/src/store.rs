@@ -39,7 +39,7 @@ use crate::account::Account;
 use crate::budgets::BudgetPart;
 use crate::credits::Credits;
 use crate::openings::{EXACT_FOR, Openings};
-use crate::operation::{AccountId, BootId, HoldId, OpenHold, Operation, OperationOutcome};
+use crate::operation::{AccountId, Action, BootId, HoldId, OpenHold, Operation, OperationOutcome};
 use crate::plans::GRACE_DAYS;
 use crate::usage::{UsageSums, to_date};
 
@@ -282,12 +282,12 @@ impl LedgerStore {
         Ok(ids.into_iter().map(AccountId).collect())
     }
 
-    /// Returns up to `limit` accounts with blocks of runs without a valid lease, and the runs.
+    /// Returns up to `limit` accounts with blocks of runs without a valid lease, and the actions that return them.
     pub(crate) async fn find_orphaned_blocks(
         &self,
         now: Millis,
         limit: u32,
-    ) -> sqlx::Result<Vec<(AccountId, BootId)>> {
+    ) -> sqlx::Result<Vec<(AccountId, Action)>> {
         // Like `find_orphans`, it reads the index once for each run.
         let rows = sqlx::query(
             "WITH RECURSIVE runs (boot_id) AS (SELECT MIN(boot_id) FROM blocks UNION ALL \
@@ -305,7 +305,11 @@ impl LedgerStore {
             let boot_id = BootId::of(&row.try_get::<String, _>(1)?);
             let boot_id =
                 boot_id.ok_or_else(|| sqlx::Error::Decode("a run without a name".into()))?;
-            Ok((AccountId(row.try_get(0)?), boot_id))
+            let end = Action::EndBlocks {
+                boot_id,
+                unless_leased: true,
+            };
+            Ok((AccountId(row.try_get(0)?), end))
         };
         rows.iter().map(read).collect()
     }

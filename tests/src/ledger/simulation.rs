@@ -1,19 +1,24 @@
 //! A simulation of the ledger's committer and its failures, from a seed.
 //!
-//! Some nodes, each with a committer that a loop steps by hand, share a store that holds accounts in memory and
-//! applies the ledger's own operations to them. Commits fail before any change, or lose their response before or
-//! after it; they land after their node is gone, or release their locks by then; nodes crash; leases expire while
-//! their node lives; requests are repeated, overtake each other, and stop waiting. At rest, the store must be sound,
-//! and every response must have been true.
+//! Some nodes, each with a committer that a loop steps by hand, and with holds in memory from its blocks, share a store
+//! that holds accounts in memory and applies the ledger's own operations to them, as the ledger does on PostgreSQL.
+//! Commits fail before any change, or lose their response before or after it; they land after their node is gone, or
+//! release their locks by then; nodes crash; leases expire while their node lives; blocks are called back, or their node
+//! stays silent; requests are repeated, overtake each other, and stop waiting. At rest, the store must be sound, and every
+//! response must have been true. A request that costs no more than its hold must have been charged in full, unless its
+//! node lost its lease.
 
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 use weir_ledger::account::{EntryKind, Hold, LedgerEntry, Pools, apply};
 use weir_ledger::committer::{
     CommitResult, Committer, CommitterAction, CommitterInput, OutcomeReceiver,
 };
+use weir_ledger::openings::{EXACT_FOR, Openings};
+use weir_ledger::operation::BlockKey;
+use weir_ledger::shortage::{Decision, decide, spares_blocks};
 use weir_ledger::{
     Account, AccountId, Action, BootId, Checkpoint, Credits, HoldId, HoldState, LedgerRefusal,
     LedgerStoreError, OpenHold, Operation, OperationEffect, OperationId, OperationOutcome,
@@ -35,6 +40,8 @@ pub enum Plant {
     Nothing,
     /// A repeated settlement is posted again.
     DoubleSettle,
+    /// A node whose lease has ended goes on opening holds from its blocks.
+    StaleBlock,
 }
 
 /// The event counts of a run.
@@ -50,19 +57,36 @@ pub struct Happened {
     pub requests: usize,
     /// Holds that were settled for a node that was gone, or seemed to be.
     pub expired: usize,
+    /// Holds that were opened in memory, from a block.
+    pub from_blocks: usize,
+    /// Accounts whose blocks at other nodes were called back.
+    pub called_back: usize,
 }
 
 /// The shared state of the nodes.
 struct Shared {
     accounts: BTreeMap<AccountId, Account>,
     history: BTreeMap<AccountId, Vec<LedgerEntry>>,
+    /// Blocks that their nodes have to return.
+    called: BTreeSet<(AccountId, BlockKey)>,
+    /// The runs with valid leases.
+    leased: BTreeSet<BootId>,
     plant: Plant,
 }
 
 struct Node {
     boot: BootId,
     committer: Committer<Waiter>,
+    openings: Openings,
+    /// Whether no other node has taken it for dead since it last renewed its lease.
+    is_leased: bool,
     busy: bool,
+}
+
+/// A commit under way, and the run that sent it.
+struct Adrift {
+    run: BootId,
+    batch: Vec<Operation>,
 }
 
 /// The waiter for a response.
@@ -94,8 +118,11 @@ struct Request {
     boot: BootId,
     hold: HoldId,
     gone: Rc<Cell<bool>>,
+    amount: i64,
     /// Its end: the price, or `None` if nothing was delivered.
     price: Option<i64>,
+    /// Whether its node lost its lease or its life after it began: then others may have spent its credits.
+    lost_lease: bool,
     opened: bool,
     ended: bool,
 }
@@ -109,7 +136,7 @@ struct Simulation {
     told: Vec<(Operation, OperationOutcome)>,
     asked: Vec<Operation>,
     /// Commits that are still under way after their node gave them up.
-    adrift: Vec<Vec<Operation>>,
+    adrift: Vec<Adrift>,
     dead_boots: Vec<BootId>,
     boots: usize,
     now: Millis,
@@ -119,52 +146,77 @@ struct Simulation {
 /// Runs one seed; an error is the first fault.
 pub fn simulate(seed: u64, plant: Plant) -> Result<Happened, String> {
     let mut simulation = Simulation::new(seed, plant);
-    for _ in 0..STEPS {
-        simulation.something_happens();
-    }
-    simulation.come_to_rest();
     simulation
-        .check()
+        .run()
         .map_err(|what| format!("seed {seed}: {what}"))?;
     Ok(simulation.happened)
 }
 
 impl Shared {
-    fn commit(&mut self, operations: &[Operation]) -> Vec<OperationOutcome> {
+    /// Does a run's operations, unless its own blocks reserve the credits that they need.
+    fn commit(&mut self, operations: &[&Operation], run: &BootId) -> Decision {
+        let before = self.accounts.clone();
         let outcomes = operations
             .iter()
-            .map(|operation| {
-                let account = self
-                    .accounts
-                    .get_mut(&operation.account)
-                    .ok_or(LedgerRefusal::UnknownAccount)?;
-                if self.plant == Plant::DoubleSettle
-                    && let Action::Settle(settle) = &operation.action
-                    && let Some(ended) = account.ended.remove(&settle.hold)
-                {
-                    let hold = Hold {
-                        open: ended.open,
-                        boot_id: BootId::of("boot").expect("a name"),
-                        opened_at: operation.at,
-                        period_start: account.period.start,
-                        period_number: account.period_number,
-                        expired_at: None,
-                        reserved: Pools::default(),
-                        checkpoint: Credits::ZERO,
-                        posted: Pools::default(),
-                        overrun: Credits::ZERO,
-                        usage: None,
-                    };
-                    account.holds.insert(settle.hold.clone(), hold);
-                }
-                apply(operation, account)
-            })
+            .map(|operation| self.apply(operation))
             .collect();
+        let decision = decide(&self.accounts, operations, outcomes, Some(run));
+        let Decision::Done { called, .. } = &decision else {
+            self.accounts = before;
+            return decision;
+        };
         for (id, account) in &mut self.accounts {
             let entries = std::mem::take(&mut account.journal).entries;
             self.history.entry(id.clone()).or_default().extend(entries);
         }
-        outcomes
+        for account in called {
+            self.call_back(account, run);
+        }
+        decision
+    }
+
+    fn apply(&mut self, operation: &Operation) -> OperationOutcome {
+        let id = &operation.account;
+        let account = self
+            .accounts
+            .get_mut(id)
+            .ok_or(LedgerRefusal::UnknownAccount)?;
+        account.is_called = self.called.iter().any(|(called, _)| called == id);
+        if self.plant == Plant::DoubleSettle
+            && let Action::Settle(settle) = &operation.action
+            && let Some(ended) = account.ended.remove(&settle.hold)
+        {
+            let hold = Hold {
+                open: ended.open,
+                boot_id: BootId::of("boot").expect("a name"),
+                opened_at: operation.at,
+                period_start: account.period.start,
+                period_number: account.period_number,
+                expired_at: None,
+                reserved: Pools::default(),
+                checkpoint: Credits::ZERO,
+                posted: Pools::default(),
+                overrun: Credits::ZERO,
+                usage: None,
+            };
+            account.holds.insert(settle.hold.clone(), hold);
+        }
+        let outcome = match spares_blocks(&operation.action, &self.leased) {
+            true => Ok(OperationEffect::BlocksChanged),
+            false => apply(operation, account),
+        };
+        let blocks = &account.blocks;
+        self.called
+            .retain(|(called, key)| called != id || blocks.contains_key(key));
+        outcome
+    }
+
+    fn call_back(&mut self, id: &AccountId, run: &BootId) {
+        let blocks = self.accounts[id].blocks.values();
+        let of_others = blocks
+            .filter(|block| block.key.boot_id != *run && block.reserved.total() > Credits::ZERO);
+        self.called
+            .extend(of_others.map(|block| (id.clone(), block.key.clone())));
     }
 }
 
@@ -179,6 +231,8 @@ impl Simulation {
             shared: Shared {
                 accounts,
                 history: BTreeMap::new(),
+                called: BTreeSet::new(),
+                leased: BTreeSet::new(),
                 plant,
             },
             nodes: Vec::new(),
@@ -201,11 +255,24 @@ impl Simulation {
 
     fn new_node(&mut self) -> Node {
         self.boots += 1;
+        let boot = BootId::of(&format!("boot_{}", self.boots)).expect("a name");
+        self.shared.leased.insert(boot.clone());
         Node {
-            boot: BootId::of(&format!("boot_{}", self.boots)).expect("a name"),
+            boot,
             committer: Committer::default(),
+            openings: Openings::default(),
+            is_leased: true,
             busy: false,
         }
+    }
+
+    fn run(&mut self) -> Result<(), String> {
+        for _ in 0..STEPS {
+            self.something_happens();
+            self.check_blocks()?;
+        }
+        self.come_to_rest();
+        self.check()
     }
 
     fn something_happens(&mut self) {
@@ -223,7 +290,13 @@ impl Simulation {
             89..93 => self.sweep(),
             93..95 => self.lease_lapses_too_early(),
             95..97 => self.top_up(),
-            97 => self.now = self.now.plus_days(self.random.up_to(20)),
+            97 if self.random.percent(30) => {
+                self.now = self.now.plus_days(self.random.up_to(20));
+            }
+            97 => {
+                let node = self.random.below(NODES);
+                self.node_returns_blocks(node);
+            }
             _ => self.drifting_commit_lands(),
         }
         self.hear();
@@ -233,7 +306,11 @@ impl Simulation {
         self.happened.requests += 1;
         let node = self.random.below(NODES);
         let account = AccountId(format!("usr_{}", self.random.below(ACCOUNTS)));
-        let amount = self.random.up_to(200_000_000);
+        let most = match self.random.percent(60) {
+            true => 3_000_000,
+            false => 200_000_000,
+        };
+        let amount = self.random.up_to(most);
         let price = match self.random.below(10) {
             0 => None,
             1 => Some(2 * amount),
@@ -246,7 +323,9 @@ impl Simulation {
             boot: self.nodes[node].boot.clone(),
             hold: hold.clone(),
             gone: Rc::default(),
+            amount,
             price,
+            lost_lease: false,
             opened: false,
             ended: false,
         };
@@ -264,12 +343,88 @@ impl Simulation {
         let gone = request.gone.clone();
         let boot_id = request.boot.clone();
         self.requests.push(request);
+        let open = match self.random.percent(80) {
+            true => self.open_in_memory(node, &account, open),
+            false => Some(open),
+        };
+        let Some(open) = open else {
+            return;
+        };
         let open = Action::Open {
             open,
             boot_id,
             claim: None,
         };
         self.ask(node, account, open, Some(gone));
+    }
+
+    /// Opens the latest request's hold from its node's block; returns the unopened hold if that is impossible.
+    fn open_in_memory(
+        &mut self,
+        node: usize,
+        account: &AccountId,
+        open: OpenHold,
+    ) -> Option<OpenHold> {
+        // A node that was suspended between the renewal of its lease and the opening sees this only afterwards.
+        let was_suspended = !self.nodes[node].is_leased && self.random.percent(20);
+        if !was_suspended {
+            self.renew_lease(node);
+        }
+        let Node { openings, boot, .. } = &self.nodes[node];
+        let unopened = openings.open_from_block(account, self.now, open, boot);
+        if unopened.is_none() {
+            self.happened.from_blocks += 1;
+            let request = self.requests.last_mut().expect("it has begun");
+            request.opened = true;
+            if was_suspended {
+                request.ended = true;
+                request.lost_lease = true;
+                let hold = request.hold.clone();
+                let release = Action::Release { hold, cost: None };
+                self.ask(node, account.clone(), release, None);
+            }
+        }
+        unopened
+    }
+
+    /// A node renews its lease, as it does before each opening.
+    fn renew_lease(&mut self, node: usize) {
+        let Node {
+            openings,
+            boot,
+            is_leased,
+            ..
+        } = &mut self.nodes[node];
+        if !*is_leased {
+            openings.forget_blocks(boot);
+            self.shared.leased.insert(boot.clone());
+            *is_leased = true;
+        }
+    }
+
+    /// A node returns its blocks that were called back.
+    fn node_returns_blocks(&mut self, node: usize) {
+        let boot_id = self.nodes[node].boot.clone();
+        let called: BTreeSet<_> = self
+            .shared
+            .called
+            .iter()
+            .filter(|(_, key)| key.boot_id == boot_id)
+            .map(|(account, _)| account.clone())
+            .collect();
+        for account in called {
+            self.be_exact(node, &account);
+            let end = Action::EndBlocks {
+                boot_id: boot_id.clone(),
+                unless_leased: false,
+            };
+            self.ask(node, account, end, None);
+        }
+    }
+
+    fn be_exact(&self, node: usize, account: &AccountId) {
+        let until = Millis(self.now.0 + EXACT_FOR.as_millis() as i64);
+        self.nodes[node].openings.be_exact(account, until);
     }
 
     /// Advances a request with an open hold: a checkpoint, or its end.
@@ -368,15 +523,23 @@ impl Simulation {
         };
         let failed = |error: fn(String) -> LedgerStoreError| Err(error("simulated".to_owned()));
         let result = match fate {
-            0..70 => Ok(self.shared.commit(&batch)),
-            70..78 => failed(LedgerStoreError::Unavailable),
+            0..70 => Ok(self.commit(node, &batch)),
+            70..78 => {
+                self.prepare(node, &batch);
+                failed(LedgerStoreError::Unavailable)
+            }
             78..86 => {
-                self.shared.commit(&batch);
+                let prepared = self.prepare(node, &batch);
+                self.land(&prepared);
                 failed(LedgerStoreError::Unknown)
             }
-            86..90 => failed(LedgerStoreError::Unknown),
+            86..90 => {
+                self.prepare(node, &batch);
+                failed(LedgerStoreError::Unknown)
+            }
             90..95 => {
-                self.adrift.push(batch.clone());
+                let prepared = self.prepare(node, &batch);
+                self.adrift.push(prepared);
                 failed(LedgerStoreError::Unknown)
             }
             _ if batch.len() > 1 => failed(LedgerStoreError::Rejected),
@@ -391,14 +554,53 @@ impl Simulation {
             node.committer.step([CommitterInput::Committed(result)]) != CommitterAction::Idle;
     }
 
+    /// Does a node's batch, as [`weir_ledger::LedgerStore`] does it on PostgreSQL.
+    fn commit(&mut self, index: usize, batch: &[Operation]) -> Vec<OperationOutcome> {
+        let now = batch.iter().map(|operation| operation.at).max();
+        let now = now.unwrap_or(self.now);
+        loop {
+            let node = &self.nodes[index];
+            let prepared = node.openings.prepare_run(batch, &node.boot);
+            let decision = self.shared.commit(&prepared.operations(), &node.boot);
+            let accounts = match &decision {
+                Decision::Short(accounts) => accounts,
+                Decision::Done { called, .. } => called,
+            };
+            for account in accounts {
+                self.be_exact(index, account);
+            }
+            if let Decision::Done { outcomes, called } = decision {
+                self.happened.called_back += called.len();
+                node.openings
+                    .conclude_run(&prepared, &self.shared.accounts, &node.boot, now);
+                return prepared.asked(outcomes);
+            }
+        }
+    }
+
+    /// Prepares a node's batch that the node gives up.
+    fn prepare(&self, node: usize, batch: &[Operation]) -> Adrift {
+        let Node { openings, boot, .. } = &self.nodes[node];
+        let prepared = openings.prepare_run(batch, boot);
+        Adrift {
+            run: boot.clone(),
+            batch: prepared.operations().into_iter().cloned().collect(),
+        }
+    }
+
+    fn land(&mut self, adrift: &Adrift) {
+        let operations: Vec<_> = adrift.batch.iter().collect();
+        self.shared.commit(&operations, &adrift.run);
+    }
+
     /// Ends a commit whose response is lost and whose accounts are still locked: it lands or rolls back before any
     /// other access.
     fn drifting_commit_lands(&mut self) {
         if !self.adrift.is_empty() {
             let index = self.random.below(self.adrift.len());
-            let batch = self.adrift.swap_remove(index);
+            let adrift = self.adrift.swap_remove(index);
             if self.random.percent(60) {
-                self.shared.commit(&batch);
+                self.land(&adrift);
             }
         }
     }
@@ -406,18 +608,18 @@ impl Simulation {
     fn is_locked(&self, batch: &[Operation]) -> bool {
         self.adrift
             .iter()
-            .any(|adrift| share_accounts(adrift, batch))
+            .any(|adrift| share_accounts(&adrift.batch, batch))
     }
 
     fn locks_are_freed(&mut self, batch: &[Operation]) {
         while let Some(index) = self
             .adrift
             .iter()
-            .position(|adrift| share_accounts(adrift, batch))
+            .position(|adrift| share_accounts(&adrift.batch, batch))
         {
             let adrift = self.adrift.swap_remove(index);
             if self.random.percent(60) {
-                self.shared.commit(&adrift);
+                self.land(&adrift);
             }
         }
     }
@@ -427,8 +629,16 @@ impl Simulation {
         let Some(operation) = self.random.choose(&self.asked).cloned() else {
             return;
         };
-        // The opening of a hold is requested once, from one node.
-        if !matches!(operation.action, Action::Open { .. }) {
+        // The opening of a hold is requested once, from one node, and only a node itself returns blocks that it may use.
+        let is_of_its_node = matches!(
+            operation.action,
+            Action::Open { .. }
+                | Action::EndBlocks {
+                    unless_leased: false,
+                    ..
+                }
+        );
+        if !is_of_its_node {
             let node = self.random.below(NODES);
             self.submit(node, operation, Some(Rc::default()));
         }
@@ -452,14 +662,23 @@ impl Simulation {
         let crashed = std::mem::replace(&mut self.nodes[index], fresh);
         // A commit may be under way all the same.
         if crashed.busy && self.random.percent(50) {
-            self.adrift.push(crashed.committer.batch().to_vec());
+            let prepared = crashed
+                .openings
+                .prepare_run(crashed.committer.batch(), &crashed.boot);
+            let batch = prepared.operations().into_iter().cloned().collect();
+            self.adrift.push(Adrift {
+                run: crashed.boot.clone(),
+                batch,
+            });
         }
         for request in &mut self.requests {
             if request.boot == crashed.boot {
                 request.gone.set(true);
                 request.ended = true;
+                request.lost_lease = true;
             }
         }
+        self.shared.leased.remove(&crashed.boot);
         self.dead_boots.push(crashed.boot);
     }
 
@@ -471,9 +690,15 @@ impl Simulation {
     fn lease_lapses_too_early(&mut self) {
         let node = self.random.below(NODES);
         let boot = self.nodes[node].boot.clone();
+        self.shared.leased.remove(&boot);
+        self.nodes[node].is_leased = self.shared.plant == Plant::StaleBlock;
+        for request in &mut self.requests {
+            request.lost_lease |= request.boot == boot;
+        }
         self.expire_holds_of(&[boot]);
     }
 
+    /// Ends the stored holds and the blocks of runs.
     fn expire_holds_of(&mut self, boots: &[BootId]) {
         let mut orphans = Vec::new();
         for account in self.shared.accounts.values() {
@@ -487,6 +712,26 @@ impl Simulation {
         let node = self.random.below(NODES);
         for (account, hold) in orphans {
             self.ask(node, account, Action::Expire { hold }, None);
+        }
+        self.end_blocks_of(boots, true);
+    }
+
+    fn end_blocks_of(&mut self, boots: &[BootId], unless_leased: bool) {
+        let mut orphans = BTreeSet::new();
+        for account in self.shared.accounts.values() {
+            for key in account.blocks.keys() {
+                if boots.contains(&key.boot_id) {
+                    orphans.insert((account.id.clone(), key.boot_id.clone()));
+                }
+            }
+        }
+        let node = self.random.below(NODES);
+        for (account, boot_id) in orphans {
+            let end = Action::EndBlocks {
+                boot_id,
+                unless_leased,
+            };
+            self.ask(node, account, end, None);
         }
     }
 
@@ -513,6 +758,17 @@ impl Simulation {
                     .iter_mut()
                     .find(|request| request.hold == open.hold)
             {
+                if outcome == Err(LedgerRefusal::Blocked)
+                    && !request.gone.get()
+                    && self.random.percent(80)
+                {
+                    let (node, gone) = (request.node, request.gone.clone());
+                    let Operation {
+                        account, action, ..
+                    } = operation;
+                    self.ask(node, account, action, Some(gone));
+                    continue;
+                }
                 request.opened = outcome == Ok(OperationEffect::Opened);
                 request.ended = !request.opened;
             }
@@ -525,21 +781,61 @@ impl Simulation {
         while !self.adrift.is_empty() {
             self.drifting_commit_lands();
         }
-        for _ in 0..4 {
-            for node in 0..NODES {
-                while self.nodes[node].busy {
-                    self.node_commits(node, true);
-                }
-            }
-            self.hear();
+        for _ in 0..6 {
+            self.nodes_commit_all();
             for index in 0..self.requests.len() {
                 if self.requests[index].opened && !self.requests[index].ended {
                     self.request_steps(index, false);
                 }
             }
+            for node in 0..NODES {
+                self.node_returns_blocks(node);
+            }
             self.sweep();
         }
+        self.nodes_commit_all();
+        let live: Vec<_> = self.nodes.iter().map(|node| node.boot.clone()).collect();
+        self.end_blocks_of(&live, false);
+        self.nodes_commit_all();
+    }
+
+    fn nodes_commit_all(&mut self) {
+        for node in 0..NODES {
+            while self.nodes[node].busy {
+                self.node_commits(node, true);
+            }
+        }
         self.hear();
+    }
+
+    /// Checks that each node's blocks cover its holds in memory, except those from before the loss of its lease.
+    fn check_blocks(&self) -> Result<(), String> {
+        for node in &self.nodes {
+            for (id, account) in &self.shared.accounts {
+                let in_memory = node.openings.find_overdue(&node.boot, Millis(i64::MAX));
+                let covered = self.requests.iter().filter(|request| {
+                    // A commit whose response was lost has stored others.
+                    let is_stored = account.holds.contains_key(&request.hold)
+                        || account.ended.contains_key(&request.hold);
+                    let in_memory = &in_memory;
+                    !request.lost_lease
+                        && !is_stored
+                        && request.account == *id
+                        && in_memory.iter().any(|(_, hold)| *hold == request.hold)
+                });
+                let held: i64 = covered.map(|request| request.amount).sum();
+                let blocks = account.blocks.values();
+                let own = blocks.filter(|block| block.key.boot_id == node.boot);
+                let reserved: i64 = own.map(|block| block.reserved.total().micro()).sum();
+                if held > reserved {
+                    return Err(format!(
+                        "I6: {id} has {held} in memory of {:?}, and blocks of {reserved}",
+                        node.boot
+                    ));
+                }
+            }
+        }
+        Ok(())
     }
 
     fn check(&self) -> Result<(), String> {
@@ -572,10 +868,14 @@ impl Simulation {
             {
                 return Err(format!("I1: {id} lacks entries"));
             }
-            if account.held != Pools::default() || balance.0 < 0 || balance.1 < 0 {
+            if account.held != Pools::default()
+                || !account.blocks.is_empty()
+                || balance.0 < 0
+                || balance.1 < 0
+            {
                 return Err(format!(
-                    "I2: {id} has {balance:?}, and holds {:?}",
-                    account.held
+                    "I2: {id} has {balance:?}, and holds {:?}, in blocks {:?}",
+                    account.held, account.blocks
                 ));
             }
             let expired = account.holds.iter().map(|(hold_id, hold)| {
@@ -623,7 +923,7 @@ impl Simulation {
                     Action::Settle(settle)
                         if settle.credits == charged.saturating_add(*overrun) =>
                     {
-                        Ok(())
+                        self.is_covered(settle, *overrun)
                     }
                     _ => lie(),
                 }
@@ -634,6 +934,25 @@ impl Simulation {
                 | OperationEffect::Settled { .. },
                 _,
             ) => lie(),
+            _ => Ok(()),
+        }
+    }
+
+    /// Checks that the hold of a request has paid a price that is no higher.
+    fn is_covered(&self, settle: &Settle, overrun: Credits) -> Result<(), String> {
+        let mut requests = self.requests.iter();
+        let request = requests.find(|request| request.hold == settle.hold);
+        match request {
+            Some(request)
+                if !request.lost_lease
+                    && settle.credits.micro() <= request.amount
+                    && overrun > Credits::ZERO =>
+            {
+                Err(format!(
+                    "I5: {} held {}, costs {}, and {overrun} of this is unpaid",
+                    settle.hold, request.amount, settle.credits
+                ))
+            }
             _ => Ok(()),
         }
     }

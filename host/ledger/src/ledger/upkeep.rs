@@ -98,7 +98,7 @@ impl Ledger {
                     for account in &accounts {
                         self.0.store.be_exact(account, now);
                     }
-                    self.end_blocks(accounts, &self.0.boot_id).await;
+                    self.end_own_blocks(accounts).await;
                 }
                 Err(error) => {
                     tracing::warn!(%error, "cannot look for called blocks");
@@ -114,7 +114,7 @@ impl Ledger {
             match self.0.store.find_idle_blocks(Millis(i64::MAX), SWEPT).await {
                 Ok(accounts) if accounts.is_empty() => return,
                 Ok(accounts) => {
-                    if self.end_blocks(accounts, &self.0.boot_id).await == 0 {
+                    if self.end_own_blocks(accounts).await == 0 {
                         return;
                     }
                 }
@@ -132,27 +132,35 @@ impl Ledger {
         };
         let idle_since = Millis(now.0 - BLOCK_IDLE.as_millis() as i64);
         let idle = self.0.store.find_idle_blocks(idle_since, SWEPT).await?;
-        self.end_blocks(idle, &self.0.boot_id).await;
+        self.end_own_blocks(idle).await;
         loop {
             let orphaned = self.0.store.find_orphaned_blocks(now, SWEPT).await?;
             let found = orphaned.len();
-            let ended = orphaned
-                .into_iter()
-                .map(|(account, run)| async move { self.end_blocks(vec![account], &run).await });
-            let ended: usize = futures_util::future::join_all(ended).await.iter().sum();
-            if found < SWEPT as usize || ended == 0 {
+            if self.end_blocks(orphaned).await == 0 || found < SWEPT as usize {
                 return Ok(());
             }
         }
     }
 
-    /// Returns a run's blocks of these accounts; returns the number of accounts for which this succeeded.
-    async fn end_blocks(&self, accounts: Vec<AccountId>, run: &BootId) -> usize {
+    /// Returns this run's blocks of these accounts; returns the number of accounts for which this succeeded.
+    async fn end_own_blocks(&self, accounts: Vec<AccountId>) -> usize {
+        let ends = accounts.into_iter().map(|account| {
+            let boot_id = self.0.boot_id.clone();
+            let unless_leased = false;
+            let end = Action::EndBlocks {
+                boot_id,
+                unless_leased,
+            };
+            (account, end)
+        });
+        self.end_blocks(ends.collect()).await
+    }
+
+    /// Returns blocks of accounts; returns the number of operations that succeeded.
+    async fn end_blocks(&self, ends: Vec<(AccountId, Action)>) -> usize {
         let deadline = Instant::now() + SWEEP_TIMEOUT;
-        let ends = accounts.into_iter().map(|account| async move {
-            let boot_id = run.clone();
-            let ended = self.submit(&account, Action::EndBlocks { boot_id }, deadline);
-            match ended.await {
+        let ends = ends.into_iter().map(|(account, end)| async move {
+            match self.submit(&account, end, deadline).await {
                 Ok(_) => true,
                 Err(error) => {
                     tracing::warn!(%account, %error, "cannot return a block");

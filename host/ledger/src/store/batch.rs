@@ -5,13 +5,14 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::rows::{ACCOUNTS, AccountRow};
 use crate::account::{
-    Account, Block, EndedHold, Hold, LedgerEntry, Pools, RecordedOperation, UsageDelta, apply,
+    Account, Block, EndedHold, Hold, LedgerEntry, RecordedOperation, UsageDelta, apply,
 };
-use crate::credits::Credits;
 use crate::keys::IdempotencyKey;
 use crate::operation::{
-    AccountId, Action, BlockKey, BootId, HoldId, LedgerRefusal, Operation, OperationOutcome, Pool,
+    AccountId, Action, BlockKey, BootId, HoldId, LedgerRefusal, Operation, OperationEffect,
+    OperationOutcome,
 };
+use crate::shortage::spares_blocks;
 
 /// The stored data that operations need.
 #[derive(Default)]
@@ -21,6 +22,8 @@ pub(super) struct LoadedBatch {
     pub(super) owners: BTreeMap<HoldId, AccountId>,
     /// The holds with a row.
     pub(super) stored: BTreeSet<HoldId>,
+    /// The runs with a valid lease, among those whose blocks the operations return.
+    pub(super) leased: BTreeSet<BootId>,
 }
 
 impl LoadedBatch {
@@ -94,7 +97,10 @@ impl LoadedBatch {
         operations: impl IntoIterator<Item = &'o Operation>,
     ) -> Vec<OperationOutcome> {
         let Self {
-            accounts, owners, ..
+            accounts,
+            owners,
+            leased,
+            ..
         } = self;
         let each = operations.into_iter().map(|operation| {
             let Some(account) = accounts.get_mut(&operation.account) else {
@@ -109,6 +115,7 @@ impl LoadedBatch {
                 {
                     Err(LedgerRefusal::Conflict)
                 }
+                action if spares_blocks(action, leased) => Ok(OperationEffect::BlocksChanged),
                 _ => apply(operation, account),
             }
         });
@@ -120,83 +127,6 @@ impl LoadedBatch {
             account.is_called |= is_called;
             account.blocks.insert(block.key.clone(), block);
         }
-    }
-
-    /// Returns the accounts for which the run's own blocks may have changed an outcome.
-    pub(super) fn short_accounts(
-        &self,
-        operations: &[&Operation],
-        outcomes: &[OperationOutcome],
-        run: &BootId,
-    ) -> BTreeSet<AccountId> {
-        let both = operations.iter().zip(outcomes);
-        let short = both.filter(|(operation, outcome)| {
-            let Some(account) = self.accounts.get(&operation.account) else {
-                return false;
-            };
-            let is_own = |key: &BlockKey| key.boot_id == *run;
-            account.journal.drew_beside_blocks && account.blocks.keys().any(is_own)
-                || is_refused(operation, outcome)
-                    && blocked(account, outcome, is_own).total() > Credits::ZERO
-        });
-        short
-            .map(|(operation, _)| operation.account.clone())
-            .collect()
-    }
-
-    /// Returns whether the blocks of other runs reserve the credits for which an operation was refused. If they do not
-    /// suffice, the refusal counts them as available.
-    pub(super) fn look_at_others(
-        &self,
-        operation: &Operation,
-        outcome: &mut OperationOutcome,
-        run: Option<&BootId>,
-    ) -> bool {
-        let Some(account) = self.accounts.get(&operation.account) else {
-            return false;
-        };
-        if !is_refused(operation, outcome) {
-            return false;
-        }
-        let blocked = blocked(account, outcome, |key| Some(&key.boot_id) != run);
-        match outcome {
-            Err(LedgerRefusal::Insufficient {
-                required,
-                available,
-            }) => {
-                let blocked = match top_up_only(&operation.action) {
-                    true => blocked.top_up,
-                    false => blocked.total(),
-                };
-                *available = available.saturating_add(blocked);
-                available >= required
-            }
-            Err(LedgerRefusal::OverBudget(exceeded)) => {
-                let standing = &mut exceeded.standing;
-                standing.held = standing.held.saturating_sub(blocked.total());
-                standing.left = standing.left.saturating_add(blocked.total());
-                standing.left >= exceeded.required
-            }
-            _ => false,
-        }
-    }
-
-    /// Returns whether other runs' blocks have credits of the plan, while the next hold would have bought credits.
-    pub(super) fn misses_plan(&self, operation: &Operation, run: &BootId) -> bool {
-        let account = self.accounts.get(&operation.account);
-        let takes_plan = match &operation.action {
-            Action::Open { open, .. } => open.parent.is_none() && !open.top_up_only,
-            Action::FillBlock(fill) => !fill.block.top_up_only,
-            _ => false,
-        };
-        takes_plan
-            && account.is_some_and(|account| {
-                let mut blocks = account.blocks.iter();
-                account.available().plan == Credits::ZERO
-                    && blocks.any(|(key, block)| {
-                        key.boot_id != *run && block.reserved.plan > Credits::ZERO
-                    })
-            })
     }
 
     pub(super) fn changes(&self) -> BatchChanges<'_> {
@@ -235,36 +165,6 @@ impl LoadedBatch {
             }
         }
         changes
-    }
-}
-
-/// Returns whether an operation was refused because the account has too few credits.
-fn is_refused(operation: &Operation, outcome: &OperationOutcome) -> bool {
-    let is_refused = matches!(
-        outcome,
-        Err(LedgerRefusal::Insufficient { .. } | LedgerRefusal::OverBudget(_))
-    );
-    is_refused && !operation.action.draws_on_parent()
-}
-
-/// Returns the credits in those blocks of an account that count for a refusal.
-fn blocked(account: &Account, outcome: &OperationOutcome, of: impl Fn(&BlockKey) -> bool) -> Pools {
-    let part = match outcome {
-        Err(LedgerRefusal::OverBudget(exceeded)) => exceeded.part.as_ref(),
-        _ => None,
-    };
-    let counts = |key: &BlockKey| part.is_none_or(|part| key.parts.contains(part));
-    let blocks = account.blocks.iter();
-    let blocks = blocks.filter(|(key, _)| of(key) && counts(key));
-    blocks.fold(Pools::default(), |sum, (_, block)| sum.plus(block.reserved))
-}
-
-/// Returns whether only bought credits count for an operation.
-fn top_up_only(action: &Action) -> bool {
-    match action {
-        Action::Open { open, .. } => open.top_up_only,
-        Action::Adjust(adjust) => adjust.pool == Pool::TopUp,
-        _ => false,
     }
 }
 

@@ -1,8 +1,7 @@
 //! A batch in PostgreSQL. Rows travel as one JSON text for each table, so that a batch of any size takes the same few
 //! round trips.
 //!
-//! A batch for which a node's own blocks reserve needed credits is rolled back: the node stores its holds, returns the
-//! blocks, and tries again. If other nodes' blocks reserve them, the batch calls these back.
+//! A batch for which blocks reserve needed credits is rolled back, or calls them back: see [`crate::shortage`].
 //!
 //! Accounts are locked in the order of their ids, and all other rows that a batch reads or writes belong to an account
 //! that it has locked.
@@ -24,7 +23,8 @@ use super::rows::{
 };
 use crate::account::Account;
 use crate::budgets::BudgetPart;
-use crate::operation::{AccountId, BootId, HoldId, LedgerRefusal, Operation, OperationOutcome};
+use crate::operation::{AccountId, Action, BootId, HoldId, Operation, OperationOutcome};
+use crate::shortage::{Decision, decide};
 
 /// A batch's end.
 pub(super) enum BatchEnd {
@@ -78,25 +78,15 @@ async fn apply(
         ..LoadedBatch::default()
     };
     load_blocks(transaction, &mut loaded).await?;
+    load_leases(transaction, operations, &mut loaded).await?;
     let of_keys = load_keys(transaction, operations, &mut loaded).await?;
     load_holds(transaction, operations, &of_keys, new, &mut loaded).await?;
     load_recorded(transaction, operations, &mut loaded).await?;
-    let mut outcomes = loaded.apply(operations.iter().copied());
-    if let Some(run) = run {
-        let short = loaded.short_accounts(operations, &outcomes, run);
-        if !short.is_empty() {
-            return Ok(BatchEnd::Short(short));
-        }
-    }
-    let mut called = BTreeSet::new();
-    for (operation, outcome) in operations.iter().zip(&mut outcomes) {
-        if loaded.look_at_others(operation, outcome, run) {
-            *outcome = Err(LedgerRefusal::Blocked);
-            called.insert(operation.account.clone());
-        } else if run.is_some_and(|run| loaded.misses_plan(operation, run)) {
-            called.insert(operation.account.clone());
-        }
-    }
+    let outcomes = loaded.apply(operations.iter().copied());
+    let (outcomes, called) = match decide(&loaded.accounts, operations, outcomes, run) {
+        Decision::Short(accounts) => return Ok(BatchEnd::Short(accounts)),
+        Decision::Done { outcomes, called } => (outcomes, called),
+    };
     write(transaction, &loaded.changes()).await?;
     if let Some(at) = operations.iter().map(|operation| operation.at).max() {
         for account in &called {
@@ -180,6 +170,34 @@ async fn load_blocks(
     for row in &rows {
         let (account, block, is_called) = read_block(row)?;
         loaded.add_block(&account, block, is_called);
+    }
+    Ok(())
+}
+
+/// Loads which runs have valid leases, among those whose blocks the operations return. A run that comes back after this
+/// look finds no block: its next batch waits for the locks of the accounts.
+async fn load_leases(
+    transaction: &mut Transaction,
+    operations: &[&Operation],
+    loaded: &mut LoadedBatch,
+) -> Result<(), CommitFailure> {
+    for operation in operations {
+        if let Action::EndBlocks {
+            boot_id,
+            unless_leased: true,
+        } = &operation.action
+        {
+            let found = sqlx::query(
+                "SELECT boot_id FROM node_leases WHERE boot_id = $1 AND lease_until > $2",
+            )
+            .bind(boot_id.as_str())
+            .bind(operation.at.0)
+            .fetch_optional(&mut *transaction)
+            .await?;
+            if found.is_some() {
+                loaded.leased.insert(boot_id.clone());
+            }
+        }
     }
     Ok(())
 }

@@ -450,3 +450,68 @@ async fn who_goes_away_before_the_first_token_pays_for_it() {
     assert!(used().await > Some(0.0));
     assert_eq!(pair.counts(), (1, 0));
 }
+
+#[tokio::test]
+async fn a_client_or_the_model_chooses_the_cheapest_provider() {
+    let pair = Pair::start().await;
+    let cheap = ", price = { input = 0.1, output = 0.2 }";
+    let by_weight = pair.builder("", cheap).start().await;
+    let client = by_weight.client();
+    assert_eq!(asked(&client, &chat("both", "x")).await, "first");
+    let by_price = client.with_header("x-weir-route", "price");
+    assert_eq!(asked(&by_price, &chat("both", "x")).await, "second");
+
+    // `builder` ends in the model's table.
+    let by_price = pair
+        .builder("", cheap)
+        .tables("route = \"price\"\n")
+        .start();
+    let by_price = by_price.await;
+    let client = by_price.client();
+    assert_eq!(asked(&client, &chat("both", "x")).await, "second");
+    let by_weight = client.with_header("x-weir-route", "weight");
+    assert_eq!(asked(&by_weight, &chat("both", "x")).await, "first");
+
+    let answer = by_weight
+        .with_header("x-weir-route", "cheapest")
+        .post("/chat", &chat("both", "x"))
+        .await;
+    assert_eq!(answer.status, 400);
+    let error = &answer.json()["error"];
+    assert_eq!(error["code"], "INVALID_REQUEST");
+    assert_eq!(error["param"], "x-weir-route");
+}
+
+#[tokio::test]
+async fn the_fastest_provider_is_asked_once_each_is_known() {
+    let pair = Pair::start().await;
+    pair.first
+        .always(Reply::chat("first").after(Duration::from_millis(200)));
+    let gateway = pair.gateway().await;
+    let client = gateway.client().with_header("x-weir-route", "latency");
+    let mut answers = Vec::new();
+    for _ in 0..6 {
+        answers.push(asked(&client, &chat("both", "x")).await);
+    }
+    assert_eq!(answers[0], "first");
+    assert_eq!(answers[1..], ["second"; 5]);
+}
+
+#[tokio::test]
+async fn the_provider_with_the_fewest_requests_under_way_is_asked() {
+    let (pair, gate) = (Pair::start().await, Gate::new());
+    pair.first.always(Reply::chat("first").after_gate(&gate));
+    let gateway = pair.gateway().await;
+    let client = gateway.client().with_header("x-weir-route", "load");
+    let waiting = tokio::spawn({
+        let client = client.clone();
+        async move { asked(&client, &chat("both", "x")).await }
+    });
+    tests::patiently(pair.first.next_request()).await;
+    for _ in 0..3 {
+        assert_eq!(asked(&client, &chat("both", "x")).await, "second");
+    }
+    gate.open();
+    assert_eq!(waiting.await.expect("no panic"), "first");
+    assert_eq!(asked(&client, &chat("both", "x")).await, "first");
+}

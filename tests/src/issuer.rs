@@ -3,15 +3,15 @@
 //! Header and claims are texts, so that a test can write invalid ones: a name twice, a number as a text, an algorithm
 //! other than the one used.
 
-use aws_lc_rs::encoding::{AsDer, PublicKeyX509Der};
+use aws_lc_rs::encoding::{AsDer, Pkcs8V1Der, PublicKeyX509Der};
 use aws_lc_rs::rand::SystemRandom;
 use aws_lc_rs::rsa::{KeyPair as RsaKeyPair, KeySize};
 use aws_lc_rs::signature::{
-    ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, Ed25519KeyPair, KeyPair, RSA_PKCS1_SHA256,
-    RSA_PSS_SHA256, RsaEncoding,
+    ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, Ed25519KeyPair, KeyPair,
+    RSA_PKCS1_2048_8192_SHA256, RSA_PKCS1_SHA256, RSA_PSS_SHA256, RsaEncoding, UnparsedPublicKey,
 };
 use base64::Engine as _;
-use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
 use serde_json::{Value, json};
 
 /// A private key with a name.
@@ -70,6 +70,26 @@ impl SigningKey {
             jwk[name] = value.clone();
         }
         jwk
+    }
+
+    /// Returns the private key in PEM, as Google's cloud hands it out.
+    pub fn private_pem(&self) -> String {
+        let Pair::Rsa(pair) = &self.pair else {
+            panic!("only asked of RSA keys");
+        };
+        let der: Pkcs8V1Der<'_> = pair.as_der().expect("it can be encoded");
+        let text = STANDARD.encode(der.as_ref());
+        format!("-----BEGIN PRIVATE KEY-----\n{text}\n-----END PRIVATE KEY-----\n")
+    }
+
+    /// Returns whether a token has this key's signature.
+    pub fn has_signed(&self, token: &str) -> bool {
+        let (signed, signature) = token.rsplit_once('.').expect("it has three parts");
+        let signature = URL_SAFE_NO_PAD.decode(signature).expect("it is Base64");
+        let der = self.public_der();
+        UnparsedPublicKey::new(&RSA_PKCS1_2048_8192_SHA256, der)
+            .verify(signed.as_bytes(), &signature)
+            .is_ok()
     }
 
     /// Returns the public key as DER: a confused verifier might use it as a shared secret.

@@ -13,6 +13,7 @@ use weir_dialects::Attachment;
 use weir_sandbox::adapter::bindings::adapter::{Description, HttpRequest};
 use weir_storage::secrets::{self, Secret};
 use weir_upstream::client::{HttpClient, SendError};
+use weir_upstream::credential::Authorization;
 use weir_upstream::destination::{self, BaseUrl};
 use weir_upstream::error::{ExchangeError, Phase};
 use weir_upstream::redact::{self, Redactor};
@@ -70,11 +71,12 @@ impl LiveProvider {
         asked: HttpRequest,
         attachments: &[Attachment],
     ) -> Result<RecordedResponse, ExchangeError> {
-        let credential = self.credential.as_ref();
+        let authorization = self.credential.as_ref().map(Authorization::Fixed);
         let request = destination::build(
             Some(&self.base),
+            &description.credential,
             description,
-            credential,
+            authorization.as_ref(),
             asked,
             attachments,
         )?;

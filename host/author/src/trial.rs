@@ -15,6 +15,7 @@ use weir_sandbox::adapter::bindings::chat::Event;
 use weir_sandbox::adapter::{GuestExchange, description};
 use weir_sandbox::filter::bindings::filter;
 use weir_storage::secrets::Secret;
+use weir_upstream::credential::Authorization;
 use weir_upstream::destination::{self, BaseUrl};
 use weir_upstream::error::{ExchangeError, MAX_OTHER_STEPS, MAX_SENDS};
 use weir_upstream::media::MediaPieces;
@@ -344,8 +345,9 @@ impl RunningExchange<'_> {
         let description = &self.trial.component.description;
         let request = destination::build(
             Some(&base),
+            &description.credential,
             description,
-            Some(&credential),
+            Some(&Authorization::Fixed(&credential)),
             asked,
             attachments,
         )

@@ -1,15 +1,15 @@
 //! Requests to issuers for small documents, with limits of size and time.
 //!
-//! The [client](weir_outgoing) follows no redirect and uses no proxy, so that every document comes from the configured
+//! The [client](crate::client) follows no redirect and uses no proxy, so that every document comes from the configured
 //! address.
 
 use std::time::Duration;
 
-use http::{HeaderMap, StatusCode};
-use reqwest::RequestBuilder;
+pub use reqwest::RequestBuilder;
+use reqwest::header::HeaderMap;
 use url::{Host, Url};
 
-use weir_outgoing::{self as outgoing, Client};
+use crate::{Client, root_cause};
 
 /// The timeout of one document, from the connection to its last byte.
 const TIMEOUT: Duration = Duration::from_secs(5);
@@ -27,7 +27,7 @@ pub enum FetchError {
     TimedOut,
     /// A response with another status than 200.
     #[error("answered {0}")]
-    Status(StatusCode),
+    Status(u16),
     /// A response above the size limit.
     #[error("answered with more than {MAX_BYTES} bytes")]
     TooLarge,
@@ -37,14 +37,15 @@ pub enum FetchError {
 }
 
 /// Sends a request. Returns the headers and the body of a response with status 200.
-pub(super) async fn fetch(request: RequestBuilder) -> Result<(HeaderMap, Vec<u8>), FetchError> {
+pub async fn fetch(request: RequestBuilder) -> Result<(HeaderMap, Vec<u8>), FetchError> {
     let exchange = async {
         let mut response = request
             .send()
             .await
-            .map_err(|error| FetchError::Unreachable(outgoing::root_cause(error)))?;
-        if response.status() != StatusCode::OK {
-            return Err(FetchError::Status(response.status()));
+            .map_err(|error| FetchError::Unreachable(root_cause(error)))?;
+        let status = response.status().as_u16();
+        if status != 200 {
+            return Err(FetchError::Status(status));
         }
         let mut body = Vec::new();
         while let Some(piece) = response
@@ -65,14 +66,14 @@ pub(super) async fn fetch(request: RequestBuilder) -> Result<(HeaderMap, Vec<u8>
 }
 
 /// Fetches a document by GET.
-pub(super) async fn get(http: &Client, url: &Url) -> Result<(HeaderMap, Vec<u8>), FetchError> {
+pub async fn get(http: &Client, url: &Url) -> Result<(HeaderMap, Vec<u8>), FetchError> {
     fetch(http.get(url.clone())).await
 }
 
 /// Parses the address of an issuer's document; the error names the problem.
 ///
 /// Plain HTTP is allowed only to this machine: an attacker who can change keys in transit can impersonate any user.
-pub(super) fn parse_url(text: &str) -> Result<Url, &'static str> {
+pub fn parse_url(text: &str) -> Result<Url, &'static str> {
     let url = Url::parse(text).map_err(|_| "is not a URL")?;
     if !url.username().is_empty() || url.password().is_some() {
         return Err("holds a user name");

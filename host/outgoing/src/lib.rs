@@ -4,6 +4,8 @@
 //! **Invariant:** the client uses no proxy of the environment and follows no redirect, so every response comes from the
 //! requested address.
 
+pub mod fetch;
+
 use std::error::Error;
 use std::path::Path;
 use std::time::Duration;

@@ -21,7 +21,9 @@ use weir_sandbox::adapter::bindings::adapter::{
     BodyPart, CredentialSlot, Description, Header, HttpRequest,
 };
 use weir_sandbox::adapter::http_rules;
-use weir_storage::secrets::Secret;
+
+use crate::credential::Authorization;
+use crate::percent::percent_encode;
 
 /// Maximum size of a body in bytes, including attachments: several times the client's limit.
 const MAX_BODY_BYTES: usize = 64 << 20;
@@ -147,16 +149,16 @@ impl fmt::Display for BaseUrl {
     }
 }
 
-/// Builds the HTTP request of an adapter with this description, including credential and attachments, or returns the
-/// reason of a refusal.
+/// Builds the HTTP request of an adapter with this description, including authorization and attachments, or returns the
+/// reason of a refusal. `slot` is the place of the credential.
 pub fn build(
     base: Option<&BaseUrl>,
+    slot: &CredentialSlot,
     description: &Description,
-    credential: Option<&Secret>,
+    authorization: Option<&Authorization<'_>>,
     asked: HttpRequest,
     attachments: &[Attachment],
 ) -> Result<Request<Bytes>, DestinationError> {
-    let slot = &description.credential;
     let base = base.ok_or(DestinationError::NoBaseUrl)?;
     let method = match asked.method.as_str() {
         "GET" => Method::GET,
@@ -165,12 +167,12 @@ pub fn build(
     };
     http_rules::check_path(&asked.path, &description.path_prefixes)
         .map_err(DestinationError::Path)?;
-    let mut headers = guest_headers(&asked.headers, description)?;
+    let mut headers = guest_headers(&asked.headers, description, slot)?;
     headers.entry(header::USER_AGENT).or_insert(USER_AGENT);
     // Without this header any encoding would be allowed, and an encoded response is refused.
     headers.insert(header::ACCEPT_ENCODING, IDENTITY);
     let mut path = asked.path;
-    if let Some(credential) = credential {
+    if let Some(credential) = authorization.and_then(Authorization::for_slot) {
         apply(slot, credential, &mut path, &mut headers)?;
     } else if let CredentialSlot::Query(name) = slot {
         refuse_parameter(&path, name)?;
@@ -181,6 +183,9 @@ pub fn build(
     *request.method_mut() = method;
     *request.uri_mut() = base.append(&path)?;
     *request.headers_mut() = headers;
+    if let Some(authorization) = authorization {
+        authorization.sign(&mut request);
+    }
     Ok(request)
 }
 
@@ -274,6 +279,7 @@ fn write(bytes: &[u8], place: &mut [u8]) -> usize {
 fn guest_headers(
     asked: &[Header],
     description: &Description,
+    slot: &CredentialSlot,
 ) -> Result<HeaderMap, DestinationError> {
     let size: usize = asked
         .iter()
@@ -291,7 +297,9 @@ fn guest_headers(
             .iter()
             .any(|described| parsed == described.as_str());
         // The description was checked at load; headers that must never leave are checked again here.
-        if !is_described || !http_rules::is_settable(&parsed, &description.credential) {
+        let slots = [slot, &description.credential];
+        let is_settable = |slot| http_rules::is_settable(&parsed, slot);
+        if !is_described || !slots.into_iter().all(is_settable) {
             return Err(refused());
         }
         // The parse refuses control characters, including CR and LF.
@@ -303,7 +311,7 @@ fn guest_headers(
 
 fn apply(
     slot: &CredentialSlot,
-    credential: &Secret,
+    credential: &str,
     path: &mut String,
     headers: &mut HeaderMap,
 ) -> Result<(), DestinationError> {
@@ -317,20 +325,17 @@ fn apply(
     };
     match slot {
         CredentialSlot::None | CredentialSlot::HostSigned(_) => Ok(()),
-        CredentialSlot::Bearer => insert(
-            header::AUTHORIZATION,
-            &format!("Bearer {}", credential.expose()),
-        ),
+        CredentialSlot::Bearer => insert(header::AUTHORIZATION, &format!("Bearer {credential}")),
         CredentialSlot::Header(name) => insert(
             HeaderName::try_from(name.as_str()).map_err(|_| unfit())?,
-            credential.expose(),
+            credential,
         ),
         CredentialSlot::Query(name) => {
             refuse_parameter(path, name)?;
             path.push(if path.contains('?') { '&' } else { '?' });
             percent_encode(name, path);
             path.push('=');
-            percent_encode(credential.expose(), path);
+            percent_encode(credential, path);
             Ok(())
         }
     }
@@ -349,20 +354,11 @@ fn refuse_parameter(path: &str, name: &str) -> Result<(), DestinationError> {
     Ok(())
 }
 
-/// Appends a text with the escapes of a query parameter.
-pub(super) fn percent_encode(text: &str, out: &mut String) {
-    for byte in text.bytes() {
-        if byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b'~') {
-            out.push(char::from(byte));
-        } else {
-            out.push_str(&format!("%{byte:02X}"));
-        }
-    }
-}
-
 #[cfg(test)]
 #[expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 mod tests {
+    use weir_storage::secrets::Secret;
+
     use super::*;
 
     fn asked(path: &str, headers: &[(&str, &str)]) -> HttpRequest {
@@ -393,8 +389,15 @@ mod tests {
         let base = BaseUrl::parse("https://api.example.com/v1/").unwrap();
         let key = Secret::new("k&y=1".into());
         let asked = asked(path, &[]);
-        build(Some(&base), &described(slot, &[]), Some(&key), asked, &[])
-            .map(|request| request.uri().to_string())
+        build(
+            Some(&base),
+            slot,
+            &described(slot, &[]),
+            Some(&Authorization::Fixed(&key)),
+            asked,
+            &[],
+        )
+        .map(|request| request.uri().to_string())
     }
 
     #[test]
@@ -499,6 +502,7 @@ mod tests {
         for (name, value) in hostile {
             let built = build(
                 Some(&base),
+                &slot,
                 &described(&slot, &[name]),
                 None,
                 asked("/x", &[(name, value)]),
@@ -517,7 +521,15 @@ mod tests {
         let key = Secret::new("k&y=1".into());
         let made = |slot| {
             let asked = asked("/x", &[]);
-            build(Some(&base), &described(&slot, &[]), Some(&key), asked, &[]).unwrap()
+            build(
+                Some(&base),
+                &slot,
+                &described(&slot, &[]),
+                Some(&Authorization::Fixed(&key)),
+                asked,
+                &[],
+            )
+            .unwrap()
         };
         let bearer = made(CredentialSlot::Bearer);
         assert_eq!(bearer.headers()["authorization"], "Bearer k&y=1");
@@ -539,7 +551,15 @@ mod tests {
             ..described(&CredentialSlot::None, &["x-known"])
         };
         let built = |path, headers| {
-            build(Some(&base), &description, None, asked(path, headers), &[]).map(drop)
+            build(
+                Some(&base),
+                &description.credential,
+                &description,
+                None,
+                asked(path, headers),
+                &[],
+            )
+            .map(drop)
         };
         assert_eq!(built("/v1/chat/completions", &[("X-Known", "1")]), Ok(()));
         assert_eq!(
@@ -565,7 +585,15 @@ mod tests {
                 media_type: "image/png".into(),
                 data: Bytes::from_static(data),
             };
-            build(Some(&base), &description, None, asked, &[attachment]).map(drop)
+            build(
+                Some(&base),
+                &description.credential,
+                &description,
+                None,
+                asked,
+                &[attachment],
+            )
+            .map(drop)
         };
         let attached = || BodyPart::Attached(0);
         for content_type in [

@@ -9,6 +9,7 @@ use weir_sandbox::adapter::AdapterCallError;
 use weir_sandbox::adapter::bindings::adapter::{Failure, FailureKind};
 use weir_sandbox::{ConfigureError, GuestError, printable};
 
+use crate::credential::mint::MintError;
 use crate::destination::DestinationError;
 use crate::sequence::OutOfOrder;
 
@@ -66,6 +67,9 @@ pub enum ExchangeError {
     /// The upstream's slot has no active component; weir sent nothing.
     #[error("the upstream's slot has no active adapter")]
     NoAdapter,
+    /// weir has no credential for the upstream; it sent nothing.
+    #[error("no credential for the upstream: {0}")]
+    Credential(#[from] MintError),
     /// The adapter now rejects the provider's options, after it accepted them at configuration; weir sent nothing.
     #[error("the adapter rejects its options: {0}")]
     Misconfigured(ConfigureError),
@@ -144,7 +148,9 @@ impl ExchangeError {
     pub fn retry(&self) -> Retry {
         match self {
             Self::Connect => Retry::Again(Duration::ZERO),
-            Self::Misconfigured(_) | Self::TimedOut(Phase::FirstToken) => Retry::Elsewhere,
+            Self::Credential(_) | Self::Misconfigured(_) | Self::TimedOut(Phase::FirstToken) => {
+                Retry::Elsewhere
+            }
             Self::Failure(failure) => match failure.kind {
                 FailureKind::Unavailable | FailureKind::RateLimited => {
                     let pause_ms = failure.retry_after_ms.unwrap_or(0);
@@ -184,6 +190,7 @@ impl ExchangeError {
             Self::NoPlace => "busy",
             Self::LeftAlone(_) => "left_alone",
             Self::NoAdapter => "no_adapter",
+            Self::Credential(_) => "credential",
             Self::Connect => "connect",
             Self::BrokenOff => "broken_off",
             Self::Encoded => "encoded",
@@ -303,6 +310,11 @@ impl From<ExchangeError> for ApiError {
                 "No working adapter is active for this model's provider.",
             )
             .with_retry_after(Duration::from_secs(10)),
+            ExchangeError::Credential(_) => new(
+                ErrorCode::UpstreamUnavailable,
+                "The gateway cannot authenticate to the model's provider at the moment; retry later.",
+            )
+            .with_retry_after(Duration::from_secs(5)),
             ExchangeError::Connect => new(
                 ErrorCode::UpstreamUnavailable,
                 "The model's provider is unreachable.",

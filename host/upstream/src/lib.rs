@@ -2,6 +2,7 @@
 //!
 //! - [`client`]: HTTP with pooled [`connections`].
 //! - [`destination`]: the URL, the credential and the body of a request that an adapter has written.
+//! - [`credential`]: fixed credentials, and those that weir obtains and renews.
 //! - [`redact`]: removes credentials from responses.
 //! - [`breaker`]: skips an upstream that fails.
 //! - [`response`], [`sequence`], [`media`] and [`usage`]: the headers that an adapter sees, and the checks of its events.
@@ -15,11 +16,13 @@
 pub mod breaker;
 pub mod client;
 pub mod connections;
+pub mod credential;
 pub mod destination;
 pub mod error;
 pub mod filter_rules;
 pub mod media;
 mod pages;
+mod percent;
 pub mod recorded;
 pub mod redact;
 pub mod response;
@@ -27,10 +30,13 @@ pub mod sequence;
 pub mod usage;
 
 use std::num::NonZeroU64;
+use std::sync::Arc;
 use std::time::Duration;
 
+use weir_sandbox::adapter::bindings::adapter::{CredentialSlot, Description};
+
+use crate::credential::Credential;
 pub use crate::destination::BaseUrl;
-use weir_storage::secrets::Secret;
 
 /// A server of requests, e.g. a model provider.
 #[derive(Debug)]
@@ -42,9 +48,18 @@ pub struct Upstream {
     /// The base URL; `None` for an adapter that responds by itself.
     pub base: Option<BaseUrl>,
     /// The credential that authenticates weir to it.
-    pub credential: Option<Secret>,
+    pub credential: Option<Arc<Credential>>,
+    /// The place of the credential in requests, instead of the adapter's.
+    pub slot: Option<CredentialSlot>,
     /// Time limits.
     pub timeouts: UpstreamTimeouts,
+}
+
+impl Upstream {
+    /// Returns the place of its credential in requests of an adapter with this description.
+    pub fn slot<'a>(&'a self, description: &'a Description) -> &'a CredentialSlot {
+        self.slot.as_ref().unwrap_or(&description.credential)
+    }
 }
 
 /// Time limits of an upstream.

@@ -7,6 +7,8 @@ use bytes::Bytes;
 use memchr::memmem::Finder;
 use serde_json::Value;
 
+use crate::percent::percent_encode;
+
 /// Minimum length of a redacted secret in bytes: a shorter secret may be a word of a legitimate response.
 pub const MIN_BYTES: usize = 16;
 
@@ -18,7 +20,7 @@ impl Redactor {
     pub fn new(secret: Option<&str>) -> Self {
         let secret = secret.unwrap_or_default();
         let mut in_url = String::new();
-        crate::destination::percent_encode(secret, &mut in_url);
+        percent_encode(secret, &mut in_url);
         let in_json = Value::from(secret).to_string();
         let mut spellings = vec![
             secret.to_owned(),

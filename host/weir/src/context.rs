@@ -36,6 +36,9 @@ pub const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 /// provider that served it.
 pub const WANTED_PROVIDER: HeaderName = HeaderName::from_static("x-weir-provider");
 
+/// The header with which a client chooses the order of a model's providers.
+pub const WANTED_ROUTE: HeaderName = HeaderName::from_static("x-weir-route");
+
 /// The header with the names of fields that weir may drop instead of refusing them, separated by commas.
 pub const DROP: HeaderName = HeaderName::from_static("x-weir-drop");
 
@@ -66,6 +69,7 @@ struct ContextState {
     /// Whether the request has a span; saves the lock otherwise.
     is_recorded: bool,
     wanted_provider: Option<String>,
+    wanted_route: Option<String>,
     droppable: Option<String>,
     words: ErrorFormat,
     method: Method,
@@ -125,6 +129,7 @@ impl RequestContext {
             trace,
             is_recorded: span.is_some(),
             wanted_provider: list(headers, &WANTED_PROVIDER),
+            wanted_route: list(headers, &WANTED_ROUTE),
             droppable: list(headers, &DROP),
             words: ErrorFormat::of(path, headers),
             method: method.clone(),
@@ -183,6 +188,11 @@ impl RequestContext {
     /// Returns the providers that the client allows, if it names any.
     pub fn wanted_provider(&self) -> Option<&str> {
         self.0.wanted_provider.as_deref()
+    }
+
+    /// Returns the order of providers that a client wants, as written.
+    pub fn wanted_route(&self) -> Option<&str> {
+        self.0.wanted_route.as_deref()
     }
 
     /// Returns the fields that a client allows weir to drop, as written.

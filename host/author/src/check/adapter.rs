@@ -561,7 +561,7 @@ impl<'a> AdapterSuite<'a> {
                     return Ok(None);
                 }
             }
-            times.push(started.elapsed() / chunks.len().try_into()?);
+            times.push(started.elapsed() / u32::try_from(chunks.len())?);
             memory = exchange.memory_bytes();
         }
         Ok(Some((micros(times), memory)))

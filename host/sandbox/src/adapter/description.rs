@@ -87,7 +87,12 @@ fn is_readable(pattern: &str) -> bool {
     is_legal && !HIDDEN.iter().any(|hidden| matches(pattern, hidden))
 }
 
-fn check_credential(slot: &CredentialSlot) -> Result<(), String> {
+/// Checks the place of a credential in requests.
+///
+/// # Errors
+///
+/// The reason for which requests cannot have it there.
+pub fn check_credential(slot: &CredentialSlot) -> Result<(), String> {
     match slot {
         CredentialSlot::Bearer | CredentialSlot::None => Ok(()),
         CredentialSlot::Header(name) => match HeaderName::try_from(name.as_str()) {

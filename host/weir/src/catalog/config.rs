@@ -7,7 +7,8 @@ use serde::Deserialize;
 
 use super::end_date::EndDate;
 use weir_ledger::price::{NanoUsd, Price, TokenPrices};
-use weir_storage::secrets::SecretSource;
+use weir_sandbox::adapter::bindings::adapter::CredentialSlot;
+use weir_upstream::credential::settings::CredentialSettings;
 
 /// An upstream: `[providers.NAME]`.
 #[derive(Debug, Clone, Deserialize)]
@@ -18,16 +19,36 @@ pub struct ProviderConfig {
     /// URL to which the adapter's paths are appended, such as `https://api.openai.com/v1`. Default: none.
     #[serde(default)]
     pub base_url: Option<String>,
-    /// Secret source of at least 16 bytes; if it is missing, the provider and models that only it serves are left out.
-    /// Default: none.
+    /// Secret source of at least 16 bytes, or [how to obtain a token](#credentials-of-clouds); if it is missing, the
+    /// provider and models that only it serves are left out. Default: none.
     #[serde(default)]
-    pub credential: Option<SecretSource>,
+    pub credential: Option<CredentialSettings>,
+    /// Several credentials in place of `credential`: conversations are shared out between them, and one that the provider
+    /// refuses or limits is used last for a while. Default: none.
+    #[serde(default)]
+    pub credentials: Vec<CredentialSettings>,
+    /// Place of the credential in requests: `"bearer"`, `{ header = "NAME" }` or `{ query = "NAME" }`. Default: the
+    /// adapter's.
+    #[serde(default)]
+    pub credential_slot: Option<SlotConfig>,
     /// Options of the adapter; see `plugins/README.md`, "Options". Default: none.
     #[serde(default)]
     pub options: BTreeMap<String, String>,
     /// `first_byte_ms`, `first_token_ms` and `idle_ms` in place of those of `[timeouts]`. Default: `[timeouts]`.
     #[serde(default)]
     pub timeouts: TimeoutOverrides,
+}
+
+/// The place of a provider's credential in requests.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum SlotConfig {
+    /// `Authorization: Bearer`.
+    Bearer,
+    /// This header.
+    Header(String),
+    /// This query parameter.
+    Query(String),
 }
 
 /// A provider's own timeouts.
@@ -83,9 +104,38 @@ pub struct ModelConfig {
     pub image_qualities: Vec<String>,
     /// Providers of the model: by `weight` first, then in order. Required.
     pub upstreams: Vec<CandidateConfig>,
+    /// Order of the providers: `weight`, `price`, `latency` or `load`; requests choose another one by `x-weir-route`.
+    /// Default: `weight`.
+    #[serde(default)]
+    pub route: RouteBy,
     /// Price at upstreams without a price of their own. Default: each upstream's own.
     #[serde(default)]
     pub price: Option<PriceConfig>,
+}
+
+/// The order of a model's upstreams for a new conversation.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum RouteBy {
+    /// By weight, then as in the catalog.
+    #[default]
+    Weight,
+    /// The lowest price of the request first.
+    Price,
+    /// The shortest time of recent responses first.
+    Latency,
+    /// The fewest requests under way first.
+    Load,
+}
+
+impl RouteBy {
+    /// All orders and their names.
+    pub const ALL: [(&'static str, Self); 4] = [
+        ("weight", Self::Weight),
+        ("price", Self::Price),
+        ("latency", Self::Latency),
+        ("load", Self::Load),
+    ];
 }
 
 /// One of a model's upstreams.
@@ -141,6 +191,24 @@ pub struct AboveConfig {
     pub input_tokens: u64,
     /// The prices for such inputs.
     pub price: PriceConfig,
+}
+
+impl SlotConfig {
+    /// Returns the slot.
+    pub fn slot(&self) -> CredentialSlot {
+        match self {
+            Self::Bearer => CredentialSlot::Bearer,
+            Self::Header(name) => CredentialSlot::Header(name.clone()),
+            Self::Query(name) => CredentialSlot::Query(name.clone()),
+        }
+    }
+}
+
+impl ProviderConfig {
+    /// Returns the settings of its credentials.
+    pub fn credential_sources(&self) -> impl Iterator<Item = &CredentialSettings> {
+        self.credential.iter().chain(&self.credentials)
+    }
 }
 
 impl PriceConfig {

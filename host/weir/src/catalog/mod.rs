@@ -36,7 +36,7 @@ use weir_plugins::{Component, FilterComponent, PluginKind, Plugins};
 use weir_upstream::redact;
 use weir_upstream::{BaseUrl, Upstream, UpstreamTimeouts};
 
-use self::config::{CandidateConfig, ModelConfig, ProviderConfig};
+use self::config::{CandidateConfig, ModelConfig, ProviderConfig, RouteBy, SlotConfig};
 use self::end_date::EndDate;
 use self::filters::FilterConfig;
 use self::plans::PlanTerms;
@@ -46,7 +46,6 @@ use weir_sandbox::ConfigureError;
 use weir_sandbox::adapter::bindings::adapter::{CredentialSlot, Description, Setting};
 use weir_sandbox::adapter::description;
 use weir_storage::clock::Millis;
-use weir_storage::secrets::SecretSource;
 
 /// The built-in providers and models.
 pub const DEFAULT: &str = include_str!("default.toml");
@@ -148,6 +147,8 @@ pub struct Model {
     pub image_sizes: Vec<String>,
     /// Image qualities that the price covers; all qualities if empty.
     pub image_qualities: Vec<String>,
+    /// The order of its upstreams.
+    pub route: RouteBy,
     /// The model's upstreams as configured: in order of preference, except for weights; never empty.
     pub candidates: Vec<Candidate>,
 }
@@ -155,10 +156,10 @@ pub struct Model {
 /// A model at one upstream.
 #[derive(Debug)]
 pub struct Candidate {
-    /// The key of its state, such as breakers: two models at one provider can fail separately.
-    pub key: Arc<str>,
-    /// The upstream.
+    /// The upstream, with the first of its credentials.
     pub upstream: Arc<Upstream>,
+    /// The upstream with each of its credentials; never empty.
+    pub pool: Vec<PoolMember>,
     /// The model's name at the upstream.
     pub model: String,
     /// Options of the adapter: the provider's, and the model's own over them.
@@ -169,6 +170,15 @@ pub struct Candidate {
     pub stream_plain: bool,
     /// The share of requests among the candidates with a weight.
     pub weight: Option<NonZeroU32>,
+}
+
+/// A candidate with one of its provider's credentials.
+#[derive(Debug)]
+pub struct PoolMember {
+    /// The key of its state, such as breakers: two models or two credentials at one provider can fail separately.
+    pub key: Arc<str>,
+    /// The upstream with this credential.
+    pub upstream: Arc<Upstream>,
 }
 
 /// A model in the response of `GET /models`.
@@ -214,11 +224,11 @@ impl Catalog {
             let missing = match upstream {
                 None => None,
                 Some(Err(why)) => Some(MissingPart::Credential(why)),
-                Some(Ok(upstream)) => {
-                    let slot = &upstream.adapter;
+                Some(Ok(pool)) => {
+                    let slot = &provider.adapter;
                     let has_slot = plugins.has_slot_of(PluginKind::Adapter, slot);
                     let missing = (!has_slot).then(|| MissingPart::Adapter(slot.clone()));
-                    upstreams.insert(name.as_str(), Arc::new(upstream));
+                    upstreams.insert(name.as_str(), pool);
                     missing
                 }
             };
@@ -309,10 +319,7 @@ impl Catalog {
                     && matches!(left_out.why, MissingPart::Credential(_))
             });
             let provider = self.providers.get(&lacking.next()?.provider)?;
-            match provider.credential.as_ref()? {
-                SecretSource::Env(variable) => Some(variable.as_str()),
-                SecretSource::File(_) => None,
-            }
+            provider.credential_sources().next()?.variable()
         });
         let variable = variables.next()?;
         Some(format!(
@@ -337,10 +344,11 @@ impl Catalog {
         models.filter(|model| is_served(model, &self.plugins))
     }
 
-    /// Returns the keys of all [candidates](Candidate).
+    /// Returns the keys of all [candidates](Candidate) with each credential.
     pub fn candidate_keys(&self) -> Vec<Arc<str>> {
         let candidates = self.models.values().flat_map(|model| &model.candidates);
-        let mut keys: Vec<_> = candidates.map(|candidate| candidate.key.clone()).collect();
+        let members = candidates.flat_map(|candidate| &candidate.pool);
+        let mut keys: Vec<_> = members.map(|member| member.key.clone()).collect();
         keys.sort_unstable();
         keys.dedup();
         keys
@@ -353,6 +361,21 @@ impl Catalog {
         upstreams
             .map(|upstream| (&*upstream.name, upstream))
             .collect()
+    }
+}
+
+impl PoolMember {
+    fn new(index: usize, upstream: &Arc<Upstream>, model: &str) -> Self {
+        let name = &upstream.name;
+        // A provider's name has neither a slash nor a `#`.
+        let key = match index {
+            0 => format!("{name}/{model}"),
+            _ => format!("{name}#{}/{model}", index + 1),
+        };
+        Self {
+            key: key.into(),
+            upstream: upstream.clone(),
+        }
     }
 }
 
@@ -482,9 +505,13 @@ fn provider_problems(
             problem("base_url".into(), what);
         }
     }
-    if answers_by_itself && provider.credential.is_some() {
+    let setting = match provider.credentials.is_empty() {
+        true => "credential",
+        false => "credentials",
+    };
+    if answers_by_itself && provider.credential_sources().next().is_some() {
         problem(
-            "credential".into(),
+            setting.into(),
             format!("the adapter {:?} uses no credential", provider.adapter),
         );
     }
@@ -564,8 +591,8 @@ pub async fn check_options(
             option_problem(&setting, &provider.adapter, &provider.options, &component).await,
         );
         // A problem of the provider's options would be each model's. Without its credential, its models are left out.
-        let credential = provider.credential.as_ref();
-        let has_credential = credential.is_none_or(|source| source.read(&environment).is_ok());
+        let mut sources = provider.credential_sources();
+        let has_credential = sources.all(|source| source.read(&environment).is_ok());
         if problems.is_empty() && has_credential {
             problems.extend(candidate_problems(name, provider, models, &component).await);
         }
@@ -628,12 +655,13 @@ impl<E: Fn(&str) -> Option<String>> Builder<'_, E> {
         }
     }
 
-    /// Builds the upstream; the inner error names a missing credential, or is `None` after a reported problem.
+    /// Builds the upstream with each of its credentials; the inner error names a missing credential. Returns `None` after
+    /// a reported problem.
     fn upstream(
         &mut self,
         name: &str,
         provider: &ProviderConfig,
-    ) -> Option<Result<Upstream, String>> {
+    ) -> Option<Result<Vec<Arc<Upstream>>, String>> {
         let setting = format!("providers.{name}");
         let problems_before = self.problems.len();
         let is_name = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
@@ -643,6 +671,17 @@ impl<E: Fn(&str) -> Option<String>> Builder<'_, E> {
                 "needs a name of 1 to {MAX_PROVIDER_BYTES} letters, digits, `-`, `_` and `.`"
             );
             self.problem(setting.clone(), what);
+        }
+        if let Some(slot) = provider.credential_slot.as_ref().map(SlotConfig::slot)
+            && let Err(what) = description::check_credential(&slot)
+        {
+            self.problem(format!("{setting}.credential_slot"), what);
+        }
+        if provider.credential.is_some() && !provider.credentials.is_empty() {
+            self.problem(
+                format!("{setting}.credentials"),
+                "replaces `credential`: remove one of the two",
+            );
         }
         self.check_slot(name, provider);
         let base = match provider.base_url.as_deref().map(BaseUrl::parse) {
@@ -656,44 +695,62 @@ impl<E: Fn(&str) -> Option<String>> Builder<'_, E> {
         if self.problems.len() > problems_before {
             return None;
         }
-        let credential = match &provider.credential {
-            None => None,
-            Some(source) => match source.read(&self.environment) {
-                Ok(credential) => Some(credential),
-                Err(why) => return Some(Err(why)),
-            },
-        };
-        if credential
-            .as_ref()
-            .is_some_and(|credential| credential.expose().len() < redact::MIN_BYTES)
-        {
-            return Some(Err(format!(
-                "its credential has fewer than {} bytes: redacting it from responses would redact words, too; give the \
-             provider a longer one, or remove `credential` if it needs none",
-                redact::MIN_BYTES
-            )));
+        let mut credentials = Vec::new();
+        for (index, source) in provider.credential_sources().enumerate() {
+            let setting = match provider.credential.is_some() {
+                true => format!("{setting}.credential"),
+                false => format!("{setting}.credentials[{index}]"),
+            };
+            match (source.read(&self.environment), &provider.credential) {
+                (Ok(credential), _) => credentials.push((setting, credential)),
+                (Err(why), Some(_)) => return Some(Err(why)),
+                // Nobody lists several credentials of a provider without wanting all of them.
+                (Err(why), None) => self.problem(setting, why),
+            }
         }
-        if let Some(credential) = &credential
-            && http::HeaderValue::from_str(credential.expose()).is_err()
-        {
-            self.problem(
-                format!("{setting}.credential"),
-                "contains characters that are invalid in a header",
-            );
+        for (setting, credential) in &credentials {
+            let Some(secret) = credential.fixed() else {
+                continue;
+            };
+            if secret.expose().len() < redact::MIN_BYTES {
+                return Some(Err(format!(
+                    "its credential has fewer than {} bytes: redacting it from responses would redact words, too; give \
+                     the provider a longer one, or remove `credential` if it needs none",
+                    redact::MIN_BYTES
+                )));
+            }
+            if http::HeaderValue::from_str(secret.expose()).is_err() {
+                self.problem(
+                    setting.clone(),
+                    "contains characters that are invalid in a header",
+                );
+            }
+        }
+        if self.problems.len() > problems_before {
             return None;
         }
         let (own, defaults) = (&provider.timeouts, self.settings.timeouts);
-        Some(Ok(Upstream {
-            name: name.to_owned(),
-            base,
-            credential,
-            timeouts: UpstreamTimeouts::from_millis(
-                own.first_byte_ms.unwrap_or(defaults.first_byte_ms),
-                own.first_token_ms.unwrap_or(defaults.first_token_ms),
-                own.idle_ms.unwrap_or(defaults.idle_ms),
-            ),
-            adapter: provider.adapter.clone(),
-        }))
+        let slot = provider.credential_slot.as_ref().map(SlotConfig::slot);
+        let credentials = credentials.into_iter().map(|(_, credential)| credential);
+        let mut credentials: Vec<_> = credentials.map(|one| Some(Arc::new(one))).collect();
+        if credentials.is_empty() {
+            credentials.push(None);
+        }
+        let with = |credential| {
+            Arc::new(Upstream {
+                name: name.to_owned(),
+                base: base.clone(),
+                credential,
+                slot: slot.clone(),
+                timeouts: UpstreamTimeouts::from_millis(
+                    own.first_byte_ms.unwrap_or(defaults.first_byte_ms),
+                    own.first_token_ms.unwrap_or(defaults.first_token_ms),
+                    own.idle_ms.unwrap_or(defaults.idle_ms),
+                ),
+                adapter: provider.adapter.clone(),
+            })
+        };
+        Some(Ok(credentials.into_iter().map(with).collect()))
     }
 
     /// Validates the provider's settings with its adapter. A missing or inactive adapter validates them at its
@@ -728,7 +785,7 @@ impl<E: Fn(&str) -> Option<String>> Builder<'_, E> {
         &mut self,
         id: &str,
         model: &ModelConfig,
-        upstreams: &BTreeMap<&str, Arc<Upstream>>,
+        upstreams: &BTreeMap<&str, Vec<Arc<Upstream>>>,
     ) -> Option<Model> {
         let setting = format!("models.{id:?}");
         let problems_before = self.problems.len();
@@ -780,16 +837,19 @@ impl<E: Fn(&str) -> Option<String>> Builder<'_, E> {
                     continue;
                 }
             };
-            if let Some(upstream) = upstreams.get(candidate.provider.as_str()) {
+            if let Some(pool) = upstreams.get(candidate.provider.as_str()) {
+                let upstream = &pool[0];
                 if !self.serves(&upstream.adapter, &price) {
                     self.problems.push(other_kind(id, index, &upstream.adapter));
                     continue;
                 }
                 let model = candidate.model.clone().unwrap_or_else(|| id.to_owned());
                 let provider = &self.settings.providers[&candidate.provider];
+                let members = pool.iter().enumerate();
                 candidates.push(Candidate {
-                    // A provider's name has no slash.
-                    key: format!("{}/{model}", upstream.name).into(),
+                    pool: members
+                        .map(|(index, upstream)| PoolMember::new(index, upstream, &model))
+                        .collect(),
                     upstream: upstream.clone(),
                     model,
                     options: candidate_options(candidate, provider).into_iter().collect(),
@@ -820,6 +880,7 @@ impl<E: Fn(&str) -> Option<String>> Builder<'_, E> {
             supports_chat: model.supports_chat,
             image_sizes: model.image_sizes.clone(),
             image_qualities: model.image_qualities.clone(),
+            route: model.route,
             candidates,
         })
     }

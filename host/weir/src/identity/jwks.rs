@@ -19,8 +19,8 @@ use tokio::task::JoinHandle;
 use url::Url;
 use weir_outgoing::Client;
 
-use super::fetch::{self, FetchError};
 use super::settings::{Algorithm, IssuerSettings};
+use weir_outgoing::fetch::{self, FetchError};
 use weir_storage::clock::{Clock, Millis};
 
 /// The minimum time between two fetches, in milliseconds.

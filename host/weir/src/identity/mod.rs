@@ -31,7 +31,6 @@ pub mod directory;
 pub mod directory_token;
 mod ended_sessions;
 mod errors;
-mod fetch;
 pub mod gate;
 pub mod groups;
 pub mod issuer_logout;

@@ -12,8 +12,8 @@ use url::Url;
 use weir_outgoing::Client;
 
 use super::dev_issuer::{DevAudience, DevIssuer, SERVICE_EMAIL};
-use super::fetch::{self, FetchError};
 use super::settings::{ClientCredentialsSettings, OutgoingSettings};
+use weir_outgoing::fetch::{self, FetchError};
 use weir_storage::clock::{Clock, Millis};
 use weir_storage::secrets::Secret;
 use weir_storage::secrets::environment;

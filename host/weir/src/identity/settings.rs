@@ -7,8 +7,8 @@ use std::path::PathBuf;
 
 use serde::Deserialize;
 
-use super::fetch::parse_url;
 use super::roles::Role;
+use weir_outgoing::fetch::parse_url;
 use weir_storage::secrets::SecretSource;
 
 /// The prefix of the names of development mode's issuer; no other issuer may use it.

@@ -4,10 +4,12 @@
 //! anything, the connection failed, or the upstream itself declined, and the client received nothing. The only
 //! exception is a stream without data at the first-token timeout: weir disconnects that upstream, books its cost, and
 //! the client pays only for the response that it receives. **Invariant:** at most [`ATTEMPTS_PER_UPSTREAM`] attempts on
-//! each of a model's upstreams, all within the request's one deadline.
+//! each of a model's upstreams, all within the request's one deadline. Only a failure that another credential of the same
+//! provider may avoid leads to one.
 
 use std::time::Duration;
 
+use http::StatusCode;
 use tokio::time::Instant;
 use weir_dialects::Attachment;
 use weir_plugins::counters::ExchangeEnd;
@@ -25,10 +27,11 @@ use super::meter::Attempt;
 use super::reasoning;
 use super::relay::{Relay, RequestBounds};
 use super::resolve::ResolvedRequest;
-use super::routing::Route;
+use super::routing::performance::UnderWay;
+use super::routing::{Route, RoutedUpstream};
 use super::spans;
 use crate::admission::UpstreamPermit;
-use crate::catalog::Candidate;
+use crate::catalog::{Candidate, PoolMember};
 
 /// The maximum attempts on one upstream for one request.
 const ATTEMPTS_PER_UPSTREAM: u32 = 2;
@@ -42,11 +45,15 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 /// The maximum pause before a retry while another upstream is available.
 const LONGEST_PAUSE_BEFORE_FALLBACK: Duration = Duration::from_secs(1);
 
+/// The time for which a credential that its provider refuses is used only after all others of its pool.
+const REFUSED_FOR: Duration = Duration::from_secs(60);
+
 /// The permit for one of a route's upstreams.
 pub(super) struct AttemptPermit {
     /// The upstream's index in the route.
     at: usize,
     permit: Permit,
+    under_way: UnderWay,
     _place: UpstreamPermit,
 }
 
@@ -85,8 +92,8 @@ pub(super) fn first_entry(
     route: &Route,
 ) -> Result<AttemptPermit, ExchangeError> {
     let mut refused = None;
-    for (at, candidate) in route.candidates().enumerate() {
-        match enter(parts, at, candidate) {
+    for (at, routed) in route.upstreams().enumerate() {
+        match enter(parts, at, routed.member) {
             Ok(entry) => return Ok(entry),
             // The first upstream's error counts, because the request prefers that upstream.
             Err(error) => refused = refused.or(Some(error)),
@@ -98,15 +105,16 @@ pub(super) fn first_entry(
 fn enter(
     parts: &InferenceParts,
     at: usize,
-    candidate: &Candidate,
+    member: &PoolMember,
 ) -> Result<AttemptPermit, ExchangeError> {
-    let permit = parts.routing.breakers.enter(&candidate.key);
+    let permit = parts.routing.breakers.enter(&member.key);
     Ok(AttemptPermit {
         at,
         permit: permit.map_err(ExchangeError::LeftAlone)?,
+        under_way: parts.routing.performance.begin(&member.key),
         _place: parts
             .admission
-            .place(&candidate.upstream)
+            .place(&member.upstream)
             .ok_or(ExchangeError::NoPlace)?,
     })
 }
@@ -155,22 +163,30 @@ pub(super) async fn attempt_all(
     let begin_at = first.at;
     let mut first = Some(first);
     let mut declined = None;
-    for (at, candidate) in route.candidates().enumerate().skip(begin_at) {
+    // A candidate that failed for another reason than its credential fails with each of them.
+    let mut failed: Option<&Candidate> = None;
+    for (at, routed) in route.upstreams().enumerate().skip(begin_at) {
+        if failed.is_some_and(|failed| std::ptr::eq(failed, routed.candidate)) {
+            continue;
+        }
         let entry = match first.take() {
             Some(entry) => Ok(entry),
-            None => enter(parts, at, candidate),
+            None => enter(parts, at, routed.member),
         };
         let asked = match entry {
-            Ok(entry) => attempts.ask(candidate, entry, relay).await,
+            Ok(entry) => attempts.ask(routed, entry, relay).await,
             Err(error) => Err(AttemptFailure::Declined(error)),
         };
         match asked {
             Ok(()) => {
-                parts.routing.answered(route, candidate).await;
+                parts.routing.answered(route, routed.member).await;
                 return Ok(());
             }
             Err(AttemptFailure::Failed(error)) => return Err(error),
             Err(AttemptFailure::Declined(error)) => {
+                if error.was_attempted() && !is_of_credential(&error, relay) {
+                    failed = Some(routed.candidate);
+                }
                 // A full upstream says less about the cause than the failure of an earlier one.
                 let is_said = declined.is_some() && !error.was_attempted();
                 if !is_said {
@@ -186,11 +202,12 @@ impl Attempts<'_> {
     /// Tries one upstream.
     async fn ask(
         &mut self,
-        candidate: &Candidate,
+        routed: RoutedUpstream<'_>,
         mut entry: AttemptPermit,
         relay: &mut Relay,
     ) -> Result<(), AttemptFailure> {
-        let upstream = &*candidate.upstream;
+        let RoutedUpstream { candidate, member } = routed;
+        let upstream = &*member.upstream;
         // All attempts on the upstream share this lookup, because an exchange ends on its first component.
         let account = relay.meter().account();
         let Some(chosen) = self.parts.plugins.adapter_for(&upstream.adapter, account) else {
@@ -215,11 +232,29 @@ impl Attempts<'_> {
         let mut left = ATTEMPTS_PER_UPSTREAM;
         loop {
             left -= 1;
-            let has_next = self.has_next(entry.at);
+            let has_next = self.has_next(entry.at, candidate);
+            let started = Instant::now();
             let outcome = self
-                .attempt(candidate, &chosen, readable.as_mut(), has_next, relay)
+                .attempt(routed, &chosen, readable.as_mut(), has_next, relay)
                 .await;
-            entry.permit.note(health(&outcome), relay.meter().account());
+            if outcome.is_ok() {
+                let took = started.elapsed().saturating_sub(relay.kept_waiting());
+                let first_token = relay.streamed_at().map(|at| at - started);
+                let bytes = relay.received_bytes();
+                entry.under_way.answered(took, first_token, bytes);
+            }
+            let is_of_credential = outcome
+                .as_ref()
+                .is_err_and(|error| is_of_credential(error, relay));
+            let health = match health(&outcome) {
+                health @ AttemptHealth::Limits(_) => health,
+                // Others of the pool take its place, and a request a minute shows whether it works again.
+                _ if candidate.pool.len() > 1 && is_of_credential => {
+                    AttemptHealth::Limits(Some(REFUSED_FOR))
+                }
+                health => health,
+            };
+            entry.permit.note(health, relay.meter().account());
             let Err(error) = outcome else {
                 return Ok(());
             };
@@ -233,7 +268,10 @@ impl Attempts<'_> {
                 *pause <= longest && Instant::now() + *pause < self.bounds.deadline
             };
             match pause.filter(is_short) {
-                Some(pause) if left > 0 && self.may_be_asked(candidate) => {
+                _ if is_of_credential && self.has_other_credential(entry.at, candidate) => {
+                    return Err(AttemptFailure::Declined(error));
+                }
+                Some(pause) if left > 0 && self.may_be_asked(member) => {
                     wait(relay, pause).await.map_err(AttemptFailure::Failed)?;
                 }
                 _ => return Err(AttemptFailure::Declined(error)),
@@ -244,13 +282,13 @@ impl Attempts<'_> {
     /// Runs one exchange, and records it in the adapter's counters.
     async fn attempt(
         &mut self,
-        candidate: &Candidate,
+        RoutedUpstream { candidate, member }: RoutedUpstream<'_>,
         chosen: &ChosenComponent<Component>,
         readable: Option<&mut Request>,
         has_next: bool,
         relay: &mut Relay,
     ) -> Result<(), ExchangeError> {
-        let (upstream, adapter) = (&*candidate.upstream, &chosen.component);
+        let (upstream, adapter) = (&*member.upstream, &chosen.component);
         self.made += 1;
         relay.begin_attempt(&upstream.name);
         let attempted = spans::AttemptData {
@@ -309,16 +347,36 @@ impl Attempts<'_> {
         }
     }
 
-    /// Whether the route has another available upstream behind this one.
-    fn has_next(&self, at: usize) -> bool {
-        let mut behind = self.route.candidates().skip(at + 1);
-        behind.any(|candidate| self.may_be_asked(candidate))
+    /// Whether the route has another available candidate behind this place.
+    fn has_next(&self, at: usize, candidate: &Candidate) -> bool {
+        self.is_available_behind(at, |behind| !std::ptr::eq(behind, candidate))
     }
 
-    fn may_be_asked(&self, candidate: &Candidate) -> bool {
-        let standing = self.parts.routing.breakers.standing(&candidate.key);
+    /// Whether another credential of the candidate is available behind this place.
+    fn has_other_credential(&self, at: usize, candidate: &Candidate) -> bool {
+        self.is_available_behind(at, |behind| std::ptr::eq(behind, candidate))
+    }
+
+    fn is_available_behind(&self, at: usize, counts: impl Fn(&Candidate) -> bool) -> bool {
+        let mut behind = self.route.upstreams().skip(at + 1);
+        behind.any(|routed| counts(routed.candidate) && self.may_be_asked(routed.member))
+    }
+
+    fn may_be_asked(&self, member: &PoolMember) -> bool {
+        let standing = self.parts.routing.breakers.standing(&member.key);
         !matches!(standing, UpstreamState::Open(_))
     }
+}
+
+/// Whether an attempt failed because of its credential, so that another one of the same provider may succeed.
+fn is_of_credential(error: &ExchangeError, relay: &Relay) -> bool {
+    let ExchangeError::Failure(failure) = error else {
+        return false;
+    };
+    matches!(
+        failure.kind,
+        FailureKind::Unauthorized | FailureKind::RateLimited
+    ) || relay.status() == Some(StatusCode::PAYMENT_REQUIRED)
 }
 
 /// Whether weir may request a stream for a plain response: not with log probabilities, images or audio.

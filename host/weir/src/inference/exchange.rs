@@ -11,10 +11,12 @@ use std::mem;
 use std::time::Duration;
 
 use bytes::Bytes;
+use http::StatusCode;
 use tokio::time::Instant;
 use weir_dialects::Attachment;
 use weir_upstream::Upstream;
 use weir_upstream::client::{HttpClient, SendError, UpstreamBody};
+use weir_upstream::credential::Authorization;
 use weir_upstream::destination;
 use weir_upstream::error::{ExchangeError, MAX_OTHER_STEPS, MAX_SENDS, MAX_WAITS, Phase};
 use weir_upstream::redact::Redactor;
@@ -173,10 +175,19 @@ impl ExchangeInputs<'_> {
         relay: &mut Relay,
         mut tape: Option<&mut OpenRecording>,
     ) -> Result<(), ExchangeError> {
+        let authorization = match &self.upstream.credential {
+            Some(credential) => {
+                let authorizing = credential.authorize();
+                let authorized = relay.within(Duration::MAX, Phase::Total, authorizing);
+                Some(authorized.await??)
+            }
+            None => None,
+        };
         let mut request = destination::build(
             self.upstream.base.as_ref(),
+            self.upstream.slot(&self.adapter.description),
             &self.adapter.description,
-            self.upstream.credential.as_ref(),
+            authorization.as_ref(),
             asked,
             self.attachments,
         )?;
@@ -199,12 +210,14 @@ impl ExchangeInputs<'_> {
             Duration::MAX
         };
         let response = self.answer(request, first_byte, patience, relay).await?;
-        let credential = self
-            .upstream
-            .credential
-            .as_ref()
-            .map(|secret| secret.expose());
+        let credential = authorization.as_ref().and_then(Authorization::shown);
         let (head, body) = response.into_parts();
+        relay.note_status(head.status);
+        if head.status == StatusCode::UNAUTHORIZED
+            && let Some(credential) = &self.upstream.credential
+        {
+            credential.refuse();
+        }
         if is_encoded(&head.headers) {
             return Err(ExchangeError::Encoded);
         }

@@ -252,10 +252,13 @@ async fn begin(
     let Customer { payer, rates, .. } = customer;
     let rates = rates.for_model(&payer.account, &resolved.model.id);
     rates.admit(&parts.cache).await?;
-    let routing = &parts.routing;
-    let route = routing.route(&payer.account, &resolved, &asked.conversation);
-    let route = route.await;
     let PriceTerms { factors, in_plan } = &terms;
+    let by = routing::wanted(context.wanted_route())?.unwrap_or(resolved.model.route);
+    let (account, conversation) = (&payer.account, &asked.conversation);
+    let route = parts
+        .routing
+        .route(account, &resolved, conversation, by, factors)
+        .await;
     output_limit::widen(parts, &payer, factors, *in_plan, &route, &mut resolved).await;
     let stream = asked.stream;
     let routed = RoutedRequest {
@@ -369,7 +372,7 @@ async fn serve(
         (Err(error), None) => return Box::pin(relay.refuse(error.into())).await,
         (first, _) => first,
     };
-    let prices = route.candidates().map(|candidate| &candidate.price);
+    let prices = route.upstreams().map(|routed| &routed.candidate.price);
     let claim = key.as_ref().map(|(key, _)| key.claim().clone());
     let holding = context.trace_part("ledger.hold");
     let opened = relay.meter().open(prices, claim).await;

@@ -48,8 +48,8 @@ pub(super) async fn widen(
         images: 0,
     };
     let prices: Vec<_> = route
-        .candidates()
-        .map(|candidate| &candidate.price)
+        .upstreams()
+        .map(|routed| &routed.candidate.price)
         .collect();
     let output = pricing::affordable_output(
         &prices,

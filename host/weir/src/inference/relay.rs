@@ -15,6 +15,7 @@ use std::pin::{Pin, pin};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use http::StatusCode;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, Sleep, sleep_until};
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
@@ -80,6 +81,8 @@ pub struct Relay {
     screen: Option<AnswerScreen>,
     /// Whether weir sent the request to an upstream, which may charge from then on.
     asked: bool,
+    /// The HTTP status of the attempt's latest response.
+    status: Option<StatusCode>,
     /// Advisory fields that the upstream does not receive.
     ignored: Vec<String>,
     dialect: Dialect,
@@ -181,6 +184,7 @@ impl Relay {
             publisher: None,
             screen: None,
             asked: false,
+            status: None,
             ignored: Vec::new(),
             dialect,
             origins: Vec::new(),
@@ -255,6 +259,7 @@ impl Relay {
 
     /// Begins an attempt on a provider.
     pub fn begin_attempt(&mut self, provider: &str) {
+        self.status = None;
         self.context.note_attempt(provider);
         self.meter.count_attempt();
         if let Some(session) = &mut self.session {
@@ -279,6 +284,16 @@ impl Relay {
     /// Whether weir sent the request in this attempt.
     pub fn was_asked(&self) -> bool {
         self.asked
+    }
+
+    /// Records the HTTP status of the upstream's response.
+    pub fn note_status(&mut self, status: StatusCode) {
+        self.status = Some(status);
+    }
+
+    /// The HTTP status of the attempt's latest response.
+    pub fn status(&self) -> Option<StatusCode> {
+        self.status
     }
 
     /// Whether the client pays for a failed request: it received a part of the response, or disconnected while the
@@ -313,6 +328,11 @@ impl Relay {
     /// The attempt's total wait for the client to read.
     pub fn kept_waiting(&self) -> Duration {
         self.kept_waiting
+    }
+
+    /// The bytes of the model's output so far.
+    pub fn received_bytes(&self) -> u64 {
+        self.sequence.received().bytes
     }
 
     /// Whether any output has arrived.

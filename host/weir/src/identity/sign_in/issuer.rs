@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::anyhow;
-use http::StatusCode;
 use http::header::{ACCEPT, CONTENT_TYPE};
 use reqwest::RequestBuilder;
 use serde::Deserialize;
@@ -19,9 +18,9 @@ use weir_storage::secrets::{Secret, SecretKey, environment};
 
 use super::pending::PendingSignIn;
 use super::tokens::{IdToken, LogoutToken};
-use crate::identity::fetch::{self, FetchError};
 use crate::identity::jwt::{SignedClaims, TokenError, TokenKind, TokenVerifier};
 use crate::identity::settings::SignInSettings;
+use weir_outgoing::fetch::{self, FetchError};
 
 /// The time for which weir uses an issuer's configuration, in milliseconds: an hour.
 const MAX_AGE_MS: i64 = 3_600_000;
@@ -271,7 +270,7 @@ impl SignInIssuer {
             Ok((_, body)) => serde_json::from_slice(&body)
                 .map_err(|_| self.unavailable(&FetchError::Malformed("is no ID token"))),
             // `invalid_grant`, among others (RFC 6749 §5.2).
-            Err(FetchError::Status(StatusCode::BAD_REQUEST)) => Err(SignInError::Code),
+            Err(FetchError::Status(400)) => Err(SignInError::Code),
             Err(error) => Err(self.unavailable(&error)),
         }
     }

@@ -13,7 +13,7 @@ use crate::catalog::Candidate;
 pub(super) fn order(candidates: &[Candidate], allowed: &[usize], seed: &[u8]) -> Vec<usize> {
     let draw_of = |index: &usize| {
         let candidate = &candidates[*index];
-        let drawn = draw(seed, &candidate.key, candidate.weight?.get());
+        let drawn = draw(seed, &candidate.pool[0].key, candidate.weight?.get());
         Some(drawn)
     };
     let mut drawn: Vec<_> = allowed
@@ -27,6 +27,16 @@ pub(super) fn order(candidates: &[Candidate], allowed: &[usize], seed: &[u8]) ->
         (None, None) => Ordering::Equal,
     });
     drawn.into_iter().map(|(_, index)| index).collect()
+}
+
+/// Returns the credentials of a candidate, drawn with equal weights.
+pub(super) fn order_pool(candidate: &Candidate, seed: &[u8]) -> Vec<usize> {
+    let mut order: Vec<_> = (0..candidate.pool.len()).collect();
+    if order.len() > 1 {
+        let drawn = |index: &usize| draw(seed, &candidate.pool[*index].key, 1);
+        order.sort_by(|a, b| drawn(a).total_cmp(&drawn(b)));
+    }
+    order
 }
 
 /// A number that is the minimum of several with a probability proportional to their weights.

@@ -99,6 +99,7 @@ const FILL: &[(&str, &str, &str)] = &[
     ("account_entries", "number", "-i"),
     ("auto_top_up_charges", "ended_at", "$NOW"),
     ("auto_top_up_charges", "outcome", "'succeeded'"),
+    ("blocks", "boot_id", "'node_with_blocks'"),
     ("entries", "number", "-i"),
     ("entries", "kind", "'release'"),
     // Entries of half the accounts belong to no hold, so that statistics know such rows.
@@ -270,6 +271,14 @@ async fn fill(url: &SecretUrl) -> BTreeSet<String> {
             filled.unwrap_or_else(|error| panic!("`FILL` has what {table} needs: {error}"));
         assert_eq!(filled.rows_affected(), ROWS as u64, "{table}");
     }
+    // No sweep returns the blocks of a node with a lease.
+    connection
+        .execute(
+            "INSERT INTO node_leases (boot_id, started_at, lease_until) \
+             VALUES ('node_with_blocks', 0, 9000000000000)",
+        )
+        .await
+        .expect("it can");
     connection.execute("ANALYZE").await.expect("it can");
     connection.close().await.expect("it answers");
     tables.into_keys().collect()

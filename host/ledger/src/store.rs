@@ -288,19 +288,15 @@ impl LedgerStore {
         now: Millis,
         limit: u32,
     ) -> sqlx::Result<Vec<(AccountId, Action)>> {
-        // Like `find_orphans`, it reads the index once for each run.
-        let rows = sqlx::query(
-            "WITH RECURSIVE runs (boot_id) AS (SELECT MIN(boot_id) FROM blocks UNION ALL \
-             SELECT (SELECT MIN(b.boot_id) FROM blocks b WHERE b.boot_id > runs.boot_id) \
-             FROM runs WHERE runs.boot_id IS NOT NULL) \
-             SELECT b.account_id, b.boot_id FROM runs JOIN blocks b ON b.boot_id = runs.boot_id \
-             WHERE NOT EXISTS \
-             (SELECT 1 FROM node_leases l WHERE l.boot_id = runs.boot_id AND l.lease_until > $1) LIMIT $2",
-        )
-        .bind(now.0)
-        .bind(i64::from(limit))
-        .fetch_all(self.database.reader())
-        .await?;
+        let sql = format!(
+            "{} SELECT b.account_id, b.boot_id FROM ended JOIN blocks b ON b.boot_id = ended.boot_id LIMIT $2",
+            of_ended_runs("blocks", "1 = 1")
+        );
+        let rows = sqlx::query(AssertSqlSafe(sql))
+            .bind(now.0)
+            .bind(i64::from(limit))
+            .fetch_all(self.database.reader())
+            .await?;
         let read = |row: &AnyRow| {
             let boot_id = BootId::of(&row.try_get::<String, _>(1)?);
             let boot_id =
@@ -550,19 +546,16 @@ impl LedgerStore {
 
     /// Returns up to `limit` open holds of runs without a valid lease.
     pub async fn find_orphans(&self, now: Millis, limit: u32) -> sqlx::Result<Vec<Orphan>> {
-        // One index step finds each run with open holds: the query reads only the holds of runs without a lease.
-        let rows = sqlx::query(
-            "WITH RECURSIVE runs (boot_id) AS (SELECT MIN(boot_id) FROM holds WHERE expired_at IS NULL UNION ALL \
-             SELECT (SELECT MIN(h.boot_id) FROM holds h WHERE h.expired_at IS NULL AND h.boot_id > runs.boot_id) \
-             FROM runs WHERE runs.boot_id IS NOT NULL) \
-             SELECT h.id, h.account_id FROM runs JOIN holds h ON h.boot_id = runs.boot_id \
-             WHERE h.expired_at IS NULL AND NOT EXISTS \
-             (SELECT 1 FROM node_leases l WHERE l.boot_id = runs.boot_id AND l.lease_until > $1) LIMIT $2",
-        )
-        .bind(now.0)
-        .bind(i64::from(limit))
-        .fetch_all(self.database.reader())
-        .await?;
+        let sql = format!(
+            "{} SELECT h.id, h.account_id FROM ended JOIN holds h ON h.boot_id = ended.boot_id \
+             WHERE h.expired_at IS NULL LIMIT $2",
+            of_ended_runs("holds", "expired_at IS NULL")
+        );
+        let rows = sqlx::query(AssertSqlSafe(sql))
+            .bind(now.0)
+            .bind(i64::from(limit))
+            .fetch_all(self.database.reader())
+            .await?;
         read_orphans(&rows)
     }
 
@@ -592,6 +585,19 @@ impl LedgerStore {
         );
         Ok(found)
     }
+}
+
+/// Returns the start of a query for rows of runs without a valid lease at `$1`: their ids, as `ended`.
+///
+/// One index step finds each run, and the rows of a run with a lease are not read.
+fn of_ended_runs(table: &str, condition: &str) -> String {
+    format!(
+        "WITH RECURSIVE runs (boot_id) AS (SELECT MIN(boot_id) FROM {table} WHERE {condition} UNION ALL \
+         SELECT (SELECT MIN(t.boot_id) FROM {table} t WHERE {condition} AND t.boot_id > runs.boot_id) \
+         FROM runs WHERE runs.boot_id IS NOT NULL), \
+         ended (boot_id) AS MATERIALIZED (SELECT boot_id FROM runs WHERE boot_id IS NOT NULL AND NOT EXISTS \
+         (SELECT 1 FROM node_leases l WHERE l.boot_id = runs.boot_id AND l.lease_until > $1))"
+    )
 }
 
 fn read_orphans(rows: &[AnyRow]) -> sqlx::Result<Vec<Orphan>> {

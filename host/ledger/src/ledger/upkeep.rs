@@ -14,7 +14,7 @@ use tokio::time::{Instant, MissedTickBehavior};
 use weir_storage::clock::Millis;
 
 use super::{Ledger, LedgerError};
-use crate::operation::{AccountId, Action, BootId, HoldId, LedgerRefusal, OperationEffect};
+use crate::operation::{AccountId, Action, HoldId, LedgerRefusal, OperationEffect};
 use crate::store::Fold;
 
 /// Holds per sweep.

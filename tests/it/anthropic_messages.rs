@@ -403,6 +403,7 @@ async fn an_upstream_of_the_same_dialect_is_sent_what_the_client_wrote() {
         "output_config": { "effort": "high", "format": { "type": "json_schema", "schema": { "type": "object" } } },
         "metadata": { "user_id": "u-1" },
         "context_management": { "edits": [{ "type": "clear_thinking_20251015", "keep": "all" }] },
+        "container": { "id": "container_1", "skills": [{ "type": "anthropic", "skill_id": "xlsx", "version": "latest" }] },
         "stop_sequences": ["END"], "temperature": 1.0, "top_p": 0.9, "top_k": 5,
         "a_field_of_tomorrow": [1, 2],
     });
@@ -1075,5 +1076,113 @@ async fn a_coding_agents_request_is_served_by_each_adapter() {
                 assert!(ignored.contains(name), "{adapter}: {ignored}");
             }
         }
+    }
+}
+
+/// The provider's fields of the message itself: its container, the edits of its context, and the calls of its own tools. The
+/// shapes are those of `BetaMessage` and `BetaRawMessageDeltaEvent` in `anthropic` 2.14.0 (PyPI).
+#[tokio::test]
+async fn the_providers_fields_of_the_message_reach_the_client_plain_and_streamed() {
+    let container =
+        json!({ "id": "container_1", "expires_at": "2026-11-26T21:00:00Z", "skills": null });
+    let management = json!({ "applied_edits": [
+        { "type": "clear_tool_uses_20250919", "cleared_input_tokens": 50, "cleared_tool_uses": 2 },
+    ] });
+    let tools = json!({ "web_search_requests": 2, "web_fetch_requests": 0 });
+    let usage = json!({ "input_tokens": 12, "output_tokens": 3, "server_tool_use": tools });
+    let text = json!([{ "type": "text", "text": "So" }]);
+    let fields = json!({ "stop_reason": "end_turn", "container": container, "context_management": management });
+    let start = json!({ "type": "message_start", "message": {
+        "id": "m", "content": [], "container": null, "context_management": null,
+        "usage": { "input_tokens": 12, "output_tokens": 1, "server_tool_use": null },
+    } });
+    let end = json!({
+        "type": "message_delta", "delta": { "stop_reason": "end_turn", "container": container },
+        "context_management": management, "usage": { "output_tokens": 3, "server_tool_use": tools },
+    });
+    let upstream = Upstream::start().await;
+    upstream
+        .will(message(&text, &fields, &usage))
+        .will(Reply::events([
+            start.to_string(),
+            json!({ "type": "content_block_start", "index": 0, "content_block": text[0] })
+                .to_string(),
+            json!({ "type": "content_block_stop", "index": 0 }).to_string(),
+            end.to_string(),
+            json!({ "type": "message_stop" }).to_string(),
+        ]));
+    let gateway = Gateway::with_adapter("anthropic", &upstream).await;
+    let client = gateway.client();
+    let answer = client.post("/v1/messages", &asked(&json!({}))).await;
+    assert_eq!(answer.status, 200, "{}", answer.text());
+    let message = answer.json();
+    assert_eq!(message["content"], text);
+    assert_eq!(message["container"], container);
+    assert_eq!(message["context_management"], management);
+    assert_eq!(message["usage"]["server_tool_use"], tools);
+
+    let stream = client
+        .stream("/v1/messages", &asked(&json!({ "stream": true })))
+        .await;
+    let events = rest(stream).await;
+    let started = &events[0].1["message"];
+    assert!(started["container"].is_null() && started["usage"]["server_tool_use"].is_null());
+    let blocks = events
+        .iter()
+        .filter(|(name, _)| name == "content_block_start");
+    assert_eq!(blocks.count(), 1);
+    let (name, end) = &events[events.len() - 2];
+    assert_eq!(name, "message_delta");
+    assert_eq!(end["delta"]["container"], container);
+    assert_eq!(end["context_management"], management);
+    assert_eq!(end["usage"]["server_tool_use"], tools);
+}
+
+/// A model with a budget of reasoning refuses the results of calls whose turn has no signed reasoning: weir sends no budget.
+#[tokio::test]
+async fn a_model_with_a_budget_is_not_asked_to_reason_behind_unsigned_calls() {
+    let upstream = Upstream::start().await;
+    upstream.always(said("anthropic", "So"));
+    let gateway = Gateway::builder()
+        .provider("scripted", "anthropic", Some(&upstream))
+        .tables("options = { thinking = \"budget\" }")
+        .model("scripted", &["scripted"])
+        .start()
+        .await;
+    let client = gateway.client();
+    let call = json!({ "type": "tool_use", "id": "t1", "name": "look", "input": {} });
+    let result = json!({ "type": "tool_result", "tool_use_id": "t1", "content": "seen" });
+    let text = json!({ "type": "text", "text": "And now?" });
+    let thought = json!({ "type": "thinking", "thinking": "Hm.", "signature": "c2ln" });
+    let mut foreign = thought.clone();
+    foreign["provider"] = json!("another");
+    for (turn, last, is_asked) in [
+        (json!([call]), json!([result]), false),
+        // The user's words are in the same turn as the results.
+        (json!([call]), json!([result, text]), false),
+        (json!([foreign, call]), json!([result]), false),
+        (json!([thought, call]), json!([result]), true),
+        (json!([text]), json!([text]), true),
+    ] {
+        let fields = json!({
+            "max_tokens": 4000, "thinking": { "type": "enabled", "budget_tokens": 2000 },
+            "messages": [
+                { "role": "user", "content": "Hello" },
+                { "role": "assistant", "content": turn }, { "role": "user", "content": last },
+            ],
+        });
+        let answer = client.post("/v1/messages", &asked(&fields)).await;
+        assert_eq!(answer.status, 200, "{}", answer.text());
+        let sent = upstream.next_request().await.json();
+        assert_eq!(
+            sent["thinking"]["budget_tokens"] == 2000,
+            is_asked,
+            "{sent}"
+        );
+        assert_eq!(
+            answer.headers.contains_key("x-weir-ignored"),
+            !is_asked,
+            "{sent}"
+        );
     }
 }

@@ -11,6 +11,7 @@ mod billing;
 mod blocks;
 mod bridge;
 mod budgets;
+mod call_signatures;
 mod callers;
 mod catalog;
 mod catalog_import;

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use bytes::Bytes;
 use serde_json::Value;
-use weir_sandbox::adapter::bindings::chat::Event;
+use weir_sandbox::adapter::bindings::chat::{Block, BlockStart, Event};
 
 use crate::dialect::{Dialect, StreamForm};
 use crate::head::{AnswerHead, BilledUsage};
@@ -111,14 +111,24 @@ impl Dialect {
 }
 
 impl PlainResponse {
-    /// Adds an event.
-    pub fn push(&mut self, event: Event) {
-        match self {
-            Self::OpenAiChat(completion) => completion.push(event),
-            Self::OpenAiResponses(response) => response.push(&event),
-            Self::OpenAiImages(answer) => answer.push(&event),
-            Self::AnthropicMessages(message) => message.push(&event),
-            Self::GeminiGenerate(content) => content.push(&event),
+    /// Adds the events of one adapter call.
+    pub fn push(&mut self, events: Vec<Event>) {
+        let mut events = events.into_iter();
+        while let Some(event) = events.next() {
+            let signature = signature_of_call(&event, events.as_slice());
+            match self {
+                Self::OpenAiChat(completion) => {
+                    completion.sign_next_call(signature);
+                    completion.push(event);
+                }
+                Self::OpenAiResponses(response) => response.push(&event),
+                Self::OpenAiImages(answer) => answer.push(&event),
+                Self::AnthropicMessages(message) => {
+                    message.sign_next_call(signature);
+                    message.push(&event);
+                }
+                Self::GeminiGenerate(content) => content.push(&event),
+            }
         }
     }
 
@@ -169,14 +179,24 @@ impl AnswerStream {
         }
     }
 
-    /// Appends the data of an event, if it has any. [`Self::finish`] writes the end after the settlement.
-    pub fn event(&mut self, event: &Event, out: &mut Vec<u8>) {
-        match self {
-            Self::OpenAiChat(chunks) => chunks.event(event, out),
-            Self::OpenAiResponses(chunks) => chunks.event(event, out),
-            Self::OpenAiImages(chunks) => chunks.event(event, out),
-            Self::AnthropicMessages(chunks) => chunks.event(event, out),
-            Self::GeminiGenerate(chunks) => chunks.event(event, out),
+    /// Appends the data of the events of one adapter call, if they have any. [`Self::finish`] writes the end after the
+    /// settlement.
+    pub fn events(&mut self, events: &[Event], out: &mut Vec<u8>) {
+        for (at, event) in events.iter().enumerate() {
+            let signature = signature_of_call(event, &events[at + 1..]);
+            match self {
+                Self::OpenAiChat(chunks) => {
+                    chunks.sign_next_call(signature);
+                    chunks.event(event, out);
+                }
+                Self::OpenAiResponses(chunks) => chunks.event(event, out),
+                Self::OpenAiImages(chunks) => chunks.event(event, out),
+                Self::AnthropicMessages(chunks) => {
+                    chunks.sign_next_call(signature);
+                    chunks.event(event, out);
+                }
+                Self::GeminiGenerate(chunks) => chunks.event(event, out),
+            }
         }
     }
 
@@ -202,4 +222,20 @@ impl AnswerStream {
             Self::GeminiGenerate(chunks) => chunks.error(error, out),
         }
     }
+}
+
+/// Returns the signature of a call that begins, from the events after it. Two dialects have a place for the signature
+/// only at the start of the call or before it; adapters report it together with the start.
+fn signature_of_call<'a>(event: &Event, next: &'a [Event]) -> Option<&'a str> {
+    let Event::BlockStart(BlockStart {
+        index,
+        block: Block::ToolCall(_),
+    }) = event
+    else {
+        return None;
+    };
+    next.iter().find_map(|event| match event {
+        Event::Signature(piece) if piece.index == *index => Some(piece.text.as_str()),
+        _ => None,
+    })
 }

@@ -32,6 +32,8 @@ pub mod openai_images;
 pub mod openai_responses;
 mod openai_tools;
 mod own;
+mod proof;
+mod thought_signature;
 mod tool_names;
 
 pub use self::answer::{AnswerStream, PlainResponse};

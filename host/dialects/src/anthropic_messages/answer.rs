@@ -1,11 +1,14 @@
 //! The response as one object, and the parts that streams share with it.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use weir_ledger::{Credits, TokenCounts};
 use weir_sandbox::adapter::bindings::chat::{Event, Usage};
 
-use super::blocks::{BlockWriter, ContentDelta, EmptyObject, MessageBlocks, NewBlock, stop_reason};
+use super::blocks::{
+    BlockWriter, ContentDelta, EmptyObject, MESSAGE_FIELDS, MessageBlocks, NewBlock, stop_reason,
+};
+use crate::json::guests_object;
 use crate::{AnswerHead, BilledUsage};
 
 /// A plain response under construction.
@@ -14,6 +17,7 @@ pub struct MessageResponse {
     head: AnswerHead,
     blocks: MessageBlocks,
     said: MessageContent,
+    fields: MessageFields,
     stop: Option<(&'static str, Option<String>)>,
 }
 
@@ -24,6 +28,7 @@ impl MessageResponse {
             head,
             blocks: MessageBlocks::default(),
             said: MessageContent::default(),
+            fields: MessageFields::default(),
             stop: None,
         }
     }
@@ -34,7 +39,13 @@ impl MessageResponse {
             let (word, sequence) = stop_reason(reason);
             self.stop = Some((word, sequence.map(str::to_owned)));
         }
+        self.fields.follow(event);
         self.blocks.follow(event, &mut self.said);
+    }
+
+    /// Sets the signature of the next call.
+    pub fn sign_next_call(&mut self, signature: Option<&str>) {
+        self.blocks.sign_next_call(signature);
     }
 
     /// Sets the provider of the following events.
@@ -46,6 +57,7 @@ impl MessageResponse {
     pub fn clear(&mut self) {
         self.blocks = MessageBlocks::default();
         self.said = MessageContent::default();
+        self.fields = MessageFields::default();
         self.stop = None;
     }
 
@@ -60,11 +72,56 @@ impl MessageResponse {
             content: &self.said.0,
             stop_reason: Some(stop_reason),
             stop_sequence: stop_sequence.as_deref(),
-            usage: MessageUsage::from(billed),
+            container: self.fields.container.as_deref(),
+            context_management: self.fields.context_management.as_deref(),
+            usage: self.fields.usage(billed),
         };
         let mut json = Vec::with_capacity(1 << 10);
         write_json(&body, &mut json);
         json
+    }
+}
+
+/// The fields of a message besides its content: the provider's, and its counts of calls of its own tools.
+#[derive(Debug, Clone, Default)]
+pub(super) struct MessageFields {
+    pub(super) container: Option<Box<RawValue>>,
+    pub(super) context_management: Option<Box<RawValue>>,
+    server_tool_use: Option<ServerToolUse>,
+}
+
+impl MessageFields {
+    /// Takes the fields of an event.
+    pub(super) fn follow(&mut self, event: &Event) {
+        #[derive(Deserialize)]
+        struct WireFields {
+            container: Option<Box<RawValue>>,
+            context_management: Option<Box<RawValue>>,
+        }
+        match event {
+            Event::Usage(usage) => self.server_tool_use = ServerToolUse::of(usage),
+            Event::Opaque(opaque) if opaque.block.kind == MESSAGE_FIELDS => {
+                let object = guests_object(&opaque.block.json);
+                let read = object.and_then(|json| serde_json::from_str(json.get()).ok());
+                if let Some(WireFields {
+                    container,
+                    context_management,
+                }) = read
+                {
+                    self.container = container;
+                    self.context_management = context_management;
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Returns the usage at the end of the message.
+    pub(super) fn usage(&self, billed: &BilledUsage) -> MessageUsage {
+        MessageUsage {
+            server_tool_use: self.server_tool_use,
+            ..MessageUsage::new(&billed.tokens, Some(billed.credits))
+        }
     }
 }
 
@@ -172,6 +229,10 @@ pub(super) struct MessageBody<'a, Content: ?Sized> {
     pub(super) content: &'a Content,
     pub(super) stop_reason: Option<&'static str>,
     pub(super) stop_sequence: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) container: Option<&'a RawValue>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) context_management: Option<&'a RawValue>,
     pub(super) usage: MessageUsage,
 }
 
@@ -194,6 +255,8 @@ pub(super) struct MessageUsage {
     output_tokens: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     output_tokens_details: Option<OutputDetails>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    server_tool_use: Option<ServerToolUse>,
     /// weir's own field: the charge of the request.
     #[serde(skip_serializing_if = "Option::is_none")]
     credits: Option<Credits>,
@@ -202,6 +265,29 @@ pub(super) struct MessageUsage {
 #[derive(Debug, Serialize)]
 struct OutputDetails {
     thinking_tokens: u64,
+}
+
+/// The calls of the provider's own tools.
+#[derive(Debug, Clone, Copy, Serialize)]
+struct ServerToolUse {
+    web_search_requests: u64,
+    web_fetch_requests: u64,
+}
+
+impl ServerToolUse {
+    fn of(usage: &Usage) -> Option<Self> {
+        let count = |name: &str| {
+            let mut counts = usage.other.iter();
+            counts
+                .find(|count| count.name == name)
+                .map(|count| count.count)
+        };
+        let (searches, fetches) = (count("web-searches"), count("web-fetches"));
+        searches.or(fetches).map(|_| Self {
+            web_search_requests: searches.unwrap_or_default(),
+            web_fetch_requests: fetches.unwrap_or_default(),
+        })
+    }
 }
 
 #[derive(Debug, Default, Serialize)]
@@ -229,14 +315,9 @@ impl MessageUsage {
             output_tokens_details: (counts.reasoning > 0).then_some(OutputDetails {
                 thinking_tokens: counts.reasoning,
             }),
+            server_tool_use: None,
             credits,
         }
-    }
-}
-
-impl From<&BilledUsage> for MessageUsage {
-    fn from(billed: &BilledUsage) -> Self {
-        Self::new(&billed.tokens, Some(billed.credits))
     }
 }
 
@@ -251,6 +332,9 @@ impl From<&Usage> for MessageUsage {
             output: count(usage.output_tokens),
             reasoning: count(usage.reasoning_tokens),
         };
-        Self::new(&counts, None)
+        Self {
+            server_tool_use: ServerToolUse::of(usage),
+            ..Self::new(&counts, None)
+        }
     }
 }

@@ -15,6 +15,10 @@ use weir_sandbox::adapter::bindings::chat::{
 };
 
 use crate::json::guests_object;
+use crate::proof::{ProvenContent, ReasoningProof};
+
+/// The kind of the opaque block in which an adapter of this dialect returns fields of the message itself.
+pub(super) const MESSAGE_FIELDS: &str = "message_delta";
 
 /// A receiver of block changes; blocks are identified by their position in the message.
 pub(super) trait BlockWriter {
@@ -90,6 +94,8 @@ pub(super) struct MessageBlocks {
     written: usize,
     /// The provider's name in the configuration; empty if unknown.
     provider: String,
+    /// The signature of the next call.
+    signature: Option<String>,
 }
 
 #[derive(Debug, Clone)]
@@ -118,12 +124,17 @@ impl MessageBlocks {
         provider.clone_into(&mut self.provider);
     }
 
+    /// Sets the signature of the next call.
+    pub(super) fn sign_next_call(&mut self, signature: Option<&str>) {
+        self.signature = signature.map(str::to_owned);
+    }
+
     /// Translates an event into block changes.
     pub(super) fn follow(&mut self, event: &Event, writer: &mut impl BlockWriter) {
         match event {
             Event::BlockStart(start) => self.begin(start, writer),
             Event::Fragment(fragment) => self.add(fragment, writer),
-            // Only reasoning has a place for a proof.
+            // A call's proof is in a block before the call, and text has no place for one.
             Event::Signature(fragment) => {
                 if let Some(OpenMessageBlock::Reasoning { signature, .. }) =
                     self.find(fragment.index)
@@ -144,6 +155,7 @@ impl MessageBlocks {
                 }
             }
             Event::BlockEnd(index) => self.end(*index, writer),
+            Event::Opaque(opaque) if opaque.block.kind == MESSAGE_FIELDS => {}
             Event::Opaque(opaque) => {
                 if let Some(block) = guests_object(&opaque.block.json) {
                     self.whole(NewBlock::Whole(block), writer);
@@ -168,6 +180,7 @@ impl MessageBlocks {
             },
             Block::ToolCall(ToolCallStart { id, name, kind }) => {
                 let input = EmptyObject {};
+                self.prove(id, writer);
                 let at = self.place(NewBlock::ToolUse { id, name, input }, writer);
                 match kind {
                     CallKind::Function => OpenMessageBlock::Function(at),
@@ -179,6 +192,24 @@ impl MessageBlocks {
             }
         };
         self.open.push((start.index, open));
+    }
+
+    /// Writes the signature of a call that begins. Clients lose unknown fields of a call, and send reasoning that they
+    /// cannot read back unchanged, if it is before the call.
+    fn prove(&mut self, id: &str, writer: &mut impl BlockWriter) {
+        let proof = ReasoningProof {
+            provider: self.provider.clone(),
+            signature: self.signature.take().unwrap_or_default(),
+            sealed: String::new(),
+            of: ProvenContent::Call(id.to_owned()),
+        };
+        if let Some(data) = proof.write() {
+            let block = NewBlock::RedactedThinking {
+                data: &data,
+                provider: None,
+            };
+            self.whole(block, writer);
+        }
     }
 
     fn add(&mut self, fragment: &Fragment, writer: &mut impl BlockWriter) {

@@ -9,9 +9,10 @@ use std::collections::VecDeque;
 use bytes::Bytes;
 use serde::Serialize;
 use serde_json::Value;
+use serde_json::value::RawValue;
 use weir_sandbox::adapter::bindings::chat::Event;
 
-use super::answer::{MessageBody, MessageUsage, message_id, write_json};
+use super::answer::{MessageBody, MessageFields, MessageUsage, message_id, write_json};
 use super::blocks::{BlockWriter, ContentDelta, MessageBlocks, NewBlock, stop_reason};
 use crate::{AnswerHead, BilledUsage};
 
@@ -27,6 +28,7 @@ pub struct MessageStream {
     line: BlockQueue,
     /// The usage so far, according to the upstream.
     used: MessageUsage,
+    fields: MessageFields,
     stop: Option<(&'static str, Option<String>)>,
 }
 
@@ -39,8 +41,14 @@ impl MessageStream {
             blocks: MessageBlocks::default(),
             line: BlockQueue::default(),
             used: MessageUsage::default(),
+            fields: MessageFields::default(),
             stop: None,
         }
+    }
+
+    /// Sets the signature of the next call.
+    pub fn sign_next_call(&mut self, signature: Option<&str>) {
+        self.blocks.sign_next_call(signature);
     }
 
     /// Sets the provider of the following events.
@@ -50,6 +58,7 @@ impl MessageStream {
 
     /// Appends the data of an event. [`Self::finish`] writes the end after the settlement.
     pub fn event(&mut self, event: &Event, out: &mut Vec<u8>) {
+        self.fields.follow(event);
         match event {
             Event::Started(_) => {}
             Event::Usage(usage) => self.used = MessageUsage::from(usage),
@@ -74,8 +83,10 @@ impl MessageStream {
             delta: EndDelta {
                 stop_reason,
                 stop_sequence: stop_sequence.as_deref(),
+                container: self.fields.container.as_deref(),
             },
-            usage: MessageUsage::from(billed),
+            context_management: self.fields.context_management.as_deref(),
+            usage: self.fields.usage(billed),
         };
         write_event("message_delta", &end, out);
         out.extend_from_slice(b"event: message_stop\ndata: {\"type\":\"message_stop\"}\n\n");
@@ -99,6 +110,8 @@ impl MessageStream {
             content: &[(); 0],
             stop_reason: None,
             stop_sequence: None,
+            container: None,
+            context_management: None,
             usage: std::mem::take(&mut self.used),
         };
         let start = MessageStart {
@@ -235,6 +248,8 @@ struct MessageEnd<'a> {
     #[serde(rename = "type")]
     kind: &'static str,
     delta: EndDelta<'a>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    context_management: Option<&'a RawValue>,
     usage: MessageUsage,
 }
 
@@ -242,4 +257,6 @@ struct MessageEnd<'a> {
 struct EndDelta<'a> {
     stop_reason: &'static str,
     stop_sequence: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    container: Option<&'a RawValue>,
 }

@@ -16,6 +16,7 @@ use crate::json::{
     FieldFault, MAX_ID_CHARS, Raw, Text, base64_data, check_at_most, check_https_url,
     check_is_object, check_length, each, is_media_type_name, required, reread,
 };
+use crate::proof::{ProvenContent, ReasoningProof};
 use crate::{Attachment, Attachments, MessageOrigin, plain};
 
 const MAX_NAME_CHARS: usize = 64;
@@ -72,7 +73,7 @@ fn message(
             ));
         }
     };
-    let parts = parts(required(wire.content, "content")?, "content", attachments)?;
+    let mut parts = parts(required(wire.content, "content")?, "content", attachments)?;
     let mut extra = wire.others.into_fields();
     let role_of = |part: &Part| match &part.content {
         Content::ToolResult(_) => Role::Tool,
@@ -89,6 +90,7 @@ fn message(
     if parts.is_empty() {
         return Err(FieldFault::new("content", "must not be empty"));
     }
+    sign_calls(&mut parts).map_err(|fault| fault.within("content"))?;
     let first = messages.len();
     for part in parts {
         let role = role_of(&part);
@@ -100,6 +102,39 @@ fn message(
                 parts: vec![part],
                 extra: std::mem::take(&mut extra),
             }),
+        }
+    }
+    Ok(())
+}
+
+/// Signs the calls whose signatures are in blocks of their own, and removes these blocks.
+fn sign_calls(parts: &mut Vec<Part>) -> Result<(), FieldFault> {
+    let mut signatures = Vec::new();
+    parts.retain(|part| match &part.content {
+        Content::Reasoning(Reasoning {
+            sealed: Some(data), ..
+        }) => match ReasoningProof::read_own(data) {
+            Some(ReasoningProof {
+                of: ProvenContent::Call(id),
+                provider,
+                signature,
+                ..
+            }) => {
+                signatures.push((id, provider, signature));
+                false
+            }
+            _ => true,
+        },
+        _ => true,
+    });
+    for (id, provider, signature) in signatures {
+        check_at_most(&provider, MAX_NAME_CHARS, "data")?;
+        let is_signed =
+            |part: &&mut Part| matches!(&part.content, Content::ToolCall(call) if call.id == id);
+        if let Some(part) = parts.iter_mut().find(is_signed) {
+            let given = |text: String| (!text.is_empty()).then_some(text);
+            part.signature = given(signature);
+            part.provider = given(provider);
         }
     }
     Ok(())

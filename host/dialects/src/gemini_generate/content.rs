@@ -13,12 +13,12 @@ use weir_sandbox::adapter::bindings::chat::{
     ToolCall, ToolContent, ToolResult,
 };
 
-use super::signature::ThoughtSignature;
 use super::wire;
 use crate::json::{
     FieldFault, MAX_ID_CHARS, Raw, base64_data, check_at_most, check_https_url, check_id,
     check_is_object, check_length, each, is_media_type_name, items, required, reread,
 };
+use crate::thought_signature::ThoughtSignature;
 use crate::{Attachment, Attachments, MessageOrigin, plain};
 
 /// The maximum characters of a file's name.
@@ -183,7 +183,7 @@ fn part(
     }
     let mut extra = part.others.into_fields();
     let signature = part.thought_signature.as_ref().map(|text| text.as_str());
-    let mut signature = ThoughtSignature::read(signature.unwrap_or_default())?;
+    let mut signature = ThoughtSignature::read(signature.unwrap_or_default(), "thoughtSignature")?;
     let content = match part {
         _ if part.thought == Some(true) && part.text.is_some() => Content::Reasoning(Reasoning {
             text: part.text.unwrap_or_default(),

@@ -24,7 +24,6 @@ pub(crate) mod errors;
 mod parts;
 mod request;
 mod schema;
-mod signature;
 #[cfg(test)]
 mod tests;
 mod tools;

@@ -13,8 +13,8 @@ use weir_sandbox::adapter::bindings::chat::{
     Block, BlockStart, CallKind, Citation, Event, FinishReason, Fragment, Media, OpaqueBlock,
 };
 
-use super::signature::ThoughtSignature;
 use crate::json::guests_object;
+use crate::thought_signature::ThoughtSignature;
 
 /// A part, and its block's number: parts of one block are one run of text.
 #[derive(Debug)]

@@ -8,7 +8,9 @@ use weir_sandbox::adapter::bindings::chat::{
     Block, BlockStart, CallKind, Event, Fragment, Media, Opaque, ToolCallStart,
 };
 
-use super::blocks::{ChatAnnotation, ChatBlocks, FragmentPlace, ResponseReasoningDetail};
+use super::blocks::{
+    ChatAnnotation, ChatBlocks, ExtraContent, FragmentPlace, ResponseReasoningDetail,
+};
 use crate::AnswerHead;
 use crate::BilledUsage;
 use crate::json::{guests_object, guests_objects};
@@ -45,8 +47,8 @@ impl Completion {
         }
     }
 
-    /// Adds an event. The message has no place for the upstream's response id, for audio, and for proofs of content
-    /// other than reasoning; the usage is the billed one.
+    /// Adds an event. The message has no place for the upstream's response id, for audio, and for proofs of text; the
+    /// usage is the billed one.
     pub fn push(&mut self, event: Event) {
         let said = &mut self.said;
         match event {
@@ -68,6 +70,11 @@ impl Completion {
             Event::Finish(reason) => said.finish_reason = Some(said.blocks.finish_word(&reason)),
             Event::Started(_) | Event::MediaBytes(_) | Event::Usage(_) => {}
         }
+    }
+
+    /// Sets the signature of the next call.
+    pub fn sign_next_call(&mut self, signature: Option<&str>) {
+        self.said.blocks.sign_next_call(signature);
     }
 
     /// Sets the provider of the following events.
@@ -123,7 +130,9 @@ impl ChoiceContent {
     fn begin(&mut self, start: BlockStart) {
         self.blocks.begin(&start);
         if let Block::ToolCall(call) = start.block {
-            self.tool_calls.push(call.into());
+            let extra_content = self.blocks.signature_of_call();
+            self.tool_calls
+                .push(ResponseToolCall::new(call, extra_content));
         }
     }
 
@@ -235,6 +244,8 @@ struct ResponseToolCall {
     kind: &'static str,
     #[serde(flatten)]
     called: ResponseTool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    extra_content: Option<ExtraContent>,
 }
 
 #[derive(Debug, Clone, Serialize)]
@@ -256,8 +267,8 @@ struct ResponseCustomTool {
     input: String,
 }
 
-impl From<ToolCallStart> for ResponseToolCall {
-    fn from(start: ToolCallStart) -> Self {
+impl ResponseToolCall {
+    fn new(start: ToolCallStart, extra_content: Option<ExtraContent>) -> Self {
         let name = start.name;
         Self {
             id: start.id,
@@ -272,6 +283,7 @@ impl From<ToolCallStart> for ResponseToolCall {
                     input: String::new(),
                 }),
             },
+            extra_content,
         }
     }
 }

@@ -9,6 +9,8 @@ use weir_sandbox::adapter::bindings::chat::{
     Block, BlockStart, CallKind, Citation, FinishReason, Fragment,
 };
 
+use crate::thought_signature::ThoughtSignature;
+
 /// The blocks of a response.
 #[derive(Debug, Clone, Default)]
 pub(super) struct ChatBlocks {
@@ -22,6 +24,8 @@ pub(super) struct ChatBlocks {
     has_refusal: bool,
     /// The provider's name in the configuration; empty if unknown.
     provider: String,
+    /// The signature of the next call.
+    signature: Option<String>,
 }
 
 #[derive(Debug, Clone)]
@@ -68,6 +72,24 @@ impl ChatBlocks {
     /// The provider, if known.
     pub(super) fn provider(&self) -> Option<String> {
         (!self.provider.is_empty()).then(|| self.provider.clone())
+    }
+
+    /// Sets the signature of the next call.
+    pub(super) fn sign_next_call(&mut self, signature: Option<&str>) {
+        self.signature = signature.map(str::to_owned);
+    }
+
+    /// Takes the signature of a call that has begun, in the form for clients.
+    pub(super) fn signature_of_call(&mut self) -> Option<ExtraContent> {
+        let signed = ThoughtSignature {
+            provider: self.provider.clone(),
+            signature: self.signature.take()?,
+            sealed: String::new(),
+        };
+        let thought_signature = signed.write()?;
+        Some(ExtraContent {
+            google: GoogleContent { thought_signature },
+        })
     }
 
     /// Opens a block; returns the call if it is one. Calls are numbered in order of their start.
@@ -125,7 +147,7 @@ impl ChatBlocks {
         }
     }
 
-    /// Adds a piece of a proof. Only reasoning has a place for one.
+    /// Adds a piece of a proof of reasoning.
     pub(super) fn sign(&mut self, fragment: &Fragment) {
         if let Some(reasoning) = self.reasoning(fragment.index) {
             reasoning.signature.push_str(&fragment.text);
@@ -241,6 +263,17 @@ impl ChatBlocks {
             _ => None,
         }
     }
+}
+
+/// The signature of a call, in the form of Google's endpoint for clients of this dialect.
+#[derive(Debug, Clone, Serialize)]
+pub(super) struct ExtraContent {
+    google: GoogleContent,
+}
+
+#[derive(Debug, Clone, Serialize)]
+struct GoogleContent {
+    thought_signature: String,
 }
 
 /// A stretch of the content and its source.

@@ -11,7 +11,7 @@ use super::Preferences;
 use super::answer::{
     AnswerImage, ChatUsage, Logprobs, ResponseOpaqueBlock, call_word, completion_id, json,
 };
-use super::blocks::{BlockCall, ChatBlocks, FragmentPlace};
+use super::blocks::{BlockCall, ChatBlocks, ExtraContent, FragmentPlace};
 use crate::AnswerHead;
 use crate::BilledUsage;
 
@@ -69,6 +69,11 @@ impl CompletionStream {
     /// Sets the provider of the following events.
     pub fn answered_by(&mut self, provider: &str) {
         self.blocks.answered_by(provider);
+    }
+
+    /// Sets the signature of the next call.
+    pub fn sign_next_call(&mut self, signature: Option<&str>) {
+        self.blocks.sign_next_call(signature);
     }
 
     /// Appends the chunk of an event, if it has one. [`Self::finish`] writes the end after the settlement.
@@ -148,6 +153,7 @@ impl CompletionStream {
             let delta = ToolCallDelta {
                 id: Some(&start.id),
                 kind: Some(call_word(start.kind)),
+                extra_content: self.blocks.signature_of_call(),
                 ..ToolCallDelta::new(call, Some(&start.name), "")
             };
             self.delta(b"\"tool_calls\":[", &delta, b"]", out);
@@ -213,6 +219,8 @@ struct ToolCallDelta<'a> {
     kind: Option<&'static str>,
     #[serde(flatten)]
     called: CalledDelta<'a>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    extra_content: Option<ExtraContent>,
 }
 
 #[derive(Debug, Serialize)]
@@ -242,6 +250,7 @@ impl<'a> ToolCallDelta<'a> {
             index: call.index,
             id: None,
             kind: None,
+            extra_content: None,
             called: match call.kind {
                 CallKind::Function => CalledDelta::Function(CalledFunctionDelta {
                     name,

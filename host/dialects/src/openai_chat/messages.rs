@@ -11,6 +11,7 @@ use crate::json::{
     check_is_object, check_length, each, is_media_type_name, items, presentable, required,
 };
 use crate::openai::{called_name, check_file_id, check_file_name, image_source, inline_file};
+use crate::thought_signature::ThoughtSignature;
 use crate::{Attachment, Attachments, plain};
 
 const MAX_NAME_CHARS: usize = 64;
@@ -264,7 +265,7 @@ fn answer_image(
     }
 }
 
-fn tool_call(call: wire::ToolCall<'_>) -> Result<Part, FieldFault> {
+fn tool_call(mut call: wire::ToolCall<'_>) -> Result<Part, FieldFault> {
     let given = [
         ("function", call.function.is_some()),
         ("custom", call.custom.is_some()),
@@ -274,6 +275,7 @@ fn tool_call(call: wire::ToolCall<'_>) -> Result<Part, FieldFault> {
         Some("custom") => ("custom", CallKind::Custom),
         Some(_) => return Err(FieldFault::new("type", "must be one of function, custom")),
     };
+    let signature = signature(&mut call);
     let id = required(call.id, "id")?;
     check_id(&id, "id")?;
     check_belongs(given, field, "a call")?;
@@ -282,12 +284,29 @@ fn tool_call(call: wire::ToolCall<'_>) -> Result<Part, FieldFault> {
         CallKind::Custom => called_custom(required(call.custom, field)?),
     }
     .map_err(|fault| fault.within(field))?;
-    Ok(plain(Content::ToolCall(ToolCall {
+    let mut part = plain(Content::ToolCall(ToolCall {
         id,
         name,
         kind,
         arguments,
-    })))
+    }));
+    if let Some(text) = signature {
+        let signature = ThoughtSignature::read(text.as_str(), "thought_signature");
+        signature
+            .map_err(|fault| fault.within("google").within("extra_content"))?
+            .sign(&mut part);
+    }
+    Ok(part)
+}
+
+/// Takes the signature of a call, in Google's form or in LiteLLM's.
+fn signature<'de>(call: &mut wire::ToolCall<'de>) -> Option<Text<'de>> {
+    let google = call.extra_content.take().and_then(|extra| extra.google);
+    let of_function = call.function.as_mut();
+    let of_function = of_function.and_then(|function| function.provider_specific_fields.take());
+    let forms = [google, call.provider_specific_fields.take(), of_function];
+    let mut signatures = forms.into_iter().flatten();
+    signatures.find_map(|fields| fields.thought_signature)
 }
 
 fn called_function(function: wire::CalledFunction<'_>) -> Result<(String, String), FieldFault> {

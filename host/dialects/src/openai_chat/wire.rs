@@ -155,9 +155,27 @@ object! {
         "type": kind: Text<'de>,
         "function": function: CalledFunction<'de>,
         "custom": custom: CalledCustom<'de>,
+        "extra_content": extra_content: ExtraContent<'de>,
+        "provider_specific_fields": provider_specific_fields: SignatureFields<'de>,
         // Clients that combine a streamed call keep it.
         "index": index: IgnoredField,
         others: RefusedFields,
+    }
+}
+
+object! {
+    /// A call's field in Google's endpoint for this dialect; clients send it back.
+    struct ExtraContent<'de> {
+        "google": google: SignatureFields<'de>,
+        others: IgnoredField,
+    }
+}
+
+object! {
+    /// A call's signature. In `provider_specific_fields`, here and in a function, it is LiteLLM's.
+    struct SignatureFields<'de> {
+        "thought_signature": thought_signature: Text<'de>,
+        others: IgnoredField,
     }
 }
 
@@ -166,6 +184,7 @@ object! {
         "name": name: String,
         "arguments": arguments: String,
         "parsed_arguments": parsed_arguments: IgnoredField,
+        "provider_specific_fields": provider_specific_fields: SignatureFields<'de>,
         others: RefusedFields,
     }
 }

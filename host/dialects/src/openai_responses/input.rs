@@ -10,7 +10,6 @@ use weir_sandbox::adapter::bindings::chat::{
     ToolCall, ToolContent, ToolResult,
 };
 
-use super::proof::{ProvenContent, ReasoningProof};
 use super::tools::{DefinedTool, tool};
 use super::{ID_PREFIX, wire};
 use crate::json::{
@@ -18,6 +17,7 @@ use crate::json::{
     is_media_type_name, items, presentable, required,
 };
 use crate::openai::{called_name, check_file_id, check_file_name, image_source, inline_file};
+use crate::proof::{ProvenContent, ReasoningProof};
 use crate::tool_names::{MAX_NAMESPACE_CHARS, ToolNames};
 use crate::{Attachment, Attachments, MessageOrigin, PartReference, plain};
 

@@ -5,7 +5,7 @@
 //!
 //! A response is a list of items. Text and refusals are the content of a message; reasoning and each call are separate
 //! items. Clients send items back unchanged, but lose extra fields: data that only a provider can read (signatures,
-//! sealed reasoning) is in the `encrypted_content` of a reasoning item, with the provider's name ([`proof`]). Blocks
+//! sealed reasoning) is in the `encrypted_content` of a reasoning item, with the provider's name (`proof`). Blocks
 //! beyond the vocabulary have no place. The vocabulary knows no namespaces of tools: `tool_names` gives each of their tools
 //! one name. An item's id consists of the response's id and the number of its first block,
 //! so that clients can refer to the item while the response is stored.
@@ -22,7 +22,6 @@ mod input;
 mod items;
 mod order;
 mod output;
-mod proof;
 mod request;
 #[cfg(test)]
 mod tests;

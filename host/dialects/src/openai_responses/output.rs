@@ -19,7 +19,7 @@ use super::items::{
     ReasoningSummary,
 };
 use super::order::EventOrder;
-use super::proof::{ProvenContent, ReasoningProof};
+use crate::proof::{ProvenContent, ReasoningProof};
 use crate::tool_names::ToolNames;
 
 /// A receiver of changes.

@@ -399,16 +399,12 @@ impl Relay {
         let events = self.media.assemble(events);
         match &mut self.client {
             Client::Plain { answer, .. } => {
-                for event in events {
-                    answer.push(event);
-                }
+                answer.push(events);
                 Ok(())
             }
             Client::Stream { chunks, .. } => {
                 let mut piece = Vec::new();
-                for event in &events {
-                    chunks.event(event, &mut piece);
-                }
+                chunks.events(&events, &mut piece);
                 // The events are dropped first, because the client may take long to read.
                 drop(events);
                 self.send(piece).await

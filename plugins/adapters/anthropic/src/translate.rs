@@ -73,7 +73,13 @@ impl ProviderApi for Answer {
         let options = Options::from_bytes(configuration)?;
         let written = request::write(chat, &request, &options)?;
         Ok(StartedExchange {
-            exchange: ResponseReader::new(chat.stream, Answer::new(weir_sdk::custom::names(chat))),
+            exchange: ResponseReader::new(
+                chat.stream,
+                Answer::new(
+                    weir_sdk::custom::names(chat),
+                    request.client.dialect == DIALECT,
+                ),
+            ),
             step: Step::Send(HttpRequest {
                 method: "POST".to_owned(),
                 path: PATH.to_owned(),

@@ -7,10 +7,11 @@ mod blocks;
 mod usage;
 mod wire;
 
+use serde::Serialize;
 use serde_json::value::RawValue;
 use weir_sdk::adapter::{Event, Failure};
 use weir_sdk::blocks::Blocks;
-use weir_sdk::chat::{Block, FinishReason, Started};
+use weir_sdk::chat::{Block, FinishReason, Opaque, Started};
 use weir_sdk::response::{self, AnswerReader, ErrorResponse};
 use weir_sdk::sse::SseEvent;
 use weir_sdk::text;
@@ -23,11 +24,17 @@ use wire::{Message, Stop, StreamEvent};
 /// Maximum open blocks. Every delta searches all of them; the upstream writes one after the other.
 const MAX_OPEN_BLOCKS: usize = 64;
 
+/// The kind of the opaque block with fields of the message itself, for clients of this dialect.
+const MESSAGE_FIELDS: &str = "message_delta";
+
 /// The parsed part of the response.
 #[derive(Debug)]
 pub struct Answer {
     /// The names of the tools that take free text.
     custom_tools: Vec<String>,
+    /// Whether the client speaks this dialect.
+    client_speaks_it: bool,
+    fields: MessageFields,
     is_started: bool,
     blocks: Blocks,
     /// The open blocks, by the upstream's number.
@@ -38,9 +45,11 @@ pub struct Answer {
 }
 
 impl Answer {
-    pub(super) fn new(custom_tools: Vec<String>) -> Self {
+    pub(super) fn new(custom_tools: Vec<String>, client_speaks_it: bool) -> Self {
         Self {
             custom_tools,
+            client_speaks_it,
+            fields: MessageFields::default(),
             is_started: false,
             blocks: Blocks::default(),
             open: Vec::new(),
@@ -48,6 +57,31 @@ impl Answer {
             finish: None,
             concluded: false,
         }
+    }
+}
+
+/// Fields of the message that the vocabulary lacks, as the upstream wrote them.
+#[derive(Debug, Default, Serialize)]
+struct MessageFields {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    container: Option<Box<RawValue>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    context_management: Option<Box<RawValue>>,
+}
+
+impl MessageFields {
+    /// Takes the fields that a part of the response has.
+    fn add(&mut self, container: Option<&RawValue>, context_management: Option<&RawValue>) {
+        if let Some(container) = container {
+            self.container = Some(container.to_owned());
+        }
+        if let Some(management) = context_management {
+            self.context_management = Some(management.to_owned());
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.container.is_none() && self.context_management.is_none()
     }
 }
 
@@ -91,9 +125,12 @@ impl AnswerReader for Answer {
                 // Its content can have no start behind it.
                 self.is_started = true;
                 self.usage.add(read.usage, events);
+                self.fields.add(None, read.context_management);
                 if let Some(delta) = read.delta {
-                    let stop = serde_json::from_str(delta.get());
-                    self.stop(stop.map_err(|error| unreadable(&error))?, events);
+                    let stop: Stop<'_> =
+                        serde_json::from_str(delta.get()).map_err(|error| unreadable(&error))?;
+                    self.fields.add(stop.container, None);
+                    self.stop(stop, events);
                 }
                 Ok(())
             }
@@ -125,6 +162,11 @@ impl AnswerReader for Answer {
         let finish = self.finish.take().ok_or_else(response::cut)?;
         self.end(|_| true, events)?;
         self.blocks.end_run(events);
+        if self.client_speaks_it && !self.fields.is_empty() {
+            let json = serde_json::to_string(&self.fields).expect("it is JSON");
+            let kind = MESSAGE_FIELDS.to_owned();
+            self.blocks.opaque(Opaque { kind, json }, events);
+        }
         self.concluded = true;
         events.push(Event::Finish(finish));
         Ok(())
@@ -156,7 +198,10 @@ impl Answer {
             self.end(|known| known == index, events)?;
         }
         self.usage.add(message.usage, events);
+        self.fields
+            .add(message.container, message.context_management);
         let stop = Stop {
+            container: None,
             stop_reason: message.stop_reason,
             stop_sequence: message.stop_sequence,
             stop_details: message.stop_details,
@@ -195,7 +240,7 @@ impl Answer {
     }
 
     /// Notes the reason for the end, if there is one yet.
-    fn stop(&mut self, stop: Stop, events: &mut Vec<Event>) {
+    fn stop(&mut self, stop: Stop<'_>, events: &mut Vec<Event>) {
         let Some(reason) = stop.stop_reason.filter(|reason| !reason.is_empty()) else {
             return;
         };

@@ -18,6 +18,8 @@ pub(super) struct StreamEvent<'a> {
     #[serde(borrow)]
     pub(super) delta: Option<&'a RawValue>,
     #[serde(borrow)]
+    pub(super) context_management: Option<&'a RawValue>,
+    #[serde(borrow)]
     pub(super) usage: Option<&'a RawValue>,
 }
 
@@ -34,12 +36,18 @@ pub(super) struct Message<'a> {
     pub(super) stop_sequence: Option<String>,
     pub(super) stop_details: Option<StopDetails>,
     #[serde(borrow)]
+    pub(super) container: Option<&'a RawValue>,
+    #[serde(borrow)]
+    pub(super) context_management: Option<&'a RawValue>,
+    #[serde(borrow)]
     pub(super) usage: Option<&'a RawValue>,
 }
 
-/// The reason of a response's end.
+/// The reason of a response's end, and the container that the upstream names with it.
 #[derive(Deserialize)]
-pub(super) struct Stop {
+pub(super) struct Stop<'a> {
+    #[serde(borrow)]
+    pub(super) container: Option<&'a RawValue>,
     pub(super) stop_reason: Option<String>,
     pub(super) stop_sequence: Option<String>,
     pub(super) stop_details: Option<StopDetails>,

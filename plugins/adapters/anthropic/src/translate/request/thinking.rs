@@ -118,18 +118,21 @@ fn asked(chat: &ChatRequest, context: &Context<'_>) -> Asked {
 }
 
 /// Returns whether the conversation ends with results of calls whose turn has no signed reasoning. With a budget, the
-/// upstream refuses such a turn.
+/// upstream refuses such a turn, also if the user says something with the results. Adjacent messages of one role are
+/// one turn.
 fn has_unsigned_calls(chat: &ChatRequest) -> bool {
-    let is_result = |turn: &Message| turn.role == Role::Tool;
-    let is_answered = chat.messages.last().is_some_and(is_result);
-    let caller = chat.messages.iter().rev().find(|turn| !is_result(turn));
-    let is_signed = |turn: &Message| {
-        turn.parts.iter().any(|part| match &part.content {
+    let of_user = |message: &&Message| message.role != Role::Assistant;
+    let last_turn = chat.messages.iter().rev().take_while(of_user);
+    let has_results = last_turn.clone().any(|message| message.role == Role::Tool);
+    let before = chat.messages.iter().rev().skip_while(of_user);
+    let mut caller = before.take_while(|message| message.role == Role::Assistant);
+    let is_signed = |message: &Message| {
+        message.parts.iter().any(|part| match &part.content {
             Content::Reasoning(reasoning) => part.signature.is_some() || reasoning.sealed.is_some(),
             _ => false,
         })
     };
-    is_answered && caller.is_some_and(|turn| turn.role == Role::Assistant && !is_signed(turn))
+    has_results && !caller.any(is_signed)
 }
 
 fn word(effort: ReasoningEffort) -> Option<&'static str> {

@@ -28,6 +28,8 @@ struct Call {
     /// The upstream's id.
     id: String,
     name: String,
+    /// The upstream's proof, until the block begins.
+    signature: Option<String>,
     is_custom: bool,
     /// Input that waits for the block.
     input: String,
@@ -60,6 +62,7 @@ impl Calls {
         blocks: &mut Blocks,
         events: &mut Vec<Event>,
     ) -> Result<(), Failure> {
+        let signature = delta.signature();
         let id = delta.id.unwrap_or_default();
         let custom = delta.custom.filter(|custom| !custom.is_empty());
         let is_custom = custom.is_some();
@@ -75,6 +78,9 @@ impl Calls {
         let position = self.find(index, &id, &name, &input)?;
         let call = &mut self.calls[position];
         call.is_custom |= is_custom;
+        if call.block.is_none() {
+            call.signature = call.signature.take().or(signature);
+        }
         if call.id.is_empty() {
             call.id = id;
         }
@@ -196,6 +202,9 @@ impl Call {
         };
         let index = blocks.begin(Block::ToolCall(start), events);
         self.block = Some(index);
+        if let Some(text) = self.signature.take() {
+            events.push(Event::Signature(Fragment { index, text }));
+        }
         if !self.input.is_empty() {
             let text = std::mem::take(&mut self.input);
             events.push(Event::Fragment(Fragment { index, text }));

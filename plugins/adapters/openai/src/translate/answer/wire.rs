@@ -175,6 +175,9 @@ pub(super) struct CallDelta<'a> {
     #[serde(borrow)]
     pub(super) function: Option<FunctionDelta<'a>>,
     pub(super) custom: Option<CustomDelta>,
+    /// Google's field.
+    #[serde(borrow)]
+    extra_content: Option<&'a RawValue>,
 }
 
 #[derive(Default, Deserialize)]
@@ -196,6 +199,21 @@ impl<'a> CallDelta<'a> {
             function: Some(function),
             ..Self::default()
         }
+    }
+
+    /// Returns the signature of the call. It is parsed leniently: an unreadable one must not cost the response.
+    pub(super) fn signature(&self) -> Option<String> {
+        #[derive(Deserialize)]
+        struct ExtraContent {
+            google: Option<GoogleContent>,
+        }
+        #[derive(Deserialize)]
+        struct GoogleContent {
+            thought_signature: Option<String>,
+        }
+        let read: ExtraContent = serde_json::from_str(self.extra_content?.get()).ok()?;
+        let signature = read.google?.thought_signature;
+        signature.filter(|text| !text.is_empty())
     }
 }
 

@@ -119,7 +119,8 @@ impl<'a> At<'a> {
             }
             let is_detailed = matches!(part.content, Content::Reasoning(_))
                 && self.context.options.reasoning_field == Some(REASONING_DETAILS);
-            if part.signature.is_some() && !is_detailed {
+            let is_sent = is_detailed || signature_of_call(part).is_some();
+            if part.signature.is_some() && !is_sent {
                 self.context.ignore("signature");
             }
         }
@@ -530,9 +531,32 @@ impl Serialize for WireToolCall<'_> {
                 map.serialize_entry("custom", &CalledCustom { name, input })?;
             }
         }
+        if let Some(thought_signature) = signature_of_call(part) {
+            let google = GoogleContent { thought_signature };
+            map.serialize_entry("extra_content", &ExtraContent { google })?;
+        }
         at.extra(&mut map, part, &CALL_FIELDS)?;
         map.end()
     }
+}
+
+/// Returns the signature of a call. An upstream that signs calls has written them, and is the part's provider; others
+/// may refuse an unknown field.
+fn signature_of_call(part: &Part) -> Option<&str> {
+    let is_call = matches!(part.content, Content::ToolCall(_));
+    let signature = part.signature.as_deref();
+    signature.filter(|_| is_call && part.provider.is_some())
+}
+
+/// Google's field for a call's signature.
+#[derive(Serialize)]
+struct ExtraContent<'a> {
+    google: GoogleContent<'a>,
+}
+
+#[derive(Serialize)]
+struct GoogleContent<'a> {
+    thought_signature: &'a str,
 }
 
 #[derive(Serialize)]

@@ -1,8 +1,8 @@
-//! Data that only a provider can read, as clients carry it: in the `encrypted_content` of a reasoning item.
+//! Data that only a provider can read, as clients carry it in a text for reasoning that they cannot read: the
+//! `encrypted_content` of a reasoning item of Responses, and the `data` of a `redacted_thinking` block of Messages.
 //!
-//! Every client sends this field back unchanged, and no client parses it. It holds the provider's name and the
-//! signature or the sealed form, of the reasoning itself or of the previous item: some providers sign calls and text,
-//! too.
+//! Every client sends these fields back unchanged, and no client parses them. The text holds the provider's name and the
+//! signature or the sealed form, of the reasoning itself or of other content: some providers sign calls and text, too.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -13,34 +13,34 @@ const PREFIX: &str = "weir.";
 
 /// A proof, with its provider.
 #[derive(Debug, Default, PartialEq, Serialize, Deserialize)]
-pub(super) struct ReasoningProof {
+pub(crate) struct ReasoningProof {
     /// The provider's name in the configuration; empty if unknown.
-    pub(super) provider: String,
+    pub(crate) provider: String,
     #[serde(default, skip_serializing_if = "String::is_empty")]
-    pub(super) signature: String,
+    pub(crate) signature: String,
     /// The form of the reasoning that only the provider can read.
     #[serde(default, skip_serializing_if = "String::is_empty")]
-    pub(super) sealed: String,
+    pub(crate) sealed: String,
     #[serde(default)]
-    pub(super) of: ProvenContent,
+    pub(crate) of: ProvenContent,
 }
 
 /// The proven content.
 #[derive(Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum ProvenContent {
+pub(crate) enum ProvenContent {
     /// The reasoning of the item itself.
     #[default]
     Reasoning,
-    /// The text before it.
+    /// The text before the item.
     Text,
-    /// The call before it, with this id.
+    /// The call with this id.
     Call(String),
 }
 
 impl ReasoningProof {
     /// Writes the proof for a client; `None` if it is empty.
-    pub(super) fn write(&self) -> Option<String> {
+    pub(crate) fn write(&self) -> Option<String> {
         if self.signature.is_empty() && self.sealed.is_empty() {
             return None;
         }
@@ -50,14 +50,16 @@ impl ReasoningProof {
 
     /// Reads a client's proof. The result for other gateways' or vendors' data has no known provider, so that no
     /// upstream receives it.
-    pub(super) fn read(text: &str) -> Self {
-        let own = text.strip_prefix(PREFIX).and_then(|text| {
-            let json = STANDARD.decode(text).ok()?;
-            serde_json::from_slice(&json).ok()
-        });
-        own.unwrap_or_else(|| Self {
+    pub(crate) fn read(text: &str) -> Self {
+        Self::read_own(text).unwrap_or_else(|| Self {
             sealed: text.to_owned(),
             ..Self::default()
         })
+    }
+
+    /// Reads a client's proof; `None` for other gateways' or vendors' data.
+    pub(crate) fn read_own(text: &str) -> Option<Self> {
+        let json = STANDARD.decode(text.strip_prefix(PREFIX)?).ok()?;
+        serde_json::from_slice(&json).ok()
     }
 }

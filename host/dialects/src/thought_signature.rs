@@ -1,7 +1,9 @@
-//! Data that only a provider can read, as clients carry it: in the `thoughtSignature` of a part.
+//! Data that only a provider can read, as clients carry it in a signature of Google's form: the `thoughtSignature` of a
+//! part, and the `extra_content.google.thought_signature` of a call in Chat Completions.
 //!
-//! Clients send this field back and do not read it, but Google's SDKs drop fields that they do not know: the
-//! provider's name has no other place. The SDK for Python decodes the field, and encodes it with the URL-safe alphabet.
+//! Clients send this field back and do not read it, but Google's SDKs drop fields that they do not know, and clients of
+//! Chat Completions keep this one alone: the provider's name has no other place. Google's SDK for Python decodes the
+//! field, and encodes it with the URL-safe alphabet.
 
 use base64::Engine as _;
 use base64::alphabet;
@@ -24,20 +26,20 @@ const URL_SAFE: GeneralPurpose = GeneralPurpose::new(
 
 /// A signature with its provider.
 #[derive(Debug, Default, PartialEq, Serialize, Deserialize)]
-pub(super) struct ThoughtSignature {
+pub(crate) struct ThoughtSignature {
     /// The provider's name in the configuration; empty if unknown.
     #[serde(default, skip_serializing_if = "String::is_empty")]
-    pub(super) provider: String,
+    pub(crate) provider: String,
     #[serde(default, skip_serializing_if = "String::is_empty")]
-    pub(super) signature: String,
+    pub(crate) signature: String,
     /// The form of the reasoning that only the provider can read.
     #[serde(default, skip_serializing_if = "String::is_empty")]
-    pub(super) sealed: String,
+    pub(crate) sealed: String,
 }
 
 impl ThoughtSignature {
     /// Writes the signature for a client; `None` if it is empty.
-    pub(super) fn write(&self) -> Option<String> {
+    pub(crate) fn write(&self) -> Option<String> {
         if self.signature.is_empty() && self.sealed.is_empty() {
             return None;
         }
@@ -46,8 +48,8 @@ impl ThoughtSignature {
         Some(STANDARD.encode(bytes))
     }
 
-    /// Reads a client's signature. Another server's stays unchanged, for an upstream of this dialect.
-    pub(super) fn read(text: &str) -> Result<Self, FieldFault> {
+    /// Reads a client's signature from a field. Another server's stays unchanged, for an upstream of Google's dialect.
+    pub(crate) fn read(text: &str, field: &str) -> Result<Self, FieldFault> {
         let own = || {
             let bytes = URL_SAFE.decode(url_safe(text)).ok()?;
             serde_json::from_slice(bytes.strip_prefix(PREFIX)?).ok()
@@ -56,12 +58,12 @@ impl ThoughtSignature {
             signature: text.to_owned(),
             ..Self::default()
         });
-        check_at_most(&read.provider, MAX_PROVIDER_CHARS, "thoughtSignature")?;
+        check_at_most(&read.provider, MAX_PROVIDER_CHARS, field)?;
         Ok(read)
     }
 
     /// Puts the signature and its provider into a part.
-    pub(super) fn sign(self, part: &mut Part) {
+    pub(crate) fn sign(self, part: &mut Part) {
         let given = |text: String| (!text.is_empty()).then_some(text);
         part.signature = given(self.signature);
         part.provider = given(self.provider);

@@ -261,6 +261,9 @@ fn body_of(endpoint: &str, model: &str, url: &str) -> Option<Value> {
         "POST /chat" | "POST /v1/chat/completions" => chat(model, "Hello"),
         "POST /code" => json!({ "model": model, "messages": message, "max_tokens": 10,
             "tools": [{ "type": "function", "function": { "name": "f" } }] }),
+        "POST /v1/completions" => {
+            json!({ "model": model, "prompt": "Hello", "max_tokens": 10 })
+        }
         "POST /v1/responses" => {
             json!({ "model": model, "input": "Hello", "max_output_tokens": 10 })
         }

@@ -23,6 +23,7 @@ mod clocks;
 mod cloud_credentials;
 mod code;
 mod code_cache;
+mod completions;
 mod conformance;
 mod connections;
 mod console;

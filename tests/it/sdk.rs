@@ -31,6 +31,14 @@ async fn the_openai_sdk_lists_models_chats_and_streams() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_openai_sdk_completes_prompts_plain_and_streamed() {
+    let gateway = Gateway::start().await;
+    let base_url = format!("http://{}/v1", gateway.address());
+    let arguments = [&*base_url, gateway.key(), "demo"];
+    run("openai_completions.py", &arguments).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_openai_sdk_asks_for_responses_of_each_kind() {
     for adapter in anthropic_messages::ADAPTERS {
         let upstream = Upstream::start().await;

@@ -8,7 +8,10 @@ use weir_sandbox::adapter::bindings::chat::{Block, BlockStart, Event};
 
 use crate::dialect::{Dialect, StreamForm};
 use crate::head::{AnswerHead, BilledUsage};
-use crate::{anthropic_messages, gemini_generate, openai_chat, openai_images, openai_responses};
+use crate::{
+    anthropic_messages, gemini_generate, openai_chat, openai_completions, openai_images,
+    openai_responses,
+};
 
 /// A plain response under construction.
 #[derive(Debug, Clone)]
@@ -17,6 +20,8 @@ pub enum PlainResponse {
     OpenAiChat(openai_chat::Completion),
     /// In OpenAI's Responses.
     OpenAiResponses(openai_responses::ResponseObject),
+    /// In OpenAI's Completions.
+    OpenAiCompletions(openai_completions::TextCompletion),
     /// In OpenAI's Images.
     OpenAiImages(openai_images::ImagesResponse),
     /// In Anthropic's Messages.
@@ -32,6 +37,8 @@ pub enum AnswerStream {
     OpenAiChat(openai_chat::CompletionStream),
     /// In OpenAI's Responses.
     OpenAiResponses(openai_responses::ResponseStream),
+    /// In OpenAI's Completions.
+    OpenAiCompletions(openai_completions::TextCompletionStream),
     /// In OpenAI's Images.
     OpenAiImages(openai_images::ImageStream),
     /// In Anthropic's Messages.
@@ -48,6 +55,9 @@ impl Dialect {
             Self::OpenAiResponses(echo) => PlainResponse::OpenAiResponses(
                 openai_responses::ResponseObject::new(head, echo.clone()),
             ),
+            Self::OpenAiCompletions(_) => {
+                PlainResponse::OpenAiCompletions(openai_completions::TextCompletion::new(head))
+            }
             Self::OpenAiImages(_) => {
                 PlainResponse::OpenAiImages(openai_images::ImagesResponse::new(&head))
             }
@@ -63,7 +73,9 @@ impl Dialect {
     /// Returns the keep-alive data of a silent stream.
     pub fn keep_alive(&self) -> Bytes {
         match self {
-            Self::OpenAiChat(_) | Self::OpenAiImages(_) => openai_chat::KEEP_ALIVE,
+            Self::OpenAiChat(_) | Self::OpenAiCompletions(_) | Self::OpenAiImages(_) => {
+                openai_chat::KEEP_ALIVE
+            }
             Self::OpenAiResponses(_) => openai_responses::KEEP_ALIVE,
             Self::AnthropicMessages => anthropic_messages::KEEP_ALIVE,
             Self::GeminiGenerate(StreamForm::Events) => gemini_generate::KEEP_ALIVE,
@@ -84,6 +96,8 @@ impl Dialect {
         match self {
             Self::OpenAiChat(_) | Self::OpenAiImages(_) | Self::AnthropicMessages => name.into(),
             Self::OpenAiResponses(_) => openai_responses::field(name),
+            Self::OpenAiCompletions(_) if name == "messages" => "prompt".into(),
+            Self::OpenAiCompletions(_) => name.into(),
             Self::GeminiGenerate(_) => gemini_generate::field(name),
         }
     }
@@ -96,6 +110,9 @@ impl Dialect {
             }
             Self::OpenAiResponses(echo) => AnswerStream::OpenAiResponses(
                 openai_responses::ResponseStream::new(head, echo.clone()),
+            ),
+            Self::OpenAiCompletions(preferences) => AnswerStream::OpenAiCompletions(
+                openai_completions::TextCompletionStream::new(head, *preferences),
             ),
             Self::OpenAiImages(made) => {
                 AnswerStream::OpenAiImages(openai_images::ImageStream::new(&head, *made))
@@ -122,6 +139,7 @@ impl PlainResponse {
                     completion.push(event);
                 }
                 Self::OpenAiResponses(response) => response.push(&event),
+                Self::OpenAiCompletions(completion) => completion.push(&event),
                 Self::OpenAiImages(answer) => answer.push(&event),
                 Self::AnthropicMessages(message) => {
                     message.sign_next_call(signature);
@@ -138,7 +156,7 @@ impl PlainResponse {
         match self {
             Self::OpenAiChat(completion) => completion.answered_by(provider),
             Self::OpenAiResponses(response) => response.answered_by(provider),
-            Self::OpenAiImages(_) => {}
+            Self::OpenAiCompletions(_) | Self::OpenAiImages(_) => {}
             Self::AnthropicMessages(message) => message.answered_by(provider),
             Self::GeminiGenerate(content) => content.answered_by(provider),
         }
@@ -149,6 +167,7 @@ impl PlainResponse {
         match self {
             Self::OpenAiChat(completion) => completion.clear(),
             Self::OpenAiResponses(response) => response.clear(),
+            Self::OpenAiCompletions(completion) => completion.clear(),
             Self::OpenAiImages(answer) => answer.clear(),
             Self::AnthropicMessages(message) => message.clear(),
             Self::GeminiGenerate(content) => content.clear(),
@@ -160,6 +179,7 @@ impl PlainResponse {
         match self {
             Self::OpenAiChat(completion) => completion.into_body(billed),
             Self::OpenAiResponses(response) => response.into_body(billed),
+            Self::OpenAiCompletions(completion) => completion.into_body(billed),
             Self::OpenAiImages(answer) => answer.into_body(billed),
             Self::AnthropicMessages(message) => message.into_body(billed),
             Self::GeminiGenerate(content) => content.into_body(billed),
@@ -173,7 +193,7 @@ impl AnswerStream {
         match self {
             Self::OpenAiChat(chunks) => chunks.answered_by(provider),
             Self::OpenAiResponses(chunks) => chunks.answered_by(provider),
-            Self::OpenAiImages(_) => {}
+            Self::OpenAiCompletions(_) | Self::OpenAiImages(_) => {}
             Self::AnthropicMessages(chunks) => chunks.answered_by(provider),
             Self::GeminiGenerate(chunks) => chunks.answered_by(provider),
         }
@@ -190,6 +210,7 @@ impl AnswerStream {
                     chunks.event(event, out);
                 }
                 Self::OpenAiResponses(chunks) => chunks.event(event, out),
+                Self::OpenAiCompletions(chunks) => chunks.event(event, out),
                 Self::OpenAiImages(chunks) => chunks.event(event, out),
                 Self::AnthropicMessages(chunks) => {
                     chunks.sign_next_call(signature);
@@ -205,6 +226,7 @@ impl AnswerStream {
         match self {
             Self::OpenAiChat(chunks) => chunks.finish(billed, out),
             Self::OpenAiResponses(chunks) => chunks.finish(billed, out),
+            Self::OpenAiCompletions(chunks) => chunks.finish(billed, out),
             Self::OpenAiImages(chunks) => chunks.finish(billed, out),
             Self::AnthropicMessages(chunks) => chunks.finish(billed, out),
             Self::GeminiGenerate(chunks) => chunks.finish(billed, out),
@@ -215,7 +237,9 @@ impl AnswerStream {
     /// mark the response as complete.
     pub fn error(&mut self, error: &Value, out: &mut Vec<u8>) {
         match self {
-            Self::OpenAiChat(_) => openai_chat::CompletionStream::error(error, out),
+            Self::OpenAiChat(_) | Self::OpenAiCompletions(_) => {
+                openai_chat::CompletionStream::error(error, out);
+            }
             Self::OpenAiResponses(chunks) => chunks.error(error, out),
             Self::OpenAiImages(_) => openai_images::ImageStream::error(error, out),
             Self::AnthropicMessages(_) => anthropic_messages::MessageStream::error(error, out),

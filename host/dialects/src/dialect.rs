@@ -11,6 +11,8 @@ pub enum Dialect {
     OpenAiChat(Preferences),
     /// OpenAI's Responses.
     OpenAiResponses(EchoedFields),
+    /// OpenAI's Completions.
+    OpenAiCompletions(Preferences),
     /// OpenAI's Images.
     OpenAiImages(ImageOperation),
     /// Anthropic's Messages.
@@ -30,7 +32,7 @@ pub enum MessageOrigin {
     Session,
 }
 
-/// The client's preferences for a response in Chat Completions.
+/// The client's preferences for a response in Chat Completions or Completions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Preferences {
     /// Whether a stream ends with an additional chunk for usage.
@@ -70,9 +72,15 @@ impl Dialect {
         matches!(self, Self::AnthropicMessages)
     }
 
+    /// Whether a response has a place for images.
+    pub fn has_images(&self) -> bool {
+        !matches!(self, Self::OpenAiCompletions(_))
+    }
+
     /// Returns the dialect's path of a message.
     pub fn place(&self, origin: MessageOrigin) -> String {
         match (origin, self) {
+            (_, Self::OpenAiCompletions(_)) => "prompt".to_owned(),
             (MessageOrigin::Listed(index), Self::OpenAiResponses(_)) => format!("input[{index}]"),
             (MessageOrigin::Listed(index), Self::GeminiGenerate(_)) => format!("contents[{index}]"),
             (MessageOrigin::Listed(index), _) => format!("messages[{index}]"),
@@ -88,6 +96,7 @@ impl Dialect {
     pub fn content_place(&self, origin: MessageOrigin) -> String {
         let content = match self {
             Self::GeminiGenerate(_) => ".parts",
+            Self::OpenAiCompletions(_) => "",
             _ => ".content",
         };
         self.place(origin) + content

@@ -5,6 +5,7 @@
 //!
 //! - `openai_chat`: OpenAI's Chat Completions, which weir's own endpoints use, too.
 //! - `openai_responses`: OpenAI's Responses.
+//! - `openai_completions`: OpenAI's Completions.
 //! - `openai_images`: OpenAI's Images.
 //! - `anthropic_messages`: Anthropic's Messages.
 //! - `gemini_generate`: Google's `generateContent`.
@@ -28,6 +29,7 @@ mod head;
 pub(crate) mod json;
 pub(crate) mod openai;
 pub mod openai_chat;
+pub mod openai_completions;
 pub mod openai_images;
 pub mod openai_responses;
 mod openai_tools;

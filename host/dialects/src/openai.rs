@@ -1,18 +1,89 @@
 //! Shared parts of OpenAI's dialects: files, tool names, reasoning effort, default fields.
 
 use serde_json::Value;
-use weir_sandbox::adapter::bindings::chat::{ReasoningEffort, Source};
+use weir_sandbox::adapter::bindings::adapter::Client;
+use weir_sandbox::adapter::bindings::chat::{ExtraField, ReasoningEffort, Source};
 
 use super::Attachments;
+use super::dialect::Preferences;
 use super::json::{
-    FieldFault, Text, check_at_most, check_https_url, check_length, check_not_empty, data_url,
-    required,
+    FieldFault, ListItem, MAX_STOPS, RefusedFields, Text, TextOr, check_at_most, check_https_url,
+    check_length, check_not_empty, data_url, each, object, required,
 };
+
+/// The maximum characters of a model's name.
+pub(crate) const MAX_MODEL_CHARS: usize = 256;
+const MAX_STOP_CHARS: usize = 1_024;
+/// The maximum characters of an end user's id.
+const MAX_USER_CHARS: usize = 512;
 
 const MAX_FILE_ID_CHARS: usize = 256;
 const MAX_FILE_NAME_CHARS: usize = 1_024;
 /// The maximum characters of a name in an earlier call; a request's tools have shorter names.
 const MAX_CALLED_NAME_CHARS: usize = 256;
+
+object! {
+    struct StreamOptions<'de> {
+        "include_usage": include_usage: bool,
+        "include_obfuscation": include_obfuscation: bool,
+        others: RefusedFields,
+    }
+}
+
+/// One stop sequence, or a list of them.
+pub(crate) type Stop = TextOr<String, MAX_STOPS>;
+
+impl ListItem for String {
+    const PLURAL: &'static str = "strings";
+}
+
+/// Returns the client of a request with these fields beyond the vocabulary, in the dialect of this name.
+pub(crate) fn client(dialect: &str, extra: &[ExtraField]) -> Result<Client, FieldFault> {
+    let user = extra.iter().find(|(name, _)| name == "user");
+    let end_user: Option<String> = user.and_then(|(_, json)| serde_json::from_str(json).ok());
+    if let Some(user) = &end_user {
+        check_at_most(user, MAX_USER_CHARS, "user")?;
+    }
+    Ok(Client {
+        dialect: dialect.into(),
+        headers: Vec::new(),
+        end_user,
+    })
+}
+
+/// Returns the client's preferences for a stream.
+pub(crate) fn preferences(options: Option<StreamOptions<'_>>) -> Result<Preferences, FieldFault> {
+    let options = options.unwrap_or_default();
+    if options.include_obfuscation == Some(true) {
+        return Err(FieldFault::new(
+            "stream_options.include_obfuscation",
+            "is not supported",
+        ));
+    }
+    Ok(Preferences {
+        include_usage: options.include_usage == Some(true),
+    })
+}
+
+/// Returns the stop sequences.
+pub(crate) fn stop(stop: Option<Stop>) -> Result<Vec<String>, FieldFault> {
+    match stop {
+        None => Ok(Vec::new()),
+        Some(Stop::Text(text)) => {
+            check_stop(&text, "stop")?;
+            Ok(vec![text])
+        }
+        Some(Stop::List(list)) => each(list.0, "stop", |text| {
+            check_stop(&text, "")?;
+            Ok(text)
+        }),
+    }
+}
+
+fn check_stop(text: &str, field: &str) -> Result<(), FieldFault> {
+    check_not_empty(text, field)?;
+    check_at_most(text, MAX_STOP_CHARS, field)
+}
 
 /// Returns the source of an image by the URL in the field `field`.
 pub(crate) fn image_source(

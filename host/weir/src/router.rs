@@ -10,7 +10,7 @@ use weir_errors::{ApiError, ErrorCode};
 
 use crate::app::App;
 use crate::identity::admin::AdminCaller;
-use crate::inference::vendors::{gemini, images, messages, models, responses};
+use crate::inference::vendors::{completions, gemini, images, messages, models, responses};
 use crate::node::Core;
 use crate::openapi::{self, ApiListener};
 use crate::payments::{auto_top_up, local};
@@ -32,6 +32,7 @@ pub fn public(app: App) -> Router {
             "/v1/chat/completions",
             post(inference::routes::create_chat_completion),
         )
+        .route("/v1/completions", post(completions::create_completion))
         .route("/v1/responses", post(responses::create_response))
         .route("/v1/messages", post(messages::create_message))
         .route("/v1/messages/count_tokens", post(messages::count_tokens))
@@ -516,6 +517,7 @@ fn vendors_path(path: &str) -> Option<&'static str> {
     let path = path.strip_prefix("/v1").unwrap_or(path);
     match path {
         "/chat/completions" => Some("/v1/chat/completions"),
+        "/completions" => Some("/v1/completions"),
         "/images/generations" => Some("/v1/images/generations"),
         "/images/edits" => Some("/v1/images/edits"),
         "/responses" => Some("/v1/responses"),

@@ -169,7 +169,8 @@ pub(super) fn call_word(kind: CallKind) -> &'static str {
     }
 }
 
-pub(super) fn json<T: Serialize + ?Sized>(value: &T, out: &mut Vec<u8>) {
+/// Appends a value's JSON.
+pub(crate) fn json<T: Serialize + ?Sized>(value: &T, out: &mut Vec<u8>) {
     serde_json::to_writer(out, value).expect("plain structs serialize, and a Vec takes every byte");
 }
 
@@ -357,8 +358,9 @@ impl ResponseOpaqueBlock {
     }
 }
 
+/// The usage of a response.
 #[derive(Debug, Serialize)]
-pub(super) struct ChatUsage {
+pub(crate) struct ChatUsage {
     prompt_tokens: u64,
     completion_tokens: u64,
     total_tokens: u64,

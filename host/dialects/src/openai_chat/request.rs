@@ -1,29 +1,24 @@
 //! The translation of a request: checks its settings, and converts them to the plugins' vocabulary.
 
 use weir_errors::ApiError;
-use weir_sandbox::adapter::bindings::adapter::Client;
 use weir_sandbox::adapter::bindings::chat::{
     ChatRequest, ExtraField, JsonSchema, ReasoningRequest, ResponseFormat,
 };
 
 use super::messages::message;
 use super::tools::{tool, tool_choice};
-use super::{NAME, Preferences, wire};
+use super::{NAME, wire};
 use crate::json::{
-    self, FieldFault, Text, between, check_at_most, check_is_object, check_length, check_not_empty,
-    each, items, required,
+    self, FieldFault, Text, between, check_at_most, check_is_object, check_length, each, items,
+    required,
 };
-use crate::openai::{effort, says_nothing};
+use crate::openai::{MAX_MODEL_CHARS, client, effort, preferences, says_nothing, stop};
 use crate::{Attachments, ChatCall, Dialect, MessageOrigin, openai_responses};
 
-const MAX_MODEL_CHARS: usize = 256;
 /// The maximum characters of a response schema's name.
 const MAX_SCHEMA_NAME_CHARS: usize = 256;
 /// The maximum alternatives for each token, as with OpenAI.
 const MAX_TOP_LOGPROBS: u32 = 20;
-const MAX_STOP_CHARS: usize = 1_024;
-/// The maximum characters of an end user's id.
-const MAX_USER_CHARS: usize = 512;
 
 /// Reads a Chat Completions request.
 ///
@@ -94,7 +89,7 @@ fn chat(body: wire::ChatRequestBody<'_>, body_bytes: usize) -> Result<ChatCall, 
         stream: body.stream == Some(true),
     };
     Ok(ChatCall {
-        client: client(&request)?,
+        client: client(NAME, &request.extra)?,
         request,
         attachments: attachments.into_vec(),
         origins,
@@ -104,19 +99,6 @@ fn chat(body: wire::ChatRequestBody<'_>, body_bytes: usize) -> Result<ChatCall, 
         needs_tools: false,
         chain: None,
         dialect: Dialect::OpenAiChat(preferences),
-    })
-}
-
-fn client(request: &ChatRequest) -> Result<Client, FieldFault> {
-    let user = request.extra.iter().find(|(name, _)| name == "user");
-    let end_user: Option<String> = user.and_then(|(_, json)| serde_json::from_str(json).ok());
-    if let Some(user) = &end_user {
-        check_at_most(user, MAX_USER_CHARS, "user")?;
-    }
-    Ok(Client {
-        dialect: NAME.into(),
-        headers: Vec::new(),
-        end_user,
     })
 }
 
@@ -178,19 +160,6 @@ fn output_limit(
     }
 }
 
-fn preferences(options: Option<wire::StreamOptions<'_>>) -> Result<Preferences, FieldFault> {
-    let options = options.unwrap_or_default();
-    if options.include_obfuscation == Some(true) {
-        return Err(FieldFault::new(
-            "stream_options.include_obfuscation",
-            "is not supported",
-        ));
-    }
-    Ok(Preferences {
-        include_usage: options.include_usage == Some(true),
-    })
-}
-
 fn response_format(format: Option<wire::ResponseFormat<'_>>) -> Result<ResponseFormat, FieldFault> {
     let Some(format) = format else {
         return Ok(ResponseFormat::Text);
@@ -227,23 +196,4 @@ fn reasoning(word: Option<&Text<'_>>) -> Result<ReasoningRequest, FieldFault> {
         summary: None,
         adaptive: None,
     })
-}
-
-fn stop(stop: Option<wire::Stop>) -> Result<Vec<String>, FieldFault> {
-    match stop {
-        None => Ok(Vec::new()),
-        Some(wire::Stop::Text(text)) => {
-            check_stop(&text, "stop")?;
-            Ok(vec![text])
-        }
-        Some(wire::Stop::List(list)) => each(list.0, "stop", |text| {
-            check_stop(&text, "")?;
-            Ok(text)
-        }),
-    }
-}
-
-fn check_stop(text: &str, field: &str) -> Result<(), FieldFault> {
-    check_not_empty(text, field)?;
-    check_at_most(text, MAX_STOP_CHARS, field)
 }

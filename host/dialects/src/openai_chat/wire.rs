@@ -9,8 +9,9 @@ use serde::de::{self, Deserialize, Deserializer, IntoDeserializer, MapAccess, Vi
 
 use crate::json::{
     BoundedList, ExtraFields, IgnoredField, ListItem, MAX_EXTRA, MAX_EXTRA_WITHIN, MAX_MESSAGES,
-    MAX_PARTS, MAX_STOPS, MAX_TOOLS, Raw, RefusedFields, Text, TextOr, UnsupportedField, object,
+    MAX_PARTS, MAX_TOOLS, Raw, RefusedFields, Text, TextOr, UnsupportedField, object,
 };
+use crate::openai::{Stop, StreamOptions};
 
 object! {
     struct ChatRequestBody<'de> {
@@ -281,14 +282,6 @@ object! {
     }
 }
 
-object! {
-    struct StreamOptions<'de> {
-        "include_usage": include_usage: bool,
-        "include_obfuscation": include_obfuscation: bool,
-        others: RefusedFields,
-    }
-}
-
 /// The URL of an image, in an object or alone, as some clients write it.
 pub(super) struct ImageUrlOrText<'de>(pub(super) ImageUrl<'de>);
 
@@ -332,13 +325,6 @@ pub(super) type ChatContent<'de> = TextOr<ChatPart<'de>, MAX_PARTS>;
 
 impl ListItem for ChatPart<'_> {
     const PLURAL: &'static str = "parts";
-}
-
-/// One stop sequence, or a list of them.
-pub(super) type Stop = TextOr<String, MAX_STOPS>;
-
-impl ListItem for String {
-    const PLURAL: &'static str = "strings";
 }
 
 /// A mode by its word, or tools by name.

@@ -54,10 +54,11 @@ pub enum Permission {
 use Permission::{Belong, Manage, Own, Pay, ReadUsage, ReadWork, UseModels};
 
 /// The permission of each endpoint that acts for an account.
-pub const ENDPOINTS: [(&str, Permission); 69] = [
+pub const ENDPOINTS: [(&str, Permission); 70] = [
     ("POST /chat", UseModels),
     ("POST /code", UseModels),
     ("POST /v1/chat/completions", UseModels),
+    ("POST /v1/completions", UseModels),
     ("POST /v1/responses", UseModels),
     ("POST /v1/messages", UseModels),
     ("POST /v1/messages/count_tokens", UseModels),

@@ -37,6 +37,16 @@ pub fn resolve(
         )
         .with_param(param));
     }
+    if model.makes_images() && !call.dialect.has_images() {
+        return Err(bad(
+            ErrorCode::ModelNotSupported,
+            format!(
+                "The model {} makes images, which this format has no place for.",
+                model.id
+            ),
+        )
+        .with_param("model"));
+    }
     if model.makes_images() && !model.supports_chat {
         let call = ChatCall { request, ..call };
         return images::of_chat(model, call, text_bytes, wanted);
@@ -92,7 +102,7 @@ pub fn resolve(
                 input + output
             ),
         )
-        .with_param("messages")
+        .with_param(call.dialect.field("messages"))
         .with_detail("context_window", window));
     }
     let output_limit = u32::try_from(output).unwrap_or(model.max_output_tokens);

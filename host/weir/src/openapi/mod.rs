@@ -145,6 +145,7 @@ fn headers() -> Value {
         inference::routes::create_chat_completion,
         inference::routes::create_code_completion,
         swarm::model_calls::create_agent_completion,
+        inference::vendors::completions::create_completion,
         inference::vendors::responses::create_response,
         inference::vendors::messages::create_message,
         inference::vendors::messages::count_tokens,

@@ -86,6 +86,47 @@ pub struct ChatCompletion {
     pub usage: Value,
 }
 
+/// A request in OpenAI's Completions. weir forwards OpenAI's other fields to the provider.
+#[derive(Serialize, Deserialize, ToSchema)]
+#[schema(example = json!({ "model": "demo", "prompt": "def add(a, b):", "suffix": "\n\nprint(add(1, 2))" }))]
+pub struct CompletionRequest {
+    /// The id of a model, as `GET /models` lists them.
+    #[schema(min_length = 1, max_length = 256)]
+    pub model: String,
+    /// The text before the completion.
+    #[schema(min_length = 1)]
+    pub prompt: String,
+    /// The text after the completion, for models that fill text in.
+    pub suffix: Option<String>,
+    /// Whether weir streams the response as server-sent events.
+    pub stream: Option<bool>,
+    /// Maximum tokens of the response.
+    #[schema(minimum = 1, maximum = 4_294_967_295_i64)]
+    pub max_tokens: Option<i64>,
+    /// The sampling temperature.
+    #[schema(minimum = 0, maximum = 2)]
+    pub temperature: Option<f64>,
+}
+
+/// A model's response in Completions.
+#[derive(Serialize, Deserialize, ToSchema)]
+pub struct TextCompletion {
+    /// The response's id.
+    pub id: String,
+    /// `text_completion`.
+    pub object: String,
+    /// The time of the response, in seconds since 1970.
+    pub created: i64,
+    /// The requested model.
+    pub model: String,
+    /// The response, as one choice with `text`.
+    #[schema(value_type = Vec<Object>, min_items = 1)]
+    pub choices: Vec<Value>,
+    /// The token usage.
+    #[schema(value_type = Object)]
+    pub usage: Value,
+}
+
 /// A request in OpenAI's Responses. weir forwards OpenAI's other fields to the provider.
 #[derive(Serialize, Deserialize, ToSchema)]
 #[schema(example = json!({ "model": "demo", "input": "Hello, weir!" }))]

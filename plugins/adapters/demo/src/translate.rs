@@ -40,6 +40,10 @@ context-window, malformed-call or any other word
 /error KIND [N] - fail, after N words if given; KIND is unsupported, rejected, model-not-found, \
 context-length, filtered, unauthorized, rate-limited, unavailable or malformed";
 
+/// The client dialect whose requests may have a suffix, and its field.
+const COMPLETIONS: &str = "openai-completions";
+const SUFFIX: &str = "suffix";
+
 /// Four bytes make a token: the usual rule of thumb for English.
 const TOKEN_BYTES: usize = 4;
 
@@ -78,6 +82,7 @@ impl Exchange for Demo {
     }
 
     fn begin(request: Request, _configuration: &[u8]) -> Result<StartedExchange<Self>, Failure> {
+        let fills_in = request.client.dialect == COMPLETIONS;
         let chat = match request.task {
             Task::Chat(chat) => chat,
             Task::Image(image) => {
@@ -90,9 +95,13 @@ impl Exchange for Demo {
                 });
             }
         };
-        let ignored = ignored(&chat)?;
+        let ignored = ignored(&chat, fills_in)?;
+        let mut reply = Reply::to(&chat)?;
+        if let Some(suffix) = suffix(&chat) {
+            reply.text = format!("{}, before: {suffix}", reply.text);
+        }
         let mut exchange = Self {
-            plan: Reply::to(&chat)?.plan(&chat)?,
+            plan: reply.plan(&chat)?,
         };
         Ok(StartedExchange {
             step: exchange.next()?,
@@ -119,11 +128,14 @@ impl Exchange for Demo {
 }
 
 /// Returns the names of omitted fields. Fields that would change the response are refused.
-fn ignored(chat: &ChatRequest) -> Result<Vec<String>, Failure> {
+fn ignored(chat: &ChatRequest, fills_in: bool) -> Result<Vec<String>, Failure> {
     let refuse = |name: &str| Err(Failure::unsupported(name).with_param(name));
     let parts = || chat.messages.iter().flat_map(|message| &message.parts);
     let mut names = Vec::new();
     for (name, _) in &chat.extra {
+        if fills_in && name == SUFFIX {
+            continue;
+        }
         if !is_advisory(name) {
             return refuse(name);
         }
@@ -156,6 +168,13 @@ fn ignored(chat: &ChatRequest) -> Result<Vec<String>, Failure> {
     let left_out = advisory.iter().filter(|(is_set, _)| *is_set);
     names.extend(left_out.map(|(_, name)| (*name).to_owned()));
     Ok(names)
+}
+
+/// Returns the text after the place that the response fills in.
+fn suffix(chat: &ChatRequest) -> Option<String> {
+    let mut extra = chat.extra.iter();
+    let (_, json) = extra.find(|(name, _)| name == SUFFIX)?;
+    serde_json::from_str(json).ok()
 }
 
 fn unasked() -> Failure {
@@ -770,7 +789,8 @@ fn input_tokens(chat: &ChatRequest) -> u64 {
             tool_name(tool).len() + description.as_ref().map_or(0, String::len) + form.len()
         })
         .sum();
-    tokens(message_bytes + tool_bytes)
+    let suffix_bytes = suffix(chat).map_or(0, |suffix| suffix.len());
+    tokens(message_bytes + tool_bytes + suffix_bytes)
 }
 
 fn tokens(bytes: usize) -> u64 {

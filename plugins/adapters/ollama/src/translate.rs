@@ -31,8 +31,11 @@ use weir_sdk::response::{ProviderApi, ResponseReader};
 /// The name of this dialect.
 const DIALECT: &str = "ollama-chat";
 
-/// The only request path.
+/// The request path of chats.
 const PATH: &str = "/chat";
+
+/// The request path of texts with a suffix.
+const FILL_PATH: &str = "/generate";
 
 /// The only option.
 const CONTEXT_TOKENS: &str = "context-tokens";
@@ -53,7 +56,7 @@ impl ProviderApi for Answer {
             request_headers: words(&["content-type"]),
             // The headers that every adapter gets are enough.
             response_headers: Vec::new(),
-            path_prefixes: words(&[PATH]),
+            path_prefixes: words(&[PATH, FILL_PATH]),
         }
     }
 
@@ -82,10 +85,15 @@ impl ProviderApi for Answer {
         };
         let context_tokens = str::from_utf8(configuration).ok();
         let context_tokens = context_tokens.and_then(|tokens| tokens.parse().ok());
-        let written = request::write(chat, &request, context_tokens)?;
+        let suffix = request::suffix(chat, &request)?;
+        let path = match suffix {
+            Some(_) => FILL_PATH,
+            None => PATH,
+        };
+        let written = request::write(chat, &request, context_tokens, suffix)?;
         Ok(StartedExchange {
             exchange: ResponseReader::new(chat.stream, Answer::new(weir_sdk::custom::names(chat))),
-            step: Step::Send(HttpRequest::post_json(PATH.to_owned(), written.body)),
+            step: Step::Send(HttpRequest::post_json(path.to_owned(), written.body)),
             ignored: written.ignored,
         })
     }

@@ -5,6 +5,8 @@
 //! | option | values | |
 //! |---|---|---|
 //! | `api` | `chat-completions` (default), `responses` | the API for chats |
+//! | `completions` | `none` (default), `text`, `fim` | the API for Completions of clients: none, so that the prompt is a
+//! chat; `/completions`; or Mistral's `/fim/completions` |
 //! | `efforts` | words, separated by commas, or `off`; all by default | the model's efforts of reasoning: any other one
 //! becomes the nearest; `off` for a model that does not reason |
 //! | `sampling` | `true` (default), `false` | whether the model takes `temperature` and `top_p` |
@@ -25,9 +27,11 @@
 //! named as ignored.
 //!
 //! To send a new field to the upstream, edit `request`; to read a new field, `answer`; for images, both are in
-//! `images`; the Responses API has the same two in `responses`; to classify another error, `refusal`; to add an option, `options`.
+//! `images`; the Responses API has the same two in `responses`; a
+//! request of Completions is in `completions`; to classify another error, `refusal`; to add an option, `options`.
 
 mod answer;
+mod completions;
 mod effort;
 mod images;
 mod options;
@@ -80,9 +84,15 @@ impl ProviderApi for Reader {
             request_headers: vec!["content-type".to_owned()],
             // The headers that every adapter gets are enough.
             response_headers: Vec::new(),
-            path_prefixes: [PATH, responses::PATH, images::PATHS]
-                .map(str::to_owned)
-                .to_vec(),
+            path_prefixes: [
+                PATH,
+                responses::PATH,
+                images::PATHS,
+                completions::PATH,
+                completions::FIM_PATH,
+            ]
+            .map(str::to_owned)
+            .to_vec(),
         }
     }
 
@@ -96,6 +106,16 @@ impl ProviderApi for Reader {
             Task::Chat(chat) => chat,
             Task::Image(image) => return images::begin(image, &request, &options),
         };
+        if let Some(api) = options.completions
+            && request.client.dialect == completions::DIALECT
+        {
+            let written = completions::write(chat, &request, &options, api)?;
+            return Ok(StartedExchange {
+                exchange: ResponseReader::new(chat.stream, Reader::Chat(Answer::default())),
+                step: Step::Send(HttpRequest::post_json(api.path().to_owned(), written.body)),
+                ignored: written.ignored,
+            });
+        }
         if options.uses_responses {
             let (body, ignored) = responses::request::write(chat, &request, &options)?;
             let reader = Reader::Responses(ResponsesAnswer::default());

@@ -41,6 +41,14 @@ pub fn each_text(task: &mut Task, each: &mut Replace<'_>) {
     for stop in &mut chat.stop {
         client(stop, each);
     }
+    for (_, json) in chat.extra.iter_mut().filter(|field| is_text(field)) {
+        in_json(json, Scope::All, Author::Client, each);
+    }
+}
+
+/// Whether a field beyond the vocabulary is a text for the model: the text after the place that it fills in.
+fn is_text((name, _): &ExtraField) -> bool {
+    name == "suffix"
 }
 
 /// Calls `each` for the texts of a request that [`each_text`] leaves out, in any form: a model may read them, too.
@@ -56,7 +64,8 @@ pub fn each_kept_text(task: &Task, mut each: impl FnMut(&str)) {
             ToolKind::Custom(custom) => custom.format.iter().for_each(|format| each(format)),
         }
     }
-    extra.iter().for_each(|(_, json)| each(json));
+    let kept = extra.iter().filter(|field| !is_text(field));
+    kept.for_each(|(_, json)| each(json));
 }
 
 fn each_of_tool(tool: &mut Tool, each: &mut Replace<'_>) {

@@ -41,6 +41,8 @@ struct Line<'a> {
     created_at: Option<Cow<'a, str>>,
     #[serde(borrow)]
     message: Option<Message<'a>>,
+    /// The content of a text with a suffix.
+    response: Option<String>,
     done: Option<bool>,
     done_reason: Option<String>,
     #[serde(borrow)]
@@ -156,6 +158,9 @@ impl Answer {
             for call in message.tool_calls.into_iter().flatten() {
                 self.read_call(call, events)?;
             }
+        }
+        if let Some(said) = line.response.filter(|said| !said.is_empty()) {
+            self.blocks.say(Block::Text, said, events);
         }
         if line.done == Some(true) {
             let usage = Usage {

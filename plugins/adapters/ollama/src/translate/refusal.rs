@@ -21,6 +21,10 @@ pub(super) fn from_response(refused: &ErrorResponse) -> Failure {
         },
         None => from_status(status, headers, &message),
     };
+    let failure = match failure.kind {
+        FailureKind::Unsupported => failure.with_param("suffix"),
+        _ => failure,
+    };
     failure.with_upstream_error(&body)
 }
 
@@ -60,6 +64,9 @@ fn kind_of(status: u16, message: &str) -> Option<FailureKind> {
         Some(FailureKind::ContextLength)
     } else if says("model") && says("not found") {
         Some(FailureKind::ModelNotFound)
+    } else if says("does not support insert") {
+        // The model's template has no place for a suffix.
+        Some(FailureKind::Unsupported)
     } else {
         None
     }

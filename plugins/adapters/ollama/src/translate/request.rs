@@ -27,7 +27,23 @@ pub(super) struct Written {
     pub(super) ignored: Vec<String>,
 }
 
-/// Writes the request.
+/// The client dialect whose requests may have a suffix, and its field.
+const COMPLETIONS: &str = "openai-completions";
+const SUFFIX: &str = "suffix";
+
+/// Returns the text after the place that the model fills in, if the request has one.
+pub(super) fn suffix(chat: &ChatRequest, request: &Request) -> Result<Option<String>, Failure> {
+    if request.client.dialect != COMPLETIONS {
+        return Ok(None);
+    }
+    let mut extra = chat.extra.iter();
+    let field = extra.find(|(name, _)| name == SUFFIX);
+    field
+        .map(|(name, json)| serde_json::from_str(json).map_err(|_| refuse(name, name)))
+        .transpose()
+}
+
+/// Writes the request: with a suffix, for the other path.
 ///
 /// # Errors
 ///
@@ -37,6 +53,7 @@ pub(super) fn write(
     chat: &ChatRequest,
     request: &Request,
     context_tokens: Option<u32>,
+    suffix: Option<String>,
 ) -> Result<Written, Failure> {
     let splices = Splices::default();
     let mut context = Context {
@@ -44,16 +61,25 @@ pub(super) fn write(
         splices: &splices,
         ignored: Ignored::default(),
     };
+    let has_suffix = suffix.is_some();
+    let mut messages = messages(chat, &mut context)?;
+    let prompt = match &messages[..] {
+        _ if !has_suffix => None,
+        [only] if only.role == "user" && only.images.is_empty() => messages.pop(),
+        _ => return Err(refuse("messages", "messages: more than a prompt")),
+    };
     let body = Body {
         model: &chat.model,
-        messages: messages(chat, &mut context)?,
+        messages,
+        prompt: prompt.map(|message| message.content),
+        suffix,
         tools: tools(chat, &mut context)?,
         format: format(chat, &mut context)?,
         think: think(chat, &mut context),
         stream: chat.stream,
         truncate: false,
         shift: false,
-        options: options(chat, context_tokens, &mut context)?,
+        options: options(chat, context_tokens, has_suffix, &mut context)?,
     };
     let body = splices
         .write(&body, body::estimated_bytes(chat))
@@ -74,7 +100,12 @@ struct Context<'a> {
 #[derive(Serialize)]
 struct Body<'a> {
     model: &'a str,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     messages: Vec<Message<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    prompt: Option<Text<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    suffix: Option<String>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     tools: Vec<Tool<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -216,12 +247,16 @@ fn think(chat: &ChatRequest, context: &mut Context<'_>) -> Option<Think> {
 fn options<'a>(
     chat: &'a ChatRequest,
     num_ctx: Option<u32>,
+    has_suffix: bool,
     context: &mut Context<'a>,
 ) -> Result<Options<'a>, Failure> {
     if let Some(modality) = chat.modalities.iter().find(|name| *name != "text") {
         return Err(refuse("modalities", format!("modalities: {modality}")));
     }
     for (name, _) in &chat.extra {
+        if has_suffix && name == SUFFIX {
+            continue;
+        }
         if !is_advisory(name) {
             return Err(refuse(name, name));
         }

@@ -99,6 +99,7 @@ impl Answer {
             .filter(|choice| choice.index.unwrap_or(0) == 0);
         for choice in choice {
             usage = usage.or(choice.usage);
+            self.say_text(choice.text.unwrap_or_default(), events);
             self.read_choice(
                 choice.delta.or(choice.message),
                 choice.logprobs,
@@ -137,6 +138,7 @@ impl Answer {
         self.note_sources(whole.search_results, whole.citations);
         // The JSON is complete, so the response is not truncated: a server without a reason means this.
         self.finish = Some(FinishReason::Stop);
+        self.say_text(choice.text.unwrap_or_default(), events);
         let early = choice.finish_details.and_then(|details| details.kind);
         self.read_choice(
             choice.message,

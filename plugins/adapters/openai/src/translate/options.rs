@@ -4,11 +4,13 @@ use weir_sdk::adapter::{Failure, RefusedSetting, Setting};
 use weir_sdk::options::{from_lines, from_settings, names};
 use weir_sdk::wire::refuse;
 
+use super::completions::CompletionsApi;
 use super::effort::{OFF, WORDS};
 
 /// The names of the options.
-pub(super) const NAMES: [&str; 8] = [
+pub(super) const NAMES: [&str; 9] = [
     "api",
+    "completions",
     "efforts",
     "sampling",
     "output-limit-field",
@@ -20,9 +22,11 @@ pub(super) const NAMES: [&str; 8] = [
 
 /// Fields that no option passes. The fields that `request` writes would appear twice; the choice of the output limit
 /// decides the payer; and only one of several choices is read.
-const OWN_FIELDS: [&str; 21] = [
+const OWN_FIELDS: [&str; 23] = [
     "model",
     "messages",
+    "prompt",
+    "suffix",
     "tools",
     "tool_choice",
     "parallel_tool_calls",
@@ -49,6 +53,8 @@ const OWN_FIELDS: [&str; 21] = [
 pub(super) struct Options<'a> {
     /// Whether chats go to the Responses API.
     pub(super) uses_responses: bool,
+    /// The API for Completions; without one, the prompt is a chat.
+    pub(super) completions: Option<CompletionsApi>,
     /// The efforts that the model has, separated by commas; all if empty.
     pub(super) efforts: &'a str,
     /// Whether the model takes a temperature and the like.
@@ -65,6 +71,7 @@ impl Default for Options<'_> {
     fn default() -> Self {
         Self {
             uses_responses: false,
+            completions: None,
             efforts: "",
             takes_sampling: true,
             output_limit_field: "max_completion_tokens",
@@ -99,6 +106,8 @@ impl<'a> Options<'a> {
             false => "chat-completions",
         };
         line("api", api, "chat-completions");
+        let completions = self.completions.map_or("none", CompletionsApi::name);
+        line("completions", completions, "none");
         line("efforts", self.efforts, default.efforts);
         line("sampling", &self.takes_sampling.to_string(), "true");
         line(
@@ -152,6 +161,15 @@ impl<'a> Options<'a> {
         match (name, value) {
             ("api", "chat-completions" | "responses") => self.uses_responses = value == "responses",
             ("api", _) => return Err("must be chat-completions or responses".to_owned()),
+            ("completions", name) => {
+                self.completions = match name {
+                    "none" => None,
+                    name => Some(
+                        CompletionsApi::of(name)
+                            .ok_or_else(|| "must be none, text or fim".to_owned())?,
+                    ),
+                };
+            }
             ("efforts", list) => {
                 self.efforts = list;
                 if list.contains(['\n', '\r']) {

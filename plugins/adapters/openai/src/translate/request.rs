@@ -66,42 +66,54 @@ pub(super) fn write(
     request: &Request,
     options: &Options<'_>,
 ) -> Result<Written, Failure> {
-    let context = Context {
-        options,
-        attachments: &request.attachments,
-        end_user: request.client.end_user.as_deref(),
-        client_speaks_it: request.client.dialect == DIALECT,
-        splices: Splices::default(),
-        ignored: RefCell::default(),
-        refused: RefCell::default(),
-    };
-    let body = Body {
-        chat,
-        context: &context,
-    };
-    match context.splices.write(&body, body::estimated_bytes(chat)) {
-        Ok(body) => Ok(Written {
-            body,
-            ignored: context.ignored.take(),
-        }),
-        Err(error) => Err(context
-            .refused
-            .take()
-            .unwrap_or_else(|| Failure::unsupported(error.to_string()))),
-    }
+    let context = Context::new(request, options);
+    let body = Body::new(chat, &context);
+    let written = context.splices.write(&body, body::estimated_bytes(chat));
+    context.written(written)
 }
 
 /// The inputs of a write beside the written piece, and its findings.
-struct Context<'a> {
+pub(super) struct Context<'a> {
     options: &'a Options<'a>,
     attachments: &'a [Attachment],
     end_user: Option<&'a str>,
     /// The client speaks this dialect: fields outside the vocabulary pass unchanged.
     client_speaks_it: bool,
-    splices: Splices,
+    pub(super) splices: Splices,
     ignored: RefCell<Vec<String>>,
     /// The refusal that stopped the serializer.
     refused: RefCell<Option<Failure>>,
+}
+
+impl<'a> Context<'a> {
+    pub(super) fn new(request: &'a Request, options: &'a Options<'a>) -> Self {
+        Self {
+            options,
+            attachments: &request.attachments,
+            end_user: request.client.end_user.as_deref(),
+            client_speaks_it: request.client.dialect == DIALECT,
+            splices: Splices::default(),
+            ignored: RefCell::default(),
+            refused: RefCell::default(),
+        }
+    }
+
+    /// Returns the written body with the names of omitted fields, or the refusal that stopped the serializer.
+    pub(super) fn written(
+        &self,
+        written: Result<Vec<BodyPart>, serde_json::Error>,
+    ) -> Result<Written, Failure> {
+        match written {
+            Ok(body) => Ok(Written {
+                body,
+                ignored: self.ignored.take(),
+            }),
+            Err(error) => {
+                let refused = self.refused.take();
+                Err(refused.unwrap_or_else(|| Failure::unsupported(error.to_string())))
+            }
+        }
+    }
 }
 
 impl Context<'_> {
@@ -114,7 +126,7 @@ impl Context<'_> {
     }
 
     /// Refuses the request. An empty `param` names no field.
-    fn refuse<E: serde::ser::Error>(&self, param: &str, what: impl Into<String>) -> E {
+    pub(super) fn refuse<E: serde::ser::Error>(&self, param: &str, what: impl Into<String>) -> E {
         self.fail(Failure::unsupported(what).with_param(param))
     }
 
@@ -152,9 +164,9 @@ impl Context<'_> {
     }
 }
 
-struct Body<'a> {
-    chat: &'a ChatRequest,
-    context: &'a Context<'a>,
+pub(super) struct Body<'a> {
+    pub(super) chat: &'a ChatRequest,
+    pub(super) context: &'a Context<'a>,
 }
 
 impl Serialize for Body<'_> {
@@ -166,20 +178,24 @@ impl Serialize for Body<'_> {
         tools::write(&mut body, chat, context)?;
         self.write_format(&mut body)?;
         self.write_reasoning(&mut body)?;
-        self.write_sampling(&mut body)?;
-        if chat.stream {
-            body.serialize_entry("stream", &true)?;
-            if context.options.stream_usage {
-                body.serialize_entry(
-                    "stream_options",
-                    &StreamOptions {
-                        include_usage: true,
-                    },
-                )?;
-            }
+        body.serialize_entry(context.options.output_limit_field, &chat.max_output_tokens)?;
+        self.write_temperature(&mut body)?;
+        if chat.top_k.is_some() && !context.options.passes("top_k") {
+            return Err(context.refuse("top_k", "top_k"));
         }
-        self.write_extra(&mut body)?;
+        entry_if(&mut body, "top_k", chat.top_k)?;
+        self.write_penalties(&mut body)?;
+        entry_if(&mut body, "seed", chat.seed)?;
+        self.write_stop(&mut body)?;
+        self.write_stream(&mut body)?;
+        self.write_extra(&mut body, &[])?;
         body.end()
+    }
+}
+
+impl<'a> Body<'a> {
+    pub(super) fn new(chat: &'a ChatRequest, context: &'a Context<'a>) -> Self {
+        Self { chat, context }
     }
 }
 
@@ -240,9 +256,8 @@ impl Body<'_> {
         entry_if(body, "reasoning_effort", effort)
     }
 
-    fn write_sampling<M: SerializeMap>(&self, body: &mut M) -> Result<(), M::Error> {
+    pub(super) fn write_temperature<M: SerializeMap>(&self, body: &mut M) -> Result<(), M::Error> {
         let Self { chat, context } = *self;
-        body.serialize_entry(context.options.output_limit_field, &chat.max_output_tokens)?;
         for (name, value) in [("temperature", chat.temperature), ("top_p", chat.top_p)] {
             let sampled = context.options.sampled(name, value, 1.0);
             entry_if(
@@ -251,24 +266,42 @@ impl Body<'_> {
                 sampled.map_err(|failure| context.fail(failure))?,
             )?;
         }
-        if chat.top_k.is_some() && !context.options.passes("top_k") {
-            return Err(context.refuse("top_k", "top_k"));
-        }
-        entry_if(body, "top_k", chat.top_k)?;
-        entry_if(body, "presence_penalty", chat.presence_penalty)?;
-        entry_if(body, "frequency_penalty", chat.frequency_penalty)?;
-        entry_if(body, "seed", chat.seed)?;
-        if !chat.stop.is_empty() {
-            body.serialize_entry("stop", &chat.stop)?;
-        }
         Ok(())
     }
 
-    fn write_extra<M: SerializeMap>(&self, body: &mut M) -> Result<(), M::Error> {
+    pub(super) fn write_penalties<M: SerializeMap>(&self, body: &mut M) -> Result<(), M::Error> {
+        entry_if(body, "presence_penalty", self.chat.presence_penalty)?;
+        entry_if(body, "frequency_penalty", self.chat.frequency_penalty)
+    }
+
+    pub(super) fn write_stop<M: SerializeMap>(&self, body: &mut M) -> Result<(), M::Error> {
+        let stop = &self.chat.stop;
+        entry_if(body, "stop", (!stop.is_empty()).then_some(stop))
+    }
+
+    pub(super) fn write_stream<M: SerializeMap>(&self, body: &mut M) -> Result<(), M::Error> {
+        if !self.chat.stream {
+            return Ok(());
+        }
+        body.serialize_entry("stream", &true)?;
+        let options = StreamOptions {
+            include_usage: true,
+        };
+        let options = self.context.options.stream_usage.then_some(options);
+        entry_if(body, "stream_options", options)
+    }
+
+    /// Writes the fields beyond the vocabulary. `own` are those of the API.
+    pub(super) fn write_extra<M: SerializeMap>(
+        &self,
+        body: &mut M,
+        own: &[&str],
+    ) -> Result<(), M::Error> {
         let Self { chat, context } = *self;
         let mut names_end_user = false;
         for (name, json) in &chat.extra {
             let passes = PASSED_FIELDS.contains(&name.as_str())
+                || own.contains(&name.as_str())
                 || context.client_speaks_it && PASSED_FOR_THE_DIALECT.contains(&name.as_str())
                 || context.options.passes(name);
             if !passes {
@@ -290,7 +323,7 @@ impl Body<'_> {
     }
 }
 
-fn entry_if<M: SerializeMap>(
+pub(super) fn entry_if<M: SerializeMap>(
     map: &mut M,
     name: &str,
     value: Option<impl Serialize>,

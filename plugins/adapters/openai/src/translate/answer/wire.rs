@@ -40,6 +40,8 @@ pub(super) struct ChunkChoice<'a> {
     /// Some servers' name of the delta.
     #[serde(borrow)]
     pub(super) message: Option<Delta<'a>>,
+    /// The content in Completions.
+    pub(super) text: Option<String>,
     #[serde(borrow)]
     pub(super) logprobs: Option<&'a RawValue>,
     pub(super) finish_reason: Option<String>,
@@ -75,6 +77,8 @@ pub(super) struct WholeChoice<'a> {
     pub(super) index: Option<u64>,
     #[serde(borrow)]
     pub(super) message: Option<Delta<'a>>,
+    /// The content in Completions.
+    pub(super) text: Option<String>,
     #[serde(borrow)]
     pub(super) logprobs: Option<&'a RawValue>,
     pub(super) finish_reason: Option<String>,

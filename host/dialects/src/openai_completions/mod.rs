@@ -1,0 +1,21 @@
+//! OpenAI's Completions, as a client dialect: editors complete the text at the cursor with it.
+//!
+//! [`read`] parses a request's body into the plugins' vocabulary; [`TextCompletion`] and [`TextCompletionStream`] write
+//! the response's events, as one `text_completion` object or as chunks of the same form.
+//!
+//! The prompt is a message of the user. The text after the cursor is the field `suffix` beyond the vocabulary: an adapter
+//! whose provider fills text in sends both there, and any other adapter refuses the field. Without a suffix, every model
+//! serves the prompt.
+//!
+//! A response is one text. Reasoning, calls and media have no place in it.
+//!
+//! To accept another field, add it to the object in `request`, and translate it there.
+
+mod answer;
+mod request;
+
+pub use answer::{TextCompletion, TextCompletionStream};
+pub use request::read;
+
+/// The dialect's name in the contract.
+const NAME: &str = "openai-completions";

@@ -1,0 +1,37 @@
+//! `POST /v1/completions`.
+
+use std::sync::Arc;
+
+use axum::extract::State;
+use axum::response::Response;
+use weir_dialects::openai_completions::read;
+use weir_errors::ApiError;
+
+use crate::context::RequestContext;
+use crate::identity::Caller;
+use crate::inference::InferenceParts;
+use crate::inference::idempotency::IdempotencyHeader;
+use crate::inference::routes::{self, CapacityCheck};
+use crate::request::JsonBody;
+use crate::schemas::parameters::Idempotency;
+use crate::schemas::vendors::{CompletionRequest, ServerSentEvent, TextCompletion};
+
+/// `POST /v1/completions`: completes a prompt in the format of OpenAI's Completions, as JSON or as a stream.
+#[utoipa::path(
+    post, path = "/v1/completions", tag = "models", security(("user" = [])),
+    params(Idempotency),
+    request_body = CompletionRequest,
+    responses(
+        (status = 200, content((TextCompletion = "application/json"), (ServerSentEvent = "text/event-stream"))),
+    ),
+)]
+pub async fn create_completion(
+    State(parts): State<Arc<InferenceParts>>,
+    _: CapacityCheck,
+    caller: Caller,
+    context: RequestContext,
+    key: IdempotencyHeader,
+    body: JsonBody,
+) -> Result<Response, ApiError> {
+    routes::complete(&parts, caller, context, key, body, read).await
+}

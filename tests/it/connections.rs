@@ -126,7 +126,7 @@ async fn a_bad_head_behind_good_requests_is_refused_after_them() {
 #[tokio::test]
 async fn who_is_refused_unread_hears_why() {
     let gateway = Gateway::start().await;
-    let body = vec![b' '; 11 << 20];
+    let body = vec![b' '; 33 << 20];
     let post = async |path: &str, length: usize| {
         // The client sends everything before it reads.
         let head = format!(
@@ -142,7 +142,7 @@ async fn who_is_refused_unread_hears_why() {
             .expect("it reads");
         rest(&mut socket).await
     };
-    let too_large = post("/chat", 11 << 20).await;
+    let too_large = post("/chat", 33 << 20).await;
     is_error(&too_large, 413, "PAYLOAD_TOO_LARGE");
     is_error(&post("/nope", 5 << 20).await, 404, "NOT_FOUND");
     // A complete body costs no client its connection.

@@ -126,7 +126,7 @@ async fn bodies_larger_than_any_window_pass_both_ways() {
     for answer in join_all(answers).await {
         assert_eq!(answer.content(), long);
     }
-    let too_large = chat("scripted", &"x".repeat(11 << 20));
+    let too_large = chat("scripted", &"x".repeat(33 << 20));
     client
         .post("/chat", &too_large)
         .await

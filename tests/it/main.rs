@@ -9,6 +9,7 @@ mod auto_top_up;
 mod backup;
 mod billing;
 mod blocks;
+mod bodies;
 mod bridge;
 mod budgets;
 mod call_signatures;

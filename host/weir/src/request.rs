@@ -7,6 +7,7 @@ use bytes::{Bytes, BytesMut};
 use http::{HeaderValue, StatusCode, header};
 use http_body::Body as _;
 use http_body_util::BodyExt;
+use tokio::time::{Instant, timeout_at};
 use weir_errors::{ApiError, ErrorCode};
 
 use crate::admission::{Admission, BodyMemory, BodyReservation};
@@ -209,31 +210,33 @@ async fn read(
         return Err(too_large(limit));
     }
     let mut body = request.into_body();
-    let all = async {
-        let mut bytes = BytesMut::with_capacity(length.unwrap_or_default());
-        while let Some(frame) = body.frame().await {
-            let Ok(data) = frame.map_err(|_| broke_off())?.into_data() else {
-                continue;
-            };
-            let length = bytes.len() + data.len();
-            if length > limit {
-                return Err(too_large(limit));
-            }
-            // Memory is reserved as the bytes arrive: a client that announces a large body and sends it slowly must not
-            // take memory from others.
-            room.grow_to(length).await?;
-            bytes.extend_from_slice(&data);
+    let began = Instant::now();
+    let mut bytes = BytesMut::with_capacity(length.unwrap_or_default());
+    loop {
+        let deadline = began + reader.limits.body_timeout(bytes.len());
+        let frame = timeout_at(deadline, body.frame());
+        let Some(frame) = frame.await.map_err(|_| too_slow())? else {
+            return Ok((bytes.freeze(), room.held()));
+        };
+        let Ok(data) = frame.map_err(|_| broke_off())?.into_data() else {
+            continue;
+        };
+        let length = bytes.len() + data.len();
+        if length > limit {
+            return Err(too_large(limit));
         }
-        Ok(bytes.freeze())
-    };
-    let timeout = reader.limits.body_timeout();
-    let bytes = tokio::time::timeout(timeout, all).await.map_err(|_| {
-        ApiError::new(
-            ErrorCode::RequestTimeout,
-            "The body took too long to arrive.",
-        )
-    })??;
-    Ok((bytes, room.held()))
+        // Memory is reserved as the bytes arrive: a client that announces a large body and sends it slowly must not take
+        // memory from others.
+        room.grow_to(length).await?;
+        bytes.extend_from_slice(&data);
+    }
+}
+
+fn too_slow() -> ApiError {
+    ApiError::new(
+        ErrorCode::RequestTimeout,
+        "The body took too long to arrive.",
+    )
 }
 
 fn broke_off() -> ApiError {

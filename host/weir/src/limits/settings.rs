@@ -23,13 +23,16 @@ pub struct TimeoutSettings {
     pub total_ms: NonZeroU64,
 }
 
+/// The rate of a body that may take longer than `body_timeout_ms`: a client with a slow uplink sends images at this rate.
+const SLOW_BYTES_PER_SECOND: u64 = 512 << 10;
+
 /// Limits of one request's body.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct BodyLimits {
-    /// Bytes of a request body. Default: 10 MiB.
+    /// Bytes of a request body. Default: 32 MiB.
     pub body_bytes: NonZeroUsize,
-    /// Milliseconds in which a request body must arrive. Default: 30,000.
+    /// Milliseconds in which a request body must arrive, besides a second for each 512 KiB of it. Default: 30,000.
     pub body_timeout_ms: NonZeroU64,
 }
 
@@ -61,15 +64,18 @@ impl TimeoutSettings {
 impl Default for BodyLimits {
     fn default() -> Self {
         Self {
-            body_bytes: NonZeroUsize::new(10 << 20).expect("not zero"),
+            body_bytes: NonZeroUsize::new(32 << 20).expect("not zero"),
             body_timeout_ms: NonZeroU64::new(30_000).expect("not zero"),
         }
     }
 }
 
 impl BodyLimits {
-    /// `body_timeout_ms`.
-    pub fn body_timeout(&self) -> Duration {
-        Duration::from_millis(self.body_timeout_ms.get())
+    /// The time for a body when these bytes have arrived: `body_timeout_ms`, and the time that these bytes take at the
+    /// slow rate. A client that keeps this rate is never late, and a client that drips is late after `body_timeout_ms`.
+    pub fn body_timeout(&self, received_bytes: usize) -> Duration {
+        let received = received_bytes as u64;
+        let received_ms = received.saturating_mul(1_000) / SLOW_BYTES_PER_SECOND;
+        Duration::from_millis(self.body_timeout_ms.get().saturating_add(received_ms))
     }
 }

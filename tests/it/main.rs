@@ -54,6 +54,7 @@ mod hostile;
 mod http2;
 mod idempotency;
 mod identity;
+mod image_tokens;
 mod images;
 mod key_limits;
 mod key_lookups;

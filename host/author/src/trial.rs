@@ -18,6 +18,7 @@ use weir_storage::secrets::Secret;
 use weir_upstream::credential::Authorization;
 use weir_upstream::destination::{self, BaseUrl};
 use weir_upstream::error::{ExchangeError, MAX_OTHER_STEPS, MAX_SENDS};
+use weir_upstream::image_tokens::ImageCounting;
 use weir_upstream::media::MediaPieces;
 use weir_upstream::recorded::{RecordedRequest, RecordedTask};
 use weir_upstream::response;
@@ -72,7 +73,10 @@ impl BodyCuts {
 const IMAGES_OUTPUT_TOKENS: u32 = 1024;
 
 /// The tokens of an image, for a filter. A gateway takes the number of the model.
-const IMAGE_TOKENS: u64 = 1024;
+const IMAGES: ImageCounting = ImageCounting {
+    family: None,
+    max_tokens: 1_024,
+};
 
 /// The request of a trial.
 #[derive(Debug, Clone)]
@@ -106,9 +110,13 @@ impl TrialRequest {
 
     /// Returns the request that a filter gets: from a client on the plan `free`, for these providers.
     pub(crate) fn screened(&self, providers: &[String]) -> filter::Request {
+        let attachments = &self.attachments;
         let (model, size) = match &self.task {
-            Task::Chat(chat) => (&chat.model, RequestSize::of(chat, &self.attachments)),
-            Task::Image(image) => (&image.model, RequestSize::of_images(image)),
+            Task::Chat(chat) => (&chat.model, RequestSize::of(chat, attachments, IMAGES)),
+            Task::Image(image) => (
+                &image.model,
+                RequestSize::of_images(image, attachments, IMAGES),
+            ),
         };
         let upstreams = providers.iter().map(|provider| filter::Upstream {
             provider: provider.clone(),
@@ -116,7 +124,7 @@ impl TrialRequest {
         });
         filter::Request {
             upstreams: upstreams.collect(),
-            input_tokens: size.estimated_tokens(IMAGE_TOKENS),
+            input_tokens: size.estimated_tokens(),
             task: match self.task.clone() {
                 Task::Chat(chat) => filter::Task::Chat(chat),
                 Task::Image(image) => filter::Task::Image(image),

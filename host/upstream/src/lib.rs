@@ -20,6 +20,8 @@ pub mod credential;
 pub mod destination;
 pub mod error;
 pub mod filter_rules;
+mod image_size;
+pub mod image_tokens;
 pub mod media;
 mod pages;
 mod percent;

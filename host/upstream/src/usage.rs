@@ -13,6 +13,8 @@ use weir_sandbox::adapter::bindings::chat::{
     ToolKind, Usage,
 };
 
+use crate::image_size::ImageSize;
+use crate::image_tokens::ImageCounting;
 use crate::pages;
 
 /// Bytes of text per token, for estimates: English has about four.
@@ -44,6 +46,8 @@ pub struct RequestSize {
     pub tools: u64,
     /// Images.
     pub images: u64,
+    /// Their tokens together.
+    pub image_tokens: u64,
     /// Maximum pages of documents.
     pub pages: u64,
     /// Files and audio that only the upstream can count: each may fill the context window.
@@ -57,7 +61,7 @@ pub struct RequestSize {
 pub struct ModelLimits {
     /// Tokens of input and output together.
     pub context_window: u64,
-    /// The maximum tokens of an input image.
+    /// The maximum tokens of an input image, which the pages of a document count as, too.
     pub max_image_tokens: u64,
     /// The maximum tokens of the response, sent upstream.
     pub output_limit: u64,
@@ -76,7 +80,11 @@ pub struct CheckedUsage {
 
 impl RequestSize {
     /// Measures a request with these attachments for its images, audio and documents.
-    pub fn of(request: &ChatRequest, attachments: &[Attachment]) -> Self {
+    pub fn of(request: &ChatRequest, attachments: &[Attachment], counting: ImageCounting) -> Self {
+        let attached = &Attached {
+            attachments,
+            counting,
+        };
         let mut size = Self {
             messages: request.messages.len() as u64,
             tools: request.tools.len() as u64,
@@ -90,7 +98,7 @@ impl RequestSize {
             size.extra(extra);
             for part in parts {
                 size.extra(&part.extra);
-                size.content(&part.content, attachments);
+                size.content(&part.content, attached);
             }
         }
         size.extra(&request.extra);
@@ -107,7 +115,15 @@ impl RequestSize {
     }
 
     /// Measures a request for images.
-    pub fn of_images(request: &ImageRequest) -> Self {
+    pub fn of_images(
+        request: &ImageRequest,
+        attachments: &[Attachment],
+        counting: ImageCounting,
+    ) -> Self {
+        let attached = &Attached {
+            attachments,
+            counting,
+        };
         let mut size = Self {
             messages: 1,
             ..Self::default()
@@ -115,19 +131,19 @@ impl RequestSize {
         size.text(&request.prompt);
         size.extra(&request.extra);
         for image in request.inputs.iter().chain(&request.mask) {
-            size.image(image);
+            size.image(image, attached);
         }
         size
     }
 
-    /// Estimates the input tokens, without uncounted files.
-    pub fn estimated_tokens(&self, max_image_tokens: u64) -> u64 {
-        self.text_bytes.div_ceil(BYTES_PER_TOKEN) + self.images * max_image_tokens
+    /// Estimates the input tokens, without pages and uncounted files.
+    pub fn estimated_tokens(&self) -> u64 {
+        self.text_bytes.div_ceil(BYTES_PER_TOKEN) + self.image_tokens
     }
 
     /// Estimates the input tokens. An uncounted file fills the rest of the context window.
     pub fn estimated_tokens_with_files(&self, max_image_tokens: u64, context_window: u64) -> u64 {
-        let counted = self.estimated_tokens(max_image_tokens) + self.page_tokens(max_image_tokens);
+        let counted = self.estimated_tokens() + self.page_tokens(max_image_tokens);
         match self.uncounted_files {
             0 => counted,
             _ => counted.max(context_window),
@@ -137,7 +153,7 @@ impl RequestSize {
     /// Returns the maximum plausible input tokens, which the request's hold covers. Files fill at most the context
     /// window.
     pub fn max_input_tokens(&self, model: &ModelLimits) -> u64 {
-        let without_files = INPUT_BELIEVED * self.bound_tokens(model.max_image_tokens);
+        let without_files = INPUT_BELIEVED * self.bound_tokens();
         let window = without_files.max(model.context_window);
         match self.uncounted_files {
             0 => {
@@ -154,24 +170,24 @@ impl RequestSize {
     }
 
     /// Returns an upper bound of the input tokens, without uncounted files.
-    fn bound_tokens(&self, max_image_tokens: u64) -> u64 {
+    fn bound_tokens(&self) -> u64 {
         self.text_bytes / 2
             + 16 * self.messages
             + 64 * self.tools
             + if self.tools > 0 { 512 } else { 0 }
-            + self.images * max_image_tokens
+            + self.image_tokens
     }
 
     fn page_tokens(&self, max_image_tokens: u64) -> u64 {
         self.pages * (max_image_tokens + PAGE_TEXT_TOKENS)
     }
 
-    fn content(&mut self, content: &Content, attachments: &[Attachment]) {
+    fn content(&mut self, content: &Content, attached: &Attached<'_>) {
         match content {
             Content::Text(text) | Content::Refusal(text) => self.text(text),
-            Content::Image(image) => self.image(image),
-            Content::Audio(audio) => self.uncounted(&audio.source, attachments),
-            Content::File(file) => self.file(file, attachments),
+            Content::Image(image) => self.image(image, attached),
+            Content::Audio(audio) => self.uncounted(&audio.source, attached),
+            Content::File(file) => self.file(file, attached),
             Content::Reasoning(reasoning) => {
                 self.text(&reasoning.text);
                 self.optional(&reasoning.sealed);
@@ -184,8 +200,8 @@ impl RequestSize {
                 for content in &result.content {
                     match content {
                         ToolContent::Text(text) => self.text(text),
-                        ToolContent::Image(image) => self.image(image),
-                        ToolContent::File(file) => self.file(file, attachments),
+                        ToolContent::Image(image) => self.image(image, attached),
+                        ToolContent::File(file) => self.file(file, attached),
                         ToolContent::Opaque(opaque) => self.text(&opaque.json),
                     }
                 }
@@ -229,33 +245,37 @@ impl RequestSize {
         }
     }
 
-    fn image(&mut self, image: &Image) {
+    fn image(&mut self, image: &Image, attached: &Attached<'_>) {
         self.images += 1;
+        let file = attached.find(&image.source);
+        let size = file.and_then(|file| ImageSize::read(&file.data));
+        let detail = image.detail.as_deref();
+        self.image_tokens += attached.counting.tokens(size, detail);
         self.locator(&image.source);
     }
 
-    fn file(&mut self, file: &File, attachments: &[Attachment]) {
+    fn file(&mut self, file: &File, attached: &Attached<'_>) {
         self.optional(&file.name);
         self.optional(&file.title);
         self.optional(&file.context);
-        match find(&file.source, attachments) {
+        match attached.find(&file.source) {
             Some(Attachment { media_type, data }) if is_text(media_type, data) => {
                 self.text_bytes += data.len() as u64;
             }
             Some(Attachment { media_type, data }) if media_type == "application/pdf" => {
                 match pages::count(data) {
                     Some(pages) => self.pages += pages,
-                    None => self.uncounted(&file.source, attachments),
+                    None => self.uncounted(&file.source, attached),
                 }
             }
-            _ => self.uncounted(&file.source, attachments),
+            _ => self.uncounted(&file.source, attached),
         }
     }
 
     /// Adds content whose tokens only its upstream can count.
-    fn uncounted(&mut self, source: &Source, attachments: &[Attachment]) {
+    fn uncounted(&mut self, source: &Source, attached: &Attached<'_>) {
         self.uncounted_files += 1;
-        if let Some(attachment) = find(source, attachments) {
+        if let Some(attachment) = attached.find(source) {
             self.uncounted_bytes += attachment.data.len() as u64;
         }
         self.locator(source);
@@ -268,11 +288,19 @@ impl RequestSize {
     }
 }
 
-/// Returns the attachment of a source.
-fn find<'a>(source: &Source, attachments: &'a [Attachment]) -> Option<&'a Attachment> {
-    match source {
-        Source::Attachment(index) => attachments.get(usize::try_from(*index).ok()?),
-        _ => None,
+/// The attachments of a request, and the count of its images.
+struct Attached<'a> {
+    attachments: &'a [Attachment],
+    counting: ImageCounting,
+}
+
+impl<'a> Attached<'a> {
+    /// Returns the attachment of a source.
+    fn find(&self, source: &Source) -> Option<&'a Attachment> {
+        match source {
+            Source::Attachment(index) => self.attachments.get(usize::try_from(*index).ok()?),
+            _ => None,
+        }
     }
 }
 
@@ -327,7 +355,7 @@ pub fn check(
         .and_then(|usage| usage.output_tokens)
         .filter(|count| seen(count, received.bytes));
     let input = reported_input.unwrap_or_else(|| {
-        size.estimated_tokens(model.max_image_tokens)
+        size.estimated_tokens()
             + size.page_tokens(model.max_image_tokens)
             + size.uncounted_bytes / BYTES_PER_TOKEN
     });
@@ -370,6 +398,7 @@ mod tests {
     use base64::engine::general_purpose::STANDARD;
 
     use super::*;
+    use crate::image_tokens::ImageFamily;
     use weir_dialects::read_own;
     use weir_errors::ApiError;
 
@@ -378,6 +407,7 @@ mod tests {
         messages: 2,
         tools: 1,
         images: 1,
+        image_tokens: 100,
         pages: 0,
         uncounted_files: 0,
         uncounted_bytes: 0,
@@ -415,6 +445,8 @@ mod tests {
         // Each text has its own length, so that no text can stand in for another.
         let text = |power: u32| "x".repeat(1 << power);
         let data = |kind: &str, data: &str| format!("data:{kind};base64,{}", STANDARD.encode(data));
+        let png = STANDARD.encode(b"\x89PNG\r\n\x1a\n\0\0\0\x0dIHDR\0\0\0\xc8\0\0\0\xc8");
+        let png = format!("data:image/png;base64,{png}");
         let body = serde_json::json!({
             "model": "m",
             "messages": [
@@ -422,6 +454,7 @@ mod tests {
                     {"type": "text", "text": text(1)},
                     {"type": "image_url", "image_url": {"url": format!("https://a.example/{}", text(6))}},
                     {"type": "image_url", "image_url": {"url": "data:image/png;base64,AQID"}},
+                    {"type": "image_url", "image_url": {"url": png}},
                     {"type": "file", "file": {"filename": text(2), "file_data": data("application/pdf", PDF)}},
                     {"type": "file", "file": {"file_data": data("application/pdf", "no PDF")}},
                     {"type": "file", "file": {"file_data": data("application/zip", "1234")}},
@@ -437,7 +470,11 @@ mod tests {
                 "name": text(5), "description": text(8), "schema": {"a": text(9)}, "strict": true}},
         });
         let call = read_own(body.to_string().as_bytes())?;
-        let size = RequestSize::of(&call.request, &call.attachments);
+        let counting = ImageCounting {
+            family: Some(ImageFamily::Claude4),
+            max_tokens: 1_000,
+        };
+        let size = RequestSize::of(&call.request, &call.attachments, counting);
         let json_and_url = 2 * r#"{"a":""}"#.len() + "https://a.example/".len();
         assert_eq!(
             size,
@@ -445,7 +482,9 @@ mod tests {
                 text_bytes: 0b111_1111_1111 + 256 + json_and_url as u64,
                 messages: 1,
                 tools: 1,
-                images: 2,
+                images: 3,
+                // 200 × 200 pixels, a URL, and bytes of another kind.
+                image_tokens: 64 + 2 * 1_000,
                 pages: 2,
                 uncounted_files: 5,
                 uncounted_bytes: 6 + 4 + PDF.len() as u64 + 3,
@@ -459,7 +498,7 @@ mod tests {
 
     #[test]
     fn estimates_and_bounds_follow_the_bytes() {
-        assert_eq!(SIZE.estimated_tokens(100), 101 + 100);
+        assert_eq!(SIZE.estimated_tokens(), 101 + 100);
         let text = 2 * (201 + 32 + 64 + 512 + 100);
         let with = |change: fn(&mut RequestSize)| {
             let mut size = SIZE;

@@ -9,6 +9,7 @@ use super::end_date::EndDate;
 use weir_ledger::price::{NanoUsd, Price, TokenPrices};
 use weir_sandbox::adapter::bindings::adapter::CredentialSlot;
 use weir_upstream::credential::settings::CredentialSettings;
+use weir_upstream::image_tokens::ImageFamily;
 
 /// An upstream: `[providers.NAME]`.
 #[derive(Debug, Clone, Deserialize)]
@@ -87,6 +88,11 @@ pub struct ModelConfig {
     /// Tokens that one input image counts as at most. Default: 0.
     #[serde(default)]
     pub max_image_tokens: u32,
+    /// Family of models whose formula counts an image by its size: `gpt-4o`, `gpt-4o-mini`, `gpt-4.1-mini`, `gpt-5`,
+    /// `gpt-5-nano`, `gpt-5.2`, `gpt-5.4`, `gpt-5.5`, `claude-4`, `claude-4.7`, `gemini-2` or `gemini-3`. Default: each
+    /// image counts as `max_image_tokens`.
+    #[serde(default)]
+    pub image_family: Option<ImageFamily>,
     /// Whether the model can call tools. Default: `false`.
     #[serde(default)]
     pub supports_tools: bool,

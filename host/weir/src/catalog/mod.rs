@@ -33,6 +33,7 @@ use weir_ledger::price::{Price, PriceFactors};
 use weir_ledger::pricing::{self, UsageBound};
 use weir_ledger::{Credits, Plan};
 use weir_plugins::{Component, FilterComponent, PluginKind, Plugins};
+use weir_upstream::image_tokens::{ImageCounting, ImageFamily};
 use weir_upstream::redact;
 use weir_upstream::{BaseUrl, Upstream, UpstreamTimeouts};
 
@@ -137,6 +138,8 @@ pub struct Model {
     pub default_output_tokens: u32,
     /// Maximum tokens of one input image.
     pub max_image_tokens: u32,
+    /// The family whose formula counts an image by its size.
+    pub image_family: Option<ImageFamily>,
     /// Whether the model can call tools.
     pub supports_tools: bool,
     /// Whether the model accepts images.
@@ -390,6 +393,14 @@ impl Model {
     /// Returns a warning if the provider has ended the model, or ends it soon.
     pub fn end_warning(&self, now: Millis) -> Option<String> {
         self.ends_on?.warning(&self.id, now)
+    }
+
+    /// Returns how the model counts the images of a request.
+    pub fn image_counting(&self) -> ImageCounting {
+        ImageCounting {
+            family: self.image_family,
+            max_tokens: self.max_image_tokens.into(),
+        }
     }
 
     /// Returns whether the model is an image model, priced per image.
@@ -813,6 +824,12 @@ impl<E: Fn(&str) -> Option<String>> Builder<'_, E> {
                 "is more than context_window",
             );
         }
+        if model.image_family.is_some() && model.max_image_tokens == 0 {
+            self.problem(
+                format!("{setting}.image_family"),
+                "needs max_image_tokens, which no image exceeds",
+            );
+        }
         if model.upstreams.is_empty() {
             self.problem(format!("{setting}.upstreams"), "names no provider");
         }
@@ -875,6 +892,7 @@ impl<E: Fn(&str) -> Option<String>> Builder<'_, E> {
             max_output_tokens: model.max_output_tokens,
             default_output_tokens: model.default_output_tokens,
             max_image_tokens: model.max_image_tokens,
+            image_family: model.image_family,
             supports_tools: model.supports_tools,
             supports_vision: model.supports_vision,
             supports_chat: model.supports_chat,

@@ -79,7 +79,8 @@ pub async fn screen_chat(
     screening.body_bytes = call.body_bytes;
     screening.text_bytes = call.text_bytes();
     let (model, stream) = (call.request.model.clone(), call.request.stream);
-    let size = RequestSize::of(&call.request, &call.attachments);
+    let counting = screening.model.image_counting();
+    let size = RequestSize::of(&call.request, &call.attachments, counting);
     let dialect = call.client.dialect.clone();
     let request = screening.request(Task::Chat(call.request), &call.attachments, dialect, size);
     let (Task::Chat(mut request), passed) = Box::pin(screening.run(request)).await? else {
@@ -104,7 +105,8 @@ pub async fn screen_images(
     screening.body_bytes = call.body_bytes;
     screening.text_bytes = call.text_bytes();
     let (model, stream) = (call.request.model.clone(), call.request.stream);
-    let size = RequestSize::of_images(&call.request);
+    let counting = screening.model.image_counting();
+    let size = RequestSize::of_images(&call.request, &call.attachments, counting);
     let dialect = call.client.dialect.clone();
     let request = screening.request(Task::Image(call.request), &call.attachments, dialect, size);
     let (Task::Image(mut request), passed) = Box::pin(screening.run(request)).await? else {
@@ -172,7 +174,7 @@ impl<'a> RequestScreening<'a> {
             attachments: attachments.iter().map(Attachment::described).collect(),
             dialect,
             plan: self.asker.plan.name().to_owned(),
-            input_tokens: size.estimated_tokens(self.model.max_image_tokens.into()),
+            input_tokens: size.estimated_tokens(),
             upstreams: self.upstreams(),
         }
     }

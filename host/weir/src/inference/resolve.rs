@@ -82,9 +82,9 @@ pub fn resolve(
         )
         .with_param(call.output_limit_param));
     }
-    let size = RequestSize::of(&request, &call.attachments);
+    let size = RequestSize::of(&request, &call.attachments, model.image_counting());
     let window = u64::from(model.context_window);
-    let input = size.estimated_tokens(model.max_image_tokens.into());
+    let input = size.estimated_tokens();
     // Without a client's limit, the default shrinks if the input is long.
     let left = window.saturating_sub(input);
     let output = match output_limit {
@@ -143,7 +143,7 @@ fn lower_output_limit(limit: &mut Option<u32>, request: &mut ChatRequest, most: 
 /// Estimates a request's input tokens, with those of its files. The result may exceed the model's window.
 pub fn estimated_input(catalog: &Catalog, call: &ChatCall) -> Result<u64, ApiError> {
     let model = model(catalog, &call.request.model)?;
-    let size = RequestSize::of(&call.request, &call.attachments);
+    let size = RequestSize::of(&call.request, &call.attachments, model.image_counting());
     Ok(
         size.estimated_tokens_with_files(
             model.max_image_tokens.into(),

@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use weir_dialects::{ChatCall, ImageCall, MessageOrigin};
+use weir_dialects::{Attachment, ChatCall, ImageCall, MessageOrigin};
 use weir_errors::{ApiError, ErrorCode};
 
 use super::model::{model, narrow};
@@ -31,8 +31,7 @@ pub fn resolve_images(
     }
     let text_bytes = call.text_bytes();
     let mut request = call.request;
-    check(model, &mut request, "prompt", "image")?;
-    let size = RequestSize::of_images(&request);
+    let size = check(model, &mut request, &call.attachments, "prompt", "image")?;
     let images = request.count;
     Ok(ResolvedRequest {
         allowed: narrow(model, wanted)?,
@@ -75,7 +74,7 @@ pub(super) fn of_chat(
     let mut request = image_of(model, &messages[last], &field)?;
     let user = call.request.extra.iter();
     request.extra = user.cloned().collect();
-    check(model, &mut request, &field, &field)?;
+    let size = check(model, &mut request, &call.attachments, &field, &field)?;
     let mut ignored = Vec::new();
     if messages.len() > 1 {
         ignored.push("messages".to_owned());
@@ -87,7 +86,6 @@ pub(super) fn of_chat(
     if parts.any(|part| part.cache.is_some()) {
         ignored.push("cache_control".to_owned());
     }
-    let size = RequestSize::of_images(&request);
     Ok(ResolvedRequest {
         allowed: narrow(model, wanted)?,
         is_ordered: false,
@@ -169,13 +167,14 @@ fn image_of(model: &Model, said: &Message, field: &str) -> Result<ImageRequest, 
 }
 
 /// Checks a request against the limits of its model and of its price per image. The fields name the prompt and the
-/// images.
+/// images. Returns the size of the request.
 fn check(
     model: &Model,
     request: &mut ImageRequest,
+    attachments: &[Attachment],
     prompt_field: &str,
     image_field: &str,
-) -> Result<(), ApiError> {
+) -> Result<RequestSize, ApiError> {
     if !model.supports_vision && !request.inputs.is_empty() {
         let message = format!("The model {} cannot edit images.", model.id);
         return Err(bad(ErrorCode::VisionNotSupported, message).with_param(image_field));
@@ -187,8 +186,8 @@ fn check(
         &mut request.quality,
         &model.image_qualities,
     )?;
-    let size = RequestSize::of_images(request);
-    let input = size.estimated_tokens(model.max_image_tokens.into());
+    let size = RequestSize::of_images(request, attachments, model.image_counting());
+    let input = size.estimated_tokens();
     let window = u64::from(model.context_window);
     if input > window {
         let message = format!(
@@ -199,7 +198,7 @@ fn check(
             .with_param(prompt_field)
             .with_detail("context_window", window));
     }
-    Ok(())
+    Ok(size)
 }
 
 /// Checks a value against the list that the price covers; sets the first entry if the value is missing.

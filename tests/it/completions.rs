@@ -416,9 +416,8 @@ async fn a_completion_costs_what_its_prompt_and_suffix_cost_and_passes_filters()
         answer["choices"][0]["text"],
         "a@example.org and b@example.org"
     );
-    // The price is 1 USD for a million tokens of input, and 2 USD for output; a credit is 0.001 USD.
-    let credits = (10.0 + 2.0 * 5.0) / 1_000.0;
-    assert_eq!(answer["usage"]["credits"], credits);
+    // The price is 1 USD for a million tokens of input, and 2 USD for output, times 1.4; a credit is 0.001 USD.
+    assert_eq!(answer["usage"]["credits"], 0.028);
     // Without a count of the provider, the suffix counts as input.
     let unknown = json!({ "choices": [{ "index": 0, "text": "So", "finish_reason": "stop" }] });
     let mut counted = Vec::new();

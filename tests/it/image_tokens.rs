@@ -105,10 +105,10 @@ async fn a_hold_and_a_charge_without_a_report_follow_the_size_and_the_detail() {
         let credits = requests["requests"][0]["held_credits"].as_f64();
         held.push((tokens, credits.expect("a hold")));
     }
-    // A credit is 0.001 USD, a million tokens cost 1 USD, and weir believes reports of up to twice its own count.
+    // A credit is 0.001 USD, a million tokens cost 1 USD times 1.4, and weir believes reports of up to twice its own count.
     let (base, of_base) = held[1];
     for (tokens, credits) in held {
-        let more = f64::from(2 * (tokens - base)) / 1_000.0;
+        let more = 1.4 * f64::from(2 * (tokens - base)) / 1_000.0;
         assert!(
             (credits - of_base - more).abs() < 1e-6,
             "{tokens}: {credits}"

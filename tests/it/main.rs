@@ -101,6 +101,7 @@ mod service;
 mod sessions;
 mod settings_reference;
 mod sign_in;
+mod snippets;
 mod splits;
 mod statements;
 mod stores;

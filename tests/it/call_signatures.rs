@@ -71,7 +71,7 @@ async fn data(client: &Client, path: &str, body: &Value) -> Vec<Value> {
         .collect()
 }
 
-/// Sends a request of Chat Completions, and returns the next one. Like `@ai-sdk/openai-compatible` 2.0.92 (npm), the client
+/// Sends a request of Chat Completions, and returns the next one. Like `@ai-sdk/openai-compatible` 3.0.92 (npm), the client
 /// keeps of a call its id, its name, its arguments, and the signature that is there when the call begins.
 async fn chat_turn(client: &Client, streamed: bool) -> Value {
     let tools = json!([{ "type": "function", "function": { "name": "look", "parameters": { "type": "object" } } }]);

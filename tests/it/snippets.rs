@@ -265,7 +265,7 @@ async fn each_request_of_the_guides_works_as_it_is_shown() {
                         let answer = run("bash", folder, &script, &variables).await;
                         assert!(!answer.contains("\"error\""), "{request}\n{answer}");
                         if request.contains("/swarms") {
-                            assert!(answer.contains("swarm.completed"), "{answer}");
+                            assert!(answer.contains("swarm_done"), "{answer}");
                         }
                         sent += 1;
                     }

@@ -185,10 +185,13 @@ async fn reports_are_exact_whichever_entries_are_in_which_sums() {
         is_sound().await;
         let rows = "SELECT CAST(COUNT(*) AS BIGINT) FROM platform_daily WHERE requests = 2";
         assert_eq!(count(rows).await, 1, "one row for both accounts");
+        let active = "SELECT CAST(COUNT(*) AS BIGINT) FROM active_accounts WHERE month = '2026-01'";
+        assert_eq!(count(active).await, 2);
 
         // As if a node of an earlier version had folded all entries.
         for statement in [
             "DELETE FROM platform_daily",
+            "DELETE FROM active_accounts",
             "UPDATE platform_folded SET number = 0",
         ] {
             let done = sqlx::query(statement).execute(database.writer()).await;
@@ -203,6 +206,7 @@ async fn reports_are_exact_whichever_entries_are_in_which_sums() {
         assert_eq!(reports().await, expected);
         is_sound().await;
         assert_eq!(count(rows).await, 1);
+        assert_eq!(count(active).await, 2);
         let behind = "SELECT CAST(COUNT(*) AS BIGINT) FROM entries WHERE number > (SELECT number FROM platform_folded)";
         assert_eq!(count(behind).await, 0);
     })

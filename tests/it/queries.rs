@@ -558,6 +558,7 @@ async fn scans_on_sqlite(texts: &BTreeSet<String>, growing: &BTreeSet<String>) -
                     "pg_",
                     "FOR UPDATE",
                     "EXTRACT(",
+                    "to_char(",
                     "current_database",
                 ];
                 let is_of_postgres = is_of_postgres.iter().any(|word| text.contains(word));

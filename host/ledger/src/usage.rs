@@ -263,6 +263,13 @@ pub fn platform_to_date(condition: &str) -> String {
     )
 }
 
+/// The ids of the accounts with requests in a month, as a table of a `SELECT`: rows of `active_accounts`, plus
+/// entries that are not folded into it yet. Parameters: the month as `YYYY-MM`, its first moment and the next month's.
+/// A request counts even if its charge is taken back.
+pub const ACTIVE_ACCOUNTS: &str = "(SELECT account_id FROM active_accounts WHERE month = $1 UNION \
+     SELECT account_id FROM entries WHERE number > (SELECT number FROM platform_folded) \
+     AND number < 9223372036854775807 AND requests > 0 AND at >= $2 AND at < $3) AS active";
+
 /// The key of `platform_daily`.
 pub(crate) const PLATFORM_KEY: &str = "day, model, provider";
 

@@ -1,6 +1,6 @@
 //! Folding: the sums of usage and the entries of each account, derived from new entries after their batch.
 //!
-//! The sums over all accounts have a watermark of their own, which lags behind while nodes of an earlier version fold.
+//! The sums over all accounts and the months' active accounts have a watermark of their own, which lags behind while nodes of an earlier version fold.
 //!
 //! A *watermark* is the number of the last folded entry. It moves in the same transaction as the folded data, so that
 //! after any crash an entry is either in the sums or after the watermark. Only one node folds at a time. PostgreSQL
@@ -98,7 +98,12 @@ async fn fold_sqlite(
         transaction
             .prepare_cached(&STATEMENTS.sums)?
             .execute(bounds)?;
-        for statement in [&*STATEMENTS.platform, MOVE_PLATFORM, MOVE] {
+        for statement in [
+            &*STATEMENTS.platform,
+            &*STATEMENTS.active,
+            MOVE_PLATFORM,
+            MOVE,
+        ] {
             transaction
                 .prepare_cached(statement)?
                 .execute([range.up_to])?;
@@ -162,6 +167,7 @@ async fn fold_postgres(
     }
     for statement in [
         STATEMENTS.platform_sql.clone(),
+        STATEMENTS.active_sql.clone(),
         SqlStr::from_static(MOVE_PLATFORM),
         SqlStr::from_static(MOVE),
     ] {
@@ -207,16 +213,22 @@ struct FoldStatements {
     next: String,
     sums: String,
     platform: String,
+    active: String,
     index: String,
     next_sql: SqlStr,
     sums_sql: SqlStr,
     platform_sql: SqlStr,
+    active_sql: SqlStr,
     index_sql: SqlStr,
 }
 
 const MOVE: &str = "UPDATE entries_folded SET number = $1";
 
 const MOVE_PLATFORM: &str = "UPDATE platform_folded SET number = $1";
+
+/// An entry's month in UTC, as `YYYY-MM`.
+const SQLITE_MONTH: &str = "strftime('%Y-%m', at / 1000, 'unixepoch')";
+const POSTGRES_MONTH: &str = "to_char(to_timestamp(at / 1000) AT TIME ZONE 'UTC', 'YYYY-MM')";
 
 // SQLite treats these parameters as names, and numbers them in the order of their appearance.
 static STATEMENTS: LazyLock<FoldStatements> = LazyLock::new(|| {
@@ -252,6 +264,12 @@ static STATEMENTS: LazyLock<FoldStatements> = LazyLock::new(|| {
     let range = "number > $1 AND number <= $2";
     let of_platform = "number > (SELECT number FROM platform_folded) AND number <= $1";
     let platform = add_to("platform_daily", PLATFORM_KEY, of_platform);
+    let active = |month: &str| {
+        format!(
+            "INSERT INTO active_accounts (month, account_id) SELECT DISTINCT {month}, account_id FROM entries \
+             WHERE {of_platform} AND requests > 0 ON CONFLICT DO NOTHING"
+        )
+    };
     let sums = add_to("usage_daily", key, range);
     let index = format!(
         "INSERT INTO account_entries (account_id, sequence, number) \
@@ -262,10 +280,12 @@ static STATEMENTS: LazyLock<FoldStatements> = LazyLock::new(|| {
         next_sql: sql(&next),
         sums_sql: sql(&sums),
         platform_sql: sql(&platform),
+        active_sql: sql(&active(POSTGRES_MONTH)),
         index_sql: sql(&index),
         next,
         sums,
         platform,
+        active: active(SQLITE_MONTH),
         index,
     }
 });

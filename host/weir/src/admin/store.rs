@@ -1,13 +1,13 @@
 //! The sums behind the reports: the daily sums, and entries that are not folded into them yet.
 //!
-//! The users of a month are counted by the accounts' sums, which may take longer than other requests may wait, so these
-//! queries have their own timeout. All statements of a report read one snapshot, so that its figures agree.
+//! A month of many models and accounts takes longer than other requests may wait, so these queries have their own
+//! timeout. All statements of a report read one snapshot, so that its figures agree.
 
 use std::io;
 use std::time::Duration;
 
 use sqlx::{AssertSqlSafe, Executor, Row};
-use weir_ledger::usage::{platform_to_date, to_date};
+use weir_ledger::usage::{ACTIVE_ACCOUNTS, platform_to_date};
 use weir_ledger::{UsageSums, plans};
 use weir_storage::Database;
 use weir_storage::clock::Millis;
@@ -17,6 +17,9 @@ use super::report::{ModelDaySums, Month};
 
 /// Timeout of a report's queries.
 const TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Milliseconds of a day.
+const DAY_MS: i64 = 86_400_000;
 
 /// The same timeout for PostgreSQL, which would otherwise continue an abandoned statement.
 const POSTGRES_TIMEOUT: &str = "SET LOCAL statement_timeout = '10s'";
@@ -70,12 +73,11 @@ async fn find_sums(snapshot: &mut Snapshot, month: &Month) -> sqlx::Result<Vec<M
 async fn count_users(snapshot: &mut Snapshot, month: &Month) -> sqlx::Result<i64> {
     let [first, last] = month.days();
     sqlx::query_scalar(AssertSqlSafe(format!(
-        "SELECT CAST(COUNT(*) AS BIGINT) FROM (SELECT account_id FROM {} \
-         GROUP BY account_id HAVING SUM(requests) > 0) AS active",
-        to_date("day BETWEEN $1 AND $2")
+        "SELECT CAST(COUNT(*) AS BIGINT) FROM {ACTIVE_ACCOUNTS}"
     )))
+    .bind(month.to_string())
     .bind(first.0)
-    .bind(last.0)
+    .bind(last.0 + DAY_MS)
     .fetch_one(&mut **snapshot)
     .await
 }

@@ -178,7 +178,7 @@ async fn a_flush_and_a_restart_begin_another_epoch() {
     let record = CredentialRecord {
         user_id: "alice".to_owned(),
         rate: None,
-        payload: b"x".to_vec(),
+        payload: b"x".to_vec().into(),
     };
     let look = async |cache: &Cache| {
         let request = CallerLookup {

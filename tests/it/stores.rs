@@ -39,7 +39,7 @@ fn record(user_id: &str, per_minute: Option<u32>) -> CredentialRecord {
     CredentialRecord {
         user_id: user_id.into(),
         rate: per_minute.map(rate),
-        payload: b"any 1 2 bytes \0\xff".to_vec(),
+        payload: b"any 1 2 bytes \0\xff".to_vec().into(),
     }
 }
 

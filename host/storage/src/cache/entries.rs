@@ -1,8 +1,11 @@
 //! The entries of the cache, and the lookups in it.
 
+use std::any::Any;
 use std::num::NonZeroU32;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use super::rate::{Rate, RateDecision};
@@ -37,8 +40,50 @@ pub struct CredentialRecord {
     /// The user's rate; `None` means no limit.
     pub rate: Option<Rate>,
     /// Further data of the cache's caller.
-    pub payload: Vec<u8>,
+    pub payload: Payload,
 }
+
+/// Bytes in a record, and their value: copies of a payload in one process parse it once. Cheap to clone.
+#[derive(Debug, Clone, Default)]
+pub struct Payload(Arc<PayloadState>);
+
+#[derive(Debug, Default)]
+struct PayloadState {
+    bytes: Vec<u8>,
+    /// `Some(None)` if the bytes are not what their first reader expected.
+    value: OnceLock<Option<Arc<dyn Any + Send + Sync>>>,
+}
+
+impl Payload {
+    /// Returns the bytes.
+    pub fn bytes(&self) -> &[u8] {
+        &self.0.bytes
+    }
+
+    /// Reads the value from JSON; `None` if the bytes are another value. All readers of a payload read one type.
+    pub fn read<T: DeserializeOwned + Send + Sync + 'static>(&self) -> Option<Arc<T>> {
+        let value = self.0.value.get_or_init(|| {
+            let value: T = serde_json::from_slice(&self.0.bytes).ok()?;
+            Some(Arc::new(value))
+        });
+        value.clone()?.downcast().ok()
+    }
+}
+
+impl From<Vec<u8>> for Payload {
+    fn from(bytes: Vec<u8>) -> Self {
+        let value = OnceLock::new();
+        Self(Arc::new(PayloadState { bytes, value }))
+    }
+}
+
+impl PartialEq for Payload {
+    fn eq(&self, other: &Self) -> bool {
+        self.bytes() == other.bytes()
+    }
+}
+
+impl Eq for Payload {}
 
 /// The period in which the cache has lost nothing: since its start, last flush or last failover. Later epochs are
 /// greater.
@@ -153,3 +198,18 @@ pub enum CachedValue {
 /// Proof that there was no value, with the number of the last dropped value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Absence(pub(super) u64);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn copies_of_a_payload_share_its_value() {
+        let payload = Payload::from(b"[1, 2]".to_vec());
+        let copy = payload.clone();
+        let read = |payload: &Payload| payload.read::<Vec<u8>>().expect("a list");
+        assert_eq!(*read(&payload), [1, 2]);
+        assert!(Arc::ptr_eq(&read(&payload), &read(&copy)));
+        assert_eq!(Payload::from(b"{".to_vec()).read::<Vec<u8>>(), None);
+    }
+}

@@ -505,6 +505,7 @@ mod tests {
     use std::num::NonZeroU32;
 
     use super::*;
+    use crate::cache::Payload;
     use crate::clock::ManualClock;
 
     const MINUTE: Duration = Duration::from_secs(60);
@@ -540,7 +541,7 @@ mod tests {
         CredentialRecord {
             user_id: "alice".into(),
             rate: None,
-            payload: vec![],
+            payload: Payload::default(),
         }
     }
 

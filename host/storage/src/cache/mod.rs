@@ -30,8 +30,8 @@ use std::time::Duration;
 
 pub use self::entries::{
     Absence, CacheError, CachedValue, CallerFindings, CallerLookup, CredentialRecord, Epoch,
-    FillResult, Lockout, LockoutPolicy, MAX_LOCKOUTS, MAX_VALUE_BYTES, RecordKey, RecordLookup,
-    Tombstone,
+    FillResult, Lockout, LockoutPolicy, MAX_LOCKOUTS, MAX_VALUE_BYTES, Payload, RecordKey,
+    RecordLookup, Tombstone,
 };
 use self::memory::MemoryCache;
 pub use self::rate::{Bucket, Rate, RateDecision};

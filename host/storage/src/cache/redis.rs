@@ -775,7 +775,7 @@ fn read_mark(mark: &[u8]) -> Option<Absence> {
 fn pack(record: &CredentialRecord) -> Vec<u8> {
     let limit = record.rate.map_or(0, |rate| rate.per_minute.get());
     let mut packed = format!("{limit} {} {}", record.user_id.len(), record.user_id).into_bytes();
-    packed.extend_from_slice(&record.payload);
+    packed.extend_from_slice(record.payload.bytes());
     packed
 }
 
@@ -787,7 +787,7 @@ fn unpack(packed: &[u8]) -> Option<CredentialRecord> {
     Some(CredentialRecord {
         user_id: str::from_utf8(user_id).ok()?.to_owned(),
         rate: limit.try_into().ok().map(Rate::per_minute),
-        payload: payload.to_owned(),
+        payload: payload.to_owned().into(),
     })
 }
 

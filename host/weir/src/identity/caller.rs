@@ -384,8 +384,9 @@ impl Identification<'_> {
         let known = match record {
             // The database decides if the record comes from another version, or from another epoch, whose tombstones
             // may be lost.
-            RecordLookup::Found(record) => serde_json::from_slice::<CachedKey>(&record.payload)
-                .ok()
+            RecordLookup::Found(record) => record
+                .payload
+                .read::<CachedKey>()
                 .filter(|cached| asked.epoch == Some(cached.epoch))
                 .map(|cached| (record.user_id, cached)),
             RecordLookup::Missing | RecordLookup::Revoked | RecordLookup::Doubtful => None,
@@ -453,7 +454,7 @@ impl Identification<'_> {
         let record = CredentialRecord {
             user_id: stored.account_id.clone(),
             rate: Some(self.rate_of_plan(&stored.plan)),
-            payload: serde_json::to_vec(cached).unwrap_or_default(),
+            payload: serde_json::to_vec(cached).unwrap_or_default().into(),
         };
         let filled = self
             .identity

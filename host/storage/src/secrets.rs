@@ -16,17 +16,23 @@ const MIN_CONFIGURED_BYTES: usize = 32;
 
 /// A 256-bit key. Prints masked.
 #[derive(Clone)]
-pub struct SecretKey([u8; 32]);
+pub struct SecretKey {
+    bytes: [u8; 32],
+    /// An HMAC under the key, before any message: two of the five hashed blocks of an API key's HMAC.
+    mac: Hmac<Sha256>,
+}
 
 impl SecretKey {
     /// A key with this value, e.g. for a test.
     pub fn new(bytes: [u8; 32]) -> Self {
-        Self(bytes)
+        let mac = <Hmac<Sha256> as KeyInit>::new_from_slice(&bytes)
+            .unwrap_or_else(|_| unreachable!("HMAC takes keys of any length"));
+        Self { bytes, mac }
     }
 
     /// The key's bytes.
     pub fn expose(&self) -> &[u8; 32] {
-        &self.0
+        &self.bytes
     }
 
     /// Derives the key from a configured secret; `what` names it in errors, such as `the pepper of version 1`.
@@ -38,13 +44,13 @@ impl SecretKey {
             text.expose().len() >= MIN_CONFIGURED_BYTES,
             "{what} has less than {MIN_CONFIGURED_BYTES} bytes"
         );
-        Ok(Self(Sha256::digest(text.expose().as_bytes()).into()))
+        let bytes = Sha256::digest(text.expose().as_bytes());
+        Ok(Self::new(bytes.into()))
     }
 
     /// An HMAC-SHA256 under the key, begun with a label for its purpose.
     pub fn mac(&self, label: &[u8]) -> Hmac<Sha256> {
-        let mut mac = <Hmac<Sha256> as KeyInit>::new_from_slice(&self.0)
-            .unwrap_or_else(|_| unreachable!("HMAC takes keys of any length"));
+        let mut mac = self.mac.clone();
         mac.update(label);
         mac
     }
@@ -76,7 +82,7 @@ impl SecretKey {
         }
         let bytes = std::fs::read(path).with_context(|| format!("reading {}", path.display()))?;
         match bytes.try_into() {
-            Ok(bytes) => Ok(Self(bytes)),
+            Ok(bytes) => Ok(Self::new(bytes)),
             Err(_) => bail!("{} does not hold a key of 32 bytes", path.display()),
         }
     }

@@ -1,13 +1,16 @@
 //! The log of a real gateway: a line for each request, warnings for operators, and no secrets.
 
-use std::time::Instant;
+use std::fs::File;
+use std::io::{Read as _, Write as _};
+use std::process::Command;
+use std::time::{Duration, Instant};
 
 use http::Method;
 use serde_json::{Value, json};
 use tests::gateway::{UPSTREAM_CREDENTIAL, share_compiled_plugins};
 use tests::{Client, Reply, Upstream, chat, guests};
 
-use crate::cli::{Served, headers, run, text, weir};
+use crate::cli::{Served, folder_with_compiled_plugins, headers, run, text, weir};
 
 const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
 
@@ -152,6 +155,49 @@ async fn an_upstream_that_refuses_weirs_credential_is_an_error_and_its_trace_is_
     assert!(line.contains("rejected weir's credential"), "{line}");
     assert!(!served.log().contains("sk-up"), "{}", served.log());
     served.stop();
+}
+
+/// The number of lines that the gateway has dropped.
+async fn dropped_lines(served: &Served) -> u64 {
+    let metrics = served.client().get("/metrics").await.text();
+    let line = metrics
+        .lines()
+        .find_map(|line| line.strip_prefix("weir_log_lines_dropped_total "));
+    line.expect("a counter").parse().expect("a number")
+}
+
+#[tokio::test]
+async fn a_log_that_nobody_reads_delays_no_request_and_its_dropped_lines_are_counted() {
+    let folder = folder_with_compiled_plugins();
+    let log = folder.path().join("log");
+    let made = Command::new("mkfifo").arg(&log).status();
+    assert!(made.expect("mkfifo runs").success());
+    // With both ends open here, the gateway's writes fill the pipe instead of failing.
+    let pipe = File::options().read(true).write(true).open(&log);
+    let mut pipe = pipe.expect("a pipe");
+    let mut end = pipe.try_clone().expect("a pipe");
+    let mut command = weir(folder.path());
+    command.env("WEIR_LOG", "info,sqlx=debug");
+    let mut served = Served::start_as(command, folder, &[]);
+    while dropped_lines(&served).await == 0 {
+        assert_eq!(served.client().get("/usage/me").await.status, 200);
+    }
+    // The gateway's end writes the waiting lines.
+    let reader = std::thread::spawn(move || {
+        let (mut read, mut some) = (Vec::new(), [0; 4096]);
+        while !read.ends_with(b"the end") {
+            let length = pipe.read(&mut some).expect("bytes");
+            read.extend_from_slice(&some[..length]);
+        }
+        read
+    });
+    served.terminate();
+    while !served.has_ended() {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    end.write_all(b"the end").expect("it is read");
+    let read = text(&reader.join().expect("no panic"));
+    assert!(read.contains("answered"), "{read}");
 }
 
 /// A Python guest writes a traceback, a Rust guest its panic.

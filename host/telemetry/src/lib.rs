@@ -1,19 +1,22 @@
-//! The log: lines on standard error, as text or JSON (`log_format`), filtered by `WEIR_LOG` (e.g. `debug`,
+//! The log: [`lines`] on standard error, as text or JSON (`log_format`), filtered by `WEIR_LOG` (e.g. `debug`,
 //! `weir=debug,hyper=info`). And traces for operators with a collector: the recorded [`spans`], their [`export`] to
 //! the collector, and the [`propagation`] of a trace from process to process.
 
 pub mod export;
+pub mod lines;
 pub mod propagation;
 pub mod settings;
 pub mod spans;
 
-use std::io::IsTerminal;
+use std::io::{self, IsTerminal};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use serde::Deserialize;
 use tracing_subscriber::EnvFilter;
 use weir_sandbox::printable;
+
+use self::lines::{LogGuard, LogOutput};
 
 /// Upper bounds of the latency histograms' buckets, in seconds: from the demo provider's responses to the longest streams.
 pub const LATENCY_BUCKETS_SECONDS: [f64; 10] =
@@ -30,14 +33,19 @@ pub enum LogFormat {
     Json,
 }
 
-/// Starts the log at this level unless `WEIR_LOG` sets another. Call once.
-pub fn start(format: LogFormat, level: &str) {
+/// Starts the log at this level unless `WEIR_LOG` sets another. Call once, and keep the guard until the end of the
+/// process.
+///
+/// # Errors
+///
+/// The log has no thread.
+pub fn start(format: LogFormat, level: &str) -> io::Result<LogGuard> {
+    let guard = lines::start()?;
     let filter = EnvFilter::try_from_env("WEIR_LOG").unwrap_or_else(|_| EnvFilter::new(level));
     let lines = tracing_subscriber::fmt()
         .with_env_filter(filter)
-        .with_writer(std::io::stderr)
-        // A failed write of the log, as on a full disk, must not stop the gateway: its error message would go to the
-        // same place, and panic there.
+        .with_writer(LogOutput)
+        // The message about such an error would go to the same place, and panic there.
         .log_internal_errors(false);
     match format {
         LogFormat::Text => lines.with_ansi(std::io::stderr().is_terminal()).init(),
@@ -53,6 +61,7 @@ pub fn start(format: LogFormat, level: &str) {
         let text = panic.payload_as_str().unwrap_or_default();
         tracing::error!(place, "a task panicked: {}", printable(text, 1_000));
     }));
+    Ok(guard)
 }
 
 /// A limit on log lines that strangers cause: lines per second, and a count of the rest.

@@ -156,14 +156,15 @@ pub fn run(bundle: &'static Bundle) -> ExitCode {
         WeirCommand::Serve(_) => "info",
         _ => "warn",
     };
-    telemetry::start(Config::log_format(arguments.config.as_deref()), level);
-    let runtime = match tokio::runtime::Builder::new_multi_thread()
-        .enable_all()
-        .build()
-    {
-        Ok(runtime) => runtime,
+    let log_format = Config::log_format(arguments.config.as_deref());
+    let started = telemetry::start(log_format, level).and_then(|guard| {
+        let mut runtime = tokio::runtime::Builder::new_multi_thread();
+        Ok((guard, runtime.enable_all().build()?))
+    });
+    let (log, runtime) = match started {
+        Ok(started) => started,
         Err(error) => {
-            eprintln!("weir: cannot start the runtime: {error}");
+            eprintln!("weir: cannot start the log or the runtime: {error}");
             return ExitCode::FAILURE;
         }
     };
@@ -202,6 +203,9 @@ pub fn run(bundle: &'static Bundle) -> ExitCode {
             | WeirCommand::CompilePlugin { .. } => unreachable!("it has been run above"),
         }
     });
+    drop(runtime);
+    // The error follows the lines of the log.
+    drop(log);
     exit_code(outcome)
 }
 

@@ -50,12 +50,13 @@ pub struct Metrics {
 }
 
 impl Metrics {
-    /// Registers all metrics at zero, including those of the ledger, the upstreams' breakers and the trace exporter.
+    /// Registers all metrics at zero, including those of the ledger, the upstreams' breakers, the trace exporter and the log.
     pub fn new(ledger: &LedgerMetrics, breakers: &Breakers, exported: &ExportFigures) -> Self {
         let mut registry = Registry::with_prefix("weir");
         ledger.register(&mut registry);
         breakers.register(&mut registry);
         exported.register(&mut registry);
+        weir_telemetry::lines::register(&mut registry);
         let key_lookups = Counter::default();
         let help = "API key lookups in the database";
         registry.register("key_lookups", help, key_lookups.clone());

@@ -228,7 +228,9 @@ async fn a_trap_is_a_warning_with_what_the_guest_last_wrote() {
         .error(502, "ADAPTER_FAILED");
     let line = served.logged(|line| line.contains("last words")).await;
     assert!(
-        line.contains("WARN") && line.contains("plugin=\"openai\""),
+        line.contains("WARN")
+            && line.contains("plugin=\"openai\"")
+            && line.contains(" request_id=\"req_"),
         "{line}"
     );
     // Rust's own text, and the guest's, with escaped line breaks.

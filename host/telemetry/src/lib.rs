@@ -5,6 +5,8 @@
 pub mod export;
 pub mod lines;
 pub mod propagation;
+pub mod request_ids;
+pub mod request_line;
 pub mod settings;
 pub mod spans;
 
@@ -14,9 +16,12 @@ use std::time::{Duration, Instant};
 
 use serde::Deserialize;
 use tracing_subscriber::EnvFilter;
+use tracing_subscriber::fmt::format::Format;
 use weir_sandbox::printable;
 
 use self::lines::{LogGuard, LogOutput};
+use self::request_ids::WithRequestIds;
+use self::request_line::LineForm;
 
 /// Upper bounds of the latency histograms' buckets, in seconds: from the demo provider's responses to the longest streams.
 pub const LATENCY_BUCKETS_SECONDS: [f64; 10] =
@@ -47,12 +52,24 @@ pub fn start(format: LogFormat, level: &str) -> io::Result<LogGuard> {
         .with_writer(LogOutput)
         // The message about such an error would go to the same place, and panic there.
         .log_internal_errors(false);
+    let is_colored = io::stderr().is_terminal();
+    let _ = request_line::FORM.set(LineForm { format, is_colored });
     match format {
-        LogFormat::Text => lines.with_ansi(std::io::stderr().is_terminal()).init(),
+        LogFormat::Text => {
+            let with_ids = |lines: Format| WithRequestIds {
+                format,
+                lines: lines.with_ansi(is_colored),
+            };
+            lines
+                .with_ansi(is_colored)
+                .map_event_format(with_ids)
+                .init();
+        }
         LogFormat::Json => lines
             .json()
             .flatten_event(true)
             .with_span_list(false)
+            .map_event_format(|lines| WithRequestIds { format, lines })
             .init(),
     }
     // A panic is logged like any other line, so that programs can parse it.

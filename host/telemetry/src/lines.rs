@@ -61,6 +61,11 @@ pub fn register(registry: &mut Registry) {
     );
 }
 
+/// Lets the thread write a line.
+pub(super) fn push(line: &[u8]) {
+    LINES.push(line);
+}
+
 impl LineQueue {
     fn run(&self) {
         loop {

@@ -17,12 +17,13 @@ use http::request::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use opentelemetry::trace::SpanKind;
 use serde_json::Value;
-use tracing::Span;
-use tracing::field::display;
+use tracing::Level;
 use weir_dialects::ErrorFormat;
 use weir_errors::ApiError;
 use weir_telemetry::LineLimit;
 use weir_telemetry::propagation::TraceContext;
+use weir_telemetry::request_ids::RequestIds;
+use weir_telemetry::request_line::RequestLine;
 use weir_telemetry::spans::{Span as TraceSpan, TracedRequest, Tracer};
 
 use crate::metrics::requests::{CompletedRequest, RequestMetrics, method as method_name};
@@ -60,7 +61,7 @@ static REFUSALS: LineLimit = LineLimit::new(20);
 pub struct RequestContext(Arc<ContextState>);
 
 struct ContextState {
-    id: String,
+    id: Arc<str>,
     /// The client's own id of the request.
     client_id: Option<String>,
     /// The trace context for outgoing requests: the request's own span if it is recorded, else the client's trace
@@ -124,7 +125,7 @@ impl RequestContext {
             None => (client, None),
         };
         Self(Arc::new(ContextState {
-            id: ids::request_id(),
+            id: ids::request_id().into(),
             client_id: client_id(headers),
             trace,
             is_recorded: span.is_some(),
@@ -168,11 +169,12 @@ impl RequestContext {
         self.0.words.body(error, self.shown_id())
     }
 
-    /// Returns the span that all log lines of the request carry.
-    pub fn span(&self) -> Span {
-        let request_id = self.id();
-        let trace_id = self.0.trace.as_ref().map(|trace| display(trace.trace_id));
-        tracing::error_span!("request", request_id, trace_id)
+    /// Returns the ids that all log lines of the request carry.
+    pub fn ids(&self) -> RequestIds {
+        RequestIds {
+            request_id: self.0.id.clone(),
+            trace_id: self.0.trace.as_ref().map(|trace| trace.trace_id),
+        }
     }
 
     /// Records the caller.
@@ -364,39 +366,44 @@ impl Drop for ContextState {
             false => None,
         };
         let is_probe = !is_error && is_probe(self.route.as_ref());
-        macro_rules! line {
-            ($level:ident) => {
-                tracing::$level!(
-                    parent: None,
-                    request_id = self.id,
-                    client_request_id = self.client_id,
-                    trace_id = trace_id.map(display),
-                    span_id = span_id.map(display),
-                    method = %self.method,
-                    route,
-                    status = facts.status.map(|status| status.as_u16()),
-                    code = facts.code,
-                    user = facts.user,
-                    model = facts.model,
-                    upstream = facts.upstream,
-                    attempts = (facts.attempts > 0).then_some(facts.attempts),
-                    tokens_input = facts.charged.map(|(tokens, _)| tokens.input),
-                    tokens_output = facts.charged.map(|(tokens, _)| tokens.output),
-                    credits = facts.charged.and_then(|(_, credits)| credits.to_json().as_f64()),
-                    failure = facts.failure,
-                    annotations = (!facts.annotations.is_empty())
-                        .then(|| facts.annotations.join(", ")),
-                    milliseconds = self.started.elapsed().as_millis() as u64,
-                    suppressed,
-                    "{}",
-                    if facts.status.is_some() { "answered" } else { "the client disconnected" },
-                )
-            };
+        let (level, is_logged) = match is_probe {
+            true => (Level::DEBUG, tracing::enabled!(Level::DEBUG)),
+            false => (Level::INFO, tracing::enabled!(Level::INFO)),
+        };
+        let message = match facts.status {
+            Some(_) => "answered",
+            None => "the client disconnected",
+        };
+        if !is_logged {
+            return;
         }
-        match is_probe {
-            true => line!(debug),
-            false => line!(info),
+        let Some(mut line) = RequestLine::new(level, module_path!(), message) else {
+            return;
+        };
+        line.text("request_id", Some(&self.id));
+        line.text("client_request_id", self.client_id.as_deref());
+        line.word("trace_id", trace_id);
+        line.word("span_id", span_id);
+        line.word("method", Some(&self.method));
+        line.text("route", route);
+        line.number("status", facts.status.map(|status| status.as_u16()));
+        line.text("code", facts.code);
+        line.text("user", facts.user.as_deref());
+        line.text("model", facts.model.as_deref());
+        line.text("upstream", facts.upstream.as_deref());
+        line.number("attempts", (facts.attempts > 0).then_some(facts.attempts));
+        if let Some((tokens, credits)) = facts.charged {
+            line.number("tokens_input", Some(tokens.input));
+            line.number("tokens_output", Some(tokens.output));
+            line.number("credits", Some(credits.micro() as f64 / 1e6));
         }
+        line.text("failure", facts.failure.as_deref());
+        if !facts.annotations.is_empty() {
+            line.text("annotations", Some(&facts.annotations.join(", ")));
+        }
+        line.number("milliseconds", Some(self.started.elapsed().as_millis()));
+        line.number("suppressed", suppressed);
+        line.write();
     }
 }
 
@@ -416,7 +423,7 @@ impl ContextState {
         span.set("http.request.method", method_name(&self.method));
         let route = self.route.as_ref().map(|route| route.as_str().to_owned());
         span.set_if_known("http.route", route);
-        span.set("weir.request_id", self.id.clone());
+        span.set("weir.request_id", self.id.to_string());
         span.set_if_known("user.id", facts.user.clone());
         span.set_if_known("weir.model", facts.model.clone());
         if facts.attempts > 0 {

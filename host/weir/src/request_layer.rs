@@ -11,7 +11,6 @@ use axum::response::{IntoResponse, Response};
 use futures_util::FutureExt;
 use http::{HeaderMap, HeaderName, HeaderValue, header};
 use ipnet::IpNet;
-use tracing::Instrument;
 use weir_errors::{ApiError, ErrorCode, ProtocolErrorBody};
 
 use crate::app::App;
@@ -56,8 +55,9 @@ pub async fn request_layer(State(app): State<App>, mut request: Request, next: N
         request.extensions_mut().insert(address);
     }
     let origin = cors::listed_origin(&app.config.cors_origins, request.headers());
-    let answered = answer(&app, request, next, origin.is_some())
-        .instrument(context.span())
+    let answered = context
+        .ids()
+        .scope(answer(&app, request, next, origin.is_some()))
         .await;
     let mut response = render(answered, &context);
     let is_lasting = response.extensions().get::<PermanentResponse>().is_some();

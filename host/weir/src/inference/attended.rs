@@ -8,7 +8,7 @@ use std::pin::{Pin, pin};
 use tokio::runtime::Handle;
 use tokio_util::task::TaskTracker;
 use tokio_util::task::task_tracker::TaskTrackerToken;
-use tracing::{Instrument, Span};
+use weir_telemetry::request_ids::RequestIds;
 
 /// Work that must be done, with or without a waiting response.
 pub(super) type Work = Pin<Box<dyn Future<Output = ()> + Send>>;
@@ -17,6 +17,7 @@ pub(super) type Work = Pin<Box<dyn Future<Output = ()> + Send>>;
 struct AttendedWork<'t> {
     work: Option<Work>,
     tasks: &'t TaskTracker,
+    ids: RequestIds,
     runtime: Handle,
     _token: TaskTrackerToken,
 }
@@ -25,12 +26,14 @@ struct AttendedWork<'t> {
 /// precedes the end of the work, the rest is a task.
 pub(super) async fn attend<T>(
     tasks: &TaskTracker,
+    ids: RequestIds,
     work: Work,
     response: impl Future<Output = T>,
 ) -> T {
     let mut attended = AttendedWork {
         work: Some(work),
         tasks,
+        ids,
         runtime: Handle::current(),
         _token: tasks.token(),
     };
@@ -50,7 +53,7 @@ pub(super) async fn attend<T>(
 impl Drop for AttendedWork<'_> {
     fn drop(&mut self) {
         if let Some(work) = self.work.take() {
-            let work = work.instrument(Span::current());
+            let work = self.ids.clone().scope(work);
             self.tasks.spawn_on(work, &self.runtime);
         }
     }

@@ -47,7 +47,6 @@ use std::sync::Arc;
 
 use axum::response::Response;
 use tokio::time::Instant;
-use tracing::{Instrument, Span};
 use weir_dialects::{AnswerHead, ChatCall, ConversationNames, Dialect, ImageCall};
 use weir_errors::ApiError;
 use weir_upstream::error::{ExchangeError, Phase};
@@ -274,10 +273,10 @@ async fn begin(
     let response = reply.response(&context);
     if stream {
         // A client that reads slowly must not keep the request from its deadline.
-        parts.tasks.spawn(work.instrument(Span::current()));
+        parts.tasks.spawn(context.ids().scope(work));
         response.await
     } else {
-        attended::attend(&parts.tasks, work, response).await
+        attended::attend(&parts.tasks, context.ids(), work, response).await
     }
 }
 

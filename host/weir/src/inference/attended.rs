@@ -13,6 +13,13 @@ use weir_telemetry::request_ids::RequestIds;
 /// Work that must be done, with or without a waiting response.
 pub(super) type Work = Pin<Box<dyn Future<Output = ()> + Send>>;
 
+/// Boxes a future, which is made in its place. `Box::pin` would make it elsewhere, and copy it with its room for all later
+/// values: 16 KB for a request's work.
+pub(super) fn boxed<F>(make: impl FnOnce() -> F) -> Pin<Box<F>> {
+    let place = Box::new_uninit();
+    Box::into_pin(Box::write(place, make()))
+}
+
 /// Work that is not done. It goes on as a task if this is dropped.
 struct AttendedWork<'t> {
     work: Option<Work>,

@@ -351,8 +351,9 @@ impl RoutedRequest {
         if let Some(publisher) = asked.publisher {
             relay.publish_deltas(publisher);
         }
-        let work = serve(parts.clone(), resolved, route, bounds, relay, context, key);
-        (Box::pin(work), reply)
+        let parts = parts.clone();
+        let work = || serve(parts, resolved, route, bounds, relay, context, key);
+        (attended::boxed(work), reply)
     }
 }
 

@@ -10,6 +10,7 @@ use weir_errors::ApiError;
 
 use super::Customer;
 use super::InferenceParts;
+use super::attended;
 use super::idempotency::IdempotencyHeader;
 use crate::admission::AdmissionPermit;
 use crate::context::RequestContext;
@@ -110,5 +111,6 @@ pub(super) async fn complete(
     }
     let key = key.with_body(&body.bytes);
     let held = (turn, body.room);
-    super::chat(parts, held, customer, context, call, key, None).await
+    // The handler's future, which axum copies twice, is small without it.
+    attended::boxed(|| super::chat(parts, held, customer, context, call, key, None)).await
 }

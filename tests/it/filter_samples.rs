@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 use tests::gateway::Builder;
 use tests::speaker::Speaker;
+use tests::stores::{Postgres, Redis};
 use tests::{Gate, Gateway, Reply, Upstream, chat, chunks};
 
 /// A gateway that redacts requests to `scripted`, which the upstream serves.
@@ -74,30 +75,69 @@ async fn a_clients_own_text_that_looks_like_a_placeholder_stays() {
     assert_eq!(answer.content(), "[e-mail-1] is a@example.org");
 }
 
-/// A session keeps the request as the filter has passed it, without the values.
-#[tokio::test]
-async fn a_placeholder_of_an_earlier_turn_does_not_become_a_value_of_a_later_one() {
+/// A session keeps the client's own messages, sealed, and the filter redacts the whole conversation at each turn: the values of
+/// an earlier turn come back on another node, in a stream and in a continued response.
+#[tokio::test(flavor = "multi_thread")]
+async fn values_of_an_earlier_turn_of_a_session_come_back() {
+    let (postgres, redis) = (Postgres::shared().create_database().await, Redis::start());
     let upstream = Upstream::start().await;
-    let gateway = redacting(&upstream, "").await;
-    let client = gateway.client();
-    for (question, response, told) in [
-        (
-            "I am a@example.org",
-            "Hello, [e-mail-1]",
-            "Hello, a@example.org",
-        ),
-        (
-            "And b@example.org?",
-            "[e-mail-1], [e-mail-2], [e-mail-3]",
-            "[e-mail-1], a@example.org, b@example.org",
-        ),
-    ] {
-        upstream.will(Reply::chat(response));
+    let node = || {
+        Gateway::builder()
+            .postgres(&postgres)
+            .redis(&redis.url())
+            .upstream("scripted", &upstream)
+            .tables("[[filters]]\nslot = \"redact-pii\"\n")
+    };
+    let first = node().start().await;
+    let second = node().sharing_secrets_of(&first).start().await;
+    let client = first.client();
+    let elsewhere = client.at(second.address());
+    let sent = || {
+        let body = upstream.requests().last().expect("it was asked").json();
+        let messages = body["messages"].as_array().expect("a list").iter();
+        let texts = messages.map(|one| one["content"].as_str().unwrap_or_default().to_owned());
+        texts.collect::<Vec<_>>()
+    };
+    let turn = |question: &str, stream: bool| {
         let mut request = chat("scripted", question);
         request["session_id"] = "s-1".into();
-        let answer = client.post("/chat", &request).await;
-        assert_eq!(answer.content(), told);
-    }
+        request["stream"] = stream.into();
+        request
+    };
+    upstream.will(Reply::chat("Hello, [e-mail-1]"));
+    let answer = client
+        .post("/chat", &turn("I am a@example.org", false))
+        .await;
+    assert_eq!(answer.content(), "Hello, a@example.org");
+
+    upstream.will(Reply::chat("[e-mail-1], [e-mail-2], [e-mail-3]"));
+    let answer = elsewhere
+        .post("/chat", &turn("And b@example.org?", false))
+        .await;
+    assert_eq!(answer.content(), "a@example.org, b@example.org, [e-mail-3]");
+    assert_eq!(
+        sent(),
+        ["I am [e-mail-1]", "Hello, [e-mail-1]", "And [e-mail-2]?"]
+    );
+
+    upstream.will_stream(["[e-mai", "l-2] and [", "e-mail-1]"]);
+    let stream = client.stream("/chat", &turn("Who?", true)).await;
+    assert_eq!(stream.content().await, "b@example.org and a@example.org");
+    let history = elsewhere.get("/session/s-1/history").await.json();
+    let messages = history["messages"].as_array().expect("a list");
+    assert_eq!(messages.len(), 6, "{history}");
+    assert_eq!(messages[0]["content"], "I am a@example.org");
+    assert_eq!(messages[5]["content"], "b@example.org and a@example.org");
+
+    let ask = |question: &str, previous: Value| json!({ "model": "scripted", "input": question, "previous_response_id": previous });
+    upstream.will(Reply::chat("Hello, [e-mail-1]"));
+    let body = ask("I am a@example.org", Value::Null);
+    let begun = client.post("/v1/responses", &body).await.json();
+    upstream.will(Reply::chat("[e-mail-1] or [e-mail-2]"));
+    let body = ask("Or b@example.org?", begun["id"].clone());
+    let answer = elsewhere.post("/v1/responses", &body).await.json();
+    let answer = Speaker::Responses.read(&answer);
+    assert_eq!(answer.text, "a@example.org or b@example.org");
 }
 
 #[tokio::test]

@@ -139,7 +139,7 @@ pub async fn chat(
     let key = key.map(|key| customer.own(key));
     let session =
         SessionTurn::begin(&parts.sessions, &customer.session_owner, &mut call, &id).await?;
-    let mut asked = ResponseTerms {
+    let asked = ResponseTerms {
         id,
         stream: call.request.stream,
         dialect: call.dialect.clone(),
@@ -155,9 +155,6 @@ pub async fn chat(
     name_by_id(&catalog, &mut call.request.model);
     let asker = customer.asker(&context);
     let (call, passed) = filters::screen_chat(parts, &catalog, asker, call).await?;
-    if let Some(session) = &mut asked.session {
-        session.ask(&call);
-    }
     customer.require(&catalog, &call.request.model)?;
     let resolved = resolve::resolve(&catalog, call, context.wanted_provider())?;
     let terms = PriceTerms::of(&catalog, customer.plan, &resolved.model.id);

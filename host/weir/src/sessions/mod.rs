@@ -2,7 +2,8 @@
 //!
 //! A request names a session in `session_id`; the first request creates the session. The stored messages precede the
 //! request's own messages in the model's input, and count in the bill. After the charge, weir appends the response and
-//! the request's messages, without system messages that the session has already. A session has at most [`MAX_MESSAGES`]
+//! the request's messages, without system messages that the session has already. The messages are the client's own, before
+//! the filters: the filters see and change the whole conversation again at each turn. A session has at most [`MAX_MESSAGES`]
 //! messages and 4 MiB ([`record`]), and expires an hour after its last turn (`sessions.ttl_minutes`).
 //!
 //! Some dialects continue a response by its id ([`Chain`]). There, each response has its own session, under the
@@ -86,10 +87,6 @@ pub struct SessionTurn {
     /// The session at the start of this turn.
     before: Option<LoadedSession>,
     asked: Vec<SessionMessage>,
-    /// The number of the request's own messages, at the end.
-    own: usize,
-    /// The number of all its messages, before filters.
-    all: usize,
     answer: AnswerRecorder,
     /// Whether the turn is a session of its own, which a request continues by the response's id.
     is_chained: bool,
@@ -201,7 +198,7 @@ impl SessionTurn {
         let id = serde_json::from_str::<String>(&json).map_err(|_| malformed())?;
         let key = SessionKey::new(account.clone(), id)?;
         let before = sessions.find(&key).await.map_err(unavailable)?;
-        let own = call.request.messages.len();
+        let asked = SessionMessage::of_call(call, sessions.clock.now());
         if let Some(held) = &before {
             held.conversation.precede(call);
         }
@@ -209,23 +206,10 @@ impl SessionTurn {
             sessions: sessions.clone(),
             key,
             before,
-            asked: Vec::new(),
-            own,
-            all: call.request.messages.len(),
+            asked,
             answer: AnswerRecorder::default(),
             is_chained: false,
         }))
-    }
-
-    /// Records the request's own messages after the filters; the session stores nothing else of the request.
-    ///
-    /// If a filter has removed messages, the request's oldest ones count as removed, so that no message is stored
-    /// twice.
-    pub fn ask(&mut self, call: &ChatCall) {
-        let removed = self.all.saturating_sub(call.request.messages.len());
-        let own = self.own.saturating_sub(removed);
-        let now = self.sessions.clock.now();
-        self.asked.extend(SessionMessage::of_call(call, own, now));
     }
 
     /// Continues an earlier response, in a new session of the next response.
@@ -251,11 +235,13 @@ impl SessionTurn {
         let origins = call.origins.split_off(chain.leading);
         let leading_origins = std::mem::replace(&mut call.origins, origins);
         resolve_references(sessions, account, call, &chain.references).await?;
-        let own = call.request.messages.len();
-        let mut asked = Vec::new();
+        let mut asked = match chain.is_kept {
+            true => SessionMessage::of_call(call, sessions.clock.now()),
+            false => Vec::new(),
+        };
         if let Some(held) = held {
             held.conversation.precede(call);
-            asked = held.conversation.into_said();
+            asked.splice(0..0, held.conversation.into_said());
         }
         call.request.messages.splice(0..0, leading);
         call.origins.splice(0..0, leading_origins);
@@ -268,8 +254,6 @@ impl SessionTurn {
             key: SessionKey::new(account.clone(), id)?,
             before: None,
             asked,
-            own,
-            all: call.request.messages.len(),
             answer: AnswerRecorder::default(),
             is_chained: true,
         }))

@@ -210,11 +210,9 @@ impl SessionConversation {
 }
 
 impl SessionMessage {
-    /// Returns the last messages of a request, up to a limit.
-    pub(super) fn of_call(call: &ChatCall, most: usize, at: Millis) -> Vec<Self> {
-        let messages = &call.request.messages;
-        let messages = &messages[messages.len().saturating_sub(most)..];
-        let said = messages.iter().map(|message| {
+    /// Returns the messages of a request.
+    pub(super) fn of_call(call: &ChatCall, at: Millis) -> Vec<Self> {
+        let said = call.request.messages.iter().map(|message| {
             let mut message = message.clone();
             let mut attachments = Vec::new();
             for source in sources(&mut message) {

@@ -535,7 +535,13 @@ async fn what_a_filter_does_is_counted_and_compared() {
 
     // One account is on one side.
     let metrics = gateway.stranger().get("/metrics").await.text();
-    for (effect, count) in [("refused", 1), ("changed", 2), ("stopped", 1)] {
+    for (effect, count) in [
+        ("passed", 2),
+        ("refused", 1),
+        ("changed", 2),
+        ("stopped", 1),
+        ("failed", 0),
+    ] {
         let figure = format!("effect=\"{effect}\"}} {count}");
         let lines = metrics.lines();
         let mut lines = lines.filter(|line| line.starts_with("weir_filter_effects_total{"));
@@ -710,6 +716,12 @@ async fn what_a_filter_costs_is_counted() {
         .lines()
         .any(|line| line.starts_with("weir_plugin_exchange_seconds_sum{slot=\"meddling\""));
     assert!(latency, "{metrics}");
+    let failed = metrics.lines().filter(|line| {
+        line.starts_with("weir_filter_effects_total{slot=\"meddling\"")
+            && line.contains("effect=\"failed\"")
+    });
+    let failed: Vec<_> = failed.collect();
+    assert!(failed.len() == 1 && failed[0].ends_with(" 2"), "{failed:?}");
 }
 
 #[tokio::test]

@@ -87,7 +87,7 @@ impl PluginMetrics {
         let filter_effects = Family::default();
         registry.register(
             "filter_effects",
-            "Requests that a filter refused or changed, and responses that it changed or stopped",
+            "Requests of a filter by its effect on the request and its response",
             filter_effects.clone(),
         );
         let quarantines = Family::default();
@@ -180,13 +180,16 @@ impl PluginMetrics {
         self.exchanges.get_or_create(&exchanges).inc();
     }
 
-    /// Counts the effects of a filter on a request and its response.
-    pub fn filter_effects(&self, plugin: &Plugin, effects: FilterEffects) {
+    /// Counts the effects of a filter on a request and its response. One request may have several.
+    pub fn filter_effects(&self, plugin: &Plugin, effects: FilterEffects, ended: ExchangeEnd) {
         let PluginLabels { slot, digest } = labels(plugin);
+        let failed = ended != ExchangeEnd::Well;
         for (effect, has) in [
+            ("passed", !failed && effects == FilterEffects::default()),
             ("refused", effects.refused),
             ("changed", effects.changed),
             ("stopped", effects.stopped),
+            ("failed", failed),
         ] {
             let labels = FilterLabels {
                 slot: slot.clone(),

@@ -71,7 +71,7 @@ impl Oversight {
             }
         }
         if let Some(effects) = effects {
-            self.metrics.filter_effects(plugin, effects);
+            self.metrics.filter_effects(plugin, effects, ended);
         }
         self.metrics.exchange(plugin, ended, took, first_token);
         let suspicion = counters.suspect(ended, account, self.max_traps, Instant::now());

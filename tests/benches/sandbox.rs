@@ -21,8 +21,8 @@ use weir_bundled::BUNDLE;
 use weir_sandbox::adapter::bindings::adapter as contract;
 use weir_sandbox::adapter::bindings::chat::{Event, Fragment};
 use weir_sandbox::adapter::{BegunExchange, GuestExchange, LoadedAdapter};
-use weir_sandbox::filter::FilterWorld;
 use weir_sandbox::filter::bindings::filter as filters;
+use weir_sandbox::filter::{FilterStep, FilterWorld, ScreeningContext};
 use weir_sdk::adapter::Exchange;
 
 /// Number of measured batches; the median of their means is the figure. Each takes about 100 ms, since the kernel
@@ -208,8 +208,17 @@ async fn through_a_filter() -> bool {
         }],
     };
     let screened = async |configuration: &[u8]| {
-        let screened = filter.screen(&request, 0, configuration).await;
-        screened.expect("no fault").expect("no refusal")
+        let context = ScreeningContext {
+            key_options: Vec::new(),
+            account_options: Vec::new(),
+            has_service: false,
+            whole_bytes: 0,
+        };
+        let screened = filter.screen(&request, 0, &context, configuration).await;
+        match screened.expect("no fault").expect("no refusal") {
+            FilterStep::Decide(verdict) => verdict,
+            _ => panic!("it decides at once"),
+        }
     };
     let mut screens = Vec::new();
     for _ in 0..BATCHES {

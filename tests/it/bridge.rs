@@ -6,8 +6,8 @@
 use std::fs;
 
 use serde_json::json;
-use tests::Gateway;
 use tests::source::{files, root};
+use tests::{Gateway, Reply, Upstream};
 
 use crate::cli::{run, text};
 
@@ -51,6 +51,37 @@ async fn an_adapter_of_0_2_0_is_installed_and_serves() {
     assert_eq!(answer.status, 200, "{}", answer.text());
     let streamed = gateway.stream("demo", "Hello").await.rest().await;
     assert_eq!(streamed.last().map(String::as_str), Some("data: [DONE]"));
+}
+
+/// The check of its exports at load also shows that the types of `filter.wit` are unchanged since 0.2.1.
+#[tokio::test]
+async fn a_filter_of_0_2_1_is_installed_and_screens() {
+    let upstream = Upstream::start().await;
+    let gateway = Gateway::builder()
+        .upstream("scripted", &upstream)
+        .tables("[[filters]]\nslot = \"meddling\"\n")
+        .start()
+        .await;
+    let admin = gateway.admin("operator").await;
+    let installed = admin
+        .put_component(
+            "/admin/plugins/meddling?activate=true",
+            &frozen("filter-0.2.1.wasm"),
+        )
+        .await;
+    assert_eq!(installed.status, 201, "{}", installed.text());
+    let slot = admin.get("/admin/plugins/meddling").await.json();
+    assert_eq!(slot["plugins"][0]["contract"], "0.2.1", "{slot}");
+    upstream.will(Reply::chat("quiet"));
+    let answer = gateway.chat("scripted", "meddle upper").await;
+    assert_eq!(answer.content(), "QUIET");
+    let asked = upstream.next_request().await.json();
+    assert_eq!(asked["messages"][0]["content"], "MEDDLE UPPER");
+    upstream.will_stream(["a", "b"]);
+    let stream = gateway.stream("scripted", "meddle answer-stop").await;
+    assert_eq!(stream.content().await, "");
+    let refused = gateway.chat("scripted", "meddle refuse").await;
+    refused.error(400, "CONTENT_FILTERED");
 }
 
 #[test]

@@ -540,6 +540,7 @@ async fn what_a_filter_does_is_counted_and_compared() {
         ("refused", 1),
         ("changed", 2),
         ("stopped", 1),
+        ("answered", 0),
         ("failed", 0),
     ] {
         let figure = format!("effect=\"{effect}\"}} {count}");

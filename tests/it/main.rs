@@ -45,6 +45,7 @@ mod fairness;
 mod faults;
 mod field_names;
 mod filter_samples;
+mod filter_steps;
 mod filters;
 mod gemini_generate;
 mod guest_time;

@@ -481,6 +481,45 @@ fn a_filter_is_told_which_providers_there_are() {
 }
 
 #[test]
+fn the_steps_of_a_filter_are_shown() {
+    let desk = |word: &str| {
+        let desk = Desk::new(guests::meddling(), &chat("m", &format!("meddle {word}")));
+        desk.put("answer.events", EVENTS);
+        desk.put("fine.http", "HTTP/1.1 200 OK\r\n\r\nfine");
+        desk.put("down.http", "HTTP/1.1 503 Down\r\n\r\nfine");
+        desk
+    };
+    let own = desk("respond").lines(&[]);
+    assert!(own.contains(&fragment("made here")), "{own:?}");
+    assert_eq!(own.last(), Some(&json!({ "done": true })));
+    let asked = desk("ask").lines(&[]);
+    assert_eq!(asked.len(), 1, "{asked:?}");
+    let body = asked[0]["ask-service"].as_str().expect("a text");
+    assert!(body.contains("dialect"), "{body}");
+    let replied = desk("ask").lines(&["--response", "fine.http"]);
+    assert_eq!(replied[1]["verdict"]["annotations"]["reply"], "fine");
+    let whole = desk("whole-count").lines(&["--events", "answer.events"]);
+    assert_eq!(whole[0]["verdict"]["whole"], true);
+    for (word, given, why) in [
+        ("ask", "down.http", "its service failed: the status is 503"),
+        (
+            "ask-forever",
+            "fine.http",
+            "asks its service more than once",
+        ),
+        (
+            "respond-forged",
+            "fine.http",
+            "parts that only a provider makes",
+        ),
+    ] {
+        let last = desk(word).end(&["--response", given]);
+        let error = last["error"].as_str().expect("an error");
+        assert!(error.contains(why), "{word}: {error}");
+    }
+}
+
+#[test]
 fn what_a_filter_refuses_ends_or_breaks_is_told() {
     let desk = |word: &str| {
         let desk = Desk::new(guests::meddling(), &chat("m", &format!("meddle {word}")));

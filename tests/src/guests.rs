@@ -10,7 +10,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use wit_component::{ComponentEncoder, StringEncoding};
-use wit_parser::Resolve;
+use wit_parser::{Resolve, SourceMap, WorldId};
 
 /// The adapter that misbehaves on command.
 pub fn misbehaving() -> &'static [u8] {
@@ -105,6 +105,52 @@ pub fn bundled(name: &str) -> Vec<u8> {
     let mut plugins = weir_bundled::BUNDLE.plugins().into_iter();
     let found = plugins.find(|plugin| plugin.name == name);
     found.expect("it is bundled").bytes.into_owned()
+}
+
+/// A filter whose functions only trap, with this text of `wit/filter-steps.wit`.
+///
+/// # Panics
+///
+/// If the text is not valid.
+pub fn idle_filter(steps: impl Fn(&str) -> String) -> Vec<u8> {
+    const MODULE: &str = r#"(module
+  (memory (export "memory") 1)
+  (func (export "cabi_realloc") (param i32 i32 i32 i32) (result i32) unreachable)
+  (func (export "weir:plugin/filter@0.2.2#describe") (result i32) unreachable)
+  (func (export "weir:plugin/filter@0.2.2#configure") (param i32 i32) (result i32) unreachable)
+  (func (export "weir:plugin/filter@0.2.2#screen") (param i32) (result i32) unreachable)
+  (func (export "weir:plugin/filter@0.2.2#[method]answer.events") (param i32 i32 i32) (result i32) unreachable)
+  (func (export "weir:plugin/filter@0.2.2#[method]answer.restart") (param i32) unreachable)
+  (func (export "weir:plugin/filter-steps@0.2.2#[static]screening.begin") (param i32) (result i32) unreachable)
+  (func (export "weir:plugin/filter-steps@0.2.2#[method]screening.replied") (param i32 i32 i32) (result i32) unreachable))"#;
+    let contract = Path::new(env!("CARGO_MANIFEST_DIR")).join("../wit");
+    let mut files = SourceMap::default();
+    for name in ["chat", "adapter", "tool", "filter", "worlds"] {
+        let path = contract.join(name).with_extension("wit");
+        files.push(&path, read(&path));
+    }
+    let path = contract.join("filter-steps.wit");
+    let steps = steps(&read(&path));
+    let has_replied = steps.contains("replied:");
+    files.push(&path, steps);
+    let mut resolve = Resolve::default();
+    let group = files
+        .parse()
+        .unwrap_or_else(|(_, error)| panic!("{error:?}"));
+    let package = resolve
+        .push_group(group)
+        .unwrap_or_else(|error| panic!("{error:?}"));
+    let world = resolve
+        .select_world(&[package], Some("stepwise-filter"))
+        .unwrap_or_else(|error| panic!("{error:?}"));
+    let lines = MODULE.lines();
+    let mut module: Vec<_> = lines
+        .filter(|line| has_replied || !line.contains("replied"))
+        .collect();
+    if !has_replied {
+        module.push(")");
+    }
+    component_of("idle-filter", &module.join("\n"), &resolve, world)
 }
 
 /// Assembles the component of `tests/hostile/<name>.wat`.
@@ -256,10 +302,8 @@ fn defines(guest: &str, name: &str) -> bool {
     guest.lines().any(|line| identifier(line) == Some(name))
 }
 
-/// Turns a core module into a component of its world, and checks that it is valid.
+/// Turns a core module into a component of its own world, and checks that it is valid.
 fn assemble(name: &str, module: &str) -> Vec<u8> {
-    let mut core = wat::parse_str(module).unwrap_or_else(|error| panic!("{name}.wat: {error}"));
-
     let mut resolve = Resolve::default();
     // A frozen version: later additions to the contract do not change these guests.
     let contract = Path::new(env!("CARGO_MANIFEST_DIR")).join("../wit/since-v0.2.0");
@@ -274,8 +318,13 @@ fn assemble(name: &str, module: &str) -> Vec<u8> {
         resolve.select_world(&[contract], Some("provider"))
     }
     .unwrap_or_else(|error| panic!("{name}: {error:?}"));
+    component_of(name, module, &resolve, world)
+}
 
-    wit_component::embed_component_metadata(&mut core, &resolve, world, StringEncoding::UTF8)
+/// Turns a core module into a component of this world, and checks that it is valid.
+fn component_of(name: &str, module: &str, resolve: &Resolve, world: WorldId) -> Vec<u8> {
+    let mut core = wat::parse_str(module).unwrap_or_else(|error| panic!("{name}.wat: {error}"));
+    wit_component::embed_component_metadata(&mut core, resolve, world, StringEncoding::UTF8)
         .unwrap_or_else(|error| panic!("{name}: {error:?}"));
     ComponentEncoder::default()
         .validate(true)

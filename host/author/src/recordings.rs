@@ -2,6 +2,7 @@
 //!
 //! - `NAME.json`: a request, or the arguments of a tool.
 //! - `NAME.http`: the first response; `NAME.2.http`, `NAME.3.http` …: the responses to the next requests of the exchange.
+//!   For a filter, `NAME.http` is the response of its service.
 //! - `NAME.events`: the events of a response, for a filter.
 //! - `NAME.snap`: the lines that `weir plugin try` must print.
 //!

@@ -8,12 +8,19 @@ use anyhow::{Context, bail};
 use serde_json::{Map, Value, json};
 use weir_sandbox::adapter::bindings::chat::{Content, Event, Message, Role, ToolContent};
 use weir_sandbox::filter::bindings::filter::{Refusal, Screened, Task};
-use weir_sandbox::filter::{FilterVerdict, FilterWatcher, LoadedFilter};
+use weir_sandbox::filter::{
+    FilterStep, FilterVerdict, FilterWatcher, LoadedFilter, ScreeningContext,
+};
 use weir_upstream::filter_rules::{self, FilterFault};
 use weir_upstream::sequence::Sequence;
 
 use crate::lines::{self, Pieces};
+use crate::notes::note;
+use crate::recording::RecordedResponse;
 use crate::trial::TrialRequest;
+
+/// The largest response that a filter may check as a whole: the default of a gateway.
+const WHOLE_BYTES: u32 = 64 << 10;
 
 /// A filter with its configuration.
 pub(crate) struct FilterTrial<'a> {
@@ -21,6 +28,34 @@ pub(crate) struct FilterTrial<'a> {
     pub(crate) configuration: &'a [u8],
     /// The providers that may serve the request.
     pub(crate) providers: &'a [String],
+    /// The response of the filter's service.
+    pub(crate) service: Option<&'a RecordedResponse>,
+}
+
+/// A filter's decision about a request.
+pub(crate) struct TrialScreening {
+    /// The body of the request to the filter's service.
+    asked: Option<Vec<u8>>,
+    pub(crate) decision: TrialDecision,
+}
+
+pub(crate) enum TrialDecision {
+    Verdict(Box<FilterVerdict>),
+    Refusal(Refusal),
+    /// The filter responds itself.
+    Response(Vec<Event>),
+    /// The filter waits for the response of its service.
+    Awaits,
+}
+
+impl TrialScreening {
+    /// Returns the filter of the response, if there is one.
+    pub(crate) fn into_watching(self) -> Option<(FilterWatcher, bool)> {
+        let TrialDecision::Verdict(verdict) = self.decision else {
+            return None;
+        };
+        Some((verdict.watching?, verdict.is_on_whole))
+    }
 }
 
 /// A response after the filter.
@@ -53,11 +88,31 @@ impl FilterTrial<'_> {
         portions: Vec<Vec<Event>>,
         out: &mut (dyn Write + Send),
     ) -> anyhow::Result<()> {
-        let verdict = match self.screen(request).await? {
-            Ok(verdict) => verdict,
-            Err(Refusal { why, param }) => {
+        let screening = self.screen(request).await?;
+        if let Some(body) = &screening.asked {
+            lines::value(
+                out,
+                &json!({ "ask-service": String::from_utf8_lossy(body) }),
+            )?;
+        }
+        let verdict = match screening.decision {
+            TrialDecision::Verdict(verdict) => verdict,
+            TrialDecision::Refusal(Refusal { why, param }) => {
                 let refusal = json!({ "refusal": { "why": why, "param": param } });
                 return lines::value(out, &refusal);
+            }
+            TrialDecision::Response(events) => {
+                let mut pieces = Pieces::default();
+                for event in &events {
+                    lines::event(out, event, &mut pieces)?;
+                }
+                return lines::done(out);
+            }
+            TrialDecision::Awaits => {
+                note(format_args!(
+                    "The filter waits for its service. To give it a response, use --response FILE."
+                ));
+                return Ok(());
             }
         };
         lines::value(out, &shown_verdict(&verdict))?;
@@ -65,8 +120,9 @@ impl FilterTrial<'_> {
             return Ok(());
         }
         let filtered = match verdict.watching {
-            Some(mut watching) => {
-                filter_response(&mut watching, request.output_limit(), portions).await?
+            Some(watching) => {
+                let watching = (watching, verdict.is_on_whole);
+                filter_response(watching, request.output_limit(), portions).await?
             }
             None => FilteredResponse {
                 events: portions.concat(),
@@ -83,34 +139,65 @@ impl FilterTrial<'_> {
         }
     }
 
-    /// Returns the filter's verdict on a request.
-    pub(crate) async fn screen(
-        &self,
-        request: &TrialRequest,
-    ) -> anyhow::Result<Result<FilterVerdict, Refusal>> {
+    /// Returns the filter's decision about a request.
+    pub(crate) async fn screen(&self, request: &TrialRequest) -> anyhow::Result<TrialScreening> {
         let shown = request.screened(self.providers);
-        let screened = self
-            .filter
-            .screen(&shown, request.text_bytes(), self.configuration)
-            .await?;
-        if let Ok(verdict) = &screened {
-            if let Some(changed) = &verdict.change {
-                filter_rules::check_change(&shown.task, changed, shown.attachments.len())?;
+        let context = ScreeningContext {
+            key_options: Vec::new(),
+            account_options: Vec::new(),
+            has_service: true,
+            whole_bytes: WHOLE_BYTES,
+        };
+        let screening =
+            self.filter
+                .screen(&shown, request.text_bytes(), &context, self.configuration);
+        let mut step = screening.await?;
+        let mut asked = None;
+        if let Ok(FilterStep::AskService(body, pending)) = step {
+            asked = Some(body);
+            let Some(service) = self.service else {
+                let decision = TrialDecision::Awaits;
+                return Ok(TrialScreening { asked, decision });
+            };
+            if !service.status.is_success() {
+                bail!(FilterFault::Service(format!(
+                    "the status is {}",
+                    service.status.as_u16()
+                )));
             }
-            filter_rules::check_annotations(&verdict.annotations)?;
-            let all: Vec<_> = (0..shown.upstreams.len()).collect();
-            filter_rules::choose(&verdict.upstreams, &all)?;
+            step = pending.replied(&service.body).await?;
         }
-        Ok(screened)
+        let decision = match step {
+            Ok(FilterStep::Decide(verdict)) => {
+                if let Some(changed) = &verdict.change {
+                    filter_rules::check_change(&shown.task, changed, shown.attachments.len())?;
+                }
+                filter_rules::check_annotations(&verdict.annotations)?;
+                let all: Vec<_> = (0..shown.upstreams.len()).collect();
+                filter_rules::choose(&verdict.upstreams, &all)?;
+                TrialDecision::Verdict(Box::new(verdict))
+            }
+            Ok(FilterStep::Respond(events)) => {
+                filter_rules::check_own_response(&shown.task, &events)?;
+                TrialDecision::Response(events)
+            }
+            Ok(FilterStep::AskService(..)) => bail!(FilterFault::AskedTwice),
+            Ok(FilterStep::Fail(why)) => bail!(filter_rules::undecided(&why)),
+            Err(refusal) => TrialDecision::Refusal(refusal),
+        };
+        Ok(TrialScreening { asked, decision })
     }
 }
 
-/// Passes a response in these portions through the filter.
+/// Passes a response in these portions through the filter, or all portions at once if it checks the whole.
 pub(crate) async fn filter_response(
-    watching: &mut FilterWatcher,
+    (mut watching, is_on_whole): (FilterWatcher, bool),
     output_limit: u32,
-    portions: Vec<Vec<Event>>,
+    mut portions: Vec<Vec<Event>>,
 ) -> anyhow::Result<FilteredResponse> {
+    if is_on_whole {
+        portions = vec![portions.concat()];
+    }
     let mut filtered = FilteredResponse::default();
     let mut sequence = Sequence::new(output_limit);
     let mut held_back = 0;
@@ -134,7 +221,7 @@ pub(crate) async fn filter_response(
             true => 0,
             false => held_back + bytes,
         };
-        if held_back > filter_rules::LOOK_BEHIND_BYTES {
+        if held_back > filter_rules::LOOK_BEHIND_BYTES && !is_on_whole {
             bail!(FilterFault::HeldBack);
         }
         for event in &made {
@@ -157,12 +244,16 @@ pub(crate) fn check_response(events: &[Event], output_limit: u32) -> anyhow::Res
 fn shown_verdict(verdict: &FilterVerdict) -> Value {
     let annotations = verdict.annotations.iter();
     let annotations = annotations.map(|(name, value)| (name.clone(), value.clone().into()));
-    json!({ "verdict": {
+    let mut shown = json!({ "verdict": {
         "change": verdict.change.as_ref().map(shown_task),
         "upstreams": verdict.upstreams,
         "annotations": annotations.collect::<Map<String, Value>>(),
         "answer": verdict.watching.is_some(),
-    } })
+    } });
+    if verdict.is_on_whole {
+        shown["verdict"]["whole"] = true.into();
+    }
+    shown
 }
 
 /// Returns the text of a changed request.

@@ -73,7 +73,9 @@ pub async fn try_plugin(
         .collect::<anyhow::Result<Vec<_>>>()?;
     let outcome = match loading::load_file(loader, request.component).await? {
         LoadedComponent::Tool(tool) => request.try_tool(&tool, recordings, out).await?,
-        LoadedComponent::Filter(filter) => return request.try_filter(&filter, out).await,
+        LoadedComponent::Filter(filter) => {
+            return request.try_filter(&filter, &recordings, out).await;
+        }
         LoadedComponent::Adapter(adapter) => request.try_adapter(adapter, recordings, out).await?,
     };
     match outcome {
@@ -110,11 +112,13 @@ impl TryRequest<'_> {
     async fn try_filter(
         &self,
         filter: &LoadedFilter,
+        recordings: &[RecordedResponse],
         out: &mut (dyn Write + Send),
     ) -> anyhow::Result<()> {
         ensure!(
-            self.responses.is_empty() && self.record.is_none(),
-            "{} is a filter: it sees events, with --events, and no response of a provider",
+            recordings.len() <= 1 && self.record.is_none(),
+            "{} is a filter: --events has the events of a provider's response, and --response the one response of the \
+             filter's service",
             self.component.display()
         );
         let request = input::read_request(&input::read_file_or_stdin(self.request)?)?;
@@ -133,6 +137,7 @@ impl TryRequest<'_> {
             filter,
             configuration: &configuration,
             providers: &self.input.providers(),
+            service: recordings.first(),
         };
         // Portions of one event are the slowest possible stream.
         let portions = events.into_iter().map(|event| vec![event]);

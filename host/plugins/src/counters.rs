@@ -54,6 +54,8 @@ pub struct FilterEffects {
     pub changed: bool,
     /// The filter ended the response.
     pub stopped: bool,
+    /// The filter responded to the request itself.
+    pub answered: bool,
 }
 
 /// The evidence against a component, from requests of at least two accounts within a minute.

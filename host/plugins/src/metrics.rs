@@ -189,6 +189,7 @@ impl PluginMetrics {
             ("refused", effects.refused),
             ("changed", effects.changed),
             ("stopped", effects.stopped),
+            ("answered", effects.answered),
             ("failed", failed),
         ] {
             let labels = FilterLabels {

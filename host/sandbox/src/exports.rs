@@ -58,6 +58,15 @@ impl<'c, H> Interface<'c, H> {
         })
     }
 
+    /// Whether a component exports an interface of this name without its version, such as `weir:plugin/filter-steps`, in
+    /// any version. A component that exports it must export the version of the host.
+    pub(crate) fn is_exported(component: &InstancePre<Guest<H>>, name: &str) -> bool {
+        let component = component.component();
+        let exports = component.component_type();
+        let mut exports = exports.exports(component.engine());
+        exports.any(|(export, _)| export.split('@').next() == Some(name))
+    }
+
     /// Finds a function, and checks its type.
     pub(crate) fn function<S: Signature>(&self) -> wasmtime::Result<Export<S>> {
         let complaint = |what: &str| format_err!("its {} has {what} {}", self.name, S::NAME);

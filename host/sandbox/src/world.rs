@@ -132,6 +132,10 @@ impl<W: World> Program<W> {
         &self.code
     }
 
+    pub(crate) fn exports(&self) -> W::Exports {
+        self.prepared.exports
+    }
+
     /// Creates a fresh instance for one piece of work.
     pub(crate) async fn start(&self, host: W::Host) -> Result<Instance<W>, GuestError> {
         let Engine {

@@ -2,11 +2,11 @@
 //!
 //! The gateway and `weir plugin check` apply the same rules.
 
-use weir_sandbox::GuestError;
 use weir_sandbox::adapter::bindings::chat::{Content, Event, Image, Message, Source, ToolContent};
 use weir_sandbox::filter::bindings::filter::Task;
+use weir_sandbox::{GuestError, printable};
 
-use crate::sequence::OutOfOrder;
+use crate::sequence::{OutOfOrder, Sequence};
 
 /// Bytes of a response's text that a filter may hold back in a row.
 pub const LOOK_BEHIND_BYTES: usize = 4 << 10;
@@ -36,8 +36,29 @@ pub enum FilterFault {
     #[error("its events are not a valid response: {0}")]
     OutOfOrder(#[from] OutOfOrder),
     /// The filter made events that only the host may make.
-    #[error("it makes images or usage")]
+    #[error("it makes images, usage or parts that only a provider makes")]
     Forged,
+    /// The filter asks a service that the operator did not configure.
+    #[error("it asks a service, but its configuration has no `service`")]
+    NoService,
+    /// The filter asks its service more than once.
+    #[error("it asks its service more than once for a request")]
+    AskedTwice,
+    /// The filter's request to its service is too large.
+    #[error("its request to its service has more than {0} bytes")]
+    ServiceRequestTooLarge(usize),
+    /// The filter's service failed.
+    #[error("its service failed: {0}")]
+    Service(String),
+    /// The filter cannot decide.
+    #[error("it cannot decide: {0}")]
+    Undecided(String),
+    /// The filter checks whole responses, which its configuration does not allow.
+    #[error("it checks whole responses, but its `whole_bytes` is 0")]
+    NoWhole,
+    /// The filter responds to a request for images.
+    #[error("it responds to a request for images")]
+    ResponseToImages,
     /// The filter holds back more than [`LOOK_BEHIND_BYTES`].
     #[error("it holds back more than {LOOK_BEHIND_BYTES} bytes of the response")]
     HeldBack,
@@ -70,6 +91,33 @@ pub fn choose(indexes: &[u32], allowed: &[usize]) -> Result<Vec<usize>, FilterFa
         }
     }
     Ok(chosen)
+}
+
+/// Returns the fault of a filter that cannot decide, with its reason in a form for the log.
+pub fn undecided(why: &str) -> FilterFault {
+    FilterFault::Undecided(printable(why, 300))
+}
+
+/// Checks that a filter's own response to a request is valid, and has no part that only a provider or the host makes.
+pub fn check_own_response(task: &Task, events: &[Event]) -> Result<(), FilterFault> {
+    let Task::Chat(chat) = task else {
+        return Err(FilterFault::ResponseToImages);
+    };
+    let is_own = |event: &Event| {
+        let is_of_provider = matches!(
+            event,
+            Event::Signature(_) | Event::Sealed(_) | Event::Opaque(_)
+        );
+        is_shown(event) && !is_of_provider
+    };
+    if !events.iter().all(is_own) {
+        return Err(FilterFault::Forged);
+    }
+    let mut sequence = Sequence::new(chat.max_output_tokens);
+    for event in events {
+        sequence.follow(event)?;
+    }
+    Ok(sequence.end()?)
 }
 
 /// Checks that annotations are few and fit into a header.

@@ -457,6 +457,7 @@ impl Config {
             providers: &self.providers,
             models: &self.models,
             filters: &self.filters,
+            credentials: &self.credentials,
             timeouts: &self.timeouts,
             price_factors: &self.price_factors,
             plans: &self.plans,

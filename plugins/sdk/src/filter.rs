@@ -5,16 +5,17 @@
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 
-use crate::chat::{Block, Content, ToolContent};
-use crate::filter_bindings::exports::weir::plugin::filter as exported;
+use crate::chat::{Block, BlockStart, Content, FinishReason, Fragment, ToolContent};
+use crate::filter_bindings::exports::weir::plugin::{filter as exported, filter_steps as steps};
 
 pub use crate::chat::{Attachment, Event};
+pub use crate::filter_bindings::exports::weir::plugin::filter_steps::Context;
 pub use exported::{
     Annotation, Description, Refusal, RefusedSetting, Request, Screened, Setting, Task, Upstream,
 };
 
 /// A check of each request before routing.
-pub trait Filter {
+pub trait Filter: 'static {
     /// Describes this filter. The host calls it when it loads the component, and expects the same description each time.
     fn describe() -> Description;
 
@@ -40,6 +41,16 @@ pub trait Filter {
     ///
     /// The reason for the client, if the filter rejects the request.
     fn screen(request: Request, configuration: &[u8]) -> Result<Verdict, Refusal>;
+
+    /// Looks at a request, and decides in steps. By default, the only step is the verdict of [`screen`](Self::screen),
+    /// which hosts before contract 0.2.2 call.
+    ///
+    /// # Errors
+    ///
+    /// The reason for the client, if the filter rejects the request.
+    fn begin(request: Request, _: Context, configuration: &[u8]) -> Result<Step, Refusal> {
+        Self::screen(request, configuration).map(Step::Decide)
+    }
 }
 
 /// A response on its way to the client.
@@ -62,6 +73,42 @@ pub struct Verdict {
     pub annotations: Vec<Annotation>,
     /// Watches the response.
     pub answer: Option<Box<dyn AnswerFilter>>,
+}
+
+/// A filter's next step.
+pub enum Step {
+    /// The decision. The response passes the verdict's `answer` as it arrives.
+    Decide(Verdict),
+    /// The decision. The verdict's `answer` gets the whole response at once, before the client.
+    DecideOnWhole(Verdict),
+    /// The response to a chat request, in place of a provider's; see [`text_response`].
+    Respond(Vec<Event>),
+    /// A request to the filter's service, at most one.
+    AskService(ServiceRequest),
+    /// The filter cannot decide, for this reason for the operator's log.
+    Fail(String),
+}
+
+/// A request to the filter's service.
+pub struct ServiceRequest {
+    /// The request's body.
+    pub body: Vec<u8>,
+    /// Makes the next step from the body of the response.
+    pub then: Box<ServiceReply>,
+}
+
+/// Makes the next step from the body of a service's response.
+pub type ServiceReply = dyn FnOnce(Vec<u8>) -> Result<Step, Refusal>;
+
+/// Returns the events of a response that consists of this text.
+pub fn text_response(text: &str) -> Vec<Event> {
+    let (index, block, text) = (0, Block::Text, text.to_owned());
+    vec![
+        Event::BlockStart(BlockStart { index, block }),
+        Event::Fragment(Fragment { index, text }),
+        Event::BlockEnd(index),
+        Event::Finish(FinishReason::Stop),
+    ]
 }
 
 /// Makes a type that implements [`Filter`] the component's export.
@@ -98,16 +145,70 @@ impl<F: Filter> exported::Guest for FilterGlue<F> {
     }
 
     fn screen(request: Request, configuration: Vec<u8>) -> Result<exported::Verdict, Refusal> {
-        let verdict = F::screen(request, &configuration)?;
-        let watching = verdict
+        F::screen(request, &configuration).map(Verdict::into_exported)
+    }
+}
+
+impl<F: Filter> steps::Guest for FilterGlue<F> {
+    type Screening = ScreeningGlue<F>;
+}
+
+/// The state between two steps of a [`Filter`], across the generated traits.
+#[doc(hidden)]
+pub struct ScreeningGlue<F> {
+    then: RefCell<Option<Box<ServiceReply>>>,
+    filter: std::marker::PhantomData<F>,
+}
+
+impl<F: Filter> steps::GuestScreening for ScreeningGlue<F> {
+    fn begin(
+        request: Request,
+        context: Context,
+        configuration: Vec<u8>,
+    ) -> Result<steps::Begun, Refusal> {
+        let (step, then) = F::begin(request, context, &configuration)?.into_exported();
+        let screening = steps::Screening::new(Self {
+            then: RefCell::new(then),
+            filter: std::marker::PhantomData,
+        });
+        Ok(steps::Begun { screening, step })
+    }
+
+    fn replied(&self, body: Vec<u8>) -> Result<steps::Step, Refusal> {
+        let then = self.then.take().expect("the filter asked its service");
+        let (step, then) = then(body)?.into_exported();
+        *self.then.borrow_mut() = then;
+        Ok(step)
+    }
+}
+
+impl Step {
+    fn into_exported(self) -> (steps::Step, Option<Box<ServiceReply>>) {
+        match self {
+            Self::Decide(verdict) => (steps::Step::Decide(verdict.into_exported()), None),
+            Self::DecideOnWhole(verdict) => {
+                (steps::Step::DecideOnWhole(verdict.into_exported()), None)
+            }
+            Self::Respond(events) => (steps::Step::Respond(events), None),
+            Self::AskService(ServiceRequest { body, then }) => {
+                (steps::Step::AskService(body), Some(then))
+            }
+            Self::Fail(why) => (steps::Step::Fail(why), None),
+        }
+    }
+}
+
+impl Verdict {
+    fn into_exported(self) -> exported::Verdict {
+        let watching = self
             .answer
             .map(|answer| exported::Answer::new(AnswerGlue(RefCell::new(answer))));
-        Ok(exported::Verdict {
-            change: verdict.change,
-            upstreams: verdict.upstreams,
-            annotations: verdict.annotations,
+        exported::Verdict {
+            change: self.change,
+            upstreams: self.upstreams,
+            annotations: self.annotations,
             answer: watching,
-        })
+        }
     }
 }
 
@@ -193,8 +294,8 @@ impl OpenBlocks {
 mod tests {
     use super::*;
     use crate::chat::{
-        BlockStart, CallKind, ChatRequest, ImageRequest, Message, Part, Reasoning,
-        ReasoningRequest, ResponseFormat, Role, ToolCall, ToolCallStart, ToolChoice, ToolResult,
+        CallKind, ChatRequest, ImageRequest, Message, Part, Reasoning, ReasoningRequest,
+        ResponseFormat, Role, ToolCall, ToolCallStart, ToolChoice, ToolResult,
     };
 
     struct Plain;

@@ -1,4 +1,4 @@
-//! Bindings for the `request-filter` world of `weir:plugin@0.2.1`, generated once for all filters.
+//! Bindings for the `stepwise-filter` world of `weir:plugin@0.2.2`, generated once for all filters.
 //!
 //! Public for [`export_filter!`](crate::export_filter) alone; everyone else uses the names in
 //! [`filter`](crate::filter) and [`chat`](crate::chat).
@@ -10,14 +10,14 @@
 mod generated {
     wit_bindgen::generate!({
         path: "../../wit",
-        world: "request-filter",
+        world: "stepwise-filter",
         with: {
-            "weir:plugin/chat@0.2.1": crate::bindings::weir::plugin::chat,
-            "weir:plugin/log@0.2.1": crate::bindings::weir::plugin::log,
+            "weir:plugin/chat@0.2.2": crate::bindings::weir::plugin::chat,
+            "weir:plugin/log@0.2.2": crate::bindings::weir::plugin::log,
         },
         additional_derives: [PartialEq],
-        // It holds a handle, which equals nothing.
-        additional_derives_ignore: ["verdict"],
+        // They hold handles, which equal nothing.
+        additional_derives_ignore: ["verdict", "step", "begun"],
         pub_export_macro: true,
         export_macro_name: "export_request_filter",
     });

@@ -12,10 +12,11 @@ use super::difference::difference;
 use super::input::SuiteInput;
 use crate::conformance::Conformance;
 use crate::event_lines;
+use crate::recording::RecordedResponse;
 use crate::recordings::AuthorRecording;
 use crate::report::{CheckReport, ComponentFault};
 use crate::trial::TrialRequest;
-use crate::try_filter::{self, FilterTrial, FilteredResponse};
+use crate::try_filter::{self, FilterTrial, FilteredResponse, TrialDecision};
 
 /// A response with a block of every kind.
 const RESPONSE: &str = r#"{"event":{"started":{"id":"resp_1","model":"acme-1"}}}
@@ -63,6 +64,14 @@ pub(crate) struct FilterSuite<'a> {
     compared: usize,
 }
 
+/// The data that a filter gets beside a request and a response.
+#[derive(Clone, Copy)]
+struct Given<'a> {
+    configuration: &'a [u8],
+    /// The response of the filter's service.
+    service: Option<&'a RecordedResponse>,
+}
+
 /// The result of a request and its response.
 struct FilterRun {
     printed: String,
@@ -96,59 +105,61 @@ impl<'a> FilterSuite<'a> {
             }
         };
         report.pass("options", format!("{} are accepted", options.len()));
-        self.requests(&configuration, report).await?;
-        self.answer(&configuration, report).await?;
-        self.own(&configuration, report).await?;
+        let given = Given {
+            configuration: &configuration,
+            service: None,
+        };
+        self.requests(given, report).await?;
+        self.answer(given, report).await?;
+        self.own(given, report).await?;
         let compared = format!("{} runs gave the same bytes twice", self.compared);
         report.judge("determinism", compared, std::mem::take(&mut self.differing));
-        self.cost(&configuration, report).await
+        self.cost(given, report).await
     }
 
-    fn trial<'b>(&'b self, configuration: &'b [u8]) -> FilterTrial<'b> {
+    fn trial<'b>(&'b self, given: Given<'b>) -> FilterTrial<'b> {
         FilterTrial {
             filter: self.filter,
-            configuration,
+            configuration: given.configuration,
             providers: &self.providers,
+            service: given.service,
         }
     }
 
     /// The filter passes each request, changes it to another valid request, or refuses it.
-    async fn requests(
-        &mut self,
-        configuration: &[u8],
-        report: &mut CheckReport,
-    ) -> anyhow::Result<()> {
-        let (mut passed, mut changed, mut refused) = (0, 0, 0);
+    async fn requests(&mut self, given: Given<'_>, report: &mut CheckReport) -> anyhow::Result<()> {
+        let (mut passed, mut changed, mut refused, mut other) = (0, 0, 0, 0);
         let mut faults = Vec::new();
         for name in self.input.conformance.requests() {
             let request = self.input.conformance.call(name)?.into();
-            let run = self.twice(name, configuration, &request, &[]).await;
+            let run = self.twice(name, given, &request, &[]).await;
             match run.fault {
                 Some(why) => faults.push(fault(name, why, ABOUT_VERDICTS)),
                 None if run.printed.starts_with("{\"refusal\"") => refused += 1,
                 None if run.printed.contains("\"change\":null") => passed += 1,
-                None => changed += 1,
+                None if run.printed.starts_with("{\"verdict\"") => changed += 1,
+                None => other += 1,
             }
         }
-        let detail =
+        let mut detail =
             format!("{passed} pass unchanged, {changed} are changed, {refused} are refused");
+        if other > 0 {
+            detail += &format!(", {other} get the filter's own response or wait for its service");
+        }
         report.judge("requests", detail, faults);
         Ok(())
     }
 
     /// The filtered response does not depend on its portions.
-    async fn answer(
-        &mut self,
-        configuration: &[u8],
-        report: &mut CheckReport,
-    ) -> anyhow::Result<()> {
+    async fn answer(&mut self, given: Given<'_>, report: &mut CheckReport) -> anyhow::Result<()> {
         let request = self.input.conformance.call("streamed")?.into();
         let events = event_lines::read(RESPONSE)?;
-        let trial = self.trial(configuration);
-        let watches = match trial.screen(&request).await {
-            Ok(Ok(verdict)) => verdict.watching.is_some(),
+        let trial = self.trial(given);
+        let watches = match trial.screen(&request).await.map(|done| done.decision) {
+            Ok(TrialDecision::Verdict(verdict)) => verdict.watching.is_some(),
+            Ok(TrialDecision::Response(_) | TrialDecision::Awaits) => false,
             // Another check has reported the fault.
-            Ok(Err(_)) | Err(_) => {
+            Ok(TrialDecision::Refusal(_)) | Err(_) => {
                 report.skip("answer", "the filter refuses the simplest request");
                 return Ok(());
             }
@@ -160,12 +171,12 @@ impl<'a> FilterSuite<'a> {
             );
             return Ok(());
         }
-        let run = self.twice("answer", configuration, &request, &events).await;
+        let run = self.twice("answer", given, &request, &events).await;
         let mut faults = Vec::new();
         match run.fault {
             Some(why) => faults.push(fault("a recorded response", why, ABOUT_ANSWERS)),
             None => faults.extend(
-                self.cut("a recorded response", configuration, &request, &events)
+                self.cut("a recorded response", given, &request, &events)
                     .await?,
             ),
         }
@@ -174,19 +185,11 @@ impl<'a> FilterSuite<'a> {
         Ok(())
     }
 
-    async fn once(
-        &self,
-        configuration: &[u8],
-        request: &TrialRequest,
-        events: &[Event],
-    ) -> FilterRun {
+    async fn once(&self, given: Given<'_>, request: &TrialRequest, events: &[Event]) -> FilterRun {
         // `weir plugin try` has the same portions.
         let portions = portions(events, 1, 0);
         let mut out = Vec::new();
-        let ended = self
-            .trial(configuration)
-            .run(request, portions, &mut out)
-            .await;
+        let ended = self.trial(given).run(request, portions, &mut out).await;
         FilterRun {
             printed: String::from_utf8_lossy(&out).into_owned(),
             fault: ended.err().map(|error| error.to_string()),
@@ -197,12 +200,12 @@ impl<'a> FilterSuite<'a> {
     async fn twice(
         &mut self,
         of: &str,
-        configuration: &[u8],
+        given: Given<'_>,
         request: &TrialRequest,
         events: &[Event],
     ) -> FilterRun {
-        let first = self.once(configuration, request, events).await;
-        let second = self.once(configuration, request, events).await;
+        let first = self.once(given, request, events).await;
+        let second = self.once(given, request, events).await;
         self.compared += 1;
         if let Some(why) = difference(&first.printed, &second.printed) {
             let why = format!("run again, {why}");
@@ -215,17 +218,14 @@ impl<'a> FilterSuite<'a> {
     async fn cut(
         &self,
         of: &str,
-        configuration: &[u8],
+        given: Given<'_>,
         request: &TrialRequest,
         events: &[Event],
     ) -> anyhow::Result<Option<ComponentFault>> {
-        let trial = self.trial(configuration);
+        let trial = self.trial(given);
         let mut whole = None;
         for (count, characters) in [(0, 0)].into_iter().chain(CUTS) {
-            let Ok(verdict) = trial.screen(request).await? else {
-                return Ok(None);
-            };
-            let Some(mut watching) = verdict.watching else {
+            let Some(watching) = trial.screen(request).await?.into_watching() else {
                 return Ok(None);
             };
             let portions = portions(events, count, characters);
@@ -237,7 +237,7 @@ impl<'a> FilterSuite<'a> {
                 }
             };
             let filtered =
-                try_filter::filter_response(&mut watching, request.output_limit(), portions).await;
+                try_filter::filter_response(watching, request.output_limit(), portions).await;
             let text = match filtered {
                 Ok(filtered) => assembled(filtered),
                 Err(error) => {
@@ -254,7 +254,7 @@ impl<'a> FilterSuite<'a> {
     }
 
     /// The author's own requests and responses.
-    async fn own(&mut self, configuration: &[u8], report: &mut CheckReport) -> anyhow::Result<()> {
+    async fn own(&mut self, given: Given<'_>, report: &mut CheckReport) -> anyhow::Result<()> {
         for own in self.input.recordings {
             let check = format!("recording {}", own.name);
             let (request, events) = match read(own, self.input.conformance) {
@@ -264,17 +264,16 @@ impl<'a> FilterSuite<'a> {
                     continue;
                 }
             };
-            let run = self
-                .twice(&own.name, configuration, &request, &events)
-                .await;
+            let given = Given {
+                service: own.responses.first(),
+                ..given
+            };
+            let run = self.twice(&own.name, given, &request, &events).await;
             let mut faults = Vec::new();
             match run.fault {
                 Some(why) => faults.push(fault(&own.name, why, ABOUT_ANSWERS)),
                 None if events.is_empty() => {}
-                None => faults.extend(
-                    self.cut(&own.name, configuration, &request, &events)
-                        .await?,
-                ),
+                None => faults.extend(self.cut(&own.name, given, &request, &events).await?),
             }
             let said = match self.input.compare(own, &run.printed)? {
                 Ok(said) => said,
@@ -296,26 +295,26 @@ impl<'a> FilterSuite<'a> {
     }
 
     /// Measures the time of a request and of an event.
-    async fn cost(&self, configuration: &[u8], report: &mut CheckReport) -> anyhow::Result<()> {
+    async fn cost(&self, given: Given<'_>, report: &mut CheckReport) -> anyhow::Result<()> {
         let request: TrialRequest = self.input.conformance.call("multi-turn")?.into();
         let events = event_lines::read(RESPONSE)?;
-        let trial = self.trial(configuration);
+        let trial = self.trial(given);
         let (mut screens, mut shows) = (Vec::new(), Vec::new());
         let began = Instant::now();
         while screens.len() < ROUNDS && (screens.is_empty() || began.elapsed() < MEASURED_FOR) {
             let started = Instant::now();
             let screened = trial.screen(&request).await;
             screens.push(started.elapsed());
-            let Ok(Ok(verdict)) = screened else {
+            let Ok(screened) = screened else {
                 break;
             };
-            let Some(mut watching) = verdict.watching else {
+            let Some(watching) = screened.into_watching() else {
                 continue;
             };
             let portions = portions(&events, 1, 0);
             let count = u32::try_from(portions.len())?;
             let started = Instant::now();
-            if try_filter::filter_response(&mut watching, request.output_limit(), portions)
+            if try_filter::filter_response(watching, request.output_limit(), portions)
                 .await
                 .is_ok()
             {

@@ -252,7 +252,8 @@ impl Sampler {
     /// Samples the effects of a filter on a request and its response.
     pub fn effects(&self, effects: FilterEffects) {
         let mut samples = self.tally.lock();
-        samples.happened(self.group, Measure::Refusals, effects.refused);
+        let refused = effects.refused || effects.answered;
+        samples.happened(self.group, Measure::Refusals, refused);
         samples.happened(self.group, Measure::Changes, effects.changed);
         samples.happened(self.group, Measure::Stops, effects.stopped);
     }

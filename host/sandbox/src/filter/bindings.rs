@@ -1,4 +1,4 @@
-//! Bindings for the `request-filter` world of `weir:plugin@0.2.1`. Generated names stop here.
+//! Bindings for the `stepwise-filter` world of `weir:plugin@0.2.2`. Generated names stop here.
 
 #[expect(
     missing_docs,
@@ -7,7 +7,7 @@
 mod generated {
     wasmtime::component::bindgen!({
         path: "../../wit",
-        world: "request-filter",
+        world: "stepwise-filter",
         imports: { default: async | trappable },
         exports: { default: async },
         additional_derives: [PartialEq],
@@ -18,4 +18,4 @@ mod generated {
     });
 }
 
-pub use generated::exports::weir::plugin::filter;
+pub use generated::exports::weir::plugin::{filter, filter_steps};

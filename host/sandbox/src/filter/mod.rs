@@ -3,6 +3,9 @@
 //! A filter does no I/O, like an adapter. Each request has a guest of its own. The guest lives on as [`FilterWatcher`] if
 //! the filter inspects the response, and is dropped at once otherwise. A filter's description and the check of it are
 //! in [`description`].
+//!
+//! A filter that exports the optional interface `filter-steps` decides in steps ([`FilterStep`]). A component that exports
+//! it with other types is refused: without its steps, it could pass requests that it means to stop.
 
 pub mod bindings;
 pub mod description;
@@ -13,9 +16,10 @@ use self::bindings::filter::{
     Annotation, Description, Refusal, RefusedSetting, Request, Screened, Setting, Task, Upstream,
     Verdict,
 };
+use self::bindings::filter_steps::{Begun, Context, Step};
 use crate::adapter::stock_chat;
 use crate::configuration::{self, ConfigureError};
-use crate::exports::exports;
+use crate::exports::{Export, Interface, exports};
 use crate::guest::{Guest, GuestError};
 use crate::load_error::LoadError;
 use crate::vocabulary::chat::Event;
@@ -23,7 +27,7 @@ use crate::world::{Instance, LoadedCode, Program, World};
 
 exports! {
     /// The functions of a filter.
-    FilterExports of "weir:plugin/filter@0.2.1" {
+    FilterExports of "weir:plugin/filter@0.2.2" {
         describe: Describe = "describe" () -> (Description,);
         configure: Configure = "configure" (&'a [Setting]) -> (Result<Vec<u8>, RefusedSetting>,);
         screen: Screen = "screen" (&'a Request, &'a [u8]) -> (Result<Verdict, Refusal>,);
@@ -32,27 +36,48 @@ exports! {
     }
 }
 
-/// The world `request-filter`.
+exports! {
+    /// The functions of the optional interface.
+    StepExports of "weir:plugin/filter-steps@0.2.2" {
+        begin: Begin = "[static]screening.begin" (&'a Request, &'a Context, &'a [u8]) -> (Result<Begun, Refusal>,);
+        replied: Replied = "[method]screening.replied" (ResourceAny, &'a [u8]) -> (Result<Step, Refusal>,);
+    }
+}
+
+/// The functions of a filter, with or without steps.
+#[derive(Clone, Copy)]
+pub struct AllExports {
+    filter: FilterExports,
+    steps: Option<StepExports>,
+}
+
+/// The worlds `request-filter` and `stepwise-filter`.
 #[derive(Debug)]
 pub enum FilterWorld {}
 
 impl World for FilterWorld {
     type Host = ();
-    type Exports = FilterExports;
+    type Exports = AllExports;
     type Plugin = LoadedFilter;
 
     const NAME: &'static str = "weir:plugin/request-filter@0.2";
     const EXPORT: &'static str = "weir:plugin/filter";
     const IMPORTS: &'static [&'static str] = &["weir:plugin/chat@0.2.", "weir:plugin/log@0.2."];
 
-    fn find_exports(component: &InstancePre<Guest<()>>) -> wasmtime::Result<FilterExports> {
-        FilterExports::find(component)
+    fn find_exports(component: &InstancePre<Guest<()>>) -> wasmtime::Result<AllExports> {
+        let has_steps = Interface::is_exported(component, "weir:plugin/filter-steps");
+        Ok(AllExports {
+            filter: FilterExports::find(component)?,
+            steps: has_steps
+                .then(|| StepExports::find(component))
+                .transpose()?,
+        })
     }
 
     async fn admit(program: Program<Self>) -> Result<LoadedFilter, LoadError> {
         let mut instance = program.start(()).await.map_err(LoadError::Describe)?;
         let (described,) = instance
-            .call(|filter| filter.describe, ())
+            .call(|all| all.filter.describe, ())
             .await
             .map_err(LoadError::Describe)?;
         description::check(&described).map_err(LoadError::Description)?;
@@ -82,7 +107,24 @@ pub struct FilterVerdict {
     pub annotations: Vec<Annotation>,
     /// The filter's watch on the response, if it wants one.
     pub watching: Option<FilterWatcher>,
+    /// Whether the watch gets the whole response at once.
+    pub is_on_whole: bool,
 }
+
+/// A filter's next step.
+pub enum FilterStep {
+    /// Its verdict.
+    Decide(FilterVerdict),
+    /// The response to the request, in place of a provider's.
+    Respond(Vec<Event>),
+    /// The body of a request to its service, and the guest that waits for the response.
+    AskService(Vec<u8>, PendingScreening),
+    /// The reason that it cannot decide.
+    Fail(String),
+}
+
+/// The facts that a filter gets beside the request.
+pub type ScreeningContext = Context;
 
 impl LoadedFilter {
     /// Its code.
@@ -98,7 +140,9 @@ impl LoadedFilter {
     pub async fn configure(&self, options: &[Setting]) -> Result<Vec<u8>, ConfigureError> {
         configuration::check_names(&self.description.options, options)?;
         let mut instance = self.program.start(()).await?;
-        let (configured,) = instance.call(|filter| filter.configure, (options,)).await?;
+        let (configured,) = instance
+            .call(|all| all.filter.configure, (options,))
+            .await?;
         configuration::check_made(configured.map_err(|refused| (refused.name, refused.why)))
     }
 
@@ -112,23 +156,34 @@ impl LoadedFilter {
         &self,
         request: &Request,
         request_bytes: usize,
+        context: &ScreeningContext,
         configuration: &[u8],
-    ) -> Result<Result<FilterVerdict, Refusal>, GuestError> {
+    ) -> Result<Result<FilterStep, Refusal>, GuestError> {
         let mut instance = self.program.start(()).await?;
-        let (verdict,) = instance
+        let Some(steps) = self.program.exports().steps else {
+            let (verdict,) = instance
+                .call_with(
+                    request_bytes,
+                    |all| all.filter.screen,
+                    (request, configuration),
+                )
+                .await?;
+            return Ok(verdict.map(|verdict| FilterStep::decide(instance, verdict, false)));
+        };
+        let (begun,) = instance
             .call_with(
                 request_bytes,
-                |filter| filter.screen,
-                (request, configuration),
+                |_| steps.begin,
+                (request, context, configuration),
             )
             .await?;
-        Ok(verdict.map(|verdict| FilterVerdict {
-            change: verdict.change,
-            upstreams: verdict.upstreams,
-            annotations: verdict.annotations,
-            watching: verdict
-                .answer
-                .map(|handle| FilterWatcher { instance, handle }),
+        Ok(begun.map(|begun| {
+            let pending = PendingScreening {
+                instance,
+                handle: begun.screening,
+                replied: steps.replied,
+            };
+            pending.take(begun.step)
         }))
     }
 
@@ -140,8 +195,58 @@ impl LoadedFilter {
             Err(ConfigureError::Refused { .. }) => return Ok(()),
             Err(error) => return Err(error.to_string()),
         };
-        let screened = self.screen(&stock_request(), 0, &configuration).await;
+        let context = ScreeningContext {
+            key_options: Vec::new(),
+            account_options: Vec::new(),
+            has_service: false,
+            whole_bytes: 0,
+        };
+        let (request, bytes) = (stock_request(), 0);
+        let screened = self.screen(&request, bytes, &context, &configuration).await;
         screened.map(drop).map_err(|error| error.to_string())
+    }
+}
+
+impl FilterStep {
+    fn decide(instance: Instance<FilterWorld>, verdict: Verdict, is_on_whole: bool) -> Self {
+        Self::Decide(FilterVerdict {
+            change: verdict.change,
+            upstreams: verdict.upstreams,
+            annotations: verdict.annotations,
+            watching: verdict
+                .answer
+                .map(|handle| FilterWatcher { instance, handle }),
+            is_on_whole,
+        })
+    }
+}
+
+/// A filter's guest that waits for the response of its service.
+pub struct PendingScreening {
+    instance: Instance<FilterWorld>,
+    handle: ResourceAny,
+    replied: Export<Replied>,
+}
+
+impl PendingScreening {
+    /// Passes the service's response, and returns the next step.
+    pub async fn replied(mut self, body: &[u8]) -> Result<Result<FilterStep, Refusal>, GuestError> {
+        let (handle, replied) = (self.handle, self.replied);
+        let (step,) = self
+            .instance
+            .call_with(body.len(), |_| replied, (handle, body))
+            .await?;
+        Ok(step.map(|step| self.take(step)))
+    }
+
+    fn take(self, step: Step) -> FilterStep {
+        match step {
+            Step::Decide(verdict) => FilterStep::decide(self.instance, verdict, false),
+            Step::DecideOnWhole(verdict) => FilterStep::decide(self.instance, verdict, true),
+            Step::Respond(events) => FilterStep::Respond(events),
+            Step::AskService(body) => FilterStep::AskService(body, self),
+            Step::Fail(why) => FilterStep::Fail(why),
+        }
     }
 }
 
@@ -157,7 +262,7 @@ impl FilterWatcher {
         let parameters = (self.handle, events);
         let called = self
             .instance
-            .call_with(bytes, |filter| filter.events, parameters);
+            .call_with(bytes, |all| all.filter.events, parameters);
         let (screened,) = called.await?;
         Ok(screened)
     }
@@ -166,7 +271,7 @@ impl FilterWatcher {
     pub async fn restart(&mut self) -> Result<(), GuestError> {
         let parameters = (self.handle,);
         self.instance
-            .call(|filter| filter.restart, parameters)
+            .call(|all| all.filter.restart, parameters)
             .await
     }
 }

@@ -138,6 +138,7 @@ impl App {
         let oversight = base.oversight();
         let remotes = base.remotes(&guard);
         remotes.take_up(mcp_servers);
+        let filter_guard = guard.clone();
         let tools = Tools::new(ToolsParts {
             remotes: remotes.clone(),
             oversight: oversight.clone(),
@@ -151,7 +152,7 @@ impl App {
         });
         let identity = base.identity(verifiers, sign_in, key_peppers);
         let payments = base.payments(payment_secrets)?;
-        let inference = base.inference(http, oversight, payments.clone());
+        let inference = base.inference(http, filter_guard, oversight, payments.clone());
         let swarms = base.swarms(inference.clone(), tools.clone(), service_tokens);
         base.start_housekeeping(&identity, &inference);
         Ok(Self(Arc::new(AppState {
@@ -338,6 +339,7 @@ impl BaseParts {
     fn inference(
         &self,
         http: HttpClient,
+        guard: Guard,
         oversight: Oversight,
         payments: Payments,
     ) -> Arc<InferenceParts> {
@@ -362,6 +364,7 @@ impl BaseParts {
             oversight,
             routing: self.routing.clone(),
             http,
+            guard,
             admission: self.admission.clone(),
             recorder,
             sessions,

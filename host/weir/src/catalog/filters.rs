@@ -9,7 +9,9 @@ use weir_sandbox::ConfigureError;
 use weir_sandbox::adapter::bindings::adapter::Setting;
 
 use super::config::ModelConfig;
+use super::filter_service::{FilterService, FilterServiceConfig};
 use super::problem::Problem;
+use crate::tools::settings::CredentialSettings;
 
 /// A filter of requests: `[[filters]]`.
 #[derive(Debug, Clone, Deserialize)]
@@ -30,6 +32,20 @@ pub struct FilterConfig {
     /// Options of the filter. Default: none.
     #[serde(default, deserialize_with = "settings")]
     pub options: Vec<Setting>,
+    /// Bytes of text of the largest response that the filter may check as a whole, at most 1 MiB; 0 allows none.
+    /// Default: 64 KiB.
+    #[serde(default = "whole_bytes")]
+    pub whole_bytes: u32,
+    /// The service that the filter may ask. Default: none.
+    #[serde(default)]
+    pub service: Option<FilterServiceConfig>,
+}
+
+/// The largest `whole_bytes`.
+const MAX_WHOLE_BYTES: u32 = 1 << 20;
+
+fn whole_bytes() -> u32 {
+    64 << 10
 }
 
 /// The handling of a request whose filter fails.
@@ -55,13 +71,44 @@ impl FilterConfig {
     }
 }
 
-/// Returns the unknown models that filters name.
+/// Reads the services of filters, or returns the problems of their settings.
+pub(super) fn services(
+    filters: &[FilterConfig],
+    credentials: &BTreeMap<String, CredentialSettings>,
+    environment: impl Fn(&str) -> Option<String>,
+) -> Result<Vec<Option<FilterService>>, Vec<Problem>> {
+    let mut services = Vec::new();
+    let mut problems = Vec::new();
+    for (at, filter) in filters.iter().enumerate() {
+        let service = filter.service.as_ref();
+        let service = service.map(|config| FilterService::read(config, credentials, &environment));
+        match service.transpose() {
+            Ok(service) => services.push(service),
+            Err((field, what)) => problems.push(Problem {
+                setting: format!("filters[{at}].service.{field}"),
+                what,
+            }),
+        }
+    }
+    match problems.is_empty() {
+        true => Ok(services),
+        false => Err(problems),
+    }
+}
+
+/// Returns the unknown models that filters name, and other values that they cannot have.
 pub(super) fn problems(
     filters: &[FilterConfig],
     models: &BTreeMap<String, ModelConfig>,
 ) -> Vec<Problem> {
     let mut problems = Vec::new();
     for (at, filter) in filters.iter().enumerate() {
+        if filter.whole_bytes > MAX_WHOLE_BYTES {
+            problems.push(Problem {
+                setting: format!("filters[{at}].whole_bytes"),
+                what: format!("is more than {MAX_WHOLE_BYTES}"),
+            });
+        }
         for (index, model) in filter.models.iter().enumerate() {
             if !models.contains_key(model) {
                 problems.push(Problem {

@@ -12,6 +12,7 @@
 mod aliases;
 pub mod config;
 pub mod end_date;
+pub mod filter_service;
 pub mod filters;
 pub mod import;
 pub mod listing;
@@ -39,10 +40,12 @@ use weir_upstream::{BaseUrl, Upstream, UpstreamTimeouts};
 
 use self::config::{CandidateConfig, ModelConfig, ProviderConfig, RouteBy, SlotConfig};
 use self::end_date::EndDate;
+use self::filter_service::FilterService;
 use self::filters::FilterConfig;
 use self::plans::PlanTerms;
 pub use self::problem::Problem;
 use crate::limits::settings::TimeoutSettings;
+use crate::tools::settings::CredentialSettings;
 use weir_sandbox::ConfigureError;
 use weir_sandbox::adapter::bindings::adapter::{CredentialSlot, Description, Setting};
 use weir_sandbox::adapter::description;
@@ -65,6 +68,8 @@ pub struct CatalogSettings<'a> {
     pub models: &'a BTreeMap<String, ModelConfig>,
     /// The filters, in their order of execution.
     pub filters: &'a [FilterConfig],
+    /// The credentials of filters' services, by name.
+    pub credentials: &'a BTreeMap<String, CredentialSettings>,
     /// Timeouts of providers without their own.
     pub timeouts: &'a TimeoutSettings,
     /// Factors on prices.
@@ -86,6 +91,8 @@ pub struct Catalog {
     providers: BTreeMap<String, ProviderConfig>,
     configured: BTreeMap<String, ModelConfig>,
     filters: Vec<FilterConfig>,
+    /// The services of the filters, in the same order.
+    services: Vec<Option<FilterService>>,
     /// Factors on prices, without a plan's.
     pub factors: PriceFactors,
     plans: PlanTerms,
@@ -266,6 +273,12 @@ impl Catalog {
         builder.problems.extend(missing);
         let unknown = plans::problems(settings.plans, settings.models);
         builder.problems.extend(unknown);
+        let services =
+            filters::services(settings.filters, settings.credentials, &builder.environment);
+        let services = services.unwrap_or_else(|wrong| {
+            builder.problems.extend(wrong);
+            Vec::new()
+        });
         if !builder.problems.is_empty() {
             return Err(builder.problems);
         }
@@ -276,6 +289,7 @@ impl Catalog {
             providers: settings.providers.clone(),
             configured: settings.models.clone(),
             filters: settings.filters.to_vec(),
+            services,
             factors: settings.price_factors.clone(),
             plans: settings.plans.clone(),
             left_out,
@@ -305,9 +319,10 @@ impl Catalog {
         plans::includes(&self.plans, plan, self.id_of(model))
     }
 
-    /// Returns the filters of requests before routing, in order.
-    pub fn filters(&self) -> &[FilterConfig] {
-        &self.filters
+    /// Returns the filters of requests before routing, in order, with their services.
+    pub fn filters(&self) -> impl Iterator<Item = (&FilterConfig, Option<&FilterService>)> {
+        let services = self.services.iter().map(Option::as_ref);
+        self.filters.iter().zip(services)
     }
 
     /// Returns a sentence that explains how to add a configured model without its providers' credentials, for a reader

@@ -3,11 +3,17 @@
 //! An operator configures filters for models and plans (`[[filters]]`). A request passes them in that order, and its
 //! response in reverse. Each has its own guest for the request, which lives until the end of the response.
 //!
+//! A filter may decide in steps ([`FilterStep`]): it asks its service once ([`FilterService`]), responds itself in place of
+//! a provider, or gets the whole response at once.
+//!
 //! **Invariant:** weir checks a filter's output like an adapter's: a change keeps the request's kind and refers to
 //! existing attachments, a changed response is valid and within the same limits, and held-back text is bounded.
-//! **Invariant:** the charge follows the upstream's usage, independent of filters. **Invariant:** if a filter fails,
-//! weir rejects the request, unless the operator has made the filter optional; once an optional filter has changed a
-//! response, its failure ends the response.
+//! **Invariant:** the charge follows the upstream's usage, independent of filters; a filter's own response costs nothing.
+//! **Invariant:** if a filter fails, weir rejects the request, unless the operator has made the filter optional; once an
+//! optional filter has changed a response, its failure ends the response.
+
+mod measurement;
+mod response;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -15,24 +21,23 @@ use std::time::{Duration, Instant};
 use weir_dialects::{Attachment, ChatCall, ImageCall};
 use weir_errors::{ApiError, ErrorCode};
 use weir_ledger::{AccountId, Plan};
-use weir_plugins::canary::samples::Sampler;
-use weir_plugins::counters::{ExchangeEnd, FilterEffects};
-use weir_plugins::oversight::{ExchangeRecord, Oversight};
+use weir_plugins::FilterComponent;
 use weir_plugins::slots::ChosenComponent;
-use weir_plugins::{FilterComponent, Plugin};
-use weir_sandbox::adapter::bindings::chat::{Event, FinishReason};
-use weir_sandbox::filter::bindings::filter::{Refusal, Request, Screened, Task, Upstream};
-use weir_sandbox::filter::{FilterVerdict, FilterWatcher};
-use weir_sandbox::{GuestError, printable};
-use weir_upstream::error::{ExchangeError, LARGE_REQUEST_BYTES, can_be_of_size};
+use weir_sandbox::adapter::bindings::chat::Event;
+use weir_sandbox::filter::bindings::filter::{Refusal, Request, Task, Upstream};
+use weir_sandbox::filter::{FilterStep, FilterVerdict, FilterWatcher, ScreeningContext};
+use weir_sandbox::printable;
 use weir_upstream::filter_rules::{
-    FilterFault, LOOK_BEHIND_BYTES, check_annotations, check_change, choose, is_shown, spoken_bytes,
+    FilterFault, check_annotations, check_change, check_own_response, choose, undecided,
 };
-use weir_upstream::sequence::Sequence;
 use weir_upstream::usage::RequestSize;
 
+use self::measurement::FilterMeasurement;
+pub use self::response::AnswerScreen;
+use self::response::Watcher;
 use super::InferenceParts;
 use super::resolve;
+use crate::catalog::filter_service::FilterService;
 use crate::catalog::filters::{FilterConfig, OnFailure};
 use crate::catalog::{Catalog, Model};
 use crate::context::RequestContext;
@@ -43,8 +48,17 @@ pub struct FilterResult {
     /// The allowed upstreams, as indexes into the model's candidates, in order of preference; `None` if no filter has
     /// chosen.
     pub order: Option<Vec<usize>>,
+    /// The response of a filter, which passes the filters before that one. No upstream gets the request.
+    pub response: Option<Vec<Event>>,
     /// The filters of the response, in processing order.
     watchers: Vec<Watcher>,
+}
+
+impl FilterResult {
+    /// Returns the filters of a response with at most this many tokens; `None` if there are none.
+    pub fn answer_screen(self, output_limit: u32) -> Option<AnswerScreen> {
+        AnswerScreen::of(self.watchers, output_limit)
+    }
 }
 
 /// The caller, as filters see it.
@@ -63,6 +77,12 @@ enum FilterUnavailable {
     Empty,
     /// It rejects its options, or failed on them.
     Options(String),
+}
+
+/// A filter's decision about a request.
+enum FilterDecision {
+    Verdict(Box<FilterVerdict>),
+    Response(Vec<Event>),
 }
 
 /// Runs the filters of a chat request.
@@ -121,7 +141,7 @@ pub async fn screen_images(
 struct RequestScreening<'a> {
     parts: &'a InferenceParts,
     asker: FilterCaller<'a>,
-    filters: Vec<&'a FilterConfig>,
+    filters: Vec<(&'a FilterConfig, Option<&'a FilterService>)>,
     model: &'a Model,
     /// The remaining candidates, in order.
     allowed: Vec<usize>,
@@ -143,8 +163,7 @@ impl<'a> RequestScreening<'a> {
         };
         let filters: Vec<_> = catalog
             .filters()
-            .iter()
-            .filter(|filter| filter.is_for(&model.id, asker.plan))
+            .filter(|(filter, _)| filter.is_for(&model.id, asker.plan))
             .collect();
         if filters.is_empty() {
             return Ok(None);
@@ -190,8 +209,8 @@ impl<'a> RequestScreening<'a> {
     }
 
     async fn run(mut self, mut request: Request) -> Result<(Task, FilterResult), ApiError> {
-        let mut watchers = Vec::new();
-        for filter in std::mem::take(&mut self.filters) {
+        let (mut watchers, mut response) = (Vec::new(), None);
+        for (filter, service) in std::mem::take(&mut self.filters) {
             let slot = &filter.slot;
             let (chosen, configuration) = match self.ready(filter).await {
                 Ok(ready) => ready,
@@ -207,29 +226,41 @@ impl<'a> RequestScreening<'a> {
                     }
                 }
             };
-            let mut watch =
-                FilterMeasurement::new(self.parts, chosen, filter.on_failure, self.asker.account);
+            let (oversight, account) = (&self.parts.oversight, self.asker.account);
+            let mut watch = FilterMeasurement::new(oversight, chosen, filter.on_failure, account);
             let begun = Instant::now();
-            let screened = watch
-                .component
-                .screen(&request, self.text_bytes, &configuration)
-                .await;
+            let component = &watch.component;
+            let context = self.context(filter, service);
+            let screened = self.decide(component, service, &request, &context, &configuration);
+            let screened = screened.await;
             watch.took += begun.elapsed();
             let judged = match screened {
-                Ok(Ok(verdict)) => {
+                Ok(Ok(FilterDecision::Verdict(verdict))) => {
                     let is_change = verdict.change.is_some();
-                    let taken = self.take(&mut request, &watch.component, verdict);
+                    let whole_bytes = verdict.is_on_whole.then_some(filter.whole_bytes);
+                    let taken = self.take(&mut request, &watch.component, *verdict, whole_bytes);
                     watch.effects.changed = is_change && taken.is_ok();
-                    taken
+                    taken.map(|watching| watching.map(|watching| (watching, whole_bytes)))
+                }
+                Ok(Ok(FilterDecision::Response(events))) => {
+                    watch.effects.answered = true;
+                    response = Some(events);
+                    break;
                 }
                 Ok(Err(refusal)) => {
                     watch.effects.refused = true;
                     return Err(refused(slot, refusal));
                 }
-                Err(error) => Err(error.into()),
+                Err(fault) => Err(fault),
             };
             match judged {
-                Ok(Some(watching)) => watchers.push((watch, watching, filter.on_failure)),
+                Ok(Some((watching, whole_bytes))) => watchers.push(Watcher::new(
+                    watch,
+                    watching,
+                    filter.on_failure,
+                    self.body_bytes,
+                    whole_bytes,
+                )),
                 Ok(None) => {}
                 Err(fault) => {
                     let error = watch.failed(&fault, self.body_bytes);
@@ -240,23 +271,50 @@ impl<'a> RequestScreening<'a> {
             }
         }
         // Responses pass the filters in reverse order.
-        let watchers = watchers.into_iter().rev();
-        let watchers = watchers.map(|(watch, watching, on_failure)| Watcher {
-            watch,
-            watching: Some(watching),
-            on_failure,
-            body_bytes: self.body_bytes,
-            sequence: None,
-            held_back: 0,
-            has_seen: false,
-            is_restarted: false,
-            has_changed: false,
-        });
+        watchers.reverse();
         let passed = FilterResult {
             order: self.is_chosen.then_some(self.allowed),
-            watchers: watchers.collect(),
+            response,
+            watchers,
         };
         Ok((request.task, passed))
+    }
+
+    fn context(&self, filter: &FilterConfig, service: Option<&FilterService>) -> ScreeningContext {
+        ScreeningContext {
+            key_options: Vec::new(),
+            account_options: Vec::new(),
+            has_service: service.is_some(),
+            whole_bytes: filter.whole_bytes,
+        }
+    }
+
+    /// Runs a filter to its decision. The filter may ask its service once.
+    async fn decide(
+        &self,
+        component: &FilterComponent,
+        service: Option<&FilterService>,
+        request: &Request,
+        context: &ScreeningContext,
+        configuration: &[u8],
+    ) -> Result<Result<FilterDecision, Refusal>, FilterFault> {
+        let screening = component.screen(request, self.text_bytes, context, configuration);
+        let mut step = screening.await?;
+        if let Ok(FilterStep::AskService(body, pending)) = step {
+            let service = service.ok_or(FilterFault::NoService)?;
+            let reply = service.ask(&self.parts.guard, body).await?;
+            step = pending.replied(&reply).await?;
+        }
+        Ok(match step {
+            Ok(FilterStep::Decide(verdict)) => Ok(FilterDecision::Verdict(Box::new(verdict))),
+            Ok(FilterStep::Respond(events)) => {
+                check_own_response(&request.task, &events)?;
+                Ok(FilterDecision::Response(events))
+            }
+            Ok(FilterStep::AskService(..)) => return Err(FilterFault::AskedTwice),
+            Ok(FilterStep::Fail(why)) => return Err(undecided(&why)),
+            Err(refusal) => Err(refusal),
+        })
     }
 
     /// Returns the account's active component in a filter's slot, with its configuration.
@@ -280,7 +338,11 @@ impl<'a> RequestScreening<'a> {
         request: &mut Request,
         component: &FilterComponent,
         verdict: FilterVerdict,
+        whole_bytes: Option<u32>,
     ) -> Result<Option<FilterWatcher>, FilterFault> {
+        if whole_bytes == Some(0) {
+            return Err(FilterFault::NoWhole);
+        }
         if let Some(changed) = &verdict.change {
             check_change(&request.task, changed, request.attachments.len())?;
         }
@@ -320,270 +382,4 @@ fn unavailable() -> ApiError {
         "A required filter is not active.",
     )
     .with_retry_after(Duration::from_secs(10))
-}
-
-/// A filter's cost and result for a request, recorded on drop.
-struct FilterMeasurement {
-    component: Arc<FilterComponent>,
-    sampler: Option<Sampler>,
-    oversight: Oversight,
-    account: AccountId,
-    is_guard: bool,
-    took: Duration,
-    effects: FilterEffects,
-    ended: ExchangeEnd,
-}
-
-impl FilterMeasurement {
-    fn new(
-        parts: &InferenceParts,
-        chosen: ChosenComponent<FilterComponent>,
-        on_failure: OnFailure,
-        account: &AccountId,
-    ) -> Self {
-        Self {
-            component: chosen.component,
-            sampler: chosen.sampler,
-            oversight: parts.oversight.clone(),
-            account: account.clone(),
-            is_guard: on_failure == OnFailure::Refuse,
-            took: Duration::ZERO,
-            effects: FilterEffects::default(),
-            ended: ExchangeEnd::Well,
-        }
-    }
-
-    /// Records a failure on a request with a body of this size.
-    fn failed(&mut self, fault: &FilterFault, body_bytes: usize) -> ExchangeError {
-        let is_of_size = body_bytes > LARGE_REQUEST_BYTES
-            && matches!(fault, FilterFault::Guest(error) if can_be_of_size(error));
-        let error = match fault {
-            FilterFault::Guest(GuestError::NoRoom) => ExchangeError::Guest(GuestError::NoRoom),
-            _ if is_of_size => ExchangeError::TooLargeToFilter,
-            _ => ExchangeError::Filter(self.component.code().name.clone()),
-        };
-        // A client must not be able to disable a filter for all clients by sending large requests.
-        self.ended = match fault {
-            FilterFault::Guest(GuestError::NoRoom) => ExchangeEnd::InError,
-            _ if is_of_size => ExchangeEnd::InError,
-            FilterFault::Guest(_) => ExchangeEnd::InTrap,
-            _ => ExchangeEnd::InFault,
-        };
-        // The log already has the last words of a terminated guest.
-        if !matches!(fault, FilterFault::Guest(_)) {
-            let slot = &self.component.code().name;
-            tracing::warn!(slot = &**slot, error = %fault, "a filter failed");
-        }
-        error
-    }
-}
-
-impl Drop for FilterMeasurement {
-    fn drop(&mut self) {
-        let plugin = Plugin::Filter(self.component.clone());
-        let noted = ExchangeRecord {
-            ended: self.ended,
-            took: self.took,
-            effects: Some(self.effects),
-            is_guard: self.is_guard,
-            first_token: None,
-            sampler: self.sampler.as_ref(),
-        };
-        self.oversight.note(&plugin, &self.account, noted);
-    }
-}
-
-/// A filter of a response.
-struct Watcher {
-    watch: FilterMeasurement,
-    /// `None` after the filter failed and the response continues without it.
-    watching: Option<FilterWatcher>,
-    on_failure: OnFailure,
-    body_bytes: usize,
-    /// Checks the filter's output.
-    sequence: Option<Sequence>,
-    /// Bytes of text that the filter received since its last output.
-    held_back: usize,
-    has_seen: bool,
-    /// Whether the response begins anew with the next events.
-    is_restarted: bool,
-    has_changed: bool,
-}
-
-/// The filters of a response.
-pub struct AnswerScreen {
-    watchers: Vec<Watcher>,
-    output_limit: u32,
-    is_stopped: bool,
-}
-
-impl AnswerScreen {
-    /// Returns the filters of a response with at most this many tokens; `None` if there are none.
-    pub fn new(passed: FilterResult, output_limit: u32) -> Option<Self> {
-        (!passed.watchers.is_empty()).then_some(Self {
-            watchers: passed.watchers,
-            output_limit,
-            is_stopped: false,
-        })
-    }
-
-    /// Whether a filter ended the response.
-    pub fn is_stopped(&self) -> bool {
-        self.is_stopped
-    }
-
-    /// Passes events through the filters, and returns the client's events.
-    ///
-    /// # Errors
-    ///
-    /// [`ExchangeError::Filter`] if a required filter fails.
-    pub async fn events(&mut self, mut events: Vec<Event>) -> Result<Vec<Event>, ExchangeError> {
-        if self.is_stopped {
-            return Ok(Vec::new());
-        }
-        for watcher in &mut self.watchers {
-            let sequence = watcher
-                .sequence
-                .get_or_insert_with(|| Sequence::new(self.output_limit));
-            let Some(watching) = &mut watcher.watching else {
-                continue;
-            };
-            let begun = Instant::now();
-            let mut look = FilterPass {
-                watching,
-                sequence,
-                held_back: &mut watcher.held_back,
-                has_changed: &mut watcher.has_changed,
-                is_restarted: std::mem::take(&mut watcher.is_restarted),
-                made: Vec::new(),
-                is_stopped: false,
-            };
-            let shown = std::mem::take(&mut events);
-            // Only optional filters need a copy: events that a failed filter has consumed must reach the client.
-            let spare = match watcher.on_failure {
-                OnFailure::Allow => shown.clone(),
-                OnFailure::Refuse => Vec::new(),
-            };
-            watcher.has_seen = true;
-            let outcome = look.show(shown).await;
-            let FilterPass {
-                made, is_stopped, ..
-            } = look;
-            watcher.watch.took += begun.elapsed();
-            watcher.watch.effects.changed |= watcher.has_changed && !is_stopped;
-            watcher.watch.effects.stopped |= is_stopped;
-            match outcome {
-                Ok(()) => events = made,
-                Err(fault) => {
-                    let error = watcher.watch.failed(&fault, watcher.body_bytes);
-                    if watcher.on_failure == OnFailure::Refuse || watcher.has_changed {
-                        return Err(error);
-                    }
-                    watcher.watching = None;
-                    events = spare;
-                }
-            }
-            self.is_stopped |= is_stopped;
-        }
-        Ok(events)
-    }
-
-    /// Checks that the filtered response is complete.
-    pub fn end(&mut self) -> Result<(), ExchangeError> {
-        for watcher in &mut self.watchers {
-            let ended = watcher.sequence.as_ref().map_or(Ok(()), Sequence::end);
-            if let (Err(error), Some(_)) = (ended, &watcher.watching) {
-                return Err(watcher.watch.failed(&error.into(), watcher.body_bytes));
-            }
-        }
-        Ok(())
-    }
-
-    /// Resets the filters for a new attempt, before the client received anything.
-    pub fn restart(&mut self) {
-        for watcher in &mut self.watchers {
-            watcher.is_restarted = watcher.has_seen;
-            watcher.sequence = None;
-            watcher.held_back = 0;
-            watcher.has_changed = false;
-        }
-    }
-}
-
-/// One filter's processing of a batch of events.
-struct FilterPass<'a> {
-    watching: &'a mut FilterWatcher,
-    sequence: &'a mut Sequence,
-    held_back: &'a mut usize,
-    has_changed: &'a mut bool,
-    is_restarted: bool,
-    made: Vec<Event>,
-    is_stopped: bool,
-}
-
-impl FilterPass<'_> {
-    async fn show(&mut self, events: Vec<Event>) -> Result<(), FilterFault> {
-        if self.is_restarted {
-            self.watching.restart().await?;
-        }
-        // Most batches hold events of one kind only.
-        if events.iter().all(is_shown) {
-            return self.show_all(events).await;
-        }
-        let mut run = Vec::new();
-        for event in events {
-            if is_shown(&event) {
-                run.push(event);
-                continue;
-            }
-            self.show_all(std::mem::take(&mut run)).await?;
-            if self.is_stopped {
-                return Ok(());
-            }
-            self.follow(vec![event])?;
-        }
-        self.show_all(run).await
-    }
-
-    async fn show_all(&mut self, events: Vec<Event>) -> Result<(), FilterFault> {
-        if events.is_empty() {
-            return Ok(());
-        }
-        let bytes = events.iter().map(spoken_bytes).sum();
-        match self.watching.events(&events, bytes).await? {
-            Screened::Pass => {
-                *self.held_back = 0;
-                self.follow(events)
-            }
-            Screened::Replace(made) => {
-                if !made.iter().all(is_shown) {
-                    return Err(FilterFault::Forged);
-                }
-                *self.held_back = match made.iter().any(|event| spoken_bytes(event) > 0) {
-                    true => 0,
-                    false => *self.held_back + bytes,
-                };
-                if *self.held_back > LOOK_BEHIND_BYTES {
-                    return Err(FilterFault::HeldBack);
-                }
-                self.follow(made)?;
-                *self.has_changed = true;
-                Ok(())
-            }
-            Screened::Stop => {
-                *self.has_changed = true;
-                self.is_stopped = true;
-                let ends = self.sequence.cut(FinishReason::ContentFilter);
-                self.follow(ends)
-            }
-        }
-    }
-
-    fn follow(&mut self, events: Vec<Event>) -> Result<(), FilterFault> {
-        for event in &events {
-            self.sequence.follow(event)?;
-        }
-        self.made.extend(events);
-        Ok(())
-    }
 }

@@ -11,6 +11,7 @@
 //! | task aborted | the last checkpoint |
 //! | plain response cut at the deadline, with usable text | the same as for a disconnected client |
 //! | any other end, without delivery | nothing |
+//! | response of a filter, without a hold | nothing |
 //!
 //! Clients pay only the upstream whose response they receive. If weir cuts off an attempt, or a response fails midway,
 //! the provider still charges for it. weir books that as a cost without revenue, by estimate unless the upstream has
@@ -247,7 +248,8 @@ impl Meter {
     /// records a checkpoint, which the ledger charges if this process fails before the settlement.
     pub fn follow(&mut self, sequence: &Sequence, is_delivered: bool) -> Result<(), LimitReached> {
         let bytes = sequence.received().bytes;
-        let has_more = is_delivered && bytes > self.checkpointed_bytes;
+        let is_held = self.state == MeterState::Open;
+        let has_more = is_held && is_delivered && bytes > self.checkpointed_bytes;
         if has_more && self.checkpointed_at.elapsed() >= self.checkpoint_every {
             self.checkpointed_bytes = bytes;
             self.checkpointed_at = Instant::now();
@@ -290,6 +292,10 @@ impl Meter {
         sequence: &Sequence,
         end: impl FnOnce(&BilledUsage) -> Option<Box<EndKey>>,
     ) -> Result<BilledUsage, ApiError> {
+        if self.state == MeterState::New {
+            // A filter has made the response.
+            return Ok(BilledUsage::default());
+        }
         let (checked, charge) = self.price(sequence);
         if checked.clamped
             && let Some(attempt) = &self.attempt

@@ -2,7 +2,8 @@
 //!
 //! 1. **Identify** ([`crate::identity`]): authenticates the caller.
 //! 2. **Admit** ([`crate::admission`]): grants a permit, or responds with 429 or 503.
-//! 3. **Filter** ([`filters`]): the operator's filters reject or change the request, or choose its upstreams.
+//! 3. **Filter** ([`filters`]): the operator's filters reject or change the request, choose its upstreams, or respond to
+//!    it themselves. Steps 5 and 6 are left out for a filter's own response, and it costs nothing.
 //! 4. **Resolve** ([`resolve`]): finds the model, its upstreams and limits; each violation has its own 400.
 //! 5. **Hold** ([`meter`]): reserves the maximum cost, durably; the same commit claims the `Idempotency-Key`, if there
 //!    is one ([`idempotency`]).
@@ -52,7 +53,7 @@ use weir_errors::ApiError;
 use weir_upstream::error::{ExchangeError, Phase};
 
 use self::attended::Work;
-use self::filters::{AnswerScreen, FilterCaller, FilterResult};
+use self::filters::{FilterCaller, FilterResult};
 use self::idempotency::{IdempotentRequest, RepeatResponse};
 use self::meter::{Meter, MeteredRequest};
 pub use self::parts::InferenceParts;
@@ -69,7 +70,7 @@ use crate::sessions::SessionTurn;
 use weir_ledger::price::PriceFactors;
 use weir_ledger::{AccountId, LedgerError, LedgerRefusal, Payer, Plan};
 use weir_sandbox::adapter::bindings::adapter::Task;
-use weir_sandbox::adapter::bindings::chat::ResponseFormat;
+use weir_sandbox::adapter::bindings::chat::{Event, ResponseFormat};
 use weir_storage::ids;
 
 /// The payer of a request, with their plan and models.
@@ -248,25 +249,31 @@ async fn begin(
     let Customer { payer, rates, .. } = customer;
     let rates = rates.for_model(&payer.account, &resolved.model.id);
     rates.admit(&parts.cache).await?;
-    let PriceTerms { factors, in_plan } = &terms;
     let by = routing::wanted(context.wanted_route())?.unwrap_or(resolved.model.route);
-    let (account, conversation) = (&payer.account, &asked.conversation);
-    let route = parts
-        .routing
-        .route(account, &resolved, conversation, by, factors)
-        .await;
-    output_limit::widen(parts, &payer, factors, *in_plan, &route, &mut resolved).await;
+    let own_response = asked.passed.response.take();
+    let route = match own_response {
+        Some(_) => None,
+        None => {
+            let PriceTerms { factors, in_plan } = &terms;
+            let (account, conversation) = (&payer.account, &asked.conversation);
+            let route = parts
+                .routing
+                .route(account, &resolved, conversation, by, factors)
+                .await;
+            output_limit::widen(parts, &payer, factors, *in_plan, &route, &mut resolved).await;
+            Some(route)
+        }
+    };
     let stream = asked.stream;
-    let routed = RoutedRequest {
+    let admitted = AdmittedRequest {
         payer,
         rates,
         context: context.clone(),
         resolved,
-        route,
         terms,
         asked,
     };
-    let (work, reply) = routed.work(parts, held);
+    let (work, reply) = admitted.work(parts, held, route, own_response.unwrap_or_default());
     let response = reply.response(&context);
     if stream {
         // A client that reads slowly must not keep the request from its deadline.
@@ -277,28 +284,32 @@ async fn begin(
     }
 }
 
-/// A request with its route.
-struct RoutedRequest {
+/// A request that its filters and rates admit.
+struct AdmittedRequest {
     payer: Payer,
     rates: RequestRates,
     context: RequestContext,
     resolved: ResolvedRequest,
-    route: Route,
     terms: PriceTerms,
     asked: ResponseTerms,
 }
 
-impl RoutedRequest {
-    /// Returns the request's work, and the reply that it sends.
+impl AdmittedRequest {
+    /// Returns the request's work, and the reply that it sends. Without a route, these events of a filter are the response.
     ///
     /// This is a plain function, because a future would have room for all these values while it waits.
-    fn work(self, parts: &Arc<InferenceParts>, held: impl Send + 'static) -> (Work, Reply) {
+    fn work(
+        self,
+        parts: &Arc<InferenceParts>,
+        held: impl Send + 'static,
+        route: Option<Route>,
+        own_response: Vec<Event>,
+    ) -> (Work, Reply) {
         let Self {
             payer,
             rates,
             context,
             mut resolved,
-            route,
             terms,
             asked,
         } = self;
@@ -340,7 +351,7 @@ impl RoutedRequest {
         };
         let (mut relay, reply) = make(asked.dialect, head, meter, bounds.clone(), context.clone());
         relay.occupy(held);
-        relay.screen(AnswerScreen::new(asked.passed, resolved.output_limit));
+        relay.screen(asked.passed.answer_screen(resolved.output_limit));
         relay.place_messages(std::mem::take(&mut resolved.origins));
         if let Some(session) = asked.session {
             relay.go_on_with(session);
@@ -348,9 +359,38 @@ impl RoutedRequest {
         if let Some(publisher) = asked.publisher {
             relay.publish_deltas(publisher);
         }
-        let parts = parts.clone();
-        let work = || serve(parts, resolved, route, bounds, relay, context, key);
-        (attended::boxed(work), reply)
+        let work: Work = match route {
+            Some(route) => {
+                let parts = parts.clone();
+                attended::boxed(|| serve(parts, resolved, route, bounds, relay, context, key))
+            }
+            None => Box::pin(respond(own_response, relay, context)),
+        };
+        (work, reply)
+    }
+}
+
+/// Delivers a filter's own response. Nothing is held, so nothing is charged, and an idempotency key stays free: a repeated
+/// request reaches the filter again.
+async fn respond(events: Vec<Event>, mut relay: Relay, context: RequestContext) {
+    let outcome = match relay.events(events).await {
+        Ok(()) => relay.end(),
+        // Another filter ended the response.
+        Err(ExchangeError::Spent) => relay.stop().await,
+        Err(error) => Err(error),
+    };
+    deliver(outcome, relay, &context).await;
+}
+
+/// Ends a request: charges and delivers its response, or tells its failure.
+async fn deliver(outcome: Result<(), ExchangeError>, relay: Relay, context: &RequestContext) {
+    match outcome {
+        Ok(()) => {
+            if let Err(error) = relay.finish().await {
+                context.note_failure(format!("the client read too slowly: {error}"));
+            }
+        }
+        Err(error) => Box::pin(relay.fail(error)).await,
     }
 }
 
@@ -398,12 +438,5 @@ async fn serve(
         Err(ExchangeError::TimedOut(Phase::Total)) => relay.stop_at_deadline().await,
         outcome => outcome,
     };
-    match outcome {
-        Ok(()) => {
-            if let Err(error) = relay.finish().await {
-                context.note_failure(format!("the client read too slowly: {error}"));
-            }
-        }
-        Err(error) => Box::pin(relay.fail(error)).await,
-    }
+    deliver(outcome, relay, &context).await;
 }

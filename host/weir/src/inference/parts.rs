@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
+use weir_egress::Guard;
 use weir_ledger::Ledger;
 use weir_payments::Payments;
 use weir_plugins::Plugins;
@@ -40,6 +41,8 @@ pub struct InferenceParts {
     pub routing: Routing,
     /// The HTTP client for upstreams.
     pub http: HttpClient,
+    /// The egress guard, for requests to the services of filters.
+    pub guard: Guard,
     /// The request queue.
     pub admission: Arc<Admission>,
     /// The recorder of exchanges.

@@ -79,10 +79,10 @@ impl Integration {
 
 /// The operator's credential, or the reason for its absence.
 #[derive(Debug, Clone)]
-pub(super) struct ConfiguredCredential {
-    pub(super) credential: Result<Credential, String>,
+pub(crate) struct ConfiguredCredential {
+    pub(crate) credential: Result<Credential, String>,
     /// The secret for redaction: without its prefix in the header.
-    pub(super) bare: Option<Secret>,
+    pub(crate) bare: Option<Secret>,
 }
 
 impl Rules {
@@ -247,25 +247,41 @@ fn read_tool(settings: &ToolSettings) -> Result<ToolRules, String> {
     })
 }
 
-fn read_integration(id: &str, settings: &IntegrationSettings) -> Result<Integration, String> {
-    let base = Url::parse(&settings.base_url)
-        .map_err(|error| format!("`base_url` is not a URL: {error}"))?;
+/// Returns a service's base URL, its origin, and the policy for `GET` requests to its host below its path.
+pub(crate) fn service_policy(
+    base_url: &str,
+    is_private: bool,
+) -> Result<(Url, UrlOrigin, EgressPolicy), String> {
+    let base = Url::parse(base_url).map_err(|error| format!("is not a URL: {error}"))?;
     let host = base
         .host_str()
         .filter(|_| matches!(base.scheme(), "http" | "https"));
     let (Some(host), Some(port)) = (host, base.port_or_known_default()) else {
-        return Err("`base_url` is neither https://… nor http://…".to_owned());
+        return Err("is neither https://… nor http://…".to_owned());
     };
     let has_more = base.query().is_some() || base.fragment().is_some();
     if has_more || !base.username().is_empty() || base.password().is_some() {
-        return Err("`base_url` is more than scheme, host, port and path".to_owned());
+        return Err("is more than scheme, host, port and path".to_owned());
     }
-    let pattern: HostPattern = host.parse().map_err(|why| format!("`base_url`: {why}"))?;
-    let exemption = || -> Result<Exemption, String> {
-        format!("{host}:{port}")
-            .parse()
-            .map_err(|why| format!("`base_url`: {why}"))
+    let policy = EgressPolicy {
+        hosts: vec![host.parse()?],
+        path_prefixes: vec![base.path().to_owned()],
+        plain_http: base.scheme() == "http",
+        ports: base.port().into_iter().collect(),
+        exemptions: match is_private {
+            true => vec![format!("{host}:{port}").parse()?],
+            false => Vec::new(),
+        },
+        methods: vec![Method::GET],
+        ..EgressPolicy::http()
     };
+    let origin = base.origin().ascii_serialization().parse()?;
+    Ok((base, origin, policy))
+}
+
+fn read_integration(id: &str, settings: &IntegrationSettings) -> Result<Integration, String> {
+    let (base, origin, policy) = service_policy(&settings.base_url, settings.private)
+        .map_err(|why| format!("`base_url` {why}"))?;
     let methods = methods(&settings.methods);
     let only_reads = methods.iter().all(Method::is_safe);
     let effect = match only_reads {
@@ -273,26 +289,15 @@ fn read_integration(id: &str, settings: &IntegrationSettings) -> Result<Integrat
         false => Effect::Unsafe,
     };
     let policy = EgressPolicy {
-        hosts: vec![pattern],
         path_prefixes: paths(&settings.paths, base.path().trim_end_matches('/'))?,
-        plain_http: base.scheme() == "http",
-        ports: base.port().into_iter().collect(),
         headers: headers(&settings.headers)?,
-        exemptions: match settings.private {
-            true => vec![exemption()?],
-            false => Vec::new(),
-        },
         methods,
-        ..EgressPolicy::http()
+        ..policy
     };
     Ok(Integration {
         id: id.to_owned(),
         base_url: settings.base_url.trim_end_matches('/').to_owned(),
-        origin: base
-            .origin()
-            .ascii_serialization()
-            .parse()
-            .map_err(|why| format!("`base_url` {why}"))?,
+        origin,
         base,
         policy,
         effect: settings.effect.unwrap_or(effect),
@@ -302,7 +307,8 @@ fn read_integration(id: &str, settings: &IntegrationSettings) -> Result<Integrat
     })
 }
 
-fn read_credential(
+/// Reads a credential and its binding.
+pub(crate) fn read_credential(
     name: &str,
     settings: &CredentialSettings,
     environment: impl Fn(&str) -> Option<String>,

@@ -4,7 +4,8 @@
 //! [`obey`]'s or of [`Watcher::obey`]'s. A message without a command passes, unwatched. An unknown word is a trap: a
 //! typo in a test must not pass for good behaviour.
 //!
-//! With the option `always`, each request is treated as if it had that command; `about` is annotated unchanged.
+//! With the option `always`, each request is treated as if it had that command; `about` is annotated unchanged. Words of
+//! [`obey_in_steps`] are for the optional interface `filter-steps`.
 
 #[cfg(target_family = "wasm")]
 mod guest {
@@ -13,7 +14,7 @@ mod guest {
     mod bindings {
         wit_bindgen::generate!({
             path: "../../../wit",
-            world: "request-filter",
+            world: "stepwise-filter",
         });
     }
 
@@ -22,8 +23,12 @@ mod guest {
         Answer, Description, Event, Guest, GuestAnswer, Refusal, RefusedSetting, Request, Screened,
         Setting, Task, Verdict,
     };
+    use bindings::exports::weir::plugin::filter_steps::{
+        Begun, Context, Guest as StepGuest, GuestScreening, Screening, Step,
+    };
     use bindings::weir::plugin::chat::{
-        Block, BlockStart, Content, Fragment, Image, Media, Role, Source, Usage,
+        Block, BlockStart, Content, FinishReason, Fragment, Image, Media, Opaque, OpaqueBlock,
+        Role, Source, Usage,
     };
 
     struct Meddling;
@@ -66,23 +71,162 @@ mod guest {
         }
 
         fn screen(request: Request, configuration: Vec<u8>) -> Result<Verdict, Refusal> {
-            let configuration = String::from_utf8(configuration).expect("it was a text");
-            let (always, about) = configuration.split_once('\n').unwrap_or_default();
-            let word = match always {
-                "" => word(&request.task),
-                always => Some(always.to_owned()),
-            };
+            let (word, about) = command(&request, configuration);
             let mut verdict = match word {
                 Some(word) => obey(&word, request)?,
                 None => pass(),
             };
             if !about.is_empty() {
-                verdict
-                    .annotations
-                    .push(("about".to_owned(), about.to_owned()));
+                verdict.annotations.push(("about".to_owned(), about));
             }
             Ok(verdict)
         }
+    }
+
+    impl StepGuest for Meddling {
+        type Screening = Asking;
+    }
+
+    struct Asking {
+        word: String,
+    }
+
+    impl GuestScreening for Asking {
+        fn begin(
+            request: Request,
+            context: Context,
+            configuration: Vec<u8>,
+        ) -> Result<Begun, Refusal> {
+            let (word, _) = command(&request, configuration.clone());
+            let word = word.unwrap_or_default();
+            let step = match obey_in_steps(&word, &request, &context) {
+                Some(step) => step,
+                None => Step::Decide(<Meddling as Guest>::screen(request, configuration)?),
+            };
+            let screening = Screening::new(Self { word });
+            Ok(Begun { screening, step })
+        }
+
+        /// Obeys the service, whose response has a word like the client's message.
+        fn replied(&self, body: Vec<u8>) -> Result<Step, Refusal> {
+            let text = String::from_utf8_lossy(&body).into_owned();
+            match &*self.word {
+                "ask-forever" => return Ok(Step::AskService(body)),
+                "ask-trap" => panic!("asked to"),
+                _ => {}
+            }
+            if text == "refuse" {
+                return Err(Refusal {
+                    why: "is not what the service likes".to_owned(),
+                    param: None,
+                });
+            }
+            if text == "respond" {
+                return Ok(Step::Respond(response("the service responds")));
+            }
+            let shown = text.replace(|one: char| !one.is_ascii_alphanumeric() && one != '.', "-");
+            let mut verdict = pass();
+            verdict.annotations = vec![("reply".to_owned(), shown)];
+            Ok(Step::Decide(verdict))
+        }
+    }
+
+    /// Applies a command of the optional interface; `None` for another command.
+    fn obey_in_steps(word: &str, request: &Request, context: &Context) -> Option<Step> {
+        let step = match word {
+            "respond" => Step::Respond(response("made here")),
+            "respond-nonsense" => Step::Respond(vec![Event::BlockEnd(7)]),
+            "respond-incomplete" => {
+                let mut events = response("cut");
+                events.pop();
+                Step::Respond(events)
+            }
+            "respond-nothing" => Step::Respond(Vec::new()),
+            "respond-forged" => {
+                let usage = Event::Usage(Usage {
+                    input_tokens: Some(1),
+                    cache_read_tokens: None,
+                    cache_write_short_tokens: None,
+                    cache_write_long_tokens: None,
+                    output_tokens: Some(1),
+                    reasoning_tokens: None,
+                    images: None,
+                    other: Vec::new(),
+                });
+                Step::Respond([vec![usage], response("forged")].concat())
+            }
+            "respond-opaque" => {
+                let block = Opaque {
+                    kind: "search".to_owned(),
+                    json: "{}".to_owned(),
+                };
+                let opaque = Event::Opaque(OpaqueBlock { index: 0, block });
+                Step::Respond(vec![opaque, Event::Finish(FinishReason::Stop)])
+            }
+            "respond-much" => Step::Respond(response(&"x".repeat(1 << 20))),
+            "ask" | "ask-forever" | "ask-trap" => {
+                Step::AskService(format!("{{\"dialect\":\"{}\"}}", request.dialect).into_bytes())
+            }
+            "fail" => Step::Fail("cannot\ndecide".to_owned()),
+            "ask-much" => Step::AskService(vec![b'x'; (256 << 10) + 1]),
+            "ask-flood" => Step::AskService(vec![b'x'; 9 << 20]),
+            "context" => {
+                let mut verdict = pass();
+                verdict.annotations = vec![
+                    ("service".to_owned(), context.has_service.to_string()),
+                    ("whole".to_owned(), context.whole_bytes.to_string()),
+                ];
+                for (of, options) in [
+                    ("key", &context.key_options),
+                    ("account", &context.account_options),
+                ] {
+                    let options = options.iter();
+                    let noted =
+                        options.map(|(name, value)| (format!("{of}.{name}"), value.clone()));
+                    verdict.annotations.extend(noted);
+                }
+                Step::Decide(verdict)
+            }
+            "whole-upper" => Step::DecideOnWhole(watching("upper")),
+            word if word.starts_with("whole-") => {
+                Step::DecideOnWhole(watching(&word.replace("whole-", "answer-")))
+            }
+            _ => return None,
+        };
+        Some(step)
+    }
+
+    fn watching(word: &str) -> Verdict {
+        Verdict {
+            answer: watch(word),
+            ..pass()
+        }
+    }
+
+    fn response(text: &str) -> Vec<Event> {
+        vec![
+            Event::BlockStart(BlockStart {
+                index: 0,
+                block: Block::Text,
+            }),
+            Event::Fragment(Fragment {
+                index: 0,
+                text: text.to_owned(),
+            }),
+            Event::BlockEnd(0),
+            Event::Finish(FinishReason::Stop),
+        ]
+    }
+
+    /// The command for a request, and the text of the option `about`.
+    fn command(request: &Request, configuration: Vec<u8>) -> (Option<String>, String) {
+        let configuration = String::from_utf8(configuration).expect("it was a text");
+        let (always, about) = configuration.split_once('\n').unwrap_or_default();
+        let word = match always {
+            "" => word(&request.task),
+            always => Some(always.to_owned()),
+        };
+        (word, about.to_owned())
     }
 
     fn pass() -> Verdict {
@@ -246,6 +390,33 @@ mod guest {
                 }
                 "answer-nonsense" if has_text => Screened::Replace(vec![Event::BlockEnd(7)]),
                 "answer-swallow" => Screened::Replace(Vec::new()),
+                // Shows how many fragments came in this call.
+                "answer-count" => {
+                    let is_piece = |event: &&Event| matches!(event, Event::Fragment(_));
+                    let count = events.iter().filter(is_piece).count();
+                    let say = |event| match event {
+                        Event::Fragment(Fragment { index, text }) => Event::Fragment(Fragment {
+                            index,
+                            text: format!("{text} ({count} of {})", state.calls),
+                        }),
+                        event => event,
+                    };
+                    Screened::Replace(events.into_iter().map(say).collect())
+                }
+                // A secret may be anywhere in the text.
+                "answer-judge" => {
+                    let text: String = events
+                        .iter()
+                        .filter_map(|event| match event {
+                            Event::Fragment(piece) => Some(&*piece.text),
+                            _ => None,
+                        })
+                        .collect();
+                    match text.contains("bad") {
+                        true => Screened::Stop,
+                        false => Screened::Pass,
+                    }
+                }
                 "answer-flood" if has_text => {
                     let start = Event::BlockStart(BlockStart {
                         index: 1,

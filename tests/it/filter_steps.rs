@@ -1,0 +1,491 @@
+//! Filters that decide in steps, over real sockets and real Wasm: their own responses, requests to their service, checks
+//! of whole responses.
+//!
+//! The filter is `tests/hostile/meddling`, which obeys the word after `meddle `.
+
+use std::io::Write as _;
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+use tempfile::NamedTempFile;
+use tests::gateway::Builder;
+use tests::speaker::Speaker;
+use tests::{Answer, Gateway, Reply, Upstream, chat, chunks, guests, patiently};
+use weir::config::Config;
+use weir_ledger::Credits;
+
+use crate::billing::leave;
+
+const FILTER: &str = "[[filters]]\nslot = \"meddling\"\n";
+
+/// The secret of the service.
+const SECRET: &str = "moderation-secret-7Yq2";
+
+fn filtered(upstream: &Upstream, tables: &str) -> Builder {
+    Gateway::builder()
+        .plugin("meddling", guests::meddling())
+        .upstream("scripted", upstream)
+        .tables(&format!("[plugins]\nquarantine_traps = 0\n{tables}"))
+}
+
+/// A filter with this service, which gets a credential from a file.
+fn with_service(service: &Upstream, secret: &NamedTempFile, more: &str) -> String {
+    let (url, path) = (service.base_url(), secret.path());
+    format!(
+        "{FILTER}{more}\nservice = {{ url = \"{url}/check\", credential = \"moderation\", private = true, timeout_ms = 1000 }}\n\
+         [credentials.moderation]\norigin = \"{url}\"\nmethods = [\"POST\"]\nsecret = {{ file = {path:?} }}\n"
+    )
+}
+
+fn secret() -> NamedTempFile {
+    let mut file = NamedTempFile::new().expect("a file");
+    file.write_all(SECRET.as_bytes())
+        .expect("it can be written");
+    file
+}
+
+fn annotations(answer: &Answer) -> Option<&str> {
+    let header = answer.headers.get("x-weir-annotations")?;
+    Some(header.to_str().expect("a text"))
+}
+
+fn said(events: &[String]) -> String {
+    let texts = chunks(events);
+    let texts = texts
+        .iter()
+        .filter_map(|chunk| chunk["choices"][0]["delta"]["content"].as_str());
+    texts.collect()
+}
+
+fn finish_reason(events: &[String]) -> Value {
+    let chunks = chunks(events);
+    let mut reasons = chunks
+        .iter()
+        .map(|chunk| &chunk["choices"][0]["finish_reason"]);
+    reasons
+        .rfind(|reason| reason.is_string())
+        .cloned()
+        .unwrap_or_default()
+}
+
+async fn credits(gateway: &Gateway) -> Value {
+    let synced = gateway.client();
+    let synced = synced.post("/billing/sync-balance", &json!({})).await;
+    synced.json()["available_credits"].clone()
+}
+
+/// Checks that no task and no hold remains, and that others are served.
+async fn assert_nothing_is_left(gateway: &Gateway, upstream: &Upstream, when: &str) {
+    upstream.will(Reply::chat("fine"));
+    let next = gateway.chat("scripted", "hello").await;
+    assert_eq!(next.content(), "fine", "{when}");
+    assert!(gateway.app().tasks.is_empty(), "{when}");
+    let metrics = gateway.stranger().get("/metrics").await.text();
+    assert!(metrics.contains("\nweir_ledger_open_holds 0\n"), "{when}");
+}
+
+#[tokio::test]
+async fn a_filters_own_response_reaches_no_provider_and_costs_nothing() {
+    let upstream = Upstream::start().await;
+    let gateway = filtered(&upstream, FILTER).start().await;
+    let before = credits(&gateway).await;
+    for speaker in Speaker::ALL {
+        let question = |stream| speaker.question("scripted", "meddle respond", stream);
+        let answer = gateway
+            .client()
+            .post(speaker.path(), &question(false))
+            .await;
+        assert_eq!(answer.status, 200, "{speaker:?}: {}", answer.text());
+        assert_eq!(speaker.read(&answer.json()).text, "made here");
+        let stream = gateway.client();
+        let stream = stream.stream(speaker.path(), &question(true)).await;
+        let told = speaker.read_stream(&stream.rest().await);
+        assert_eq!(told.text, "made here", "{speaker:?}");
+    }
+    let answer = gateway.chat("scripted", "meddle respond").await.json();
+    assert_eq!(answer["usage"]["total_tokens"], 0, "{answer}");
+    assert_eq!(answer["usage"]["credits"], 0.0, "{answer}");
+    assert_eq!(answer["choices"][0]["finish_reason"], "stop");
+    assert_eq!(upstream.count(), 0);
+    assert!(before.is_number());
+    assert_eq!(credits(&gateway).await, before);
+    let metrics = gateway.stranger().get("/metrics").await.text();
+    let mut lines = metrics.lines();
+    let count = 2 * Speaker::ALL.len() + 1;
+    let figure = format!("effect=\"answered\"}} {count}");
+    assert!(lines.any(|line| line.ends_with(&figure)), "{metrics}");
+    assert_nothing_is_left(&gateway, &upstream, "in the end").await;
+}
+
+/// An account without credits gets a filter's response.
+#[tokio::test]
+async fn a_filters_own_response_needs_no_credits_and_claims_no_key() {
+    let upstream = Upstream::start().await;
+    let gateway = filtered(&upstream, FILTER).start().await;
+    leave(&gateway, Credits::ZERO).await;
+    gateway
+        .chat("scripted", "hello")
+        .await
+        .error(429, "QUOTA_EXCEEDED");
+    let keyed = gateway.client().with_header("idempotency-key", "once");
+    for _ in 0..2 {
+        let answer = keyed
+            .post("/chat", &chat("scripted", "meddle respond"))
+            .await;
+        assert_eq!(answer.content(), "made here");
+    }
+    assert_eq!(upstream.count(), 0);
+}
+
+#[tokio::test]
+async fn a_filters_own_response_passes_earlier_filters_and_is_kept_in_a_session() {
+    let upstream = Upstream::start().await;
+    let filters = format!(
+        "{FILTER}options = {{ always = \"upper\" }}\n{FILTER}\n{FILTER}options = {{ always = \"refuse\" }}\n"
+    );
+    let gateway = filtered(&upstream, &filters).start().await;
+    let answer = gateway.chat("scripted", "meddle respond").await;
+    // The first filter makes the command unknown to the second: MEDDLE is no command.
+    answer.error(400, "CONTENT_FILTERED");
+    let filters = format!(
+        "{FILTER}options = {{ always = \"answer-count\" }}\n{FILTER}options = {{ always = \"respond\" }}\n\
+         {FILTER}options = {{ always = \"refuse\" }}\n"
+    );
+    let gateway = filtered(&upstream, &filters).start().await;
+    let mut request = chat("scripted", "hello");
+    request["session_id"] = "s".into();
+    let answer = gateway.client().post("/chat", &request).await;
+    assert_eq!(answer.content(), "made here (1 of 1)");
+    let history = gateway.client().get("/session/s/history").await.json();
+    let messages = history["messages"].as_array().expect("a list");
+    assert_eq!(messages.len(), 2, "{history}");
+    assert_eq!(messages[1]["content"], "made here (1 of 1)");
+    assert_eq!(upstream.count(), 0);
+}
+
+#[tokio::test]
+async fn an_invalid_response_of_a_filter_is_the_filters_failure() {
+    let upstream = Upstream::start().await;
+    let gateway = filtered(&upstream, FILTER).start().await;
+    for word in [
+        "respond-nonsense",
+        "respond-incomplete",
+        "respond-nothing",
+        "respond-forged",
+        "respond-opaque",
+        "respond-much",
+        "fail",
+        "ask",
+        "ask-flood",
+    ] {
+        let answer = gateway.chat("scripted", &format!("meddle {word}")).await;
+        answer.error(502, "FILTER_FAILED");
+        assert!(!answer.text().contains("forged"), "{word}");
+    }
+    let request = json!({ "model": "demo-image", "prompt": "meddle respond" });
+    let answer = gateway.client();
+    let answer = answer.post("/v1/images/generations", &request).await;
+    assert_eq!(answer.status, 502, "{}", answer.text());
+    assert_eq!(upstream.count(), 0);
+    assert_nothing_is_left(&gateway, &upstream, "in the end").await;
+}
+
+#[tokio::test]
+async fn a_filter_asks_its_service_and_never_sees_the_credential() {
+    let (upstream, service) = (Upstream::start().await, Upstream::start().await);
+    let secret = secret();
+    let gateway = filtered(&upstream, &with_service(&service, &secret, ""))
+        .start()
+        .await;
+    upstream.will(Reply::chat("served"));
+    service.will(Reply::new(200).body("fine"));
+    let answer = gateway.chat("scripted", "meddle ask").await;
+    assert_eq!(answer.content(), "served");
+    assert_eq!(annotations(&answer), Some("meddling.reply=fine"));
+    let asked = service.next_request().await;
+    assert_eq!((&*asked.method, &*asked.path), ("POST", "/check"));
+    assert_eq!(asked.json(), json!({ "dialect": "openai-chat" }));
+    assert_eq!(asked.header("content-type"), Some("application/json"));
+    let bearer = format!("Bearer {SECRET}");
+    assert_eq!(asked.header("authorization"), Some(&*bearer));
+
+    service.will(Reply::new(200).body("refuse"));
+    let refused = gateway.chat("scripted", "meddle ask").await;
+    let refused = refused.error(400, "CONTENT_FILTERED");
+    let why = "The filter meddling rejects this request: it is not what the service likes.";
+    assert_eq!(refused["message"], why);
+
+    service.will(Reply::new(200).body("respond"));
+    let answer = gateway.chat("scripted", "meddle ask").await;
+    assert_eq!(answer.content(), "the service responds");
+
+    // A service that echoes the request's headers reveals nothing.
+    upstream.will(Reply::chat("served"));
+    service.will(Reply::new(200).body(format!("saw {SECRET}!")));
+    let answer = gateway.chat("scripted", "meddle ask").await;
+    let stars = "-".repeat(SECRET.len());
+    let noted = format!("meddling.reply=saw-{stars}-");
+    assert_eq!(annotations(&answer), Some(&*noted));
+
+    // A filter without a command asks nothing.
+    upstream.will(Reply::chat("served"));
+    assert_eq!(gateway.chat("scripted", "hello").await.content(), "served");
+    assert_eq!((service.count(), upstream.count()), (4, 3));
+    assert_nothing_is_left(&gateway, &upstream, "in the end").await;
+}
+
+#[tokio::test]
+async fn a_service_that_fails_is_the_filters_failure() {
+    let (upstream, service) = (Upstream::start().await, Upstream::start().await);
+    let secret = secret();
+    for (policy, refuses) in [("", true), ("on_failure = \"allow\"", false)] {
+        let gateway = filtered(&upstream, &with_service(&service, &secret, policy))
+            .start()
+            .await;
+        upstream.always(Reply::chat("served"));
+        let elsewhere = Reply::redirect(307, &format!("{}/elsewhere", service.base_url()));
+        let large = vec![b'x'; (256 << 10) + 1];
+        for (what, reply) in [
+            ("an error", Reply::new(503).body("fine")),
+            ("a redirect", elsewhere),
+            ("a large response", Reply::new(200).body(large)),
+            ("no response", Reply::never()),
+            ("a broken connection", Reply::hang_up()),
+        ] {
+            let before = service.count();
+            service.will(reply);
+            let started = Instant::now();
+            let answer = gateway.chat("scripted", "meddle ask").await;
+            assert!(started.elapsed() < Duration::from_secs(10), "{what}");
+            assert_eq!(service.count(), before + 1, "{what}");
+            match refuses {
+                true => drop(answer.error(502, "FILTER_FAILED")),
+                false => assert_eq!(answer.content(), "served", "{what}"),
+            }
+        }
+        assert_nothing_is_left(&gateway, &upstream, policy).await;
+    }
+}
+
+/// Requests beyond the first, and too large ones, end the filter's request and nothing else.
+#[tokio::test]
+async fn a_filter_asks_its_service_once_and_within_its_bounds() {
+    let (upstream, service) = (Upstream::start().await, Upstream::start().await);
+    let secret = secret();
+    let gateway = filtered(&upstream, &with_service(&service, &secret, ""))
+        .start()
+        .await;
+    service.always(Reply::new(200).body("fine"));
+    for (word, requests) in [
+        ("ask-forever", 1),
+        ("ask-trap", 1),
+        ("ask-much", 0),
+        ("ask-flood", 0),
+    ] {
+        let before = service.count();
+        let answer = gateway.chat("scripted", &format!("meddle {word}")).await;
+        let error = answer.error(502, "FILTER_FAILED");
+        assert_eq!(error["message"], "A required filter failed.", "{word}");
+        assert_eq!(service.count() - before, requests, "{word}");
+    }
+    assert_eq!(upstream.count(), 0);
+    assert_nothing_is_left(&gateway, &upstream, "in the end").await;
+}
+
+/// A private address needs the operator's word, and a reload applies a service's settings.
+#[tokio::test]
+async fn a_service_is_behind_the_egress_guard_and_its_settings_are_checked() {
+    let (upstream, service) = (Upstream::start().await, Upstream::start().await);
+    service.always(Reply::new(200).body("fine"));
+    upstream.always(Reply::chat("served"));
+    let url = service.base_url();
+    let tables = |service: &str| format!("{FILTER}service = {{ {service} }}\n");
+    let public = tables(&format!("url = \"{url}/check\""));
+    let gateway = filtered(&upstream, &public).start().await;
+    let refused = gateway.chat("scripted", "meddle ask").await;
+    refused.error(502, "FILTER_FAILED");
+    assert_eq!(service.count(), 0);
+
+    let private = tables(&format!("url = \"{url}/check\", private = true"));
+    let mut config = gateway.app().config.clone();
+    config.filters = Config::from_toml(&private).expect("it fits").filters;
+    gateway.app().take_up(config).await.expect("it fits");
+    let answer = gateway.chat("scripted", "meddle ask").await;
+    assert_eq!(answer.content(), "served");
+    assert_eq!(service.next_request().await.header("authorization"), None);
+
+    for (settings, what) in [
+        (
+            "url = \"ftp://x.example\"",
+            "filters[0].service.url: is neither https",
+        ),
+        (
+            "url = \"https://x.example/?a=b\"",
+            "filters[0].service.url: is more than",
+        ),
+        (
+            "url = \"https://x.example\", bytes = 9000000",
+            "filters[0].service.bytes: is more than 1048576",
+        ),
+        (
+            "url = \"https://x.example\", credential = \"none\"",
+            "filters[0].service.credential: names \"none\", but `credentials.none` does not exist",
+        ),
+    ] {
+        let started = filtered(&upstream, &tables(settings)).try_start().await;
+        let why = started.err().map(|error| format!("{error:#}"));
+        let why = why.expect("it does not start");
+        assert!(why.contains(what), "{why}");
+    }
+    let started = filtered(&upstream, &format!("{FILTER}whole_bytes = 2000000\n"));
+    let why = started.try_start().await.err();
+    let why = why.map(|error| format!("{error:#}")).unwrap_or_default();
+    assert!(
+        why.contains("filters[0].whole_bytes: is more than"),
+        "{why}"
+    );
+}
+
+#[tokio::test]
+async fn a_whole_response_is_checked_before_the_client_gets_any_of_it() {
+    let upstream = Upstream::start().await;
+    let gateway = filtered(&upstream, &format!("{FILTER}whole_bytes = 5000\n"))
+        .start()
+        .await;
+    let stream = async |word: &str, pieces: &[&str]| {
+        upstream.will_stream(pieces.iter().copied());
+        let text = format!("meddle {word}");
+        gateway.stream("scripted", &text).await.rest().await
+    };
+    upstream.will(Reply::chat("one two"));
+    let answer = gateway.chat("scripted", "meddle whole-count").await;
+    assert_eq!(answer.content(), "one two (1 of 1)");
+    // All pieces come in one call, and small ones of a text as one.
+    let events = stream("whole-count", &["one ", "two ", "three"]).await;
+    assert_eq!(said(&events), "one two three (1 of 1)");
+    assert_eq!(finish_reason(&events), "stop");
+    let events = stream("whole-judge", &["good ", "and b", "ad"]).await;
+    assert_eq!(said(&events), "");
+    assert_eq!(finish_reason(&events), "content_filter");
+    assert_eq!(events.last().map(String::as_str), Some("data: [DONE]"));
+    let events = stream("whole-judge", &["good ", "and b", "etter"]).await;
+    assert_eq!(said(&events), "good and better");
+    // Text may be held longer than in a stream.
+    let piece = "x".repeat(1_000);
+    let events = stream("whole-hold", &[&*piece; 5]).await;
+    assert_eq!(said(&events), piece.repeat(5));
+    // A longer response is stopped, and its text stays here.
+    let events = stream("whole-pass", &[&*piece; 6]).await;
+    assert_eq!(said(&events), "");
+    assert_eq!(finish_reason(&events), "content_filter");
+    upstream.will(Reply::chat(&piece.repeat(6)));
+    let answer = gateway.chat("scripted", "meddle whole-pass").await;
+    assert!(!answer.text().contains("xxx"), "{}", answer.text());
+    for word in [
+        "whole-trap",
+        "whole-loop",
+        "whole-nonsense",
+        "whole-swallow",
+    ] {
+        let text = stream(word, &["sec", "ret"]).await.concat();
+        assert!(text.contains("FILTER_FAILED"), "{word}: {text}");
+        assert!(!text.contains("sec"), "{word}: {text}");
+    }
+    assert_nothing_is_left(&gateway, &upstream, "in the end").await;
+}
+
+#[tokio::test]
+async fn whole_responses_can_be_disallowed_and_a_filter_that_may_fail_is_gone_on_without() {
+    let upstream = Upstream::start().await;
+    let gateway = filtered(&upstream, &format!("{FILTER}whole_bytes = 0\n"))
+        .start()
+        .await;
+    let answer = gateway.chat("scripted", "meddle whole-pass").await;
+    answer.error(502, "FILTER_FAILED");
+    let gateway = filtered(
+        &upstream,
+        &format!("{FILTER}whole_bytes = 10\non_failure = \"allow\"\n"),
+    )
+    .start()
+    .await;
+    upstream.will_stream(["much ", "longer ", "than ten"]);
+    let events = gateway.stream("scripted", "meddle whole-stop").await;
+    assert_eq!(said(&events.rest().await), "much longer than ten");
+    upstream.will_stream(["short"]);
+    let events = gateway.stream("scripted", "meddle whole-stop").await;
+    assert_eq!(said(&events.rest().await), "");
+}
+
+#[tokio::test]
+async fn a_fallback_begins_a_whole_response_anew() {
+    let (first, second) = (Upstream::start().await, Upstream::start().await);
+    first.always(Reply::error(503, "overloaded"));
+    second.always(Reply::chat("second"));
+    let gateway = Gateway::builder()
+        .plugin("meddling", guests::meddling())
+        .provider("first", "openai", Some(&first))
+        .provider("second", "openai", Some(&second))
+        .model("both", &["first", "second"])
+        .tables(FILTER)
+        .start()
+        .await;
+    let answer = gateway.chat("both", "meddle whole-count").await;
+    assert_eq!(answer.content(), "second (1 of 1)");
+}
+
+/// Components of the interface with other types are refused: without its steps, a filter could pass requests that it
+/// means to stop.
+#[tokio::test]
+async fn a_malformed_optional_interface_is_refused_by_name() {
+    let gateway = Gateway::start().await;
+    let admin = gateway.admin("operator").await;
+    for (what, component, complaint) in [
+        (
+            "another type",
+            guests::idle_filter(|steps| {
+                steps.replace("ask-service(list<u8>)", "ask-service(string)")
+            }),
+            "weir:plugin/filter-steps@0.2.2 has another type of the function [static]screening.begin",
+        ),
+        (
+            "a missing function",
+            guests::idle_filter(|steps| {
+                let (before, _) = steps
+                    .split_once("        /// The response of the service")
+                    .expect("it is there");
+                format!("{before}    }}\n}}\n")
+            }),
+            "weir:plugin/filter-steps@0.2.2 has no function [method]screening.replied",
+        ),
+        // The guest does nothing, so a later step of the load refuses it.
+        (
+            "the right types",
+            guests::idle_filter(str::to_owned),
+            "describe",
+        ),
+    ] {
+        let path = "/admin/plugins/malformed?activate=true";
+        let refused = admin.put_component(path, &component).await;
+        let refused = refused.error(422, "PLUGIN_REFUSED").to_string();
+        assert!(refused.contains(complaint), "{what}: {refused}");
+    }
+}
+
+/// The time that a service takes is the filter's, and a client that leaves ends the request to it.
+#[tokio::test]
+async fn a_client_that_leaves_ends_the_request_to_the_service() {
+    let (upstream, service) = (Upstream::start().await, Upstream::start().await);
+    let secret = secret();
+    let gateway = filtered(&upstream, &with_service(&service, &secret, ""))
+        .start()
+        .await;
+    service.will(Reply::never());
+    let client = gateway.client();
+    let asking = tokio::spawn(async move {
+        client.post("/chat", &chat("scripted", "meddle ask")).await;
+    });
+    service.next_request().await;
+    asking.abort();
+    patiently(service.until_hung_up()).await;
+    assert_nothing_is_left(&gateway, &upstream, "after it").await;
+}

@@ -15,12 +15,13 @@ use crate::usage::fold;
 const REPORTS: [&str; 2] = ["/admin/usage", "/admin/model-economics"];
 
 /// Endpoints for administrators only, besides reports.
-const OPERATED: [(&str, &str); 11] = [
+const OPERATED: [(&str, &str); 12] = [
     ("GET", "/admin/users"),
     ("GET", "/admin/users/alice"),
     ("POST", "/admin/users/alice/disable"),
     ("POST", "/admin/users/alice/enable"),
     ("POST", "/admin/users/alice/plan"),
+    ("PUT", "/admin/users/alice/filter-options"),
     ("POST", "/admin/users/alice/top-up"),
     ("POST", "/admin/users/alice/grant-admin"),
     ("POST", "/admin/users/alice/revoke-admin"),

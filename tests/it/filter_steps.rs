@@ -1,16 +1,18 @@
 //! Filters that decide in steps, over real sockets and real Wasm: their own responses, requests to their service, checks
-//! of whole responses.
+//! of whole responses, and the options that they read.
 //!
 //! The filter is `tests/hostile/meddling`, which obeys the word after `meddle `.
 
 use std::io::Write as _;
 use std::time::{Duration, Instant};
 
+use http::Method;
 use serde_json::{Value, json};
 use tempfile::NamedTempFile;
 use tests::gateway::Builder;
 use tests::speaker::Speaker;
-use tests::{Answer, Gateway, Reply, Upstream, chat, chunks, guests, patiently};
+use tests::stores::{Postgres, Redis};
+use tests::{Answer, Client, Gateway, Reply, Upstream, chat, chunks, guests, patiently};
 use weir::config::Config;
 use weir_ledger::Credits;
 
@@ -488,4 +490,115 @@ async fn a_client_that_leaves_ends_the_request_to_the_service() {
     asking.abort();
     patiently(service.until_hung_up()).await;
     assert_nothing_is_left(&gateway, &upstream, "after it").await;
+}
+
+async fn put(client: &Client, path: &str, body: &Value) -> Answer {
+    let body = serde_json::to_vec(body).expect("JSON");
+    let json = Some("application/json");
+    client.send(Method::PUT, path, json, body.into()).await
+}
+
+/// The owner of a key sets its options, an operator those of an account. A change applies at once, on all nodes.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_filter_reads_the_options_of_the_key_and_the_account() {
+    let (postgres, redis) = (Postgres::shared().create_database().await, Redis::start());
+    let upstream = Upstream::start().await;
+    upstream.always(Reply::chat("served"));
+    let node = || {
+        filtered(&upstream, FILTER)
+            .postgres(&postgres)
+            .redis(&redis.url())
+            .settings("internal_listen = \"127.0.0.1:0\"")
+    };
+    let first = node().start().await;
+    let second = node().sharing_secrets_of(&first).start().await;
+    let (alice, admin) = (first.web("alice"), first.admin("olivia").await);
+    let made = alice.post("/api-keys", &json!({})).await.json();
+    let id = made["key_id"].as_str().expect("an id").to_owned();
+    let key = first
+        .stranger()
+        .with_key(made["api_key"].as_str().expect("a key"));
+    let elsewhere = key.at(second.address());
+    let noted = async |client: &Client| {
+        let request = chat("scripted", "meddle context");
+        let answer = client.post("/chat", &request).await;
+        assert_eq!(answer.content(), "served", "{}", answer.text());
+        let noted = annotations(&answer).expect("annotations").to_owned();
+        let rest = noted.strip_prefix("meddling.service=false, meddling.whole=65536");
+        rest.expect("its own settings").to_owned()
+    };
+    for client in [&key, &elsewhere, &alice] {
+        assert_eq!(noted(client).await, "");
+    }
+    let of_key = format!("/api-keys/{id}/filter-options");
+    let options = json!({ "filter_options": { "tone": "mild", "kinds": "a.b" } });
+    let set = put(&alice, &of_key, &options).await;
+    assert_eq!((set.status.as_u16(), set.json()), (200, options));
+    let of_account = format!(
+        "/admin/users/{}/filter-options",
+        first.web_user_id("alice").await
+    );
+    let options = json!({ "filter_options": { "level": "strict" } });
+    let set = put(&admin, &of_account, &options).await;
+    assert_eq!(set.status, 200, "{}", set.text());
+    assert_eq!(set.json()["filter_options"]["level"], "strict");
+    for client in [&key, &elsewhere] {
+        let expected =
+            ", meddling.key.kinds=a.b, meddling.key.tone=mild, meddling.account.level=strict";
+        assert_eq!(noted(client).await, expected);
+    }
+    assert_eq!(noted(&alice).await, ", meddling.account.level=strict");
+    let keys = alice.get("/api-keys").await.json();
+    assert_eq!(keys["api_keys"][0]["filter_options"]["tone"], "mild");
+    // A service calls for the user.
+    let mut request = chat("scripted", "meddle context");
+    request["user_id"] = first.web_user_id("alice").await.into();
+    request["tools"] = json!([{ "type": "function", "function": { "name": "f" } }]);
+    let service = first.service(&["model:call"]);
+    let answer = service.post("/internal/agent/code", &request).await;
+    assert_eq!(answer.status, 200, "{}", answer.text());
+    let shown = annotations(&answer).expect("annotations");
+    assert!(shown.ends_with("meddling.account.level=strict"), "{shown}");
+
+    let none = json!({ "filter_options": {} });
+    put(&admin, &of_account, &none).await;
+    assert_eq!(put(&alice, &of_key, &none).await.status, 200);
+    for client in [&key, &elsewhere, &alice] {
+        assert_eq!(noted(client).await, "");
+    }
+    first.app().audit.flush().await;
+    let audit = admin.get("/admin/audit?kind=user.filter_options_set");
+    let events = audit.await.json();
+    assert!(!events["events"].as_array().expect("a list").is_empty());
+
+    // Another user's key, an unknown user, and options beyond the limits.
+    let bob = first.web("bob");
+    let options = json!({ "filter_options": { "tone": "rude" } });
+    put(&bob, &of_key, &options).await.error(404, "NOT_FOUND");
+    let unknown = put(&admin, "/admin/users/usr_0/filter-options", &options).await;
+    unknown.error(404, "UNKNOWN_USER");
+    let refused = put(&alice, &of_account, &options).await;
+    refused.error(403, "FORBIDDEN");
+    let many: serde_json::Map<_, _> = (0..17)
+        .map(|number| (format!("o{number}"), json!("x")))
+        .collect();
+    for (options, what) in [
+        (json!(many), "at most 16 options"),
+        (json!({ "a b": "x" }), "A name has"),
+        (json!({ "": "x" }), "A name has"),
+        (json!({ "a": "x".repeat(257) }), "A value has"),
+        (json!({ "a": "x\ny" }), "A value has"),
+    ] {
+        let options = json!({ "filter_options": options });
+        for (client, path) in [(&alice, &of_key), (&admin, &of_account)] {
+            let error = put(client, path, &options)
+                .await
+                .error(400, "INVALID_REQUEST");
+            assert_eq!(error["param"], "filter_options");
+            assert!(
+                error["message"].as_str().expect("a text").contains(what),
+                "{error}"
+            );
+        }
+    }
 }

@@ -48,6 +48,10 @@ pub fn public(app: App) -> Router {
             put(keys::routes::set_key_budgets),
         )
         .route("/api-keys/{key_id}/rates", put(keys::routes::set_key_rates))
+        .route(
+            "/api-keys/{key_id}/filter-options",
+            put(keys::routes::set_key_filter_options),
+        )
         .route("/webhooks/secret", get(tools::routes::get_webhook_secret))
         .route("/usage/me", get(billing::routes::get_usage))
         .route("/usage/export", get(billing::routes::export_usage))
@@ -387,6 +391,10 @@ where
             post(admin::users::enable_user),
         )
         .route("/admin/users/{user_id}/plan", post(admin::users::set_plan))
+        .route(
+            "/admin/users/{user_id}/filter-options",
+            put(admin::users::set_filter_options),
+        )
         .route(
             "/admin/users/{user_id}/budgets",
             post(admin::users::set_budgets),

@@ -1,5 +1,6 @@
 //! `/admin/users`: users, their plans, credits, budgets and rights.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
 
@@ -25,6 +26,7 @@ use crate::billing;
 use crate::billing::budgets::{self, BudgetItem, RequestedBudgets};
 use crate::identity::admin::AdminCaller;
 use crate::identity::directory::{self, UserFilter, UserRecord};
+use crate::identity::filter_options::FilterOptions;
 use crate::identity::{self, store};
 use crate::node::Core;
 use crate::query::{ListQuery, cut};
@@ -68,6 +70,9 @@ pub struct UserItem {
     pub erased_at: Option<String>,
     /// The time of the user's first request.
     pub created_at: String,
+    /// Options of the account for filters, by name.
+    #[serde(default)]
+    pub filter_options: BTreeMap<String, String>,
     /// The user's credits; not in lists.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub account: Option<AccountItem>,
@@ -395,6 +400,32 @@ pub async fn set_plan(
     changed(&core, &user_id, true).await
 }
 
+/// `PUT /admin/users/{user_id}/filter-options`: replaces the options of an account that filters read. They apply to all
+/// nodes at once.
+#[utoipa::path(
+    put, path = "/admin/users/{user_id}/filter-options", tag = "administration", security(("admin" = [])),
+    params(("user_id" = String, Path, description = "The user's id.")),
+    request_body = FilterOptions,
+    responses(
+        (status = 200, body = UserItem),
+        (status = 404, description = "`UNKNOWN_USER`: no user has this id."),
+    ),
+)]
+pub async fn set_filter_options(
+    State(core): State<Core>,
+    AdminCaller { actor }: AdminCaller,
+    Path(user_id): Path<String>,
+    SmallBody(options): SmallBody<FilterOptions>,
+) -> Result<Json<UserItem>, ApiError> {
+    let found = identity::users::set_account_filter_options(&core, &user_id, &options).await?;
+    if found {
+        let user_id = user_id.clone();
+        core.audit
+            .record_by(&actor, AuditEvent::FilterOptionsSet { user_id });
+    }
+    changed(&core, &user_id, found).await
+}
+
 /// Puts a user on a plan for a month from now.
 pub(crate) async fn grant_month(core: &Core, user_id: &str, plan: Plan) -> Result<(), ApiError> {
     let now = ledger_time(core).await?;
@@ -651,6 +682,7 @@ fn item(user: UserRecord) -> UserItem {
         disabled_at: user.disabled_at.map(Millis::iso),
         erased_at: user.deleted_at.map(Millis::iso),
         created_at: user.created_at.iso(),
+        filter_options: user.filter_options.filter_options,
         account: None,
     }
 }

@@ -86,6 +86,11 @@ pub enum AuditEvent {
         /// The plan's name.
         plan: &'static str,
     },
+    /// An operator set the options of an account for filters.
+    FilterOptionsSet {
+        /// The user's id.
+        user_id: String,
+    },
     /// An operator gave a user credits.
     ToppedUp {
         /// The user's id.
@@ -232,6 +237,7 @@ impl AuditEvent {
                 reason: Some(plan),
                 ..of("user.plan_set", Some(user_id))
             },
+            Self::FilterOptionsSet { user_id } => of("user.filter_options_set", Some(user_id)),
             Self::ToppedUp { user_id, credits } => EventColumns {
                 reason: Some(credits),
                 ..of("user.topped_up", Some(user_id))

@@ -10,6 +10,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use hmac::{Hmac, Mac};
 use sha2::Sha256;
 
+use super::filter_options::CallerFilterOptions;
 use super::part_rates::PartRates;
 use super::pepper::{Pepper, Peppers};
 use super::roles::Role;
@@ -135,6 +136,8 @@ pub struct StoredKey {
     pub user_disabled_at: Option<Millis>,
     /// The models that the key may use; all if empty.
     pub models: Vec<String>,
+    /// The options of the key and its account for filters.
+    pub filter_options: CallerFilterOptions,
 }
 
 /// The result of checking a presented key against the record with its id.
@@ -239,6 +242,7 @@ mod tests {
             disabled_at: None,
             user_disabled_at: None,
             models: Vec::new(),
+            filter_options: CallerFilterOptions::default(),
         };
         let judge = |stored: &StoredKey, at| stored.judge(&key, &peppers, Millis(at));
         assert_eq!(judge(&stored, 999), KeyVerdict::Good);

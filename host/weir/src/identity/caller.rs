@@ -19,6 +19,7 @@ use super::api_key::{KeyVerdict, RawKey, StoredKey};
 use super::client_address::{ClientAddress, bucket};
 use super::credentials::Credentials;
 use super::errors::{locked_out, lookup_failed, store_failed, user_disabled};
+use super::filter_options::{CallerFilterOptions, FilterOptions};
 use super::jwt::{TokenError, VerifiedClaims};
 use super::key_records::KEY_TTL;
 use super::part_rates::{PartRates, parts_of};
@@ -47,6 +48,8 @@ pub struct Caller {
     pub plan: Plan,
     /// The rates that may apply to the caller's requests.
     pub rates: PartRates,
+    /// The options of the key and the account for filters.
+    pub filter_options: CallerFilterOptions,
     /// The kind of credentials.
     pub proof: Proof,
 }
@@ -235,6 +238,8 @@ struct CachedKey {
     refresh_at: i64,
     /// The models that the key may use; all if empty. Records of older versions lack the field and do not count.
     models: Vec<String>,
+    /// The options for filters. Records of older versions lack the field and do not count.
+    filter_options: CallerFilterOptions,
     /// The cache's epoch in which weir read the record. In another epoch, weir reads the database, because a tombstone
     /// may be lost.
     #[serde(default)]
@@ -252,6 +257,7 @@ impl CachedKey {
             rates: stored.rates.clone(),
             refresh_at: now.0 + KEY_TTL.as_millis() as i64 / 2,
             models: stored.models.clone(),
+            filter_options: stored.filter_options.clone(),
             epoch,
         }
     }
@@ -370,6 +376,7 @@ impl Identification<'_> {
                 role: cached.role,
                 plan: plan_named(&cached.account_plan),
                 rates: cached.rates.clone(),
+                filter_options: cached.filter_options.clone(),
                 proof: Proof::ApiKey {
                     hash: asked.record_key.secret.to_owned(),
                     id: asked.key.id().to_owned(),
@@ -538,24 +545,36 @@ impl Identification<'_> {
         if user.disabled_at.is_some() {
             return Err(self.user_is_disabled("web"));
         }
-        let (account, role, plan, rates) = match account.filter(|account| *account != user.id) {
-            None => (user.id.clone(), Role::Owner, user.plan, user.rates),
-            Some(id) => {
-                let membership = members::require(&self.identity.core, id, &user.id).await?;
-                (
-                    id.to_owned(),
-                    membership.role,
-                    membership.plan,
-                    membership.rates,
-                )
-            }
-        };
+        let (account, role, plan, rates, options) =
+            match account.filter(|account| *account != user.id) {
+                None => (
+                    user.id.clone(),
+                    Role::Owner,
+                    user.plan,
+                    user.rates,
+                    user.filter_options,
+                ),
+                Some(id) => {
+                    let membership = members::require(&self.identity.core, id, &user.id).await?;
+                    (
+                        id.to_owned(),
+                        membership.role,
+                        membership.plan,
+                        membership.rates,
+                        membership.filter_options,
+                    )
+                }
+            };
         self.count(&account, &plan).await?;
         let mut caller = Caller {
             plan: plan_named(&plan),
             account: AccountId(account),
             role,
             rates,
+            filter_options: CallerFilterOptions {
+                key: FilterOptions::default(),
+                account: options,
+            },
             proof: Proof::Web {
                 admin: user.admin_since.is_some(),
             },

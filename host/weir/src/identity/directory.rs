@@ -11,6 +11,7 @@ use weir_storage::Database;
 use weir_storage::clock::Millis;
 use weir_storage::database::SqlDialect;
 
+use super::filter_options::FilterOptions;
 use super::store::{BUDGETS_OF_KEY, KeyItem, read_item};
 
 /// A user.
@@ -30,6 +31,8 @@ pub struct UserRecord {
     pub subject: Option<String>,
     /// The plan's name.
     pub plan: String,
+    /// The options of the account for filters.
+    pub filter_options: FilterOptions,
     /// The start of the admin role; `None` for other users.
     pub admin_since: Option<Millis>,
     /// The time at which the user was disabled; `None` if enabled.
@@ -66,7 +69,7 @@ pub struct KeyFilter {
     pub after: Option<String>,
 }
 
-const USER: &str = "SELECT id, kind, name, email, issuer, subject, plan, admin_since, \
+const USER: &str = "SELECT id, kind, name, email, issuer, subject, plan, filter_options, admin_since, \
     NULLIF(disabled_at, 0) AS disabled_at, deleted_at, created_at FROM users";
 
 /// Returns the matching users by id, up to a limit.
@@ -128,6 +131,7 @@ fn read_user(row: &AnyRow) -> sqlx::Result<UserRecord> {
         issuer: row.try_get("issuer")?,
         subject: row.try_get("subject")?,
         plan: row.try_get("plan")?,
+        filter_options: FilterOptions::read(row.try_get("filter_options")?)?,
         admin_since: time("admin_since")?.map(Millis),
         disabled_at: time("disabled_at")?.map(Millis),
         deleted_at: time("deleted_at")?.map(Millis),
@@ -157,8 +161,8 @@ pub async fn list_keys(
     };
     // PostgreSQL uses no index for a condition with an optional parameter. The parameters are bound in any case.
     let sql = format!(
-        "SELECT id, user_id, name, prefix, created_at, last_used_at, expires_at, disabled_at, models, holder_id, \
-         project_id, {BUDGETS_OF_KEY} FROM api_keys \
+        "SELECT id, user_id, name, prefix, created_at, last_used_at, expires_at, disabled_at, models, filter_options, \
+         holder_id, project_id, {BUDGETS_OF_KEY} FROM api_keys \
          WHERE {} AND {} AND (user_id, created_at, id) > ($3, $4, $5) ORDER BY user_id, created_at, id LIMIT $6",
         match filter.user_id {
             Some(_) => "user_id = $1",

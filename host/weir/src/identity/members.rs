@@ -11,6 +11,7 @@ use weir_storage::clock::Millis;
 use weir_storage::database::Transaction;
 
 use super::errors::{not_on_all_nodes, store_failed, user_disabled};
+use super::filter_options::FilterOptions;
 use super::key_records::KEY_TTL;
 use super::part_rates::PartRates;
 use super::roles::Role;
@@ -26,6 +27,8 @@ pub struct Membership {
     pub plan: String,
     /// The rates of the organisation's parts.
     pub rates: PartRates,
+    /// The organisation's options for filters.
+    pub filter_options: FilterOptions,
 }
 
 /// Returns a user's membership in an organisation.
@@ -39,7 +42,8 @@ pub async fn require(
     user_id: &str,
 ) -> Result<Membership, ApiError> {
     let row = sqlx::query(
-        "SELECT m.role, u.plan, u.rates, NULLIF(u.disabled_at, 0) AS disabled_at FROM members m JOIN users u ON u.id = m.organisation_id \
+        "SELECT m.role, u.plan, u.rates, u.filter_options, NULLIF(u.disabled_at, 0) AS disabled_at \
+         FROM members m JOIN users u ON u.id = m.organisation_id \
          WHERE m.organisation_id = $1 AND m.user_id = $2 AND u.deleted_at IS NULL",
     )
     .bind(organisation_id)
@@ -55,6 +59,7 @@ pub async fn require(
             role,
             plan: row.try_get("plan")?,
             rates: PartRates::read(row.try_get("rates")?)?,
+            filter_options: FilterOptions::read(row.try_get("filter_options")?)?,
         };
         Ok::<_, sqlx::Error>((membership, is_disabled))
     };

@@ -31,6 +31,7 @@ pub mod directory;
 pub mod directory_token;
 mod ended_sessions;
 mod errors;
+pub mod filter_options;
 pub mod gate;
 pub mod groups;
 pub mod issuer_logout;

@@ -79,6 +79,7 @@ pub const ENDPOINTS: [(&str, Permission); 70] = [
     ("DELETE /api-keys/{key_id}", UseModels),
     ("PUT /api-keys/{key_id}/budgets", UseModels),
     ("PUT /api-keys/{key_id}/rates", UseModels),
+    ("PUT /api-keys/{key_id}/filter-options", UseModels),
     ("GET /webhooks/secret", Manage),
     ("GET /usage/me", Belong),
     ("GET /usage/export", ReadUsage),

@@ -6,6 +6,7 @@ use sqlx::Row;
 use sqlx::any::AnyRow;
 
 use super::api_key::{LIFETIME_DAYS, RawKey, StoredKey};
+use super::filter_options::{CallerFilterOptions, FilterOptions};
 use super::part_rates::{PartRate, PartRates, parts_of};
 use super::pepper::{Pepper, Peppers};
 use super::roles::Role;
@@ -26,6 +27,8 @@ pub struct User {
     pub email: Option<String>,
     /// The rates of the parts of the personal account.
     pub rates: PartRates,
+    /// The options of the personal account for filters.
+    pub filter_options: FilterOptions,
     /// The start of the admin role; `None` for other users.
     pub admin_since: Option<Millis>,
     /// The time at which an operator disabled the user; `None` if enabled.
@@ -89,7 +92,7 @@ pub async fn find_web_user(
     subject: &str,
 ) -> sqlx::Result<Option<User>> {
     let row = sqlx::query(
-        "SELECT id, plan, email, rates, admin_since, disabled_at, created_at FROM users \
+        "SELECT id, plan, email, rates, filter_options, admin_since, disabled_at, created_at FROM users \
          WHERE issuer = $1 AND subject = $2",
     )
     .bind(issuer)
@@ -102,8 +105,8 @@ pub async fn find_web_user(
 /// Returns the user with an id.
 pub async fn find_user(database: &Database, user_id: &str) -> sqlx::Result<Option<User>> {
     let row = sqlx::query(
-        "SELECT id, plan, email, rates, admin_since, NULLIF(disabled_at, 0) AS disabled_at, created_at FROM users \
-         WHERE id = $1",
+        "SELECT id, plan, email, rates, filter_options, admin_since, NULLIF(disabled_at, 0) AS disabled_at, created_at \
+         FROM users WHERE id = $1",
     )
     .bind(user_id)
     .fetch_optional(database.reader())
@@ -124,6 +127,7 @@ fn read_user(row: &AnyRow) -> sqlx::Result<User> {
         plan: row.try_get("plan")?,
         email: row.try_get("email")?,
         rates: PartRates::read(row.try_get("rates")?)?,
+        filter_options: FilterOptions::read(row.try_get("filter_options")?)?,
         admin_since: time("admin_since")?,
         disabled_at: time("disabled_at")?,
         created_at: Millis(row.try_get("created_at")?),
@@ -254,7 +258,8 @@ pub async fn find_keys(
     };
     let text = format!(
         "SELECT k.id, k.user_id, k.holder_id, k.project_id, k.hash, k.pepper_version, k.expires_at, k.disabled_at, \
-         k.models, u.plan, u.rates, u.deleted_at, m.role, COALESCE(NULLIF(u.disabled_at, 0), h.disabled_at) AS user_disabled_at \
+         k.models, k.filter_options AS key_options, u.filter_options AS account_options, u.plan, u.rates, u.deleted_at, \
+         m.role, COALESCE(NULLIF(u.disabled_at, 0), h.disabled_at) AS user_disabled_at \
          FROM api_keys k JOIN users u ON u.id = k.user_id LEFT JOIN users h ON h.id = k.holder_id \
          LEFT JOIN members m ON m.organisation_id = k.user_id AND m.user_id = k.holder_id \
          WHERE k.id IN ({among})"
@@ -296,6 +301,7 @@ pub async fn find_keys(
             disabled_at: time(row, "disabled_at")?.or(ended),
             user_disabled_at: time(row, "user_disabled_at")?,
             models: read_models(row)?,
+            filter_options: read_filter_options(row)?,
         };
         Ok((id, key))
     };
@@ -361,6 +367,61 @@ pub async fn find_rates(database: &Database, account_id: &str) -> sqlx::Result<P
             .fetch_optional(database.reader())
             .await?;
     PartRates::read(stored.flatten().as_deref())
+}
+
+/// Replaces the options of a key for filters.
+pub async fn set_key_filter_options(
+    database: &Database,
+    account_id: &str,
+    key_id: &str,
+    options: &FilterOptions,
+) -> sqlx::Result<()> {
+    sqlx::query("UPDATE api_keys SET filter_options = $1 WHERE id = $2 AND user_id = $3")
+        .bind(options.store())
+        .bind(key_id)
+        .bind(account_id)
+        .execute(database.writer())
+        .await
+        .map(drop)
+}
+
+/// Replaces the options of an account for filters. Returns whether the account exists.
+pub async fn set_account_filter_options(
+    database: &Database,
+    account_id: &str,
+    options: &FilterOptions,
+) -> sqlx::Result<bool> {
+    sqlx::query("UPDATE users SET filter_options = $1 WHERE id = $2 AND deleted_at IS NULL")
+        .bind(options.store())
+        .bind(account_id)
+        .execute(database.writer())
+        .await
+        .map(|done| done.rows_affected() > 0)
+}
+
+/// Returns the options of an account and of one of its keys for filters.
+pub async fn find_filter_options(
+    database: &Database,
+    account_id: &str,
+    key_id: Option<&str>,
+) -> sqlx::Result<CallerFilterOptions> {
+    let row = sqlx::query(
+        "SELECT u.filter_options AS account_options, k.filter_options AS key_options \
+         FROM users u LEFT JOIN api_keys k ON k.user_id = u.id AND k.id = $2 WHERE u.id = $1",
+    )
+    .bind(account_id)
+    .bind(key_id)
+    .fetch_optional(database.reader())
+    .await?;
+    let options = row.map(|row| read_filter_options(&row)).transpose()?;
+    Ok(options.unwrap_or_default())
+}
+
+fn read_filter_options(row: &AnyRow) -> sqlx::Result<CallerFilterOptions> {
+    Ok(CallerFilterOptions {
+        key: FilterOptions::read(row.try_get("key_options")?)?,
+        account: FilterOptions::read(row.try_get("account_options")?)?,
+    })
 }
 
 /// Reads the name of a role from the database.
@@ -449,6 +510,8 @@ pub struct KeyItem {
     pub disabled: bool,
     /// The models that it may use; all if empty.
     pub models: Vec<String>,
+    /// The key's options for filters.
+    pub filter_options: FilterOptions,
     /// The person or the service account that uses the key; `None` for keys of a personal account.
     pub holder_id: Option<String>,
     /// The project that the key belongs to.
@@ -490,7 +553,7 @@ pub async fn list_keys(
     holder_id: Option<&str>,
 ) -> sqlx::Result<Vec<KeyItem>> {
     let sql = format!(
-        "SELECT id, name, prefix, created_at, last_used_at, expires_at, disabled_at, models, holder_id, project_id, \
+        "SELECT id, name, prefix, created_at, last_used_at, expires_at, disabled_at, models, filter_options, holder_id, project_id, \
          {BUDGETS_OF_KEY} FROM api_keys WHERE user_id = $1 AND {} \
          ORDER BY CASE WHEN disabled_at IS NULL THEN 0 ELSE 1 END, created_at DESC, id LIMIT $3",
         match holder_id {
@@ -535,6 +598,7 @@ pub(super) fn read_item(row: &AnyRow) -> sqlx::Result<KeyItem> {
         expires_at: Millis(row.try_get("expires_at")?),
         disabled: time("disabled_at")?.is_some(),
         models: read_models(row)?,
+        filter_options: FilterOptions::read(row.try_get("filter_options")?)?,
         holder_id: row.try_get("holder_id")?,
         project_id: row.try_get("project_id")?,
         budgets,

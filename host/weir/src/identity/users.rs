@@ -8,6 +8,7 @@
 use weir_errors::{ApiError, ErrorCode};
 
 use super::errors::{not_on_all_nodes, store_failed, user_disabled};
+use super::filter_options::FilterOptions;
 use super::key_records::{KEY_TTL, drop_plan};
 use super::part_rates::PartRate;
 use super::{members, store};
@@ -96,7 +97,7 @@ pub async fn drop_cached_keys(core: &Core, user_id: &str) -> Result<(), ApiError
     members::drop_cached_keys_everywhere(core, user_id).await
 }
 
-/// Changes a user's plan or rates on all nodes at once: the cache holds them with the user's keys.
+/// Changes a user's plan, rates or options on all nodes at once: the cache holds them with the user's keys.
 pub async fn change_plan<T>(
     core: &Core,
     user_id: &str,
@@ -129,6 +130,45 @@ pub async fn set_rate(
     }
     let what = "Too many parts of this account have rates; remove some first.";
     Err(ApiError::new(ErrorCode::TooManyBudgets, what).with_no_retry())
+}
+
+/// Replaces the options of a key for filters, on all nodes at once.
+///
+/// # Errors
+///
+/// 400 for an invalid option, 503 if a store does not respond.
+pub async fn set_key_filter_options(
+    core: &Core,
+    account_id: &str,
+    key_id: &str,
+    options: &FilterOptions,
+) -> Result<(), ApiError> {
+    options.check()?;
+    change_plan(core, account_id, async {
+        store::set_key_filter_options(&core.database, account_id, key_id, options)
+            .await
+            .map_err(store_failed)
+    })
+    .await
+}
+
+/// Replaces the options of an account for filters, on all nodes at once. Returns whether the account exists.
+///
+/// # Errors
+///
+/// 400 for an invalid option, 503 if a store does not respond.
+pub async fn set_account_filter_options(
+    core: &Core,
+    account_id: &str,
+    options: &FilterOptions,
+) -> Result<bool, ApiError> {
+    options.check()?;
+    change_plan(core, account_id, async {
+        store::set_account_filter_options(&core.database, account_id, options)
+            .await
+            .map_err(store_failed)
+    })
+    .await
 }
 
 /// Refuses a user, named by another service, who is unknown or disabled. Returns the user's plan.

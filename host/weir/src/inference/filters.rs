@@ -41,6 +41,7 @@ use crate::catalog::filter_service::FilterService;
 use crate::catalog::filters::{FilterConfig, OnFailure};
 use crate::catalog::{Catalog, Model};
 use crate::context::RequestContext;
+use crate::identity::filter_options::CallerFilterOptions;
 
 /// The filters' results besides the changed request.
 #[derive(Default)]
@@ -67,6 +68,8 @@ pub struct FilterCaller<'a> {
     pub account: &'a AccountId,
     /// The account's plan.
     pub plan: Plan,
+    /// The options of the key and the account.
+    pub options: &'a CallerFilterOptions,
     /// The request.
     pub context: &'a RequestContext,
 }
@@ -282,8 +285,8 @@ impl<'a> RequestScreening<'a> {
 
     fn context(&self, filter: &FilterConfig, service: Option<&FilterService>) -> ScreeningContext {
         ScreeningContext {
-            key_options: Vec::new(),
-            account_options: Vec::new(),
+            key_options: self.asker.options.key.pairs(),
+            account_options: self.asker.options.account.pairs(),
             has_service: service.is_some(),
             whole_bytes: filter.whole_bytes,
         }

@@ -63,6 +63,7 @@ use self::resolve::ResolvedRequest;
 use self::routing::Route;
 use crate::catalog::Catalog;
 use crate::context::RequestContext;
+use crate::identity::filter_options::CallerFilterOptions;
 use crate::identity::part_rates::{PartRates, RequestRates};
 use crate::identity::{Caller, limits};
 use crate::inference::deltas::DeltaPublisher;
@@ -85,6 +86,8 @@ pub struct Customer {
     pub models: Vec<String>,
     /// The rates that may apply to the request.
     pub rates: PartRates,
+    /// The options of the key and the account for filters.
+    pub filter_options: CallerFilterOptions,
 }
 
 impl Customer {
@@ -95,6 +98,7 @@ impl Customer {
             models: caller.models().to_vec(),
             session_owner: caller.session_owner(),
             rates: caller.rates.clone(),
+            filter_options: caller.filter_options.clone(),
             payer: caller.payer(),
         }
     }
@@ -116,6 +120,7 @@ impl Customer {
         FilterCaller {
             account: &self.payer.account,
             plan: self.plan,
+            options: &self.filter_options,
             context,
         }
     }

@@ -1,5 +1,7 @@
 //! `/api-keys`: create, list and revoke the caller's keys. For web users only.
 
+use std::collections::BTreeMap;
+
 use axum::Json;
 use axum::extract::{Path, State};
 use http::StatusCode;
@@ -13,10 +15,11 @@ use super::{KeyParts, finish_key};
 use crate::audit::Actor;
 use crate::billing::budgets::{self, BudgetItem, RequestedBudgets};
 use crate::identity::api_key::RawKey;
+use crate::identity::filter_options::FilterOptions;
 use crate::identity::part_rates::PartRate;
 use crate::identity::roles::Permission;
 use crate::identity::store::{self, KeyCreation, KeyItem, KeyOwner};
-use crate::identity::users::set_rate;
+use crate::identity::users::{self, set_rate};
 use crate::identity::{self, WebCaller, members, store_failed};
 use crate::json::from_json;
 use crate::request::JsonBody;
@@ -104,6 +107,8 @@ struct OwnKeyItem {
     disabled: bool,
     /// Models that the key may use; null if it may use all.
     models: Option<Vec<String>>,
+    /// Options of the key for filters, by name.
+    filter_options: BTreeMap<String, String>,
     /// User or service account that uses the key, in an organisation.
     holder_id: Option<String>,
     /// Project that the key belongs to.
@@ -351,6 +356,31 @@ pub async fn set_key_rates(
     Ok(Json(rate))
 }
 
+/// `PUT /api-keys/{key_id}/filter-options`: replaces the options of a key that filters read. They apply to all nodes at
+/// once.
+#[utoipa::path(
+    put, path = "/api-keys/{key_id}/filter-options", tag = "keys", security(("web" = [])),
+    params(("key_id" = String, Path, description = "The key's id.")),
+    request_body = FilterOptions,
+    responses(
+        (status = 200, body = FilterOptions),
+        (status = 404, description = "`NOT_FOUND`: you have no active key with this id."),
+    ),
+)]
+pub async fn set_key_filter_options(
+    State(parts): State<KeyParts>,
+    caller: WebCaller,
+    Path(key_id): Path<String>,
+    body: JsonBody,
+) -> Result<Json<FilterOptions>, ApiError> {
+    require_own(&parts, &caller, &key_id).await?;
+    let account = &caller.account.0;
+    limits::expiry_of(&parts, account, &key_id, parts.ledger.now()).await?;
+    let options: FilterOptions = from_json(&body.bytes)?;
+    users::set_key_filter_options(&parts, account, &key_id, &options).await?;
+    Ok(Json(options))
+}
+
 /// `DELETE /api-keys/{key_id}`: revokes a key immediately on every node.
 #[utoipa::path(
     delete, path = "/api-keys/{key_id}", tag = "keys", security(("web" = [])),
@@ -385,6 +415,7 @@ fn item(key: KeyItem, now: Millis) -> OwnKeyItem {
         expires_at: key.expires_at.iso(),
         disabled: key.disabled,
         models: models(key.models),
+        filter_options: key.filter_options.filter_options,
         holder_id: key.holder_id,
         project_id: key.project_id,
     }

@@ -83,7 +83,7 @@ pub(super) const TABLES: [Table; 14] = [
     Table {
         name: "api_keys",
         sql: "SELECT id AS place, id AS key_id, user_id AS account_id, project_id, name, prefix, created_at, expires_at, \
-              disabled_at AS revoked_at, last_used_at, models FROM api_keys \
+              disabled_at AS revoked_at, last_used_at, models, filter_options FROM api_keys \
               WHERE ((user_id = $1 AND holder_id IS NULL) OR holder_id = $1) AND id > $2 ORDER BY id LIMIT $3",
         first: "",
         columns: &[
@@ -97,6 +97,7 @@ pub(super) const TABLES: [Table; 14] = [
             ("revoked_at", Time),
             ("last_used_at", Time),
             ("models", Json),
+            ("filter_options", Json),
         ],
     },
     Table {
@@ -451,10 +452,10 @@ const CLEARING: [&str; 10] = [
 
 /// Statements with the time as second parameter.
 const ENDING: [&str; 2] = [
-    "UPDATE api_keys SET name = '', disabled_at = COALESCE(disabled_at, $2) \
+    "UPDATE api_keys SET name = '', filter_options = NULL, disabled_at = COALESCE(disabled_at, $2) \
      WHERE ((user_id = $1 AND holder_id IS NULL) OR holder_id = $1) AND (name <> '' OR disabled_at IS NULL)",
-    "UPDATE users SET issuer = NULL, subject = NULL, email = NULL, name = NULL, rates = NULL, admin_since = NULL, \
-     admin_granted_by = NULL, disabled_at = COALESCE(disabled_at, $2), deleted_at = COALESCE(deleted_at, $2) \
+    "UPDATE users SET issuer = NULL, subject = NULL, email = NULL, name = NULL, rates = NULL, filter_options = NULL, \
+     admin_since = NULL, admin_granted_by = NULL, disabled_at = COALESCE(disabled_at, $2), deleted_at = COALESCE(deleted_at, $2) \
      WHERE id = $1",
 ];
 

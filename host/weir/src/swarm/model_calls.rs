@@ -64,6 +64,10 @@ pub async fn create_agent_completion(
     };
     let plan = users::require(&swarms.inference, &payer.account.0).await?;
     context.note_user(&payer.account.0);
+    let (database, key_id) = (&swarms.inference.database, key_among(&payer.parts));
+    let filter_options = store::find_filter_options(database, &payer.account.0, key_id).await;
+    let filter_options = filter_options
+        .map_err(|error| ApiError::of_database(&error, "about options for filters"))?;
     // The account is known only after the body.
     let inference = &swarms.inference;
     let turn = inference.admission.enter(&payer.account, plan).await?;
@@ -71,6 +75,7 @@ pub async fn create_agent_completion(
     let customer = Customer {
         session_owner: payer.account.clone(),
         rates: PartRates::default(),
+        filter_options,
         payer,
         plan,
         models,

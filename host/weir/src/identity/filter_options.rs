@@ -1,0 +1,87 @@
+//! Options for filters: names and values of a key, which its owner sets, and of an account, which an operator sets.
+//!
+//! They are in the rows of the key and the account; the key's record in the cache carries both.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+use weir_errors::ApiError;
+
+/// The maximum options of a key or an account, and the maximum bytes of a name and of a value.
+const MOST_OPTIONS: usize = 16;
+const MOST_NAME_BYTES: usize = 64;
+const MOST_VALUE_BYTES: usize = 256;
+
+/// The options of a key or an account, by name.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct FilterOptions {
+    /// Options for filters: values of at most 256 bytes, by names of at most 64 letters, digits, `-`, `_` and `.`; at
+    /// most 16.
+    pub filter_options: BTreeMap<String, String>,
+}
+
+/// The options of a caller.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CallerFilterOptions {
+    /// The options of the key; none without a key.
+    pub key: FilterOptions,
+    /// The options of the account.
+    pub account: FilterOptions,
+}
+
+impl FilterOptions {
+    /// Reads the options from their column.
+    pub fn read(stored: Option<&str>) -> sqlx::Result<Self> {
+        let Some(stored) = stored else {
+            return Ok(Self::default());
+        };
+        let filter_options =
+            serde_json::from_str(stored).map_err(|error| sqlx::Error::Decode(error.into()))?;
+        Ok(Self { filter_options })
+    }
+
+    /// Returns the column's text; `None` without options.
+    pub fn store(&self) -> Option<String> {
+        let text = serde_json::to_string(&self.filter_options).unwrap_or_default();
+        Some(text).filter(|_| !self.filter_options.is_empty())
+    }
+
+    /// Returns names and values, by name.
+    pub fn pairs(&self) -> Vec<(String, String)> {
+        let pairs = self.filter_options.iter();
+        pairs
+            .map(|(name, value)| (name.clone(), value.clone()))
+            .collect()
+    }
+
+    /// Checks the number of options, their names and their values.
+    ///
+    /// # Errors
+    ///
+    /// 400 that says what is allowed.
+    pub fn check(&self) -> Result<(), ApiError> {
+        let refused = |what: String| ApiError::invalid_request("filter_options", what);
+        if self.filter_options.len() > MOST_OPTIONS {
+            let what = format!("There are at most {MOST_OPTIONS} options.");
+            return Err(refused(what));
+        }
+        for (name, value) in &self.filter_options {
+            let is_legal =
+                |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
+            if !(1..=MOST_NAME_BYTES).contains(&name.len()) || !name.bytes().all(is_legal) {
+                let what =
+                    format!("A name has 1 to {MOST_NAME_BYTES} letters, digits, '-', '_' and '.'.");
+                return Err(refused(what));
+            }
+            if value.len() > MOST_VALUE_BYTES || value.contains(char::is_control) {
+                let what = format!(
+                    "A value has at most {MOST_VALUE_BYTES} bytes and no control characters."
+                );
+                return Err(refused(what));
+            }
+        }
+        Ok(())
+    }
+}

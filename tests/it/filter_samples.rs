@@ -1,7 +1,8 @@
 //! The bundled filters, over real sockets and real Wasm.
 
+use http::Method;
 use serde_json::{Value, json};
-use tests::gateway::Builder;
+use tests::gateway::{Builder, USER};
 use tests::speaker::Speaker;
 use tests::stores::{Postgres, Redis};
 use tests::{Gate, Gateway, Reply, Upstream, chat, chunks};
@@ -397,4 +398,62 @@ async fn short_requests_go_here_and_long_ones_there() {
     let unlimited = two(&short, &long, "short = \"short\"").try_start().await;
     let why = unlimited.err().map(|error| format!("{error:#}"));
     assert!(why.is_some_and(|why| why.contains("filters[0].options.limit: must be set")));
+}
+
+#[tokio::test]
+async fn a_moderation_service_decides_about_requests() {
+    let (upstream, service) = (Upstream::start().await, Upstream::start().await);
+    let start = async |options: &str| {
+        let url = service.base_url();
+        let filter = format!(
+            "[[filters]]\nslot = \"moderate\"\noptions = {{ {options} }}\n\
+             service = {{ url = \"{url}/v1/moderations\", private = true }}\n"
+        );
+        let gateway = Gateway::builder().upstream("scripted", &upstream);
+        gateway.tables(&filter).start().await
+    };
+    // In the shape of `ModerationCreateResponse` of the Python package openai 3.57.0.
+    let judge = |flagged: bool| {
+        let result = json!({ "flagged": flagged, "categories": { "hate": flagged, "violence": false },
+            "category_scores": { "hate": 0.9, "violence": 0.1 } });
+        let body =
+            json!({ "id": "modr-1", "model": "omni-moderation-latest", "results": [result] });
+        service.will(Reply::json(200, &body));
+    };
+    let gateway = start("").await;
+    judge(false);
+    upstream.will(Reply::chat("served"));
+    let answer = gateway.chat("scripted", "hello").await;
+    assert_eq!(answer.content(), "served");
+    let asked = service.next_request().await;
+    assert_eq!(asked.path, "/v1/moderations");
+    let expected = json!({ "model": "omni-moderation-latest", "input": ["hello"] });
+    assert_eq!(asked.json(), expected);
+    judge(true);
+    let refused = gateway.chat("scripted", "I hate you").await;
+    let refused = refused.error(400, "CONTENT_FILTERED");
+    let why = "The filter moderate rejects this request: it is not allowed by the moderation service: hate.";
+    assert_eq!(refused["message"], why);
+    service.will(Reply::new(200).body("no JSON"));
+    let failed = gateway.chat("scripted", "hello").await;
+    failed.error(502, "FILTER_FAILED");
+
+    let gateway = start("response = \"Let us be kind.\"").await;
+    judge(true);
+    let answer = gateway.chat("scripted", "I hate you").await;
+    assert_eq!(answer.content(), "Let us be kind.");
+    assert_eq!((upstream.count(), service.count()), (1, 4));
+
+    // An operator exempts an account.
+    let admin = gateway.admin("olivia").await;
+    let path = format!("/admin/users/{USER}/filter-options");
+    let options = json!({ "filter_options": { "moderation": "off" } });
+    let body = serde_json::to_vec(&options).expect("JSON");
+    let json = Some("application/json");
+    let set = admin.send(Method::PUT, &path, json, body.into()).await;
+    assert_eq!(set.status, 200, "{}", set.text());
+    upstream.will(Reply::chat("served"));
+    let answer = gateway.chat("scripted", "I hate you").await;
+    assert_eq!(answer.content(), "served");
+    assert_eq!(service.count(), 4);
 }

@@ -303,6 +303,7 @@ const EVENTS: &str = r#"{"event":{"block-start":{"index":0,"block":"text"}}}
 #[test]
 fn every_filter_that_weir_brings_passes() {
     for (name, options) in [
+        ("moderate", vec![]),
         ("redact-pii", vec![]),
         ("route-by-length", vec!["--option", "limit=100"]),
     ] {

@@ -5,9 +5,9 @@
 //!
 //! Some fields are omitted on purpose, and named as ignored, since they do not change the response: labels, service
 //! tiers and similar ones ([`is_advisory`]), cache hints (OpenAI caches prefixes by itself), signatures (this dialect
-//! has none, except for calls of Google's server), and the display of reasoning. Without the option `reasoning-field`, the reasoning of earlier turns,
-//! open or sealed, is omitted as well: a refusal would end every conversation with a reasoning model at its second
-//! turn.
+//! has none, except for calls of Google's server), and the display of reasoning. Without the option `reasoning-field`,
+//! the reasoning of earlier turns, open or sealed, is omitted as well: a refusal would end every conversation with a
+//! reasoning model at its second turn.
 
 mod messages;
 mod tools;

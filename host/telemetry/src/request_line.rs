@@ -1,5 +1,5 @@
 //! A line about a request, which the log would otherwise write as an event: the subscriber formats each of its many fields
-//! through several layers, and takes five times as many instructions for the same line.
+//! through several layers, and takes twice as many instructions for the same line (20,000 as text, 24,000 as JSON).
 
 use std::fmt::{self, Write};
 use std::sync::OnceLock;

@@ -1,5 +1,6 @@
 //! The Python SDKs of OpenAI, Anthropic and Google with only `base_url` and `api_key` set. `tests/run --sdks` adds their SDKs for
-//! JavaScript, Vercel's AI SDK and LangChain. Stripe's clients send a processor the calls that weir sends.
+//! JavaScript, Vercel's AI SDK, LangChain, LlamaIndex, Pydantic AI and LiteLLM. Stripe's clients send a processor the calls
+//! that weir sends.
 
 use std::path::Path;
 use std::process::Command;
@@ -244,20 +245,51 @@ async fn langchain_is_served_by_each_of_its_providers() {
     }
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "takes more SDKs: tests/run --sdks"]
+async fn the_google_sdk_for_javascript_is_served() {
+    run_course("node/google.mjs", &[]).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "takes more SDKs: tests/run --sdks"]
+async fn llama_index_is_served() {
+    for kind in ["chat", "gemini"] {
+        run_course("llama_index/llama_index_chat.py", &[kind]).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "takes more SDKs: tests/run --sdks"]
+async fn pydantic_ai_is_served() {
+    for kind in ["chat", "responses", "messages"] {
+        run_course("pydantic_ai/pydantic_ai_agent.py", &[kind]).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "takes more SDKs: tests/run --sdks"]
+async fn litellm_is_served_by_each_of_its_providers() {
+    for kind in ["openai", "openai/responses", "anthropic", "gemini"] {
+        run_course("litellm/litellm_client.py", &[kind]).await;
+    }
+}
+
 /// Runs a script of `tests/sdk`, which fails if a response is wrong.
 pub(crate) async fn run(script: &str, arguments: &[&str]) {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"))
         .parent()
         .expect("the workspace");
+    let python = |packages: &str| format!("target/{packages}/bin/python");
     let (interpreter, folder, name) = match script.split_once('/') {
         // Each script needs the packages of its folder.
         Some(("node", name)) => (
-            "target/oidc/node_modules/.bin/node",
+            "target/oidc/node_modules/.bin/node".to_owned(),
             "target/sdk-node",
             name,
         ),
-        Some(("langchain", name)) => ("target/sdk-langchain/bin/python", "tests/sdk", name),
-        _ => ("target/sdk/bin/python", "tests/sdk", script),
+        Some((packages, name)) => (python(&format!("sdk-{packages}")), "tests/sdk", name),
+        None => (python("sdk"), "tests/sdk", script),
     };
     let (interpreter, script) = (root.join(interpreter), root.join(folder).join(name));
     for file in [&interpreter, &script] {

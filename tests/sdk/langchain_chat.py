@@ -62,11 +62,12 @@ parsed = client.with_structured_output(Answer, method="json_schema").invoke("Hel
 assert parsed == Answer(answer=42), parsed
 
 
-def refused(expected, call):
-    """Checks that a call fails as this error of the vendor's SDK."""
+def refused(expected, call, word=""):
+    """Checks that a call fails as this error of the vendor's SDK, with this word of weir's."""
     try:
         call()
-    except expected:
+    except expected as error:
+        assert word in str(error), error
         return
     raise AssertionError(f"{expected} was expected")
 
@@ -74,5 +75,6 @@ def refused(expected, call):
 sdk = {"openai": openai, "anthropic": anthropic}[kind]
 refused(sdk.InternalServerError, lambda: client.invoke("Hello"))
 refused(sdk.NotFoundError, lambda: chat("none").invoke("Hello"))
+refused(sdk.BadRequestError, lambda: client.invoke("Hello", top_p=2), "must be from 0 to 1")
 refused(sdk.AuthenticationError, lambda: chat(key="inf_wrong").invoke("Hello"))
 print(model, "all as expected")

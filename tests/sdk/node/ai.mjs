@@ -44,10 +44,12 @@ const output = Output.object({ schema: z.object({ answer: z.number() }) });
 const parsed = await generateText({ ...ask, prompt: "Hello", output });
 assert.deepEqual(parsed.output, { answer: 42 });
 
-const say = (model) => generateText({ ...ask, prompt: "Hello", model });
+const say = (model, fields) => generateText({ ...ask, prompt: "Hello", model, ...fields });
 const overloaded = api === "messages" ? 529 : 503;
 const fails = (status) => (error) => APICallError.isInstance(error) && error.statusCode === status;
 await assert.rejects(say(model), fails(overloaded));
 await assert.rejects(say(provider(apiKey)("none")), fails(404));
 await assert.rejects(say(provider("inf_wrong")(id)), fails(401));
+const says = (error) => fails(400)(error) && error.message.includes("must be from 0 to 1");
+await assert.rejects(say(model, { topP: 2 }), says);
 console.log("all as expected");

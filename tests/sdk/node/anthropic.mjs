@@ -43,6 +43,8 @@ assert.deepEqual(parsed.parsed_output, { answer: 42 });
 const say = (fields, at = client) => at.messages.create({ ...ask, ...fields });
 await assert.rejects(say({}), (error) => error instanceof Anthropic.InternalServerError && error.status === 529);
 await assert.rejects(say({ model: "none" }), (error) => error instanceof Anthropic.NotFoundError);
+const says = (error) => error instanceof Anthropic.BadRequestError && error.message.includes("must be from 0 to 1");
+await assert.rejects(say({ top_p: 2 }), says);
 const stranger = new Anthropic({ baseURL: origin, apiKey: "inf_wrong", maxRetries: 0 });
 await assert.rejects(say({}, stranger), (error) => error instanceof Anthropic.AuthenticationError);
 const counted = await client.messages.countTokens({ model, messages });

@@ -79,6 +79,8 @@ async function responses() {
 const say = await { chat, responses }[api]();
 await assert.rejects(say({}), (error) => error instanceof OpenAI.InternalServerError && error.status === 503);
 await assert.rejects(say({ model: "none" }), (error) => error instanceof OpenAI.NotFoundError && error.code === "model_not_found");
+const says = (error) => error instanceof OpenAI.BadRequestError && error.message.includes("must be from 0 to 1");
+await assert.rejects(say({ top_p: 2 }), says);
 const stranger = new OpenAI({ baseURL: `${origin}/v1`, apiKey: "inf_wrong", maxRetries: 0 });
 await assert.rejects(say({}, stranger), (error) => error instanceof OpenAI.AuthenticationError && error.code === "invalid_api_key");
 console.log("all as expected");

@@ -122,10 +122,7 @@ impl AnswerScreen {
                 sequence,
                 held_back: &mut watcher.held_back,
                 has_changed: &mut watcher.has_changed,
-                look_behind: match watcher.whole {
-                    Some(_) => usize::MAX,
-                    None => LOOK_BEHIND_BYTES,
-                },
+                is_whole: watcher.whole.is_some(),
                 is_restarted: std::mem::take(&mut watcher.is_restarted),
                 made: Vec::new(),
                 is_stopped: false,
@@ -255,8 +252,8 @@ struct FilterPass<'a> {
     sequence: &'a mut Sequence,
     held_back: &'a mut usize,
     has_changed: &'a mut bool,
-    /// Bytes of text that the filter may hold back in a row.
-    look_behind: usize,
+    /// Whether the events are the whole response.
+    is_whole: bool,
     is_restarted: bool,
     made: Vec<Event>,
     is_stopped: bool,
@@ -266,6 +263,9 @@ impl FilterPass<'_> {
     async fn show(&mut self, events: Vec<Event>) -> Result<(), FilterFault> {
         if self.is_restarted {
             self.watching.restart().await?;
+        }
+        if self.is_whole {
+            return self.show_whole(events).await;
         }
         // Most batches hold events of one kind only.
         if events.iter().all(is_shown) {
@@ -286,6 +286,27 @@ impl FilterPass<'_> {
         self.show_all(run).await
     }
 
+    /// Shows a whole response in one call. If the filter replaces its events, images and usage precede the finish.
+    async fn show_whole(&mut self, events: Vec<Event>) -> Result<(), FilterFault> {
+        let shown: Vec<_> = events.iter().filter(|one| is_shown(one)).cloned().collect();
+        let bytes = shown.iter().map(spoken_bytes).sum();
+        match self.watching.events(&shown, bytes).await? {
+            Screened::Pass => self.follow(events),
+            Screened::Replace(mut made) => {
+                if !made.iter().all(is_shown) {
+                    return Err(FilterFault::Forged);
+                }
+                let is_finish = |one: &Event| matches!(one, Event::Finish(_));
+                let at = made.iter().position(is_finish).unwrap_or(made.len());
+                made.splice(at..at, events.into_iter().filter(|one| !is_shown(one)));
+                self.follow(made)?;
+                *self.has_changed = true;
+                Ok(())
+            }
+            Screened::Stop => self.stop(),
+        }
+    }
+
     async fn show_all(&mut self, events: Vec<Event>) -> Result<(), FilterFault> {
         if events.is_empty() {
             return Ok(());
@@ -304,20 +325,22 @@ impl FilterPass<'_> {
                     true => 0,
                     false => *self.held_back + bytes,
                 };
-                if *self.held_back > self.look_behind {
+                if *self.held_back > LOOK_BEHIND_BYTES {
                     return Err(FilterFault::HeldBack);
                 }
                 self.follow(made)?;
                 *self.has_changed = true;
                 Ok(())
             }
-            Screened::Stop => {
-                *self.has_changed = true;
-                self.is_stopped = true;
-                let ends = self.sequence.cut(FinishReason::ContentFilter);
-                self.follow(ends)
-            }
+            Screened::Stop => self.stop(),
         }
+    }
+
+    fn stop(&mut self) -> Result<(), FilterFault> {
+        *self.has_changed = true;
+        self.is_stopped = true;
+        let ends = self.sequence.cut(FinishReason::ContentFilter);
+        self.follow(ends)
     }
 
     fn follow(&mut self, events: Vec<Event>) -> Result<(), FilterFault> {

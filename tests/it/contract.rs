@@ -1175,6 +1175,8 @@ async fn a_node_that_compiles_for_one_slot_hears_of_changes_of_others() {
     let node = || {
         Gateway::builder()
             .postgres(&url)
+            // Compilers have a low priority: beside a build of something else, this one takes minutes.
+            .tables("[plugins.compile]\ntimeout_ms = 600000\n")
             .guest("greeter", &guests::answering("aa"), None)
             .guest("big", &guests::answering("aa"), None)
     };

@@ -175,7 +175,7 @@ impl FilterTrial<'_> {
                 filter_rules::check_annotations(&verdict.annotations)?;
                 let all: Vec<_> = (0..shown.upstreams.len()).collect();
                 filter_rules::choose(&verdict.upstreams, &all)?;
-                TrialDecision::Verdict(Box::new(verdict))
+                TrialDecision::Verdict(verdict)
             }
             Ok(FilterStep::Respond(events)) => {
                 filter_rules::check_own_response(&shown.task, &events)?;

@@ -203,7 +203,7 @@ mod tests {
         let webp = |chunk: &[u8]| [b"RIFF\0\0\0\0WEBP".as_slice(), chunk].concat();
         let extended = webp(b"VP8X\x0a\0\0\0\0\0\0\0\x7f\x07\0\x37\x04\0");
         assert_eq!(read(&extended), Some((1_920, 1_080)));
-        let bits = (1_920_u32 - 1 | (1_080 - 1) << 14).to_le_bytes();
+        let bits = ((1_920_u32 - 1) | ((1_080 - 1) << 14)).to_le_bytes();
         let lossless = webp(&[b"VP8L\0\0\0\0\x2f".as_slice(), &bits].concat());
         assert_eq!(read(&lossless), Some((1_920, 1_080)));
         let lossy = webp(b"VP8 \0\0\0\0\0\0\0\x9d\x01\x2a\x80\x07\x38\x04");

@@ -114,11 +114,11 @@ pub struct FilterVerdict {
 /// A filter's next step.
 pub enum FilterStep {
     /// Its verdict.
-    Decide(FilterVerdict),
+    Decide(Box<FilterVerdict>),
     /// The response to the request, in place of a provider's.
     Respond(Vec<Event>),
     /// The body of a request to its service, and the guest that waits for the response.
-    AskService(Vec<u8>, PendingScreening),
+    AskService(Vec<u8>, Box<PendingScreening>),
     /// The reason that it cannot decide.
     Fail(String),
 }
@@ -209,7 +209,7 @@ impl LoadedFilter {
 
 impl FilterStep {
     fn decide(instance: Instance<FilterWorld>, verdict: Verdict, is_on_whole: bool) -> Self {
-        Self::Decide(FilterVerdict {
+        Self::Decide(Box::new(FilterVerdict {
             change: verdict.change,
             upstreams: verdict.upstreams,
             annotations: verdict.annotations,
@@ -217,7 +217,7 @@ impl FilterStep {
                 .answer
                 .map(|handle| FilterWatcher { instance, handle }),
             is_on_whole,
-        })
+        }))
     }
 }
 
@@ -244,7 +244,7 @@ impl PendingScreening {
             Step::Decide(verdict) => FilterStep::decide(self.instance, verdict, false),
             Step::DecideOnWhole(verdict) => FilterStep::decide(self.instance, verdict, true),
             Step::Respond(events) => FilterStep::Respond(events),
-            Step::AskService(body) => FilterStep::AskService(body, self),
+            Step::AskService(body) => FilterStep::AskService(body, Box::new(self)),
             Step::Fail(why) => FilterStep::Fail(why),
         }
     }

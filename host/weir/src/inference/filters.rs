@@ -309,7 +309,7 @@ impl<'a> RequestScreening<'a> {
             step = pending.replied(&reply).await?;
         }
         Ok(match step {
-            Ok(FilterStep::Decide(verdict)) => Ok(FilterDecision::Verdict(Box::new(verdict))),
+            Ok(FilterStep::Decide(verdict)) => Ok(FilterDecision::Verdict(verdict)),
             Ok(FilterStep::Respond(events)) => {
                 check_own_response(&request.task, &events)?;
                 Ok(FilterDecision::Response(events))

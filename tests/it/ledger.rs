@@ -110,6 +110,17 @@ async fn random_histories_agree_with_the_oracle() {
     .await;
 }
 
+/// In these histories, an operation takes credits beside the node's block, and a later one of its batch returns the block.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_block_that_a_batch_returns_late_does_not_hide_its_credits() {
+    for seed in [12, 16] {
+        let url = Postgres::shared().create_database().await;
+        let database = Database::open(&url).await.expect("a database");
+        let report = oracle::compare(&database, seed, 2_000).await;
+        report.unwrap_or_else(|divergence| panic!("seed {seed}: {divergence}"));
+    }
+}
+
 #[test]
 fn the_committer_survives_whatever_happens() {
     let (mut from_blocks, mut called_back) = (0, 0);

@@ -243,6 +243,7 @@ impl Openings {
     pub fn prepare_run<'o>(&self, operations: &'o [Operation], run: &BootId) -> PreparedBatch<'o> {
         let number = self.batches.fetch_add(1, Ordering::Relaxed) + 1;
         let mut batch = self.new_batch(operations);
+        // An account's blocks are returned before its first operation: an earlier one might take credits beside them.
         let mut returned = BTreeSet::new();
         let mut fills = BTreeMap::new();
         for operation in operations {
@@ -255,13 +256,23 @@ impl Openings {
                 let key = (id, fill.block.clone());
                 fills.entry(key).or_insert((operation.at, fill));
             }
-            if returned.contains(id) || is_exact || known.needs_all(operation, run) {
+            if is_exact || known.needs_all(operation, run) {
+                returned.insert(id);
+            }
+        }
+        let mut ended = BTreeSet::new();
+        for operation in operations {
+            let id = &operation.account;
+            let mut shard = self.shard(id);
+            let mut unknown = KnownAccount::default();
+            let known = shard.get_mut(id).unwrap_or(&mut unknown);
+            if returned.contains(id) {
                 let of_run = known.holds.values().filter(|hold| hold.is_of(run));
                 for hold in of_run {
                     batch.persist(hold, number);
                 }
                 known.blocks.retain(|key, _| key.boot_id != *run);
-                if returned.insert(id) {
+                if ended.insert(id) {
                     let end = Action::EndBlocks {
                         boot_id: run.clone(),
                         unless_leased: false,

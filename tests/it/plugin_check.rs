@@ -346,7 +346,7 @@ fn what_a_filter_must_not_do_is_found() {
         ("header", "requests", "annotations"),
         ("trap", "requests", "basic: "),
         ("answer-nonsense", "answer", "not a valid response"),
-        ("answer-forge", "answer", "images or usage"),
+        ("answer-forge", "answer", "images, usage or parts"),
         ("answer-swallow", "answer", "not a valid response"),
         ("answer-restarts", "answer", "characters, line "),
     ] {

@@ -3,6 +3,7 @@
 //! the collector, and the [`propagation`] of a trace from process to process.
 
 pub mod export;
+mod format;
 pub mod lines;
 pub mod propagation;
 pub mod request_ids;
@@ -14,11 +15,11 @@ use std::io::{self, IsTerminal};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use serde::Deserialize;
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt::format::Format;
 use weir_sandbox::printable;
 
+pub use self::format::LogFormat;
 use self::lines::{LogGuard, LogOutput};
 use self::request_ids::WithRequestIds;
 use self::request_line::LineForm;
@@ -26,17 +27,6 @@ use self::request_line::LineForm;
 /// Upper bounds of the latency histograms' buckets, in seconds: from the demo provider's responses to the longest streams.
 pub const LATENCY_BUCKETS_SECONDS: [f64; 10] =
     [0.01, 0.05, 0.1, 0.5, 1.0, 2.5, 5.0, 15.0, 60.0, 300.0];
-
-/// The format of log lines.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum LogFormat {
-    /// Text for people.
-    #[default]
-    Text,
-    /// A JSON object a line, for programs.
-    Json,
-}
 
 /// Starts the log at this level unless `WEIR_LOG` sets another. Call once, and keep the guard until the end of the
 /// process.

@@ -8,7 +8,7 @@ use tracing::Level;
 use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
 
-use super::LogFormat;
+use super::format::LogFormat;
 use super::lines;
 
 /// The usual bytes of a line.

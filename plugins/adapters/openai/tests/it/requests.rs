@@ -171,7 +171,13 @@ fn asks_for_no_more_than_it_describes() {
     let described = OpenAi::describe();
     assert_eq!(
         described.path_prefixes,
-        [&*request.path, "/responses", "/images/"]
+        [
+            &*request.path,
+            "/responses",
+            "/images/",
+            "/completions",
+            "/fim/completions"
+        ]
     );
     let headers: Vec<String> = request.headers.into_iter().map(|(name, _)| name).collect();
     assert_eq!(described.request_headers, headers);

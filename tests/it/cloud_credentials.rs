@@ -4,7 +4,6 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
@@ -294,15 +293,15 @@ async fn aws_keys_sign_requests_and_stay_here() {
 }
 
 /// Reads a credential of these settings in this environment.
-fn credential(settings: &Value, environment: &[(&str, String)]) -> Arc<Credential> {
+fn credential(settings: &Value, environment: &[(&str, String)]) -> Credential {
     let settings: CredentialSettings =
         serde_json::from_value(settings.clone()).expect("they are valid");
     let environment: BTreeMap<_, _> = environment.iter().cloned().collect();
     let credential = settings.read(|name| environment.get(name).cloned());
-    Arc::new(credential.expect("it can be read"))
+    credential.expect("it can be read")
 }
 
-async fn shown(credential: &Arc<Credential>) -> Option<String> {
+async fn shown(credential: &Credential) -> Option<String> {
     let authorization = credential.authorize().await.expect("it is authorized");
     authorization.shown().map(str::to_owned)
 }

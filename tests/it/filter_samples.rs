@@ -7,6 +7,8 @@ use tests::speaker::Speaker;
 use tests::stores::{Postgres, Redis};
 use tests::{Gate, Gateway, Reply, Upstream, chat, chunks};
 
+use crate::filters::{annotations, said};
+
 /// A gateway that redacts requests to `scripted`, which the upstream serves.
 async fn redacting(upstream: &Upstream, options: &str) -> Gateway {
     let filter = format!("[[filters]]\nslot = \"redact-pii\"\n{options}");
@@ -19,19 +21,6 @@ fn last_said(upstream: &Upstream) -> String {
     let body = requests.last().expect("it was asked").json();
     let said = &body["messages"][0]["content"];
     said.as_str().expect("a text").to_owned()
-}
-
-fn annotations(answer: &tests::Answer) -> Option<&str> {
-    let header = answer.headers.get("x-weir-annotations")?;
-    Some(header.to_str().expect("a text"))
-}
-
-fn said(events: &[String]) -> String {
-    let texts = chunks(events);
-    let texts = texts
-        .iter()
-        .filter_map(|chunk| chunk["choices"][0]["delta"]["content"].as_str());
-    texts.collect()
 }
 
 #[tokio::test]

@@ -9,7 +9,6 @@ use std::time::{Duration, Instant};
 use http::Method;
 use serde_json::{Value, json};
 use tempfile::NamedTempFile;
-use tests::gateway::Builder;
 use tests::speaker::Speaker;
 use tests::stores::{Postgres, Redis};
 use tests::{Answer, Client, Gateway, Reply, Upstream, chat, chunks, guests, patiently};
@@ -17,18 +16,10 @@ use weir::config::Config;
 use weir_ledger::Credits;
 
 use crate::billing::leave;
-
-const FILTER: &str = "[[filters]]\nslot = \"meddling\"\n";
+use crate::filters::{FILTER, annotations, assert_nothing_is_left, before_both, filtered, said};
 
 /// The secret of the service.
 const SECRET: &str = "moderation-secret-7Yq2";
-
-fn filtered(upstream: &Upstream, tables: &str) -> Builder {
-    Gateway::builder()
-        .plugin("meddling", guests::meddling())
-        .upstream("scripted", upstream)
-        .tables(&format!("[plugins]\nquarantine_traps = 0\n{tables}"))
-}
 
 /// A filter with this service, which gets a credential from a file.
 fn with_service(service: &Upstream, secret: &NamedTempFile, more: &str) -> String {
@@ -46,19 +37,6 @@ fn secret() -> NamedTempFile {
     file
 }
 
-fn annotations(answer: &Answer) -> Option<&str> {
-    let header = answer.headers.get("x-weir-annotations")?;
-    Some(header.to_str().expect("a text"))
-}
-
-fn said(events: &[String]) -> String {
-    let texts = chunks(events);
-    let texts = texts
-        .iter()
-        .filter_map(|chunk| chunk["choices"][0]["delta"]["content"].as_str());
-    texts.collect()
-}
-
 fn finish_reason(events: &[String]) -> Value {
     let chunks = chunks(events);
     let mut reasons = chunks
@@ -74,16 +52,6 @@ async fn credits(gateway: &Gateway) -> Value {
     let synced = gateway.client();
     let synced = synced.post("/billing/sync-balance", &json!({})).await;
     synced.json()["available_credits"].clone()
-}
-
-/// Checks that no task and no hold remains, and that others are served.
-async fn assert_nothing_is_left(gateway: &Gateway, upstream: &Upstream, when: &str) {
-    upstream.will(Reply::chat("fine"));
-    let next = gateway.chat("scripted", "hello").await;
-    assert_eq!(next.content(), "fine", "{when}");
-    assert!(gateway.app().tasks.is_empty(), "{when}");
-    let metrics = gateway.stranger().get("/metrics").await.text();
-    assert!(metrics.contains("\nweir_ledger_open_holds 0\n"), "{when}");
 }
 
 #[tokio::test]
@@ -428,14 +396,7 @@ async fn a_fallback_begins_a_whole_response_anew() {
     let (first, second) = (Upstream::start().await, Upstream::start().await);
     first.always(Reply::error(503, "overloaded"));
     second.always(Reply::chat("second"));
-    let gateway = Gateway::builder()
-        .plugin("meddling", guests::meddling())
-        .provider("first", "openai", Some(&first))
-        .provider("second", "openai", Some(&second))
-        .model("both", &["first", "second"])
-        .tables(FILTER)
-        .start()
-        .await;
+    let gateway = before_both(&first, &second).await;
     let answer = gateway.chat("both", "meddle whole-count").await;
     assert_eq!(answer.content(), "second (1 of 1)");
 }

@@ -12,14 +12,26 @@ use tests::{Answer, Gate, Gateway, Reply, Upstream, chat, chunks, guests, patien
 use weir::config::Config;
 use weir_sandbox::Digest;
 
-const FILTER: &str = "[[filters]]\nslot = \"meddling\"\n";
+pub(crate) const FILTER: &str = "[[filters]]\nslot = \"meddling\"\n";
 
 /// A gateway whose requests to `scripted`, which the upstream serves, pass these filters.
-fn filtered(upstream: &Upstream, filters: &str) -> Builder {
+pub(crate) fn filtered(upstream: &Upstream, filters: &str) -> Builder {
     Gateway::builder()
         .plugin("meddling", guests::meddling())
         .upstream("scripted", upstream)
         .tables(&format!("[plugins]\nquarantine_traps = 0\n{filters}"))
+}
+
+/// A gateway whose model `both` the first upstream serves, and then the second, behind the filter.
+pub(crate) async fn before_both(first: &Upstream, second: &Upstream) -> Gateway {
+    Gateway::builder()
+        .plugin("meddling", guests::meddling())
+        .provider("first", "openai", Some(first))
+        .provider("second", "openai", Some(second))
+        .model("both", &["first", "second"])
+        .tables(FILTER)
+        .start()
+        .await
 }
 
 async fn gateway(upstream: &Upstream) -> Gateway {
@@ -36,7 +48,7 @@ fn asked(upstream: &Upstream) -> String {
 }
 
 /// Checks that no task and no hold remains, and that others are served.
-async fn assert_nothing_is_left(gateway: &Gateway, upstream: &Upstream, when: &str) {
+pub(crate) async fn assert_nothing_is_left(gateway: &Gateway, upstream: &Upstream, when: &str) {
     upstream.will(Reply::chat("fine"));
     let next = gateway.chat("scripted", "hello").await;
     assert_eq!(next.content(), "fine", "{when}");
@@ -77,7 +89,8 @@ async fn streamed_text(
     gateway.client().post("/chat", &request).await.text()
 }
 
-fn said(events: &[String]) -> String {
+/// Returns the text of a stream's events.
+pub(crate) fn said(events: &[String]) -> String {
     let texts = chunks(events);
     let texts = texts
         .iter()
@@ -85,9 +98,9 @@ fn said(events: &[String]) -> String {
     texts.collect()
 }
 
-fn annotations(answer: &Answer) -> Option<String> {
+pub(crate) fn annotations(answer: &Answer) -> Option<&str> {
     let header = answer.headers.get("x-weir-annotations")?;
-    Some(header.to_str().expect("a text").to_owned())
+    Some(header.to_str().expect("a text"))
 }
 
 #[tokio::test]
@@ -239,14 +252,7 @@ async fn an_upstream_can_be_chosen() {
     let (first, second) = (Upstream::start().await, Upstream::start().await);
     first.always(Reply::chat("first"));
     second.always(Reply::chat("second"));
-    let gateway = Gateway::builder()
-        .plugin("meddling", guests::meddling())
-        .provider("first", "openai", Some(&first))
-        .provider("second", "openai", Some(&second))
-        .model("both", &["first", "second"])
-        .tables(FILTER)
-        .start()
-        .await;
+    let gateway = before_both(&first, &second).await;
     let ask = async |word: &str| gateway.chat("both", &format!("meddle {word}")).await;
     assert_eq!(ask("pass").await.content(), "first");
     assert_eq!(ask("last").await.content(), "second");
@@ -271,7 +277,7 @@ async fn what_a_filter_notes_is_shown() {
     upstream.will(Reply::chat("x"));
     let answer = gateway.chat("scripted", "meddle annotate").await;
     assert_eq!(
-        annotations(&answer).as_deref(),
+        annotations(&answer),
         Some(
             "meddling.plan=free, meddling.provider=scripted, meddling.counted=true, meddling.dialect=openai-chat"
         )
@@ -292,7 +298,10 @@ async fn filters_are_for_the_models_and_plans_that_they_name() {
         .model("another", &["scripted"])
         .start()
         .await;
-    let noted = async |model: &str| annotations(&gateway.chat(model, "meddle pass").await);
+    let noted = async |model: &str| {
+        let answer = gateway.chat(model, "meddle pass").await;
+        annotations(&answer).map(str::to_owned)
+    };
     assert_eq!(
         noted("scripted").await.as_deref(),
         Some("meddling.about=one")
@@ -401,14 +410,7 @@ async fn a_filter_hears_that_an_answer_begins_anew() {
     let failed = json!({"error": {"message": "overloaded", "type": "server_error", "code": 503}});
     first.always(Reply::events([begun.to_string(), failed.to_string()]));
     second.always(Reply::chat_stream(["a", "b"]));
-    let gateway = Gateway::builder()
-        .plugin("meddling", guests::meddling())
-        .provider("first", "openai", Some(&first))
-        .provider("second", "openai", Some(&second))
-        .model("both", &["first", "second"])
-        .tables(FILTER)
-        .start()
-        .await;
+    let gateway = before_both(&first, &second).await;
     let events = gateway
         .stream("both", "meddle answer-restarts")
         .await

@@ -244,7 +244,7 @@ impl Openings {
         let number = self.batches.fetch_add(1, Ordering::Relaxed) + 1;
         let mut batch = self.new_batch(operations);
         // An account's blocks are returned before its first operation: an earlier one might take credits beside them.
-        let mut returned = BTreeSet::new();
+        let mut returned = BTreeMap::new();
         let mut fills = BTreeMap::new();
         for operation in operations {
             let id = &operation.account;
@@ -257,29 +257,25 @@ impl Openings {
                 fills.entry(key).or_insert((operation.at, fill));
             }
             if is_exact || known.needs_all(operation, run) {
-                returned.insert(id);
+                returned.entry(id).or_insert(operation.at);
             }
         }
-        let mut ended = BTreeSet::new();
-        for operation in operations {
-            let id = &operation.account;
-            let mut shard = self.shard(id);
-            let mut unknown = KnownAccount::default();
-            let known = shard.get_mut(id).unwrap_or(&mut unknown);
-            if returned.contains(id) {
+        for (id, at) in &returned {
+            if let Some(known) = self.shard(id).get_mut(*id) {
                 let of_run = known.holds.values().filter(|hold| hold.is_of(run));
                 for hold in of_run {
                     batch.persist(hold, number);
                 }
                 known.blocks.retain(|key, _| key.boot_id != *run);
-                if ended.insert(id) {
-                    let end = Action::EndBlocks {
-                        boot_id: run.clone(),
-                        unless_leased: false,
-                    };
-                    batch.own_block(id, operation.at, end);
-                }
-            } else {
+            }
+            let end = Action::EndBlocks {
+                boot_id: run.clone(),
+                unless_leased: false,
+            };
+            batch.own_block(id, *at, end);
+        }
+        for operation in operations {
+            if let Some(known) = self.shard(&operation.account).get(&operation.account) {
                 for hold in operation.holds() {
                     if let Some(hold) = known.holds.get(hold) {
                         batch.persist(hold, number);
@@ -289,7 +285,7 @@ impl Openings {
             batch.steps.push(Step::Asked(operation));
         }
         for ((id, _), (at, mut fill)) in fills {
-            if returned.contains(id) {
+            if returned.contains_key(id) {
                 fill.left = Credits::ZERO;
             }
             batch.own_block(id, at, Action::FillBlock(Box::new(fill)));

@@ -42,9 +42,9 @@ pub enum Credential {
     /// A secret of the configuration.
     Fixed(Secret),
     /// A token for the provider's credential slot.
-    Token(Renewed),
+    Token(Arc<Renewed>),
     /// Keys that sign each request.
-    Aws(Renewed, AwsScope),
+    Aws(Arc<Renewed>, AwsScope),
 }
 
 /// The authorization of one request.
@@ -80,18 +80,19 @@ impl Credential {
     /// # Errors
     ///
     /// The reason for which no token can be obtained.
-    pub async fn authorize(self: &Arc<Self>) -> Result<Authorization<'_>, MintError> {
-        Ok(match &**self {
+    pub async fn authorize(&self) -> Result<Authorization<'_>, MintError> {
+        Ok(match self {
             Self::Fixed(secret) => Authorization::Fixed(secret),
-            Self::Token(renewed) => Authorization::Token(renewed.current(self).await?),
-            Self::Aws(renewed, scope) => Authorization::Aws(renewed.current(self).await?, scope),
+            Self::Token(renewed) => Authorization::Token(renewed.current().await?),
+            Self::Aws(renewed, scope) => Authorization::Aws(renewed.current().await?, scope),
         })
     }
 
     /// Renews the credential before the next request, because the provider has refused it, unless it is fixed or new.
     pub fn refuse(&self) {
-        if let Some(renewed) = self.renewed() {
-            renewed.expire();
+        match self {
+            Self::Fixed(_) => {}
+            Self::Token(renewed) | Self::Aws(renewed, _) => renewed.expire(),
         }
     }
 
@@ -100,13 +101,6 @@ impl Credential {
         match self {
             Self::Fixed(secret) => Some(secret),
             Self::Token(_) | Self::Aws(..) => None,
-        }
-    }
-
-    fn renewed(&self) -> Option<&Renewed> {
-        match self {
-            Self::Fixed(_) => None,
-            Self::Token(renewed) | Self::Aws(renewed, _) => Some(renewed),
         }
     }
 }
@@ -141,25 +135,21 @@ impl Authorization<'_> {
 
 impl Renewed {
     /// A credential of this issuer, which is obtained for the first request.
-    pub fn new(mint: Mint) -> Self {
-        Self {
+    pub fn new(mint: Mint) -> Arc<Self> {
+        Arc::new(Self {
             mint,
             current: Mutex::default(),
             renewal: tokio::sync::Mutex::default(),
-        }
+        })
     }
 
-    async fn current(&self, credential: &Arc<Credential>) -> Result<Arc<Minted>, MintError> {
+    async fn current(self: &Arc<Self>) -> Result<Arc<Minted>, MintError> {
         let now = Instant::now();
         if let Some(usable) = self.usable(now) {
             let (minted, is_due) = usable?;
             if is_due && self.renewal.try_lock().is_ok() {
-                let credential = credential.clone();
-                tokio::spawn(async move {
-                    if let Some(renewed) = credential.renewed() {
-                        renewed.renew().await;
-                    }
-                });
+                let renewed = self.clone();
+                tokio::spawn(async move { renewed.renew().await });
             }
             return Ok(minted);
         }

@@ -32,7 +32,6 @@ pub mod sequence;
 pub mod usage;
 
 use std::num::NonZeroU64;
-use std::sync::Arc;
 use std::time::Duration;
 
 use weir_sandbox::adapter::bindings::adapter::{CredentialSlot, Description};
@@ -50,7 +49,7 @@ pub struct Upstream {
     /// The base URL; `None` for an adapter that responds by itself.
     pub base: Option<BaseUrl>,
     /// The credential that authenticates weir to it.
-    pub credential: Option<Arc<Credential>>,
+    pub credential: Option<Credential>,
     /// The place of the credential in requests, instead of the adapter's.
     pub slot: Option<CredentialSlot>,
     /// Time limits.

@@ -232,7 +232,7 @@ fn listed(model: &Model, served: bool) -> ListedModel {
             .candidates
             .iter()
             .map(|candidate| ListedUpstream {
-                provider: candidate.upstream.name.clone(),
+                provider: candidate.upstream().name.clone(),
                 model: candidate.model.clone(),
                 price: price(&candidate.price),
                 weight: candidate.weight,

@@ -166,8 +166,6 @@ pub struct Model {
 /// A model at one upstream.
 #[derive(Debug)]
 pub struct Candidate {
-    /// The upstream, with the first of its credentials.
-    pub upstream: Arc<Upstream>,
     /// The upstream with each of its credentials; never empty.
     pub pool: Vec<PoolMember>,
     /// The model's name at the upstream.
@@ -375,10 +373,17 @@ impl Catalog {
     /// Returns the models' upstreams, by name.
     pub fn upstreams(&self) -> BTreeMap<&str, &Upstream> {
         let candidates = self.models.values().flat_map(|model| &model.candidates);
-        let upstreams = candidates.map(|candidate| &*candidate.upstream);
+        let upstreams = candidates.map(Candidate::upstream);
         upstreams
             .map(|upstream| (&*upstream.name, upstream))
             .collect()
+    }
+}
+
+impl Candidate {
+    /// Returns the upstream, with the first of its credentials.
+    pub fn upstream(&self) -> &Upstream {
+        &self.pool[0].upstream
     }
 }
 
@@ -401,7 +406,7 @@ impl PoolMember {
 fn is_served(model: &Model, plugins: &Plugins) -> bool {
     let mut candidates = model.candidates.iter();
     candidates
-        .any(|candidate| plugins.has_slot_of(PluginKind::Adapter, &candidate.upstream.adapter))
+        .any(|candidate| plugins.has_slot_of(PluginKind::Adapter, &candidate.upstream().adapter))
 }
 
 impl Model {
@@ -437,7 +442,7 @@ impl Model {
         ModelItem {
             id: &self.id,
             name: &self.name,
-            provider: &preferred.upstream.name,
+            provider: &preferred.upstream().name,
             context_window: self.context_window,
             max_output_tokens: self.max_output_tokens,
             cost_per_1k_input: input,
@@ -698,8 +703,9 @@ impl<E: Fn(&str) -> Option<String>> Builder<'_, E> {
             );
             self.problem(setting.clone(), what);
         }
-        if let Some(slot) = provider.credential_slot.as_ref().map(SlotConfig::slot)
-            && let Err(what) = description::check_credential(&slot)
+        let slot = provider.credential_slot.as_ref().map(SlotConfig::slot);
+        if let Some(slot) = &slot
+            && let Err(what) = description::check_credential(slot)
         {
             self.problem(format!("{setting}.credential_slot"), what);
         }
@@ -756,9 +762,8 @@ impl<E: Fn(&str) -> Option<String>> Builder<'_, E> {
             return None;
         }
         let (own, defaults) = (&provider.timeouts, self.settings.timeouts);
-        let slot = provider.credential_slot.as_ref().map(SlotConfig::slot);
         let credentials = credentials.into_iter().map(|(_, credential)| credential);
-        let mut credentials: Vec<_> = credentials.map(|one| Some(Arc::new(one))).collect();
+        let mut credentials: Vec<_> = credentials.map(Some).collect();
         if credentials.is_empty() {
             credentials.push(None);
         }
@@ -882,7 +887,6 @@ impl<E: Fn(&str) -> Option<String>> Builder<'_, E> {
                     pool: members
                         .map(|(index, upstream)| PoolMember::new(index, upstream, &model))
                         .collect(),
-                    upstream: upstream.clone(),
                     model,
                     options: candidate_options(candidate, provider).into_iter().collect(),
                     price,

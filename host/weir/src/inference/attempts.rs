@@ -233,16 +233,17 @@ impl Attempts<'_> {
         loop {
             left -= 1;
             let has_next = self.has_next(entry.at, candidate);
-            let started = Instant::now();
+            let under_way = &entry.under_way;
             let outcome = self
-                .attempt(routed, &chosen, readable.as_mut(), has_next, relay)
+                .attempt(
+                    routed,
+                    under_way,
+                    &chosen,
+                    readable.as_mut(),
+                    has_next,
+                    relay,
+                )
                 .await;
-            if outcome.is_ok() {
-                let took = started.elapsed().saturating_sub(relay.kept_waiting());
-                let first_token = relay.streamed_at().map(|at| at - started);
-                let bytes = relay.received_bytes();
-                entry.under_way.answered(took, first_token, bytes);
-            }
             let is_of_credential = outcome
                 .as_ref()
                 .is_err_and(|error| is_of_credential(error, relay));
@@ -283,6 +284,7 @@ impl Attempts<'_> {
     async fn attempt(
         &mut self,
         RoutedUpstream { candidate, member }: RoutedUpstream<'_>,
+        under_way: &UnderWay,
         chosen: &ChosenComponent<Component>,
         readable: Option<&mut Request>,
         has_next: bool,
@@ -327,12 +329,16 @@ impl Attempts<'_> {
         let ended = judge(&outcome, is_of_size);
         let first_token = relay.streamed_at().map(|at| at - started);
         spans::end_attempt(relay.context(), outcome.as_ref().err(), first_token);
+        // A slow client counts neither against the component nor against the upstream.
+        let took = started.elapsed().saturating_sub(relay.kept_waiting());
+        if outcome.is_ok() {
+            under_way.answered(took, first_token, relay.received_bytes());
+        }
         let noted = ExchangeRecord {
             ended,
             effects: None,
             is_guard: false,
-            // A slow client does not count against the component.
-            took: started.elapsed().saturating_sub(relay.kept_waiting()),
+            took,
             first_token,
             sampler: chosen.sampler.as_ref(),
         };

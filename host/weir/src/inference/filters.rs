@@ -205,7 +205,7 @@ impl<'a> RequestScreening<'a> {
         let candidates = self.allowed.iter().map(|at| &self.model.candidates[*at]);
         candidates
             .map(|candidate| Upstream {
-                provider: candidate.upstream.name.clone(),
+                provider: candidate.upstream().name.clone(),
                 model: candidate.model.clone(),
             })
             .collect()

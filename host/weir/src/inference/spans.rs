@@ -43,7 +43,7 @@ pub(super) fn begin_attempt(context: &RequestContext, attempted: &AttemptData<'_
         };
         let model = &candidate.model;
         let mut span = request.child(format!("{operation} {model}"), SpanKind::Client);
-        let upstream = &candidate.upstream;
+        let upstream = candidate.upstream();
         span.set("gen_ai.operation.name", operation);
         span.set("gen_ai.provider.name", upstream.name.clone());
         span.set("gen_ai.request.model", model.clone());

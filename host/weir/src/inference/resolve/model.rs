@@ -32,7 +32,7 @@ pub(in crate::inference) fn narrow(
         return Ok(all.map(|(index, _)| index).collect());
     };
     let named: Vec<&str> = wanted.split(',').map(str::trim).collect();
-    let is_allowed = |candidate: &Candidate| named.contains(&candidate.upstream.name.as_str());
+    let is_allowed = |candidate: &Candidate| named.contains(&candidate.upstream().name.as_str());
     let allowed: Vec<usize> = all
         .filter(|(_, candidate)| is_allowed(candidate))
         .map(|(index, _)| index)
@@ -41,7 +41,7 @@ pub(in crate::inference) fn narrow(
         let mut providers: Vec<_> = model
             .candidates
             .iter()
-            .map(|candidate| candidate.upstream.name.as_str())
+            .map(|candidate| candidate.upstream().name.as_str())
             .collect();
         providers.dedup();
         return Err(ApiError::invalid_request(

@@ -173,7 +173,7 @@ impl Routing {
         if let Task::Chat(request) = task
             && let Some(maker) = reasoning::latest_maker(request)
         {
-            route.prefer(|routed| routed.candidate.upstream.name == maker);
+            route.prefer(|routed| routed.candidate.upstream().name == maker);
         }
         self.put_open_last(&mut route);
         route

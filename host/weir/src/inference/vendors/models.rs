@@ -124,7 +124,7 @@ fn item(parts: &InferenceParts, model: &Model) -> Value {
         // OpenAI's fields.
         "object": "model",
         "created": parts.started_at.seconds(),
-        "owned_by": model.candidates[0].upstream.name,
+        "owned_by": model.candidates[0].upstream().name,
         // Anthropic's fields.
         "type": "model",
         "lifecycle": "active",

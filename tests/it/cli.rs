@@ -1,7 +1,8 @@
 //! The `weir` command from its user's view.
 
 use std::fs::File;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read as _, Write as _};
+use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
@@ -350,7 +351,7 @@ async fn a_gateway_that_compiles_its_plugins_says_so_at_its_port() {
 /// A stop at that time need not wait for the compiler.
 #[test]
 fn a_port_that_is_taken_is_told_of_at_once() {
-    let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let taken = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = taken.local_addr().expect("an address").to_string();
     let folder = tempfile::tempdir().expect("a folder");
     let output = run(folder.path(), &["serve", "--listen", &address]);
@@ -1121,6 +1122,54 @@ fn a_swarm_runs_from_the_command_line_without_setup() {
 }
 
 #[test]
+fn an_upload_says_when_the_gateway_has_the_component_and_checks_it() {
+    let folder = tempfile::tempdir().expect("a folder");
+    std::fs::write(folder.path().join("demo.wasm"), guests::bundled("demo")).expect("a file");
+    let gateway = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let url = format!("http://{}", gateway.local_addr().expect("an address"));
+    let mut install = weir(folder.path())
+        .args(["plugin", "install", "demo.wasm", "--slot", "demo"])
+        .args(["--url", &url])
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("weir runs");
+    let (connection, _) = gateway.accept().expect("the command connects");
+    let mut requests = BufReader::new(&connection);
+    let mut head = || {
+        let lines = requests.by_ref().lines();
+        let lines = lines.map(|line| line.expect("a line of the head").to_ascii_lowercase());
+        lines
+            .take_while(|line| !line.is_empty())
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(head()[0], "get /admin/plugins http/1.1");
+    let slots = r#"{"slots":[]}"#;
+    let head_of_slots = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n", slots.len());
+    (&connection)
+        .write_all((head_of_slots + slots).as_bytes())
+        .expect("the command waits");
+    let put = head();
+    let length = put
+        .iter()
+        .find_map(|line| line.strip_prefix("content-length: "))
+        .expect("the length of the component");
+    let mut component = vec![0; length.parse().expect("a number")];
+    requests.read_exact(&mut component).expect("the component");
+
+    // The gateway does not respond before this line, as if it compiled for long.
+    let mut lines = BufReader::new(install.stderr.take().expect("standard error")).lines();
+    let said = lines.find(|line| {
+        let line = line.as_ref().expect("text");
+        line == "Compiling and checking …"
+    });
+    assert!(said.is_some());
+    (&connection)
+        .write_all(b"HTTP/1.1 503 Service Unavailable\r\ncontent-length: 0\r\n\r\n")
+        .expect("the command waits");
+    assert!(!install.wait().expect("the command ends").success());
+}
+
+#[test]
 fn operators_swap_the_demo_adapter_from_the_command_line() {
     let served = Served::start();
     let demo = guests::bundled("demo");
@@ -1135,7 +1184,6 @@ fn operators_swap_the_demo_adapter_from_the_command_line() {
     assert!(done && list.contains(&short(&bundled)), "{list}");
     let (installed, progress, done) = plugin(&served, &["install", "demo.wasm", "--slot", "demo"]);
     assert!(done && installed.contains(&digest), "{installed}{progress}");
-    assert!(progress.contains("Compiling and checking"), "{progress}");
     let (shown, _, _) = plugin(&served, &["show", "demo"]);
     let line = |digest: &str| {
         let lines = shown

@@ -6,19 +6,21 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
+use utoipa::openapi::schema::{Object, ObjectBuilder, Type};
 use weir_errors::ApiError;
 
-/// The maximum options of a key or an account, and the maximum bytes of a name and of a value.
+/// The maximum options of a key or an account, and the maximum characters of a name and of a value.
 const MOST_OPTIONS: usize = 16;
-const MOST_NAME_BYTES: usize = 64;
-const MOST_VALUE_BYTES: usize = 256;
+const MOST_NAME_LENGTH: usize = 64;
+const MOST_VALUE_LENGTH: usize = 256;
 
 /// The options of a key or an account, by name.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct FilterOptions {
-    /// Options for filters: values of at most 256 bytes, by names of at most 64 letters, digits, `-`, `_` and `.`; at
-    /// most 16.
+    /// Options for filters: values of at most 256 characters, by names of at most 64 letters, digits, `-`, `_` and
+    /// `.`; at most 16.
+    #[schema(schema_with = options_schema)]
     pub filter_options: BTreeMap<String, String>,
 }
 
@@ -70,18 +72,38 @@ impl FilterOptions {
         for (name, value) in &self.filter_options {
             let is_legal =
                 |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
-            if !(1..=MOST_NAME_BYTES).contains(&name.len()) || !name.bytes().all(is_legal) {
-                let what =
-                    format!("A name has 1 to {MOST_NAME_BYTES} letters, digits, '-', '_' and '.'.");
+            if !(1..=MOST_NAME_LENGTH).contains(&name.len()) || !name.bytes().all(is_legal) {
+                let what = format!(
+                    "A name has 1 to {MOST_NAME_LENGTH} letters, digits, '-', '_' and '.'."
+                );
                 return Err(refused(what));
             }
-            if value.len() > MOST_VALUE_BYTES || value.contains(char::is_control) {
+            if value.chars().count() > MOST_VALUE_LENGTH || value.contains(char::is_control) {
                 let what = format!(
-                    "A value has at most {MOST_VALUE_BYTES} bytes and no control characters."
+                    "A value has at most {MOST_VALUE_LENGTH} characters and no control characters."
                 );
                 return Err(refused(what));
             }
         }
         Ok(())
     }
+}
+
+/// Returns the schema of options, which is what [`FilterOptions::check`] accepts. The derived one has no limits.
+fn options_schema() -> Object {
+    let text = || ObjectBuilder::new().schema_type(Type::String);
+    let name = text().pattern(Some(format!("^[A-Za-z0-9._-]{{1,{MOST_NAME_LENGTH}}}$")));
+    let value = text()
+        .max_length(Some(MOST_VALUE_LENGTH))
+        .pattern(Some(r"^[^\u0000-\u001f\u007f-\u009f]*$"));
+    ObjectBuilder::new()
+        .schema_type(Type::Object)
+        .description(Some(
+            "Options for filters: values of at most 256 characters, by names of at most 64 letters, digits, `-`, `_` \
+             and `.`; at most 16.",
+        ))
+        .max_properties(Some(MOST_OPTIONS))
+        .property_names(Some(name))
+        .additional_properties(Some(value))
+        .build()
 }

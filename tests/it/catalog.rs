@@ -232,7 +232,8 @@ async fn operators_see_models_providers_and_prices_and_what_is_left_out() {
     let prices = |input: f64, output: f64| {
         json!({
             "input": input, "cache_read": input, "cache_write_short": input, "cache_write_long": input,
-            "output": output,
+            "output": output, "audio_input": input, "audio_output": output, "image_output": output,
+            "search": 0.0,
         })
     };
     let mut price = prices(0.15, 2.0);

@@ -6,6 +6,7 @@
 //! `docs.mistral.ai` describe the fields of these vendors.
 
 use serde_json::{Value, json};
+use tests::gateway::Builder;
 use tests::speaker::Speaker;
 use tests::{Client, Gateway, Reply, Upstream};
 
@@ -225,6 +226,11 @@ fn reply(case: &Case, stream: bool) -> Reply {
 }
 
 async fn gateway_with(api: &str, upstream: &Upstream) -> Gateway {
+    gateway_of(api, upstream).start().await
+}
+
+/// Returns a gateway that serves the model `tiers` from this upstream.
+fn gateway_of(api: &str, upstream: &Upstream) -> Builder {
     let adapter = if api == RESPONSES { "openai" } else { api };
     let option = match api {
         RESPONSES => "[providers.scripted.options]\napi = \"responses\"\n",
@@ -232,13 +238,12 @@ async fn gateway_with(api: &str, upstream: &Upstream) -> Gateway {
     };
     let model = "[models.tiers]\ncontext_window = 100000\nmax_output_tokens = 1000\ndefault_output_tokens = 200\nsupports_tools = true\n\
                  upstreams = [{ provider = \"scripted\" }]\n\
-                 price = { input = 2, cache_read = 0.2, cache_write_short = 2.5, cache_write_long = 4, output = 10 }\n";
+                 price = { input = 2, cache_read = 0.2, cache_write_short = 2.5, cache_write_long = 4, output = 10, \
+                 audio_input = 6, audio_output = 20, search = 0.01 }\n";
     Gateway::builder()
         .provider("scripted", adapter, Some(upstream))
         .tables(option)
         .tables(model)
-        .start()
-        .await
 }
 
 /// Sends a request that is long enough for the reported tokens.
@@ -259,6 +264,13 @@ async fn ask(client: &Client, dialect: Option<Speaker>, stream: bool) {
     assert_eq!(answer.status, 200, "{path}: {}", answer.text());
 }
 
+/// Returns the charge of the last request, in micro-credits.
+async fn last_charge(client: &Client) -> u64 {
+    let requests = client.get("/usage/requests").await.json();
+    let credits = requests["requests"][0]["credits"].as_f64();
+    (credits.expect("a charge") * 1e6).round() as u64
+}
+
 #[tokio::test]
 async fn each_tier_of_tokens_is_charged_at_its_own_price_in_each_dialect() {
     let dialects = Speaker::ALL.map(Some).into_iter().chain([None]);
@@ -277,13 +289,11 @@ async fn each_tier_of_tokens_is_charged_at_its_own_price_in_each_dialect() {
                 for stream in [false, true] {
                     upstream.will(reply(case, stream));
                     ask(&client, dialect, stream).await;
-                    let requests = client.get("/usage/requests").await.json();
-                    let credits = requests["requests"][0]["credits"].as_f64();
-                    let charged = (credits.expect("a charge") * 1e6).round() as u64;
                     assert_eq!(
-                        charged, expected,
-                        "{api} to {dialect:?}, streamed: {stream}, {}: {}",
-                        case.usage, requests["requests"][0]
+                        last_charge(&client).await,
+                        expected,
+                        "{api} to {dialect:?}, streamed: {stream}, {}",
+                        case.usage
                     );
                     checked += 1;
                 }
@@ -291,4 +301,147 @@ async fn each_tier_of_tokens_is_charged_at_its_own_price_in_each_dialect() {
         }
     }
     assert_eq!(checked, cases.len() * 8);
+}
+
+/// The fields are those of anthropic-sdk-python 2.12.0: `types/server_tool_usage.py` and
+/// `types/web_search_tool_20250305_param.py`.
+#[tokio::test]
+async fn searches_and_their_results_are_charged_within_what_the_request_allows() {
+    let upstream = Upstream::start().await;
+    let gateway = gateway_with("anthropic", &upstream).await;
+    let client = gateway.client();
+    let search = |max_uses: u64| json!([{ "type": "web_search_20250305", "name": "web_search", "max_uses": max_uses }]);
+    let bash = json!([{ "type": "bash_20250124", "name": "bash" }]);
+    // A short prompt: about 20 bytes and a message, and 576 tokens for a tool.
+    let most_without_results = 2 * (10 + 16 + 576 + 30);
+    for (tools, input, searches, charged_searches, is_input_charged) in [
+        (search(3), 40_000, 2, 2, true),
+        (search(3), 40_000, 9, 3, true),
+        // A result has at most 16,384 tokens.
+        (search(1), 40_000, 1, 1, false),
+        (bash, 40_000, 2, 0, false),
+    ] {
+        for stream in [false, true] {
+            let usage = json!({
+                "input_tokens": input, "output_tokens": 50,
+                "server_tool_use": { "web_search_requests": searches, "web_fetch_requests": 0 },
+            });
+            upstream.will(reply(&case("anthropic", usage, [0; 5]), stream));
+            let question = json!({
+                "model": "tiers", "max_tokens": 100, "stream": stream, "tools": tools,
+                "messages": [{ "role": "user", "content": "Who won?" }],
+            });
+            let answer = client.post("/v1/messages", &question).await;
+            assert_eq!(answer.status, 200, "{}", answer.text());
+            let charged = last_charge(&client).await;
+            // Nano-USD.
+            let rest = 50 * PRICES[4] + charged_searches * 10_000_000;
+            let all = (input * PRICES[0] + rest) * 14 / 10;
+            if is_input_charged {
+                assert_eq!(charged, all, "{tools}");
+            } else {
+                let results = charged_searches * 2 * 8_192;
+                let most = ((results + most_without_results) * PRICES[0] + rest) * 14 / 10;
+                assert!(
+                    charged < all && charged <= most,
+                    "{tools}: {charged} of {most}"
+                );
+                assert!(charged > results * PRICES[0], "{tools}: {charged}");
+            }
+        }
+    }
+}
+
+/// The hold covers searches and their results, unless the upstream does not run the tool.
+#[tokio::test]
+async fn a_request_that_may_search_reserves_the_price_of_its_searches() {
+    let question = |dialect: &str| match dialect {
+        "/v1/messages" => json!({
+            "model": "tiers", "max_tokens": 100, "messages": [{ "role": "user", "content": "Who won?" }],
+            "tools": [{ "type": "web_search_20250305", "name": "web_search" }],
+        }),
+        _ => json!({
+            "model": "tiers", "max_output_tokens": 100, "input": "Who won?",
+            "tools": [{ "type": "web_search" }],
+        }),
+    };
+    let upstream = Upstream::start().await;
+    let gateway = gateway_of("anthropic", &upstream)
+        .credits(200)
+        .start()
+        .await;
+    let client = gateway.client();
+    // Ten searches are 140 credits, and a window of 100,000 tokens that are all written to the cache another 560.
+    let refused = client.post("/v1/messages", &question("/v1/messages")).await;
+    assert_eq!(refused.status, 429, "{}", refused.text());
+    let required = refused.json()["error"]["required_credits"].as_f64();
+    assert!(
+        required.is_some_and(|credits| (700.0..710.0).contains(&credits)),
+        "{required:?}"
+    );
+
+    let usage = json!({ "input_tokens": 10, "output_tokens": 5 });
+    upstream.will(reply(&case("anthropic", usage, [0; 5]), false));
+    let answer = client
+        .post("/v1/responses", &question("/v1/responses"))
+        .await;
+    assert_eq!(answer.status, 200, "{}", answer.text());
+    let ignored = answer.headers.get("x-weir-ignored");
+    assert!(
+        ignored.is_some_and(|names| names == "web_search"),
+        "{ignored:?}"
+    );
+}
+
+/// The fields are those of python-genai 3.6.1 (`types.py`, `ModalityTokenCount`) and openai-python 3.52.0
+/// (`types/completion_usage.py`).
+#[tokio::test]
+async fn audio_has_its_own_prices() {
+    let details = json!([{ "modality": "TEXT", "tokenCount": 20 }, { "modality": "AUDIO", "tokenCount": 300 }]);
+    for (api, usage) in [
+        (
+            "gemini",
+            json!({
+                "promptTokenCount": 320, "candidatesTokenCount": 40, "totalTokenCount": 360,
+                "promptTokensDetails": details,
+            }),
+        ),
+        (
+            "openai",
+            json!({
+                "prompt_tokens": 320, "completion_tokens": 40, "total_tokens": 360,
+                "prompt_tokens_details": { "audio_tokens": 300 },
+                "completion_tokens_details": { "audio_tokens": 0 },
+            }),
+        ),
+    ] {
+        let upstream = Upstream::start().await;
+        let gateway = gateway_with(api, &upstream).await;
+        let client = gateway.client();
+        for stream in [false, true] {
+            let text = [json!({ "type": "text", "text": "What do you hear?" })];
+            let audio = [
+                json!({ "type": "input_audio", "input_audio": { "data": "AQID", "format": "wav" } }),
+            ];
+            let ask = async |parts: &[Value]| {
+                upstream.will(reply(&case(api, usage.clone(), [0; 5]), stream));
+                let question = json!({
+                    "model": "tiers", "stream": stream, "messages": [{ "role": "user", "content": parts }],
+                });
+                let answer = client.post("/v1/chat/completions", &question).await;
+                assert_eq!(answer.status, 200, "{}", answer.text());
+                last_charge(&client).await
+            };
+            let charged = ask(&[&text[..], &audio].concat()).await;
+            assert_eq!(
+                charged,
+                (20 * 2_000 + 300 * 6_000 + 40 * 10_000) * 14 / 10,
+                "{api}"
+            );
+            // Without audio in the request, the report is not believed.
+            let padded = [json!({ "type": "text", "text": "word ".repeat(200) })];
+            let charged = ask(&padded).await;
+            assert_eq!(charged, (320 * 2_000 + 40 * 10_000) * 14 / 10, "{api}");
+        }
+    }
 }

@@ -208,8 +208,8 @@ impl Comparison<'_> {
         events.extend(end);
         aspects.insert("events".to_owned(), events.join("\n"));
         if let Some(price) = self.price {
-            let tokens = usage.as_ref().map(tokens).unwrap_or_default();
-            let charge = charge(price, self.factors, &Billable { tokens, images });
+            let used = usage.as_ref().map(billable).unwrap_or_default();
+            let charge = charge(price, self.factors, &Billable { images, ..used });
             aspects.insert("price".to_owned(), charge.credits.to_string());
         }
         if let Some(usage) = usage {
@@ -251,15 +251,23 @@ impl ComparedComponent {
 }
 
 /// Returns the counts of a printed usage that have a price.
-fn tokens(usage: &Value) -> TokenCounts {
+fn billable(usage: &Value) -> Billable {
     let count = |name: &str| usage[name].as_u64().unwrap_or_default();
-    TokenCounts {
+    let tokens = TokenCounts {
         input: count("input-tokens"),
         cache_read: count("cache-read-tokens"),
         cache_write_short: count("cache-write-short-tokens"),
         cache_write_long: count("cache-write-long-tokens"),
         output: count("output-tokens"),
         reasoning: count("reasoning-tokens"),
+        audio_input: count("audio-input-tokens"),
+        audio_output: count("audio-output-tokens"),
+        image_output: count("image-output-tokens"),
+    };
+    Billable {
+        tokens,
+        images: 0,
+        searches: count("web-searches"),
     }
 }
 

@@ -33,7 +33,7 @@ pub enum Price {
     Image(NanoUsd),
 }
 
-/// Prices per million tokens.
+/// Prices per million tokens, and of a search.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TokenPrices {
     /// Input tokens outside the upstream's cache.
@@ -46,6 +46,14 @@ pub struct TokenPrices {
     pub cache_write_long: NanoUsd,
     /// Output tokens, including reasoning.
     pub output: NanoUsd,
+    /// Input tokens of audio outside the cache.
+    pub audio_input: NanoUsd,
+    /// Output tokens of audio.
+    pub audio_output: NanoUsd,
+    /// Output tokens of images.
+    pub image_output: NanoUsd,
+    /// One search of the web by the provider.
+    pub search: NanoUsd,
 }
 
 /// Factors on prices: `[price_factors]`.

@@ -23,14 +23,18 @@ pub struct RequestCharge {
 }
 
 /// The maximum usage of a request, known before it is sent.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct UsageBound {
     /// Input tokens.
     pub input_tokens: u64,
+    /// Whether some of them may be of audio.
+    pub has_audio: bool,
     /// Output tokens: the limit that is sent upstream.
     pub output_tokens: u64,
     /// Requested images.
     pub images: u32,
+    /// The provider's searches of the web.
+    pub searches: u64,
 }
 
 /// The number of tokens in a price.
@@ -49,7 +53,7 @@ pub fn charge(price: &Price, factors: &PriceFactors, used: &Billable) -> Request
                 Some((threshold, above)) if used.tokens.input > *threshold => above,
                 _ => base,
             };
-            of_tokens(exact(prices, &used.tokens), factors)
+            of_tokens(exact(prices, used), factors)
         }
         Price::Image(image) => of_images(*image, factors, used.images),
     }
@@ -58,15 +62,22 @@ pub fn charge(price: &Price, factors: &PriceFactors, used: &Billable) -> Request
 /// Returns the maximum price of a request within `bound` at an upstream: the amount of its hold.
 pub fn worst_case(price: &Price, factors: &PriceFactors, bound: &UsageBound) -> Credits {
     let dearest = |prices: &TokenPrices, input: u64| {
-        let of_input = [
-            prices.input,
-            prices.cache_read,
-            prices.cache_write_short,
-            prices.cache_write_long,
-        ];
-        let of_input = of_input.into_iter().max().unwrap_or(prices.input);
-        let exact =
-            times(of_input, input).saturating_add(times(prices.output, bound.output_tokens));
+        let of_input = prices
+            .input
+            .max(prices.cache_read)
+            .max(prices.cache_write_short)
+            .max(prices.cache_write_long);
+        let of_input = match bound.has_audio {
+            true => of_input.max(prices.audio_input),
+            false => of_input,
+        };
+        let of_output = prices
+            .output
+            .max(prices.audio_output)
+            .max(prices.image_output);
+        let exact = times(of_input, input)
+            .saturating_add(times(of_output, bound.output_tokens))
+            .saturating_add(of_searches(prices, bound.searches));
         of_tokens(exact, factors).credits
     };
     match price {
@@ -117,22 +128,49 @@ fn times(price: NanoUsd, tokens: u64) -> i128 {
     i128::from(price.0) * i128::from(tokens)
 }
 
-/// Returns nano-USD for a million times as many tokens.
-fn exact(prices: &TokenPrices, tokens: &TokenCounts) -> i128 {
-    let cached = [
-        (prices.cache_read, tokens.cache_read),
-        (prices.cache_write_short, tokens.cache_write_short),
-        (prices.cache_write_long, tokens.cache_write_long),
+/// Returns nano-USD for a million times as many tokens and searches.
+fn exact(prices: &TokenPrices, used: &Billable) -> i128 {
+    let TokenCounts {
+        input,
+        cache_read,
+        cache_write_short,
+        cache_write_long,
+        output,
+        reasoning: _,
+        audio_input,
+        audio_output,
+        image_output,
+    } = used.tokens;
+    let parts_of_input = [
+        (prices.cache_read, cache_read),
+        (prices.cache_write_short, cache_write_short),
+        (prices.cache_write_long, cache_write_long),
+        (prices.audio_input, audio_input),
     ];
-    // Parts never exceed the total: the charge covers at most the total.
-    let mut rest = tokens.input;
-    let mut sum = times(prices.output, tokens.output);
-    for (price, part) in cached {
-        let part = part.min(rest);
+    let parts_of_output = [
+        (prices.audio_output, audio_output),
+        (prices.image_output, image_output),
+    ];
+    of_parts(prices.input, input, &parts_of_input)
+        .saturating_add(of_parts(prices.output, output, &parts_of_output))
+        .saturating_add(of_searches(prices, used.searches))
+}
+
+/// Returns the price of `total` tokens, of which some parts have their own prices. Each part is at most the rest of the
+/// total.
+fn of_parts(price: NanoUsd, total: u64, parts: &[(NanoUsd, u64)]) -> i128 {
+    let mut rest = total;
+    let mut sum = 0_i128;
+    for (price, part) in parts {
+        let part = rest.min(*part);
         rest -= part;
-        sum = sum.saturating_add(times(price, part));
+        sum = sum.saturating_add(times(*price, part));
     }
-    sum.saturating_add(times(prices.input, rest))
+    sum.saturating_add(times(price, rest))
+}
+
+fn of_searches(prices: &TokenPrices, searches: u64) -> i128 {
+    times(prices.search, searches).saturating_mul(TOKENS_PER_PRICE)
 }
 
 fn of_tokens(exact: i128, factors: &PriceFactors) -> RequestCharge {
@@ -194,6 +232,10 @@ mod tests {
             cache_write_short: NanoUsd(cache_write_short),
             cache_write_long: NanoUsd(cache_write_long),
             output: NanoUsd(output),
+            audio_input: NanoUsd(input),
+            audio_output: NanoUsd(output),
+            image_output: NanoUsd(output),
+            search: NanoUsd(0),
         }
     }
 
@@ -204,9 +246,12 @@ mod tests {
             cache_write_short: short,
             cache_write_long: long,
             output,
-            reasoning: 0,
+            ..TokenCounts::default()
         };
-        Billable { tokens, images: 0 }
+        Billable {
+            tokens,
+            ..Billable::default()
+        }
     }
 
     /// USD per million tokens.
@@ -281,6 +326,37 @@ mod tests {
     }
 
     #[test]
+    fn audio_images_and_searches_have_their_own_prices() {
+        let base = TokenPrices {
+            audio_input: NanoUsd(10 * USD),
+            audio_output: NanoUsd(20 * USD),
+            image_output: NanoUsd(30 * USD),
+            search: NanoUsd(USD / 100),
+            ..prices([USD, 0, 0, 0, 2 * USD])
+        };
+        let price = Price::Text { base, above: None };
+        let with = |change: fn(&mut Billable)| {
+            let mut used = used(1_000, [100, 0, 0], 1_000);
+            change(&mut used);
+            let charge = charge(&price, &PriceFactors::default(), &used);
+            assert_eq!(
+                charge.credits.micro() * 10,
+                charge.provider_cost_nano_usd * 14
+            );
+            charge.provider_cost_nano_usd
+        };
+        // 900 × 1 + 1,000 × 2 USD per million.
+        assert_eq!(with(|_| {}), 2_900_000);
+        assert_eq!(with(|used| used.tokens.audio_input = 100), 3_800_000);
+        // At most the input outside the cache.
+        assert_eq!(with(|used| used.tokens.audio_input = 1_000), 11_000_000);
+        assert_eq!(with(|used| used.tokens.audio_output = 100), 4_700_000);
+        assert_eq!(with(|used| used.tokens.image_output = 100), 5_700_000);
+        assert_eq!(with(|used| used.tokens.image_output = 9_999), 30_900_000);
+        assert_eq!(with(|used| used.searches = 3), 32_900_000);
+    }
+
+    #[test]
     fn images_have_both_factors() {
         let price = Price::Image(NanoUsd(40_000_000));
         let used = Billable {
@@ -305,7 +381,18 @@ mod tests {
     }
 
     fn any_prices() -> impl Strategy<Value = TokenPrices> {
-        any::<[u32; 5]>().prop_map(|five| prices(five.map(|price| i64::from(price) * 7)))
+        let price = || (0..u32::MAX).prop_map(|price| NanoUsd(i64::from(price) * 7));
+        let five = proptest::array::uniform5(price());
+        let others = proptest::array::uniform4(price());
+        (five, others).prop_map(
+            |(five, [audio_input, audio_output, image_output, search])| TokenPrices {
+                audio_input,
+                audio_output,
+                image_output,
+                search,
+                ..prices(five.map(|NanoUsd(price)| price))
+            },
+        )
     }
 
     fn any_price() -> impl Strategy<Value = Price> {
@@ -324,7 +411,7 @@ mod tests {
         ) {
             let used = used(input, parts.map(u64::from), output);
             let factors = PriceFactors { text: Factor(factor), image: Factor(0) };
-            let exact = exact(&base, &used.tokens) * i128::from(factor);
+            let exact = exact(&base, &used) * i128::from(factor);
             let charge = charge(&Price::Text { base, above: None }, &factors, &used);
             let charged = i128::from(charge.credits.micro()) * TOKENS_PER_PRICE * FACTOR_SCALE;
             prop_assert!(charge.credits == Credits::MAX || charged >= exact);
@@ -337,7 +424,7 @@ mod tests {
             least in 1..1_000_u64, most in 1..200_000_u64,
         ) {
             let (factors, credits) = (PriceFactors::default(), Credits::from_micro(credits));
-            let bound = UsageBound { input_tokens, output_tokens: 0, images: 0 };
+            let bound = UsageBound { input_tokens, ..UsageBound::default() };
             let costs = |output_tokens| worst_case(&price, &factors, &UsageBound { output_tokens, ..bound });
             let output = affordable_output(&[&price], &factors, &bound, credits, least, most);
             prop_assert!(output >= least && output <= least.max(most));
@@ -348,11 +435,19 @@ mod tests {
         #[test]
         fn no_request_costs_more_than_its_worst_case(
             price in any_price(), bound in 0..400_000_u64, share in 0..=100_u64, parts in any::<[u32; 3]>(),
-            output in 0..200_000_u64, output_share in 0..=100_u64,
+            output in 0..200_000_u64, output_share in 0..=100_u64, others in any::<[u16; 3]>(),
+            (has_audio, searches, most_searches) in (any::<bool>(), 0..100_u64, 0..100_u64),
         ) {
             let factors = PriceFactors::default();
-            let used = used(bound * share / 100, parts.map(u64::from), output * output_share / 100);
-            let bound = UsageBound { input_tokens: bound, output_tokens: output, images: 0 };
+            let mut used = used(bound * share / 100, parts.map(u64::from), output * output_share / 100);
+            let [audio_input, audio_output, image_output] = others.map(u64::from);
+            used.tokens = TokenCounts {
+                audio_input: if has_audio { audio_input } else { 0 }, audio_output, image_output, ..used.tokens
+            };
+            used.searches = searches.min(most_searches);
+            let bound = UsageBound {
+                input_tokens: bound, has_audio, output_tokens: output, images: 0, searches: most_searches,
+            };
             prop_assert!(charge(&price, &factors, &used).credits <= worst_case(&price, &factors, &bound));
         }
     }

@@ -27,6 +27,12 @@ pub struct TokenCounts {
     pub output: u64,
     /// Reasoning tokens of the output.
     pub reasoning: u64,
+    /// Tokens of audio in the input.
+    pub audio_input: u64,
+    /// Tokens of audio in the output.
+    pub audio_output: u64,
+    /// Tokens of images in the output.
+    pub image_output: u64,
 }
 
 /// A request's billable usage.
@@ -36,6 +42,8 @@ pub struct Billable {
     pub tokens: TokenCounts,
     /// Generated images.
     pub images: u32,
+    /// The provider's searches of the web.
+    pub searches: u64,
 }
 
 /// The counts of one request, of many requests together, or the difference between two counts of the same request,

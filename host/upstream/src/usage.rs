@@ -6,11 +6,14 @@
 //!
 //! **Invariant:** the hold of a request covers the maximum that the clamp permits.
 
+use serde::Deserialize;
 use weir_dialects::Attachment;
 use weir_ledger::TokenCounts;
+use weir_ledger::pricing::UsageBound;
+use weir_ledger::usage::Billable;
 use weir_sandbox::adapter::bindings::chat::{
-    ChatRequest, Content, File, Image, ImageRequest, Message, ResponseFormat, Source, ToolContent,
-    ToolKind, Usage,
+    BuiltInTool, ChatRequest, Content, File, Image, ImageRequest, Message, ResponseFormat, Source,
+    ToolContent, ToolKind, Usage,
 };
 
 use crate::image_size::ImageSize;
@@ -35,6 +38,38 @@ const VISIBLE_BYTES_PER_TOKEN: u64 = 16;
 /// The visible bytes that need no token.
 const VISIBLE_BYTES_FREE: u64 = 1 << 10;
 
+/// The assumed uses of a tool that the provider runs, if the request sets no limit.
+const HOSTED_USES: u64 = 10;
+
+/// The maximum believed uses of all such tools.
+const MAX_HOSTED_USES: u64 = 1_000;
+
+/// The estimated tokens of one result of such a tool.
+const HOSTED_RESULT_TOKENS: u64 = 8_192;
+
+/// The names that built-in tools begin with which the client runs. Their results come with its next request.
+const RUN_BY_CLIENTS: [&str; 7] = [
+    "apply_patch",
+    "bash",
+    "computer",
+    "local_shell",
+    "memory",
+    "shell",
+    "text_editor",
+];
+
+/// The name of a count in reported usage: input tokens of audio.
+const AUDIO_INPUT: &str = "audio-input-tokens";
+
+/// Output tokens of audio.
+const AUDIO_OUTPUT: &str = "audio-output-tokens";
+
+/// Output tokens of images.
+const IMAGE_OUTPUT: &str = "image-output-tokens";
+
+/// The provider's searches of the web.
+const WEB_SEARCHES: &str = "web-searches";
+
 /// The size of a request before it is sent.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct RequestSize {
@@ -54,6 +89,10 @@ pub struct RequestSize {
     pub uncounted_files: u64,
     /// Their bytes, if the request contains them.
     pub uncounted_bytes: u64,
+    /// The maximum uses of tools that the provider runs. Their results are input.
+    pub hosted_uses: u64,
+    /// The uses of those that search the web.
+    pub searches: u64,
 }
 
 /// The limits of a request's model.
@@ -67,11 +106,11 @@ pub struct ModelLimits {
     pub output_limit: u64,
 }
 
-/// Token counts and their origin.
+/// Checked usage and its origin.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct CheckedUsage {
-    /// The counts for display and billing.
-    pub tokens: TokenCounts,
+    /// The usage for display and billing; the meter counts images.
+    pub used: Billable,
     /// Whether any count is weir's own estimate.
     pub estimated: bool,
     /// Whether weir changed an implausible report.
@@ -106,6 +145,7 @@ impl RequestSize {
             size.extra(&tool.extra);
             size.tool(&tool.kind);
         }
+        size.limit_hosted_uses(request);
         if let ResponseFormat::JsonSchema(schema) = &request.response_format {
             size.optional(&schema.name);
             size.optional(&schema.description);
@@ -158,10 +198,42 @@ impl RequestSize {
         match self.uncounted_files {
             0 => {
                 let pages = self.page_tokens(model.max_image_tokens);
-                (without_files + INPUT_BELIEVED * pages).min(window)
+                let results = HOSTED_RESULT_TOKENS * self.hosted_uses;
+                (without_files + INPUT_BELIEVED * (pages + results)).min(window)
             }
             _ => window,
         }
+    }
+
+    /// Returns the size of the request if no provider runs its built-in tools.
+    #[must_use]
+    pub fn without_hosted_tools(self) -> Self {
+        Self {
+            hosted_uses: 0,
+            searches: 0,
+            ..self
+        }
+    }
+
+    /// Whether a provider may run tools of the request.
+    pub fn has_hosted_tools(&self) -> bool {
+        self.hosted_uses > 0
+    }
+
+    /// Returns the maximum usage of a request for `images` images: the amount that its hold covers.
+    pub fn bound(&self, model: &ModelLimits, images: u32) -> UsageBound {
+        UsageBound {
+            input_tokens: self.max_input_tokens(model),
+            has_audio: self.may_have_audio(),
+            output_tokens: model.output_limit + OUTPUT_SLACK_TOKENS,
+            images,
+            searches: self.searches,
+        }
+    }
+
+    /// Whether input tokens may be of audio. Files may contain it.
+    fn may_have_audio(&self) -> bool {
+        self.uncounted_files > 0
     }
 
     /// Whether the request has more than text.
@@ -218,6 +290,7 @@ impl RequestSize {
                 self.text(&function.input_schema);
             }
             ToolKind::BuiltIn(tool) => {
+                self.hosted_tool(tool);
                 self.text(&tool.kind);
                 self.optional(&tool.name);
                 self.text(&tool.configuration);
@@ -227,6 +300,34 @@ impl RequestSize {
                 self.optional(&tool.description);
                 self.optional(&tool.format);
             }
+        }
+    }
+
+    /// Adds the uses of a built-in tool, unless the client runs it.
+    fn hosted_tool(&mut self, tool: &BuiltInTool) {
+        #[derive(Default, Deserialize)]
+        struct ToolLimits {
+            max_uses: Option<u64>,
+        }
+        let names = &mut RUN_BY_CLIENTS.iter();
+        if names.any(|name| tool.kind.starts_with(name)) {
+            return;
+        }
+        let limits: ToolLimits = serde_json::from_str(&tool.configuration).unwrap_or_default();
+        let uses = limits.max_uses.unwrap_or(HOSTED_USES).min(MAX_HOSTED_USES);
+        self.hosted_uses = (self.hosted_uses + uses).min(MAX_HOSTED_USES);
+        if tool.kind.contains("web_search") {
+            self.searches = (self.searches + uses).min(MAX_HOSTED_USES);
+        }
+    }
+
+    /// Applies the request's own limit on the uses of hosted tools.
+    fn limit_hosted_uses(&mut self, request: &ChatRequest) {
+        let mut extra = request.extra.iter();
+        let limit = extra.find(|(name, _)| name == "max_tool_calls");
+        if let Some(limit) = limit.and_then(|(_, value)| value.parse().ok()) {
+            self.hosted_uses = self.hosted_uses.min(limit);
+            self.searches = self.searches.min(limit);
         }
     }
 
@@ -324,15 +425,29 @@ pub struct ReceivedBytes {
 }
 
 /// Returns the reported counts unchanged.
-pub fn as_reported(usage: &Usage) -> TokenCounts {
-    TokenCounts {
+pub fn as_reported(usage: &Usage) -> Billable {
+    let tokens = TokenCounts {
         input: usage.input_tokens.unwrap_or(0),
         cache_read: usage.cache_read_tokens.unwrap_or(0),
         cache_write_short: usage.cache_write_short_tokens.unwrap_or(0),
         cache_write_long: usage.cache_write_long_tokens.unwrap_or(0),
         output: usage.output_tokens.unwrap_or(0),
         reasoning: usage.reasoning_tokens.unwrap_or(0),
+        audio_input: named(usage, AUDIO_INPUT),
+        audio_output: named(usage, AUDIO_OUTPUT),
+        image_output: named(usage, IMAGE_OUTPUT),
+    };
+    Billable {
+        tokens,
+        images: 0,
+        searches: named(usage, WEB_SEARCHES),
     }
+}
+
+/// Returns a reported count by its name; 0 without one.
+fn named(usage: &Usage, name: &str) -> u64 {
+    let count = usage.other.iter().find(|count| count.name == name);
+    count.map_or(0, |count| count.count)
 }
 
 /// Checks the reported usage against the data that weir has seen, and fills in missing counts.
@@ -366,30 +481,47 @@ pub fn check(
     };
     let (believed_input, believed_output) =
         (input.min(input_max), output.max(output_min).min(output_max));
-    // Each part of the input is clamped to the rest of the earlier ones, so that their sum stays within the input.
+    let as_reported = reported.map(as_reported).unwrap_or_default();
+    // Each part is clamped to the rest of the earlier ones, so that their sum stays within the total.
     let mut uncached = believed_input;
-    let mut part = |reported: Option<u64>| {
-        let part = reported.unwrap_or(0).min(uncached);
-        uncached -= part;
-        part
+    let mut of_input = |part| take(&mut uncached, part);
+    let mut text = believed_output;
+    let mut of_output = |part| take(&mut text, part);
+    let parts = as_reported.tokens;
+    let audio_input = match size.may_have_audio() {
+        true => parts.audio_input,
+        false => 0,
     };
     let tokens = TokenCounts {
-        cache_read: part(reported.and_then(|usage| usage.cache_read_tokens)),
-        cache_write_short: part(reported.and_then(|usage| usage.cache_write_short_tokens)),
-        cache_write_long: part(reported.and_then(|usage| usage.cache_write_long_tokens)),
+        cache_read: of_input(parts.cache_read),
+        cache_write_short: of_input(parts.cache_write_short),
+        cache_write_long: of_input(parts.cache_write_long),
+        audio_input: of_input(audio_input),
         input: believed_input,
+        audio_output: of_output(parts.audio_output),
+        image_output: of_output(parts.image_output),
         output: believed_output,
-        reasoning: reported
-            .and_then(|usage| usage.reasoning_tokens)
-            .unwrap_or(0)
-            .min(believed_output),
+        reasoning: parts.reasoning.min(believed_output),
     };
+    let searches = as_reported.searches.min(size.searches);
     CheckedUsage {
-        tokens,
+        used: Billable {
+            tokens,
+            images: 0,
+            searches,
+        },
         estimated: reported_input.is_none() || reported_output != Some(output),
         clamped: reported_input.is_some_and(|input| input > input_max)
-            || reported_output == Some(output) && output != believed_output,
+            || reported_output == Some(output) && output != believed_output
+            || searches < as_reported.searches,
     }
+}
+
+/// Takes up to `part` from a rest.
+fn take(rest: &mut u64, part: u64) -> u64 {
+    let part = part.min(*rest);
+    *rest -= part;
+    part
 }
 
 #[cfg(test)]
@@ -401,6 +533,7 @@ mod tests {
     use crate::image_tokens::ImageFamily;
     use weir_dialects::read_own;
     use weir_errors::ApiError;
+    use weir_sandbox::adapter::bindings::chat::NamedCount;
 
     const SIZE: RequestSize = RequestSize {
         text_bytes: 402,
@@ -411,6 +544,8 @@ mod tests {
         pages: 0,
         uncounted_files: 0,
         uncounted_bytes: 0,
+        hosted_uses: 0,
+        searches: 0,
     };
 
     const MODEL: ModelLimits = ModelLimits {
@@ -488,6 +623,8 @@ mod tests {
                 pages: 2,
                 uncounted_files: 5,
                 uncounted_bytes: 6 + 4 + PDF.len() as u64 + 3,
+                hosted_uses: 0,
+                searches: 0,
             }
         );
         Ok(())
@@ -516,13 +653,108 @@ mod tests {
     }
 
     #[test]
+    fn results_of_tools_that_the_provider_runs_are_input() -> Result<(), ApiError> {
+        let sized = |tools: serde_json::Value, more: serde_json::Value| {
+            let mut body = serde_json::json!({
+                "model": "m", "max_tokens": 9, "messages": [{"role": "user", "content": "x"}], "tools": tools,
+            });
+            let more = more.as_object().into_iter().flatten();
+            let body_fields = body.as_object_mut().into_iter();
+            for (fields, (name, value)) in body_fields.zip(more) {
+                fields.insert(name.clone(), value.clone());
+            }
+            let call = weir_dialects::anthropic_messages::read(
+                body.to_string().as_bytes(),
+                &http::HeaderMap::new(),
+            )?;
+            let counting = ImageCounting {
+                family: None,
+                max_tokens: 0,
+            };
+            let size = RequestSize::of(&call.request, &call.attachments, counting);
+            Ok::<_, ApiError>((size.hosted_uses, size.searches))
+        };
+        let web = serde_json::json!({"type": "web_search_20250305", "name": "web_search"});
+        let limited = serde_json::json!({
+            "type": "web_search_20250305", "name": "web_search", "max_uses": 3,
+        });
+        let code = serde_json::json!({"type": "code_execution_20250825", "name": "code_execution"});
+        let bash = serde_json::json!({"type": "bash_20250124", "name": "bash"});
+        let none = || serde_json::json!({});
+        assert_eq!(sized(serde_json::json!([bash]), none())?, (0, 0));
+        assert_eq!(sized(serde_json::json!([web]), none())?, (10, 10));
+        assert_eq!(sized(serde_json::json!([limited]), none())?, (3, 3));
+        assert_eq!(sized(serde_json::json!([limited, code]), none())?, (13, 3));
+        let calls = serde_json::json!({"max_tool_calls": 2});
+        assert_eq!(sized(serde_json::json!([limited, code]), calls)?, (2, 2));
+        let used = RequestSize {
+            hosted_uses: 1,
+            ..RequestSize::default()
+        };
+        let model = ModelLimits {
+            context_window: 1_000_000,
+            ..MODEL
+        };
+        assert_eq!(used.max_input_tokens(&model), 2 * 8_192);
+        let used = RequestSize {
+            hosted_uses: 1_000,
+            ..used
+        };
+        assert_eq!(used.max_input_tokens(&model), 1_000_000);
+        Ok(())
+    }
+
+    #[test]
+    fn counts_with_their_own_price_are_within_what_the_request_allows() {
+        let mut reported = usage(Some(100), Some(50));
+        reported.cache_read_tokens = Some(30);
+        let count = |name: &str, count| NamedCount {
+            name: name.to_owned(),
+            count,
+        };
+        reported.other = vec![
+            count("audio-input-tokens", 80),
+            count("audio-output-tokens", 40),
+            count("image-output-tokens", 20),
+            count("web-searches", 7),
+            count("unknown", 1),
+        ];
+        let counted = |size: &RequestSize| {
+            let checked = check(Some(&reported), size, &MODEL, whole(10));
+            let TokenCounts {
+                audio_input,
+                audio_output,
+                image_output,
+                ..
+            } = checked.used.tokens;
+            let searches = checked.used.searches;
+            (
+                [audio_input, audio_output, image_output, searches],
+                checked.clamped,
+            )
+        };
+        assert_eq!(counted(&SIZE), ([0, 40, 10, 0], true));
+        let with_audio = RequestSize {
+            uncounted_files: 1,
+            searches: 7,
+            ..SIZE
+        };
+        assert_eq!(counted(&with_audio), ([70, 40, 10, 7], false));
+        let fewer = RequestSize {
+            searches: 5,
+            ..with_audio
+        };
+        assert_eq!(counted(&fewer), ([70, 40, 10, 5], true));
+    }
+
+    #[test]
     fn reported_usage_is_clamped_to_what_the_host_has_seen() {
         let reported = usage(Some(u64::MAX), Some(u64::MAX));
         let checked = check(Some(&reported), &SIZE, &MODEL, whole(8));
-        assert_eq!(checked.tokens.input, 2 * 909);
-        assert_eq!(checked.tokens.cache_read, 2 * 909);
-        assert_eq!(checked.tokens.output, 114);
-        assert_eq!(checked.tokens.reasoning, 114);
+        assert_eq!(checked.used.tokens.input, 2 * 909);
+        assert_eq!(checked.used.tokens.cache_read, 2 * 909);
+        assert_eq!(checked.used.tokens.output, 114);
+        assert_eq!(checked.used.tokens.reasoning, 114);
         assert!(checked.clamped && !checked.estimated);
     }
 
@@ -545,7 +777,7 @@ mod tests {
                 received,
             );
             assert!(!checked.estimated);
-            (checked.tokens.output, checked.clamped)
+            (checked.used.tokens.output, checked.clamped)
         };
         assert_eq!(output(2_048, 1_024 + 32_768), (2_048, false));
         assert_eq!(output(1, 1_024 + 32_768), (2_048, true));
@@ -558,24 +790,27 @@ mod tests {
         let check =
             |reported: Option<Usage>, received| check(reported.as_ref(), &SIZE, &MODEL, received);
         let checked = check(None, whole(9));
-        assert_eq!((checked.tokens.input, checked.tokens.output), (201, 3));
+        assert_eq!(
+            (checked.used.tokens.input, checked.used.tokens.output),
+            (201, 3)
+        );
         assert!(checked.estimated && !checked.clamped);
         let half = check(Some(usage(Some(7), None)), whole(9));
-        assert_eq!((half.tokens.input, half.tokens.output), (7, 3));
+        assert_eq!((half.used.tokens.input, half.used.tokens.output), (7, 3));
         assert!(half.estimated);
         let zero = check(Some(usage(Some(0), Some(0))), whole(9));
-        assert_eq!((zero.tokens.input, zero.tokens.output), (201, 3));
+        assert_eq!((zero.used.tokens.input, zero.used.tokens.output), (201, 3));
         assert!(zero.estimated);
         let empty = check(Some(usage(Some(7), Some(0))), whole(0));
-        assert_eq!((empty.tokens.input, empty.tokens.output), (7, 0));
+        assert_eq!((empty.used.tokens.input, empty.used.tokens.output), (7, 0));
         assert!(!empty.estimated);
         let cut = ReceivedBytes {
             is_whole: false,
             ..whole(40)
         };
         let early = check(Some(usage(Some(7), Some(1))), cut);
-        assert_eq!((early.tokens.output, early.estimated), (10, true));
+        assert_eq!((early.used.tokens.output, early.estimated), (10, true));
         let late = check(Some(usage(Some(7), Some(20))), cut);
-        assert_eq!((late.tokens.output, late.estimated), (20, false));
+        assert_eq!((late.used.tokens.output, late.estimated), (20, false));
     }
 }

@@ -331,6 +331,7 @@ impl From<&Usage> for MessageUsage {
             cache_write_long: count(usage.cache_write_long_tokens),
             output: count(usage.output_tokens),
             reasoning: count(usage.reasoning_tokens),
+            ..TokenCounts::default()
         };
         Self {
             server_tool_use: ServerToolUse::of(usage),

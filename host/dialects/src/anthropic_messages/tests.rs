@@ -322,6 +322,9 @@ const BILLED: BilledUsage = BilledUsage {
         cache_write_long: 5,
         output: 7,
         reasoning: 2,
+        audio_input: 0,
+        audio_output: 0,
+        image_output: 0,
     },
 };
 

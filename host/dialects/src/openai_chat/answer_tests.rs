@@ -28,6 +28,9 @@ const USAGE: BilledUsage = BilledUsage {
         cache_write_long: 0,
         output: 7,
         reasoning: 2,
+        audio_input: 0,
+        audio_output: 0,
+        image_output: 0,
     },
 };
 

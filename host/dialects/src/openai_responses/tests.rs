@@ -342,6 +342,7 @@ fn billed() -> BilledUsage {
             cache_write_long: 5,
             output: 7,
             reasoning: 2,
+            ..TokenCounts::default()
         },
         credits: Credits::from_micro(1_250_000),
     }

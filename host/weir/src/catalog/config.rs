@@ -183,6 +183,15 @@ pub struct PriceConfig {
     pub cache_write_long: Option<NanoUsd>,
     /// Output tokens; not for prices per image. Required.
     pub output: Option<NanoUsd>,
+    /// Input tokens of audio. Default: `input`.
+    pub audio_input: Option<NanoUsd>,
+    /// Output tokens of audio. Default: `output`.
+    pub audio_output: Option<NanoUsd>,
+    /// Output tokens of images. Default: `output`.
+    pub image_output: Option<NanoUsd>,
+    /// One search of the web by the provider; weir reserves the price of as many as the tool's `max_uses`, or else of 10.
+    /// Default: 0.
+    pub search: Option<NanoUsd>,
     /// `{ input_tokens, price }`: another price for requests with more input tokens. Default: none.
     pub above: Option<Box<AboveConfig>>,
     /// One image, instead of prices of tokens. Default: none.
@@ -235,7 +244,12 @@ impl PriceConfig {
             Some(above) if above.price.above.is_some() || above.price.image.is_some() => {
                 return Err("has prices inside `above` that are only valid outside it");
             }
-            Some(above) => Some((above.input_tokens, above.price.token_prices()?)),
+            Some(above) => {
+                let mut prices = above.price.token_prices()?;
+                // Searches do not depend on the input.
+                prices.search = above.price.search.or(self.search).unwrap_or(NanoUsd(0));
+                Some((above.input_tokens, prices))
+            }
         };
         Ok(Price::Text {
             base: self.token_prices()?,
@@ -251,6 +265,10 @@ impl PriceConfig {
             ("cache_write_short", self.cache_write_short),
             ("cache_write_long", self.cache_write_long),
             ("output", self.output),
+            ("audio_input", self.audio_input),
+            ("audio_output", self.audio_output),
+            ("image_output", self.image_output),
+            ("search", self.search),
         ];
         let set = all.into_iter();
         set.filter_map(|(name, price)| Some((name, price?)))
@@ -261,15 +279,20 @@ impl PriceConfig {
         let input = self
             .input
             .ok_or("lacks `input`, the price of a million input tokens")?;
+        let output = self
+            .output
+            .ok_or("lacks `output`, the price of a million output tokens")?;
         let cache_write_short = self.cache_write_short.unwrap_or(input);
         Ok(TokenPrices {
             input,
             cache_read: self.cache_read.unwrap_or(input),
             cache_write_short,
             cache_write_long: self.cache_write_long.unwrap_or(cache_write_short),
-            output: self
-                .output
-                .ok_or("lacks `output`, the price of a million output tokens")?,
+            output,
+            audio_input: self.audio_input.unwrap_or(input),
+            audio_output: self.audio_output.unwrap_or(output),
+            image_output: self.image_output.unwrap_or(output),
+            search: self.search.unwrap_or(NanoUsd(0)),
         })
     }
 }

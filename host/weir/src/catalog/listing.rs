@@ -263,6 +263,10 @@ fn tokens(prices: &TokenPrices) -> Value {
         "cache_write_short": usd(prices.cache_write_short),
         "cache_write_long": usd(prices.cache_write_long),
         "output": usd(prices.output),
+        "audio_input": usd(prices.audio_input),
+        "audio_output": usd(prices.audio_output),
+        "image_output": usd(prices.image_output),
+        "search": usd(prices.search),
     })
 }
 

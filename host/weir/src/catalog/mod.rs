@@ -449,9 +449,8 @@ impl Model {
             cost_per_1k_output: output,
             cost_per_image: self.makes_images().then(|| {
                 let one = UsageBound {
-                    input_tokens: 0,
-                    output_tokens: 0,
                     images: 1,
+                    ..UsageBound::default()
                 };
                 pricing::worst_case(&preferred.price, factors, &one)
             }),

@@ -35,7 +35,7 @@ use tokio::time::Instant;
 use weir_dialects::BilledUsage;
 use weir_errors::{ApiError, ErrorCode};
 use weir_ledger::price::{Price, PriceFactors};
-use weir_ledger::pricing::{self, RequestCharge, UsageBound};
+use weir_ledger::pricing::{self, RequestCharge};
 use weir_ledger::usage::Billable;
 use weir_ledger::{
     AccountId, BudgetPart, Checkpoint, Credits, EndKey, HoldId, IdempotencyClaim, Ledger,
@@ -183,11 +183,7 @@ impl Meter {
             images,
             ..
         } = &self.metered;
-        let bound = UsageBound {
-            input_tokens: size.max_input_tokens(limits),
-            output_tokens: limits.output_limit + usage::OUTPUT_SLACK_TOKENS,
-            images: *images,
-        };
+        let bound = size.bound(limits, *images);
         let worst = prices.map(|price| pricing::worst_case(price, &self.factors, &bound));
         self.held = worst.max().unwrap_or(Credits::ZERO);
         let open = OpenHold {
@@ -237,8 +233,11 @@ impl Meter {
         let (checked, mut charge) = self.price(sequence);
         let price = self.attempt.as_ref().map(|attempt| &attempt.price);
         if let Some(price @ Price::Image(_)) = price {
-            let (tokens, images) = (checked.tokens, self.metered.images);
-            charge = pricing::charge(price, &self.factors, &Billable { tokens, images });
+            let used = Billable {
+                images: self.metered.images,
+                ..checked.used
+            };
+            charge = pricing::charge(price, &self.factors, &used);
         }
         let cost = charge.provider_cost_nano_usd;
         self.written_off_nano_usd = self.written_off_nano_usd.saturating_add(cost);
@@ -268,9 +267,8 @@ impl Meter {
         // Neither estimates nor clamped values end a response, only the upstream's reported usage.
         let reported = sequence.usage().map(usage::as_reported);
         match reported.zip(self.attempt.as_ref()) {
-            Some((tokens, attempt)) => {
-                let images = self.images(sequence, &attempt.price);
-                let used = Billable { tokens, images };
+            Some((used, attempt)) => {
+                let used = self.with_images(used, sequence, &attempt.price);
                 let charge = pricing::charge(&attempt.price, &self.factors, &used);
                 if charge.credits > self.held {
                     Err(LimitReached)
@@ -307,13 +305,13 @@ impl Meter {
                 slot = %attempt.adapter.code().name,
                 digest = %attempt.adapter.code().digest,
                 reported = ?sequence.usage().map(usage::as_reported),
-                believed = ?checked.tokens,
+                believed = ?checked.used,
                 "the adapter reported implausible usage, which weir has clamped"
             );
         }
         self.state = MeterState::Ended;
         let to_charge = BilledUsage {
-            tokens: checked.tokens,
+            tokens: checked.used.tokens,
             credits: charge.credits,
         };
         let settle = Settle {
@@ -328,7 +326,7 @@ impl Meter {
             .settle(&self.payer.account, settle.clone(), deadline)
             .await
         {
-            Ok(settlement) => Ok(self.settled(checked.tokens, settlement).await),
+            Ok(settlement) => Ok(self.settled(checked.used.tokens, settlement).await),
             Err(error @ (LedgerError::Refused(_) | LedgerError::Rejected(_))) => {
                 tracing::error!(request_id = self.metered.request_id, %error, "settling a request");
                 self.ledger.abandon(&self.payer.account, self.hold.clone());
@@ -336,7 +334,7 @@ impl Meter {
             }
             Err(error) => {
                 tracing::error!(request_id = self.metered.request_id, %error, "settling a request");
-                self.late = Some((settle, checked.tokens));
+                self.late = Some((settle, checked.used.tokens));
                 Err(ApiError::new(
                     ErrorCode::SettlementDelayed,
                     "The response is complete, but its charge is not stored yet; the charge follows.",
@@ -410,24 +408,24 @@ impl Meter {
         );
         let charge = match &self.attempt {
             Some(attempt) => {
-                let images = self.images(sequence, &attempt.price);
-                let tokens = checked.tokens;
-                pricing::charge(&attempt.price, &self.factors, &Billable { tokens, images })
+                let used = self.with_images(checked.used, sequence, &attempt.price);
+                pricing::charge(&attempt.price, &self.factors, &used)
             }
             None => RequestCharge::default(),
         };
         (checked, charge)
     }
 
-    /// Returns the number of images to count, and to charge at a price per image.
-    fn images(&self, sequence: &Sequence, price: &Price) -> u32 {
-        match price {
+    /// Returns the usage with the number of images to count, and to charge at a price per image.
+    fn with_images(&self, used: Billable, sequence: &Sequence, price: &Price) -> Billable {
+        let images = match price {
             Price::Text { .. } => sequence.images(),
             Price::Image(_) => {
                 let least = u32::from(sequence.any_output());
                 sequence.images().max(least).min(self.metered.images)
             }
-        }
+        };
+        Billable { images, ..used }
     }
 
     /// Returns the usage of a charge for the ledger.
@@ -437,21 +435,20 @@ impl Meter {
         checked: &CheckedUsage,
         charge: &RequestCharge,
     ) -> RequestUsage {
-        let (provider, adapter_digest, images) = match &self.attempt {
+        let (provider, adapter_digest, used) = match &self.attempt {
             Some(attempt) => (
                 attempt.provider.clone(),
                 attempt.adapter.code().digest.to_string(),
-                self.images(sequence, &attempt.price),
+                self.with_images(checked.used, sequence, &attempt.price),
             ),
-            None => Default::default(),
+            None => (String::new(), String::new(), checked.used),
         };
-        let tokens = checked.tokens;
         let cost = charge.provider_cost_nano_usd;
         let cost = cost.saturating_add(self.written_off_nano_usd);
         RequestUsage {
             provider,
             adapter_digest,
-            counts: UsageCounts::new(&Billable { tokens, images }, cost),
+            counts: UsageCounts::new(&used, cost),
             latency_ms: self.started.elapsed().as_millis() as u64,
             attempts: self.attempts,
             estimated: checked.estimated,
@@ -518,7 +515,7 @@ fn quota_exceeded(required: Credits, available: Credits, pages: BuyingPages) -> 
     ApiError::new(
         ErrorCode::QuotaExceeded,
         format!(
-            "The request may cost {required} credits, but only {available} are available; reduce the output limit or the number of images."
+            "The request may cost {required} credits, but only {available} are available; reduce the output limit, the number of images or the `max_uses` of tools."
         ),
     )
     .with_no_retry()

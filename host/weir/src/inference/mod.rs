@@ -265,6 +265,9 @@ async fn begin(
                 .routing
                 .route(account, &resolved, conversation, by, factors)
                 .await;
+            if resolved.size.has_hosted_tools() && !runs_tools(parts, &route, account, &resolved) {
+                resolved.size = resolved.size.without_hosted_tools();
+            }
             output_limit::widen(parts, &payer, factors, *in_plan, &route, &mut resolved).await;
             Some(route)
         }
@@ -287,6 +290,22 @@ async fn begin(
     } else {
         attended::attend(&parts.tasks, context.ids(), work, response).await
     }
+}
+
+/// Whether an upstream of the route may run tools of the request. Adapters of other dialects than the client's refuse
+/// these tools, or weir leaves them out.
+fn runs_tools(
+    parts: &InferenceParts,
+    route: &Route,
+    account: &AccountId,
+    resolved: &ResolvedRequest,
+) -> bool {
+    let adapters = route.upstreams().filter_map(|routed| {
+        let slot = &routed.member.upstream.adapter;
+        parts.plugins.adapter_for(slot, account)
+    });
+    let mut dialects = adapters.map(|chosen| chosen.component.description.dialect.clone());
+    dialects.any(|dialect| dialect == resolved.client.dialect)
 }
 
 /// A request that its filters and rates admit.

@@ -5,7 +5,7 @@
 //! that is too expensive.
 
 use weir_ledger::price::PriceFactors;
-use weir_ledger::pricing::{self, UsageBound};
+use weir_ledger::pricing;
 use weir_ledger::{Credits, Payer};
 use weir_sandbox::adapter::bindings::adapter::Task;
 use weir_upstream::usage::OUTPUT_SLACK_TOKENS;
@@ -42,11 +42,7 @@ pub(super) async fn widen(
     else {
         return;
     };
-    let bound = UsageBound {
-        input_tokens: resolved.size.max_input_tokens(&resolved.limits()),
-        output_tokens: 0,
-        images: 0,
-    };
+    let bound = resolved.size.bound(&resolved.limits(), 0);
     let prices: Vec<_> = route
         .upstreams()
         .map(|routed| &routed.candidate.price)

@@ -3,12 +3,12 @@
 use weir_errors::{ApiError, ErrorCode};
 use weir_ledger::Credits;
 use weir_ledger::price::PriceFactors;
-use weir_ledger::pricing::{self, UsageBound};
+use weir_ledger::pricing;
 
 use super::order::order;
 use super::request::{SwarmAgent, SwarmRequest, invalid_model};
 use crate::catalog::Catalog;
-use weir_upstream::usage::{ModelLimits, OUTPUT_SLACK_TOKENS, RequestSize};
+use weir_upstream::usage::{ModelLimits, RequestSize};
 
 /// The minimum useful output limit, in tokens.
 pub(super) const LEAST_TOKENS: u32 = 256;
@@ -106,11 +106,7 @@ fn price_of_call(
         max_image_tokens: model.max_image_tokens.into(),
         output_limit: output_limit.into(),
     };
-    let bound = UsageBound {
-        input_tokens: size.max_input_tokens(&limits),
-        output_tokens: u64::from(output_limit) + OUTPUT_SLACK_TOKENS,
-        images: 0,
-    };
+    let bound = size.bound(&limits, 0);
     let prices = model.candidates.iter().map(|candidate| &candidate.price);
     let worst = prices.map(|price| pricing::worst_case(price, factors, &bound));
     Ok(worst.max().unwrap_or(Credits::ZERO))

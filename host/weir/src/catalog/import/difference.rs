@@ -302,13 +302,17 @@ fn token_changes(
     changes
 }
 
-fn token_prices(prices: &TokenPrices) -> [(&'static str, NanoUsd); 5] {
+fn token_prices(prices: &TokenPrices) -> [(&'static str, NanoUsd); 9] {
     [
         ("input", prices.input),
         ("cache_read", prices.cache_read),
         ("cache_write_short", prices.cache_write_short),
         ("cache_write_long", prices.cache_write_long),
         ("output", prices.output),
+        ("audio_input", prices.audio_input),
+        ("audio_output", prices.audio_output),
+        ("image_output", prices.image_output),
+        ("search", prices.search),
     ]
 }
 

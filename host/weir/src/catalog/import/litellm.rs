@@ -112,6 +112,8 @@ fn prices(fields: &Fields<'_>, suffix: &str) -> Result<PriceConfig, String> {
             long => long,
         },
         output: of("output_cost_per_token")?,
+        audio_input: of("input_cost_per_audio_token")?,
+        audio_output: of("output_cost_per_audio_token")?,
         ..PriceConfig::default()
     })
 }

@@ -122,6 +122,8 @@ fn prices(cost: &Fields<'_>) -> Result<PriceConfig, String> {
         cache_read: of("cache_read")?,
         cache_write_short: of("cache_write")?,
         output: of("output")?,
+        audio_input: of("input_audio")?,
+        audio_output: of("output_audio")?,
         ..PriceConfig::default()
     })
 }

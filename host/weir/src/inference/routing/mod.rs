@@ -25,7 +25,7 @@ use weir_dialects::ConversationNames;
 use weir_errors::ApiError;
 use weir_ledger::AccountId;
 use weir_ledger::price::PriceFactors;
-use weir_ledger::pricing::{self, UsageBound};
+use weir_ledger::pricing;
 use weir_sandbox::adapter::bindings::adapter::Task;
 use weir_storage::Cache;
 use weir_storage::cache::CachedValue;
@@ -187,11 +187,7 @@ impl Routing {
         resolved: &ResolvedRequest,
         factors: &PriceFactors,
     ) {
-        let bound = UsageBound {
-            input_tokens: resolved.size.max_input_tokens(&resolved.limits()),
-            output_tokens: resolved.output_limit.into(),
-            images: resolved.images,
-        };
+        let bound = resolved.size.bound(&resolved.limits(), resolved.images);
         let performance = &self.performance;
         let score = |candidate: &Candidate, member: &PoolMember| match by {
             RouteBy::Weight => 0.0,

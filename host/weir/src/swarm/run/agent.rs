@@ -346,9 +346,8 @@ impl<'l, 'r> AgentLoop<'l, 'r> {
         let factors = catalog.highest_factors();
         let output_price = |tokens: u64| {
             let bound = UsageBound {
-                input_tokens: 0,
                 output_tokens: tokens,
-                images: 0,
+                ..UsageBound::default()
             };
             let prices = model.candidates.iter().map(|candidate| &candidate.price);
             let worst = prices.map(|price| pricing::worst_case(price, &factors, &bound));

@@ -156,7 +156,7 @@ fn exact(prices: &TokenPrices, used: &Billable) -> i128 {
         .saturating_add(of_searches(prices, used.searches))
 }
 
-/// Returns the price of `total` tokens, of which some parts have their own prices. Each part is at most the rest of the
+/// Returns the price of `total` tokens. Some parts have their own prices; each is at most the rest of the
 /// total.
 fn of_parts(price: NanoUsd, total: u64, parts: &[(NanoUsd, u64)]) -> i128 {
     let mut rest = total;

@@ -96,12 +96,17 @@ impl Transaction {
     pub async fn commit(self) -> sqlx::Result<()> {
         in_time(self.timeout, self.inner.commit()).await
     }
+
+    /// Rolls back now; a drop rolls back a moment later.
+    pub async fn rollback(self) -> sqlx::Result<()> {
+        in_time(self.timeout, self.inner.rollback()).await
+    }
 }
 
 impl Snapshot {
     /// Rolls back now; a drop rolls back a moment later.
     pub async fn rollback(self) -> sqlx::Result<()> {
-        self.0.inner.rollback().await
+        self.0.rollback().await
     }
 }
 

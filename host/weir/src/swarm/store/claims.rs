@@ -105,6 +105,9 @@ impl SwarmStore {
             transaction.commit().await?;
             return Ok(Some(Lease { run_id: id, fence }));
         }
+        // PostgreSQL has locked each row that another executor claimed between the two reads. Without this wait, the next
+        // claims might still skip it.
+        transaction.rollback().await?;
         Ok(None)
     }
 

@@ -13,6 +13,10 @@ from pydantic import BaseModel  # noqa: E402
 origin, api_key, model, kind = sys.argv[1:]
 base = {"anthropic": origin, "gemini": f"{origin}/v1beta"}.get(kind, f"{origin}/v1")
 question = [{"role": "user", "content": "Hello"}]
+if kind == "gemini":
+    # Without this, the package leaves out the schema of a model that it does not know.
+    terms = {"litellm_provider": "gemini", "mode": "chat", "supports_response_schema": True}
+    litellm.register_model({name: terms for name in (model, f"gemini/{model}")})
 parameters = {"type": "object", "properties": {"at": {"type": "integer"}}}
 tools = [{"type": "function", "function": {"name": "look", "description": "Looks.", "parameters": parameters}}]
 

@@ -74,7 +74,7 @@ assert told.message.content == "Hello there", told
 
 pieces = list(client.stream_chat_with_tools(tools, **able))
 calls = client.get_tool_calls_from_response(pieces[-1])
-assert [call.tool_kwargs for call in calls] == [{"at": 1}, {}], pieces[-1]
+assert [call.tool_kwargs for call in calls] == [{"at": 1}, {}], (kind, calls, pieces[-1])
 
 picture = ImageBlock(image=b"iVBORw0KGgo=", image_mimetype="image/png")
 looked = client.chat([ChatMessage(role=MessageRole.USER, blocks=[TextBlock(text="What is it?"), picture])])

@@ -90,9 +90,14 @@ impl Compiler {
         Self { program, limits }
     }
 
+    /// Returns the time limit of one compilation.
+    pub fn timeout(&self) -> Duration {
+        Duration::from_millis(self.limits.timeout_ms.get())
+    }
+
     /// Compiles a component.
     pub(crate) async fn compile(&self, component: &[u8]) -> Result<Vec<u8>, CompileError> {
-        let timeout = Duration::from_millis(self.limits.timeout_ms.get());
+        let timeout = self.timeout();
         tokio::time::timeout(timeout, self.run_child(component))
             .await
             // The drop kills the child.

@@ -16,35 +16,39 @@ use super::operate::Stores;
 use crate::OperationError;
 use crate::store::{self, LoadAnswer, Question};
 
-/// Time limit for the answers of nodes. A node may compile the component first, behind others.
+/// Least time limit for the answers of nodes.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Time between two polls for answers.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
-/// Asks all other live nodes whether they can load a component that this node has loaded, and waits for their answers.
-///
-/// # Errors
-///
-/// [`OperationError::NotEverywhere`] names a node that cannot load it, or has not answered in time.
-pub async fn ask_live_nodes(
-    Stores { database, cache }: Stores<'_>,
-    ledger: &Ledger,
-    slot: &str,
-    digest: Digest,
-) -> Result<(), OperationError> {
-    if is_alone(database) || others(ledger).await?.is_empty() {
-        return Ok(());
-    }
-    let question = store::ask(database, slot, digest, ledger.now()).await?;
-    let answered = wait(database, cache, ledger, &question).await;
-    if let Err(error) = store::take_back(database, &question, ledger.now()).await {
-        tracing::warn!(%error, "taking back a question to all nodes");
-    }
-    answered
-}
-
 impl Plugins {
+    /// Asks all other live nodes whether they can load a component that this node has loaded, and waits for their
+    /// answers.
+    ///
+    /// # Errors
+    ///
+    /// [`OperationError::NotEverywhere`] names a node that cannot load it, or has not answered in time.
+    pub async fn ask_live_nodes(
+        &self,
+        Stores { database, cache }: Stores<'_>,
+        ledger: &Ledger,
+        slot: &str,
+        digest: Digest,
+    ) -> Result<(), OperationError> {
+        if is_alone(database) || others(ledger).await?.is_empty() {
+            return Ok(());
+        }
+        let question = store::ask(database, slot, digest, ledger.now()).await?;
+        // A node may compile the component first.
+        let patience = PATIENCE.max(self.0.loader.compiler.timeout());
+        let answered = wait(database, cache, ledger, &question, patience).await;
+        if let Err(error) = store::take_back(database, &question, ledger.now()).await {
+            tracing::warn!(%error, "taking back a question to all nodes");
+        }
+        answered
+    }
+
     /// Answers the questions of other nodes, each in a task of its own: a component may have to be compiled.
     pub(super) async fn answer_all(
         &self,
@@ -96,11 +100,12 @@ async fn wait(
     cache: &Cache,
     ledger: &Ledger,
     question: &str,
+    patience: Duration,
 ) -> Result<(), OperationError> {
     if let Err(error) = cache.announce().await {
         tracing::warn!(%error, "announcing a question to other nodes");
     }
-    let until = Instant::now() + PATIENCE;
+    let until = Instant::now() + patience;
     loop {
         let answers = store::answers(database, question).await?;
         let others = others(ledger).await?;
@@ -129,7 +134,7 @@ async fn wait(
             let silent = silent.as_str();
             return Err(OperationError::NotEverywhere(format!(
                 "the node {silent} has not answered within {} s; one of an earlier release cannot",
-                PATIENCE.as_secs()
+                patience.as_secs()
             )));
         }
         tokio::time::sleep(LOOK_EVERY).await;

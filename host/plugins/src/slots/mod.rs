@@ -13,7 +13,7 @@
 //! ready](Plugins::not_loaded); the earlier component continues to serve, unless it is in quarantine, and no other
 //! takes its place.
 //! **Invariant:** a change never leaves a slot empty for a moment, unless that is the change.
-//! **Invariant:** an operator can activate a component, or begin a canary with it, only if every live node can load it ([`ask_live_nodes`]).
+//! **Invariant:** an operator can activate a component, or begin a canary with it, only if every live node can load it ([`Plugins::ask_live_nodes`]).
 //! **Invariant:** a change of one slot waits for no other slot's: a task of that change alone compiles its component,
 //! without a lock.
 //!
@@ -58,7 +58,6 @@ use weir_storage::Database;
 
 pub use self::canary::ChosenComponent;
 use self::desired_slots::{fetch, wanted};
-pub use self::fleet::ask_live_nodes;
 pub use self::loader::{LoadedComponent, Loader};
 pub use self::operate::{ComponentOffer, InstalledComponent, SlotOperation, Stores};
 pub use self::serving::{ServingSlots, SlotComponents};

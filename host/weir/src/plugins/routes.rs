@@ -19,7 +19,7 @@ use weir_plugins::items::{EventList, InstalledItem, SlotItem, SlotList};
 use weir_plugins::policy::{OnQuarantine, SlotPolicy};
 use weir_plugins::signature::Signature;
 use weir_plugins::slot_name::{SLOT_NAMES, is_slot_name};
-use weir_plugins::slots::{ComponentOffer, SlotOperation, ask_live_nodes};
+use weir_plugins::slots::{ComponentOffer, SlotOperation};
 use weir_plugins::{OperationError, Permissions};
 
 use super::PluginParts;
@@ -584,7 +584,11 @@ async fn fits_all(
 ) -> Result<(), OperationError> {
     fits(parts, operation, plugin).await?;
     let (slot, digest) = (&operation.slot, plugin.digest());
-    ask_live_nodes(parts.stores(), &parts.ledger, slot, digest).await
+    let (stores, ledger) = (parts.stores(), &parts.ledger);
+    parts
+        .plugins
+        .ask_live_nodes(stores, ledger, slot, digest)
+        .await
 }
 
 async fn find(parts: &PluginParts, slot: &str) -> Result<SlotItem, ApiError> {

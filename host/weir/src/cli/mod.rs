@@ -87,7 +87,7 @@ enum WeirCommand {
     Audit(audit::AuditArguments),
     /// Install, activate and inspect plugins.
     #[command(subcommand)]
-    Plugin(plugin::PluginCommand),
+    Plugin(Box<plugin::PluginCommand>),
     /// Record exchanges of a slot's adapter from a gateway's traffic, to test another version with them.
     Record(record::RecordArguments),
     /// List the tools of remote MCP servers, and approve their changes.
@@ -192,7 +192,7 @@ pub fn run(bundle: &'static Bundle) -> ExitCode {
             WeirCommand::Console(arguments) => console::run(config, arguments).await,
             WeirCommand::Audit(arguments) => audit::run(config, arguments).await,
             WeirCommand::Ledger(command) => ledger::run(config, command).await,
-            WeirCommand::Plugin(command) => plugin::run(config, command).await,
+            WeirCommand::Plugin(command) => plugin::run(config, *command).await,
             WeirCommand::Record(arguments) => record::run(config, arguments).await,
             WeirCommand::Mcp(arguments) => mcp::run(config, arguments).await,
             WeirCommand::Check(arguments) => check::run(config, file, arguments).await,

@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read as _, Write as _};
-use std::net::TcpListener;
+use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
@@ -1133,22 +1133,30 @@ fn an_upload_says_when_the_gateway_has_the_component_and_checks_it() {
         .stderr(Stdio::piped())
         .spawn()
         .expect("weir runs");
-    let (connection, _) = gateway.accept().expect("the command connects");
-    let mut requests = BufReader::new(&connection);
-    let mut head = || {
+    let head = |requests: &mut BufReader<&TcpStream>| {
         let lines = requests.by_ref().lines();
         let lines = lines.map(|line| line.expect("a line of the head").to_ascii_lowercase());
         lines
             .take_while(|line| !line.is_empty())
             .collect::<Vec<_>>()
     };
-    assert_eq!(head()[0], "get /admin/plugins http/1.1");
-    let slots = r#"{"slots":[]}"#;
-    let head_of_slots = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n", slots.len());
-    (&connection)
-        .write_all((head_of_slots + slots).as_bytes())
-        .expect("the command waits");
-    let put = head();
+    let answer = |mut connection: &TcpStream, status: &str, body: &str| {
+        let length = body.len();
+        let answer = format!(
+            "HTTP/1.1 {status}\r\nconnection: close\r\ncontent-length: {length}\r\n\r\n{body}"
+        );
+        let sent = connection.write_all(answer.as_bytes());
+        sent.expect("the command waits");
+    };
+    let (first, _) = gateway.accept().expect("the command connects");
+    assert_eq!(
+        head(&mut BufReader::new(&first))[0],
+        "get /admin/plugins http/1.1"
+    );
+    answer(&first, "200 OK", r#"{"slots":[]}"#);
+    let (second, _) = gateway.accept().expect("the command connects");
+    let mut requests = BufReader::new(&second);
+    let put = head(&mut requests);
     let length = put
         .iter()
         .find_map(|line| line.strip_prefix("content-length: "))
@@ -1163,9 +1171,7 @@ fn an_upload_says_when_the_gateway_has_the_component_and_checks_it() {
         line == "Compiling and checking …"
     });
     assert!(said.is_some());
-    (&connection)
-        .write_all(b"HTTP/1.1 503 Service Unavailable\r\ncontent-length: 0\r\n\r\n")
-        .expect("the command waits");
+    answer(&second, "503 Service Unavailable", "");
     assert!(!install.wait().expect("the command ends").success());
 }
 

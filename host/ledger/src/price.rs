@@ -66,6 +66,23 @@ pub struct PriceFactors {
     pub image: Factor,
 }
 
+impl TokenPrices {
+    /// Returns the prices with the names of their settings.
+    pub fn named(&self) -> [(&'static str, NanoUsd); 9] {
+        [
+            ("input", self.input),
+            ("cache_read", self.cache_read),
+            ("cache_write_short", self.cache_write_short),
+            ("cache_write_long", self.cache_write_long),
+            ("output", self.output),
+            ("audio_input", self.audio_input),
+            ("audio_output", self.audio_output),
+            ("image_output", self.image_output),
+            ("search", self.search),
+        ]
+    }
+}
+
 impl PriceFactors {
     /// Returns the factors with another factor on every price, rounded up.
     #[must_use]

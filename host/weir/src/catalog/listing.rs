@@ -257,17 +257,8 @@ fn price(price: &Price) -> Value {
 }
 
 fn tokens(prices: &TokenPrices) -> Value {
-    json!({
-        "input": usd(prices.input),
-        "cache_read": usd(prices.cache_read),
-        "cache_write_short": usd(prices.cache_write_short),
-        "cache_write_long": usd(prices.cache_write_long),
-        "output": usd(prices.output),
-        "audio_input": usd(prices.audio_input),
-        "audio_output": usd(prices.audio_output),
-        "image_output": usd(prices.image_output),
-        "search": usd(prices.search),
-    })
+    let named = prices.named().into_iter();
+    named.map(|(name, price)| (name, usd(price))).collect()
 }
 
 fn usd(NanoUsd(nano): NanoUsd) -> f64 {

@@ -300,12 +300,12 @@ fn runs_tools(
     account: &AccountId,
     resolved: &ResolvedRequest,
 ) -> bool {
-    let adapters = route.upstreams().filter_map(|routed| {
+    let dialect = &resolved.client.dialect;
+    route.upstreams().any(|routed| {
         let slot = &routed.member.upstream.adapter;
-        parts.plugins.adapter_for(slot, account)
-    });
-    let mut dialects = adapters.map(|chosen| chosen.component.description.dialect.clone());
-    dialects.any(|dialect| dialect == resolved.client.dialect)
+        let chosen = parts.plugins.adapter_for(slot, account);
+        chosen.is_some_and(|chosen| chosen.component.description.dialect == *dialect)
+    })
 }
 
 /// A request that its filters and rates admit.

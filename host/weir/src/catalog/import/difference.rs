@@ -280,7 +280,7 @@ fn token_changes(
     configured: Option<&TokenPrices>,
     offered: &PriceConfig,
 ) -> Vec<FieldChange> {
-    let configured = configured.map(token_prices);
+    let configured = configured.map(TokenPrices::named);
     let of = |name: &str| {
         let prices = configured.as_ref()?;
         prices
@@ -300,20 +300,6 @@ fn token_changes(
         }
     }
     changes
-}
-
-fn token_prices(prices: &TokenPrices) -> [(&'static str, NanoUsd); 9] {
-    [
-        ("input", prices.input),
-        ("cache_read", prices.cache_read),
-        ("cache_write_short", prices.cache_write_short),
-        ("cache_write_long", prices.cache_write_long),
-        ("output", prices.output),
-        ("audio_input", prices.audio_input),
-        ("audio_output", prices.audio_output),
-        ("image_output", prices.image_output),
-        ("search", prices.search),
-    ]
 }
 
 fn limit_changes(model: &ModelConfig, terms: &OfferTerms) -> Vec<FieldChange> {

@@ -95,6 +95,7 @@ mod queries;
 mod record;
 mod responses_upstream;
 mod retries;
+mod retrieval;
 mod routing;
 mod scim;
 mod sdk;

@@ -115,6 +115,22 @@ async fn the_google_sdk_chats_streams_calls_tools_counts_and_knows_its_errors() 
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_openai_sdk_makes_vectors() {
+    let gateway = Gateway::start().await;
+    let base_url = format!("http://{}/v1", gateway.address());
+    let arguments = [&*base_url, gateway.key(), "demo-embedding"];
+    run("openai_embeddings.py", &arguments).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "takes more SDKs: tests/run --sdks"]
+async fn the_cohere_sdk_orders_documents() {
+    let gateway = Gateway::start().await;
+    let origin = format!("http://{}", gateway.address());
+    run("cohere/cohere_rerank.py", &[&*origin, gateway.key(), "demo-rerank"]).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_openai_sdk_makes_and_edits_images() {
     let gateway = Gateway::start().await;
     let base_url = format!("http://{}/v1", gateway.address());

@@ -9,8 +9,8 @@ use weir_sandbox::adapter::bindings::chat::{Block, BlockStart, Event};
 use crate::dialect::{Dialect, StreamForm};
 use crate::head::{AnswerHead, BilledUsage};
 use crate::{
-    anthropic_messages, gemini_generate, openai_chat, openai_completions, openai_images,
-    openai_responses,
+    anthropic_messages, gemini_generate, openai_chat, openai_completions, openai_embeddings,
+    openai_images, openai_responses, rerank,
 };
 
 /// A plain response under construction.
@@ -24,6 +24,10 @@ pub enum PlainResponse {
     OpenAiCompletions(openai_completions::TextCompletion),
     /// In OpenAI's Images.
     OpenAiImages(openai_images::ImagesResponse),
+    /// In OpenAI's Embeddings.
+    OpenAiEmbeddings(openai_embeddings::EmbeddingList),
+    /// In Cohere's Rerank.
+    Rerank(rerank::Ranking),
     /// In Anthropic's Messages.
     AnthropicMessages(anthropic_messages::MessageResponse),
     /// In Google's `generateContent`.
@@ -61,6 +65,10 @@ impl Dialect {
             Self::OpenAiImages(_) => {
                 PlainResponse::OpenAiImages(openai_images::ImagesResponse::new(&head))
             }
+            Self::OpenAiEmbeddings(form) => {
+                PlainResponse::OpenAiEmbeddings(openai_embeddings::EmbeddingList::new(head, *form))
+            }
+            Self::Rerank(form) => PlainResponse::Rerank(rerank::Ranking::new(head, form.clone())),
             Self::AnthropicMessages => {
                 PlainResponse::AnthropicMessages(anthropic_messages::MessageResponse::new(head))
             }
@@ -73,9 +81,12 @@ impl Dialect {
     /// Returns the keep-alive data of a silent stream.
     pub fn keep_alive(&self) -> Bytes {
         match self {
-            Self::OpenAiChat(_) | Self::OpenAiCompletions(_) | Self::OpenAiImages(_) => {
-                openai_chat::KEEP_ALIVE
-            }
+            // The last two have no streams.
+            Self::OpenAiChat(_)
+            | Self::OpenAiCompletions(_)
+            | Self::OpenAiImages(_)
+            | Self::OpenAiEmbeddings(_)
+            | Self::Rerank(_) => openai_chat::KEEP_ALIVE,
             Self::OpenAiResponses(_) => openai_responses::KEEP_ALIVE,
             Self::AnthropicMessages => anthropic_messages::KEEP_ALIVE,
             Self::GeminiGenerate(StreamForm::Events) => gemini_generate::KEEP_ALIVE,
@@ -94,7 +105,11 @@ impl Dialect {
     /// Returns the dialect's name of a field; adapters use its name in Chat Completions.
     pub fn field<'name>(&self, name: &'name str) -> Cow<'name, str> {
         match self {
-            Self::OpenAiChat(_) | Self::OpenAiImages(_) | Self::AnthropicMessages => name.into(),
+            Self::OpenAiChat(_)
+            | Self::OpenAiImages(_)
+            | Self::OpenAiEmbeddings(_)
+            | Self::Rerank(_)
+            | Self::AnthropicMessages => name.into(),
             Self::OpenAiResponses(_) => openai_responses::field(name),
             Self::OpenAiCompletions(_) if name == "messages" => "prompt".into(),
             Self::OpenAiCompletions(_) => name.into(),
@@ -103,6 +118,10 @@ impl Dialect {
     }
 
     /// Starts a stream.
+    ///
+    /// # Panics
+    ///
+    /// If the dialect has no streams.
     pub fn answer_stream(&self, head: AnswerHead) -> AnswerStream {
         match self {
             Self::OpenAiChat(preferences) => {
@@ -116,6 +135,9 @@ impl Dialect {
             ),
             Self::OpenAiImages(made) => {
                 AnswerStream::OpenAiImages(openai_images::ImageStream::new(&head, *made))
+            }
+            Self::OpenAiEmbeddings(_) | Self::Rerank(_) => {
+                unreachable!("no request of these dialects asks for a stream")
             }
             Self::AnthropicMessages => {
                 AnswerStream::AnthropicMessages(anthropic_messages::MessageStream::new(head))
@@ -141,6 +163,8 @@ impl PlainResponse {
                 Self::OpenAiResponses(response) => response.push(&event),
                 Self::OpenAiCompletions(completion) => completion.push(&event),
                 Self::OpenAiImages(answer) => answer.push(&event),
+                Self::OpenAiEmbeddings(list) => list.push(&event),
+                Self::Rerank(ranking) => ranking.push(&event),
                 Self::AnthropicMessages(message) => {
                     message.sign_next_call(signature);
                     message.push(&event);
@@ -156,7 +180,10 @@ impl PlainResponse {
         match self {
             Self::OpenAiChat(completion) => completion.answered_by(provider),
             Self::OpenAiResponses(response) => response.answered_by(provider),
-            Self::OpenAiCompletions(_) | Self::OpenAiImages(_) => {}
+            Self::OpenAiCompletions(_)
+            | Self::OpenAiImages(_)
+            | Self::OpenAiEmbeddings(_)
+            | Self::Rerank(_) => {}
             Self::AnthropicMessages(message) => message.answered_by(provider),
             Self::GeminiGenerate(content) => content.answered_by(provider),
         }
@@ -169,8 +196,23 @@ impl PlainResponse {
             Self::OpenAiResponses(response) => response.clear(),
             Self::OpenAiCompletions(completion) => completion.clear(),
             Self::OpenAiImages(answer) => answer.clear(),
+            Self::OpenAiEmbeddings(list) => list.clear(),
+            Self::Rerank(ranking) => ranking.clear(),
             Self::AnthropicMessages(message) => message.clear(),
             Self::GeminiGenerate(content) => content.clear(),
+        }
+    }
+
+    /// Checks that a response of data is complete and valid. The order of events is enough for other responses.
+    ///
+    /// # Errors
+    ///
+    /// The fault of the upstream or of its adapter.
+    pub fn check(&self) -> Result<(), &'static str> {
+        match self {
+            Self::OpenAiEmbeddings(list) => list.check(),
+            Self::Rerank(ranking) => ranking.check(),
+            _ => Ok(()),
         }
     }
 
@@ -181,6 +223,8 @@ impl PlainResponse {
             Self::OpenAiResponses(response) => response.into_body(billed),
             Self::OpenAiCompletions(completion) => completion.into_body(billed),
             Self::OpenAiImages(answer) => answer.into_body(billed),
+            Self::OpenAiEmbeddings(list) => list.into_body(billed),
+            Self::Rerank(ranking) => ranking.into_body(billed),
             Self::AnthropicMessages(message) => message.into_body(billed),
             Self::GeminiGenerate(content) => content.into_body(billed),
         }

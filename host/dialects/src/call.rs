@@ -4,6 +4,8 @@ use bytes::Bytes;
 use serde_json::Value;
 use weir_sandbox::adapter::bindings::adapter::Client;
 use weir_sandbox::adapter::bindings::chat::{self, ChatRequest, ImageRequest, Source};
+use weir_sandbox::adapter::bindings::embeddings::{EmbeddingRequest, Input};
+use weir_sandbox::adapter::bindings::rerank::RerankRequest;
 
 use crate::dialect::{Dialect, MessageOrigin};
 
@@ -91,6 +93,28 @@ pub struct ImageCall {
     pub dialect: Dialect,
 }
 
+/// A request of search systems: for vectors of texts, or an order of documents.
+#[derive(Debug, Clone, PartialEq)]
+pub struct RetrievalCall {
+    /// The request in the plugins' vocabulary. `model` is the client's name.
+    pub task: RetrievalTask,
+    /// The bytes of the body.
+    pub body_bytes: usize,
+    /// The client, as far as an upstream needs it.
+    pub client: Client,
+    /// The dialect of the response.
+    pub dialect: Dialect,
+}
+
+/// The kinds of such requests.
+#[derive(Debug, Clone, PartialEq)]
+pub enum RetrievalTask {
+    /// Vectors of texts.
+    Embeddings(EmbeddingRequest),
+    /// An order of documents.
+    Rerank(RerankRequest),
+}
+
 /// A request of either kind.
 #[derive(Debug, Clone, PartialEq)]
 pub enum ClientCall {
@@ -155,6 +179,53 @@ impl ImageCall {
             + extra
                 .map(|(name, json)| name.len() + json.len())
                 .sum::<usize>()
+    }
+}
+
+impl RetrievalTask {
+    /// The model's name.
+    pub fn model(&self) -> &str {
+        match self {
+            Self::Embeddings(task) => &task.model,
+            Self::Rerank(task) => &task.model,
+        }
+    }
+
+    /// The model's name.
+    pub fn model_mut(&mut self) -> &mut String {
+        match self {
+            Self::Embeddings(task) => &mut task.model,
+            Self::Rerank(task) => &mut task.model,
+        }
+    }
+
+    /// The fields that the adapter handles.
+    pub fn extra(&self) -> &[chat::ExtraField] {
+        match self {
+            Self::Embeddings(task) => &task.extra,
+            Self::Rerank(task) => &task.extra,
+        }
+    }
+
+    /// The texts of the request with their fields.
+    pub fn texts_mut(&mut self) -> Vec<(String, &mut String)> {
+        match self {
+            Self::Embeddings(task) => {
+                let inputs = task.inputs.iter_mut().enumerate();
+                let texts = inputs.filter_map(|(index, input)| match input {
+                    Input::Text(text) => Some((format!("input[{index}]"), text)),
+                    Input::Tokens(_) => None,
+                });
+                texts.collect()
+            }
+            Self::Rerank(task) => {
+                let documents = task.documents.iter_mut().enumerate();
+                let documents =
+                    documents.map(|(index, text)| (format!("documents[{index}]"), text));
+                let query = [("query".to_owned(), &mut task.query)];
+                query.into_iter().chain(documents).collect()
+            }
+        }
     }
 }
 

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use crate::openai_embeddings::EmbeddingForm;
+use crate::rerank::RankingForm;
 use crate::tool_names::ToolNames;
 
 /// The dialect of a response, with the client's preferences.
@@ -15,6 +17,10 @@ pub enum Dialect {
     OpenAiCompletions(Preferences),
     /// OpenAI's Images.
     OpenAiImages(ImageOperation),
+    /// OpenAI's Embeddings.
+    OpenAiEmbeddings(EmbeddingForm),
+    /// Cohere's Rerank.
+    Rerank(RankingForm),
     /// Anthropic's Messages.
     AnthropicMessages,
     /// Google's `generateContent`.

@@ -1,12 +1,14 @@
 //! Dialects: the request and response formats of weir's clients.
 //!
-//! A dialect parses a request body into a [`ChatCall`] or an [`ImageCall`], and writes the response: whole
+//! A dialect parses a request body into a [`ChatCall`], an [`ImageCall`] or a [`RetrievalCall`], and writes the response: whole
 //! ([`PlainResponse`]), as a stream ([`AnswerStream`]), or as an error ([`ErrorFormat`]). Each dialect is a folder:
 //!
 //! - `openai_chat`: OpenAI's Chat Completions, which weir's own endpoints use, too.
 //! - `openai_responses`: OpenAI's Responses.
 //! - `openai_completions`: OpenAI's Completions.
 //! - `openai_images`: OpenAI's Images.
+//! - `openai_embeddings`: OpenAI's Embeddings.
+//! - `rerank`: Cohere's Rerank.
 //! - `anthropic_messages`: Anthropic's Messages.
 //! - `gemini_generate`: Google's `generateContent`.
 //!
@@ -30,18 +32,21 @@ pub(crate) mod json;
 pub(crate) mod openai;
 pub mod openai_chat;
 pub mod openai_completions;
+pub mod openai_embeddings;
 pub mod openai_images;
 pub mod openai_responses;
 mod openai_tools;
 mod own;
 mod proof;
+pub mod rerank;
 mod thought_signature;
 mod tool_names;
 
 pub use self::answer::{AnswerStream, PlainResponse};
 pub(crate) use self::call::Attachments;
 pub use self::call::{
-    Attachment, Chain, ChatCall, ClientCall, ConversationNames, ImageCall, PartReference, plain,
+    Attachment, Chain, ChatCall, ClientCall, ConversationNames, ImageCall, PartReference,
+    RetrievalCall, RetrievalTask, plain,
 };
 pub use self::dialect::{Dialect, MessageOrigin, StreamForm};
 pub use self::error_format::ErrorFormat;

@@ -7,7 +7,7 @@
 //! **Invariant:** the hold of a request covers the maximum that the clamp permits.
 
 use serde::Deserialize;
-use weir_dialects::Attachment;
+use weir_dialects::{Attachment, RetrievalTask};
 use weir_ledger::TokenCounts;
 use weir_ledger::pricing::UsageBound;
 use weir_ledger::usage::Billable;
@@ -15,6 +15,8 @@ use weir_sandbox::adapter::bindings::chat::{
     BuiltInTool, ChatRequest, Content, File, Image, ImageRequest, Message, ResponseFormat, Source,
     ToolContent, ToolKind, Usage,
 };
+
+use weir_sandbox::adapter::bindings::embeddings::Input;
 
 use crate::image_size::ImageSize;
 use crate::image_tokens::ImageCounting;
@@ -58,6 +60,11 @@ const RUN_BY_CLIENTS: [&str; 7] = [
     "text_editor",
 ];
 
+/// The documents of one search unit, and the tokens of a document after which it counts as another one (Cohere's
+/// pricing page, "How does Cohere's Rerank pricing work?").
+const DOCUMENTS_PER_UNIT: u64 = 100;
+const TOKENS_PER_DOCUMENT: u64 = 500;
+
 /// The name of a count in reported usage: input tokens of audio.
 const AUDIO_INPUT: &str = "audio-input-tokens";
 
@@ -69,6 +76,9 @@ const IMAGE_OUTPUT: &str = "image-output-tokens";
 
 /// The provider's searches of the web.
 const WEB_SEARCHES: &str = "web-searches";
+
+/// The searches of documents.
+const SEARCH_UNITS: &str = "search-units";
 
 /// The size of a request before it is sent.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -91,8 +101,10 @@ pub struct RequestSize {
     pub uncounted_bytes: u64,
     /// The maximum uses of tools that the provider runs. Their results are input.
     pub hosted_uses: u64,
-    /// The uses of those that search the web.
+    /// The maximum searches: of those tools in the web, or of documents.
     pub searches: u64,
+    /// The searches that the provider charges at least.
+    pub least_searches: u64,
 }
 
 /// The limits of a request's model.
@@ -172,6 +184,35 @@ impl RequestSize {
         size.extra(&request.extra);
         for image in request.inputs.iter().chain(&request.mask) {
             size.image(image, attached);
+        }
+        size
+    }
+
+    /// Measures a request for vectors, or for an order of documents.
+    pub fn of_retrieval(task: &RetrievalTask) -> Self {
+        let mut size = Self::default();
+        size.extra(task.extra());
+        match task {
+            RetrievalTask::Embeddings(task) => {
+                size.messages = task.inputs.len() as u64;
+                for input in &task.inputs {
+                    size.text_bytes += input_bytes(input);
+                }
+            }
+            RetrievalTask::Rerank(task) => {
+                let documents = task.documents.len() as u64;
+                size.messages = 1 + documents;
+                let query = task.query.len() as u64;
+                let mut most = 0;
+                for document in &task.documents {
+                    // A model reads the query with each document.
+                    let bytes = query + document.len() as u64;
+                    size.text_bytes += bytes;
+                    most += 1 + bytes / (2 * TOKENS_PER_DOCUMENT);
+                }
+                size.least_searches = documents.div_ceil(DOCUMENTS_PER_UNIT);
+                size.searches = most.div_ceil(DOCUMENTS_PER_UNIT);
+            }
         }
         size
     }
@@ -412,6 +453,14 @@ fn is_text(media_type: &str, data: &[u8]) -> bool {
         && std::str::from_utf8(data).is_ok()
 }
 
+/// Returns the bytes of an input; tokens count as texts of their average size.
+pub fn input_bytes(input: &Input) -> u64 {
+    match input {
+        Input::Text(text) => text.len() as u64,
+        Input::Tokens(tokens) => tokens.len() as u64 * BYTES_PER_TOKEN,
+    }
+}
+
 /// The received part of a response.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct ReceivedBytes {
@@ -440,7 +489,7 @@ pub fn as_reported(usage: &Usage) -> Billable {
     Billable {
         tokens,
         images: 0,
-        searches: named(usage, WEB_SEARCHES),
+        searches: named(usage, WEB_SEARCHES).saturating_add(named(usage, SEARCH_UNITS)),
     }
 }
 
@@ -503,7 +552,8 @@ pub fn check(
         output: believed_output,
         reasoning: parts.reasoning.min(believed_output),
     };
-    let searches = as_reported.searches.min(size.searches);
+    let searches = as_reported.searches.max(size.least_searches);
+    let searches = searches.min(size.searches);
     CheckedUsage {
         used: Billable {
             tokens,
@@ -546,6 +596,7 @@ mod tests {
         uncounted_bytes: 0,
         hosted_uses: 0,
         searches: 0,
+        least_searches: 0,
     };
 
     const MODEL: ModelLimits = ModelLimits {

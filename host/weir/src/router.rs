@@ -10,7 +10,9 @@ use weir_errors::{ApiError, ErrorCode};
 
 use crate::app::App;
 use crate::identity::admin::AdminCaller;
-use crate::inference::vendors::{completions, gemini, images, messages, models, responses};
+use crate::inference::vendors::{
+    completions, gemini, images, messages, models, responses, retrieval,
+};
 use crate::node::Core;
 use crate::openapi::{self, ApiListener};
 use crate::payments::{auto_top_up, local};
@@ -38,6 +40,9 @@ pub fn public(app: App) -> Router {
         .route("/v1/messages/count_tokens", post(messages::count_tokens))
         .route("/v1/images/generations", post(images::create_image))
         .route("/v1/images/edits", post(images::create_image_edit))
+        .route("/v1/embeddings", post(retrieval::create_embeddings))
+        .route("/v1/rerank", post(retrieval::create_ranking))
+        .route("/v2/rerank", post(retrieval::create_ranking))
         .route(
             "/api-keys",
             post(keys::routes::create_api_key).get(keys::routes::list_api_keys),
@@ -528,6 +533,8 @@ fn vendors_path(path: &str) -> Option<&'static str> {
         "/completions" => Some("/v1/completions"),
         "/images/generations" => Some("/v1/images/generations"),
         "/images/edits" => Some("/v1/images/edits"),
+        "/embeddings" => Some("/v1/embeddings"),
+        "/rerank" => Some("/v1/rerank"),
         "/responses" => Some("/v1/responses"),
         "/messages" => Some("/v1/messages"),
         "/messages/count_tokens" => Some("/v1/messages/count_tokens"),

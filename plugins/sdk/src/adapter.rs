@@ -3,6 +3,7 @@
 use std::cell::RefCell;
 
 use crate::bindings::exports::weir::plugin::adapter as exported;
+use crate::bindings::exports::weir::plugin::{embeddings, rerank};
 
 pub use exported::{
     BodyPart, Client, CredentialSlot, Description, Failure, FailureKind, Header, HttpRequest,
@@ -10,6 +11,14 @@ pub use exported::{
 };
 
 pub use crate::chat::{Attachment, Event};
+pub use embeddings::{EmbeddingRequest, Input};
+pub use rerank::RerankRequest;
+
+/// A request for vectors of texts.
+pub type EmbeddingsRequest = embeddings::Request;
+
+/// A request for an order of documents.
+pub type RankingRequest = rerank::Request;
 
 /// One attempt at one request, from translation to the end of the response.
 ///
@@ -39,6 +48,24 @@ pub trait Exchange: Sized + 'static {
     /// [`FailureKind::Unsupported`] with the name of a field that the upstream does not support. Return
     /// it here, before anything is sent.
     fn begin(request: Request, configuration: &[u8]) -> Result<StartedExchange<Self>, Failure>;
+
+    /// Takes a request for vectors of texts, if the capabilities of the adapter include `embeddings`.
+    ///
+    /// # Errors
+    ///
+    /// As for [`begin`](Self::begin).
+    fn begin_embeddings(_: EmbeddingsRequest, _: &[u8]) -> Result<StartedExchange<Self>, Failure> {
+        Err(Failure::unsupported("embeddings"))
+    }
+
+    /// Takes a request for an order of documents, if the capabilities of the adapter include `rerank`.
+    ///
+    /// # Errors
+    ///
+    /// As for [`begin`](Self::begin).
+    fn begin_rerank(_: RankingRequest, _: &[u8]) -> Result<StartedExchange<Self>, Failure> {
+        Err(Failure::unsupported("rerank"))
+    }
 
     /// Returns the next step of the exchange.
     ///
@@ -138,14 +165,34 @@ impl<E: Exchange> exported::Guest for ExchangeGlue<E> {
     }
 }
 
-impl<E: Exchange> exported::GuestExchange for ExchangeGlue<E> {
-    fn begin(request: Request, configuration: Vec<u8>) -> Result<exported::Begun, Failure> {
-        let begun = E::begin(request, &configuration)?;
-        Ok(exported::Begun {
+impl<E: Exchange> embeddings::Guest for ExchangeGlue<E> {
+    fn begin(
+        request: EmbeddingsRequest,
+        configuration: Vec<u8>,
+    ) -> Result<exported::Begun, Failure> {
+        E::begin_embeddings(request, &configuration).map(Self::exported)
+    }
+}
+
+impl<E: Exchange> rerank::Guest for ExchangeGlue<E> {
+    fn begin(request: RankingRequest, configuration: Vec<u8>) -> Result<exported::Begun, Failure> {
+        E::begin_rerank(request, &configuration).map(Self::exported)
+    }
+}
+
+impl<E: Exchange> ExchangeGlue<E> {
+    fn exported(begun: StartedExchange<E>) -> exported::Begun {
+        exported::Begun {
             exchange: exported::Exchange::new(Self(RefCell::new(begun.exchange))),
             step: begun.step,
             ignored: begun.ignored,
-        })
+        }
+    }
+}
+
+impl<E: Exchange> exported::GuestExchange for ExchangeGlue<E> {
+    fn begin(request: Request, configuration: Vec<u8>) -> Result<exported::Begun, Failure> {
+        E::begin(request, &configuration).map(Self::exported)
     }
 
     fn next(&self) -> Result<Step, Failure> {

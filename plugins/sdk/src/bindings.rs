@@ -1,4 +1,4 @@
-//! Bindings for the `provider` world of `weir:plugin@0.2.0`, generated once for all adapters.
+//! Bindings for the `versatile-provider` world of `weir:plugin@0.2.2`, generated once for all adapters.
 //!
 //! Public for [`export_adapter!`](crate::export_adapter) alone; everyone else uses the names in
 //! [`adapter`](crate::adapter) and [`chat`](crate::chat).
@@ -10,7 +10,7 @@
 mod generated {
     wit_bindgen::generate!({
         path: "../../wit",
-        world: "provider",
+        world: "versatile-provider",
         additional_derives: [PartialEq],
         // It holds a handle, which equals nothing.
         additional_derives_ignore: ["begun"],

@@ -1,9 +1,12 @@
-//! Images in the JSON of a response, passed on as they arrive.
+//! Images and vectors in the JSON of a response, passed on as they arrive.
 //!
 //! A guest may not have memory for two copies of a large image in base64. A [`ImageExtractor`] looks at the
 //! bytes before anything else does, and decodes the strings that hold images into
 //! [`Event::MediaBytes`]. It replaces each string with a short text that names the image
 //! ([`ImageExtractor::image`]). The rest is JSON that a guest can collect and parse.
+//!
+//! Many vectors are as large. A [`VectorExtractor`] passes each one on as it is, and replaces it with a short text, too
+//! ([`VectorExtractor::is_vector`]).
 
 use std::borrow::Cow;
 
@@ -379,6 +382,193 @@ impl ImageExtractor {
     }
 }
 
+/// The place of a list in a path of a [`VectorExtractor`].
+pub const ANY: &str = "[]";
+
+/// Takes vectors out of one JSON document.
+///
+/// ```
+/// # use weir_sdk::media::{ANY, VectorExtractor};
+/// let mut extractor = VectorExtractor::new(&["data", ANY, "embedding"]);
+/// let (mut rest, mut events) = (Vec::new(), Vec::new());
+/// for piece in [br#"{"data":[{"embedding":[1.5,"#.as_slice(), br#"2]},{"embedding":"AADAPw=="}]}"#] {
+///     extractor.push(piece, &mut rest, &mut events)?;
+/// }
+/// assert_eq!(rest, br#"{"data":[{"embedding":"@0"},{"embedding":"@1"}]}"#);
+/// assert_eq!(events.len(), 2);
+/// # Ok::<(), weir_sdk::adapter::Failure>(())
+/// ```
+#[derive(Debug)]
+pub struct VectorExtractor {
+    /// The keys that lead to a vector, with [`ANY`] for an item of a list.
+    path: &'static [&'static str],
+    scanner: ImageExtractor,
+    /// The vector that is not complete yet.
+    vector: Option<OpenVector>,
+    count: usize,
+}
+
+/// A vector that is not complete yet.
+#[derive(Debug)]
+struct OpenVector {
+    json: Vec<u8>,
+    /// Open lists; a string has none.
+    depth: usize,
+    is_escaped: bool,
+}
+
+/// The longest vector, in bytes: 60,000 numbers.
+const MAX_VECTOR_BYTES: usize = 1 << 20;
+
+impl VectorExtractor {
+    /// Looks for lists and strings at this path.
+    pub fn new(path: &'static [&'static str]) -> Self {
+        Self {
+            path,
+            scanner: ImageExtractor::new(&[]),
+            vector: None,
+            count: 0,
+        }
+    }
+
+    /// Whether the text stands for the vector with this index.
+    pub fn is_vector(text: &str, index: usize) -> bool {
+        let number = text.strip_prefix(MARK).and_then(|id| id.parse().ok());
+        number == Some(index)
+    }
+
+    /// The number of vectors so far.
+    pub fn count(&self) -> usize {
+        self.count
+    }
+
+    /// Takes the next bytes. Appends vectors to `events`, and the remaining bytes to `rest`.
+    ///
+    /// # Errors
+    ///
+    /// [`FailureKind::Malformed`](crate::adapter::FailureKind::Malformed) for a vector that is too long.
+    pub fn push(
+        &mut self,
+        mut bytes: &[u8],
+        rest: &mut Vec<u8>,
+        events: &mut Vec<Event>,
+    ) -> Result<(), Failure> {
+        while !bytes.is_empty() {
+            if self.vector.is_some() {
+                let used = self.continue_vector(bytes, rest, events)?;
+                bytes = &bytes[used..];
+                continue;
+            }
+            let used = match self.scanner.state {
+                _ if self.scanner.too_deep => bytes.len(),
+                ScanState::Text { is_escaped } | ScanState::Key { is_escaped } => {
+                    self.scanner.text(bytes, is_escaped)
+                }
+                // The next structural byte may begin a vector.
+                ScanState::Between | ScanState::Image { .. } => {
+                    let next = bytes.iter().position(|byte| b"{}[]:,\"".contains(byte));
+                    match next {
+                        Some(0) if self.begins_vector(bytes[0]) => {
+                            self.vector = Some(OpenVector {
+                                json: Vec::new(),
+                                depth: 0,
+                                is_escaped: false,
+                            });
+                            continue;
+                        }
+                        Some(0) => self.scanner.between(&bytes[..1]),
+                        Some(at) => at,
+                        None => bytes.len(),
+                    }
+                }
+            };
+            rest.extend_from_slice(&bytes[..used]);
+            bytes = &bytes[used..];
+        }
+        Ok(())
+    }
+
+    fn begins_vector(&self, byte: u8) -> bool {
+        if !matches!(byte, b'[' | b'"') {
+            return false;
+        }
+        let is_value = match self.scanner.open.last() {
+            Some(OpenContainer::Object { is_value, .. }) => *is_value,
+            Some(OpenContainer::List) => true,
+            None => false,
+        };
+        let places = self.scanner.open.iter().map(|open| match open {
+            OpenContainer::Object { key, .. } => key.as_slice(),
+            OpenContainer::List => ANY.as_bytes(),
+        });
+        is_value && places.eq(self.path.iter().map(|place| place.as_bytes()))
+    }
+
+    /// Reads a vector up to and including its end.
+    fn continue_vector(
+        &mut self,
+        bytes: &[u8],
+        rest: &mut Vec<u8>,
+        events: &mut Vec<Event>,
+    ) -> Result<usize, Failure> {
+        let Some(vector) = &mut self.vector else {
+            return Ok(0);
+        };
+        let is_string = match vector.json.first() {
+            Some(first) => *first == b'"',
+            None => bytes[0] == b'"',
+        };
+        let (mut used, mut is_over) = (0, false);
+        if is_string {
+            if vector.json.is_empty() {
+                used = 1;
+            }
+            while used < bytes.len() && !is_over {
+                let byte = bytes[used];
+                is_over = byte == b'"' && !vector.is_escaped;
+                vector.is_escaped = byte == b'\\' && !vector.is_escaped;
+                used += 1;
+            }
+        } else {
+            while used < bytes.len() && !is_over {
+                let next = memchr::memchr2(b'[', b']', &bytes[used..]);
+                let Some(next) = next else {
+                    used = bytes.len();
+                    break;
+                };
+                match bytes[used + next] {
+                    b'[' => vector.depth += 1,
+                    _ => vector.depth -= 1,
+                }
+                used += next + 1;
+                is_over = vector.depth == 0;
+            }
+        }
+        if vector.json.len() + used > MAX_VECTOR_BYTES {
+            return Err(Failure::malformed("a vector of the answer is too long"));
+        }
+        vector.json.extend_from_slice(&bytes[..used]);
+        if is_over && let Some(vector) = self.vector.take() {
+            rest.extend_from_slice(format!("\"{MARK}{}\"", self.count).as_bytes());
+            self.count += 1;
+            events.push(json_media(vector.json));
+        }
+        Ok(used)
+    }
+}
+
+/// Returns the event of data in JSON: a vector, or a ranking.
+pub fn json_media(json: Vec<u8>) -> Event {
+    Event::Media(Media {
+        media_type: "application/json".to_owned(),
+        data: json,
+        bytes_before: None,
+        url: None,
+        revised_prompt: None,
+        is_preview: false,
+    })
+}
+
 /// Base64 of either alphabet, as it comes. White space and padding are passed over.
 #[derive(Debug, Default)]
 struct Decoder {
@@ -588,5 +778,59 @@ mod tests {
         assert_eq!(media_type("aGVsbG8=", None), "image/x-default");
         assert_eq!(media_type("iVBORw0KGgo=", Some("a/b")), "a/b");
         assert_eq!(media_type("@0", None), "image/png");
+    }
+
+    fn vectors(path: &'static [&'static str], pieces: &[&[u8]]) -> (String, Vec<String>) {
+        let mut extractor = VectorExtractor::new(path);
+        let (mut rest, mut events) = (Vec::new(), Vec::new());
+        for piece in pieces {
+            let pushed = extractor.push(piece, &mut rest, &mut events);
+            pushed.expect("the vectors are short");
+        }
+        assert_eq!(extractor.count(), events.len());
+        let json = |event| match event {
+            Event::Media(media) => String::from_utf8(media.data).expect("JSON is UTF-8"),
+            _ => unreachable!("only vectors are taken out"),
+        };
+        let rest = String::from_utf8(rest).expect("JSON is UTF-8");
+        (rest, events.into_iter().map(json).collect())
+    }
+
+    #[test]
+    fn vectors_are_the_same_however_the_bytes_are_cut() {
+        for (path, body, expected_rest, expected) in [
+            (
+                &["data", ANY, "embedding"] as &[&str],
+                r#"{"x":"[\"{","data":[{"i":[7],"embedding": [1, 2.5e-3 ,[3]]},{"embedding":"A\u002bB\"=="},{"embedding":null}]}"#,
+                r#"{"x":"[\"{","data":[{"i":[7],"embedding": "@0"},{"embedding":"@1"},{"embedding":null}]}"#,
+                ["[1, 2.5e-3 ,[3]]", r#""A\u002bB\"==""#],
+            ),
+            (
+                &["embeddings", ANY],
+                r#"{"model":"m","embeddings":[[1],[]],"n":[[2]]}"#,
+                r#"{"model":"m","embeddings":["@0","@1"],"n":[[2]]}"#,
+                ["[1]", "[]"],
+            ),
+        ] {
+            let whole = vectors(path, &[body.as_bytes()]);
+            let expected = expected.map(str::to_owned).to_vec();
+            assert_eq!(whole, (expected_rest.to_owned(), expected));
+            for cut in 0..body.len() {
+                let (start, end) = body.as_bytes().split_at(cut);
+                assert_eq!(vectors(path, &[start, end]), whole, "cut at {cut}");
+            }
+            let bytes: Vec<_> = body.as_bytes().chunks(1).collect();
+            assert_eq!(vectors(path, &bytes), whole);
+        }
+    }
+
+    #[test]
+    fn a_vector_that_never_ends_is_refused() {
+        let mut extractor = VectorExtractor::new(&["v"]);
+        let (mut rest, mut events) = (Vec::new(), Vec::new());
+        let mut push = |bytes: &[u8]| extractor.push(bytes, &mut rest, &mut events);
+        assert_eq!(push(b"{\"v\":["), Ok(()));
+        let refused = (0..2_000).find_map(|_| push("1,".repeat(512).as_bytes()).err());
+        assert!(refused.is_some_and(|failure| failure.text.contains("too long")));
     }
 }

@@ -9,12 +9,13 @@
 use std::borrow::Cow;
 
 use crate::adapter::{
-    Description, Event, Exchange, Failure, HttpResponseHead, RefusedSetting, Request, Setting,
-    StartedExchange, Step, no_options,
+    Description, EmbeddingsRequest, Event, Exchange, Failure, HttpResponseHead, RankingRequest,
+    RefusedSetting, Request, Setting, StartedExchange, Step, no_options,
 };
-use crate::chat::NamedCount;
+use crate::chat::{FinishReason, NamedCount, Usage};
 use crate::failure::{self, MAX_ERROR_BODY_BYTES};
 use crate::lines::Lines;
+use crate::media::VectorExtractor;
 use crate::sse::{Sse, SseEvent};
 use crate::text;
 
@@ -92,6 +93,30 @@ pub trait ProviderApi: AnswerReader + Sized + 'static {
         request: Request,
         configuration: &[u8],
     ) -> Result<StartedExchange<ResponseReader<Self>>, Failure>;
+
+    /// The same as [`Exchange::begin_embeddings`].
+    ///
+    /// # Errors
+    ///
+    /// As for [`begin`](Self::begin).
+    fn begin_embeddings(
+        _: EmbeddingsRequest,
+        _: &[u8],
+    ) -> Result<StartedExchange<ResponseReader<Self>>, Failure> {
+        Err(Failure::unsupported("embeddings"))
+    }
+
+    /// The same as [`Exchange::begin_rerank`].
+    ///
+    /// # Errors
+    ///
+    /// As for [`begin`](Self::begin).
+    fn begin_rerank(
+        _: RankingRequest,
+        _: &[u8],
+    ) -> Result<StartedExchange<ResponseReader<Self>>, Failure> {
+        Err(Failure::unsupported("rerank"))
+    }
 }
 
 /// The framing of a stream.
@@ -109,7 +134,78 @@ pub struct ResponseReader<A> {
     asked_for_stream: bool,
     has_begun: bool,
     body: FramedBody,
-    answer: A,
+    answer: Reading<A>,
+}
+
+/// The reader of the response.
+#[derive(Debug)]
+enum Reading<A> {
+    Answer(A),
+    Data(DataReader),
+}
+
+/// The reader of a response of data: vectors, or a ranking. Such a response is never streamed.
+#[derive(Debug)]
+pub struct DataReader {
+    vectors: Option<VectorExtractor>,
+    read: ReadData,
+}
+
+/// Reads the JSON of a response of data, with this number of vectors taken out, and adds the events that are still due
+/// before the finish.
+///
+/// A function of this type returns a provider's error in place of the answer, or a failure for a body that the adapter
+/// cannot read.
+pub type ReadData = fn(&str, usize, &mut Vec<Event>) -> Result<(), Failure>;
+
+impl DataReader {
+    /// Makes the reader of vectors at this path; see [`VectorExtractor::new`].
+    pub fn vectors(path: &'static [&'static str], read: ReadData) -> Self {
+        Self {
+            vectors: Some(VectorExtractor::new(path)),
+            read,
+        }
+    }
+
+    /// Makes the reader of other data.
+    pub fn new(read: ReadData) -> Self {
+        let vectors = None;
+        Self { vectors, read }
+    }
+
+    fn lift<'a>(
+        &mut self,
+        bytes: &'a [u8],
+        events: &mut Vec<Event>,
+    ) -> (Cow<'a, [u8]>, Result<(), Failure>) {
+        let Some(vectors) = &mut self.vectors else {
+            return (Cow::Borrowed(bytes), Ok(()));
+        };
+        let mut rest = Vec::new();
+        let lifted = vectors.push(bytes, &mut rest, events);
+        (Cow::Owned(rest), lifted)
+    }
+
+    fn read_whole(&self, body: &[u8], events: &mut Vec<Event>) -> Result<(), Failure> {
+        let count = self.vectors.as_ref().map_or(0, VectorExtractor::count);
+        (self.read)(&text::lossy(body), count, events)?;
+        events.push(Event::Finish(FinishReason::Stop));
+        Ok(())
+    }
+}
+
+/// The usage of a request without output: its tokens, and the searches that the provider counts.
+pub fn input_usage(input_tokens: Option<u64>, search_units: Option<u64>) -> Event {
+    Event::Usage(Usage {
+        input_tokens,
+        cache_read_tokens: None,
+        cache_write_short_tokens: None,
+        cache_write_long_tokens: None,
+        output_tokens: Some(0),
+        reasoning_tokens: None,
+        images: None,
+        other: named_counts([("search-units", search_units)]),
+    })
 }
 
 #[derive(Debug)]
@@ -136,7 +232,17 @@ impl<A: AnswerReader> ResponseReader<A> {
             asked_for_stream,
             has_begun: false,
             body: FramedBody::Whole(Vec::new()),
-            answer,
+            answer: Reading::Answer(answer),
+        }
+    }
+
+    /// Makes the reader of a response of data.
+    pub fn of_data(data: DataReader) -> Self {
+        Self {
+            asked_for_stream: false,
+            has_begun: false,
+            body: FramedBody::Whole(Vec::new()),
+            answer: Reading::Data(data),
         }
     }
 
@@ -175,6 +281,20 @@ impl<A: ProviderApi> Exchange for ResponseReader<A> {
         A::begin(request, configuration)
     }
 
+    fn begin_embeddings(
+        request: EmbeddingsRequest,
+        configuration: &[u8],
+    ) -> Result<StartedExchange<Self>, Failure> {
+        A::begin_embeddings(request, configuration)
+    }
+
+    fn begin_rerank(
+        request: RankingRequest,
+        configuration: &[u8],
+    ) -> Result<StartedExchange<Self>, Failure> {
+        A::begin_rerank(request, configuration)
+    }
+
     fn next(&mut self) -> Result<Step, Failure> {
         Ok(Step::Done)
     }
@@ -205,8 +325,10 @@ impl<A: ProviderApi> Exchange for ResponseReader<A> {
 
     fn body(&mut self, bytes: &[u8], events: &mut Vec<Event>) -> Result<(), Failure> {
         self.correct_form(bytes);
-        let (rest, lifted) = self.answer.lift(bytes, events);
-        let answer = &mut self.answer;
+        let (rest, lifted) = match &mut self.answer {
+            Reading::Answer(answer) => answer.lift(bytes, events),
+            Reading::Data(data) => data.lift(bytes, events),
+        };
         match &mut self.body {
             FramedBody::Whole(whole) if whole.len() + rest.len() > MAX_ANSWER_BYTES => {
                 return Err(Failure::malformed(format!(
@@ -217,13 +339,13 @@ impl<A: ProviderApi> Exchange for ResponseReader<A> {
             FramedBody::Events(stream) => {
                 stream.push(&rest);
                 while let Some(event) = stream.next()? {
-                    answer.read_event(event, events)?;
+                    self.answer.read_event(event, events)?;
                 }
             }
             FramedBody::Lines(lines) => {
                 lines.push(&rest);
                 while let Some(line) = lines.next()? {
-                    read_line(answer, line, events)?;
+                    self.answer.read_line(line, events)?;
                 }
             }
             FramedBody::Refused(refused) => refused.push(&rest),
@@ -234,7 +356,10 @@ impl<A: ProviderApi> Exchange for ResponseReader<A> {
     fn end(&mut self, events: &mut Vec<Event>) -> Result<(), Failure> {
         let answer = &mut self.answer;
         match &mut self.body {
-            FramedBody::Whole(whole) => answer.read_whole(whole, events)?,
+            FramedBody::Whole(whole) => match answer {
+                Reading::Answer(answer) => answer.read_whole(whole, events)?,
+                Reading::Data(data) => return data.read_whole(whole, events),
+            },
             FramedBody::Events(stream) => {
                 if let Some(event) = stream.finish()? {
                     answer.read_event(event, events)?;
@@ -245,23 +370,35 @@ impl<A: ProviderApi> Exchange for ResponseReader<A> {
             }
             FramedBody::Lines(lines) => {
                 if let Some(line) = lines.finish() {
-                    read_line(answer, line, events)?;
+                    answer.read_line(line, events)?;
                 }
             }
             FramedBody::Refused(refused) => return Err(A::failure_of_response(refused)),
         }
-        answer.conclude(events)
+        match answer {
+            Reading::Answer(answer) => answer.conclude(events),
+            Reading::Data(_) => Err(unexpected_stream()),
+        }
     }
 }
 
-fn read_line(
-    answer: &mut impl AnswerReader,
-    line: &[u8],
-    events: &mut Vec<Event>,
-) -> Result<(), Failure> {
-    let data = &text::lossy(line);
-    let name = "message";
-    answer.read_event(SseEvent { name, data }, events)
+impl<A: AnswerReader> Reading<A> {
+    fn read_event(&mut self, event: SseEvent<'_>, events: &mut Vec<Event>) -> Result<(), Failure> {
+        match self {
+            Self::Answer(answer) => answer.read_event(event, events),
+            Self::Data(_) => Err(unexpected_stream()),
+        }
+    }
+
+    fn read_line(&mut self, line: &[u8], events: &mut Vec<Event>) -> Result<(), Failure> {
+        let data = &text::lossy(line);
+        let name = "message";
+        self.read_event(SseEvent { name, data }, events)
+    }
+}
+
+fn unexpected_stream() -> Failure {
+    Failure::malformed("the answer is a stream, which the request did not ask for")
 }
 
 /// An error response: its head and the first [`MAX_ERROR_BODY_BYTES`] of its body.

@@ -12,7 +12,7 @@ use serde_json::value::RawValue;
 
 use crate::adapter::{Attachment, Failure};
 use crate::chat::ExtraField;
-use crate::fields::is_advisory_within;
+use crate::fields::{is_advisory, is_advisory_within};
 
 /// JSON that arrived as text and leaves unchanged. It is parsed, so that no text can break out of its
 /// place in the body.
@@ -127,6 +127,19 @@ impl Serialize for Fields<'_> {
         }
         map.end()
     }
+}
+
+/// Leaves out the extra fields of a request, for an upstream without them. Returns their names.
+///
+/// # Errors
+///
+/// A refusal that names the first field that is not advisory.
+pub fn leave_out_fields(extra: &[ExtraField]) -> Result<Vec<String>, Failure> {
+    let names = extra.iter().map(|(name, _)| match is_advisory(name) {
+        true => Ok(name.clone()),
+        false => Err(refuse(name, name)),
+    });
+    names.collect()
 }
 
 /// Leaves out the extra fields of a message, a part or a tool, for an upstream without them.

@@ -1,4 +1,4 @@
-//! Bindings for the `provider` world of `weir:plugin@0.2.2`.
+//! Bindings for the `versatile-provider` world of `weir:plugin@0.2.2`.
 //!
 //! Generated names stop here. The bindings also serve components of 0.2.0, whose interfaces are the same
 //! (`wit/since-v0.2.0/`). If the contract breaks, a module like this one maps its old files to the latest.
@@ -10,7 +10,7 @@
 mod generated {
     wasmtime::component::bindgen!({
         path: "../../wit",
-        world: "provider",
+        world: "versatile-provider",
         imports: { default: async | trappable },
         exports: { default: async },
         additional_derives: [PartialEq],
@@ -21,6 +21,6 @@ mod generated {
     });
 }
 
-pub use generated::exports::weir::plugin::adapter;
+pub use generated::exports::weir::plugin::{adapter, embeddings, rerank};
 
 pub use crate::vocabulary::{chat, log};

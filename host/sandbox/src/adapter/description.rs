@@ -15,6 +15,15 @@ pub const CHAT: &str = "chat";
 /// The capability to generate images.
 pub const IMAGES: &str = "images";
 
+/// The capability to make vectors of texts.
+pub const EMBEDDINGS: &str = "embeddings";
+
+/// The capability to order documents by relevance.
+pub const RERANK: &str = "rerank";
+
+/// The kinds of requests that an adapter can serve.
+const KINDS: [&str; 4] = [CHAT, IMAGES, EMBEDDINGS, RERANK];
+
 /// Response headers that the host hides from every adapter.
 const HIDDEN: [HeaderName; 6] = [
     header::SET_COOKIE,
@@ -52,11 +61,10 @@ pub(super) fn check(description: &Description) -> Result<(), String> {
     }
     if !capabilities
         .iter()
-        .any(|named| matches!(&**named, CHAT | IMAGES))
+        .any(|named| KINDS.contains(&named.as_str()))
     {
-        return Err(format!(
-            "its capabilities include neither {CHAT} nor {IMAGES}"
-        ));
+        let kinds = KINDS.join(", ");
+        return Err(format!("its capabilities include none of {kinds}"));
     }
     for name in request_headers {
         let parsed = HeaderName::from_lowercase(name.as_bytes());
@@ -194,7 +202,7 @@ mod tests {
             description.response_headers = vec![header.into()];
             assert!(check(&description).is_err(), "{header}");
         }
-        assert!(refused(|d| d.capabilities = vec!["telepathy".into()]).contains("neither"));
+        assert!(refused(|d| d.capabilities = vec!["telepathy".into()]).contains("none of"));
         assert!(refused(|d| d.path_prefixes = vec!["/../x".into()]).contains("dot segment"));
         assert!(refused(|d| d.dialect = String::new()).contains("dialect"));
         assert!(refused(|d| d.options = vec!["x".into(); 65]).contains("options"));

@@ -3,6 +3,10 @@
 //! An adapter does no I/O. It returns the request to send, and receives the response: the host drives it, one
 //! [`GuestExchange`] an attempt, each in a guest of its own.
 //!
+//! An adapter may serve other kinds of requests than chats and images: each kind is an optional interface with a function
+//! that begins an exchange ([`AdapterRequest`]). A component must export the interface of each kind that its capabilities
+//! name, with the types of the contract.
+//!
 //! The rules for its requests are in [`http_rules`]; its description and the check of it are in [`description`].
 
 pub mod bindings;
@@ -15,9 +19,9 @@ use self::bindings::adapter::{
     Begun, BodyPart, Description, Failure, HttpResponseHead, Progress, RefusedSetting, Request,
     Setting, Step, Task,
 };
-use self::bindings::chat;
+use self::bindings::{chat, embeddings, rerank};
 use crate::configuration::{self, ConfigureError};
-use crate::exports::exports;
+use crate::exports::{Interface, exports};
 use crate::guest::{Guest, GuestError};
 use crate::load_error::LoadError;
 use crate::printable::printable;
@@ -36,36 +40,163 @@ exports! {
     }
 }
 
-/// The world `provider`.
+exports! {
+    /// The function of the interface `embeddings`.
+    EmbeddingExports of "weir:plugin/embeddings@0.2.2" {
+        begin: BeginEmbeddings = "begin" (&'a embeddings::Request, &'a [u8]) -> (Result<Begun, Failure>,);
+    }
+}
+
+exports! {
+    /// The function of the interface `rerank`.
+    RerankExports of "weir:plugin/rerank@0.2.2" {
+        begin: BeginRerank = "begin" (&'a rerank::Request, &'a [u8]) -> (Result<Begun, Failure>,);
+    }
+}
+
+/// The functions of an adapter, with those of its optional interfaces.
+#[derive(Clone, Copy)]
+pub struct AllExports {
+    adapter: AdapterExports,
+    embeddings: Option<EmbeddingExports>,
+    rerank: Option<RerankExports>,
+}
+
+/// The worlds `provider` and `versatile-provider`.
 #[derive(Debug)]
 pub enum ProviderWorld {}
 
 impl World for ProviderWorld {
     type Host = ();
-    type Exports = AdapterExports;
+    type Exports = AllExports;
     type Plugin = LoadedAdapter;
 
     const NAME: &'static str = "weir:plugin/provider@0.2";
     const EXPORT: &'static str = "weir:plugin/adapter";
     const IMPORTS: &'static [&'static str] = &["weir:plugin/chat@0.2.", "weir:plugin/log@0.2."];
 
-    fn find_exports(component: &InstancePre<Guest<()>>) -> wasmtime::Result<AdapterExports> {
-        AdapterExports::find(component)
+    fn find_exports(component: &InstancePre<Guest<()>>) -> wasmtime::Result<AllExports> {
+        let has = |interface| Interface::is_exported(component, interface);
+        let embeddings = has("weir:plugin/embeddings").then(|| EmbeddingExports::find(component));
+        let rerank = has("weir:plugin/rerank").then(|| RerankExports::find(component));
+        Ok(AllExports {
+            adapter: AdapterExports::find(component)?,
+            embeddings: embeddings.transpose()?,
+            rerank: rerank.transpose()?,
+        })
     }
 
     async fn admit(program: Program<Self>) -> Result<LoadedAdapter, LoadError> {
         let mut instance = program.start(()).await.map_err(LoadError::Describe)?;
         let (described,) = instance
-            .call(|adapter| adapter.describe, ())
+            .call(|all| all.adapter.describe, ())
             .await
             .map_err(LoadError::Describe)?;
-        description::check(&described).map_err(LoadError::Description)?;
+        let exports = program.exports();
+        description::check(&described)
+            .and_then(|()| check_interfaces(&described, exports))
+            .map_err(LoadError::Description)?;
         let adapter = LoadedAdapter {
             description: described,
             program,
         };
         adapter.test_itself().await.map_err(LoadError::SelfTest)?;
         Ok(adapter)
+    }
+}
+
+/// Checks that a component exports the interface of each kind that it claims to serve.
+fn check_interfaces(description: &Description, exports: AllExports) -> Result<(), String> {
+    for (kind, is_exported) in [
+        (description::EMBEDDINGS, exports.embeddings.is_some()),
+        (description::RERANK, exports.rerank.is_some()),
+    ] {
+        if !is_exported && description.capabilities.iter().any(|named| named == kind) {
+            return Err(format!(
+                "its capabilities include {kind}, but it does not export weir:plugin/{kind}"
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// A request of any kind.
+#[derive(Debug, Clone, PartialEq)]
+pub enum AdapterRequest {
+    /// A chat, or images.
+    Task(Request),
+    /// Vectors of texts.
+    Embeddings(embeddings::Request),
+    /// An order of documents.
+    Rerank(rerank::Request),
+}
+
+/// A borrowed request of any kind.
+#[derive(Debug, Clone, Copy)]
+pub enum RequestRef<'a> {
+    /// A chat, or images.
+    Task(&'a Request),
+    /// Vectors of texts.
+    Embeddings(&'a embeddings::Request),
+    /// An order of documents.
+    Rerank(&'a rerank::Request),
+}
+
+impl<'a> From<&'a Request> for RequestRef<'a> {
+    fn from(request: &'a Request) -> Self {
+        Self::Task(request)
+    }
+}
+
+impl<'a> From<&'a AdapterRequest> for RequestRef<'a> {
+    fn from(request: &'a AdapterRequest) -> Self {
+        match request {
+            AdapterRequest::Task(request) => Self::Task(request),
+            AdapterRequest::Embeddings(request) => Self::Embeddings(request),
+            AdapterRequest::Rerank(request) => Self::Rerank(request),
+        }
+    }
+}
+
+impl AdapterRequest {
+    /// The chat or image request.
+    pub fn task(&self) -> Option<&Request> {
+        match self {
+            Self::Task(request) => Some(request),
+            Self::Embeddings(_) | Self::Rerank(_) => None,
+        }
+    }
+
+    /// The sender of the request.
+    pub fn client(&self) -> &bindings::adapter::Client {
+        match self {
+            Self::Task(request) => &request.client,
+            Self::Embeddings(request) => &request.client,
+            Self::Rerank(request) => &request.client,
+        }
+    }
+
+    /// Sets the number of the attempt, and the milliseconds left for the request.
+    pub fn begin_attempt(&mut self, number: u32, deadline_ms: u64) {
+        let (attempt, left) = match self {
+            Self::Task(request) => (&mut request.attempt, &mut request.deadline_ms),
+            Self::Embeddings(request) => (&mut request.attempt, &mut request.deadline_ms),
+            Self::Rerank(request) => (&mut request.attempt, &mut request.deadline_ms),
+        };
+        (*attempt, *left) = (number, deadline_ms);
+    }
+
+    /// Sets the upstream's name of the model.
+    pub fn set_model(&mut self, name: &str) {
+        let model = match self {
+            Self::Task(request) => match &mut request.task {
+                Task::Chat(chat) => &mut chat.model,
+                Task::Image(image) => &mut image.model,
+            },
+            Self::Embeddings(request) => &mut request.task.model,
+            Self::Rerank(request) => &mut request.task.model,
+        };
+        name.clone_into(model);
     }
 }
 
@@ -108,14 +239,24 @@ impl LoadedAdapter {
         configuration::check_names(&self.description.options, options)?;
         let mut instance = self.program.start(()).await?;
         let (configured,) = instance
-            .call(|adapter| adapter.configure, (options,))
+            .call(|all| all.adapter.configure, (options,))
             .await?;
         configuration::check_made(configured.map_err(|refused| (refused.name, refused.why)))
     }
 
     /// Translates a stock request: a component that fails it would fail every request.
     async fn test_itself(&self) -> Result<(), String> {
-        if !self.is_capable_of(description::CHAT) {
+        let mut stock = Vec::new();
+        if self.is_capable_of(description::CHAT) {
+            stock.push(AdapterRequest::Task(stock_request()));
+        }
+        if self.is_capable_of(description::EMBEDDINGS) {
+            stock.push(AdapterRequest::Embeddings(stock_embeddings()));
+        }
+        if self.is_capable_of(description::RERANK) {
+            stock.push(AdapterRequest::Rerank(stock_rerank()));
+        }
+        if stock.is_empty() {
             return Ok(());
         }
         let configuration = match self.configure(&[]).await {
@@ -124,7 +265,18 @@ impl LoadedAdapter {
             Err(ConfigureError::Refused { .. }) => return Ok(()),
             Err(error) => return Err(error.to_string()),
         };
-        let begun = GuestExchange::begin(self, &stock_request(), 0, &configuration).await;
+        for request in &stock {
+            self.test_with(request, &configuration).await?;
+        }
+        Ok(())
+    }
+
+    async fn test_with(
+        &self,
+        request: &AdapterRequest,
+        configuration: &[u8],
+    ) -> Result<(), String> {
+        let begun = GuestExchange::begin(self, request, 0, configuration).await;
         let step = match begun {
             Ok(begun) => begun.step,
             Err(AdapterCallError::Guest(error)) => return Err(error.to_string()),
@@ -171,20 +323,39 @@ pub struct BegunExchange {
 impl GuestExchange {
     /// Creates a fresh instance and begins an exchange in it. `request_bytes` is the approximate size of the request,
     /// and adds to the guest's processor time. The configuration is the result of [`LoadedAdapter::configure`].
-    pub async fn begin(
+    ///
+    /// # Panics
+    ///
+    /// If the adapter does not have the capability for the request.
+    pub async fn begin<'a>(
         adapter: &LoadedAdapter,
-        request: &Request,
+        request: impl Into<RequestRef<'a>>,
         request_bytes: usize,
         configuration: &[u8],
     ) -> Result<BegunExchange, AdapterCallError> {
         let mut instance = adapter.program.start(()).await?;
-        let (begun,) = instance
-            .call_with(
-                request_bytes,
-                |adapter| adapter.begin,
-                (request, configuration),
-            )
-            .await?;
+        let all = adapter.program.exports();
+        let capable = "the adapter has the capability";
+        let bytes = request_bytes;
+        let (begun,) = match request.into() {
+            RequestRef::Task(request) => {
+                let parameters = (request, configuration);
+                let called = instance.call_with(bytes, |all| all.adapter.begin, parameters);
+                called.await?
+            }
+            RequestRef::Embeddings(request) => {
+                let export = all.embeddings.expect(capable);
+                let parameters = (request, configuration);
+                let called = instance.call_with(bytes, |_| export.begin, parameters);
+                called.await?
+            }
+            RequestRef::Rerank(request) => {
+                let export = all.rerank.expect(capable);
+                let parameters = (request, configuration);
+                let called = instance.call_with(bytes, |_| export.begin, parameters);
+                called.await?
+            }
+        };
         let begun = begun.map_err(AdapterCallError::Failure)?;
         Ok(BegunExchange {
             exchange: Self {
@@ -206,7 +377,7 @@ impl GuestExchange {
         let parameters = (self.handle,);
         let (step,) = self
             .instance
-            .call(|adapter| adapter.next, parameters)
+            .call(|all| all.adapter.next, parameters)
             .await?;
         step.map_err(AdapterCallError::Failure)
     }
@@ -216,7 +387,7 @@ impl GuestExchange {
         let parameters = (self.handle, head);
         let (taken,) = self
             .instance
-            .call(|adapter| adapter.head, parameters)
+            .call(|all| all.adapter.head, parameters)
             .await?;
         taken.map_err(AdapterCallError::Failure)
     }
@@ -226,7 +397,7 @@ impl GuestExchange {
         let parameters = (self.handle, bytes);
         let called = self
             .instance
-            .call_with(bytes.len(), |adapter| adapter.body, parameters);
+            .call_with(bytes.len(), |all| all.adapter.body, parameters);
         let (progress,) = called.await?;
         Ok(progress)
     }
@@ -236,7 +407,7 @@ impl GuestExchange {
         let parameters = (self.handle,);
         let (progress,) = self
             .instance
-            .call(|adapter| adapter.end, parameters)
+            .call(|all| all.adapter.end, parameters)
             .await?;
         Ok(progress)
     }
@@ -284,15 +455,50 @@ pub(crate) fn stock_chat() -> chat::ChatRequest {
     }
 }
 
+fn stock_client() -> bindings::adapter::Client {
+    bindings::adapter::Client {
+        dialect: "self-test".into(),
+        headers: Vec::new(),
+        end_user: None,
+    }
+}
+
 fn stock_request() -> Request {
     Request {
         task: Task::Chat(stock_chat()),
         attachments: Vec::new(),
-        client: bindings::adapter::Client {
-            dialect: "self-test".into(),
-            headers: Vec::new(),
-            end_user: None,
+        client: stock_client(),
+        attempt: 1,
+        deadline_ms: 60_000,
+    }
+}
+
+fn stock_embeddings() -> embeddings::Request {
+    embeddings::Request {
+        task: embeddings::EmbeddingRequest {
+            model: "self-test".into(),
+            inputs: vec![embeddings::Input::Text("Hello".into())],
+            dimensions: None,
+            input_type: None,
+            base64: false,
+            extra: Vec::new(),
         },
+        client: stock_client(),
+        attempt: 1,
+        deadline_ms: 60_000,
+    }
+}
+
+fn stock_rerank() -> rerank::Request {
+    rerank::Request {
+        task: rerank::RerankRequest {
+            model: "self-test".into(),
+            query: "Hello".into(),
+            documents: vec!["Hello".into()],
+            top_n: None,
+            extra: Vec::new(),
+        },
+        client: stock_client(),
         attempt: 1,
         deadline_ms: 60_000,
     }

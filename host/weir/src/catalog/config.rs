@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 use std::num::{NonZeroU32, NonZeroU64};
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 use super::end_date::EndDate;
 use weir_ledger::price::{NanoUsd, Price, TokenPrices};
@@ -78,12 +79,17 @@ pub struct ModelConfig {
     /// before. Default: none.
     #[serde(default)]
     pub ends_on: Option<EndDate>,
-    /// Tokens of input and output together. Required.
+    /// Kind of its requests: `chat`, also for images, `embeddings` or `rerank`. Default: `chat`.
+    #[serde(default)]
+    pub kind: ModelKind,
+    /// Tokens of input and output together; of one text or document, if `kind` is `embeddings` or `rerank`. Required.
     pub context_window: u32,
-    /// Output tokens that a request may ask for. Required.
+    /// Output tokens that a request may ask for. Default: required for `chat`.
+    #[serde(default)]
     pub max_output_tokens: u32,
     /// Least output limit, in tokens, of requests that set none; a quarter of the available credits may pay for more.
-    /// Required.
+    /// Default: required for `chat`.
+    #[serde(default)]
     pub default_output_tokens: u32,
     /// Tokens that one input image counts as at most. Default: 0.
     #[serde(default)]
@@ -117,6 +123,19 @@ pub struct ModelConfig {
     /// Price at upstreams without a price of their own. Default: each upstream's own.
     #[serde(default)]
     pub price: Option<PriceConfig>,
+}
+
+/// The kind of a model's requests.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, Serialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum ModelKind {
+    /// Chats, and images if the price is per image.
+    #[default]
+    Chat,
+    /// Vectors of texts.
+    Embeddings,
+    /// An order of documents.
+    Rerank,
 }
 
 /// The order of a model's upstreams for a new conversation.
@@ -189,8 +208,8 @@ pub struct PriceConfig {
     pub audio_output: Option<NanoUsd>,
     /// Output tokens of images. Default: `output`.
     pub image_output: Option<NanoUsd>,
-    /// One search of the web by the provider; weir reserves the price of as many as the tool's `max_uses`, or else of 10.
-    /// Default: 0.
+    /// One search of the web by the provider, or one search unit of `rerank` (up to 100 documents); weir reserves the
+    /// price of as many as the tool's `max_uses`, or else of 10. Default: 0.
     pub search: Option<NanoUsd>,
     /// `{ input_tokens, price }`: another price for requests with more input tokens. Default: none.
     pub above: Option<Box<AboveConfig>>,

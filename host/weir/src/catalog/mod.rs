@@ -6,7 +6,7 @@
 //! setting.
 //!
 //! **Invariant:** weir can serve each model of the catalog: its upstreams have their credentials, and the active
-//! components in their adapters' slots accept their settings and serve the kind of the model's price, chat or images
+//! components in their adapters' slots accept their settings and serve the kind of the model
 //! ([`check_adapter`] verifies this before a component is activated).
 
 mod aliases;
@@ -38,7 +38,7 @@ use weir_upstream::image_tokens::{ImageCounting, ImageFamily};
 use weir_upstream::redact;
 use weir_upstream::{BaseUrl, Upstream, UpstreamTimeouts};
 
-use self::config::{CandidateConfig, ModelConfig, ProviderConfig, RouteBy, SlotConfig};
+use self::config::{CandidateConfig, ModelConfig, ModelKind, ProviderConfig, RouteBy, SlotConfig};
 use self::end_date::EndDate;
 use self::filter_service::FilterService;
 use self::filters::FilterConfig;
@@ -137,7 +137,9 @@ pub struct Model {
     pub aliases: Vec<String>,
     /// The day on which the provider ends the model.
     pub ends_on: Option<EndDate>,
-    /// Tokens of input and output together.
+    /// The kind of its requests.
+    pub kind: ModelKind,
+    /// Tokens of input and output together; of one text or document, unless it is a model for chats or images.
     pub context_window: u32,
     /// The largest output limit, in tokens.
     pub max_output_tokens: u32,
@@ -196,6 +198,7 @@ pub struct ModelItem<'a> {
     id: &'a str,
     name: &'a str,
     provider: &'a str,
+    kind: ModelKind,
     context_window: u32,
     max_output_tokens: u32,
     cost_per_1k_input: f64,
@@ -443,6 +446,7 @@ impl Model {
             id: &self.id,
             name: &self.name,
             provider: &preferred.upstream().name,
+            kind: self.kind,
             context_window: self.context_window,
             max_output_tokens: self.max_output_tokens,
             cost_per_1k_input: input,
@@ -491,7 +495,7 @@ pub async fn check_adapter(catalog: &Catalog, slot: &str, component: &Component)
                 let Some(Ok(price)) = price.map(|price| price.resolve()) else {
                     continue;
                 };
-                if upstream.provider == *name && !serves(description, &price) {
+                if upstream.provider == *name && !serves(description, model.kind, &price) {
                     problems.push(other_kind(id, index, slot));
                 }
             }
@@ -640,10 +644,12 @@ pub async fn check_options(
     found
 }
 
-fn serves(description: &Description, price: &Price) -> bool {
-    let capability = match price {
-        Price::Text { .. } => description::CHAT,
-        Price::Image(_) => description::IMAGES,
+fn serves(description: &Description, kind: ModelKind, price: &Price) -> bool {
+    let capability = match (kind, price) {
+        (ModelKind::Embeddings, _) => description::EMBEDDINGS,
+        (ModelKind::Rerank, _) => description::RERANK,
+        (ModelKind::Chat, Price::Text { .. }) => description::CHAT,
+        (ModelKind::Chat, Price::Image(_)) => description::IMAGES,
     };
     description
         .capabilities
@@ -803,12 +809,12 @@ impl<E: Fn(&str) -> Option<String>> Builder<'_, E> {
         }
     }
 
-    fn serves(&self, slot: &str, price: &Price) -> bool {
+    fn serves(&self, slot: &str, kind: ModelKind, price: &Price) -> bool {
         self.plugins.is_operated(slot)
             || self
                 .plugins
                 .adapter(slot)
-                .is_none_or(|adapter| serves(&adapter.description, price))
+                .is_none_or(|adapter| serves(&adapter.description, kind, price))
     }
 
     fn model(
@@ -825,11 +831,17 @@ impl<E: Fn(&str) -> Option<String>> Builder<'_, E> {
                 "an id has 1 to 256 bytes and no control characters",
             );
         }
-        if model.default_output_tokens == 0 {
-            self.problem(
-                format!("{setting}.default_output_tokens"),
-                "must be at least 1",
-            );
+        let limits = [
+            ("max_output_tokens", model.max_output_tokens),
+            ("default_output_tokens", model.default_output_tokens),
+        ];
+        for (name, tokens) in limits {
+            let what = match (model.kind, tokens) {
+                (ModelKind::Chat, 0) => "is required, and must be at least 1",
+                (ModelKind::Embeddings | ModelKind::Rerank, 1..) => "is only for models that chat",
+                _ => continue,
+            };
+            self.problem(format!("{setting}.{name}"), what);
         }
         if model.default_output_tokens > model.max_output_tokens {
             self.problem(
@@ -864,7 +876,12 @@ impl<E: Fn(&str) -> Option<String>> Builder<'_, E> {
             }
             let price = match candidate.price.as_ref().or(model.price.as_ref()) {
                 None => Err("is missing: neither the model nor this upstream has a price"),
-                Some(price) => price.resolve(),
+                Some(price) => match (model.kind, price.resolve()) {
+                    (ModelKind::Embeddings | ModelKind::Rerank, Ok(Price::Image(_))) => {
+                        Err("is a price per image, but the model makes none")
+                    }
+                    (_, resolved) => resolved,
+                },
             };
             let price = match price {
                 Ok(price) => price,
@@ -875,7 +892,7 @@ impl<E: Fn(&str) -> Option<String>> Builder<'_, E> {
             };
             if let Some(pool) = upstreams.get(candidate.provider.as_str()) {
                 let upstream = &pool[0];
-                if !self.serves(&upstream.adapter, &price) {
+                if !self.serves(&upstream.adapter, model.kind, &price) {
                     self.problems.push(other_kind(id, index, &upstream.adapter));
                     continue;
                 }
@@ -906,6 +923,7 @@ impl<E: Fn(&str) -> Option<String>> Builder<'_, E> {
             name: model.name.clone().unwrap_or_else(|| id.to_owned()),
             aliases: model.aliases.clone(),
             ends_on: model.ends_on,
+            kind: model.kind,
             context_window: model.context_window,
             max_output_tokens: model.max_output_tokens,
             default_output_tokens: model.default_output_tokens,

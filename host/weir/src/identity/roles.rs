@@ -54,7 +54,7 @@ pub enum Permission {
 use Permission::{Belong, Manage, Own, Pay, ReadUsage, ReadWork, UseModels};
 
 /// The permission of each endpoint that acts for an account.
-pub const ENDPOINTS: [(&str, Permission); 71] = [
+pub const ENDPOINTS: [(&str, Permission); 74] = [
     ("POST /chat", UseModels),
     ("POST /code", UseModels),
     ("POST /v1/chat/completions", UseModels),
@@ -64,6 +64,9 @@ pub const ENDPOINTS: [(&str, Permission); 71] = [
     ("POST /v1/messages/count_tokens", UseModels),
     ("POST /v1/images/generations", UseModels),
     ("POST /v1/images/edits", UseModels),
+    ("POST /v1/embeddings", UseModels),
+    ("POST /v1/rerank", UseModels),
+    ("POST /v2/rerank", UseModels),
     ("POST /mcp", UseModels),
     ("GET /models", Belong),
     ("GET /v1/models", Belong),

@@ -16,7 +16,8 @@ use weir_plugins::counters::ExchangeEnd;
 use weir_plugins::oversight::ExchangeRecord;
 use weir_plugins::slots::ChosenComponent;
 use weir_plugins::{Component, Plugin};
-use weir_sandbox::adapter::bindings::adapter::{Failure, FailureKind, Request, Task};
+use weir_sandbox::adapter::AdapterRequest;
+use weir_sandbox::adapter::bindings::adapter::{Failure, FailureKind, Task};
 use weir_sandbox::adapter::bindings::chat::{ChatRequest, ExtraField};
 use weir_upstream::breaker::{AttemptHealth, Permit, UpstreamState};
 use weir_upstream::error::{ExchangeError, LARGE_REQUEST_BYTES, Phase, Retry};
@@ -29,7 +30,7 @@ use super::relay::{Relay, RequestBounds};
 use super::resolve::ResolvedRequest;
 use super::routing::performance::UnderWay;
 use super::routing::{Route, RoutedUpstream};
-use super::spans;
+use super::spans::{self, Operation};
 use crate::admission::UpstreamPermit;
 use crate::catalog::{Candidate, PoolMember};
 
@@ -70,7 +71,7 @@ struct Attempts<'a> {
     parts: &'a InferenceParts,
     bounds: &'a RequestBounds,
     route: &'a Route,
-    request: Request,
+    request: AdapterRequest,
     attachments: &'a [Attachment],
     /// The names of advisory fields that earlier steps left out.
     ignored: &'a [String],
@@ -135,16 +136,10 @@ pub(super) async fn attempt_all(
     let mut ignored = resolved.ignored;
     ignored.extend(context.dropped());
     let attachments = resolved.attachments;
-    let request = Request {
-        task: resolved.task,
-        attachments: attachments.iter().map(Attachment::described).collect(),
-        client: resolved.client,
-        attempt: 0,
-        deadline_ms: 0,
-    };
-    let (wants_stream, may_be_streamed) = match &request.task {
-        Task::Chat(chat) => (chat.stream, may_be_streamed(chat)),
-        Task::Image(_) => (false, false),
+    let request = resolved.task.request(&attachments, resolved.client);
+    let (wants_stream, may_be_streamed) = match request.task().map(|request| &request.task) {
+        Some(Task::Chat(chat)) => (chat.stream, may_be_streamed(chat)),
+        Some(Task::Image(_)) | None => (false, false),
     };
     let mut attempts = Attempts {
         wants_stream,
@@ -213,16 +208,17 @@ impl Attempts<'_> {
         let Some(chosen) = self.parts.plugins.adapter_for(&upstream.adapter, account) else {
             return Err(AttemptFailure::Declined(ExchangeError::NoAdapter));
         };
-        match &mut self.request.task {
-            Task::Chat(chat) => {
-                chat.model.clone_from(&candidate.model);
-                // The relay collects a stream for a client that wants a plain response: at a timeout, the text so far
-                // is available.
-                chat.stream = self.wants_stream || candidate.stream_plain && self.may_be_streamed;
-            }
-            Task::Image(image) => image.model.clone_from(&candidate.model),
+        self.request.set_model(&candidate.model);
+        if let AdapterRequest::Task(request) = &mut self.request
+            && let Task::Chat(chat) = &mut request.task
+        {
+            // The relay collects a stream for a client that wants a plain response: at a timeout, the text so far is
+            // available.
+            chat.stream = self.wants_stream || candidate.stream_plain && self.may_be_streamed;
         }
-        let mut readable = reasoning::readable_by(&upstream.name, &self.request);
+        let request = self.request.task();
+        let readable = request.and_then(|request| reasoning::readable_by(&upstream.name, request));
+        let mut readable = readable.map(AdapterRequest::Task);
         relay.meter().attempt(Attempt {
             provider: upstream.name.clone(),
             adapter: chosen.component.clone(),
@@ -286,7 +282,7 @@ impl Attempts<'_> {
         RoutedUpstream { candidate, member }: RoutedUpstream<'_>,
         under_way: &UnderWay,
         chosen: &ChosenComponent<Component>,
-        readable: Option<&mut Request>,
+        readable: Option<&mut AdapterRequest>,
         has_next: bool,
         relay: &mut Relay,
     ) -> Result<(), ExchangeError> {
@@ -297,7 +293,7 @@ impl Attempts<'_> {
             candidate,
             adapter,
             is_stream: relay.is_stream(),
-            makes_image: self.bounds.wants_image,
+            operation: self.operation(),
             number: self.made,
         };
         spans::begin_attempt(relay.context(), &attempted);
@@ -305,8 +301,8 @@ impl Attempts<'_> {
         let left = self.bounds.deadline.saturating_duration_since(started);
         let is_without_reasoning = readable.is_some();
         let request = readable.unwrap_or(&mut self.request);
-        request.attempt = self.made;
-        request.deadline_ms = u64::try_from(left.as_millis()).unwrap_or(u64::MAX);
+        let left_ms = u64::try_from(left.as_millis()).unwrap_or(u64::MAX);
+        request.begin_attempt(self.made, left_ms);
         let exchange = ExchangeInputs {
             http: &self.parts.http,
             upstream,
@@ -350,6 +346,17 @@ impl Attempts<'_> {
                 Err(ExchangeError::TooLargeToTranslate(error))
             }
             outcome => outcome,
+        }
+    }
+
+    fn operation(&self) -> Operation {
+        match &self.request {
+            AdapterRequest::Task(request) => match request.task {
+                Task::Chat(_) => Operation::Chat,
+                Task::Image(_) => Operation::Image,
+            },
+            AdapterRequest::Embeddings(_) => Operation::Embeddings,
+            AdapterRequest::Rerank(_) => Operation::Rerank,
         }
     }
 

@@ -28,9 +28,9 @@ use super::relay::Relay;
 use weir_plugins::Component;
 use weir_sandbox::ConfigureError;
 use weir_sandbox::adapter::bindings::adapter::{
-    HttpRequest, HttpResponseHead, Progress, Request, Setting, Step, Task,
+    HttpRequest, HttpResponseHead, Progress, Setting, Step, Task,
 };
-use weir_sandbox::adapter::{AdapterCallError, GuestExchange};
+use weir_sandbox::adapter::{AdapterCallError, AdapterRequest, GuestExchange, RequestRef};
 
 use crate::recordings::{OpenRecording, Recorder};
 
@@ -48,7 +48,7 @@ pub struct ExchangeInputs<'a> {
     /// The component that translates.
     pub adapter: &'a Component,
     /// The request.
-    pub request: &'a Request,
+    pub request: &'a AdapterRequest,
     /// Whether weir removed another provider's reasoning from the request.
     pub is_without_reasoning: bool,
     /// The names of advisory fields that earlier steps left out.
@@ -73,22 +73,21 @@ impl ExchangeInputs<'_> {
     /// Runs the exchange to its end.
     pub async fn run(&self, relay: &mut Relay) -> Result<(), ExchangeError> {
         let slot = &self.upstream.adapter;
-        let mut tape = self.recorder.tape(slot);
+        // Recordings have chats and images only.
+        let recorded = self.request.task();
+        let mut tape = recorded.and_then(|_| self.recorder.tape(slot));
         let mut lenient = LenientRequest::default();
         let outcome = self.run_steps(&mut lenient, relay, tape.as_mut()).await;
-        if let Some(tape) = tape {
-            self.recorder.keep(
-                tape,
-                slot,
-                lenient.request.as_ref().unwrap_or(self.request),
-                self.request_bytes,
-                self.attachments,
-            );
+        if let Some(tape) = tape
+            && let Some(request) = lenient.request.as_ref().or(recorded)
+        {
+            self.recorder
+                .keep(tape, slot, request, self.request_bytes, self.attachments);
         }
         outcome.map_err(|error| match error {
             ExchangeError::Failure(mut failure) => {
                 // Clients get the upstream's original error only if they speak its dialect.
-                if self.adapter.description.dialect != self.request.client.dialect {
+                if self.adapter.description.dialect != self.request.client().dialect {
                     failure.upstream_error = None;
                 }
                 ExchangeError::Failure(failure)
@@ -114,13 +113,19 @@ impl ExchangeInputs<'_> {
         };
         let begun = loop {
             let (adapter, size) = (self.adapter, self.request_bytes);
-            let request = lenient.request.as_ref().unwrap_or(self.request);
+            let request = match &lenient.request {
+                Some(changed) => RequestRef::from(changed),
+                None => RequestRef::from(self.request),
+            };
             let failure = match GuestExchange::begin(adapter, request, size, &configuration).await {
                 Err(AdapterCallError::Failure(failure)) => failure,
                 begun => break begun?,
             };
             let dialect = &adapter.description.dialect;
-            if !lenient.leave_out(&failure, self.request, dialect, self.droppable) {
+            let is_changed = self.request.task().is_some_and(|original| {
+                lenient.leave_out(&failure, original, dialect, self.droppable)
+            });
+            if !is_changed {
                 return Err(ExchangeError::Failure(lenient.original_place(failure)));
             }
         };
@@ -197,7 +202,8 @@ impl ExchangeInputs<'_> {
         }
         relay.ask();
         // Image streams begin only when an image is ready, even if the client wants a stream.
-        let is_streamed = matches!(&self.request.task, Task::Chat(chat) if chat.stream);
+        let task = self.request.task().map(|request| &request.task);
+        let is_streamed = matches!(task, Some(Task::Chat(chat)) if chat.stream);
         let patience = FirstTokenWait {
             until: self
                 .first_token

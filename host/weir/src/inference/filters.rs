@@ -18,12 +18,15 @@ mod response;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use weir_dialects::{Attachment, ChatCall, ImageCall};
+use weir_dialects::{Attachment, ChatCall, ImageCall, RetrievalCall, RetrievalTask, plain};
 use weir_errors::{ApiError, ErrorCode};
 use weir_ledger::{AccountId, Plan};
 use weir_plugins::FilterComponent;
 use weir_plugins::slots::ChosenComponent;
-use weir_sandbox::adapter::bindings::chat::Event;
+use weir_sandbox::adapter::bindings::chat::{
+    ChatRequest, Content, Event, Message, ReasoningRequest, ResponseFormat, Role, ToolChoice,
+};
+use weir_sandbox::adapter::bindings::embeddings::Input;
 use weir_sandbox::filter::bindings::filter::{Refusal, Request, Task, Upstream};
 use weir_sandbox::filter::{FilterStep, FilterVerdict, FilterWatcher, ScreeningContext};
 use weir_sandbox::printable;
@@ -138,6 +141,104 @@ pub async fn screen_images(
     request.model = model;
     request.stream = stream;
     Ok((ImageCall { request, ..call }, passed))
+}
+
+/// Runs the filters of a request of a search system. They see a chat with a message of the user for each text, so that
+/// every filter guards such requests, too. A response has no text, so no filter sees it.
+pub async fn screen_retrieval(
+    parts: &InferenceParts,
+    catalog: &Catalog,
+    asker: FilterCaller<'_>,
+    mut call: RetrievalCall,
+) -> Result<(RetrievalCall, FilterResult), ApiError> {
+    let Some(mut screening) = RequestScreening::of(parts, catalog, asker, call.task.model())?
+    else {
+        return Ok((call, FilterResult::default()));
+    };
+    if let RetrievalTask::Embeddings(task) = &call.task
+        && let mut inputs = task.inputs.iter()
+        && inputs.any(|input| matches!(input, Input::Tokens(_)))
+    {
+        let message = "input must be text, because a filter checks requests to this model.";
+        return Err(ApiError::invalid_request("input", message));
+    }
+    screening.body_bytes = call.body_bytes;
+    screening.text_bytes = call.body_bytes;
+    let size = RequestSize::of_retrieval(&call.task);
+    let texts = call.task.texts_mut().into_iter();
+    let messages = texts.map(|(_, text)| user_message(text.clone())).collect();
+    let chat = chat_of(call.task.model(), messages);
+    let dialect = call.client.dialect.clone();
+    let request = screening.request(Task::Chat(chat), &[], dialect, size);
+    let (Task::Chat(chat), passed) = Box::pin(screening.run(request)).await? else {
+        return Err(ApiError::internal());
+    };
+    if passed.response.is_some() {
+        let message =
+            "A filter responds to this request with a text, which this endpoint has no place for.";
+        return Err(ApiError::new(ErrorCode::ContentFiltered, message));
+    }
+    let failed = || ApiError::new(ErrorCode::FilterFailed, "A required filter failed.");
+    let changed: Option<Vec<String>> = chat.messages.into_iter().map(only_text).collect();
+    let changed = changed.ok_or_else(failed)?;
+    let texts = call.task.texts_mut();
+    if changed.len() != texts.len() {
+        return Err(failed());
+    }
+    for ((_, text), changed) in texts.into_iter().zip(changed) {
+        *text = changed;
+    }
+    let passed = FilterResult {
+        watchers: Vec::new(),
+        ..passed
+    };
+    Ok((call, passed))
+}
+
+fn user_message(text: String) -> Message {
+    Message {
+        role: Role::User,
+        name: None,
+        parts: vec![plain(Content::Text(text))],
+        extra: Vec::new(),
+    }
+}
+
+/// Returns the text of a message with one part.
+fn only_text(message: Message) -> Option<String> {
+    let mut parts = message.parts.into_iter();
+    match (parts.next()?.content, parts.next()) {
+        (Content::Text(text), None) if !text.is_empty() => Some(text),
+        _ => None,
+    }
+}
+
+fn chat_of(model: &str, messages: Vec<Message>) -> ChatRequest {
+    ChatRequest {
+        model: model.to_owned(),
+        messages,
+        tools: Vec::new(),
+        tool_choice: ToolChoice::Auto,
+        parallel_tool_calls: None,
+        response_format: ResponseFormat::Text,
+        reasoning: ReasoningRequest {
+            effort: None,
+            budget_tokens: None,
+            summary: None,
+            adaptive: None,
+        },
+        modalities: Vec::new(),
+        max_output_tokens: 1,
+        temperature: None,
+        top_p: None,
+        top_k: None,
+        presence_penalty: None,
+        frequency_penalty: None,
+        seed: None,
+        stop: Vec::new(),
+        extra: Vec::new(),
+        stream: false,
+    }
 }
 
 /// A request during filtering.

@@ -48,7 +48,7 @@ use std::sync::Arc;
 
 use axum::response::Response;
 use tokio::time::Instant;
-use weir_dialects::{AnswerHead, ChatCall, ConversationNames, Dialect, ImageCall};
+use weir_dialects::{AnswerHead, ChatCall, ConversationNames, Dialect, ImageCall, RetrievalCall};
 use weir_errors::ApiError;
 use weir_upstream::error::{ExchangeError, Phase};
 
@@ -59,7 +59,7 @@ use self::meter::{Meter, MeteredRequest};
 pub use self::parts::InferenceParts;
 use self::relay::{Relay, RequestBounds};
 use self::reply::Reply;
-use self::resolve::ResolvedRequest;
+use self::resolve::{ResolvedRequest, ResolvedTask};
 use self::routing::Route;
 use crate::catalog::Catalog;
 use crate::context::RequestContext;
@@ -194,6 +194,37 @@ pub async fn images(
     let (call, passed) = filters::screen_images(parts, &catalog, asker, call).await?;
     customer.require(&catalog, &call.request.model)?;
     let resolved = resolve::resolve_images(&catalog, call, context.wanted_provider())?;
+    let terms = PriceTerms::of(&catalog, customer.plan, &resolved.model.id);
+    let asked = ResponseTerms { passed, ..asked };
+    begin(parts, held, customer, context, resolved, terms, asked).await
+}
+
+/// Serves a request for vectors of texts or an order of documents, like [`chat`].
+pub async fn retrieve(
+    parts: &Arc<InferenceParts>,
+    held: impl Send + 'static,
+    customer: Customer,
+    context: RequestContext,
+    mut call: RetrievalCall,
+    key: Option<IdempotentRequest>,
+) -> Result<Response, ApiError> {
+    let key = key.map(|key| customer.own(key));
+    let asked = ResponseTerms {
+        id: ids::answer_id(),
+        stream: false,
+        dialect: call.dialect.clone(),
+        session: None,
+        conversation: ConversationNames::default(),
+        key,
+        publisher: None,
+        passed: FilterResult::default(),
+    };
+    let catalog = parts.catalog.load();
+    name_by_id(&catalog, call.task.model_mut());
+    let asker = customer.asker(&context);
+    let (call, passed) = filters::screen_retrieval(parts, &catalog, asker, call).await?;
+    customer.require(&catalog, call.task.model())?;
+    let resolved = resolve::resolve_retrieval(&catalog, call, context.wanted_provider())?;
     let terms = PriceTerms::of(&catalog, customer.plan, &resolved.model.id);
     let asked = ResponseTerms { passed, ..asked };
     begin(parts, held, customer, context, resolved, terms, asked).await
@@ -352,10 +383,12 @@ impl AdmittedRequest {
             },
             shutdown: parts.shutdown.clone(),
             output_limit: resolved.output_limit,
-            wants_image: matches!(resolved.task, Task::Image(_)),
+            wants_image: matches!(resolved.task, ResolvedTask::Model(Task::Image(_))),
             wants_json: match &resolved.task {
-                Task::Chat(chat) => !matches!(chat.response_format, ResponseFormat::Text),
-                Task::Image(_) => false,
+                ResolvedTask::Model(Task::Chat(chat)) => {
+                    !matches!(chat.response_format, ResponseFormat::Text)
+                }
+                ResolvedTask::Model(Task::Image(_)) | ResolvedTask::Retrieval(_) => false,
             },
             context_window: resolved.model.context_window,
         };

@@ -11,7 +11,7 @@ use weir_sandbox::adapter::bindings::adapter::Task;
 use weir_upstream::usage::OUTPUT_SLACK_TOKENS;
 
 use super::InferenceParts;
-use super::resolve::ResolvedRequest;
+use super::resolve::{ResolvedRequest, ResolvedTask};
 use super::routing::Route;
 
 /// The share of the available credits that the hold of such a request may take: one part in this many.
@@ -57,7 +57,7 @@ pub(super) async fn widen(
     );
     let limit = u32::try_from(output - OUTPUT_SLACK_TOKENS).unwrap_or(widest);
     resolved.output_limit = limit;
-    if let Task::Chat(chat) = &mut resolved.task {
+    if let ResolvedTask::Model(Task::Chat(chat)) = &mut resolved.task {
         chat.max_output_tokens = limit;
     }
 }

@@ -418,6 +418,9 @@ impl Relay {
             return Err(OutOfOrder::NO_IMAGE.into());
         }
         self.sequence.end()?;
+        if let Client::Plain { answer, .. } = &self.client {
+            answer.check().map_err(OutOfOrder::of_data)?;
+        }
         match &mut self.screen {
             Some(screen) => screen.end(),
             None => Ok(()),

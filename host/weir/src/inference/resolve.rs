@@ -1,19 +1,22 @@
 //! Resolves a client's request: the model, its limits, the output limit. [`images`] resolves requests for models that
-//! make images.
+//! make images, [`retrieval`] requests of search systems.
 
 mod images;
 mod model;
 mod request;
+mod retrieval;
 
 pub use self::images::resolve_images;
 use self::model::model;
 pub(super) use self::model::narrow;
 pub use self::model::unknown_model;
-pub use self::request::ResolvedRequest;
+pub use self::request::{ResolvedRequest, ResolvedTask};
+pub use self::retrieval::resolve_retrieval;
 use weir_dialects::{ChatCall, MessageOrigin};
 use weir_errors::{ApiError, ErrorCode};
 
 use crate::catalog::Catalog;
+use crate::catalog::config::ModelKind;
 use weir_sandbox::adapter::bindings::adapter::Task;
 use weir_sandbox::adapter::bindings::chat::{ChatRequest, Content, ToolContent};
 use weir_upstream::usage::RequestSize;
@@ -28,7 +31,7 @@ pub fn resolve(
     let text_bytes = call.text_bytes();
     let mut request = call.request;
     let bad = |code, message: String| ApiError::new(code, message);
-    let model = model(catalog, &request.model)?;
+    let model = model(catalog, &request.model, ModelKind::Chat)?;
     if !model.supports_tools && (call.needs_tools || !request.tools.is_empty()) {
         let param = if call.needs_tools { "model" } else { "tools" };
         return Err(bad(
@@ -111,7 +114,7 @@ pub fn resolve(
         allowed: narrow(model, wanted)?,
         is_ordered: false,
         model: model.clone(),
-        task: Task::Chat(request),
+        task: ResolvedTask::Model(Task::Chat(request)),
         output_limit,
         widest_output: match call.output_limit {
             None if !model.makes_images() => {
@@ -142,7 +145,7 @@ fn lower_output_limit(limit: &mut Option<u32>, request: &mut ChatRequest, most: 
 
 /// Estimates a request's input tokens, with those of its files. The result may exceed the model's window.
 pub fn estimated_input(catalog: &Catalog, call: &ChatCall) -> Result<u64, ApiError> {
-    let model = model(catalog, &call.request.model)?;
+    let model = model(catalog, &call.request.model, ModelKind::Chat)?;
     let size = RequestSize::of(&call.request, &call.attachments, model.image_counting());
     Ok(
         size.estimated_tokens_with_files(

@@ -21,9 +21,29 @@ pub(super) struct AttemptData<'a> {
     pub(super) candidate: &'a Candidate,
     pub(super) adapter: &'a Component,
     pub(super) is_stream: bool,
-    pub(super) makes_image: bool,
+    pub(super) operation: Operation,
     /// The attempt's number within the request, from 1.
     pub(super) number: u32,
+}
+
+/// The operation of an attempt, by the names of the conventions. They have no name for the last one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Operation {
+    Chat,
+    Image,
+    Embeddings,
+    Rerank,
+}
+
+impl Operation {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Chat => "chat",
+            Self::Image => "generate_content",
+            Self::Embeddings => "embeddings",
+            Self::Rerank => "rerank",
+        }
+    }
 }
 
 /// Begins the span of an attempt.
@@ -32,15 +52,12 @@ pub(super) fn begin_attempt(context: &RequestContext, attempted: &AttemptData<'_
         candidate,
         adapter,
         is_stream,
-        makes_image,
+        operation,
         number,
     } = *attempted;
     context.trace_attempt(|request| {
-        let operation = if makes_image {
-            "generate_content"
-        } else {
-            "chat"
-        };
+        let makes_image = operation == Operation::Image;
+        let operation = operation.name();
         let model = &candidate.model;
         let mut span = request.child(format!("{operation} {model}"), SpanKind::Client);
         let upstream = candidate.upstream();

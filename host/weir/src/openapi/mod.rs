@@ -151,6 +151,8 @@ fn headers() -> Value {
         inference::vendors::messages::count_tokens,
         inference::vendors::images::create_image,
         inference::vendors::images::create_image_edit,
+        inference::vendors::retrieval::create_embeddings,
+        inference::vendors::retrieval::create_ranking,
         inference::vendors::models::list_models,
         inference::vendors::models::get_model,
         inference::vendors::gemini::generate_content,

@@ -531,3 +531,74 @@ pub struct McpError {
     #[schema(value_type = Object)]
     pub error: Value,
 }
+
+/// A request in OpenAI's Embeddings. weir forwards other fields to the provider.
+#[derive(Serialize, Deserialize, ToSchema)]
+#[schema(example = json!({ "model": "demo-embedding", "input": "Hello, weir!" }))]
+pub struct EmbeddingRequest {
+    /// The id of a model of the kind `embeddings`, as `GET /models` lists them.
+    #[schema(min_length = 1, max_length = 256)]
+    pub model: String,
+    /// A text; lists of texts, tokens and lists of tokens are also valid, up to 2,048 items.
+    #[schema(min_length = 1)]
+    pub input: String,
+    /// The number of dimensions; default: the model's.
+    #[schema(minimum = 1, maximum = 65_536)]
+    pub dimensions: Option<i64>,
+    /// `float` or `base64`; default: `float`.
+    #[schema(pattern = "^(float|base64)$")]
+    pub encoding_format: Option<String>,
+    /// The use of the vectors, such as `query` or `document`, for providers that distinguish them.
+    #[schema(min_length = 1, max_length = 64)]
+    pub input_type: Option<String>,
+}
+
+/// The vectors of a request's texts.
+#[derive(Serialize, Deserialize, ToSchema)]
+pub struct EmbeddingList {
+    /// `list`.
+    pub object: String,
+    /// The vectors, in the order of the texts: objects with `index` and `embedding`.
+    #[schema(value_type = Vec<Object>, min_items = 1)]
+    pub data: Vec<Value>,
+    /// The requested model.
+    pub model: String,
+    /// The token usage.
+    #[schema(value_type = Object)]
+    pub usage: Value,
+}
+
+/// A request in Cohere's Rerank. weir forwards other fields to the provider.
+#[derive(Serialize, Deserialize, ToSchema)]
+#[schema(example = json!({ "model": "demo-rerank", "query": "weir", "documents": ["A weir is a low dam.", "A cat sleeps."] }))]
+pub struct RerankRequest {
+    /// The id of a model of the kind `rerank`, as `GET /models` lists them.
+    #[schema(min_length = 1, max_length = 256)]
+    pub model: String,
+    /// The query.
+    #[schema(min_length = 1)]
+    pub query: String,
+    /// The documents; objects with a `text` are also valid.
+    #[schema(min_items = 1, max_items = 10_000)]
+    pub documents: Vec<String>,
+    /// The number of documents in the response; default: all.
+    #[schema(minimum = 1, maximum = 4_294_967_295_i64)]
+    pub top_n: Option<i64>,
+    /// Whether the response repeats the documents.
+    pub return_documents: Option<bool>,
+}
+
+/// Documents in the order of their relevance.
+#[derive(Serialize, Deserialize, ToSchema)]
+pub struct RankingAnswer {
+    /// The response's id.
+    pub id: String,
+    /// The requested model.
+    pub model: String,
+    /// The documents: objects with `index` and `relevance_score`.
+    #[schema(value_type = Vec<Object>)]
+    pub results: Vec<Value>,
+    /// The token usage.
+    #[schema(value_type = Object)]
+    pub usage: Value,
+}

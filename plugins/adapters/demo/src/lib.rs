@@ -13,10 +13,11 @@
 //! As an agent of a swarm it fetches the page that its task is about, where it has a tool for that, and hands on what the
 //! agent before it said.
 //!
-//! Asked for images, it makes a small one of each prompt.
+//! Asked for images, it makes a small one of each prompt; asked for vectors or an order of documents, it compares words.
 
 mod agent;
 mod image;
+mod retrieval;
 pub mod translate;
 
 weir_sdk::export_adapter!(translate::Demo);

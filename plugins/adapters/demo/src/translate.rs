@@ -7,8 +7,8 @@ use std::collections::VecDeque;
 
 use serde_json::{Value, json};
 use weir_sdk::adapter::{
-    CredentialSlot, Description, Event, Exchange, Failure, FailureKind, HttpResponseHead, Request,
-    StartedExchange, Step, Task,
+    CredentialSlot, Description, EmbeddingsRequest, Event, Exchange, Failure, FailureKind,
+    HttpResponseHead, RankingRequest, Request, StartedExchange, Step, Task,
 };
 use weir_sdk::blocks::Blocks;
 use weir_sdk::chat::{
@@ -18,7 +18,7 @@ use weir_sdk::chat::{
 };
 use weir_sdk::fields::is_advisory;
 
-use crate::{agent, image};
+use crate::{agent, image, retrieval};
 
 /// The response to `/help`.
 pub const HELP: &str = "\
@@ -73,7 +73,9 @@ impl Exchange for Demo {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             dialect: "demo".to_owned(),
             credential: CredentialSlot::None,
-            capabilities: vec!["chat".to_owned(), "images".to_owned()],
+            capabilities: ["chat", "images", "embeddings", "rerank"]
+                .map(str::to_owned)
+                .to_vec(),
             options: Vec::new(),
             request_headers: Vec::new(),
             response_headers: Vec::new(),
@@ -86,13 +88,7 @@ impl Exchange for Demo {
         let chat = match request.task {
             Task::Chat(chat) => chat,
             Task::Image(image) => {
-                let (step, ignored) = image::answer(&image)?;
-                let plan = VecDeque::new();
-                return Ok(StartedExchange {
-                    exchange: Self { plan },
-                    step,
-                    ignored,
-                });
+                return image::answer(&image).map(Self::of_one_step);
             }
         };
         let ignored = ignored(&chat, fills_in)?;
@@ -110,6 +106,20 @@ impl Exchange for Demo {
         })
     }
 
+    fn begin_embeddings(
+        request: EmbeddingsRequest,
+        _configuration: &[u8],
+    ) -> Result<StartedExchange<Self>, Failure> {
+        retrieval::embed(&request.task).map(Self::of_one_step)
+    }
+
+    fn begin_rerank(
+        request: RankingRequest,
+        _configuration: &[u8],
+    ) -> Result<StartedExchange<Self>, Failure> {
+        retrieval::rank(&request.task).map(Self::of_one_step)
+    }
+
     fn next(&mut self) -> Result<Step, Failure> {
         self.plan.pop_front().unwrap_or(Ok(Step::Done))
     }
@@ -124,6 +134,18 @@ impl Exchange for Demo {
 
     fn end(&mut self, _events: &mut Vec<Event>) -> Result<(), Failure> {
         Err(unasked())
+    }
+}
+
+impl Demo {
+    fn of_one_step((step, ignored): (Step, Vec<String>)) -> StartedExchange<Self> {
+        StartedExchange {
+            exchange: Self {
+                plan: VecDeque::new(),
+            },
+            step,
+            ignored,
+        }
     }
 }
 

@@ -7,17 +7,19 @@
 //! **Invariant:** a field that changes the question or its cost is never dropped, but refused by name. Any other
 //! omitted field is named as ignored.
 //!
-//! To send a new field to the upstream, edit `request`, or `images`; to read a new field, `answer`; to classify
+//! To send a new field to the upstream, edit `request`, `images` or `embeddings`; to read a new field, `answer`; to classify
 //! another error, `refusal`.
 
 mod answer;
+mod embeddings;
 mod images;
 mod refusal;
 mod request;
 
 use answer::Answer;
 use weir_sdk::adapter::{
-    CredentialSlot, Description, Failure, HttpRequest, Request, StartedExchange, Step, Task,
+    CredentialSlot, Description, EmbeddingsRequest, Failure, HttpRequest, Request, StartedExchange,
+    Step, Task,
 };
 use weir_sdk::response::{ProviderApi, ResponseReader};
 
@@ -38,7 +40,7 @@ impl ProviderApi for Answer {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             dialect: DIALECT.to_owned(),
             credential: CredentialSlot::Header("x-goog-api-key".to_owned()),
-            capabilities: words(&["chat", "images"]),
+            capabilities: words(&["chat", "images", "embeddings"]),
             options: Vec::new(),
             request_headers: words(&["content-type"]),
             // The headers that every adapter gets are enough.
@@ -65,5 +67,12 @@ impl ProviderApi for Answer {
             step: Step::Send(HttpRequest::post_json(written.path, written.body)),
             ignored: written.ignored,
         })
+    }
+
+    fn begin_embeddings(
+        request: EmbeddingsRequest,
+        _configuration: &[u8],
+    ) -> Result<StartedExchange<Gemini>, Failure> {
+        embeddings::begin(&request)
     }
 }

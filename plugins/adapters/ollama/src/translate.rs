@@ -14,17 +14,18 @@
 //! named as ignored. The adapter tells the server to refuse input that exceeds its context, which the server would
 //! otherwise truncate silently.
 //!
-//! To send a new field to the upstream, edit `request`; to read a new field, `answer`; to classify another error,
+//! To send a new field to the upstream, edit `request`, or `embeddings`; to read a new field, `answer`; to classify another error,
 //! `refusal`.
 
 mod answer;
+mod embeddings;
 mod refusal;
 mod request;
 
 use answer::Answer;
 use weir_sdk::adapter::{
-    CredentialSlot, Description, Failure, HttpRequest, RefusedSetting, Request, Setting,
-    StartedExchange, Step, Task,
+    CredentialSlot, Description, EmbeddingsRequest, Failure, HttpRequest, RefusedSetting, Request,
+    Setting, StartedExchange, Step, Task,
 };
 use weir_sdk::response::{ProviderApi, ResponseReader};
 
@@ -51,12 +52,12 @@ impl ProviderApi for Answer {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             dialect: DIALECT.to_owned(),
             credential: CredentialSlot::Bearer,
-            capabilities: words(&["chat"]),
+            capabilities: words(&["chat", "embeddings"]),
             options: words(&[CONTEXT_TOKENS]),
             request_headers: words(&["content-type"]),
             // The headers that every adapter gets are enough.
             response_headers: Vec::new(),
-            path_prefixes: words(&[PATH, FILL_PATH]),
+            path_prefixes: words(&[PATH, FILL_PATH, embeddings::PATH]),
         }
     }
 
@@ -96,5 +97,12 @@ impl ProviderApi for Answer {
             step: Step::Send(HttpRequest::post_json(path.to_owned(), written.body)),
             ignored: written.ignored,
         })
+    }
+
+    fn begin_embeddings(
+        request: EmbeddingsRequest,
+        _configuration: &[u8],
+    ) -> Result<StartedExchange<Ollama>, Failure> {
+        embeddings::begin(&request)
     }
 }

@@ -17,6 +17,9 @@
 //! an assistant message sends its reasoning back; the last one with its proofs, as OpenRouter does |
 //! | `end-user-field` | `user` (default), `safety_identifier`, `none` | the field for the end user's id; for servers
 //! that refuse unknown fields |
+//! | `input-type` | `false` (default), `true` | whether the server takes `input_type` of embeddings |
+//! | `dimensions-field` | `dimensions` (default), `output_dimension` | the server's name of the dimensions of embeddings |
+//! | `rerank-limit-field` | `top_n` (default), `top_k` | the server's name of the number of documents in a ranking |
 //! | `pass-fields` | names, separated by commas | fields to pass beside those that `request` always passes |
 //!
 //! The base URL ends where the dialect begins: `https://api.openai.com/v1`.
@@ -28,7 +31,7 @@
 //!
 //! To send a new field to the upstream, edit `request`; to read a new field, `answer`; for images, both are in
 //! `images`; the Responses API has the same two in `responses`; a
-//! request of Completions is in `completions`; to classify another error, `refusal`; to add an option, `options`.
+//! request of Completions is in `completions`; embeddings and rankings are in `retrieval`; to classify another error, `refusal`; to add an option, `options`.
 
 mod answer;
 mod completions;
@@ -38,6 +41,7 @@ mod options;
 mod refusal;
 mod request;
 mod responses;
+mod retrieval;
 
 use std::borrow::Cow;
 
@@ -46,8 +50,8 @@ use images::Images;
 use options::Options;
 use responses::answer::ResponsesAnswer;
 use weir_sdk::adapter::{
-    CredentialSlot, Description, Event, Failure, HttpRequest, RefusedSetting, Request, Setting,
-    StartedExchange, Step, Task,
+    CredentialSlot, Description, EmbeddingsRequest, Event, Failure, HttpRequest, RankingRequest,
+    RefusedSetting, Request, Setting, StartedExchange, Step, Task,
 };
 use weir_sdk::response::{self, AnswerReader, ErrorResponse, ProviderApi, ResponseReader};
 use weir_sdk::sse::SseEvent;
@@ -79,7 +83,9 @@ impl ProviderApi for Reader {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             dialect: DIALECT.to_owned(),
             credential: CredentialSlot::Bearer,
-            capabilities: vec!["chat".to_owned(), "images".to_owned()],
+            capabilities: ["chat", "images", "embeddings", "rerank"]
+                .map(str::to_owned)
+                .to_vec(),
             options: options::NAMES.map(str::to_owned).to_vec(),
             request_headers: vec!["content-type".to_owned()],
             // The headers that every adapter gets are enough.
@@ -90,6 +96,8 @@ impl ProviderApi for Reader {
                 images::PATHS,
                 completions::PATH,
                 completions::FIM_PATH,
+                retrieval::EMBEDDINGS,
+                retrieval::RERANK,
             ]
             .map(str::to_owned)
             .to_vec(),
@@ -134,6 +142,20 @@ impl ProviderApi for Reader {
             step: Step::Send(HttpRequest::post_json(PATH.to_owned(), written.body)),
             ignored: written.ignored,
         })
+    }
+
+    fn begin_embeddings(
+        request: EmbeddingsRequest,
+        configuration: &[u8],
+    ) -> Result<StartedExchange<OpenAi>, Failure> {
+        retrieval::embeddings(&request, &Options::from_bytes(configuration)?)
+    }
+
+    fn begin_rerank(
+        request: RankingRequest,
+        configuration: &[u8],
+    ) -> Result<StartedExchange<OpenAi>, Failure> {
+        retrieval::rerank(&request, &Options::from_bytes(configuration)?)
     }
 }
 

@@ -10,7 +10,8 @@ use weir_dialects::{Attachment, ChatCall, ImageCall, MessageOrigin};
 use weir_errors::{ApiError, ErrorCode};
 
 use super::model::{model, narrow};
-use super::request::ResolvedRequest;
+use super::request::{ResolvedRequest, ResolvedTask};
+use crate::catalog::config::ModelKind;
 use crate::catalog::{Catalog, Model};
 use weir_sandbox::adapter::bindings::adapter::Task;
 use weir_sandbox::adapter::bindings::chat::{
@@ -24,7 +25,7 @@ pub fn resolve_images(
     call: ImageCall,
     wanted: Option<&str>,
 ) -> Result<ResolvedRequest, ApiError> {
-    let model = model(catalog, &call.request.model)?;
+    let model = model(catalog, &call.request.model, ModelKind::Chat)?;
     if !model.makes_images() {
         let message = format!("The model {} does not make images.", model.id);
         return Err(bad(ErrorCode::ModelNotSupported, message).with_param("model"));
@@ -37,7 +38,7 @@ pub fn resolve_images(
         allowed: narrow(model, wanted)?,
         is_ordered: false,
         model: model.clone(),
-        task: Task::Image(request),
+        task: ResolvedTask::Model(Task::Image(request)),
         output_limit: model.max_output_tokens.saturating_mul(images),
         widest_output: None,
         images,
@@ -90,7 +91,7 @@ pub(super) fn of_chat(
         allowed: narrow(model, wanted)?,
         is_ordered: false,
         model: model.clone(),
-        task: Task::Image(request),
+        task: ResolvedTask::Model(Task::Image(request)),
         output_limit: model.max_output_tokens,
         widest_output: None,
         images: 1,

@@ -6,15 +6,31 @@ use http::StatusCode;
 use weir_errors::{ApiError, ErrorCode};
 use weir_sandbox::printable;
 
+use crate::catalog::config::ModelKind;
 use crate::catalog::{Candidate, Catalog, Model};
 use crate::context::WANTED_PROVIDER;
 
 /// The maximum bytes of a model's name in an error.
 const MAX_NAME_BYTES: usize = 256;
 
-pub(super) fn model<'a>(catalog: &'a Catalog, name: &str) -> Result<&'a Arc<Model>, ApiError> {
+/// Returns the model with this name, which must serve requests of this kind.
+pub(super) fn model<'a>(
+    catalog: &'a Catalog,
+    name: &str,
+    kind: ModelKind,
+) -> Result<&'a Arc<Model>, ApiError> {
     let unknown = || unknown_model(catalog, StatusCode::BAD_REQUEST, name).with_param("model");
-    catalog.model(name).ok_or_else(unknown)
+    let model = catalog.model(name).ok_or_else(unknown)?;
+    if model.kind == kind {
+        return Ok(model);
+    }
+    let what = match model.kind {
+        ModelKind::Chat => "is for chats or images: use another endpoint",
+        ModelKind::Embeddings => "makes embeddings: use /v1/embeddings",
+        ModelKind::Rerank => "orders documents: use /v1/rerank",
+    };
+    let message = format!("The model {} {what}.", model.id);
+    Err(ApiError::new(ErrorCode::ModelNotSupported, message).with_param("model"))
 }
 
 /// Returns the indexes of the candidates that a client allows: all, or those at the named providers, separated by

@@ -2,8 +2,10 @@
 
 use std::sync::Arc;
 
-use weir_dialects::{Attachment, MessageOrigin};
-use weir_sandbox::adapter::bindings::adapter::{Client, Task};
+use weir_dialects::{Attachment, MessageOrigin, RetrievalTask};
+use weir_sandbox::adapter::AdapterRequest;
+use weir_sandbox::adapter::bindings::adapter::{Client, Request, Task};
+use weir_sandbox::adapter::bindings::{embeddings, rerank};
 use weir_upstream::usage::{ModelLimits, RequestSize};
 
 use crate::catalog::Model;
@@ -17,7 +19,7 @@ pub struct ResolvedRequest {
     /// Whether weir must keep this order, regardless of weights.
     pub is_ordered: bool,
     /// The request, with its output limit.
-    pub task: Task,
+    pub task: ResolvedTask,
     /// The maximum tokens of the response.
     pub output_limit: u32,
     /// The largest output limit that weir may choose; `None` if the client has set the limit.
@@ -38,6 +40,47 @@ pub struct ResolvedRequest {
     pub body_bytes: usize,
     /// The approximate bytes that an adapter receives.
     pub text_bytes: usize,
+}
+
+/// The task of a request that fits its model.
+#[derive(Debug, Clone)]
+pub enum ResolvedTask {
+    /// A chat, or images.
+    Model(Task),
+    /// Vectors of texts, or an order of documents.
+    Retrieval(RetrievalTask),
+}
+
+impl ResolvedTask {
+    /// Returns the request for adapters, before its first attempt.
+    pub fn request(self, attachments: &[Attachment], client: Client) -> AdapterRequest {
+        let (attempt, deadline_ms) = (0, 0);
+        match self {
+            Self::Model(task) => AdapterRequest::Task(Request {
+                task,
+                attachments: attachments.iter().map(Attachment::described).collect(),
+                client,
+                attempt,
+                deadline_ms,
+            }),
+            Self::Retrieval(RetrievalTask::Embeddings(task)) => {
+                AdapterRequest::Embeddings(embeddings::Request {
+                    task,
+                    client,
+                    attempt,
+                    deadline_ms,
+                })
+            }
+            Self::Retrieval(RetrievalTask::Rerank(task)) => {
+                AdapterRequest::Rerank(rerank::Request {
+                    task,
+                    client,
+                    attempt,
+                    deadline_ms,
+                })
+            }
+        }
+    }
 }
 
 impl ResolvedRequest {

@@ -34,7 +34,7 @@ use weir_upstream::breaker::{Breakers, UpstreamState};
 
 use self::performance::Performance;
 use super::reasoning;
-use super::resolve::ResolvedRequest;
+use super::resolve::{ResolvedRequest, ResolvedTask};
 use crate::catalog::config::RouteBy;
 use crate::catalog::{Candidate, Model, PoolMember};
 use crate::context::WANTED_ROUTE;
@@ -170,7 +170,7 @@ impl Routing {
             let name = hashed(next);
             route.affinity = Some(Affinity { name, usual: None });
         }
-        if let Task::Chat(request) = task
+        if let ResolvedTask::Model(Task::Chat(request)) = task
             && let Some(maker) = reasoning::latest_maker(request)
         {
             route.prefer(|routed| routed.candidate.upstream().name == maker);

@@ -8,3 +8,4 @@ pub mod images;
 pub mod messages;
 pub mod models;
 pub mod responses;
+pub mod retrieval;

@@ -8,7 +8,7 @@ use super::completions::CompletionsApi;
 use super::effort::{OFF, WORDS};
 
 /// The names of the options.
-pub(super) const NAMES: [&str; 9] = [
+pub(super) const NAMES: [&str; 12] = [
     "api",
     "completions",
     "efforts",
@@ -17,6 +17,9 @@ pub(super) const NAMES: [&str; 9] = [
     "stream-usage",
     "reasoning-field",
     "end-user-field",
+    "input-type",
+    "dimensions-field",
+    "rerank-limit-field",
     "pass-fields",
 ];
 
@@ -63,6 +66,10 @@ pub(super) struct Options<'a> {
     pub(super) stream_usage: bool,
     pub(super) reasoning_field: Option<&'a str>,
     pub(super) end_user_field: Option<&'a str>,
+    /// Whether embeddings take `input_type`.
+    pub(super) takes_input_type: bool,
+    pub(super) dimensions_field: &'a str,
+    pub(super) rerank_limit_field: &'a str,
     /// Names, separated by commas.
     pass_fields: &'a str,
 }
@@ -78,6 +85,9 @@ impl Default for Options<'_> {
             stream_usage: true,
             reasoning_field: None,
             end_user_field: Some("user"),
+            takes_input_type: false,
+            dimensions_field: "dimensions",
+            rerank_limit_field: "top_n",
             pass_fields: "",
         }
     }
@@ -125,6 +135,17 @@ impl<'a> Options<'a> {
             "end-user-field",
             self.end_user_field.unwrap_or("none"),
             "user",
+        );
+        line("input-type", &self.takes_input_type.to_string(), "false");
+        line(
+            "dimensions-field",
+            self.dimensions_field,
+            default.dimensions_field,
+        );
+        line(
+            "rerank-limit-field",
+            self.rerank_limit_field,
+            default.rerank_limit_field,
         );
         line("pass-fields", self.pass_fields, default.pass_fields);
         lines.into_bytes()
@@ -209,6 +230,16 @@ impl<'a> Options<'a> {
             ("end-user-field", _) => {
                 return Err("must be user, safety_identifier or none".to_owned());
             }
+            ("input-type", "true" | "false") => self.takes_input_type = value == "true",
+            ("input-type", _) => return Err("must be true or false".to_owned()),
+            ("dimensions-field", "dimensions" | "output_dimension") => {
+                self.dimensions_field = value;
+            }
+            ("dimensions-field", _) => {
+                return Err("must be dimensions or output_dimension".to_owned());
+            }
+            ("rerank-limit-field", "top_n" | "top_k") => self.rerank_limit_field = value,
+            ("rerank-limit-field", _) => return Err("must be top_n or top_k".to_owned()),
             ("pass-fields", list) => {
                 self.pass_fields = list;
                 if list.contains(['\n', '\r']) {

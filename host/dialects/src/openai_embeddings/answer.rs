@@ -1,0 +1,126 @@
+//! The response: one object with a list of vectors.
+
+use serde::Serialize;
+use serde_json::value::RawValue;
+use weir_ledger::Credits;
+use weir_sandbox::adapter::bindings::chat::Event;
+
+use super::EmbeddingForm;
+use super::vector::Vector;
+use crate::openai_chat::json;
+use crate::{AnswerHead, BilledUsage};
+
+/// A plain response under construction.
+#[derive(Debug, Clone)]
+pub struct EmbeddingList {
+    model: String,
+    form: EmbeddingForm,
+    vectors: Vec<Vector>,
+    fault: Option<&'static str>,
+}
+
+#[derive(Serialize)]
+struct EmbeddingListBody<'a> {
+    object: &'static str,
+    data: Vec<EmbeddingItem<'a>>,
+    model: &'a str,
+    usage: EmbeddingUsage,
+}
+
+#[derive(Serialize)]
+struct EmbeddingItem<'a> {
+    object: &'static str,
+    index: usize,
+    embedding: &'a RawValue,
+}
+
+#[derive(Serialize)]
+struct EmbeddingUsage {
+    prompt_tokens: u64,
+    total_tokens: u64,
+    /// weir's own field: the charge of the request.
+    credits: Credits,
+}
+
+impl EmbeddingList {
+    /// Returns a response without vectors.
+    pub fn new(head: AnswerHead, form: EmbeddingForm) -> Self {
+        Self {
+            model: head.model,
+            form,
+            vectors: Vec::new(),
+            fault: None,
+        }
+    }
+
+    /// Adds an event.
+    pub fn push(&mut self, event: &Event) {
+        let Event::Media(media) = event else {
+            return;
+        };
+        let expected = match (self.vectors.first(), self.form.dimensions) {
+            (Some(first), _) => Some(first.dimensions),
+            (None, wanted) => wanted.and_then(|wanted| usize::try_from(wanted).ok()),
+        };
+        match Vector::read(&media.data, self.form.base64) {
+            _ if self.vectors.len() == self.form.inputs => {
+                self.fault = Some("more vectors than inputs");
+            }
+            None => self.fault = Some("a vector that is no list of numbers"),
+            Some(vector) if expected.is_some_and(|count| count != vector.dimensions) => {
+                self.fault = Some("a vector with an unexpected number of dimensions");
+            }
+            Some(vector) => self.vectors.push(vector),
+        }
+    }
+
+    /// Checks that the response has a valid vector for each input.
+    ///
+    /// # Errors
+    ///
+    /// The fault of the upstream or of its adapter.
+    pub fn check(&self) -> Result<(), &'static str> {
+        match self.fault {
+            Some(fault) => Err(fault),
+            None if self.vectors.len() < self.form.inputs => Err("fewer vectors than inputs"),
+            None => Ok(()),
+        }
+    }
+
+    /// Discards an attempt without output.
+    pub fn clear(&mut self) {
+        self.vectors.clear();
+        self.fault = None;
+    }
+
+    /// Returns the object.
+    pub fn into_body(self, billed: &BilledUsage) -> Vec<u8> {
+        let input = billed.tokens.input;
+        let body = EmbeddingListBody {
+            object: "list",
+            data: self
+                .vectors
+                .iter()
+                .enumerate()
+                .map(|(index, vector)| EmbeddingItem {
+                    object: "embedding",
+                    index,
+                    embedding: &vector.json,
+                })
+                .collect(),
+            model: &self.model,
+            usage: EmbeddingUsage {
+                prompt_tokens: input,
+                total_tokens: input,
+                credits: billed.credits,
+            },
+        };
+        let bytes = self
+            .vectors
+            .iter()
+            .map(|vector| vector.json.get().len() + 64);
+        let mut out = Vec::with_capacity(bytes.sum::<usize>() + 256);
+        json(&body, &mut out);
+        out
+    }
+}

@@ -1,0 +1,202 @@
+//! The JSON of a request, and its translation to the plugins' vocabulary.
+
+use std::fmt;
+
+use serde::de::{self, Deserialize, Deserializer, SeqAccess, Visitor};
+use weir_errors::ApiError;
+use weir_sandbox::adapter::bindings::embeddings::{EmbeddingRequest, Input};
+
+use super::{EmbeddingForm, NAME};
+use crate::json::{
+    self, BoundedList, ExtraFields, FieldFault, MAX_EXTRA, Text, check_length, check_not_empty,
+    object, required,
+};
+use crate::openai::{MAX_MODEL_CHARS, client};
+use crate::{Dialect, RetrievalCall, RetrievalTask};
+
+/// The maximum inputs of a request, as with OpenAI.
+const MAX_INPUTS: usize = 2_048;
+/// The maximum dimensions of a vector; the largest models have a tenth.
+const MAX_DIMENSIONS: u32 = 65_536;
+/// The maximum characters of an input type.
+const MAX_WORD_CHARS: usize = 64;
+
+object! {
+    struct EmbeddingRequestBody<'de> {
+        "model": model: Text<'de>,
+        "input": input: Inputs,
+        "dimensions": dimensions: u32,
+        "encoding_format": encoding_format: Text<'de>,
+        "input_type": input_type: String,
+        others: ExtraFields<'de, MAX_EXTRA>,
+    }
+}
+
+/// A text, tokens, or a list of texts or of tokens.
+pub(super) enum Inputs {
+    Text(String),
+    Tokens(Vec<u32>),
+    List(Vec<Input>),
+}
+
+impl<'de> Deserialize<'de> for Inputs {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct InputsVisitor;
+
+        impl<'de> Visitor<'de> for InputsVisitor {
+            type Value = Inputs;
+
+            fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+                formatter
+                    .write_str("a string, or an array of strings, of tokens or of arrays of tokens")
+            }
+
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<Inputs, E> {
+                Ok(Inputs::Text(text.to_owned()))
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Inputs, A::Error> {
+                let Some(first) = items.next_element::<InputItem>()? else {
+                    return Ok(Inputs::List(Vec::new()));
+                };
+                let mut list = match first {
+                    // The body's own size bounds the number of tokens: each takes two bytes or more.
+                    InputItem::Token(first) => {
+                        let mut tokens = vec![first];
+                        while let Some(token) = items.next_element()? {
+                            tokens.push(token);
+                        }
+                        return Ok(Inputs::Tokens(tokens));
+                    }
+                    InputItem::Input(first) => vec![first],
+                };
+                let BoundedList(rest) = BoundedList::<InputItem, { MAX_INPUTS - 1 }>::read(items)?;
+                for (index, item) in rest.into_iter().enumerate() {
+                    let InputItem::Input(input) = item else {
+                        let at = index + 1;
+                        return Err(de::Error::custom(format_args!(
+                            "must not mix tokens with texts, as item {at} does"
+                        )));
+                    };
+                    list.push(input);
+                }
+                Ok(Inputs::List(list))
+            }
+        }
+
+        deserializer.deserialize_any(InputsVisitor)
+    }
+}
+
+/// An item of a list of inputs: an input, or a token of the only input.
+enum InputItem {
+    Input(Input),
+    Token(u32),
+}
+
+impl<'de> Deserialize<'de> for InputItem {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct ItemVisitor;
+
+        impl<'de> Visitor<'de> for ItemVisitor {
+            type Value = InputItem;
+
+            fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+                formatter.write_str("a string, a token or an array of tokens")
+            }
+
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<InputItem, E> {
+                Ok(InputItem::Input(Input::Text(text.to_owned())))
+            }
+
+            fn visit_u64<E: de::Error>(self, token: u64) -> Result<InputItem, E> {
+                let token = u32::try_from(token).map_err(|_| E::custom("must be a token"))?;
+                Ok(InputItem::Token(token))
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<InputItem, A::Error> {
+                let mut tokens = Vec::new();
+                while let Some(token) = items.next_element()? {
+                    tokens.push(token);
+                }
+                Ok(InputItem::Input(Input::Tokens(tokens)))
+            }
+        }
+
+        deserializer.deserialize_any(ItemVisitor)
+    }
+}
+
+/// Reads an Embeddings request.
+///
+/// # Errors
+///
+/// 400 `INVALID_REQUEST`, with the path of the field as `param` unless the body is not JSON.
+pub fn read(body: &[u8]) -> Result<RetrievalCall, ApiError> {
+    Ok(call(json::read(body)?, body.len())?)
+}
+
+fn call(body: EmbeddingRequestBody<'_>, body_bytes: usize) -> Result<RetrievalCall, FieldFault> {
+    let model = required(body.model, "model")?.into_string();
+    check_length(&model, MAX_MODEL_CHARS, "model")?;
+    let inputs = match required(body.input, "input")? {
+        Inputs::Text(text) => vec![Input::Text(text)],
+        Inputs::Tokens(tokens) => vec![Input::Tokens(tokens)],
+        Inputs::List(list) if list.is_empty() => {
+            return Err(FieldFault::new("input", "must not be empty"));
+        }
+        Inputs::List(list) => list,
+    };
+    let is_alone = inputs.len() == 1;
+    for (index, input) in inputs.iter().enumerate() {
+        let is_empty = match input {
+            Input::Text(text) => text.is_empty(),
+            Input::Tokens(tokens) => tokens.is_empty(),
+        };
+        if is_empty {
+            let fault = FieldFault::new("", "must not be empty");
+            return Err(match is_alone {
+                true => fault.within("input"),
+                false => fault.at(index).within("input"),
+            });
+        }
+    }
+    let dimensions = body.dimensions;
+    if dimensions.is_some_and(|count| !(1..=MAX_DIMENSIONS).contains(&count)) {
+        let what = format!("must be from 1 to {MAX_DIMENSIONS}");
+        return Err(FieldFault::new("dimensions", what));
+    }
+    let base64 = match body.encoding_format.as_ref().map(Text::as_str) {
+        None | Some("float") => false,
+        Some("base64") => true,
+        Some(_) => {
+            return Err(FieldFault::new(
+                "encoding_format",
+                "must be float or base64",
+            ));
+        }
+    };
+    if let Some(word) = &body.input_type {
+        check_not_empty(word, "input_type")?;
+        check_length(word, MAX_WORD_CHARS, "input_type")?;
+    }
+    let extra = body.others.into_fields();
+    let form = EmbeddingForm {
+        base64,
+        inputs: inputs.len(),
+        dimensions,
+    };
+    Ok(RetrievalCall {
+        client: client(NAME, &extra)?,
+        task: RetrievalTask::Embeddings(EmbeddingRequest {
+            model,
+            inputs,
+            dimensions,
+            input_type: body.input_type,
+            base64,
+            extra,
+        }),
+        body_bytes,
+        dialect: Dialect::OpenAiEmbeddings(form),
+    })
+}

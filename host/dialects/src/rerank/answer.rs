@@ -1,0 +1,139 @@
+//! The response: one object with the documents' positions and scores.
+
+use serde::{Deserialize, Serialize};
+use weir_ledger::Credits;
+use weir_sandbox::adapter::bindings::chat::Event;
+
+use super::RankingForm;
+use crate::openai_chat::json;
+use crate::{AnswerHead, BilledUsage};
+
+/// A plain response under construction.
+#[derive(Debug, Clone)]
+pub struct Ranking {
+    head: AnswerHead,
+    form: RankingForm,
+    results: Option<Vec<RankedDocument>>,
+    fault: Option<&'static str>,
+}
+
+/// A document in the order of the response.
+#[derive(Debug, Clone, Copy, Deserialize)]
+struct RankedDocument {
+    index: usize,
+    relevance_score: f64,
+}
+
+#[derive(Serialize)]
+struct RankingBody<'a> {
+    id: &'a str,
+    model: &'a str,
+    results: Vec<ResultItem<'a>>,
+    usage: RankingUsage,
+}
+
+#[derive(Serialize)]
+struct ResultItem<'a> {
+    index: usize,
+    relevance_score: f64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    document: Option<DocumentItem<'a>>,
+}
+
+#[derive(Serialize)]
+struct DocumentItem<'a> {
+    text: &'a str,
+}
+
+#[derive(Serialize)]
+struct RankingUsage {
+    total_tokens: u64,
+    /// weir's own field: the charge of the request.
+    credits: Credits,
+}
+
+impl Ranking {
+    /// Returns a response without documents.
+    pub fn new(head: AnswerHead, form: RankingForm) -> Self {
+        Self {
+            head,
+            form,
+            results: None,
+            fault: None,
+        }
+    }
+
+    /// Adds an event.
+    pub fn push(&mut self, event: &Event) {
+        let Event::Media(media) = event else {
+            return;
+        };
+        match serde_json::from_slice::<Vec<RankedDocument>>(&media.data) {
+            _ if self.results.is_some() => self.fault = Some("two rankings"),
+            Err(_) => self.fault = Some("a ranking that is no list of positions and scores"),
+            Ok(results) => {
+                self.fault = self.fault_of(&results);
+                self.results = Some(results);
+            }
+        }
+    }
+
+    fn fault_of(&self, results: &[RankedDocument]) -> Option<&'static str> {
+        let mut seen = vec![false; self.form.documents];
+        for result in results {
+            match seen.get_mut(result.index) {
+                Some(seen @ false) => *seen = true,
+                Some(true) => return Some("a document twice in the ranking"),
+                None => return Some("an unknown document in the ranking"),
+            }
+            if !result.relevance_score.is_finite() {
+                return Some("a score that is no number");
+            }
+        }
+        // Some providers leave out documents without a relation to the query.
+        (results.len() > self.form.results).then_some("more documents than requested")
+    }
+
+    /// Checks that the response has a valid ranking.
+    ///
+    /// # Errors
+    ///
+    /// The fault of the upstream or of its adapter.
+    pub fn check(&self) -> Result<(), &'static str> {
+        match (self.fault, &self.results) {
+            (Some(fault), _) => Err(fault),
+            (None, None) => Err("no ranking"),
+            (None, Some(_)) => Ok(()),
+        }
+    }
+
+    /// Discards an attempt without output.
+    pub fn clear(&mut self) {
+        self.results = None;
+        self.fault = None;
+    }
+
+    /// Returns the object.
+    pub fn into_body(self, billed: &BilledUsage) -> Vec<u8> {
+        let text = |index: usize| Some(self.form.texts.as_ref()?.get(index)?.as_str());
+        let results = self.results.iter().flatten();
+        let body = RankingBody {
+            id: &self.head.id,
+            model: &self.head.model,
+            results: results
+                .map(|ranked| ResultItem {
+                    index: ranked.index,
+                    relevance_score: ranked.relevance_score,
+                    document: text(ranked.index).map(|text| DocumentItem { text }),
+                })
+                .collect(),
+            usage: RankingUsage {
+                total_tokens: billed.tokens.input,
+                credits: billed.credits,
+            },
+        };
+        let mut out = Vec::with_capacity(256 + 64 * self.form.results);
+        json(&body, &mut out);
+        out
+    }
+}

@@ -1,0 +1,115 @@
+//! The JSON of a request, and its translation to the plugins' vocabulary.
+
+use std::fmt;
+
+use serde::de::{self, Deserialize, Deserializer, MapAccess, Visitor};
+use weir_errors::ApiError;
+use weir_sandbox::adapter::bindings::rerank::RerankRequest;
+
+use super::{NAME, RankingForm};
+use crate::json::{
+    self, BoundedList, ExtraFields, FieldFault, MAX_EXTRA, RefusedFields, Text, check_length,
+    check_not_empty, object, required,
+};
+use crate::openai::{MAX_MODEL_CHARS, client};
+use crate::{Dialect, RetrievalCall, RetrievalTask};
+
+/// The maximum documents of a request; Cohere accepts as many.
+const MAX_DOCUMENTS: usize = 10_000;
+
+object! {
+    struct RerankRequestBody<'de> {
+        "model": model: Text<'de>,
+        "query": query: String,
+        "documents": documents: BoundedList<Document, MAX_DOCUMENTS>,
+        "top_n": top_n: u32,
+        "return_documents": return_documents: bool,
+        others: ExtraFields<'de, MAX_EXTRA>,
+    }
+}
+
+object! {
+    struct DocumentObject<'de> {
+        "text": text: String,
+        others: RefusedFields,
+    }
+}
+
+/// A document: a text, or an object with a text.
+pub(super) struct Document(String);
+
+impl<'de> Deserialize<'de> for Document {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct DocumentVisitor;
+
+        impl<'de> Visitor<'de> for DocumentVisitor {
+            type Value = Document;
+
+            fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+                formatter.write_str("a string or an object with a text")
+            }
+
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<Document, E> {
+                Ok(Document(text.to_owned()))
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Document, A::Error> {
+                let object =
+                    DocumentObject::deserialize(de::value::MapAccessDeserializer::new(map))?;
+                let text = object
+                    .text
+                    .ok_or_else(|| de::Error::custom("must have a text"))?;
+                Ok(Document(text))
+            }
+        }
+
+        deserializer.deserialize_any(DocumentVisitor)
+    }
+}
+
+/// Reads a Rerank request.
+///
+/// # Errors
+///
+/// 400 `INVALID_REQUEST`, with the path of the field as `param` unless the body is not JSON.
+pub fn read(body: &[u8]) -> Result<RetrievalCall, ApiError> {
+    Ok(call(json::read(body)?, body.len())?)
+}
+
+fn call(body: RerankRequestBody<'_>, body_bytes: usize) -> Result<RetrievalCall, FieldFault> {
+    let model = required(body.model, "model")?.into_string();
+    check_length(&model, MAX_MODEL_CHARS, "model")?;
+    let query = required(body.query, "query")?;
+    check_not_empty(&query, "query")?;
+    let documents = required(body.documents, "documents")?.0;
+    let documents: Vec<_> = documents.into_iter().map(|Document(text)| text).collect();
+    if documents.is_empty() {
+        return Err(FieldFault::new("documents", "must not be empty"));
+    }
+    if let Some(index) = documents.iter().position(String::is_empty) {
+        let fault = FieldFault::new("", "must not be empty");
+        return Err(fault.at(index).within("documents"));
+    }
+    if body.top_n == Some(0) {
+        return Err(FieldFault::new("top_n", "must be at least 1"));
+    }
+    let wanted = body.top_n.and_then(|count| usize::try_from(count).ok());
+    let form = RankingForm {
+        documents: documents.len(),
+        results: wanted.unwrap_or(usize::MAX).min(documents.len()),
+        texts: (body.return_documents == Some(true)).then(|| documents.clone().into()),
+    };
+    let extra = body.others.into_fields();
+    Ok(RetrievalCall {
+        client: client(NAME, &extra)?,
+        task: RetrievalTask::Rerank(RerankRequest {
+            model,
+            query,
+            documents,
+            top_n: body.top_n,
+            extra,
+        }),
+        body_bytes,
+        dialect: Dialect::Rerank(form),
+    })
+}

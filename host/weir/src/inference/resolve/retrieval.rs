@@ -1,0 +1,81 @@
+//! Requests of search systems: vectors of texts, or an order of documents.
+
+use weir_dialects::{RetrievalCall, RetrievalTask};
+use weir_errors::{ApiError, ErrorCode};
+use weir_sandbox::adapter::bindings::embeddings::EmbeddingRequest;
+use weir_sandbox::adapter::bindings::rerank::RerankRequest;
+use weir_upstream::usage::{BYTES_PER_TOKEN, RequestSize, input_bytes};
+
+use super::model::{model, narrow};
+use super::request::{ResolvedRequest, ResolvedTask};
+use crate::catalog::config::ModelKind;
+use crate::catalog::{Catalog, Model};
+
+/// Finds the model of such a request, and checks each of its texts against the model's window.
+pub fn resolve_retrieval(
+    catalog: &Catalog,
+    call: RetrievalCall,
+    wanted: Option<&str>,
+) -> Result<ResolvedRequest, ApiError> {
+    let (kind, results) = match &call.task {
+        RetrievalTask::Embeddings(task) => (ModelKind::Embeddings, task.inputs.len()),
+        RetrievalTask::Rerank(_) => (ModelKind::Rerank, 1),
+    };
+    let model = model(catalog, call.task.model(), kind)?;
+    match &call.task {
+        RetrievalTask::Embeddings(task) => check_inputs(model, task)?,
+        RetrievalTask::Rerank(task) => check_documents(model, task)?,
+    }
+    Ok(ResolvedRequest {
+        allowed: narrow(model, wanted)?,
+        is_ordered: false,
+        model: model.clone(),
+        size: RequestSize::of_retrieval(&call.task),
+        task: ResolvedTask::Retrieval(call.task),
+        // No output is text, but each result has a few bytes around its data.
+        output_limit: u32::try_from(results).unwrap_or(u32::MAX),
+        widest_output: None,
+        images: 0,
+        ignored: Vec::new(),
+        attachments: Vec::new(),
+        origins: Vec::new(),
+        client: call.client,
+        body_bytes: call.body_bytes,
+        text_bytes: call.body_bytes,
+    })
+}
+
+fn check_inputs(model: &Model, task: &EmbeddingRequest) -> Result<(), ApiError> {
+    let is_alone = task.inputs.len() == 1;
+    for (index, input) in task.inputs.iter().enumerate() {
+        let field = || match is_alone {
+            true => "input".to_owned(),
+            false => format!("input[{index}]"),
+        };
+        check_window(model, input_bytes(input), field)?;
+    }
+    Ok(())
+}
+
+fn check_documents(model: &Model, task: &RerankRequest) -> Result<(), ApiError> {
+    check_window(model, task.query.len() as u64, || "query".to_owned())
+}
+
+/// Checks the estimated tokens of a text. Models shorten long documents themselves.
+fn check_window(model: &Model, bytes: u64, field: impl Fn() -> String) -> Result<(), ApiError> {
+    let (tokens, window) = (
+        bytes.div_ceil(BYTES_PER_TOKEN),
+        u64::from(model.context_window),
+    );
+    if tokens <= window {
+        return Ok(());
+    }
+    let field = field();
+    let message = format!(
+        "The model {} takes {window} tokens for each text; {field} has about {tokens}.",
+        model.id
+    );
+    Err(ApiError::new(ErrorCode::ContextLengthExceeded, message)
+        .with_param(field)
+        .with_detail("context_window", window))
+}

@@ -1,0 +1,68 @@
+//! `POST /v1/embeddings`, `POST /v1/rerank` and `POST /v2/rerank`.
+
+use std::sync::Arc;
+
+use axum::extract::State;
+use axum::response::Response;
+use weir_dialects::{RetrievalCall, openai_embeddings, rerank};
+use weir_errors::ApiError;
+
+use crate::context::RequestContext;
+use crate::identity::Caller;
+use crate::inference;
+use crate::inference::InferenceParts;
+use crate::inference::idempotency::IdempotencyHeader;
+use crate::inference::routes::{CapacityCheck, take_turn};
+use crate::request::JsonBody;
+use crate::schemas::parameters::Idempotency;
+use crate::schemas::vendors::{EmbeddingList, EmbeddingRequest, RankingAnswer, RerankRequest};
+
+/// `POST /v1/embeddings`: makes a vector of each text, in the format of OpenAI's Embeddings.
+#[utoipa::path(
+    post, path = "/v1/embeddings", tag = "models", security(("user" = [])),
+    params(Idempotency),
+    request_body = EmbeddingRequest,
+    responses((status = 200, body = EmbeddingList)),
+)]
+pub async fn create_embeddings(
+    State(parts): State<Arc<InferenceParts>>,
+    _: CapacityCheck,
+    caller: Caller,
+    context: RequestContext,
+    key: IdempotencyHeader,
+    body: JsonBody,
+) -> Result<Response, ApiError> {
+    retrieve(&parts, caller, context, key, body, openai_embeddings::read).await
+}
+
+/// `POST /v1/rerank`: orders documents by their relevance to a query, in the format of Cohere's Rerank.
+#[utoipa::path(
+    post, path = "/v1/rerank", tag = "models", security(("user" = [])),
+    params(Idempotency),
+    request_body = RerankRequest,
+    responses((status = 200, body = RankingAnswer)),
+)]
+pub async fn create_ranking(
+    State(parts): State<Arc<InferenceParts>>,
+    _: CapacityCheck,
+    caller: Caller,
+    context: RequestContext,
+    key: IdempotencyHeader,
+    body: JsonBody,
+) -> Result<Response, ApiError> {
+    retrieve(&parts, caller, context, key, body, rerank::read).await
+}
+
+async fn retrieve(
+    parts: &Arc<InferenceParts>,
+    caller: Caller,
+    context: RequestContext,
+    key: IdempotencyHeader,
+    body: JsonBody,
+    read: impl Fn(&[u8]) -> Result<RetrievalCall, ApiError>,
+) -> Result<Response, ApiError> {
+    let (customer, turn) = take_turn(parts, caller).await?;
+    let call = read(&body.bytes)?;
+    let key = key.with_body(&body.bytes);
+    inference::retrieve(parts, (turn, body.room), customer, context, call, key).await
+}

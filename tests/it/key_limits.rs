@@ -279,6 +279,10 @@ fn body_of(endpoint: &str, model: &str, url: &str) -> Option<Value> {
             "contents": [{ "parts": [{ "text": "Hello" }] }], "generationConfig": { "maxOutputTokens": 10 },
         }),
         "POST /v1/images/generations" => json!({ "model": model, "prompt": "A weir." }),
+        "POST /v1/embeddings" => json!({ "model": model, "input": "A weir." }),
+        "POST /v1/rerank" | "POST /v2/rerank" => {
+            json!({ "model": model, "query": "weir", "documents": ["A weir."] })
+        }
         "POST /swarms" => {
             let mut agent = agent("one");
             agent["model"] = json!(model);
@@ -480,9 +484,10 @@ async fn no_endpoint_does_or_leaves_behind_what_a_keys_limits_forbid() {
         let text = answer.text();
         let costs = body_of(&endpoint, "x", "").is_some() || endpoint == "POST /v1/images/edits";
         let is_free = endpoint.contains("count_tokens") || endpoint.contains("/tasks");
-        // `scripted` generates no images.
-        let is_image = endpoint.contains("/images/");
-        if costs && !is_free && !is_image {
+        // `scripted` only chats.
+        let other_kinds = ["/images/", "/embeddings", "/rerank"];
+        let is_chat = !other_kinds.iter().any(|kind| endpoint.contains(kind));
+        if costs && !is_free && is_chat {
             assert_eq!(answer.status, 429, "{endpoint}: {text}");
             assert!(
                 text.contains("BUDGET_EXCEEDED") || text.contains("billing_error"),

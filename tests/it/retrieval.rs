@@ -382,6 +382,13 @@ async fn an_invalid_response_costs_nothing() {
             let (status, _) = ended(&client).await;
             assert_eq!(status, "released", "{adapter}, {said}");
         }
+        // A model may have no other number of dimensions.
+        upstream.will(vectors(adapter, &["[1]"]));
+        let mut body = asked(json!("a"));
+        body["dimensions"] = json!(2);
+        let answer = client.post(EMBEDDINGS, &body).await;
+        assert_eq!(answer.status, 400, "{}", answer.text());
+        assert_eq!(answer.json()["error"]["param"], "dimensions");
         // The provider's error reaches the client.
         upstream.will(Reply::json(
             429,
@@ -407,52 +414,53 @@ async fn a_request_of_another_kind_or_size_is_refused_by_field() {
         (
             EMBEDDINGS,
             json!({ "model": "demo", "input": "a" }),
-            "model_not_supported",
+            "MODEL_NOT_SUPPORTED",
             "model",
         ),
         (
             EMBEDDINGS,
             json!({ "model": "order", "input": "a" }),
-            "model_not_supported",
+            "MODEL_NOT_SUPPORTED",
             "model",
         ),
         (
             EMBEDDINGS,
             json!({ "model": "unknown", "input": "a" }),
-            "model_not_found",
+            "UNKNOWN_MODEL",
             "model",
         ),
         (
             EMBEDDINGS,
             asked(json!(["a", long])),
-            "context_length_exceeded",
+            "CONTEXT_LENGTH_EXCEEDED",
             "input[1]",
         ),
         (
             EMBEDDINGS,
             asked(json!(long)),
-            "context_length_exceeded",
+            "CONTEXT_LENGTH_EXCEEDED",
             "input",
         ),
         (
             RERANK,
             json!({ "model": "vectors", "query": "q", "documents": ["a"] }),
-            "model_not_supported",
+            "MODEL_NOT_SUPPORTED",
             "model",
         ),
         (
             RERANK,
             json!({ "model": "order", "query": long, "documents": ["a"] }),
-            "context_length_exceeded",
+            "CONTEXT_LENGTH_EXCEEDED",
             "query",
         ),
-        ("/v1/chat/completions", chat, "model_not_supported", "model"),
+        ("/v1/chat/completions", chat, "MODEL_NOT_SUPPORTED", "model"),
     ] {
         let refused = client.post(path, &body).await;
-        assert_eq!(refused.status, 400, "{path}: {}", refused.text());
+        let status = if code == "UNKNOWN_MODEL" { 404 } else { 400 };
+        assert_eq!(refused.status, status, "{path}: {}", refused.text());
         let error = &refused.json()["error"];
         assert_eq!(
-            (&error["code"], &error["param"]),
+            (&error["weir_code"], &error["param"]),
             (&json!(code), &json!(param)),
             "{path}: {error}"
         );

@@ -127,7 +127,11 @@ async fn the_openai_sdk_makes_vectors() {
 async fn the_cohere_sdk_orders_documents() {
     let gateway = Gateway::start().await;
     let origin = format!("http://{}", gateway.address());
-    run("cohere/cohere_rerank.py", &[&*origin, gateway.key(), "demo-rerank"]).await;
+    run(
+        "cohere/cohere_rerank.py",
+        &[&*origin, gateway.key(), "demo-rerank"],
+    )
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -7,7 +7,7 @@ use serde_json::Value;
 use weir_sandbox::adapter::bindings::chat::{Block, BlockStart, Event};
 
 use crate::dialect::{Dialect, StreamForm};
-use crate::head::{AnswerHead, BilledUsage};
+use crate::head::{AnswerHead, BilledUsage, DataFault};
 use crate::{
     anthropic_messages, gemini_generate, openai_chat, openai_completions, openai_embeddings,
     openai_images, openai_responses, rerank,
@@ -207,8 +207,8 @@ impl PlainResponse {
     ///
     /// # Errors
     ///
-    /// The fault of the upstream or of its adapter.
-    pub fn check(&self) -> Result<(), &'static str> {
+    /// The fault of the upstream.
+    pub fn check(&self) -> Result<(), DataFault> {
         match self {
             Self::OpenAiEmbeddings(list) => list.check(),
             Self::Rerank(ranking) => ranking.check(),

@@ -2,8 +2,6 @@
 
 use std::sync::Arc;
 
-use crate::openai_embeddings::EmbeddingForm;
-use crate::rerank::RankingForm;
 use crate::tool_names::ToolNames;
 
 /// The dialect of a response, with the client's preferences.
@@ -70,6 +68,28 @@ pub enum ImageOperation {
     Generation,
     /// Images from other images.
     Edit,
+}
+
+/// The form of a response with vectors.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct EmbeddingForm {
+    /// Whether vectors are in base64, instead of lists of numbers.
+    pub base64: bool,
+    /// The number of vectors.
+    pub inputs: usize,
+    /// The number of dimensions, if the client wants a certain one.
+    pub dimensions: Option<u32>,
+}
+
+/// The form of a response with a ranking.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RankingForm {
+    /// The number of documents in the request.
+    pub documents: usize,
+    /// The number of documents in the response.
+    pub results: usize,
+    /// The documents, if the response repeats them.
+    pub texts: Option<Arc<[String]>>,
 }
 
 impl Dialect {

@@ -1,4 +1,4 @@
-//! The data of a response besides the model's output: id, time, model and price.
+//! The data of a response besides the model's output: id, time, model and price, or its fault.
 
 use weir_ledger::{Credits, TokenCounts};
 
@@ -20,4 +20,13 @@ pub struct BilledUsage {
     pub tokens: TokenCounts,
     /// The charged credits.
     pub credits: Credits,
+}
+
+/// The fault of a response of data.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DataFault {
+    /// The data are not what the request asked for.
+    Invalid(&'static str),
+    /// The vectors have another number of dimensions than the request asked for.
+    Dimensions,
 }

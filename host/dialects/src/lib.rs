@@ -50,6 +50,6 @@ pub use self::call::{
 };
 pub use self::dialect::{Dialect, MessageOrigin, StreamForm};
 pub use self::error_format::ErrorFormat;
-pub use self::head::{AnswerHead, BilledUsage};
+pub use self::head::{AnswerHead, BilledUsage, DataFault};
 pub use self::json::ADAPTERS_OWN;
 pub use self::own::{read_any, read_messages, read_own, write_message};

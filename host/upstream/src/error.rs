@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::Value;
+use weir_dialects::DataFault;
 use weir_errors::{ApiError, ErrorCode};
 use weir_sandbox::adapter::AdapterCallError;
 use weir_sandbox::adapter::bindings::adapter::{Failure, FailureKind};
@@ -129,6 +130,30 @@ impl From<AdapterCallError> for ExchangeError {
             AdapterCallError::Guest(error) => Self::Guest(error),
             AdapterCallError::Failure(failure) => Self::Failure(failure),
         }
+    }
+}
+
+impl From<DataFault> for ExchangeError {
+    fn from(fault: DataFault) -> Self {
+        let (kind, text, param) = match fault {
+            DataFault::Invalid(what) => {
+                let text = format!("the response has {what}");
+                (FailureKind::Malformed, text, None)
+            }
+            DataFault::Dimensions => (
+                FailureKind::Unsupported,
+                "dimensions: the model's vectors have another number".to_owned(),
+                Some("dimensions".to_owned()),
+            ),
+        };
+        Self::Failure(Failure {
+            kind,
+            text,
+            param,
+            retry_after_ms: None,
+            code: None,
+            upstream_error: None,
+        })
     }
 }
 

@@ -71,11 +71,6 @@ impl OutOfOrder {
     /// More data than the output limit explains.
     pub const TOO_MUCH: Self = Self("more than the output limit allows");
 
-    /// Returns the error for this fault of a response's data.
-    pub fn of_data(fault: &'static str) -> Self {
-        Self(fault)
-    }
-
     /// A response to an image request without an image.
     pub const NO_IMAGE: Self = Self("no image, although the client requested one");
 }

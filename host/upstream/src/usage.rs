@@ -676,6 +676,7 @@ mod tests {
                 uncounted_bytes: 6 + 4 + PDF.len() as u64 + 3,
                 hosted_uses: 0,
                 searches: 0,
+                least_searches: 0,
             }
         );
         Ok(())

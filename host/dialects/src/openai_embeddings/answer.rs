@@ -8,7 +8,7 @@ use weir_sandbox::adapter::bindings::chat::Event;
 use super::EmbeddingForm;
 use super::vector::Vector;
 use crate::openai_chat::json;
-use crate::{AnswerHead, BilledUsage};
+use crate::{AnswerHead, BilledUsage, DataFault};
 
 /// A plain response under construction.
 #[derive(Debug, Clone)]
@@ -16,7 +16,7 @@ pub struct EmbeddingList {
     model: String,
     form: EmbeddingForm,
     vectors: Vec<Vector>,
-    fault: Option<&'static str>,
+    fault: Option<DataFault>,
 }
 
 #[derive(Serialize)]
@@ -58,17 +58,21 @@ impl EmbeddingList {
         let Event::Media(media) = event else {
             return;
         };
-        let expected = match (self.vectors.first(), self.form.dimensions) {
-            (Some(first), _) => Some(first.dimensions),
-            (None, wanted) => wanted.and_then(|wanted| usize::try_from(wanted).ok()),
-        };
+        let wanted = self.form.dimensions;
+        let wanted = wanted.and_then(|wanted| usize::try_from(wanted).ok());
+        let first = self.vectors.first().map(|first| first.dimensions);
+        let differs = |from: Option<usize>, count: usize| from.is_some_and(|from| from != count);
+        let invalid = |fault| Some(DataFault::Invalid(fault));
         match Vector::read(&media.data, self.form.base64) {
             _ if self.vectors.len() == self.form.inputs => {
-                self.fault = Some("more vectors than inputs");
+                self.fault = invalid("more vectors than inputs");
             }
-            None => self.fault = Some("a vector that is no list of numbers"),
-            Some(vector) if expected.is_some_and(|count| count != vector.dimensions) => {
-                self.fault = Some("a vector with an unexpected number of dimensions");
+            None => self.fault = invalid("a vector that is no list of numbers"),
+            Some(vector) if differs(wanted, vector.dimensions) => {
+                self.fault = Some(DataFault::Dimensions);
+            }
+            Some(vector) if differs(first, vector.dimensions) => {
+                self.fault = invalid("vectors of different lengths");
             }
             Some(vector) => self.vectors.push(vector),
         }
@@ -78,11 +82,13 @@ impl EmbeddingList {
     ///
     /// # Errors
     ///
-    /// The fault of the upstream or of its adapter.
-    pub fn check(&self) -> Result<(), &'static str> {
+    /// The fault of the upstream.
+    pub fn check(&self) -> Result<(), DataFault> {
         match self.fault {
             Some(fault) => Err(fault),
-            None if self.vectors.len() < self.form.inputs => Err("fewer vectors than inputs"),
+            None if self.vectors.len() < self.form.inputs => {
+                Err(DataFault::Invalid("fewer vectors than inputs"))
+            }
             None => Ok(()),
         }
     }

@@ -12,16 +12,7 @@ mod vector;
 pub use answer::EmbeddingList;
 pub use request::read;
 
+pub use crate::dialect::EmbeddingForm;
+
 /// The dialect's name in the contract.
 const NAME: &str = "openai-embeddings";
-
-/// The form of a response.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct EmbeddingForm {
-    /// Whether vectors are in base64, instead of lists of numbers.
-    pub base64: bool,
-    /// The number of vectors.
-    pub inputs: usize,
-    /// The number of dimensions, if the client wants a certain one.
-    pub dimensions: Option<u32>,
-}

@@ -1,10 +1,12 @@
+//! Requests for vectors, and the checks of vectors.
+
 use serde_json::{Value, json};
 use weir_errors::ApiError;
 use weir_sandbox::adapter::bindings::chat::{Event, Media};
 use weir_sandbox::adapter::bindings::embeddings::Input;
 
 use super::{EmbeddingForm, EmbeddingList, read};
-use crate::{AnswerHead, BilledUsage, RetrievalTask};
+use crate::{AnswerHead, BilledUsage, DataFault, RetrievalTask};
 
 fn asked(fields: &Value) -> Result<Vec<Input>, ApiError> {
     let mut body = json!({ "model": "m", "input": "x" });
@@ -60,7 +62,7 @@ fn a_wrong_field_is_named() {
     }
 }
 
-fn vectors(form: EmbeddingForm, vectors: &[&str]) -> Result<Value, &'static str> {
+fn vectors(form: EmbeddingForm, vectors: &[&str]) -> Result<Value, DataFault> {
     let head = AnswerHead {
         id: "1".into(),
         created: 1,
@@ -136,9 +138,16 @@ fn an_invalid_vector_is_never_delivered() {
         ] {
             assert!(vectors(form, &[wrong]).is_err(), "{wrong}");
         }
-        assert_eq!(vectors(form, &[]), Err("fewer vectors than inputs"));
+        assert_eq!(
+            vectors(form, &[]),
+            Err(DataFault::Invalid("fewer vectors than inputs"))
+        );
         let two = ["[1, 2]", "[1, 2]"];
-        assert_eq!(vectors(form, &two), Err("more vectors than inputs"));
+        assert_eq!(
+            vectors(form, &two),
+            Err(DataFault::Invalid("more vectors than inputs"))
+        );
+        assert_eq!(vectors(form, &["[1]"]), Err(DataFault::Dimensions));
         let form = EmbeddingForm {
             inputs: 2,
             dimensions: None,

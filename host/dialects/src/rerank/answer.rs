@@ -6,7 +6,7 @@ use weir_sandbox::adapter::bindings::chat::Event;
 
 use super::RankingForm;
 use crate::openai_chat::json;
-use crate::{AnswerHead, BilledUsage};
+use crate::{AnswerHead, BilledUsage, DataFault};
 
 /// A plain response under construction.
 #[derive(Debug, Clone)]
@@ -98,11 +98,11 @@ impl Ranking {
     ///
     /// # Errors
     ///
-    /// The fault of the upstream or of its adapter.
-    pub fn check(&self) -> Result<(), &'static str> {
+    /// The fault of the upstream.
+    pub fn check(&self) -> Result<(), DataFault> {
         match (self.fault, &self.results) {
-            (Some(fault), _) => Err(fault),
-            (None, None) => Err("no ranking"),
+            (Some(fault), _) => Err(DataFault::Invalid(fault)),
+            (None, None) => Err(DataFault::Invalid("no ranking")),
             (None, Some(_)) => Ok(()),
         }
     }

@@ -1,8 +1,10 @@
+//! Requests for an order of documents, and the checks of rankings.
+
 use serde_json::{Value, json};
 use weir_sandbox::adapter::bindings::chat::{Event, Media};
 
 use super::{Ranking, RankingForm, read};
-use crate::{AnswerHead, BilledUsage, Dialect, RetrievalTask};
+use crate::{AnswerHead, BilledUsage, DataFault, Dialect, RetrievalTask};
 
 fn asked(fields: &Value) -> Result<(RetrievalTask, RankingForm), Option<String>> {
     let mut body = json!({ "model": "m", "query": "q", "documents": ["a", { "text": "b" }] });
@@ -56,7 +58,7 @@ fn a_wrong_field_is_named() {
     }
 }
 
-fn ranked(form: RankingForm, rankings: &[Value]) -> Result<Value, &'static str> {
+fn ranked(form: RankingForm, rankings: &[Value]) -> Result<Value, DataFault> {
     let head = AnswerHead {
         id: "1".into(),
         created: 1,

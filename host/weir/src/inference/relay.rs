@@ -419,7 +419,7 @@ impl Relay {
         }
         self.sequence.end()?;
         if let Client::Plain { answer, .. } = &self.client {
-            answer.check().map_err(OutOfOrder::of_data)?;
+            answer.check()?;
         }
         match &mut self.screen {
             Some(screen) => screen.end(),

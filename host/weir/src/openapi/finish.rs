@@ -77,11 +77,16 @@ pub(super) fn finish(mut document: Value, surface: ApiListener) -> Value {
     let Some(Value::Object(paths)) = document.get_mut("paths") else {
         return document;
     };
-    // One handler serves both paths.
-    if let Some(chat) = paths.get("/v1/chat/completions") {
-        let mut chat = chat.clone();
-        chat["post"]["operationId"] = "create_chat".into();
-        paths.insert("/chat".into(), chat);
+    // One handler serves two paths.
+    for (path, other, operation) in [
+        ("/v1/chat/completions", "/chat", "create_chat"),
+        ("/v1/rerank", "/v2/rerank", "create_v2_ranking"),
+    ] {
+        if let Some(item) = paths.get(path) {
+            let mut item = item.clone();
+            item["post"]["operationId"] = operation.into();
+            paths.insert(other.into(), item);
+        }
     }
     if let Some(content) = paths.get("/v1beta/models/{id}") {
         let mut content = content["post"].clone();

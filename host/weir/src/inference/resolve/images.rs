@@ -9,7 +9,7 @@ use std::sync::Arc;
 use weir_dialects::{Attachment, ChatCall, ImageCall, MessageOrigin};
 use weir_errors::{ApiError, ErrorCode};
 
-use super::model::{model, narrow};
+use super::model::{ProviderChoice, model};
 use super::request::ResolvedRequest;
 use crate::catalog::{Catalog, Model};
 use weir_sandbox::adapter::bindings::adapter::Task;
@@ -22,7 +22,7 @@ use weir_upstream::usage::RequestSize;
 pub fn resolve_images(
     catalog: &Catalog,
     call: ImageCall,
-    wanted: Option<&str>,
+    choice: &ProviderChoice<'_>,
 ) -> Result<ResolvedRequest, ApiError> {
     let model = model(catalog, &call.request.model)?;
     if !model.makes_images() {
@@ -34,7 +34,7 @@ pub fn resolve_images(
     let size = check(model, &mut request, &call.attachments, "prompt", "image")?;
     let images = request.count;
     Ok(ResolvedRequest {
-        allowed: narrow(model, wanted)?,
+        allowed: choice.narrow(model)?,
         is_ordered: false,
         model: model.clone(),
         task: Task::Image(request),
@@ -57,7 +57,7 @@ pub(super) fn of_chat(
     model: &Arc<Model>,
     call: ChatCall,
     text_bytes: usize,
-    wanted: Option<&str>,
+    choice: &ProviderChoice<'_>,
 ) -> Result<ResolvedRequest, ApiError> {
     check_settings(model, &call.request)?;
     let messages = &call.request.messages;
@@ -87,7 +87,7 @@ pub(super) fn of_chat(
         ignored.push("cache_control".to_owned());
     }
     Ok(ResolvedRequest {
-        allowed: narrow(model, wanted)?,
+        allowed: choice.narrow(model)?,
         is_ordered: false,
         model: model.clone(),
         task: Task::Image(request),

@@ -421,6 +421,12 @@ fn operators_set_budgets_on_a_terminal_and_they_outlive_the_process() {
         "day=50",
         "--model",
         "demo",
+        "--region",
+        "eu",
+        "--region",
+        "de",
+        "--max-retention-days",
+        "0",
         "--expires-in-days",
         "5",
     ]);
@@ -430,6 +436,13 @@ fn operators_set_budgets_on_a_terminal_and_they_outlive_the_process() {
         listed.contains("50 credits a day") && listed.contains("demo"),
         "{listed}"
     );
+    assert!(
+        listed.contains("regions eu, de; at most 0 days of retention"),
+        "{listed}"
+    );
+    let upper_case = ["key", "create", "--user", "carol", "--region", "EU"];
+    let (_, said, ok) = weir(&upper_case);
+    assert!(!ok && said.contains("--region"), "{said}");
     let (said, wrong, ok) = weir(&[
         "user",
         "set-budgets",

@@ -627,6 +627,8 @@ async fn a_key_made_there_works_within_its_limits_until_it_is_revoked_there() {
         ("budget_credits", "50"),
         ("window", "day"),
         ("models", "demo"),
+        ("regions", "eu, de"),
+        ("max_retention_days", "0"),
     ];
     // Each error is beside its field, no key is created, and the input stays.
     for (field, wrong) in [
@@ -634,6 +636,8 @@ async fn a_key_made_there_works_within_its_limits_until_it_is_revoked_there() {
         ("expires_in_days", "soon"),
         ("budget_credits", "-1"),
         ("models", "none"),
+        ("regions", "EU"),
+        ("max_retention_days", "week"),
     ] {
         let wrong = fields.map(|(name, value)| (name, if name == field { wrong } else { value }));
         let answer = alice.post("/console/keys", &wrong).await;
@@ -676,6 +680,8 @@ async fn a_key_made_there_works_within_its_limits_until_it_is_revoked_there() {
         (&json!("<b>laptop</b>"), &json!(["demo"]))
     );
     assert_eq!(key["budgets"][0]["window"], "day");
+    let limits = serde_json::json!({ "regions": ["eu", "de"], "max_retention_days": 0 });
+    assert_eq!(key["data_limits"], limits);
     let id = key["key_id"].as_str().expect("a text");
     // A reload shows no key and creates none.
     let again = alice.get("/console/keys/made").await;
@@ -689,6 +695,7 @@ async fn a_key_made_there_works_within_its_limits_until_it_is_revoked_there() {
         !html.contains(&raw) && !html.contains("<b>laptop"),
         "{html}"
     );
+    assert!(html.contains("at most 0 days of retention"), "{html}");
     // Another user's key looks like a missing one, and continues to work.
     let mut mallory = Browser::of(&gateway, "mallory").await;
     for id in [id, "key_0000000000000000", "%00"] {

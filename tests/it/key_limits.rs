@@ -458,6 +458,26 @@ async fn no_endpoint_does_or_leaves_behind_what_a_keys_limits_forbid() {
     run_all_tasks(&gateway).await;
     assert_eq!(forbidden.count(), 0);
 
+    // No provider within the limits: no model is called, now or later.
+    let nowhere = json!({ "data_limits": { "regions": ["nowhere"] } });
+    let (_, bounded) = key(&gateway, nowhere).await;
+    let calls = allowed.count();
+    for (endpoint, answer) in sweep.send(&bounded, "scripted").await {
+        let counts_only = endpoint == "POST /v1/messages/count_tokens" || endpoint == "POST /mcp";
+        let images = endpoint.starts_with("POST /v1/images");
+        if images {
+            assert_eq!(answer.status, 400, "{endpoint}: the model makes no images");
+        } else if body_of(&endpoint, "x", "").is_some() && !counts_only {
+            assert_eq!(answer.status, 403, "{endpoint}: {}", answer.text());
+            assert!(
+                answer.text().contains("regions nowhere (key)"),
+                "{endpoint}"
+            );
+        }
+    }
+    run_all_tasks(&gateway).await;
+    assert_eq!(allowed.count(), calls);
+
     // An exhausted budget: no model or tool is called, now or later.
     let task_id = define(&owner, &definition("the owner's second")).await;
     let sweep = Sweep {

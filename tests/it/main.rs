@@ -32,6 +32,7 @@ mod console_admin;
 mod contract;
 mod credential_pools;
 mod cross;
+mod data_limits;
 mod deployment;
 mod destination;
 mod development;

@@ -1104,6 +1104,20 @@ async fn the_console_acts_for_the_chosen_account_within_the_users_role() {
     ];
     done(&olivia.post(&form("budgets"), &budget).await);
     assert!(olivia.page(PAGE).await.contains("Member max@example.com"));
+    let limits = [("regions", "eu, de"), ("max_retention_days", "7")];
+    assert_eq!(max.post(&form("data-limits"), &limits).await.status, 403);
+    done(&olivia.post(&form("data-limits"), &limits).await);
+    for page in [olivia.page(PAGE).await, max.page(PAGE).await] {
+        assert!(page.contains("<li>regions eu, de</li>"), "{page}");
+        assert!(
+            page.contains("<li>at most 7 days of retention</li>"),
+            "{page}"
+        );
+    }
+    let wrong = [("regions", "EU"), ("max_retention_days", "")];
+    assert_eq!(olivia.post(&form("data-limits"), &wrong).await.status, 400);
+    done(&olivia.post(&form("data-limits"), &[]).await);
+    assert!(!olivia.page(PAGE).await.contains("regions eu"));
     done(&olivia.post(&form("projects"), &[("name", "Search")]).await);
     assert!(olivia.page(PAGE).await.contains("Search"));
     let page = olivia.page("/console/keys").await;

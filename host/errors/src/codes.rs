@@ -165,6 +165,9 @@ codes! {
     ModelNotSupported, BAD_REQUEST, "MODEL_NOT_SUPPORTED",
         "The model cannot call tools or cannot make images.",
         "Use another model.";
+    NoPermittedProvider, FORBIDDEN, "NO_PERMITTED_PROVIDER",
+        "No provider of the model satisfies the limits on regions and retention in `limits`.",
+        "Use another model, or change the limits at their source.";
     NothingToCompareWith, CONFLICT, "NOTHING_TO_COMPARE_WITH",
         "The slot has no active component to compare a canary with.",
         "Activate the component without `share`.";

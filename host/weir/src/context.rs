@@ -26,6 +26,7 @@ use weir_telemetry::request_ids::RequestIds;
 use weir_telemetry::request_line::RequestLine;
 use weir_telemetry::spans::{Span as TraceSpan, TracedRequest, Tracer};
 
+use crate::limits::data::{DataLimits, MAX_RETENTION_DAYS, REGIONS};
 use crate::metrics::requests::{CompletedRequest, RequestMetrics, method as method_name};
 use weir_ledger::{Credits, TokenCounts};
 use weir_storage::ids;
@@ -71,6 +72,8 @@ struct ContextState {
     is_recorded: bool,
     wanted_provider: Option<String>,
     wanted_route: Option<String>,
+    regions: Option<String>,
+    max_retention_days: Option<String>,
     droppable: Option<String>,
     words: ErrorFormat,
     method: Method,
@@ -131,6 +134,8 @@ impl RequestContext {
             is_recorded: span.is_some(),
             wanted_provider: list(headers, &WANTED_PROVIDER),
             wanted_route: list(headers, &WANTED_ROUTE),
+            regions: list(headers, &REGIONS),
+            max_retention_days: list(headers, &MAX_RETENTION_DAYS),
             droppable: list(headers, &DROP),
             words: ErrorFormat::of(path, headers),
             method: method.clone(),
@@ -195,6 +200,40 @@ impl RequestContext {
     /// Returns the order of providers that a client wants, as written.
     pub fn wanted_route(&self) -> Option<&str> {
         self.0.wanted_route.as_deref()
+    }
+
+    /// Returns the limits on providers in the headers.
+    ///
+    /// # Errors
+    ///
+    /// 400 that names the invalid header.
+    pub fn data_limits(&self) -> Result<DataLimits, ApiError> {
+        DataLimits::parse(
+            (REGIONS.as_str(), self.0.regions.as_deref()),
+            (
+                MAX_RETENTION_DAYS.as_str(),
+                self.0.max_retention_days.as_deref(),
+            ),
+        )
+    }
+
+    /// Refuses the headers with limits on providers, for a request whose model calls come later.
+    ///
+    /// # Errors
+    ///
+    /// 400 that names the header.
+    pub fn refuse_data_limits(&self) -> Result<(), ApiError> {
+        let headers = [
+            (REGIONS, &self.0.regions),
+            (MAX_RETENTION_DAYS, &self.0.max_retention_days),
+        ];
+        match headers.into_iter().find(|(_, text)| text.is_some()) {
+            Some((name, _)) => {
+                let what = "Swarms and tasks have the limits of their API key and organisation; set them there.";
+                Err(ApiError::invalid_request(name.as_str(), what))
+            }
+            None => Ok(()),
+        }
     }
 
     /// Returns the fields that a client allows weir to drop, as written.

@@ -57,6 +57,10 @@ pub fn public(app: App) -> Router {
             "/api-keys/{key_id}/filter-options",
             put(keys::routes::set_key_filter_options),
         )
+        .route(
+            "/api-keys/{key_id}/data-limits",
+            put(keys::routes::set_key_data_limits),
+        )
         .route("/webhooks/secret", get(tools::routes::get_webhook_secret))
         .route("/usage/me", get(billing::routes::get_usage))
         .route("/usage/export", get(billing::routes::export_usage))
@@ -273,6 +277,10 @@ fn organisation_routes() -> Router<App> {
         .route(
             "/organisations/{organisation_id}/rates",
             get(organisations::rates::list_part_rates).put(organisations::rates::set_part_rates),
+        )
+        .route(
+            "/organisations/{organisation_id}/data-limits",
+            put(organisations::routes::set_organisation_data_limits),
         )
 }
 

@@ -89,7 +89,7 @@ fn names_the_limit(message: &str) -> bool {
 fn code(error: &ApiError) -> Option<&str> {
     Some(match error.code() {
         // OpenAI's code for a project that may not use a model.
-        "UNKNOWN_MODEL" | "MODEL_NOT_ALLOWED" => "model_not_found",
+        "UNKNOWN_MODEL" | "MODEL_NOT_ALLOWED" | "NO_PERMITTED_PROVIDER" => "model_not_found",
         "CONTEXT_LENGTH_EXCEEDED" => "context_length_exceeded",
         "PREVIOUS_RESPONSE_NOT_FOUND" => "previous_response_not_found",
         "UNAUTHENTICATED" => "invalid_api_key",

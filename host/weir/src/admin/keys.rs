@@ -16,6 +16,7 @@ use crate::identity::admin::AdminCaller;
 use crate::identity::directory::{self, KeyFilter};
 use crate::identity::store::KeyItem;
 use crate::keys::limits::KeyLimits;
+use crate::limits::data::DataLimits;
 use crate::node::Core;
 use crate::query::{ListQuery, cut};
 use crate::schemas;
@@ -45,6 +46,9 @@ pub struct AdminKeyItem {
     /// The models that the key may use; null if it may use all.
     #[serde(default)]
     pub models: Option<Vec<String>>,
+    /// The limits on the providers of the key's requests.
+    #[serde(default)]
+    pub data_limits: DataLimits,
     /// The key's budgets.
     #[serde(default)]
     pub budgets: Vec<BudgetItem>,
@@ -95,6 +99,9 @@ pub struct AdminNewKey {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(min_items = 1, max_items = 100)]
     pub models: Option<Vec<String>>,
+    /// The limits on the providers of the key's requests; none unless set.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub data_limits: Option<DataLimits>,
     /// Days until the key expires, at most 90.
     #[schema(minimum = 1, maximum = 90)]
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -109,7 +116,13 @@ impl AdminNewKey {
             budget_credits: self.budget_credits,
             window: self.window,
         };
-        KeyLimits::read(budgets, self.models.clone(), self.expires_in_days, catalog)
+        KeyLimits::read(
+            budgets,
+            self.models.clone(),
+            self.data_limits.clone(),
+            self.expires_in_days,
+            catalog,
+        )
     }
 }
 
@@ -222,6 +235,7 @@ fn item(user_id: String, key: KeyItem, now: Millis) -> AdminKeyItem {
     AdminKeyItem {
         budgets: budgets::items(key.standings(now)),
         models: Some(key.models).filter(|models| !models.is_empty()),
+        data_limits: key.data_limits,
         key_id: key.id,
         user_id,
         name: key.name,

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::end_date::EndDate;
+use crate::limits::data::Regions;
 use weir_ledger::price::{NanoUsd, Price, TokenPrices};
 use weir_sandbox::adapter::bindings::adapter::CredentialSlot;
 use weir_upstream::credential::settings::CredentialSettings;
@@ -39,6 +40,14 @@ pub struct ProviderConfig {
     /// `first_byte_ms`, `first_token_ms` and `idle_ms` in place of those of `[timeouts]`. Default: `[timeouts]`.
     #[serde(default)]
     pub timeouts: TimeoutOverrides,
+    /// Places where the provider processes data, such as `["eu"]`: 1 to 16 words of lower-case letters, digits and `-`.
+    /// Requests with limits on regions need it. Default: unknown.
+    #[serde(default)]
+    pub regions: Option<Regions>,
+    /// Days for which the provider keeps requests; 0 to 65,535. Requests with a limit on retention need it. Default:
+    /// unknown.
+    #[serde(default)]
+    pub retention_days: Option<u16>,
 }
 
 /// The place of a provider's credential in requests.

@@ -10,6 +10,7 @@ use weir_ledger::price::{NanoUsd, Price, TokenPrices};
 
 use super::end_date::EndDate;
 use super::{Catalog, MissingPart, Model, OmittedProvider, is_served};
+use crate::limits::data::Regions;
 
 /// The response of `GET /admin/catalog`.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
@@ -89,6 +90,14 @@ pub struct ListedProvider {
     pub base_url: Option<String>,
     /// Options of the adapter.
     pub options: BTreeMap<String, String>,
+    /// Places where the provider processes data; absent if unknown.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Vec<String>>, nullable = false)]
+    pub regions: Option<Regions>,
+    /// Days for which the provider keeps requests; absent if unknown.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pub retention_days: Option<u16>,
 }
 
 /// A provider that is left out.
@@ -146,6 +155,8 @@ impl CatalogListing {
                     adapter: provider.adapter.clone(),
                     base_url: provider.base_url.clone(),
                     options: provider.options.clone(),
+                    regions: provider.regions.clone(),
+                    retention_days: provider.retention_days,
                 })
                 .collect(),
             left_out: left_out

@@ -11,6 +11,7 @@
 
 mod aliases;
 pub mod config;
+pub mod data_terms;
 pub mod end_date;
 pub mod filter_service;
 pub mod filters;
@@ -39,6 +40,7 @@ use weir_upstream::redact;
 use weir_upstream::{BaseUrl, Upstream, UpstreamTimeouts};
 
 use self::config::{CandidateConfig, ModelConfig, ModelKind, ProviderConfig, RouteBy, SlotConfig};
+use self::data_terms::DataTerms;
 use self::end_date::EndDate;
 use self::filter_service::FilterService;
 use self::filters::FilterConfig;
@@ -180,6 +182,8 @@ pub struct Candidate {
     pub stream_plain: bool,
     /// The share of requests among the candidates with a weight.
     pub weight: Option<NonZeroU32>,
+    /// The terms of its provider.
+    pub data_terms: DataTerms,
 }
 
 /// A candidate with one of its provider's credentials.
@@ -431,9 +435,13 @@ impl Model {
         matches!(self.candidates[0].price, Price::Image(_))
     }
 
-    /// Returns the model for `GET /models`; the preferred upstream gives provider and prices.
-    pub fn item(&self, factors: &PriceFactors, in_plan: bool) -> ModelItem<'_> {
-        let preferred = &self.candidates[0];
+    /// Returns the model for `GET /models`; its preferred upstream gives provider and prices.
+    pub fn item<'a>(
+        &'a self,
+        preferred: &'a Candidate,
+        factors: &PriceFactors,
+        in_plan: bool,
+    ) -> ModelItem<'a> {
         let (input, output) = match &preferred.price {
             Price::Text { base, .. } => (
                 base.input.credits_per_1k(factors.text),
@@ -908,6 +916,13 @@ impl<E: Fn(&str) -> Option<String>> Builder<'_, E> {
                     price,
                     stream_plain: candidate.stream_plain,
                     weight: candidate.weight,
+                    data_terms: match &upstream.base {
+                        None => DataTerms::Local,
+                        Some(_) => DataTerms::Configured {
+                            regions: provider.regions.clone(),
+                            retention_days: provider.retention_days,
+                        },
+                    },
                 });
             }
         }

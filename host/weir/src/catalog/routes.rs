@@ -26,9 +26,10 @@ pub async fn list_models(State(catalog): State<Arc<LiveCatalog>>, caller: Caller
     let models: Vec<_> = catalog
         .models()
         .filter(|model| limits::may_use(caller.models(), &model.id))
-        .map(|model| {
+        .filter_map(|model| {
             let in_plan = catalog.is_in_plan(caller.plan, &model.id);
-            model.item(&factors, in_plan)
+            let preferred = model.preferred(&caller.data_limits)?;
+            Some(model.item(preferred, &factors, in_plan))
         })
         .collect();
     Json(json!({ "models": models }))

@@ -14,6 +14,7 @@ use crate::config::Config;
 use crate::identity::api_key::LIFETIME_DAYS;
 use crate::identity::pepper::Peppers;
 use crate::keys;
+use crate::limits::data::{DataLimits, Regions};
 
 #[derive(clap::Subcommand)]
 pub(super) enum KeyCommand {
@@ -32,6 +33,13 @@ pub(super) enum KeyCommand {
         /// A model that the key may use; repeat the option for each model. Without it the key may use all models.
         #[arg(long, value_name = "MODEL")]
         model: Vec<String>,
+        /// A region in which providers of the key's requests may process data, such as eu; repeat the option for each
+        /// region. Without it any region is allowed.
+        #[arg(long, value_name = "REGION")]
+        region: Vec<String>,
+        /// Maximum days for which a provider may keep the key's requests. Without it any number is allowed.
+        #[arg(long, value_name = "DAYS")]
+        max_retention_days: Option<u16>,
         /// Days until the key expires, at most 90.
         #[arg(long, value_name = "DAYS", default_value_t = LIFETIME_DAYS)]
         expires_in_days: i64,
@@ -77,8 +85,16 @@ pub(super) async fn run(
                 name,
                 budget,
                 model,
+                region,
+                max_retention_days,
                 expires_in_days,
             } => {
+                let regions = Some(region).filter(|regions| !regions.is_empty());
+                let regions = regions.map(Regions::try_from).transpose();
+                let data_limits = DataLimits {
+                    regions: regions.map_err(|wrong| anyhow!("--region: {wrong}"))?,
+                    max_retention_days,
+                };
                 let new = AdminNewKey {
                     user_id: user,
                     name,
@@ -86,6 +102,7 @@ pub(super) async fn run(
                     budget_credits: None,
                     window: None,
                     models: Some(model).filter(|models| !models.is_empty()),
+                    data_limits: Some(data_limits).filter(|limits| !limits.is_empty()),
                     expires_in_days: Some(expires_in_days),
                 };
                 create(&config, connection, &new).await
@@ -182,6 +199,7 @@ fn print(AdminKeyList { keys, next }: &AdminKeyList) {
         "STATE",
         "BUDGETS",
         "MODELS",
+        "PROVIDERS",
     ]);
     for key in keys {
         table.row([
@@ -197,6 +215,7 @@ fn print(AdminKeyList { keys, next }: &AdminKeyList) {
             key.models
                 .as_ref()
                 .map_or(String::new(), |models| models.join(" ")),
+            key.data_limits.shown().join("; "),
         ]);
     }
     table.print();

@@ -11,6 +11,7 @@ use super::session::{ConsoleAdmin, ConsoleUser, NotSignedIn};
 use crate::app::App;
 use crate::billing::budgets::RequestedBudgets;
 use crate::cors;
+use crate::limits::data::DataLimits;
 use crate::request::UrlEncodedBody;
 
 /// The hidden field of every form.
@@ -105,6 +106,12 @@ impl FormFields {
             budget_credits: Some(credits),
             window,
         })
+    }
+
+    /// Returns the limits on providers in the fields `regions` and `max_retention_days`.
+    pub(super) fn data_limits(&self) -> Result<DataLimits, ApiError> {
+        let field = |name| (name, self.filled(name));
+        DataLimits::parse(field("regions"), field("max_retention_days"))
     }
 
     /// Returns whether a box is checked.

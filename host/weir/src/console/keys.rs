@@ -33,6 +33,8 @@ const FIELDS: &[&str] = &[
     "budget_credits",
     "window",
     "models",
+    "regions",
+    "max_retention_days",
     "project_id",
 ];
 
@@ -61,6 +63,8 @@ struct ConsoleKey {
     used: Option<DisplayTime>,
     expires: DisplayTime,
     models: Vec<String>,
+    /// Limits on providers, in words.
+    data_limits: Vec<String>,
     budgets: Vec<BudgetItem>,
 }
 
@@ -72,6 +76,8 @@ struct NewKeyForm {
     budget: String,
     window: String,
     models: Vec<String>,
+    regions: String,
+    retention: String,
     project: String,
 }
 
@@ -115,6 +121,8 @@ pub(super) async fn make_own_key(
         budget: fields.text("budget_credits").to_owned(),
         window: fields.text("window").to_owned(),
         models: fields.all("models"),
+        regions: fields.text("regions").to_owned(),
+        retention: fields.text("max_retention_days").to_owned(),
         project: fields.text("project_id").to_owned(),
     };
     let made = async {
@@ -199,7 +207,9 @@ fn read_limits(app: &App, fields: &FormFields) -> Result<KeyLimits, ApiError> {
     let asked = fields.budget()?;
     let models = fields.all("models");
     let models = (!models.is_empty()).then_some(models);
-    KeyLimits::read(asked, models, days.transpose()?, Some(&app.catalog.load()))
+    let data = Some(fields.data_limits()?);
+    let catalog = app.catalog.load();
+    KeyLimits::read(asked, models, data, days.transpose()?, Some(&catalog))
 }
 
 async fn page(
@@ -228,6 +238,7 @@ async fn page(
         expires: DisplayTime::of(key.expires_at, now),
         budgets: budgets::items(key.standings(now)),
         models: key.models,
+        data_limits: key.data_limits.shown(),
         project: key.project_id.map(name_of),
         id: key.id,
         name: key.name,

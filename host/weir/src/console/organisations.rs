@@ -21,7 +21,7 @@ use crate::identity::roles::{Permission, Role};
 use crate::organisations::budgets::{PartBudgetsItem, PartKind, list, read_part, set};
 use crate::organisations::invitations::{DAYS, accept, invite};
 use crate::organisations::projects::{archive, create as create_project};
-use crate::organisations::routes::create;
+use crate::organisations::routes::{create, set_data_limits};
 use crate::organisations::{
     InvitationItem, MemberCaller, MemberItem, OrganisationItem, OrganisationParts, ProjectItem,
     find_invitations, list_members, list_of_user, list_projects, members,
@@ -273,6 +273,18 @@ pub(super) async fn set_budget(
         set(&parts, &member, part, fields.budget()?.read()?).await
     };
     finish(&app, &user, changed.await, "The budget is changed.").await
+}
+
+/// `POST /console/organisations/data-limits`: replaces the limits of the organisation on providers.
+pub(super) async fn set_limits(
+    State(app): State<App>,
+    ConsoleForm { user, fields }: ConsoleForm,
+) -> Result<Response, ApiError> {
+    let changed = async {
+        let (parts, member) = managing(&app, &user)?;
+        set_data_limits(&parts, &member, &fields.data_limits()?).await
+    };
+    finish(&app, &user, changed.await, "The limits are changed.").await
 }
 
 fn read_role(fields: &FormFields) -> Result<Role, ApiError> {

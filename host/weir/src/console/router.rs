@@ -120,4 +120,8 @@ fn organisation_routes() -> Router<App> {
             "/console/organisations/budgets",
             post(organisations::set_budget),
         )
+        .route(
+            "/console/organisations/data-limits",
+            post(organisations::set_limits),
+        )
 }

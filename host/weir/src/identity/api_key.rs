@@ -14,6 +14,7 @@ use super::filter_options::CallerFilterOptions;
 use super::part_rates::PartRates;
 use super::pepper::{Pepper, Peppers};
 use super::roles::Role;
+use crate::limits::data::CallerDataLimits;
 use weir_storage::clock::Millis;
 use weir_storage::secrets::{SecretKey, random_bytes};
 
@@ -138,6 +139,8 @@ pub struct StoredKey {
     pub models: Vec<String>,
     /// The options of the key and its account for filters.
     pub filter_options: CallerFilterOptions,
+    /// The limits of the key and its organisation on providers.
+    pub data_limits: CallerDataLimits,
 }
 
 /// The result of checking a presented key against the record with its id.
@@ -243,6 +246,7 @@ mod tests {
             user_disabled_at: None,
             models: Vec::new(),
             filter_options: CallerFilterOptions::default(),
+            data_limits: CallerDataLimits::default(),
         };
         let judge = |stored: &StoredKey, at| stored.judge(&key, &peppers, Millis(at));
         assert_eq!(judge(&stored, 999), KeyVerdict::Good);

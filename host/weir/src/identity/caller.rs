@@ -30,6 +30,7 @@ use super::store::{self, plan_named};
 use super::{lockout, members};
 use crate::audit::AuditEvent;
 use crate::context::RequestContext;
+use crate::limits::data::{CallerDataLimits, DataLimits};
 
 /// The request header with the account of a web user's request: an organisation's id. Without it, the request is for
 /// the user's personal account.
@@ -50,6 +51,8 @@ pub struct Caller {
     pub rates: PartRates,
     /// The options of the key and the account for filters.
     pub filter_options: CallerFilterOptions,
+    /// The limits of the key and the organisation on providers.
+    pub data_limits: CallerDataLimits,
     /// The kind of credentials.
     pub proof: Proof,
 }
@@ -240,6 +243,8 @@ struct CachedKey {
     models: Vec<String>,
     /// The options for filters. Records of older versions lack the field and do not count.
     filter_options: CallerFilterOptions,
+    /// The limits on providers. Records of older versions lack the field and do not count.
+    data_limits: CallerDataLimits,
     /// The cache's epoch in which weir read the record. In another epoch, weir reads the database, because a tombstone
     /// may be lost.
     #[serde(default)]
@@ -258,6 +263,7 @@ impl CachedKey {
             refresh_at: now.0 + KEY_TTL.as_millis() as i64 / 2,
             models: stored.models.clone(),
             filter_options: stored.filter_options.clone(),
+            data_limits: stored.data_limits.clone(),
             epoch,
         }
     }
@@ -377,6 +383,7 @@ impl Identification<'_> {
                 plan: plan_named(&cached.account_plan),
                 rates: cached.rates.clone(),
                 filter_options: cached.filter_options.clone(),
+                data_limits: cached.data_limits.clone(),
                 proof: Proof::ApiKey {
                     hash: asked.record_key.secret.to_owned(),
                     id: asked.key.id().to_owned(),
@@ -545,7 +552,7 @@ impl Identification<'_> {
         if user.disabled_at.is_some() {
             return Err(self.user_is_disabled("web"));
         }
-        let (account, role, plan, rates, options) =
+        let (account, role, plan, rates, options, data_limits) =
             match account.filter(|account| *account != user.id) {
                 None => (
                     user.id.clone(),
@@ -553,6 +560,7 @@ impl Identification<'_> {
                     user.plan,
                     user.rates,
                     user.filter_options,
+                    DataLimits::default(),
                 ),
                 Some(id) => {
                     let membership = members::require(&self.identity.core, id, &user.id).await?;
@@ -562,6 +570,7 @@ impl Identification<'_> {
                         membership.plan,
                         membership.rates,
                         membership.filter_options,
+                        membership.data_limits,
                     )
                 }
             };
@@ -574,6 +583,10 @@ impl Identification<'_> {
             filter_options: CallerFilterOptions {
                 key: FilterOptions::default(),
                 account: options,
+            },
+            data_limits: CallerDataLimits {
+                key: DataLimits::default(),
+                organisation: data_limits,
             },
             proof: Proof::Web {
                 admin: user.admin_since.is_some(),

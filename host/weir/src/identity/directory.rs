@@ -161,7 +161,7 @@ pub async fn list_keys(
     };
     // PostgreSQL uses no index for a condition with an optional parameter. The parameters are bound in any case.
     let sql = format!(
-        "SELECT id, user_id, name, prefix, created_at, last_used_at, expires_at, disabled_at, models, filter_options, \
+        "SELECT id, user_id, name, prefix, created_at, last_used_at, expires_at, disabled_at, models, filter_options, data_limits, \
          holder_id, project_id, {BUDGETS_OF_KEY} FROM api_keys \
          WHERE {} AND {} AND (user_id, created_at, id) > ($3, $4, $5) ORDER BY user_id, created_at, id LIMIT $6",
         match filter.user_id {

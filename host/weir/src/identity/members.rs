@@ -16,6 +16,7 @@ use super::key_records::KEY_TTL;
 use super::part_rates::PartRates;
 use super::roles::Role;
 use super::store::read_role;
+use crate::limits::data::DataLimits;
 use crate::node::Core;
 
 /// A user's membership in an organisation.
@@ -29,6 +30,8 @@ pub struct Membership {
     pub rates: PartRates,
     /// The organisation's options for filters.
     pub filter_options: FilterOptions,
+    /// The organisation's limits on providers.
+    pub data_limits: DataLimits,
 }
 
 /// Returns a user's membership in an organisation.
@@ -42,7 +45,7 @@ pub async fn require(
     user_id: &str,
 ) -> Result<Membership, ApiError> {
     let row = sqlx::query(
-        "SELECT m.role, u.plan, u.rates, u.filter_options, NULLIF(u.disabled_at, 0) AS disabled_at \
+        "SELECT m.role, u.plan, u.rates, u.filter_options, u.data_limits, NULLIF(u.disabled_at, 0) AS disabled_at \
          FROM members m JOIN users u ON u.id = m.organisation_id \
          WHERE m.organisation_id = $1 AND m.user_id = $2 AND u.deleted_at IS NULL",
     )
@@ -60,6 +63,7 @@ pub async fn require(
             plan: row.try_get("plan")?,
             rates: PartRates::read(row.try_get("rates")?)?,
             filter_options: FilterOptions::read(row.try_get("filter_options")?)?,
+            data_limits: DataLimits::read(row.try_get("data_limits")?)?,
         };
         Ok::<_, sqlx::Error>((membership, is_disabled))
     };

@@ -54,7 +54,7 @@ pub enum Permission {
 use Permission::{Belong, Manage, Own, Pay, ReadUsage, ReadWork, UseModels};
 
 /// The permission of each endpoint that acts for an account.
-pub const ENDPOINTS: [(&str, Permission); 74] = [
+pub const ENDPOINTS: [(&str, Permission); 76] = [
     ("POST /chat", UseModels),
     ("POST /code", UseModels),
     ("POST /v1/chat/completions", UseModels),
@@ -83,6 +83,7 @@ pub const ENDPOINTS: [(&str, Permission); 74] = [
     ("PUT /api-keys/{key_id}/budgets", UseModels),
     ("PUT /api-keys/{key_id}/rates", UseModels),
     ("PUT /api-keys/{key_id}/filter-options", UseModels),
+    ("PUT /api-keys/{key_id}/data-limits", UseModels),
     ("GET /webhooks/secret", Manage),
     ("GET /usage/me", Belong),
     ("GET /usage/export", ReadUsage),
@@ -150,6 +151,7 @@ pub const ENDPOINTS: [(&str, Permission); 74] = [
     ("PUT /organisations/{organisation_id}/budgets", Manage),
     ("GET /organisations/{organisation_id}/rates", Belong),
     ("PUT /organisations/{organisation_id}/rates", Manage),
+    ("PUT /organisations/{organisation_id}/data-limits", Manage),
 ];
 
 impl Role {

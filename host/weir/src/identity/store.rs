@@ -10,6 +10,7 @@ use super::filter_options::{CallerFilterOptions, FilterOptions};
 use super::part_rates::{PartRate, PartRates, parts_of};
 use super::pepper::{Pepper, Peppers};
 use super::roles::Role;
+use crate::limits::data::{CallerDataLimits, DataLimits};
 use weir_ledger::{BudgetPart, BudgetState, Budgets, Credits, Plan};
 use weir_storage::Database;
 use weir_storage::clock::Millis;
@@ -258,7 +259,7 @@ pub async fn find_keys(
     };
     let text = format!(
         "SELECT k.id, k.user_id, k.holder_id, k.project_id, k.hash, k.pepper_version, k.expires_at, k.disabled_at, \
-         k.models, k.filter_options AS key_options, u.filter_options AS account_options, u.plan, u.rates, u.deleted_at, \
+         k.models, u.plan, u.rates, u.deleted_at, {OPTIONS}, \
          m.role, COALESCE(NULLIF(u.disabled_at, 0), h.disabled_at) AS user_disabled_at \
          FROM api_keys k JOIN users u ON u.id = k.user_id LEFT JOIN users h ON h.id = k.holder_id \
          LEFT JOIN members m ON m.organisation_id = k.user_id AND m.user_id = k.holder_id \
@@ -302,6 +303,7 @@ pub async fn find_keys(
             user_disabled_at: time(row, "user_disabled_at")?,
             models: read_models(row)?,
             filter_options: read_filter_options(row)?,
+            data_limits: read_data_limits(row)?,
         };
         Ok((id, key))
     };
@@ -399,28 +401,71 @@ pub async fn set_account_filter_options(
         .map(|done| done.rows_affected() > 0)
 }
 
-/// Returns the options of an account and of one of its keys for filters.
-pub async fn find_filter_options(
+/// Replaces the limits of a key on providers.
+pub async fn set_key_data_limits(
+    database: &Database,
+    account_id: &str,
+    key_id: &str,
+    limits: &DataLimits,
+) -> sqlx::Result<()> {
+    sqlx::query("UPDATE api_keys SET data_limits = $1 WHERE id = $2 AND user_id = $3")
+        .bind(limits.store())
+        .bind(key_id)
+        .bind(account_id)
+        .execute(database.writer())
+        .await
+        .map(drop)
+}
+
+/// Replaces the limits of an organisation on providers.
+pub async fn set_organisation_data_limits(
+    database: &Database,
+    organisation_id: &str,
+    limits: &DataLimits,
+) -> sqlx::Result<()> {
+    sqlx::query("UPDATE users SET data_limits = $1 WHERE id = $2")
+        .bind(limits.store())
+        .bind(organisation_id)
+        .execute(database.writer())
+        .await
+        .map(drop)
+}
+
+/// The columns of [`read_filter_options`] and [`read_data_limits`], of a key `k` and its account `u`.
+const OPTIONS: &str = "k.filter_options AS key_options, u.filter_options AS account_options, \
+    k.data_limits AS key_limits, u.data_limits AS account_limits";
+
+/// Returns the options of an account and of one of its keys for filters, and their limits on providers.
+pub async fn find_options(
     database: &Database,
     account_id: &str,
     key_id: Option<&str>,
-) -> sqlx::Result<CallerFilterOptions> {
-    let row = sqlx::query(
-        "SELECT u.filter_options AS account_options, k.filter_options AS key_options \
-         FROM users u LEFT JOIN api_keys k ON k.user_id = u.id AND k.id = $2 WHERE u.id = $1",
-    )
-    .bind(account_id)
-    .bind(key_id)
-    .fetch_optional(database.reader())
-    .await?;
-    let options = row.map(|row| read_filter_options(&row)).transpose()?;
-    Ok(options.unwrap_or_default())
+) -> sqlx::Result<(CallerFilterOptions, CallerDataLimits)> {
+    let text = format!(
+        "SELECT {OPTIONS} FROM users u LEFT JOIN api_keys k ON k.user_id = u.id AND k.id = $2 WHERE u.id = $1"
+    );
+    let row = sqlx::query(sqlx::AssertSqlSafe(text))
+        .bind(account_id)
+        .bind(key_id)
+        .fetch_optional(database.reader())
+        .await?;
+    match row {
+        Some(row) => Ok((read_filter_options(&row)?, read_data_limits(&row)?)),
+        None => Ok(Default::default()),
+    }
 }
 
 fn read_filter_options(row: &AnyRow) -> sqlx::Result<CallerFilterOptions> {
     Ok(CallerFilterOptions {
         key: FilterOptions::read(row.try_get("key_options")?)?,
         account: FilterOptions::read(row.try_get("account_options")?)?,
+    })
+}
+
+fn read_data_limits(row: &AnyRow) -> sqlx::Result<CallerDataLimits> {
+    Ok(CallerDataLimits {
+        key: DataLimits::read(row.try_get("key_limits")?)?,
+        organisation: DataLimits::read(row.try_get("account_limits")?)?,
     })
 }
 
@@ -512,6 +557,8 @@ pub struct KeyItem {
     pub models: Vec<String>,
     /// The key's options for filters.
     pub filter_options: FilterOptions,
+    /// The key's limits on providers.
+    pub data_limits: DataLimits,
     /// The person or the service account that uses the key; `None` for keys of a personal account.
     pub holder_id: Option<String>,
     /// The project that the key belongs to.
@@ -553,7 +600,8 @@ pub async fn list_keys(
     holder_id: Option<&str>,
 ) -> sqlx::Result<Vec<KeyItem>> {
     let sql = format!(
-        "SELECT id, name, prefix, created_at, last_used_at, expires_at, disabled_at, models, filter_options, holder_id, project_id, \
+        "SELECT id, name, prefix, created_at, last_used_at, expires_at, disabled_at, models, filter_options, data_limits, \
+         holder_id, project_id, \
          {BUDGETS_OF_KEY} FROM api_keys WHERE user_id = $1 AND {} \
          ORDER BY CASE WHEN disabled_at IS NULL THEN 0 ELSE 1 END, created_at DESC, id LIMIT $3",
         match holder_id {
@@ -599,6 +647,7 @@ pub(super) fn read_item(row: &AnyRow) -> sqlx::Result<KeyItem> {
         disabled: time("disabled_at")?.is_some(),
         models: read_models(row)?,
         filter_options: FilterOptions::read(row.try_get("filter_options")?)?,
+        data_limits: DataLimits::read(row.try_get("data_limits")?)?,
         holder_id: row.try_get("holder_id")?,
         project_id: row.try_get("project_id")?,
         budgets,

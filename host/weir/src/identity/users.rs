@@ -97,7 +97,7 @@ pub async fn drop_cached_keys(core: &Core, user_id: &str) -> Result<(), ApiError
     members::drop_cached_keys_everywhere(core, user_id).await
 }
 
-/// Changes a user's plan, rates or options on all nodes at once: the cache holds them with the user's keys.
+/// Changes a user's plan, rates, options or limits on all nodes at once: the cache holds them with the user's keys.
 pub async fn change_plan<T>(
     core: &Core,
     user_id: &str,

@@ -39,7 +39,7 @@ use self::measurement::FilterMeasurement;
 pub use self::response::AnswerScreen;
 use self::response::Watcher;
 use super::InferenceParts;
-use super::resolve;
+use super::resolve::ProviderChoice;
 use crate::catalog::filter_service::FilterService;
 use crate::catalog::filters::{FilterConfig, OnFailure};
 use crate::catalog::{Catalog, Model};
@@ -73,6 +73,8 @@ pub struct FilterCaller<'a> {
     pub plan: Plan,
     /// The options of the key and the account.
     pub options: &'a CallerFilterOptions,
+    /// The providers that the request may use.
+    pub choice: &'a ProviderChoice<'a>,
     /// The request.
     pub context: &'a RequestContext,
 }
@@ -272,7 +274,7 @@ impl<'a> RequestScreening<'a> {
         if filters.is_empty() {
             return Ok(None);
         }
-        let allowed = resolve::narrow(model, asker.context.wanted_provider())?;
+        let allowed = asker.choice.narrow(model)?;
         Ok(Some(Self {
             parts,
             asker,

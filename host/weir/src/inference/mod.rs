@@ -59,7 +59,7 @@ use self::meter::{Meter, MeteredRequest};
 pub use self::parts::InferenceParts;
 use self::relay::{Relay, RequestBounds};
 use self::reply::Reply;
-use self::resolve::{ResolvedRequest, ResolvedTask};
+use self::resolve::{ProviderChoice, ResolvedRequest, ResolvedTask};
 use self::routing::Route;
 use crate::catalog::Catalog;
 use crate::context::RequestContext;
@@ -67,6 +67,7 @@ use crate::identity::filter_options::CallerFilterOptions;
 use crate::identity::part_rates::{PartRates, RequestRates};
 use crate::identity::{Caller, limits};
 use crate::inference::deltas::DeltaPublisher;
+use crate::limits::data::CallerDataLimits;
 use crate::sessions::SessionTurn;
 use weir_ledger::price::PriceFactors;
 use weir_ledger::{AccountId, LedgerError, LedgerRefusal, Payer, Plan};
@@ -88,6 +89,8 @@ pub struct Customer {
     pub rates: PartRates,
     /// The options of the key and the account for filters.
     pub filter_options: CallerFilterOptions,
+    /// The limits of the key and the organisation on providers.
+    pub data_limits: CallerDataLimits,
 }
 
 impl Customer {
@@ -99,6 +102,7 @@ impl Customer {
             session_owner: caller.session_owner(),
             rates: caller.rates.clone(),
             filter_options: caller.filter_options.clone(),
+            data_limits: caller.data_limits.clone(),
             payer: caller.payer(),
         }
     }
@@ -116,11 +120,16 @@ impl Customer {
         }
     }
 
-    fn asker<'a>(&'a self, context: &'a RequestContext) -> FilterCaller<'a> {
+    fn asker<'a>(
+        &'a self,
+        context: &'a RequestContext,
+        choice: &'a ProviderChoice<'a>,
+    ) -> FilterCaller<'a> {
         FilterCaller {
             account: &self.payer.account,
             plan: self.plan,
             options: &self.filter_options,
+            choice,
             context,
         }
     }
@@ -159,10 +168,11 @@ pub async fn chat(
     // One catalog serves the complete request, even if the configuration changes meanwhile.
     let catalog = parts.catalog.load();
     name_by_id(&catalog, &mut call.request.model);
-    let asker = customer.asker(&context);
+    let choice = ProviderChoice::of(&customer.data_limits, &context)?;
+    let asker = customer.asker(&context, &choice);
     let (call, passed) = filters::screen_chat(parts, &catalog, asker, call).await?;
     customer.require(&catalog, &call.request.model)?;
-    let resolved = resolve::resolve(&catalog, call, context.wanted_provider())?;
+    let resolved = resolve::resolve(&catalog, call, &choice)?;
     let terms = PriceTerms::of(&catalog, customer.plan, &resolved.model.id);
     let asked = ResponseTerms { passed, ..asked };
     begin(parts, held, customer, context, resolved, terms, asked).await
@@ -190,10 +200,11 @@ pub async fn images(
     };
     let catalog = parts.catalog.load();
     name_by_id(&catalog, &mut call.request.model);
-    let asker = customer.asker(&context);
+    let choice = ProviderChoice::of(&customer.data_limits, &context)?;
+    let asker = customer.asker(&context, &choice);
     let (call, passed) = filters::screen_images(parts, &catalog, asker, call).await?;
     customer.require(&catalog, &call.request.model)?;
-    let resolved = resolve::resolve_images(&catalog, call, context.wanted_provider())?;
+    let resolved = resolve::resolve_images(&catalog, call, &choice)?;
     let terms = PriceTerms::of(&catalog, customer.plan, &resolved.model.id);
     let asked = ResponseTerms { passed, ..asked };
     begin(parts, held, customer, context, resolved, terms, asked).await
@@ -221,10 +232,11 @@ pub async fn retrieve(
     };
     let catalog = parts.catalog.load();
     name_by_id(&catalog, call.task.model_mut());
-    let asker = customer.asker(&context);
+    let choice = ProviderChoice::of(&customer.data_limits, &context)?;
+    let asker = customer.asker(&context, &choice);
     let (call, passed) = filters::screen_retrieval(parts, &catalog, asker, call).await?;
     customer.require(&catalog, call.task.model())?;
-    let resolved = resolve::resolve_retrieval(&catalog, call, context.wanted_provider())?;
+    let resolved = resolve::resolve_retrieval(&catalog, call, &choice)?;
     let terms = PriceTerms::of(&catalog, customer.plan, &resolved.model.id);
     let asked = ResponseTerms { passed, ..asked };
     begin(parts, held, customer, context, resolved, terms, asked).await

@@ -8,8 +8,7 @@ mod retrieval;
 
 pub use self::images::resolve_images;
 use self::model::model;
-pub(super) use self::model::narrow;
-pub use self::model::unknown_model;
+pub use self::model::{ProviderChoice, unknown_model};
 pub use self::request::{ResolvedRequest, ResolvedTask};
 pub use self::retrieval::resolve_retrieval;
 use weir_dialects::{ChatCall, MessageOrigin};
@@ -21,12 +20,11 @@ use weir_sandbox::adapter::bindings::adapter::Task;
 use weir_sandbox::adapter::bindings::chat::{ChatRequest, Content, ToolContent};
 use weir_upstream::usage::RequestSize;
 
-/// Finds the model and checks the request against its limits. Each error has its own code. `wanted` has the client's
-/// allowed providers, if any.
+/// Finds the model and checks the request against its limits. Each error has its own code.
 pub fn resolve(
     catalog: &Catalog,
     call: ChatCall,
-    wanted: Option<&str>,
+    choice: &ProviderChoice<'_>,
 ) -> Result<ResolvedRequest, ApiError> {
     let text_bytes = call.text_bytes();
     let mut request = call.request;
@@ -52,7 +50,7 @@ pub fn resolve(
     }
     if model.makes_images() && !model.supports_chat {
         let call = ChatCall { request, ..call };
-        return images::of_chat(model, call, text_bytes, wanted);
+        return images::of_chat(model, call, text_bytes, choice);
     }
     if model.makes_images() && request.modalities.is_empty() {
         request.modalities = ["image", "text"].map(str::to_owned).to_vec();
@@ -111,7 +109,7 @@ pub fn resolve(
     let output_limit = u32::try_from(output).unwrap_or(model.max_output_tokens);
     request.max_output_tokens = output_limit;
     Ok(ResolvedRequest {
-        allowed: narrow(model, wanted)?,
+        allowed: choice.narrow(model)?,
         is_ordered: false,
         model: model.clone(),
         task: ResolvedTask::Model(Task::Chat(request)),

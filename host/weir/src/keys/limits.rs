@@ -1,4 +1,4 @@
-//! Limits of a new key: its lifetime, its models, and its budgets.
+//! Limits of a new key: its lifetime, its models, its budgets, and the providers of its requests.
 
 use weir_errors::ApiError;
 use weir_ledger::{AccountId, Budget, BudgetPart, LedgerStore, SetBudgets};
@@ -8,6 +8,7 @@ use crate::billing::budgets::{self, RequestedBudgets};
 use crate::catalog::Catalog;
 use crate::identity::api_key::LIFETIME_DAYS;
 use crate::identity::{no_such_key, store, store_failed};
+use crate::limits::data::DataLimits;
 use crate::node::Core;
 
 /// The maximum number of models in a key's list.
@@ -20,6 +21,8 @@ pub struct KeyLimits {
     pub budgets: Vec<Budget>,
     /// The models that it may use; all if empty.
     pub models: Vec<String>,
+    /// The limits on providers.
+    pub data: DataLimits,
     /// The key's lifetime in days.
     pub days: i64,
 }
@@ -29,6 +32,7 @@ impl Default for KeyLimits {
         Self {
             budgets: Vec::new(),
             models: Vec::new(),
+            data: DataLimits::default(),
             days: LIFETIME_DAYS,
         }
     }
@@ -43,6 +47,7 @@ impl KeyLimits {
     pub fn read(
         budgets: RequestedBudgets,
         models: Option<Vec<String>>,
+        data: Option<DataLimits>,
         days: Option<i64>,
         catalog: Option<&Catalog>,
     ) -> Result<Self, ApiError> {
@@ -73,6 +78,7 @@ impl KeyLimits {
         Ok(Self {
             budgets: budgets.read()?,
             models,
+            data: data.unwrap_or_default(),
             days,
         })
     }
@@ -89,6 +95,11 @@ pub async fn limit_new_key(
     let limited = async {
         if limits.days != LIFETIME_DAYS || !limits.models.is_empty() {
             store::limit_key(&core.database, key_id, &limits.models, expires_at)
+                .await
+                .map_err(store_failed)?;
+        }
+        if !limits.data.is_empty() {
+            store::set_key_data_limits(&core.database, user_id, key_id, &limits.data)
                 .await
                 .map_err(store_failed)?;
         }

@@ -22,6 +22,7 @@ use crate::identity::store::{self, KeyCreation, KeyItem, KeyOwner};
 use crate::identity::users::{self, set_rate};
 use crate::identity::{self, WebCaller, members, store_failed};
 use crate::json::from_json;
+use crate::limits::data::DataLimits;
 use crate::request::JsonBody;
 use crate::schemas;
 use weir_ledger::{Budget, BudgetPart, BudgetWindow, Credits};
@@ -50,6 +51,8 @@ struct KeyRequest {
     /// Models that the key may use; all unless set.
     #[schema(min_items = 1, max_items = 100)]
     models: Option<Vec<String>>,
+    /// Limits on the providers of the key's requests; none unless set.
+    data_limits: Option<DataLimits>,
     /// Lifetime in days.
     #[schema(minimum = 1, maximum = 90, default = 90)]
     expires_in_days: Option<i64>,
@@ -83,6 +86,8 @@ struct CreatedKey {
     expires_at: String,
     /// Models that the key may use; null if it may use all.
     models: Option<Vec<String>>,
+    /// Limits on the providers of the key's requests.
+    data_limits: DataLimits,
     /// Budgets of the key.
     #[schema(value_type = Vec<schemas::BudgetSchema>)]
     budgets: Vec<Budget>,
@@ -109,6 +114,8 @@ struct OwnKeyItem {
     models: Option<Vec<String>>,
     /// Options of the key for filters, by name.
     filter_options: BTreeMap<String, String>,
+    /// Limits on the providers of the key's requests.
+    data_limits: DataLimits,
     /// User or service account that uses the key, in an organisation.
     holder_id: Option<String>,
     /// Project that the key belongs to.
@@ -149,7 +156,13 @@ pub async fn create_api_key(
         window: new.window,
     };
     let catalog = parts.catalog.load();
-    let limits = KeyLimits::read(budgets, new.models, new.expires_in_days, Some(&catalog))?;
+    let limits = KeyLimits::read(
+        budgets,
+        new.models,
+        new.data_limits,
+        new.expires_in_days,
+        Some(&catalog),
+    )?;
     let name = new.name.unwrap_or_else(|| "Default".to_owned());
     let place = KeyPlace {
         project_id: new.project_id,
@@ -163,6 +176,7 @@ pub async fn create_api_key(
         created_at: parts.clock.now().iso(),
         expires_at: expires_at.iso(),
         models: models(limits.models),
+        data_limits: limits.data,
         budgets: limits.budgets,
     });
     Ok((StatusCode::CREATED, Json(created)))
@@ -381,6 +395,36 @@ pub async fn set_key_filter_options(
     Ok(Json(options))
 }
 
+/// `PUT /api-keys/{key_id}/data-limits`: replaces the limits on the providers of a key's requests. They apply to all nodes
+/// at once.
+#[utoipa::path(
+    put, path = "/api-keys/{key_id}/data-limits", tag = "keys", security(("web" = [])),
+    params(("key_id" = String, Path, description = "The key's id.")),
+    request_body = DataLimits,
+    responses(
+        (status = 200, body = DataLimits),
+        (status = 404, description = "`NOT_FOUND`: you have no active key with this id."),
+    ),
+)]
+pub async fn set_key_data_limits(
+    State(parts): State<KeyParts>,
+    caller: WebCaller,
+    Path(key_id): Path<String>,
+    body: JsonBody,
+) -> Result<Json<DataLimits>, ApiError> {
+    require_own(&parts, &caller, &key_id).await?;
+    let account = &caller.account.0;
+    limits::expiry_of(&parts, account, &key_id, parts.ledger.now()).await?;
+    let limits: DataLimits = from_json(&body.bytes)?;
+    users::change_plan(&parts, account, async {
+        store::set_key_data_limits(&parts.database, account, &key_id, &limits)
+            .await
+            .map_err(store_failed)
+    })
+    .await?;
+    Ok(Json(limits))
+}
+
 /// `DELETE /api-keys/{key_id}`: revokes a key immediately on every node.
 #[utoipa::path(
     delete, path = "/api-keys/{key_id}", tag = "keys", security(("web" = [])),
@@ -416,6 +460,7 @@ fn item(key: KeyItem, now: Millis) -> OwnKeyItem {
         disabled: key.disabled,
         models: models(key.models),
         filter_options: key.filter_options.filter_options,
+        data_limits: key.data_limits,
         holder_id: key.holder_id,
         project_id: key.project_id,
     }

@@ -1,4 +1,5 @@
 //! Limits that several features share.
 
 pub mod connections;
+pub mod data;
 pub mod settings;

@@ -12,10 +12,12 @@ use weir_ledger::{AccountId, Credits, Plan};
 use super::members::change_failed;
 use super::store::{self, MAX_OWNED, OrganisationItem};
 use super::{MemberCaller, OrganisationParts, failed, read_name, too_many};
-use crate::identity::WebCaller;
 use crate::identity::key_records::drop_plan;
 use crate::identity::members::{drop_cached_keys, unknown};
 use crate::identity::roles::Role;
+use crate::identity::users::change_plan;
+use crate::identity::{self, WebCaller};
+use crate::limits::data::DataLimits;
 use crate::query::ListQuery;
 use crate::small_body::SmallBody;
 
@@ -89,6 +91,7 @@ pub async fn create(
         name: name.to_owned(),
         plan: Plan::Free.name().to_owned(),
         role: Role::Owner,
+        data_limits: DataLimits::default(),
         created_at: now.iso(),
     })
 }
@@ -145,6 +148,40 @@ pub async fn rename_organisation(
         .map_err(failed)?;
     caller.record(&parts.core, "organisation.renamed", name);
     show(&parts, &caller).await
+}
+
+/// `PUT /organisations/{organisation_id}/data-limits`: replaces the limits on the providers of the organisation's requests.
+/// They apply to all nodes at once.
+#[utoipa::path(
+    put, path = "/organisations/{organisation_id}/data-limits", tag = "organisations", security(("web" = [])),
+    params(("organisation_id" = String, Path, description = "The organisation's id.")),
+    request_body = DataLimits,
+    responses((status = 200, body = OrganisationItem), (status = 404, description = "`NOT_FOUND`: you are not a member.")),
+)]
+pub async fn set_organisation_data_limits(
+    State(parts): State<OrganisationParts>,
+    caller: MemberCaller,
+    SmallBody(limits): SmallBody<DataLimits>,
+) -> Result<Json<Value>, ApiError> {
+    set_data_limits(&parts, &caller, &limits).await?;
+    show(&parts, &caller).await
+}
+
+/// Replaces the limits of an organisation on providers, on all nodes at once.
+pub async fn set_data_limits(
+    parts: &OrganisationParts,
+    caller: &MemberCaller,
+    limits: &DataLimits,
+) -> Result<(), ApiError> {
+    let (core, id) = (&parts.core, &caller.organisation_id);
+    let changed = change_plan(core, id, async {
+        let set = identity::store::set_organisation_data_limits(&core.database, id, limits);
+        set.await.map_err(failed)
+    });
+    changed.await?;
+    let shown = limits.shown().join("; ");
+    caller.record(core, "organisation.data_limits_set", shown);
+    Ok(())
 }
 
 /// `DELETE /organisations/{organisation_id}`: deletes an organisation, and revokes its keys. Remaining credits are lost.

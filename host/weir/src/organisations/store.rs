@@ -12,6 +12,7 @@ use weir_storage::ids;
 use crate::identity::members::{has_owner, revoke_keys};
 use crate::identity::roles::Role;
 use crate::identity::store::{lock_account, read_role};
+use crate::limits::data::DataLimits;
 
 /// The maximum organisations that a user may own.
 pub(super) const MAX_OWNED: i64 = 10;
@@ -36,6 +37,8 @@ pub struct OrganisationItem {
     pub plan: String,
     /// The caller's role.
     pub role: Role,
+    /// Limits on the providers of the organisation's requests.
+    pub data_limits: DataLimits,
     /// Time of creation.
     pub created_at: String,
 }
@@ -169,7 +172,7 @@ pub async fn list_of_user(
     user_id: &str,
 ) -> sqlx::Result<Vec<OrganisationItem>> {
     let rows = sqlx::query(
-        "SELECT u.id, u.name, u.plan, u.created_at, m.role FROM members m \
+        "SELECT u.id, u.name, u.plan, u.created_at, u.data_limits, m.role FROM members m \
          JOIN users u ON u.id = m.organisation_id \
          WHERE m.user_id = $1 AND u.deleted_at IS NULL ORDER BY m.organisation_id",
     )
@@ -186,7 +189,7 @@ pub(super) async fn find(
     user_id: &str,
 ) -> sqlx::Result<Option<OrganisationItem>> {
     let row = sqlx::query(
-        "SELECT u.id, u.name, u.plan, u.created_at, m.role FROM members m \
+        "SELECT u.id, u.name, u.plan, u.created_at, u.data_limits, m.role FROM members m \
          JOIN users u ON u.id = m.organisation_id \
          WHERE m.organisation_id = $1 AND m.user_id = $2 AND u.deleted_at IS NULL",
     )
@@ -205,6 +208,7 @@ fn read_organisation(row: &AnyRow) -> sqlx::Result<OrganisationItem> {
             .unwrap_or_default(),
         plan: row.try_get("plan")?,
         role: read_role(&row.try_get::<String, _>("role")?)?,
+        data_limits: DataLimits::read(row.try_get("data_limits")?)?,
         created_at: Millis(row.try_get("created_at")?).iso(),
     })
 }

@@ -83,7 +83,7 @@ pub(super) const TABLES: [Table; 14] = [
     Table {
         name: "api_keys",
         sql: "SELECT id AS place, id AS key_id, user_id AS account_id, project_id, name, prefix, created_at, expires_at, \
-              disabled_at AS revoked_at, last_used_at, models, filter_options FROM api_keys \
+              disabled_at AS revoked_at, last_used_at, models, filter_options, data_limits FROM api_keys \
               WHERE ((user_id = $1 AND holder_id IS NULL) OR holder_id = $1) AND id > $2 ORDER BY id LIMIT $3",
         first: "",
         columns: &[
@@ -98,6 +98,7 @@ pub(super) const TABLES: [Table; 14] = [
             ("last_used_at", Time),
             ("models", Json),
             ("filter_options", Json),
+            ("data_limits", Json),
         ],
     },
     Table {

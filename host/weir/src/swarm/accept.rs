@@ -16,8 +16,10 @@ use super::plan::caps;
 use super::request::{self, AgentTool, Defaults, SwarmCaller};
 use super::store::{AcceptResult, MAX_KEPT_BYTES, MAX_OPEN, NewRun, SwarmRun, SwarmStoreError};
 use crate::billing::budgets;
+use crate::catalog::data_terms::RequestDataLimits;
 use crate::catalog::{Catalog, Model};
 use crate::identity::{Caller, limits};
+use crate::limits::data::{CallerDataLimits, DataLimits};
 
 /// The default model of agents, if the catalog has it and the configuration names no other.
 const DEFAULT_MODEL: &str = "claude-sonnet-5-5";
@@ -34,6 +36,8 @@ pub struct SwarmPayer<'a> {
     pub parts: Vec<BudgetPart>,
     /// The models that agents may use; all if empty.
     pub models: &'a [String],
+    /// The limits on providers, as far as they are known: each model call has the current ones.
+    pub data_limits: CallerDataLimits,
 }
 
 impl<'a> SwarmPayer<'a> {
@@ -45,6 +49,7 @@ impl<'a> SwarmPayer<'a> {
             plan: caller.plan,
             parts: caller.parts(),
             models: caller.models(),
+            data_limits: caller.data_limits.clone(),
         }
     }
 }
@@ -138,6 +143,14 @@ pub fn check(
         }
     }
     let catalog = swarms.inference.catalog.load();
+    let limits = RequestDataLimits::new(&payer.data_limits, DataLimits::default());
+    for (index, agent) in request.agents.iter().enumerate() {
+        if let Some(model) = catalog.model(&agent.model) {
+            limits
+                .narrow(model, (0..model.candidates.len()).collect())
+                .map_err(|error| error.with_param(format!("agents[{index}].model")))?;
+        }
+    }
     let factors = catalog.factors_of(payer.account_plan);
     Ok(SwarmPrices {
         estimate: estimate(&catalog, &factors, request)?,

@@ -65,9 +65,9 @@ pub async fn create_agent_completion(
     let plan = users::require(&swarms.inference, &payer.account.0).await?;
     context.note_user(&payer.account.0);
     let (database, key_id) = (&swarms.inference.database, key_among(&payer.parts));
-    let filter_options = store::find_filter_options(database, &payer.account.0, key_id).await;
-    let filter_options = filter_options
-        .map_err(|error| ApiError::of_database(&error, "about options for filters"))?;
+    let found = store::find_options(database, &payer.account.0, key_id).await;
+    let (filter_options, data_limits) =
+        found.map_err(|error| ApiError::of_database(&error, "about a key and its account"))?;
     // The account is known only after the body.
     let inference = &swarms.inference;
     let turn = inference.admission.enter(&payer.account, plan).await?;
@@ -76,6 +76,7 @@ pub async fn create_agent_completion(
         session_owner: payer.account.clone(),
         rates: PartRates::default(),
         filter_options,
+        data_limits,
         payer,
         plan,
         models,

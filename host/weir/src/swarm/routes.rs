@@ -23,6 +23,7 @@ use crate::context::RequestContext;
 use crate::identity::service::{ExecutorCaller, ServiceScope};
 use crate::identity::{self, Caller};
 use crate::inference::idempotency::IdempotencyHeader;
+use crate::limits::data::CallerDataLimits;
 use crate::query::{self, ListQuery};
 use crate::request::JsonBody;
 use crate::schemas::parameters::{Idempotency, Limit};
@@ -45,7 +46,7 @@ pub(crate) const REPLAYED: HeaderName = HeaderName::from_static("idempotency-rep
         (status = 200, description = "The swarm's events, if the client accepts an event stream.", body = ServerSentEvent, content_type = "text/event-stream"),
         (status = 400, description = "`INVALID_REQUEST`, `INVALID_MODEL`: `param` names the invalid field."),
         (status = 402, description = "`INSUFFICIENT_CREDITS`: the balance is below the estimated cost, or the budget is below the minimum price of the first call."),
-        (status = 403, description = "`PLAN_NOT_ELIGIBLE`, `MODEL_NOT_ALLOWED`, `INTEGRATION_NOT_ALLOWED`: more than the plan, the key or the operator allows."),
+        (status = 403, description = "`PLAN_NOT_ELIGIBLE`, `MODEL_NOT_ALLOWED`, `NO_PERMITTED_PROVIDER`, `INTEGRATION_NOT_ALLOWED`: more than the plan, the key or the operator allows."),
         (status = 409, description = "`IDEMPOTENCY_KEY_REUSED`, `IDEMPOTENCY_IN_PROGRESS`, `IDEMPOTENCY_ANSWER_NOT_KEPT`: an earlier request used the key."),
         (status = 429, description = "`TOO_MANY_SWARMS`: the user has 100 queued or running swarms. `SWARM_DATA_LIMIT_REACHED`: the user's swarms have 1 GiB of data; delete finished swarms."),
     ),
@@ -58,6 +59,7 @@ pub async fn create_swarm(
     headers: HeaderMap,
     body: JsonBody,
 ) -> Result<Response, ApiError> {
+    context.refuse_data_limits()?;
     let key = key.with_body(&body.bytes);
     let payer = SwarmPayer::of(&caller);
     let claim = key.as_ref().map(|key| key.claim());
@@ -248,7 +250,7 @@ pub async fn stream_events(
         (status = 200, body = SwarmDetails),
         (status = 400, description = "`INVALID_REQUEST`, `INVALID_MODEL`: `param` names the invalid field."),
         (status = 402, description = "`INSUFFICIENT_CREDITS`: the balance is below the estimated cost, or the budget is below the minimum price of the first call."),
-        (status = 403, description = "`PLAN_NOT_ELIGIBLE`, `MODEL_NOT_ALLOWED`, `INTEGRATION_NOT_ALLOWED`: more than the plan, the key or the operator allows."),
+        (status = 403, description = "`PLAN_NOT_ELIGIBLE`, `MODEL_NOT_ALLOWED`, `NO_PERMITTED_PROVIDER`, `INTEGRATION_NOT_ALLOWED`: more than the plan, the key or the operator allows."),
         (status = 409, description = "`IDEMPOTENCY_KEY_REUSED`, `IDEMPOTENCY_IN_PROGRESS`, `IDEMPOTENCY_ANSWER_NOT_KEPT`: an earlier request used the key."),
         (status = 429, description = "`TOO_MANY_SWARMS`: the user has 100 queued or running swarms. `SWARM_DATA_LIMIT_REACHED`: the user's swarms have 1 GiB of data; delete finished swarms."),
         (status = 404, description = "`UNKNOWN_USER`: the user does not exist."),
@@ -262,6 +264,7 @@ pub async fn run_swarm(
     body: JsonBody,
 ) -> Result<Json<Value>, ApiError> {
     service.0.require(ServiceScope::SwarmRun)?;
+    context.refuse_data_limits()?;
     let (mut request, named) = read(&swarms, &body.bytes, SwarmCaller::Service)?;
     request.trace_parent = context.trace_onward().map(|trace| trace.to_string());
     let Some(named) = named else {
@@ -276,6 +279,7 @@ pub async fn run_swarm(
         plan: named.plan,
         parts: Vec::new(),
         models: &[],
+        data_limits: CallerDataLimits::default(),
     };
     let key = key.with_body(&body.bytes);
     let claim = key.as_ref().map(|key| key.claim());

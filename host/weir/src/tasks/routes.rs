@@ -120,15 +120,17 @@ struct QueueMessage {
     responses(
         (status = 201, body = TaskItem),
         (status = 400, description = "`INVALID_REQUEST`, `INVALID_MODEL`: `param` names the invalid field."),
-        (status = 403, description = "`PLAN_NOT_ELIGIBLE`, `MODEL_NOT_ALLOWED`, `INTEGRATION_NOT_ALLOWED`: more than the plan, the key or the operator allows."),
+        (status = 403, description = "`PLAN_NOT_ELIGIBLE`, `MODEL_NOT_ALLOWED`, `NO_PERMITTED_PROVIDER`, `INTEGRATION_NOT_ALLOWED`: more than the plan, the key or the operator allows."),
         (status = 429, description = "`TASK_LIMIT_REACHED`: a user has at most 100 tasks."),
     ),
 )]
 pub async fn create_task(
     State(tasks): State<TaskParts>,
     caller: Caller,
+    context: RequestContext,
     body: JsonBody,
 ) -> Result<(StatusCode, Json<Value>), ApiError> {
+    context.refuse_data_limits()?;
     let definition = read(&tasks, &caller, &body.bytes)?;
     let now = tasks.swarms.inference.ledger.now();
     let task = Task {
@@ -218,9 +220,11 @@ pub async fn get_task(
 pub async fn replace_task(
     State(tasks): State<TaskParts>,
     caller: Caller,
+    context: RequestContext,
     Path(id): Path<String>,
     body: JsonBody,
 ) -> Result<Json<Value>, ApiError> {
+    context.refuse_data_limits()?;
     let mut task = own(&tasks, &caller.account.0, &id).await?;
     task.definition = read(&tasks, &caller, &body.bytes)?;
     // The new definition's key applies, regardless of the previous one.
@@ -259,7 +263,7 @@ pub async fn delete_task(
     request_body = TriggerRequest,
     responses(
         (status = 202, description = "The started swarm.", body = SwarmRecord),
-        (status = 403, description = "`KEY_ENDED`, `PLAN_NOT_ELIGIBLE`, `MODEL_NOT_ALLOWED`, `INTEGRATION_NOT_ALLOWED`: more than the plan, the key of the task or the operator allows."),
+        (status = 403, description = "`KEY_ENDED`, `PLAN_NOT_ELIGIBLE`, `MODEL_NOT_ALLOWED`, `NO_PERMITTED_PROVIDER`, `INTEGRATION_NOT_ALLOWED`: more than the plan, the key of the task or the operator allows."),
         (status = 404, description = "`NOT_FOUND`: you have no task with this id."),
         (status = 402, description = "`INSUFFICIENT_CREDITS`: the balance is below the estimated cost."),
         (status = 409, description = "`IDEMPOTENCY_ANSWER_NOT_KEPT`: the first start's result is not stored any more."),
@@ -405,7 +409,7 @@ fn check_credential(
     request_body = QueueMessage,
     responses(
         (status = 202, description = "The started swarm.", body = SwarmRecord),
-        (status = 403, description = "`KEY_ENDED`, `PLAN_NOT_ELIGIBLE`, `MODEL_NOT_ALLOWED`, `INTEGRATION_NOT_ALLOWED`: more than the plan, the key of the task or the operator allows."),
+        (status = 403, description = "`KEY_ENDED`, `PLAN_NOT_ELIGIBLE`, `MODEL_NOT_ALLOWED`, `NO_PERMITTED_PROVIDER`, `INTEGRATION_NOT_ALLOWED`: more than the plan, the key of the task or the operator allows."),
         (status = 404, description = "`UNKNOWN_TASK`: the task does not exist."),
         (status = 402, description = "`INSUFFICIENT_CREDITS`: the balance is below the estimated cost."),
         (status = 409, description = "`IDEMPOTENCY_ANSWER_NOT_KEPT`: the first start's result is not stored any more."),

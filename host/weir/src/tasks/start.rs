@@ -10,6 +10,7 @@ use weir_storage::clock::Millis;
 use super::TaskParts;
 use super::store::{Cause, MINUTE_MS, StartEnd, StartRefusal, Task, TaskStoreError};
 use crate::identity::{self, limits};
+use crate::limits::data::CallerDataLimits;
 use crate::swarm::accept::{self, SwarmPayer};
 use crate::swarm::request::SwarmCaller;
 use crate::swarm::store::SwarmRun;
@@ -92,6 +93,7 @@ async fn ask(
         plan,
         parts: task.parts.clone(),
         models: &models,
+        data_limits: CallerDataLimits::default(),
     };
     accept::accept(&tasks.swarms, &payer, &request, Some(claim)).await
 }

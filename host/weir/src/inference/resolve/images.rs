@@ -9,7 +9,7 @@ use std::sync::Arc;
 use weir_dialects::{Attachment, ChatCall, ImageCall, MessageOrigin};
 use weir_errors::{ApiError, ErrorCode};
 
-use super::model::{model, narrow};
+use super::model::{ProviderChoice, model};
 use super::request::{ResolvedRequest, ResolvedTask};
 use crate::catalog::config::ModelKind;
 use crate::catalog::{Catalog, Model};
@@ -23,7 +23,7 @@ use weir_upstream::usage::RequestSize;
 pub fn resolve_images(
     catalog: &Catalog,
     call: ImageCall,
-    wanted: Option<&str>,
+    choice: &ProviderChoice<'_>,
 ) -> Result<ResolvedRequest, ApiError> {
     let model = model(catalog, &call.request.model, ModelKind::Chat)?;
     if !model.makes_images() {
@@ -35,7 +35,7 @@ pub fn resolve_images(
     let size = check(model, &mut request, &call.attachments, "prompt", "image")?;
     let images = request.count;
     Ok(ResolvedRequest {
-        allowed: narrow(model, wanted)?,
+        allowed: choice.narrow(model)?,
         is_ordered: false,
         model: model.clone(),
         task: ResolvedTask::Model(Task::Image(request)),
@@ -58,7 +58,7 @@ pub(super) fn of_chat(
     model: &Arc<Model>,
     call: ChatCall,
     text_bytes: usize,
-    wanted: Option<&str>,
+    choice: &ProviderChoice<'_>,
 ) -> Result<ResolvedRequest, ApiError> {
     check_settings(model, &call.request)?;
     let messages = &call.request.messages;
@@ -88,7 +88,7 @@ pub(super) fn of_chat(
         ignored.push("cache_control".to_owned());
     }
     Ok(ResolvedRequest {
-        allowed: narrow(model, wanted)?,
+        allowed: choice.narrow(model)?,
         is_ordered: false,
         model: model.clone(),
         task: ResolvedTask::Model(Task::Image(request)),

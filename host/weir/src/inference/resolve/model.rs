@@ -7,8 +7,10 @@ use weir_errors::{ApiError, ErrorCode};
 use weir_sandbox::printable;
 
 use crate::catalog::config::ModelKind;
+use crate::catalog::data_terms::RequestDataLimits;
 use crate::catalog::{Candidate, Catalog, Model};
-use crate::context::WANTED_PROVIDER;
+use crate::context::{RequestContext, WANTED_PROVIDER};
+use crate::limits::data::CallerDataLimits;
 
 /// The maximum bytes of a model's name in an error.
 const MAX_NAME_BYTES: usize = 256;
@@ -33,16 +35,39 @@ pub(super) fn model<'a>(
     Err(ApiError::new(ErrorCode::ModelNotSupported, message).with_param("model"))
 }
 
-/// Returns the indexes of the candidates that a client allows: all, or those at the named providers, separated by
-/// commas.
-///
-/// # Errors
-///
-/// 400 `INVALID_REQUEST` if none remains.
-pub(in crate::inference) fn narrow(
-    model: &Model,
-    wanted: Option<&str>,
-) -> Result<Vec<usize>, ApiError> {
+/// The providers that a request may use: those that satisfy all limits and that the client names.
+pub struct ProviderChoice<'a> {
+    limits: RequestDataLimits<'a>,
+    /// The names in the client's header, separated by commas; all providers without it.
+    wanted: Option<&'a str>,
+}
+
+impl<'a> ProviderChoice<'a> {
+    /// Returns the choice of a caller with these limits.
+    ///
+    /// # Errors
+    ///
+    /// 400 that names an invalid header.
+    pub fn of(caller: &'a CallerDataLimits, context: &'a RequestContext) -> Result<Self, ApiError> {
+        Ok(Self {
+            limits: RequestDataLimits::new(caller, context.data_limits()?),
+            wanted: context.wanted_provider(),
+        })
+    }
+
+    /// Returns the indexes of a model's candidates that the request may use; never empty.
+    ///
+    /// # Errors
+    ///
+    /// 400 `INVALID_REQUEST` if the client names none of the model's providers, 403 `NO_PERMITTED_PROVIDER` if no
+    /// remaining provider satisfies the limits.
+    pub fn narrow(&self, model: &Model) -> Result<Vec<usize>, ApiError> {
+        self.limits.narrow(model, wanted(model, self.wanted)?)
+    }
+}
+
+/// Returns the indexes of the candidates that a client names: all without names.
+fn wanted(model: &Model, wanted: Option<&str>) -> Result<Vec<usize>, ApiError> {
     let all = model.candidates.iter().enumerate();
     let Some(wanted) = wanted else {
         return Ok(all.map(|(index, _)| index).collect());

@@ -6,7 +6,7 @@ use weir_sandbox::adapter::bindings::embeddings::EmbeddingRequest;
 use weir_sandbox::adapter::bindings::rerank::RerankRequest;
 use weir_upstream::usage::{BYTES_PER_TOKEN, RequestSize, input_bytes};
 
-use super::model::{model, narrow};
+use super::model::{ProviderChoice, model};
 use super::request::{ResolvedRequest, ResolvedTask};
 use crate::catalog::config::ModelKind;
 use crate::catalog::{Catalog, Model};
@@ -15,7 +15,7 @@ use crate::catalog::{Catalog, Model};
 pub fn resolve_retrieval(
     catalog: &Catalog,
     call: RetrievalCall,
-    wanted: Option<&str>,
+    choice: &ProviderChoice<'_>,
 ) -> Result<ResolvedRequest, ApiError> {
     let (kind, results) = match &call.task {
         RetrievalTask::Embeddings(task) => (ModelKind::Embeddings, task.inputs.len()),
@@ -27,7 +27,7 @@ pub fn resolve_retrieval(
         RetrievalTask::Rerank(task) => check_documents(model, task)?,
     }
     Ok(ResolvedRequest {
-        allowed: narrow(model, wanted)?,
+        allowed: choice.narrow(model)?,
         is_ordered: false,
         model: model.clone(),
         size: RequestSize::of_retrieval(&call.task),

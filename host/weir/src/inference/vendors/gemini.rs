@@ -14,8 +14,9 @@ use weir_dialects::gemini_generate::{ModelMethod, bare_model, read, read_count};
 use weir_errors::{ApiError, ErrorCode};
 
 use crate::catalog::Model;
+use crate::catalog::data_terms::may_use;
 use crate::context::RequestContext;
-use crate::identity::{Caller, limits};
+use crate::identity::Caller;
 use crate::inference::InferenceParts;
 use crate::inference::idempotency::IdempotencyHeader;
 use crate::inference::resolve::{self, unknown_model};
@@ -142,7 +143,7 @@ pub async fn list_models(
     }
     let is_in = |model: &&Model| {
         let id = model.id.as_str();
-        limits::may_use(caller.models(), id) && page.token.as_deref().is_none_or(|token| id > token)
+        may_use(&caller, model) && page.token.as_deref().is_none_or(|token| id > token)
     };
     let catalog = parts.catalog.load();
     let mut models: Vec<_> = catalog.models().filter(is_in).collect();
@@ -174,7 +175,7 @@ pub async fn get_model(
     let id = bare_model(&id);
     let catalog = parts.catalog.load();
     match catalog.model(id) {
-        Some(model) if limits::may_use(caller.models(), &model.id) => Ok(Json(item(model))),
+        Some(model) if may_use(&caller, model) => Ok(Json(item(model))),
         _ => Err(unknown_model(&catalog, StatusCode::NOT_FOUND, id).with_param("model")),
     }
 }

@@ -16,7 +16,8 @@ use weir_errors::ApiError;
 
 use super::gemini::{self, ModelPageQuery};
 use crate::catalog::Model;
-use crate::identity::{Caller, limits};
+use crate::catalog::data_terms::may_use;
+use crate::identity::Caller;
 use crate::inference::InferenceParts;
 use crate::inference::resolve::unknown_model;
 use crate::schemas::vendors::{VendorModel, VendorModelList};
@@ -67,7 +68,7 @@ pub async fn list_models(
     }
     let is_in = |model: &&Model| {
         let id = model.id.as_str();
-        limits::may_use(caller.models(), id)
+        may_use(&caller, model)
             && page.after_id.as_deref().is_none_or(|after| id > after)
             && page.before_id.as_deref().is_none_or(|before| id < before)
     };
@@ -112,7 +113,7 @@ pub async fn get_model(
     let id = id.map_or(String::new(), |Path(id)| id);
     let catalog = parts.catalog.load();
     match catalog.model(&id) {
-        Some(model) if limits::may_use(caller.models(), &model.id) => Ok(Json(item(&parts, model))),
+        Some(model) if may_use(&caller, model) => Ok(Json(item(&parts, model))),
         _ => Err(unknown_model(&catalog, StatusCode::NOT_FOUND, &id).with_param("model")),
     }
 }

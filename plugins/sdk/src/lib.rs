@@ -29,6 +29,7 @@ pub mod lines;
 pub mod media;
 pub mod messages;
 pub mod options;
+pub mod path;
 pub mod response;
 pub mod sse;
 #[cfg(feature = "testing")]

@@ -18,8 +18,10 @@
 //! | `end-user-field` | `user` (default), `safety_identifier`, `none` | the field for the end user's id; for servers
 //! that refuse unknown fields |
 //! | `pass-fields` | names, separated by commas | fields to pass beside those that `request` always passes |
+//! | `azure-api-version` | a version such as `2024-10-21`; none by default | the version of Azure's API by deployments, whose
+//! base URL is `https://RESOURCE.openai.azure.com/openai`; the model is the deployment's name |
 //!
-//! The base URL ends where the dialect begins: `https://api.openai.com/v1`.
+//! The base URL ends where the dialect begins: `https://api.openai.com/v1`, or `https://RESOURCE.openai.azure.com/openai/v1`.
 //!
 //! **Invariant:** a streamed response and a non-streamed one yield the same blocks, and each ends with exactly one
 //! finish event, after all usage.
@@ -90,6 +92,7 @@ impl ProviderApi for Reader {
                 images::PATHS,
                 completions::PATH,
                 completions::FIM_PATH,
+                options::DEPLOYMENTS,
             ]
             .map(str::to_owned)
             .to_vec(),
@@ -112,7 +115,10 @@ impl ProviderApi for Reader {
             let written = completions::write(chat, &request, &options, api)?;
             return Ok(StartedExchange {
                 exchange: ResponseReader::new(chat.stream, Reader::Chat(Answer::default())),
-                step: Step::Send(HttpRequest::post_json(api.path().to_owned(), written.body)),
+                step: Step::Send(HttpRequest::post_json(
+                    options.path(api.path(), &chat.model),
+                    written.body,
+                )),
                 ignored: written.ignored,
             });
         }
@@ -121,7 +127,10 @@ impl ProviderApi for Reader {
             let reader = Reader::Responses(ResponsesAnswer::default());
             return Ok(StartedExchange {
                 exchange: ResponseReader::new(chat.stream, reader),
-                step: Step::Send(HttpRequest::post_json(responses::PATH.to_owned(), body)),
+                step: Step::Send(HttpRequest::post_json(
+                    options.path(responses::PATH, &chat.model),
+                    body,
+                )),
                 ignored,
             });
         }
@@ -131,7 +140,10 @@ impl ProviderApi for Reader {
                 chat.stream,
                 Reader::Chat(Answer::new(request::asks_for_logprobs(chat))),
             ),
-            step: Step::Send(HttpRequest::post_json(PATH.to_owned(), written.body)),
+            step: Step::Send(HttpRequest::post_json(
+                options.path(PATH, &chat.model),
+                written.body,
+            )),
             ignored: written.ignored,
         })
     }

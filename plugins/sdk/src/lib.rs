@@ -15,6 +15,7 @@
 //! To frame another kind of stream, add a module beside [`sse`] and [`lines`].
 
 pub mod adapter;
+pub mod aws;
 #[doc(hidden)]
 pub mod bindings;
 pub mod blocks;

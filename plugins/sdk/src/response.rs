@@ -12,6 +12,7 @@ use crate::adapter::{
     Description, Event, Exchange, Failure, HttpResponseHead, RefusedSetting, Request, Setting,
     StartedExchange, Step, no_options,
 };
+use crate::aws::{self, MessageStream};
 use crate::chat::NamedCount;
 use crate::failure::{self, MAX_ERROR_BODY_BYTES};
 use crate::lines::Lines;
@@ -38,7 +39,7 @@ pub trait AnswerReader {
         (Cow::Borrowed(bytes), Ok(()))
     }
 
-    /// Reads one event of a stream. A line of JSON is an event named `message`.
+    /// Reads one event of a stream. A line of JSON is an event named `message`, and a message of [`aws`] one of its own name.
     ///
     /// # Errors
     ///
@@ -117,6 +118,7 @@ enum FramedBody {
     Whole(Vec<u8>),
     Events(Sse),
     Lines(Lines),
+    AwsMessages(MessageStream),
     Refused(ErrorResponse),
 }
 
@@ -156,7 +158,13 @@ impl<A: AnswerReader> ResponseReader<A> {
             (b'd' | b'e' | b'i' | b'r' | b':', FramedBody::Whole(_)) => {
                 FramedBody::Events(Sse::default())
             }
-            (b'{' | b'[', FramedBody::Events(_)) => FramedBody::Whole(Vec::new()),
+            (b'{' | b'[', FramedBody::Events(_) | FramedBody::AwsMessages(_)) => {
+                FramedBody::Whole(Vec::new())
+            }
+            // The length of a message, which is below 16 MiB.
+            (0, FramedBody::Whole(_) | FramedBody::Events(_)) => {
+                FramedBody::AwsMessages(MessageStream::default())
+            }
             _ => return,
         };
     }
@@ -189,6 +197,8 @@ impl<A: ProviderApi> Exchange for ResponseReader<A> {
             FramedBody::Refused(ErrorResponse::new(head))
         } else if content_type.contains(stream_type) {
             FramedBody::stream(A::FRAMING)
+        } else if content_type.contains(aws::STREAM_TYPE) {
+            FramedBody::AwsMessages(MessageStream::default())
         } else if content_type.contains("html") {
             // A login page, or an error page of a proxy.
             return Err(Failure::malformed(
@@ -226,6 +236,16 @@ impl<A: ProviderApi> Exchange for ResponseReader<A> {
                     read_line(answer, line, events)?;
                 }
             }
+            FramedBody::AwsMessages(stream) => {
+                stream.push(&rest);
+                while let Some(message) = stream.next()? {
+                    let (name, data) = (&*message.name, &*message.payload);
+                    if message.is_error {
+                        return Err(aws::failure_in_stream(name, data));
+                    }
+                    answer.read_event(SseEvent { name, data }, events)?;
+                }
+            }
             FramedBody::Refused(refused) => refused.push(&rest),
         }
         lifted
@@ -248,6 +268,8 @@ impl<A: ProviderApi> Exchange for ResponseReader<A> {
                     read_line(answer, line, events)?;
                 }
             }
+            // The answer itself says whether it is complete.
+            FramedBody::AwsMessages(_) => {}
             FramedBody::Refused(refused) => return Err(A::failure_of_response(refused)),
         }
         answer.conclude(events)

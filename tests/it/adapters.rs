@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 use tests::gateway::UPSTREAM_CREDENTIAL;
+use tests::scenario::aws_stream;
 use tests::source::for_each_provider_adapter;
 use tests::{Gateway, Reply, Upstream};
 
@@ -18,7 +19,7 @@ pub(crate) struct Provider {
     pub(crate) stream: fn() -> Reply,
 }
 
-const PROVIDERS: [Provider; 3] = [
+const PROVIDERS: [Provider; 4] = [
     Provider {
         adapter: "anthropic",
         path: "/messages",
@@ -88,6 +89,46 @@ const PROVIDERS: [Provider; 3] = [
                 r#"{"candidates":[{"content":{"parts":[{"text":"there"},{"functionCall":{"id":"t1","name":"look","args":{"at":1}}}]}}]}"#,
                 r#"{"candidates":[{"finishReason":"STOP"}],"usageMetadata":{"promptTokenCount":8,"candidatesTokenCount":5,"thoughtsTokenCount":2}}"#,
             ])
+        },
+    },
+    Provider {
+        adapter: "bedrock",
+        path: "/model/scripted/converse",
+        stream_path: "/model/scripted/converse-stream",
+        credential: "authorization",
+        picture: "/messages/0/content/1/image/source/bytes",
+        whole: || {
+            Reply::json(
+                200,
+                &json!({
+                    "output": { "message": { "role": "assistant", "content": [
+                        { "reasoningContent": { "reasoningText": { "text": "Hm.", "signature": "c2ln" } } },
+                        { "text": "Hi there" },
+                        { "toolUse": { "toolUseId": "t1", "name": "look", "input": { "at": 1 } } },
+                    ] } },
+                    "stopReason": "tool_use",
+                    "usage": { "inputTokens": 8, "outputTokens": 7, "totalTokens": 15 },
+                }),
+            )
+        },
+        stream: || {
+            aws_stream(
+                [
+                    ("messageStart", r#"{"role":"assistant"}"#),
+                    ("contentBlockDelta", r#"{"contentBlockIndex":0,"delta":{"reasoningContent":{"text":"Hm."}}}"#),
+                    ("contentBlockDelta", r#"{"contentBlockIndex":0,"delta":{"reasoningContent":{"signature":"c2ln"}}}"#),
+                    ("contentBlockStop", r#"{"contentBlockIndex":0}"#),
+                    ("contentBlockDelta", r#"{"contentBlockIndex":1,"delta":{"text":"Hi "}}"#),
+                    ("contentBlockDelta", r#"{"contentBlockIndex":1,"delta":{"text":"there"}}"#),
+                    ("contentBlockStop", r#"{"contentBlockIndex":1}"#),
+                    ("contentBlockStart", r#"{"contentBlockIndex":2,"start":{"toolUse":{"toolUseId":"t1","name":"look"}}}"#),
+                    ("contentBlockDelta", r#"{"contentBlockIndex":2,"delta":{"toolUse":{"input":"{\"at\":1}"}}}"#),
+                    ("contentBlockStop", r#"{"contentBlockIndex":2}"#),
+                    ("messageStop", r#"{"stopReason":"tool_use"}"#),
+                    ("metadata", r#"{"usage":{"inputTokens":8,"outputTokens":7,"totalTokens":15}}"#),
+                ]
+                .map(|(name, payload)| (name, payload.to_owned())),
+            )
         },
     },
     Provider {

@@ -107,6 +107,7 @@ async fn a_hosted_tool_that_must_be_called_is_refused() {
 async fn names_and_seeds_without_a_place_are_left_out() {
     for (adapter, left_out) in [
         ("anthropic", &["seed", "name"][..]),
+        ("bedrock", &["seed", "name"]),
         ("gemini", &["name"]),
         ("ollama", &["name"]),
         ("openai", &[]),

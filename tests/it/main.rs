@@ -21,6 +21,7 @@ mod chat;
 mod checks;
 mod cli;
 mod clocks;
+mod cloud_adapters;
 mod cloud_credentials;
 mod code;
 mod code_cache;

@@ -417,6 +417,10 @@ async fn a_coding_agents_request_is_served_by_each_adapter() {
                 );
             }
             "gemini" => assert_eq!(tools[0]["functionDeclarations"][2]["name"], "apply_patch"),
+            "bedrock" => {
+                let tools = &sent_again["toolConfig"]["tools"];
+                assert_eq!(tools[2]["toolSpec"]["name"], "apply_patch");
+            }
             "ollama" => assert_eq!(tools[2]["function"]["name"], "apply_patch"),
             _ => panic!("the adapter {adapter} has no assertion about its tools; add one here"),
         }
@@ -435,6 +439,12 @@ fn call_of_custom_tool(adapter: &str, patch: &str) -> Option<Reply> {
             "content": { "parts": [{ "functionCall": { "id": "t1", "name": "patch", "args": input } }] },
             "finishReason": "STOP",
         }] }),
+        "bedrock" => json!({
+            "output": { "message": { "role": "assistant", "content": [
+                { "toolUse": { "toolUseId": "t1", "name": "patch", "input": input } },
+            ] } },
+            "stopReason": "tool_use", "usage": { "inputTokens": 1, "outputTokens": 1, "totalTokens": 2 },
+        }),
         "ollama" => json!({
             "message": { "role": "assistant", "tool_calls": [{ "id": "t1", "function": { "name": "patch", "arguments": input } }] },
             "done": true, "done_reason": "stop",
@@ -489,6 +499,10 @@ async fn a_custom_tool_is_called_with_free_text_by_each_adapter() {
                 assert_eq!(custom["input"], patch);
                 assert_eq!(sent["messages"][2]["content"], "patched");
             }
+            "bedrock" => assert_eq!(
+                sent["messages"][1]["content"][0]["toolUse"]["input"],
+                json!({ "input": patch })
+            ),
             _ => assert_eq!(
                 sent["messages"][1]["content"][0]["input"],
                 json!({ "input": patch })

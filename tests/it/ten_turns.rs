@@ -3,7 +3,7 @@
 //! A turn sends everything again, as the agents do. The provider must get every call and every result of it, once.
 
 use serde_json::{Value, json};
-use tests::scenario::{Scenario, apis, gateway_with};
+use tests::scenario::{Scenario, apis, edited, gateway_with};
 use tests::{Client, Reply, Upstream};
 
 /// An agent's request in the middle of a conversation. The sources are beside the tests of each dialect.
@@ -20,12 +20,11 @@ fn reply(api: &str, turn: usize, tool: &str) -> Reply {
         _ => Scenario::ParallelTools,
     };
     let reply = scenario.reply(api, true).expect("each adapter has it");
-    let body = String::from_utf8(reply.whole_body().to_vec()).expect("a text");
-    let body = body
-        .replace("\"t1\"", &format!("\"t1_{turn}\""))
-        .replace("\"t2\"", &format!("\"t2_{turn}\""))
-        .replace("\"look\"", &format!("{tool:?}"));
-    reply.body(body)
+    edited(api, reply, |text| {
+        text.replace("\"t1\"", &format!("\"t1_{turn}\""))
+            .replace("\"t2\"", &format!("\"t2_{turn}\""))
+            .replace("\"look\"", &format!("{tool:?}"))
+    })
 }
 
 fn data(event: &str) -> Value {

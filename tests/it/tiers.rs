@@ -7,6 +7,7 @@
 
 use serde_json::{Value, json};
 use tests::gateway::Builder;
+use tests::scenario::aws_stream;
 use tests::speaker::Speaker;
 use tests::{Client, Gateway, Reply, Upstream};
 
@@ -128,6 +129,21 @@ fn cases() -> Vec<Case> {
             }),
             [420, 600, 0, 0, 80],
         ),
+        // Bedrock counts cached tokens beside the input, as Anthropic does.
+        case(
+            "bedrock",
+            json!({
+                "inputTokens": 200, "outputTokens": 50, "totalTokens": 1_050,
+                "cacheReadInputTokens": 600, "cacheWriteInputTokens": 200,
+                "cacheDetails": [{ "ttl": "1h", "inputTokens": 150 }, { "ttl": "5m", "inputTokens": 50 }],
+            }),
+            [200, 600, 50, 150, 50],
+        ),
+        case(
+            "bedrock",
+            json!({ "inputTokens": 1_000, "outputTokens": 50, "totalTokens": 1_050 }),
+            [1_000, 0, 0, 0, 50],
+        ),
         case(
             "ollama",
             json!({ "prompt_eval_count": 1_000, "eval_count": 50 }),
@@ -208,6 +224,26 @@ fn reply(case: &Case, stream: bool) -> Reply {
                 true => Reply::events([answer.to_string()]),
             }
         }
+        ("bedrock", false) => Reply::json(
+            200,
+            &json!({
+                "output": { "message": { "role": "assistant", "content": [{ "text": "So" }] } },
+                "stopReason": "end_turn", "usage": usage,
+            }),
+        ),
+        ("bedrock", true) => aws_stream(
+            [
+                ("messageStart", json!({ "role": "assistant" })),
+                (
+                    "contentBlockDelta",
+                    json!({ "contentBlockIndex": 0, "delta": { "text": "So" } }),
+                ),
+                ("contentBlockStop", json!({ "contentBlockIndex": 0 })),
+                ("messageStop", json!({ "stopReason": "end_turn" })),
+                ("metadata", json!({ "usage": usage })),
+            ]
+            .map(|(name, payload)| (name, payload.to_string())),
+        ),
         ("ollama", _) => {
             let mut answer = usage.clone();
             answer["model"] = json!("m");
@@ -276,7 +312,14 @@ async fn each_tier_of_tokens_is_charged_at_its_own_price_in_each_dialect() {
     let dialects = Speaker::ALL.map(Some).into_iter().chain([None]);
     let cases = cases();
     let mut checked = 0;
-    for api in ["openai", RESPONSES, "anthropic", "gemini", "ollama"] {
+    for api in [
+        "openai",
+        RESPONSES,
+        "anthropic",
+        "bedrock",
+        "gemini",
+        "ollama",
+    ] {
         let upstream = Upstream::start().await;
         let gateway = gateway_with(api, &upstream).await;
         let client = gateway.client();

@@ -1,6 +1,8 @@
 //! One exchange, scripted for each provider's API: a client gets the same response through every adapter.
 
 use serde_json::{Value, json};
+use weir_sdk::aws::MessageStream;
+use weir_sdk::testing::aws_message;
 
 use crate::gateway::Gateway;
 use crate::source::provider_adapters;
@@ -80,6 +82,8 @@ impl Scenario {
             ("anthropic", true) => self.anthropic_stream(),
             ("gemini", _) => self.gemini(stream),
             ("ollama", _) => self.ollama(stream),
+            ("bedrock", false) => self.bedrock(),
+            ("bedrock", true) => self.bedrock_stream(),
             _ => panic!(
                 "the adapter {adapter} has no scripted replies; add them to `Scenario` in tests/src/scenario.rs"
             ),
@@ -377,6 +381,99 @@ impl Scenario {
         Reply::events(events.iter().map(Value::to_string))
     }
 
+    /// Returns the content of a message, and the reason of its end: `bedrock-runtime` in botocore 1.44.8.
+    fn bedrock_blocks(self) -> (Vec<Value>, &'static str) {
+        let text = |text: &str| json!({ "text": text });
+        let call = |id: &str, input: Value| json!({ "toolUse": { "toolUseId": id, "name": "look", "input": input } });
+        match self {
+            Self::Text => (vec![text("Hello there")], "end_turn"),
+            Self::Structured => (vec![text(ANSWER)], "end_turn"),
+            Self::Tool => (vec![call("t1", json!({ "at": 1 }))], "tool_use"),
+            Self::ParallelTools => (
+                vec![
+                    text("Two"),
+                    call("t1", json!({ "at": 1 })),
+                    call("t2", json!({})),
+                ],
+                "tool_use",
+            ),
+            Self::Reasoning => {
+                let reasoning = json!({ "text": "Hm.", "signature": "c2ln" });
+                let reasoning = json!({ "reasoningContent": { "reasoningText": reasoning } });
+                (vec![reasoning, text("So")], "end_turn")
+            }
+            Self::Refusal => (Vec::new(), "content_filtered"),
+            Self::Length => (vec![text("So")], "max_tokens"),
+            Self::ErrorInside => (vec![text("So")], ""),
+        }
+    }
+
+    fn bedrock(self) -> Reply {
+        let (content, stop) = self.bedrock_blocks();
+        Reply::json(
+            200,
+            &json!({
+                "output": { "message": { "role": "assistant", "content": content } },
+                "stopReason": stop, "usage": bedrock_usage(), "metrics": { "latencyMs": 9 },
+            }),
+        )
+    }
+
+    fn bedrock_stream(self) -> Reply {
+        let (blocks, stop) = self.bedrock_blocks();
+        let mut events = vec![("messageStart", json!({ "role": "assistant" }))];
+        for (index, block) in blocks.into_iter().enumerate() {
+            let mut start = None;
+            let reasoning = &block["reasoningContent"]["reasoningText"];
+            let call = &block["toolUse"];
+            let deltas = if let Some(text) = block["text"].as_str() {
+                vec![json!({ "text": text })]
+            } else if reasoning.is_object() {
+                ["text", "signature"]
+                    .map(|part| json!({ "reasoningContent": { part: reasoning[part] } }))
+                    .to_vec()
+            } else {
+                start = Some(
+                    json!({ "toolUse": { "toolUseId": call["toolUseId"], "name": call["name"] } }),
+                );
+                // Without arguments, there is no delta.
+                match call["input"].to_string() {
+                    input if input == "{}" => Vec::new(),
+                    input => vec![json!({ "toolUse": { "input": input } })],
+                }
+            };
+            if let Some(start) = start {
+                let start = json!({ "start": start, "contentBlockIndex": index });
+                events.push(("contentBlockStart", start));
+            }
+            for delta in deltas {
+                let delta = json!({ "delta": delta, "contentBlockIndex": index });
+                events.push(("contentBlockDelta", delta));
+            }
+            if self != Self::ErrorInside {
+                events.push(("contentBlockStop", json!({ "contentBlockIndex": index })));
+            }
+        }
+        if self != Self::ErrorInside {
+            events.push(("messageStop", json!({ "stopReason": stop })));
+            let metadata = json!({ "usage": bedrock_usage(), "metrics": { "latencyMs": 9 } });
+            events.push(("metadata", metadata));
+        }
+        let events = events.iter();
+        let reply = aws_stream(events.map(|(name, payload)| (*name, payload.to_string())));
+        if self != Self::ErrorInside {
+            return reply;
+        }
+        let headers = [
+            (":exception-type", "modelStreamErrorException"),
+            (":content-type", "application/json"),
+            (":message-type", "exception"),
+        ];
+        let error = aws_message(&headers, br#"{"message":"broken"}"#);
+        let body = [&reply.whole_body()[..], &error].concat();
+        reply.body(body)
+    }
+
     fn ollama(self, stream: bool) -> Reply {
         let call =
             |arguments: Value| json!({ "function": { "name": "look", "arguments": arguments } });
@@ -420,6 +517,47 @@ impl Scenario {
     }
 }
 
+/// A stream of Amazon Bedrock of these events, each with its type.
+pub fn aws_stream<'a>(events: impl IntoIterator<Item = (&'a str, String)>) -> Reply {
+    let message = |(name, payload): (&str, String)| {
+        let headers = [
+            (":event-type", name),
+            (":content-type", "application/json"),
+            (":message-type", "event"),
+        ];
+        aws_message(&headers, payload.as_bytes())
+    };
+    let messages: Vec<u8> = events.into_iter().flat_map(message).collect();
+    Reply::new(200)
+        .header("content-type", "application/vnd.amazon.eventstream")
+        .body(messages)
+}
+
+/// The reply with another text in its body, or in each message of Amazon's framing.
+///
+/// # Panics
+///
+/// If the body is neither text nor such messages.
+pub fn edited(api: &str, reply: Reply, edit: impl Fn(&str) -> String) -> Reply {
+    let body = reply.whole_body();
+    if api != "bedrock" {
+        let text = str::from_utf8(&body).expect("a text");
+        return reply.body(edit(text));
+    }
+    let mut stream = MessageStream::default();
+    stream.push(&body);
+    let mut events = Vec::new();
+    while let Some(message) = stream.next().expect("messages") {
+        events.push((message.name.into_owned(), edit(&message.payload)));
+    }
+    let events = events.iter();
+    aws_stream(events.map(|(name, payload)| (name.as_str(), payload.clone())))
+}
+
 fn openai_usage() -> Value {
     json!({ "prompt_tokens": USED.0, "completion_tokens": USED.1 })
+}
+
+fn bedrock_usage() -> Value {
+    json!({ "inputTokens": USED.0, "outputTokens": USED.1, "totalTokens": USED.0 + USED.1 })
 }

@@ -15,6 +15,7 @@
 //! To frame another kind of stream, add a module beside [`sse`] and [`lines`].
 
 pub mod adapter;
+pub mod aws;
 #[doc(hidden)]
 pub mod bindings;
 pub mod blocks;
@@ -29,6 +30,7 @@ pub mod lines;
 pub mod media;
 pub mod messages;
 pub mod options;
+pub mod path;
 pub mod response;
 pub mod sse;
 #[cfg(feature = "testing")]

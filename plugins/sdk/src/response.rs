@@ -12,6 +12,7 @@ use crate::adapter::{
     Description, EmbeddingsRequest, Event, Exchange, Failure, HttpResponseHead, RankingRequest,
     RefusedSetting, Request, Setting, StartedExchange, Step, no_options,
 };
+use crate::aws::{self, MessageStream};
 use crate::chat::{FinishReason, NamedCount, Usage};
 use crate::failure::{self, MAX_ERROR_BODY_BYTES};
 use crate::lines::Lines;
@@ -39,7 +40,7 @@ pub trait AnswerReader {
         (Cow::Borrowed(bytes), Ok(()))
     }
 
-    /// Reads one event of a stream. A line of JSON is an event named `message`.
+    /// Reads one event of a stream. A line of JSON is an event named `message`, and a message of [`aws`] one of its own name.
     ///
     /// # Errors
     ///
@@ -213,6 +214,7 @@ enum FramedBody {
     Whole(Vec<u8>),
     Events(Sse),
     Lines(Lines),
+    AwsMessages(MessageStream),
     Refused(ErrorResponse),
 }
 
@@ -262,7 +264,13 @@ impl<A: AnswerReader> ResponseReader<A> {
             (b'd' | b'e' | b'i' | b'r' | b':', FramedBody::Whole(_)) => {
                 FramedBody::Events(Sse::default())
             }
-            (b'{' | b'[', FramedBody::Events(_)) => FramedBody::Whole(Vec::new()),
+            (b'{' | b'[', FramedBody::Events(_) | FramedBody::AwsMessages(_)) => {
+                FramedBody::Whole(Vec::new())
+            }
+            // The length of a message, which is below 16 MiB.
+            (0, FramedBody::Whole(_) | FramedBody::Events(_)) => {
+                FramedBody::AwsMessages(MessageStream::default())
+            }
             _ => return,
         };
     }
@@ -309,6 +317,8 @@ impl<A: ProviderApi> Exchange for ResponseReader<A> {
             FramedBody::Refused(ErrorResponse::new(head))
         } else if content_type.contains(stream_type) {
             FramedBody::stream(A::FRAMING)
+        } else if content_type.contains(aws::STREAM_TYPE) {
+            FramedBody::AwsMessages(MessageStream::default())
         } else if content_type.contains("html") {
             // A login page, or an error page of a proxy.
             return Err(Failure::malformed(
@@ -348,6 +358,16 @@ impl<A: ProviderApi> Exchange for ResponseReader<A> {
                     self.answer.read_line(line, events)?;
                 }
             }
+            FramedBody::AwsMessages(stream) => {
+                stream.push(&rest);
+                while let Some(message) = stream.next()? {
+                    let (name, data) = (&*message.name, &*message.payload);
+                    if message.is_error {
+                        return Err(aws::failure_in_stream(name, data));
+                    }
+                    self.answer.read_event(SseEvent { name, data }, events)?;
+                }
+            }
             FramedBody::Refused(refused) => refused.push(&rest),
         }
         lifted
@@ -373,6 +393,8 @@ impl<A: ProviderApi> Exchange for ResponseReader<A> {
                     answer.read_line(line, events)?;
                 }
             }
+            // The answer itself says whether it is complete.
+            FramedBody::AwsMessages(_) => {}
             FramedBody::Refused(refused) => return Err(A::failure_of_response(refused)),
         }
         match answer {

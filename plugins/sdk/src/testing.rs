@@ -26,6 +26,14 @@ use crate::chat::{
 };
 use crate::filter;
 
+/// The headers of a stream of Amazon Bedrock.
+pub const AWS_STREAM: &[(&str, &str)] = &[("content-type", "application/vnd.amazon.eventstream")];
+
+/// One message of such a stream.
+pub fn aws_message(headers: &[(&str, &str)], payload: &[u8]) -> Vec<u8> {
+    crate::aws::encoded(headers, payload)
+}
+
 /// Nothing asked about reasoning.
 pub const NO_REASONING: ReasoningRequest = ReasoningRequest {
     effort: None,

@@ -17,7 +17,7 @@ use weir_upstream::image_tokens::ImageFamily;
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ProviderConfig {
-    /// Slot of the adapter: `openai`, `anthropic`, `gemini`, `ollama` or an installed one. Required.
+    /// Slot of the adapter: `openai`, `anthropic`, `gemini`, `bedrock`, `ollama` or an installed one. Required.
     pub adapter: String,
     /// URL to which the adapter's paths are appended, such as `https://api.openai.com/v1`. Default: none.
     #[serde(default)]

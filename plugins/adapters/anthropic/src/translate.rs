@@ -9,8 +9,11 @@
 //! | `sampling` | `true` (default), `false` | whether the model takes `temperature`, `top_p` and `top_k` |
 //! | `betas` | names, separated by commas | betas to request beside those of a client that speaks this dialect |
 //! | `pass-fields` | names, separated by commas | fields to let through although they change the price: `speed`, `inference_geo`, `fallbacks` |
+//! | `platform` | `anthropic` (default), `vertex`, `bedrock` | the platform that serves the models |
 //!
-//! The base URL ends where the dialect begins: `https://api.anthropic.com/v1`.
+//! The base URL ends where the dialect begins: `https://api.anthropic.com/v1`. On Vertex AI, it is
+//! `https://REGION-aiplatform.googleapis.com/v1/projects/PROJECT/locations/REGION/publishers/anthropic`; on Bedrock,
+//! `https://bedrock-runtime.REGION.amazonaws.com`.
 //!
 //! **Invariant:** a streamed response and a non-streamed one yield the same blocks, and each ends with exactly one
 //! finish event, after all usage.
@@ -31,13 +34,18 @@ use weir_sdk::adapter::{
     CredentialSlot, Description, Failure, HttpRequest, RefusedSetting, Request, Setting,
     StartedExchange, Step, Task,
 };
+use weir_sdk::aws;
 use weir_sdk::response::{ProviderApi, ResponseReader};
 
 /// The name of this dialect, here and in clients that speak it.
 const DIALECT: &str = "anthropic-messages";
 
-/// The only request path.
-const PATH: &str = "/messages";
+/// The request path.
+const MESSAGES_PATH: &str = "/messages";
+
+/// Prefixes of the paths on other platforms; the model and the method follow.
+const VERTEX_PATH: &str = "/models/";
+const BEDROCK_PATH: &str = "/model/";
 
 /// One message.
 pub type Anthropic = ResponseReader<Answer>;
@@ -53,9 +61,8 @@ impl ProviderApi for Answer {
             capabilities: words(&["chat"]),
             options: words(&options::NAMES),
             request_headers: words(&["content-type", "anthropic-version", "anthropic-beta"]),
-            // The headers that every adapter gets are enough.
-            response_headers: Vec::new(),
-            path_prefixes: words(&[PATH]),
+            response_headers: words(&[aws::ERROR_HEADER]),
+            path_prefixes: words(&[MESSAGES_PATH, VERTEX_PATH, BEDROCK_PATH]),
         }
     }
 
@@ -82,7 +89,7 @@ impl ProviderApi for Answer {
             ),
             step: Step::Send(HttpRequest {
                 method: "POST".to_owned(),
-                path: PATH.to_owned(),
+                path: written.path,
                 headers: written.headers,
                 body: written.body,
             }),

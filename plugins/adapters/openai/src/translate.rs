@@ -21,8 +21,10 @@
 //! | `dimensions-field` | `dimensions` (default), `output_dimension` | the server's name of the dimensions of embeddings |
 //! | `rerank-limit-field` | `top_n` (default), `top_k` | the server's name of the number of documents in a ranking |
 //! | `pass-fields` | names, separated by commas | fields to pass beside those that `request` always passes |
+//! | `azure-api-version` | a version such as `2024-10-21`; none by default | the version of Azure's API by deployments, whose
+//! base URL is `https://RESOURCE.openai.azure.com/openai`; the model is the deployment's name |
 //!
-//! The base URL ends where the dialect begins: `https://api.openai.com/v1`.
+//! The base URL ends where the dialect begins: `https://api.openai.com/v1`, or `https://RESOURCE.openai.azure.com/openai/v1`.
 //!
 //! **Invariant:** a streamed response and a non-streamed one yield the same blocks, and each ends with exactly one
 //! finish event, after all usage.
@@ -98,6 +100,7 @@ impl ProviderApi for Reader {
                 completions::FIM_PATH,
                 retrieval::EMBEDDINGS,
                 retrieval::RERANK,
+                options::DEPLOYMENTS,
             ]
             .map(str::to_owned)
             .to_vec(),
@@ -120,7 +123,10 @@ impl ProviderApi for Reader {
             let written = completions::write(chat, &request, &options, api)?;
             return Ok(StartedExchange {
                 exchange: ResponseReader::new(chat.stream, Reader::Chat(Answer::default())),
-                step: Step::Send(HttpRequest::post_json(api.path().to_owned(), written.body)),
+                step: Step::Send(HttpRequest::post_json(
+                    options.path(api.path(), &chat.model),
+                    written.body,
+                )),
                 ignored: written.ignored,
             });
         }
@@ -129,7 +135,10 @@ impl ProviderApi for Reader {
             let reader = Reader::Responses(ResponsesAnswer::default());
             return Ok(StartedExchange {
                 exchange: ResponseReader::new(chat.stream, reader),
-                step: Step::Send(HttpRequest::post_json(responses::PATH.to_owned(), body)),
+                step: Step::Send(HttpRequest::post_json(
+                    options.path(responses::PATH, &chat.model),
+                    body,
+                )),
                 ignored,
             });
         }
@@ -139,7 +148,10 @@ impl ProviderApi for Reader {
                 chat.stream,
                 Reader::Chat(Answer::new(request::asks_for_logprobs(chat))),
             ),
-            step: Step::Send(HttpRequest::post_json(PATH.to_owned(), written.body)),
+            step: Step::Send(HttpRequest::post_json(
+                options.path(PATH, &chat.model),
+                written.body,
+            )),
             ignored: written.ignored,
         })
     }

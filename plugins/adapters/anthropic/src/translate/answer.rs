@@ -10,6 +10,7 @@ mod wire;
 use serde::Serialize;
 use serde_json::value::RawValue;
 use weir_sdk::adapter::{Event, Failure};
+use weir_sdk::aws;
 use weir_sdk::blocks::Blocks;
 use weir_sdk::chat::{Block, FinishReason, Opaque, Started};
 use weir_sdk::response::{self, AnswerReader, ErrorResponse};
@@ -23,6 +24,9 @@ use wire::{Message, Stop, StreamEvent};
 
 /// Maximum open blocks. Every delta searches all of them; the upstream writes one after the other.
 const MAX_OPEN_BLOCKS: usize = 64;
+
+/// Bedrock's message around an event.
+const CHUNK: &str = "chunk";
 
 /// The kind of the opaque block with fields of the message itself, for clients of this dialect.
 const MESSAGE_FIELDS: &str = "message_delta";
@@ -87,6 +91,11 @@ impl MessageFields {
 
 impl AnswerReader for Answer {
     fn read_event(&mut self, event: SseEvent<'_>, events: &mut Vec<Event>) -> Result<(), Failure> {
+        if event.name == CHUNK {
+            let data = &aws::chunk(event.data)?;
+            let name = "message";
+            return self.read_event(SseEvent { name, data }, events);
+        }
         let data = event.data.trim();
         if self.concluded || data.is_empty() || data == "[DONE]" {
             return Ok(());

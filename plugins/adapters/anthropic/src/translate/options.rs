@@ -5,7 +5,7 @@ use weir_sdk::options::{from_lines, from_settings, names};
 use weir_sdk::wire::refuse;
 
 /// The names of the options.
-pub(super) const NAMES: [&str; 4] = ["thinking", "sampling", "betas", "pass-fields"];
+pub(super) const NAMES: [&str; 5] = ["thinking", "sampling", "betas", "pass-fields", "platform"];
 
 /// Fields that the option passes: each changes a response's cost.
 pub(super) const PRICED_FIELDS: [&str; 3] = ["speed", "inference_geo", "fallbacks"];
@@ -21,6 +21,17 @@ pub(super) enum Thinking {
     None,
 }
 
+/// The platforms that serve the models.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) enum Platform {
+    #[default]
+    Anthropic,
+    /// Google's Vertex AI.
+    Vertex,
+    /// Amazon Bedrock.
+    Bedrock,
+}
+
 /// The options, each with its setting or its default.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Options<'a> {
@@ -31,6 +42,7 @@ pub(super) struct Options<'a> {
     betas: &'a str,
     /// Names, separated by commas.
     pass_fields: &'a str,
+    pub(super) platform: Platform,
 }
 
 impl<'a> Options<'a> {
@@ -55,7 +67,12 @@ impl<'a> Options<'a> {
         } else {
             ""
         };
-        let values = [thinking, sampling, self.betas, self.pass_fields];
+        let platform = match self.platform {
+            Platform::Anthropic => "",
+            Platform::Vertex => "vertex",
+            Platform::Bedrock => "bedrock",
+        };
+        let values = [thinking, sampling, self.betas, self.pass_fields, platform];
         for (name, value) in NAMES.iter().zip(values) {
             if !value.is_empty() {
                 lines.extend([name, " ", value, "\n"]);
@@ -127,6 +144,14 @@ impl<'a> Options<'a> {
                 if let Some(other) = other {
                     let known = PRICED_FIELDS.join(", ");
                     return Err(format!("can only let {known} through, not {other}"));
+                }
+            }
+            "platform" => {
+                self.platform = match value {
+                    "anthropic" => Platform::Anthropic,
+                    "vertex" => Platform::Vertex,
+                    "bedrock" => Platform::Bedrock,
+                    _ => return Err("must be anthropic, vertex or bedrock".to_owned()),
                 }
             }
             _ => return Err("is not an option of this adapter".to_owned()),

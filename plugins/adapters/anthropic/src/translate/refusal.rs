@@ -2,7 +2,8 @@
 
 use serde::Deserialize;
 use weir_sdk::adapter::{Failure, FailureKind};
-use weir_sdk::failure::{from_status, retry_after_ms, shortened};
+use weir_sdk::aws;
+use weir_sdk::failure::{from_status, header, retry_after_ms, shortened};
 use weir_sdk::response::ErrorResponse;
 
 #[derive(Debug, Default, Deserialize)]
@@ -23,6 +24,9 @@ struct Said {
 pub(super) fn from_response(refused: &ErrorResponse) -> Failure {
     let (status, headers) = (refused.head.status, &refused.head.headers);
     let body = refused.text();
+    if header(headers, aws::ERROR_HEADER).is_some() {
+        return aws::failure_of_response(status, headers, &body);
+    }
     let Ok(Envelope { error }) = serde_json::from_str(&body) else {
         return refused.failure_by_status();
     };
@@ -33,6 +37,10 @@ pub(super) fn from_response(refused: &ErrorResponse) -> Failure {
                 .flatten(),
             ..Failure::new(kind, error.text(kind))
         },
+        // Vertex AI's own error, which names no type.
+        None if status == 404 && error.message.contains("Publisher Model") => {
+            Failure::new(FailureKind::ModelNotFound, shortened(&error.message))
+        }
         None => from_status(status, headers, &error.message),
     };
     failure.with_code(error.kind).with_upstream_error(&body)

@@ -17,10 +17,11 @@ use weir_sdk::body::{self, Splices};
 use weir_sdk::chat::{CacheLifetime, ChatRequest, ExtraField, ResponseFormat};
 use weir_sdk::failure;
 use weir_sdk::fields::is_advisory;
+use weir_sdk::path::encode_segment;
 use weir_sdk::wire::{self, Fields, Ignored, refuse};
 
-use super::DIALECT;
-use super::options::{Options, PRICED_FIELDS};
+use super::options::{Options, PRICED_FIELDS, Platform};
+use super::{BEDROCK_PATH, DIALECT, MESSAGES_PATH, VERTEX_PATH};
 use messages::{Content, Turn};
 use thinking::Thinking;
 use tools::{Tool, ToolChoice};
@@ -28,11 +29,16 @@ use tools::{Tool, ToolChoice};
 /// The API version of this code.
 const VERSION: &str = "2023-06-01";
 
+/// The same version on other platforms. A client's later version is the same word on all platforms (anthropic 2.14.0,
+/// `lib/bedrock/_client.py`, `lib/vertex/_client.py`).
+const VERTEX_VERSION: &str = "vertex-2023-10-16";
+const BEDROCK_VERSION: &str = "bedrock-2023-05-31";
+
 /// The beta that uploaded files need.
 const FILES_BETA: &str = "files-api-2025-04-14";
 
 /// Fields that this module writes, which cannot be extra fields.
-const OWN_FIELDS: [&str; 12] = [
+const OWN_FIELDS: [&str; 14] = [
     "model",
     "max_tokens",
     "system",
@@ -45,6 +51,8 @@ const OWN_FIELDS: [&str; 12] = [
     "top_k",
     "stop_sequences",
     "stream",
+    "anthropic_version",
+    "anthropic_beta",
 ];
 
 /// Such fields of `output_config`, and of `metadata`.
@@ -52,6 +60,7 @@ const OUTPUT_FIELDS: [&str; 2] = ["effort", "format"];
 
 /// A request to be sent.
 pub(super) struct Written {
+    pub(super) path: String,
     pub(super) headers: Vec<Header>,
     pub(super) body: Vec<BodyPart>,
     /// The names of omitted fields.
@@ -64,10 +73,10 @@ pub(super) struct Written {
 ///
 /// [`FailureKind::Unsupported`](weir_sdk::adapter::FailureKind::Unsupported) with the name of a field that the
 /// dialect can't express.
-pub(super) fn write(
-    chat: &ChatRequest,
-    request: &Request,
-    options: &Options<'_>,
+pub(super) fn write<'a>(
+    chat: &'a ChatRequest,
+    request: &'a Request,
+    options: &Options<'a>,
 ) -> Result<Written, Failure> {
     let splices = Splices::default();
     let mut context = Context {
@@ -77,12 +86,31 @@ pub(super) fn write(
         ignored: Ignored::default(),
         needs_files_beta: false,
     };
-    let body = read(chat, request, options, &mut context)?;
-    let headers = headers(request, options, &context);
+    let mut body = read(chat, request, options, &mut context)?;
+    let betas = betas(request, options, &context);
+    let version = version(request, options, &context);
+    let mut headers = vec![("content-type".to_owned(), "application/json".to_owned())];
+    match options.platform {
+        Platform::Anthropic => {
+            body.model = Some(&chat.model);
+            headers.push(("anthropic-version".to_owned(), version.to_owned()));
+        }
+        Platform::Vertex => body.anthropic_version = Some(version),
+        Platform::Bedrock => {
+            body.anthropic_version = Some(version);
+            body.anthropic_beta.clone_from(&betas);
+            // The path says it.
+            body.stream = false;
+        }
+    }
+    if !betas.is_empty() && options.platform != Platform::Bedrock {
+        headers.push(("anthropic-beta".to_owned(), betas.join(",")));
+    }
     let body = splices
         .write(&body, body::estimated_bytes(chat))
         .map_err(|error| Failure::unsupported(error.to_string()))?;
     Ok(Written {
+        path: path(chat, options),
         headers,
         body,
         ignored: context.ignored.into_names(),
@@ -118,7 +146,12 @@ impl Context<'_> {
 
 #[derive(Serialize)]
 struct Body<'a> {
-    model: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    model: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    anthropic_version: Option<&'a str>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    anthropic_beta: Vec<&'a str>,
     max_tokens: u32,
     #[serde(skip_serializing_if = "Option::is_none")]
     system: Option<Content<'a>>,
@@ -209,7 +242,9 @@ fn read<'a>(
     // A client of this dialect puts it into its own metadata.
     let metadata = end_user.filter(|_| !context.client_speaks_it);
     Ok(Body {
-        model: &chat.model,
+        model: None,
+        anthropic_version: None,
+        anthropic_beta: Vec::new(),
         max_tokens: chat.max_output_tokens,
         system,
         messages,
@@ -324,14 +359,49 @@ fn output_config<'a>(
     }))
 }
 
-fn headers(request: &Request, options: &Options<'_>, context: &Context<'_>) -> Vec<Header> {
-    let client: &[Header] = if context.client_speaks_it {
+/// Returns the path of the request. On other platforms than Anthropic's, it has the model.
+fn path(chat: &ChatRequest, options: &Options<'_>) -> String {
+    let model = encode_segment(&chat.model);
+    match (options.platform, chat.stream) {
+        (Platform::Anthropic, _) => MESSAGES_PATH.to_owned(),
+        // Google's names have `@` before a date.
+        (Platform::Vertex, stream) => {
+            let model = model.replace("%40", "@");
+            let method = if stream {
+                "streamRawPredict"
+            } else {
+                "rawPredict"
+            };
+            format!("{VERTEX_PATH}{model}:{method}")
+        }
+        (Platform::Bedrock, false) => format!("{BEDROCK_PATH}{model}/invoke"),
+        (Platform::Bedrock, true) => {
+            format!("{BEDROCK_PATH}{model}/invoke-with-response-stream")
+        }
+    }
+}
+
+/// Returns the request's headers of a client of this dialect.
+fn client_headers<'a>(request: &'a Request, context: &Context<'_>) -> &'a [Header] {
+    if context.client_speaks_it {
         &request.client.headers
     } else {
         &[]
-    };
+    }
+}
+
+fn version<'a>(request: &'a Request, options: &Options<'_>, context: &Context<'_>) -> &'a str {
+    let asked = failure::header(client_headers(request, context), "anthropic-version");
+    match (asked.unwrap_or(VERSION), options.platform) {
+        (VERSION, Platform::Vertex) => VERTEX_VERSION,
+        (VERSION, Platform::Bedrock) => BEDROCK_VERSION,
+        (version, _) => version,
+    }
+}
+
+fn betas<'a>(request: &'a Request, options: &Options<'a>, context: &Context<'_>) -> Vec<&'a str> {
     let mut betas: Vec<&str> = Vec::new();
-    let asked = client
+    let asked = client_headers(request, context)
         .iter()
         .filter(|(name, _)| name.eq_ignore_ascii_case("anthropic-beta"))
         .flat_map(|(_, value)| value.split(','));
@@ -342,15 +412,7 @@ fn headers(request: &Request, options: &Options<'_>, context: &Context<'_>) -> V
             betas.push(beta);
         }
     }
-    let version = failure::header(client, "anthropic-version").unwrap_or(VERSION);
-    let mut headers = vec![
-        ("content-type".to_owned(), "application/json".to_owned()),
-        ("anthropic-version".to_owned(), version.to_owned()),
-    ];
-    if !betas.is_empty() {
-        headers.push(("anthropic-beta".to_owned(), betas.join(",")));
-    }
-    headers
+    betas
 }
 
 /// Returns the id of a call in the upstream's alphabet: letters, digits, `_` and `-`.

@@ -2,5 +2,6 @@
 
 mod answers;
 mod failures;
+mod platforms;
 mod recorded;
 mod requests;

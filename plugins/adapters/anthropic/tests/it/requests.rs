@@ -760,6 +760,7 @@ fn refuses_options_that_cannot_be() {
             "speed,novelty",
             "can only let speed, inference_geo, fallbacks through, not novelty",
         ),
+        ("platform", "azure", "must be anthropic, vertex or bedrock"),
         ("novelty", "x", "is not an option of this adapter"),
     ] {
         let refused = Anthropic::configure(&[pair(name, value)]);

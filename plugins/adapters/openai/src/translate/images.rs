@@ -31,7 +31,7 @@ pub(super) fn begin(
         ),
         step: Step::Send(HttpRequest {
             method: "POST".to_owned(),
-            path: written.path.to_owned(),
+            path: options.path(written.path, &image.model),
             headers: vec![("content-type".to_owned(), written.content_type)],
             body: written.body,
         }),

@@ -2,13 +2,18 @@
 
 use weir_sdk::adapter::{Failure, RefusedSetting, Setting};
 use weir_sdk::options::{from_lines, from_settings, names};
+use weir_sdk::path::encode_segment;
 use weir_sdk::wire::refuse;
 
 use super::completions::CompletionsApi;
 use super::effort::{OFF, WORDS};
+use super::responses;
+
+/// Prefix of the paths of Azure's deployments.
+pub(super) const DEPLOYMENTS: &str = "/deployments/";
 
 /// The names of the options.
-pub(super) const NAMES: [&str; 12] = [
+pub(super) const NAMES: [&str; 13] = [
     "api",
     "completions",
     "efforts",
@@ -21,6 +26,7 @@ pub(super) const NAMES: [&str; 12] = [
     "dimensions-field",
     "rerank-limit-field",
     "pass-fields",
+    "azure-api-version",
 ];
 
 /// Fields that no option passes. The fields that `request` writes would appear twice; the choice of the output limit
@@ -72,6 +78,8 @@ pub(super) struct Options<'a> {
     pub(super) rerank_limit_field: &'a str,
     /// Names, separated by commas.
     pass_fields: &'a str,
+    /// The version of Azure's API whose paths name a deployment; empty for other servers.
+    azure_api_version: &'a str,
 }
 
 impl Default for Options<'_> {
@@ -89,6 +97,7 @@ impl Default for Options<'_> {
             dimensions_field: "dimensions",
             rerank_limit_field: "top_n",
             pass_fields: "",
+            azure_api_version: "",
         }
     }
 }
@@ -148,6 +157,7 @@ impl<'a> Options<'a> {
             default.rerank_limit_field,
         );
         line("pass-fields", self.pass_fields, default.pass_fields);
+        line("azure-api-version", self.azure_api_version, "");
         lines.into_bytes()
     }
 
@@ -169,6 +179,20 @@ impl<'a> Options<'a> {
             Some(value) if !self.takes_sampling && value == default => Ok(None),
             Some(_) if !self.takes_sampling => Err(refuse(name, name)),
             value => Ok(value),
+        }
+    }
+
+    /// Returns the path of a request of this model. On Azure, the model is a deployment, whose name is part of each path but
+    /// that of Responses.
+    pub(super) fn path(&self, path: &str, model: &str) -> String {
+        let version = self.azure_api_version;
+        match version {
+            "" => path.to_owned(),
+            _ if path == responses::PATH => format!("{path}?api-version={version}"),
+            _ => {
+                let model = encode_segment(model);
+                format!("{DEPLOYMENTS}{model}{path}?api-version={version}")
+            }
         }
     }
 
@@ -250,6 +274,13 @@ impl<'a> Options<'a> {
                         "can't let {own} through, which is the adapter's own"
                     ));
                 }
+            }
+            ("azure-api-version", version) => {
+                let is_fine = |c: char| c.is_ascii_alphanumeric() || c == '-';
+                if version.is_empty() || !version.chars().all(is_fine) {
+                    return Err("must be a version such as 2024-10-21".to_owned());
+                }
+                self.azure_api_version = version;
             }
             _ => return Err("is not an option of this adapter".to_owned()),
         }

@@ -100,7 +100,7 @@ pub(super) fn embeddings(
         fields: Fields::read(extra, &OWN, "")?,
     };
     let reader = DataReader::vectors(VECTOR, read_vectors);
-    Ok(begun(EMBEDDINGS, &body, reader))
+    Ok(begun(options.path(EMBEDDINGS, model), &body, reader))
 }
 
 fn inputs_of(inputs: &[Input]) -> Result<Inputs<'_>, Failure> {
@@ -143,17 +143,15 @@ pub(super) fn rerank(
         top_k: of_field("top_k"),
         fields: Fields::read(extra, &OWN, "")?,
     };
-    Ok(begun(RERANK, &body, DataReader::new(read_ranking)))
+    let path = options.path(RERANK, model);
+    Ok(begun(path, &body, DataReader::new(read_ranking)))
 }
 
-fn begun(path: &str, body: &impl Serialize, reader: DataReader) -> StartedExchange<OpenAi> {
+fn begun(path: String, body: &impl Serialize, reader: DataReader) -> StartedExchange<OpenAi> {
     let body = serde_json::to_vec(body).expect("plain structs serialize");
     StartedExchange {
         exchange: ResponseReader::of_data(reader),
-        step: Step::Send(HttpRequest::post_json(
-            path.to_owned(),
-            vec![BodyPart::Bytes(body)],
-        )),
+        step: Step::Send(HttpRequest::post_json(path, vec![BodyPart::Bytes(body)])),
         ignored: Vec::new(),
     }
 }

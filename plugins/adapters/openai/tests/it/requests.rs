@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use weir_adapter_openai::translate::OpenAi;
 use weir_sdk::adapter::{
-    BodyPart, Exchange, Failure, FailureKind, RefusedSetting, Request, Setting,
+    BodyPart, Exchange, Failure, FailureKind, RefusedSetting, Request, Setting, Task,
 };
 use weir_sdk::chat::{
     AllowedTools, Audio, BuiltInTool, CacheLifetime, CallKind, ChatRequest, Content, CustomTool,
@@ -176,7 +176,8 @@ fn asks_for_no_more_than_it_describes() {
             "/responses",
             "/images/",
             "/completions",
-            "/fim/completions"
+            "/fim/completions",
+            "/deployments/"
         ]
     );
     let headers: Vec<String> = request.headers.into_iter().map(|(name, _)| name).collect();
@@ -891,6 +892,14 @@ fn refuses_options_that_it_does_not_understand() {
             setting("pass-fields", "user\nstream-usage false"),
             "must be names on one line",
         ),
+        (
+            setting("azure-api-version", "2024-10-21&api-key=k"),
+            "must be a version such as 2024-10-21",
+        ),
+        (
+            setting("azure-api-version", ""),
+            "must be a version such as 2024-10-21",
+        ),
     ] {
         let refused = RefusedSetting {
             name: name.clone(),
@@ -902,6 +911,47 @@ fn refuses_options_that_it_does_not_understand() {
     let described = OpenAi::describe().options;
     assert!(!described.contains(&"colour".to_owned()));
     assert!(described.contains(&"stream-usage".to_owned()));
+}
+
+/// `_deployments_endpoints` and `_build_request` in openai 3.57.0's `lib/azure.py`.
+#[test]
+fn names_the_deployment_in_the_paths_of_azure() {
+    let azure = setting("azure-api-version", "2025-04-01-preview");
+    let path = |request: Request, options: &[Setting]| {
+        let (request, _) = send(request, options).expect("a request");
+        request.path
+    };
+    let deployed = |model: &str| ChatRequest {
+        model: model.to_owned(),
+        ..chat("hello")
+    };
+    let chat_path = |model: &str, options: &[Setting]| path(request(deployed(model)), options);
+    assert_eq!(
+        chat_path("gpt-4.1", std::slice::from_ref(&azure)),
+        "/deployments/gpt-4.1/chat/completions?api-version=2025-04-01-preview"
+    );
+    assert_eq!(
+        chat_path("../a?b", std::slice::from_ref(&azure)),
+        "/deployments/..%2Fa%3Fb/chat/completions?api-version=2025-04-01-preview"
+    );
+    assert_eq!(
+        chat_path("d", &[azure.clone(), setting("api", "responses")]),
+        "/responses?api-version=2025-04-01-preview"
+    );
+    let mut completion = request(deployed("d"));
+    completion.client.dialect = "openai-completions".to_owned();
+    assert_eq!(
+        path(completion, &[azure.clone(), setting("completions", "text")]),
+        "/deployments/d/completions?api-version=2025-04-01-preview"
+    );
+    let mut image = request(chat(""));
+    image.task = Task::Image(weir_sdk::testing::image_request("a cat"));
+    let path = path(image, &[azure]);
+    assert!(path.starts_with("/deployments/"), "{path}");
+    assert!(
+        path.ends_with("/images/generations?api-version=2025-04-01-preview"),
+        "{path}"
+    );
 }
 
 #[test]

@@ -1,0 +1,133 @@
+//! The tools of a request, and the model's choice among them.
+
+use std::borrow::Cow;
+
+use serde::Serialize;
+use serde_json::value::RawValue;
+use weir_sdk::adapter::Failure;
+use weir_sdk::chat::{self, ChatRequest, Content, ToolKind};
+use weir_sdk::custom;
+use weir_sdk::wire::{self, refuse};
+
+use super::{CachePoint, Context};
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct ToolConfig<'a> {
+    tools: Vec<Tool<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tool_choice: Option<ToolChoice<'a>>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+enum Tool<'a> {
+    ToolSpec(ToolSpec<'a>),
+    CachePoint(CachePoint),
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct ToolSpec<'a> {
+    name: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    description: Option<Cow<'a, str>>,
+    input_schema: InputSchema<'a>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    strict: Option<bool>,
+}
+
+#[derive(Serialize)]
+struct InputSchema<'a> {
+    json: &'a RawValue,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+enum ToolChoice<'a> {
+    Any {},
+    Tool { name: &'a str },
+}
+
+pub(super) fn read<'a>(
+    chat: &'a ChatRequest,
+    context: &mut Context<'a>,
+) -> Result<Option<ToolConfig<'a>>, Failure> {
+    let mut tools = Vec::with_capacity(chat.tools.len());
+    for (index, tool) in chat.tools.iter().enumerate() {
+        let spec = spec(tool, &format!("tools[{index}]"), context)?;
+        // The dialect has no choice among some tools: the others are omitted.
+        let is_allowed = match &chat.tool_choice {
+            chat::ToolChoice::Among(allowed) => allowed.names.iter().any(|name| name == spec.name),
+            _ => true,
+        };
+        if is_allowed {
+            tools.push(Tool::ToolSpec(spec));
+            tools.extend(context.cache_point(tool.cache).map(Tool::CachePoint));
+        }
+    }
+    if tools.is_empty() {
+        return Ok(None);
+    }
+    context.ignored.add_if(
+        chat.parallel_tool_calls == Some(false),
+        "parallel_tool_calls",
+    );
+    let tool_choice = match &chat.tool_choice {
+        // Without tools the model calls none, but the upstream refuses a conversation with calls and without tools.
+        chat::ToolChoice::None if !has_calls(chat) => return Ok(None),
+        chat::ToolChoice::None => return Err(refuse("tool_choice", "tool_choice: none")),
+        chat::ToolChoice::Auto => None,
+        chat::ToolChoice::Required => Some(ToolChoice::Any {}),
+        chat::ToolChoice::Named(name) => Some(ToolChoice::Tool { name }),
+        chat::ToolChoice::Among(allowed) => allowed.required.then_some(ToolChoice::Any {}),
+    };
+    Ok(Some(ToolConfig { tools, tool_choice }))
+}
+
+fn has_calls(chat: &ChatRequest) -> bool {
+    let mut parts = chat.messages.iter().flat_map(|message| &message.parts);
+    parts.any(|part| matches!(part.content, Content::ToolCall(_) | Content::ToolResult(_)))
+}
+
+fn spec<'a>(
+    tool: &'a chat::Tool,
+    at: &str,
+    context: &mut Context<'a>,
+) -> Result<ToolSpec<'a>, Failure> {
+    wire::leave_out_extra(&tool.extra, at, &mut context.ignored)?;
+    Ok(match &tool.kind {
+        ToolKind::Function(function) => {
+            let description = function.description.as_deref();
+            ToolSpec {
+                name: &function.name,
+                // The upstream refuses an empty description.
+                description: description
+                    .filter(|text| !text.is_empty())
+                    .map(Cow::Borrowed),
+                input_schema: InputSchema {
+                    json: wire::object(&format!("{at}.parameters"), &function.input_schema)?,
+                },
+                // Off is the default, and not every model accepts the field.
+                strict: function.strict.filter(|strict| *strict),
+            }
+        }
+        ToolKind::Custom(tool) => {
+            context
+                .ignored
+                .add_if(custom::has_grammar(tool), &format!("{at}.format"));
+            let description = custom::description(tool);
+            ToolSpec {
+                name: &tool.name,
+                description: (!description.is_empty()).then_some(Cow::Owned(description)),
+                input_schema: InputSchema {
+                    json: wire::raw("", custom::SCHEMA)?,
+                },
+                strict: None,
+            }
+        }
+        ToolKind::BuiltIn(tool) => {
+            return Err(refuse(at, format!("{at}: a tool of type {}", tool.kind)));
+        }
+    })
+}

@@ -59,6 +59,7 @@ mod idempotency;
 mod identity;
 mod image_tokens;
 mod images;
+mod import_litellm;
 mod key_limits;
 mod key_lookups;
 mod keys;

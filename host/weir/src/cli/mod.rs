@@ -11,6 +11,7 @@ mod console;
 mod development;
 mod documents;
 mod egress;
+mod import;
 mod init;
 mod key;
 mod ledger;
@@ -106,6 +107,9 @@ enum WeirCommand {
     /// wrong type; only the first error), then all values that are out of range, then all errors about secrets and
     /// issuers, then all errors about providers and models. `weir serve` starts on each configuration that passes.
     Check(check::CheckConfigArguments),
+    /// Write a configuration from that of another gateway.
+    #[command(subcommand)]
+    Import(import::ImportCommand),
     /// Write a first configuration with comments.
     Init(init::InitArguments),
     /// Print a script that completes weir's commands in a shell, such as `weir completions bash >
@@ -172,6 +176,10 @@ pub fn run(bundle: &'static Bundle) -> ExitCode {
     if let WeirCommand::Egress(command) = arguments.command {
         return runtime.block_on(egress::run(command, arguments.config.as_deref()));
     }
+    // The command writes the configuration that others read.
+    if let WeirCommand::Import(command) = arguments.command {
+        return exit_code(runtime.block_on(import::run(command)));
+    }
     let outcome = runtime.block_on(async {
         let file = arguments.config;
         let config = Config::load(file.as_deref())?;
@@ -197,6 +205,7 @@ pub fn run(bundle: &'static Bundle) -> ExitCode {
             WeirCommand::Mcp(arguments) => mcp::run(config, arguments).await,
             WeirCommand::Check(arguments) => check::run(config, file, arguments).await,
             WeirCommand::Egress(_)
+            | WeirCommand::Import(_)
             | WeirCommand::Init(_)
             | WeirCommand::Completions { .. }
             | WeirCommand::Man { .. }
@@ -230,6 +239,7 @@ impl WeirCommand {
             | Self::Ledger(_)
             | Self::Egress(_)
             | Self::Check(_)
+            | Self::Import(_)
             | Self::Init(_)
             | Self::Completions { .. }
             | Self::Man { .. }

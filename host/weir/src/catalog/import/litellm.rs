@@ -11,6 +11,21 @@ use crate::catalog::end_date::EndDate;
 /// A price per token is a millionth of a price per million tokens.
 const PER_TOKEN: i64 = 6;
 
+/// The fields of prices, which may end in the threshold of a long-context price.
+const PRICES: [&str; 8] = [
+    "input_cost_per_token",
+    "cache_read_input_token_cost",
+    "cache_creation_input_token_cost",
+    "cache_creation_input_token_cost_above_1hr",
+    "cache_creation_input_token_cost_above_12hr",
+    "output_cost_per_token",
+    "input_cost_per_audio_token",
+    "output_cost_per_audio_token",
+];
+
+/// The price of reasoning, which weir has as that of other output.
+const REASONING: &str = "output_cost_per_reasoning_token";
+
 fn fields(raw: &RawValue) -> Option<Fields<'_>> {
     serde_json::from_str(raw.get()).ok()
 }
@@ -56,8 +71,50 @@ fn terms(fields: &Fields<'_>) -> Result<Option<OfferTerms>, String> {
     if field::<String>(fields, "mode")?.as_deref() != Some("chat") {
         return Ok(None);
     }
+    let price = full_price(fields)?;
+    let input: u32 = required(fields, "max_input_tokens")?;
+    let output: u32 = required(fields, "max_output_tokens")?;
+    let ends_on = field::<String>(fields, "deprecation_date")?;
+    Ok(Some(OfferTerms {
+        name: None,
+        price,
+        least_window: input,
+        most_window: input.saturating_add(output),
+        max_output_tokens: output,
+        supports_tools: field(fields, "supports_function_calling")?.unwrap_or(false),
+        supports_vision: field(fields, "supports_vision")?.unwrap_or(false),
+        ends_on: ends_on.as_deref().and_then(EndDate::parse),
+    }))
+}
+
+/// Returns the price that fields of a deployment give, with the numbers as written. A missing part is not set.
+///
+/// # Errors
+///
+/// The field and its error.
+pub fn price_of(written: &BTreeMap<String, String>) -> Result<PriceConfig, String> {
+    let quoted = written.iter().map(|(name, text)| {
+        let raw = serde_json::value::to_raw_value(text).map_err(|error| error.to_string())?;
+        Ok((name.clone(), raw))
+    });
+    let quoted: BTreeMap<String, Box<RawValue>> = quoted.collect::<Result<_, String>>()?;
+    let fields = quoted.iter().map(|(name, raw)| (name.clone(), &**raw));
+    full_price(&fields.collect())
+}
+
+/// Returns whether a field is part of a price that weir reads.
+pub fn is_price(field: &str) -> bool {
+    let base = match field.rsplit_once("_above_") {
+        Some((base, end)) if end.ends_with("k_tokens") => base,
+        _ => field,
+    };
+    PRICES.contains(&base) || field == REASONING
+}
+
+/// Returns the price with that of long inputs.
+fn full_price(fields: &Fields<'_>) -> Result<PriceConfig, String> {
     let base = prices(fields, "")?;
-    let reasoning = price(fields, "output_cost_per_reasoning_token", PER_TOKEN)?;
+    let reasoning = price(fields, REASONING, PER_TOKEN)?;
     if reasoning.is_some() && reasoning != base.output {
         return Err(
             "`output_cost_per_reasoning_token` differs from `output_cost_per_token`".to_owned(),
@@ -73,19 +130,7 @@ fn terms(fields: &Fields<'_>) -> Result<Option<OfferTerms>, String> {
         })),
         (Some(_), Some(_)) => return Err("it has more than one long-context price".to_owned()),
     };
-    let input: u32 = required(fields, "max_input_tokens")?;
-    let output: u32 = required(fields, "max_output_tokens")?;
-    let ends_on = field::<String>(fields, "deprecation_date")?;
-    Ok(Some(OfferTerms {
-        name: None,
-        price: PriceConfig { above, ..base },
-        least_window: input,
-        most_window: input.saturating_add(output),
-        max_output_tokens: output,
-        supports_tools: field(fields, "supports_function_calling")?.unwrap_or(false),
-        supports_vision: field(fields, "supports_vision")?.unwrap_or(false),
-        ends_on: ends_on.as_deref().and_then(EndDate::parse),
-    }))
+    Ok(PriceConfig { above, ..base })
 }
 
 /// Returns the thousands of tokens in the name of a long-context price.

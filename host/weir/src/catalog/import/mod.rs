@@ -6,7 +6,7 @@
 //! To read another format, add a reader beside [`litellm`] that returns [offers](offer::Offer).
 
 pub mod difference;
-mod litellm;
+pub mod litellm;
 mod models_dev;
 pub mod offer;
 pub mod section;

@@ -6,7 +6,7 @@ use super::difference::{ChangedModel, NewModel};
 use crate::catalog::config::PriceConfig;
 
 /// The maximum default output limit of a new model, in tokens.
-const DEFAULT_OUTPUT_TOKENS: u32 = 8_192;
+pub const DEFAULT_OUTPUT_TOKENS: u32 = 8_192;
 
 /// Returns the section of a new model.
 pub fn of_new(model: &NewModel) -> String {
@@ -80,11 +80,15 @@ fn header(id: &str) -> String {
 }
 
 /// Returns a string of TOML, whose escapes include those of JSON.
-fn quoted(text: &str) -> String {
+pub fn quoted(text: &str) -> String {
     serde_json::Value::from(text).to_string()
 }
 
-fn price(price: &PriceConfig) -> String {
+/// Returns a price as a table of TOML.
+pub fn price(price: &PriceConfig) -> String {
+    if let Some(image) = price.image {
+        return format!("{{ image = {} }}", image.decimal());
+    }
     let fields = price.fields().into_iter();
     let mut fields: Vec<_> = fields
         .map(|(name, usd)| format!("{name} = {}", usd.decimal()))

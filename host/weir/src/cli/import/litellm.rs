@@ -1,0 +1,418 @@
+//! LiteLLM's proxy configuration, translated.
+//!
+//! The format is that of litellm 1.110.2: `proxy/_types.py`, `types/router.py` and `proxy/common_utils/config_includes.py`.
+//!
+//! **Invariant:** each key of the file is carried over, or is in the notes. No secret of the file is in the configuration or
+//! in the notes.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use super::deployment::{ImportEnvironment, connect, milliseconds};
+use super::fields::{ImportNotes, YamlFields};
+use super::hints;
+use super::models::{self, Deployment, ModelGroup, ModelSections};
+use super::terms::KnownModels;
+use super::yaml::{Node, YamlValue};
+
+/// `timeouts.total_ms` of weir, if nothing sets it.
+const TOTAL_MS: u64 = 600_000;
+
+/// Fields of Chat Completions that `drop_params` drops for providers without them, and that an adapter of weir may reject. weir owns or
+/// prices some others, such as `web_search_options`, and drops none of them.
+const DROPPED: [&str; 10] = [
+    "audio",
+    "frequency_penalty",
+    "logit_bias",
+    "logprobs",
+    "modalities",
+    "parallel_tool_calls",
+    "presence_penalty",
+    "seed",
+    "top_logprobs",
+    "verbosity",
+];
+
+/// A translated configuration.
+pub(super) struct ImportedConfig {
+    /// The configuration.
+    pub(super) toml: String,
+    /// The models.
+    pub(super) models: ModelSections,
+    /// The number of providers.
+    pub(super) providers: usize,
+}
+
+/// Translates a file with its included files.
+///
+/// # Errors
+///
+/// A part that LiteLLM would reject, too.
+pub(super) fn translate(
+    mut file: YamlFields,
+    known: &KnownModels,
+    notes: &mut ImportNotes,
+) -> Result<ImportedConfig, String> {
+    let mut environment = ImportEnvironment::default();
+    take_variables(file.take("environment_variables"), &mut environment, notes)?;
+    let credentials = credentials(file.take("credential_list"))?;
+    let mut router = YamlFields::of(file.take("router_settings"))?;
+    let mut settings = YamlFields::of(file.take("litellm_settings"))?;
+    let general = YamlFields::of(file.take("general_settings"))?;
+
+    let route = route(&mut router, notes);
+    let timeouts = timeouts(&mut router, &mut settings, notes);
+    let drops = drop_params(&mut settings);
+    let mut deployments = Deployments {
+        known,
+        notes,
+        environment,
+        credentials,
+        providers: Vec::new(),
+        groups: Vec::new(),
+    };
+    for node in file.take("model_list").iter().flat_map(Node::items) {
+        deployments.add(node.clone())?;
+    }
+    let Deployments {
+        providers,
+        mut groups,
+        ..
+    } = deployments;
+    add_aliases(&mut groups, router.take("model_group_alias"), notes)?;
+    add_fallbacks(&mut groups, &mut router, &mut settings, route, notes)?;
+    let models = models::sections(&groups, route, known, notes);
+
+    router.leave_out(notes, |key| hints::why("router_settings", key));
+    settings.leave_out(notes, |key| hints::why("litellm_settings", key));
+    general.leave_out(notes, |key| hints::why("general_settings", key));
+    file.leave_out(notes, |key| hints::why("", key));
+
+    let mut toml = "# Written by `weir import litellm`. Without `dev = false`, it is a configuration for development.\n\n\
+                    # Only the models below.\ndefault_catalog = false\n"
+        .to_owned();
+    if drops {
+        let fields: Vec<_> = DROPPED.iter().map(|field| format!("{field:?}")).collect();
+        let _ = write!(
+            toml,
+            "# In place of `drop_params`.\nignore_fields = [{}]\n",
+            fields.join(", ")
+        );
+    }
+    toml.push_str("\n# As with LiteLLM, clients pay the providers' prices.\n[price_factors]\ntext = 1\nimage = 1\n\n");
+    toml.push_str(&timeouts);
+    for (name, settings) in &providers {
+        let _ = write!(toml, "[providers.{name}]\n{settings}\n");
+    }
+    toml.push_str(models.text.trim_end());
+    toml.push('\n');
+    Ok(ImportedConfig {
+        toml,
+        models,
+        providers: providers.len(),
+    })
+}
+
+/// Takes the environment variables that the file sets. They may be secrets.
+fn take_variables(
+    node: Option<Node>,
+    environment: &mut ImportEnvironment,
+    notes: &mut ImportNotes,
+) -> Result<(), String> {
+    for (name, node) in YamlFields::of(node)?.take_all(|_| true) {
+        notes.leave_out(
+            &node.at,
+            "never copied: set it in the environment of weir if the configuration needs it",
+        );
+        if let Some(text) = node.text().filter(|text| !text.starts_with("os.environ/")) {
+            environment.set.insert(name, text.to_owned());
+        }
+    }
+    Ok(())
+}
+
+/// Returns the parameters that deployments share, by name.
+fn credentials(node: Option<Node>) -> Result<BTreeMap<String, Node>, String> {
+    let mut credentials = BTreeMap::new();
+    for node in node.iter().flat_map(Node::items) {
+        let mut fields = YamlFields::of(Some(node.clone()))?;
+        let name = fields.take("credential_name");
+        let values = fields.take("credential_values");
+        if let (Some(name), Some(values)) = (name.as_ref().and_then(Node::text), values) {
+            credentials.insert(name.to_owned(), values);
+        }
+    }
+    Ok(credentials)
+}
+
+/// Returns the order of upstreams for a routing strategy.
+fn route(router: &mut YamlFields, notes: &mut ImportNotes) -> &'static str {
+    let Some(node) = router.take("routing_strategy") else {
+        return "weight";
+    };
+    match node.text().unwrap_or_default() {
+        "simple-shuffle" => "weight",
+        "least-busy" => "load",
+        "latency-based-routing" => "latency",
+        "cost-based-routing" => "price",
+        _ => {
+            notes.leave_out(
+                node.at,
+                "weir has no such order of upstreams; it draws them by weight",
+            );
+            "weight"
+        }
+    }
+}
+
+/// Returns the section with the timeouts of all providers.
+fn timeouts(router: &mut YamlFields, settings: &mut YamlFields, notes: &mut ImportNotes) -> String {
+    let mut limit = |fields: &mut YamlFields, name: &str| {
+        let node = fields.take(name)?;
+        milliseconds(node.text().unwrap_or_default(), &node.at, notes)
+    };
+    let all = limit(settings, "request_timeout");
+    let plain = limit(router, "timeout").or(all);
+    let stream = limit(router, "stream_timeout").or(plain);
+    let longest = plain.max(stream).filter(|longest| *longest > TOTAL_MS);
+    let mut section = String::new();
+    for (name, ms) in [
+        ("first_byte_ms", stream),
+        ("idle_ms", plain),
+        ("total_ms", longest),
+    ] {
+        if let Some(ms) = ms {
+            let _ = writeln!(section, "{name} = {ms}");
+        }
+    }
+    match section.is_empty() {
+        true => section,
+        false => format!("[timeouts]\n{section}\n"),
+    }
+}
+
+fn drop_params(settings: &mut YamlFields) -> bool {
+    settings
+        .take("drop_params")
+        .is_some_and(|node| node.is_true())
+}
+
+struct Deployments<'a> {
+    known: &'a KnownModels,
+    notes: &'a mut ImportNotes,
+    environment: ImportEnvironment,
+    credentials: BTreeMap<String, Node>,
+    /// Names and settings of providers.
+    providers: Vec<(String, String)>,
+    groups: Vec<ModelGroup>,
+}
+
+impl Deployments<'_> {
+    fn add(&mut self, node: Node) -> Result<(), String> {
+        let at = node.at.clone();
+        let mut fields = YamlFields::of(Some(node))?;
+        let name = fields.take("model_name");
+        let mut params = YamlFields::of(fields.take("litellm_params"))?;
+        let mut info = YamlFields::of(fields.take("model_info"))?;
+        let (Some(id), Some(model)) = (name, params.take("model")) else {
+            self.notes
+                .leave_out(at, "it has no `model_name` or no `litellm_params.model`");
+            return Ok(());
+        };
+        let (id, model) = (
+            id.text().unwrap_or_default().to_owned(),
+            model.text().unwrap_or_default().to_owned(),
+        );
+        let deployment = self.deployment(&at, &id, &model, &mut params, &mut info);
+        let deployment = match deployment {
+            Ok(deployment) => deployment,
+            Err(why) => {
+                self.notes
+                    .leave_out(at, format!("the deployment {model:?} of {id:?}: {why}"));
+                return Ok(());
+            }
+        };
+        params.leave_out(self.notes, |key| hints::why("litellm_params", key));
+        info.leave_out(self.notes, |key| hints::why("model_info", key));
+        fields.leave_out(self.notes, |key| hints::why("litellm_params", key));
+        match self.groups.iter_mut().find(|group| group.id == id) {
+            Some(group) => group.deployments.push(deployment),
+            None => self.groups.push(ModelGroup {
+                id,
+                aliases: Vec::new(),
+                deployments: vec![deployment],
+                fallbacks: Vec::new(),
+            }),
+        }
+        Ok(())
+    }
+
+    fn deployment(
+        &mut self,
+        at: &str,
+        id: &str,
+        model: &str,
+        params: &mut YamlFields,
+        info: &mut YamlFields,
+    ) -> Result<Deployment, String> {
+        if id.contains('*') {
+            return Err(
+                "weir has no wildcards: list each model, or let `weir catalog import` write \
+                        sections of a provider's models"
+                    .to_owned(),
+            );
+        }
+        if let Some(named) = params.take("litellm_credential_name") {
+            let name = named.text().unwrap_or_default();
+            let values = self.credentials.get(name);
+            let values = values.ok_or_else(|| format!("`credential_list` has no {name:?}"))?;
+            params.add_missing(YamlFields::of(Some(values.clone()))?);
+        }
+        // Parameters of a deployment that weir cannot reach are not in the notes.
+        let mut notes = ImportNotes::default();
+        let connection = connect(model, params, &mut self.environment, &mut notes)?;
+        let names = [model, connection.model.as_str()];
+        let terms = self.known.terms(&names, params, info, &mut notes)?;
+        let mut weights = [None; 3];
+        for (index, metric) in ["weight", "rpm", "tpm"].into_iter().enumerate() {
+            let Some(node) = params.take(metric) else {
+                continue;
+            };
+            weights[index] = node.number().filter(|weight| *weight >= 0.0);
+            if metric != "weight" {
+                notes.change(
+                    node.at,
+                    "upstreams have no own rate limits: it only weights the upstreams of a model, if `weight` is not set",
+                );
+            }
+        }
+        let order = params.take("order").and_then(|order| order.whole());
+        self.notes.left_out.append(&mut notes.left_out);
+        self.notes.changed.append(&mut notes.changed);
+        for (name, at) in notes.variables {
+            let known = self.notes.variables.entry(name).or_default();
+            *known = known.take().or(at);
+        }
+        let provider = self.provider(&connection.vendor, connection.settings);
+        Ok(Deployment {
+            at: at.to_owned(),
+            provider,
+            model: connection.model,
+            is_vendors_own: connection.is_vendors_own,
+            uses_responses: connection.uses_responses,
+            terms,
+            weights,
+            order,
+        })
+    }
+
+    /// Returns the name of the provider with these settings.
+    fn provider(&mut self, vendor: &str, settings: String) -> String {
+        let mut all = self.providers.iter();
+        if let Some((name, _)) = all.find(|(_, other)| *other == settings) {
+            return name.clone();
+        }
+        let is_free = |name: &String| self.providers.iter().all(|(other, _)| other != name);
+        let mut names = (1..).map(|number| match number {
+            1 => vendor.to_owned(),
+            _ => format!("{vendor}-{number}"),
+        });
+        let name = names.find(is_free).expect("the numbers do not end");
+        self.providers.push((name.clone(), settings));
+        name
+    }
+}
+
+/// Adds the aliases of model groups.
+fn add_aliases(
+    groups: &mut [ModelGroup],
+    node: Option<Node>,
+    notes: &mut ImportNotes,
+) -> Result<(), String> {
+    for (alias, node) in YamlFields::of(node)?.take_all(|_| true) {
+        let at = node.at.clone();
+        let target = match &node.value {
+            YamlValue::Mapping(_) => YamlFields::of(Some(node))?.take("model"),
+            _ => Some(node),
+        };
+        let target = target.as_ref().and_then(Node::text).unwrap_or_default();
+        if groups.iter().any(|group| group.id == alias) {
+            notes.leave_out(at, format!("{alias:?} is also the name of a model"));
+            continue;
+        }
+        match groups.iter_mut().find(|group| group.id == target) {
+            Some(group) => group.aliases.push(alias),
+            None => notes.leave_out(at, format!("the configuration has no model {target:?}")),
+        }
+    }
+    Ok(())
+}
+
+/// Adds the fallbacks to other groups, which become further upstreams.
+fn add_fallbacks(
+    groups: &mut [ModelGroup],
+    router: &mut YamlFields,
+    settings: &mut YamlFields,
+    route: &str,
+    notes: &mut ImportNotes,
+) -> Result<(), String> {
+    // The settings of the router have precedence.
+    let mut take = |name| {
+        let (own, other) = (router.take(name), settings.take(name));
+        own.or(other)
+    };
+    let (fallbacks, defaults) = (take("fallbacks"), take("default_fallbacks"));
+    let all = [&fallbacks, &defaults].into_iter().flatten();
+    if route != "weight" {
+        for node in all {
+            notes.leave_out(
+                &node.at,
+                format!("with the order {route:?}, further upstreams would not be the last ones"),
+            );
+        }
+        return Ok(());
+    }
+    let ids: Vec<_> = groups.iter().map(|group| group.id.clone()).collect();
+    let mut names_of = |targets: &Node| {
+        let mut names = Vec::new();
+        for target in targets.items() {
+            match target.text() {
+                Some(name) if ids.iter().any(|id| id == name) => names.push(name.to_owned()),
+                Some(name) => {
+                    notes.leave_out(
+                        &target.at,
+                        format!("the configuration has no model {name:?}"),
+                    );
+                }
+                None => notes.leave_out(&target.at, "a fallback has no parameters of its own"),
+            }
+        }
+        names
+    };
+    let mut by_model: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    let mut unknown = Vec::new();
+    for node in fallbacks.iter().flat_map(Node::items) {
+        for (model, targets) in YamlFields::of(Some(node.clone()))?.take_all(|_| true) {
+            if model != "*" && !groups.iter().any(|group| group.id == model) {
+                unknown.push((
+                    targets.at,
+                    format!("the configuration has no model {model:?}"),
+                ));
+                continue;
+            }
+            let names = names_of(&targets);
+            by_model.entry(model).or_insert(names);
+        }
+    }
+    let general = by_model.remove("*");
+    let defaults = defaults.as_ref().map(names_of);
+    let general = general.or(defaults).unwrap_or_default();
+    notes.left_out.extend(unknown);
+    for group in groups {
+        let own = by_model.remove(&group.id);
+        let mut fallbacks = own.unwrap_or_else(|| general.clone());
+        fallbacks.retain(|name| *name != group.id);
+        group.fallbacks = fallbacks;
+    }
+    Ok(())
+}

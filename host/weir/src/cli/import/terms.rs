@@ -1,0 +1,209 @@
+//! Prices and limits of a deployment: of the file, else of the built-in catalog, else of a price file.
+
+use std::collections::BTreeMap;
+
+use figment::Figment;
+use figment::providers::{Format, Toml};
+use serde::Deserialize;
+
+use super::fields::{ImportNotes, YamlFields};
+use super::yaml::Node;
+use crate::catalog;
+use crate::catalog::config::{ModelConfig, PriceConfig};
+use crate::catalog::import::litellm as price_table;
+use crate::catalog::import::offer::{Offer, OfferContent};
+
+/// Prices and limits; `None` if nothing tells them.
+#[derive(Default)]
+pub(super) struct DeploymentTerms {
+    pub(super) price: Option<PriceConfig>,
+    /// Tokens of input and output.
+    pub(super) window: Option<u32>,
+    /// Output tokens.
+    pub(super) output: Option<u32>,
+    pub(super) tools: bool,
+    pub(super) vision: bool,
+    /// The model's id in the built-in catalog.
+    pub(super) built_in: Option<String>,
+}
+
+/// Everything that is known of models besides the file.
+pub(super) struct KnownModels {
+    /// The built-in models.
+    pub(super) built_in: BTreeMap<String, ModelConfig>,
+    /// Names of the image families of built-in models.
+    families: BTreeMap<String, NamedFamily>,
+    /// The models of a price file.
+    offers: BTreeMap<String, Offer>,
+}
+
+/// The family of a built-in model, by its name.
+#[derive(Deserialize)]
+struct NamedFamily {
+    image_family: Option<String>,
+}
+
+impl KnownModels {
+    /// Adds the offers of a price file to the built-in models.
+    pub(super) fn new(built_in: BTreeMap<String, ModelConfig>, offers: Vec<Offer>) -> Self {
+        let families = Figment::from(Toml::string(catalog::DEFAULT)).extract_inner("models");
+        let offers = offers.into_iter();
+        Self {
+            built_in,
+            families: families.unwrap_or_default(),
+            offers: offers.map(|offer| (offer.entry.clone(), offer)).collect(),
+        }
+    }
+
+    /// Returns the name of a built-in model's image family.
+    pub(super) fn image_family(&self, id: &str) -> Option<&str> {
+        self.families.get(id)?.image_family.as_deref()
+    }
+
+    /// Returns the built-in model with this name at its provider.
+    fn built_in(&self, name: &str) -> Option<(&String, &ModelConfig)> {
+        let name = name.rsplit('/').next()?;
+        // Vertex AI separates the date by an `@`.
+        let name = name.replace('@', "-");
+        self.built_in.iter().find(|(id, model)| {
+            let mut names = model.upstreams.iter().filter_map(|one| one.model.as_ref());
+            **id == name || model.aliases.contains(&name) || names.any(|other| *other == name)
+        })
+    }
+
+    /// Takes prices and limits from `model_info` and `litellm_params`. The deployment's model has the given names.
+    ///
+    /// # Errors
+    ///
+    /// The reason for which weir cannot serve the deployment.
+    pub(super) fn terms(
+        &self,
+        names: &[&str],
+        params: &mut YamlFields,
+        info: &mut YamlFields,
+        notes: &mut ImportNotes,
+    ) -> Result<DeploymentTerms, String> {
+        let base = info.take("base_model");
+        let base = base.as_ref().and_then(Node::text);
+        let names: Vec<_> = base.into_iter().chain(names.iter().copied()).collect();
+        let built_in = names.iter().find_map(|name| self.built_in(name));
+        let offer = names.iter().find_map(|name| self.offers.get(*name));
+        let mode = info.take("mode").or(params.take("mode"));
+        if let Some(mode) = mode.as_ref().and_then(Node::text)
+            && !["chat", "completion", "responses"].contains(&mode)
+            && !(mode == "image_generation" && built_in.is_some())
+        {
+            return Err(format!(
+                "weir serves chats and images; its mode is {mode:?}"
+            ));
+        }
+        let mut terms = match (built_in, offer.map(|offer| &offer.content)) {
+            (Some((id, model)), _) => DeploymentTerms {
+                price: model.price.clone(),
+                window: Some(model.context_window),
+                output: Some(model.max_output_tokens),
+                tools: model.supports_tools,
+                vision: model.supports_vision,
+                built_in: Some(id.clone()),
+            },
+            (None, Some(OfferContent::Chat(offered))) => DeploymentTerms {
+                price: Some(offered.price.clone()),
+                window: Some(offered.least_window),
+                output: Some(offered.max_output_tokens),
+                tools: offered.supports_tools,
+                vision: offered.supports_vision,
+                built_in: None,
+            },
+            (None, Some(OfferContent::Other)) => {
+                return Err("the price file has no chat model of this name".to_owned());
+            }
+            (None, Some(OfferContent::Unusable(_)) | None) => DeploymentTerms::default(),
+        };
+        terms.take_price(params, info, notes);
+        terms.take_limits(params, info, notes);
+        let mut flag = |name, value: &mut bool| {
+            let (own, other) = (params.take(name), info.take(name));
+            if let Some(node) = own.or(other) {
+                *value = node.is_true();
+            }
+        };
+        flag("supports_function_calling", &mut terms.tools);
+        flag("supports_vision", &mut terms.vision);
+        Ok(terms)
+    }
+}
+
+impl DeploymentTerms {
+    fn take_price(
+        &mut self,
+        params: &mut YamlFields,
+        info: &mut YamlFields,
+        notes: &mut ImportNotes,
+    ) {
+        // The parameters have precedence.
+        let mut nodes = info.take_all(price_table::is_price);
+        nodes.extend(params.take_all(price_table::is_price));
+        let Some(at) = nodes.first().map(|(_, node)| node.at.clone()) else {
+            return;
+        };
+        let texts = nodes.into_iter().filter_map(|(name, node)| {
+            let text = node.text()?.replace('_', "");
+            Some((name, text))
+        });
+        match price_table::price_of(&texts.collect()) {
+            Ok(own) => self.price = Some(over(own, self.price.take().unwrap_or_default())),
+            Err(why) => {
+                self.price = None;
+                notes.leave_out(at, why);
+            }
+        }
+    }
+
+    fn take_limits(
+        &mut self,
+        params: &mut YamlFields,
+        info: &mut YamlFields,
+        notes: &mut ImportNotes,
+    ) {
+        let mut limit = |name: &str, in_params: bool| {
+            // In the parameters, `max_tokens` is the default of requests.
+            let own = in_params.then(|| params.take(name)).flatten();
+            let node = own.or(info.take(name))?;
+            let tokens = node.whole().filter(|tokens| *tokens > 0);
+            if tokens.is_none() {
+                notes.leave_out(node.at, "it is no number of tokens");
+            }
+            tokens
+        };
+        let (input, output) = (
+            limit("max_input_tokens", true),
+            limit("max_output_tokens", true),
+        );
+        let either = limit("max_tokens", false);
+        self.window = input.or(self.window);
+        self.output = output.or(either).or(self.output);
+        if let (Some(window), Some(output)) = (self.window, self.output)
+            && output > window
+        {
+            // LiteLLM's limit of the input excludes the output; weir's window includes it.
+            self.window = Some(window.saturating_add(output));
+        }
+    }
+}
+
+/// Returns a price with the missing parts of another.
+fn over(own: PriceConfig, base: PriceConfig) -> PriceConfig {
+    PriceConfig {
+        input: own.input.or(base.input),
+        cache_read: own.cache_read.or(base.cache_read),
+        cache_write_short: own.cache_write_short.or(base.cache_write_short),
+        cache_write_long: own.cache_write_long.or(base.cache_write_long),
+        output: own.output.or(base.output),
+        audio_input: own.audio_input.or(base.audio_input),
+        audio_output: own.audio_output.or(base.audio_output),
+        image_output: own.image_output.or(base.image_output),
+        search: own.search.or(base.search),
+        above: own.above.or(base.above),
+        image: base.image,
+    }
+}

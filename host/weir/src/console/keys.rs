@@ -61,6 +61,8 @@ struct ConsoleKey {
     used: Option<DisplayTime>,
     expires: DisplayTime,
     models: Vec<String>,
+    /// Names and values.
+    filter_options: Vec<(String, String)>,
     budgets: Vec<BudgetItem>,
 }
 
@@ -227,6 +229,7 @@ async fn page(
         used: key.last_used_at.map(|at: Millis| DisplayTime::of(at, now)),
         expires: DisplayTime::of(key.expires_at, now),
         budgets: budgets::items(key.standings(now)),
+        filter_options: key.filter_options.pairs(),
         models: key.models,
         project: key.project_id.map(name_of),
         id: key.id,

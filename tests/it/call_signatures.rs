@@ -1,8 +1,9 @@
-//! Signatures of calls by Google's models survive clients that keep only the fields of their dialect.
+//! Signatures of calls and texts by Google's models survive clients that keep only the fields of their dialect.
 //!
 //! `openai_responses.rs` and `gemini_generate.rs` test these dialects.
 
 use serde_json::{Value, json};
+use tests::speaker::Speaker;
 use tests::{Client, Gateway, Reply, Upstream};
 
 /// Two calls of one turn; Google's models sign the first. The shape is that of `google-genai` 3.6.1 (PyPI).
@@ -214,6 +215,129 @@ async fn a_signed_call_comes_back_signed_to_its_provider_and_to_no_other() {
                 );
                 assert_eq!(kinds.len(), 2, "{sent}");
                 assert!(!sent.to_string().contains("Z2Vt"), "{sent}");
+                let ignored = answer.headers["x-weir-ignored"].to_str().expect("ASCII");
+                assert!(ignored.contains("reasoning"), "{case}: {ignored}");
+            }
+        }
+    }
+}
+
+/// Sends a request in a dialect, and returns the next one. The client returns the response's message, blocks or items as
+/// they are: in Chat Completions, its content and `reasoning_details`.
+async fn text_turn(client: &Client, speaker: Speaker, streamed: bool) -> Value {
+    let mut body = speaker.question("scripted", "Hello", streamed);
+    let path = speaker.path("scripted", streamed);
+    let (whole, events) = match streamed {
+        true => (Value::Null, data(client, &path, &body).await),
+        false => {
+            let answer = client.post(&path, &body).await;
+            assert_eq!(answer.status, 200, "{}", answer.text());
+            (answer.json(), Vec::new())
+        }
+    };
+    let user = json!({ "role": "user", "content": "More" });
+    let (field, turns) = match speaker {
+        Speaker::Chat if streamed => {
+            let (mut content, mut details) = (String::new(), Vec::new());
+            for delta in events.iter().map(|chunk| &chunk["choices"][0]["delta"]) {
+                content += delta["content"].as_str().unwrap_or_default();
+                let more = delta["reasoning_details"].as_array().cloned();
+                details.extend(more.unwrap_or_default());
+            }
+            let turn =
+                json!({ "role": "assistant", "content": content, "reasoning_details": details });
+            ("messages", vec![turn])
+        }
+        Speaker::Chat => ("messages", vec![whole["choices"][0]["message"].clone()]),
+        Speaker::Messages => {
+            let mut blocks = whole["content"].as_array().cloned().unwrap_or_default();
+            for event in &events {
+                if event["type"] == "content_block_start" {
+                    blocks.push(event["content_block"].clone());
+                }
+                for field in ["text", "thinking"] {
+                    if let Some(more) = event["delta"][field].as_str() {
+                        let text = &mut blocks.last_mut().expect("it began")[field];
+                        *text = json!(text.as_str().expect("a text").to_owned() + more);
+                    }
+                }
+            }
+            let turn = json!({ "role": "assistant", "content": blocks });
+            ("messages", vec![turn])
+        }
+        Speaker::Responses => {
+            let whole = events.last().map_or(&whole, |event| &event["response"]);
+            let items = whole["output"].as_array().expect("items");
+            ("input", items.clone())
+        }
+        Speaker::Gemini => unreachable!("gemini_generate.rs tests it"),
+    };
+    let list = body[field].as_array_mut().expect("a list");
+    list.extend(turns);
+    list.push(user);
+    body["stream"] = json!(false);
+    body
+}
+
+/// Google's models sign the end of a text, and send it in a stream with an empty text (google-genai 3.6.1 and
+/// https://ai.google.dev/gemini-api/docs/thought-signatures).
+#[tokio::test]
+async fn a_signed_text_comes_back_signed_to_its_provider_and_to_no_other() {
+    let signed = r#"{"text":"Hi "},{"text":"there","thoughtSignature":"Z2Vt"}"#;
+    let signed_behind = r#"{"text":"Hi "},{"text":"there"},{"text":"","thoughtSignature":"Z2Vt"}"#;
+    let expected = json!([{ "text": "Hi there", "thoughtSignature": "Z2Vt" }]);
+    // Between a text and its signature is a thought.
+    let apart =
+        r#"{"text":"Hi"},{"text":"Hm.","thought":true},{"text":"","thoughtSignature":"Z2Vt"}"#;
+    for (parts, expected) in [
+        (signed, &expected),
+        (signed_behind, &expected),
+        (apart, &Value::Null),
+    ] {
+        for speaker in [Speaker::Chat, Speaker::Messages, Speaker::Responses] {
+            for streamed in [false, true] {
+                let case = format!("{parts} to {speaker:?}, streamed: {streamed}");
+                let (upstream, other) = (Upstream::start().await, Upstream::start().await);
+                other.always(crate::anthropic_messages::said("anthropic", "So"));
+                let body = format!(
+                    r#"{{"candidates":[{{"content":{{"role":"model","parts":[{parts}]}},"finishReason":"STOP"}}]}}"#
+                );
+                let whole = Reply::json(200, &serde_json::from_str(&body).expect("JSON"));
+                let first = match streamed {
+                    true => Reply::events([body]),
+                    false => whole.clone(),
+                };
+                upstream.will(first).will(whole);
+                let gateway = Gateway::builder()
+                    .provider("scripted", "gemini", Some(&upstream))
+                    .provider("other", "anthropic", Some(&other))
+                    .model("scripted", &["scripted"])
+                    .model("other", &["other"])
+                    .start()
+                    .await;
+                let client = gateway.client();
+                let mut body = text_turn(&client, speaker, streamed).await;
+                upstream.next_request().await;
+                let path = speaker.path("scripted", false);
+                let answer = client.post(&path, &body).await;
+                assert_eq!(answer.status, 200, "{case}: {}", answer.text());
+                let sent = upstream.next_request().await.json();
+                let turn = &sent["contents"][1];
+                assert_eq!(turn["role"], "model", "{case}: {sent}");
+                match expected.is_null() {
+                    true => assert!(turn.to_string().contains("Z2Vt"), "{case}: {sent}"),
+                    false => assert_eq!(&turn["parts"], expected, "{case}: {sent}"),
+                }
+
+                body["model"] = json!("other");
+                let answer = client.post(&path, &body).await;
+                assert_eq!(answer.status, 200, "{case}: {}", answer.text());
+                let sent = other.next_request().await.json();
+                assert!(!sent.to_string().contains("Z2Vt"), "{case}: {sent}");
+                assert!(
+                    !sent.to_string().contains("\"text\":\"\""),
+                    "{case}: {sent}"
+                );
                 let ignored = answer.headers["x-weir-ignored"].to_str().expect("ASCII");
                 assert!(ignored.contains("reasoning"), "{case}: {ignored}");
             }

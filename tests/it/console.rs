@@ -690,7 +690,20 @@ async fn a_key_made_there_works_within_its_limits_until_it_is_revoked_there() {
     let keys = gateway.web("alice").get("/api-keys").await.json();
     assert_eq!(keys["api_keys"].as_array().map(Vec::len), Some(1), "{keys}");
 
+    // The console shows every limit of the key.
+    let options = json!({ "filter_options": { "tone": "<b>mild", "kinds": "a" } });
+    let path = format!("/api-keys/{id}/filter-options");
+    let web = gateway.web("alice");
+    let set = web.follow(Method::PUT, &path, &options).await;
+    assert_eq!(set.status, 200);
     let html = alice.page("/console/keys").await;
+    for limit in [
+        "of 50 left (day)",
+        "demo<br>",
+        "Filter option kinds: a<br>Filter option tone: &#60;b&#62;mild<br>",
+    ] {
+        assert!(html.contains(limit), "{limit} in {html}");
+    }
     assert!(
         !html.contains(&raw) && !html.contains("<b>laptop"),
         "{html}"

@@ -1,9 +1,25 @@
-//! Each client dialect with each adapter: a client gets the same response from every adapter.
+//! Each client dialect with each adapter: a client gets the same response from every adapter. The table of responses in
+//! `host/docs/dialects.md` lists the exchanges that pass.
 
 use serde_json::{Value, json};
-use tests::scenario::{Scenario, USED, apis, gateway_with};
+use tests::scenario::{CACHED, SOURCE, Scenario, USED, apis, gateway_with};
 use tests::speaker::{End, Speaker, Told};
 use tests::{Gateway, Upstream};
+
+use crate::dialects::{assert_documented, table_head};
+
+/// Rows of the table of responses.
+const ROWS: [(&str, Scenario); 9] = [
+    ("text", Scenario::Text),
+    ("parallel tool calls", Scenario::ParallelTools),
+    ("reasoning", Scenario::Reasoning),
+    ("citations", Scenario::Cited),
+    ("refusal", Scenario::Refusal),
+    ("end at the token limit", Scenario::Length),
+    ("structured output", Scenario::Structured),
+    ("usage with cached tokens", Scenario::Cached),
+    ("error inside a stream", Scenario::ErrorInside),
+];
 
 /// The response that every client gets, from every adapter.
 fn expected(scenario: Scenario) -> Told {
@@ -31,6 +47,14 @@ fn expected(scenario: Scenario) -> Told {
         Scenario::Refusal => told("", End::Declined),
         Scenario::Length => told("So", End::Length),
         Scenario::Structured => told("{\"answer\": 42}", End::Stop),
+        Scenario::Cited => Told {
+            citations: vec![SOURCE.to_owned()],
+            ..told("So", End::Stop)
+        },
+        Scenario::Cached => Told {
+            cached: CACHED,
+            ..told("So", End::Stop)
+        },
         Scenario::ErrorInside => unreachable!("it is no answer"),
     }
 }
@@ -87,13 +111,32 @@ async fn an_error_inside_a_stream_is_told_as_one_in_each_dialect_by_each_adapter
             );
             let told = speaker.ask_streamed(&gateway.client(), "scripted").await;
             let error = told.expect_err("it is not whole");
-            let code = error["weir_code"].as_str().expect("a code");
+            let code = speaker.code(&error);
             assert!(
                 ["UPSTREAM_ERROR", "UPSTREAM_UNAVAILABLE"].contains(&code),
                 "{adapter} to {speaker:?}: {error}"
             );
         }
     }
+}
+
+/// The two tests above check each of these exchanges in all dialects.
+#[test]
+fn the_reference_says_what_the_responses_of_each_adapter_carry() {
+    let mut table = table_head();
+    for (name, scenario) in ROWS {
+        table += &format!("| {name} |");
+        for api in apis() {
+            let [plain, streamed] = [false, true].map(|stream| scenario.reply(&api, stream));
+            table += match (plain.is_some(), streamed.is_some()) {
+                (true, true) => " yes |",
+                (false, true) => " streamed |",
+                _ => " – |",
+            };
+        }
+        table += "\n";
+    }
+    assert_documented(&table);
 }
 
 /// The demo calls no provider, so the test compares dialects alone.

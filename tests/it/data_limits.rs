@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use tests::gateway::{Builder, on_each_database, top_up};
 use tests::stores::{Postgres, Redis};
 use tests::{Answer, Client, Gate, Gateway, Reply, Upstream, chat};
+use weir::config::Config;
 use weir_ledger::Credits;
 
 use crate::billing::is_settled;
@@ -381,7 +382,8 @@ async fn a_swarm_ends_with_the_error_of_a_call_without_a_permitted_provider() {
 #[tokio::test]
 async fn a_services_call_is_within_the_limits_of_its_organisation() {
     let providers = Providers::start().await;
-    let gateway = providers.add_to(Gateway::builder()).start().await;
+    let builder = Gateway::builder().settings("internal_listen = \"127.0.0.1:0\"");
+    let gateway = providers.add_to(builder).start().await;
     let (olivia, of_organisation) = organisation(&gateway, "olivia").await;
     let id = of_organisation.split('/').nth(2).expect("an id").to_owned();
     let mut body = chat("all", "x");
@@ -471,8 +473,10 @@ async fn lists_of_models_have_those_with_a_permitted_provider() {
     let limits = json!({ "data_limits": { "regions": ["eu", "de"], "max_retention_days": 0 } });
     let (client, _) = key(&gateway.web("alice"), &gateway, &limits).await;
     let listed = client.get("/models").await.json();
-    let models = listed["models"].as_array().expect("a list");
-    let shown: Vec<_> = (models.iter())
+    let models = listed["models"].as_array().expect("a list").iter();
+    // The provider of the demo models has no URL.
+    let others = models.filter(|model| model["provider"] != "demo");
+    let shown: Vec<_> = others
         .map(|model| (model["id"].as_str(), model["provider"].as_str()))
         .collect();
     assert_eq!(
@@ -489,10 +493,8 @@ async fn lists_of_models_have_those_with_a_permitted_provider() {
         let listed = client.get(path).await.json();
         let models = listed[list].as_array().expect("a list").iter();
         let shown: Vec<_> = models.map(|model| model[id].to_string()).collect();
-        assert!(
-            shown.len() == 2 && shown[1].contains("european"),
-            "{shown:?}"
-        );
+        let has = |name: &str| shown.iter().any(|shown| shown.contains(name));
+        assert!(has("european") && !has("american"), "{shown:?}");
         assert_eq!(client.get(&format!("{path}/american")).await.status, 404);
         assert_eq!(client.get(&format!("{path}/european")).await.status, 200);
     }
@@ -635,27 +637,24 @@ async fn unreadable_limits_are_no_free_pass() {
                 .expect("an update");
             let calls = providers.counts();
             let refused = client.post("/chat", &chat("all", "x")).await;
-            assert_eq!(refused.status, 503, "{}", refused.text());
+            assert!(refused.status.is_server_error(), "{}", refused.text());
             assert_eq!(providers.counts(), calls);
         },
     )
     .await;
 }
 
-#[tokio::test]
-async fn a_provider_with_invalid_terms_is_reported() {
-    let upstream = Upstream::start().await;
+#[test]
+fn a_provider_with_invalid_terms_is_reported() {
     for (terms, what) in [
         ("regions = [\"EU\"]", "1 to 16 regions"),
         ("regions = []", "1 to 16 regions"),
         ("retention_days = 65536", "retention_days"),
         ("retention_days = -1", "retention_days"),
     ] {
-        let gateway = Gateway::builder()
-            .provider("p", "openai", Some(&upstream))
-            .tables(terms);
-        let error = gateway.try_start().await.err().expect("it is refused");
-        let error = format!("{error:#}");
+        let provider = format!("[providers.p]\nadapter = \"demo\"\n{terms}\n");
+        let refused = Config::from_toml(&provider).err().expect("it is refused");
+        let error = format!("{refused:#}");
         assert!(error.contains(what), "{terms}: {error}");
     }
 }

@@ -1,28 +1,16 @@
-//! The table in `host/docs/api.md` with the features of each client dialect and each adapter, compared with real
-//! requests.
-
-use std::path::Path;
+//! The table of requests in `host/docs/dialects.md`: the features of each client dialect and each adapter, compared with
+//! real requests. `cross.rs` compares the table of responses, and `sdk.rs` the table of clients.
 
 use serde_json::{Value, json};
-use tests::source::provider_adapters;
-use tests::{Gateway, Reply, Upstream};
-
-use crate::adapters::provider;
-use crate::anthropic_messages::said;
-
-/// The endpoints of the dialects.
-const PATHS: [&str; 4] = [
-    "/v1/chat/completions",
-    "/v1/messages",
-    "/v1/responses",
-    "/v1beta/models/scripted:generateContent",
-];
+use tests::scenario::{RESPONSES, Scenario, apis, gateway_with};
+use tests::source::root;
+use tests::speaker::Speaker;
+use tests::{Gateway, Upstream};
 
 /// A provider's signature, in the form for clients of Responses.
 const PROOF: &str = "weir.eyJwcm92aWRlciI6InNjcmlwdGVkIiwic2lnbmF0dXJlIjoiYzJsbiJ9";
 
-/// A feature of requests, as fields in Chat Completions, in Messages, in Responses and in Gemini's API; `None` if the
-/// dialect lacks it.
+/// A feature of requests, as fields in each dialect in the order of [`Speaker::ALL`]; `None` if the dialect lacks it.
 struct Feature {
     name: &'static str,
     fields: [Option<Value>; 4],
@@ -294,32 +282,27 @@ fn features() -> Vec<Feature> {
     ]
 }
 
-/// The reply of the provider that an adapter calls.
-fn answer(adapter: &str) -> Reply {
-    match provider(adapter) {
-        Some(provider) if adapter != "anthropic" => (provider.whole)(),
-        _ => said(adapter, "So"),
-    }
-}
-
 /// The outcome of a feature: served, served without some fields, or rejected.
-async fn outcome(gateway: &Gateway, path: &str, fields: Option<&Value>) -> String {
+async fn outcome(gateway: &Gateway, speaker: Speaker, fields: Option<&Value>) -> String {
     let Some(fields) = fields else {
         return "–".to_owned();
     };
-    let mut body = match path {
-        "/v1/responses" => json!({ "model": "scripted", "max_output_tokens": 2048, "input": "x" }),
-        _ if path.starts_with("/v1beta/") => json!({
+    let mut body = match speaker {
+        Speaker::Responses => {
+            json!({ "model": "scripted", "max_output_tokens": 2048, "input": "x" })
+        }
+        Speaker::Gemini => json!({
             "contents": [{ "parts": [{ "text": "x" }] }], "generationConfig": { "maxOutputTokens": 2048 },
         }),
-        _ => json!({
+        Speaker::Chat | Speaker::Messages => json!({
             "model": "scripted", "max_tokens": 2048, "messages": [{ "role": "user", "content": "x" }],
         }),
     };
     for (name, value) in fields.as_object().expect("an object") {
         body[name] = value.clone();
     }
-    let answer = gateway.client().post(path, &body).await;
+    let path = speaker.path("scripted", false);
+    let answer = gateway.client().post(&path, &body).await;
     if answer.status != 200 {
         // The adapter rejects the request, or the dialect does for all adapters.
         assert_eq!(answer.status, 400, "{}", answer.text());
@@ -340,31 +323,47 @@ async fn outcome(gateway: &Gateway, path: &str, fields: Option<&Value>) -> Strin
     }
 }
 
+/// The name of one of the [`apis`] in the reference.
+pub(crate) fn column(api: &str) -> String {
+    match api {
+        RESPONSES => "`openai` (Responses)".to_owned(),
+        adapter => format!("`{adapter}`"),
+    }
+}
+
+/// The upper rows of a table with a column for each of the [`apis`].
+pub(crate) fn table_head() -> String {
+    let columns: Vec<_> = apis().iter().map(|api| column(api)).collect();
+    let (head, rule) = (columns.join(" | "), "---|".repeat(columns.len()));
+    format!("| | {head} |\n|---|{rule}\n")
+}
+
+/// Checks that the reference has this table, and no more rows.
+pub(crate) fn assert_documented(table: &str) {
+    let path = root().join("host/docs/dialects.md");
+    let reference = std::fs::read_to_string(path).expect("the reference of dialects");
+    assert!(
+        format!("{reference}\n").contains(&format!("\n\n{table}\n")),
+        "host/docs/dialects.md should have this table:\n{table}"
+    );
+}
+
 #[tokio::test]
-async fn the_guide_says_what_each_dialect_can_be_told_each_adapter() {
-    let adapters = provider_adapters();
+async fn the_reference_says_what_each_dialect_can_ask_of_each_adapter() {
     let mut gateways = Vec::new();
-    for adapter in &adapters {
+    for api in apis() {
         let upstream = Upstream::start().await;
-        upstream.always(answer(adapter));
-        let gateway = Gateway::builder()
-            .provider("scripted", adapter, Some(&upstream))
-            .model("scripted", &["scripted"])
-            .start()
-            .await;
+        upstream.always(Scenario::Text.reply(&api, false).expect("an answer"));
+        let gateway = gateway_with(&api, &upstream).await;
         gateways.push((upstream, gateway));
     }
-    let mut table = format!(
-        "| | `{}` |\n|---|{}\n",
-        adapters.join("` | `"),
-        "---|".repeat(adapters.len())
-    );
+    let mut table = table_head();
     for feature in features() {
         table += &format!("| {} |", feature.name);
         for (_, gateway) in &gateways {
             let mut outcomes = Vec::new();
-            for (path, fields) in PATHS.into_iter().zip(&feature.fields) {
-                outcomes.push(outcome(gateway, path, fields.as_ref()).await);
+            for (speaker, fields) in Speaker::ALL.into_iter().zip(&feature.fields) {
+                outcomes.push(outcome(gateway, speaker, fields.as_ref()).await);
             }
             let mut told = outcomes.iter().filter(|outcome| *outcome != "–");
             let first = told.next().expect("a dialect has it");
@@ -375,10 +374,5 @@ async fn the_guide_says_what_each_dialect_can_be_told_each_adapter() {
         }
         table += "\n";
     }
-    let guide = Path::new(env!("CARGO_MANIFEST_DIR")).join("../host/docs/api.md");
-    let guide = std::fs::read_to_string(guide).expect("the API guide");
-    assert!(
-        guide.contains(&table),
-        "host/docs/api.md should have this table:\n{table}"
-    );
+    assert_documented(&table);
 }

@@ -138,7 +138,7 @@ struct Failed {
 async fn ask(speaker: Speaker, client: &Client, model: &str, stream: bool) -> Result<(), Failed> {
     let question = speaker.question(model, "Hello", stream);
     if !stream {
-        let answer = client.post(speaker.path(), &question).await;
+        let answer = client.post(&speaker.path(model, false), &question).await;
         return match answer.status.as_u16() {
             200 => Ok(()),
             status => Err(Failed {
@@ -147,7 +147,7 @@ async fn ask(speaker: Speaker, client: &Client, model: &str, stream: bool) -> Re
             }),
         };
     }
-    let answer = client.stream(speaker.path(), &question).await;
+    let answer = client.stream(&speaker.path(model, true), &question).await;
     let status = answer.status.as_u16();
     if status != 200 {
         let text = answer.try_json().await;
@@ -213,7 +213,8 @@ async fn test_fault(fault: Fault) {
             let told = ask(speaker, &client, "alone", stream).await;
             let failed = told.expect_err(&case);
             assert_eq!(
-                failed.error["weir_code"], expected.code,
+                speaker.code(&failed.error),
+                expected.code,
                 "{case}: {failed:?}"
             );
             let has_begun = expected.is_charged;

@@ -306,10 +306,14 @@ async fn clients_of_every_dialect_get_their_data_back() {
     for speaker in Speaker::ALL {
         let question = |stream| speaker.question("scripted", "I am a@example.org", stream);
         upstream.will(Reply::chat("You are [e-mail-1]"));
-        let answer = client.post(speaker.path(), &question(false)).await;
+        let answer = client
+            .post(&speaker.path("scripted", false), &question(false))
+            .await;
         assert_eq!(speaker.read(&answer.json()).text, "You are a@example.org");
         upstream.will_stream(["You are [e-ma", "il-1]"]);
-        let stream = client.stream(speaker.path(), &question(true)).await;
+        let stream = client
+            .stream(&speaker.path("scripted", true), &question(true))
+            .await;
         let told = speaker.read_stream(&stream.rest().await);
         assert_eq!(told.text, "You are a@example.org", "{speaker:?}");
     }

@@ -63,12 +63,14 @@ async fn a_filters_own_response_reaches_no_provider_and_costs_nothing() {
         let question = |stream| speaker.question("scripted", "meddle respond", stream);
         let answer = gateway
             .client()
-            .post(speaker.path(), &question(false))
+            .post(&speaker.path("scripted", false), &question(false))
             .await;
         assert_eq!(answer.status, 200, "{speaker:?}: {}", answer.text());
         assert_eq!(speaker.read(&answer.json()).text, "made here");
         let stream = gateway.client();
-        let stream = stream.stream(speaker.path(), &question(true)).await;
+        let stream = stream
+            .stream(&speaker.path("scripted", true), &question(true))
+            .await;
         let told = speaker.read_stream(&stream.rest().await);
         assert_eq!(told.text, "made here", "{speaker:?}");
     }

@@ -122,6 +122,47 @@ async fn images_are_made_of_a_prompt_and_paid_by_the_piece() {
     );
 }
 
+/// OpenAI ends `gpt-image-1-mini` on 1 December 2026.
+#[tokio::test]
+async fn the_catalog_has_an_image_model_of_openai_that_does_not_end() {
+    let upstream = Upstream::start().await;
+    let gateway = Gateway::builder()
+        .provider("openai", "openai", Some(&upstream))
+        .start()
+        .await;
+    let client = gateway.client();
+    upstream.will(made(&[b"one"])).will(made(&[b"two"]));
+    let mut body = asked("a cat");
+    for (model, quality) in [
+        ("gpt-image-2.5-sunburst", None),
+        ("gpt-image-2.5-sunburst-2026-09-08", Some("low")),
+    ] {
+        body["model"] = json!(model);
+        body["quality"] = json!(quality);
+        let answer = client.post(GENERATIONS, &body).await;
+        assert_eq!(answer.status, 200, "{}", answer.text());
+        // 0.05268 USD, times 1.4, times 1.15.
+        assert_eq!(answer.json()["usage"]["credits"], 84.8148);
+        let sent = upstream.next_request().await.json();
+        assert_eq!(sent["model"], "gpt-image-2.5-sunburst");
+        assert_eq!(sent["size"], "1024x1024");
+        assert_eq!(sent["quality"], quality.unwrap_or("high"));
+    }
+    // The price does not cover these.
+    for (field, value) in [("quality", "max"), ("size", "3840x2160")] {
+        let mut body = asked("a cat");
+        body["model"] = json!("gpt-image-2.5-sunburst");
+        body[field] = json!(value);
+        let answer = client.post(GENERATIONS, &body).await;
+        assert_eq!(answer.status, 400, "{}", answer.text());
+    }
+    let models = client.get("/models").await.json();
+    let models = models["models"].as_array().expect("a list").iter();
+    let mut images = models.filter(|model| model["id"] == "gpt-image-2.5-sunburst");
+    let model = images.next().expect("the model");
+    assert!(model["ends_on"].is_null(), "{model}");
+}
+
 #[tokio::test]
 async fn who_is_delivered_fewer_images_pays_for_those() {
     let upstream = Upstream::start().await;

@@ -204,6 +204,7 @@ fn providers_of_clouds_are_carried_over_as_far_as_weir_has_adapters() {
             "[providers.vertex_ai]\nadapter = \"gemini\"\nbase_url = \"https://aiplatform.googleapis.com/v1/projects/project-1/\
              locations/global/publishers/google\"\ncredential = { google = { service_account = { env = \
              \"GEMINI_CLAUDE_CODE_VERTEX_CREDENTIALS\" } } }\ncredential_slot = \"bearer\"\n",
+            "publishers/anthropic\"\ncredential = { google = {} }\ncredential_slot = \"bearer\"\noptions = { platform = \"vertex\" }\n",
             "[models.\"anthropic-sonnet-4-6\"]\n",
             "{ provider = \"anthropic\", model = \"claude-sonnet-4-6\"",
         ],
@@ -211,8 +212,7 @@ fn providers_of_clouds_are_carried_over_as_far_as_weir_has_adapters() {
     assert_parts(
         &all.notes,
         &[
-            ": weir has no adapter for Bedrock's own APIs",
-            ": weir has no adapter for Vertex AI's other models than Gemini",
+            ": it has no `aws_region_name`\n",
             "vertex_project: the configuration has the present value of the environment variable VERTEXAI_PROJECT\n",
             "litellm_params.extra_body: a provider has no additional headers or fields\n",
         ],
@@ -235,7 +235,9 @@ fn providers_of_clouds_are_carried_over_as_far_as_weir_has_adapters() {
          \x20 model_info: {base_model: azure/gpt-5.2}\n\
          - {model_name: oss, litellm_params: {model: bedrock/converse/openai.gpt-oss-120b-1:0, aws_region_name: us-west-2,\n\
          \x20   aws_access_key_id: os.environ/KEY_ID, aws_secret_access_key: os.environ/ACCESS_KEY, input_cost_per_token: 1e-7,\n\
-         \x20   output_cost_per_token: 6e-7, max_input_tokens: 128000, max_output_tokens: 32000}}\n",
+         \x20   output_cost_per_token: 6e-7, max_input_tokens: 128000, max_output_tokens: 32000}}\n\
+         - {model_name: nova, litellm_params: {model: bedrock/amazon.nova-pro-v1:0, aws_region_name: eu-north-1,\n\
+         \x20   input_cost_per_token: 1e-7, output_cost_per_token: 6e-7, max_input_tokens: 128000, max_output_tokens: 32000}}\n",
     );
     assert_parts(
         &more.toml,
@@ -245,6 +247,8 @@ fn providers_of_clouds_are_carried_over_as_far_as_weir_has_adapters() {
             "{ provider = \"azure\", model = \"my-gpt\", options = { api = \"responses\", efforts",
             "base_url = \"https://bedrock-runtime.us-west-2.amazonaws.com/openai/v1\"\ncredential = { aws = { region = \
              \"us-west-2\", access_key_id = { env = \"KEY_ID\" }, secret_access_key = { env = \"ACCESS_KEY\" } } }\n",
+            "adapter = \"bedrock\"\nbase_url = \"https://bedrock-runtime.eu-north-1.amazonaws.com\"\ncredential = { aws = { region = \
+             \"eu-north-1\" } }\n",
         ],
     );
     assert!(!(more.toml + &more.notes).contains("a-literal"), "a secret");

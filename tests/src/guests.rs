@@ -125,7 +125,15 @@ pub fn idle_filter(steps: impl Fn(&str) -> String) -> Vec<u8> {
   (func (export "weir:plugin/filter-steps@0.2.2#[method]screening.replied") (param i32 i32 i32) (result i32) unreachable))"#;
     let contract = Path::new(env!("CARGO_MANIFEST_DIR")).join("../wit");
     let mut files = SourceMap::default();
-    for name in ["chat", "adapter", "tool", "filter", "worlds"] {
+    for name in [
+        "chat",
+        "adapter",
+        "embeddings",
+        "rerank",
+        "tool",
+        "filter",
+        "worlds",
+    ] {
         let path = contract.join(name).with_extension("wit");
         files.push(&path, read(&path));
     }

@@ -25,12 +25,22 @@ pub enum Scenario {
     Length,
     /// Says `{"answer": 42}`.
     Structured,
+    /// Says `So`, and cites [`SOURCE`].
+    Cited,
+    /// Says `So`; the provider's cache has [`CACHED`] tokens of the input.
+    Cached,
     /// Says `So`, and fails; only in a stream.
     ErrorInside,
 }
 
 /// Tokens of every exchange's input and output.
 pub const USED: (u64, u64) = (12, 7);
+
+/// The page that a model cites.
+pub const SOURCE: &str = "https://a.example/";
+
+/// Tokens of the input from the provider's cache in [`Scenario::Cached`].
+pub const CACHED: u64 = 3;
 
 /// The adapter `openai` with the option `api = "responses"`.
 pub const RESPONSES: &str = "openai-responses";
@@ -57,7 +67,7 @@ const ANSWER: &str = "{\"answer\": 42}";
 
 impl Scenario {
     /// All except the error.
-    pub const WHOLE: [Self; 7] = [
+    pub const WHOLE: [Self; 9] = [
         Self::Text,
         Self::Tool,
         Self::ParallelTools,
@@ -65,12 +75,15 @@ impl Scenario {
         Self::Refusal,
         Self::Length,
         Self::Structured,
+        Self::Cited,
+        Self::Cached,
     ];
 
     /// Returns the upstream's response in the dialect of this adapter; `None` if its API does not support the
     /// scenario.
     pub fn reply(self, adapter: &str, stream: bool) -> Option<Reply> {
-        if self == Self::ErrorInside && !stream || self == Self::Refusal && adapter == "ollama" {
+        let is_in_ollama = !matches!(self, Self::Refusal | Self::Cited | Self::Cached);
+        if self == Self::ErrorInside && !stream || adapter == "ollama" && !is_in_ollama {
             return None;
         }
         Some(match (adapter, stream) {
@@ -108,7 +121,14 @@ impl Scenario {
             Self::Refusal => {
                 json!([{ "type": "message", "content": [{ "type": "refusal", "refusal": "No." }] }])
             }
-            Self::Length | Self::ErrorInside => json!([says("So")]),
+            Self::Cited => {
+                let mut said = says("So");
+                said["content"][0]["annotations"] = json!([{
+                    "type": "url_citation", "url": SOURCE, "title": "A", "start_index": 0, "end_index": 2,
+                }]);
+                json!([said])
+            }
+            Self::Length | Self::Cached | Self::ErrorInside => json!([says("So")]),
         };
         let (input, output_tokens) = USED;
         let (status, details) = match self {
@@ -118,7 +138,25 @@ impl Scenario {
         json!({
             "id": "resp_1", "object": "response", "model": "m", "status": status, "incomplete_details": details,
             "error": null, "output": output,
-            "usage": { "input_tokens": input, "output_tokens": output_tokens, "total_tokens": input + output_tokens },
+            "usage": {
+                "input_tokens": input, "output_tokens": output_tokens, "total_tokens": input + output_tokens,
+                "input_tokens_details": { "cached_tokens": self.cached() },
+            },
+        })
+    }
+
+    /// Tokens from the provider's cache.
+    fn cached(self) -> u64 {
+        match self {
+            Self::Cached => CACHED,
+            _ => 0,
+        }
+    }
+
+    fn openai_usage(self) -> Value {
+        json!({
+            "prompt_tokens": USED.0, "completion_tokens": USED.1,
+            "prompt_tokens_details": { "cached_tokens": self.cached() },
         })
     }
 
@@ -155,6 +193,16 @@ impl Scenario {
                 }
                 _ => delta("response.output_text.delta", &item["content"][0]["text"]),
             });
+            for annotation in item["content"][0]["annotations"]
+                .as_array()
+                .into_iter()
+                .flatten()
+            {
+                events.push(json!({
+                    "type": "response.output_text.annotation.added", "output_index": index, "content_index": 0,
+                    "annotation_index": 0, "annotation": annotation,
+                }));
+            }
             if self != Self::ErrorInside {
                 events.push(json!({ "type": "response.output_item.done", "output_index": index, "item": item }));
             }
@@ -190,12 +238,17 @@ impl Scenario {
             ),
             Self::Refusal => (json!({ "content": null, "refusal": "No." }), "stop"),
             Self::Length => (json!({ "content": "So" }), "length"),
+            Self::Cited => (
+                json!({ "content": "So", "annotations": [url_citation()] }),
+                "stop",
+            ),
+            Self::Cached => (json!({ "content": "So" }), "stop"),
             Self::ErrorInside => unreachable!("only in a stream"),
         };
         let choice = json!({ "index": 0, "message": message, "finish_reason": finish });
         Reply::json(
             200,
-            &json!({ "choices": [choice], "usage": openai_usage() }),
+            &json!({ "choices": [choice], "usage": self.openai_usage() }),
         )
     }
 
@@ -231,6 +284,11 @@ impl Scenario {
             ),
             Self::Refusal => (vec![json!({ "refusal": "No." })], "stop"),
             Self::Length => (vec![said("So")], "length"),
+            Self::Cited => (
+                vec![said("So"), json!({ "annotations": [url_citation()] })],
+                "stop",
+            ),
+            Self::Cached => (vec![said("So")], "stop"),
             Self::ErrorInside => (vec![said("So")], ""),
         };
         let chunk = |delta: Value, finish: Option<&str>| {
@@ -244,7 +302,7 @@ impl Scenario {
             );
         } else {
             events.push(chunk(json!({}), Some(finish)));
-            events.push(json!({ "choices": [], "usage": openai_usage() }).to_string());
+            events.push(json!({ "choices": [], "usage": self.openai_usage() }).to_string());
             events.push("[DONE]".to_owned());
         }
         Reply::events(events)
@@ -274,6 +332,15 @@ impl Scenario {
             ),
             Self::Refusal => (Vec::new(), "refusal"),
             Self::Length => (vec![text("So")], "max_tokens"),
+            Self::Cited => {
+                let mut said = text("So");
+                said["citations"] = json!([{
+                    "type": "web_search_result_location", "url": SOURCE, "title": "A", "cited_text": "So it is.",
+                    "encrypted_index": "aW5k",
+                }]);
+                (vec![said], "end_turn")
+            }
+            Self::Cached => (vec![text("So")], "end_turn"),
             Self::ErrorInside => (vec![text("So")], ""),
         }
     }
@@ -284,22 +351,34 @@ impl Scenario {
             200,
             &json!({
                 "id": "msg_1", "type": "message", "role": "assistant", "model": "m", "content": content,
-                "stop_reason": stop, "usage": { "input_tokens": USED.0, "output_tokens": USED.1 },
+                "stop_reason": stop, "usage": self.anthropic_usage(USED.1),
             }),
         )
+    }
+
+    fn anthropic_usage(self, output: u64) -> Value {
+        json!({
+            "input_tokens": USED.0 - self.cached(), "cache_read_input_tokens": self.cached(), "output_tokens": output,
+        })
     }
 
     fn anthropic_stream(self) -> Reply {
         let (blocks, stop) = self.anthropic_blocks();
         let mut events = vec![json!({ "type": "message_start", "message": {
             "id": "msg_1", "type": "message", "role": "assistant", "model": "m", "content": [],
-            "usage": { "input_tokens": USED.0, "output_tokens": 1 },
+            "usage": self.anthropic_usage(1),
         } })];
         for (index, mut block) in blocks.into_iter().enumerate() {
             let deltas = match block["type"].as_str() {
-                Some("text") => vec![
-                    json!({ "type": "text_delta", "text": std::mem::take(&mut block["text"]) }),
-                ],
+                Some("text") => {
+                    let text =
+                        json!({ "type": "text_delta", "text": std::mem::take(&mut block["text"]) });
+                    let citations = std::mem::take(&mut block["citations"]);
+                    let citations = citations.as_array().into_iter().flatten();
+                    let cite =
+                        |citation| json!({ "type": "citations_delta", "citation": citation });
+                    [text].into_iter().chain(citations.map(cite)).collect()
+                }
                 Some("thinking") => vec![
                     json!({ "type": "thinking_delta", "thinking": std::mem::take(&mut block["thinking"]) }),
                     json!({ "type": "signature_delta", "signature": std::mem::take(&mut block["signature"]) }),
@@ -355,16 +434,26 @@ impl Scenario {
             ),
             Self::Refusal => (Vec::new(), "SAFETY"),
             Self::Length => (vec![text("So")], "MAX_TOKENS"),
+            Self::Cited | Self::Cached => (vec![text("So")], "STOP"),
             Self::ErrorInside => (vec![text("So")], ""),
         };
         // The output count excludes thoughts.
         let thoughts = if self == Self::Reasoning { 3 } else { 0 };
         let usage = json!({
-            "promptTokenCount": USED.0, "candidatesTokenCount": USED.1 - thoughts, "thoughtsTokenCount": thoughts,
+            "promptTokenCount": USED.0, "cachedContentTokenCount": self.cached(),
+            "candidatesTokenCount": USED.1 - thoughts, "thoughtsTokenCount": thoughts,
         });
+        let mut candidate = json!({ "finishReason": finish });
+        if self == Self::Cited {
+            candidate["groundingMetadata"] = json!({
+                "groundingChunks": [{ "web": { "uri": SOURCE, "title": "A" } }],
+                "groundingSupports": [{
+                    "segment": { "startIndex": 0, "endIndex": 2, "text": "So" }, "groundingChunkIndices": [0],
+                }],
+            });
+        }
         if !stream {
-            let candidate =
-                json!({ "content": { "role": "model", "parts": parts }, "finishReason": finish });
+            candidate["content"] = json!({ "role": "model", "parts": parts });
             return Reply::json(
                 200,
                 &json!({ "candidates": [candidate], "usageMetadata": usage }),
@@ -376,7 +465,7 @@ impl Scenario {
             Self::ErrorInside => {
                 json!({ "error": { "code": 500, "message": "broken", "status": "INTERNAL" } })
             }
-            _ => json!({ "candidates": [{ "finishReason": finish }], "usageMetadata": usage }),
+            _ => json!({ "candidates": [candidate], "usageMetadata": usage }),
         });
         Reply::events(events.iter().map(Value::to_string))
     }
@@ -404,6 +493,13 @@ impl Scenario {
             }
             Self::Refusal => (Vec::new(), "content_filtered"),
             Self::Length => (vec![text("So")], "max_tokens"),
+            Self::Cited => {
+                let said = json!({ "content": [text("So")], "citations": [{
+                    "title": "A", "sourceContent": [{ "text": "So it is." }], "location": { "web": { "url": SOURCE } },
+                }] });
+                (vec![json!({ "citationsContent": said })], "end_turn")
+            }
+            Self::Cached => (vec![text("So")], "end_turn"),
             Self::ErrorInside => (vec![text("So")], ""),
         }
     }
@@ -414,9 +510,16 @@ impl Scenario {
             200,
             &json!({
                 "output": { "message": { "role": "assistant", "content": content } },
-                "stopReason": stop, "usage": bedrock_usage(), "metrics": { "latencyMs": 9 },
+                "stopReason": stop, "usage": self.bedrock_usage(), "metrics": { "latencyMs": 9 },
             }),
         )
+    }
+
+    fn bedrock_usage(self) -> Value {
+        json!({
+            "inputTokens": USED.0 - self.cached(), "cacheReadInputTokens": self.cached(), "outputTokens": USED.1,
+            "totalTokens": USED.0 + USED.1,
+        })
     }
 
     fn bedrock_stream(self) -> Reply {
@@ -425,9 +528,14 @@ impl Scenario {
         for (index, block) in blocks.into_iter().enumerate() {
             let mut start = None;
             let reasoning = &block["reasoningContent"]["reasoningText"];
-            let call = &block["toolUse"];
+            let (call, cited) = (&block["toolUse"], &block["citationsContent"]);
             let deltas = if let Some(text) = block["text"].as_str() {
                 vec![json!({ "text": text })]
+            } else if cited.is_object() {
+                vec![
+                    cited["content"][0].clone(),
+                    json!({ "citation": cited["citations"][0] }),
+                ]
             } else if reasoning.is_object() {
                 ["text", "signature"]
                     .map(|part| json!({ "reasoningContent": { part: reasoning[part] } }))
@@ -456,7 +564,7 @@ impl Scenario {
         }
         if self != Self::ErrorInside {
             events.push(("messageStop", json!({ "stopReason": stop })));
-            let metadata = json!({ "usage": bedrock_usage(), "metrics": { "latencyMs": 9 } });
+            let metadata = json!({ "usage": self.bedrock_usage(), "metrics": { "latencyMs": 9 } });
             events.push(("metadata", metadata));
         }
         let events = events.iter();
@@ -491,7 +599,7 @@ impl Scenario {
             Self::Reasoning => (json!({ "content": "So", "thinking": "Hm." }), "stop"),
             Self::Length => (json!({ "content": "So" }), "length"),
             Self::ErrorInside => (json!({ "content": "So" }), ""),
-            Self::Refusal => unreachable!("its API has none"),
+            Self::Refusal | Self::Cited | Self::Cached => unreachable!("its API has none"),
         };
         let end = json!({
             "done": true, "done_reason": reason, "prompt_eval_count": USED.0, "eval_count": USED.1,
@@ -515,6 +623,12 @@ impl Scenario {
             .header("content-type", "application/x-ndjson")
             .body(format!("{first}\n{last}\n"))
     }
+}
+
+/// A citation in Chat Completions.
+fn url_citation() -> Value {
+    let page = json!({ "url": SOURCE, "title": "A", "start_index": 0, "end_index": 2 });
+    json!({ "type": "url_citation", "url_citation": page })
 }
 
 /// A stream of Amazon Bedrock of these events, each with its type.
@@ -552,12 +666,4 @@ pub fn edited(api: &str, reply: Reply, edit: impl Fn(&str) -> String) -> Reply {
     }
     let events = events.iter();
     aws_stream(events.map(|(name, payload)| (name.as_str(), payload.clone())))
-}
-
-fn openai_usage() -> Value {
-    json!({ "prompt_tokens": USED.0, "completion_tokens": USED.1 })
-}
-
-fn bedrock_usage() -> Value {
-    json!({ "inputTokens": USED.0, "outputTokens": USED.1, "totalTokens": USED.0 + USED.1 })
 }

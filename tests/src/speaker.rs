@@ -13,6 +13,8 @@ pub enum Speaker {
     Messages,
     /// OpenAI's Responses.
     Responses,
+    /// Google's `generateContent`.
+    Gemini,
 }
 
 /// The end of a response.
@@ -38,23 +40,32 @@ pub struct Told {
     pub reasoning: String,
     /// The calls: name and arguments.
     pub calls: Vec<(String, Value)>,
+    /// The addresses of the cited pages.
+    pub citations: Vec<String>,
     /// The end.
     pub end: End,
     /// Tokens of input and output.
     pub used: (u64, u64),
+    /// Tokens of the input from the provider's cache.
+    pub cached: u64,
 }
 
 impl Speaker {
     /// All dialects.
-    pub const ALL: [Self; 3] = [Self::Chat, Self::Messages, Self::Responses];
+    pub const ALL: [Self; 4] = [Self::Chat, Self::Messages, Self::Responses, Self::Gemini];
 
-    /// The request path.
-    pub fn path(self) -> &'static str {
-        match self {
+    /// The path of a request to a model.
+    pub fn path(self, model: &str, stream: bool) -> String {
+        let path = match self {
             Self::Chat => "/v1/chat/completions",
             Self::Messages => "/v1/messages",
             Self::Responses => "/v1/responses",
-        }
+            Self::Gemini if stream => {
+                return format!("/v1beta/models/{model}:streamGenerateContent?alt=sse");
+            }
+            Self::Gemini => return format!("/v1beta/models/{model}:generateContent"),
+        };
+        path.to_owned()
     }
 
     /// A request to a model with the tool `look`.
@@ -74,13 +85,17 @@ impl Speaker {
                 "model": model, "input": [message], "stream": stream,
                 "tools": [{ "type": "function", "name": "look", "parameters": schema }],
             }),
+            Self::Gemini => json!({
+                "contents": [{ "role": "user", "parts": [{ "text": text }] }],
+                "tools": [{ "functionDeclarations": [{ "name": "look", "parametersJsonSchema": schema }] }],
+            }),
         }
     }
 
     /// Sends the request, and reads the complete response.
     pub async fn ask(self, client: &Client, model: &str) -> Told {
         let question = self.question(model, "Hello", false);
-        let answer = client.post(self.path(), &question).await;
+        let answer = client.post(&self.path(model, false), &question).await;
         assert_eq!(answer.status, 200, "{self:?}: {}", answer.text());
         self.read(&answer.json())
     }
@@ -88,7 +103,7 @@ impl Speaker {
     /// Requests a stream, and reads all of it. Returns its error, if it ends with one.
     pub async fn ask_streamed(self, client: &Client, model: &str) -> Result<Told, Value> {
         let question = self.question(model, "Hello", true);
-        let stream = client.stream(self.path(), &question).await;
+        let stream = client.stream(&self.path(model, true), &question).await;
         assert_eq!(stream.status, 200, "{self:?}");
         let events = stream.rest().await;
         match self.error_event(&events) {
@@ -100,6 +115,15 @@ impl Speaker {
     /// Returns the error object, as the dialect's SDK finds it.
     pub fn error(self, answer: &Answer) -> Value {
         answer.json()["error"].clone()
+    }
+
+    /// Returns weir's code in an error object.
+    pub fn code(self, error: &Value) -> &str {
+        let code = match self {
+            Self::Gemini => &error["details"][0]["reason"],
+            _ => &error["weir_code"],
+        };
+        code.as_str().expect("a code")
     }
 
     /// Returns the dialect's status for a status.
@@ -116,9 +140,12 @@ impl Speaker {
         if self == Self::Responses && last.starts_with("event: response.failed\n") {
             last = &events[events.len() - 2];
         }
-        let data = last.strip_prefix("event: error\ndata: ")?;
-        let error: Value = serde_json::from_str(data).expect("JSON");
-        Some(error["error"].clone())
+        let mark = match self {
+            Self::Gemini => "data: ",
+            _ => "event: error\ndata: ",
+        };
+        let error: Value = serde_json::from_str(last.strip_prefix(mark)?).expect("JSON");
+        error.get("error").cloned()
     }
 
     /// Reads a response.
@@ -140,6 +167,7 @@ impl Speaker {
                 &answer["usage"],
             ),
             Self::Responses => told_in_responses(answer),
+            Self::Gemini => told_in_gemini(std::slice::from_ref(answer)),
         }
     }
 
@@ -149,6 +177,7 @@ impl Speaker {
             Self::Chat => read_chat_stream(&chunks(events)),
             Self::Messages => read_messages_stream(events),
             Self::Responses => read_responses_stream(events),
+            Self::Gemini => told_in_gemini(&chunks(events)),
         }
     }
 }
@@ -159,6 +188,10 @@ fn text(value: &Value) -> String {
 
 fn number(value: &Value) -> u64 {
     value.as_u64().unwrap_or_default()
+}
+
+fn list(value: &Value) -> impl Iterator<Item = &Value> {
+    value.as_array().into_iter().flatten()
 }
 
 /// Returns the arguments of a call, and checks its id.
@@ -181,6 +214,9 @@ fn told_in_chat(message: &Value, calls: Vec<Value>, finish: &Value, usage: &Valu
         text: text(&message["content"]),
         reasoning: text(&message["reasoning_content"]),
         calls,
+        citations: list(&message["annotations"])
+            .map(|annotation| text(&annotation["url_citation"]["url"]))
+            .collect(),
         end: match finish.as_str() {
             Some("stop") if message["refusal"].is_string() => End::Declined,
             Some("stop") => End::Stop,
@@ -193,6 +229,7 @@ fn told_in_chat(message: &Value, calls: Vec<Value>, finish: &Value, usage: &Valu
             number(&usage["prompt_tokens"]),
             number(&usage["completion_tokens"]),
         ),
+        cached: number(&usage["prompt_tokens_details"]["cached_tokens"]),
     }
 }
 
@@ -211,7 +248,12 @@ fn read_chat_stream(chunks: &[Value]) -> Told {
                 append(&mut message[field], &delta[field]);
             }
         }
-        for more in delta["tool_calls"].as_array().into_iter().flatten() {
+        if let Some(more) = delta["annotations"].as_array() {
+            let mut annotations: Vec<_> = list(&message["annotations"]).cloned().collect();
+            annotations.extend_from_slice(more);
+            message["annotations"] = annotations.into();
+        }
+        for more in list(&delta["tool_calls"]) {
             let index = usize::try_from(number(&more["index"])).expect("an index");
             if calls.len() <= index {
                 calls.resize(index + 1, json!({ "function": {} }));
@@ -236,7 +278,12 @@ fn told_in_messages(blocks: &[Value], stop: &Value, usage: &Value) -> Told {
     let (mut told, mut seen) = (Told::default(), Vec::new());
     for block in blocks {
         match block["type"].as_str() {
-            Some("text") => told.text.push_str(&text(&block["text"])),
+            Some("text") => {
+                told.text.push_str(&text(&block["text"]));
+                let citations = list(&block["citations"]);
+                told.citations
+                    .extend(citations.map(|citation| text(&citation["url"])));
+            }
             Some("thinking") => told.reasoning.push_str(&text(&block["thinking"])),
             Some("tool_use") => told.calls.push(call(
                 &mut seen,
@@ -263,6 +310,7 @@ fn told_in_messages(blocks: &[Value], stop: &Value, usage: &Value) -> Told {
         input.map(|field| number(&usage[field])).iter().sum(),
         number(&usage["output_tokens"]),
     );
+    told.cached = number(&usage["cache_read_input_tokens"]);
     told
 }
 
@@ -286,6 +334,11 @@ fn read_messages_stream(events: &[String]) -> Told {
                     if let Some(more) = delta[field].as_str() {
                         blocks[index][field] = (text(&blocks[index][field]) + more).into();
                     }
+                }
+                if delta["citation"].is_object() {
+                    let citations = &mut blocks[index]["citations"];
+                    let known = list(citations).chain([&delta["citation"]]);
+                    *citations = known.cloned().collect();
                 }
                 inputs[index].push_str(&text(&delta["partial_json"]));
             }
@@ -312,6 +365,9 @@ fn told_in_responses(answer: &Value) -> Told {
                 for part in item["content"].as_array().expect("parts") {
                     told.text.push_str(&text(&part["text"]));
                     has_refused |= part["type"] == "refusal";
+                    let annotations = list(&part["annotations"]);
+                    told.citations
+                        .extend(annotations.map(|annotation| text(&annotation["url"])));
                 }
             }
             Some("reasoning") => {
@@ -341,6 +397,7 @@ fn told_in_responses(answer: &Value) -> Told {
         number(&usage["input_tokens"]),
         number(&usage["output_tokens"]),
     );
+    told.cached = number(&usage["input_tokens_details"]["cached_tokens"]);
     told
 }
 
@@ -371,4 +428,42 @@ fn read_responses_stream(events: &[String]) -> Told {
     assert_eq!(pieces, whole);
     answer["output"] = items.into();
     told_in_responses(&answer)
+}
+
+/// Reads a response, or the chunks of a stream.
+fn told_in_gemini(chunks: &[Value]) -> Told {
+    let (mut told, mut seen, mut finish) = (Told::default(), Vec::new(), None);
+    for candidate in chunks.iter().map(|chunk| &chunk["candidates"][0]) {
+        for part in list(&candidate["content"]["parts"]) {
+            let called = &part["functionCall"];
+            if called.is_object() {
+                let arguments = called["args"].clone();
+                told.calls
+                    .push(call(&mut seen, &called["id"], &called["name"], arguments));
+            }
+            match part["thought"] == true {
+                true => told.reasoning.push_str(&text(&part["text"])),
+                false => told.text.push_str(&text(&part["text"])),
+            }
+        }
+        let sources = list(&candidate["groundingMetadata"]["groundingChunks"]);
+        told.citations
+            .extend(sources.map(|source| text(&source["web"]["uri"])));
+        finish = candidate["finishReason"].as_str().or(finish);
+    }
+    told.end = match finish {
+        Some("STOP") if !told.calls.is_empty() => End::Tools,
+        Some("STOP") => End::Stop,
+        Some("MAX_TOKENS") => End::Length,
+        Some("SAFETY") => End::Declined,
+        other => panic!("{other:?}"),
+    };
+    let usage = &chunks.last().expect("chunks")["usageMetadata"];
+    let output = ["candidatesTokenCount", "thoughtsTokenCount"];
+    told.used = (
+        number(&usage["promptTokenCount"]),
+        output.map(|field| number(&usage[field])).iter().sum(),
+    );
+    told.cached = number(&usage["cachedContentTokenCount"]);
+    told
 }

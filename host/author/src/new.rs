@@ -13,9 +13,11 @@ use weir_plugins::bundled::Bundle;
 const CARGO_LOCK: &str = include_str!("../../../Cargo.lock");
 
 /// The files of the contract; each file refers to earlier files only.
-const CONTRACT: [&str; 6] = [
+const CONTRACT: [&str; 8] = [
     include_str!("../../../wit/chat.wit"),
     include_str!("../../../wit/adapter.wit"),
+    include_str!("../../../wit/embeddings.wit"),
+    include_str!("../../../wit/rerank.wit"),
     include_str!("../../../wit/tool.wit"),
     include_str!("../../../wit/filter.wit"),
     include_str!("../../../wit/filter-steps.wit"),

@@ -1,5 +1,6 @@
 //! Data that only a provider can read, as clients carry it in a text for reasoning that they cannot read: the
-//! `encrypted_content` of a reasoning item of Responses, and the `data` of a `redacted_thinking` block of Messages.
+//! `encrypted_content` of a reasoning item of Responses, the `data` of a `redacted_thinking` block of Messages, and, for
+//! texts, the `data` of an entry of `reasoning_details` of Chat Completions.
 //!
 //! Every client sends these fields back unchanged, and no client parses them. The text holds the provider's name and the
 //! signature or the sealed form, of the reasoning itself or of other content: some providers sign calls and text, too.
@@ -7,6 +8,9 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde::{Deserialize, Serialize};
+use weir_sandbox::adapter::bindings::chat::{Content, Part};
+
+use crate::plain;
 
 /// The prefix that distinguishes weir's proofs from those of other gateways and vendors.
 const PREFIX: &str = "weir.";
@@ -61,5 +65,27 @@ impl ReasoningProof {
     pub(crate) fn read_own(text: &str) -> Option<Self> {
         let json = STANDARD.decode(text.strip_prefix(PREFIX)?).ok()?;
         serde_json::from_slice(&json).ok()
+    }
+
+    /// Puts the signature and its provider into a part.
+    pub(crate) fn sign(self, part: &mut Part) {
+        let given = |text: String| (!text.is_empty()).then_some(text);
+        part.signature = given(self.signature);
+        part.provider = given(self.provider);
+    }
+
+    /// Signs the last of these parts if it is a text, or else an empty text behind it: the clients' dialects have no
+    /// empty text, but Google's models sign some.
+    pub(crate) fn sign_text(self, parts: &mut Vec<Part>) {
+        let is_open =
+            |part: &&mut Part| part.signature.is_none() && matches!(part.content, Content::Text(_));
+        match parts.last_mut().filter(is_open) {
+            Some(part) => self.sign(part),
+            None => {
+                let mut part = plain(Content::Text(String::new()));
+                self.sign(&mut part);
+                parts.push(part);
+            }
+        }
     }
 }

@@ -163,11 +163,8 @@ codes! {
         "The key may not use this model.",
         "Use a model from `GET /models`.";
     ModelNotSupported, BAD_REQUEST, "MODEL_NOT_SUPPORTED",
-        "The model cannot call tools or cannot make images.",
+        "The model does not serve this kind of request.",
         "Use another model.";
-    NoPermittedProvider, FORBIDDEN, "NO_PERMITTED_PROVIDER",
-        "No provider of the model satisfies the limits on regions and retention in `limits`.",
-        "Use another model, or change the limits at their source.";
     NothingToCompareWith, CONFLICT, "NOTHING_TO_COMPARE_WITH",
         "The slot has no active component to compare a canary with.",
         "Activate the component without `share`.";
@@ -189,6 +186,9 @@ codes! {
     NoPaymentCustomer, NOT_FOUND, "NO_PAYMENT_CUSTOMER",
         "The user has not bought anything yet.",
         "Buy a plan or credits first.";
+    NoPermittedProvider, FORBIDDEN, "NO_PERMITTED_PROVIDER",
+        "No provider of the model satisfies the limits on regions and retention in `limits`.",
+        "Use another model, or change the limits at their source.";
     NoWebhooks, NOT_FOUND, "NO_WEBHOOKS",
         "The gateway has no `webhook_key`.",
         "Ask the operator to set it.";

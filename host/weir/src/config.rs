@@ -202,6 +202,9 @@ pub struct ServingLimits {
     pub exchanges: ExchangeLimits,
 }
 
+/// The built-in models of the demo provider.
+const DEMO_MODELS: [&str; 4] = ["demo", "demo-image", "demo-embedding", "demo-rerank"];
+
 impl Config {
     /// Reads the configuration. Without `file`, reads `weir.toml` if it exists.
     ///
@@ -259,8 +262,10 @@ impl Config {
     }
 
     fn extract(settings: Figment) -> anyhow::Result<Self> {
-        let demos = ["providers.demo", "models.demo", "models.demo-image"];
-        let lists_demo = demos.iter().any(|demo| settings.contains(demo));
+        let lists_demo = settings.contains("providers.demo")
+            || DEMO_MODELS
+                .iter()
+                .any(|model| settings.contains(&format!("models.{model}")));
         let all = if settings
             .extract_inner::<bool>("default_catalog")
             .unwrap_or(true)
@@ -278,8 +283,9 @@ impl Config {
         // an operator lists it.
         if !config.is_dev() && !lists_demo {
             config.providers.remove("demo");
-            config.models.remove("demo");
-            config.models.remove("demo-image");
+            for model in DEMO_MODELS {
+                config.models.remove(model);
+            }
         }
         config.check()?;
         Ok(config)

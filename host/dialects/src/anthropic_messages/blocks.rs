@@ -100,9 +100,12 @@ pub(super) struct MessageBlocks {
 
 #[derive(Debug, Clone)]
 enum OpenMessageBlock {
-    /// Text, or a refusal in its place. It begins with its first piece, because clients reject empty text blocks in
-    /// later requests.
-    Text(Option<usize>),
+    /// Text, or a refusal in its place.
+    Text {
+        /// It begins with its first piece, because clients reject empty text blocks in later requests.
+        at: Option<usize>,
+        signature: String,
+    },
     /// Reasoning that may turn out to be only sealed: it begins with its first readable piece.
     Reasoning {
         at: Option<usize>,
@@ -134,10 +137,12 @@ impl MessageBlocks {
         match event {
             Event::BlockStart(start) => self.begin(start, writer),
             Event::Fragment(fragment) => self.add(fragment, writer),
-            // A call's proof is in a block before the call, and text has no place for one.
+            // A call's proof is in a block before the call.
             Event::Signature(fragment) => {
-                if let Some(OpenMessageBlock::Reasoning { signature, .. }) =
-                    self.find(fragment.index)
+                if let Some(
+                    OpenMessageBlock::Reasoning { signature, .. }
+                    | OpenMessageBlock::Text { signature, .. },
+                ) = self.find(fragment.index)
                 {
                     signature.push_str(&fragment.text);
                 }
@@ -172,7 +177,10 @@ impl MessageBlocks {
 
     fn begin(&mut self, start: &BlockStart, writer: &mut impl BlockWriter) {
         let open = match &start.block {
-            Block::Text | Block::Refusal => OpenMessageBlock::Text(None),
+            Block::Text | Block::Refusal => OpenMessageBlock::Text {
+                at: None,
+                signature: String::new(),
+            },
             Block::Reasoning => OpenMessageBlock::Reasoning {
                 at: None,
                 signature: String::new(),
@@ -180,7 +188,8 @@ impl MessageBlocks {
             },
             Block::ToolCall(ToolCallStart { id, name, kind }) => {
                 let input = EmptyObject {};
-                self.prove(id, writer);
+                let signature = self.signature.take().unwrap_or_default();
+                self.prove(ProvenContent::Call(id.to_owned()), signature, writer);
                 let at = self.place(NewBlock::ToolUse { id, name, input }, writer);
                 match kind {
                     CallKind::Function => OpenMessageBlock::Function(at),
@@ -194,14 +203,14 @@ impl MessageBlocks {
         self.open.push((start.index, open));
     }
 
-    /// Writes the signature of a call that begins. Clients lose unknown fields of a call, and send reasoning that they
-    /// cannot read back unchanged, if it is before the call.
-    fn prove(&mut self, id: &str, writer: &mut impl BlockWriter) {
+    /// Writes the signature of a call that begins, or of a text that has ended. Clients lose unknown fields of calls and
+    /// texts, and send reasoning that they cannot read back unchanged. For a call, it must be before the call.
+    fn prove(&mut self, of: ProvenContent, signature: String, writer: &mut impl BlockWriter) {
         let proof = ReasoningProof {
             provider: self.provider.clone(),
-            signature: self.signature.take().unwrap_or_default(),
+            signature,
             sealed: String::new(),
-            of: ProvenContent::Call(id.to_owned()),
+            of,
         };
         if let Some(data) = proof.write() {
             let block = NewBlock::RedactedThinking {
@@ -218,7 +227,7 @@ impl MessageBlocks {
             return;
         }
         match self.find(fragment.index) {
-            Some(OpenMessageBlock::Text(_)) => {
+            Some(OpenMessageBlock::Text { .. }) => {
                 if let Some(at) = self.text(fragment.index, writer) {
                     writer.add(at, ContentDelta::Text { text });
                 }
@@ -246,8 +255,13 @@ impl MessageBlocks {
         }
         let (_, open) = self.open.remove(position);
         match open {
-            OpenMessageBlock::Text(None) => {}
-            OpenMessageBlock::Text(Some(at)) | OpenMessageBlock::Function(at) => writer.end(at),
+            OpenMessageBlock::Text { at, signature } => {
+                if let Some(at) = at {
+                    writer.end(at);
+                }
+                self.prove(ProvenContent::Text, signature, writer);
+            }
+            OpenMessageBlock::Function(at) => writer.end(at),
             OpenMessageBlock::Custom { at, input } => {
                 let json = serde_json::json!({ "input": input }).to_string();
                 let partial_json = &json;
@@ -300,12 +314,12 @@ impl MessageBlocks {
     /// Returns the position of an open text block; begins the block if necessary.
     fn text(&mut self, index: u32, writer: &mut impl BlockWriter) -> Option<usize> {
         match self.find(index) {
-            Some(&mut OpenMessageBlock::Text(Some(at))) => return Some(at),
-            Some(OpenMessageBlock::Text(None)) => {}
+            Some(&mut OpenMessageBlock::Text { at: Some(at), .. }) => return Some(at),
+            Some(OpenMessageBlock::Text { .. }) => {}
             _ => return None,
         }
         let begun = self.place(NewBlock::Text { text: "" }, writer);
-        if let Some(OpenMessageBlock::Text(at)) = self.find(index) {
+        if let Some(OpenMessageBlock::Text { at, .. }) = self.find(index) {
             *at = Some(begun);
         }
         Some(begun)

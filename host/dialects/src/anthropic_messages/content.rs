@@ -90,7 +90,7 @@ fn message(
     if parts.is_empty() {
         return Err(FieldFault::new("content", "must not be empty"));
     }
-    sign_calls(&mut parts).map_err(|fault| fault.within("content"))?;
+    sign(&mut parts).map_err(|fault| fault.within("content"))?;
     let first = messages.len();
     for part in parts {
         let role = role_of(&part);
@@ -107,36 +107,35 @@ fn message(
     Ok(())
 }
 
-/// Signs the calls whose signatures are in blocks of their own, and removes these blocks.
-fn sign_calls(parts: &mut Vec<Part>) -> Result<(), FieldFault> {
-    let mut signatures = Vec::new();
-    parts.retain(|part| match &part.content {
-        Content::Reasoning(Reasoning {
-            sealed: Some(data), ..
-        }) => match ReasoningProof::read_own(data) {
-            Some(ReasoningProof {
-                of: ProvenContent::Call(id),
-                provider,
-                signature,
-                ..
-            }) => {
-                signatures.push((id, provider, signature));
-                false
-            }
-            _ => true,
-        },
-        _ => true,
-    });
-    for (id, provider, signature) in signatures {
-        check_at_most(&provider, MAX_NAME_CHARS, "data")?;
-        let is_signed =
-            |part: &&mut Part| matches!(&part.content, Content::ToolCall(call) if call.id == id);
-        if let Some(part) = parts.iter_mut().find(is_signed) {
-            let given = |text: String| (!text.is_empty()).then_some(text);
-            part.signature = given(signature);
-            part.provider = given(provider);
+/// Signs the calls and texts whose signatures are in blocks of their own, and removes these blocks.
+fn sign(parts: &mut Vec<Part>) -> Result<(), FieldFault> {
+    let mut of_calls = Vec::new();
+    let mut kept = Vec::with_capacity(parts.len());
+    for part in parts.drain(..) {
+        let sealed = match &part.content {
+            Content::Reasoning(reasoning) => reasoning.sealed.as_deref(),
+            _ => None,
+        };
+        let proof = sealed
+            .and_then(ReasoningProof::read_own)
+            .filter(|proof| proof.of != ProvenContent::Reasoning);
+        let Some(proof) = proof else {
+            kept.push(part);
+            continue;
+        };
+        check_at_most(&proof.provider, MAX_NAME_CHARS, "data")?;
+        match proof.of {
+            ProvenContent::Call(_) => of_calls.push(proof),
+            _ => proof.sign_text(&mut kept),
         }
     }
+    for proof in of_calls {
+        let is_signed = |part: &&mut Part| matches!(&part.content, Content::ToolCall(call) if proof.of == ProvenContent::Call(call.id.clone()));
+        if let Some(part) = kept.iter_mut().find(is_signed) {
+            proof.sign(part);
+        }
+    }
+    *parts = kept;
     Ok(())
 }
 

@@ -9,6 +9,7 @@ use weir_sandbox::adapter::bindings::chat::{
     Block, BlockStart, CallKind, Citation, FinishReason, Fragment,
 };
 
+use crate::proof::{ProvenContent, ReasoningProof};
 use crate::thought_signature::ThoughtSignature;
 
 /// The blocks of a response.
@@ -33,6 +34,7 @@ enum OpenChatBlock {
     Text {
         /// The start position in the content.
         start: u64,
+        signature: String,
     },
     Refusal,
     Reasoning(OpenReasoning),
@@ -98,6 +100,7 @@ impl ChatBlocks {
         let open = match &start.block {
             Block::Text => OpenChatBlock::Text {
                 start: self.content_chars,
+                signature: String::new(),
             },
             Block::Refusal => OpenChatBlock::Refusal,
             Block::Reasoning => OpenChatBlock::Reasoning(OpenReasoning::default()),
@@ -147,16 +150,18 @@ impl ChatBlocks {
         }
     }
 
-    /// Adds a piece of a proof of reasoning.
+    /// Adds a piece of a proof of reasoning or text.
     pub(super) fn sign(&mut self, fragment: &Fragment) {
-        if let Some(reasoning) = self.reasoning(fragment.index) {
-            reasoning.signature.push_str(&fragment.text);
+        match self.find(fragment.index) {
+            Some(OpenChatBlock::Reasoning(OpenReasoning { signature, .. }))
+            | Some(OpenChatBlock::Text { signature, .. }) => signature.push_str(&fragment.text),
+            _ => {}
         }
     }
 
     /// Adds a piece of a sealed form.
     pub(super) fn seal(&mut self, fragment: &Fragment) {
-        if let Some(reasoning) = self.reasoning(fragment.index) {
+        if let Some(OpenChatBlock::Reasoning(reasoning)) = self.find(fragment.index) {
             reasoning.sealed.push_str(&fragment.text);
         }
     }
@@ -171,7 +176,7 @@ impl ChatBlocks {
     ) -> Option<ChatAnnotation> {
         let mut open = self.open.iter().rev();
         let (_, block) = open.find(|(index, _)| *index == citation.index)?;
-        let OpenChatBlock::Text { start } = *block else {
+        let OpenChatBlock::Text { start, .. } = block else {
             return None;
         };
         // The dialect requires both, so one replaces the other.
@@ -179,7 +184,7 @@ impl ChatBlocks {
         let title = citation.title.as_ref().unwrap_or(url);
         let (start_index, end_index) = match citation.span {
             Some(span) => (start + u64::from(span.start), start + u64::from(span.end)),
-            None => (start, self.content_chars),
+            None => (*start, self.content_chars),
         };
         Some(ChatAnnotation {
             index,
@@ -194,20 +199,30 @@ impl ChatBlocks {
     }
 
     /// Closes a block. Reasoning with a proof adds entries to `reasoning_details`: one for the readable text, and one
-    /// for the sealed form, which belongs to the entry before it.
+    /// for the sealed form, which belongs to the entry before it. The signature of a text is there, too: clients return
+    /// this field unchanged, and the content has no place for a signature.
     pub(super) fn end(&mut self, index: u32) -> Vec<ResponseReasoningDetail> {
         let Some(position) = self.open.iter().rposition(|(open, _)| *open == index) else {
             return Vec::new();
         };
-        let (_, OpenChatBlock::Reasoning(reasoning)) = self.open.remove(position) else {
-            return Vec::new();
-        };
         let given = |text: String| (!text.is_empty()).then_some(text);
-        let (text, signature, sealed) = (
-            given(reasoning.text),
-            given(reasoning.signature),
-            given(reasoning.sealed),
-        );
+        let (text, signature, sealed) = match self.open.remove(position) {
+            (_, OpenChatBlock::Reasoning(reasoning)) => (
+                given(reasoning.text),
+                given(reasoning.signature),
+                given(reasoning.sealed),
+            ),
+            (_, OpenChatBlock::Text { signature, .. }) => {
+                let proof = ReasoningProof {
+                    provider: self.provider.clone(),
+                    signature,
+                    sealed: String::new(),
+                    of: ProvenContent::Text,
+                };
+                (None, None, proof.write())
+            }
+            _ => return Vec::new(),
+        };
         let mut details = Vec::new();
         if signature.is_some() || (sealed.is_some() && text.is_some()) {
             details.push(ResponseReasoningDetail {
@@ -256,12 +271,9 @@ impl ChatBlocks {
         }
     }
 
-    fn reasoning(&mut self, index: u32) -> Option<&mut OpenReasoning> {
+    fn find(&mut self, index: u32) -> Option<&mut OpenChatBlock> {
         let mut open = self.open.iter_mut().rev();
-        match open.find(|(open, _)| *open == index)? {
-            (_, OpenChatBlock::Reasoning(reasoning)) => Some(reasoning),
-            _ => None,
-        }
+        open.find(|(open, _)| *open == index).map(|(_, open)| open)
     }
 }
 

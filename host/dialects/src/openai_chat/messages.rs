@@ -11,6 +11,7 @@ use crate::json::{
     check_is_object, check_length, each, is_media_type_name, items, presentable, required,
 };
 use crate::openai::{called_name, check_file_id, check_file_name, image_source, inline_file};
+use crate::proof::{ProvenContent, ReasoningProof};
 use crate::thought_signature::ThoughtSignature;
 use crate::{Attachment, Attachments, plain};
 
@@ -119,7 +120,8 @@ fn answer(
     let needs_text =
         tool_calls.is_empty() && images.is_empty() && parts.is_empty() && refusal.is_none();
     let details = items(message.reasoning_details);
-    let details = each(details, "reasoning_details", reasoning_detail)?;
+    let mut details = each(details, "reasoning_details", reasoning_detail)?;
+    let proof = take_proof_of_text(&mut details)?;
     // The text is in both fields.
     if details.is_empty() {
         let text = message.reasoning_content.or(message.reasoning);
@@ -142,6 +144,9 @@ fn answer(
             })?);
         }
         None => {}
+    }
+    if let Some(proof) = proof {
+        proof.sign_text(&mut parts);
     }
     parts.extend(refusal.map(|text| plain(Content::Refusal(text))));
     parts.extend(images);
@@ -206,6 +211,30 @@ fn reasoning_detail(detail: wire::ReasoningDetail<'_>) -> Result<Part, FieldFaul
         provider: provider_name(provider)?,
         ..plain(Content::Reasoning(Reasoning { text, sealed, id }))
     })
+}
+
+/// Takes the signatures of texts. The content is one text, so the last one is its signature.
+fn take_proof_of_text(details: &mut Vec<Part>) -> Result<Option<ReasoningProof>, FieldFault> {
+    let mut last = None;
+    details.retain(|part| {
+        let sealed = match &part.content {
+            Content::Reasoning(reasoning) => reasoning.sealed.as_deref(),
+            _ => None,
+        };
+        let proof = sealed.and_then(ReasoningProof::read_own);
+        match proof.filter(|proof| proof.of == ProvenContent::Text) {
+            Some(proof) => {
+                last = Some(proof);
+                false
+            }
+            None => true,
+        }
+    });
+    if let Some(proof) = &last {
+        check_at_most(&proof.provider, MAX_NAME_CHARS, "data")
+            .map_err(|fault| fault.within("reasoning_details"))?;
+    }
+    Ok(last)
 }
 
 /// Combines entries of `reasoning_details`: an entry without a proof and a sealed entry after it belong to one block.

@@ -16,8 +16,8 @@ pub mod http_rules;
 use wasmtime::component::{InstancePre, ResourceAny};
 
 use self::bindings::adapter::{
-    Begun, BodyPart, Description, Failure, HttpResponseHead, Progress, RefusedSetting, Request,
-    Setting, Step, Task,
+    Begun, BodyPart, Description, Failure, FailureKind, HttpResponseHead, Progress, RefusedSetting,
+    Request, Setting, Step, Task,
 };
 use self::bindings::{chat, embeddings, rerank};
 use crate::configuration::{self, ConfigureError};
@@ -324,9 +324,9 @@ impl GuestExchange {
     /// Creates a fresh instance and begins an exchange in it. `request_bytes` is the approximate size of the request,
     /// and adds to the guest's processor time. The configuration is the result of [`LoadedAdapter::configure`].
     ///
-    /// # Panics
+    /// # Errors
     ///
-    /// If the adapter does not have the capability for the request.
+    /// Also a failure if the adapter does not have the capability for the request.
     pub async fn begin<'a>(
         adapter: &LoadedAdapter,
         request: impl Into<RequestRef<'a>>,
@@ -335,7 +335,6 @@ impl GuestExchange {
     ) -> Result<BegunExchange, AdapterCallError> {
         let mut instance = adapter.program.start(()).await?;
         let all = adapter.program.exports();
-        let capable = "the adapter has the capability";
         let bytes = request_bytes;
         let (begun,) = match request.into() {
             RequestRef::Task(request) => {
@@ -344,13 +343,15 @@ impl GuestExchange {
                 called.await?
             }
             RequestRef::Embeddings(request) => {
-                let export = all.embeddings.expect(capable);
+                let export = all
+                    .embeddings
+                    .ok_or_else(|| incapable(description::EMBEDDINGS))?;
                 let parameters = (request, configuration);
                 let called = instance.call_with(bytes, |_| export.begin, parameters);
                 called.await?
             }
             RequestRef::Rerank(request) => {
-                let export = all.rerank.expect(capable);
+                let export = all.rerank.ok_or_else(|| incapable(description::RERANK))?;
                 let parameters = (request, configuration);
                 let called = instance.call_with(bytes, |_| export.begin, parameters);
                 called.await?
@@ -411,6 +412,18 @@ impl GuestExchange {
             .await?;
         Ok(progress)
     }
+}
+
+/// The failure of an adapter without a capability.
+fn incapable(capability: &str) -> AdapterCallError {
+    AdapterCallError::Failure(Failure {
+        kind: FailureKind::Unsupported,
+        text: format!("{capability}: the adapter does not have this capability"),
+        param: Some("model".into()),
+        retry_after_ms: None,
+        code: None,
+        upstream_error: None,
+    })
 }
 
 /// A chat request that any component of its world can process.

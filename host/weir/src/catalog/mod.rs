@@ -503,7 +503,12 @@ pub async fn check_adapter(catalog: &Catalog, slot: &str, component: &Component)
                 let Some(Ok(price)) = price.map(|price| price.resolve()) else {
                     continue;
                 };
-                if upstream.provider == *name && !serves(description, model.kind, &price) {
+                // A component of an earlier contract serves the kinds that it knows.
+                let is_later = model.kind != ModelKind::Chat && is_built_in("models", id);
+                if upstream.provider == *name
+                    && !is_later
+                    && !serves(description, model.kind, &price)
+                {
                     problems.push(other_kind(id, index, slot));
                 }
             }

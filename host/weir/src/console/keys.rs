@@ -65,6 +65,8 @@ struct ConsoleKey {
     models: Vec<String>,
     /// Limits on providers, in words.
     data_limits: Vec<String>,
+    /// Names and values.
+    filter_options: Vec<(String, String)>,
     budgets: Vec<BudgetItem>,
 }
 
@@ -237,6 +239,7 @@ async fn page(
         used: key.last_used_at.map(|at: Millis| DisplayTime::of(at, now)),
         expires: DisplayTime::of(key.expires_at, now),
         budgets: budgets::items(key.standings(now)),
+        filter_options: key.filter_options.pairs(),
         models: key.models,
         data_limits: key.data_limits.shown(),
         project: key.project_id.map(name_of),

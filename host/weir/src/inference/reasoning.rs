@@ -30,7 +30,13 @@ pub(super) fn readable_by(provider: &str, request: &Request) -> Option<Request> 
             if is_foreign {
                 part.signature = None;
             }
-            !(is_foreign && matches!(part.content, Content::Reasoning(_)))
+            // Only the signature gave an empty text a meaning.
+            let needs_maker = match &part.content {
+                Content::Reasoning(_) => true,
+                Content::Text(text) => text.is_empty(),
+                _ => false,
+            };
+            !(is_foreign && needs_maker)
         });
         // A message with reasoning alone is empty without it.
         had_parts == message.parts.len() || !message.parts.is_empty()

@@ -465,16 +465,13 @@ impl Source<'_> {
         })
     }
 
-    /// Bedrock serves models of OpenAI with its Chat Completions API, and others with APIs of its own.
+    /// Bedrock serves models of OpenAI with OpenAI's API, and others with its own Converse.
     fn bedrock(&mut self, model: &str) -> Result<Parts, String> {
         let id = ["converse/", "invoke/"]
             .iter()
             .fold(model, |model, api| model.strip_prefix(api).unwrap_or(model));
-        if !id.starts_with("openai.") {
-            return Err(
-                "weir has no adapter for Bedrock's own APIs: it serves the models of OpenAI there"
-                    .to_owned(),
-            );
+        if id.contains('/') && !id.starts_with("arn:") {
+            return Err("weir has no adapter for this API of Bedrock".to_owned());
         }
         let region = self.plain(&["aws_region_name", "region_name"])?;
         let variables = ["AWS_REGION_NAME", "AWS_REGION"];
@@ -495,9 +492,14 @@ impl Source<'_> {
         let base_url = self
             .plain(&["aws_bedrock_runtime_endpoint"])?
             .unwrap_or_else(|| format!("https://bedrock-runtime.{region}.amazonaws.com"));
+        let base_url = base_url.trim_end_matches('/');
+        let (adapter, base_url) = match id.starts_with("openai.") {
+            true => ("openai", format!("{base_url}/openai/v1")),
+            false => ("bedrock", base_url.to_owned()),
+        };
         Ok(Parts {
-            adapter: "openai",
-            base_url: format!("{}/openai/v1", base_url.trim_end_matches('/')),
+            adapter,
+            base_url,
             credential: Some(format!("{{ aws = {{ {keys} }} }}")),
             slot: None,
             options: None,
@@ -507,9 +509,16 @@ impl Source<'_> {
     }
 
     fn vertex(&mut self, model: String) -> Result<Parts, String> {
-        if !model.starts_with("gemini-") {
-            return Err("weir has no adapter for Vertex AI's other models than Gemini".to_owned());
-        }
+        let (adapter, publisher, options) = match &*model {
+            gemini if gemini.starts_with("gemini-") => ("gemini", "google", None),
+            claude if claude.starts_with("claude-") => {
+                ("anthropic", "anthropic", Some("{ platform = \"vertex\" }"))
+            }
+            _ => {
+                let why = "weir has no adapter for Vertex AI's other models than Gemini and Claude";
+                return Err(why.to_owned());
+            }
+        };
         let project = self.plain(&["vertex_project"])?;
         let project = project.or_else(|| self.environment.variable("VERTEXAI_PROJECT"));
         let project = project.ok_or("it has no `vertex_project`")?;
@@ -534,13 +543,13 @@ impl Source<'_> {
             }
         };
         Ok(Parts {
-            adapter: "gemini",
+            adapter,
             base_url: format!(
-                "https://{host}/v1/projects/{project}/locations/{location}/publishers/google"
+                "https://{host}/v1/projects/{project}/locations/{location}/publishers/{publisher}"
             ),
             credential: Some(credential),
             slot: Some("\"bearer\""),
-            options: None,
+            options,
             model,
             is_vendors_own: true,
         })

@@ -31,6 +31,9 @@ struct WireUsage<'a> {
     total_token_count: Option<&'a RawValue>,
     #[serde(borrow)]
     prompt_tokens_details: Option<&'a RawValue>,
+    /// The modalities of the cached part of the prompt.
+    #[serde(borrow)]
+    cache_tokens_details: Option<&'a RawValue>,
     #[serde(borrow)]
     candidates_tokens_details: Option<&'a RawValue>,
 }
@@ -79,8 +82,14 @@ impl WireUsage<'_> {
         };
         let (prompt_details, details) =
             (self.prompt_tokens_details, self.candidates_tokens_details);
+        // Cached audio is in the prompt's audio, too, but costs what the cache costs.
+        let cached_audio = of_modality(self.cache_tokens_details, "AUDIO").unwrap_or(0);
+        let audio = of_modality(prompt_details, "AUDIO");
         let other = [
-            ("audio-input-tokens", of_modality(prompt_details, "AUDIO")),
+            (
+                "audio-input-tokens",
+                audio.map(|audio| audio.saturating_sub(cached_audio)),
+            ),
             ("audio-output-tokens", of_modality(details, "AUDIO")),
             ("image-output-tokens", of_modality(details, "IMAGE")),
         ];

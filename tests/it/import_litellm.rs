@@ -201,7 +201,7 @@ fn providers_of_clouds_are_carried_over_as_far_as_weir_has_adapters() {
         &[
             "[providers.anthropic]\nadapter = \"anthropic\"\nbase_url = \"https://api.anthropic.com/v1\"\n\
              credential = { env = \"ANTHROPIC_API_KEY\" }\n",
-            "[providers.vertex_ai]\nadapter = \"gemini\"\nbase_url = \"https://aiplatform.googleapis.com/v1/projects/project-1/\
+            "[providers.vertex_ai-2]\nadapter = \"gemini\"\nbase_url = \"https://aiplatform.googleapis.com/v1/projects/project-1/\
              locations/global/publishers/google\"\ncredential = { google = { service_account = { env = \
              \"GEMINI_CLAUDE_CODE_VERTEX_CREDENTIALS\" } } }\ncredential_slot = \"bearer\"\n",
             "publishers/anthropic\"\ncredential = { google = {} }\ncredential_slot = \"bearer\"\noptions = { platform = \"vertex\" }\n",
@@ -212,7 +212,6 @@ fn providers_of_clouds_are_carried_over_as_far_as_weir_has_adapters() {
     assert_parts(
         &all.notes,
         &[
-            ": it has no `aws_region_name`\n",
             "vertex_project: the configuration has the present value of the environment variable VERTEXAI_PROJECT\n",
             "litellm_params.extra_body: a provider has no additional headers or fields\n",
         ],

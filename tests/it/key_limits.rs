@@ -301,6 +301,12 @@ fn body_of(endpoint: &str, model: &str, url: &str) -> Option<Value> {
     })
 }
 
+/// Whether an endpoint serves no models for chats, such as `scripted`.
+fn is_of_other_kind(endpoint: &str) -> bool {
+    let kinds = ["/images/", "/embeddings", "/rerank"];
+    kinds.iter().any(|kind| endpoint.contains(kind))
+}
+
 /// A multipart body with the model and an image of one byte.
 fn image_edit(model: &str) -> (&'static str, Bytes) {
     let part = |head: &str, value: &str| {
@@ -464,9 +470,8 @@ async fn no_endpoint_does_or_leaves_behind_what_a_keys_limits_forbid() {
     let calls = allowed.count();
     for (endpoint, answer) in sweep.send(&bounded, "scripted").await {
         let counts_only = endpoint == "POST /v1/messages/count_tokens" || endpoint == "POST /mcp";
-        let images = endpoint.starts_with("POST /v1/images");
-        if images {
-            assert_eq!(answer.status, 400, "{endpoint}: the model makes no images");
+        if is_of_other_kind(&endpoint) {
+            assert_eq!(answer.status, 400, "{endpoint}: the model only chats");
         } else if body_of(&endpoint, "x", "").is_some() && !counts_only {
             assert_eq!(answer.status, 403, "{endpoint}: {}", answer.text());
             assert!(
@@ -504,10 +509,7 @@ async fn no_endpoint_does_or_leaves_behind_what_a_keys_limits_forbid() {
         let text = answer.text();
         let costs = body_of(&endpoint, "x", "").is_some() || endpoint == "POST /v1/images/edits";
         let is_free = endpoint.contains("count_tokens") || endpoint.contains("/tasks");
-        // `scripted` only chats.
-        let other_kinds = ["/images/", "/embeddings", "/rerank"];
-        let is_chat = !other_kinds.iter().any(|kind| endpoint.contains(kind));
-        if costs && !is_free && is_chat {
+        if costs && !is_free && !is_of_other_kind(&endpoint) {
             assert_eq!(answer.status, 429, "{endpoint}: {text}");
             assert!(
                 text.contains("BUDGET_EXCEEDED") || text.contains("billing_error"),

@@ -1,5 +1,6 @@
 //! Clients of each dialect, for comparisons of their responses.
 
+use http::Method;
 use serde_json::{Value, json};
 
 use crate::client::{Answer, Client, chunks};
@@ -103,7 +104,8 @@ impl Speaker {
     /// Requests a stream, and reads all of it. Returns its error, if it ends with one.
     pub async fn ask_streamed(self, client: &Client, model: &str) -> Result<Told, Value> {
         let question = self.question(model, "Hello", true);
-        let stream = client.stream(&self.path(model, true), &question).await;
+        let path = self.path(model, true);
+        let stream = client.follow(Method::POST, &path, &question).await;
         assert_eq!(stream.status, 200, "{self:?}");
         let events = stream.rest().await;
         match self.error_event(&events) {
@@ -281,8 +283,10 @@ fn told_in_messages(blocks: &[Value], stop: &Value, usage: &Value) -> Told {
             Some("text") => {
                 told.text.push_str(&text(&block["text"]));
                 let citations = list(&block["citations"]);
-                told.citations
-                    .extend(citations.map(|citation| text(&citation["url"])));
+                told.citations.extend(
+                    citations
+                        .map(|citation| text(citation.get("url").unwrap_or(&citation["source"]))),
+                );
             }
             Some("thinking") => told.reasoning.push_str(&text(&block["thinking"])),
             Some("tool_use") => told.calls.push(call(

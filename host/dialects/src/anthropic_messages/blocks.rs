@@ -6,9 +6,11 @@
 //! **Invariant:** the code does not trust an adapter's numbers: an event without an open block is ignored. Blocks get
 //! new numbers, in the order of writing.
 
+use std::borrow::Cow;
+
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::value::{RawValue, to_raw_value};
 use weir_sandbox::adapter::bindings::chat::{
     Block, BlockStart, CallKind, Citation, Event, FinishReason, Fragment, Media, ToolCallStart,
@@ -361,8 +363,8 @@ fn name(provider: &str) -> Option<&str> {
     (!provider.is_empty()).then_some(provider)
 }
 
-/// Returns a citation as its upstream wrote it, or else in the form with a page: the dialect has no other form for a
-/// source outside of the request.
+/// Returns a citation as an upstream of this dialect wrote it, or else in the form with a page: the dialect has no other
+/// form for a source outside of the request.
 fn citation_json(citation: &Citation) -> Box<RawValue> {
     #[derive(Serialize)]
     struct CitedPage<'a> {
@@ -373,7 +375,17 @@ fn citation_json(citation: &Citation) -> Box<RawValue> {
         cited_text: &'a str,
         encrypted_index: &'static str,
     }
+    #[derive(Deserialize)]
+    struct TypedCitation<'a> {
+        #[serde(rename = "type", borrow)]
+        kind: Cow<'a, str>,
+    }
     let own = citation.json.as_deref().and_then(guests_object);
+    let own = own.filter(|own| {
+        let typed = serde_json::from_str::<TypedCitation<'_>>(own.get());
+        // All types of the dialect end so, such as `page_location`.
+        typed.is_ok_and(|typed| typed.kind.ends_with("_location"))
+    });
     own.unwrap_or_else(|| {
         let page = CitedPage {
             kind: "web_search_result_location",

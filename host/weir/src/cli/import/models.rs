@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 use super::fields::ImportNotes;
 use super::terms::{DeploymentTerms, KnownModels};
-use crate::catalog::config::ModelConfig;
+use crate::catalog::config::{ModelConfig, ModelKind};
 use crate::catalog::import::section::{self, DEFAULT_OUTPUT_TOKENS, quoted};
 
 /// A group of deployments with one name, which becomes a model.
@@ -142,7 +142,10 @@ impl<'a> Writer<'a> {
     fn missing(&self) -> Vec<&'static str> {
         [
             ("`context_window`", self.window().is_some()),
-            ("`max_output_tokens`", self.output().is_some()),
+            (
+                "`max_output_tokens`",
+                self.kind() != ModelKind::Chat || self.output().is_some(),
+            ),
             ("a price", self.group.deployments.iter().any(has_price)),
         ]
         .into_iter()
@@ -267,6 +270,11 @@ impl<'a> Writer<'a> {
         all.unwrap_or_default().into_iter().collect()
     }
 
+    /// The kind of the group's requests.
+    fn kind(&self) -> ModelKind {
+        self.group.deployments[0].terms.kind
+    }
+
     fn section(&mut self, upstreams: &[WrittenUpstream<'_>]) -> String {
         let group = self.group;
         let number = |limit: Option<u32>| limit.map_or(String::new(), |limit| format!(" {limit}"));
@@ -282,13 +290,19 @@ impl<'a> Writer<'a> {
         {
             let _ = writeln!(section, "ends_on = \"{day}\"");
         }
-        let _ = writeln!(
-            section,
-            "context_window ={}\nmax_output_tokens ={}\ndefault_output_tokens ={}",
-            number(self.window()),
-            number(output),
-            number(output.map(|output| output.min(DEFAULT_OUTPUT_TOKENS)))
-        );
+        let _ = writeln!(section, "context_window ={}", number(self.window()));
+        match self.kind() {
+            ModelKind::Chat => {
+                let _ = writeln!(
+                    section,
+                    "max_output_tokens ={}\ndefault_output_tokens ={}",
+                    number(output),
+                    number(output.map(|output| output.min(DEFAULT_OUTPUT_TOKENS)))
+                );
+            }
+            ModelKind::Embeddings => section.push_str("kind = \"embeddings\"\n"),
+            ModelKind::Rerank => section.push_str("kind = \"rerank\"\n"),
+        }
         if group.deployments.iter().all(|one| one.terms.tools) {
             section.push_str("supports_tools = true\n");
         }

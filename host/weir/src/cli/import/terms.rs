@@ -9,13 +9,15 @@ use serde::Deserialize;
 use super::fields::{ImportNotes, YamlFields};
 use super::yaml::Node;
 use crate::catalog;
-use crate::catalog::config::{ModelConfig, PriceConfig};
+use crate::catalog::config::{ModelConfig, ModelKind, PriceConfig};
 use crate::catalog::import::litellm as price_table;
 use crate::catalog::import::offer::{Offer, OfferContent};
+use weir_ledger::price::NanoUsd;
 
 /// Prices and limits; `None` if nothing tells them.
 #[derive(Default)]
 pub(super) struct DeploymentTerms {
+    pub(super) kind: ModelKind,
     pub(super) price: Option<PriceConfig>,
     /// Tokens of input and output.
     pub(super) window: Option<u32>,
@@ -89,16 +91,22 @@ impl KnownModels {
         let built_in = names.iter().find_map(|name| self.built_in(name));
         let offer = names.iter().find_map(|name| self.offers.get(*name));
         let mode = info.take("mode").or(params.take("mode"));
-        if let Some(mode) = mode.as_ref().and_then(Node::text)
-            && !["chat", "completion", "responses"].contains(&mode)
-            && !(mode == "image_generation" && built_in.is_some())
-        {
-            return Err(format!(
-                "weir serves chats and images; its mode is {mode:?}"
-            ));
-        }
+        let of_built_in = built_in.map_or(ModelKind::Chat, |(_, model)| model.kind);
+        let kind = match mode.as_ref().and_then(Node::text) {
+            None => of_built_in,
+            Some("embedding") => ModelKind::Embeddings,
+            Some("rerank") => ModelKind::Rerank,
+            Some("chat" | "completion" | "responses") => ModelKind::Chat,
+            Some("image_generation") if built_in.is_some() => ModelKind::Chat,
+            Some(mode) => {
+                return Err(format!(
+                    "weir serves chats, images, embeddings and rankings; its mode is {mode:?}"
+                ));
+            }
+        };
         let mut terms = match (built_in, offer.map(|offer| &offer.content)) {
             (Some((id, model)), _) => DeploymentTerms {
+                kind,
                 price: model.price.clone(),
                 window: Some(model.context_window),
                 output: Some(model.max_output_tokens),
@@ -112,15 +120,24 @@ impl KnownModels {
                 output: Some(offered.max_output_tokens),
                 tools: offered.supports_tools,
                 vision: offered.supports_vision,
+                kind,
                 built_in: None,
             },
             (None, Some(OfferContent::Other)) => {
                 return Err("the price file has no chat model of this name".to_owned());
             }
-            (None, Some(OfferContent::Unusable(_)) | None) => DeploymentTerms::default(),
+            (None, Some(OfferContent::Unusable(_)) | None) => DeploymentTerms {
+                kind,
+                ..DeploymentTerms::default()
+            },
         };
         terms.take_price(params, info, notes);
         terms.take_limits(params, info, notes);
+        if kind != ModelKind::Chat
+            && let Some(price) = &mut terms.price
+        {
+            price.output.get_or_insert(NanoUsd(0));
+        }
         let mut flag = |name, value: &mut bool| {
             let (own, other) = (params.take(name), info.take(name));
             if let Some(node) = own.or(other) {

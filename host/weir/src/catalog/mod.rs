@@ -18,6 +18,7 @@ pub mod filters;
 pub mod import;
 pub mod listing;
 pub mod live;
+pub mod permitted;
 pub mod plans;
 mod problem;
 pub mod routes;

@@ -16,7 +16,7 @@ use super::plan::caps;
 use super::request::{self, AgentTool, Defaults, SwarmCaller};
 use super::store::{AcceptResult, MAX_KEPT_BYTES, MAX_OPEN, NewRun, SwarmRun, SwarmStoreError};
 use crate::billing::budgets;
-use crate::catalog::data_terms::RequestDataLimits;
+use crate::catalog::permitted::RequestDataLimits;
 use crate::catalog::{Catalog, Model};
 use crate::identity::{Caller, limits};
 use crate::limits::data::{CallerDataLimits, DataLimits};

@@ -7,7 +7,7 @@ use weir_errors::{ApiError, ErrorCode};
 use weir_sandbox::printable;
 
 use crate::catalog::config::ModelKind;
-use crate::catalog::data_terms::RequestDataLimits;
+use crate::catalog::permitted::RequestDataLimits;
 use crate::catalog::{Candidate, Catalog, Model};
 use crate::context::{RequestContext, WANTED_PROVIDER};
 use crate::limits::data::CallerDataLimits;

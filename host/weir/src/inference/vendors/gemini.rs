@@ -14,7 +14,7 @@ use weir_dialects::gemini_generate::{ModelMethod, bare_model, read, read_count};
 use weir_errors::{ApiError, ErrorCode};
 
 use crate::catalog::Model;
-use crate::catalog::data_terms::may_use;
+use crate::catalog::permitted::may_use;
 use crate::context::RequestContext;
 use crate::identity::Caller;
 use crate::inference::InferenceParts;

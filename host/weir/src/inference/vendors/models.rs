@@ -16,7 +16,7 @@ use weir_errors::ApiError;
 
 use super::gemini::{self, ModelPageQuery};
 use crate::catalog::Model;
-use crate::catalog::data_terms::may_use;
+use crate::catalog::permitted::may_use;
 use crate::identity::Caller;
 use crate::inference::InferenceParts;
 use crate::inference::resolve::unknown_model;

@@ -653,7 +653,7 @@ fn a_provider_with_invalid_terms_is_reported() {
         ("retention_days = -1", "retention_days"),
     ] {
         let provider = format!("[providers.p]\nadapter = \"demo\"\n{terms}\n");
-        let refused = Config::from_toml(&provider).err().expect("it is refused");
+        let refused = Config::from_toml(&provider).expect_err("it is refused");
         let error = format!("{refused:#}");
         assert!(error.contains(what), "{terms}: {error}");
     }

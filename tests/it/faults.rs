@@ -2,6 +2,7 @@
 //! the request cannot have been served.
 
 use futures_util::{StreamExt as _, stream};
+use http::Method;
 use serde_json::{Value, json};
 use tests::scenario::Scenario;
 use tests::speaker::Speaker;
@@ -147,7 +148,8 @@ async fn ask(speaker: Speaker, client: &Client, model: &str, stream: bool) -> Re
             }),
         };
     }
-    let answer = client.stream(&speaker.path(model, true), &question).await;
+    let path = speaker.path(model, true);
+    let answer = client.follow(Method::POST, &path, &question).await;
     let status = answer.status.as_u16();
     if status != 200 {
         let text = answer.try_json().await;

@@ -312,7 +312,11 @@ async fn clients_of_every_dialect_get_their_data_back() {
         assert_eq!(speaker.read(&answer.json()).text, "You are a@example.org");
         upstream.will_stream(["You are [e-ma", "il-1]"]);
         let stream = client
-            .stream(&speaker.path("scripted", true), &question(true))
+            .follow(
+                Method::POST,
+                &speaker.path("scripted", true),
+                &question(true),
+            )
             .await;
         let told = speaker.read_stream(&stream.rest().await);
         assert_eq!(told.text, "You are a@example.org", "{speaker:?}");

@@ -122,6 +122,10 @@ fn check_interfaces(description: &Description, exports: AllExports) -> Result<()
 
 /// A request of any kind.
 #[derive(Debug, Clone, PartialEq)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "most requests are chats, and a box would cost each an allocation"
+)]
 pub enum AdapterRequest {
     /// A chat, or images.
     Task(Request),

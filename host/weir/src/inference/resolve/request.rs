@@ -44,6 +44,10 @@ pub struct ResolvedRequest {
 
 /// The task of a request that fits its model.
 #[derive(Debug, Clone)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "most requests are chats, and a box would cost each an allocation"
+)]
 pub enum ResolvedTask {
     /// A chat, or images.
     Model(Task),

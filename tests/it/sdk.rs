@@ -41,6 +41,9 @@ const NODE: &str = "node/package.json";
 /// All upstream APIs.
 const ALL_APIS: &[&str] = &["openai", RESPONSES, "anthropic", "gemini", "ollama"];
 
+/// Without Ollama, whose API has no forced calls: these clients force one for a response with a schema.
+const APIS_WITH_FORCED_CALLS: &[&str] = &["openai", RESPONSES, "anthropic", "gemini"];
+
 /// A client whose script sends the requests of [`course`].
 const fn client(
     (package, versions): (&'static str, &'static str),
@@ -192,9 +195,12 @@ const CLIENTS: &[Sdk] = &[
     client(AI_OPENAI, RESPONSES_DIALECT, "node/ai.mjs", |_| {
         &["responses"]
     }),
-    client(("@ai-sdk/anthropic", NODE), MESSAGES, "node/ai.mjs", |_| {
-        &["messages"]
-    }),
+    Sdk {
+        apis: APIS_WITH_FORCED_CALLS,
+        ..client(("@ai-sdk/anthropic", NODE), MESSAGES, "node/ai.mjs", |_| {
+            &["messages"]
+        })
+    },
     client(
         ("langchain-openai", "langchain.txt"),
         CHAT,
@@ -258,12 +264,15 @@ const CLIENTS: &[Sdk] = &[
         "litellm/litellm_client.py",
         |_| &["openai/responses"],
     ),
-    client(
-        LITELLM_PACKAGE,
-        MESSAGES,
-        "litellm/litellm_client.py",
-        |_| &["anthropic"],
-    ),
+    Sdk {
+        apis: APIS_WITH_FORCED_CALLS,
+        ..client(
+            LITELLM_PACKAGE,
+            MESSAGES,
+            "litellm/litellm_client.py",
+            |_| &["anthropic"],
+        )
+    },
     client(LITELLM_PACKAGE, GEMINI, "litellm/litellm_client.py", |_| {
         &["gemini"]
     }),

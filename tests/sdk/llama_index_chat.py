@@ -120,7 +120,7 @@ else:
     unknown = sdk.NotFoundError
     invalid, stranger = sdk.BadRequestError, sdk.AuthenticationError
 refused(overloaded, "", lambda: client.chat([question]))
-refused(unknown, "none", lambda: through("none").chat([question]))
+refused(unknown, "haiku" if kind == "messages" else "none", lambda: through("none").chat([question]))
 refused(invalid, "must be from 0 to 1", lambda: client.chat([question], **beyond))
 refused(stranger, "key", lambda: through(key="inf_wrong").chat([question]))
 print(model, "all as expected")

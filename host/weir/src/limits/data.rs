@@ -6,7 +6,8 @@
 //! in the cache has both. [`crate::catalog::permitted`] compares them with providers.
 
 use http::HeaderName;
-use serde::{Deserialize, Serialize};
+use serde::de::Error;
+use serde::{Deserialize, Deserializer, Serialize};
 use utoipa::ToSchema;
 use utoipa::openapi::schema::{Array, ArrayBuilder, ObjectBuilder, SchemaType, Type};
 use weir_errors::ApiError;
@@ -35,9 +36,25 @@ pub struct DataLimits {
     #[schema(schema_with = regions_schema)]
     pub regions: Option<Regions>,
     /// Maximum days for which a provider keeps requests; any number unless set.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        deserialize_with = "whole_days",
+        skip_serializing_if = "Option::is_none"
+    )]
     #[schema(maximum = 65535)]
     pub max_retention_days: Option<u16>,
+}
+
+/// Reads a number of days, which JSON may also write as `29.0`.
+fn whole_days<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u16>, D::Error> {
+    let Some(number) = Option::<f64>::deserialize(deserializer)? else {
+        return Ok(None);
+    };
+    let is_days = number.fract() == 0.0 && (0.0..=f64::from(u16::MAX)).contains(&number);
+    match is_days {
+        true => Ok(Some(number as u16)),
+        false => Err(D::Error::custom("expected a whole number from 0 to 65535")),
+    }
 }
 
 /// The limits of a caller.

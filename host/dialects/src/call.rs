@@ -207,23 +207,19 @@ impl RetrievalTask {
         }
     }
 
-    /// The texts of the request with their fields.
-    pub fn texts_mut(&mut self) -> Vec<(String, &mut String)> {
+    /// The texts of the request.
+    pub fn texts_mut(&mut self) -> Vec<&mut String> {
         match self {
             Self::Embeddings(task) => {
-                let inputs = task.inputs.iter_mut().enumerate();
-                let texts = inputs.filter_map(|(index, input)| match input {
-                    Input::Text(text) => Some((format!("input[{index}]"), text)),
+                let texts = task.inputs.iter_mut().filter_map(|input| match input {
+                    Input::Text(text) => Some(text),
                     Input::Tokens(_) => None,
                 });
                 texts.collect()
             }
             Self::Rerank(task) => {
-                let documents = task.documents.iter_mut().enumerate();
-                let documents =
-                    documents.map(|(index, text)| (format!("documents[{index}]"), text));
-                let query = [("query".to_owned(), &mut task.query)];
-                query.into_iter().chain(documents).collect()
+                let query = [&mut task.query].into_iter();
+                query.chain(&mut task.documents).collect()
             }
         }
     }

@@ -1,4 +1,4 @@
-//! JSON bodies of a known shape.
+//! JSON of a known shape: bodies, and columns of the database.
 
 use serde::de::DeserializeOwned;
 
@@ -20,4 +20,12 @@ pub fn from_json<T: DeserializeOwned>(body: &[u8]) -> Result<T, ApiError> {
         };
         ApiError::invalid_request(field, format!("The body is invalid: {}.", error.inner()))
     })
+}
+
+/// Reads a column's JSON; the default if the column is empty.
+pub fn from_column<T: DeserializeOwned + Default>(stored: Option<&str>) -> sqlx::Result<T> {
+    let Some(stored) = stored else {
+        return Ok(T::default());
+    };
+    serde_json::from_str(stored).map_err(|error| sqlx::Error::Decode(error.into()))
 }

@@ -1,9 +1,8 @@
 //! The JSON of a request, and its translation to the plugins' vocabulary.
 
 use weir_errors::ApiError;
-use weir_sandbox::adapter::bindings::chat::{
-    ChatRequest, Content, Message, ReasoningRequest, ResponseFormat, Role, ToolChoice,
-};
+use weir_sandbox::adapter::bindings::chat::ChatRequest;
+use weir_sandbox::adapter::text_chat;
 
 use super::NAME;
 use crate::json::{
@@ -13,7 +12,7 @@ use crate::json::{
 use crate::openai::{
     MAX_MODEL_CHARS, Stop, StreamOptions, client, preferences, says_nothing, stop,
 };
-use crate::{ChatCall, Dialect, MessageOrigin, plain};
+use crate::{ChatCall, Dialect, MessageOrigin};
 
 object! {
     struct CompletionRequestBody<'de> {
@@ -75,36 +74,17 @@ fn call(body: CompletionRequestBody<'_>, body_bytes: usize) -> Result<ChatCall, 
     let mut extra = body.others.into_fields();
     extra.retain(|(name, json)| !says_nothing(name, json));
     extra.extend(suffix.map(|suffix| ("suffix".to_owned(), serde_json::json!(suffix).to_string())));
-    let message = Message {
-        role: Role::User,
-        name: None,
-        parts: vec![plain(Content::Text(prompt))],
-        extra: Vec::new(),
-    };
     let request = ChatRequest {
-        model,
-        messages: vec![message],
-        tools: Vec::new(),
-        tool_choice: ToolChoice::Auto,
-        parallel_tool_calls: None,
-        response_format: ResponseFormat::Text,
-        reasoning: ReasoningRequest {
-            effort: None,
-            budget_tokens: None,
-            summary: None,
-            adaptive: None,
-        },
-        modalities: Vec::new(),
         max_output_tokens: 0,
         temperature: between(body.temperature, 0, 2, "temperature")?,
         top_p: between(body.top_p, 0, 1, "top_p")?,
-        top_k: None,
         presence_penalty: between(body.presence_penalty, -2, 2, "presence_penalty")?,
         frequency_penalty: between(body.frequency_penalty, -2, 2, "frequency_penalty")?,
         seed: body.seed,
         stop: stop(body.stop)?,
         extra,
         stream: body.stream == Some(true),
+        ..text_chat(model, [prompt])
     };
     Ok(ChatCall {
         client: client(NAME, &request.extra)?,

@@ -432,22 +432,29 @@ fn incapable(capability: &str) -> AdapterCallError {
 
 /// A chat request that any component of its world can process.
 pub(crate) fn stock_chat() -> chat::ChatRequest {
-    let hello = chat::Part {
-        content: chat::Content::Text("Hello".into()),
-        cache: None,
-        signature: None,
-        provider: None,
-        extra: Vec::new(),
-    };
-    let message = chat::Message {
+    chat::ChatRequest {
+        max_output_tokens: 16,
+        ..text_chat("self-test".into(), ["Hello".into()])
+    }
+}
+
+/// Returns a chat request of these texts of the user, each in a message, that sets nothing else. Its output limit is 1.
+pub fn text_chat(model: String, texts: impl IntoIterator<Item = String>) -> chat::ChatRequest {
+    let message = |text| chat::Message {
         role: chat::Role::User,
         name: None,
-        parts: vec![hello],
+        parts: vec![chat::Part {
+            content: chat::Content::Text(text),
+            cache: None,
+            signature: None,
+            provider: None,
+            extra: Vec::new(),
+        }],
         extra: Vec::new(),
     };
     chat::ChatRequest {
-        model: "self-test".into(),
-        messages: vec![message],
+        model,
+        messages: texts.into_iter().map(message).collect(),
         tools: Vec::new(),
         tool_choice: chat::ToolChoice::Auto,
         parallel_tool_calls: None,
@@ -459,7 +466,7 @@ pub(crate) fn stock_chat() -> chat::ChatRequest {
             adaptive: None,
         },
         modalities: Vec::new(),
-        max_output_tokens: 16,
+        max_output_tokens: 1,
         temperature: None,
         top_p: None,
         top_k: None,

@@ -9,6 +9,8 @@ use utoipa::ToSchema;
 use utoipa::openapi::schema::{Object, ObjectBuilder, Type};
 use weir_errors::ApiError;
 
+use crate::json::from_column;
+
 /// The maximum options of a key or an account, and the maximum characters of a name and of a value.
 const MOST_OPTIONS: usize = 16;
 const MOST_NAME_LENGTH: usize = 64;
@@ -36,11 +38,7 @@ pub struct CallerFilterOptions {
 impl FilterOptions {
     /// Reads the options from their column.
     pub fn read(stored: Option<&str>) -> sqlx::Result<Self> {
-        let Some(stored) = stored else {
-            return Ok(Self::default());
-        };
-        let filter_options =
-            serde_json::from_str(stored).map_err(|error| sqlx::Error::Decode(error.into()))?;
+        let filter_options = from_column(stored)?;
         Ok(Self { filter_options })
     }
 

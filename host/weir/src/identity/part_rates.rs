@@ -15,6 +15,8 @@ use weir_errors::{ApiError, ErrorCode};
 use weir_ledger::{AccountId, BudgetPart};
 use weir_storage::cache::{Bucket, Cache, Rate};
 
+use crate::json::from_column;
+
 /// The maximum parts of an account with rates.
 const MOST_PARTS: usize = 250;
 
@@ -40,10 +42,7 @@ pub struct PartRates(BTreeMap<BudgetPart, PartRate>);
 impl PartRates {
     /// Reads the rates from their column.
     pub fn read(stored: Option<&str>) -> sqlx::Result<Self> {
-        let Some(stored) = stored else {
-            return Ok(Self::default());
-        };
-        serde_json::from_str(stored).map_err(|error| sqlx::Error::Decode(error.into()))
+        from_column(stored)
     }
 
     /// Returns the column's text; `None` without rates.

@@ -18,15 +18,14 @@ mod response;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use weir_dialects::{Attachment, ChatCall, ImageCall, RetrievalCall, RetrievalTask, plain};
+use weir_dialects::{Attachment, ChatCall, ImageCall, RetrievalCall, RetrievalTask};
 use weir_errors::{ApiError, ErrorCode};
 use weir_ledger::{AccountId, Plan};
 use weir_plugins::FilterComponent;
 use weir_plugins::slots::ChosenComponent;
-use weir_sandbox::adapter::bindings::chat::{
-    ChatRequest, Content, Event, Message, ReasoningRequest, ResponseFormat, Role, ToolChoice,
-};
+use weir_sandbox::adapter::bindings::chat::{Content, Event, Message};
 use weir_sandbox::adapter::bindings::embeddings::Input;
+use weir_sandbox::adapter::text_chat;
 use weir_sandbox::filter::bindings::filter::{Refusal, Request, Task, Upstream};
 use weir_sandbox::filter::{FilterStep, FilterVerdict, FilterWatcher, ScreeningContext};
 use weir_sandbox::printable;
@@ -167,9 +166,9 @@ pub async fn screen_retrieval(
     screening.body_bytes = call.body_bytes;
     screening.text_bytes = call.body_bytes;
     let size = RequestSize::of_retrieval(&call.task);
+    let model = call.task.model().to_owned();
     let texts = call.task.texts_mut().into_iter();
-    let messages = texts.map(|(_, text)| user_message(text.clone())).collect();
-    let chat = chat_of(call.task.model(), messages);
+    let chat = text_chat(model, texts.map(|text| text.clone()));
     let dialect = call.client.dialect.clone();
     let request = screening.request(Task::Chat(chat), &[], dialect, size);
     let (Task::Chat(chat), passed) = Box::pin(screening.run(request)).await? else {
@@ -187,7 +186,7 @@ pub async fn screen_retrieval(
     if changed.len() != texts.len() {
         return Err(failed());
     }
-    for ((_, text), changed) in texts.into_iter().zip(changed) {
+    for (text, changed) in texts.into_iter().zip(changed) {
         *text = changed;
     }
     let passed = FilterResult {
@@ -197,49 +196,12 @@ pub async fn screen_retrieval(
     Ok((call, passed))
 }
 
-fn user_message(text: String) -> Message {
-    Message {
-        role: Role::User,
-        name: None,
-        parts: vec![plain(Content::Text(text))],
-        extra: Vec::new(),
-    }
-}
-
 /// Returns the text of a message with one part.
 fn only_text(message: Message) -> Option<String> {
     let mut parts = message.parts.into_iter();
     match (parts.next()?.content, parts.next()) {
         (Content::Text(text), None) if !text.is_empty() => Some(text),
         _ => None,
-    }
-}
-
-fn chat_of(model: &str, messages: Vec<Message>) -> ChatRequest {
-    ChatRequest {
-        model: model.to_owned(),
-        messages,
-        tools: Vec::new(),
-        tool_choice: ToolChoice::Auto,
-        parallel_tool_calls: None,
-        response_format: ResponseFormat::Text,
-        reasoning: ReasoningRequest {
-            effort: None,
-            budget_tokens: None,
-            summary: None,
-            adaptive: None,
-        },
-        modalities: Vec::new(),
-        max_output_tokens: 1,
-        temperature: None,
-        top_p: None,
-        top_k: None,
-        presence_penalty: None,
-        frequency_penalty: None,
-        seed: None,
-        stop: Vec::new(),
-        extra: Vec::new(),
-        stream: false,
     }
 }
 

@@ -188,16 +188,7 @@ pub async fn images(
     key: Option<IdempotentRequest>,
 ) -> Result<Response, ApiError> {
     let key = key.map(|key| customer.own(key));
-    let asked = ResponseTerms {
-        id: ids::answer_id(),
-        stream: call.request.stream,
-        dialect: call.dialect.clone(),
-        session: None,
-        conversation: ConversationNames::default(),
-        key,
-        publisher: None,
-        passed: FilterResult::default(),
-    };
+    let asked = ResponseTerms::alone(call.dialect.clone(), call.request.stream, key);
     let catalog = parts.catalog.load();
     name_by_id(&catalog, &mut call.request.model);
     let choice = ProviderChoice::of(&customer.data_limits, &context)?;
@@ -220,16 +211,7 @@ pub async fn retrieve(
     key: Option<IdempotentRequest>,
 ) -> Result<Response, ApiError> {
     let key = key.map(|key| customer.own(key));
-    let asked = ResponseTerms {
-        id: ids::answer_id(),
-        stream: false,
-        dialect: call.dialect.clone(),
-        session: None,
-        conversation: ConversationNames::default(),
-        key,
-        publisher: None,
-        passed: FilterResult::default(),
-    };
+    let asked = ResponseTerms::alone(call.dialect.clone(), false, key);
     let catalog = parts.catalog.load();
     name_by_id(&catalog, call.task.model_mut());
     let choice = ProviderChoice::of(&customer.data_limits, &context)?;
@@ -278,6 +260,22 @@ struct ResponseTerms {
     publisher: Option<DeltaPublisher>,
     /// The filters' results.
     passed: FilterResult,
+}
+
+impl ResponseTerms {
+    /// Returns the terms of a response outside of any conversation.
+    fn alone(dialect: Dialect, stream: bool, key: Option<IdempotentRequest>) -> Self {
+        Self {
+            id: ids::answer_id(),
+            stream,
+            dialect,
+            session: None,
+            conversation: ConversationNames::default(),
+            key,
+            publisher: None,
+            passed: FilterResult::default(),
+        }
+    }
 }
 
 async fn begin(

@@ -12,6 +12,8 @@ use utoipa::ToSchema;
 use utoipa::openapi::schema::{Array, ArrayBuilder, ObjectBuilder, SchemaType, Type};
 use weir_errors::ApiError;
 
+use crate::json::from_column;
+
 /// The header with the regions that a client allows, separated by commas.
 pub const REGIONS: HeaderName = HeaderName::from_static("x-weir-regions");
 
@@ -105,10 +107,7 @@ impl Regions {
 impl DataLimits {
     /// Reads the limits from their column.
     pub fn read(stored: Option<&str>) -> sqlx::Result<Self> {
-        let Some(stored) = stored else {
-            return Ok(Self::default());
-        };
-        serde_json::from_str(stored).map_err(|error| sqlx::Error::Decode(error.into()))
+        from_column(stored)
     }
 
     /// Returns the column's text; `None` without limits.

@@ -177,6 +177,8 @@ fn asks_for_no_more_than_it_describes() {
             "/images/",
             "/completions",
             "/fim/completions",
+            "/embeddings",
+            "/rerank",
             "/deployments/"
         ]
     );

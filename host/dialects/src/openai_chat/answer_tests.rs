@@ -528,7 +528,7 @@ fn reasoning_has_details_only_with_a_proof() {
     events.extend(reasoning(2, "b", &[seal(2, "d"), seal(2, "e")]));
     events.extend(reasoning(3, "", &[seal(3, "f")]));
     events.extend(reasoning(4, "c", &[]));
-    // A proof of other content has no place.
+    // A proof of a text (Gemini has them) comes back in a form of weir's own.
     events.extend([block(5, Block::Text), sign(5, "s"), Event::BlockEnd(5)]);
     let answer = message(&events);
     assert_eq!(answer["reasoning_content"], "abc");
@@ -540,6 +540,12 @@ fn reasoning_has_details_only_with_a_proof() {
             {"type": "reasoning.text", "text": "b", "index": 2},
             {"type": "reasoning.encrypted", "data": "de", "index": 3},
             {"type": "reasoning.encrypted", "data": "f", "index": 4},
+            {
+                "type": "reasoning.encrypted",
+                // {"provider":"","signature":"s","of":"text"}
+                "data": "weir.eyJwcm92aWRlciI6IiIsInNpZ25hdHVyZSI6InMiLCJvZiI6InRleHQifQ==",
+                "index": 5,
+            },
         ])
     );
 }

@@ -10,7 +10,8 @@
 //!
 //! `cargo bench -p tests --bench gateway` measures on SQLite; `-- --postgres` on PostgreSQL and Redis; `-- --json`
 //! prints JSON. weir has the release profile `dist`; `-- --profile release` builds in half the time. `-- --only
-//! paced` measures only the loads with this in their names.
+//! paced` measures only the loads with this in their names. `-- --grid` also measures the latency of 1, 10 and 32
+//! connections, each dialect with 10 connections and 8,000 requests, and the memory two minutes later.
 
 #![expect(
     clippy::print_stdout,
@@ -31,7 +32,7 @@ use std::time::{Duration, Instant};
 use futures_util::StreamExt;
 use loads::{
     CORE, Clients, LOADS, Load, OTHER_CORE, PATH, Process, Requests, create_keys, on_core, option,
-    pin, play_role, runtime, serve, write_settings,
+    pin, play_role, runtime, serve, words, write_settings,
 };
 use serde_json::{Value, json};
 use tests::percentile;
@@ -69,6 +70,13 @@ const IDLE_MIB: usize = 120;
 
 /// Share of both cores that other processes may use before the figures are meaningless.
 const BUSY: f64 = 0.05;
+
+/// The grid of the bench of another gateway, GoModel: its connections, and the requests of each cell.
+const GRID_CONNECTIONS: usize = 10;
+const GRID_REQUESTS: usize = 8_000;
+
+/// The time after the load at which the memory is measured again.
+const LATER: Duration = Duration::from_secs(120);
 
 /// The maximum multiples of the floor's processor time, and the targets, in the order of [`LOADS`].
 const RATIOS: [Ratio; LOADS.len()] = [
@@ -119,10 +127,23 @@ fn main() -> ExitCode {
         .zip(RATIOS)
         .filter(|(load, _)| load.name.contains(only))
         .collect();
-    match measure_all(&runtime(), &weir, &loads, has("--postgres"), has("--json")) {
+    let wanted = Wanted {
+        postgres: has("--postgres"),
+        json: has("--json"),
+        grid: has("--grid"),
+    };
+    match measure_all(&runtime(), &weir, &loads, wanted) {
         true => ExitCode::SUCCESS,
         false => ExitCode::FAILURE,
     }
+}
+
+/// The options of a run.
+#[derive(Clone, Copy)]
+struct Wanted {
+    postgres: bool,
+    json: bool,
+    grid: bool,
 }
 
 /// The kernel's counts for a process, with all its threads.
@@ -176,9 +197,13 @@ fn measure_all(
     runtime: &tokio::runtime::Runtime,
     program: &Path,
     loads: &[(Load, Ratio)],
-    postgres: bool,
-    as_json: bool,
+    wanted: Wanted,
 ) -> bool {
+    let Wanted {
+        postgres,
+        json: as_json,
+        grid,
+    } = wanted;
     let (_upstream, upstream) = Process::role(&on_core(OTHER_CORE), "upstream", "-");
     let (proxy, proxy_address) = Process::role(&on_core(CORE), "proxy", &upstream.to_string());
     let stores = postgres.then(|| (Postgres::start(Durability::Real), Redis::start()));
@@ -268,6 +293,25 @@ fn measure_all(
         (load, own, floor)
     });
     let resident = resident_mib(&weir);
+    if grid {
+        for (load, connections) in [LOADS[0], LOADS[2], LOADS[3]]
+            .into_iter()
+            .flat_map(|load| [1, 10, 32].map(|connections| (load, connections)))
+        {
+            let (floor, own) = beside(load, connections);
+            println!(
+                "{:<32} {connections:>2} connections: p50 {:.2?}, p99 {:.2?} (floor: {:.2?}, {:.2?})",
+                load.name, own.p50, own.p99, floor.p50, floor.p99,
+            );
+        }
+        runtime.block_on(print_grid(weir_address, &keys));
+        let loaded = resident_mib(&weir);
+        std::thread::sleep(LATER);
+        println!(
+            "resident: {loaded} MiB after the grid, {} MiB after {LATER:.0?} more",
+            resident_mib(&weir)
+        );
+    }
     let stream_kib = runtime.block_on(open_streams(&weir, weir_address, &keys));
     sound &= idle <= IDLE_MIB && stream_kib <= STREAM_KIB;
     if as_json {
@@ -354,6 +398,45 @@ async fn measure(process: &Process, requests: &Requests<'_>, connections: usize)
         others: others.as_secs_f64() / (2.0 * passed.as_secs_f64()),
         faults: (after.faults - before.faults) as f64 / requests,
         switches: after.switches.saturating_sub(before.switches) as f64 / requests,
+    }
+}
+
+/// Prints the throughput and latency of each dialect, plain and streamed.
+async fn print_grid(address: SocketAddr, keys: &[String]) {
+    let text = words(1 << 10);
+    for (dialect, path, field) in [
+        ("Chat", PATH, "messages"),
+        ("Responses", "/v1/responses", "input"),
+        ("Messages", "/v1/messages", "messages"),
+    ] {
+        for (form, model) in [("plain", "plain"), ("streamed", "burst")] {
+            let mut body = json!({
+                "model": model, "stream": model != "plain", field: [{ "role": "user", "content": text }],
+            });
+            if dialect == "Messages" {
+                body["max_tokens"] = 500.into();
+            }
+            let requests = Requests::with_body(address, path, keys, body.to_string());
+            let left = Cell::new(GRID_REQUESTS);
+            let latencies = RefCell::new(Vec::new());
+            let mut clients = Clients::connect(address, GRID_CONNECTIONS).await;
+            let began = Instant::now();
+            let take = || {
+                let is_left = left.get() > 0;
+                left.set(left.get().saturating_sub(1));
+                is_left
+            };
+            let note = |sent: Instant, _| latencies.borrow_mut().push(sent.elapsed());
+            clients.send(&requests, take, note).await;
+            let rps = GRID_REQUESTS as f64 / began.elapsed().as_secs_f64();
+            let mut latencies = latencies.into_inner();
+            println!(
+                "{dialect:<9} {form:<8} {GRID_REQUESTS} requests on {GRID_CONNECTIONS} connections: {rps:.0} rps, p50 {:.2?}, \
+                 p99 {:.2?}",
+                percentile(&mut latencies, 50),
+                percentile(&mut latencies, 99),
+            );
+        }
     }
 }
 

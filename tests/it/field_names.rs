@@ -20,7 +20,7 @@ const FREE: [&str; 9] = [
 ];
 
 /// A request of each dialect, with as many kinds of objects as one request can have.
-fn requests() -> [(&'static str, Value); 7] {
+fn requests() -> [(&'static str, Value); 9] {
     let schema = json!({ "type": "object", "properties": { "Model": { "type": "string" } } });
     let chat = json!({
         "model": "scripted", "max_tokens": 50, "temperature": 1, "stop": ["x"], "n": 1, "stream": false,
@@ -84,6 +84,14 @@ fn requests() -> [(&'static str, Value); 7] {
         (
             "/v1/rerank",
             json!({ "model": "demo-rerank", "query": "weir", "documents": ["A weir."], "top_n": 1 }),
+        ),
+        (
+            "/v1/moderations",
+            json!({ "model": "demo-moderation", "input": "A weir." }),
+        ),
+        (
+            "/v1/audio/speech",
+            json!({ "model": "demo-speech", "input": "A weir.", "voice": "alloy", "response_format": "wav" }),
         ),
     ]
 }
@@ -159,7 +167,7 @@ async fn a_name_that_differs_in_case_from_a_field_of_weirs_is_refused_wherever_i
         let count = upstream.count();
         let mut all = Vec::new();
         objects(&request, "", &mut all);
-        let is_nested = ["images", "embeddings", "rerank"]
+        let is_nested = ["images", "embeddings", "rerank", "moderations", "audio"]
             .iter()
             .all(|flat| !endpoint.contains(flat));
         assert!(!is_nested || all.len() >= 8, "{all:?}");

@@ -283,6 +283,8 @@ fn body_of(endpoint: &str, model: &str, url: &str) -> Option<Value> {
         "POST /v1/rerank" | "POST /v2/rerank" => {
             json!({ "model": model, "query": "weir", "documents": ["A weir."] })
         }
+        "POST /v1/moderations" => json!({ "model": model, "input": "A weir." }),
+        "POST /v1/audio/speech" => json!({ "model": model, "input": "A weir.", "voice": "alloy" }),
         "POST /swarms" => {
             let mut agent = agent("one");
             agent["model"] = json!(model);
@@ -303,23 +305,41 @@ fn body_of(endpoint: &str, model: &str, url: &str) -> Option<Value> {
 
 /// Whether an endpoint serves no models for chats, such as `scripted`.
 fn is_of_other_kind(endpoint: &str) -> bool {
-    let kinds = ["/images/", "/embeddings", "/rerank"];
+    let kinds = [
+        "/images/",
+        "/embeddings",
+        "/rerank",
+        "/moderations",
+        "/audio/",
+    ];
     kinds.iter().any(|kind| endpoint.contains(kind))
 }
 
-/// A multipart body with the model and an image of one byte.
-fn image_edit(model: &str) -> (&'static str, Bytes) {
+/// Returns the body of an endpoint that takes a form: the model with an image of one byte, or with a recording of a few
+/// samples.
+fn form_of(endpoint: &str, model: &str) -> Option<Bytes> {
     let part = |head: &str, value: &str| {
         format!("--x\r\ncontent-disposition: form-data; {head}\r\n\r\n{value}\r\n")
     };
-    let image = "name=\"image\"; filename=\"i.png\"\r\ncontent-type: image/png";
+    let file = match endpoint {
+        "POST /v1/images/edits" => part(
+            "name=\"image\"; filename=\"i.png\"\r\ncontent-type: image/png",
+            "x",
+        ),
+        "POST /v1/audio/transcriptions" | "POST /v1/audio/translations" => {
+            // 8,000 samples a second, each of one byte.
+            let head = "RIFF\x28\0\0\0WAVEfmt \x10\0\0\0\x01\0\x01\0\x40\x1f\0\0\x40\x1f\0\0\x01\0\x08\0data\x04\0\0\0";
+            let wav = format!("{head}aaaa");
+            part("name=\"file\"; filename=\"a.wav\"", &wav)
+        }
+        _ => return None,
+    };
     let parts = [
         part("name=\"model\"", model),
         part("name=\"prompt\"", "A weir."),
-        part(image, "x"),
+        file,
     ];
-    let body = format!("{}--x--\r\n", parts.concat());
-    ("multipart/form-data; boundary=x", body.into())
+    Some(format!("{}--x--\r\n", parts.concat()).into())
 }
 
 /// Every operation of the OpenAPI document that accepts an API key, and whether it has a body.
@@ -376,15 +396,14 @@ impl Sweep<'_> {
                 .replace("{id}", &id);
             let (content_type, body) = match body_of(&endpoint, model, self.url) {
                 Some(body) => (Some("application/json"), Bytes::from(body.to_string())),
-                None if endpoint == "POST /v1/images/edits" => {
-                    let (content_type, body) = image_edit(model);
-                    (Some(content_type), body)
-                }
-                None if takes_body => {
-                    unknown.insert(endpoint);
-                    continue;
-                }
-                None => (None, Bytes::new()),
+                None => match form_of(&endpoint, model) {
+                    Some(body) => (Some("multipart/form-data; boundary=x"), body),
+                    None if takes_body => {
+                        unknown.insert(endpoint);
+                        continue;
+                    }
+                    None => (None, Bytes::new()),
+                },
             };
             let method = operation.method.parse().expect("a method");
             answers.push((
@@ -445,7 +464,7 @@ async fn no_endpoint_does_or_leaves_behind_what_a_keys_limits_forbid() {
     .await;
     for (endpoint, answer) in sweep.send(&restricted, "forbidden").await {
         if body_of(&endpoint, "x", "").is_some_and(|_| endpoint != "POST /mcp")
-            || endpoint == "POST /v1/images/edits"
+            || form_of(&endpoint, "x").is_some()
         {
             assert_eq!(answer.status, 403, "{endpoint}: {}", answer.text());
             assert!(
@@ -507,7 +526,7 @@ async fn no_endpoint_does_or_leaves_behind_what_a_keys_limits_forbid() {
     let before = (allowed.count(), target.count(), swarms_of(&owner).await);
     for (endpoint, answer) in sweep.send(&exhausted, "scripted").await {
         let text = answer.text();
-        let costs = body_of(&endpoint, "x", "").is_some() || endpoint == "POST /v1/images/edits";
+        let costs = body_of(&endpoint, "x", "").is_some() || form_of(&endpoint, "x").is_some();
         let is_free = endpoint.contains("count_tokens") || endpoint.contains("/tasks");
         if costs && !is_free && !is_of_other_kind(&endpoint) {
             assert_eq!(answer.status, 429, "{endpoint}: {text}");

@@ -428,6 +428,13 @@ async fn the_openai_sdk_makes_vectors() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_openai_sdk_speaks_hears_and_judges() {
+    let gateway = Gateway::start().await;
+    let base_url = format!("http://{}/v1", gateway.address());
+    run("openai_audio.py", &[&*base_url, gateway.key()]).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "takes more SDKs: tests/run --sdks"]
 async fn the_cohere_sdk_orders_documents() {
     let gateway = Gateway::start().await;

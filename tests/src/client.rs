@@ -330,6 +330,20 @@ impl EventStream {
         .await
     }
 
+    /// Returns the next bytes of a response that is no text. `None` at the end.
+    pub async fn next_bytes(&mut self) -> Option<Bytes> {
+        patiently(async {
+            loop {
+                let frame = self.body.frame().await?;
+                let frame = frame.expect("the response does not break off");
+                if let Ok(data) = frame.into_data() {
+                    return Some(data);
+                }
+            }
+        })
+        .await
+    }
+
     /// Reads to the end; returns whether the response was complete, rather than ended by an error or a broken
     /// connection.
     pub async fn is_whole(mut self) -> bool {

@@ -13,11 +13,14 @@ use weir_plugins::bundled::Bundle;
 const CARGO_LOCK: &str = include_str!("../../../Cargo.lock");
 
 /// The files of the contract; each file refers to earlier files only.
-const CONTRACT: [&str; 8] = [
+const CONTRACT: [&str; 11] = [
     include_str!("../../../wit/chat.wit"),
     include_str!("../../../wit/adapter.wit"),
     include_str!("../../../wit/embeddings.wit"),
     include_str!("../../../wit/rerank.wit"),
+    include_str!("../../../wit/moderation.wit"),
+    include_str!("../../../wit/speech.wit"),
+    include_str!("../../../wit/transcription.wit"),
     include_str!("../../../wit/tool.wit"),
     include_str!("../../../wit/filter.wit"),
     include_str!("../../../wit/filter-steps.wit"),

@@ -6,11 +6,12 @@ use bytes::Bytes;
 use serde_json::Value;
 use weir_sandbox::adapter::bindings::chat::{Block, BlockStart, Event};
 
-use crate::dialect::{Dialect, StreamForm};
+use crate::dialect::{Dialect, StreamForm, TranscriptFormat};
 use crate::head::{AnswerHead, BilledUsage, DataFault};
 use crate::{
     anthropic_messages, gemini_generate, openai_chat, openai_completions, openai_embeddings,
-    openai_images, openai_responses, rerank,
+    openai_images, openai_moderation, openai_responses, openai_speech, openai_transcription,
+    rerank,
 };
 
 /// A plain response under construction.
@@ -28,6 +29,10 @@ pub enum PlainResponse {
     OpenAiEmbeddings(openai_embeddings::EmbeddingList),
     /// In Cohere's Rerank.
     Rerank(rerank::Ranking),
+    /// In OpenAI's Moderations.
+    OpenAiModeration(openai_moderation::Verdicts),
+    /// In OpenAI's Transcriptions.
+    OpenAiTranscription(openai_transcription::Transcript),
     /// In Anthropic's Messages.
     AnthropicMessages(anthropic_messages::MessageResponse),
     /// In Google's `generateContent`.
@@ -45,6 +50,10 @@ pub enum AnswerStream {
     OpenAiCompletions(openai_completions::TextCompletionStream),
     /// In OpenAI's Images.
     OpenAiImages(openai_images::ImageStream),
+    /// In OpenAI's Speech.
+    OpenAiSpeech(openai_speech::SpeechStream),
+    /// In OpenAI's Transcriptions.
+    OpenAiTranscription(openai_transcription::TranscriptStream),
     /// In Anthropic's Messages.
     AnthropicMessages(anthropic_messages::MessageStream),
     /// In Google's `generateContent`.
@@ -53,6 +62,10 @@ pub enum AnswerStream {
 
 impl Dialect {
     /// Starts a plain response.
+    ///
+    /// # Panics
+    ///
+    /// If the dialect has only streams.
     pub fn whole_answer(&self, head: AnswerHead) -> PlainResponse {
         match self {
             Self::OpenAiChat(_) => PlainResponse::OpenAiChat(openai_chat::Completion::new(head)),
@@ -69,6 +82,13 @@ impl Dialect {
                 PlainResponse::OpenAiEmbeddings(openai_embeddings::EmbeddingList::new(head, *form))
             }
             Self::Rerank(form) => PlainResponse::Rerank(rerank::Ranking::new(head, form.clone())),
+            Self::OpenAiModeration(inputs) => {
+                PlainResponse::OpenAiModeration(openai_moderation::Verdicts::new(head, *inputs))
+            }
+            Self::OpenAiTranscription(form) => {
+                PlainResponse::OpenAiTranscription(openai_transcription::Transcript::new(*form))
+            }
+            Self::OpenAiSpeech(_) => unreachable!("a recording is always a stream"),
             Self::AnthropicMessages => {
                 PlainResponse::AnthropicMessages(anthropic_messages::MessageResponse::new(head))
             }
@@ -78,15 +98,19 @@ impl Dialect {
         }
     }
 
-    /// Returns the keep-alive data of a silent stream.
+    /// Returns the keep-alive data of a silent stream; empty if it has no place for them.
     pub fn keep_alive(&self) -> Bytes {
         match self {
-            // The last two have no streams.
+            Self::OpenAiSpeech(form) if !form.has_events => Bytes::new(),
+            // The last three have no streams.
             Self::OpenAiChat(_)
             | Self::OpenAiCompletions(_)
             | Self::OpenAiImages(_)
+            | Self::OpenAiSpeech(_)
+            | Self::OpenAiTranscription(_)
             | Self::OpenAiEmbeddings(_)
-            | Self::Rerank(_) => openai_chat::KEEP_ALIVE,
+            | Self::Rerank(_)
+            | Self::OpenAiModeration(_) => openai_chat::KEEP_ALIVE,
             Self::OpenAiResponses(_) => openai_responses::KEEP_ALIVE,
             Self::AnthropicMessages => anthropic_messages::KEEP_ALIVE,
             Self::GeminiGenerate(StreamForm::Events) => gemini_generate::KEEP_ALIVE,
@@ -98,8 +122,24 @@ impl Dialect {
     pub fn stream_type(&self) -> &'static str {
         match self {
             Self::GeminiGenerate(StreamForm::List) => "application/json",
+            Self::OpenAiSpeech(form) if !form.has_events => form.media_type,
             _ => "text/event-stream",
         }
+    }
+
+    /// Returns the media type of a plain response.
+    pub fn plain_type(&self) -> &'static str {
+        match self {
+            Self::OpenAiTranscription(form) if form.format == TranscriptFormat::Text => {
+                "text/plain; charset=utf-8"
+            }
+            _ => "application/json",
+        }
+    }
+
+    /// Whether a stream passes on the pieces of a recording as they arrive.
+    pub fn streams_media(&self) -> bool {
+        matches!(self, Self::OpenAiSpeech(_))
     }
 
     /// Returns the dialect's name of a field; adapters use its name in Chat Completions.
@@ -109,6 +149,9 @@ impl Dialect {
             | Self::OpenAiImages(_)
             | Self::OpenAiEmbeddings(_)
             | Self::Rerank(_)
+            | Self::OpenAiModeration(_)
+            | Self::OpenAiSpeech(_)
+            | Self::OpenAiTranscription(_)
             | Self::AnthropicMessages => name.into(),
             Self::OpenAiResponses(_) => openai_responses::field(name),
             Self::OpenAiCompletions(_) if name == "messages" => "prompt".into(),
@@ -136,8 +179,14 @@ impl Dialect {
             Self::OpenAiImages(made) => {
                 AnswerStream::OpenAiImages(openai_images::ImageStream::new(&head, *made))
             }
-            Self::OpenAiEmbeddings(_) | Self::Rerank(_) => {
+            Self::OpenAiEmbeddings(_) | Self::Rerank(_) | Self::OpenAiModeration(_) => {
                 unreachable!("no request of these dialects asks for a stream")
+            }
+            Self::OpenAiSpeech(form) => {
+                AnswerStream::OpenAiSpeech(openai_speech::SpeechStream::new(*form))
+            }
+            Self::OpenAiTranscription(_) => {
+                AnswerStream::OpenAiTranscription(openai_transcription::TranscriptStream::default())
             }
             Self::AnthropicMessages => {
                 AnswerStream::AnthropicMessages(anthropic_messages::MessageStream::new(head))
@@ -165,6 +214,8 @@ impl PlainResponse {
                 Self::OpenAiImages(answer) => answer.push(&event),
                 Self::OpenAiEmbeddings(list) => list.push(&event),
                 Self::Rerank(ranking) => ranking.push(&event),
+                Self::OpenAiModeration(verdicts) => verdicts.push(&event),
+                Self::OpenAiTranscription(transcript) => transcript.push(&event),
                 Self::AnthropicMessages(message) => {
                     message.sign_next_call(signature);
                     message.push(&event);
@@ -183,7 +234,9 @@ impl PlainResponse {
             Self::OpenAiCompletions(_)
             | Self::OpenAiImages(_)
             | Self::OpenAiEmbeddings(_)
-            | Self::Rerank(_) => {}
+            | Self::Rerank(_)
+            | Self::OpenAiModeration(_)
+            | Self::OpenAiTranscription(_) => {}
             Self::AnthropicMessages(message) => message.answered_by(provider),
             Self::GeminiGenerate(content) => content.answered_by(provider),
         }
@@ -198,6 +251,8 @@ impl PlainResponse {
             Self::OpenAiImages(answer) => answer.clear(),
             Self::OpenAiEmbeddings(list) => list.clear(),
             Self::Rerank(ranking) => ranking.clear(),
+            Self::OpenAiModeration(verdicts) => verdicts.clear(),
+            Self::OpenAiTranscription(transcript) => transcript.clear(),
             Self::AnthropicMessages(message) => message.clear(),
             Self::GeminiGenerate(content) => content.clear(),
         }
@@ -212,6 +267,8 @@ impl PlainResponse {
         match self {
             Self::OpenAiEmbeddings(list) => list.check(),
             Self::Rerank(ranking) => ranking.check(),
+            Self::OpenAiModeration(verdicts) => verdicts.check(),
+            Self::OpenAiTranscription(transcript) => transcript.check(),
             _ => Ok(()),
         }
     }
@@ -225,6 +282,8 @@ impl PlainResponse {
             Self::OpenAiImages(answer) => answer.into_body(billed),
             Self::OpenAiEmbeddings(list) => list.into_body(billed),
             Self::Rerank(ranking) => ranking.into_body(billed),
+            Self::OpenAiModeration(verdicts) => verdicts.into_body(billed),
+            Self::OpenAiTranscription(transcript) => transcript.into_body(billed),
             Self::AnthropicMessages(message) => message.into_body(billed),
             Self::GeminiGenerate(content) => content.into_body(billed),
         }
@@ -237,7 +296,10 @@ impl AnswerStream {
         match self {
             Self::OpenAiChat(chunks) => chunks.answered_by(provider),
             Self::OpenAiResponses(chunks) => chunks.answered_by(provider),
-            Self::OpenAiCompletions(_) | Self::OpenAiImages(_) => {}
+            Self::OpenAiCompletions(_)
+            | Self::OpenAiImages(_)
+            | Self::OpenAiSpeech(_)
+            | Self::OpenAiTranscription(_) => {}
             Self::AnthropicMessages(chunks) => chunks.answered_by(provider),
             Self::GeminiGenerate(chunks) => chunks.answered_by(provider),
         }
@@ -256,6 +318,8 @@ impl AnswerStream {
                 Self::OpenAiResponses(chunks) => chunks.event(event, out),
                 Self::OpenAiCompletions(chunks) => chunks.event(event, out),
                 Self::OpenAiImages(chunks) => chunks.event(event, out),
+                Self::OpenAiSpeech(chunks) => chunks.event(event, out),
+                Self::OpenAiTranscription(chunks) => chunks.event(event, out),
                 Self::AnthropicMessages(chunks) => {
                     chunks.sign_next_call(signature);
                     chunks.event(event, out);
@@ -272,13 +336,15 @@ impl AnswerStream {
             Self::OpenAiResponses(chunks) => chunks.finish(billed, out),
             Self::OpenAiCompletions(chunks) => chunks.finish(billed, out),
             Self::OpenAiImages(chunks) => chunks.finish(billed, out),
+            Self::OpenAiSpeech(chunks) => chunks.finish(billed, out),
+            Self::OpenAiTranscription(chunks) => chunks.finish(billed, out),
             Self::AnthropicMessages(chunks) => chunks.finish(billed, out),
             Self::GeminiGenerate(chunks) => chunks.finish(billed, out),
         }
     }
 
     /// Appends an error, as [`ErrorFormat`] write it, and ends the stream. No end marker may follow, because it would
-    /// mark the response as complete.
+    /// mark the response as complete. A stream without a place for errors gets nothing.
     pub fn error(&mut self, error: &Value, out: &mut Vec<u8>) {
         match self {
             Self::OpenAiChat(_) | Self::OpenAiCompletions(_) => {
@@ -286,6 +352,10 @@ impl AnswerStream {
             }
             Self::OpenAiResponses(chunks) => chunks.error(error, out),
             Self::OpenAiImages(_) => openai_images::ImageStream::error(error, out),
+            Self::OpenAiSpeech(chunks) => chunks.error(error, out),
+            Self::OpenAiTranscription(_) => {
+                openai_transcription::TranscriptStream::error(error, out);
+            }
             Self::AnthropicMessages(_) => anthropic_messages::MessageStream::error(error, out),
             Self::GeminiGenerate(chunks) => chunks.error(error, out),
         }

@@ -5,7 +5,10 @@ use serde_json::Value;
 use weir_sandbox::adapter::bindings::adapter::Client;
 use weir_sandbox::adapter::bindings::chat::{self, ChatRequest, ImageRequest, Source};
 use weir_sandbox::adapter::bindings::embeddings::{EmbeddingRequest, Input};
+use weir_sandbox::adapter::bindings::moderation::ModerationRequest;
 use weir_sandbox::adapter::bindings::rerank::RerankRequest;
+use weir_sandbox::adapter::bindings::speech::SpeechRequest;
+use weir_sandbox::adapter::bindings::transcription::TranscriptionRequest;
 
 use crate::dialect::{Dialect, MessageOrigin};
 
@@ -93,7 +96,7 @@ pub struct ImageCall {
     pub dialect: Dialect,
 }
 
-/// A request of search systems: for vectors of texts, or an order of documents.
+/// A request for data about texts: vectors, an order of documents, or verdicts.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RetrievalCall {
     /// The request in the plugins' vocabulary. `model` is the client's name.
@@ -113,6 +116,32 @@ pub enum RetrievalTask {
     Embeddings(EmbeddingRequest),
     /// An order of documents.
     Rerank(RerankRequest),
+    /// Harmful content in texts.
+    Moderation(ModerationRequest),
+}
+
+/// A request about audio.
+#[derive(Debug, Clone, PartialEq)]
+pub struct AudioCall {
+    /// The request in the plugins' vocabulary. `model` is the client's name.
+    pub task: AudioTask,
+    /// The client's recording.
+    pub recording: Option<Attachment>,
+    /// The bytes of the body.
+    pub body_bytes: usize,
+    /// The client, as far as an upstream needs it.
+    pub client: Client,
+    /// The dialect of the response.
+    pub dialect: Dialect,
+}
+
+/// The kinds of such requests.
+#[derive(Debug, Clone, PartialEq)]
+pub enum AudioTask {
+    /// A spoken text.
+    Speech(SpeechRequest),
+    /// The words of a recording.
+    Transcription(TranscriptionRequest),
 }
 
 /// A request of either kind.
@@ -188,6 +217,7 @@ impl RetrievalTask {
         match self {
             Self::Embeddings(task) => &task.model,
             Self::Rerank(task) => &task.model,
+            Self::Moderation(task) => &task.model,
         }
     }
 
@@ -196,6 +226,7 @@ impl RetrievalTask {
         match self {
             Self::Embeddings(task) => &mut task.model,
             Self::Rerank(task) => &mut task.model,
+            Self::Moderation(task) => &mut task.model,
         }
     }
 
@@ -204,6 +235,7 @@ impl RetrievalTask {
         match self {
             Self::Embeddings(task) => &task.extra,
             Self::Rerank(task) => &task.extra,
+            Self::Moderation(task) => &task.extra,
         }
     }
 
@@ -221,6 +253,59 @@ impl RetrievalTask {
                 let query = [&mut task.query].into_iter();
                 query.chain(&mut task.documents).collect()
             }
+            Self::Moderation(task) => task.inputs.iter_mut().collect(),
+        }
+    }
+}
+
+impl AudioTask {
+    /// The model's name.
+    pub fn model(&self) -> &str {
+        match self {
+            Self::Speech(task) => &task.model,
+            Self::Transcription(task) => &task.model,
+        }
+    }
+
+    /// The model's name.
+    pub fn model_mut(&mut self) -> &mut String {
+        match self {
+            Self::Speech(task) => &mut task.model,
+            Self::Transcription(task) => &mut task.model,
+        }
+    }
+
+    /// The fields that the adapter handles.
+    pub fn extra(&self) -> &[chat::ExtraField] {
+        match self {
+            Self::Speech(task) => &task.extra,
+            Self::Transcription(task) => &task.extra,
+        }
+    }
+
+    /// The texts of the request.
+    pub fn texts(&self) -> impl Iterator<Item = &String> {
+        let (first, second) = match self {
+            Self::Speech(task) => (Some(&task.input), task.instructions.as_ref()),
+            Self::Transcription(task) => (None, task.prompt.as_ref()),
+        };
+        first.into_iter().chain(second)
+    }
+
+    /// The texts of the request.
+    pub fn texts_mut(&mut self) -> Vec<&mut String> {
+        let (first, second) = match self {
+            Self::Speech(task) => (Some(&mut task.input), task.instructions.as_mut()),
+            Self::Transcription(task) => (None, task.prompt.as_mut()),
+        };
+        first.into_iter().chain(second).collect()
+    }
+
+    /// Whether the response arrives in pieces. A recording always does.
+    pub fn is_stream(&self) -> bool {
+        match self {
+            Self::Speech(_) => true,
+            Self::Transcription(task) => task.stream,
         }
     }
 }

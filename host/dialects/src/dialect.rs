@@ -19,6 +19,12 @@ pub enum Dialect {
     OpenAiEmbeddings(EmbeddingForm),
     /// Cohere's Rerank.
     Rerank(RankingForm),
+    /// OpenAI's Moderations, with this number of inputs.
+    OpenAiModeration(usize),
+    /// OpenAI's Speech.
+    OpenAiSpeech(SpeechForm),
+    /// OpenAI's Transcriptions and Translations.
+    OpenAiTranscription(TranscriptionForm),
     /// Anthropic's Messages.
     AnthropicMessages,
     /// Google's `generateContent`.
@@ -90,6 +96,35 @@ pub struct RankingForm {
     pub results: usize,
     /// The documents, if the response repeats them.
     pub texts: Option<Arc<[String]>>,
+}
+
+/// The form of a response with a recording.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SpeechForm {
+    /// Whether it is events, instead of bytes.
+    pub has_events: bool,
+    /// The media type of the recording.
+    pub media_type: &'static str,
+}
+
+/// The form of a response with the words of a recording.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TranscriptionForm {
+    /// The format of a plain response.
+    pub format: TranscriptFormat,
+    /// Whether the words are in English, instead of the language of the recording.
+    pub translates: bool,
+}
+
+/// The format of such a response.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TranscriptFormat {
+    /// An object with the text.
+    Json,
+    /// An object with the text and its timings.
+    VerboseJson,
+    /// Text, or subtitles.
+    Text,
 }
 
 impl Dialect {

@@ -18,6 +18,8 @@ pub struct AnswerHead {
 pub struct BilledUsage {
     /// The tokens.
     pub tokens: TokenCounts,
+    /// Whether the input is characters or seconds instead of tokens.
+    pub by_unit: bool,
     /// The charged credits.
     pub credits: Credits,
 }

@@ -1,13 +1,17 @@
 //! Dialects: the request and response formats of weir's clients.
 //!
-//! A dialect parses a request body into a [`ChatCall`], an [`ImageCall`] or a [`RetrievalCall`], and writes the response: whole
-//! ([`PlainResponse`]), as a stream ([`AnswerStream`]), or as an error ([`ErrorFormat`]). Each dialect is a folder:
+//! A dialect parses a request body into a [`ChatCall`], an [`ImageCall`], a [`RetrievalCall`] or an [`AudioCall`], and writes
+//! the response: whole ([`PlainResponse`]), as a stream ([`AnswerStream`]), or as an error ([`ErrorFormat`]). Each dialect is a
+//! folder:
 //!
 //! - `openai_chat`: OpenAI's Chat Completions, which weir's own endpoints use, too.
 //! - `openai_responses`: OpenAI's Responses.
 //! - `openai_completions`: OpenAI's Completions.
 //! - `openai_images`: OpenAI's Images.
 //! - `openai_embeddings`: OpenAI's Embeddings.
+//! - `openai_moderation`: OpenAI's Moderations.
+//! - `openai_speech`: OpenAI's Speech.
+//! - `openai_transcription`: OpenAI's Transcriptions and Translations.
 //! - `rerank`: Cohere's Rerank.
 //! - `anthropic_messages`: Anthropic's Messages.
 //! - `gemini_generate`: Google's `generateContent`.
@@ -26,6 +30,7 @@ pub mod anthropic_messages;
 mod call;
 mod dialect;
 mod error_format;
+mod form;
 pub mod gemini_generate;
 mod head;
 pub(crate) mod json;
@@ -34,8 +39,11 @@ pub mod openai_chat;
 pub mod openai_completions;
 pub mod openai_embeddings;
 pub mod openai_images;
+pub mod openai_moderation;
 pub mod openai_responses;
+pub mod openai_speech;
 mod openai_tools;
+pub mod openai_transcription;
 mod own;
 mod proof;
 pub mod rerank;
@@ -45,8 +53,8 @@ mod tool_names;
 pub use self::answer::{AnswerStream, PlainResponse};
 pub(crate) use self::call::Attachments;
 pub use self::call::{
-    Attachment, Chain, ChatCall, ClientCall, ConversationNames, ImageCall, PartReference,
-    RetrievalCall, RetrievalTask, plain,
+    Attachment, AudioCall, AudioTask, Chain, ChatCall, ClientCall, ConversationNames, ImageCall,
+    PartReference, RetrievalCall, RetrievalTask, plain,
 };
 pub use self::dialect::{Dialect, MessageOrigin, StreamForm};
 pub use self::error_format::ErrorFormat;

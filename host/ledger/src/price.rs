@@ -67,6 +67,22 @@ pub struct PriceFactors {
 }
 
 impl TokenPrices {
+    /// Returns prices at which only input costs something.
+    pub fn of_input(input: NanoUsd) -> Self {
+        let free = NanoUsd(0);
+        Self {
+            input,
+            cache_read: input,
+            cache_write_short: input,
+            cache_write_long: input,
+            output: free,
+            audio_input: input,
+            audio_output: free,
+            image_output: free,
+            search: free,
+        }
+    }
+
     /// Returns the prices with the names of their settings.
     pub fn named(&self) -> [(&'static str, NanoUsd); 9] {
         [

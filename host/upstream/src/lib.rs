@@ -13,6 +13,7 @@
 //! **Invariant:** a request goes to the base URL that the operator has configured; an adapter cannot lead it elsewhere.
 //! **Invariant:** an adapter never sees a credential.
 
+pub mod audio_length;
 pub mod breaker;
 pub mod client;
 pub mod connections;

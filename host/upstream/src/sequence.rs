@@ -45,6 +45,8 @@ pub struct Sequence {
     /// The bytes of text or refusals.
     spoken_bytes: u64,
     any_output: bool,
+    /// Whether the client gets pieces of a recording as they arrive.
+    streams_media: bool,
     bytes_left: u64,
     image_bytes_left: u64,
     logprob_bytes_left: u64,
@@ -71,8 +73,8 @@ impl OutOfOrder {
     /// More data than the output limit explains.
     pub const TOO_MUCH: Self = Self("more than the output limit allows");
 
-    /// A response to an image request without an image.
-    pub const NO_IMAGE: Self = Self("no image, although the client requested one");
+    /// A response without the image or the recording that the client requested.
+    pub const NO_MEDIA: Self = Self("no image or recording, although the client requested one");
 }
 
 impl Sequence {
@@ -90,11 +92,21 @@ impl Sequence {
             visible_bytes: 0,
             spoken_bytes: 0,
             any_output: false,
+            streams_media: false,
             bytes_left: BYTES_FREE + BYTES_PER_TOKEN * u64::from(output_limit),
             image_bytes_left: IMAGE_BYTES,
             logprob_bytes_left: LOGPROB_BYTES,
             pieces: Vec::new(),
             images: 0,
+        }
+    }
+
+    /// Counts pieces of a recording as output, if the client gets them as they arrive.
+    #[must_use]
+    pub fn with_streamed_media(self, streams_media: bool) -> Self {
+        Self {
+            streams_media,
+            ..self
         }
     }
 
@@ -155,6 +167,7 @@ impl Sequence {
             }
             Event::MediaBytes(piece) => {
                 self.receive_image(&piece.data)?;
+                self.any_output |= self.streams_media;
                 if !self.pieces.contains(&piece.id) {
                     if self.pieces.len() == OPEN_BLOCKS {
                         return Err(OutOfOrder("too many images at once"));

@@ -7,7 +7,7 @@
 //! **Invariant:** the hold of a request covers the maximum that the clamp permits.
 
 use serde::Deserialize;
-use weir_dialects::{Attachment, RetrievalTask};
+use weir_dialects::{Attachment, AudioTask, RetrievalTask};
 use weir_ledger::TokenCounts;
 use weir_ledger::pricing::UsageBound;
 use weir_ledger::usage::Billable;
@@ -65,6 +65,14 @@ const RUN_BY_CLIENTS: [&str; 7] = [
 const DOCUMENTS_PER_UNIT: u64 = 100;
 const TOKENS_PER_DOCUMENT: u64 = 500;
 
+/// The estimated input tokens of a second of audio: vendors count from 10 to 32, and sell a minute as the price of about as
+/// many as this.
+const AUDIO_TOKENS_PER_SECOND: u64 = 40;
+
+/// The output tokens of a spoken character: about 20 tokens a second (OpenAI: 0.015 USD a minute at 12 USD per million), and
+/// 15 characters a second.
+const TOKENS_PER_CHARACTER: f64 = 1.5;
+
 /// The name of a count in reported usage: input tokens of audio.
 const AUDIO_INPUT: &str = "audio-input-tokens";
 
@@ -105,6 +113,12 @@ pub struct RequestSize {
     pub searches: u64,
     /// The searches that the provider charges at least.
     pub least_searches: u64,
+    /// The length of a recording.
+    pub audio_seconds: u64,
+    /// The estimated output tokens of a spoken text.
+    pub spoken_tokens: u64,
+    /// The input in the unit of the price, if it is not a token: known exactly, and charged without a report.
+    pub units: Option<u64>,
 }
 
 /// The limits of a request's model.
@@ -188,7 +202,7 @@ impl RequestSize {
         size
     }
 
-    /// Measures a request for vectors, or for an order of documents.
+    /// Measures a request for data about texts.
     pub fn of_retrieval(task: &RetrievalTask) -> Self {
         let mut size = Self::default();
         size.extra(task.extra());
@@ -197,6 +211,12 @@ impl RequestSize {
                 size.messages = task.inputs.len() as u64;
                 for input in &task.inputs {
                     size.text_bytes += input_bytes(input);
+                }
+            }
+            RetrievalTask::Moderation(task) => {
+                size.messages = task.inputs.len() as u64;
+                for text in &task.inputs {
+                    size.text(text);
                 }
             }
             RetrievalTask::Rerank(task) => {
@@ -217,9 +237,30 @@ impl RequestSize {
         size
     }
 
+    /// Measures a request about audio, whose recording has this length.
+    pub fn of_audio(task: &AudioTask, audio_seconds: u64) -> Self {
+        let mut size = Self {
+            messages: 1,
+            audio_seconds,
+            ..Self::default()
+        };
+        size.extra(task.extra());
+        for text in task.texts() {
+            size.text(text);
+        }
+        if let AudioTask::Speech(speech) = task {
+            let characters = speech.input.chars().count() as f64;
+            let slowness = 1.0 / speech.speed.unwrap_or(1.0);
+            size.spoken_tokens = (characters * slowness * TOKENS_PER_CHARACTER).ceil() as u64;
+        }
+        size
+    }
+
     /// Estimates the input tokens, without pages and uncounted files.
     pub fn estimated_tokens(&self) -> u64 {
-        self.text_bytes.div_ceil(BYTES_PER_TOKEN) + self.image_tokens
+        self.text_bytes.div_ceil(BYTES_PER_TOKEN)
+            + self.image_tokens
+            + AUDIO_TOKENS_PER_SECOND * self.audio_seconds
     }
 
     /// Estimates the input tokens. An uncounted file fills the rest of the context window.
@@ -234,6 +275,9 @@ impl RequestSize {
     /// Returns the maximum plausible input tokens, which the request's hold covers. Files fill at most the context
     /// window.
     pub fn max_input_tokens(&self, model: &ModelLimits) -> u64 {
+        if let Some(units) = self.units {
+            return units;
+        }
         let without_files = INPUT_BELIEVED * self.bound_tokens();
         let window = without_files.max(model.context_window);
         match self.uncounted_files {
@@ -274,7 +318,7 @@ impl RequestSize {
 
     /// Whether input tokens may be of audio. Files may contain it.
     fn may_have_audio(&self) -> bool {
-        self.uncounted_files > 0
+        self.uncounted_files + self.audio_seconds > 0
     }
 
     /// Whether the request has more than text.
@@ -289,6 +333,7 @@ impl RequestSize {
             + 64 * self.tools
             + if self.tools > 0 { 512 } else { 0 }
             + self.image_tokens
+            + AUDIO_TOKENS_PER_SECOND * self.audio_seconds
     }
 
     fn page_tokens(&self, max_image_tokens: u64) -> u64 {
@@ -506,6 +551,20 @@ pub fn check(
     model: &ModelLimits,
     received: ReceivedBytes,
 ) -> CheckedUsage {
+    if let Some(units) = size.units {
+        let tokens = TokenCounts {
+            input: units,
+            ..TokenCounts::default()
+        };
+        let used = Billable {
+            tokens,
+            ..Billable::default()
+        };
+        return CheckedUsage {
+            used,
+            ..CheckedUsage::default()
+        };
+    }
     let input_max = size.max_input_tokens(model);
     let output_max = model.output_limit + OUTPUT_SLACK_TOKENS;
     let output_min =
@@ -517,13 +576,13 @@ pub fn check(
         .filter(|count| seen(count, input_max));
     let reported_output = reported
         .and_then(|usage| usage.output_tokens)
-        .filter(|count| seen(count, received.bytes));
+        .filter(|count| seen(count, received.bytes + size.spoken_tokens));
     let input = reported_input.unwrap_or_else(|| {
         size.estimated_tokens()
             + size.page_tokens(model.max_image_tokens)
             + size.uncounted_bytes / BYTES_PER_TOKEN
     });
-    let estimate = received.bytes.div_ceil(BYTES_PER_TOKEN);
+    let estimate = received.bytes.div_ceil(BYTES_PER_TOKEN) + size.spoken_tokens;
     let output = match reported_output {
         Some(reported) if received.is_whole || reported >= estimate => reported,
         _ => estimate,
@@ -597,6 +656,9 @@ mod tests {
         hosted_uses: 0,
         searches: 0,
         least_searches: 0,
+        audio_seconds: 0,
+        spoken_tokens: 0,
+        units: None,
     };
 
     const MODEL: ModelLimits = ModelLimits {
@@ -677,6 +739,9 @@ mod tests {
                 hosted_uses: 0,
                 searches: 0,
                 least_searches: 0,
+                audio_seconds: 0,
+                spoken_tokens: 0,
+                units: None,
             }
         );
         Ok(())

@@ -203,7 +203,15 @@ pub struct ServingLimits {
 }
 
 /// The built-in models of the demo provider.
-const DEMO_MODELS: [&str; 4] = ["demo", "demo-image", "demo-embedding", "demo-rerank"];
+const DEMO_MODELS: [&str; 7] = [
+    "demo",
+    "demo-image",
+    "demo-embedding",
+    "demo-rerank",
+    "demo-moderation",
+    "demo-speech",
+    "demo-transcription",
+];
 
 impl Config {
     /// Reads the configuration. Without `file`, reads `weir.toml` if it exists.

@@ -42,6 +42,16 @@ pub struct FormOrJsonBody {
     pub room: BodyReservation,
 }
 
+/// The body of a request with a form (`multipart/form-data`), within the limits of size and time.
+pub struct FormBody {
+    /// The complete body.
+    pub bytes: Bytes,
+    /// The boundary of the form's parts.
+    pub boundary: String,
+    /// The body's share of the memory for bodies; held as long as a copy of the body exists.
+    pub room: BodyReservation,
+}
+
 /// The body of a page's form, within the limits of size and time.
 pub struct UrlEncodedBody(pub Bytes);
 
@@ -162,8 +172,7 @@ where
     async fn from_request(request: Request, state: &S) -> Result<Self, ApiError> {
         let reader = &BodyReader::from_ref(state);
         let content_type = request.headers().get(header::CONTENT_TYPE);
-        let text = content_type.and_then(|content_type| content_type.to_str().ok());
-        let boundary = text.and_then(|text| multer::parse_boundary(text).ok());
+        let boundary = boundary(content_type);
         if boundary.is_none() && !is_json(content_type.map(HeaderValue::as_bytes)) {
             return Err(ApiError::new(
                 ErrorCode::UnsupportedMediaType,
@@ -179,6 +188,35 @@ where
             room,
         })
     }
+}
+
+impl<S: Send + Sync> FromRequest<S> for FormBody
+where
+    BodyReader: FromRef<S>,
+{
+    type Rejection = ApiError;
+
+    async fn from_request(request: Request, state: &S) -> Result<Self, ApiError> {
+        let reader = &BodyReader::from_ref(state);
+        let boundary = boundary(request.headers().get(header::CONTENT_TYPE));
+        let boundary = boundary.ok_or_else(|| {
+            let message = "Send the body as multipart/form-data.";
+            ApiError::new(ErrorCode::UnsupportedMediaType, message)
+        })?;
+        let limit = reader.limits.body_bytes.get();
+        let room = room_of(&request, reader);
+        let (bytes, room) = read(request, reader, room, limit, too_large).await?;
+        Ok(Self {
+            bytes,
+            boundary,
+            room,
+        })
+    }
+}
+
+/// Returns the boundary of a form's parts from its content type.
+fn boundary(content_type: Option<&HeaderValue>) -> Option<String> {
+    multer::parse_boundary(content_type?.to_str().ok()?).ok()
 }
 
 /// Returns the memory for a request's body.

@@ -11,7 +11,7 @@ use weir_errors::{ApiError, ErrorCode};
 use crate::app::App;
 use crate::identity::admin::AdminCaller;
 use crate::inference::vendors::{
-    completions, gemini, images, messages, models, responses, retrieval,
+    audio, completions, gemini, images, messages, models, responses, retrieval,
 };
 use crate::node::Core;
 use crate::openapi::{self, ApiListener};
@@ -43,6 +43,13 @@ pub fn public(app: App) -> Router {
         .route("/v1/embeddings", post(retrieval::create_embeddings))
         .route("/v1/rerank", post(retrieval::create_ranking))
         .route("/v2/rerank", post(retrieval::create_ranking))
+        .route("/v1/moderations", post(retrieval::create_moderation))
+        .route("/v1/audio/speech", post(audio::create_speech))
+        .route(
+            "/v1/audio/transcriptions",
+            post(audio::create_transcription),
+        )
+        .route("/v1/audio/translations", post(audio::create_translation))
         .route(
             "/api-keys",
             post(keys::routes::create_api_key).get(keys::routes::list_api_keys),
@@ -543,6 +550,10 @@ fn vendors_path(path: &str) -> Option<&'static str> {
         "/images/edits" => Some("/v1/images/edits"),
         "/embeddings" => Some("/v1/embeddings"),
         "/rerank" => Some("/v1/rerank"),
+        "/moderations" => Some("/v1/moderations"),
+        "/audio/speech" => Some("/v1/audio/speech"),
+        "/audio/transcriptions" => Some("/v1/audio/transcriptions"),
+        "/audio/translations" => Some("/v1/audio/translations"),
         "/responses" => Some("/v1/responses"),
         "/messages" => Some("/v1/messages"),
         "/messages/count_tokens" => Some("/v1/messages/count_tokens"),

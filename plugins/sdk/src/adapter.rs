@@ -3,7 +3,9 @@
 use std::cell::RefCell;
 
 use crate::bindings::exports::weir::plugin::adapter as exported;
-use crate::bindings::exports::weir::plugin::{embeddings, rerank};
+use crate::bindings::exports::weir::plugin::{
+    embeddings, moderation, rerank, speech, transcription,
+};
 
 pub use exported::{
     BodyPart, Client, CredentialSlot, Description, Failure, FailureKind, Header, HttpRequest,
@@ -12,13 +14,25 @@ pub use exported::{
 
 pub use crate::chat::{Attachment, Event};
 pub use embeddings::{EmbeddingRequest, Input};
+pub use moderation::ModerationRequest;
 pub use rerank::RerankRequest;
+pub use speech::{SpeechRequest, Voice};
+pub use transcription::{TranscriptForm, TranscriptionRequest};
 
 /// A request for vectors of texts.
 pub type EmbeddingsRequest = embeddings::Request;
 
 /// A request for an order of documents.
 pub type RankingRequest = rerank::Request;
+
+/// A request to find harmful content in texts.
+pub type HarmRequest = moderation::Request;
+
+/// A request to speak a text.
+pub type SpokenRequest = speech::Request;
+
+/// A request to write down the words of a recording.
+pub type TranscriptRequest = transcription::Request;
 
 /// One attempt at one request, from translation to the end of the response.
 ///
@@ -65,6 +79,36 @@ pub trait Exchange: Sized + 'static {
     /// As for [`begin`](Self::begin).
     fn begin_rerank(_: RankingRequest, _: &[u8]) -> Result<StartedExchange<Self>, Failure> {
         Err(Failure::unsupported("rerank"))
+    }
+
+    /// Takes a request to find harmful content in texts, if the capabilities of the adapter include `moderation`.
+    ///
+    /// # Errors
+    ///
+    /// As for [`begin`](Self::begin).
+    fn begin_moderation(_: HarmRequest, _: &[u8]) -> Result<StartedExchange<Self>, Failure> {
+        Err(Failure::unsupported("moderation"))
+    }
+
+    /// Takes a request to speak a text, if the capabilities of the adapter include `speech`.
+    ///
+    /// # Errors
+    ///
+    /// As for [`begin`](Self::begin).
+    fn begin_speech(_: SpokenRequest, _: &[u8]) -> Result<StartedExchange<Self>, Failure> {
+        Err(Failure::unsupported("speech"))
+    }
+
+    /// Takes a request to write down the words of a recording, if the capabilities of the adapter include `transcription`.
+    ///
+    /// # Errors
+    ///
+    /// As for [`begin`](Self::begin).
+    fn begin_transcription(
+        _: TranscriptRequest,
+        _: &[u8],
+    ) -> Result<StartedExchange<Self>, Failure> {
+        Err(Failure::unsupported("transcription"))
     }
 
     /// Returns the next step of the exchange.
@@ -177,6 +221,27 @@ impl<E: Exchange> embeddings::Guest for ExchangeGlue<E> {
 impl<E: Exchange> rerank::Guest for ExchangeGlue<E> {
     fn begin(request: RankingRequest, configuration: Vec<u8>) -> Result<exported::Begun, Failure> {
         E::begin_rerank(request, &configuration).map(Self::exported)
+    }
+}
+
+impl<E: Exchange> moderation::Guest for ExchangeGlue<E> {
+    fn begin(request: HarmRequest, configuration: Vec<u8>) -> Result<exported::Begun, Failure> {
+        E::begin_moderation(request, &configuration).map(Self::exported)
+    }
+}
+
+impl<E: Exchange> speech::Guest for ExchangeGlue<E> {
+    fn begin(request: SpokenRequest, configuration: Vec<u8>) -> Result<exported::Begun, Failure> {
+        E::begin_speech(request, &configuration).map(Self::exported)
+    }
+}
+
+impl<E: Exchange> transcription::Guest for ExchangeGlue<E> {
+    fn begin(
+        request: TranscriptRequest,
+        configuration: Vec<u8>,
+    ) -> Result<exported::Begun, Failure> {
+        E::begin_transcription(request, &configuration).map(Self::exported)
     }
 }
 

@@ -569,6 +569,19 @@ pub fn json_media(json: Vec<u8>) -> Event {
     })
 }
 
+/// Decodes a whole text of base64, of either alphabet.
+///
+/// # Errors
+///
+/// [`FailureKind::Malformed`](crate::adapter::FailureKind::Malformed) for other text.
+pub fn decode_base64(text: &str) -> Result<Vec<u8>, Failure> {
+    let mut data = Vec::with_capacity(text.len() / 4 * 3);
+    let mut decoder = Decoder::default();
+    decoder.take_all(text.as_bytes(), &mut data)?;
+    decoder.finish(&mut data)?;
+    Ok(data)
+}
+
 /// Base64 of either alphabet, as it comes. White space and padding are passed over.
 #[derive(Debug, Default)]
 struct Decoder {
@@ -662,7 +675,7 @@ impl Decoder {
 }
 
 fn not_base64() -> Failure {
-    Failure::malformed("an image of the answer is not base64")
+    Failure::malformed("bytes of the answer are not base64")
 }
 
 /// The number of first bytes that show the type of an image.

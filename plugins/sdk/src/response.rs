@@ -9,8 +9,9 @@
 use std::borrow::Cow;
 
 use crate::adapter::{
-    Description, EmbeddingsRequest, Event, Exchange, Failure, HttpResponseHead, RankingRequest,
-    RefusedSetting, Request, Setting, StartedExchange, Step, no_options,
+    Description, EmbeddingsRequest, Event, Exchange, Failure, HarmRequest, HttpResponseHead,
+    RankingRequest, RefusedSetting, Request, Setting, SpokenRequest, StartedExchange, Step,
+    TranscriptRequest, no_options,
 };
 use crate::aws::{self, MessageStream};
 use crate::chat::{FinishReason, NamedCount, Usage};
@@ -28,6 +29,11 @@ const MAX_ANSWER_BYTES: usize = 4 * 1024 * 1024;
 pub trait AnswerReader {
     /// The framing of this provider's streams.
     const FRAMING: StreamFraming = StreamFraming::Events;
+
+    /// Whether a body is the bytes of a recording, which [`lift`](Self::lift) takes.
+    fn is_raw(&self) -> bool {
+        false
+    }
 
     /// Moves images out of the next bytes into `events`, and returns the other bytes.
     ///
@@ -117,6 +123,42 @@ pub trait ProviderApi: AnswerReader + Sized + 'static {
         _: &[u8],
     ) -> Result<StartedExchange<ResponseReader<Self>>, Failure> {
         Err(Failure::unsupported("rerank"))
+    }
+
+    /// The same as [`Exchange::begin_moderation`].
+    ///
+    /// # Errors
+    ///
+    /// As for [`begin`](Self::begin).
+    fn begin_moderation(
+        _: HarmRequest,
+        _: &[u8],
+    ) -> Result<StartedExchange<ResponseReader<Self>>, Failure> {
+        Err(Failure::unsupported("moderation"))
+    }
+
+    /// The same as [`Exchange::begin_speech`].
+    ///
+    /// # Errors
+    ///
+    /// As for [`begin`](Self::begin).
+    fn begin_speech(
+        _: SpokenRequest,
+        _: &[u8],
+    ) -> Result<StartedExchange<ResponseReader<Self>>, Failure> {
+        Err(Failure::unsupported("speech"))
+    }
+
+    /// The same as [`Exchange::begin_transcription`].
+    ///
+    /// # Errors
+    ///
+    /// As for [`begin`](Self::begin).
+    fn begin_transcription(
+        _: TranscriptRequest,
+        _: &[u8],
+    ) -> Result<StartedExchange<ResponseReader<Self>>, Failure> {
+        Err(Failure::unsupported("transcription"))
     }
 }
 
@@ -248,6 +290,10 @@ impl<A: AnswerReader> ResponseReader<A> {
         }
     }
 
+    fn is_raw(&self) -> bool {
+        matches!(&self.answer, Reading::Answer(answer) if answer.is_raw())
+    }
+
     /// Corrects a wrong content type by the body's first byte that is not white space.
     fn correct_form(&mut self, bytes: &[u8]) {
         let first = bytes.trim_ascii_start().first();
@@ -256,7 +302,7 @@ impl<A: AnswerReader> ResponseReader<A> {
         };
         self.has_begun = true;
         // Lines of JSON and one JSON body begin alike.
-        if A::FRAMING == StreamFraming::Lines {
+        if A::FRAMING == StreamFraming::Lines || self.is_raw() {
             return;
         }
         self.body = match (first, &self.body) {
@@ -303,6 +349,27 @@ impl<A: ProviderApi> Exchange for ResponseReader<A> {
         A::begin_rerank(request, configuration)
     }
 
+    fn begin_moderation(
+        request: HarmRequest,
+        configuration: &[u8],
+    ) -> Result<StartedExchange<Self>, Failure> {
+        A::begin_moderation(request, configuration)
+    }
+
+    fn begin_speech(
+        request: SpokenRequest,
+        configuration: &[u8],
+    ) -> Result<StartedExchange<Self>, Failure> {
+        A::begin_speech(request, configuration)
+    }
+
+    fn begin_transcription(
+        request: TranscriptRequest,
+        configuration: &[u8],
+    ) -> Result<StartedExchange<Self>, Failure> {
+        A::begin_transcription(request, configuration)
+    }
+
     fn next(&mut self) -> Result<Step, Failure> {
         Ok(Step::Done)
     }
@@ -315,6 +382,14 @@ impl<A: ProviderApi> Exchange for ResponseReader<A> {
         };
         self.body = if !(200..300).contains(&head.status) {
             FramedBody::Refused(ErrorResponse::new(head))
+        } else if self.is_raw() {
+            match ["json", "html", "event-stream"]
+                .iter()
+                .any(|other| content_type.contains(other))
+            {
+                true => return Err(Failure::malformed("the answer is not a recording")),
+                false => FramedBody::Whole(Vec::new()),
+            }
         } else if content_type.contains(stream_type) {
             FramedBody::stream(A::FRAMING)
         } else if content_type.contains(aws::STREAM_TYPE) {
@@ -334,6 +409,10 @@ impl<A: ProviderApi> Exchange for ResponseReader<A> {
     }
 
     fn body(&mut self, bytes: &[u8], events: &mut Vec<Event>) -> Result<(), Failure> {
+        if let FramedBody::Refused(refused) = &mut self.body {
+            refused.push(bytes);
+            return Ok(());
+        }
         self.correct_form(bytes);
         let (rest, lifted) = match &mut self.answer {
             Reading::Answer(answer) => answer.lift(bytes, events),
@@ -368,7 +447,8 @@ impl<A: ProviderApi> Exchange for ResponseReader<A> {
                     self.answer.read_event(SseEvent { name, data }, events)?;
                 }
             }
-            FramedBody::Refused(refused) => refused.push(&rest),
+            // Taken above.
+            FramedBody::Refused(_) => {}
         }
         lifted
     }

@@ -90,7 +90,7 @@ impl Load {
     }
 }
 
-fn words(bytes: usize) -> String {
+pub(crate) fn words(bytes: usize) -> String {
     "word ".repeat(bytes / 5)
 }
 
@@ -150,11 +150,20 @@ pub(crate) struct Requests<'a> {
 impl<'a> Requests<'a> {
     /// To weir, or through the proxy to the upstream if `path` begins with the model's name.
     pub(crate) fn new(address: SocketAddr, path: &'a str, keys: &'a [String], load: Load) -> Self {
+        Self::with_body(address, path, keys, load.body())
+    }
+
+    pub(crate) fn with_body(
+        address: SocketAddr,
+        path: &'a str,
+        keys: &'a [String],
+        body: String,
+    ) -> Self {
         Self {
             address,
             path,
             keys,
-            body: load.body(),
+            body,
             sent: Cell::new(0),
         }
     }

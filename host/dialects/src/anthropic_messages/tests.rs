@@ -314,6 +314,7 @@ fn marks_of_a_cache_are_kept_wherever_they_stand() {
 }
 
 const BILLED: BilledUsage = BilledUsage {
+    by_unit: false,
     credits: Credits::from_micro(1_250_000),
     tokens: TokenCounts {
         input: 100,

@@ -485,6 +485,7 @@ fn head() -> AnswerHead {
 
 fn billed() -> BilledUsage {
     BilledUsage {
+        by_unit: false,
         tokens: TokenCounts {
             input: 10,
             cache_read: 4,

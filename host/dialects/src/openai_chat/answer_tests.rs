@@ -20,6 +20,7 @@ const PREFERENCES: Preferences = Preferences {
 };
 
 const USAGE: BilledUsage = BilledUsage {
+    by_unit: false,
     credits: Credits::from_micro(1_250_000),
     tokens: TokenCounts {
         input: 10,

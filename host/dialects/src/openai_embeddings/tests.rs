@@ -15,7 +15,9 @@ fn asked(fields: &Value) -> Result<Vec<Input>, ApiError> {
     }
     match read(body.to_string().as_bytes())?.task {
         RetrievalTask::Embeddings(task) => Ok(task.inputs),
-        RetrievalTask::Rerank(_) => unreachable!("it asks for vectors"),
+        RetrievalTask::Rerank(_) | RetrievalTask::Moderation(_) => {
+            unreachable!("it asks for vectors")
+        }
     }
 }
 

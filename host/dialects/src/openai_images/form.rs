@@ -8,13 +8,9 @@ use weir_sandbox::adapter::bindings::chat::Image;
 use super::ImageOperation;
 use super::request::{AttachedImages, read_with};
 use super::wire::MAX_IMAGES;
+use crate::form::{self, FormPart};
 use crate::json::{FieldFault, is_media_type_name};
 use crate::{Attachment, ImageCall};
-
-/// The maximum parts of a form: all fields, known and unknown, and all images.
-const MAX_PARTS: usize = 96;
-/// The maximum bytes of a name that weir repeats in an error.
-const MAX_NAME_BYTES: usize = 64;
 
 /// Reads a form with this boundary.
 ///
@@ -27,52 +23,32 @@ pub async fn read(
     made: ImageOperation,
 ) -> Result<ImageCall, ApiError> {
     let body_bytes = body.len();
-    let whole = futures_util::stream::iter([Ok::<_, std::convert::Infallible>(body)]);
-    let mut form = multer::Multipart::new(whole, boundary);
     let mut fields = Map::new();
     let mut attached = AttachedImages::default();
-    let mut count = 0;
-    while let Some(part) = form.next_field().await.map_err(broken)? {
-        count += 1;
-        if count > MAX_PARTS {
-            let message = format!("The form must not have more than {MAX_PARTS} parts.");
-            return Err(ApiError::invalid_request("", message));
-        }
-        let name = part.name().unwrap_or_default().to_owned();
-        if name.is_empty() || name.len() > MAX_NAME_BYTES {
-            let message = format!(
-                "Each part of the form must have a name of at most {MAX_NAME_BYTES} bytes."
-            );
-            return Err(ApiError::invalid_request("", message));
-        }
-        let said = part
-            .content_type()
-            .map(|said| said.essence_str().to_owned());
-        match name.as_str() {
+    for part in form::parts(body, boundary).await? {
+        match part.name.as_str() {
             "image" | "image[]" => {
-                let data = part.bytes().await.map_err(broken)?;
                 if attached.inputs.len() == MAX_IMAGES {
                     let what = format!("must not be more than {MAX_IMAGES}");
                     return Err(FieldFault::new("image", what).into());
                 }
-                let image = add(&mut attached, said, data, "image")?;
+                let image = add(&mut attached, part, "image")?;
                 attached.inputs.push(image);
             }
             "mask" => {
-                let data = part.bytes().await.map_err(broken)?;
                 if attached.mask.is_some() {
                     return Err(FieldFault::new("mask", "is given more than once").into());
                 }
-                attached.mask = Some(add(&mut attached, said, data, "mask")?);
+                attached.mask = Some(add(&mut attached, part, "mask")?);
             }
-            _ => {
-                let text = part.bytes().await.map_err(broken)?;
-                let Ok(text) = std::str::from_utf8(&text) else {
-                    return Err(FieldFault::new(&name, "must be UTF-8").into());
-                };
-                let value = value(&name, text);
-                if fields.insert(name.clone(), value).is_some() {
-                    return Err(FieldFault::new(&name, "is given more than once").into());
+            name => {
+                let is_other = matches!(
+                    name,
+                    "n" | "output_compression" | "partial_images" | "stream"
+                );
+                let value = form::value(part.text()?, is_other);
+                if fields.insert(name.to_owned(), value).is_some() {
+                    return Err(FieldFault::new(name, "is given more than once").into());
                 }
             }
         }
@@ -82,24 +58,8 @@ pub async fn read(
     read_with(fields.as_bytes(), made, attached, body_bytes)
 }
 
-/// Converts a field to JSON, because a form has only texts.
-fn value(name: &str, text: &str) -> Value {
-    let is_other = matches!(
-        name,
-        "n" | "output_compression" | "partial_images" | "stream"
-    );
-    match is_other.then(|| serde_json::from_str(text)) {
-        Some(Ok(value @ (Value::Number(_) | Value::Bool(_)))) => value,
-        _ => text.into(),
-    }
-}
-
-fn add(
-    attached: &mut AttachedImages,
-    said: Option<String>,
-    data: Bytes,
-    field: &str,
-) -> Result<Image, ApiError> {
+fn add(attached: &mut AttachedImages, part: FormPart, field: &str) -> Result<Image, ApiError> {
+    let (said, data) = (part.media_type, part.data);
     if data.is_empty() {
         return Err(FieldFault::new(field, "must not be an empty file").into());
     }
@@ -146,8 +106,4 @@ fn media_type(said: Option<String>, data: &[u8]) -> Option<String> {
         _ => return None,
     };
     Some(found.to_owned())
-}
-
-fn broken(_: multer::Error) -> ApiError {
-    ApiError::invalid_request("", "The body is not a complete form (multipart/form-data).")
 }

@@ -343,6 +343,7 @@ fn head() -> AnswerHead {
 
 fn billed() -> BilledUsage {
     BilledUsage {
+        by_unit: false,
         tokens: TokenCounts {
             input: 10,
             output: 272,

@@ -335,6 +335,7 @@ fn echo(fields: &Value) -> EchoedFields {
 
 fn billed() -> BilledUsage {
     BilledUsage {
+        by_unit: false,
         tokens: TokenCounts {
             input: 100,
             cache_read: 40,

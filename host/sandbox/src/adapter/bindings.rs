@@ -21,6 +21,8 @@ mod generated {
     });
 }
 
-pub use generated::exports::weir::plugin::{adapter, embeddings, rerank};
+pub use generated::exports::weir::plugin::{
+    adapter, embeddings, moderation, rerank, speech, transcription,
+};
 
 pub use crate::vocabulary::{chat, log};

@@ -21,8 +21,25 @@ pub const EMBEDDINGS: &str = "embeddings";
 /// The capability to order documents by relevance.
 pub const RERANK: &str = "rerank";
 
+/// The capability to find harmful content in texts.
+pub const MODERATION: &str = "moderation";
+
+/// The capability to speak a text.
+pub const SPEECH: &str = "speech";
+
+/// The capability to write down the words of a recording.
+pub const TRANSCRIPTION: &str = "transcription";
+
 /// The kinds of requests that an adapter can serve.
-const KINDS: [&str; 4] = [CHAT, IMAGES, EMBEDDINGS, RERANK];
+const KINDS: [&str; 7] = [
+    CHAT,
+    IMAGES,
+    EMBEDDINGS,
+    RERANK,
+    MODERATION,
+    SPEECH,
+    TRANSCRIPTION,
+];
 
 /// Response headers that the host hides from every adapter.
 const HIDDEN: [HeaderName; 6] = [

@@ -4,24 +4,30 @@
 //! [`GuestExchange`] an attempt, each in a guest of its own.
 //!
 //! An adapter may serve other kinds of requests than chats and images: each kind is an optional interface with a function
-//! that begins an exchange ([`AdapterRequest`]). A component must export the interface of each kind that its capabilities
+//! that begins an exchange ([`OtherRequest`]). A component must export the interface of each kind that its capabilities
 //! name, with the types of the contract.
 //!
-//! The rules for its requests are in [`http_rules`]; its description and the check of it are in [`description`].
+//! The rules for its requests are in [`http_rules`]; its description and the check of it are in [`description`]. To add a
+//! kind, edit `kinds`.
 
 pub mod bindings;
+mod call_error;
 pub mod description;
 pub mod http_rules;
+pub mod kinds;
 
 use wasmtime::component::{InstancePre, ResourceAny};
 
 use self::bindings::adapter::{
-    Begun, BodyPart, Description, Failure, FailureKind, HttpResponseHead, Progress, RefusedSetting,
-    Request, Setting, Step, Task,
+    Begun, BodyPart, Description, Failure, HttpResponseHead, Progress, RefusedSetting, Request,
+    Setting, Step, Task,
 };
-use self::bindings::{chat, embeddings, rerank};
+use self::bindings::chat;
+pub use self::call_error::AdapterCallError;
+pub use self::kinds::OtherRequest;
+use self::kinds::{KindExports, stock_client};
 use crate::configuration::{self, ConfigureError};
-use crate::exports::{Interface, exports};
+use crate::exports::exports;
 use crate::guest::{Guest, GuestError};
 use crate::load_error::LoadError;
 use crate::printable::printable;
@@ -40,26 +46,11 @@ exports! {
     }
 }
 
-exports! {
-    /// The function of the interface `embeddings`.
-    EmbeddingExports of "weir:plugin/embeddings@0.2.2" {
-        begin: BeginEmbeddings = "begin" (&'a embeddings::Request, &'a [u8]) -> (Result<Begun, Failure>,);
-    }
-}
-
-exports! {
-    /// The function of the interface `rerank`.
-    RerankExports of "weir:plugin/rerank@0.2.2" {
-        begin: BeginRerank = "begin" (&'a rerank::Request, &'a [u8]) -> (Result<Begun, Failure>,);
-    }
-}
-
 /// The functions of an adapter, with those of its optional interfaces.
 #[derive(Clone, Copy)]
 pub struct AllExports {
     adapter: AdapterExports,
-    embeddings: Option<EmbeddingExports>,
-    rerank: Option<RerankExports>,
+    kinds: KindExports,
 }
 
 /// The worlds `provider` and `versatile-provider`.
@@ -76,13 +67,9 @@ impl World for ProviderWorld {
     const IMPORTS: &'static [&'static str] = &["weir:plugin/chat@0.2.", "weir:plugin/log@0.2."];
 
     fn find_exports(component: &InstancePre<Guest<()>>) -> wasmtime::Result<AllExports> {
-        let has = |interface| Interface::is_exported(component, interface);
-        let embeddings = has("weir:plugin/embeddings").then(|| EmbeddingExports::find(component));
-        let rerank = has("weir:plugin/rerank").then(|| RerankExports::find(component));
         Ok(AllExports {
             adapter: AdapterExports::find(component)?,
-            embeddings: embeddings.transpose()?,
-            rerank: rerank.transpose()?,
+            kinds: KindExports::find(component)?,
         })
     }
 
@@ -94,7 +81,7 @@ impl World for ProviderWorld {
             .map_err(LoadError::Describe)?;
         let exports = program.exports();
         description::check(&described)
-            .and_then(|()| check_interfaces(&described, exports))
+            .and_then(|()| exports.kinds.check(&described))
             .map_err(LoadError::Description)?;
         let adapter = LoadedAdapter {
             description: described,
@@ -103,21 +90,6 @@ impl World for ProviderWorld {
         adapter.test_itself().await.map_err(LoadError::SelfTest)?;
         Ok(adapter)
     }
-}
-
-/// Checks that a component exports the interface of each kind that it claims to serve.
-fn check_interfaces(description: &Description, exports: AllExports) -> Result<(), String> {
-    for (kind, is_exported) in [
-        (description::EMBEDDINGS, exports.embeddings.is_some()),
-        (description::RERANK, exports.rerank.is_some()),
-    ] {
-        if !is_exported && description.capabilities.iter().any(|named| named == kind) {
-            return Err(format!(
-                "its capabilities include {kind}, but it does not export weir:plugin/{kind}"
-            ));
-        }
-    }
-    Ok(())
 }
 
 /// A request of any kind.
@@ -129,10 +101,8 @@ fn check_interfaces(description: &Description, exports: AllExports) -> Result<()
 pub enum AdapterRequest {
     /// A chat, or images.
     Task(Request),
-    /// Vectors of texts.
-    Embeddings(embeddings::Request),
-    /// An order of documents.
-    Rerank(rerank::Request),
+    /// A request of another kind.
+    Other(OtherRequest),
 }
 
 /// A borrowed request of any kind.
@@ -140,10 +110,8 @@ pub enum AdapterRequest {
 pub enum RequestRef<'a> {
     /// A chat, or images.
     Task(&'a Request),
-    /// Vectors of texts.
-    Embeddings(&'a embeddings::Request),
-    /// An order of documents.
-    Rerank(&'a rerank::Request),
+    /// A request of another kind.
+    Other(&'a OtherRequest),
 }
 
 impl<'a> From<&'a Request> for RequestRef<'a> {
@@ -156,8 +124,7 @@ impl<'a> From<&'a AdapterRequest> for RequestRef<'a> {
     fn from(request: &'a AdapterRequest) -> Self {
         match request {
             AdapterRequest::Task(request) => Self::Task(request),
-            AdapterRequest::Embeddings(request) => Self::Embeddings(request),
-            AdapterRequest::Rerank(request) => Self::Rerank(request),
+            AdapterRequest::Other(request) => Self::Other(request),
         }
     }
 }
@@ -167,7 +134,7 @@ impl AdapterRequest {
     pub fn task(&self) -> Option<&Request> {
         match self {
             Self::Task(request) => Some(request),
-            Self::Embeddings(_) | Self::Rerank(_) => None,
+            Self::Other(_) => None,
         }
     }
 
@@ -175,19 +142,18 @@ impl AdapterRequest {
     pub fn client(&self) -> &bindings::adapter::Client {
         match self {
             Self::Task(request) => &request.client,
-            Self::Embeddings(request) => &request.client,
-            Self::Rerank(request) => &request.client,
+            Self::Other(request) => request.client(),
         }
     }
 
     /// Sets the number of the attempt, and the milliseconds left for the request.
     pub fn begin_attempt(&mut self, number: u32, deadline_ms: u64) {
-        let (attempt, left) = match self {
-            Self::Task(request) => (&mut request.attempt, &mut request.deadline_ms),
-            Self::Embeddings(request) => (&mut request.attempt, &mut request.deadline_ms),
-            Self::Rerank(request) => (&mut request.attempt, &mut request.deadline_ms),
-        };
-        (*attempt, *left) = (number, deadline_ms);
+        match self {
+            Self::Task(request) => {
+                (request.attempt, request.deadline_ms) = (number, deadline_ms);
+            }
+            Self::Other(request) => request.begin_attempt(number, deadline_ms),
+        }
     }
 
     /// Sets the upstream's name of the model.
@@ -197,8 +163,7 @@ impl AdapterRequest {
                 Task::Chat(chat) => &mut chat.model,
                 Task::Image(image) => &mut image.model,
             },
-            Self::Embeddings(request) => &mut request.task.model,
-            Self::Rerank(request) => &mut request.task.model,
+            Self::Other(request) => request.model_mut(),
         };
         name.clone_into(model);
     }
@@ -209,17 +174,6 @@ pub struct LoadedAdapter {
     /// The adapter's description.
     pub description: Description,
     program: Program<ProviderWorld>,
-}
-
-/// The reason that a call into an exchange has no result.
-#[derive(Debug, Clone, PartialEq, thiserror::Error)]
-pub enum AdapterCallError {
-    /// The guest was stopped.
-    #[error(transparent)]
-    Guest(#[from] GuestError),
-    /// The adapter reports a failure.
-    #[error("{}", printable(&.0.text, 200))]
-    Failure(Failure),
 }
 
 impl LoadedAdapter {
@@ -254,12 +208,9 @@ impl LoadedAdapter {
         if self.is_capable_of(description::CHAT) {
             stock.push(AdapterRequest::Task(stock_request()));
         }
-        if self.is_capable_of(description::EMBEDDINGS) {
-            stock.push(AdapterRequest::Embeddings(stock_embeddings()));
-        }
-        if self.is_capable_of(description::RERANK) {
-            stock.push(AdapterRequest::Rerank(stock_rerank()));
-        }
+        let kinds = kinds::stock().into_iter();
+        let kinds = kinds.filter(|request| self.is_capable_of(request.kind()));
+        stock.extend(kinds.map(AdapterRequest::Other));
         if stock.is_empty() {
             return Ok(());
         }
@@ -280,6 +231,10 @@ impl LoadedAdapter {
         request: &AdapterRequest,
         configuration: &[u8],
     ) -> Result<(), String> {
+        let attachments = match request {
+            AdapterRequest::Other(OtherRequest::Transcription(_)) => 1,
+            _ => 0,
+        };
         let begun = GuestExchange::begin(self, request, 0, configuration).await;
         let step = match begun {
             Ok(begun) => begun.step,
@@ -291,12 +246,13 @@ impl LoadedAdapter {
         };
         match step {
             Step::Send(request) => {
-                if request
-                    .body
-                    .iter()
-                    .any(|part| !matches!(part, BodyPart::Bytes(_)))
-                {
-                    return Err("a stock request has no attachments".into());
+                let is_there = |part: &BodyPart| match part {
+                    BodyPart::Bytes(_) => true,
+                    BodyPart::Attached(index) => *index < attachments,
+                    _ => false,
+                };
+                if !request.body.iter().all(is_there) {
+                    return Err("it has no such attachment in a stock request".into());
                 }
                 http_rules::check_path(&request.path, &self.description.path_prefixes).map_err(
                     |why| format!("a stock request goes to a path that is refused: it {why}"),
@@ -338,7 +294,6 @@ impl GuestExchange {
         configuration: &[u8],
     ) -> Result<BegunExchange, AdapterCallError> {
         let mut instance = adapter.program.start(()).await?;
-        let all = adapter.program.exports();
         let bytes = request_bytes;
         let (begun,) = match request.into() {
             RequestRef::Task(request) => {
@@ -346,19 +301,11 @@ impl GuestExchange {
                 let called = instance.call_with(bytes, |all| all.adapter.begin, parameters);
                 called.await?
             }
-            RequestRef::Embeddings(request) => {
-                let export = all
-                    .embeddings
-                    .ok_or_else(|| incapable(description::EMBEDDINGS))?;
-                let parameters = (request, configuration);
-                let called = instance.call_with(bytes, |_| export.begin, parameters);
-                called.await?
-            }
-            RequestRef::Rerank(request) => {
-                let export = all.rerank.ok_or_else(|| incapable(description::RERANK))?;
-                let parameters = (request, configuration);
-                let called = instance.call_with(bytes, |_| export.begin, parameters);
-                called.await?
+            RequestRef::Other(request) => {
+                let kinds = adapter.program.exports().kinds;
+                kinds
+                    .begin(&mut instance, request, bytes, configuration)
+                    .await?
             }
         };
         let begun = begun.map_err(AdapterCallError::Failure)?;
@@ -418,18 +365,6 @@ impl GuestExchange {
     }
 }
 
-/// The failure of an adapter without a capability.
-fn incapable(capability: &str) -> AdapterCallError {
-    AdapterCallError::Failure(Failure {
-        kind: FailureKind::Unsupported,
-        text: format!("{capability}: the adapter does not have this capability"),
-        param: Some("model".into()),
-        retry_after_ms: None,
-        code: None,
-        upstream_error: None,
-    })
-}
-
 /// A chat request that any component of its world can process.
 pub(crate) fn stock_chat() -> chat::ChatRequest {
     chat::ChatRequest {
@@ -479,49 +414,10 @@ pub fn text_chat(model: String, texts: impl IntoIterator<Item = String>) -> chat
     }
 }
 
-fn stock_client() -> bindings::adapter::Client {
-    bindings::adapter::Client {
-        dialect: "self-test".into(),
-        headers: Vec::new(),
-        end_user: None,
-    }
-}
-
 fn stock_request() -> Request {
     Request {
         task: Task::Chat(stock_chat()),
         attachments: Vec::new(),
-        client: stock_client(),
-        attempt: 1,
-        deadline_ms: 60_000,
-    }
-}
-
-fn stock_embeddings() -> embeddings::Request {
-    embeddings::Request {
-        task: embeddings::EmbeddingRequest {
-            model: "self-test".into(),
-            inputs: vec![embeddings::Input::Text("Hello".into())],
-            dimensions: None,
-            input_type: None,
-            base64: false,
-            extra: Vec::new(),
-        },
-        client: stock_client(),
-        attempt: 1,
-        deadline_ms: 60_000,
-    }
-}
-
-fn stock_rerank() -> rerank::Request {
-    rerank::Request {
-        task: rerank::RerankRequest {
-            model: "self-test".into(),
-            query: "Hello".into(),
-            documents: vec!["Hello".into()],
-            top_n: None,
-            extra: Vec::new(),
-        },
         client: stock_client(),
         attempt: 1,
         deadline_ms: 60_000,

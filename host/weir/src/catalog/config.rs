@@ -88,12 +88,15 @@ pub struct ModelConfig {
     /// before. Default: none.
     #[serde(default)]
     pub ends_on: Option<EndDate>,
-    /// Kind of its requests: `chat`, also for images, `embeddings` or `rerank`. Default: `chat`.
+    /// Kind of its requests: `chat`, also for images, `embeddings`, `rerank`, `moderation`, `speech` or `transcription`.
+    /// Default: `chat`.
     #[serde(default)]
     pub kind: ModelKind,
-    /// Tokens of input and output together; of one text or document, if `kind` is `embeddings` or `rerank`. Required.
+    /// Tokens of input and output together; of one text, for `embeddings`, `rerank` and `moderation`. Characters or seconds of
+    /// input, if these have the price. Required.
     pub context_window: u32,
-    /// Output tokens that a request may ask for. Default: required for `chat`.
+    /// Output tokens that a request may ask for, or that audio may have. Default: required for `chat`, and for audio with
+    /// prices of tokens.
     #[serde(default)]
     pub max_output_tokens: u32,
     /// Least output limit, in tokens, of requests that set none; a quarter of the available credits may pay for more.
@@ -145,6 +148,25 @@ pub enum ModelKind {
     Embeddings,
     /// An order of documents.
     Rerank,
+    /// Harmful content in texts.
+    Moderation,
+    /// A spoken text.
+    Speech,
+    /// The words of a recording.
+    Transcription,
+}
+
+/// The unit of a model's input, which its price counts.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum InputUnit {
+    /// A token.
+    #[default]
+    Token,
+    /// A character of a text to speak.
+    Character,
+    /// A second of a recording.
+    Second,
 }
 
 /// The order of a model's upstreams for a new conversation.
@@ -197,11 +219,11 @@ pub struct CandidateConfig {
     pub weight: Option<NonZeroU32>,
 }
 
-/// A provider's price, in USD: per million tokens, or per image.
+/// A provider's price, in USD: per million tokens, per million characters, per minute, or per image.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct PriceConfig {
-    /// Input tokens; not for prices per image. Required.
+    /// Input tokens; not for prices per image, character or minute. Required.
     pub input: Option<NanoUsd>,
     /// Input tokens read from the provider's cache. Default: `input`.
     pub cache_read: Option<NanoUsd>,
@@ -209,7 +231,7 @@ pub struct PriceConfig {
     pub cache_write_short: Option<NanoUsd>,
     /// Input tokens written to the provider's cache for a long time. Default: `cache_write_short`.
     pub cache_write_long: Option<NanoUsd>,
-    /// Output tokens; not for prices per image. Required.
+    /// Output tokens; not for prices per image, character or minute. Required.
     pub output: Option<NanoUsd>,
     /// Input tokens of audio. Default: `input`.
     pub audio_input: Option<NanoUsd>,
@@ -224,6 +246,10 @@ pub struct PriceConfig {
     pub above: Option<Box<AboveConfig>>,
     /// One image, instead of prices of tokens. Default: none.
     pub image: Option<NanoUsd>,
+    /// A million characters of a text to speak, instead of prices of tokens. Default: none.
+    pub characters: Option<NanoUsd>,
+    /// One minute of a recording, counted in whole seconds, instead of prices of tokens. Default: none.
+    pub minute: Option<NanoUsd>,
 }
 
 /// The second set of prices, for long inputs.
@@ -254,6 +280,42 @@ impl ProviderConfig {
     }
 }
 
+impl ModelKind {
+    /// Its name in the configuration.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Chat => "chat",
+            Self::Embeddings => "embeddings",
+            Self::Rerank => "rerank",
+            Self::Moderation => "moderation",
+            Self::Speech => "speech",
+            Self::Transcription => "transcription",
+        }
+    }
+
+    /// Whether it is about audio.
+    pub fn is_audio(self) -> bool {
+        matches!(self, Self::Speech | Self::Transcription)
+    }
+
+    /// Whether a price may count the input of such requests in this unit.
+    pub fn may_be_counted_in(self, unit: InputUnit) -> bool {
+        match unit {
+            InputUnit::Token => true,
+            InputUnit::Character => self == Self::Speech,
+            InputUnit::Second => self == Self::Transcription,
+        }
+    }
+}
+
+impl ModelConfig {
+    /// Returns the price at each upstream that has one.
+    pub fn prices(&self) -> impl Iterator<Item = &PriceConfig> {
+        let upstreams = self.upstreams.iter();
+        upstreams.filter_map(|upstream| upstream.price.as_ref().or(self.price.as_ref()))
+    }
+}
+
 impl PriceConfig {
     /// Returns the price.
     ///
@@ -261,11 +323,21 @@ impl PriceConfig {
     ///
     /// The missing or superfluous setting, as the end of a sentence.
     pub fn resolve(&self) -> Result<Price, &'static str> {
-        if let Some(image) = self.image {
-            if self.input.is_some() || self.output.is_some() || self.above.is_some() {
+        let is_of_tokens = !self.fields().is_empty() || self.above.is_some();
+        match (self.image, self.of_unit()) {
+            (Some(_), _) if is_of_tokens => {
                 return Err("has both a price per image and prices per token");
             }
-            return Ok(Price::Image(image));
+            (None, Some(_)) if is_of_tokens => {
+                return Err("has both a price per character or minute and prices per token");
+            }
+            (Some(_), Some(_)) => return Err("has prices of two kinds"),
+            (Some(image), None) => return Ok(Price::Image(image)),
+            (None, Some((_, price))) => {
+                let base = TokenPrices::of_input(price);
+                return Ok(Price::Text { base, above: None });
+            }
+            (None, None) => {}
         }
         let above = match &self.above {
             None => None,
@@ -283,6 +355,26 @@ impl PriceConfig {
             base: self.token_prices()?,
             above,
         })
+    }
+
+    /// Returns the unit of the input.
+    pub fn unit(&self) -> InputUnit {
+        self.of_unit().map_or(InputUnit::Token, |(unit, _)| unit)
+    }
+
+    /// Returns the unit of a price per character or minute, and the price of a million of these units.
+    fn of_unit(&self) -> Option<(InputUnit, NanoUsd)> {
+        const SECONDS_OF_A_MINUTE: i64 = 60;
+        match (self.characters, self.minute) {
+            (Some(price), _) => Some((InputUnit::Character, price)),
+            (None, Some(NanoUsd(minute))) => {
+                let million = minute.saturating_mul(1_000_000);
+                let up = i64::from(million % SECONDS_OF_A_MINUTE > 0);
+                let price = million / SECONDS_OF_A_MINUTE + up;
+                Some((InputUnit::Second, NanoUsd(price)))
+            }
+            (None, None) => None,
+        }
     }
 
     /// Returns the set prices of tokens with their settings' names.

@@ -40,7 +40,10 @@ use weir_upstream::image_tokens::{ImageCounting, ImageFamily};
 use weir_upstream::redact;
 use weir_upstream::{BaseUrl, Upstream, UpstreamTimeouts};
 
-use self::config::{CandidateConfig, ModelConfig, ModelKind, ProviderConfig, RouteBy, SlotConfig};
+use self::config::{
+    CandidateConfig, InputUnit, ModelConfig, ModelKind, PriceConfig, ProviderConfig, RouteBy,
+    SlotConfig,
+};
 use self::data_terms::DataTerms;
 use self::end_date::EndDate;
 use self::filter_service::FilterService;
@@ -142,7 +145,10 @@ pub struct Model {
     pub ends_on: Option<EndDate>,
     /// The kind of its requests.
     pub kind: ModelKind,
-    /// Tokens of input and output together; of one text or document, unless it is a model for chats or images.
+    /// The unit of its input.
+    pub unit: InputUnit,
+    /// Tokens of input and output together; of one text or document, or units of input, unless it is a model for chats or
+    /// images.
     pub context_window: u32,
     /// The largest output limit, in tokens.
     pub max_output_tokens: u32,
@@ -206,6 +212,8 @@ pub struct ModelItem<'a> {
     kind: ModelKind,
     context_window: u32,
     max_output_tokens: u32,
+    /// The unit of the input. The price `cost_per_1k_input` is for a thousand of them.
+    input_unit: InputUnit,
     cost_per_1k_input: f64,
     cost_per_1k_output: f64,
     /// Credits, for an image model.
@@ -458,6 +466,7 @@ impl Model {
             kind: self.kind,
             context_window: self.context_window,
             max_output_tokens: self.max_output_tokens,
+            input_unit: self.unit,
             cost_per_1k_input: input,
             cost_per_1k_output: output,
             cost_per_image: self.makes_images().then(|| {
@@ -662,6 +671,9 @@ fn serves(description: &Description, kind: ModelKind, price: &Price) -> bool {
     let capability = match (kind, price) {
         (ModelKind::Embeddings, _) => description::EMBEDDINGS,
         (ModelKind::Rerank, _) => description::RERANK,
+        (ModelKind::Moderation, _) => description::MODERATION,
+        (ModelKind::Speech, _) => description::SPEECH,
+        (ModelKind::Transcription, _) => description::TRANSCRIPTION,
         (ModelKind::Chat, Price::Text { .. }) => description::CHAT,
         (ModelKind::Chat, Price::Image(_)) => description::IMAGES,
     };
@@ -852,7 +864,9 @@ impl<E: Fn(&str) -> Option<String>> Builder<'_, E> {
         for (name, tokens) in limits {
             let what = match (model.kind, tokens) {
                 (ModelKind::Chat, 0) => "is required, and must be at least 1",
-                (ModelKind::Embeddings | ModelKind::Rerank, 1..) => "is only for models that chat",
+                (ModelKind::Embeddings | ModelKind::Rerank | ModelKind::Moderation, 1..) => {
+                    "is only for models that make output"
+                }
                 _ => continue,
             };
             self.problem(format!("{setting}.{name}"), what);
@@ -863,7 +877,21 @@ impl<E: Fn(&str) -> Option<String>> Builder<'_, E> {
                 "is more than max_output_tokens",
             );
         }
-        if model.max_output_tokens > model.context_window {
+        let units: Vec<_> = model.prices().map(PriceConfig::unit).collect();
+        let unit = units.first().copied().unwrap_or_default();
+        let is_mixed = units.iter().any(|other| *other != unit);
+        if is_mixed || !model.kind.may_be_counted_in(unit) {
+            let what = match is_mixed {
+                true => "have prices of different units: all prices of a model must be of one kind",
+                false => "have prices of a unit that requests of this kind do not have",
+            };
+            self.problem(format!("{setting}.upstreams"), what);
+        }
+        if model.kind.is_audio() && unit == InputUnit::Token && model.max_output_tokens == 0 {
+            let what = "is required if the price is per token";
+            self.problem(format!("{setting}.max_output_tokens"), what);
+        }
+        if model.kind == ModelKind::Chat && model.max_output_tokens > model.context_window {
             self.problem(
                 format!("{setting}.max_output_tokens"),
                 "is more than context_window",
@@ -891,7 +919,8 @@ impl<E: Fn(&str) -> Option<String>> Builder<'_, E> {
             let price = match candidate.price.as_ref().or(model.price.as_ref()) {
                 None => Err("is missing: neither the model nor this upstream has a price"),
                 Some(price) => match (model.kind, price.resolve()) {
-                    (ModelKind::Embeddings | ModelKind::Rerank, Ok(Price::Image(_))) => {
+                    (ModelKind::Chat, resolved) => resolved,
+                    (_, Ok(Price::Image(_))) => {
                         Err("is a price per image, but the model makes none")
                     }
                     (_, resolved) => resolved,
@@ -945,6 +974,7 @@ impl<E: Fn(&str) -> Option<String>> Builder<'_, E> {
             aliases: model.aliases.clone(),
             ends_on: model.ends_on,
             kind: model.kind,
+            unit,
             context_window: model.context_window,
             max_output_tokens: model.max_output_tokens,
             default_output_tokens: model.default_output_tokens,

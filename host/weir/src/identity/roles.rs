@@ -54,7 +54,7 @@ pub enum Permission {
 use Permission::{Belong, Manage, Own, Pay, ReadUsage, ReadWork, UseModels};
 
 /// The permission of each endpoint that acts for an account.
-pub const ENDPOINTS: [(&str, Permission); 76] = [
+pub const ENDPOINTS: [(&str, Permission); 80] = [
     ("POST /chat", UseModels),
     ("POST /code", UseModels),
     ("POST /v1/chat/completions", UseModels),
@@ -67,6 +67,10 @@ pub const ENDPOINTS: [(&str, Permission); 76] = [
     ("POST /v1/embeddings", UseModels),
     ("POST /v1/rerank", UseModels),
     ("POST /v2/rerank", UseModels),
+    ("POST /v1/moderations", UseModels),
+    ("POST /v1/audio/speech", UseModels),
+    ("POST /v1/audio/transcriptions", UseModels),
+    ("POST /v1/audio/translations", UseModels),
     ("POST /mcp", UseModels),
     ("GET /models", Belong),
     ("GET /v1/models", Belong),

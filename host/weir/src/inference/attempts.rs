@@ -16,9 +16,9 @@ use weir_plugins::counters::ExchangeEnd;
 use weir_plugins::oversight::ExchangeRecord;
 use weir_plugins::slots::ChosenComponent;
 use weir_plugins::{Component, Plugin};
-use weir_sandbox::adapter::AdapterRequest;
 use weir_sandbox::adapter::bindings::adapter::{Failure, FailureKind, Task};
 use weir_sandbox::adapter::bindings::chat::{ChatRequest, ExtraField};
+use weir_sandbox::adapter::{AdapterRequest, OtherRequest};
 use weir_upstream::breaker::{AttemptHealth, Permit, UpstreamState};
 use weir_upstream::error::{ExchangeError, LARGE_REQUEST_BYTES, Phase, Retry};
 
@@ -355,8 +355,11 @@ impl Attempts<'_> {
                 Task::Chat(_) => Operation::Chat,
                 Task::Image(_) => Operation::Image,
             },
-            AdapterRequest::Embeddings(_) => Operation::Embeddings,
-            AdapterRequest::Rerank(_) => Operation::Rerank,
+            AdapterRequest::Other(OtherRequest::Embeddings(_)) => Operation::Embeddings,
+            AdapterRequest::Other(OtherRequest::Rerank(_)) => Operation::Rerank,
+            AdapterRequest::Other(OtherRequest::Moderation(_)) => Operation::Moderation,
+            AdapterRequest::Other(OtherRequest::Speech(_)) => Operation::Speech,
+            AdapterRequest::Other(OtherRequest::Transcription(_)) => Operation::Transcription,
         }
     }
 

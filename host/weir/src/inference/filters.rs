@@ -18,13 +18,16 @@ mod response;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use weir_dialects::{Attachment, ChatCall, ImageCall, RetrievalCall, RetrievalTask};
+use weir_dialects::{
+    Attachment, AudioCall, AudioTask, ChatCall, ImageCall, RetrievalCall, RetrievalTask,
+};
 use weir_errors::{ApiError, ErrorCode};
 use weir_ledger::{AccountId, Plan};
 use weir_plugins::FilterComponent;
 use weir_plugins::slots::ChosenComponent;
 use weir_sandbox::adapter::bindings::chat::{Content, Event, Message};
 use weir_sandbox::adapter::bindings::embeddings::Input;
+use weir_sandbox::adapter::bindings::transcription::TranscriptForm;
 use weir_sandbox::adapter::text_chat;
 use weir_sandbox::filter::bindings::filter::{Refusal, Request, Task, Upstream};
 use weir_sandbox::filter::{FilterStep, FilterVerdict, FilterWatcher, ScreeningContext};
@@ -144,8 +147,7 @@ pub async fn screen_images(
     Ok((ImageCall { request, ..call }, passed))
 }
 
-/// Runs the filters of a request of a search system. They see a chat with a message of the user for each text, so that
-/// every filter guards such requests, too. A response has no text, so no filter sees it.
+/// Runs the filters of a request for data about texts. A response has no text, so no filter sees it.
 pub async fn screen_retrieval(
     parts: &InferenceParts,
     catalog: &Catalog,
@@ -167,33 +169,85 @@ pub async fn screen_retrieval(
     screening.text_bytes = call.body_bytes;
     let size = RequestSize::of_retrieval(&call.task);
     let model = call.task.model().to_owned();
-    let texts = call.task.texts_mut().into_iter();
-    let chat = text_chat(model, texts.map(|text| text.clone()));
     let dialect = call.client.dialect.clone();
-    let request = screening.request(Task::Chat(chat), &[], dialect, size);
-    let (Task::Chat(chat), passed) = Box::pin(screening.run(request)).await? else {
-        return Err(ApiError::internal());
-    };
-    if passed.response.is_some() {
-        let message =
-            "A filter responds to this request with a text, which this endpoint has no place for.";
-        return Err(ApiError::new(ErrorCode::ContentFiltered, message));
-    }
-    let failed = || ApiError::new(ErrorCode::FilterFailed, "A required filter failed.");
-    let changed: Option<Vec<String>> = chat.messages.into_iter().map(only_text).collect();
-    let changed = changed.ok_or_else(failed)?;
     let texts = call.task.texts_mut();
-    if changed.len() != texts.len() {
-        return Err(failed());
-    }
-    for (text, changed) in texts.into_iter().zip(changed) {
-        *text = changed;
+    let passed = screen_texts(screening, model, texts, dialect, size).await?;
+    if passed.response.is_some() {
+        return Err(no_place());
     }
     let passed = FilterResult {
         watchers: Vec::new(),
         ..passed
     };
     Ok((call, passed))
+}
+
+/// Runs the filters of a request about audio, whose recording has this length. They see its texts, and the words of a
+/// recording in the response, but no sound.
+pub async fn screen_audio(
+    parts: &InferenceParts,
+    catalog: &Catalog,
+    asker: FilterCaller<'_>,
+    mut call: AudioCall,
+    seconds: u64,
+) -> Result<(AudioCall, FilterResult), ApiError> {
+    let Some(mut screening) = RequestScreening::of(parts, catalog, asker, call.task.model())?
+    else {
+        return Ok((call, FilterResult::default()));
+    };
+    let recorded = call.recording.as_ref();
+    let recorded = recorded.map_or(0, |recording| recording.data.len());
+    screening.body_bytes = call.body_bytes;
+    screening.text_bytes = call.body_bytes.saturating_sub(recorded);
+    let size = RequestSize::of_audio(&call.task, seconds);
+    let model = call.task.model().to_owned();
+    let dialect = call.client.dialect.clone();
+    let texts = call.task.texts_mut();
+    let mut passed = screen_texts(screening, model, texts, dialect, size).await?;
+    match &call.task {
+        AudioTask::Speech(_) if passed.response.is_some() => return Err(no_place()),
+        AudioTask::Speech(_) => passed.watchers.clear(),
+        AudioTask::Transcription(task) => {
+            let is_timed = task.form == TranscriptForm::Timed;
+            if is_timed && !passed.watchers.is_empty() {
+                let message = "response_format must not be verbose_json, because a filter checks responses of this model.";
+                return Err(ApiError::invalid_request("response_format", message));
+            }
+        }
+    }
+    Ok((call, passed))
+}
+
+/// Runs the filters of a request of texts. They see a chat with a message of the user for each text, so that every filter
+/// guards such requests, too.
+async fn screen_texts(
+    screening: RequestScreening<'_>,
+    model: String,
+    texts: Vec<&mut String>,
+    dialect: String,
+    size: RequestSize,
+) -> Result<FilterResult, ApiError> {
+    let chat = text_chat(model, texts.iter().map(|text| (**text).clone()));
+    let request = screening.request(Task::Chat(chat), &[], dialect, size);
+    let (Task::Chat(chat), passed) = Box::pin(screening.run(request)).await? else {
+        return Err(ApiError::internal());
+    };
+    let failed = || ApiError::new(ErrorCode::FilterFailed, "A required filter failed.");
+    let changed: Option<Vec<String>> = chat.messages.into_iter().map(only_text).collect();
+    let changed = changed.ok_or_else(failed)?;
+    if changed.len() != texts.len() {
+        return Err(failed());
+    }
+    for (text, changed) in texts.into_iter().zip(changed) {
+        *text = changed;
+    }
+    Ok(passed)
+}
+
+fn no_place() -> ApiError {
+    let message =
+        "A filter responds to this request with a text, which this endpoint has no place for.";
+    ApiError::new(ErrorCode::ContentFiltered, message)
 }
 
 /// Returns the text of a message with one part.

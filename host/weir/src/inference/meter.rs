@@ -312,6 +312,7 @@ impl Meter {
         self.state = MeterState::Ended;
         let to_charge = BilledUsage {
             tokens: checked.used.tokens,
+            by_unit: self.metered.size.units.is_some(),
             credits: charge.credits,
         };
         let settle = Settle {
@@ -378,6 +379,7 @@ impl Meter {
         }
         BilledUsage {
             tokens,
+            by_unit: self.metered.size.units.is_some(),
             credits: settlement.charged,
         }
     }

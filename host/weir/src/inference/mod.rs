@@ -48,8 +48,12 @@ use std::sync::Arc;
 
 use axum::response::Response;
 use tokio::time::Instant;
-use weir_dialects::{AnswerHead, ChatCall, ConversationNames, Dialect, ImageCall, RetrievalCall};
+use weir_dialects::{
+    AnswerHead, Attachment, AudioCall, AudioTask, ChatCall, ConversationNames, Dialect, ImageCall,
+    RetrievalCall,
+};
 use weir_errors::ApiError;
+use weir_upstream::audio_length;
 use weir_upstream::error::{ExchangeError, Phase};
 
 use self::attended::Work;
@@ -201,7 +205,7 @@ pub async fn images(
     begin(parts, held, customer, context, resolved, terms, asked).await
 }
 
-/// Serves a request for vectors of texts or an order of documents, like [`chat`].
+/// Serves a request for data about texts, like [`chat`].
 pub async fn retrieve(
     parts: &Arc<InferenceParts>,
     held: impl Send + 'static,
@@ -222,6 +226,45 @@ pub async fn retrieve(
     let terms = PriceTerms::of(&catalog, customer.plan, &resolved.model.id);
     let asked = ResponseTerms { passed, ..asked };
     begin(parts, held, customer, context, resolved, terms, asked).await
+}
+
+/// Serves a request about audio, like [`chat`].
+pub async fn audio(
+    parts: &Arc<InferenceParts>,
+    held: impl Send + 'static,
+    customer: Customer,
+    context: RequestContext,
+    mut call: AudioCall,
+    key: Option<IdempotentRequest>,
+) -> Result<Response, ApiError> {
+    let key = key.map(|key| customer.own(key));
+    let asked = ResponseTerms::alone(call.dialect.clone(), call.task.is_stream(), key);
+    let catalog = parts.catalog.load();
+    name_by_id(&catalog, call.task.model_mut());
+    // No filter changes the model, and a recording takes time.
+    customer.require(&catalog, call.task.model())?;
+    let seconds = match &call.recording {
+        Some(recording) => length(recording).await?,
+        None => 0,
+    };
+    let choice = ProviderChoice::of(&customer.data_limits, &context)?;
+    let asker = customer.asker(&context, &choice);
+    let (call, passed) = filters::screen_audio(parts, &catalog, asker, call, seconds).await?;
+    let resolved = resolve::resolve_audio(&catalog, call, seconds, &choice)?;
+    let terms = PriceTerms::of(&catalog, customer.plan, &resolved.model.id);
+    let asked = ResponseTerms { passed, ..asked };
+    begin(parts, held, customer, context, resolved, terms, asked).await
+}
+
+/// Returns the length of a recording in seconds. The file is a stranger's: a reader that panics is one that cannot read it.
+async fn length(recording: &Attachment) -> Result<u64, ApiError> {
+    let data = recording.data.clone();
+    let reading = tokio::task::spawn_blocking(|| audio_length::seconds(data));
+    reading.await.ok().flatten().ok_or_else(|| {
+        let message =
+            "file must be a recording of flac, mp3, mp4, ogg, wav or webm whose length can be read.";
+        ApiError::invalid_request("file", message)
+    })
 }
 
 /// Replaces an alias by the model's id, before filters see the request.
@@ -393,12 +436,17 @@ impl AdmittedRequest {
             },
             shutdown: parts.shutdown.clone(),
             output_limit: resolved.output_limit,
-            wants_image: matches!(resolved.task, ResolvedTask::Model(Task::Image(_))),
+            wants_media: matches!(
+                resolved.task,
+                ResolvedTask::Model(Task::Image(_)) | ResolvedTask::Audio(AudioTask::Speech(_))
+            ),
             wants_json: match &resolved.task {
                 ResolvedTask::Model(Task::Chat(chat)) => {
                     !matches!(chat.response_format, ResponseFormat::Text)
                 }
-                ResolvedTask::Model(Task::Image(_)) | ResolvedTask::Retrieval(_) => false,
+                ResolvedTask::Model(Task::Image(_))
+                | ResolvedTask::Retrieval(_)
+                | ResolvedTask::Audio(_) => false,
             },
             context_window: resolved.model.context_window,
         };

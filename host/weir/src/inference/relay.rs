@@ -60,8 +60,8 @@ pub struct RequestBounds {
     pub output_limit: u32,
     /// The model's maximum of input and output tokens.
     pub context_window: u32,
-    /// Whether a response without an image is an error.
-    pub wants_image: bool,
+    /// Whether a response without an image or a recording is an error.
+    pub wants_media: bool,
     /// Whether the response must be JSON, and a part of it is useless.
     pub wants_json: bool,
 }
@@ -128,13 +128,14 @@ impl Relay {
         context: RequestContext,
     ) -> (Self, Reply) {
         let (reply, begun) = oneshot::channel();
+        let content_type = dialect.plain_type();
         let client = Client::Plain {
             answer: dialect.whole_answer(head),
             reply,
         };
         (
             Self::new(dialect, client, meter, bounds, context),
-            Reply::Whole(begun),
+            Reply::Whole(begun, content_type),
         )
     }
 
@@ -176,7 +177,7 @@ impl Relay {
         context: RequestContext,
     ) -> Self {
         Self {
-            sequence: Sequence::new(bounds.output_limit),
+            sequence: sequence(&bounds, &dialect),
             media: MediaPieces::default(),
             meter,
             key: None,
@@ -342,7 +343,7 @@ impl Relay {
 
     /// Resets the relay after an attempt without output.
     pub fn restart(&mut self) {
-        self.sequence = Sequence::new(self.bounds.output_limit);
+        self.sequence = sequence(&self.bounds, &self.dialect);
         self.media = MediaPieces::default();
         self.ignored.clear();
         self.streamed_at = None;
@@ -396,7 +397,10 @@ impl Relay {
         if let Some(publisher) = &mut self.publisher {
             publisher.events(&events);
         }
-        let events = self.media.assemble(events);
+        let events = match self.dialect.streams_media() {
+            true => events,
+            false => self.media.assemble(events),
+        };
         match &mut self.client {
             Client::Plain { answer, .. } => {
                 answer.push(events);
@@ -414,8 +418,8 @@ impl Relay {
 
     /// Checks that the response is complete.
     pub fn end(&mut self) -> Result<(), ExchangeError> {
-        if self.bounds.wants_image && self.sequence.images() == 0 {
-            return Err(OutOfOrder::NO_IMAGE.into());
+        if self.bounds.wants_media && self.sequence.images() == 0 {
+            return Err(OutOfOrder::NO_MEDIA.into());
         }
         self.sequence.end()?;
         if let Client::Plain { answer, .. } = &self.client {
@@ -626,6 +630,10 @@ impl Relay {
                 self.context.note_error(&error);
                 let mut piece = Vec::new();
                 chunks.error(&self.context.error_body(&error), &mut piece);
+                if piece.is_empty() {
+                    // The stream has no place for an error: the connection breaks.
+                    return;
+                }
                 // The deadline itself may have failed, so the send has its own short timeout.
                 let sent = tokio::time::timeout(FAILURE_TIMEOUT, async {
                     if pieces.send(StreamPiece::Bytes(piece.into())).await.is_ok() {
@@ -779,6 +787,11 @@ impl Timer {
             sleep.as_mut().reset(at);
         }
     }
+}
+
+/// Returns the state of a response before its first event.
+fn sequence(bounds: &RequestBounds, dialect: &Dialect) -> Sequence {
+    Sequence::new(bounds.output_limit).with_streamed_media(dialect.streams_media())
 }
 
 async fn keep_turn(session: Option<SessionTurn>) {

@@ -18,6 +18,7 @@ use bytes::Bytes;
 use http::{HeaderName, HeaderValue, header};
 use http_body::Frame;
 use tokio::sync::{mpsc, oneshot};
+use tokio::time::error::Elapsed;
 use tokio::time::{Instant, Sleep, sleep, timeout};
 use weir_dialects::{AnswerHead, Dialect};
 use weir_errors::ApiError;
@@ -39,8 +40,8 @@ const IGNORED: HeaderName = HeaderName::from_static("x-weir-ignored");
 
 /// The response that the handler awaits.
 pub(super) enum Reply {
-    /// A plain response.
-    Whole(StartReceiver),
+    /// A plain response of this media type.
+    Whole(StartReceiver, &'static str),
     /// A stream.
     Stream(StreamReply),
 }
@@ -80,15 +81,15 @@ impl Reply {
     /// Waits for the start of the response, or for a stream's silence, and builds the HTTP response.
     pub(super) async fn response(self, context: &RequestContext) -> Result<Response, ApiError> {
         match self {
-            Self::Whole(begun) => {
+            Self::Whole(begun, media_type) => {
                 let begun = received(begun.await)?;
-                let json = HeaderValue::from_static("application/json");
-                let response = ([(header::CONTENT_TYPE, json)], begun.body).into_response();
+                let media_type = HeaderValue::from_static(media_type);
+                let response = ([(header::CONTENT_TYPE, media_type)], begun.body).into_response();
                 let mut response = with_headers(response, begun.replayed, &begun.ignored);
                 context.show_facts(response.headers_mut());
                 Ok(response)
             }
-            Self::Stream(mut stream) => match timeout(SILENCE, &mut stream.begun).await {
+            Self::Stream(mut stream) => match stream.start().await {
                 Ok(begun) => {
                     let begun = received(begun)?;
                     let body = StreamBody::new(stream, None, context);
@@ -102,6 +103,18 @@ impl Reply {
                     Ok(streamed(StreamBody::new(stream, Some(begun), context)))
                 }
             },
+        }
+    }
+}
+
+impl StreamReply {
+    /// Waits for the start of the response, but not beyond a silence that a comment can end.
+    async fn start(
+        &mut self,
+    ) -> Result<Result<Result<ResponseStart, ApiError>, oneshot::error::RecvError>, Elapsed> {
+        match self.dialect.keep_alive().is_empty() {
+            true => Ok((&mut self.begun).await),
+            false => timeout(SILENCE, &mut self.begun).await,
         }
     }
 }
@@ -199,6 +212,9 @@ impl StreamBody {
     }
 
     fn poll_silence(&mut self, context: &mut Context<'_>) -> Poll<Bytes> {
+        if self.keep_alive.is_empty() {
+            return Poll::Pending;
+        }
         loop {
             std::task::ready!(self.silence.as_mut().poll(context));
             let now = Instant::now();

@@ -1,11 +1,13 @@
 //! Resolves a client's request: the model, its limits, the output limit. [`images`] resolves requests for models that
-//! make images, [`retrieval`] requests of search systems.
+//! make images, [`retrieval`] requests for data about texts, [`audio`] requests about audio.
 
+mod audio;
 mod images;
 mod model;
 mod request;
 mod retrieval;
 
+pub use self::audio::resolve_audio;
 pub use self::images::resolve_images;
 use self::model::model;
 pub use self::model::{ProviderChoice, unknown_model};

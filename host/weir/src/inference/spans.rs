@@ -26,13 +26,16 @@ pub(super) struct AttemptData<'a> {
     pub(super) number: u32,
 }
 
-/// The operation of an attempt, by the names of the conventions. They have no name for the last one.
+/// The operation of an attempt, by the names of the conventions. They have no name for the last four.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Operation {
     Chat,
     Image,
     Embeddings,
     Rerank,
+    Moderation,
+    Speech,
+    Transcription,
 }
 
 impl Operation {
@@ -42,6 +45,9 @@ impl Operation {
             Self::Image => "generate_content",
             Self::Embeddings => "embeddings",
             Self::Rerank => "rerank",
+            Self::Moderation => "moderation",
+            Self::Speech => "speech",
+            Self::Transcription => "transcription",
         }
     }
 }
@@ -56,7 +62,11 @@ pub(super) fn begin_attempt(context: &RequestContext, attempted: &AttemptData<'_
         number,
     } = *attempted;
     context.trace_attempt(|request| {
-        let makes_image = operation == Operation::Image;
+        let output = match operation {
+            Operation::Image => Some("image"),
+            Operation::Speech => Some("speech"),
+            _ => None,
+        };
         let operation = operation.name();
         let model = &candidate.model;
         let mut span = request.child(format!("{operation} {model}"), SpanKind::Client);
@@ -65,9 +75,7 @@ pub(super) fn begin_attempt(context: &RequestContext, attempted: &AttemptData<'_
         span.set("gen_ai.provider.name", upstream.name.clone());
         span.set("gen_ai.request.model", model.clone());
         span.set("gen_ai.request.stream", is_stream);
-        if makes_image {
-            span.set("gen_ai.output.type", "image");
-        }
+        span.set_if_known("gen_ai.output.type", output);
         if let Some(base) = &upstream.base {
             span.set("server.address", base.host().to_owned());
             span.set_if_known("server.port", base.port().map(i64::from));

@@ -602,3 +602,125 @@ pub struct RankingAnswer {
     #[schema(value_type = Object)]
     pub usage: Value,
 }
+
+/// A request in OpenAI's Moderations. weir forwards other fields to the provider.
+#[derive(Serialize, Deserialize, ToSchema)]
+#[schema(example = json!({ "model": "demo-moderation", "input": "Hello, weir!" }))]
+pub struct ModerationRequest {
+    /// The id of a model of the kind `moderation`, as `GET /models` lists them; default: `omni-moderation-latest`.
+    #[schema(min_length = 1, max_length = 256)]
+    pub model: Option<String>,
+    /// A text; a list of up to 1,024 texts is also valid.
+    #[schema(min_length = 1)]
+    pub input: String,
+}
+
+/// The verdicts on a request's texts.
+#[derive(Serialize, Deserialize, ToSchema)]
+pub struct ModerationAnswer {
+    /// The response's id.
+    pub id: String,
+    /// The requested model.
+    pub model: String,
+    /// The verdicts, in the order of the texts: objects with `flagged`, `categories` and `category_scores`.
+    #[schema(value_type = Vec<Object>, min_items = 1)]
+    pub results: Vec<Value>,
+    /// The token usage.
+    #[schema(value_type = Object)]
+    pub usage: Value,
+}
+
+/// A request in OpenAI's Speech. weir forwards other fields to the provider.
+#[derive(Serialize, Deserialize, ToSchema)]
+#[schema(example = json!({ "model": "demo-speech", "input": "Hello, weir!", "voice": "alloy" }))]
+pub struct SpeechRequest {
+    /// The id of a model of the kind `speech`, as `GET /models` lists them.
+    #[schema(min_length = 1, max_length = 256)]
+    pub model: String,
+    /// The text.
+    #[schema(min_length = 1, max_length = 1_048_576)]
+    pub input: String,
+    /// The name of a voice; an object with the `id` of a custom voice is also valid.
+    #[schema(min_length = 1, max_length = 256)]
+    pub voice: String,
+    /// The manner of speaking, in words.
+    #[schema(max_length = 16_384)]
+    pub instructions: Option<String>,
+    /// `mp3`, `opus`, `aac`, `flac`, `wav` or `pcm`; default: `mp3`.
+    #[schema(pattern = "^(mp3|opus|aac|flac|wav|pcm)$")]
+    pub response_format: Option<String>,
+    /// The speed; default: 1.
+    #[schema(minimum = 0.25, maximum = 4)]
+    pub speed: Option<f64>,
+    /// `audio` for bytes, or `sse` for events; default: `audio`.
+    #[schema(pattern = "^(audio|sse)$")]
+    pub stream_format: Option<String>,
+}
+
+/// The bytes of a recording.
+#[derive(Serialize, Deserialize, ToSchema)]
+#[schema(value_type = String, format = Binary)]
+pub struct Recording(pub Vec<u8>);
+
+/// A request for the words of a recording, as a form.
+#[derive(Serialize, Deserialize, ToSchema)]
+pub struct TranscriptionForm {
+    /// The id of a model of the kind `transcription`, as `GET /models` lists them.
+    pub model: String,
+    /// The recording: flac, mp3, mp4, ogg, wav or webm.
+    #[schema(value_type = String, format = Binary)]
+    pub file: Vec<u8>,
+    /// The language of the recording, such as `en`.
+    pub language: Option<String>,
+    /// A text that goes before the recording's, or names words of it.
+    pub prompt: Option<String>,
+    /// `json`, `text`, `verbose_json`, `srt` or `vtt`; default: `json`.
+    pub response_format: Option<String>,
+    /// The randomness; 0 to 1.
+    pub temperature: Option<f64>,
+    /// The timings of `verbose_json`: `word`, `segment`.
+    #[serde(rename = "timestamp_granularities[]")]
+    pub timings: Option<Vec<String>>,
+    /// Whether the response is a stream of events.
+    pub stream: Option<bool>,
+}
+
+/// A request for the words of a recording in English, as a form.
+#[derive(Serialize, Deserialize, ToSchema)]
+pub struct TranslationForm {
+    /// The id of a model of the kind `transcription`, as `GET /models` lists them.
+    pub model: String,
+    /// The recording: flac, mp3, mp4, ogg, wav or webm.
+    #[schema(value_type = String, format = Binary)]
+    pub file: Vec<u8>,
+    /// An English text that goes before the recording's, or names words of it.
+    pub prompt: Option<String>,
+    /// `json`, `text`, `verbose_json`, `srt` or `vtt`; default: `json`.
+    pub response_format: Option<String>,
+    /// The randomness; 0 to 1.
+    pub temperature: Option<f64>,
+}
+
+/// The words of a recording.
+#[derive(Serialize, Deserialize, ToSchema)]
+pub struct TranscriptAnswer {
+    /// The words.
+    pub text: String,
+    /// In `verbose_json`: the language.
+    pub language: Option<String>,
+    /// In `verbose_json`: the length in seconds.
+    pub duration: Option<f64>,
+    /// In `verbose_json`: the parts with their times.
+    #[schema(value_type = Option<Vec<Object>>)]
+    pub segments: Option<Vec<Value>>,
+    /// In `verbose_json`: the words with their times.
+    #[schema(value_type = Option<Vec<Object>>)]
+    pub words: Option<Vec<Value>>,
+    /// The used tokens or seconds.
+    #[schema(value_type = Object)]
+    pub usage: Value,
+}
+
+/// The words of a recording as text or subtitles.
+#[derive(Serialize, Deserialize, ToSchema)]
+pub struct TranscriptText(pub String);

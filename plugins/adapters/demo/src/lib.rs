@@ -13,9 +13,11 @@
 //! As an agent of a swarm it fetches the page that its task is about, where it has a tool for that, and hands on what the
 //! agent before it said.
 //!
-//! Asked for images, it makes a small one of each prompt; asked for vectors or an order of documents, it compares words.
+//! Asked for images, it makes a small one of each prompt; asked for vectors or an order of documents, it compares words. It
+//! speaks in silence, and hears no recording.
 
 mod agent;
+mod audio;
 mod image;
 mod retrieval;
 pub mod translate;

@@ -1,11 +1,12 @@
-//! Vectors of texts and orders of documents, by the words that they share.
+//! Vectors of texts and orders of documents, by the words that they share, and verdicts on texts.
 //!
 //! Each word of a text adds one to a dimension that its hash chooses; the vector then has the length 1. Texts with the
 //! same words therefore have similar vectors.
 
 use serde::Serialize;
+use serde_json::json;
 use weir_sdk::adapter::{
-    EmbeddingRequest, Event, Failure, FailureKind, Input, RerankRequest, Step,
+    EmbeddingRequest, Event, Failure, FailureKind, Input, ModerationRequest, RerankRequest, Step,
 };
 use weir_sdk::chat::FinishReason;
 use weir_sdk::media::json_media;
@@ -84,6 +85,29 @@ pub(crate) fn rank(task: &RerankRequest) -> Result<(Step, Vec<String>), Failure>
         input_usage(Some(bytes.div_ceil(TOKEN_BYTES) as u64), Some(units)),
         Event::Finish(FinishReason::Stop),
     ];
+    Ok((Step::Emit(events), ignored))
+}
+
+/// Returns the complete response, and the names of omitted fields. A text is harmful if it has the word "unsafe".
+pub(crate) fn judge(task: &ModerationRequest) -> Result<(Step, Vec<String>), Failure> {
+    let ignored = leave_out_fields(&task.extra)?;
+    let harmful = hash(b"unsafe");
+    let mut events: Vec<_> = task
+        .inputs
+        .iter()
+        .map(|text| {
+            let flagged = words(text).any(|word| word == harmful);
+            let verdict = json!({
+                "flagged": flagged,
+                "categories": { "violence": flagged },
+                "category_scores": { "violence": if flagged { 1.0 } else { 0.0 } },
+            });
+            json_media(verdict.to_string().into_bytes())
+        })
+        .collect();
+    let bytes: usize = task.inputs.iter().map(String::len).sum();
+    events.push(input_usage(Some(bytes.div_ceil(TOKEN_BYTES) as u64), None));
+    events.push(Event::Finish(FinishReason::Stop));
     Ok((Step::Emit(events), ignored))
 }
 

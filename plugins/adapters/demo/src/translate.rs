@@ -8,7 +8,8 @@ use std::collections::VecDeque;
 use serde_json::{Value, json};
 use weir_sdk::adapter::{
     CredentialSlot, Description, EmbeddingsRequest, Event, Exchange, Failure, FailureKind,
-    HttpResponseHead, RankingRequest, Request, StartedExchange, Step, Task,
+    HarmRequest, HttpResponseHead, RankingRequest, Request, SpokenRequest, StartedExchange, Step,
+    Task, TranscriptRequest,
 };
 use weir_sdk::blocks::Blocks;
 use weir_sdk::chat::{
@@ -18,7 +19,7 @@ use weir_sdk::chat::{
 };
 use weir_sdk::fields::is_advisory;
 
-use crate::{agent, image, retrieval};
+use crate::{agent, audio, image, retrieval};
 
 /// The response to `/help`.
 pub const HELP: &str = "\
@@ -73,9 +74,17 @@ impl Exchange for Demo {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             dialect: "demo".to_owned(),
             credential: CredentialSlot::None,
-            capabilities: ["chat", "images", "embeddings", "rerank"]
-                .map(str::to_owned)
-                .to_vec(),
+            capabilities: [
+                "chat",
+                "images",
+                "embeddings",
+                "rerank",
+                "moderation",
+                "speech",
+                "transcription",
+            ]
+            .map(str::to_owned)
+            .to_vec(),
             options: Vec::new(),
             request_headers: Vec::new(),
             response_headers: Vec::new(),
@@ -118,6 +127,27 @@ impl Exchange for Demo {
         _configuration: &[u8],
     ) -> Result<StartedExchange<Self>, Failure> {
         retrieval::rank(&request.task).map(Self::of_one_step)
+    }
+
+    fn begin_moderation(
+        request: HarmRequest,
+        _configuration: &[u8],
+    ) -> Result<StartedExchange<Self>, Failure> {
+        retrieval::judge(&request.task).map(Self::of_one_step)
+    }
+
+    fn begin_speech(
+        request: SpokenRequest,
+        _configuration: &[u8],
+    ) -> Result<StartedExchange<Self>, Failure> {
+        audio::speak(&request.task).map(Self::of_one_step)
+    }
+
+    fn begin_transcription(
+        request: TranscriptRequest,
+        _configuration: &[u8],
+    ) -> Result<StartedExchange<Self>, Failure> {
+        audio::transcribe(&request).map(Self::of_one_step)
     }
 
     fn next(&mut self) -> Result<Step, Failure> {

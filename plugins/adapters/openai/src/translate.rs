@@ -20,6 +20,7 @@
 //! | `input-type` | `false` (default), `true` | whether the server takes `input_type` of embeddings |
 //! | `dimensions-field` | `dimensions` (default), `output_dimension` | the server's name of the dimensions of embeddings |
 //! | `rerank-limit-field` | `top_n` (default), `top_k` | the server's name of the number of documents in a ranking |
+//! | `speech-events` | `true`, `false` (default) | whether the model speaks in events, which alone report usage |
 //! | `pass-fields` | names, separated by commas | fields to pass beside those that `request` always passes |
 //! | `azure-api-version` | a version such as `2024-10-21`; none by default | the version of Azure's API by deployments, whose
 //! base URL is `https://RESOURCE.openai.azure.com/openai`; the model is the deployment's name |
@@ -33,17 +34,21 @@
 //!
 //! To send a new field to the upstream, edit `request`; to read a new field, `answer`; for images, both are in
 //! `images`; the Responses API has the same two in `responses`; a
-//! request of Completions is in `completions`; embeddings and rankings are in `retrieval`; to classify another error, `refusal`; to add an option, `options`.
+//! request of Completions is in `completions`; embeddings, rankings and moderation are in `retrieval`; audio is in `speech`
+//! and `transcription`; to classify another error, `refusal`; to add an option, `options`.
 
 mod answer;
 mod completions;
 mod effort;
+mod form;
 mod images;
 mod options;
 mod refusal;
 mod request;
 mod responses;
 mod retrieval;
+mod speech;
+mod transcription;
 
 use std::borrow::Cow;
 
@@ -51,15 +56,21 @@ use answer::Answer;
 use images::Images;
 use options::Options;
 use responses::answer::ResponsesAnswer;
+use speech::Recording;
+use transcription::Transcript;
 use weir_sdk::adapter::{
-    CredentialSlot, Description, EmbeddingsRequest, Event, Failure, HttpRequest, RankingRequest,
-    RefusedSetting, Request, Setting, StartedExchange, Step, Task,
+    CredentialSlot, Description, EmbeddingsRequest, Event, Failure, HarmRequest, HttpRequest,
+    RankingRequest, RefusedSetting, Request, Setting, SpokenRequest, StartedExchange, Step, Task,
+    TranscriptRequest,
 };
 use weir_sdk::response::{self, AnswerReader, ErrorResponse, ProviderApi, ResponseReader};
 use weir_sdk::sse::SseEvent;
 
 /// The name of this dialect, here and in clients that speak it.
 const DIALECT: &str = "openai-chat";
+
+/// Prefix of each path for audio.
+const AUDIO_PATHS: &str = "/audio/";
 
 /// The request path of chat completions.
 const PATH: &str = "/chat/completions";
@@ -76,6 +87,10 @@ pub enum Reader {
     Responses(ResponsesAnswer),
     /// Reads images.
     Images(Images),
+    /// Reads a spoken text.
+    Speech(Recording),
+    /// Reads the words of a recording.
+    Transcription(Transcript),
 }
 
 impl ProviderApi for Reader {
@@ -85,9 +100,17 @@ impl ProviderApi for Reader {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             dialect: DIALECT.to_owned(),
             credential: CredentialSlot::Bearer,
-            capabilities: ["chat", "images", "embeddings", "rerank"]
-                .map(str::to_owned)
-                .to_vec(),
+            capabilities: [
+                "chat",
+                "images",
+                "embeddings",
+                "rerank",
+                "moderation",
+                "speech",
+                "transcription",
+            ]
+            .map(str::to_owned)
+            .to_vec(),
             options: options::NAMES.map(str::to_owned).to_vec(),
             request_headers: vec!["content-type".to_owned()],
             // The headers that every adapter gets are enough.
@@ -100,6 +123,8 @@ impl ProviderApi for Reader {
                 completions::FIM_PATH,
                 retrieval::EMBEDDINGS,
                 retrieval::RERANK,
+                retrieval::MODERATIONS,
+                AUDIO_PATHS,
                 options::DEPLOYMENTS,
             ]
             .map(str::to_owned)
@@ -169,17 +194,45 @@ impl ProviderApi for Reader {
     ) -> Result<StartedExchange<OpenAi>, Failure> {
         retrieval::rerank(&request, &Options::from_bytes(configuration)?)
     }
+
+    fn begin_moderation(
+        request: HarmRequest,
+        configuration: &[u8],
+    ) -> Result<StartedExchange<OpenAi>, Failure> {
+        retrieval::moderation(&request, &Options::from_bytes(configuration)?)
+    }
+
+    fn begin_speech(
+        request: SpokenRequest,
+        configuration: &[u8],
+    ) -> Result<StartedExchange<OpenAi>, Failure> {
+        speech::begin(&request, &Options::from_bytes(configuration)?)
+    }
+
+    fn begin_transcription(
+        request: TranscriptRequest,
+        configuration: &[u8],
+    ) -> Result<StartedExchange<OpenAi>, Failure> {
+        transcription::begin(&request, &Options::from_bytes(configuration)?)
+    }
 }
 
 impl AnswerReader for Reader {
+    fn is_raw(&self) -> bool {
+        matches!(self, Self::Speech(recording) if recording.is_raw())
+    }
+
     fn lift<'a>(
         &mut self,
         bytes: &'a [u8],
         events: &mut Vec<Event>,
     ) -> (Cow<'a, [u8]>, Result<(), Failure>) {
         match self {
-            Self::Chat(_) | Self::Responses(_) => (Cow::Borrowed(bytes), Ok(())),
+            Self::Chat(_) | Self::Responses(_) | Self::Transcription(_) => {
+                (Cow::Borrowed(bytes), Ok(()))
+            }
             Self::Images(images) => images.lift(bytes, events),
+            Self::Speech(recording) => recording.lift(bytes, events),
         }
     }
 
@@ -188,6 +241,8 @@ impl AnswerReader for Reader {
             Self::Chat(answer) => answer.read_event(event, events),
             Self::Responses(answer) => answer.read_event(event, events),
             Self::Images(images) => images.read_event(event, events),
+            Self::Speech(recording) => recording.read_event(event, events),
+            Self::Transcription(transcript) => transcript.read_event(event, events),
         }
     }
 
@@ -196,6 +251,8 @@ impl AnswerReader for Reader {
             Self::Chat(answer) => answer.read_whole(body, events),
             Self::Responses(answer) => answer.read_whole(body, events),
             Self::Images(images) => images.read_whole(body, events),
+            Self::Speech(recording) => recording.read_whole(body),
+            Self::Transcription(transcript) => transcript.read_whole(body, events),
         }
     }
 
@@ -204,6 +261,8 @@ impl AnswerReader for Reader {
             Self::Chat(answer) => answer.conclude(events),
             Self::Responses(answer) => answer.conclude(events),
             Self::Images(images) => images.conclude(events),
+            Self::Speech(recording) => recording.conclude(events),
+            Self::Transcription(transcript) => transcript.conclude(events),
         }
     }
 

@@ -86,8 +86,16 @@ pub fn quoted(text: &str) -> String {
 
 /// Returns a price as a table of TOML.
 pub fn price(price: &PriceConfig) -> String {
-    if let Some(image) = price.image {
-        return format!("{{ image = {} }}", image.decimal());
+    let of_unit = [
+        ("image", price.image),
+        ("characters", price.characters),
+        ("minute", price.minute),
+    ];
+    let of_unit = of_unit
+        .into_iter()
+        .find_map(|(name, usd)| Some((name, usd?)));
+    if let Some((name, usd)) = of_unit {
+        return format!("{{ {name} = {} }}", usd.decimal());
     }
     let fields = price.fields().into_iter();
     let mut fields: Vec<_> = fields

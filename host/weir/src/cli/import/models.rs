@@ -300,8 +300,12 @@ impl<'a> Writer<'a> {
                     number(output.map(|output| output.min(DEFAULT_OUTPUT_TOKENS)))
                 );
             }
-            ModelKind::Embeddings => section.push_str("kind = \"embeddings\"\n"),
-            ModelKind::Rerank => section.push_str("kind = \"rerank\"\n"),
+            kind => {
+                let _ = writeln!(section, "kind = \"{}\"", kind.name());
+                if let Some(output) = output.filter(|output| kind.is_audio() && *output > 0) {
+                    let _ = writeln!(section, "max_output_tokens = {output}");
+                }
+            }
         }
         if group.deployments.iter().all(|one| one.terms.tools) {
             section.push_str("supports_tools = true\n");

@@ -9,7 +9,7 @@ use serde::Deserialize;
 use super::fields::{ImportNotes, YamlFields};
 use super::yaml::Node;
 use crate::catalog;
-use crate::catalog::config::{ModelConfig, ModelKind, PriceConfig};
+use crate::catalog::config::{InputUnit, ModelConfig, ModelKind, PriceConfig};
 use crate::catalog::import::litellm as price_table;
 use crate::catalog::import::offer::{Offer, OfferContent};
 use weir_ledger::price::NanoUsd;
@@ -96,11 +96,15 @@ impl KnownModels {
             None => of_built_in,
             Some("embedding") => ModelKind::Embeddings,
             Some("rerank") => ModelKind::Rerank,
+            Some("moderation") => ModelKind::Moderation,
+            // Prices per character and second are those of the built-in models alone.
+            Some("audio_speech") if of_built_in == ModelKind::Speech => of_built_in,
+            Some("audio_transcription") if of_built_in == ModelKind::Transcription => of_built_in,
             Some("chat" | "completion" | "responses") => ModelKind::Chat,
             Some("image_generation") if built_in.is_some() => ModelKind::Chat,
             Some(mode) => {
                 return Err(format!(
-                    "weir serves chats, images, embeddings and rankings; its mode is {mode:?}"
+                    "weir has no price for models of this kind; its mode is {mode:?}"
                 ));
             }
         };
@@ -135,6 +139,7 @@ impl KnownModels {
         terms.take_limits(params, info, notes);
         if kind != ModelKind::Chat
             && let Some(price) = &mut terms.price
+            && price.unit() == InputUnit::Token
         {
             price.output.get_or_insert(NanoUsd(0));
         }
@@ -222,5 +227,7 @@ fn over(own: PriceConfig, base: PriceConfig) -> PriceConfig {
         search: own.search.or(base.search),
         above: own.above.or(base.above),
         image: base.image,
+        characters: base.characters,
+        minute: base.minute,
     }
 }

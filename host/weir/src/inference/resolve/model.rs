@@ -30,6 +30,9 @@ pub(super) fn model<'a>(
         ModelKind::Chat => "is for chats or images: use another endpoint",
         ModelKind::Embeddings => "makes embeddings: use /v1/embeddings",
         ModelKind::Rerank => "orders documents: use /v1/rerank",
+        ModelKind::Moderation => "finds harmful content: use /v1/moderations",
+        ModelKind::Speech => "speaks: use /v1/audio/speech",
+        ModelKind::Transcription => "hears: use /v1/audio/transcriptions",
     };
     let message = format!("The model {} {what}.", model.id);
     Err(ApiError::new(ErrorCode::ModelNotSupported, message).with_param("model"))

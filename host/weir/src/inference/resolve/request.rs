@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use weir_dialects::{Attachment, MessageOrigin, RetrievalTask};
-use weir_sandbox::adapter::AdapterRequest;
+use weir_dialects::{Attachment, AudioTask, MessageOrigin, RetrievalTask};
 use weir_sandbox::adapter::bindings::adapter::{Client, Request, Task};
-use weir_sandbox::adapter::bindings::{embeddings, rerank};
+use weir_sandbox::adapter::bindings::{embeddings, moderation, rerank, speech, transcription};
+use weir_sandbox::adapter::{AdapterRequest, OtherRequest};
 use weir_upstream::usage::{ModelLimits, RequestSize};
 
 use crate::catalog::Model;
@@ -51,39 +51,56 @@ pub struct ResolvedRequest {
 pub enum ResolvedTask {
     /// A chat, or images.
     Model(Task),
-    /// Vectors of texts, or an order of documents.
+    /// Data about texts.
     Retrieval(RetrievalTask),
+    /// A spoken text, or the words of a recording.
+    Audio(AudioTask),
 }
 
 impl ResolvedTask {
     /// Returns the request for adapters, before its first attempt.
     pub fn request(self, attachments: &[Attachment], client: Client) -> AdapterRequest {
         let (attempt, deadline_ms) = (0, 0);
-        match self {
-            Self::Model(task) => AdapterRequest::Task(Request {
-                task,
-                attachments: attachments.iter().map(Attachment::described).collect(),
-                client,
-                attempt,
-                deadline_ms,
-            }),
-            Self::Retrieval(RetrievalTask::Embeddings(task)) => {
-                AdapterRequest::Embeddings(embeddings::Request {
-                    task,
+        /// Makes the request of a kind around its task.
+        macro_rules! request {
+            ($kind:ident of $module:ident, $task:expr) => {
+                OtherRequest::$kind($module::Request {
+                    task: $task,
                     client,
                     attempt,
                     deadline_ms,
                 })
-            }
-            Self::Retrieval(RetrievalTask::Rerank(task)) => {
-                AdapterRequest::Rerank(rerank::Request {
-                    task,
-                    client,
-                    attempt,
-                    deadline_ms,
-                })
-            }
+            };
         }
+        let mut files = attachments.iter().map(Attachment::described);
+        AdapterRequest::Other(match self {
+            Self::Model(task) => {
+                return AdapterRequest::Task(Request {
+                    task,
+                    attachments: files.collect(),
+                    client,
+                    attempt,
+                    deadline_ms,
+                });
+            }
+            Self::Retrieval(RetrievalTask::Embeddings(task)) => {
+                request!(Embeddings of embeddings, task)
+            }
+            Self::Retrieval(RetrievalTask::Rerank(task)) => request!(Rerank of rerank, task),
+            Self::Retrieval(RetrievalTask::Moderation(task)) => {
+                request!(Moderation of moderation, task)
+            }
+            Self::Audio(AudioTask::Speech(task)) => request!(Speech of speech, task),
+            Self::Audio(AudioTask::Transcription(task)) => {
+                OtherRequest::Transcription(transcription::Request {
+                    task,
+                    recording: files.next().expect("a transcription has a recording"),
+                    client,
+                    attempt,
+                    deadline_ms,
+                })
+            }
+        })
     }
 }
 

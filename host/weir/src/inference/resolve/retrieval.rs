@@ -1,8 +1,7 @@
-//! Requests of search systems: vectors of texts, or an order of documents.
+//! Requests for data about texts: vectors, an order of documents, or harmful content.
 
 use weir_dialects::{RetrievalCall, RetrievalTask};
 use weir_errors::{ApiError, ErrorCode};
-use weir_sandbox::adapter::bindings::embeddings::EmbeddingRequest;
 use weir_sandbox::adapter::bindings::rerank::RerankRequest;
 use weir_upstream::usage::{BYTES_PER_TOKEN, RequestSize, input_bytes};
 
@@ -20,10 +19,16 @@ pub fn resolve_retrieval(
     let (kind, results) = match &call.task {
         RetrievalTask::Embeddings(task) => (ModelKind::Embeddings, task.inputs.len()),
         RetrievalTask::Rerank(_) => (ModelKind::Rerank, 1),
+        RetrievalTask::Moderation(task) => (ModelKind::Moderation, task.inputs.len()),
     };
     let model = model(catalog, call.task.model(), kind)?;
     match &call.task {
-        RetrievalTask::Embeddings(task) => check_inputs(model, task)?,
+        RetrievalTask::Embeddings(task) => {
+            check_inputs(model, task.inputs.iter().map(input_bytes))?;
+        }
+        RetrievalTask::Moderation(task) => {
+            check_inputs(model, task.inputs.iter().map(|text| text.len() as u64))?;
+        }
         RetrievalTask::Rerank(task) => check_documents(model, task)?,
     }
     Ok(ResolvedRequest {
@@ -45,14 +50,14 @@ pub fn resolve_retrieval(
     })
 }
 
-fn check_inputs(model: &Model, task: &EmbeddingRequest) -> Result<(), ApiError> {
-    let is_alone = task.inputs.len() == 1;
-    for (index, input) in task.inputs.iter().enumerate() {
+fn check_inputs(model: &Model, inputs: impl ExactSizeIterator<Item = u64>) -> Result<(), ApiError> {
+    let is_alone = inputs.len() == 1;
+    for (index, bytes) in inputs.enumerate() {
         let field = || match is_alone {
             true => "input".to_owned(),
             false => format!("input[{index}]"),
         };
-        check_window(model, input_bytes(input), field)?;
+        check_window(model, bytes, field)?;
     }
     Ok(())
 }

@@ -2,6 +2,7 @@
 //!
 //! [`weir_dialects`] reads their requests and writes their responses.
 
+pub mod audio;
 pub mod completions;
 pub mod gemini;
 pub mod images;

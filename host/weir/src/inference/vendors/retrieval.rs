@@ -1,10 +1,10 @@
-//! `POST /v1/embeddings`, `POST /v1/rerank` and `POST /v2/rerank`.
+//! `POST /v1/embeddings`, `POST /v1/rerank`, `POST /v2/rerank` and `POST /v1/moderations`.
 
 use std::sync::Arc;
 
 use axum::extract::State;
 use axum::response::Response;
-use weir_dialects::{RetrievalCall, openai_embeddings, rerank};
+use weir_dialects::{RetrievalCall, openai_embeddings, openai_moderation, rerank};
 use weir_errors::ApiError;
 
 use crate::context::RequestContext;
@@ -15,7 +15,10 @@ use crate::inference::idempotency::IdempotencyHeader;
 use crate::inference::routes::{CapacityCheck, take_turn};
 use crate::request::JsonBody;
 use crate::schemas::parameters::Idempotency;
-use crate::schemas::vendors::{EmbeddingList, EmbeddingRequest, RankingAnswer, RerankRequest};
+use crate::schemas::vendors::{
+    EmbeddingList, EmbeddingRequest, ModerationAnswer, ModerationRequest, RankingAnswer,
+    RerankRequest,
+};
 
 /// `POST /v1/embeddings`: makes a vector of each text, in the format of OpenAI's Embeddings.
 #[utoipa::path(
@@ -51,6 +54,24 @@ pub async fn create_ranking(
     body: JsonBody,
 ) -> Result<Response, ApiError> {
     retrieve(&parts, caller, context, key, body, rerank::read).await
+}
+
+/// `POST /v1/moderations`: finds harmful content in texts, in the format of OpenAI's Moderations.
+#[utoipa::path(
+    post, path = "/v1/moderations", tag = "models", security(("user" = [])),
+    params(Idempotency),
+    request_body = ModerationRequest,
+    responses((status = 200, body = ModerationAnswer)),
+)]
+pub async fn create_moderation(
+    State(parts): State<Arc<InferenceParts>>,
+    _: CapacityCheck,
+    caller: Caller,
+    context: RequestContext,
+    key: IdempotencyHeader,
+    body: JsonBody,
+) -> Result<Response, ApiError> {
+    retrieve(&parts, caller, context, key, body, openai_moderation::read).await
 }
 
 async fn retrieve(

@@ -4,7 +4,6 @@
 //! arrive.
 
 mod answer;
-mod form;
 mod request;
 
 use weir_sdk::adapter::{Failure, HttpRequest, Request, StartedExchange, Step};

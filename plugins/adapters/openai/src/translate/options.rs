@@ -13,7 +13,7 @@ use super::responses;
 pub(super) const DEPLOYMENTS: &str = "/deployments/";
 
 /// The names of the options.
-pub(super) const NAMES: [&str; 13] = [
+pub(super) const NAMES: [&str; 14] = [
     "api",
     "completions",
     "efforts",
@@ -25,6 +25,7 @@ pub(super) const NAMES: [&str; 13] = [
     "input-type",
     "dimensions-field",
     "rerank-limit-field",
+    "speech-events",
     "pass-fields",
     "azure-api-version",
 ];
@@ -76,6 +77,8 @@ pub(super) struct Options<'a> {
     pub(super) takes_input_type: bool,
     pub(super) dimensions_field: &'a str,
     pub(super) rerank_limit_field: &'a str,
+    /// Whether speech comes as events.
+    pub(super) has_speech_events: bool,
     /// Names, separated by commas.
     pass_fields: &'a str,
     /// The version of Azure's API whose paths name a deployment; empty for other servers.
@@ -96,6 +99,7 @@ impl Default for Options<'_> {
             takes_input_type: false,
             dimensions_field: "dimensions",
             rerank_limit_field: "top_n",
+            has_speech_events: false,
             pass_fields: "",
             azure_api_version: "",
         }
@@ -155,6 +159,11 @@ impl<'a> Options<'a> {
             "rerank-limit-field",
             self.rerank_limit_field,
             default.rerank_limit_field,
+        );
+        line(
+            "speech-events",
+            &self.has_speech_events.to_string(),
+            "false",
         );
         line("pass-fields", self.pass_fields, default.pass_fields);
         line("azure-api-version", self.azure_api_version, "");
@@ -264,6 +273,8 @@ impl<'a> Options<'a> {
             }
             ("rerank-limit-field", "top_n" | "top_k") => self.rerank_limit_field = value,
             ("rerank-limit-field", _) => return Err("must be top_n or top_k".to_owned()),
+            ("speech-events", "true" | "false") => self.has_speech_events = value == "true",
+            ("speech-events", _) => return Err("must be true or false".to_owned()),
             ("pass-fields", list) => {
                 self.pass_fields = list;
                 if list.contains(['\n', '\r']) {

@@ -1,13 +1,14 @@
-//! Vectors of texts (`POST /embeddings`), and the order of documents (`POST /rerank`).
+//! Vectors of texts (`POST /embeddings`), the order of documents (`POST /rerank`), and harmful content in texts
+//! (`POST /moderations`).
 //!
-//! Servers of this dialect have the first endpoint as OpenAI has it. The second one is Cohere's (base URL
+//! Servers of this dialect have the first and the last endpoint as OpenAI has them. The second one is Cohere's (base URL
 //! `https://api.cohere.com/v2`), Jina's, vLLM's and, with the option `rerank-limit-field`, Voyage's.
 
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use weir_sdk::adapter::{
-    BodyPart, EmbeddingRequest, EmbeddingsRequest, Event, Failure, HttpRequest, Input,
-    RankingRequest, RerankRequest, StartedExchange, Step,
+    BodyPart, EmbeddingRequest, EmbeddingsRequest, Event, Failure, HarmRequest, HttpRequest, Input,
+    ModerationRequest, RankingRequest, RerankRequest, StartedExchange, Step,
 };
 use weir_sdk::media::{ANY, VectorExtractor, json_media};
 use weir_sdk::response::{self, DataReader, ResponseReader, input_usage};
@@ -19,6 +20,7 @@ use super::{OpenAi, refusal};
 /// The request paths.
 pub(super) const EMBEDDINGS: &str = "/embeddings";
 pub(super) const RERANK: &str = "/rerank";
+pub(super) const MODERATIONS: &str = "/moderations";
 
 /// The place of a vector in a response.
 const VECTOR: &[&str] = &["data", ANY, "embedding"];
@@ -70,6 +72,14 @@ struct RerankBody<'a> {
     top_n: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
     top_k: Option<u32>,
+    #[serde(flatten)]
+    fields: Fields<'a>,
+}
+
+#[derive(Serialize)]
+struct ModerationBody<'a> {
+    model: &'a str,
+    input: &'a [String],
     #[serde(flatten)]
     fields: Fields<'a>,
 }
@@ -147,6 +157,24 @@ pub(super) fn rerank(
     Ok(begun(path, &body, DataReader::new(read_ranking)))
 }
 
+pub(super) fn moderation(
+    request: &HarmRequest,
+    options: &Options<'_>,
+) -> Result<StartedExchange<OpenAi>, Failure> {
+    let ModerationRequest {
+        model,
+        inputs,
+        extra,
+    } = &request.task;
+    let body = ModerationBody {
+        model,
+        input: inputs,
+        fields: Fields::read(extra, &OWN, "")?,
+    };
+    let path = options.path(MODERATIONS, model);
+    Ok(begun(path, &body, DataReader::new(read_verdicts)))
+}
+
 fn begun(path: String, body: &impl Serialize, reader: DataReader) -> StartedExchange<OpenAi> {
     let body = serde_json::to_vec(body).expect("plain structs serialize");
     StartedExchange {
@@ -156,7 +184,7 @@ fn begun(path: String, body: &impl Serialize, reader: DataReader) -> StartedExch
     }
 }
 
-/// A response of either kind. Voyage has a ranking under `data`.
+/// A response of any of these kinds. Voyage has a ranking under `data`.
 #[derive(Deserialize)]
 struct Answer<Item> {
     #[serde(alias = "results")]
@@ -219,6 +247,14 @@ fn read_ranking(body: &str, _: usize, events: &mut Vec<Event>) -> Result<(), Fai
     };
     let json = serde_json::to_vec(ranking).expect("plain structs serialize");
     events.push(json_media(json));
+    events.push(answer.usage());
+    Ok(())
+}
+
+fn read_verdicts(body: &str, _: usize, events: &mut Vec<Event>) -> Result<(), Failure> {
+    let answer: Answer<&RawValue> = read(body)?;
+    let verdicts = answer.data.as_deref().unwrap_or_default().iter();
+    events.extend(verdicts.map(|verdict| json_media(verdict.get().as_bytes().to_vec())));
     events.push(answer.usage());
     Ok(())
 }

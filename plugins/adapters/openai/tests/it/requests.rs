@@ -179,6 +179,8 @@ fn asks_for_no_more_than_it_describes() {
             "/fim/completions",
             "/embeddings",
             "/rerank",
+            "/moderations",
+            "/audio/",
             "/deployments/"
         ]
     );

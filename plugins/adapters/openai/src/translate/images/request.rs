@@ -6,13 +6,13 @@
 
 use serde::Serialize;
 use serde_json::Value;
-use weir_sdk::adapter::{BodyPart, Failure, Request};
+use weir_sdk::adapter::{Attachment, BodyPart, Failure, Request};
 use weir_sdk::body::{Base64, Splices};
 use weir_sdk::chat::{Image, ImageRequest, Source};
 use weir_sdk::fields::is_advisory;
 use weir_sdk::wire::{self, Fields, Ignored, refuse};
 
-use super::form::Form;
+use crate::translate::form::{Form, FormFile};
 use crate::translate::options::Options;
 
 /// Fields beyond the vocabulary that pass unchanged. Only `input_fidelity` and `partial_images` change the price; the
@@ -137,7 +137,7 @@ pub(super) fn write(
     const EDITS: &str = "/images/edits";
     let mut sources = image.inputs.iter().chain(&image.mask);
     if sources.all(|image| matches!(image.source, Source::Attachment(_))) {
-        let form = Form::new(&body, image, &request.attachments)?;
+        let form = form(&body, image, &request.attachments)?;
         return Ok(written(EDITS, form.content_type(), form.into_parts()));
     }
     let splices = Splices::default();
@@ -160,6 +160,40 @@ pub(super) fn write(
         .write(&edit, image.prompt.len() + 1_024)
         .map_err(unwritable)?;
     Ok(written(EDITS, json(), body))
+}
+
+/// Writes the fields of an object, and the images, as a form.
+///
+/// # Errors
+///
+/// A field without a plain value, by its name.
+fn form(fields: &Value, image: &ImageRequest, attachments: &[Attachment]) -> Result<Form, Failure> {
+    let fields = fields.as_object().into_iter().flatten();
+    let texts = fields.map(|(name, value)| match value {
+        Value::String(text) => Ok((name.as_str(), text.clone())),
+        Value::Number(_) | Value::Bool(_) => Ok((name.as_str(), value.to_string())),
+        _ => Err(refuse(name, name)),
+    });
+    let mut form = Form::new(&texts.collect::<Result<Vec<_>, _>>()?)?;
+    let field = match image.inputs.len() {
+        1 => "image",
+        _ => "image[]",
+    };
+    let inputs = image.inputs.iter().map(|input| (field, input));
+    for (field, input) in inputs.chain(image.mask.iter().map(|mask| ("mask", mask))) {
+        let Source::Attachment(index) = input.source else {
+            return Err(refuse(field, format!("{field}: not in the request")));
+        };
+        let media_type = wire::media_type(attachments, index, None, field)?;
+        let ending = media_type.rsplit('/').next().unwrap_or_default();
+        form.attach(&FormFile {
+            field,
+            name: &format!("image.{ending}"),
+            media_type,
+            index,
+        });
+    }
+    Ok(form)
 }
 
 fn extra<'a>(

@@ -1,0 +1,65 @@
+//! The JSON of a request, and its translation to the plugins' vocabulary.
+
+use weir_errors::ApiError;
+use weir_sandbox::adapter::bindings::moderation::ModerationRequest;
+
+use super::NAME;
+use crate::json::{
+    self, BoundedList, ExtraFields, FieldFault, MAX_EXTRA, Text, TextOr, check_length,
+    check_not_empty, object, required,
+};
+use crate::openai::{MAX_MODEL_CHARS, client};
+use crate::{Dialect, RetrievalCall, RetrievalTask};
+
+/// The model of a request that names none, as with OpenAI.
+const DEFAULT_MODEL: &str = "omni-moderation-latest";
+/// The maximum inputs of a request.
+const MAX_INPUTS: usize = 1_024;
+
+object! {
+    struct ModerationRequestBody<'de> {
+        "model": model: Text<'de>,
+        "input": input: TextOr<String, MAX_INPUTS>,
+        others: ExtraFields<'de, MAX_EXTRA>,
+    }
+}
+
+/// Reads a Moderations request.
+///
+/// # Errors
+///
+/// 400 `INVALID_REQUEST`, with the path of the field as `param` unless the body is not JSON.
+pub fn read(body: &[u8]) -> Result<RetrievalCall, ApiError> {
+    Ok(call(json::read(body)?, body.len())?)
+}
+
+fn call(body: ModerationRequestBody<'_>, body_bytes: usize) -> Result<RetrievalCall, FieldFault> {
+    let model = body.model.map(Text::into_string);
+    let model = model.unwrap_or_else(|| DEFAULT_MODEL.to_owned());
+    check_length(&model, MAX_MODEL_CHARS, "model")?;
+    let inputs = match required(body.input, "input")? {
+        TextOr::Text(text) => {
+            check_not_empty(&text, "input")?;
+            vec![text]
+        }
+        TextOr::List(BoundedList(list)) => list,
+    };
+    if inputs.is_empty() {
+        return Err(FieldFault::new("input", "must not be empty"));
+    }
+    if let Some(index) = inputs.iter().position(String::is_empty) {
+        let fault = FieldFault::new("", "must not be empty");
+        return Err(fault.at(index).within("input"));
+    }
+    let extra = body.others.into_fields();
+    Ok(RetrievalCall {
+        client: client(NAME, &extra)?,
+        dialect: Dialect::OpenAiModeration(inputs.len()),
+        task: RetrievalTask::Moderation(ModerationRequest {
+            model,
+            inputs,
+            extra,
+        }),
+        body_bytes,
+    })
+}

@@ -1,0 +1,103 @@
+//! The response: the bytes of a recording, or events.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde::Serialize;
+use serde_json::Value;
+use weir_ledger::Credits;
+use weir_sandbox::adapter::bindings::chat::Event;
+
+use super::SpeechForm;
+use crate::BilledUsage;
+use crate::openai_chat::json;
+
+/// A writer of the response.
+#[derive(Debug)]
+pub struct SpeechStream {
+    form: SpeechForm,
+}
+
+#[derive(Serialize)]
+struct SpeechEvent<'a> {
+    #[serde(rename = "type")]
+    kind: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    audio: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    usage: Option<SpeechUsage>,
+}
+
+#[derive(Serialize)]
+struct SpeechUsage {
+    input_tokens: u64,
+    output_tokens: u64,
+    total_tokens: u64,
+    /// weir's own field: the charge of the request.
+    credits: Credits,
+}
+
+impl SpeechStream {
+    /// Returns a response without a recording.
+    pub fn new(form: SpeechForm) -> Self {
+        Self { form }
+    }
+
+    /// Appends the bytes of an event.
+    pub fn event(&mut self, event: &Event, out: &mut Vec<u8>) {
+        let data = match event {
+            Event::MediaBytes(piece) => &piece.data,
+            Event::Media(media) => &media.data,
+            _ => return,
+        };
+        if data.is_empty() {
+            return;
+        }
+        match self.form.has_events {
+            false => out.extend_from_slice(data),
+            true => write(
+                &SpeechEvent {
+                    kind: "speech.audio.delta",
+                    audio: Some(&STANDARD.encode(data)),
+                    usage: None,
+                },
+                out,
+            ),
+        }
+    }
+
+    /// Appends the end of a complete response. Bytes have none.
+    pub fn finish(&mut self, billed: &BilledUsage, out: &mut Vec<u8>) {
+        if !self.form.has_events {
+            return;
+        }
+        let tokens = billed.tokens;
+        let usage = SpeechUsage {
+            input_tokens: tokens.input,
+            output_tokens: tokens.output,
+            total_tokens: tokens.input.saturating_add(tokens.output),
+            credits: billed.credits,
+        };
+        write(
+            &SpeechEvent {
+                kind: "speech.audio.done",
+                audio: None,
+                usage: Some(usage),
+            },
+            out,
+        );
+    }
+
+    /// Appends an error. Bytes have no place for it.
+    pub fn error(&mut self, error: &Value, out: &mut Vec<u8>) {
+        if self.form.has_events {
+            out.extend_from_slice(b"event: error\n");
+            write(error, out);
+        }
+    }
+}
+
+fn write(event: &impl Serialize, out: &mut Vec<u8>) {
+    out.extend_from_slice(b"data: ");
+    json(event, out);
+    out.extend_from_slice(b"\n\n");
+}

@@ -1,0 +1,27 @@
+//! OpenAI's Speech, as a client dialect: a spoken text.
+//!
+//! [`read`] reads a request, and [`SpeechStream`] writes the response: the bytes of the recording as they arrive, or events
+//! with pieces of it. Bytes have no place for an error, so the connection of an incomplete response breaks.
+
+mod answer;
+mod request;
+#[cfg(test)]
+mod tests;
+
+pub use answer::SpeechStream;
+pub use request::read;
+
+pub use crate::dialect::SpeechForm;
+
+/// The dialect's name in the contract.
+const NAME: &str = "openai-speech";
+
+/// The formats of a recording, with their media types. The first is the default.
+const FORMATS: [(&str, &str); 6] = [
+    ("mp3", "audio/mpeg"),
+    ("opus", "audio/ogg"),
+    ("aac", "audio/aac"),
+    ("flac", "audio/flac"),
+    ("wav", "audio/wav"),
+    ("pcm", "audio/pcm"),
+];

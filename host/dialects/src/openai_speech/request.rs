@@ -1,0 +1,132 @@
+//! The JSON of a request, and its translation to the plugins' vocabulary.
+
+use std::fmt;
+use std::ops::RangeInclusive;
+
+use serde::de::{self, Deserialize, Deserializer, MapAccess, Visitor};
+use weir_errors::ApiError;
+use weir_sandbox::adapter::bindings::speech::{SpeechRequest, Voice};
+
+use super::{FORMATS, NAME, SpeechForm};
+use crate::json::{
+    self, ExtraFields, FieldFault, MAX_EXTRA, RefusedFields, Text, check_at_most, check_length,
+    check_not_empty, object, required,
+};
+use crate::openai::{MAX_MODEL_CHARS, client};
+use crate::{AudioCall, AudioTask, Dialect};
+
+/// The maximum characters of a text; the limit of the model is usually much lower.
+const MAX_INPUT_CHARS: usize = 1 << 20;
+/// The maximum characters of instructions.
+const MAX_INSTRUCTION_CHARS: usize = 1 << 14;
+/// The maximum characters of the name or the id of a voice.
+const MAX_VOICE_CHARS: usize = 256;
+/// The limits of the speed, as with OpenAI.
+const SPEEDS: RangeInclusive<f64> = 0.25..=4.0;
+
+object! {
+    struct SpeechRequestBody<'de> {
+        "model": model: Text<'de>,
+        "input": input: String,
+        "voice": voice: BodyVoice,
+        "instructions": instructions: String,
+        "response_format": response_format: Text<'de>,
+        "speed": speed: f64,
+        "stream_format": stream_format: Text<'de>,
+        others: ExtraFields<'de, MAX_EXTRA>,
+    }
+}
+
+object! {
+    struct VoiceObject<'de> {
+        "id": id: String,
+        others: RefusedFields,
+    }
+}
+
+/// A voice: a name, or an object with an id.
+pub(super) struct BodyVoice(Voice);
+
+impl<'de> Deserialize<'de> for BodyVoice {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct VoiceVisitor;
+
+        impl<'de> Visitor<'de> for VoiceVisitor {
+            type Value = BodyVoice;
+
+            fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+                formatter.write_str("a string or an object with an id")
+            }
+
+            fn visit_str<E: de::Error>(self, name: &str) -> Result<BodyVoice, E> {
+                Ok(BodyVoice(Voice::Name(name.to_owned())))
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<BodyVoice, A::Error> {
+                let object = VoiceObject::deserialize(de::value::MapAccessDeserializer::new(map))?;
+                let id = object
+                    .id
+                    .ok_or_else(|| de::Error::custom("must have an id"))?;
+                Ok(BodyVoice(Voice::Id(id)))
+            }
+        }
+
+        deserializer.deserialize_any(VoiceVisitor)
+    }
+}
+
+/// Reads a Speech request.
+///
+/// # Errors
+///
+/// 400 `INVALID_REQUEST`, with the path of the field as `param` unless the body is not JSON.
+pub fn read(body: &[u8]) -> Result<AudioCall, ApiError> {
+    Ok(call(json::read(body)?, body.len())?)
+}
+
+fn call(body: SpeechRequestBody<'_>, body_bytes: usize) -> Result<AudioCall, FieldFault> {
+    let model = required(body.model, "model")?.into_string();
+    check_length(&model, MAX_MODEL_CHARS, "model")?;
+    let input = required(body.input, "input")?;
+    check_length(&input, MAX_INPUT_CHARS, "input")?;
+    let BodyVoice(voice) = required(body.voice, "voice")?;
+    let (Voice::Name(text) | Voice::Id(text)) = &voice;
+    check_not_empty(text, "voice")?;
+    check_length(text, MAX_VOICE_CHARS, "voice")?;
+    if let Some(text) = &body.instructions {
+        check_at_most(text, MAX_INSTRUCTION_CHARS, "instructions")?;
+    }
+    if body.speed.is_some_and(|speed| !SPEEDS.contains(&speed)) {
+        return Err(FieldFault::new("speed", "must be from 0.25 to 4"));
+    }
+    let wanted = body.response_format.as_ref().map_or("mp3", Text::as_str);
+    let Some((format, media_type)) = FORMATS.into_iter().find(|(format, _)| *format == wanted)
+    else {
+        let what = "must be mp3, opus, aac, flac, wav or pcm";
+        return Err(FieldFault::new("response_format", what));
+    };
+    let has_events = match body.stream_format.as_ref().map(Text::as_str) {
+        None | Some("audio") => false,
+        Some("sse") => true,
+        Some(_) => return Err(FieldFault::new("stream_format", "must be audio or sse")),
+    };
+    let extra = body.others.into_fields();
+    Ok(AudioCall {
+        client: client(NAME, &extra)?,
+        task: AudioTask::Speech(SpeechRequest {
+            model,
+            input,
+            voice,
+            instructions: body.instructions.filter(|text| !text.is_empty()),
+            format: format.to_owned(),
+            speed: body.speed,
+            extra,
+        }),
+        recording: None,
+        body_bytes,
+        dialect: Dialect::OpenAiSpeech(SpeechForm {
+            has_events,
+            media_type,
+        }),
+    })
+}

@@ -1,0 +1,169 @@
+//! Responses of each kind besides chats and images, from each adapter that serves it: in pieces of a byte, and cut after
+//! every byte.
+//!
+//! The responses have the fields of openai-python 3.52.0, python-genai 3.6.1, Ollama's API documentation, and
+//! cohere-python 7.3.1; `retrieval` and `audio` name the files.
+
+use bytes::Bytes;
+use http::Method;
+use serde_json::{Value, json};
+use tests::{Client, Gateway, Reply, Upstream};
+
+/// A request of a kind, and a provider's response to it.
+struct Case {
+    adapter: &'static str,
+    kind: &'static str,
+    path: &'static str,
+    body: Value,
+    response: Value,
+}
+
+fn cases() -> Vec<Case> {
+    let case = |adapter, kind, path, body: Value, response: Value| Case {
+        adapter,
+        kind,
+        path,
+        body,
+        response,
+    };
+    let texts = json!({ "input": ["a", "b"] });
+    vec![
+        case(
+            "openai",
+            "embeddings",
+            "/v1/embeddings",
+            texts.clone(),
+            json!({
+                "object": "list", "model": "m", "usage": { "prompt_tokens": 2, "total_tokens": 2 },
+                "data": [
+                    { "object": "embedding", "index": 0, "embedding": [0.5, -1.5] },
+                    { "object": "embedding", "index": 1, "embedding": "AACAPwAAAMA=" },
+                ],
+            }),
+        ),
+        case(
+            "gemini",
+            "embeddings",
+            "/v1/embeddings",
+            texts.clone(),
+            json!({ "embeddings": [{ "values": [0.5, -1.5] }, { "values": [1, -2] }] }),
+        ),
+        case(
+            "ollama",
+            "embeddings",
+            "/v1/embeddings",
+            texts.clone(),
+            json!({ "model": "m", "embeddings": [[0.5, -1.5], [1, -2]], "prompt_eval_count": 2 }),
+        ),
+        case(
+            "openai",
+            "rerank",
+            "/v1/rerank",
+            json!({ "query": "q", "documents": ["a", "b"] }),
+            json!({
+                "id": "r", "results": [{ "index": 1, "relevance_score": 0.9 }, { "index": 0, "relevance_score": 0.1 }],
+                "meta": { "billed_units": { "search_units": 1.0 } },
+            }),
+        ),
+        case(
+            "openai",
+            "moderation",
+            "/v1/moderations",
+            texts,
+            json!({
+                "id": "m", "model": "m",
+                "results": [{ "flagged": false, "categories": {} }, { "flagged": true, "categories": { "hate": true } }],
+            }),
+        ),
+        case(
+            "openai",
+            "transcription",
+            "/v1/audio/transcriptions",
+            json!({ "response_format": "verbose_json" }),
+            json!({
+                "task": "transcribe", "language": "english", "duration": 1.0, "text": "A weir, \"low\".",
+                "segments": [{ "id": 0, "start": 0.0, "end": 1.0, "text": "A weir." }],
+            }),
+        ),
+    ]
+}
+
+/// Sends a case's request: JSON, or a form with a recording of a second.
+async fn send(client: &Client, case: &Case) -> tests::client::Answer {
+    let mut body = case.body.clone();
+    body["model"] = json!("scripted");
+    if case.kind != "transcription" {
+        return client.post(case.path, &body).await;
+    }
+    let samples = [128; 8_000];
+    let head = b"RIFF\x64\x1f\0\0WAVEfmt \x10\0\0\0\x01\0\x01\0\x40\x1f\0\0\x40\x1f\0\0\x01\0\x08\0data\x40\x1f\0\0";
+    let mut form = Vec::new();
+    for (name, value) in body.as_object().into_iter().flatten() {
+        let text = value.as_str().expect("a text");
+        let part =
+            format!("--b\r\nContent-Disposition: form-data; name=\"{name}\"\r\n\r\n{text}\r\n");
+        form.extend_from_slice(part.as_bytes());
+    }
+    form.extend_from_slice(
+        b"--b\r\nContent-Disposition: form-data; name=\"file\"; filename=\"a.wav\"\r\n\r\n",
+    );
+    form.extend_from_slice(head);
+    form.extend_from_slice(&samples);
+    form.extend_from_slice(b"\r\n--b--\r\n");
+    let content_type = Some("multipart/form-data; boundary=b");
+    let form = Bytes::from(form);
+    client
+        .send(Method::POST, case.path, content_type, form)
+        .await
+}
+
+/// Starts a gateway with the case's adapter and model.
+async fn gateway_of(case: &Case, upstream: &Upstream) -> Gateway {
+    let price = match case.kind {
+        "transcription" => "minute = 0.6",
+        "rerank" => "input = 0, output = 0, search = 0.01",
+        _ => "input = 2, output = 0",
+    };
+    let kind = case.kind;
+    Gateway::builder()
+        .provider("scripted", case.adapter, Some(upstream))
+        .tables(&format!(
+            "[models.scripted]\nkind = \"{kind}\"\ncontext_window = 100\nprice = {{ {price} }}\n\
+             upstreams = [{{ provider = \"scripted\" }}]\n"
+        ))
+        .start()
+        .await
+}
+
+#[tokio::test]
+async fn a_response_is_read_in_any_pieces_and_never_in_part() {
+    for case in cases() {
+        let what = format!("{} of {}", case.kind, case.adapter);
+        let upstream = Upstream::start().await;
+        let gateway = gateway_of(&case, &upstream).await;
+        let client = gateway.client();
+        let reply = Reply::json(200, &case.response);
+        let mut read = Vec::new();
+        for reply in [
+            reply.clone().in_one_piece(),
+            reply.clone().one_byte_at_a_time(),
+        ] {
+            upstream.will(reply);
+            let answer = send(&client, &case).await;
+            assert_eq!(answer.status, 200, "{what}: {}", answer.text());
+            let mut answer = answer.json();
+            answer["id"] = Value::Null;
+            read.push(answer);
+        }
+        assert_eq!(read[0], read[1], "{what}");
+        let balance = client.get("/usage/me").await.json();
+        for length in 0..reply.whole_body().len() {
+            upstream.will(reply.clone().cut_after(length));
+            let answer = send(&client, &case).await;
+            assert_eq!(answer.status, 502, "{what}, {length}: {}", answer.text());
+        }
+        // Nothing of these was charged, and nothing is held.
+        let after = client.get("/usage/me").await.json();
+        assert_eq!(after, balance, "{what}");
+    }
+}

@@ -266,20 +266,15 @@ async fn a_recording_that_breaks_off_breaks_the_connection_and_is_paid() {
     assert_eq!(ended(&client).await, settled(0.14));
 
     // Before the first byte, weir tells the error, and charges nothing.
-    for reply in [
-        Reply::json(
-            200,
-            &json!({ "error": { "message": "no", "type": "server_error" } }),
-        ),
-        Reply::json(
-            500,
-            &json!({ "error": { "message": "no", "type": "server_error" } }),
-        ),
-        recording(b""),
+    let error = json!({ "error": { "message": "no", "type": "server_error" } });
+    for (status, reply) in [
+        (502, Reply::json(200, &error)),
+        (503, Reply::json(500, &error)),
+        (502, recording(b"")),
     ] {
-        upstream.will(reply.clone()).will(reply);
+        upstream.always(reply);
         let refused = client.post(SPEECH, &body).await;
-        assert_eq!(refused.status, 502, "{}", refused.text());
+        assert_eq!(refused.status, status, "{}", refused.text());
         assert_eq!(ended(&client).await.0, "released");
     }
 }
@@ -342,7 +337,8 @@ async fn words_are_paid_by_the_second_of_their_recording() {
     expected.extend_from_slice(head.as_bytes());
     expected.extend_from_slice(&file);
     expected.extend_from_slice(format!("\r\n--{boundary}--\r\n").as_bytes());
-    assert_eq!(request.body, expected);
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    assert_eq!(text(&request.body), text(&expected));
 }
 
 #[tokio::test]

@@ -1,5 +1,7 @@
 //! A request as a form (`multipart/form-data`, RFC 7578), in which the host inserts the files.
 
+use std::borrow::Cow;
+
 use weir_sdk::adapter::{BodyPart, Failure, HttpRequest};
 use weir_sdk::wire::refuse;
 
@@ -32,7 +34,7 @@ impl Form {
     /// # Errors
     ///
     /// A name that a form cannot have.
-    pub(super) fn new(fields: &[(&str, String)]) -> Result<Self, Failure> {
+    pub(super) fn new(fields: &[(Cow<'_, str>, String)]) -> Result<Self, Failure> {
         let mut form = Self {
             boundary: free_boundary(fields),
             parts: Vec::new(),
@@ -41,7 +43,7 @@ impl Form {
         for (name, text) in fields {
             let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_[]".contains(&byte);
             if !name.bytes().all(is_plain) {
-                return Err(refuse(name, *name));
+                return Err(refuse(name, &**name));
             }
             form.open(&format!("name=\"{name}\"\r\n\r\n{text}\r\n"));
         }
@@ -90,7 +92,7 @@ impl Form {
 }
 
 /// Returns a boundary that no text of these fields contains.
-fn free_boundary(fields: &[(&str, String)]) -> String {
+fn free_boundary(fields: &[(Cow<'_, str>, String)]) -> String {
     let is_free = |boundary: &String| {
         !fields
             .iter()

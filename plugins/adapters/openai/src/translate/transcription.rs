@@ -1,5 +1,7 @@
 //! The words of a recording (`POST /audio/transcriptions` and `POST /audio/translations`).
 
+use std::borrow::Cow;
+
 use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
@@ -106,7 +108,8 @@ pub(super) fn begin(
     })
 }
 
-fn fields(task: &TranscriptionRequest) -> Result<Vec<(&str, String)>, Failure> {
+/// Returns the names and texts of a form. An item of a list has brackets behind its name.
+fn fields(task: &TranscriptionRequest) -> Result<Vec<(Cow<'_, str>, String)>, Failure> {
     let format = match task.form {
         TranscriptForm::Text => "json",
         TranscriptForm::Timed => "verbose_json",
@@ -114,18 +117,18 @@ fn fields(task: &TranscriptionRequest) -> Result<Vec<(&str, String)>, Failure> {
         TranscriptForm::Vtt => "vtt",
     };
     let mut fields = vec![
-        ("model", task.model.clone()),
-        ("response_format", format.to_owned()),
+        (Cow::from("model"), task.model.clone()),
+        ("response_format".into(), format.to_owned()),
     ];
     for (name, text) in [("language", &task.language), ("prompt", &task.prompt)] {
-        fields.extend(text.clone().map(|text| (name, text)));
+        fields.extend(text.clone().map(|text| (name.into(), text)));
     }
     let temperature = task.temperature.map(|value| value.to_string());
-    fields.extend(temperature.map(|value| ("temperature", value)));
+    fields.extend(temperature.map(|value| ("temperature".into(), value)));
     let timings = task.timings.iter();
-    fields.extend(timings.map(|word| ("timestamp_granularities[]", word.clone())));
+    fields.extend(timings.map(|word| ("timestamp_granularities[]".into(), word.clone())));
     if task.stream {
-        fields.push(("stream", "true".to_owned()));
+        fields.push(("stream".into(), "true".to_owned()));
     }
     for (name, json) in &task.extra {
         if OWN.contains(&name.as_str()) {
@@ -136,10 +139,10 @@ fn fields(task: &TranscriptionRequest) -> Result<Vec<(&str, String)>, Failure> {
         match value {
             Value::Array(items) => {
                 for item in items {
-                    fields.push((name, plain(name, item)?));
+                    fields.push((format!("{name}[]").into(), plain(name, item)?));
                 }
             }
-            value => fields.push((name, plain(name, value)?)),
+            value => fields.push((name.into(), plain(name, value)?)),
         }
     }
     Ok(fields)

@@ -4,6 +4,8 @@
 //! change the form of the response. GPT's image models always respond with bytes, and know no `response_format`; they
 //! alone send previews.
 
+use std::borrow::Cow;
+
 use serde::Serialize;
 use serde_json::Value;
 use weir_sdk::adapter::{Attachment, BodyPart, Failure, Request};
@@ -170,8 +172,8 @@ pub(super) fn write(
 fn form(fields: &Value, image: &ImageRequest, attachments: &[Attachment]) -> Result<Form, Failure> {
     let fields = fields.as_object().into_iter().flatten();
     let texts = fields.map(|(name, value)| match value {
-        Value::String(text) => Ok((name.as_str(), text.clone())),
-        Value::Number(_) | Value::Bool(_) => Ok((name.as_str(), value.to_string())),
+        Value::String(text) => Ok((Cow::from(name), text.clone())),
+        Value::Number(_) | Value::Bool(_) => Ok((Cow::from(name), value.to_string())),
         _ => Err(refuse(name, name)),
     });
     let mut form = Form::new(&texts.collect::<Result<Vec<_>, _>>()?)?;

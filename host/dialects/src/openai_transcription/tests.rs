@@ -200,7 +200,7 @@ fn a_transcript_is_json_or_text() {
         body(transcript(TranscriptFormat::Json), &BILLED),
         json!({"text": "Hello you", "usage": {
             "type": "tokens", "input_tokens": 10, "output_tokens": 2, "total_tokens": 12,
-            "input_token_details": {"text_tokens": 2, "audio_tokens": 8}, "credits": 1.0,
+            "input_token_details": {"text_tokens": 2, "audio_tokens": 8}, "credits": 1,
         }})
     );
     let by_unit = BilledUsage {
@@ -216,7 +216,7 @@ fn a_transcript_is_json_or_text() {
         body(timed, &by_unit),
         json!({
             "task": "transcribe", "text": "Hello you", "language": "english", "duration": 1.5, "segments": [{"id": 0}],
-            "usage": {"type": "duration", "seconds": 10, "credits": 1.0},
+            "usage": {"type": "duration", "seconds": 10, "credits": 1},
         })
     );
     let text = transcript(TranscriptFormat::Text).into_body(&BILLED);

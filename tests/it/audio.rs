@@ -202,7 +202,10 @@ async fn a_text_is_spoken_and_paid_by_character() {
     let (done, pieces) = events.split_last().expect("events");
     let audio: Vec<u8> = pieces
         .iter()
-        .flat_map(|piece| STANDARD.decode(piece["audio"].as_str().unwrap()).unwrap())
+        .flat_map(|piece| {
+            let audio = piece["audio"].as_str().expect("a text");
+            STANDARD.decode(audio).expect("base64")
+        })
         .collect();
     assert_eq!(audio, b"abc");
     assert_eq!(done["type"], "speech.audio.done");

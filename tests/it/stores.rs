@@ -623,6 +623,37 @@ async fn a_value_can_be_put_in_anothers_place() {
 }
 
 #[tokio::test]
+async fn large_values_are_kept_for_their_time_and_up_to_a_number() {
+    each_cache(async |stores| {
+        let (cache, ttl) = (&stores.cache, Duration::from_secs(4));
+        let find = async |name: &str| cache.find_large(name).await.expect("an answer");
+        let put = async |name: &str, value: &[u8]| {
+            let put = cache.put_large(name, value.to_vec(), ttl, 2);
+            put.await.expect("an answer");
+        };
+        assert_eq!(find("a").await, None);
+        let large = vec![b'v'; 10 * MAX_VALUE_BYTES];
+        for value in [&b""[..], b"any 1 2 bytes \0\xff", &large] {
+            put("a", value).await;
+            assert_eq!(find("a").await.as_deref(), Some(value));
+        }
+        assert_eq!(find("b").await, None);
+        for name in ["b", "c", "d"] {
+            put(name, name.as_bytes()).await;
+            assert_eq!(find(name).await.as_deref(), Some(name.as_bytes()));
+        }
+        let mut found = 0;
+        for name in ["a", "b", "c", "d"] {
+            found += u32::from(find(name).await.is_some());
+        }
+        assert_eq!(found, 2);
+        stores.pass(ttl).await;
+        assert_eq!(find("d").await, None);
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn nodes_tell_one_another_what_is_to_be_left_alone_and_for_how_long() {
     let redis = Redis::start();
     let (one, other) = (open_cache(&redis).await, open_cache(&redis).await);

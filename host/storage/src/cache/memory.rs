@@ -8,7 +8,8 @@
 //! ten of them shut an address out: if the table is full, a new address replaces an address with failures. No lockout
 //! is lost; beyond the bound the cache adds no lockouts. Records beyond the bound are not kept. If more tombstones
 //! arrive than fit, the cache keeps no record until they have expired. Values beyond the bound are not kept either;
-//! if the mark of a dropped value does not fit, the cache keeps no value whose computation had already begun.
+//! if the mark of a dropped value does not fit, the cache keeps no value whose computation had already begun. A large
+//! value beyond the bound replaces another one.
 
 use std::collections::hash_map::RandomState;
 use std::collections::{HashMap, VecDeque};
@@ -59,6 +60,8 @@ struct Tables {
     tombstones: ExpiringTable<()>,
     user_tombstones: ExpiringTable<()>,
     values: ExpiringTable<SlotContent>,
+    /// `None` before the first one.
+    large_values: Option<ExpiringTable<Arc<[u8]>>>,
     /// Count of dropped values.
     dropped: u64,
     /// Number of the last dropped value whose mark found no room.
@@ -93,6 +96,7 @@ impl MemoryCache {
                 tombstones: ExpiringTable::new(capacity),
                 user_tombstones: ExpiringTable::new(capacity),
                 values: ExpiringTable::new(capacity.min(VALUES)),
+                large_values: None,
                 dropped: 0,
                 unmarked: 0,
                 fill_from_us: 0,
@@ -302,6 +306,22 @@ impl MemoryCache {
             tables
                 .values
                 .put(name, SlotChoice::Own, value, expires, now);
+        });
+    }
+
+    pub(super) fn find_large(&self, name: &str) -> Option<Arc<[u8]>> {
+        self.with(|tables, now| {
+            let table = tables.large_values.as_ref()?;
+            table.get(name, SlotChoice::Own, now).cloned()
+        })
+    }
+
+    pub(super) fn put_large(&self, name: &str, value: Arc<[u8]>, ttl: Duration, most: usize) {
+        self.with(|tables, now| {
+            let table = tables
+                .large_values
+                .get_or_insert_with(|| ExpiringTable::new(most));
+            table.put_or_replace(name, value, now + micros(ttl), now);
         });
     }
 

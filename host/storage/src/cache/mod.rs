@@ -217,6 +217,32 @@ impl Cache {
         }
     }
 
+    /// The large value under a name.
+    pub async fn find_large(&self, name: &str) -> Result<Option<Arc<[u8]>>, CacheError> {
+        match self {
+            Self::Memory(memory) => Ok(memory.find_large(name)),
+            Self::Redis(redis) => redis.find_large(name).await,
+        }
+    }
+
+    /// Keeps a large value and replaces any earlier one. Beyond `most` large values, it takes the place of another. All
+    /// callers use the same `most`.
+    pub async fn put_large(
+        &self,
+        name: &str,
+        value: Vec<u8>,
+        ttl: Duration,
+        most: usize,
+    ) -> Result<(), CacheError> {
+        match self {
+            Self::Memory(memory) => {
+                memory.put_large(name, value.into(), ttl, most);
+                Ok(())
+            }
+            Self::Redis(redis) => redis.put_large(name, &value, ttl, most).await,
+        }
+    }
+
     /// Announces to other nodes that a resource must pause for this time. Without other nodes, the call does nothing.
     pub async fn pause(&self, name: &str, time: Duration) -> Result<(), CacheError> {
         match self {

@@ -76,6 +76,7 @@ struct RedisState {
     count_failure: Script,
     lockouts: Script,
     keep_value: Script,
+    put_large: Script,
     replace_versioned: Script,
 }
 
@@ -331,6 +332,34 @@ impl RedisCache {
             .await
     }
 
+    pub(super) async fn find_large(&self, name: &str) -> Result<Option<Arc<[u8]>>, CacheError> {
+        let mut command = redis::cmd("GET");
+        command.arg(large_key(name));
+        let found: Option<Vec<u8>> = self
+            .call(async |connection| command.query_async(connection).await)
+            .await?;
+        Ok(found.map(Arc::from))
+    }
+
+    pub(super) async fn put_large(
+        &self,
+        name: &str,
+        value: &[u8],
+        ttl: Duration,
+        most: usize,
+    ) -> Result<(), CacheError> {
+        let mut script = self.shared.put_large.prepare_invoke();
+        script
+            .key(large_key(name))
+            .key(large_names_key())
+            .arg(value)
+            .arg(millis(ttl))
+            .arg(name)
+            .arg(large_key(""))
+            .arg(most);
+        self.run(&script).await
+    }
+
     pub(super) async fn pause(&self, name: &str, time: Duration) -> Result<(), CacheError> {
         let mut command = redis::cmd("SET");
         command
@@ -518,6 +547,7 @@ impl RedisState {
             count_failure: script(include_str!("scripts/count_failure.lua")),
             lockouts: Script::new(include_str!("scripts/lockouts.lua")),
             keep_value: Script::new(include_str!("scripts/keep_value.lua")),
+            put_large: script(include_str!("scripts/put_large.lua")),
             replace_versioned: Script::new(include_str!("scripts/replace_versioned.lua")),
         })
     }
@@ -752,6 +782,15 @@ fn pause_key(name: &str) -> String {
 
 fn value_key(name: &str) -> String {
     format!("{NAMESPACE}value:{name}")
+}
+
+fn large_key(name: &str) -> String {
+    format!("{NAMESPACE}large:{name}")
+}
+
+/// Key of the names of large values, sorted by the end of their lifetime.
+fn large_names_key() -> String {
+    format!("{NAMESPACE}large_names")
 }
 
 /// First byte of a value.

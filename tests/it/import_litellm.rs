@@ -299,7 +299,7 @@ fn each_key_without_an_equivalent_is_listed_without_its_value() {
         "litellm_settings.callbacks: ",
         "litellm_settings.unheard_of: weir has no equivalent",
         "litellm_settings.default_team_settings: ",
-        "litellm_settings.cache: weir stores no responses",
+        "litellm_settings.cache: weir's own response cache is off",
         "general_settings.master_key: never copied",
         "general_settings.database_url: never copied",
         "general_settings.brand_new: weir has no equivalent",

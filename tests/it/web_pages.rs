@@ -74,6 +74,7 @@ async fn a_page_of_a_listed_origin_asks_calls_and_reads() {
             "x-ratelimit-remaining-requests",
             "x-should-retry",
             "x-weir-ignored",
+            "x-weir-cache",
             "idempotency-replayed",
         ] {
             assert!(readable.contains(&header.to_owned()), "{readable:?}");

@@ -189,6 +189,13 @@ impl ChatCall {
         }
     }
 
+    /// Whether the request continues a conversation that weir stores.
+    pub fn continues_stored(&self) -> bool {
+        let mut fields = self.request.extra.iter();
+        let refers = |chain: &Chain| chain.previous.is_some() || !chain.references.is_empty();
+        fields.any(|(field, _)| field == "session_id") || self.chain.as_ref().is_some_and(refers)
+    }
+
     /// The approximate bytes that an adapter receives: the body without attachments.
     pub fn text_bytes(&self) -> usize {
         let attached = self.attachments.iter();

@@ -59,6 +59,17 @@ pub fn charge(price: &Price, factors: &PriceFactors, used: &Billable) -> Request
     }
 }
 
+/// Returns this many percent of a charge: the price of a response for which no provider is paid.
+pub fn charge_without_provider(charge: &RequestCharge, percent: u8) -> RequestCharge {
+    RequestCharge {
+        credits: credits(
+            i128::from(charge.credits.micro()) * i128::from(percent),
+            100,
+        ),
+        provider_cost_nano_usd: 0,
+    }
+}
+
 /// Returns the maximum price of a request within `bound` at an upstream: the amount of its hold.
 pub fn worst_case(price: &Price, factors: &PriceFactors, bound: &UsageBound) -> Credits {
     let dearest = |prices: &TokenPrices, input: u64| {
@@ -256,6 +267,21 @@ mod tests {
 
     /// USD per million tokens.
     const USD: i64 = 1_000_000_000;
+
+    #[test]
+    fn a_share_of_a_charge_is_rounded_up_and_pays_no_provider() {
+        for (percent, credits) in [(0, 0), (1, 2), (50, 51), (99, 100), (100, 101)] {
+            let charge = RequestCharge {
+                credits: Credits::from_micro(101),
+                provider_cost_nano_usd: 70,
+            };
+            let expected = RequestCharge {
+                credits: Credits::from_micro(credits),
+                provider_cost_nano_usd: 0,
+            };
+            assert_eq!(charge_without_provider(&charge, percent), expected);
+        }
+    }
 
     #[test]
     fn charges_follow_the_price_list() {

@@ -32,6 +32,8 @@ pub struct Purpose(&'static str);
 impl Purpose {
     /// A response that is kept for its `Idempotency-Key`.
     pub const IDEMPOTENT_ANSWER: Self = Self("idempotent answer");
+    /// A response that is kept for equal requests.
+    pub const CACHED_RESPONSE: Self = Self("cached response");
     /// The messages of a session.
     pub const SESSION: Self = Self("session");
     /// The request and the result of a swarm.

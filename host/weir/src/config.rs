@@ -36,6 +36,7 @@ use crate::identity::pepper::PepperSettings;
 use crate::identity::rates::{FailurePolicy, RateLimits};
 use crate::identity::settings::IdentitySettings;
 use crate::inference::droppable::FieldNames;
+use crate::inference::response_cache::settings::ResponseCacheSettings;
 use crate::inference::settings::ExchangeLimits;
 use crate::limits::connections::ConnectionLimits;
 use crate::limits::settings::{BodyLimits, TimeoutSettings};
@@ -148,6 +149,9 @@ pub struct Config {
     /// Lifetime of sessions.
     #[serde(default)]
     pub sessions: SessionSettings,
+    /// The response cache.
+    #[serde(default)]
+    pub response_cache: ResponseCacheSettings,
     /// Settings of swarms.
     #[serde(default)]
     pub swarms: SwarmSettings,
@@ -313,6 +317,7 @@ impl Config {
         problems.extend(self.ledger.problems());
         problems.extend(self.plugins.problems());
         problems.extend(self.identity.problems(self.is_dev()));
+        problems.extend(self.response_cache.problems());
         problems.extend(self.swarms.problems());
         problems.extend(self.payments.problems(self.is_dev()));
         problems.extend(self.telemetry.problems());

@@ -10,11 +10,11 @@
 
 use std::convert::Infallible;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use axum::extract::{FromRequestParts, MatchedPath};
 use http::request::Parts;
-use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 use opentelemetry::trace::SpanKind;
 use serde_json::Value;
 use tracing::Level;
@@ -50,6 +50,9 @@ const ATTEMPTS: HeaderName = HeaderName::from_static("x-weir-attempts");
 /// The response header with the filters' annotations, each as `slot.name=value`.
 const ANNOTATIONS: HeaderName = HeaderName::from_static("x-weir-annotations");
 
+/// The response header with the result of the response cache.
+const CACHE: HeaderName = HeaderName::from_static("x-weir-cache");
+
 /// Maximum bytes of a client's own request id.
 const MAX_CLIENT_ID_BYTES: usize = 128;
 
@@ -60,6 +63,31 @@ static REFUSALS: LineLimit = LineLimit::new(20);
 /// The context of a request. Cheap to clone.
 #[derive(Clone)]
 pub struct RequestContext(Arc<ContextState>);
+
+/// The result of the response cache.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CacheStatus {
+    /// The response is a stored one of this age.
+    Hit {
+        /// The time since it was stored.
+        age: Duration,
+    },
+    /// The cache has no response.
+    Miss,
+    /// weir did not look for a response.
+    Bypass,
+}
+
+impl CacheStatus {
+    /// The name in the header and in the metrics.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Hit { .. } => "hit",
+            Self::Miss => "miss",
+            Self::Bypass => "bypass",
+        }
+    }
+}
 
 struct ContextState {
     id: Arc<str>,
@@ -75,6 +103,7 @@ struct ContextState {
     regions: Option<String>,
     max_retention_days: Option<String>,
     droppable: Option<String>,
+    cache_control: Option<String>,
     words: ErrorFormat,
     method: Method,
     /// The route instead of the path: people paste keys into paths, too.
@@ -101,6 +130,8 @@ struct Facts {
     failure: Option<String>,
     /// The filters' annotations, each as `slot.name=value`.
     annotations: Vec<String>,
+    /// `None` if the response cache is off, or the endpoint has none.
+    cache: Option<CacheStatus>,
     charged: Option<(TokenCounts, Credits)>,
     /// `None` if the request is not recorded.
     span: Option<Box<TraceSpan>>,
@@ -137,6 +168,7 @@ impl RequestContext {
             regions: list(headers, &REGIONS),
             max_retention_days: list(headers, &MAX_RETENTION_DAYS),
             droppable: list(headers, &DROP),
+            cache_control: list(headers, &header::CACHE_CONTROL),
             words: ErrorFormat::of(path, headers),
             method: method.clone(),
             route,
@@ -241,6 +273,27 @@ impl RequestContext {
         self.0.droppable.as_deref()
     }
 
+    /// Returns the client's `Cache-Control`, as written.
+    pub fn cache_control(&self) -> Option<&str> {
+        self.0.cache_control.as_deref()
+    }
+
+    /// Records the result of the response cache.
+    pub fn note_cache(&self, status: CacheStatus) {
+        self.facts().cache = Some(status);
+    }
+
+    /// Writes the response headers about the response cache.
+    pub fn show_cache(&self, headers: &mut HeaderMap) {
+        let Some(status) = self.facts().cache else {
+            return;
+        };
+        headers.insert(CACHE, HeaderValue::from_static(status.name()));
+        if let CacheStatus::Hit { age } = status {
+            headers.insert(header::AGE, age.as_secs().into());
+        }
+    }
+
     /// Records the fields that weir dropped from the body.
     pub fn note_dropped(&self, names: Vec<String>) {
         self.facts().dropped = names;
@@ -258,6 +311,11 @@ impl RequestContext {
         if facts.upstream.as_deref() != Some(provider) {
             facts.upstream = Some(provider.to_owned());
         }
+    }
+
+    /// Records the provider of a stored response. It gets no attempt.
+    pub fn note_provider(&self, provider: &str) {
+        self.facts().upstream = Some(provider.to_owned());
     }
 
     /// Returns the trace context for outgoing requests: the current attempt's, or the request's.

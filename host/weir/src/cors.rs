@@ -20,8 +20,8 @@ const METHODS: HeaderValue = HeaderValue::from_static("GET, POST, PUT, DELETE");
 /// Response headers that pages may read, beside those that are always readable.
 const EXPOSED: HeaderValue = HeaderValue::from_static(
     "x-request-id, request-id, retry-after, x-should-retry, ratelimit, ratelimit-policy, idempotency-replayed, \
-     x-weir-ignored, x-weir-provider, x-weir-attempts, x-ratelimit-limit-requests, x-ratelimit-remaining-requests, \
-     x-ratelimit-reset-requests",
+     x-weir-ignored, x-weir-provider, x-weir-attempts, x-weir-cache, age, x-ratelimit-limit-requests, \
+     x-ratelimit-remaining-requests, x-ratelimit-reset-requests",
 );
 
 /// An origin in the form that browsers send, e.g. `https://app.example` or `http://localhost:3000`.

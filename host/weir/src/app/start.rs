@@ -43,6 +43,7 @@ use crate::identity::sign_in::SignInIssuers;
 use crate::identity::verifiers::Verifiers;
 use crate::inference::InferenceParts;
 use crate::inference::deltas::Deltas;
+use crate::inference::response_cache::ResponseCache;
 use crate::inference::routing::Routing;
 use crate::metrics::Metrics;
 use crate::node::Core;
@@ -356,6 +357,13 @@ impl BaseParts {
             core.clock.clone(),
             &config.sessions,
         );
+        let response_cache = ResponseCache::new(
+            config.response_cache.clone(),
+            core.cache.clone(),
+            self.sealing_keys.clone(),
+            core.clock.clone(),
+            self.metrics.response_cache.clone(),
+        );
         Arc::new(InferenceParts {
             core: core.clone(),
             catalog: self.catalog.clone(),
@@ -368,6 +376,7 @@ impl BaseParts {
             admission: self.admission.clone(),
             recorder,
             sessions,
+            response_cache,
             payments,
             sealing_keys: self.sealing_keys.clone(),
             tasks: self.tasks.clone(),

@@ -175,7 +175,7 @@ pub struct RequestItem {
     pub adapter_digest: Option<String>,
     /// Milliseconds from the request to its end; null if no provider worked on it.
     pub latency_ms: Option<i64>,
-    /// Number of attempts at providers; null if no provider worked on it.
+    /// Number of attempts at providers, 0 for a stored response; null if no provider worked on it.
     pub attempts: Option<i64>,
     /// Whether the tokens are weir's own estimate, because the provider reported none.
     pub estimated: bool,

@@ -12,6 +12,7 @@
 //! | plain response cut at the deadline, with usable text | the same as for a disconnected client |
 //! | any other end, without delivery | nothing |
 //! | response of a filter, without a hold | nothing |
+//! | response from the cache | the operator's share of the price of its usage |
 //!
 //! Clients pay only the upstream whose response they receive. If weir cuts off an attempt, or a response fails midway,
 //! the provider still charges for it. weir books that as a cost without revenue, by estimate unless the upstream has
@@ -97,6 +98,18 @@ pub struct Attempt {
     pub price: Price,
 }
 
+/// The price of a response from the cache.
+pub struct CachedCharge {
+    /// The provider that made the response.
+    pub provider: String,
+    /// The digest of its adapter.
+    pub adapter_digest: String,
+    /// The model's price at this provider.
+    pub price: Price,
+    /// The percentage that the client pays. The provider gets nothing.
+    pub percent: u8,
+}
+
 /// The request has reached its limits: the response ends here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LimitReached;
@@ -112,6 +125,8 @@ pub struct Meter {
     hold: HoldId,
     held: Credits,
     attempt: Option<Attempt>,
+    /// The price of a response from the cache, which has no attempt.
+    cached: Option<CachedCharge>,
     /// The number of attempts.
     attempts: u32,
     /// The providers' charges, in nano-USD, for attempts that the client does not pay: a cost of the request.
@@ -158,6 +173,7 @@ impl Meter {
             hold: HoldId(hold),
             held: Credits::ZERO,
             attempt: None,
+            cached: None,
             attempts: 0,
             written_off_nano_usd: 0,
             started: now,
@@ -170,13 +186,8 @@ impl Meter {
         }
     }
 
-    /// Reserves the maximum cost of the request at any of these prices, and claims its idempotency key, if there is
-    /// one; see [`Ledger::open_request`]. The value is the time of the hold.
-    pub async fn open<'a>(
-        &mut self,
-        prices: impl Iterator<Item = &'a Price>,
-        claim: Option<IdempotencyClaim>,
-    ) -> Result<Millis, LedgerError> {
+    /// Returns the maximum cost of the request at any of these prices.
+    pub fn worst_case<'a>(&self, prices: impl Iterator<Item = &'a Price>) -> Credits {
         let MeteredRequest {
             size,
             limits,
@@ -185,7 +196,23 @@ impl Meter {
         } = &self.metered;
         let bound = size.bound(limits, *images);
         let worst = prices.map(|price| pricing::worst_case(price, &self.factors, &bound));
-        self.held = worst.max().unwrap_or(Credits::ZERO);
+        worst.max().unwrap_or(Credits::ZERO)
+    }
+
+    /// Sets the price of a response from the cache. Returns the charge for the response with these events.
+    pub fn repeat(&mut self, cached: CachedCharge, sequence: &Sequence) -> Credits {
+        self.cached = Some(cached);
+        self.price(sequence).1.credits
+    }
+
+    /// Reserves this amount, and claims the request's idempotency key, if there is one; see [`Ledger::open_request`].
+    /// The value is the time of the hold.
+    pub async fn open(
+        &mut self,
+        amount: Credits,
+        claim: Option<IdempotencyClaim>,
+    ) -> Result<Millis, LedgerError> {
+        self.held = amount;
         let open = OpenHold {
             hold: self.hold.clone(),
             amount: self.held,
@@ -408,12 +435,16 @@ impl Meter {
             &self.metered.limits,
             sequence.received(),
         );
-        let charge = match &self.attempt {
-            Some(attempt) => {
-                let used = self.with_images(checked.used, sequence, &attempt.price);
-                pricing::charge(&attempt.price, &self.factors, &used)
+        let charge_at = |price: &Price| {
+            let used = self.with_images(checked.used, sequence, price);
+            pricing::charge(price, &self.factors, &used)
+        };
+        let charge = match (&self.attempt, &self.cached) {
+            (Some(attempt), _) => charge_at(&attempt.price),
+            (None, Some(cached)) => {
+                pricing::charge_without_provider(&charge_at(&cached.price), cached.percent)
             }
-            None => RequestCharge::default(),
+            (None, None) => RequestCharge::default(),
         };
         (checked, charge)
     }
@@ -437,13 +468,18 @@ impl Meter {
         checked: &CheckedUsage,
         charge: &RequestCharge,
     ) -> RequestUsage {
-        let (provider, adapter_digest, used) = match &self.attempt {
-            Some(attempt) => (
+        let (provider, adapter_digest, used) = match (&self.attempt, &self.cached) {
+            (Some(attempt), _) => (
                 attempt.provider.clone(),
                 attempt.adapter.code().digest.to_string(),
                 self.with_images(checked.used, sequence, &attempt.price),
             ),
-            None => (String::new(), String::new(), checked.used),
+            (None, Some(cached)) => (
+                cached.provider.clone(),
+                cached.adapter_digest.clone(),
+                self.with_images(checked.used, sequence, &cached.price),
+            ),
+            (None, None) => (String::new(), String::new(), checked.used),
         };
         let cost = charge.provider_cost_nano_usd;
         let cost = cost.saturating_add(self.written_off_nano_usd);

@@ -5,6 +5,7 @@
 //! 3. **Filter** ([`filters`]): the operator's filters reject or change the request, choose its upstreams, or respond to
 //!    it themselves. Steps 5 and 6 are left out for a filter's own response, and it costs nothing.
 //! 4. **Resolve** ([`resolve`]): finds the model, its upstreams and limits; each violation has its own 400.
+//!    The [`response_cache`] may have the response of an equal request: then no upstream is asked in step 6.
 //! 5. **Hold** ([`meter`]): reserves the maximum cost, durably; the same commit claims the `Idempotency-Key`, if there
 //!    is one ([`idempotency`]).
 //! 6. **Exchange** ([`exchange`]): a fresh adapter instance translates, the host performs the I/O; after a failure,
@@ -38,6 +39,7 @@ mod reasoning;
 pub mod relay;
 mod reply;
 pub mod resolve;
+pub mod response_cache;
 pub mod routes;
 pub mod routing;
 pub mod settings;
@@ -50,7 +52,7 @@ use axum::response::Response;
 use tokio::time::Instant;
 use weir_dialects::{
     AnswerHead, Attachment, AudioCall, AudioTask, ChatCall, ConversationNames, Dialect, ImageCall,
-    RetrievalCall,
+    RetrievalCall, RetrievalTask,
 };
 use weir_errors::ApiError;
 use weir_upstream::audio_length;
@@ -59,11 +61,12 @@ use weir_upstream::error::{ExchangeError, Phase};
 use self::attended::Work;
 use self::filters::{FilterCaller, FilterResult};
 use self::idempotency::{IdempotentRequest, RepeatResponse};
-use self::meter::{Meter, MeteredRequest};
+use self::meter::{CachedCharge, Meter, MeteredRequest};
 pub use self::parts::InferenceParts;
 use self::relay::{Relay, RequestBounds};
 use self::reply::Reply;
 use self::resolve::{ProviderChoice, ResolvedRequest, ResolvedTask};
+use self::response_cache::{CacheLookup, CacheableRequest, CachedResponse, ResponseRecorder};
 use self::routing::Route;
 use crate::catalog::Catalog;
 use crate::context::RequestContext;
@@ -74,7 +77,7 @@ use crate::inference::deltas::DeltaPublisher;
 use crate::limits::data::CallerDataLimits;
 use crate::sessions::SessionTurn;
 use weir_ledger::price::PriceFactors;
-use weir_ledger::{AccountId, LedgerError, LedgerRefusal, Payer, Plan};
+use weir_ledger::{AccountId, Credits, LedgerError, LedgerRefusal, Payer, Plan};
 use weir_sandbox::adapter::bindings::adapter::Task;
 use weir_sandbox::adapter::bindings::chat::{Event, ResponseFormat};
 use weir_storage::ids;
@@ -155,6 +158,10 @@ pub async fn chat(
 ) -> Result<Response, ApiError> {
     let id = ids::answer_id();
     let conversation = call.conversation(&id);
+    let cache_use = match call.continues_stored() || customer.payer.parent.is_some() {
+        true => CacheUse::Bypass,
+        false => CacheUse::Allowed,
+    };
     let key = key.map(|key| customer.own(key));
     let session =
         SessionTurn::begin(&parts.sessions, &customer.session_owner, &mut call, &id).await?;
@@ -166,6 +173,7 @@ pub async fn chat(
         conversation,
         key,
         publisher,
+        cache_use,
         passed: FilterResult::default(),
     };
     call.request.stream |= asked.publisher.is_some();
@@ -192,7 +200,8 @@ pub async fn images(
     key: Option<IdempotentRequest>,
 ) -> Result<Response, ApiError> {
     let key = key.map(|key| customer.own(key));
-    let asked = ResponseTerms::alone(call.dialect.clone(), call.request.stream, key);
+    let (dialect, stream) = (call.dialect.clone(), call.request.stream);
+    let asked = ResponseTerms::alone(dialect, stream, key, CacheUse::Absent);
     let catalog = parts.catalog.load();
     name_by_id(&catalog, &mut call.request.model);
     let choice = ProviderChoice::of(&customer.data_limits, &context)?;
@@ -215,7 +224,11 @@ pub async fn retrieve(
     key: Option<IdempotentRequest>,
 ) -> Result<Response, ApiError> {
     let key = key.map(|key| customer.own(key));
-    let asked = ResponseTerms::alone(call.dialect.clone(), false, key);
+    let cache_use = match call.task {
+        RetrievalTask::Embeddings(_) | RetrievalTask::Rerank(_) => CacheUse::Allowed,
+        RetrievalTask::Moderation(_) => CacheUse::Absent,
+    };
+    let asked = ResponseTerms::alone(call.dialect.clone(), false, key, cache_use);
     let catalog = parts.catalog.load();
     name_by_id(&catalog, call.task.model_mut());
     let choice = ProviderChoice::of(&customer.data_limits, &context)?;
@@ -238,7 +251,8 @@ pub async fn audio(
     key: Option<IdempotentRequest>,
 ) -> Result<Response, ApiError> {
     let key = key.map(|key| customer.own(key));
-    let asked = ResponseTerms::alone(call.dialect.clone(), call.task.is_stream(), key);
+    let (dialect, stream) = (call.dialect.clone(), call.task.is_stream());
+    let asked = ResponseTerms::alone(dialect, stream, key, CacheUse::Absent);
     let catalog = parts.catalog.load();
     name_by_id(&catalog, call.task.model_mut());
     // No filter changes the model, and a recording takes time.
@@ -301,13 +315,29 @@ struct ResponseTerms {
     conversation: ConversationNames,
     key: Option<IdempotentRequest>,
     publisher: Option<DeltaPublisher>,
+    cache_use: CacheUse,
     /// The filters' results.
     passed: FilterResult,
 }
 
+/// The use of the response cache.
+enum CacheUse {
+    /// The endpoint has none.
+    Absent,
+    /// The request bypasses it.
+    Bypass,
+    /// The cache decides by the request.
+    Allowed,
+}
+
 impl ResponseTerms {
     /// Returns the terms of a response outside of any conversation.
-    fn alone(dialect: Dialect, stream: bool, key: Option<IdempotentRequest>) -> Self {
+    fn alone(
+        dialect: Dialect,
+        stream: bool,
+        key: Option<IdempotentRequest>,
+        cache_use: CacheUse,
+    ) -> Self {
         Self {
             id: ids::answer_id(),
             stream,
@@ -316,9 +346,20 @@ impl ResponseTerms {
             conversation: ConversationNames::default(),
             key,
             publisher: None,
+            cache_use,
             passed: FilterResult::default(),
         }
     }
+}
+
+/// The source of a response.
+enum ResponseSource {
+    /// A provider.
+    Provider(Route),
+    /// A filter of requests.
+    Filter(Vec<Event>),
+    /// The response cache.
+    Cache(Box<CachedResponse>),
 }
 
 async fn begin(
@@ -340,9 +381,24 @@ async fn begin(
     rates.admit(&parts.cache).await?;
     let by = routing::wanted(context.wanted_route())?.unwrap_or(resolved.model.route);
     let own_response = asked.passed.response.take();
-    let route = match own_response {
-        Some(_) => None,
-        None => {
+    let cache = &parts.response_cache;
+    let CacheLookup { found, recorder } = match asked.cache_use {
+        CacheUse::Allowed if cache.is_on() && own_response.is_none() => {
+            Box::pin(look_up(parts, &payer.account, &context, &resolved)).await?
+        }
+        CacheUse::Allowed | CacheUse::Bypass => {
+            cache.bypass(&context);
+            CacheLookup::default()
+        }
+        CacheUse::Absent => CacheLookup::default(),
+    };
+    let source = match (own_response, found) {
+        (Some(events), _) => ResponseSource::Filter(events),
+        (None, Some(found)) => {
+            resolved.output_limit = found.output_limit;
+            ResponseSource::Cache(found)
+        }
+        (None, None) => {
             let PriceTerms { factors, in_plan } = &terms;
             let (account, conversation) = (&payer.account, &asked.conversation);
             let route = parts
@@ -353,7 +409,7 @@ async fn begin(
                 resolved.size = resolved.size.without_hosted_tools();
             }
             output_limit::widen(parts, &payer, factors, *in_plan, &route, &mut resolved).await;
-            Some(route)
+            ResponseSource::Provider(route)
         }
     };
     let stream = asked.stream;
@@ -364,16 +420,37 @@ async fn begin(
         resolved,
         terms,
         asked,
+        recorder,
     };
-    let (work, reply) = admitted.work(parts, held, route, own_response.unwrap_or_default());
+    let (work, reply) = admitted.work(parts, held, source);
     let response = reply.response(&context);
-    if stream {
+    let mut response = if stream {
         // A client that reads slowly must not keep the request from its deadline.
         parts.tasks.spawn(context.ids().scope(work));
-        response.await
+        response.await?
     } else {
-        attended::attend(&parts.tasks, context.ids(), work, response).await
-    }
+        attended::attend(&parts.tasks, context.ids(), work, response).await?
+    };
+    context.show_cache(response.headers_mut());
+    Ok(response)
+}
+
+/// Looks for the response of an equal request in the cache.
+async fn look_up(
+    parts: &InferenceParts,
+    account: &AccountId,
+    context: &RequestContext,
+    resolved: &ResolvedRequest,
+) -> Result<CacheLookup, ApiError> {
+    let droppable = parts.ignore_fields.with_those_of(context)?;
+    let request = CacheableRequest {
+        account,
+        resolved,
+        droppable: droppable.as_slice(),
+        context,
+        plugins: &parts.plugins,
+    };
+    Ok(parts.response_cache.look_up(&request).await)
 }
 
 /// Whether an upstream of the route may run tools of the request. Adapters of other dialects than the client's refuse
@@ -400,18 +477,19 @@ struct AdmittedRequest {
     resolved: ResolvedRequest,
     terms: PriceTerms,
     asked: ResponseTerms,
+    /// The recorder of a response that the cache lacks.
+    recorder: Option<Box<ResponseRecorder>>,
 }
 
 impl AdmittedRequest {
-    /// Returns the request's work, and the reply that it sends. Without a route, these events of a filter are the response.
+    /// Returns the request's work, and the reply that it sends.
     ///
     /// This is a plain function, because a future would have room for all these values while it waits.
     fn work(
         self,
         parts: &Arc<InferenceParts>,
         held: impl Send + 'static,
-        route: Option<Route>,
-        own_response: Vec<Event>,
+        source: ResponseSource,
     ) -> (Work, Reply) {
         let Self {
             payer,
@@ -420,6 +498,7 @@ impl AdmittedRequest {
             mut resolved,
             terms,
             asked,
+            recorder,
         } = self;
         let head = AnswerHead {
             id: asked.id,
@@ -474,19 +553,76 @@ impl AdmittedRequest {
         if let Some(publisher) = asked.publisher {
             relay.publish_deltas(publisher);
         }
-        let work: Work = match route {
-            Some(route) => {
-                let parts = parts.clone();
+        relay.record(recorder);
+        let parts = parts.clone();
+        let work: Work = match source {
+            ResponseSource::Provider(route) => {
                 attended::boxed(|| serve(parts, resolved, route, bounds, relay, context, key))
             }
-            None => Box::pin(respond(own_response, relay, context)),
+            ResponseSource::Filter(events) => Box::pin(respond(events, relay, context)),
+            ResponseSource::Cache(cached) => Box::pin(repeat(parts, *cached, relay, context, key)),
         };
         (work, reply)
     }
 }
 
-/// Delivers a filter's own response. Nothing is held, so nothing is charged, and an idempotency key stays free: a repeated
-/// request reaches the filter again.
+/// Delivers a response from the cache.
+async fn repeat(
+    parts: Arc<InferenceParts>,
+    cached: CachedResponse,
+    mut relay: Relay,
+    context: RequestContext,
+    key: Option<(IdempotentRequest, AccountId)>,
+) {
+    let charge = CachedCharge {
+        provider: cached.provider.clone(),
+        adapter_digest: cached.adapter_digest,
+        price: cached.price,
+        percent: cached.percent,
+    };
+    let amount = relay.meter().repeat(charge, &cached.sequence);
+    match open(&parts, &mut relay, amount, &context, key).await {
+        Ok(()) => {
+            relay.begin_cached(&cached.provider, cached.ignored);
+            respond(cached.events, relay, context).await;
+        }
+        Err(instead) => respond_instead(instead, relay).await,
+    }
+}
+
+/// Opens the hold of a request, and claims its key, if there is one. An error is the response instead.
+async fn open(
+    parts: &InferenceParts,
+    relay: &mut Relay,
+    amount: Credits,
+    context: &RequestContext,
+    key: Option<(IdempotentRequest, AccountId)>,
+) -> Result<(), RepeatResponse> {
+    let claim = key.as_ref().map(|(key, _)| key.claim().clone());
+    let holding = context.trace_part("ledger.hold");
+    let opened = relay.meter().open(amount, claim).await;
+    drop(holding);
+    match (opened, key) {
+        (Ok(at), Some((key, account))) => relay.keep(key.claimed(parts, account, context, at)),
+        (Ok(_), None) => {}
+        (Err(LedgerError::Refused(LedgerRefusal::KeyTaken(taken))), Some((key, account))) => {
+            return Err(key.instead(parts, &account, taken));
+        }
+        (Err(error), _) => return Err(RepeatResponse::Refuse(meter::refused(error, parts))),
+    }
+    Ok(())
+}
+
+/// Delivers the response to a request that weir does not serve.
+async fn respond_instead(instead: RepeatResponse, relay: Relay) {
+    match instead {
+        RepeatResponse::Replay(answer) => relay.replay(answer),
+        RepeatResponse::Refuse(error) => relay.refuse(error).await,
+    }
+}
+
+/// Delivers the events of a filter's own response, or of the cache's. A filter's response has no hold, so it costs nothing,
+/// and an idempotency key stays free: a repeated request reaches the filter again.
 async fn respond(events: Vec<Event>, mut relay: Relay, context: RequestContext) {
     let outcome = match relay.events(events).await {
         Ok(()) => relay.end(),
@@ -525,22 +661,9 @@ async fn serve(
         (first, _) => first,
     };
     let prices = route.upstreams().map(|routed| &routed.candidate.price);
-    let claim = key.as_ref().map(|(key, _)| key.claim().clone());
-    let holding = context.trace_part("ledger.hold");
-    let opened = relay.meter().open(prices, claim).await;
-    drop(holding);
-    match (opened, key) {
-        (Ok(at), Some((key, account))) => relay.keep(key.claimed(&parts, account, &context, at)),
-        (Ok(_), None) => {}
-        (Err(LedgerError::Refused(LedgerRefusal::KeyTaken(taken))), Some((key, account))) => {
-            return match key.instead(&parts, &account, taken) {
-                RepeatResponse::Replay(answer) => relay.replay(answer),
-                RepeatResponse::Refuse(error) => Box::pin(relay.refuse(error)).await,
-            };
-        }
-        (Err(error), _) => {
-            return Box::pin(relay.refuse(meter::refused(error, &parts))).await;
-        }
+    let amount = relay.meter().worst_case(prices);
+    if let Err(instead) = open(&parts, &mut relay, amount, &context, key).await {
+        return Box::pin(respond_instead(instead, relay)).await;
     }
     let outcome = match first {
         Ok(first) => {

@@ -16,6 +16,7 @@ use weir_storage::sealing::KeyRing;
 use weir_upstream::client::HttpClient;
 
 use super::droppable::FieldNames;
+use super::response_cache::ResponseCache;
 use super::routing::Routing;
 use super::settings::ExchangeLimits;
 use crate::admission::Admission;
@@ -49,6 +50,8 @@ pub struct InferenceParts {
     pub recorder: Recorder,
     /// Messages of sessions.
     pub sessions: Sessions,
+    /// Responses for equal requests.
+    pub response_cache: ResponseCache,
     /// Payments, for the pages that sell credits.
     pub payments: Payments,
     /// The keys that encrypt stored responses.

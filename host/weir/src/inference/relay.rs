@@ -29,6 +29,7 @@ use super::filters::AnswerScreen;
 use super::idempotency::StoredAnswer;
 use super::meter::{LimitReached, Meter};
 use super::reply::{Reply, ResponseStart, StreamPiece, StreamReply};
+use super::response_cache::ResponseRecorder;
 use super::spans;
 use crate::context::RequestContext;
 use crate::inference::deltas::DeltaPublisher;
@@ -79,6 +80,8 @@ pub struct Relay {
     publisher: Option<DeltaPublisher>,
     /// The filters of the response, before all of its receivers.
     screen: Option<AnswerScreen>,
+    /// The recorder of the response before its filters, for the cache.
+    recorder: Option<Box<ResponseRecorder>>,
     /// Whether weir sent the request to an upstream, which may charge from then on.
     asked: bool,
     /// The HTTP status of the attempt's latest response.
@@ -184,6 +187,7 @@ impl Relay {
             session: None,
             publisher: None,
             screen: None,
+            recorder: None,
             asked: false,
             status: None,
             ignored: Vec::new(),
@@ -241,6 +245,11 @@ impl Relay {
         self.screen = screen;
     }
 
+    /// Stores the response for equal requests.
+    pub fn record(&mut self, recorder: Option<Box<ResponseRecorder>>) {
+        self.recorder = recorder;
+    }
+
     /// Records advisory fields that the upstream does not receive, by the adapter's names. The response's headers list
     /// them.
     pub fn ignore(&mut self, names: &[String]) {
@@ -256,13 +265,30 @@ impl Relay {
             .take(MAX_IGNORED)
             .map(|name| self.dialect.field(name).into_owned())
             .collect();
+        if let Some(recorder) = &mut self.recorder {
+            recorder.ignore(&self.ignored);
+        }
     }
 
-    /// Begins an attempt on a provider.
-    pub fn begin_attempt(&mut self, provider: &str) {
+    /// Begins an attempt on a provider, which has this name of the model.
+    pub fn begin_attempt(&mut self, provider: &str, model: &str) {
         self.status = None;
         self.context.note_attempt(provider);
         self.meter.count_attempt();
+        if let Some(recorder) = &mut self.recorder {
+            recorder.begin_attempt(provider, model);
+        }
+        self.answered_by(provider);
+    }
+
+    /// Begins a response from the cache that a provider made, without these fields.
+    pub fn begin_cached(&mut self, provider: &str, ignored: Vec<String>) {
+        self.context.note_provider(provider);
+        self.ignored = ignored;
+        self.answered_by(provider);
+    }
+
+    fn answered_by(&mut self, provider: &str) {
         if let Some(session) = &mut self.session {
             session.answered_by(provider);
         }
@@ -382,6 +408,9 @@ impl Relay {
                 spans::note_start(&self.context, started);
             }
         }
+        if let Some(recorder) = &mut self.recorder {
+            recorder.events(&events);
+        }
         let events = match &mut self.screen {
             Some(screen) => screen.events(events).await?,
             None => events,
@@ -467,6 +496,12 @@ impl Relay {
         };
         // The session is stored before the client has the complete response, so that the next turn finds this one.
         keep_turn(self.session.take()).await;
+        // The same holds for an equal request.
+        if let Some(recorder) = self.recorder.take()
+            && !self.screen.as_ref().is_some_and(AnswerScreen::is_stopped)
+        {
+            Box::pin(recorder.store(self.bounds.output_limit)).await;
+        }
         let key = self.key.take();
         self.held = None;
         if self.is_stream() {

@@ -16,7 +16,7 @@ use crate::admission::AdmissionPermit;
 use crate::context::RequestContext;
 use crate::identity::Caller;
 use crate::request::JsonBody;
-use crate::schemas::parameters::Idempotency;
+use crate::schemas::parameters::{CacheControl, Idempotency};
 use crate::schemas::vendors::{ChatCompletion, ChatCompletionRequest, ServerSentEvent};
 
 /// The check that a permit or a place in the queue is free, before weir reads or authenticates a request. Under
@@ -40,7 +40,7 @@ where
 /// as JSON or as a stream.
 #[utoipa::path(
     post, path = "/v1/chat/completions", tag = "models", security(("user" = [])),
-    params(Idempotency),
+    params(Idempotency, CacheControl),
     request_body = ChatCompletionRequest,
     responses(
         (status = 200, content((ChatCompletion = "application/json"), (ServerSentEvent = "text/event-stream"))),
@@ -60,7 +60,7 @@ pub async fn create_chat_completion(
 /// `POST /code`: like `/chat`, for models that can call tools.
 #[utoipa::path(
     post, path = "/code", tag = "models", security(("user" = [])),
-    params(Idempotency),
+    params(Idempotency, CacheControl),
     request_body = ChatCompletionRequest,
     responses(
         (status = 200, content((ChatCompletion = "application/json"), (ServerSentEvent = "text/event-stream"))),

@@ -10,6 +10,7 @@
 mod gauges;
 pub mod mcp;
 pub mod requests;
+pub mod response_cache;
 pub mod summary;
 pub mod swarms;
 
@@ -29,6 +30,7 @@ pub use self::gauges::GaugeReadings;
 use self::gauges::Gauges;
 use self::mcp::McpMetrics;
 use self::requests::RequestMetrics;
+use self::response_cache::ResponseCacheMetrics;
 use self::swarms::SwarmMetrics;
 
 /// The metrics. Each gateway of a process has its own.
@@ -45,6 +47,8 @@ pub struct Metrics {
     pub swarms: SwarmMetrics,
     /// Counters of remote MCP tools.
     pub mcp: McpMetrics,
+    /// Counters of the response cache.
+    pub response_cache: ResponseCacheMetrics,
     /// API keys that the cache did not have, so that the database was queried.
     pub key_lookups: Counter,
 }
@@ -67,6 +71,7 @@ impl Metrics {
             payments: Arc::new(PaymentMetrics::register(&mut registry)),
             swarms: SwarmMetrics::register(&mut registry),
             mcp: McpMetrics::register(&mut registry),
+            response_cache: ResponseCacheMetrics::register(&mut registry),
             key_lookups,
             registry,
         }

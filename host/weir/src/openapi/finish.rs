@@ -123,6 +123,9 @@ fn finish_operation(operation: &mut Value, method: &str, path: &str) {
         .get("parameters")
         .and_then(Value::as_array)
         .is_some_and(|parameters| !parameters.is_empty());
+    let has_cache = operation["parameters"]
+        .as_array()
+        .is_some_and(|parameters| parameters.iter().any(|one| one["name"] == "Cache-Control"));
     let mut errors: Vec<(&str, &str)> = Vec::new();
     if is_of_model {
         errors.extend(OF_MODELS);
@@ -179,6 +182,10 @@ fn finish_operation(operation: &mut Value, method: &str, path: &str) {
         headers["X-Request-Id"] = json!({ "$ref": "#/components/headers/RequestId" });
         if matches!(&**status, "429" | "503") {
             headers["Retry-After"] = json!({ "$ref": "#/components/headers/RetryAfter" });
+        }
+        if has_cache && status.starts_with('2') {
+            headers["X-Weir-Cache"] = json!({ "$ref": "#/components/headers/Cache" });
+            headers["Age"] = json!({ "$ref": "#/components/headers/Age" });
         }
         if proof.is_some() && status.starts_with('2') {
             headers["RateLimit"] = json!({ "$ref": "#/components/headers/RateLimit" });

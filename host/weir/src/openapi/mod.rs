@@ -128,6 +128,8 @@ fn headers() -> Value {
     json!({
         "RequestId": { "description": "The request's id: the client's own id if the request has one.", "schema": { "type": "string" } },
         "RetryAfter": { "description": "Delay before a retry, in seconds.", "schema": { "type": "integer", "minimum": 1 } },
+        "Cache": { "description": "The result of the response cache, if it is on.", "schema": { "type": "string", "enum": ["hit", "miss", "bypass"] } },
+        "Age": { "description": "The seconds since a repeated response was stored.", "schema": { "type": "integer", "minimum": 0 } },
         "RateLimit": { "description": "The remaining requests of the rate limit.", "schema": { "type": "string" }, "example": "\"requests\";r=59;t=1" },
         "RateLimitPolicy": { "description": "The rate limit, in requests per minute.", "schema": { "type": "string" }, "example": "\"requests\";q=60;w=60" },
     })

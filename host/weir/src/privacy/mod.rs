@@ -19,6 +19,7 @@
 //! | `audit_events`, `plugin_events` and other names of actors | stay until `audit_days` end: opaque ids. A reason is the operator's text. |
 //! | Tasks, swarms and requests of organisations | stay: they belong to the organisation |
 //! | Sessions and stored responses (`expiring_values`, or Redis) | expire within `sessions.ttl_minutes` or `response_ttl_minutes`: encrypted, bound to the id |
+//! | Responses for equal requests (the cache) | expire within `response_cache.ttl_seconds`: encrypted, without a user |
 //! | `recorded_exchanges` | stay until a week after the recording: encrypted, without a user |
 //!
 //! SQLite overwrites deleted values in their pages, and in an erasure also the pages that become free (`secure_delete`).

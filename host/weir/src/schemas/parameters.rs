@@ -39,6 +39,15 @@ pub struct Idempotency {
     pub key: Option<String>,
 }
 
+/// The use of stored responses.
+#[derive(Deserialize, IntoParams)]
+#[into_params(parameter_in = Header)]
+pub struct CacheControl {
+    /// If the response cache is on: `no-cache` requests a new response, `no-store` one that is not stored.
+    #[param(rename = "Cache-Control", nullable = false, example = "no-cache")]
+    pub directives: Option<String>,
+}
+
 /// The month of a report.
 #[derive(Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]

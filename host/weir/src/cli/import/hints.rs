@@ -5,7 +5,7 @@
 pub(super) fn why(section: &str, key: &str) -> String {
     let known = match (section, key) {
         (_, "cache" | "cache_params" | "cache_responses" | "cache_kwargs") => {
-            "weir stores no responses for other requests"
+            "weir's own response cache is off unless `[response_cache]` enables it"
         }
         (_, "max_budget" | "budget_duration") => {
             "budgets are stored with accounts: `weir user set-budgets`, `weir key create --budget`"

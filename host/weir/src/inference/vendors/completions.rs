@@ -13,13 +13,13 @@ use crate::inference::InferenceParts;
 use crate::inference::idempotency::IdempotencyHeader;
 use crate::inference::routes::{self, CapacityCheck};
 use crate::request::JsonBody;
-use crate::schemas::parameters::Idempotency;
+use crate::schemas::parameters::{CacheControl, Idempotency};
 use crate::schemas::vendors::{CompletionRequest, ServerSentEvent, TextCompletion};
 
 /// `POST /v1/completions`: completes a prompt in the format of OpenAI's Completions, as JSON or as a stream.
 #[utoipa::path(
     post, path = "/v1/completions", tag = "models", security(("user" = [])),
-    params(Idempotency),
+    params(Idempotency, CacheControl),
     request_body = CompletionRequest,
     responses(
         (status = 200, content((TextCompletion = "application/json"), (ServerSentEvent = "text/event-stream"))),

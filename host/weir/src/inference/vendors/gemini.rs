@@ -22,7 +22,7 @@ use crate::inference::idempotency::IdempotencyHeader;
 use crate::inference::resolve::{self, unknown_model};
 use crate::inference::routes::{self, CapacityCheck, take_turn};
 use crate::request::JsonBody;
-use crate::schemas::parameters::Idempotency;
+use crate::schemas::parameters::{CacheControl, Idempotency};
 use crate::schemas::vendors::{
     GeminiAnswer, GeminiModel, GeminiModelList, GeminiRequest, ServerSentEvent,
 };
@@ -51,6 +51,7 @@ pub struct ModelPageQuery {
     post, path = "/v1beta/models/{id}", tag = "models", security(("user" = [])),
     params(
         Idempotency,
+        CacheControl,
         ("id" = String, Path, description = "Model id, a colon and the method; it may contain unescaped slashes.", example = "demo:generateContent"),
         ("alt" = Option<String>, Query, description = "`sse` for a stream of server-sent events; otherwise, a stream is a JSON array.", nullable = false),
     ),

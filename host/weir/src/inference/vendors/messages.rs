@@ -17,7 +17,7 @@ use crate::inference::idempotency::IdempotencyHeader;
 use crate::inference::resolve;
 use crate::inference::routes::{self, CapacityCheck, take_turn};
 use crate::request::JsonBody;
-use crate::schemas::parameters::Idempotency;
+use crate::schemas::parameters::{CacheControl, Idempotency};
 use crate::schemas::vendors::{
     CountTokensRequest, MessagesAnswer, MessagesRequest, ServerSentEvent, TokenCount,
 };
@@ -25,7 +25,7 @@ use crate::schemas::vendors::{
 /// `POST /v1/messages`: responds in the format of Anthropic's Messages, as JSON or as a stream.
 #[utoipa::path(
     post, path = "/v1/messages", tag = "models", security(("user" = [])),
-    params(Idempotency),
+    params(Idempotency, CacheControl),
     request_body = MessagesRequest,
     responses(
         (status = 200, content((MessagesAnswer = "application/json"), (ServerSentEvent = "text/event-stream"))),

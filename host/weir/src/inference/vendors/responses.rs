@@ -13,13 +13,13 @@ use crate::inference::InferenceParts;
 use crate::inference::idempotency::IdempotencyHeader;
 use crate::inference::routes::{self, CapacityCheck};
 use crate::request::JsonBody;
-use crate::schemas::parameters::Idempotency;
+use crate::schemas::parameters::{CacheControl, Idempotency};
 use crate::schemas::vendors::{ResponsesAnswer, ResponsesRequest, ServerSentEvent};
 
 /// `POST /v1/responses`: responds in the format of OpenAI's Responses, as JSON or as a stream.
 #[utoipa::path(
     post, path = "/v1/responses", tag = "models", security(("user" = [])),
-    params(Idempotency),
+    params(Idempotency, CacheControl),
     request_body = ResponsesRequest,
     responses(
         (status = 200, content((ResponsesAnswer = "application/json"), (ServerSentEvent = "text/event-stream"))),

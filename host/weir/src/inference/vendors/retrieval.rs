@@ -14,7 +14,7 @@ use crate::inference::InferenceParts;
 use crate::inference::idempotency::IdempotencyHeader;
 use crate::inference::routes::{CapacityCheck, take_turn};
 use crate::request::JsonBody;
-use crate::schemas::parameters::Idempotency;
+use crate::schemas::parameters::{CacheControl, Idempotency};
 use crate::schemas::vendors::{
     EmbeddingList, EmbeddingRequest, ModerationAnswer, ModerationRequest, RankingAnswer,
     RerankRequest,
@@ -23,7 +23,7 @@ use crate::schemas::vendors::{
 /// `POST /v1/embeddings`: makes a vector of each text, in the format of OpenAI's Embeddings.
 #[utoipa::path(
     post, path = "/v1/embeddings", tag = "models", security(("user" = [])),
-    params(Idempotency),
+    params(Idempotency, CacheControl),
     request_body = EmbeddingRequest,
     responses((status = 200, body = EmbeddingList)),
 )]
@@ -41,7 +41,7 @@ pub async fn create_embeddings(
 /// `POST /v1/rerank`: orders documents by their relevance to a query, in the format of Cohere's Rerank.
 #[utoipa::path(
     post, path = "/v1/rerank", tag = "models", security(("user" = [])),
-    params(Idempotency),
+    params(Idempotency, CacheControl),
     request_body = RerankRequest,
     responses((status = 200, body = RankingAnswer)),
 )]

@@ -3,11 +3,15 @@
 //! The plugins are built by a cargo of their own. It gets a target folder of its own: in the outer one a
 //! release build would wait for ever for the lock that its own parent holds.
 
+mod sbom;
+
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::{env, fs};
 
 use serde::Deserialize;
+
+use self::sbom::DependencyLists;
 
 const TARGET: &str = "wasm32-wasip2";
 
@@ -53,13 +57,30 @@ fn main() {
     for watched in ["plugins", "wit", "Cargo.lock", "Cargo.toml"] {
         println!("cargo::rerun-if-changed={}", root.join(watched).display());
     }
+    // The features of dependencies, for the bill of materials.
+    for manifest in sorted_entries(&root.join("host")) {
+        let manifest = manifest.join("Cargo.toml");
+        if manifest.exists() {
+            println!("cargo::rerun-if-changed={}", manifest.display());
+        }
+    }
     let kinds = [Kind::Adapter, Kind::Tool, Kind::Filter].map(|kind| {
         let plugins = find_plugins(&root.join("plugins"), &kind);
         (kind, plugins)
     });
     write_conformance(&root, &out);
     write_samples(&root, &out);
-    let built = build_plugins(&root, kinds.iter().flat_map(|(_, plugins)| plugins));
+    let plugins = || kinds.iter().flat_map(|(_, plugins)| plugins);
+    let slots: Vec<_> = plugins()
+        .map(|plugin| (&*plugin.package, &*plugin.manifest.name))
+        .collect();
+    let lists = DependencyLists::start(|| cargo(&root), &slots, TARGET, &out);
+    let built = build_plugins(&root, plugins());
+    let commit = find_commit(&root);
+    println!("cargo::rustc-env=WEIR_COMMIT={commit}");
+    let sbom = lists.document(&root, &slots, &commit);
+    let sbom = miniz_oxide::deflate::compress_to_vec(sbom.as_bytes(), 9);
+    fs::write(out.join("sbom"), sbom).expect("the folder can be written");
     for (kind, plugins) in &kinds {
         let list: String = plugins
             .iter()
@@ -72,6 +93,35 @@ fn main() {
         let file = format!("{}.rs", kind.folder());
         write(&out.join(file), &format!("&[\n{list}]"));
     }
+}
+
+/// Returns the commit of a release: the variable `WEIR_COMMIT`, which an image's build needs, else the repository's. A
+/// development build has none, because each commit would build it again.
+fn find_commit(root: &Path) -> String {
+    println!("cargo::rerun-if-env-changed=WEIR_COMMIT");
+    if let Ok(commit) = env::var("WEIR_COMMIT")
+        && !commit.is_empty()
+    {
+        return commit;
+    }
+    let git = |arguments: &[&str]| {
+        let output = Command::new("git")
+            .current_dir(root)
+            .args(arguments)
+            .output();
+        let output = output.ok().filter(|output| output.status.success())?;
+        let text = String::from_utf8(output.stdout).ok()?;
+        Some(text.trim().to_owned())
+    };
+    let is_release = env::var("PROFILE").is_ok_and(|profile| profile == "release");
+    let commit = is_release
+        .then(|| {
+            let log = git(&["rev-parse", "--git-path", "logs/HEAD"])?;
+            println!("cargo::rerun-if-changed={}", root.join(log).display());
+            git(&["rev-parse", "HEAD"])
+        })
+        .flatten();
+    commit.unwrap_or_else(|| "unknown".to_owned())
 }
 
 /// Lists the files that projects for plugins are made of.
@@ -210,9 +260,8 @@ fn find_plugins(plugins: &Path, kind: &Kind) -> Vec<Plugin> {
 /// Returns the folder with the components.
 fn build_plugins<'a>(root: &Path, plugins: impl Iterator<Item = &'a Plugin>) -> PathBuf {
     let target_dir = root.join("target/plugins");
-    let mut cargo = Command::new(env::var_os("CARGO").expect("cargo sets it"));
+    let mut cargo = cargo(root);
     cargo
-        .current_dir(root)
         .args([
             "build",
             "--locked",
@@ -227,7 +276,18 @@ fn build_plugins<'a>(root: &Path, plugins: impl Iterator<Item = &'a Plugin>) -> 
     for plugin in plugins {
         cargo.args(["--package", &plugin.package]);
     }
-    // Variables that the outer cargo sets for its own target would break this build, or repeat it without need.
+    let status = cargo.status().expect("cargo runs");
+    assert!(
+        status.success(),
+        "building the bundled plugins failed; if the target is missing, run: rustup target add {TARGET}"
+    );
+    target_dir.join(TARGET).join("plugin")
+}
+
+/// A cargo of its own. Variables that the outer cargo sets for its own target would break a build, or repeat it without need.
+fn cargo(root: &Path) -> Command {
+    let mut cargo = Command::new(env::var_os("CARGO").expect("cargo sets it"));
+    cargo.current_dir(root);
     for variable in [
         "RUSTC_WORKSPACE_WRAPPER",
         "CLIPPY_ARGS",
@@ -237,12 +297,7 @@ fn build_plugins<'a>(root: &Path, plugins: impl Iterator<Item = &'a Plugin>) -> 
     ] {
         cargo.env_remove(variable);
     }
-    let status = cargo.status().expect("cargo runs");
-    assert!(
-        status.success(),
-        "building the bundled plugins failed; if the target is missing, run: rustup target add {TARGET}"
-    );
-    target_dir.join(TARGET).join("plugin")
+    cargo
 }
 
 fn sorted_entries(folder: &Path) -> Vec<PathBuf> {

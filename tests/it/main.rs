@@ -98,6 +98,7 @@ mod privacy;
 mod proxy_protocol;
 mod queries;
 mod record;
+mod release;
 mod response_cache;
 mod responses_upstream;
 mod retries;

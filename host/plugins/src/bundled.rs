@@ -25,6 +25,10 @@ pub struct Bundle {
     pub requests: &'static [TextFile],
     /// Recorded provider responses, as `curl -i` prints them: provider, name, bytes.
     pub responses: &'static [(&'static str, &'static str, &'static [u8])],
+    /// The commit of the sources, or `unknown`.
+    pub commit: &'static str,
+    /// The bill of materials as CycloneDX JSON, compressed with DEFLATE.
+    pub sbom: &'static [u8],
 }
 
 /// A component's slot name, and its bytes.

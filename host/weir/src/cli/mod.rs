@@ -26,6 +26,7 @@ mod table;
 mod token;
 mod user;
 mod user_folder;
+mod version;
 mod voucher;
 
 use std::path::PathBuf;
@@ -118,6 +119,8 @@ enum WeirCommand {
         /// The shell.
         shell: Shell,
     },
+    /// Print the version and the commit of this program, or its bill of materials.
+    Version(version::VersionArguments),
     /// Write a manual page for each command into a folder, such as /usr/local/share/man/man1.
     Man {
         /// The folder; weir creates it if it does not exist.
@@ -150,6 +153,7 @@ pub fn run(bundle: &'static Bundle) -> ExitCode {
         WeirCommand::Completions { shell } => {
             return exit_code(documents::completions(&WeirArguments::command(), shell));
         }
+        WeirCommand::Version(arguments) => return exit_code(version::run(&arguments)),
         WeirCommand::Man { folder } => {
             return exit_code(documents::manual(WeirArguments::command(), &folder));
         }
@@ -208,6 +212,7 @@ pub fn run(bundle: &'static Bundle) -> ExitCode {
             | WeirCommand::Import(_)
             | WeirCommand::Init(_)
             | WeirCommand::Completions { .. }
+            | WeirCommand::Version(_)
             | WeirCommand::Man { .. }
             | WeirCommand::CompilePlugin { .. } => unreachable!("it has been run above"),
         }
@@ -242,6 +247,7 @@ impl WeirCommand {
             | Self::Import(_)
             | Self::Init(_)
             | Self::Completions { .. }
+            | Self::Version(_)
             | Self::Man { .. }
             | Self::CompilePlugin { .. } => false,
         }

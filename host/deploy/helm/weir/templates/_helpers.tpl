@@ -1,0 +1,4 @@
+{{- /* The text of weir.toml. */ -}}
+{{- define "weir.configuration" -}}
+{{- .Values.configuration | default (.Files.Get "weir.toml") -}}
+{{- end -}}

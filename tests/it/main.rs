@@ -68,6 +68,7 @@ mod kinds;
 mod ledger;
 mod leniency;
 mod local_payments;
+mod log_export;
 mod logs;
 mod mcp;
 mod mcp_remote;

@@ -14,7 +14,7 @@ use tests::weir_program;
 use crate::cli::{run, text};
 
 /// Runs a script of `tests/deploy`, which fails if something is wrong.
-fn check(script: &str, arguments: &[&OsStr]) {
+pub(crate) fn check(script: &str, arguments: &[&OsStr]) {
     let python = root().join("target/deploy/bin/python");
     assert!(
         python.exists(),

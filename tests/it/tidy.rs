@@ -115,6 +115,7 @@ const LAYERS: [&[&str]; 5] = [
         "json",
         "limits",
         "listen_address",
+        "log_export",
         "metrics",
         "node",
         "query",

@@ -33,6 +33,7 @@ use crate::config::Config;
 use crate::identity::IdentityParts;
 use crate::inference::InferenceParts;
 use crate::listen_address::reachable;
+use crate::log_export::LogExport;
 use crate::metrics::Metrics;
 use crate::node::Core;
 use crate::swarm::Swarms;
@@ -75,6 +76,8 @@ pub struct AppState {
     pub metrics: Arc<Metrics>,
     /// The tracer, if a collector is configured.
     pub tracer: Tracer,
+    /// The log export, if it has a destination.
+    pub log_export: Option<Arc<LogExport>>,
     /// The request queue, and the memory for bodies.
     pub admission: Arc<Admission>,
     /// The public listener's certificate; `None` without TLS.

@@ -41,6 +41,7 @@ use crate::inference::settings::ExchangeLimits;
 use crate::limits::connections::ConnectionLimits;
 use crate::limits::settings::{BodyLimits, TimeoutSettings};
 use crate::listen_address::ListenAddress;
+use crate::log_export::settings::LogExportSettings;
 use crate::node::stores::StoreSettings;
 use crate::sessions::settings::SessionSettings;
 use crate::swarm::settings::SwarmSettings;
@@ -139,6 +140,9 @@ pub struct Config {
     /// The export of traces.
     #[serde(default)]
     pub telemetry: TelemetrySettings,
+    /// The export of the facts of requests.
+    #[serde(default)]
+    pub log_export: LogExportSettings,
     /// Without a Redis response, `reject` returns 503, and `allow` (development mode only) serves without rate limits.
     /// Default: `reject`.
     #[serde(default)]
@@ -321,6 +325,7 @@ impl Config {
         problems.extend(self.swarms.problems());
         problems.extend(self.payments.problems(self.is_dev()));
         problems.extend(self.telemetry.problems());
+        problems.extend(self.log_export.problems());
         anyhow::ensure!(
             problems.is_empty(),
             "the configuration is invalid:\n  {}",

@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 use axum::extract::{FromRequestParts, MatchedPath};
 use http::request::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
+use jiff::Timestamp;
 use opentelemetry::trace::SpanKind;
 use serde_json::Value;
 use tracing::Level;
@@ -27,6 +28,7 @@ use weir_telemetry::request_line::RequestLine;
 use weir_telemetry::spans::{Span as TraceSpan, TracedRequest, Tracer};
 
 use crate::limits::data::{DataLimits, MAX_RETENTION_DAYS, REGIONS};
+use crate::log_export::{LogExport, RequestRow};
 use crate::metrics::requests::{CompletedRequest, RequestMetrics, method as method_name};
 use weir_ledger::{Credits, TokenCounts};
 use weir_storage::ids;
@@ -109,9 +111,17 @@ struct ContextState {
     /// The route instead of the path: people paste keys into paths, too.
     route: Option<MatchedPath>,
     started: Instant,
-    /// The metrics that count the completed request.
-    metrics: Option<Arc<RequestMetrics>>,
+    observers: RequestObservers,
     facts: Mutex<Facts>,
+}
+
+/// The receivers of a completed request's facts.
+#[derive(Default)]
+pub struct RequestObservers {
+    /// The metrics that count it.
+    pub metrics: Option<Arc<RequestMetrics>>,
+    /// The log export, if it has a destination.
+    pub log_export: Option<Arc<LogExport>>,
 }
 
 /// Facts that are recorded during a request.
@@ -140,13 +150,13 @@ struct Facts {
 }
 
 impl RequestContext {
-    /// Makes the context of a request with this head, counted by these metrics and recorded by this tracer.
+    /// Makes the context of a request with this head, for these observers and recorded by this tracer.
     pub fn new(
         method: &Method,
         path: &str,
         headers: &HeaderMap,
         route: Option<MatchedPath>,
-        metrics: Option<Arc<RequestMetrics>>,
+        observers: RequestObservers,
         tracer: &Tracer,
     ) -> Self {
         let client = TraceContext::read(headers);
@@ -173,7 +183,7 @@ impl RequestContext {
             method: method.clone(),
             route,
             started: Instant::now(),
-            metrics,
+            observers,
             facts: Mutex::new(Facts {
                 span,
                 ..Facts::default()
@@ -424,7 +434,8 @@ impl<S: Sync> FromRequestParts<S> for RequestContext {
         // The context is missing only if a handler is called outside the router.
         Ok(parts.extensions.get::<Self>().cloned().unwrap_or_else(|| {
             let (path, headers) = (parts.uri.path(), &parts.headers);
-            Self::new(&parts.method, path, headers, None, None, &Tracer::default())
+            let (observers, tracer) = (RequestObservers::default(), Tracer::default());
+            Self::new(&parts.method, path, headers, None, observers, &tracer)
         }))
     }
 }
@@ -437,14 +448,15 @@ impl Drop for ContextState {
         self.end_spans(&mut facts);
         let route = self.route.as_ref().map(MatchedPath::as_str);
         let trace_id = self.trace.as_ref().map(|trace| trace.trace_id);
-        if let Some(metrics) = &self.metrics {
+        let took = self.started.elapsed();
+        if let Some(metrics) = &self.observers.metrics {
             metrics.over(&CompletedRequest {
                 method: &self.method,
                 route,
                 status: facts.status,
                 code: facts.code,
                 failed: facts.failed,
-                took: self.started.elapsed(),
+                took,
                 trace_id,
                 model: facts.model.as_deref(),
                 provider: facts.upstream.as_deref(),
@@ -463,6 +475,9 @@ impl Drop for ContextState {
             false => None,
         };
         let is_probe = !is_error && is_probe(self.route.as_ref());
+        if let Some(export) = self.observers.log_export.as_ref().filter(|_| !is_probe) {
+            export.put(&self.row(&facts, took));
+        }
         let (level, is_logged) = match is_probe {
             true => (Level::DEBUG, tracing::enabled!(Level::DEBUG)),
             false => (Level::INFO, tracing::enabled!(Level::INFO)),
@@ -498,13 +513,39 @@ impl Drop for ContextState {
         if !facts.annotations.is_empty() {
             line.text("annotations", Some(&facts.annotations.join(", ")));
         }
-        line.number("milliseconds", Some(self.started.elapsed().as_millis()));
+        line.number("milliseconds", Some(took.as_millis()));
         line.number("suppressed", suppressed);
         line.write();
     }
 }
 
 impl ContextState {
+    /// Returns the facts for the log export.
+    fn row<'a>(&'a self, facts: &'a Facts, took: Duration) -> RequestRow<'a> {
+        let tokens = facts.charged.map(|(tokens, _)| tokens);
+        RequestRow {
+            time: RequestRow::format_time(Timestamp::now()),
+            request_id: &self.id,
+            client_request_id: self.client_id.as_deref(),
+            trace_id: self.trace.as_ref().map(|trace| trace.trace_id.to_string()),
+            method: method_name(&self.method),
+            route: self.route.as_ref().map(MatchedPath::as_str),
+            status: facts.status.map(|status| status.as_u16()),
+            code: facts.code,
+            user: facts.user.as_deref(),
+            model: facts.model.as_deref(),
+            upstream: facts.upstream.as_deref(),
+            attempts: facts.attempts,
+            tokens_input: tokens.map(|tokens| tokens.input),
+            tokens_cache_read: tokens.map(|tokens| tokens.cache_read),
+            tokens_output: tokens.map(|tokens| tokens.output),
+            microcredits: facts.charged.map(|(_, credits)| credits.micro()),
+            failure: facts.failure.as_deref(),
+            annotations: &facts.annotations,
+            milliseconds: u64::try_from(took.as_millis()).unwrap_or(u64::MAX),
+        }
+    }
+
     /// Ends the spans, with all facts known so far.
     fn end_spans(&self, facts: &mut Facts) {
         let Some(mut span) = facts.span.take() else {

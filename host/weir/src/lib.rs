@@ -13,7 +13,7 @@
 //! - [`payments`] and [`vouchers`]: plans and credits.
 //! - [`privacy`]: the export and the erasure of a person's data.
 //! - [`admin`]: the API for administrators. [`openapi`]: the API's document. [`console`]: web pages.
-//! - [`metrics`]: metrics for Prometheus. [`weir_telemetry`]: log and traces.
+//! - [`metrics`]: metrics for Prometheus. [`weir_telemetry`]: log and traces. [`log_export`]: facts of requests elsewhere.
 //! - [`cli`]: the commands.
 //!
 //! `host/README.md` lists the crates, and the place of each kind of change.
@@ -37,6 +37,7 @@ pub mod json;
 pub mod keys;
 pub mod limits;
 pub mod listen_address;
+pub mod log_export;
 pub mod mcp;
 pub mod metrics;
 pub mod monitoring;

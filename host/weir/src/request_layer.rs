@@ -14,7 +14,7 @@ use ipnet::IpNet;
 use weir_errors::{ApiError, ErrorCode, ProtocolErrorBody};
 
 use crate::app::App;
-use crate::context::{REQUEST_ID, RequestContext};
+use crate::context::{REQUEST_ID, RequestContext, RequestObservers};
 use crate::cors;
 use crate::identity::RateSlot;
 use crate::identity::admin::LocalPeer;
@@ -42,9 +42,12 @@ pub struct PermanentResponse;
 pub async fn request_layer(State(app): State<App>, mut request: Request, next: Next) -> Response {
     let route = request.extensions().get::<MatchedPath>().cloned();
     let (method, path) = (request.method(), request.uri().path());
-    let metrics = Some(app.metrics.requests.clone());
     let headers = request.headers();
-    let context = RequestContext::new(method, path, headers, route, metrics, &app.tracer);
+    let observers = RequestObservers {
+        metrics: Some(app.metrics.requests.clone()),
+        log_export: app.log_export.clone(),
+    };
+    let context = RequestContext::new(method, path, headers, route, observers, &app.tracer);
     request.extensions_mut().insert(context.clone());
     let rate = RateSlot::default();
     request.extensions_mut().insert(rate.clone());

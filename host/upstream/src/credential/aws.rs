@@ -1,6 +1,7 @@
 //! AWS's credentials, and its signature of a request: Signature Version 4.
 //!
-//! Source: "Create a signed AWS API request" in the IAM User Guide. The path is encoded twice, as for all services but S3.
+//! Source: "Create a signed AWS API request" in the IAM User Guide. The path is encoded twice, but not for S3, which also wants the
+//! body's digest in a header.
 
 use std::fmt::Write as _;
 use std::time::SystemTime;
@@ -15,14 +16,19 @@ use weir_storage::ids::Hex;
 use weir_storage::secrets::Secret;
 
 const ALGORITHM: &str = "AWS4-HMAC-SHA256";
+const CONTENT_DIGEST: HeaderName = HeaderName::from_static("x-amz-content-sha256");
 const DATE: HeaderName = HeaderName::from_static("x-amz-date");
 const SESSION_TOKEN: HeaderName = HeaderName::from_static("x-amz-security-token");
 
+/// The name of S3 for signatures.
+pub const S3: &str = "s3";
+
 /// The signed headers, if a request has them, in the order of their names.
-const SIGNED: [HeaderName; 5] = [
+const SIGNED: [HeaderName; 6] = [
     header::ACCEPT,
     header::CONTENT_TYPE,
     header::HOST,
+    CONTENT_DIGEST,
     DATE,
     SESSION_TOKEN,
 ];
@@ -59,10 +65,15 @@ pub fn sign(request: &mut Request<Bytes>, keys: &AwsKeys, scope: &AwsScope, at: 
     let host = host.unwrap_or_default().to_owned();
     insert(request.headers_mut(), header::HOST, &host);
     insert(request.headers_mut(), DATE, &time);
+    let body = Hex(&Sha256::digest(request.body())).to_string();
+    let is_s3 = scope.service == S3;
+    if is_s3 {
+        insert(request.headers_mut(), CONTENT_DIGEST, &body);
+    }
     if let Some(token) = &keys.session_token {
         insert(request.headers_mut(), SESSION_TOKEN, token.expose());
     }
-    let (canonical, signed) = canonical_request(request);
+    let (canonical, signed) = canonical_request(request, &body, is_s3);
     let AwsScope { region, service } = scope;
     let scope = format!("{date}/{region}/{service}/aws4_request");
     let text = format!(
@@ -85,16 +96,19 @@ pub fn sign(request: &mut Request<Bytes>, keys: &AwsKeys, scope: &AwsScope, at: 
 fn insert(headers: &mut HeaderMap, name: HeaderName, value: &str) {
     // The keys are valid header values: `mint` checks them.
     if let Ok(mut value) = HeaderValue::from_str(value) {
-        value.set_sensitive(name != header::HOST && name != DATE);
+        value.set_sensitive(name == header::AUTHORIZATION || name == SESSION_TOKEN);
         headers.insert(name, value);
     }
 }
 
 /// Returns the canonical form of a request, and the names of its signed headers.
-fn canonical_request(request: &Request<Bytes>) -> (String, String) {
+fn canonical_request(request: &Request<Bytes>, body: &str, is_s3: bool) -> (String, String) {
     let uri = request.uri();
     let mut canonical = format!("{}\n", request.method());
-    encode_path(uri.path(), &mut canonical);
+    match is_s3 {
+        true => canonical.push_str(uri.path()),
+        false => encode_path(uri.path(), &mut canonical),
+    }
     let mut query: Vec<_> = uri.query().unwrap_or_default().split('&').collect();
     query.sort_unstable();
     let _ = write!(canonical, "\n{}\n", query.join("&"));
@@ -115,7 +129,6 @@ fn canonical_request(request: &Request<Bytes>) -> (String, String) {
         }
         signed.push_str(name.as_str());
     }
-    let body = Hex(&Sha256::digest(request.body())).to_string();
     let _ = write!(canonical, "\n{signed}\n{body}");
     (canonical, signed)
 }
@@ -186,6 +199,52 @@ mod tests {
                     "AWS4-HMAC-SHA256 Credential=AKIDEXAMPLE/20261124/us-east-1/bedrock/aws4_request, \
                      SignedHeaders={names}, Signature={signature}"
                 )
+            );
+        }
+    }
+
+    /// Signatures of botocore 1.44.8 (`botocore.auth.S3SigV4Auth`) for the same request.
+    #[test]
+    fn signatures_for_s3_equal_botocores() {
+        let at: Timestamp = "2026-11-24T12:00:00Z".parse().expect("a time");
+        for (session_token, names, signature) in [
+            (
+                None,
+                "content-type;host;x-amz-content-sha256;x-amz-date",
+                "b7dbb596e89520717e16ebe7ba388f7946b7ee4ccc92c9539b2e785654cdc18f",
+            ),
+            (
+                Some("SESSIONTOKEN"),
+                "content-type;host;x-amz-content-sha256;x-amz-date;x-amz-security-token",
+                "0dd5e6d712e87d22c8cd705dded3c184318d8d4c7d53ec6a736ac92079bfae04",
+            ),
+        ] {
+            let mut request = Request::put(
+                "https://storage.example:9000/facts/weir/2026/11/24/120000-boot_1-0.jsonl",
+            )
+            .header("content-type", "application/x-ndjson")
+            .body(Bytes::from_static(b"{\"status\":200}\n"))
+            .expect("a request");
+            let keys = AwsKeys {
+                access_key_id: "AKIDEXAMPLE".into(),
+                secret_access_key: Secret::new("wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY".into()),
+                session_token: session_token.map(|token| Secret::new(token.into())),
+            };
+            let scope = AwsScope {
+                region: "eu-central-1".into(),
+                service: S3.into(),
+            };
+            sign(&mut request, &keys, &scope, at.into());
+            assert_eq!(
+                request.headers()[header::AUTHORIZATION],
+                format!(
+                    "AWS4-HMAC-SHA256 Credential=AKIDEXAMPLE/20261124/eu-central-1/s3/aws4_request, \
+                     SignedHeaders={names}, Signature={signature}"
+                )
+            );
+            assert_eq!(
+                request.headers()[CONTENT_DIGEST],
+                "50d97e5f27f239267fec2999bbb75a0f1f894549750144785fbf15f9b936168a"
             );
         }
     }

@@ -26,6 +26,7 @@ use crate::identity::pepper::Peppers;
 use crate::identity::service_token::ServiceTokenSource;
 use crate::identity::sign_in::SignInIssuers;
 use crate::identity::verifiers::Verifiers;
+use crate::log_export::PendingLogExport;
 use crate::tls::Tls;
 use crate::tools::remote::settings::{self as mcp_settings, McpServer};
 use crate::tools::rules::Rules;
@@ -59,8 +60,16 @@ pub struct PreparedParts {
     pub webhook_key: Option<SecretKey>,
     /// The payment processor's secrets.
     pub payment_secrets: PaymentSecrets,
-    /// The trace exporter, if configured.
-    pub exporting: Option<PendingExporter>,
+    /// The exporters.
+    pub exporters: Exporters,
+}
+
+/// The exporters that are configured.
+pub struct Exporters {
+    /// The trace exporter.
+    pub traces: Option<PendingExporter>,
+    /// The log export.
+    pub requests: Option<PendingLogExport>,
 }
 
 impl PreparedParts {
@@ -96,8 +105,10 @@ impl PreparedParts {
             .payments
             .secrets(config.is_dev(), &config.own_payment_key())
             .map_err(|error| note("payments", error));
-        let exporting = PendingExporter::of(&config.telemetry, config.timeouts.connect())
+        let traces = PendingExporter::of(&config.telemetry, config.timeouts.connect())
             .map_err(|error| note("telemetry", error));
+        let requests = PendingLogExport::of(&config.log_export, config.timeouts.connect())
+            .map_err(|error| note("log_export", error));
         let tls = config.tls.as_ref().map(Tls::read).transpose();
         let tls = tls.map_err(|error| problems.push(format!("{error:#}")));
         let rules =
@@ -114,7 +125,8 @@ impl PreparedParts {
             Ok(payment_secrets),
             Ok(tls),
             Ok(rules),
-            Ok(exporting),
+            Ok(traces),
+            Ok(requests),
             Ok(mcp_servers),
         ) = (
             key_peppers,
@@ -126,7 +138,8 @@ impl PreparedParts {
             payment_secrets,
             tls,
             rules,
-            exporting,
+            traces,
+            requests,
             mcp_servers,
         )
         else {
@@ -146,7 +159,7 @@ impl PreparedParts {
             tls,
             webhook_key,
             payment_secrets,
-            exporting,
+            exporters: Exporters { traces, requests },
         })
     }
 }

@@ -22,10 +22,11 @@ use weir_storage::expiring::ExpiringValues;
 use weir_storage::sealing::KeyRing;
 use weir_storage::secrets::create_private_folder;
 use weir_storage::{Cache, Database, database};
-use weir_telemetry::export::{ExportFigures, PendingExporter};
+use weir_telemetry::export::ExportFigures;
 use weir_telemetry::spans::Tracer;
 use weir_upstream::client::HttpClient;
 
+use super::prepared::Exporters;
 use super::{App, AppState, PreparedParts, build_catalog, report_left_out};
 use crate::admission::Admission;
 use crate::audit::{Audit, retention};
@@ -45,6 +46,7 @@ use crate::inference::InferenceParts;
 use crate::inference::deltas::Deltas;
 use crate::inference::response_cache::ResponseCache;
 use crate::inference::routing::Routing;
+use crate::log_export::{LogExport, LogExportFigures};
 use crate::metrics::Metrics;
 use crate::node::Core;
 use crate::privacy;
@@ -125,7 +127,7 @@ impl App {
             tls,
             webhook_key,
             payment_secrets,
-            exporting,
+            exporters,
         } = prepared;
         let base = BaseParts::new(
             config,
@@ -134,7 +136,7 @@ impl App {
             ledger,
             plugins,
             sealing_keys,
-            exporting,
+            exporters,
         );
         let oversight = base.oversight();
         let remotes = base.remotes(&guard);
@@ -171,6 +173,7 @@ impl App {
             plugins: base.plugins,
             metrics: base.metrics,
             tracer: base.tracer,
+            log_export: base.log_export,
             sealing_keys: base.sealing_keys,
             tasks: base.tasks,
             shutdown: base.shutdown,
@@ -222,6 +225,7 @@ struct BaseParts {
     routing: Routing,
     metrics: Arc<Metrics>,
     tracer: Tracer,
+    log_export: Option<Arc<LogExport>>,
     admission: Arc<Admission>,
     tasks: TaskTracker,
     shutdown: CancellationToken,
@@ -236,17 +240,18 @@ impl BaseParts {
         ledger: Ledger,
         plugins: Plugins,
         sealing_keys: KeyRing,
-        exporting: Option<PendingExporter>,
+        exporters: Exporters,
     ) -> Self {
         let routing = Routing::new(core.cache.clone());
-        let exported = ExportFigures::default();
-        let metrics = Metrics::new(ledger.metrics(), &routing.breakers, &exported);
-        let tracer = match exporting {
-            Some(exporting) => {
-                Tracer::recording(exporting.start(ledger.boot_id().as_str(), exported))
-            }
+        let (spans, rows) = (ExportFigures::default(), LogExportFigures::default());
+        let metrics = Metrics::new(ledger.metrics(), &routing.breakers, &spans, &rows);
+        let instance = ledger.boot_id().as_str();
+        let tracer = match exporters.traces {
+            Some(traces) => Tracer::recording(traces.start(instance, spans)),
             None => Tracer::default(),
         };
+        let requests = exporters.requests;
+        let log_export = requests.map(|requests| Arc::new(requests.start(instance, rows)));
         Self {
             admission: Arc::new(Admission::new(&config.limits.admission)),
             metrics: Arc::new(metrics),
@@ -261,6 +266,7 @@ impl BaseParts {
             sealing_keys,
             routing,
             tracer,
+            log_export,
         }
     }
 

@@ -32,6 +32,7 @@ use self::mcp::McpMetrics;
 use self::requests::RequestMetrics;
 use self::response_cache::ResponseCacheMetrics;
 use self::swarms::SwarmMetrics;
+use crate::log_export::LogExportFigures;
 
 /// The metrics. Each gateway of a process has its own.
 pub struct Metrics {
@@ -54,12 +55,18 @@ pub struct Metrics {
 }
 
 impl Metrics {
-    /// Registers all metrics at zero, including those of the ledger, the upstreams' breakers, the trace exporter and the log.
-    pub fn new(ledger: &LedgerMetrics, breakers: &Breakers, exported: &ExportFigures) -> Self {
+    /// Registers all metrics at zero, including those of the ledger, the upstreams' breakers, the exporters and the log.
+    pub fn new(
+        ledger: &LedgerMetrics,
+        breakers: &Breakers,
+        spans: &ExportFigures,
+        rows: &LogExportFigures,
+    ) -> Self {
         let mut registry = Registry::with_prefix("weir");
         ledger.register(&mut registry);
         breakers.register(&mut registry);
-        exported.register(&mut registry);
+        spans.register(&mut registry);
+        rows.register(&mut registry);
         weir_telemetry::lines::register(&mut registry);
         let key_lookups = Counter::default();
         let help = "API key lookups in the database";

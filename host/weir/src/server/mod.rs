@@ -205,5 +205,8 @@ pub async fn close(app: &App) {
     }
     app.identity.last_used.flush(&app.database).await;
     app.tracer.flush().await;
+    if let Some(export) = &app.log_export {
+        export.flush().await;
+    }
     app.database.close().await;
 }

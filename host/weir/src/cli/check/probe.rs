@@ -110,7 +110,7 @@ fn issuers(prepared: &PreparedParts) -> Vec<Probe<'_>> {
 }
 
 fn collector<'a>(config: &'a Config, prepared: &'a PreparedParts) -> Option<Probe<'a>> {
-    let exporting = prepared.exporting.as_ref()?;
+    let exporting = prepared.exporters.traces.as_ref()?;
     let endpoint = config.telemetry.otlp_endpoint.as_deref()?;
     let taken = async move { exporting.probe().await.map(|()| "reached".to_owned()) };
     Some((format!("collector of traces {endpoint}"), taken.boxed()))

@@ -15,7 +15,7 @@ use crate::usage::fold;
 const REPORTS: [&str; 2] = ["/admin/usage", "/admin/model-economics"];
 
 /// Endpoints for administrators only, besides reports.
-const OPERATED: [(&str, &str); 12] = [
+const OPERATED: [(&str, &str); 13] = [
     ("GET", "/admin/users"),
     ("GET", "/admin/users/alice"),
     ("POST", "/admin/users/alice/disable"),
@@ -28,6 +28,7 @@ const OPERATED: [(&str, &str); 12] = [
     ("GET", "/admin/keys"),
     ("DELETE", "/admin/keys/key_0123456789abcdef"),
     ("GET", "/admin/audit"),
+    ("GET", "/admin/requests"),
 ];
 
 const LARGE: Served<'static> = Served {

@@ -11,8 +11,9 @@ use weir::identity::lockout::LOCKOUT;
 
 use crate::console::{Browser, location, page};
 
-const PAGES: [&str; 7] = [
+const PAGES: [&str; 8] = [
     "/console/admin",
+    "/console/admin/requests",
     "/console/admin/models",
     "/console/admin/users",
     "/console/admin/plugins",

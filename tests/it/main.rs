@@ -2,6 +2,7 @@
 
 mod adapters;
 mod admin;
+mod admin_requests;
 mod aliases;
 mod anthropic_messages;
 mod archive;

@@ -80,6 +80,13 @@ impl Paula {
             .post("/chat", &chat("scripted", "prompt-canary"))
             .await;
         assert_eq!(answer.status, 200, "{}", answer.text());
+        for client in [&self.by_key, &self.by_organisation_key] {
+            let refused = client
+                .post("/chat", &chat("no-model", "prompt-canary"))
+                .await;
+            refused.error(400, "UNKNOWN_MODEL");
+        }
+        gateway.app().failed_requests.flush().await;
         // Two full pages of tasks.
         let mut task = String::new();
         for number in 0..20 {
@@ -175,6 +182,7 @@ impl Paula {
             "SELECT CAST(COUNT(*) AS BIGINT) FROM auto_top_ups WHERE user_id = $1",
             "SELECT CAST(COUNT(*) AS BIGINT) FROM voucher_guesses WHERE user_id = $1",
             "SELECT CAST(COUNT(*) AS BIGINT) FROM idempotency_keys WHERE account_id = $1",
+            "SELECT CAST(COUNT(*) AS BIGINT) FROM failed_requests WHERE user_id = $1",
             "SELECT CAST(COUNT(url) AS BIGINT) FROM payment_checkouts WHERE user_id = $1",
         ] {
             let mut query = sqlx::query_scalar::<_, i64>(text);
@@ -265,6 +273,7 @@ async fn an_export_has_all_data_of_a_person_but_no_secret_and_nobody_elses() {
             ("invitations", 1),
             ("api_keys", 2),
             ("swarms", 1),
+            ("failed_requests", 2),
             ("notices", 1_000),
             ("payment_customers", 1),
             ("checkouts", 1),

@@ -102,12 +102,16 @@ const FILL: &[(&str, &str, &str)] = &[
     ("blocks", "boot_id", "'node_with_blocks'"),
     ("entries", "number", "-i"),
     ("entries", "kind", "'release'"),
+    ("entries", "request_id", "'req_' || i"),
+    ("entries", "source", "'web'"),
+    ("entries", "model", "'m'"),
     // Entries of half the accounts belong to no hold, so that statistics know such rows.
     (
         "entries",
         "hold_id",
         "CASE WHEN i % 2 = 0 THEN 'hld_' || i END",
     ),
+    ("failed_requests", "at", "$NOW"),
     ("holds", "expired_at", "$NOW"),
     ("payment_checkouts", "closed_at", "$NOW"),
     ("payment_events", "state", "'applied'"),
@@ -136,7 +140,7 @@ const FILL: &[(&str, &str, &str)] = &[
 ];
 
 /// A part of each sweep's text that runs by itself: the test waits until each was seen.
-const SWEEPS: [&str; 14] = [
+const SWEEPS: [&str; 15] = [
     // Open holds of runs that are over, and of this one.
     "WITH RECURSIVE runs",
     "boot_id = $1 AND opened_at < $2",
@@ -152,6 +156,7 @@ const SWEEPS: [&str; 14] = [
     "FROM payment_events WHERE attempts = 0",
     "FROM payment_events WHERE attempts > 0",
     "FROM audit_events WHERE at <",
+    "FROM failed_requests WHERE at <",
     // Swarms and tasks.
     "WITH RECURSIVE open_users",
     "FROM tasks WHERE next_fire_at",
@@ -527,6 +532,8 @@ async fn sweep(gateway: &Gateway) {
     app.ledger.forget_old().await.expect("it answers");
     let before = Millis(1);
     let pruned = retention::prune(&app.database, before).await;
+    assert_eq!(pruned.expect("it answers"), 0);
+    let pruned = retention::prune_failures(&app.database, before).await;
     assert_eq!(pruned.expect("it answers"), 0);
     app.task_store
         .forget_starts(before)

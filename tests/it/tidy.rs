@@ -112,6 +112,7 @@ const LAYERS: [&[&str]; 5] = [
         "context",
         "cors",
         "csv_export",
+        "failed_requests",
         "json",
         "limits",
         "listen_address",

@@ -30,6 +30,7 @@ use crate::catalog::listing::{CatalogDifference, CatalogListing};
 use crate::catalog::live::LiveCatalog;
 use crate::catalog::{self, Catalog, MissingPart, OmittedProvider, Problem};
 use crate::config::Config;
+use crate::failed_requests::FailedRequests;
 use crate::identity::IdentityParts;
 use crate::inference::InferenceParts;
 use crate::listen_address::reachable;
@@ -74,6 +75,8 @@ pub struct AppState {
     pub plugins: Plugins,
     /// The metrics of `GET /metrics`.
     pub metrics: Arc<Metrics>,
+    /// The queue of failed model requests.
+    pub failed_requests: Arc<FailedRequests>,
     /// The tracer, if a collector is configured.
     pub tracer: Tracer,
     /// The log export, if it has a destination.

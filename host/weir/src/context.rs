@@ -27,6 +27,7 @@ use weir_telemetry::request_ids::RequestIds;
 use weir_telemetry::request_line::RequestLine;
 use weir_telemetry::spans::{Span as TraceSpan, TracedRequest, Tracer};
 
+use crate::failed_requests::{FailedRequest, FailedRequests};
 use crate::limits::data::{DataLimits, MAX_RETENTION_DAYS, REGIONS};
 use crate::log_export::{LogExport, RequestRow};
 use crate::metrics::requests::{CompletedRequest, RequestMetrics, method as method_name};
@@ -122,14 +123,25 @@ pub struct RequestObservers {
     pub metrics: Option<Arc<RequestMetrics>>,
     /// The log export, if it has a destination.
     pub log_export: Option<Arc<LogExport>>,
+    /// The store of failed model requests.
+    pub failures: Option<Arc<FailedRequests>>,
 }
 
 /// Facts that are recorded during a request.
 #[derive(Default)]
 struct Facts {
+    /// Whether the request calls a model.
+    is_model_call: bool,
     user: Option<String>,
+    /// The account of a model request; `None` for the user's personal one.
+    account: Option<String>,
+    /// The API key of a model request, by its id, and the key's project.
+    key: Option<String>,
+    project: Option<String>,
     model: Option<String>,
     upstream: Option<String>,
+    /// The providers of earlier attempts.
+    earlier_upstreams: Vec<String>,
     attempts: u32,
     /// The fields that weir dropped from the body.
     dropped: Vec<String>,
@@ -229,9 +241,27 @@ impl RequestContext {
         self.facts().user = Some(user_id.to_owned());
     }
 
+    /// Records that the request calls a model.
+    pub fn note_model_call(&self) {
+        self.facts().is_model_call = true;
+    }
+
+    /// Records the account, the key and the key's project of a model request.
+    pub fn note_payer(&self, account: &str, key: Option<&str>, project: Option<&str>) {
+        let mut facts = self.facts();
+        if facts.is_model_call {
+            facts.account = Some(account.to_owned());
+            facts.key = key.map(str::to_owned);
+            facts.project = project.map(str::to_owned);
+        }
+    }
+
     /// Records the model, by its name in the catalog.
     pub fn note_model(&self, model: &str) {
-        self.facts().model = Some(model.to_owned());
+        let mut facts = self.facts();
+        if facts.model.as_deref() != Some(model) {
+            facts.model = Some(model.to_owned());
+        }
     }
 
     /// Returns the providers that the client allows, if it names any.
@@ -319,7 +349,8 @@ impl RequestContext {
         let mut facts = self.facts();
         facts.attempts += 1;
         if facts.upstream.as_deref() != Some(provider) {
-            facts.upstream = Some(provider.to_owned());
+            let earlier = facts.upstream.replace(provider.to_owned());
+            facts.earlier_upstreams.extend(earlier);
         }
     }
 
@@ -463,6 +494,7 @@ impl Drop for ContextState {
                 charged: facts.charged,
             });
         }
+        self.store_failure(&facts);
         let is_error = facts.code.is_some() || facts.status.is_some_and(|s| s.is_client_error());
         let costs_nothing = is_error
             && (facts.user.is_none()
@@ -544,6 +576,32 @@ impl ContextState {
             annotations: &facts.annotations,
             milliseconds: u64::try_from(took.as_millis()).unwrap_or(u64::MAX),
         }
+    }
+
+    /// Stores a model request of a known account that ended in an error.
+    fn store_failure(&self, facts: &Facts) {
+        let (Some(failures), true) = (&self.observers.failures, facts.is_model_call) else {
+            return;
+        };
+        let (Some(code), Some(user)) = (facts.code, &facts.user) else {
+            return;
+        };
+        failures.record(|at| FailedRequest {
+            request_id: self.id.to_string(),
+            at,
+            account_id: facts.account.as_ref().unwrap_or(user).clone(),
+            user_id: user.clone(),
+            key_id: facts.key.clone(),
+            project_id: facts.project.clone(),
+            model: facts.model.clone(),
+            provider: facts.upstream.clone(),
+            earlier_providers: facts.earlier_upstreams.clone(),
+            code: code.to_owned(),
+            status: facts.status.map(|status| status.as_u16().into()),
+            latency_ms: i64::try_from(self.started.elapsed().as_millis()).unwrap_or(i64::MAX),
+            attempts: facts.attempts.into(),
+            trace_id: self.trace.as_ref().map(|trace| trace.trace_id.to_string()),
+        });
     }
 
     /// Ends the spans, with all facts known so far.

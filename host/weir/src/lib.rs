@@ -6,6 +6,7 @@
 //! - [`server`]: connections. [`router`]: all routes. [`request_layer`] and [`cors`]: the layer around every route. [`context`],
 //!   [`request`] and [`weir_errors`]: the inputs of handlers, and their error.
 //! - [`identity`]: authentication and rate limits. [`audit`]: security events.
+//! - [`failed_requests`]: failed model requests, for operators.
 //! - [`catalog`]: models, upstreams and prices.
 //! - [`inference`]: a model request from start to finish, with [`weir_dialects`], [`weir_plugins`] and [`weir_upstream`].
 //! - [`billing`]: balances, usage and exports of the [ledger](weir_ledger).
@@ -31,6 +32,7 @@ pub mod context;
 
 pub mod cors;
 pub mod csv_export;
+pub mod failed_requests;
 pub mod identity;
 pub mod inference;
 pub mod json;

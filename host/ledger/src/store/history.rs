@@ -22,6 +22,9 @@ use crate::usage::{COUNTS, UsageCounts, UsageSums, to_date};
 /// Maximum entries that one page of requests reads: a filter that excludes most of them makes the page short.
 const SCANNED: i64 = 2_000;
 
+/// Entries that one page of requests of all accounts reads.
+const SCANNED_OF_ALL: i64 = 500;
+
 /// Maximum delay of an entry against entries with later times of the same account: an operation counts from the time of
 /// its request.
 pub(super) const LATE_MS: i64 = 60 * 60 * 1_000;
@@ -90,6 +93,8 @@ pub struct RequestFilter {
     pub key_hashes: Option<Vec<String>>,
     /// Only requests for this model.
     pub model: Option<String>,
+    /// Only requests with this provider.
+    pub provider: Option<String>,
     /// Only requests that ended at this moment or later.
     pub from: Option<Millis>,
     /// Only requests that ended before this moment.
@@ -112,8 +117,12 @@ pub struct RequestPage {
 /// A completed request in the ledger.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EndedRequest {
+    /// The account that paid.
+    pub account: AccountId,
     /// Its position among the account's entries: later ones have higher numbers.
     pub sequence: i64,
+    /// Its position among all entries.
+    pub number: i64,
     /// The request's id.
     pub request_id: String,
     /// The time of its end.
@@ -153,6 +162,22 @@ pub enum KeyedRequest {
     Open,
     /// The request has ended with a charge, even of 0.
     Ended(Box<EndedRequest>),
+}
+
+impl RequestFilter {
+    /// Whether a request matches, regardless of its key and its position.
+    fn matches(&self, request: &EndedRequest) -> bool {
+        let provider = request.provider.as_ref();
+        self.model
+            .as_ref()
+            .is_none_or(|model| *model == request.model)
+            && self
+                .provider
+                .as_ref()
+                .is_none_or(|wanted| Some(wanted) == provider)
+            && self.from.is_none_or(|from| request.at >= from)
+            && self.to.is_none_or(|to| request.at < to)
+    }
 }
 
 impl UsageGroup {
@@ -309,6 +334,7 @@ impl LedgerStore {
             .bind(filter.from.map_or(i64::MIN, |from| from.0))
             .bind(filter.to.map_or(i64::MAX, |to| to.0))
             .bind(i64::from(limit))
+            .bind(filter.provider.as_deref())
             .fetch_all(self.database.reader())
             .await?;
         page.requests = rows.iter().map(read_request).collect::<sqlx::Result<_>>()?;
@@ -318,6 +344,93 @@ impl LedgerStore {
         };
         page.next = self.place_below(id, end, filter.from).await?;
         Ok(page)
+    }
+
+    /// Returns completed requests of all accounts, the last to end first: those that match among [`SCANNED_OF_ALL`]
+    /// entries. The positions are numbers of entries. `key_hashes` is ignored: a key's requests are those of its account.
+    pub async fn list_requests_of_all(&self, filter: &RequestFilter) -> sqlx::Result<RequestPage> {
+        let archived_before: i64 = sqlx::query_scalar("SELECT day FROM entries_archived")
+            .fetch_one(self.database.reader())
+            .await?;
+        let mut page = RequestPage {
+            requests: Vec::new(),
+            next: None,
+            archived_before: (archived_before > 0).then_some(Millis(archived_before)),
+        };
+        let before = match (filter.before, filter.to) {
+            (Some(before), _) => before,
+            (None, Some(to)) => self.number_after(to.0.saturating_add(LATE_MS)).await?,
+            (None, None) => i64::MAX,
+        };
+        let rows = sqlx::query(AssertSqlSafe(requests_of_all_statement()))
+            .bind(before)
+            .bind(SCANNED_OF_ALL)
+            .fetch_all(self.database.reader())
+            .await?;
+        for row in &rows {
+            if row.try_get::<i64, _>("is_end")? > 0 {
+                let request = read_request(row)?;
+                if filter.matches(&request) {
+                    page.requests.push(request);
+                }
+            }
+        }
+        if let Some(last) = rows.last().filter(|_| rows.len() as i64 == SCANNED_OF_ALL) {
+            let (number, at): (i64, i64) = (last.try_get("number")?, last.try_get("at")?);
+            let is_over = filter.from.is_some_and(|from| at < from.0 - LATE_MS);
+            page.next = (!is_over).then_some(number);
+        }
+        Ok(page)
+    }
+
+    /// Returns approximately the first number of the entries after this moment.
+    async fn number_after(&self, moment: i64) -> sqlx::Result<i64> {
+        let ends = sqlx::query(
+            "SELECT (SELECT MIN(number) FROM entries), (SELECT MAX(number) FROM entries)",
+        );
+        let ends = ends.fetch_one(self.database.reader()).await?;
+        let ends: (Option<i64>, Option<i64>) = (ends.try_get(0)?, ends.try_get(1)?);
+        let (Some(mut first), Some(last)) = ends else {
+            return Ok(i64::MAX);
+        };
+        let mut after = last.saturating_add(1);
+        while first < after {
+            let middle = first + (after - first) / 2;
+            let row = sqlx::query(
+                "SELECT number, at FROM entries WHERE number >= $1 ORDER BY number LIMIT 1",
+            )
+            .bind(middle)
+            .fetch_optional(self.database.reader())
+            .await?;
+            match row {
+                Some(row) if row.try_get::<i64, _>("at")? <= moment => {
+                    first = row.try_get::<i64, _>("number")? + 1;
+                }
+                _ => after = middle,
+            }
+        }
+        Ok(first)
+    }
+
+    /// Returns the completed requests with these holds, of any account.
+    pub async fn find_requests(&self, holds: &[String]) -> sqlx::Result<Vec<EndedRequest>> {
+        if holds.is_empty() {
+            return Ok(Vec::new());
+        }
+        let list = match self.database.dialect() {
+            SqlDialect::Sqlite => "SELECT value FROM json_each($1)",
+            SqlDialect::Postgres => "SELECT jsonb_array_elements_text(CAST($1 AS JSONB))",
+        };
+        let statement = format!(
+            "SELECT {} FROM entries e {LATE} WHERE e.hold_id IS NOT NULL AND e.hold_id IN ({list}) \
+             AND e.kind IN ('settlement', 'release', 'expiry')",
+            columns()
+        );
+        let rows = sqlx::query(AssertSqlSafe(statement))
+            .bind(serde_json::Value::from(holds.to_vec()).to_string())
+            .fetch_all(self.database.reader())
+            .await?;
+        rows.iter().map(read_request).collect()
     }
 
     /// Returns the account's request with this hold, if it is completed and not archived.
@@ -453,8 +566,8 @@ pub fn changes_statement(of_one: bool) -> String {
 }
 
 /// Returns the statement for a page of an account's requests; parameters: the account, the page's position, the first
-/// position to read, the model, the hashes of keys as a JSON array, the first moment, the one after the last, and the
-/// maximum number.
+/// position to read, the model, the hashes of keys as a JSON array, the first moment, the one after the last, the maximum
+/// number, and the provider.
 pub fn requests_statement(dialect: SqlDialect) -> String {
     let hashes = match dialect {
         SqlDialect::Sqlite => "SELECT value FROM json_each($5)",
@@ -464,7 +577,17 @@ pub fn requests_statement(dialect: SqlDialect) -> String {
         "SELECT {} FROM {PLACES} JOIN entries e ON e.number = places.number {LATE} \
          WHERE e.kind IN ('settlement', 'release', 'expiry') AND (CAST($4 AS TEXT) IS NULL OR e.model = $4) \
          AND (CAST($5 AS TEXT) IS NULL OR (e.source = 'api_key' AND e.source_id IN ({hashes}))) \
+         AND (CAST($9 AS TEXT) IS NULL OR COALESCE(late.provider, e.provider) = $9) \
          AND e.at >= $6 AND e.at < $7 ORDER BY e.sequence DESC LIMIT $8",
+        columns()
+    )
+}
+
+/// Returns the statement for entries of all accounts; parameters: the number before which they are, and how many.
+fn requests_of_all_statement() -> String {
+    format!(
+        "SELECT {}, CAST(CASE WHEN e.kind IN ('settlement', 'release', 'expiry') THEN 1 ELSE 0 END AS BIGINT) AS is_end \
+         FROM entries e {LATE} WHERE e.number < $1 ORDER BY e.number DESC LIMIT $2",
         columns()
     )
 }
@@ -491,7 +614,7 @@ const LATE: &str = "LEFT JOIN entries late ON e.kind = 'expiry' AND late.hold_id
      AND late.kind IN ('late_settlement', 'late_release')";
 
 fn columns() -> String {
-    let mut columns = "e.sequence, e.request_id, e.at, COALESCE(late.kind, e.kind) AS kind, e.source, e.source_id, e.model, \
+    let mut columns = "e.account_id, e.number, e.sequence, e.request_id, e.at, COALESCE(late.kind, e.kind) AS kind, e.source, e.source_id, e.model, \
          COALESCE(late.provider, e.provider) AS provider, e.amount AS held, \
          COALESCE(late.adapter_digest, e.adapter_digest) AS adapter_digest, \
          -(e.plan_delta + e.top_up_delta + COALESCE(late.plan_delta + late.top_up_delta, 0)) AS credits, \
@@ -526,6 +649,8 @@ fn read_request(row: &AnyRow) -> sqlx::Result<EndedRequest> {
         count.set(&mut counts, row.try_get(count.column)?);
     }
     Ok(EndedRequest {
+        account: AccountId(row.try_get("account_id")?),
+        number: row.try_get("number")?,
         sequence: row.try_get("sequence")?,
         request_id: row.try_get("request_id")?,
         at: Millis(row.try_get("at")?),

@@ -12,6 +12,7 @@
 //!
 //! - [`gateway`]: endpoints at the admin socket only: the gateway's address, and links to the console.
 //! - [`user_usage`]: a user's usage, as [`crate::billing::history`] returns it to the user.
+//! - [`requests`]: the requests of all accounts, with the errors of failed ones.
 //!
 //! **Invariant:** a report reads sums, never entries, and names no user.
 //! **Invariant:** each figure is rounded once, from exact sums, never from a rounded figure.
@@ -23,6 +24,7 @@ pub mod gateway;
 pub mod keys;
 pub mod lockouts;
 pub mod report;
+pub mod requests;
 pub mod routes;
 mod store;
 pub mod user_usage;

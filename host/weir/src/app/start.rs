@@ -34,6 +34,7 @@ use crate::billing::summary_cache::drop_summary;
 use crate::catalog::live::LiveCatalog;
 use crate::config::Config;
 use crate::csv_export::Exports;
+use crate::failed_requests::FailedRequests;
 use crate::identity::IdentityParts;
 use crate::identity::key_lookups::KeyLookups;
 use crate::identity::key_records::drop_plan;
@@ -172,6 +173,7 @@ impl App {
             catalog: base.catalog,
             plugins: base.plugins,
             metrics: base.metrics,
+            failed_requests: base.failed_requests,
             tracer: base.tracer,
             log_export: base.log_export,
             sealing_keys: base.sealing_keys,
@@ -224,6 +226,7 @@ struct BaseParts {
     sealing_keys: KeyRing,
     routing: Routing,
     metrics: Arc<Metrics>,
+    failed_requests: Arc<FailedRequests>,
     tracer: Tracer,
     log_export: Option<Arc<LogExport>>,
     admission: Arc<Admission>,
@@ -252,7 +255,13 @@ impl BaseParts {
         };
         let requests = exporters.requests;
         let log_export = requests.map(|requests| Arc::new(requests.start(instance, rows)));
+        let failed_requests = FailedRequests::start(
+            core.database.clone(),
+            core.clock.clone(),
+            metrics.failed_requests_dropped.clone(),
+        );
         Self {
+            failed_requests,
             admission: Arc::new(Admission::new(&config.limits.admission)),
             metrics: Arc::new(metrics),
             tasks: TaskTracker::new(),

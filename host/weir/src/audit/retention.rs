@@ -1,11 +1,13 @@
-//! Retention of events: `audit_days`. A background task deletes older events in small batches, so that it does not
-//! delay writes.
+//! Retention of events: `audit_days`, and of failed requests. A background task deletes older ones in small batches, so
+//! that it does not delay writes.
 
 use std::num::NonZeroU32;
 use std::time::Duration;
 
 use weir_storage::Database;
 use weir_storage::clock::{Clock, Millis};
+
+use crate::failed_requests::KEPT_DAYS;
 
 /// Interval between deletions, and the delay of the first one after the start, because requests take precedence.
 const EVERY: Duration = Duration::from_secs(3_600);
@@ -15,19 +17,26 @@ const FIRST_AFTER: Duration = Duration::from_secs(60);
 const BATCH: i64 = 500;
 const PAUSE: Duration = Duration::from_millis(200);
 
-/// Deletes events older than `days`, for ever.
+/// Deletes events older than `days`, and old failed requests, for ever.
 pub async fn prune_for_ever(database: Database, clock: Clock, days: NonZeroU32) {
     tokio::time::sleep(FIRST_AFTER).await;
     loop {
-        let before = clock.now().plus_days(-i64::from(days.get()));
-        match prune(&database, before).await {
-            Ok(0) => {}
-            Ok(events) => {
-                tracing::info!(events, "deleted events older than `audit_days`")
-            }
-            Err(error) => tracing::warn!(%error, "cannot delete old events"),
-        }
+        prune_old(&database, clock.now(), days).await;
         tokio::time::sleep(EVERY).await;
+    }
+}
+
+/// Deletes events older than `days`, and failed requests older than [`KEPT_DAYS`].
+pub async fn prune_old(database: &Database, now: Millis, days: NonZeroU32) {
+    match prune(database, now.plus_days(-i64::from(days.get()))).await {
+        Ok(0) => {}
+        Ok(events) => {
+            tracing::info!(events, "deleted events older than `audit_days`")
+        }
+        Err(error) => tracing::warn!(%error, "cannot delete old events"),
+    }
+    if let Err(error) = prune_failures(database, now.plus_days(-KEPT_DAYS)).await {
+        tracing::warn!(%error, "cannot delete old failed requests");
     }
 }
 
@@ -46,6 +55,17 @@ pub async fn prune(database: &Database, before: Millis) -> sqlx::Result<u64> {
         before,
     );
     Ok(audited.await? + of_plugins.await?)
+}
+
+/// Deletes the failed requests before a moment, and returns their number.
+pub async fn prune_failures(database: &Database, before: Millis) -> sqlx::Result<u64> {
+    prune_batches(
+        database,
+        "DELETE FROM failed_requests WHERE request_id IN \
+         (SELECT request_id FROM failed_requests WHERE at < $1 ORDER BY at LIMIT $2)",
+        before,
+    )
+    .await
 }
 
 async fn prune_batches(

@@ -46,7 +46,7 @@ const REQUEST_HEADINGS: &str = "id,at,model,provider,source,key_id,task_id,statu
 /// A page of requests, the position of the next page, and the time before which some requests are archived.
 type RequestsPage = (Vec<RequestItem>, Option<i64>, Option<Millis>);
 
-pub(super) const DAY_MS: i64 = 86_400_000;
+pub(crate) const DAY_MS: i64 = 86_400_000;
 
 /// A user's usage over some days.
 #[derive(Debug, Serialize, ToSchema)]
@@ -310,6 +310,7 @@ impl UsageQuery<'_> {
         let mut filter = RequestFilter {
             key_hashes: None,
             model: query.text("model")?,
+            provider: None,
             from: moment(query, "from", 0)?,
             to: moment(query, "to", DAY_MS)?,
             before: None,
@@ -589,7 +590,7 @@ fn item(request: EndedRequest, keys: &BTreeMap<String, KeyName>) -> RequestItem 
 }
 
 /// Takes a time: a moment, or a day, which gives the day's first moment plus an offset in milliseconds.
-pub(super) fn moment(
+pub(crate) fn moment(
     query: &mut ListQuery,
     name: &str,
     after_day_ms: i64,
@@ -609,7 +610,7 @@ fn not_a_day(name: &str) -> ApiError {
 }
 
 /// Rejects a period whose end precedes its start.
-pub(super) fn check_span(from: Option<Millis>, to: Option<Millis>) -> Result<(), ApiError> {
+pub(crate) fn check_span(from: Option<Millis>, to: Option<Millis>) -> Result<(), ApiError> {
     match (from, to) {
         (Some(from), Some(to)) if from >= to => Err(ends_before_it_begins()),
         _ => Ok(()),

@@ -11,6 +11,7 @@ use axum::response::{Html, IntoResponse, Response};
 use serde_json::{Map, Value};
 use weir_errors::ApiError;
 
+use super::format;
 use super::frame::Frame;
 use crate::app::App;
 use crate::openapi::{self, ApiListener};
@@ -123,14 +124,6 @@ impl Docs {
                 .map(|(name, schema)| DocsSchema::of(name, schema))
                 .collect(),
         }
-    }
-}
-
-impl Docs {
-    /// Splits a text into parts, each with a flag for code.
-    fn parts(text: &str) -> Vec<(bool, &str)> {
-        let parts = text.split('`').enumerate();
-        parts.map(|(index, part)| (index % 2 == 1, part)).collect()
     }
 }
 

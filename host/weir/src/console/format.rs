@@ -118,6 +118,12 @@ pub(super) fn plain(name: &str) -> String {
     name.replace('_', " ")
 }
 
+/// Splits a text into parts, each with a flag for code between backticks.
+pub(super) fn code_parts(text: &str) -> Vec<(bool, &str)> {
+    let parts = text.split('`').enumerate();
+    parts.map(|(index, part)| (index % 2 == 1, part)).collect()
+}
+
 /// Returns a text as a segment of a path.
 pub(super) fn segment(text: &str) -> String {
     let kept = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.~".contains(&byte);

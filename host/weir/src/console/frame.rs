@@ -68,6 +68,11 @@ pub(super) const MODELS: Section = Section {
     label: "Models",
 };
 
+pub(super) const ALL_REQUESTS: Section = Section {
+    path: "/console/admin/requests",
+    label: "All requests",
+};
+
 pub(super) const PEOPLE: Section = Section {
     path: "/console/admin/users",
     label: "Users",
@@ -94,7 +99,16 @@ pub(super) const AUDIT: Section = Section {
 };
 
 /// The administrators' additional navigation.
-const ADMINISTRATORS: &[Section] = &[PLATFORM, MODELS, PEOPLE, PLUGINS, LOCKOUTS, WEBHOOKS, AUDIT];
+const ADMINISTRATORS: &[Section] = &[
+    PLATFORM,
+    ALL_REQUESTS,
+    MODELS,
+    PEOPLE,
+    PLUGINS,
+    LOCKOUTS,
+    WEBHOOKS,
+    AUDIT,
+];
 
 /// The frame around a page.
 pub(super) struct Frame {

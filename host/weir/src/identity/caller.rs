@@ -159,6 +159,11 @@ impl Caller {
     pub fn admit(&self, parts: &mut Parts) -> Result<(), ApiError> {
         if let Some(context) = parts.extensions.get::<RequestContext>() {
             context.note_user(&self.user_id);
+            let project = match &self.proof {
+                Proof::ApiKey { project_id, .. } => project_id.as_deref(),
+                Proof::Web { .. } => None,
+            };
+            context.note_payer(&self.account.0, self.key_id(), project);
         }
         self.require_named_account(parts)?;
         if !self.is_personal() {

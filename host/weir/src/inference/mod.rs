@@ -179,7 +179,7 @@ pub async fn chat(
     call.request.stream |= asked.publisher.is_some();
     // One catalog serves the complete request, even if the configuration changes meanwhile.
     let catalog = parts.catalog.load();
-    name_by_id(&catalog, &mut call.request.model);
+    name_by_id(&catalog, &mut call.request.model, &context);
     let choice = ProviderChoice::of(&customer.data_limits, &context)?;
     let asker = customer.asker(&context, &choice);
     let (call, passed) = filters::screen_chat(parts, &catalog, asker, call).await?;
@@ -203,7 +203,7 @@ pub async fn images(
     let (dialect, stream) = (call.dialect.clone(), call.request.stream);
     let asked = ResponseTerms::alone(dialect, stream, key, CacheUse::Absent);
     let catalog = parts.catalog.load();
-    name_by_id(&catalog, &mut call.request.model);
+    name_by_id(&catalog, &mut call.request.model, &context);
     let choice = ProviderChoice::of(&customer.data_limits, &context)?;
     let asker = customer.asker(&context, &choice);
     let (call, passed) = filters::screen_images(parts, &catalog, asker, call).await?;
@@ -230,7 +230,7 @@ pub async fn retrieve(
     };
     let asked = ResponseTerms::alone(call.dialect.clone(), false, key, cache_use);
     let catalog = parts.catalog.load();
-    name_by_id(&catalog, call.task.model_mut());
+    name_by_id(&catalog, call.task.model_mut(), &context);
     let choice = ProviderChoice::of(&customer.data_limits, &context)?;
     let asker = customer.asker(&context, &choice);
     let (call, passed) = filters::screen_retrieval(parts, &catalog, asker, call).await?;
@@ -254,7 +254,7 @@ pub async fn audio(
     let (dialect, stream) = (call.dialect.clone(), call.task.is_stream());
     let asked = ResponseTerms::alone(dialect, stream, key, CacheUse::Absent);
     let catalog = parts.catalog.load();
-    name_by_id(&catalog, call.task.model_mut());
+    name_by_id(&catalog, call.task.model_mut(), &context);
     // No filter changes the model, and a recording takes time.
     customer.require(&catalog, call.task.model())?;
     let seconds = match &call.recording {
@@ -281,11 +281,15 @@ async fn length(recording: &Attachment) -> Result<u64, ApiError> {
     })
 }
 
-/// Replaces an alias by the model's id, before filters see the request.
-fn name_by_id(catalog: &Catalog, model: &mut String) {
+/// Replaces an alias by the model's id, before filters see the request. Records the model for requests that fail before
+/// [`begin`].
+fn name_by_id(catalog: &Catalog, model: &mut String, context: &RequestContext) {
     let id = catalog.id_of(model);
     if id != model {
         *model = id.to_owned();
+    }
+    if let Some(known) = catalog.model(model) {
+        context.note_model(&known.id);
     }
 }
 

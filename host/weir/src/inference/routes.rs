@@ -20,7 +20,7 @@ use crate::schemas::parameters::{CacheControl, Idempotency};
 use crate::schemas::vendors::{ChatCompletion, ChatCompletionRequest, ServerSentEvent};
 
 /// The check that a permit or a place in the queue is free, before weir reads or authenticates a request. Under
-/// overload, most requests end here, so it must be cheap.
+/// overload, most requests end here, so it must be cheap. It also marks the request as one that calls a model.
 pub struct CapacityCheck;
 
 impl<S> FromRequestParts<S> for CapacityCheck
@@ -30,7 +30,10 @@ where
 {
     type Rejection = ApiError;
 
-    async fn from_request_parts(_: &mut Parts, state: &S) -> Result<Self, ApiError> {
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiError> {
+        if let Some(context) = parts.extensions.get::<RequestContext>() {
+            context.note_model_call();
+        }
         let parts = Arc::<InferenceParts>::from_ref(state);
         parts.admission.check_room().map(|()| Self)
     }

@@ -52,6 +52,8 @@ pub struct Metrics {
     pub response_cache: ResponseCacheMetrics,
     /// API keys that the cache did not have, so that the database was queried.
     pub key_lookups: Counter,
+    /// Failed requests that are not stored.
+    pub failed_requests_dropped: Counter,
 }
 
 impl Metrics {
@@ -71,6 +73,12 @@ impl Metrics {
         let key_lookups = Counter::default();
         let help = "API key lookups in the database";
         registry.register("key_lookups", help, key_lookups.clone());
+        let failed_requests_dropped = Counter::default();
+        registry.register(
+            "failed_requests_dropped",
+            "Failed requests that operators do not see: above an account's limit, or lost",
+            failed_requests_dropped.clone(),
+        );
         Self {
             gauges: Gauges::register(&mut registry),
             requests: Arc::new(RequestMetrics::register(&mut registry)),
@@ -80,6 +88,7 @@ impl Metrics {
             mcp: McpMetrics::register(&mut registry),
             response_cache: ResponseCacheMetrics::register(&mut registry),
             key_lookups,
+            failed_requests_dropped,
             registry,
         }
     }

@@ -11,7 +11,7 @@
 //! | `members`, `invitations` | The memberships end. Invitations of the person lose the e-mail address, and end. |
 //! | `tasks`, `task_starts`, `task_credentials` | deleted |
 //! | `swarm_…` of the personal account | deleted |
-//! | `notices`, `auto_top_ups`, `voucher_guesses` | deleted |
+//! | `notices`, `auto_top_ups`, `voucher_guesses`, `failed_requests` | deleted |
 //! | `idempotency_keys` of the personal account | Completed ones are deleted, with their responses. |
 //! | `accounts`, `holds`, `entries`, `usage_daily` and their sums | stay, for accounting law: opaque ids, amounts, models |
 //! | `payments`, `payment_…`, `auto_top_up_charges` | stay, for accounting law: ids of the processor, amounts; the URLs of checkouts are blank |

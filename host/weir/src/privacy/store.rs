@@ -37,7 +37,7 @@ enum Column {
 use Column::{Json, Number, Text, Time};
 
 /// The tables with a person's data, apart from tasks.
-pub(super) const TABLES: [Table; 14] = [
+pub(super) const TABLES: [Table; 15] = [
     Table {
         name: "memberships",
         sql: "SELECT m.organisation_id AS place, m.organisation_id, u.name AS organisation, m.role, \
@@ -116,6 +116,27 @@ pub(super) const TABLES: [Table; 14] = [
             ("credits", Column::Credits),
             ("created_at", Time),
             ("ended_at", Time),
+        ],
+    },
+    Table {
+        name: "failed_requests",
+        sql: "SELECT request_id AS place, request_id, account_id, key_id, project_id, model, provider, code, status, \
+              latency_ms, attempts, trace_id, at FROM failed_requests WHERE user_id = $1 AND request_id > $2 \
+              ORDER BY request_id LIMIT $3",
+        first: "",
+        columns: &[
+            ("request_id", Text),
+            ("account_id", Text),
+            ("key_id", Text),
+            ("project_id", Text),
+            ("model", Text),
+            ("provider", Text),
+            ("code", Text),
+            ("status", Number),
+            ("latency_ms", Number),
+            ("attempts", Number),
+            ("trace_id", Text),
+            ("at", Time),
         ],
     },
     Table {
@@ -438,13 +459,14 @@ async fn owned(
 }
 
 /// Statements that delete or blank personal data. Parameter: the user.
-const CLEARING: [&str; 10] = [
+const CLEARING: [&str; 11] = [
     "DELETE FROM task_credentials WHERE task_id IN (SELECT id FROM tasks WHERE user_id = $1)",
     "DELETE FROM task_starts WHERE task_id IN (SELECT id FROM tasks WHERE user_id = $1)",
     "DELETE FROM tasks WHERE user_id = $1",
     "DELETE FROM notices WHERE user_id = $1",
     "DELETE FROM auto_top_ups WHERE user_id = $1",
     "DELETE FROM voucher_guesses WHERE user_id = $1",
+    "DELETE FROM failed_requests WHERE user_id = $1",
     "DELETE FROM members WHERE user_id = $1",
     "DELETE FROM directory_members WHERE user_id = $1",
     "DELETE FROM directory_resources WHERE id = $1",

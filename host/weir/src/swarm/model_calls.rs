@@ -45,6 +45,7 @@ pub async fn create_agent_completion(
     headers: HeaderMap,
     body: JsonBody,
 ) -> Result<Response, ApiError> {
+    context.note_model_call();
     service.require(ServiceScope::ModelCall)?;
     let mut call = dialect::read_own(&body.bytes)?;
     call.needs_tools = true;
@@ -65,6 +66,7 @@ pub async fn create_agent_completion(
     let plan = users::require(&swarms.inference, &payer.account.0).await?;
     context.note_user(&payer.account.0);
     let (database, key_id) = (&swarms.inference.database, key_among(&payer.parts));
+    context.note_payer(&payer.account.0, key_id, None);
     let found = store::find_options(database, &payer.account.0, key_id).await;
     let (filter_options, data_limits) =
         found.map_err(|error| ApiError::of_database(&error, "about a key and its account"))?;

@@ -8,6 +8,7 @@ mod lockouts;
 mod models;
 mod platform;
 mod plugins;
+mod requests;
 pub(super) mod router;
 mod users;
 mod webhooks;

@@ -3,12 +3,17 @@
 use axum::Router;
 use axum::routing::{get, post};
 
-use super::{audit, lockouts, models, platform, plugins, users, webhooks};
+use super::{audit, lockouts, models, platform, plugins, requests, users, webhooks};
 use crate::app::App;
 
 pub(in crate::console) fn routes() -> Router<App> {
     Router::new()
         .route("/console/admin", get(platform::show_platform))
+        .route("/console/admin/requests", get(requests::show_requests))
+        .route(
+            "/console/admin/requests/{request_id}",
+            get(requests::show_request),
+        )
         .route("/console/admin/models", get(models::show_models))
         .route("/console/admin/users", get(users::show_users))
         .route("/console/admin/users/{user_id}", get(users::show_user))

@@ -1,0 +1,95 @@
+//! Requests of all accounts: a list with filters, and one request with the explanation of its failure.
+
+use askama::Template;
+use axum::extract::{Path, State};
+use axum::response::Response;
+use weir_errors::{ApiError, ErrorCode};
+use weir_storage::clock::Millis;
+
+use super::ListRequest;
+use crate::admin::requests::{self, AdminRequestItem};
+use crate::app::App;
+use crate::console::form::FormError;
+use crate::console::format::{self, DisplayTime};
+use crate::console::frame::{ALL_REQUESTS, Frame};
+use crate::console::session::ConsoleAdmin;
+use crate::query::ListQuery;
+
+/// The fields of the filter.
+const FIELDS: [&str; 10] = [
+    "status",
+    "error",
+    "provider",
+    "model",
+    "user",
+    "organisation",
+    "key",
+    "from",
+    "to",
+    "id",
+];
+
+#[derive(Template)]
+#[template(path = "console/admin/requests.html")]
+struct AllRequestsPage {
+    frame: Frame,
+    asked: ListRequest<10>,
+    requests: Vec<AdminRequestItem>,
+    codes: &'static [ErrorCode],
+    next: Option<String>,
+    refused: FormError,
+    now: Millis,
+}
+
+#[derive(Template)]
+#[template(path = "console/admin/request.html")]
+struct AnyRequestPage {
+    frame: Frame,
+    request: AdminRequestItem,
+    at: DisplayTime,
+}
+
+/// `GET /console/admin/requests`
+pub(super) async fn show_requests(
+    State(app): State<App>,
+    admin: ConsoleAdmin,
+    query: ListQuery,
+) -> Result<Response, ApiError> {
+    let asked = ListRequest::take(query, FIELDS, "before")?;
+    let listed = requests::list(&app, asked.query()).await;
+    let mut page = AllRequestsPage {
+        frame: admin.user.frame("All requests", ALL_REQUESTS),
+        requests: Vec::new(),
+        codes: ErrorCode::ALL,
+        next: None,
+        refused: FormError::default(),
+        now: app.clock.now(),
+        asked,
+    };
+    match listed {
+        Ok(list) => {
+            page.next = page.asked.next(ALL_REQUESTS.path, list.next);
+            page.requests = list.requests;
+            admin.user.show(&page)
+        }
+        Err(error) if error.status().is_client_error() => {
+            page.refused = FormError::by(&error);
+            admin.user.show_refused(error, &page)
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// `GET /console/admin/requests/{request_id}`
+pub(super) async fn show_request(
+    State(app): State<App>,
+    admin: ConsoleAdmin,
+    Path(request_id): Path<String>,
+) -> Result<Response, ApiError> {
+    let request = requests::find(&app, &request_id).await?;
+    admin.user.show(&AnyRequestPage {
+        frame: admin.user.frame("Request", ALL_REQUESTS),
+        at: DisplayTime::read(&request.at, app.clock.now()),
+        request,
+    })
+}

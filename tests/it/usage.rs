@@ -821,6 +821,7 @@ async fn reports_read_one_accounts_rows_through_indexes() {
                 ("$6", "0"),
                 ("$7", "9000"),
                 ("$8", "100"),
+                ("$9", "'p'"),
             ] {
                 filled = filled.replace(parameter, value);
             }

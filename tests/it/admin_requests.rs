@@ -484,11 +484,11 @@ async fn the_console_lists_the_requests_and_explains_a_failure() {
 
     let html = root.page(&format!("{path}/{failed}")).await;
     let codes = weir_errors::ErrorCode::ALL.iter();
-    let known = codes
+    let mut known = codes
         .filter(|known| known.as_str() == code)
         .map(|code| code.meaning());
     let meaning = known
-        .last()
+        .next()
         .expect("a documented code")
         .replace('\'', "&#39;");
     for shown in [

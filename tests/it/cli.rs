@@ -516,7 +516,7 @@ fn check_says_what_is_wrong_and_where() {
     let sound = check("listen = \"127.0.0.1:8081\"\n");
     assert!(sound.status.success(), "{}", text(&sound.stderr));
     assert!(
-        text(&sound.stdout).contains("4 models can be served"),
+        text(&sound.stdout).contains("7 models can be served"),
         "{}",
         text(&sound.stdout)
     );

@@ -81,21 +81,18 @@ async fn models_are_listed_in_pages_to_who_asks_for_them() {
             page["has_more"].as_bool().expect("yes or no"),
         )
     };
+    let all = "a b demo demo-embedding demo-image demo-moderation demo-rerank demo-speech demo-transcription";
     for (query, ids, has_more) in [
-        ("", "a b demo demo-embedding demo-image demo-rerank", false),
-        (
-            "?limit=1000",
-            "a b demo demo-embedding demo-image demo-rerank",
-            false,
-        ),
+        ("", all, false),
+        ("?limit=1000", all, false),
         ("?limit=2", "a b", true),
         (
-            "?limit=2&after_id=demo-embedding",
-            "demo-image demo-rerank",
+            "?limit=2&after_id=demo-rerank",
+            "demo-speech demo-transcription",
             false,
         ),
         ("?limit=1&before_id=demo", "b", true),
-        ("?after_id=demo-rerank", "", false),
+        ("?after_id=demo-transcription", "", false),
     ] {
         assert_eq!(page(query).await, (ids.to_owned(), has_more), "{query}");
     }

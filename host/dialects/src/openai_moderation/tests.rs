@@ -1,5 +1,7 @@
 //! Requests for verdicts, and responses with them.
 
+#![expect(clippy::unwrap_used, reason = "a test may fail by panicking")]
+
 use serde_json::{Value, json};
 use weir_ledger::{Credits, TokenCounts};
 use weir_sandbox::adapter::bindings::chat::{Event, Media};

@@ -1,5 +1,7 @@
 //! Requests for speech, and responses with a recording.
 
+#![expect(clippy::unwrap_used, reason = "a test may fail by panicking")]
+
 use serde_json::{Value, json};
 use weir_ledger::{Credits, TokenCounts};
 use weir_sandbox::adapter::bindings::chat::{Event, FinishReason, Media, MediaBytes};

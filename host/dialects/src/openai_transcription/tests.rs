@@ -1,5 +1,7 @@
 //! Requests for the words of a recording, and responses with them.
 
+#![expect(clippy::unwrap_used, reason = "a test may fail by panicking")]
+
 use futures_util::FutureExt;
 use serde_json::{Value, json};
 use weir_ledger::{Credits, TokenCounts};

@@ -47,9 +47,10 @@ mod spans;
 pub mod vendors;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::response::Response;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 use weir_dialects::{
     AnswerHead, Attachment, AudioCall, AudioTask, ChatCall, ConversationNames, Dialect, ImageCall,
     RetrievalCall, RetrievalTask,
@@ -141,6 +142,9 @@ impl Customer {
         }
     }
 }
+
+/// The maximum time to read the length of a recording.
+const READING_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Serves a chat request; returns at the start of the response.
 ///
@@ -274,7 +278,11 @@ pub async fn audio(
 async fn length(recording: &Attachment) -> Result<u64, ApiError> {
     let data = recording.data.clone();
     let reading = tokio::task::spawn_blocking(|| audio_length::seconds(data));
-    reading.await.ok().flatten().ok_or_else(|| {
+    let seconds = match timeout(READING_TIMEOUT, reading).await {
+        Ok(Ok(seconds)) => seconds,
+        _ => None,
+    };
+    seconds.ok_or_else(|| {
         let message =
             "file must be a recording of flac, mp3, mp4, ogg, wav or webm whose length can be read.";
         ApiError::invalid_request("file", message)

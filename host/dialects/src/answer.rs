@@ -347,15 +347,12 @@ impl AnswerStream {
     /// mark the response as complete. A stream without a place for errors gets nothing.
     pub fn error(&mut self, error: &Value, out: &mut Vec<u8>) {
         match self {
-            Self::OpenAiChat(_) | Self::OpenAiCompletions(_) => {
-                openai_chat::CompletionStream::error(error, out);
-            }
+            Self::OpenAiChat(_)
+            | Self::OpenAiCompletions(_)
+            | Self::OpenAiImages(_)
+            | Self::OpenAiTranscription(_) => openai_chat::CompletionStream::error(error, out),
             Self::OpenAiResponses(chunks) => chunks.error(error, out),
-            Self::OpenAiImages(_) => openai_images::ImageStream::error(error, out),
             Self::OpenAiSpeech(chunks) => chunks.error(error, out),
-            Self::OpenAiTranscription(_) => {
-                openai_transcription::TranscriptStream::error(error, out);
-            }
             Self::AnthropicMessages(_) => anthropic_messages::MessageStream::error(error, out),
             Self::GeminiGenerate(chunks) => chunks.error(error, out),
         }

@@ -265,6 +265,15 @@ impl RetrievalTask {
     }
 }
 
+impl AudioCall {
+    /// The approximate bytes that an adapter receives.
+    pub fn text_bytes(&self) -> usize {
+        let recorded = self.recording.as_ref();
+        let recorded = recorded.map_or(0, |recording| recording.data.len());
+        self.body_bytes.saturating_sub(recorded)
+    }
+}
+
 impl AudioTask {
     /// The model's name.
     pub fn model(&self) -> &str {

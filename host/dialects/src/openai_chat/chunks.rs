@@ -9,7 +9,8 @@ use weir_sandbox::adapter::bindings::chat::{Block, BlockStart, CallKind, Event, 
 
 use super::Preferences;
 use super::answer::{
-    AnswerImage, ChatUsage, Logprobs, ResponseOpaqueBlock, call_word, completion_id, json,
+    AnswerImage, ChatUsage, Logprobs, ResponseOpaqueBlock, call_word, completion_id, data_event,
+    json,
 };
 use super::blocks::{BlockCall, ChatBlocks, ExtraContent, FragmentPlace};
 use crate::AnswerHead;
@@ -142,9 +143,8 @@ impl CompletionStream {
     /// Appends an error, and ends the stream: some SDKs raise it by the `error` in the data, others by the event's
     /// name. No event may follow, in particular not `[DONE]`, which would mark the response as complete.
     pub fn error(error: &Value, out: &mut Vec<u8>) {
-        out.extend_from_slice(b"event: error\ndata: ");
-        json(error, out);
-        out.extend_from_slice(b"\n\n");
+        out.extend_from_slice(b"event: error\n");
+        data_event(error, out);
     }
 
     fn begin(&mut self, start: &BlockStart, out: &mut Vec<u8>) {

@@ -31,7 +31,7 @@ mod tools;
 mod wire;
 
 pub use answer::Completion;
-pub(crate) use answer::{ChatUsage, json};
+pub(crate) use answer::{ChatUsage, data_event, json};
 pub use chunks::{CompletionStream, KEEP_ALIVE};
 pub use history::write_message;
 pub use request::read;

@@ -6,7 +6,7 @@ use serde::Serialize;
 use weir_sandbox::adapter::bindings::chat::{Block, Event, FinishReason};
 
 use crate::dialect::Preferences;
-use crate::openai_chat::{ChatUsage, json};
+use crate::openai_chat::{ChatUsage, data_event, json};
 use crate::{AnswerHead, BilledUsage};
 
 /// A plain response under construction.
@@ -90,9 +90,7 @@ impl TextCompletionStream {
     }
 
     fn chunk(&self, choices: &[CompletionChoice<'_>], usage: Option<ChatUsage>, out: &mut Vec<u8>) {
-        out.extend_from_slice(b"data: ");
-        json(&CompletionBody::new(&self.head, choices, usage), out);
-        out.extend_from_slice(b"\n\n");
+        data_event(&CompletionBody::new(&self.head, choices, usage), out);
     }
 }
 

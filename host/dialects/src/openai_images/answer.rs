@@ -3,7 +3,6 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde::Serialize;
-use serde_json::Value;
 use weir_ledger::Credits;
 use weir_sandbox::adapter::bindings::chat::{Event, Media, Usage};
 
@@ -154,13 +153,6 @@ impl ImageStream {
             let usage = self.images.usage(billed);
             self.write(item, format, None, Some(usage), out);
         }
-    }
-
-    /// Appends an error, and ends the stream.
-    pub fn error(error: &Value, out: &mut Vec<u8>) {
-        out.extend_from_slice(b"event: error\ndata: ");
-        json(error, out);
-        out.extend_from_slice(b"\n\n");
     }
 
     fn write(

@@ -9,7 +9,7 @@ use weir_sandbox::adapter::bindings::chat::Event;
 
 use super::SpeechForm;
 use crate::BilledUsage;
-use crate::openai_chat::json;
+use crate::openai_chat::{CompletionStream, data_event};
 
 /// A writer of the response.
 #[derive(Debug)]
@@ -54,7 +54,7 @@ impl SpeechStream {
         }
         match self.form.has_events {
             false => out.extend_from_slice(data),
-            true => write(
+            true => data_event(
                 &SpeechEvent {
                     kind: "speech.audio.delta",
                     audio: Some(&STANDARD.encode(data)),
@@ -77,7 +77,7 @@ impl SpeechStream {
             total_tokens: tokens.input.saturating_add(tokens.output),
             credits: billed.credits,
         };
-        write(
+        data_event(
             &SpeechEvent {
                 kind: "speech.audio.done",
                 audio: None,
@@ -90,14 +90,7 @@ impl SpeechStream {
     /// Appends an error. Bytes have no place for it.
     pub fn error(&mut self, error: &Value, out: &mut Vec<u8>) {
         if self.form.has_events {
-            out.extend_from_slice(b"event: error\n");
-            write(error, out);
+            CompletionStream::error(error, out);
         }
     }
-}
-
-fn write(event: &impl Serialize, out: &mut Vec<u8>) {
-    out.extend_from_slice(b"data: ");
-    json(event, out);
-    out.extend_from_slice(b"\n\n");
 }

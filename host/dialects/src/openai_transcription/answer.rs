@@ -1,13 +1,12 @@
 //! The response: JSON, text, or events.
 
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 use serde_json::value::RawValue;
 use weir_ledger::Credits;
 use weir_sandbox::adapter::bindings::chat::Event;
 
 use super::{TranscriptFormat, TranscriptionForm};
-use crate::openai_chat::json;
+use crate::openai_chat::{data_event, json};
 use crate::{BilledUsage, DataFault};
 
 /// A plain response under construction.
@@ -186,7 +185,7 @@ impl TranscriptStream {
             return;
         };
         self.text.push_str(&piece.text);
-        write(
+        data_event(
             &TranscriptEvent {
                 kind: "transcript.text.delta",
                 delta: Some(&piece.text),
@@ -199,7 +198,7 @@ impl TranscriptStream {
 
     /// Appends the end of a complete response.
     pub fn finish(&mut self, billed: &BilledUsage, out: &mut Vec<u8>) {
-        write(
+        data_event(
             &TranscriptEvent {
                 kind: "transcript.text.done",
                 delta: None,
@@ -209,16 +208,4 @@ impl TranscriptStream {
             out,
         );
     }
-
-    /// Appends an error.
-    pub fn error(error: &Value, out: &mut Vec<u8>) {
-        out.extend_from_slice(b"event: error\n");
-        write(error, out);
-    }
-}
-
-fn write(event: &impl Serialize, out: &mut Vec<u8>) {
-    out.extend_from_slice(b"data: ");
-    json(event, out);
-    out.extend_from_slice(b"\n\n");
 }

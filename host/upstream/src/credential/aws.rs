@@ -158,6 +158,15 @@ fn mac(key: &[u8], text: &str) -> Vec<u8> {
 mod tests {
     use super::*;
 
+    /// The keys of AWS's examples.
+    fn keys(session_token: Option<&str>) -> AwsKeys {
+        AwsKeys {
+            access_key_id: "AKIDEXAMPLE".into(),
+            secret_access_key: Secret::new("wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY".into()),
+            session_token: session_token.map(|token| Secret::new(token.into())),
+        }
+    }
+
     /// Signatures of botocore 1.44.5 (`botocore.auth.SigV4Auth`) for the same request.
     #[test]
     fn signatures_equal_botocores() {
@@ -183,11 +192,7 @@ mod tests {
             .header("user-agent", "weir")
             .body(Bytes::from_static(b"{\"messages\":[]}"))
             .expect("a request");
-            let keys = AwsKeys {
-                access_key_id: "AKIDEXAMPLE".into(),
-                secret_access_key: Secret::new("wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY".into()),
-                session_token: session_token.map(|token| Secret::new(token.into())),
-            };
+            let keys = keys(session_token);
             let scope = AwsScope {
                 region: "us-east-1".into(),
                 service: "bedrock".into(),
@@ -225,11 +230,7 @@ mod tests {
             .header("content-type", "application/x-ndjson")
             .body(Bytes::from_static(b"{\"status\":200}\n"))
             .expect("a request");
-            let keys = AwsKeys {
-                access_key_id: "AKIDEXAMPLE".into(),
-                secret_access_key: Secret::new("wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY".into()),
-                session_token: session_token.map(|token| Secret::new(token.into())),
-            };
+            let keys = keys(session_token);
             let scope = AwsScope {
                 region: "eu-central-1".into(),
                 service: S3.into(),

@@ -195,10 +195,8 @@ pub async fn screen_audio(
     else {
         return Ok((call, FilterResult::default()));
     };
-    let recorded = call.recording.as_ref();
-    let recorded = recorded.map_or(0, |recording| recording.data.len());
     screening.body_bytes = call.body_bytes;
-    screening.text_bytes = call.body_bytes.saturating_sub(recorded);
+    screening.text_bytes = call.text_bytes();
     let size = RequestSize::of_audio(&call.task, seconds);
     let model = call.task.model().to_owned();
     let dialect = call.client.dialect.clone();

@@ -289,8 +289,7 @@ async fn length(recording: &Attachment) -> Result<u64, ApiError> {
     })
 }
 
-/// Replaces an alias by the model's id, before filters see the request. Records the model for requests that fail before
-/// [`begin`].
+/// Replaces an alias by the model's id, before filters see the request. Records the model.
 fn name_by_id(catalog: &Catalog, model: &mut String, context: &RequestContext) {
     let id = catalog.id_of(model);
     if id != model {
@@ -387,7 +386,6 @@ async fn begin(
         resolved.allowed = order;
         resolved.is_ordered = true;
     }
-    context.note_model(&resolved.model.id);
     let Customer { payer, rates, .. } = customer;
     let rates = rates.for_model(&payer.account, &resolved.model.id);
     rates.admit(&parts.cache).await?;

@@ -52,8 +52,7 @@ pub fn resolve_audio(
         AudioTask::Transcription(_) => TOKENS_PER_SECOND * seconds,
     };
     let output = u32::try_from(output + FREE_TOKENS).unwrap_or(u32::MAX);
-    let recording = call.recording.as_ref();
-    let recorded = recording.map_or(0, |recording| recording.data.len());
+    let text_bytes = call.text_bytes();
     Ok(ResolvedRequest {
         allowed: choice.narrow(model)?,
         is_ordered: false,
@@ -70,7 +69,7 @@ pub fn resolve_audio(
         origins: Vec::new(),
         client: call.client,
         body_bytes: call.body_bytes,
-        text_bytes: call.body_bytes.saturating_sub(recorded),
+        text_bytes,
         task: ResolvedTask::Audio(call.task),
     })
 }

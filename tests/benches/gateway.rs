@@ -9,7 +9,8 @@
 //! Then the latency that weir adds for a single client, and the memory of open, silent streams.
 //!
 //! `cargo bench -p tests --bench gateway` measures on SQLite; `-- --postgres` on PostgreSQL and Redis; `-- --json`
-//! prints JSON. weir has the release profile `dist`; `-- --profile release` builds in half the time. `-- --only
+//! prints JSON. weir has the release profile `dist`; `-- --profile release` builds in half the time, and `-- --program
+//! PATH` measures a program that exists, such as that of `host/deploy/optimized-build`. `-- --only
 //! paced` measures only the loads with this in their names. `-- --grid` also measures the latency of 1, 10 and 32
 //! connections, each dialect with 10 connections and 8,000 requests, and the memory two minutes later.
 
@@ -25,7 +26,7 @@ mod loads;
 use std::cell::{Cell, RefCell};
 use std::fs;
 use std::net::SocketAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
@@ -119,7 +120,10 @@ fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().collect();
     play_role(&arguments);
     let has = |name: &str| arguments.iter().any(|argument| argument == name);
-    let weir = build_weir(option(&arguments, "--profile").unwrap_or("dist"));
+    let weir = match option(&arguments, "--program") {
+        Some(program) => PathBuf::from(program),
+        None => build_weir(option(&arguments, "--profile").unwrap_or("dist")),
+    };
     pin(&std::process::id().to_string(), OTHER_CORE);
     let only = option(&arguments, "--only").unwrap_or_default();
     let loads: Vec<_> = LOADS

@@ -13,6 +13,7 @@ use http::Method;
 use serde_json::{Value, json};
 use tests::client::Answer;
 use tests::gateway::Builder;
+use tests::recording::{FORM, form, wav};
 use tests::upstream::Gate;
 use tests::{Client, Gateway, Reply, Upstream};
 
@@ -50,43 +51,8 @@ fn gateway_of(upstream: &Upstream) -> Builder {
         .tables(&tables.concat())
 }
 
-/// A recording of silence in RIFF's form, of this many seconds.
-fn wav(seconds: u32) -> Vec<u8> {
-    let rate = 8_000_u32;
-    let samples = vec![128; (seconds * rate) as usize];
-    let length = samples.len() as u32;
-    let parts: [&[u8]; 8] = [
-        b"RIFF",
-        &(36 + length).to_le_bytes(),
-        b"WAVEfmt \x10\0\0\0\x01\0\x01\0",
-        &rate.to_le_bytes(),
-        &rate.to_le_bytes(),
-        b"\x01\0\x08\0data",
-        &length.to_le_bytes(),
-        &samples,
-    ];
-    parts.concat()
-}
-
-/// Writes a form of fields and the file `said.wav`, which comes first.
-fn form(file: &[u8], fields: &[(&str, &str)]) -> Bytes {
-    let mut body =
-        b"--b\r\nContent-Disposition: form-data; name=\"file\"; filename=\"said.wav\"\r\n\
-                     Content-Type: audio/x-wav\r\n\r\n"
-            .to_vec();
-    body.extend_from_slice(file);
-    for (name, text) in fields {
-        let part =
-            format!("\r\n--b\r\nContent-Disposition: form-data; name=\"{name}\"\r\n\r\n{text}");
-        body.extend_from_slice(part.as_bytes());
-    }
-    body.extend_from_slice(b"\r\n--b--\r\n");
-    body.into()
-}
-
 async fn transcribe(client: &Client, path: &str, body: Bytes) -> Answer {
-    let content_type = Some("multipart/form-data; boundary=b");
-    client.send(Method::POST, path, content_type, body).await
+    client.send(Method::POST, path, Some(FORM), body).await
 }
 
 /// Returns status and credits of the last request with a hold.

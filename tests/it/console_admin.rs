@@ -11,10 +11,13 @@ use weir::identity::lockout::LOCKOUT;
 
 use crate::console::{Browser, location, page};
 
-const PAGES: [&str; 8] = [
+const PAGES: [&str; 11] = [
     "/console/admin",
     "/console/admin/requests",
     "/console/admin/models",
+    "/console/admin/swarms",
+    "/console/admin/tools",
+    "/console/admin/vouchers",
     "/console/admin/users",
     "/console/admin/plugins",
     "/console/admin/lockouts",
@@ -87,6 +90,14 @@ async fn administrators_pages_are_theirs_alone() {
             key_id.as_str().expect("an id")
         ),
         format!("/console/admin/users/{alice_id}/enable"),
+        format!("/console/admin/users/{alice_id}/credits"),
+        format!("/console/admin/users/{alice_id}/plan"),
+        format!("/console/admin/users/{alice_id}/budget"),
+        format!("/console/admin/users/{alice_id}/administrator"),
+        "/console/admin/vouchers".to_owned(),
+        "/console/admin/vouchers/vou_0/revoke".to_owned(),
+        "/console/admin/swarms/x/cancel".to_owned(),
+        "/console/admin/tools/a/b/approve".to_owned(),
         "/console/admin/plugins/demo/activate".to_owned(),
         "/console/admin/plugins/demo/rollback".to_owned(),
         format!("/console/admin/lockouts/{address}/clear"),

@@ -4,9 +4,9 @@
 //! The responses have the fields of openai-python 3.52.0, python-genai 3.6.1, Ollama's API documentation, and
 //! cohere-python 7.3.1; `retrieval` and `audio` name the files.
 
-use bytes::Bytes;
 use http::Method;
 use serde_json::{Value, json};
+use tests::recording::{self, FORM, wav};
 use tests::{Client, Gateway, Reply, Upstream};
 
 /// A request of a kind, and a provider's response to it.
@@ -95,26 +95,12 @@ async fn send(client: &Client, case: &Case) -> tests::client::Answer {
     if case.kind != "transcription" {
         return client.post(case.path, &body).await;
     }
-    let samples = [128; 8_000];
-    let head = b"RIFF\x64\x1f\0\0WAVEfmt \x10\0\0\0\x01\0\x01\0\x40\x1f\0\0\x40\x1f\0\0\x01\0\x08\0data\x40\x1f\0\0";
-    let mut form = Vec::new();
-    for (name, value) in body.as_object().into_iter().flatten() {
-        let text = value.as_str().expect("a text");
-        let part =
-            format!("--b\r\nContent-Disposition: form-data; name=\"{name}\"\r\n\r\n{text}\r\n");
-        form.extend_from_slice(part.as_bytes());
-    }
-    form.extend_from_slice(
-        b"--b\r\nContent-Disposition: form-data; name=\"file\"; filename=\"a.wav\"\r\n\r\n",
-    );
-    form.extend_from_slice(head);
-    form.extend_from_slice(&samples);
-    form.extend_from_slice(b"\r\n--b--\r\n");
-    let content_type = Some("multipart/form-data; boundary=b");
-    let form = Bytes::from(form);
-    client
-        .send(Method::POST, case.path, content_type, form)
-        .await
+    let fields = body.as_object().into_iter().flatten();
+    let fields: Vec<_> = fields
+        .map(|(name, value)| (&**name, value.as_str().expect("a text")))
+        .collect();
+    let form = recording::form(&wav(1), &fields);
+    client.send(Method::POST, case.path, Some(FORM), form).await
 }
 
 /// Starts a gateway with the case's adapter and model.

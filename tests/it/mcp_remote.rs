@@ -11,6 +11,7 @@ use tests::upstream::Request;
 use tests::{Client, Gate, Gateway, Reply, Upstream, patiently};
 
 use crate::cli::{Served, run, text};
+use crate::console::{Browser, location};
 use crate::mcp::{request, result};
 use crate::swarm_tools::calls;
 
@@ -331,7 +332,22 @@ async fn a_tool_that_changes_is_disabled_until_an_operator_approves() {
         .post(path, &digest)
         .await
         .error(401, "UNAUTHENTICATED");
-    assert_eq!(admin.post(path, &digest).await.status, 204);
+    // In the console, an administrator reads both definitions and approves the new one.
+    let mut browser = Browser::of(&gateway, "olivia").await;
+    let html = browser.page("/console/admin/tools").await;
+    assert!(html.contains("Searches better."), "{html}");
+    let approve = format!("/console{path}").replace("/mcp/tools/", "/tools/");
+    let old = better["digest"].as_str().expect("a digest");
+    let refused = browser.post(&approve, &[("digest", old)]).await;
+    assert_eq!(location(&refused), "/console/admin/tools");
+    let html = browser.page("/console/admin/tools").await;
+    assert!(html.contains("Approve the new definition"), "{html}");
+    let new = better["changed_digest"].as_str().expect("a digest");
+    browser.post(&approve, &[("digest", new)]).await;
+    let html = browser.page("/console/admin/tools").await;
+    assert!(!html.contains("Approve the new definition"), "{html}");
+    assert_eq!(html.matches("Searches better.").count(), 1);
+    admin.post(path, &digest).await.error(409, "NOT_CHANGED");
     until_listed(&client, true).await;
     assert_eq!(call(&client).await["isError"], false);
     let metrics = client.get("/metrics").await.text();

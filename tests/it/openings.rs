@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tests::ledger::create_users;
-use tests::stores::each_database;
+use tests::stores::{Postgres, each_database};
 use tests::{Gate, Gateway, Reply, Upstream, chat};
 use tokio::task::JoinSet;
 use weir_ledger::{
@@ -236,4 +236,32 @@ async fn a_request_through_the_api_has_no_row_before_its_end() {
     let requests = gateway.client().get("/usage/requests").await.json();
     assert_eq!(requests["requests"].as_array().map(Vec::len), Some(2));
     is_sound(&gateway.app().database).await;
+}
+
+/// Requests of each account, one after another.
+const REQUESTS: usize = 50;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn almost_no_request_waits_for_a_commit_before_it_begins() {
+    let postgres = Postgres::shared().create_database().await;
+    for url in [None, Some(postgres)] {
+        let mut builder = Gateway::builder();
+        if let Some(url) = &url {
+            builder = builder.postgres(url);
+        }
+        let gateway = builder.start().await;
+        for _ in 0..REQUESTS {
+            gateway.chat("demo", "hello").await;
+        }
+        let metrics = gateway.stranger().get("/metrics").await.text();
+        let openings = |place: &str| {
+            let series = format!("weir_ledger_openings_total{{place=\"{place}\"}} ");
+            let line = metrics.lines().find_map(|line| line.strip_prefix(&series));
+            line.map_or(0, |count| count.parse::<usize>().expect("a number"))
+        };
+        let (in_memory, in_database) = (openings("memory"), openings("database"));
+        assert_eq!(in_memory + in_database, REQUESTS, "{metrics}");
+        // The first one finds out what the account has.
+        assert!(in_database <= REQUESTS / 20, "{in_database}, {url:?}");
+    }
 }

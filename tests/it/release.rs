@@ -122,17 +122,17 @@ const IMAGE: &str = "registry.your-company.com:5000/weir";
 /// The digest of the image that the stand-in of docker pushes.
 const DIGEST: &str = "19ffeab6f8bc9293ac2c3fdf94ebe28396254c993aea0b5a542cfb02e0883fa3";
 
-/// A stand-in of cargo. The built program tells the commit as a real one does, and prints the bill of materials of the
+/// A stand-in of the script that builds the program. The built program tells the commit as a real one does, and prints the bill of materials of the
 /// program under test.
-const CARGO: &str = r#"#!/bin/sh
-echo "cargo $*" >> "$CALLS"
-mkdir -p target/dist
-cat > target/dist/weir <<END
+const BUILD: &str = r#"#!/bin/sh
+echo "optimized-build $*" >> "$CALLS"
+mkdir -p target/optimized
+cat > target/optimized/weir <<END
 #!/bin/sh
 [ "\$*" = version ] && exec echo "weir 0.1.0 (commit ${TOLD_COMMIT:-$WEIR_COMMIT})"
 exec "$PROGRAM" "\$@"
 END
-chmod +x target/dist/weir
+chmod +x target/optimized/weir
 "#;
 
 /// A stand-in of docker, which runs the same program. The metadata have the form of "docker buildx build" in the
@@ -141,7 +141,7 @@ const DOCKER: &str = r#"#!/bin/sh
 echo "docker $*" >> "$CALLS"
 if [ "$1" = run ]; then
     shift 3
-    exec target/dist/weir "$@"
+    exec target/optimized/weir "$@"
 fi
 while [ "$1" != --metadata-file ]; do shift; done
 cat > "$2" <<END
@@ -175,7 +175,7 @@ fn done(command: &mut Command) -> String {
     text(&output.stdout)
 }
 
-/// A repository with the release script, stand-ins of cargo and docker, and a key.
+/// A repository with the release script, stand-ins of the build and of docker, and a key.
 struct Repository {
     folder: tempfile::TempDir,
     commit: String,
@@ -192,7 +192,7 @@ impl Repository {
         fs::copy(script, path.join("source/host/deploy/release")).expect("a copy");
         fs::write(path.join("source/Cargo.lock"), "version = 4\n").expect("a file");
         fs::write(path.join("source/.gitignore"), "/target\n").expect("a file");
-        write_script(&path.join("bin/cargo"), CARGO);
+        write_script(&path.join("source/host/deploy/optimized-build"), BUILD);
         write_script(&path.join("bin/docker"), DOCKER);
         let git = |arguments: &[&str]| {
             let mut git = Command::new("git");
@@ -279,10 +279,7 @@ fn a_release_is_signed_with_its_provenance_and_bills_of_materials() {
     assert!(repository.verifies());
 
     let calls = fs::read_to_string(path.join("calls")).expect("the calls");
-    assert!(
-        calls.contains("cargo build --profile dist --locked --package weir-bundled"),
-        "{calls}"
-    );
+    assert!(calls.contains("optimized-build"), "{calls}");
     assert!(
         calls.contains(&format!("--build-arg WEIR_COMMIT={}", repository.commit)),
         "{calls}"

@@ -17,6 +17,7 @@ use weir_storage::clock::ManualClock;
 use weir_storage::database::SqlDialect;
 
 use crate::cli::{Served, run, text};
+use crate::console::Browser;
 use crate::swarms::{agent, ended, gateway, swarm};
 use crate::tasks::{BEGINNING, define, definition, show};
 
@@ -351,6 +352,20 @@ async fn operators_list_and_cancel_swarms_of_all_users_and_read_nothing_of_them(
         let path = format!("/admin/swarms/{id}/cancel");
         admin.post(&path, &json!({})).await
     };
+    let mut browser = Browser::of(&gateway, "root").await;
+    let html = browser.page("/console/admin/swarms").await;
+    assert!(html.contains(&open) && html.contains(&done), "{html}");
+    assert!(!html.contains("Secret."), "{html}");
+    let html = browser.page("/console/admin/swarms?open=true").await;
+    assert!(html.contains(&open) && !html.contains(&done), "{html}");
+    let path = format!("/console/admin/swarms/{done}/cancel");
+    browser.post(&path, &[]).await;
+    let html = browser.page("/console/admin/swarms").await;
+    assert!(html.contains("The swarm is over"), "{html}");
+    let path = format!("/console/admin/swarms/{open}/cancel");
+    browser.post(&path, &[]).await;
+    let html = browser.page("/console/admin/swarms").await;
+    assert!(html.contains("ends before its next step"), "{html}");
     cancel("nope").await.error(404, "NOT_FOUND");
     cancel(&done).await.error(409, "NOT_POSSIBLE");
     let cancelled = cancel(&open).await;

@@ -119,7 +119,18 @@ impl Client {
     /// Posts serialized JSON to a gateway that may go down.
     pub async fn try_post_bytes(&self, path: &str, body: Bytes) -> Option<Answer> {
         let json = Some("application/json");
-        let request = self.request(Method::POST, path, json, body);
+        self.try_send(Method::POST, path, json, body).await
+    }
+
+    /// Sends a request to a gateway that may go down.
+    pub async fn try_send(
+        &self,
+        method: Method,
+        path: &str,
+        content_type: Option<&str>,
+        body: Bytes,
+    ) -> Option<Answer> {
+        let request = self.request(method, path, content_type, body);
         patiently(async {
             let (head, body) = self.http.request(request).await.ok()?.into_parts();
             Some(Answer {

@@ -1,15 +1,17 @@
-//! F1: each adapter in the sandbox, with corrupted responses.
+//! F1: each adapter in the sandbox, with corrupted responses to chats and to each other kind of request that it serves.
 //!
-//! A seed chooses the recorded response of `tests/conformance/answers`, its corruption, and its pieces. For any
+//! A seed chooses the recorded response of `tests/conformance/answers`, its corruption, and its pieces. A folder of an
+//! adapter there has the responses to chats, and a folder in it those to the kind of its name. The latter have the
+//! fields of openai-python 3.52.0, cohere-python 7.3.1, python-genai 3.6.1 and Ollama's API documentation. For any
 //! bytes, these must hold: the component does not trap and stays within its limits of memory and processor time; its
 //! events form a valid response, as far as they go; their number is bounded by the received bytes; and they are the
 //! same for any pieces.
 //!
-//! `FUZZ_SECONDS` is the duration for each adapter, 600 by default; `FUZZ_SEED` is the first seed, to repeat a failed
+//! `FUZZ_SECONDS` is the duration for each adapter and kind, 600 by default; `FUZZ_SEED` is the first seed, to repeat a failed
 //! case.
 
 use std::fmt::Debug;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
@@ -17,9 +19,11 @@ use std::time::{Duration, Instant};
 use serde_json::json;
 use tests::sandbox::{load, request, sandbox};
 use weir_bundled::BUNDLE;
-use weir_sandbox::adapter::bindings::adapter::{HttpResponseHead, Progress, Request};
+use weir_sandbox::adapter::bindings::adapter::{HttpResponseHead, Progress};
 use weir_sandbox::adapter::bindings::chat::Event;
-use weir_sandbox::adapter::{AdapterCallError, GuestExchange, LoadedAdapter};
+use weir_sandbox::adapter::{
+    AdapterCallError, AdapterRequest, GuestExchange, LoadedAdapter, OtherRequest,
+};
 use weir_sdk::testing::{AnswerFixture, Mutator, recorded};
 use weir_upstream::media::MediaPieces;
 use weir_upstream::sequence::Sequence;
@@ -55,20 +59,15 @@ pub(crate) fn run() -> bool {
     let first_seed: u64 = setting("FUZZ_SEED").unwrap_or(1);
     let answers = Path::new(env!("CARGO_MANIFEST_DIR")).join("conformance/answers");
     let names = BUNDLE.adapters.iter().map(|(name, _)| *name);
-    let waiting = Mutex::new(
-        names
-            .filter(|name| answers.join(name).exists())
-            .collect::<Vec<_>>(),
-    );
+    let subjects = names.flat_map(|name| subjects(name, &answers.join(name)));
+    let waiting = Mutex::new(subjects.collect::<Vec<_>>());
     let verdicts = Mutex::new(Vec::new());
     std::thread::scope(|scope| {
         for _ in 0..THREADS {
             scope.spawn(|| {
                 let next = || waiting.lock().expect("nobody panics").pop();
-                while let Some(name) = next() {
-                    let folder = answers.join(name);
-                    let folder = folder.to_str().expect("UTF-8");
-                    let verdict = Fuzzer::try_all(name, folder, first_seed, duration);
+                while let Some(subject) = next() {
+                    let verdict = Fuzzer::try_all(subject, first_seed, duration);
                     verdicts.lock().expect("nobody panics").push(verdict);
                 }
             });
@@ -92,10 +91,47 @@ struct Case {
     is_compared: bool,
 }
 
+/// An adapter and the request whose responses it reads.
+struct Subject {
+    adapter: &'static str,
+    /// The names of the adapter and the kind.
+    name: String,
+    request: AdapterRequest,
+    folder: PathBuf,
+}
+
+/// Returns what an adapter is tested with: chats, and the kinds whose folders are in its own.
+fn subjects(adapter: &'static str, folder: &Path) -> Vec<Subject> {
+    if !folder.exists() {
+        return Vec::new();
+    }
+    let kinds = OtherRequest::examples().into_iter().map(|request| {
+        let kind = request.kind();
+        (kind, folder.join(kind), AdapterRequest::Other(request))
+    });
+    // The calls are a function's, and a free-text tool's.
+    let asked = json!({"model": "m", "messages": [{"role": "user", "content": "Hi"}], "stream": true,
+        "max_tokens": 1000, "tools": [{"type": "custom", "custom": {"name": "patch"}}]});
+    let chats = (
+        "chat",
+        folder.to_owned(),
+        AdapterRequest::Task(request(&asked)),
+    );
+    std::iter::once(chats)
+        .chain(kinds.filter(|(_, folder, _)| folder.exists()))
+        .map(|(kind, folder, request)| Subject {
+            adapter,
+            name: format!("{adapter}-{kind}"),
+            request,
+            folder,
+        })
+        .collect()
+}
+
 struct Fuzzer {
     adapter: LoadedAdapter,
     configuration: Vec<u8>,
-    request: Request,
+    request: AdapterRequest,
     answers: Vec<AnswerFixture>,
 }
 
@@ -107,14 +143,16 @@ struct Outcome {
 }
 
 impl Fuzzer {
-    /// Tests one adapter for this long, prints its faults, and returns whether there are none.
-    fn try_all(name: &str, folder: &str, first_seed: u64, duration: Duration) -> bool {
+    /// Tests one adapter and kind for this long, prints its faults, and returns whether there are none.
+    fn try_all(subject: Subject, first_seed: u64, duration: Duration) -> bool {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()
             .expect("a runtime starts");
         runtime.block_on(async {
-            let fuzzer = Self::new(name, folder).await;
+            let name = subject.name.clone();
+            let name = &*name;
+            let fuzzer = Self::new(subject).await;
             let started = Instant::now();
             let mut memory_mib = None;
             let mut slowest = Duration::ZERO;
@@ -144,21 +182,18 @@ impl Fuzzer {
         })
     }
 
-    async fn new(name: &str, folder: &str) -> Self {
+    async fn new(subject: Subject) -> Self {
         let mut bundled = BUNDLE.adapters.iter();
-        let component = bundled.find(|(known, _)| *known == name);
+        let component = bundled.find(|(known, _)| *known == subject.adapter);
         let (_, bytes) = component.expect("it was listed");
-        let adapter = load(&sandbox(4), name, bytes).await;
+        let adapter = load(&sandbox(4), subject.adapter, bytes).await;
         let adapter = adapter.expect("it loads");
         let configuration = adapter.configure(&[]).await.expect("no options");
-        // The calls are a function's, and a free-text tool's.
-        let asked = json!({"model": "m", "messages": [{"role": "user", "content": "Hi"}], "stream": true,
-            "max_tokens": 1000, "tools": [{"type": "custom", "custom": {"name": "patch"}}]});
         Self {
             adapter,
             configuration,
-            request: request(&asked),
-            answers: recorded(folder),
+            request: subject.request,
+            answers: recorded(subject.folder.to_str().expect("UTF-8")),
         }
     }
 

@@ -1,14 +1,20 @@
-//! Requests in an open loop, half of them streamed, to a gateway that may go down, and their results.
+//! Requests in an open loop to a gateway that may go down, and their results. Most requests are chats, and half of the
+//! chats are streamed.
 
 use std::time::Duration;
 
+use http::Method;
 use serde_json::Value;
 use tests::{Client, chunks};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use weir_ledger::Credits;
 
+use crate::kinds::Kind;
 use crate::process::request;
+
+/// Period of requests of another kind than a chat.
+const OTHER_EVERY: u64 = 5;
 
 pub(crate) const REQUESTS_PER_SECOND: u32 = 50;
 
@@ -26,8 +32,21 @@ pub(crate) struct Heard {
     pub bytes: usize,
 }
 
-/// Sends requests until a stop, then waits for the remaining responses.
-pub(crate) async fn run(client: Client, mut stop: watch::Receiver<bool>) -> Vec<Heard> {
+/// Sends chats until a stop, then waits for the remaining responses.
+pub(crate) async fn chats(client: Client, stop: watch::Receiver<bool>) -> Vec<Heard> {
+    run_with(client, stop, None).await
+}
+
+/// Sends chats and requests of all other kinds until a stop, then waits for the remaining responses.
+pub(crate) async fn run(client: Client, stop: watch::Receiver<bool>) -> Vec<Heard> {
+    run_with(client, stop, Some(OTHER_EVERY)).await
+}
+
+async fn run_with(
+    client: Client,
+    mut stop: watch::Receiver<bool>,
+    other_every: Option<u64>,
+) -> Vec<Heard> {
     let mut requests = JoinSet::new();
     let mut clock = tokio::time::interval(Duration::from_secs(1) / REQUESTS_PER_SECOND);
     for number in 0_u64.. {
@@ -36,9 +55,36 @@ pub(crate) async fn run(client: Client, mut stop: watch::Receiver<bool>) -> Vec<
             _ = clock.tick() => {}
         }
         let client = client.clone();
-        requests.spawn(async move { ask(&client, number % 2 == 1).await });
+        let turn = other_every.filter(|every| number % every == 0);
+        let kind = turn.map(|every| Kind::in_turn(number / every));
+        requests.spawn(async move {
+            match kind {
+                Some(kind) => ask_other(&client, kind).await,
+                None => ask(&client, number % 2 == 1).await,
+            }
+        });
     }
     requests.join_all().await
+}
+
+/// One request of another kind than a chat. Its complete response names no charge, which is known.
+async fn ask_other(client: &Client, kind: Kind) -> Heard {
+    let (path, content_type, body) = kind.request();
+    let sent = client.try_send(Method::POST, path, Some(content_type), body);
+    let Some(answer) = sent.await else {
+        return Heard::default();
+    };
+    let is_served = answer.status == 200;
+    Heard {
+        status: Some(answer.status.as_u16()),
+        request_id: id_of(&answer.headers),
+        code: (!is_served)
+            .then(|| serde_json::from_slice(&answer.body).ok())
+            .flatten()
+            .and_then(|json| code(&json)),
+        paid: is_served.then(|| kind.price()),
+        bytes: 0,
+    }
 }
 
 /// One request.

@@ -21,6 +21,7 @@ mod disk;
 mod drops;
 mod frozen;
 mod http;
+mod kinds;
 mod ledger;
 mod links;
 mod load;

@@ -16,6 +16,7 @@ use tests::program::build_weir;
 use tests::{Client, Reply, Upstream, chat};
 use weir_storage::secrets::{SecretKey, SecretUrl};
 
+use crate::kinds;
 use crate::money::{Books, ORGANISATION, USER};
 
 /// Ports for nodes: below the kernel's client ports, which could take a port while its node is down.
@@ -50,10 +51,12 @@ pub(crate) struct Stores {
     pub redis: Option<SecretUrl>,
 }
 
-/// Two providers, each with a model of its name: `plain` sends complete responses, `stream` sends streamed ones.
+/// Providers: `plain` sends complete responses, `stream` sends streamed ones, each for a model of its name. The third
+/// serves all kinds of requests besides chats.
 pub(crate) struct Providers {
     pub plain: Upstream,
     pub stream: Upstream,
+    kinds: Upstream,
 }
 
 impl Node {
@@ -439,20 +442,22 @@ impl Drop for Node {
 }
 
 impl Providers {
-    /// Starts both with the same response: this many tokens of input, and a token of output for each text.
+    /// Starts them. The first two have the same response: this many tokens of input, and a token of output for each text.
     pub(crate) async fn start(plain: Reply, stream: Reply) -> Self {
         let providers = Self {
             plain: Upstream::start().await,
             stream: Upstream::start().await,
+            kinds: Upstream::start().await,
         };
         providers.plain.always(plain);
         providers.stream.always(stream);
+        kinds::serve(&providers.kinds);
         providers
     }
 
     /// Returns the number of requests to them.
     pub(crate) fn calls(&self) -> usize {
-        self.plain.count() + self.stream.count()
+        self.plain.count() + self.stream.count() + self.kinds.count()
     }
 
     /// Returns the tables of a configuration with them, with rates and shares that no test exceeds.
@@ -460,9 +465,10 @@ impl Providers {
         format!(
             "[rate_limits]\nfree = 1000000\naddress = 1000000\n\
              [limits]\nrequests_per_account = {{ free = 1000000 }}\nrequests_per_upstream = 1000000\n\
-             requests_per_slot = 1000000\n{}{}",
+             requests_per_slot = 1000000\n{}{}{}",
             provider("plain", &self.plain),
-            provider("stream", &self.stream)
+            provider("stream", &self.stream),
+            kinds::tables(&self.kinds)
         )
     }
 }

@@ -5,14 +5,20 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use http::Method;
 use serde_json::{Value, json};
+use tests::recording::{FORM, form, wav};
 use tests::{Answer, Client, Reply, Upstream, chat};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
+use crate::kinds::{self, Kind};
 use crate::money::ORGANISATION;
 use crate::process::{Node, Stores};
 use crate::runtime;
+
+const CHAT: &str = "/chat";
+const JSON: &str = "application/json";
 
 /// The model of both, with the bundled adapter `openai`.
 const MODEL: &str = "wide";
@@ -38,9 +44,12 @@ const CREDITS: &str = "100000";
 /// Size of an oversized part, in bytes: less than a body may have.
 const HUGE: usize = 9_000_000;
 
+/// A request: its path, media type and body.
+type Attack = (&'static str, &'static str, Bytes);
+
 /// N1: all sizes under a client's control.
 pub(crate) fn quarantine() -> bool {
-    let kinds = kinds();
+    let kinds: Vec<_> = chats().into_iter().chain(others()).collect();
     let attacks = (0..TIMES).flat_map(|_| kinds.iter().cloned());
     let what = format!("{} kinds of requests {TIMES} times", kinds.len());
     runtime(2).block_on(beside_a_neighbour("N1", &what, attacks))
@@ -48,15 +57,21 @@ pub(crate) fn quarantine() -> bool {
 
 /// N5: prompts as long as a body can be, and as long as an adapter can serve.
 pub(crate) fn appetite() -> bool {
-    let prompts = [HUGE, 7_500_000].map(|bytes| said(chat(MODEL, &"word ".repeat(bytes / 5))));
+    let prompts =
+        [HUGE, 7_500_000].map(|bytes| (CHAT, JSON, said(chat(MODEL, &"word ".repeat(bytes / 5)))));
     let attacks = (0..PROMPTS).map(|prompt| prompts[prompt % 2].clone());
     let what = format!("{PROMPTS} prompts of 9 and 7.5 MB");
     runtime(2).block_on(beside_a_neighbour("N5", &what, attacks))
 }
 
-async fn beside_a_neighbour(row: &str, what: &str, attacks: impl Iterator<Item = Bytes>) -> bool {
+async fn beside_a_neighbour(row: &str, what: &str, attacks: impl Iterator<Item = Attack>) -> bool {
     let upstream = Upstream::start().await;
-    upstream.always(Reply::chat("served"));
+    upstream.always_by(
+        |request| match request.path.ends_with("/chat/completions") {
+            true => Reply::chat("served"),
+            false => Kind::reply(request),
+        },
+    );
     let mut node = Node::new(&Stores::default(), &model(&upstream));
     let neighbour = node.member_client(CREDITS).await;
     node.start();
@@ -68,11 +83,11 @@ async fn beside_a_neighbour(row: &str, what: &str, attacks: impl Iterator<Item =
     let asking = tokio::spawn(ask_until(stopped, neighbour));
     let (mut sent, mut resident) = (JoinSet::new(), before);
     let mut clock = tokio::time::interval(ATTACKS_EVERY);
-    for attack in attacks {
+    for (path, content_type, body) in attacks {
         clock.tick().await;
         let mallory = mallory.clone();
         sent.spawn(async move {
-            let answer = mallory.try_post_bytes("/chat", attack);
+            let answer = mallory.try_send(Method::POST, path, Some(content_type), body);
             tokio::time::timeout(PATIENCE, answer).await.ok()
         });
         resident = resident.max(node.resident_kib() >> 10);
@@ -122,7 +137,7 @@ async fn ask_until(stopped: watch::Receiver<bool>, client: Client) -> Neighbour 
         requests.spawn(async move {
             let asked = Instant::now();
             let request = chat(MODEL, "hello");
-            let answer = tokio::time::timeout(PATIENCE, client.try_post("/chat", &request)).await;
+            let answer = tokio::time::timeout(PATIENCE, client.try_post(CHAT, &request)).await;
             let is_served = matches!(answer, Ok(Some(answer)) if answer.status == 200);
             (is_served, asked.elapsed())
         });
@@ -172,17 +187,30 @@ fn key(node: &Node, user: &str) -> Client {
 
 /// A model whose context fits any body, at a price that any account can pay.
 fn model(upstream: &Upstream) -> String {
+    let others = kinds::ALL.map(|kind| {
+        let price = match kind {
+            Kind::Embeddings | Kind::Rerank | Kind::Moderation => "input = 0.0001, output = 0",
+            Kind::Speech => "characters = 0.0001",
+            Kind::Transcription => "minute = 0.0001",
+        };
+        format!(
+            "[models.{name}]\nkind = \"{name}\"\ncontext_window = 8000000\nprice = {{ {price} }}\n\
+             upstreams = [{{ provider = {MODEL:?} }}]\n",
+            name = kind.name()
+        )
+    });
     format!(
         "[providers.{MODEL}]\nadapter = \"openai\"\nbase_url = \"{}\"\n\
          [models.{MODEL}]\ncontext_window = 8000000\nmax_output_tokens = 1000\n\
          default_output_tokens = 1000\nmax_image_tokens = 100\nsupports_tools = true\nsupports_vision = true\n\
-         upstreams = [{{ provider = {MODEL:?} }}]\nprice = {{ input = 0.0001, output = 0.0001 }}\n",
-        upstream.base_url()
+         upstreams = [{{ provider = {MODEL:?} }}]\nprice = {{ input = 0.0001, output = 0.0001 }}\n{}",
+        upstream.base_url(),
+        others.concat()
     )
 }
 
-/// Returns a body for each size under a client's control.
-fn kinds() -> Vec<Bytes> {
+/// Returns a chat for each size under a client's control.
+fn chats() -> Vec<Attack> {
     let long = "x".repeat(HUGE);
     let escaped = "\u{1}".repeat(HUGE / 6);
     let user = json!({ "role": "user", "content": "x" });
@@ -272,7 +300,108 @@ fn kinds() -> Vec<Bytes> {
             "{{\"model\":{MODEL:?},\"messages\":[{user}],\"extra\":{nested}}}"
         )));
     }
-    kinds
+    kinds.into_iter().map(|body| (CHAT, JSON, body)).collect()
+}
+
+/// Returns a request of every other kind for each size under a client's control.
+fn others() -> Vec<Attack> {
+    let long = "x".repeat(HUGE);
+    let escaped = "\u{1}".repeat(HUGE / 6);
+    let empty = |count| json!(vec![""; count]);
+    let texts = |count| json!(vec!["x".repeat(HUGE / count); count]);
+    let tokens: Value = (0..1_000_000).collect();
+    let many_fields: Value = (0..400_000)
+        .map(|field| (format!("f{field}"), json!(1)))
+        .collect();
+    let bodies = [
+        (
+            Kind::Embeddings,
+            "/v1/embeddings",
+            json!({ "input": "x" }),
+            vec![
+                json!({ "input": long }),
+                json!({ "input": escaped }),
+                json!({ "input": empty(2_048) }),
+                json!({ "input": empty(500_000) }),
+                json!({ "input": texts(96) }),
+                json!({ "input": tokens }),
+                json!({ "input": vec![json!([1]); 500_000] }),
+                json!({ "user": long }),
+                json!({ "encoding_format": long }),
+                many_fields.clone(),
+            ],
+        ),
+        (
+            Kind::Rerank,
+            "/v1/rerank",
+            json!({ "query": "x", "documents": ["x"] }),
+            vec![
+                json!({ "query": long }),
+                json!({ "documents": [long] }),
+                json!({ "documents": empty(1_000) }),
+                json!({ "documents": empty(500_000) }),
+                json!({ "documents": texts(1_000) }),
+                json!({ "documents": vec![json!({ "text": "x" }); 100_000] }),
+                many_fields.clone(),
+            ],
+        ),
+        (
+            Kind::Moderation,
+            "/v1/moderations",
+            json!({ "input": "x" }),
+            vec![
+                json!({ "input": long }),
+                json!({ "input": escaped }),
+                json!({ "input": empty(500_000) }),
+                json!({ "input": texts(1_000) }),
+                many_fields.clone(),
+            ],
+        ),
+        (
+            Kind::Speech,
+            "/v1/audio/speech",
+            json!({ "input": "x", "voice": "alloy" }),
+            vec![
+                json!({ "input": long }),
+                json!({ "voice": long }),
+                json!({ "voice": { "id": long } }),
+                json!({ "instructions": long }),
+                json!({ "response_format": long }),
+                many_fields,
+            ],
+        ),
+    ];
+    let mut attacks = Vec::new();
+    for (kind, path, body, sizes) in bodies {
+        for fields in sizes {
+            let mut body = body.clone();
+            body["model"] = json!(kind.name());
+            merge(&mut body, fields);
+            attacks.push((path, JSON, said(body)));
+        }
+    }
+    let model = ("model", Kind::Transcription.name());
+    let short = wav(1);
+    // The head says that the recording lasts for days.
+    let mut liar = short.clone();
+    liar[40..44].copy_from_slice(&u32::MAX.to_le_bytes());
+    let mut many_parts = vec![model];
+    many_parts.extend(vec![("timestamp_granularities[]", "word"); 50_000]);
+    for form in [
+        form(&wav(HUGE as u32 / 8_000), &[model]),
+        form(&liar, &[model]),
+        form(&vec![0; HUGE], &[model]),
+        form(&[], &[model]),
+        form(&short, &[model, ("prompt", &long)]),
+        form(&short, &[model, ("language", &long)]),
+        form(&short, &[model, ("response_format", &long)]),
+        form(&short, &[("model", &long)]),
+        form(&short, &[model, (&long, "x")]),
+        form(&short, &many_parts),
+    ] {
+        attacks.push(("/v1/audio/transcriptions", FORM, form));
+    }
+    attacks
 }
 
 fn merge(object: &mut Value, fields: Value) {

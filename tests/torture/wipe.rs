@@ -114,7 +114,7 @@ async fn torment(gateways: &Runtime, stores: &Stores, wipe: impl Fn() -> Wipe) -
     for _ in 0..WIPES {
         let client = others.last().unwrap_or(&first).client();
         let (stop, stopped) = watch::channel(false);
-        let load = tokio::spawn(load::run(client, stopped));
+        let load = tokio::spawn(load::chats(client, stopped));
         give(PAID_FOR).await;
         tokio::time::sleep(BETWEEN).await;
         if let Wipe::NewNode = wipe() {

@@ -51,6 +51,13 @@ pub struct LedgerMetrics {
     failures: Counter,
     refused: Family<RefusedLabels, Counter>,
     overrun: Counter<f64, AtomicU64>,
+    openings: Family<OpeningLabels, Counter>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct OpeningLabels {
+    /// `memory` or `database`.
+    place: &'static str,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -69,12 +76,20 @@ impl CommitterHealth {
                 failures: Counter::default(),
                 refused: Family::default(),
                 overrun: Counter::default(),
+                openings: Family::default(),
             },
         }
     }
 
     pub(crate) fn metrics(&self) -> &LedgerMetrics {
         &self.metrics
+    }
+
+    /// Counts a request that begins: in memory, where it waits for nothing, or by a commit.
+    pub(crate) fn count_opening(&self, is_in_memory: bool) {
+        let place = if is_in_memory { "memory" } else { "database" };
+        let openings = &self.metrics.openings;
+        openings.get_or_create(&OpeningLabels { place }).inc();
     }
 
     /// Returns the reason why the ledger cannot commit, in words; `None` while it can.
@@ -174,6 +189,11 @@ impl LedgerMetrics {
             "overrun_credits",
             "Cost of requests beyond their accounts' credits",
             self.overrun.clone(),
+        );
+        registry.register(
+            "openings",
+            "Requests that began in memory, without waiting, or by a commit in the database",
+            self.openings.clone(),
         );
     }
 

@@ -229,10 +229,14 @@ impl Ledger {
                     self.release_soon(account, hold);
                     return Err(LedgerError::Unavailable);
                 }
-                None => return Ok(at),
+                None => {
+                    self.0.health.count_opening(true);
+                    return Ok(at);
+                }
                 Some(unopened) => open = unopened,
             }
         }
+        self.0.health.count_opening(false);
         self.open_durably(account, open, claim, deadline).await
     }
 

@@ -254,11 +254,20 @@ async fn read_response(connection: &mut TcpStream, buffer: &mut Vec<u8>) -> Inst
     }
 }
 
+/// Time in which a process ends by itself.
+const ENDING: Duration = Duration::from_secs(10);
+
 /// A process that ends with this one.
 pub(crate) struct Process(Child);
 
 impl Drop for Process {
     fn drop(&mut self) {
+        // A program that records its own profile writes it when it ends by itself.
+        let _ = Command::new("kill").arg(self.id()).status();
+        let asked = Instant::now();
+        while matches!(self.0.try_wait(), Ok(None)) && asked.elapsed() < ENDING {
+            std::thread::sleep(Duration::from_millis(20));
+        }
         let _ = self.0.kill().and_then(|()| self.0.wait());
     }
 }

@@ -160,6 +160,85 @@ impl OtherRequest {
         }
     }
 
+    /// Returns a request of each kind that any component of this kind can process.
+    pub fn examples() -> [Self; 5] {
+        let (attempt, deadline_ms) = (1, 60_000);
+        let model = || "self-test".to_owned();
+        let text = || "Hello".to_owned();
+        [
+            Self::Embeddings(embeddings::Request {
+                task: embeddings::EmbeddingRequest {
+                    model: model(),
+                    inputs: vec![embeddings::Input::Text(text())],
+                    dimensions: None,
+                    input_type: None,
+                    base64: false,
+                    extra: Vec::new(),
+                },
+                client: stock_client(),
+                attempt,
+                deadline_ms,
+            }),
+            Self::Rerank(rerank::Request {
+                task: rerank::RerankRequest {
+                    model: model(),
+                    query: text(),
+                    documents: vec![text()],
+                    top_n: None,
+                    extra: Vec::new(),
+                },
+                client: stock_client(),
+                attempt,
+                deadline_ms,
+            }),
+            Self::Moderation(moderation::Request {
+                task: moderation::ModerationRequest {
+                    model: model(),
+                    inputs: vec![text()],
+                    extra: Vec::new(),
+                },
+                client: stock_client(),
+                attempt,
+                deadline_ms,
+            }),
+            Self::Speech(speech::Request {
+                task: speech::SpeechRequest {
+                    model: model(),
+                    input: text(),
+                    voice: speech::Voice::Name("alloy".into()),
+                    instructions: None,
+                    format: "wav".into(),
+                    speed: None,
+                    extra: Vec::new(),
+                },
+                client: stock_client(),
+                attempt,
+                deadline_ms,
+            }),
+            Self::Transcription(transcription::Request {
+                task: transcription::TranscriptionRequest {
+                    model: model(),
+                    file_name: "self-test.wav".into(),
+                    translate: false,
+                    language: None,
+                    prompt: None,
+                    temperature: None,
+                    form: transcription::TranscriptForm::Text,
+                    timings: Vec::new(),
+                    extra: Vec::new(),
+                    stream: false,
+                },
+                recording: Attachment {
+                    media_type: "audio/wav".into(),
+                    size_bytes: 1_000,
+                },
+                client: stock_client(),
+                attempt,
+                deadline_ms,
+            }),
+        ]
+    }
+
     pub(super) fn client(&self) -> &Client {
         of_any!(self, request => &request.client)
     }
@@ -182,83 +261,4 @@ pub(super) fn stock_client() -> Client {
         headers: Vec::new(),
         end_user: None,
     }
-}
-
-/// Returns a request of each kind that any component of this kind can process.
-pub(super) fn stock() -> [OtherRequest; 5] {
-    let (attempt, deadline_ms) = (1, 60_000);
-    let model = || "self-test".to_owned();
-    let text = || "Hello".to_owned();
-    [
-        OtherRequest::Embeddings(embeddings::Request {
-            task: embeddings::EmbeddingRequest {
-                model: model(),
-                inputs: vec![embeddings::Input::Text(text())],
-                dimensions: None,
-                input_type: None,
-                base64: false,
-                extra: Vec::new(),
-            },
-            client: stock_client(),
-            attempt,
-            deadline_ms,
-        }),
-        OtherRequest::Rerank(rerank::Request {
-            task: rerank::RerankRequest {
-                model: model(),
-                query: text(),
-                documents: vec![text()],
-                top_n: None,
-                extra: Vec::new(),
-            },
-            client: stock_client(),
-            attempt,
-            deadline_ms,
-        }),
-        OtherRequest::Moderation(moderation::Request {
-            task: moderation::ModerationRequest {
-                model: model(),
-                inputs: vec![text()],
-                extra: Vec::new(),
-            },
-            client: stock_client(),
-            attempt,
-            deadline_ms,
-        }),
-        OtherRequest::Speech(speech::Request {
-            task: speech::SpeechRequest {
-                model: model(),
-                input: text(),
-                voice: speech::Voice::Name("alloy".into()),
-                instructions: None,
-                format: "wav".into(),
-                speed: None,
-                extra: Vec::new(),
-            },
-            client: stock_client(),
-            attempt,
-            deadline_ms,
-        }),
-        OtherRequest::Transcription(transcription::Request {
-            task: transcription::TranscriptionRequest {
-                model: model(),
-                file_name: "self-test.wav".into(),
-                translate: false,
-                language: None,
-                prompt: None,
-                temperature: None,
-                form: transcription::TranscriptForm::Text,
-                timings: Vec::new(),
-                extra: Vec::new(),
-                stream: false,
-            },
-            recording: Attachment {
-                media_type: "audio/wav".into(),
-                size_bytes: 1_000,
-            },
-            client: stock_client(),
-            attempt,
-            deadline_ms,
-        }),
-    ]
 }

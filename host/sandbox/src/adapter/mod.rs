@@ -208,7 +208,7 @@ impl LoadedAdapter {
         if self.is_capable_of(description::CHAT) {
             stock.push(AdapterRequest::Task(stock_request()));
         }
-        let kinds = kinds::stock().into_iter();
+        let kinds = OtherRequest::examples().into_iter();
         let kinds = kinds.filter(|request| self.is_capable_of(request.kind()));
         stock.extend(kinds.map(AdapterRequest::Other));
         if stock.is_empty() {

@@ -214,8 +214,10 @@ pub struct ModelItem<'a> {
     max_output_tokens: u32,
     /// The unit of the input. The price `cost_per_1k_input` is for a thousand of them.
     input_unit: InputUnit,
-    cost_per_1k_input: f64,
-    cost_per_1k_output: f64,
+    /// Credits for a thousand units of input.
+    pub cost_per_1k_input: f64,
+    /// Credits for a thousand tokens of output.
+    pub cost_per_1k_output: f64,
     /// Credits, for an image model.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<f64>)]

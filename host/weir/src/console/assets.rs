@@ -1,4 +1,4 @@
-//! The console's files: its stylesheet, its script, and htmx. Each path contains the file's digest, so that browsers
+//! The console's files: its stylesheet, its scripts, and htmx. Each path contains the file's digest, so that browsers
 //! may cache it for ever.
 
 use std::sync::LazyLock;
@@ -14,12 +14,14 @@ use weir_storage::ids::Hex;
 
 const STYLE: &str = include_str!("assets/console.css");
 const SCRIPT: &str = include_str!("assets/console.js");
+const PLAYGROUND: &str = include_str!("assets/playground.js");
 /// htmx 2.0.11, unchanged; its licence is beside it.
 const HTMX: &str = include_str!("assets/htmx.min.js");
 
 static ASSETS: LazyLock<Assets> = LazyLock::new(|| Assets {
     style: Asset::new("console", "css", STYLE),
     script: Asset::new("console", "js", SCRIPT),
+    playground: Asset::new("playground", "js", PLAYGROUND),
     htmx: Asset::new("htmx", "js", HTMX),
 });
 
@@ -27,6 +29,7 @@ static ASSETS: LazyLock<Assets> = LazyLock::new(|| Assets {
 pub(super) struct Assets {
     pub(super) style: Asset,
     pub(super) script: Asset,
+    pub(super) playground: Asset,
     pub(super) htmx: Asset,
 }
 
@@ -67,9 +70,10 @@ pub(super) async fn get_asset(Path(name): Path<String>) -> Result<Response, ApiE
     let Assets {
         style,
         script,
+        playground,
         htmx,
     } = all();
-    let found = [style, script, htmx]
+    let found = [style, script, playground, htmx]
         .into_iter()
         .find(|asset| asset.name == name);
     let asset = found.ok_or_else(|| {

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use axum::extract::{FromRequest, FromRequestParts, Request};
+use http::request::Parts;
 use http::{HeaderMap, HeaderValue, header};
 use weir_errors::{ApiError, ErrorCode};
 use weir_ledger::Credits;
@@ -16,6 +17,9 @@ use crate::request::UrlEncodedBody;
 
 /// The hidden field of every form.
 const FORM_TOKEN: &str = "form_token";
+
+/// The header with the token in requests of the console's scripts.
+const TOKEN_HEADER: &str = "x-form-token";
 
 /// A form from a page of the user's own session.
 pub(super) struct ConsoleForm {
@@ -45,16 +49,23 @@ impl FromRequest<App> for ConsoleForm {
         let (mut parts, body) = request.into_parts();
         let user = ConsoleUser::from_request_parts(&mut parts, app).await?;
         let fields = FormFields::read(Request::from_parts(parts, body), app).await?;
-        let token = fields.text(FORM_TOKEN);
-        // Constant-time comparison hides the position of the first difference.
-        let is_sessions = aws_lc_rs::constant_time::verify_slices_are_equal(
-            token.as_bytes(),
-            user.form_token().as_bytes(),
-        );
-        if is_sessions.is_err() {
-            return Err(not_ours().into());
-        }
+        require_token(&user, fields.text(FORM_TOKEN).as_bytes())?;
         Ok(Self { user, fields })
+    }
+}
+
+/// The user of a script of the console's own page, which sends the session's token in [`TOKEN_HEADER`].
+pub(super) struct ScriptUser(pub(super) ConsoleUser);
+
+impl FromRequestParts<App> for ScriptUser {
+    type Rejection = NotSignedIn;
+
+    async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, NotSignedIn> {
+        require_own_page(&parts.headers)?;
+        let user = ConsoleUser::from_request_parts(parts, app).await?;
+        let token = parts.headers.get(TOKEN_HEADER);
+        require_token(&user, token.map_or(b"", HeaderValue::as_bytes))?;
+        Ok(Self(user))
     }
 }
 
@@ -150,6 +161,13 @@ impl FormError {
 fn is_of(error: &ApiError, field: &str) -> bool {
     let part = error.param().and_then(|param| param.strip_prefix(field));
     part.is_some_and(|part| part.is_empty() || part.starts_with(['[', '.']))
+}
+
+/// Rejects a request without the token of the session's pages.
+fn require_token(user: &ConsoleUser, token: &[u8]) -> Result<(), ApiError> {
+    // Constant-time comparison hides the position of the first difference.
+    let own = user.form_token().as_bytes();
+    aws_lc_rs::constant_time::verify_slices_are_equal(token, own).map_err(|_| not_ours())
 }
 
 /// Rejects a form from another site's page. Browsers send a form's origin in one of two headers.

@@ -17,6 +17,11 @@ pub(super) const OVERVIEW: Section = Section {
     label: "Overview",
 };
 
+pub(super) const PLAYGROUND: Section = Section {
+    path: "/console/playground",
+    label: "Playground",
+};
+
 pub(super) const USAGE: Section = Section {
     path: "/console/usage",
     label: "Usage",
@@ -50,6 +55,7 @@ pub(super) const ORGANISATIONS: Section = Section {
 /// The users' navigation.
 const USERS: &[Section] = &[
     OVERVIEW,
+    PLAYGROUND,
     USAGE,
     REQUESTS,
     KEYS,
@@ -78,6 +84,21 @@ pub(super) const PEOPLE: Section = Section {
     label: "Users",
 };
 
+pub(super) const VOUCHERS: Section = Section {
+    path: "/console/admin/vouchers",
+    label: "Vouchers",
+};
+
+pub(super) const ALL_SWARMS: Section = Section {
+    path: "/console/admin/swarms",
+    label: "All swarms",
+};
+
+pub(super) const REMOTE_TOOLS: Section = Section {
+    path: "/console/admin/tools",
+    label: "Remote tools",
+};
+
 pub(super) const PLUGINS: Section = Section {
     path: "/console/admin/plugins",
     label: "Plugins",
@@ -102,9 +123,12 @@ pub(super) const AUDIT: Section = Section {
 const ADMINISTRATORS: &[Section] = &[
     PLATFORM,
     ALL_REQUESTS,
+    ALL_SWARMS,
     MODELS,
     PEOPLE,
+    VOUCHERS,
     PLUGINS,
+    REMOTE_TOOLS,
     LOCKOUTS,
     WEBHOOKS,
     AUDIT,

@@ -37,6 +37,7 @@ mod keys;
 mod money;
 mod organisations;
 mod overview;
+mod playground;
 mod requests;
 mod respond;
 pub mod router;

@@ -5,8 +5,8 @@ use axum::middleware;
 use axum::routing::{get, post};
 
 use super::{
-    admin, assets, docs, issuers, keys, money, organisations, overview, requests, respond, sign_in,
-    swarms, usage, welcome,
+    admin, assets, docs, issuers, keys, money, organisations, overview, playground, requests,
+    respond, sign_in, swarms, usage, welcome,
 };
 use crate::app::App;
 
@@ -16,6 +16,7 @@ pub fn routes() -> Router<App> {
         .route("/", get(welcome::show_welcome))
         .route("/docs", get(docs::show_docs))
         .route("/console", get(overview::show_overview))
+        .route("/console/playground", get(playground::show_playground))
         .route("/console/usage", get(usage::show_usage))
         .route("/console/requests", get(requests::show_requests))
         .route(
@@ -72,6 +73,11 @@ pub fn routes() -> Router<App> {
         .route("/console/assets/{name}", get(assets::get_asset))
         .route("/console/{*path}", get(welcome::show_nothing))
         .route_layer(middleware::from_fn(respond::as_pages))
+        // A script reads its responses and errors, as those of the API.
+        .route(
+            "/console/playground/chat",
+            post(playground::create_chat_completion),
+        )
 }
 
 fn organisation_routes() -> Router<App> {

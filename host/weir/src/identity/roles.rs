@@ -243,7 +243,8 @@ impl FromStr for Role {
 }
 
 /// The permissions of the console's pages by the beginning of their path: to read them, and to send their forms.
-const CONSOLE: [(&str, Permission, Permission); 8] = [
+const CONSOLE: [(&str, Permission, Permission); 9] = [
+    ("/console/playground", UseModels, UseModels),
     ("/console/requests", ReadUsage, Own),
     ("/console/usage", ReadUsage, Own),
     ("/console/keys", UseModels, UseModels),

@@ -98,7 +98,7 @@ pub(super) async fn take_turn(
 }
 
 /// Serves a user's request; `read` parses its body.
-pub(super) async fn complete(
+pub async fn complete(
     parts: &Arc<InferenceParts>,
     caller: Caller,
     context: RequestContext,

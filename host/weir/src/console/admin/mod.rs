@@ -10,7 +10,10 @@ mod platform;
 mod plugins;
 mod requests;
 pub(super) mod router;
+mod swarms;
+mod tools;
 mod users;
+mod vouchers;
 mod webhooks;
 
 use axum::extract::{FromRef, State};

@@ -3,7 +3,9 @@
 use axum::Router;
 use axum::routing::{get, post};
 
-use super::{audit, lockouts, models, platform, plugins, requests, users, webhooks};
+use super::{
+    audit, lockouts, models, platform, plugins, requests, swarms, tools, users, vouchers, webhooks,
+};
 use crate::app::App;
 
 pub(in crate::console) fn routes() -> Router<App> {
@@ -28,6 +30,41 @@ pub(in crate::console) fn routes() -> Router<App> {
         .route(
             "/console/admin/users/{user_id}/keys/{key_id}/revoke",
             post(users::revoke_key),
+        )
+        .route(
+            "/console/admin/users/{user_id}/credits",
+            post(users::change_credits),
+        )
+        .route("/console/admin/users/{user_id}/plan", post(users::set_plan))
+        .route(
+            "/console/admin/users/{user_id}/budget",
+            post(users::set_budget),
+        )
+        .route(
+            "/console/admin/users/{user_id}/administrator",
+            post(users::set_administrator),
+        )
+        .route(
+            "/console/admin/vouchers",
+            get(vouchers::show_vouchers).post(vouchers::create_voucher),
+        )
+        .route(
+            "/console/admin/vouchers/made",
+            get(vouchers::show_made_voucher),
+        )
+        .route(
+            "/console/admin/vouchers/{voucher_id}/revoke",
+            post(vouchers::revoke_voucher),
+        )
+        .route("/console/admin/swarms", get(swarms::show_swarms))
+        .route(
+            "/console/admin/swarms/{execution_id}/cancel",
+            post(swarms::cancel_swarm),
+        )
+        .route("/console/admin/tools", get(tools::show_tools))
+        .route(
+            "/console/admin/tools/{server}/{tool}/approve",
+            post(tools::approve_tool),
         )
         .route("/console/admin/plugins", get(plugins::show_slots))
         .route("/console/admin/plugins/{slot}", get(plugins::show_slot))

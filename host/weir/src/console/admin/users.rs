@@ -1,15 +1,18 @@
-//! Users and their keys: search, disable, enable and revoke.
+//! Users and their keys: search, disable, enable and revoke; credits, plans, budgets and administrators.
 
 use askama::Template;
 use axum::Json;
 use axum::extract::{Path, State};
 use axum::response::Response;
 use weir_errors::ApiError;
+use weir_ledger::plans::Plan;
+use weir_ledger::{BudgetWindow, Pool};
 use weir_storage::clock::Millis;
+use weir_storage::ids;
 
 use super::{ListRequest, core};
 use crate::admin::keys::{self, AdminKeyItem};
-use crate::admin::users::{self, UserItem};
+use crate::admin::users::{self, BudgetChange, CreditAdjustment, PlanChange, UserItem};
 use crate::app::App;
 use crate::console::form::AdminForm;
 use crate::console::format::{self, DisplayTime};
@@ -17,6 +20,7 @@ use crate::console::frame::{Frame, PEOPLE};
 use crate::console::session::ConsoleAdmin;
 use crate::identity;
 use crate::query::ListQuery;
+use crate::small_body::SmallBody;
 
 #[derive(Template)]
 #[template(path = "console/admin/users.html")]
@@ -37,6 +41,10 @@ struct UserPage {
     asked: ListRequest<1>,
     next: Option<String>,
     is_self: bool,
+    plans: [Plan; 3],
+    windows: [BudgetWindow; 5],
+    /// The id of the next change of credits: a form that is sent twice changes them once.
+    change_id: String,
     now: Millis,
 }
 
@@ -78,6 +86,9 @@ pub(super) async fn show_user(
         frame: admin.user.frame("User", PEOPLE),
         is_self: user.user_id == admin.user.caller.user_id,
         keys: keys.keys,
+        plans: Plan::ALL,
+        windows: BudgetWindow::ALL,
+        change_id: ids::operator_action_id(),
         now: app.clock.now(),
         user,
     };
@@ -112,6 +123,87 @@ pub(super) async fn enable_user(
     let path = path_of(&user_id);
     let enabled = users::enable_user(core(&app), admin.caller(), Path(user_id));
     admin.done(&path, enabled.await, "The user is enabled.")
+}
+
+/// `POST /console/admin/users/{user_id}/credits`: adds or removes bought credits, for a reason.
+pub(super) async fn change_credits(
+    State(app): State<App>,
+    Path(user_id): Path<String>,
+    AdminForm { admin, fields }: AdminForm,
+) -> Result<Response, ApiError> {
+    let path = path_of(&user_id);
+    let changed = async {
+        let credits = fields.text("credits").parse();
+        let adjustment = CreditAdjustment {
+            credits: credits.map_err(|wanted| {
+                ApiError::invalid_request("credits", format!("Credits: enter {wanted}."))
+            })?,
+            pool: Pool::TopUp,
+            reason: fields.text("reason").to_owned(),
+            id: fields.filled("id").map(str::to_owned),
+        };
+        let body = SmallBody(adjustment);
+        users::adjust(core(&app), admin.caller(), Path(user_id), body).await
+    };
+    admin.done(&path, changed.await, "The credits are changed.")
+}
+
+/// `POST /console/admin/users/{user_id}/plan`: puts a user on a plan for a month.
+pub(super) async fn set_plan(
+    State(app): State<App>,
+    Path(user_id): Path<String>,
+    AdminForm { admin, fields }: AdminForm,
+) -> Result<Response, ApiError> {
+    let path = path_of(&user_id);
+    let changed = async {
+        let plan = fields.text("plan").parse();
+        let plan = plan.map_err(|_| ApiError::invalid_request("plan", "Choose a plan."))?;
+        let body = SmallBody(PlanChange { plan });
+        users::set_plan(core(&app), admin.caller(), Path(user_id), body).await
+    };
+    let done = "The user is on the plan for a month from now.";
+    admin.done(&path, changed.await, done)
+}
+
+/// `POST /console/admin/users/{user_id}/budget`: replaces a user's budgets by one, or by none.
+pub(super) async fn set_budget(
+    State(app): State<App>,
+    Path(user_id): Path<String>,
+    AdminForm { admin, fields }: AdminForm,
+) -> Result<Response, ApiError> {
+    let path = path_of(&user_id);
+    let changed = async {
+        let budgets = fields.budget()?.read()?;
+        let body = SmallBody(BudgetChange { budgets });
+        users::set_budgets(core(&app), admin.caller(), Path(user_id), body).await
+    };
+    admin.done(&path, changed.await, "The budget is changed.")
+}
+
+/// `POST /console/admin/users/{user_id}/administrator`: makes a user an administrator, or an ordinary user.
+pub(super) async fn set_administrator(
+    State(app): State<App>,
+    Path(user_id): Path<String>,
+    AdminForm { admin, fields }: AdminForm,
+) -> Result<Response, ApiError> {
+    let path = path_of(&user_id);
+    let is_self = user_id == admin.user.caller.user_id;
+    let (core, caller) = (core(&app), admin.caller());
+    let (changed, done) = match fields.text("administrator") {
+        "true" => (
+            users::grant_admin(core, caller, Path(user_id)).await,
+            "The user is an administrator.",
+        ),
+        _ if is_self => {
+            let why = "You cannot end your own role as an administrator here.";
+            (Err(ApiError::invalid_request("user_id", why)), "")
+        }
+        _ => (
+            users::revoke_admin(core, caller, Path(user_id)).await,
+            "The user is no longer an administrator.",
+        ),
+    };
+    admin.done(&path, changed, done)
 }
 
 /// `POST /console/admin/users/{user_id}/keys/{key_id}/revoke`

@@ -9,7 +9,7 @@ use weir_errors::{ApiError, ErrorCode};
 
 use super::RemoteTools;
 use super::store::PinnedTool;
-use crate::audit::AuditEvent;
+use crate::audit::{Actor, AuditEvent};
 use crate::identity::admin::AdminCaller;
 use crate::json::from_json;
 use crate::node::Core;
@@ -67,8 +67,20 @@ pub async fn approve_tool(
     body: JsonBody,
 ) -> Result<StatusCode, ApiError> {
     let Approval { digest } = from_json(&body.bytes)?;
+    approve(&core, &remotes, &actor, (&server, &tool), &digest).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// Approves the change of a tool that has this digest.
+pub async fn approve(
+    core: &Core,
+    remotes: &RemoteTools,
+    actor: &Actor,
+    (server, tool): (&str, &str),
+    digest: &str,
+) -> Result<(), ApiError> {
     let pins = remotes.pins();
-    let approved = pins.approve((&server, &tool), &digest, core.clock.now());
+    let approved = pins.approve((server, tool), digest, core.clock.now());
     if !approved.await.map_err(failed)? {
         return Err(ApiError::new(
             ErrorCode::NotChanged,
@@ -79,9 +91,9 @@ pub async fn approve_tool(
     let reason = format!("{server}.{tool}");
     let kind = "mcp_tool.approved";
     core.audit
-        .record_by(&actor, AuditEvent::RemoteTool { kind, reason });
+        .record_by(actor, AuditEvent::RemoteTool { kind, reason });
     remotes.look_now();
-    Ok(StatusCode::NO_CONTENT)
+    Ok(())
 }
 
 fn failed(error: sqlx::Error) -> ApiError {

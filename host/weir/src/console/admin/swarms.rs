@@ -1,0 +1,57 @@
+//! The swarms of all users, and their cancellation.
+
+use askama::Template;
+use axum::Json;
+use axum::extract::{Path, State};
+use axum::response::Response;
+use weir_errors::ApiError;
+use weir_storage::clock::Millis;
+
+use super::{ListRequest, core};
+use crate::app::App;
+use crate::console::form::AdminForm;
+use crate::console::format::{self, DisplayTime};
+use crate::console::frame::{ALL_SWARMS, Frame};
+use crate::console::session::ConsoleAdmin;
+use crate::query::ListQuery;
+use crate::swarm::admin::{self as swarms, SwarmOutline};
+
+#[derive(Template)]
+#[template(path = "console/admin/swarms.html")]
+struct SwarmsPage {
+    frame: Frame,
+    asked: ListRequest<2>,
+    swarms: Vec<SwarmOutline>,
+    next: Option<String>,
+    now: Millis,
+}
+
+/// `GET /console/admin/swarms`
+pub(super) async fn show_swarms(
+    State(app): State<App>,
+    admin: ConsoleAdmin,
+    query: ListQuery,
+) -> Result<Response, ApiError> {
+    let asked = ListRequest::take(query, ["user_id", "open"], "before")?;
+    let listed = swarms::list_swarms(core(&app), admin.caller(), asked.query());
+    let Json(list) = listed.await?;
+    let page = SwarmsPage {
+        frame: admin.user.frame("All swarms", ALL_SWARMS),
+        next: asked.next(ALL_SWARMS.path, list.next),
+        swarms: list.swarms,
+        now: app.clock.now(),
+        asked,
+    };
+    admin.user.show(&page)
+}
+
+/// `POST /console/admin/swarms/{execution_id}/cancel`
+pub(super) async fn cancel_swarm(
+    State(app): State<App>,
+    Path(id): Path<String>,
+    AdminForm { admin, .. }: AdminForm,
+) -> Result<Response, ApiError> {
+    let cancelled = swarms::cancel_swarm(core(&app), admin.caller(), Path(id));
+    let done = "The swarm ends before its next step.";
+    admin.done(ALL_SWARMS.path, cancelled.await, done)
+}

@@ -54,6 +54,7 @@ struct BreakersInner {
     /// Breakers of upstreams that have failed; a catalog's keys bound it.
     breakers: Mutex<HashMap<Arc<str>, Breaker>>,
     open: Family<Labels, Gauge>,
+    resting: Family<Labels, Gauge>,
     cache: Cache,
 }
 
@@ -86,6 +87,31 @@ pub enum UpstreamState {
     Doubtful,
     /// The upstream gets no requests for this long.
     Open(Duration),
+}
+
+/// The status of a breaker.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum BreakerStatus {
+    /// The upstream works, as far as is known.
+    #[default]
+    Closed,
+    /// The upstream limits the rate or refuses the credential, and is tried after all others.
+    Resting,
+    /// The next request, or one in progress, shows whether the upstream works again.
+    HalfOpen,
+    /// The upstream gets no requests.
+    Open,
+}
+
+/// The reading of a breaker.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct BreakerReading {
+    /// The status.
+    pub status: BreakerStatus,
+    /// The time until the status ends by itself, if it does.
+    pub left: Option<Duration>,
+    /// Failures in a row.
+    pub failures: u32,
 }
 
 /// The permission to send a request to an upstream.
@@ -133,6 +159,21 @@ impl Breaker {
             Some(_) => UpstreamState::Doubtful,
             None if self.rests_until.is_some_and(|until| until > now) => UpstreamState::Doubtful,
             None => UpstreamState::Well,
+        }
+    }
+
+    fn reading(&self, now: Instant) -> BreakerReading {
+        let left = |until: Instant| Some(until - now).filter(|left| !left.is_zero());
+        let (status, left) = match (&self.open, self.rests_until) {
+            (Some(open), _) if open.until > now => (BreakerStatus::Open, left(open.until)),
+            (Some(_), _) => (BreakerStatus::HalfOpen, None),
+            (None, Some(until)) if until > now => (BreakerStatus::Resting, left(until)),
+            (None, _) => (BreakerStatus::Closed, None),
+        };
+        BreakerReading {
+            status,
+            left,
+            failures: self.failures,
         }
     }
 
@@ -252,6 +293,7 @@ impl Breakers {
         Self(Arc::new(BreakersInner {
             breakers: Mutex::default(),
             open: Family::default(),
+            resting: Family::default(),
             cache,
         }))
     }
@@ -260,9 +302,36 @@ impl Breakers {
     pub fn register(&self, registry: &mut Registry) {
         registry.register(
             "upstream_breaker_open",
-            "Open circuit breakers of upstreams (1 = open), by provider and model there",
+            "Open circuit breakers of upstreams (1 = open), by provider, credential and model there",
             self.0.open.clone(),
         );
+        registry.register(
+            "upstream_resting",
+            "Upstreams that limit the rate or refuse the credential, and are tried last (1 = resting), by provider and model there",
+            self.0.resting.clone(),
+        );
+    }
+
+    /// Returns the reading of an upstream's breaker.
+    pub fn reading(&self, key: &str) -> BreakerReading {
+        let now = Instant::now();
+        let breakers = self.lock();
+        let reading = breakers.get(key).map(|breaker| breaker.reading(now));
+        reading.unwrap_or_default()
+    }
+
+    /// Sets the metrics of all upstreams.
+    pub fn show(&self, keys: &[Arc<str>]) {
+        for key in keys {
+            let labels = Labels {
+                upstream: key.to_string(),
+            };
+            let status = self.reading(key).status;
+            let is_open = matches!(status, BreakerStatus::Open | BreakerStatus::HalfOpen);
+            let is_resting = status == BreakerStatus::Resting;
+            self.0.open.get_or_create(&labels).set(is_open.into());
+            self.0.resting.get_or_create(&labels).set(is_resting.into());
+        }
     }
 
     /// Returns the state of an upstream.
@@ -493,6 +562,29 @@ mod tests {
         assert_eq!(case.breaker.standing(case.now), UpstreamState::Well);
         // The count begins anew.
         assert_eq!(case.attempts(&["a", "b", "a", "b"], FAILS), [None; 4]);
+    }
+
+    #[test]
+    fn a_reading_tells_an_open_breaker_from_one_that_probes_and_one_that_rests() {
+        let mut case = Case::new();
+        let read = |case: &Case| {
+            let reading = case.breaker.reading(case.now);
+            (reading.status, reading.left, reading.failures)
+        };
+        assert_eq!(read(&case), (BreakerStatus::Closed, None, 0));
+        case.attempts(&["a", "b", "a", "b", "a"], FAILS);
+        assert_eq!(read(&case), (BreakerStatus::Open, Some(FIRST_PAUSE), 5));
+        case.after(FIRST_PAUSE);
+        assert_eq!(read(&case), (BreakerStatus::HalfOpen, None, 5));
+        assert_eq!(case.breaker.enter(case.now), Ok(true));
+        assert_eq!(read(&case).0, BreakerStatus::HalfOpen);
+        let rest = Duration::from_secs(30);
+        let account = AccountId("a".into());
+        let limits = AttemptHealth::Limits(Some(rest));
+        case.breaker.note(limits, true, &account, case.now);
+        assert_eq!(read(&case), (BreakerStatus::Resting, Some(rest), 0));
+        case.after(rest);
+        assert_eq!(read(&case), (BreakerStatus::Closed, None, 0));
     }
 
     #[test]

@@ -40,6 +40,8 @@ pub(crate) async fn text(app: &App) -> Result<String, ApiError> {
     app.metrics
         .payments
         .set_open(&payment_events.unwrap_or_default());
+    let breakers = &app.inference.routing.breakers;
+    breakers.show(&app.catalog.load().candidate_keys());
     app.metrics.plugins.canaries(app.plugins.canary_shares());
     app.metrics.encode().map_err(|_| ApiError::internal())
 }

@@ -15,7 +15,7 @@ use crate::usage::fold;
 const REPORTS: [&str; 2] = ["/admin/usage", "/admin/model-economics"];
 
 /// Endpoints for administrators only, besides reports.
-const OPERATED: [(&str, &str); 13] = [
+const OPERATED: [(&str, &str); 14] = [
     ("GET", "/admin/users"),
     ("GET", "/admin/users/alice"),
     ("POST", "/admin/users/alice/disable"),
@@ -29,6 +29,7 @@ const OPERATED: [(&str, &str); 13] = [
     ("DELETE", "/admin/keys/key_0123456789abcdef"),
     ("GET", "/admin/audit"),
     ("GET", "/admin/requests"),
+    ("GET", "/admin/overview"),
 ];
 
 const LARGE: Served<'static> = Served {

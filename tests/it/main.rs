@@ -85,6 +85,7 @@ mod openings;
 mod operate;
 mod organisations;
 mod overload;
+mod overview;
 mod payment_events;
 mod payments;
 mod plain_english;

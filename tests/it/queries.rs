@@ -112,6 +112,7 @@ const FILL: &[(&str, &str, &str)] = &[
         "CASE WHEN i % 2 = 0 THEN 'hld_' || i END",
     ),
     ("failed_requests", "at", "$NOW"),
+    ("traffic_hours", "hour", "i * 3600000"),
     ("holds", "expired_at", "$NOW"),
     ("payment_checkouts", "closed_at", "$NOW"),
     ("payment_events", "state", "'applied'"),
@@ -140,7 +141,7 @@ const FILL: &[(&str, &str, &str)] = &[
 ];
 
 /// A part of each sweep's text that runs by itself: the test waits until each was seen.
-const SWEEPS: [&str; 15] = [
+const SWEEPS: [&str; 16] = [
     // Open holds of runs that are over, and of this one.
     "WITH RECURSIVE runs",
     "boot_id = $1 AND opened_at < $2",
@@ -157,6 +158,7 @@ const SWEEPS: [&str; 15] = [
     "FROM payment_events WHERE attempts > 0",
     "FROM audit_events WHERE at <",
     "FROM failed_requests WHERE at <",
+    "FROM traffic_hours WHERE hour <",
     // Swarms and tasks.
     "WITH RECURSIVE open_users",
     "FROM tasks WHERE next_fire_at",
@@ -462,7 +464,10 @@ async fn ask_with(client: &Client, path: &str, parameter: &Value, user: &str) {
         let choices = pattern.strip_prefix('^')?.strip_suffix('$')?;
         let choices = choices.trim_matches(['(', ')']).split('|');
         let choices: Vec<_> = choices.map(str::to_owned).collect();
-        let is_word = |choice: &String| choice.chars().all(|letter| letter.is_ascii_lowercase());
+        let is_word = |choice: &String| {
+            let is_of_words = |letter: char| letter.is_ascii_lowercase() || letter.is_ascii_digit();
+            choice.chars().all(is_of_words)
+        };
         choices.iter().all(is_word).then_some(choices)
     });
     let listed = schema["enum"].as_array().map(|values| {
@@ -483,7 +488,7 @@ async fn ask_with(client: &Client, path: &str, parameter: &Value, user: &str) {
         }
         "limit" | "pageSize" => vec!["100".to_owned()],
         "from" | "to" => vec![plans::day(now())],
-        "period" => vec![plans::day(now())[.."YYYY-MM".len()].to_owned()],
+        "period" if choices.is_none() => vec![plans::day(now())[.."YYYY-MM".len()].to_owned()],
         "user_id" => vec![user.to_owned(), "usr_000001".to_owned()],
         "key" => {
             let keys = client.get("/api-keys").await;
@@ -534,6 +539,8 @@ async fn sweep(gateway: &Gateway) {
     let pruned = retention::prune(&app.database, before).await;
     assert_eq!(pruned.expect("it answers"), 0);
     let pruned = retention::prune_failures(&app.database, before).await;
+    assert_eq!(pruned.expect("it answers"), 0);
+    let pruned = retention::prune_traffic(&app.database, before).await;
     assert_eq!(pruned.expect("it answers"), 0);
     app.task_store
         .forget_starts(before)

@@ -125,6 +125,7 @@ const LAYERS: [&[&str]; 5] = [
         "shares",
         "small_body",
         "tls",
+        "traffic",
     ],
     // Features.
     &[

@@ -43,6 +43,7 @@ use crate::tls::Tls;
 use crate::tools::Tools;
 use crate::tools::remote::{RemoteTools, settings as mcp_settings};
 use crate::tools::rules::Rules;
+use crate::traffic::Traffic;
 
 /// The state that requests share. Cheap to clone.
 #[derive(Clone)]
@@ -77,6 +78,8 @@ pub struct AppState {
     pub metrics: Arc<Metrics>,
     /// The queue of failed model requests.
     pub failed_requests: Arc<FailedRequests>,
+    /// The sums of model requests.
+    pub traffic: Arc<Traffic>,
     /// The tracer, if a collector is configured.
     pub tracer: Tracer,
     /// The log export, if it has a destination.

@@ -31,6 +31,7 @@ use crate::failed_requests::{FailedRequest, FailedRequests};
 use crate::limits::data::{DataLimits, MAX_RETENTION_DAYS, REGIONS};
 use crate::log_export::{LogExport, RequestRow};
 use crate::metrics::requests::{CompletedRequest, RequestMetrics, method as method_name};
+use crate::traffic::{EndedCall, Fault, Traffic};
 use weir_ledger::{Credits, TokenCounts};
 use weir_storage::ids;
 
@@ -125,6 +126,8 @@ pub struct RequestObservers {
     pub log_export: Option<Arc<LogExport>>,
     /// The store of failed model requests.
     pub failures: Option<Arc<FailedRequests>>,
+    /// The sums of model requests.
+    pub traffic: Option<Arc<Traffic>>,
 }
 
 /// Facts that are recorded during a request.
@@ -155,6 +158,8 @@ struct Facts {
     /// `None` if the response cache is off, or the endpoint has none.
     cache: Option<CacheStatus>,
     charged: Option<(TokenCounts, Credits)>,
+    /// The time from the request to the first output of a stream.
+    first_token: Option<Duration>,
     /// `None` if the request is not recorded.
     span: Option<Box<TraceSpan>>,
     /// The last attempt's span, until its charge is known.
@@ -433,6 +438,11 @@ impl RequestContext {
         self.facts().charged = Some((tokens, credits));
     }
 
+    /// Records the moment of a stream's first output.
+    pub fn note_first_token(&self, at: Instant) {
+        self.facts().first_token = Some(at.saturating_duration_since(self.0.started));
+    }
+
     /// Records the reason of a failure, in words for operators.
     pub fn note_failure(&self, why: impl ToString) {
         self.facts().failure = Some(why.to_string());
@@ -495,6 +505,7 @@ impl Drop for ContextState {
             });
         }
         self.store_failure(&facts);
+        self.add_to_sums(&facts, took);
         let is_error = facts.code.is_some() || facts.status.is_some_and(|s| s.is_client_error());
         let costs_nothing = is_error
             && (facts.user.is_none()
@@ -601,6 +612,27 @@ impl ContextState {
             latency_ms: i64::try_from(self.started.elapsed().as_millis()).unwrap_or(i64::MAX),
             attempts: facts.attempts.into(),
             trace_id: self.trace.as_ref().map(|trace| trace.trace_id.to_string()),
+        });
+    }
+
+    /// Adds a model request of a known account to the sums.
+    fn add_to_sums(&self, facts: &Facts, took: Duration) {
+        let (Some(traffic), true, Some(user)) =
+            (&self.observers.traffic, facts.is_model_call, &facts.user)
+        else {
+            return;
+        };
+        // Only organisations have accounts of other ids than their users'.
+        let account = facts.account.as_deref();
+        traffic.record(&EndedCall {
+            provider: facts.upstream.as_deref(),
+            model: facts.model.as_deref(),
+            organisation: account.filter(|account| account != user),
+            key: facts.key.as_deref(),
+            fault: facts.code.map(|code| Fault::of(code, facts.failed)),
+            charged: facts.charged,
+            first_token: facts.first_token,
+            took,
         });
     }
 

@@ -6,7 +6,7 @@
 //! - [`server`]: connections. [`router`]: all routes. [`request_layer`] and [`cors`]: the layer around every route. [`context`],
 //!   [`request`] and [`weir_errors`]: the inputs of handlers, and their error.
 //! - [`identity`]: authentication and rate limits. [`audit`]: security events.
-//! - [`failed_requests`]: failed model requests, for operators.
+//! - [`failed_requests`]: failed model requests, for operators. [`traffic`]: sums of all of them by hour.
 //! - [`catalog`]: models, upstreams and prices.
 //! - [`inference`]: a model request from start to finish, with [`weir_dialects`], [`weir_plugins`] and [`weir_upstream`].
 //! - [`billing`]: balances, usage and exports of the [ledger](weir_ledger).
@@ -64,4 +64,5 @@ pub mod swarm;
 pub mod tasks;
 pub mod tls;
 pub mod tools;
+pub mod traffic;
 pub mod vouchers;

@@ -358,6 +358,7 @@ fn task_routes() -> Router<App> {
 fn admin_routes() -> Router<App> {
     Router::new()
         .route("/admin/usage", get(admin::routes::get_platform_usage))
+        .route("/admin/overview", get(admin::overview::get_overview))
         .route("/admin/requests", get(admin::requests::list_requests))
         .route("/admin/usage/export", get(admin::user_usage::export_usage))
         .route(

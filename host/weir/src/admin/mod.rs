@@ -12,9 +12,10 @@
 //!
 //! - [`gateway`]: endpoints at the admin socket only: the gateway's address, and links to the console.
 //! - [`user_usage`]: a user's usage, as [`crate::billing::history`] returns it to the user.
+//! - [`overview`]: requests, errors, times, tokens and spend by hour or day, and the state of providers.
 //! - [`requests`]: the requests of all accounts, with the errors of failed ones.
 //!
-//! **Invariant:** a report reads sums, never entries, and names no user.
+//! **Invariant:** a report reads sums, never entries, and names no person.
 //! **Invariant:** each figure is rounded once, from exact sums, never from a rounded figure.
 //!
 //! To add a figure, add it to [`report`], and its sums to [`store`].
@@ -23,6 +24,7 @@ pub mod events;
 pub mod gateway;
 pub mod keys;
 pub mod lockouts;
+pub mod overview;
 pub mod report;
 pub mod requests;
 pub mod routes;

@@ -1,8 +1,10 @@
-//! The sums behind the reports: the daily sums, and entries that are not folded into them yet.
+//! The sums behind the reports: the daily sums, and entries that are not folded into them yet. Names of keys and
+//! organisations.
 //!
 //! A month of many models and accounts takes longer than other requests may wait, so these queries have their own
 //! timeout. All statements of a report read one snapshot, so that its figures agree.
 
+use std::collections::HashMap;
 use std::io;
 use std::time::Duration;
 
@@ -45,6 +47,42 @@ pub(super) async fn sums_and_users(
         Ok((sums, users))
     })
     .await
+}
+
+/// Returns the names of keys, by their ids.
+pub(super) async fn key_names(
+    database: &Database,
+    ids: &[&str],
+) -> sqlx::Result<HashMap<String, String>> {
+    names(database, "SELECT id, name FROM api_keys", ids).await
+}
+
+/// Returns the names of organisations, by their ids.
+pub(super) async fn organisation_names(
+    database: &Database,
+    ids: &[&str],
+) -> sqlx::Result<HashMap<String, String>> {
+    let all = "SELECT id, COALESCE(name, id) AS name FROM users";
+    names(database, all, ids).await
+}
+
+async fn names(
+    database: &Database,
+    all: &str,
+    ids: &[&str],
+) -> sqlx::Result<HashMap<String, String>> {
+    let among = match database.dialect() {
+        SqlDialect::Sqlite => "SELECT value FROM json_each($1)",
+        SqlDialect::Postgres => "SELECT jsonb_array_elements_text(CAST($1 AS JSONB))",
+    };
+    let rows = sqlx::query(AssertSqlSafe(format!("{all} WHERE id IN ({among})")))
+        .bind(serde_json::json!(ids).to_string())
+        .fetch_all(database.reader())
+        .await?;
+    let names = rows
+        .iter()
+        .map(|row| Ok((row.try_get("id")?, row.try_get("name")?)));
+    names.collect()
 }
 
 async fn find_sums(snapshot: &mut Snapshot, month: &Month) -> sqlx::Result<Vec<ModelDaySums>> {
@@ -90,7 +128,7 @@ async fn begin(database: &Database) -> sqlx::Result<Snapshot> {
     Ok(snapshot)
 }
 
-async fn in_time<T>(report: impl Future<Output = sqlx::Result<T>>) -> sqlx::Result<T> {
+pub(super) async fn in_time<T>(report: impl Future<Output = sqlx::Result<T>>) -> sqlx::Result<T> {
     match tokio::time::timeout(TIMEOUT, report).await {
         Ok(outcome) => outcome,
         Err(_) => Err(sqlx::Error::Io(io::ErrorKind::TimedOut.into())),

@@ -61,6 +61,7 @@ use crate::tools::remote::store::PinStore;
 use crate::tools::remote::{Records, RemoteTools};
 use crate::tools::task_credentials::TaskCredentials;
 use crate::tools::{Tools, ToolsParts};
+use crate::traffic::Traffic;
 
 /// Time that a request may take beyond its timeout, to hold and to settle.
 const REQUEST_MARGIN: Duration = Duration::from_secs(60);
@@ -174,6 +175,7 @@ impl App {
             plugins: base.plugins,
             metrics: base.metrics,
             failed_requests: base.failed_requests,
+            traffic: base.traffic,
             tracer: base.tracer,
             log_export: base.log_export,
             sealing_keys: base.sealing_keys,
@@ -227,6 +229,7 @@ struct BaseParts {
     routing: Routing,
     metrics: Arc<Metrics>,
     failed_requests: Arc<FailedRequests>,
+    traffic: Arc<Traffic>,
     tracer: Tracer,
     log_export: Option<Arc<LogExport>>,
     admission: Arc<Admission>,
@@ -260,8 +263,14 @@ impl BaseParts {
             core.clock.clone(),
             metrics.failed_requests_dropped.clone(),
         );
+        let traffic = Traffic::start(
+            core.database.clone(),
+            core.clock.clone(),
+            metrics.traffic_dropped.clone(),
+        );
         Self {
             failed_requests,
+            traffic,
             admission: Arc::new(Admission::new(&config.limits.admission)),
             metrics: Arc::new(metrics),
             tasks: TaskTracker::new(),

@@ -1,4 +1,4 @@
-//! Retention of events: `audit_days`, and of failed requests. A background task deletes older ones in small batches, so
+//! Retention of events: `audit_days`, of failed requests, and of the sums of requests. A background task deletes older ones in small batches, so
 //! that it does not delay writes.
 
 use std::num::NonZeroU32;
@@ -7,7 +7,7 @@ use std::time::Duration;
 use weir_storage::Database;
 use weir_storage::clock::{Clock, Millis};
 
-use crate::failed_requests::KEPT_DAYS;
+use crate::{failed_requests, traffic};
 
 /// Interval between deletions, and the delay of the first one after the start, because requests take precedence.
 const EVERY: Duration = Duration::from_secs(3_600);
@@ -17,7 +17,7 @@ const FIRST_AFTER: Duration = Duration::from_secs(60);
 const BATCH: i64 = 500;
 const PAUSE: Duration = Duration::from_millis(200);
 
-/// Deletes events older than `days`, and old failed requests, for ever.
+/// Deletes events older than `days`, old failed requests and old sums, for ever.
 pub async fn prune_for_ever(database: Database, clock: Clock, days: NonZeroU32) {
     tokio::time::sleep(FIRST_AFTER).await;
     loop {
@@ -26,7 +26,7 @@ pub async fn prune_for_ever(database: Database, clock: Clock, days: NonZeroU32) 
     }
 }
 
-/// Deletes events older than `days`, and failed requests older than [`KEPT_DAYS`].
+/// Deletes events older than `days`, and failed requests and sums beyond their days.
 pub async fn prune_old(database: &Database, now: Millis, days: NonZeroU32) {
     match prune(database, now.plus_days(-i64::from(days.get()))).await {
         Ok(0) => {}
@@ -35,8 +35,11 @@ pub async fn prune_old(database: &Database, now: Millis, days: NonZeroU32) {
         }
         Err(error) => tracing::warn!(%error, "cannot delete old events"),
     }
-    if let Err(error) = prune_failures(database, now.plus_days(-KEPT_DAYS)).await {
+    if let Err(error) = prune_failures(database, now.plus_days(-failed_requests::KEPT_DAYS)).await {
         tracing::warn!(%error, "cannot delete old failed requests");
+    }
+    if let Err(error) = prune_traffic(database, now.plus_days(-traffic::KEPT_DAYS)).await {
+        tracing::warn!(%error, "cannot delete old sums of requests");
     }
 }
 
@@ -63,6 +66,18 @@ pub async fn prune_failures(database: &Database, before: Millis) -> sqlx::Result
         database,
         "DELETE FROM failed_requests WHERE request_id IN \
          (SELECT request_id FROM failed_requests WHERE at < $1 ORDER BY at LIMIT $2)",
+        before,
+    )
+    .await
+}
+
+/// Deletes the sums of requests of hours before a moment, and returns their number.
+pub async fn prune_traffic(database: &Database, before: Millis) -> sqlx::Result<u64> {
+    prune_batches(
+        database,
+        "DELETE FROM traffic_hours WHERE (scope, hour, organisation_id, key_id, provider, model) IN \
+         (SELECT scope, hour, organisation_id, key_id, provider, model FROM traffic_hours WHERE hour < $1 \
+         ORDER BY hour LIMIT $2)",
         before,
     )
     .await

@@ -378,10 +378,14 @@ impl Catalog {
         models.filter(|model| is_served(model, &self.plugins))
     }
 
+    /// Returns each model at each of its upstreams.
+    pub fn candidates(&self) -> impl Iterator<Item = &Candidate> {
+        self.models.values().flat_map(|model| &model.candidates)
+    }
+
     /// Returns the keys of all [candidates](Candidate) with each credential.
     pub fn candidate_keys(&self) -> Vec<Arc<str>> {
-        let candidates = self.models.values().flat_map(|model| &model.candidates);
-        let members = candidates.flat_map(|candidate| &candidate.pool);
+        let members = self.candidates().flat_map(|candidate| &candidate.pool);
         let mut keys: Vec<_> = members.map(|member| member.key.clone()).collect();
         keys.sort_unstable();
         keys.dedup();
@@ -390,8 +394,7 @@ impl Catalog {
 
     /// Returns the models' upstreams, by name.
     pub fn upstreams(&self) -> BTreeMap<&str, &Upstream> {
-        let candidates = self.models.values().flat_map(|model| &model.candidates);
-        let upstreams = candidates.map(Candidate::upstream);
+        let upstreams = self.candidates().map(Candidate::upstream);
         upstreams
             .map(|upstream| (&*upstream.name, upstream))
             .collect()

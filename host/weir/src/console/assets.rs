@@ -1,4 +1,4 @@
-//! The console's files: its stylesheet, its scripts, and htmx. Each path contains the file's digest, so that browsers
+//! The console's files: its stylesheet and scripts, htmx, and uPlot. Each path contains the file's digest, so that browsers
 //! may cache it for ever.
 
 use std::sync::LazyLock;
@@ -17,12 +17,19 @@ const SCRIPT: &str = include_str!("assets/console.js");
 const PLAYGROUND: &str = include_str!("assets/playground.js");
 /// htmx 2.0.11, unchanged; its licence is beside it.
 const HTMX: &str = include_str!("assets/htmx.min.js");
+const PLOTS: &str = include_str!("assets/plots.js");
+/// uPlot 1.6.32, `dist/uPlot.iife.min.js` and `dist/uPlot.min.css` unchanged; its licence is beside them.
+const UPLOT: &str = include_str!("assets/uplot.min.js");
+const PLOT_STYLE: &str = include_str!("assets/uplot.min.css");
 
 static ASSETS: LazyLock<Assets> = LazyLock::new(|| Assets {
     style: Asset::new("console", "css", STYLE),
     script: Asset::new("console", "js", SCRIPT),
     playground: Asset::new("playground", "js", PLAYGROUND),
     htmx: Asset::new("htmx", "js", HTMX),
+    plots: Asset::new("plots", "js", PLOTS),
+    uplot: Asset::new("uplot", "js", UPLOT),
+    plot_style: Asset::new("uplot", "css", PLOT_STYLE),
 });
 
 /// The console's files.
@@ -31,6 +38,10 @@ pub(super) struct Assets {
     pub(super) script: Asset,
     pub(super) playground: Asset,
     pub(super) htmx: Asset,
+    /// Draws charts.
+    pub(super) plots: Asset,
+    pub(super) uplot: Asset,
+    pub(super) plot_style: Asset,
 }
 
 /// A file with its media type and digest.
@@ -72,8 +83,11 @@ pub(super) async fn get_asset(Path(name): Path<String>) -> Result<Response, ApiE
         script,
         playground,
         htmx,
+        plots,
+        uplot,
+        plot_style,
     } = all();
-    let found = [style, script, playground, htmx]
+    let found = [style, script, playground, htmx, plots, uplot, plot_style]
         .into_iter()
         .find(|asset| asset.name == name);
     let asset = found.ok_or_else(|| {

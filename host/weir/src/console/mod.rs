@@ -1,13 +1,14 @@
 //! The console: pages on which users see and change their own data, and administrators the gateway's.
 //!
 //! Plain HTML from templates (`host/weir/templates/console`), one stylesheet, and two scripts: htmx, and a small one of
-//! our own. Pages need a script only for live updates. Each handler calls the same function as the API's route, so that
+//! our own; pages with charts add uPlot. Pages need a script only for live updates. Each handler calls the same function as the API's route, so that
 //! a page shows the API's facts, reports its errors, and counts under its limits.
 //!
 //! - [`router`]: every route; [`session`]: the signed-in user ([`session::ConsoleUser`], [`session::ConsoleAdmin`]);
 //!   [`form`]: form fields, and the protection against forms of other sites.
 //! - [`frame`]: the frame around all pages; [`respond`]: pages, redirects and error responses.
-//! - [`format`]: numbers, credits and times in a readable form; [`chart`]: charts as inline SVG; [`assets`]: files.
+//! - [`format`]: numbers, credits and times in a readable form; [`chart`]: charts as inline SVG; [`plot`]:
+//!   charts over time, which uPlot draws; [`assets`]: files.
 //! - [`admin`]: the administrators' pages.
 //! - the remaining modules are pages, one file for each section.
 //!
@@ -38,6 +39,7 @@ mod money;
 mod organisations;
 mod overview;
 mod playground;
+mod plot;
 mod requests;
 mod respond;
 pub mod router;

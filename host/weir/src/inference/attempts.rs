@@ -325,6 +325,9 @@ impl Attempts<'_> {
         let ended = judge(&outcome, is_of_size);
         let first_token = relay.streamed_at().map(|at| at - started);
         spans::end_attempt(relay.context(), outcome.as_ref().err(), first_token);
+        if let Some(at) = relay.streamed_at() {
+            relay.context().note_first_token(at.into_std());
+        }
         // A slow client counts neither against the component nor against the upstream.
         let took = started.elapsed().saturating_sub(relay.kept_waiting());
         if outcome.is_ok() {

@@ -11,7 +11,6 @@ mod gauges;
 pub mod mcp;
 pub mod requests;
 pub mod response_cache;
-pub mod summary;
 pub mod swarms;
 
 use std::fmt;
@@ -54,6 +53,8 @@ pub struct Metrics {
     pub key_lookups: Counter,
     /// Failed requests that are not stored.
     pub failed_requests_dropped: Counter,
+    /// Sums of requests that are not stored.
+    pub traffic_dropped: Counter,
 }
 
 impl Metrics {
@@ -79,6 +80,12 @@ impl Metrics {
             "Failed requests that operators do not see: above an account's limit, or lost",
             failed_requests_dropped.clone(),
         );
+        let traffic_dropped = Counter::default();
+        registry.register(
+            "traffic_dropped",
+            "Sums of requests of keys and organisations that memory had no room for",
+            traffic_dropped.clone(),
+        );
         Self {
             gauges: Gauges::register(&mut registry),
             requests: Arc::new(RequestMetrics::register(&mut registry)),
@@ -89,6 +96,7 @@ impl Metrics {
             response_cache: ResponseCacheMetrics::register(&mut registry),
             key_lookups,
             failed_requests_dropped,
+            traffic_dropped,
             registry,
         }
     }

@@ -235,6 +235,7 @@ fn headers() -> Value {
         tasks::routes::execute_task,
         admin::routes::get_platform_usage,
         admin::routes::list_model_economics,
+        admin::overview::get_overview,
         admin::requests::list_requests,
         admin::user_usage::export_usage,
         admin::user_usage::get_user_usage,

@@ -66,6 +66,11 @@ impl<const N: usize> ListRequest<N> {
         query
     }
 
+    /// The query of the complete list.
+    fn query_of_all(&self) -> ListQuery {
+        ListQuery::filled(self.fields.clone())
+    }
+
     fn field(&self, name: &str) -> &str {
         let found = self.fields.iter().find(|(found, _)| *found == name);
         found.map_or("", |(_, value)| value)
@@ -79,13 +84,23 @@ impl<const N: usize> ListRequest<N> {
     /// Returns the address of the next page.
     fn next(&self, path: &str, next: Option<String>) -> Option<String> {
         let next = next?;
+        let mut query = self.filled();
+        query.append_pair(self.part.0, &next);
+        Some(format!("{path}?{}", query.finish()))
+    }
+
+    /// Returns the address of the complete list.
+    fn all(&self, path: &str) -> String {
+        format!("{path}?{}", self.filled().finish())
+    }
+
+    fn filled(&self) -> url::form_urlencoded::Serializer<'static, String> {
         let mut query = url::form_urlencoded::Serializer::new(String::new());
         for (name, value) in &self.fields {
             if !value.is_empty() {
                 query.append_pair(name, value);
             }
         }
-        query.append_pair(self.part.0, &next);
-        Some(format!("{path}?{}", query.finish()))
+        query
     }
 }

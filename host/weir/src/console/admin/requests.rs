@@ -3,6 +3,7 @@
 use askama::Template;
 use axum::extract::{Path, State};
 use axum::response::Response;
+use http::{HeaderMap, HeaderValue, header};
 use weir_errors::{ApiError, ErrorCode};
 use weir_storage::clock::Millis;
 
@@ -78,6 +79,18 @@ pub(super) async fn show_requests(
         }
         Err(error) => Err(error),
     }
+}
+
+/// `GET /console/admin/requests.csv`: returns all requests of a filter as a file.
+pub(super) async fn download_requests(
+    State(app): State<App>,
+    admin: ConsoleAdmin,
+    query: ListQuery,
+) -> Result<Response, ApiError> {
+    let asked = ListRequest::take(query, FIELDS, "before")?;
+    let accepts_csv = [(header::ACCEPT, HeaderValue::from_static("text/csv"))];
+    let headers = HeaderMap::from_iter(accepts_csv);
+    requests::list_requests(State(app), admin.caller(), headers, asked.query_of_all()).await
 }
 
 /// `GET /console/admin/requests/{request_id}`

@@ -11,7 +11,12 @@ use crate::app::App;
 pub(in crate::console) fn routes() -> Router<App> {
     Router::new()
         .route("/console/admin", get(platform::show_platform))
+        .route("/console/admin/overview", get(platform::show_overview))
         .route("/console/admin/requests", get(requests::show_requests))
+        .route(
+            "/console/admin/requests.csv",
+            get(requests::download_requests),
+        )
         .route(
             "/console/admin/requests/{request_id}",
             get(requests::show_request),

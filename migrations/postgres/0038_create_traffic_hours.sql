@@ -1,0 +1,77 @@
+-- Sums of ended model requests by hour, from all nodes: by provider and model, by organisation, and by key. For 35 days.
+CREATE TABLE traffic_hours (
+    -- `upstream`: each request; `organisation`: those of organisations; `key`: those with an API key.
+    scope            TEXT    NOT NULL,
+    -- The first moment of the hour.
+    hour             BIGINT  NOT NULL,
+    -- Empty texts: unknown, or not of this kind.
+    organisation_id  TEXT    NOT NULL,
+    key_id           TEXT    NOT NULL,
+    provider         TEXT    NOT NULL,
+    model            TEXT    NOT NULL,
+    requests         BIGINT  NOT NULL,
+    client_errors    BIGINT  NOT NULL,
+    provider_errors  BIGINT  NOT NULL,
+    gateway_errors   BIGINT  NOT NULL,
+    tokens_input     BIGINT  NOT NULL,
+    tokens_output    BIGINT  NOT NULL,
+    -- In micro-credits.
+    credits          BIGINT  NOT NULL,
+    -- Streams by the time to first token; the bounds of the buckets are in `traffic/histogram.rs`.
+    first_token_00   INTEGER NOT NULL,
+    first_token_01   INTEGER NOT NULL,
+    first_token_02   INTEGER NOT NULL,
+    first_token_03   INTEGER NOT NULL,
+    first_token_04   INTEGER NOT NULL,
+    first_token_05   INTEGER NOT NULL,
+    first_token_06   INTEGER NOT NULL,
+    first_token_07   INTEGER NOT NULL,
+    first_token_08   INTEGER NOT NULL,
+    first_token_09   INTEGER NOT NULL,
+    first_token_10   INTEGER NOT NULL,
+    first_token_11   INTEGER NOT NULL,
+    first_token_12   INTEGER NOT NULL,
+    first_token_13   INTEGER NOT NULL,
+    first_token_14   INTEGER NOT NULL,
+    first_token_15   INTEGER NOT NULL,
+    first_token_16   INTEGER NOT NULL,
+    first_token_17   INTEGER NOT NULL,
+    first_token_18   INTEGER NOT NULL,
+    first_token_19   INTEGER NOT NULL,
+    first_token_20   INTEGER NOT NULL,
+    first_token_21   INTEGER NOT NULL,
+    first_token_22   INTEGER NOT NULL,
+    first_token_23   INTEGER NOT NULL,
+    first_token_24   INTEGER NOT NULL,
+    -- Requests without an error by their total time.
+    total_00         INTEGER NOT NULL,
+    total_01         INTEGER NOT NULL,
+    total_02         INTEGER NOT NULL,
+    total_03         INTEGER NOT NULL,
+    total_04         INTEGER NOT NULL,
+    total_05         INTEGER NOT NULL,
+    total_06         INTEGER NOT NULL,
+    total_07         INTEGER NOT NULL,
+    total_08         INTEGER NOT NULL,
+    total_09         INTEGER NOT NULL,
+    total_10         INTEGER NOT NULL,
+    total_11         INTEGER NOT NULL,
+    total_12         INTEGER NOT NULL,
+    total_13         INTEGER NOT NULL,
+    total_14         INTEGER NOT NULL,
+    total_15         INTEGER NOT NULL,
+    total_16         INTEGER NOT NULL,
+    total_17         INTEGER NOT NULL,
+    total_18         INTEGER NOT NULL,
+    total_19         INTEGER NOT NULL,
+    total_20         INTEGER NOT NULL,
+    total_21         INTEGER NOT NULL,
+    total_22         INTEGER NOT NULL,
+    total_23         INTEGER NOT NULL,
+    total_24         INTEGER NOT NULL,
+    PRIMARY KEY (scope, hour, organisation_id, key_id, provider, model)
+);
+
+CREATE INDEX traffic_hours_by_hour ON traffic_hours (hour);
+CREATE INDEX traffic_hours_by_key ON traffic_hours (key_id, hour);
+CREATE INDEX traffic_hours_by_organisation ON traffic_hours (organisation_id, hour);

@@ -1,0 +1,77 @@
+-- Sums of ended model requests by hour, from all nodes: by provider and model, by organisation, and by key. For 35 days.
+CREATE TABLE traffic_hours (
+    -- `upstream`: each request; `organisation`: those of organisations; `key`: those with an API key.
+    scope            TEXT    NOT NULL,
+    -- The first moment of the hour.
+    hour             BIGINT  NOT NULL,
+    -- Empty texts: unknown, or not of this kind.
+    organisation_id  TEXT    NOT NULL,
+    key_id           TEXT    NOT NULL,
+    provider         TEXT    NOT NULL,
+    model            TEXT    NOT NULL,
+    requests         BIGINT  NOT NULL,
+    client_errors    BIGINT  NOT NULL,
+    provider_errors  BIGINT  NOT NULL,
+    gateway_errors   BIGINT  NOT NULL,
+    tokens_input     BIGINT  NOT NULL,
+    tokens_output    BIGINT  NOT NULL,
+    -- In micro-credits.
+    credits          BIGINT  NOT NULL,
+    -- Streams by the time to first token; the bounds of the buckets are in `traffic/histogram.rs`.
+    first_token_00   BIGINT  NOT NULL,
+    first_token_01   BIGINT  NOT NULL,
+    first_token_02   BIGINT  NOT NULL,
+    first_token_03   BIGINT  NOT NULL,
+    first_token_04   BIGINT  NOT NULL,
+    first_token_05   BIGINT  NOT NULL,
+    first_token_06   BIGINT  NOT NULL,
+    first_token_07   BIGINT  NOT NULL,
+    first_token_08   BIGINT  NOT NULL,
+    first_token_09   BIGINT  NOT NULL,
+    first_token_10   BIGINT  NOT NULL,
+    first_token_11   BIGINT  NOT NULL,
+    first_token_12   BIGINT  NOT NULL,
+    first_token_13   BIGINT  NOT NULL,
+    first_token_14   BIGINT  NOT NULL,
+    first_token_15   BIGINT  NOT NULL,
+    first_token_16   BIGINT  NOT NULL,
+    first_token_17   BIGINT  NOT NULL,
+    first_token_18   BIGINT  NOT NULL,
+    first_token_19   BIGINT  NOT NULL,
+    first_token_20   BIGINT  NOT NULL,
+    first_token_21   BIGINT  NOT NULL,
+    first_token_22   BIGINT  NOT NULL,
+    first_token_23   BIGINT  NOT NULL,
+    first_token_24   BIGINT  NOT NULL,
+    -- Requests without an error by their total time.
+    total_00         BIGINT  NOT NULL,
+    total_01         BIGINT  NOT NULL,
+    total_02         BIGINT  NOT NULL,
+    total_03         BIGINT  NOT NULL,
+    total_04         BIGINT  NOT NULL,
+    total_05         BIGINT  NOT NULL,
+    total_06         BIGINT  NOT NULL,
+    total_07         BIGINT  NOT NULL,
+    total_08         BIGINT  NOT NULL,
+    total_09         BIGINT  NOT NULL,
+    total_10         BIGINT  NOT NULL,
+    total_11         BIGINT  NOT NULL,
+    total_12         BIGINT  NOT NULL,
+    total_13         BIGINT  NOT NULL,
+    total_14         BIGINT  NOT NULL,
+    total_15         BIGINT  NOT NULL,
+    total_16         BIGINT  NOT NULL,
+    total_17         BIGINT  NOT NULL,
+    total_18         BIGINT  NOT NULL,
+    total_19         BIGINT  NOT NULL,
+    total_20         BIGINT  NOT NULL,
+    total_21         BIGINT  NOT NULL,
+    total_22         BIGINT  NOT NULL,
+    total_23         BIGINT  NOT NULL,
+    total_24         BIGINT  NOT NULL,
+    PRIMARY KEY (scope, hour, organisation_id, key_id, provider, model)
+) WITHOUT ROWID;
+
+CREATE INDEX traffic_hours_by_hour ON traffic_hours (hour);
+CREATE INDEX traffic_hours_by_key ON traffic_hours (key_id, hour);
+CREATE INDEX traffic_hours_by_organisation ON traffic_hours (organisation_id, hour);

@@ -1,4 +1,4 @@
-// The console beyond forms and links: it copies a text, signs in by a link, and follows a swarm.
+// The console beyond forms and links: it folds the navigation, copies a text, signs in by a link, and follows a swarm.
 "use strict";
 
 document.addEventListener("click", (event) => {
@@ -12,6 +12,17 @@ document.addEventListener("click", (event) => {
   };
   navigator.clipboard.writeText(text).then(() => say("Copied"), () => say("Not copied"));
 });
+
+// On narrow screens, a button unfolds the navigation. Without a script, the navigation is always there.
+const menu = document.querySelector("[data-menu]");
+if (menu) {
+  const navigation = document.getElementById("navigation");
+  navigation.classList.add("folds");
+  menu.hidden = false;
+  menu.addEventListener("click", () => {
+    menu.setAttribute("aria-expanded", navigation.classList.toggle("open"));
+  });
+}
 
 // The button works only with a script, so the script shows it.
 for (const button of document.querySelectorAll("button[data-copy]")) button.hidden = false;

@@ -21,10 +21,10 @@ const CHROMIUM = process.env.CHROMIUM ?? "/usr/bin/chromium";
 const WIDTHS = [390, 1280];
 const SCHEMES = ["light", "dark"];
 
-const USER_PAGES = ["", "/usage", "/requests", "/keys", "/money", "/swarms", "/organisations"];
+const USER_PAGES = ["", "/playground", "/usage", "/requests", "/keys", "/money", "/swarms", "/organisations"];
 const ADMIN_PAGES = [
   "", "?period=7d&group=key", "?model=none", "/requests", "/requests?status=failed", "/requests?model=none", "/models",
-  "/users", "/plugins", "/plugins/demo", "/lockouts", "/webhooks", "/audit",
+  "/users", "/vouchers", "/swarms", "/tools", "/plugins", "/plugins/demo", "/lockouts", "/webhooks", "/audit",
 ];
 const PAGES = [
   ...USER_PAGES.map((path) => `/console${path}`),

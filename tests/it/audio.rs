@@ -373,6 +373,8 @@ async fn a_transcript_is_streamed_and_paid_by_token() {
         r#"{"type":"transcript.text.delta","delta":"A "}"#,
         r#"{"type":"transcript.text.delta","delta":"weir."}"#,
         &done,
+        // Nothing belongs there.
+        r#"{"type":"transcript.text.delta","delta":"late"}"#,
     ]));
     let fields = [("model", "ear-tokens"), ("stream", "true")];
     let heard = transcribe(&client, TRANSCRIPTIONS, form(&wav(2), &fields)).await;

@@ -163,7 +163,8 @@ impl Transcript {
         event: SseEvent<'_>,
         events: &mut Vec<Event>,
     ) -> Result<(), Failure> {
-        if event.data == "[DONE]" {
+        // Nothing belongs behind the final event.
+        if event.data == "[DONE]" || self.is_done {
             return Ok(());
         }
         let answer = read(event.data)?;

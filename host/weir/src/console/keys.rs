@@ -3,7 +3,7 @@
 use askama::Template;
 use axum::extract::{FromRef as _, Path, State};
 use axum::response::Response;
-use http::{HeaderMap, StatusCode, header};
+use http::{HeaderMap, StatusCode};
 use serde::{Deserialize, Serialize};
 use weir_errors::ApiError;
 use weir_ledger::BudgetWindow;
@@ -168,8 +168,7 @@ pub(super) async fn show_made_key(
     user: ConsoleUser,
 ) -> Result<Response, ApiError> {
     let shown = user.take_once(&headers, |made: CreatedKeySecret| {
-        let host = headers.get(header::HOST);
-        let base = snippets::base(&app, host.and_then(|host| host.to_str().ok()));
+        let base = snippets::base(&app, snippets::host(&headers));
         let catalog = app.catalog.load();
         let any = || catalog.models().next().map(|model| model.id.to_string());
         let model = made.model.or_else(any).unwrap_or_default();

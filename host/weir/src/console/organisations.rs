@@ -4,7 +4,6 @@
 use askama::Template;
 use axum::extract::{FromRef as _, Path, State};
 use axum::response::Response;
-use http::header::HOST;
 use http::{HeaderMap, StatusCode};
 use serde::{Deserialize, Serialize};
 use weir_errors::ApiError;
@@ -161,8 +160,8 @@ pub(super) async fn show_invitation(
     user: ConsoleUser,
 ) -> Result<Response, ApiError> {
     let shown = user.take_once(&headers, |made: CreatedInvitationLink| {
-        let host = headers.get(HOST).and_then(|host| host.to_str().ok());
-        let link = format!("{}{}", snippets::base(&app, host), made.path);
+        let base = snippets::base(&app, snippets::host(&headers));
+        let link = format!("{base}{}", made.path);
         let page = InvitationPage {
             frame: user.frame("Invitation", ORGANISATIONS),
             made: CreatedInvitationLink { link, ..made },

@@ -63,12 +63,9 @@ pub(super) async fn show_playground(
             supports_vision: model.supports_vision,
         })
     });
-    let host = headers
-        .get(http::header::HOST)
-        .and_then(|host| host.to_str().ok());
     user.show(&PlaygroundPage {
         models: models.collect(),
-        base: snippets::base(&app, host),
+        base: snippets::base(&app, snippets::host(&headers)),
         frame: user.frame("Playground", PLAYGROUND),
     })
 }

@@ -313,9 +313,7 @@ pub(super) fn forget_pending(response: &mut Response, app: &App) {
 
 /// Returns the URL of a path of this gateway, as the request's browser reaches it.
 pub(super) fn own_url(headers: &HeaderMap, app: &App, path: &str) -> Result<String, ApiError> {
-    let host = headers
-        .get(header::HOST)
-        .and_then(|host| host.to_str().ok());
+    let host = snippets::host(headers);
     let url = host.and_then(|host| Url::parse(&(snippets::base(app, Some(host)) + path)).ok());
     url.map(String::from).ok_or_else(|| {
         let what = "The request has no valid Host header.";

@@ -1,5 +1,7 @@
 //! Examples that use a key in programs and libraries, ready to paste.
 
+use http::{HeaderMap, header};
+
 use crate::app::App;
 
 /// A program or a library, and its configuration.
@@ -8,6 +10,11 @@ pub(super) struct Snippet {
     pub(super) id: &'static str,
     pub(super) title: &'static str,
     pub(super) text: String,
+}
+
+/// Returns the name under which a request reached this gateway, if it is legal.
+pub(super) fn host(headers: &HeaderMap) -> Option<&str> {
+    headers.get(header::HOST)?.to_str().ok()
 }
 
 /// Returns the address of this gateway, as the browser knows it.

@@ -30,6 +30,7 @@ use serde_path_to_error::Segment;
 use weir_errors::ApiError;
 
 use super::Attachment;
+use crate::schema::{Described, FurtherFields, KnownFields, Schemas};
 
 /// The maximum messages: an empty one takes 30 bytes in the body and ten times that in memory.
 pub(crate) const MAX_MESSAGES: usize = 8_192;
@@ -87,22 +88,55 @@ const BASE64: GeneralPurpose = GeneralPurpose::new(
     GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
 );
 
-/// Declares an object of a dialect, with the JSON names of each field beside the Rust one. `others` handles unknown
-/// fields: [`RefusedFields`], [`ExtraFields`] or [`IgnoredField`].
+/// Declares an object of a dialect, with the JSON names of each field beside the Rust one, for its reader and for its
+/// schema ([`crate::schema`]), which `as` names. Its doc comments are for users of the API. `others` handles unknown
+/// fields: [`RefusedFields`], [`ExtraFields`] or [`IgnoredField`], perhaps with the fields that providers know.
 ///
 /// serde's derive does not suffice for two rules: null counts as absent even in an unknown field, and an error about a
 /// repeated field must arise while its value is read, because only then its path is known.
 macro_rules! object {
-    ($(#[$meta:meta])* struct $object:ident<$de:lifetime> {
-        $($($name:literal)|+: $field:ident: $type:ty,)*
-        others: $others:ty,
-    }) => {
-        $(#[$meta])*
+    (
+        $(#[doc = $doc:literal])*
+        struct $object:ident<$de:lifetime> as $title:literal {
+            $(
+                $(#[doc = $field_doc:literal])*
+                $($name:literal)|+: $field:ident: $type:ty $(= [$($rule:expr),* $(,)?])?,
+            )*
+            others: $others:ty $(= $known:expr)?,
+        }
+    ) => {
+        $(#[doc = $doc])*
         #[derive(Default)]
         pub(super) struct $object<$de> {
-            $(pub(super) $field: Option<$type>,)*
+            $($(#[doc = $field_doc])* pub(super) $field: Option<$type>,)*
             pub(super) others: $others,
             lifetime: ::std::marker::PhantomData<&$de ()>,
+        }
+
+        impl<$de> $crate::schema::Described for $object<$de> {
+            fn schema(schemas: &mut $crate::schema::Schemas) -> ::serde_json::Value {
+                use $crate::schema::Rule::*;
+                const _: $crate::schema::Rule = Required;
+                let kind = $crate::schema::ObjectKind {
+                    name: $title,
+                    docs: &[$($doc),*],
+                    of: ::std::any::type_name::<Self>(),
+                    is_camel_case: false,
+                };
+                let known: &[$crate::schema::KnownFields] = &[$($known)?];
+                let others = <$others>::described(known.first().copied().unwrap_or_default());
+                schemas.read_object(&kind, &others, |schemas| vec![$({
+                    let rules = vec![$($($rule),*)?];
+                    $crate::schema::Field {
+                        // Further names are other spellings.
+                        name: [$($name),+][0],
+                        docs: &[$($field_doc),*],
+                        serde: "",
+                        schema: $crate::schema::of_field::<$type>(schemas, &rules),
+                        rules,
+                    }
+                }),*])
+            }
         }
 
         impl<$de> ::serde::Deserialize<$de> for $object<$de> {
@@ -194,6 +228,12 @@ impl<'de> Deserialize<'de> for Text<'de> {
     }
 }
 
+impl Described for Text<'_> {
+    fn schema(schemas: &mut Schemas) -> serde_json::Value {
+        str::schema(schemas)
+    }
+}
+
 /// An array of at most `MAX` items, so that a body of empty items cannot take many times its size in memory.
 pub(crate) struct BoundedList<T, const MAX: usize>(pub(crate) Vec<T>);
 
@@ -234,6 +274,14 @@ impl<'de, T: Deserialize<'de>, const MAX: usize> Deserialize<'de> for BoundedLis
         }
 
         deserializer.deserialize_seq(Items(PhantomData))
+    }
+}
+
+impl<T: Described, const MAX: usize> Described for BoundedList<T, MAX> {
+    fn schema(schemas: &mut Schemas) -> serde_json::Value {
+        let mut schema = <[T]>::schema(schemas);
+        schema["maxItems"] = MAX.into();
+        schema
     }
 }
 
@@ -289,6 +337,12 @@ impl<'de, T: Deserialize<'de> + ListItem, const MAX: usize> Deserialize<'de> for
     }
 }
 
+impl<T: Described, const MAX: usize> Described for TextOr<T, MAX> {
+    fn schema(schemas: &mut Schemas) -> serde_json::Value {
+        serde_json::json!({ "anyOf": [str::schema(schemas), BoundedList::<T, MAX>::schema(schemas)] })
+    }
+}
+
 /// JSON that is passed on as it was written.
 #[derive(Clone, Copy)]
 pub(crate) struct Raw<'de>(pub(crate) &'de str);
@@ -305,6 +359,12 @@ impl<'de> Deserialize<'de> for Raw<'de> {
     }
 }
 
+impl Described for Raw<'_> {
+    fn schema(_: &mut Schemas) -> serde_json::Value {
+        serde_json::json!({})
+    }
+}
+
 /// A field that is accepted without an effect; as `others`, it accepts all unknown fields.
 #[derive(Default)]
 pub(crate) struct IgnoredField;
@@ -317,6 +377,16 @@ impl IgnoredField {
         map: &mut A,
     ) -> Result<(), A::Error> {
         map.next_value::<Self>().map(drop)
+    }
+
+    pub(crate) fn described(known: KnownFields) -> FurtherFields {
+        FurtherFields::Free(known)
+    }
+}
+
+impl Described for IgnoredField {
+    fn schema(_: &mut Schemas) -> serde_json::Value {
+        serde_json::json!({})
     }
 }
 
@@ -332,6 +402,13 @@ pub(crate) enum UnsupportedField {}
 impl<'de> Deserialize<'de> for UnsupportedField {
     fn deserialize<D: Deserializer<'de>>(_: D) -> Result<Self, D::Error> {
         Err(de::Error::custom("is not supported"))
+    }
+}
+
+/// Null marks a field that the schema does not have.
+impl Described for UnsupportedField {
+    fn schema(_: &mut Schemas) -> serde_json::Value {
+        serde_json::Value::Null
     }
 }
 
@@ -357,6 +434,10 @@ impl RefusedFields {
     ) -> Result<(), A::Error> {
         refuse_other_case(name.as_str(), own, map)?;
         map.next_value::<Option<UnsupportedField>>().map(drop)
+    }
+
+    pub(crate) fn described(_: KnownFields) -> FurtherFields {
+        FurtherFields::Refused
     }
 }
 
@@ -390,6 +471,10 @@ impl<'de, const MAX: usize> ExtraFields<'de, MAX> {
         count_item()?;
         self.0.push((name, value));
         Ok(())
+    }
+
+    pub(crate) fn described(known: KnownFields) -> FurtherFields {
+        FurtherFields::Free(known)
     }
 
     /// The fields in the plugins' vocabulary.

@@ -16,7 +16,8 @@
 //! - `anthropic_messages`: Anthropic's Messages.
 //! - `gemini_generate`: Google's `generateContent`.
 //!
-//! [`json`] has the shared parsing: paths in errors, repeated fields, null as absent.
+//! [`json`] has the shared parsing: paths in errors, repeated fields, null as absent. [`schema`] has the schemas of all objects
+//! for the OpenAPI document, which come from the declarations of their readers and writers ([`schemas`]).
 //!
 //! **Invariant:** no other crate knows which dialect a client uses; only the endpoints under `/v1` and
 //! `/v1beta` name a vendor.
@@ -29,6 +30,7 @@ mod answer;
 pub mod anthropic_messages;
 mod call;
 mod dialect;
+mod document;
 mod error_format;
 mod form;
 pub mod gemini_generate;
@@ -47,6 +49,9 @@ pub mod openai_transcription;
 mod own;
 mod proof;
 pub mod rerank;
+mod schema;
+#[cfg(test)]
+mod schema_tests;
 mod thought_signature;
 mod tool_names;
 
@@ -57,6 +62,7 @@ pub use self::call::{
     PartReference, RetrievalCall, RetrievalTask, plain,
 };
 pub use self::dialect::{Dialect, MessageOrigin, StreamForm};
+pub use self::document::schemas;
 pub use self::error_format::ErrorFormat;
 pub use self::head::{AnswerHead, BilledUsage, DataFault};
 pub use self::json::ADAPTERS_OWN;

@@ -1,6 +1,6 @@
 //! Shared parts of OpenAI's dialects: files, tool names, reasoning effort, default fields.
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use weir_sandbox::adapter::bindings::adapter::Client;
 use weir_sandbox::adapter::bindings::chat::{ExtraField, ReasoningEffort, Source};
 
@@ -10,22 +10,32 @@ use super::json::{
     FieldFault, ListItem, MAX_STOPS, RefusedFields, Text, TextOr, check_at_most, check_https_url,
     check_length, check_not_empty, data_url, each, object, required,
 };
+use crate::schema::Schemas;
 
 /// The maximum characters of a model's name.
 pub(crate) const MAX_MODEL_CHARS: usize = 256;
-const MAX_STOP_CHARS: usize = 1_024;
+/// The maximum characters of a stop sequence.
+pub(crate) const MAX_STOP_CHARS: usize = 1_024;
 /// The maximum characters of an end user's id.
-const MAX_USER_CHARS: usize = 512;
+pub(crate) const MAX_USER_CHARS: usize = 512;
 
-const MAX_FILE_ID_CHARS: usize = 256;
-const MAX_FILE_NAME_CHARS: usize = 1_024;
+/// The maximum characters of the id of a provider's file.
+pub(crate) const MAX_FILE_ID_CHARS: usize = 256;
+/// The maximum characters of a file's name.
+pub(crate) const MAX_FILE_NAME_CHARS: usize = 1_024;
 /// The maximum characters of a name in an earlier call; a request's tools have shorter names.
-const MAX_CALLED_NAME_CHARS: usize = 256;
+pub(crate) const MAX_CALLED_NAME_CHARS: usize = 256;
+
+/// The words for the effort of reasoning. The highest effort has had two names.
+pub(crate) const EFFORTS: [&str; 7] = ["none", "minimal", "low", "medium", "high", "xhigh", "max"];
 
 object! {
-    struct StreamOptions<'de> {
+    /// The settings of a stream.
+    struct StreamOptions<'de> as "StreamOptions" {
+        /// Whether the last chunk has the token usage and no choice.
         "include_usage": include_usage: bool,
-        "include_obfuscation": include_obfuscation: bool,
+        /// Padding of chunks, which is not supported: `false`.
+        "include_obfuscation": include_obfuscation: bool = [Always(false)],
         others: RefusedFields,
     }
 }
@@ -78,6 +88,12 @@ pub(crate) fn stop(stop: Option<Stop>) -> Result<Vec<String>, FieldFault> {
             Ok(text)
         }),
     }
+}
+
+/// The schema of [`Stop`].
+pub(crate) fn stop_schema(_: &mut Schemas) -> Value {
+    let text = json!({ "type": "string", "minLength": 1, "maxLength": MAX_STOP_CHARS });
+    json!({ "anyOf": [text, { "type": "array", "items": text, "maxItems": MAX_STOPS }] })
 }
 
 fn check_stop(text: &str, field: &str) -> Result<(), FieldFault> {
@@ -153,7 +169,6 @@ pub(crate) fn effort(
         Some("low") => ReasoningEffort::Low,
         Some("medium") => ReasoningEffort::Medium,
         Some("high") => ReasoningEffort::High,
-        // The highest effort has had two names.
         Some("xhigh" | "max") => ReasoningEffort::Highest,
         Some(_) => {
             return Err(FieldFault::new(

@@ -10,6 +10,9 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 /// The maximum characters of a namespace's name.
 pub(crate) const MAX_NAMESPACE_CHARS: usize = 256;
 
+/// The pattern of a tool's name, as [`is_tool_name`] checks it.
+pub(crate) const TOOL_NAME: &str = "^[a-zA-Z0-9_-]{1,64}$";
+
 /// The characters of a tool's name before its hash, so that both have 64 at most.
 const CHARS_BEFORE_HASH: usize = 47;
 

@@ -6,9 +6,11 @@ use weir_ledger::{Credits, TokenCounts};
 use weir_sandbox::adapter::bindings::chat::{Event, Usage};
 
 use super::blocks::{
-    BlockWriter, ContentDelta, EmptyObject, MESSAGE_FIELDS, MessageBlocks, NewBlock, stop_reason,
+    BlockWriter, ContentDelta, EmptyObject, MESSAGE_FIELDS, MessageBlocks, NewBlock, STOP_REASONS,
+    stop_reason,
 };
 use crate::json::guests_object;
+use crate::schema::written;
 use crate::{AnswerHead, BilledUsage};
 
 /// A plain response under construction.
@@ -129,29 +131,43 @@ impl MessageFields {
 #[derive(Debug, Clone, Default)]
 struct MessageContent(Vec<MessageBlock>);
 
-#[derive(Debug, Clone, Serialize)]
-#[serde(tag = "type", rename_all = "snake_case")]
-enum MessageBlock {
-    Text {
-        text: String,
-        #[serde(skip_serializing_if = "Vec::is_empty")]
-        citations: Vec<Box<RawValue>>,
-    },
-    Thinking {
-        thinking: String,
-        signature: String,
-        #[serde(skip_serializing_if = "Option::is_none")]
-        provider: Option<String>,
-    },
-    ToolUse {
-        id: String,
-        name: String,
-        #[serde(serialize_with = "object")]
-        input: String,
-    },
-    /// A block that arrived in one piece.
-    #[serde(untagged)]
-    Whole(Box<RawValue>),
+written! {
+    /// A block of a message.
+    #[derive(Debug, Clone)]
+    #[serde(tag = "type", rename_all = "snake_case")]
+    pub(super) enum MessageBlock as "MessagesAnswerBlock" {
+        /// A text.
+        Text as "MessagesTextBlock" {
+            /// The text.
+            text: String,
+            /// The sources of the text, in Anthropic's forms.
+            #[serde(skip_serializing_if = "Vec::is_empty")]
+            citations: Vec<Box<RawValue>>,
+        },
+        /// The model's thinking.
+        Thinking as "MessagesThinkingBlock" {
+            /// The text.
+            thinking: String,
+            /// The provider's proof. Send it back unchanged.
+            signature: String,
+            /// The provider that can read the proof. It is a field of weir.
+            #[serde(skip_serializing_if = "Option::is_none")]
+            provider: Option<String>,
+        },
+        /// A call of a tool.
+        ToolUse as "MessagesToolUseBlock" {
+            /// The id of the call, which its result repeats.
+            id: String,
+            /// The name of the tool.
+            name: String,
+            /// The input.
+            #[serde(serialize_with = "object")]
+            input: String = [Object],
+        },
+        ;
+        /// Another block: `redacted_thinking`, `image`, or a block of the provider's own kind. Send it back unchanged.
+        Whole(Box<RawValue>),
+    }
 }
 
 impl BlockWriter for MessageContent {
@@ -218,22 +234,34 @@ fn object<S: serde::Serializer>(json: &str, serializer: S) -> Result<S::Ok, S::E
     }
 }
 
-/// A message with its complete content or, at the start of a stream, without content.
-#[derive(Debug, Serialize)]
-pub(super) struct MessageBody<'a, Content: ?Sized> {
-    pub(super) id: &'a str,
-    #[serde(rename = "type")]
-    pub(super) kind: &'static str,
-    pub(super) role: &'static str,
-    pub(super) model: &'a str,
-    pub(super) content: &'a Content,
-    pub(super) stop_reason: Option<&'static str>,
-    pub(super) stop_sequence: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) container: Option<&'a RawValue>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) context_management: Option<&'a RawValue>,
-    pub(super) usage: MessageUsage,
+written! {
+    /// A model's response in Messages. To continue the conversation, send its content back unchanged.
+    #[derive(Debug)]
+    pub(super) struct MessageBody<'a> as "MessagesAnswer" {
+        /// The response's id.
+        pub(super) id: &'a str,
+        /// The kind of the object.
+        #[serde(rename = "type")]
+        pub(super) kind: &'static str = [OneOf(&["message"])],
+        /// The author's role.
+        pub(super) role: &'static str = [OneOf(&["assistant"])],
+        /// The requested model.
+        pub(super) model: &'a str,
+        /// The blocks of the message; empty at the start of a stream.
+        pub(super) content: &'a [MessageBlock],
+        /// The reason for the end; null at the start of a stream.
+        pub(super) stop_reason: Option<&'static str> = [OneOf(&STOP_REASONS)],
+        /// The stop sequence before which the response ends.
+        pub(super) stop_sequence: Option<&'a str>,
+        /// The container in which the provider's tools have run.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub(super) container: Option<&'a RawValue>,
+        /// The provider's changes of a long conversation.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub(super) context_management: Option<&'a RawValue>,
+        /// The token usage.
+        pub(super) usage: MessageUsage,
+    }
 }
 
 /// The response's id in Anthropic's form.
@@ -245,33 +273,50 @@ pub(super) fn write_json<T: Serialize + ?Sized>(value: &T, out: &mut Vec<u8>) {
     serde_json::to_writer(out, value).expect("plain structs serialize, and a Vec takes every byte");
 }
 
-/// The input excludes cached tokens, unlike weir's own counts.
-#[derive(Debug, Default, Serialize)]
-pub(super) struct MessageUsage {
-    input_tokens: u64,
-    cache_creation_input_tokens: u64,
-    cache_read_input_tokens: u64,
-    cache_creation: CacheCreation,
-    output_tokens: u64,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    output_tokens_details: Option<OutputDetails>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    server_tool_use: Option<ServerToolUse>,
-    /// weir's own field: the charge of the request.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    credits: Option<Credits>,
+written! {
+    /// The token usage and its charge.
+    #[derive(Debug, Default)]
+    pub(super) struct MessageUsage as "MessagesUsage" {
+        /// The tokens of the input without those of the cache.
+        input_tokens: u64,
+        /// The tokens that the provider's cache has taken.
+        cache_creation_input_tokens: u64,
+        /// The tokens that the provider's cache had.
+        cache_read_input_tokens: u64,
+        /// The tokens that the provider's cache has taken, by lifetime.
+        cache_creation: CacheCreation,
+        /// The tokens of the response, thinking included.
+        output_tokens: u64,
+        /// A part of the tokens of the response.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        output_tokens_details: Option<OutputDetails>,
+        /// The calls of the provider's own tools.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        server_tool_use: Option<ServerToolUse>,
+        /// The charge of the request, in credits. It is a field of weir, at the end of the response.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        credits: Option<Credits>,
+    }
 }
 
-#[derive(Debug, Serialize)]
-struct OutputDetails {
-    thinking_tokens: u64,
+written! {
+    /// A part of the tokens of the response.
+    #[derive(Debug)]
+    struct OutputDetails as "MessagesOutputTokens" {
+        /// The tokens of the thinking.
+        thinking_tokens: u64,
+    }
 }
 
-/// The calls of the provider's own tools.
-#[derive(Debug, Clone, Copy, Serialize)]
-struct ServerToolUse {
-    web_search_requests: u64,
-    web_fetch_requests: u64,
+written! {
+    /// The calls of the provider's own tools.
+    #[derive(Debug, Clone, Copy)]
+    struct ServerToolUse as "MessagesServerToolUse" {
+        /// The searches of the web.
+        web_search_requests: u64,
+        /// The fetched pages.
+        web_fetch_requests: u64,
+    }
 }
 
 impl ServerToolUse {
@@ -290,10 +335,15 @@ impl ServerToolUse {
     }
 }
 
-#[derive(Debug, Default, Serialize)]
-struct CacheCreation {
-    ephemeral_5m_input_tokens: u64,
-    ephemeral_1h_input_tokens: u64,
+written! {
+    /// The tokens that the provider's cache has taken, by lifetime.
+    #[derive(Debug, Default)]
+    struct CacheCreation as "MessagesCacheCreation" {
+        /// Those for five minutes.
+        ephemeral_5m_input_tokens: u64,
+        /// Those for an hour.
+        ephemeral_1h_input_tokens: u64,
+    }
 }
 
 impl MessageUsage {

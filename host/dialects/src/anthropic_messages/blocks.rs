@@ -12,12 +12,14 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde::{Deserialize, Serialize};
 use serde_json::value::{RawValue, to_raw_value};
+use serde_json::{Value, json};
 use weir_sandbox::adapter::bindings::chat::{
     Block, BlockStart, CallKind, Citation, Event, FinishReason, Fragment, Media, ToolCallStart,
 };
 
 use crate::json::guests_object;
 use crate::proof::{ProvenContent, ReasoningProof};
+use crate::schema::{Described, Schemas, written};
 
 /// The kind of the opaque block in which an adapter of this dialect returns fields of the message itself.
 pub(super) const MESSAGE_FIELDS: &str = "message_delta";
@@ -29,62 +31,120 @@ pub(super) trait BlockWriter {
     fn end(&mut self, at: usize);
 }
 
-/// A block at its start.
-#[derive(Debug, Serialize)]
-#[serde(tag = "type", rename_all = "snake_case")]
-pub(super) enum NewBlock<'a> {
-    Text {
-        text: &'static str,
-    },
-    Thinking {
-        thinking: &'static str,
-        signature: &'static str,
-        #[serde(skip_serializing_if = "Option::is_none")]
-        provider: Option<&'a str>,
-    },
-    RedactedThinking {
-        data: &'a str,
-        #[serde(skip_serializing_if = "Option::is_none")]
-        provider: Option<&'a str>,
-    },
-    ToolUse {
-        id: &'a str,
-        name: &'a str,
-        input: EmptyObject,
-    },
-    Image {
-        source: ImageSource<'a>,
-    },
-    /// A complete block.
-    #[serde(untagged)]
-    Whole(Box<RawValue>),
+written! {
+    /// A block at its start.
+    #[derive(Debug)]
+    #[serde(tag = "type", rename_all = "snake_case")]
+    pub(super) enum NewBlock<'a> as "MessagesNewBlock" {
+        /// A text.
+        Text as "MessagesNewTextBlock" {
+            /// Empty.
+            text: &'static str,
+        },
+        /// The model's thinking.
+        Thinking as "MessagesNewThinkingBlock" {
+            /// Empty.
+            thinking: &'static str,
+            /// Empty.
+            signature: &'static str,
+            /// The provider that can read the proof. It is a field of weir.
+            #[serde(skip_serializing_if = "Option::is_none")]
+            provider: Option<&'a str>,
+        },
+        /// Sealed thinking.
+        RedactedThinking as "MessagesRedactedThinkingBlock" {
+            /// The sealed form. Send it back unchanged.
+            data: &'a str,
+            /// The provider that can read it. It is a field of weir.
+            #[serde(skip_serializing_if = "Option::is_none")]
+            provider: Option<&'a str>,
+        },
+        /// A call of a tool.
+        ToolUse as "MessagesNewToolUseBlock" {
+            /// The id of the call, which its result repeats.
+            id: &'a str,
+            /// The name of the tool.
+            name: &'a str,
+            /// An object without fields.
+            input: EmptyObject,
+        },
+        /// An image that the model has made.
+        Image as "MessagesImageBlock" {
+            /// The image.
+            source: ImageSource<'a>,
+        },
+        ;
+        /// A complete block of the provider's own kind. Send it back unchanged.
+        Whole(Box<RawValue>),
+    }
 }
 
 /// The object without fields.
 #[derive(Debug, Serialize)]
 pub(super) struct EmptyObject {}
 
-#[derive(Debug, Serialize)]
-#[serde(tag = "type", rename_all = "snake_case")]
-pub(super) enum ImageSource<'a> {
-    Base64 { media_type: &'a str, data: String },
-    Url { url: &'a str },
+impl Described for EmptyObject {
+    fn schema(_: &mut Schemas) -> Value {
+        json!({ "type": "object" })
+    }
 }
 
-/// An addition to a block.
-#[derive(Debug, Serialize)]
-#[serde(tag = "type")]
-pub(super) enum ContentDelta<'a> {
-    #[serde(rename = "text_delta")]
-    Text { text: &'a str },
-    #[serde(rename = "thinking_delta")]
-    Thinking { thinking: &'a str },
-    #[serde(rename = "signature_delta")]
-    Signature { signature: &'a str },
-    #[serde(rename = "input_json_delta")]
-    Input { partial_json: &'a str },
-    #[serde(rename = "citations_delta")]
-    Citation { citation: Box<RawValue> },
+written! {
+    /// An image, by its bytes or its URL.
+    #[derive(Debug)]
+    #[serde(tag = "type", rename_all = "snake_case")]
+    pub(super) enum ImageSource<'a> as "MessagesImageSource" {
+        /// An image with its bytes.
+        Base64 as "MessagesImageBytes" {
+            /// The media type, such as `image/png`.
+            media_type: &'a str,
+            /// The bytes in base64.
+            data: String,
+        },
+        /// An image by its URL.
+        Url as "MessagesImageUrl" {
+            /// The URL.
+            url: &'a str,
+        },
+    }
+}
+
+written! {
+    /// An addition to a block.
+    #[derive(Debug)]
+    #[serde(tag = "type")]
+    pub(super) enum ContentDelta<'a> as "MessagesDelta" {
+        /// The next piece of a text.
+        #[serde(rename = "text_delta")]
+        Text as "MessagesTextDelta" {
+            /// The piece.
+            text: &'a str,
+        },
+        /// The next piece of thinking.
+        #[serde(rename = "thinking_delta")]
+        Thinking as "MessagesThinkingDelta" {
+            /// The piece.
+            thinking: &'a str,
+        },
+        /// The provider's proof of thinking.
+        #[serde(rename = "signature_delta")]
+        Signature as "MessagesSignatureDelta" {
+            /// The proof.
+            signature: &'a str,
+        },
+        /// The next piece of a call's input.
+        #[serde(rename = "input_json_delta")]
+        Input as "MessagesInputDelta" {
+            /// The piece, as a part of JSON.
+            partial_json: &'a str,
+        },
+        /// A source of a text.
+        #[serde(rename = "citations_delta")]
+        Citation as "MessagesCitationDelta" {
+            /// The source, in Anthropic's form.
+            citation: Box<RawValue> = [Object],
+        },
+    }
 }
 
 /// The blocks of a response.
@@ -397,6 +457,17 @@ fn citation_json(citation: &Citation) -> Box<RawValue> {
         to_raw_value(&page).expect("plain structs serialize")
     })
 }
+
+/// The words for the end of a response.
+pub(super) const STOP_REASONS: [&str; 7] = [
+    "end_turn",
+    "max_tokens",
+    "model_context_window_exceeded",
+    "tool_use",
+    "stop_sequence",
+    "refusal",
+    "pause_turn",
+];
 
 /// Returns the finish reason in the dialect's words, and the stop sequence. Clients run calls for `tool_use`, send the
 /// response back for `pause_turn`, and show `refusal` to people, so these must be correct; reasons without an

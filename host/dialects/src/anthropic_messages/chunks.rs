@@ -8,12 +8,15 @@ use std::collections::VecDeque;
 
 use bytes::Bytes;
 use serde::Serialize;
-use serde_json::Value;
 use serde_json::value::RawValue;
+use serde_json::{Value, json};
 use weir_sandbox::adapter::bindings::chat::Event;
 
 use super::answer::{MessageBody, MessageFields, MessageUsage, message_id, write_json};
-use super::blocks::{BlockWriter, ContentDelta, MessageBlocks, NewBlock, stop_reason};
+use super::blocks::{
+    BlockWriter, ContentDelta, MessageBlocks, NewBlock, STOP_REASONS, stop_reason,
+};
+use crate::schema::{Described as _, Schemas, choice, written};
 use crate::{AnswerHead, BilledUsage};
 
 /// The keep-alive event of a silent stream.
@@ -107,7 +110,7 @@ impl MessageStream {
             kind: "message",
             role: "assistant",
             model: &self.head.model,
-            content: &[(); 0],
+            content: &[],
             stop_reason: None,
             stop_sequence: None,
             container: None,
@@ -213,50 +216,135 @@ fn write_event<T: Serialize>(name: &str, data: &T, out: &mut Vec<u8>) {
     out.extend_from_slice(b"\n\n");
 }
 
-#[derive(Debug, Serialize)]
-struct MessageStart<'a> {
-    #[serde(rename = "type")]
-    kind: &'static str,
-    message: MessageBody<'a, [(); 0]>,
+written! {
+    /// The start of a message.
+    #[derive(Debug)]
+    struct MessageStart<'a> as "MessagesStartEvent" {
+        /// The kind of the event.
+        #[serde(rename = "type")]
+        kind: &'static str = [OneOf(&["message_start"])],
+        /// The message, without content.
+        message: MessageBody<'a>,
+    }
 }
 
-#[derive(Debug, Serialize)]
-struct BlockStart<'a> {
-    #[serde(rename = "type")]
-    kind: &'static str,
-    index: usize,
-    content_block: NewBlock<'a>,
+written! {
+    /// The start of a block.
+    #[derive(Debug)]
+    struct BlockStart<'a> as "MessagesBlockStartEvent" {
+        /// The kind of the event.
+        #[serde(rename = "type")]
+        kind: &'static str = [OneOf(&["content_block_start"])],
+        /// The position of the block in the message.
+        index: usize,
+        /// The block.
+        content_block: NewBlock<'a>,
+    }
 }
 
-#[derive(Debug, Serialize)]
-struct BlockDelta<'a> {
-    #[serde(rename = "type")]
-    kind: &'static str,
-    index: usize,
-    delta: ContentDelta<'a>,
+written! {
+    /// An addition to a block.
+    #[derive(Debug)]
+    struct BlockDelta<'a> as "MessagesBlockDeltaEvent" {
+        /// The kind of the event.
+        #[serde(rename = "type")]
+        kind: &'static str = [OneOf(&["content_block_delta"])],
+        /// The position of the block in the message.
+        index: usize,
+        /// The addition.
+        delta: ContentDelta<'a>,
+    }
 }
 
-#[derive(Debug, Serialize)]
-struct BlockStop {
-    #[serde(rename = "type")]
-    kind: &'static str,
-    index: usize,
+written! {
+    /// The end of a block.
+    #[derive(Debug)]
+    struct BlockStop as "MessagesBlockStopEvent" {
+        /// The kind of the event.
+        #[serde(rename = "type")]
+        kind: &'static str = [OneOf(&["content_block_stop"])],
+        /// The position of the block in the message.
+        index: usize,
+    }
 }
 
-#[derive(Debug, Serialize)]
-struct MessageEnd<'a> {
-    #[serde(rename = "type")]
-    kind: &'static str,
-    delta: EndDelta<'a>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    context_management: Option<&'a RawValue>,
-    usage: MessageUsage,
+written! {
+    /// The end of the content.
+    #[derive(Debug)]
+    struct MessageEnd<'a> as "MessagesEndEvent" {
+        /// The kind of the event.
+        #[serde(rename = "type")]
+        kind: &'static str = [OneOf(&["message_delta"])],
+        /// The fields of the message that its end determines.
+        delta: EndDelta<'a>,
+        /// The provider's changes of a long conversation.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        context_management: Option<&'a RawValue>,
+        /// The token usage.
+        usage: MessageUsage,
+    }
 }
 
-#[derive(Debug, Serialize)]
-struct EndDelta<'a> {
-    stop_reason: &'static str,
-    stop_sequence: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    container: Option<&'a RawValue>,
+written! {
+    /// The fields of a message that its end determines.
+    #[derive(Debug)]
+    struct EndDelta<'a> as "MessagesEnd" {
+        /// The reason for the end.
+        stop_reason: &'static str = [OneOf(&STOP_REASONS)],
+        /// The stop sequence before which the response ends.
+        stop_sequence: Option<&'a str>,
+        /// The container in which the provider's tools have run.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        container: Option<&'a RawValue>,
+    }
+}
+
+/// The schema of an event. Two have constant data, and that of an error is an error's body.
+pub(super) fn describe(schemas: &mut Schemas) {
+    let of_kind = |kind: &str, meaning: &str| {
+        json!({
+            "type": "object",
+            "description": meaning,
+            "properties": { "type": { "type": "string", "enum": [kind], "description": "The kind of the event." } },
+            "required": ["type"],
+        })
+    };
+    let mut of_error = of_kind("error", "The error that ends a stream.");
+    of_error["properties"]["error"] = json!({
+        "type": "object",
+        "description": "The error: `type`, `message`, and weir's own code as `weir_code`.",
+    });
+    of_error["properties"]["request_id"] =
+        json!({ "type": "string", "description": "The request's id." });
+    of_error["required"] = json!(["type", "error", "request_id"]);
+    let stop = of_kind("message_stop", "The end of the message.");
+    let ping = of_kind("ping", "A sign of life of a silent stream.");
+    let events = [
+        ("message_start", MessageStart::schema(schemas)),
+        ("content_block_start", BlockStart::schema(schemas)),
+        ("content_block_delta", BlockDelta::schema(schemas)),
+        ("content_block_stop", BlockStop::schema(schemas)),
+        ("message_delta", MessageEnd::schema(schemas)),
+        (
+            "message_stop",
+            schemas.named("MessagesStopEvent", "MessagesStopEvent", |_| stop),
+        ),
+        (
+            "ping",
+            schemas.named("MessagesPingEvent", "MessagesPingEvent", |_| ping),
+        ),
+        (
+            "error",
+            schemas.named("MessagesErrorEvent", "MessagesErrorEvent", |_| of_error),
+        ),
+    ];
+    let mapping = events.iter();
+    let mapping = mapping.map(|(kind, schema)| ((*kind).to_owned(), schema["$ref"].clone()));
+    let mapping = mapping.collect();
+    let choices = events.into_iter().map(|(_, schema)| schema).collect();
+    let docs = ["An event of a stream in Messages."];
+    schemas.add(
+        "MessagesEvent",
+        choice(&docs, "type", (choices, mapping), &[]),
+    );
 }

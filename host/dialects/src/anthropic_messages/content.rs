@@ -11,17 +11,13 @@ use weir_sandbox::adapter::bindings::chat::{
     ToolCall, ToolContent, ToolResult,
 };
 
-use super::wire;
+use super::wire::{self, MAX_NAME_CHARS, MAX_TITLE_CHARS};
 use crate::json::{
     FieldFault, MAX_ID_CHARS, Raw, Text, base64_data, check_at_most, check_https_url,
     check_is_object, check_length, each, is_media_type_name, required, reread,
 };
 use crate::proof::{ProvenContent, ReasoningProof};
 use crate::{Attachment, Attachments, MessageOrigin, plain};
-
-const MAX_NAME_CHARS: usize = 64;
-/// The maximum characters of a document's title.
-const MAX_TITLE_CHARS: usize = 1_024;
 
 /// Translates the messages of a request, in order, with their positions; the system prompt comes first.
 pub(super) fn messages(

@@ -28,9 +28,16 @@ mod tests;
 mod tools;
 mod wire;
 
+use crate::schema::{Described as _, Schemas};
 pub use answer::MessageResponse;
 pub use chunks::{KEEP_ALIVE, MessageStream};
 pub use request::{read, read_uncounted};
 
 /// The dialect's name in the contract.
 const NAME: &str = "anthropic-messages";
+
+/// Adds the schemas of the dialect.
+pub(crate) fn describe(schemas: &mut Schemas) {
+    wire::MessagesRequestBody::schema(schemas);
+    chunks::describe(schemas);
+}

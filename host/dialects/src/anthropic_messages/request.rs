@@ -10,19 +10,13 @@ use weir_sandbox::adapter::bindings::chat::{
 
 use super::content::messages;
 use super::tools::{parallel_tool_calls, tool, tool_choice};
+use super::wire::{MAX_DISPLAY_CHARS, MAX_MODEL_CHARS, MAX_STOP_CHARS, MAX_USER_CHARS};
 use super::{NAME, wire};
 use crate::json::{
     self, FieldFault, Text, between, check_at_most, check_is_object, check_length, check_not_empty,
     each, items, object_of, required,
 };
 use crate::{Attachments, ChatCall, Dialect};
-
-const MAX_MODEL_CHARS: usize = 256;
-const MAX_STOP_CHARS: usize = 1_024;
-/// The maximum characters of an end user's id.
-const MAX_USER_CHARS: usize = 512;
-/// The maximum characters of the word for the display of reasoning.
-const MAX_DISPLAY_CHARS: usize = 64;
 
 /// The dialect's own headers.
 const HEADERS: [&str; 2] = ["anthropic-beta", "anthropic-version"];

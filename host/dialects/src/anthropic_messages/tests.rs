@@ -13,6 +13,7 @@ use weir_sandbox::adapter::bindings::chat::{
 };
 
 use super::{MessageResponse, MessageStream, errors, read, read_uncounted};
+use crate::schema_tests::{check_events, checked};
 use crate::{AnswerHead, BilledUsage, ChatCall};
 
 /// Fields that invalidate a good request, and the expected complete message; its first word is the path.
@@ -360,7 +361,7 @@ fn whole(events: &[Event]) -> Value {
     for event in events {
         message.push(event);
     }
-    serde_json::from_slice(&message.into_body(&BILLED)).unwrap()
+    checked("MessagesAnswer", &message.into_body(&BILLED))
 }
 
 /// The events of a stream, by name.
@@ -372,6 +373,7 @@ fn streamed(events: &[Event]) -> Vec<(String, Value)> {
         chunks.event(event, &mut out);
     }
     chunks.finish(&BILLED, &mut out);
+    check_events("MessagesEvent", &out);
     let text = String::from_utf8(out).unwrap();
     text.split_terminator("\n\n")
         .map(|event| {

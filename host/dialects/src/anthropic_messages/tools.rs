@@ -5,17 +5,15 @@ use weir_sandbox::adapter::bindings::chat::{
 };
 
 use super::content::cache_mark;
-use super::wire;
+use super::wire::{self, MAX_TOOL_CHARS};
 use crate::json::{FieldFault, Text, check_is_object, check_length, object_of, required};
-
-const MAX_NAME_CHARS: usize = 128;
 
 /// Translates a tool: the client's own, or the upstream's.
 pub(super) fn tool(tool: wire::AnthropicTool<'_>) -> Result<Tool, FieldFault> {
     let kind = tool.kind.as_ref().map_or("custom", Text::as_str);
-    check_length(kind, MAX_NAME_CHARS, "type")?;
+    check_length(kind, MAX_TOOL_CHARS, "type")?;
     let name = required(tool.name, "name")?;
-    check_length(&name, MAX_NAME_CHARS, "name")?;
+    check_length(&name, MAX_TOOL_CHARS, "name")?;
     let mut others = tool.others.into_fields();
     let cache = cache_mark(tool.cache_control, &mut others)?;
     if kind != "custom" {

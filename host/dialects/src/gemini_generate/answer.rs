@@ -4,7 +4,8 @@ use serde::Serialize;
 use weir_ledger::Credits;
 use weir_sandbox::adapter::bindings::chat::Event;
 
-use super::parts::{AnswerPart, ContentParts, NewPart, Sources, finish_word};
+use super::parts::{AnswerPart, ContentParts, FINISH_WORDS, NewPart, Sources, finish_word};
+use crate::schema::{Described as _, Schemas, written};
 use crate::{AnswerHead, BilledUsage};
 
 /// A plain response under construction.
@@ -89,32 +90,50 @@ fn add(parts: &mut Vec<AnswerPart>, run: &mut usize, new: NewPart) {
     parts.push(new.part);
 }
 
-/// A response, or a chunk of a stream.
-#[derive(Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub(super) struct GeneratedBody<'a> {
-    pub(super) candidates: [Candidate<'a>; 1],
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) usage_metadata: Option<UsageMetadata>,
-    pub(super) model_version: &'a str,
-    pub(super) response_id: &'a str,
+written! {
+    /// A model's response in Google's Gemini API, or a chunk of a stream.
+    #[derive(Debug)]
+    #[serde(rename_all = "camelCase")]
+    pub(super) struct GeneratedBody<'a> as "GeminiAnswer" {
+        /// The response, as one candidate.
+        pub(super) candidates: [Candidate<'a>; 1],
+        /// The token usage, at the end of the response.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub(super) usage_metadata: Option<UsageMetadata>,
+        /// The requested model.
+        pub(super) model_version: &'a str,
+        /// The response's id.
+        pub(super) response_id: &'a str,
+    }
 }
 
-#[derive(Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub(super) struct Candidate<'a> {
-    pub(super) content: ModelContent<'a>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) finish_reason: Option<&'static str>,
-    pub(super) index: u32,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) grounding_metadata: Option<&'a Sources>,
+written! {
+    /// The response.
+    #[derive(Debug)]
+    #[serde(rename_all = "camelCase")]
+    pub(super) struct Candidate<'a> as "GeminiCandidate" {
+        /// The model's turn. To continue the conversation, send it back unchanged.
+        pub(super) content: ModelContent<'a>,
+        /// At the end: the reason for the end.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub(super) finish_reason: Option<&'static str> = [OneOf(&FINISH_WORDS)],
+        /// 0.
+        pub(super) index: u32,
+        /// The sources of the response.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub(super) grounding_metadata: Option<&'a Sources>,
+    }
 }
 
-#[derive(Debug, Serialize)]
-pub(super) struct ModelContent<'a> {
-    parts: &'a [AnswerPart],
-    role: &'static str,
+written! {
+    /// The model's turn.
+    #[derive(Debug)]
+    pub(super) struct ModelContent<'a> as "GeminiAnswerContent" {
+        /// The parts.
+        parts: &'a [AnswerPart],
+        /// The author's role.
+        role: &'static str = [OneOf(&["model"])],
+    }
 }
 
 impl<'a> ModelContent<'a> {
@@ -126,19 +145,31 @@ impl<'a> ModelContent<'a> {
     }
 }
 
-/// The output excludes reasoning, unlike weir's own counts.
-#[derive(Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub(super) struct UsageMetadata {
-    prompt_token_count: u64,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    cached_content_token_count: Option<u64>,
-    candidates_token_count: u64,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    thoughts_token_count: Option<u64>,
-    total_token_count: u64,
-    /// weir's own field: the charge of the request.
-    credits: Credits,
+written! {
+    /// The token usage and its charge.
+    #[derive(Debug)]
+    #[serde(rename_all = "camelCase")]
+    pub(super) struct UsageMetadata as "GeminiUsage" {
+        /// The tokens of the input.
+        prompt_token_count: u64,
+        /// The tokens that the provider's cache had.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        cached_content_token_count: Option<u64>,
+        /// The tokens of the response without thoughts.
+        candidates_token_count: u64,
+        /// The tokens of thoughts.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        thoughts_token_count: Option<u64>,
+        /// The tokens of all.
+        total_token_count: u64,
+        /// The charge of the request, in credits. It is a field of weir.
+        credits: Credits,
+    }
+}
+
+/// Adds the schema of a response, which is also that of a chunk.
+pub(super) fn describe(schemas: &mut Schemas) {
+    GeneratedBody::schema(schemas);
 }
 
 impl From<&BilledUsage> for UsageMetadata {

@@ -21,9 +21,6 @@ use crate::json::{
 use crate::thought_signature::ThoughtSignature;
 use crate::{Attachment, Attachments, MessageOrigin, plain};
 
-/// The maximum characters of a file's name.
-const MAX_FILE_NAME_CHARS: usize = 256;
-
 /// The prefix of ids that weir makes up. The adapter of this dialect leaves such ids out.
 const MADE_UP_ID: &str = "gemini_";
 
@@ -304,7 +301,7 @@ fn located(
 
 fn file_name(name: Option<String>) -> Result<Option<String>, FieldFault> {
     if let Some(name) = &name {
-        check_at_most(name, MAX_FILE_NAME_CHARS, "displayName")?;
+        check_at_most(name, wire::MAX_FILE_NAME_CHARS, "displayName")?;
     }
     Ok(name)
 }

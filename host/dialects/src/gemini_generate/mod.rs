@@ -37,6 +37,7 @@ pub use request::{read, read_count};
 
 pub use crate::dialect::StreamForm;
 use crate::json::renamed;
+use crate::schema::{Described as _, Schemas};
 
 /// The dialect's name in the contract.
 const NAME: &str = "gemini-generate-content";
@@ -119,4 +120,11 @@ pub(super) fn field(name: &str) -> Cow<'_, str> {
         ("tool_choice", "toolConfig.functionCallingConfig"),
     ];
     renamed(name, &NAMES)
+}
+
+/// Adds the schemas of the dialect.
+pub(crate) fn describe(schemas: &mut Schemas) {
+    wire::CountRequestBody::schema(schemas);
+    wire::GenerateRequestBody::schema(schemas);
+    answer::describe(schemas);
 }

@@ -9,11 +9,13 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde::Serialize;
 use serde_json::value::{RawValue, to_raw_value};
+use serde_json::{Value, json};
 use weir_sandbox::adapter::bindings::chat::{
     Block, BlockStart, CallKind, Citation, Event, FinishReason, Fragment, Media, OpaqueBlock,
 };
 
 use crate::json::guests_object;
+use crate::schema::{Described, Schemas, written};
 use crate::thought_signature::ThoughtSignature;
 
 /// A part, and its block's number: parts of one block are one run of text.
@@ -32,42 +34,76 @@ pub(super) enum AnswerPart {
     Whole(Box<RawValue>),
 }
 
-#[derive(Debug, Clone, Default, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub(super) struct WrittenPart {
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) text: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    thought: Option<bool>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    function_call: Option<FunctionCall>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    inline_data: Option<Blob>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    file_data: Option<FileData>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) thought_signature: Option<String>,
+impl Described for AnswerPart {
+    fn schema(schemas: &mut Schemas) -> Value {
+        let whole = json!({
+            "type": "object", "additionalProperties": true, "description": "A part of the provider's own kind. Send it back unchanged.",
+        });
+        json!({ "anyOf": [WrittenPart::schema(schemas), whole] })
+    }
 }
 
-#[derive(Debug, Clone, Serialize)]
-struct FunctionCall {
-    id: String,
-    name: String,
-    args: Box<RawValue>,
+written! {
+    /// A part of a response.
+    #[derive(Debug, Clone, Default)]
+    #[serde(rename_all = "camelCase")]
+    pub(super) struct WrittenPart as "GeminiAnswerPart" {
+        /// A text.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub(super) text: Option<String>,
+        /// Whether the text is the model's thought.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        thought: Option<bool>,
+        /// A call of a function.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        function_call: Option<FunctionCall>,
+        /// A file with its bytes.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        inline_data: Option<Blob>,
+        /// A file by its URL.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        file_data: Option<FileData>,
+        /// The provider's proof of the part. Send it back unchanged.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub(super) thought_signature: Option<String>,
+    }
 }
 
-#[derive(Debug, Clone, Serialize)]
-#[serde(rename_all = "camelCase")]
-struct Blob {
-    mime_type: String,
-    data: String,
+written! {
+    /// A call of a function.
+    #[derive(Debug, Clone)]
+    struct FunctionCall as "GeminiAnswerFunctionCall" {
+        /// The id of the call, which its result repeats.
+        id: String,
+        /// The name of the function.
+        name: String,
+        /// The arguments.
+        args: Box<RawValue> = [Object],
+    }
 }
 
-#[derive(Debug, Clone, Serialize)]
-#[serde(rename_all = "camelCase")]
-struct FileData {
-    mime_type: String,
-    file_uri: String,
+written! {
+    /// A file with its bytes.
+    #[derive(Debug, Clone)]
+    #[serde(rename_all = "camelCase")]
+    struct Blob as "GeminiAnswerBlob" {
+        /// The media type, such as `image/png`.
+        mime_type: String,
+        /// The bytes in base64.
+        data: String,
+    }
+}
+
+written! {
+    /// A file by its URL.
+    #[derive(Debug, Clone)]
+    #[serde(rename_all = "camelCase")]
+    struct FileData as "GeminiAnswerFileData" {
+        /// The media type, such as `image/png`.
+        mime_type: String,
+        /// The URL.
+        file_uri: String,
+    }
 }
 
 impl AnswerPart {
@@ -319,31 +355,45 @@ fn arguments(kind: CallKind, input: &str) -> Box<RawValue> {
     object.unwrap_or_else(|| RawValue::from_string("{}".into()).expect("an object"))
 }
 
-/// The sources of a response, in `groundingMetadata`.
-#[derive(Debug, Clone, Default, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub(super) struct Sources {
-    grounding_chunks: Vec<Box<RawValue>>,
-    grounding_supports: Vec<GroundingSupport>,
-    /// The bytes of all text so far.
-    #[serde(skip)]
-    text_bytes: usize,
+written! {
+    /// The sources of a response.
+    #[derive(Debug, Clone, Default)]
+    #[serde(rename_all = "camelCase")]
+    pub(super) struct Sources as "GeminiGroundingMetadata" {
+        /// The sources, in Google's forms.
+        grounding_chunks: Vec<Box<RawValue>>,
+        /// The stretches of the text that have a source.
+        grounding_supports: Vec<GroundingSupport>,
+        // The bytes of all text so far.
+        #[serde(skip)]
+        text_bytes: usize,
+    }
 }
 
-#[derive(Debug, Clone, Serialize)]
-#[serde(rename_all = "camelCase")]
-struct GroundingSupport {
-    segment: Segment,
-    grounding_chunk_indices: [usize; 1],
+written! {
+    /// A stretch of the text, and its source.
+    #[derive(Debug, Clone)]
+    #[serde(rename_all = "camelCase")]
+    struct GroundingSupport as "GeminiGroundingSupport" {
+        /// The stretch.
+        segment: Segment,
+        /// The position of its source in `groundingChunks`.
+        grounding_chunk_indices: [usize; 1],
+    }
 }
 
-/// A stretch of the response's text. Positions are in bytes, the end exclusive.
-#[derive(Debug, Clone, Serialize)]
-#[serde(rename_all = "camelCase")]
-struct Segment {
-    start_index: usize,
-    end_index: usize,
-    text: String,
+written! {
+    /// A stretch of the response's text. Positions are in bytes, the end exclusive.
+    #[derive(Debug, Clone)]
+    #[serde(rename_all = "camelCase")]
+    struct Segment as "GeminiSegment" {
+        /// The position of the first byte.
+        start_index: usize,
+        /// The position behind the last byte.
+        end_index: usize,
+        /// The text.
+        text: String,
+    }
 }
 
 impl Sources {
@@ -409,6 +459,15 @@ fn chunk(citation: &Citation) -> Box<RawValue> {
         to_raw_value(&WebChunk { web }).expect("plain structs serialize")
     })
 }
+
+/// The words for the end of a response.
+pub(super) const FINISH_WORDS: [&str; 5] = [
+    "STOP",
+    "MAX_TOKENS",
+    "SAFETY",
+    "MALFORMED_FUNCTION_CALL",
+    "OTHER",
+];
 
 /// Returns the finish reason in Google's word. SDKs report a refusal, a withheld response and an unreadable call by
 /// theirs; calls, stop sequences and pauses have none of their own.

@@ -17,9 +17,6 @@ use crate::json::{
 use crate::{Attachments, ChatCall, Dialect, StreamForm};
 
 const MAX_MODEL_CHARS: usize = 256;
-const MAX_STOP_CHARS: usize = 1_024;
-/// The maximum characters of a modality's name.
-const MAX_MODALITY_CHARS: usize = 32;
 
 /// The field of the output limit.
 const OUTPUT_LIMIT: &str = "generationConfig.maxOutputTokens";
@@ -148,14 +145,14 @@ fn settings(
     request.seed = config.seed;
     request.stop = each(items(config.stop_sequences), "stopSequences", |text| {
         check_not_empty(&text, "")?;
-        check_at_most(&text, MAX_STOP_CHARS, "")?;
+        check_at_most(&text, wire::MAX_STOP_CHARS, "")?;
         Ok(text)
     })?;
     request.modalities = each(
         items(config.response_modalities),
         "responseModalities",
         |name| {
-            check_length(name.as_str(), MAX_MODALITY_CHARS, "")?;
+            check_length(name.as_str(), wire::MAX_MODALITY_CHARS, "")?;
             Ok(name.as_str().to_ascii_lowercase())
         },
     )?;

@@ -14,6 +14,7 @@ use weir_sandbox::adapter::bindings::chat::{
 };
 
 use super::{ContentStream, GeneratedContent, ModelMethod, errors, field, read, read_count};
+use crate::schema_tests::{check_events, checked};
 use crate::{AnswerHead, BilledUsage, ChatCall, Dialect, ErrorFormat, MessageOrigin, StreamForm};
 
 /// Fields that invalidate a good request, and the expected complete message; its first word is the path.
@@ -503,7 +504,7 @@ fn plain(events: Vec<Event>) -> Value {
     for event in &events {
         answer.push(event);
     }
-    serde_json::from_slice(&answer.into_body(&billed())).unwrap()
+    checked("GeminiAnswer", &answer.into_body(&billed()))
 }
 
 fn streamed(events: &[Event], form: StreamForm) -> String {
@@ -514,6 +515,9 @@ fn streamed(events: &[Event], form: StreamForm) -> String {
         stream.event(event, &mut out);
     }
     stream.finish(&billed(), &mut out);
+    if form == StreamForm::Events {
+        check_events("GeminiAnswer", &out);
+    }
     String::from_utf8(out).unwrap()
 }
 
@@ -744,7 +748,7 @@ fn an_abandoned_attempt_leaves_nothing() {
         answer.push(event);
     }
     answer.clear();
-    let body: Value = serde_json::from_slice(&answer.into_body(&billed())).unwrap();
+    let body: Value = checked("GeminiAnswer", &answer.into_body(&billed()));
     assert_eq!(
         body["candidates"][0]["content"]["parts"],
         json!([{"text": ""}])

@@ -8,8 +8,6 @@ use super::schema::json_schema;
 use super::wire;
 use crate::json::{FieldFault, MAX_TOOLS, Text, check_is_object, check_length, items, required};
 
-const MAX_NAME_CHARS: usize = 128;
-
 /// The schema of a function without parameters.
 const NO_PARAMETERS: &str = r#"{"type":"object","properties":{}}"#;
 
@@ -48,7 +46,7 @@ fn add(entry: wire::GeminiTool<'_>, tools: &mut Vec<Tool>) -> Result<(), FieldFa
 
 fn function(function: wire::FunctionDeclaration<'_>) -> Result<Tool, FieldFault> {
     let name = required(function.name, "name")?;
-    check_length(&name, MAX_NAME_CHARS, "name")?;
+    check_length(&name, wire::MAX_NAME_CHARS, "name")?;
     let input_schema = match (function.parameters, function.parameters_json_schema) {
         (Some(_), Some(_)) => {
             let predicate = "must not be given together with parametersJsonSchema";

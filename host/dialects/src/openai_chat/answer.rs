@@ -3,18 +3,26 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde::Serialize;
+use serde_json::Value;
 use serde_json::value::RawValue;
 use weir_sandbox::adapter::bindings::chat::{
     Block, BlockStart, CallKind, Event, Fragment, Media, Opaque, ToolCallStart,
 };
 
 use super::blocks::{
-    ChatAnnotation, ChatBlocks, ExtraContent, FragmentPlace, ResponseReasoningDetail,
+    ChatAnnotation, ChatBlocks, ExtraContent, FINISH_REASONS, FragmentPlace,
+    ResponseReasoningDetail,
 };
 use crate::AnswerHead;
 use crate::BilledUsage;
 use crate::json::{guests_object, guests_objects};
+use crate::schema::{Described, Schemas, either, written};
 use weir_ledger::Credits;
+
+/// Adds the schema of a response.
+pub(super) fn describe(schemas: &mut Schemas) {
+    ChatBody::schema(schemas);
+}
 
 /// A plain response under construction.
 #[derive(Debug, Clone)]
@@ -181,29 +189,49 @@ pub(crate) fn json<T: Serialize + ?Sized>(value: &T, out: &mut Vec<u8>) {
     serde_json::to_writer(out, value).expect("plain structs serialize, and a Vec takes every byte");
 }
 
-#[derive(Debug, Serialize)]
-struct ChatBody<'a> {
-    id: &'a str,
-    object: &'static str,
-    created: i64,
-    model: &'a str,
-    choices: [ChatChoice<'a>; 1],
-    usage: ChatUsage,
+written! {
+    /// A model's response in Chat Completions.
+    #[derive(Debug)]
+    struct ChatBody<'a> as "ChatCompletion" {
+        /// The response's id.
+        id: &'a str,
+        /// The kind of the object.
+        object: &'static str = [OneOf(&["chat.completion"])],
+        /// The time of the response, in seconds since 1970.
+        created: i64,
+        /// The requested model.
+        model: &'a str,
+        /// The response, as one choice.
+        choices: [ChatChoice<'a>; 1],
+        /// The token usage.
+        usage: ChatUsage,
+    }
 }
 
-#[derive(Debug, Serialize)]
-struct ChatChoice<'a> {
-    index: u32,
-    message: AnswerMessage<'a>,
-    logprobs: Option<&'a Logprobs>,
-    finish_reason: &'static str,
+written! {
+    /// The response.
+    #[derive(Debug)]
+    struct ChatChoice<'a> as "ChatChoice" {
+        /// 0.
+        index: u32,
+        /// The model's message. To continue the conversation, send it back unchanged.
+        message: AnswerMessage<'a>,
+        /// The log probabilities of the response's tokens, if the request wants them.
+        logprobs: Option<&'a Logprobs>,
+        /// The reason for the end: `length` is an output limit, `content_filter` a text that was held back.
+        finish_reason: &'static str = [OneOf(&FINISH_REASONS)],
+    }
 }
 
-/// The log probabilities of a response.
-#[derive(Debug, Clone, Default, Serialize)]
-pub(super) struct Logprobs {
-    content: Option<Vec<Box<RawValue>>>,
-    refusal: Option<Vec<Box<RawValue>>>,
+written! {
+    /// The log probabilities of a response's tokens, in OpenAI's form.
+    #[derive(Debug, Clone, Default)]
+    pub(super) struct Logprobs as "ChatLogprobs" {
+        /// Those of the text.
+        content: Option<Vec<Box<RawValue>>>,
+        /// Those of the refusal.
+        refusal: Option<Vec<Box<RawValue>>>,
+    }
 }
 
 impl Logprobs {
@@ -226,34 +254,52 @@ impl Logprobs {
     }
 }
 
-#[derive(Debug, Serialize)]
-struct AnswerMessage<'a> {
-    role: &'static str,
-    content: Option<&'a str>,
-    refusal: Option<&'a str>,
-    #[serde(skip_serializing_if = "str::is_empty")]
-    reasoning_content: &'a str,
-    #[serde(skip_serializing_if = "<[_]>::is_empty")]
-    reasoning_details: &'a [ResponseReasoningDetail],
-    #[serde(skip_serializing_if = "<[_]>::is_empty")]
-    tool_calls: &'a [ResponseToolCall],
-    #[serde(skip_serializing_if = "<[_]>::is_empty")]
-    images: &'a [AnswerImage],
-    #[serde(skip_serializing_if = "<[_]>::is_empty")]
-    annotations: &'a [ChatAnnotation],
-    #[serde(skip_serializing_if = "Option::is_none")]
-    provider_specific_fields: Option<ResponseProviderFields<'a>>,
+written! {
+    /// The model's message.
+    #[derive(Debug)]
+    struct AnswerMessage<'a> as "ChatAnswerMessage" {
+        /// The author's role.
+        role: &'static str = [OneOf(&["assistant"])],
+        /// The text; null if the message has only calls or a refusal.
+        content: Option<&'a str>,
+        /// The model's refusal, if there is one.
+        refusal: Option<&'a str>,
+        /// The model's reasoning.
+        #[serde(skip_serializing_if = "str::is_empty")]
+        reasoning_content: &'a str,
+        /// The model's reasoning with the provider's proofs.
+        #[serde(skip_serializing_if = "<[_]>::is_empty")]
+        reasoning_details: &'a [ResponseReasoningDetail],
+        /// The model's calls of tools.
+        #[serde(skip_serializing_if = "<[_]>::is_empty")]
+        tool_calls: &'a [ResponseToolCall],
+        /// The images that the model has made.
+        #[serde(skip_serializing_if = "<[_]>::is_empty")]
+        images: &'a [AnswerImage],
+        /// The sources of the text.
+        #[serde(skip_serializing_if = "<[_]>::is_empty")]
+        annotations: &'a [ChatAnnotation],
+        /// A provider's own data.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        provider_specific_fields: Option<ResponseProviderFields<'a>>,
+    }
 }
 
-#[derive(Debug, Clone, Serialize)]
-struct ResponseToolCall {
-    id: String,
-    #[serde(rename = "type")]
-    kind: &'static str,
-    #[serde(flatten)]
-    called: ResponseTool,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    extra_content: Option<ExtraContent>,
+written! {
+    /// A call of a tool.
+    #[derive(Debug, Clone)]
+    struct ResponseToolCall as "ChatAnswerToolCall" {
+        /// The id of the call, which the tool's message repeats.
+        id: String,
+        /// The kind of the tool.
+        #[serde(rename = "type")]
+        kind: &'static str = [OneOf(&["function", "custom"])],
+        #[serde(flatten)]
+        called: ResponseTool,
+        /// The provider's proof of the call. Send it back unchanged.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        extra_content: Option<ExtraContent>,
+    }
 }
 
 #[derive(Debug, Clone, Serialize)]
@@ -263,16 +309,41 @@ enum ResponseTool {
     Custom(ResponseCustomTool),
 }
 
-#[derive(Debug, Clone, Serialize)]
-struct ResponseFunction {
-    name: String,
-    arguments: String,
+impl Described for ResponseTool {
+    fn schema(schemas: &mut Schemas) -> Value {
+        let function = ResponseFunction::schema(schemas);
+        let custom = ResponseCustomTool::schema(schemas);
+        either(
+            schemas,
+            "ChatAnswerTool",
+            [
+                ("function", "The called function.", function),
+                ("custom", "The called tool with free text.", custom),
+            ],
+        )
+    }
 }
 
-#[derive(Debug, Clone, Serialize)]
-struct ResponseCustomTool {
-    name: String,
-    input: String,
+written! {
+    /// A called function.
+    #[derive(Debug, Clone)]
+    struct ResponseFunction as "ChatAnswerFunction" {
+        /// The name of the function.
+        name: String,
+        /// The arguments, as JSON in a text.
+        arguments: String,
+    }
+}
+
+written! {
+    /// A called tool with free text.
+    #[derive(Debug, Clone)]
+    struct ResponseCustomTool as "ChatAnswerCustomTool" {
+        /// The name of the tool.
+        name: String,
+        /// The text.
+        input: String,
+    }
 }
 
 impl ResponseToolCall {
@@ -296,20 +367,28 @@ impl ResponseToolCall {
     }
 }
 
-/// An image in OpenRouter's form, which others have adopted; OpenAI's own responses have none.
-#[derive(Debug, Clone, Serialize)]
-pub(super) struct AnswerImage {
-    /// Only in chunks, as in an annotation.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    index: Option<usize>,
-    #[serde(rename = "type")]
-    kind: &'static str,
-    image_url: ResponseImageUrl,
+written! {
+    /// An image, in OpenRouter's form.
+    #[derive(Debug, Clone)]
+    pub(super) struct AnswerImage as "ChatAnswerImage" {
+        /// In chunks: the position in the list.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        index: Option<usize>,
+        /// The kind of the entry.
+        #[serde(rename = "type")]
+        kind: &'static str = [OneOf(&["image_url"])],
+        /// The image.
+        image_url: ResponseImageUrl,
+    }
 }
 
-#[derive(Debug, Clone, Serialize)]
-struct ResponseImageUrl {
-    url: String,
+written! {
+    /// An image at a URL, or in a data URL.
+    #[derive(Debug, Clone)]
+    struct ResponseImageUrl as "ChatAnswerImageUrl" {
+        /// The URL.
+        url: String,
+    }
 }
 
 impl AnswerImage {
@@ -332,21 +411,30 @@ impl AnswerImage {
     }
 }
 
-/// A provider's data beyond the dialect, under LiteLLM's name.
-#[derive(Debug, Serialize)]
-struct ResponseProviderFields<'a> {
-    blocks: &'a [ResponseOpaqueBlock],
+written! {
+    /// A provider's data beyond Chat Completions, in LiteLLM's field.
+    #[derive(Debug)]
+    struct ResponseProviderFields<'a> as "ChatAnswerProviderFields" {
+        /// Blocks that only their provider can read.
+        blocks: &'a [ResponseOpaqueBlock],
+    }
 }
 
-#[derive(Debug, Clone, Serialize)]
-pub(super) struct ResponseOpaqueBlock {
-    /// Only in chunks, as in an annotation.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    index: Option<usize>,
-    kind: String,
-    block: Box<RawValue>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    provider: Option<String>,
+written! {
+    /// A block that only its provider can read.
+    #[derive(Debug, Clone)]
+    pub(super) struct ResponseOpaqueBlock as "ChatAnswerProviderBlock" {
+        /// In chunks: the position in the list.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        index: Option<usize>,
+        /// The provider's word for the kind of the block.
+        kind: String,
+        /// The block.
+        block: Box<RawValue> = [Object],
+        /// The provider that can read the block.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        provider: Option<String>,
+    }
 }
 
 impl ResponseOpaqueBlock {
@@ -365,26 +453,41 @@ impl ResponseOpaqueBlock {
     }
 }
 
-/// The usage of a response.
-#[derive(Debug, Serialize)]
-pub(crate) struct ChatUsage {
-    prompt_tokens: u64,
-    completion_tokens: u64,
-    total_tokens: u64,
-    prompt_tokens_details: PromptTokensDetails,
-    completion_tokens_details: CompletionTokensDetails,
-    /// weir's own field: the charge of the request.
-    credits: Credits,
+written! {
+    /// The token usage and its charge.
+    #[derive(Debug)]
+    pub(crate) struct ChatUsage as "ChatUsage" {
+        /// The tokens of the input.
+        prompt_tokens: u64,
+        /// The tokens of the response, reasoning included.
+        completion_tokens: u64,
+        /// The tokens of both.
+        total_tokens: u64,
+        /// A part of the tokens of the input.
+        prompt_tokens_details: PromptTokensDetails,
+        /// A part of the tokens of the response.
+        completion_tokens_details: CompletionTokensDetails,
+        /// The charge of the request, in credits. It is a field of weir.
+        credits: Credits,
+    }
 }
 
-#[derive(Debug, Serialize)]
-struct PromptTokensDetails {
-    cached_tokens: u64,
+written! {
+    /// A part of the tokens of the input.
+    #[derive(Debug)]
+    struct PromptTokensDetails as "ChatPromptTokens" {
+        /// The tokens that the provider's cache had.
+        cached_tokens: u64,
+    }
 }
 
-#[derive(Debug, Serialize)]
-struct CompletionTokensDetails {
-    reasoning_tokens: u64,
+written! {
+    /// A part of the tokens of the response.
+    #[derive(Debug)]
+    struct CompletionTokensDetails as "ChatCompletionTokens" {
+        /// The tokens of the reasoning.
+        reasoning_tokens: u64,
+    }
 }
 
 impl From<&BilledUsage> for ChatUsage {

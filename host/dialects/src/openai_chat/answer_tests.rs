@@ -12,6 +12,7 @@ use weir_sandbox::adapter::bindings::chat::{
 use super::{Completion, CompletionStream, KEEP_ALIVE, Preferences};
 use crate::AnswerHead;
 use crate::BilledUsage;
+use crate::schema_tests::{check_events, checked};
 use weir_ledger::Credits;
 use weir_ledger::TokenCounts;
 
@@ -127,7 +128,7 @@ fn plain_answer(events: &[Event]) -> Value {
     for event in events {
         completion.push(event.clone());
     }
-    serde_json::from_slice(&completion.into_body(&USAGE)).unwrap()
+    checked("ChatCompletion", &completion.into_body(&USAGE))
 }
 
 fn stream(events: &[Event], include_usage: bool) -> Vec<u8> {
@@ -137,6 +138,7 @@ fn stream(events: &[Event], include_usage: bool) -> Vec<u8> {
         chunks.event(event, &mut out);
     }
     chunks.finish(&USAGE, &mut out);
+    check_events("ChatCompletionChunk", &out);
     out
 }
 
@@ -677,7 +679,7 @@ fn an_attempt_that_yielded_nothing_leaves_nothing() {
     }
     chunks.finish(&USAGE, &mut out);
     assert_eq!(out, stream(&events, true));
-    let body: Value = serde_json::from_slice(&completion.into_body(&USAGE)).unwrap();
+    let body: Value = checked("ChatCompletion", &completion.into_body(&USAGE));
     assert_eq!(body, plain_answer(&events));
 }
 

@@ -4,13 +4,16 @@
 //!
 //! **Invariant:** the code does not trust an adapter's numbers: an event without an open block is ignored.
 
-use serde::Serialize;
 use weir_sandbox::adapter::bindings::chat::{
     Block, BlockStart, CallKind, Citation, FinishReason, Fragment,
 };
 
 use crate::proof::{ProvenContent, ReasoningProof};
+use crate::schema::written;
 use crate::thought_signature::ThoughtSignature;
+
+/// The words for the end of a response.
+pub(super) const FINISH_REASONS: [&str; 4] = ["stop", "length", "tool_calls", "content_filter"];
 
 /// The blocks of a response.
 #[derive(Debug, Clone, Default)]
@@ -277,49 +280,76 @@ impl ChatBlocks {
     }
 }
 
-/// The signature of a call, in the form of Google's endpoint for clients of this dialect.
-#[derive(Debug, Clone, Serialize)]
-pub(super) struct ExtraContent {
-    google: GoogleContent,
+written! {
+    /// A call's field in Google's endpoint for Chat Completions.
+    #[derive(Debug, Clone)]
+    pub(super) struct ExtraContent as "ChatAnswerExtraContent" {
+        /// Google's fields.
+        google: GoogleContent,
+    }
 }
 
-#[derive(Debug, Clone, Serialize)]
-struct GoogleContent {
-    thought_signature: String,
+written! {
+    /// The proof of a call.
+    #[derive(Debug, Clone)]
+    struct GoogleContent as "ChatAnswerCallSignature" {
+        /// The proof.
+        thought_signature: String,
+    }
 }
 
-/// A stretch of the content and its source.
-#[derive(Debug, Clone, Serialize)]
-pub(super) struct ChatAnnotation {
-    /// Only in chunks. OpenAI's SDKs match list entries by it, and fail without it.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    index: Option<usize>,
-    #[serde(rename = "type")]
-    kind: &'static str,
-    url_citation: UrlCitation,
+written! {
+    /// The source of a stretch of the content.
+    #[derive(Debug, Clone)]
+    pub(super) struct ChatAnnotation as "ChatAnnotation" {
+        /// In chunks: the position in the list.
+        // OpenAI's SDKs match list entries by it, and fail without it.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        index: Option<usize>,
+        /// The kind of the source.
+        #[serde(rename = "type")]
+        kind: &'static str = [OneOf(&["url_citation"])],
+        /// The source.
+        url_citation: UrlCitation,
+    }
 }
 
-/// Positions are in characters of the content, the end exclusive.
-#[derive(Debug, Clone, Serialize)]
-struct UrlCitation {
-    start_index: u64,
-    end_index: u64,
-    title: String,
-    url: String,
+written! {
+    /// A source. Positions are in characters of the content, the end exclusive.
+    #[derive(Debug, Clone)]
+    struct UrlCitation as "ChatUrlCitation" {
+        /// The position of the first character.
+        start_index: u64,
+        /// The position behind the last character.
+        end_index: u64,
+        /// The title of the source.
+        title: String,
+        /// The URL of the source.
+        url: String,
+    }
 }
 
-/// Reasoning with its proof, in OpenRouter's form. As there, entries have their `index` in plain responses, too.
-#[derive(Debug, Clone, Serialize)]
-pub(super) struct ResponseReasoningDetail {
-    #[serde(rename = "type")]
-    kind: &'static str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    text: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    signature: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    data: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    provider: Option<String>,
-    index: usize,
+written! {
+    /// Reasoning with its proof, in OpenRouter's form.
+    // As there, entries have their `index` in plain responses, too.
+    #[derive(Debug, Clone)]
+    pub(super) struct ResponseReasoningDetail as "ChatAnswerReasoningDetail" {
+        /// The kind of the entry: readable, or sealed.
+        #[serde(rename = "type")]
+        kind: &'static str = [OneOf(&["reasoning.text", "reasoning.encrypted"])],
+        /// The readable text.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        text: Option<String>,
+        /// The provider's proof of the text.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        signature: Option<String>,
+        /// The sealed form.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        data: Option<String>,
+        /// The provider that can read the proof.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        provider: Option<String>,
+        /// The position in the list.
+        index: usize,
+    }
 }

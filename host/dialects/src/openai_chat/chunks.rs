@@ -4,7 +4,7 @@
 
 use bytes::Bytes;
 use serde::Serialize;
-use serde_json::Value;
+use serde_json::{Value, json};
 use weir_sandbox::adapter::bindings::chat::{Block, BlockStart, CallKind, Event, Fragment};
 
 use super::Preferences;
@@ -12,9 +12,13 @@ use super::answer::{
     AnswerImage, ChatUsage, Logprobs, ResponseOpaqueBlock, call_word, completion_id, data_event,
     json,
 };
-use super::blocks::{BlockCall, ChatBlocks, ExtraContent, FragmentPlace};
+use super::blocks::{
+    BlockCall, ChatAnnotation, ChatBlocks, ExtraContent, FINISH_REASONS, FragmentPlace,
+    ResponseReasoningDetail,
+};
 use crate::AnswerHead;
 use crate::BilledUsage;
+use crate::schema::{Described, Schemas, described, either, nullable, written};
 
 /// A comment, which readers of server-sent events skip.
 pub const KEEP_ALIVE: Bytes = Bytes::from_static(b": keep-alive\n\n");
@@ -209,18 +213,24 @@ impl CompletionStream {
     }
 }
 
-/// A chunk's part of a call: first everything but the input, then the input piece by piece.
-#[derive(Debug, Serialize)]
-struct ToolCallDelta<'a> {
-    index: usize,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    id: Option<&'a str>,
-    #[serde(rename = "type", skip_serializing_if = "Option::is_none")]
-    kind: Option<&'static str>,
-    #[serde(flatten)]
-    called: CalledDelta<'a>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    extra_content: Option<ExtraContent>,
+written! {
+    /// A piece of a call: first everything but the input, then the input piece by piece.
+    #[derive(Debug)]
+    struct ToolCallDelta<'a> as "ChatToolCallDelta" {
+        /// The position of the call among the response's calls.
+        index: usize,
+        /// The id of the call.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        id: Option<&'a str>,
+        /// The kind of the tool.
+        #[serde(rename = "type", skip_serializing_if = "Option::is_none")]
+        kind: Option<&'static str> = [OneOf(&["function", "custom"])],
+        #[serde(flatten)]
+        called: CalledDelta<'a>,
+        /// The provider's proof of the call. Send it back unchanged.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        extra_content: Option<ExtraContent>,
+    }
 }
 
 #[derive(Debug, Serialize)]
@@ -230,18 +240,120 @@ enum CalledDelta<'a> {
     Custom(CalledCustomDelta<'a>),
 }
 
-#[derive(Debug, Serialize)]
-struct CalledFunctionDelta<'a> {
-    #[serde(skip_serializing_if = "Option::is_none")]
-    name: Option<&'a str>,
-    arguments: &'a str,
+impl Described for CalledDelta<'_> {
+    fn schema(schemas: &mut Schemas) -> Value {
+        let function = CalledFunctionDelta::schema(schemas);
+        let custom = CalledCustomDelta::schema(schemas);
+        either(
+            schemas,
+            "ChatCalledDelta",
+            [
+                ("function", "The called function.", function),
+                ("custom", "The called tool with free text.", custom),
+            ],
+        )
+    }
 }
 
-#[derive(Debug, Serialize)]
-struct CalledCustomDelta<'a> {
-    #[serde(skip_serializing_if = "Option::is_none")]
-    name: Option<&'a str>,
-    input: &'a str,
+written! {
+    /// A piece of a called function.
+    #[derive(Debug)]
+    struct CalledFunctionDelta<'a> as "ChatFunctionDelta" {
+        /// The name of the function.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        name: Option<&'a str>,
+        /// The next piece of the arguments.
+        arguments: &'a str,
+    }
+}
+
+written! {
+    /// A piece of a called tool with free text.
+    #[derive(Debug)]
+    struct CalledCustomDelta<'a> as "ChatCustomToolDelta" {
+        /// The name of the tool.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        name: Option<&'a str>,
+        /// The next piece of the text.
+        input: &'a str,
+    }
+}
+
+/// The schema of a chunk. The writer above writes its pieces one by one, since most are equal in all chunks.
+pub(super) fn describe(schemas: &mut Schemas) {
+    let list = |item: Value| json!({ "type": "array", "items": item });
+    let details = described(
+        list(ResponseReasoningDetail::schema(schemas)),
+        "The model's reasoning with the provider's proofs.",
+    );
+    let calls = described(
+        list(ToolCallDelta::schema(schemas)),
+        "Pieces of the model's calls.",
+    );
+    let images = described(
+        list(AnswerImage::schema(schemas)),
+        "Images that the model has made.",
+    );
+    let annotations = described(
+        list(ChatAnnotation::schema(schemas)),
+        "Sources of the text.",
+    );
+    let blocks = list(ResponseOpaqueBlock::schema(schemas));
+    let logprobs = Logprobs::schema(schemas);
+    let logprobs = described(
+        logprobs,
+        "The log probabilities of the next tokens, if the request wants them.",
+    );
+    let usage = Option::<ChatUsage>::schema(schemas);
+    let usage = described(usage, "In the last chunk: the token usage.");
+    let text = |meaning: &str| json!({ "type": "string", "description": meaning });
+    schemas.add("ChatDelta", json!({
+        "type": "object",
+        "description": "A change of the message: texts are appended, and entries of lists belong to the entry with the same `index`.",
+        "properties": {
+            "role": { "type": "string", "enum": ["assistant"], "description": "In the first chunk: the author's role." },
+            "content": text("The next piece of the text."),
+            "refusal": text("The next piece of the model's refusal."),
+            "reasoning_content": text("The next piece of the model's reasoning."),
+            "reasoning_details": details,
+            "tool_calls": calls,
+            "images": images,
+            "annotations": annotations,
+            "provider_specific_fields": {
+                "type": "object", "properties": { "blocks": blocks }, "required": ["blocks"],
+                "description": "A provider's own data.",
+            },
+        },
+    }));
+    schemas.add("ChatChunkChoice", json!({
+        "type": "object",
+        "description": "A change of the response.",
+        "properties": {
+            "index": { "type": "integer", "description": "0." },
+            "delta": { "$ref": "#/components/schemas/ChatDelta", "description": "The change of the message." },
+            "logprobs": logprobs,
+            "finish_reason": nullable(json!({
+                "type": "string", "enum": FINISH_REASONS, "description": "In the last change: the reason for the end.",
+            })),
+        },
+        "required": ["index", "delta", "finish_reason"],
+    }));
+    schemas.add("ChatCompletionChunk", json!({
+        "type": "object",
+        "description": "A chunk of a stream in Chat Completions. The chunks add up to the response; `[DONE]` follows the last.",
+        "properties": {
+            "id": text("The response's id."),
+            "object": { "type": "string", "enum": ["chat.completion.chunk"], "description": "The kind of the object." },
+            "created": { "type": "integer", "format": "int64", "description": "The time of the response, in seconds since 1970." },
+            "model": text("The requested model."),
+            "choices": {
+                "type": "array", "items": { "$ref": "#/components/schemas/ChatChunkChoice" }, "maxItems": 1,
+                "description": "A change of the response; empty in a last chunk with the token usage alone.",
+            },
+            "usage": usage,
+        },
+        "required": ["id", "object", "created", "model", "choices"],
+    }));
 }
 
 impl<'a> ToolCallDelta<'a> {

@@ -15,8 +15,6 @@ use crate::proof::{ProvenContent, ReasoningProof};
 use crate::thought_signature::ThoughtSignature;
 use crate::{Attachment, Attachments, plain};
 
-const MAX_NAME_CHARS: usize = 64;
-
 /// Translates a message; its files go to the attachments.
 pub(super) fn message(
     mut message: wire::ChatMessageParam<'_>,
@@ -43,7 +41,7 @@ pub(super) fn message(
     };
     check_fields_of_role(&message, role)?;
     if let Some(name) = &message.name {
-        check_length(name, MAX_NAME_CHARS, "name")?;
+        check_length(name, wire::MAX_NAME_CHARS, "name")?;
     }
     let mut name = message.name.take();
     let extra = std::mem::take(&mut message.others).into_fields();
@@ -159,7 +157,7 @@ fn answer(
 
 fn opaque_block(block: wire::OpaqueBlock<'_>) -> Result<Part, FieldFault> {
     let kind = required(block.kind, "kind")?;
-    check_length(&kind, MAX_NAME_CHARS, "kind")?;
+    check_length(&kind, wire::MAX_NAME_CHARS, "kind")?;
     let json = required(block.block, "block")?.0;
     check_is_object(json, "block")?;
     let opaque = Opaque {
@@ -231,7 +229,7 @@ fn take_proof_of_text(details: &mut Vec<Part>) -> Result<Option<ReasoningProof>,
         }
     });
     if let Some(proof) = &last {
-        check_at_most(&proof.provider, MAX_NAME_CHARS, "data")
+        check_at_most(&proof.provider, wire::MAX_NAME_CHARS, "data")
             .map_err(|fault| fault.within("reasoning_details"))?;
     }
     Ok(last)
@@ -276,7 +274,7 @@ fn take_sealed_form(part: &mut Part, next: &Part) -> bool {
 /// Returns the provider's name of a part, from the gateway's configuration.
 fn provider_name(provider: Option<String>) -> Result<Option<String>, FieldFault> {
     if let Some(name) = &provider {
-        check_length(name, MAX_NAME_CHARS, "provider")?;
+        check_length(name, wire::MAX_NAME_CHARS, "provider")?;
     }
     Ok(provider)
 }

@@ -37,6 +37,14 @@ pub use history::write_message;
 pub use request::read;
 
 pub use crate::dialect::Preferences;
+use crate::schema::{Described as _, Schemas};
 
 /// The dialect's name in the contract.
 const NAME: &str = "openai-chat";
+
+/// Adds the schemas of the dialect.
+pub(crate) fn describe(schemas: &mut Schemas) {
+    wire::ChatRequestBody::schema(schemas);
+    answer::describe(schemas);
+    chunks::describe(schemas);
+}

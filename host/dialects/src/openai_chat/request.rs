@@ -7,6 +7,7 @@ use weir_sandbox::adapter::bindings::chat::{
 
 use super::messages::message;
 use super::tools::{tool, tool_choice};
+use super::wire::{MAX_SCHEMA_NAME_CHARS, MAX_TOP_LOGPROBS};
 use super::{NAME, wire};
 use crate::json::{
     self, FieldFault, Text, between, check_at_most, check_is_object, check_length, each, items,
@@ -14,11 +15,6 @@ use crate::json::{
 };
 use crate::openai::{MAX_MODEL_CHARS, client, effort, preferences, says_nothing, stop};
 use crate::{Attachments, ChatCall, Dialect, MessageOrigin, openai_responses};
-
-/// The maximum characters of a response schema's name.
-const MAX_SCHEMA_NAME_CHARS: usize = 256;
-/// The maximum alternatives for each token, as with OpenAI.
-const MAX_TOP_LOGPROBS: u32 = 20;
 
 /// Reads a Chat Completions request.
 ///

@@ -2,11 +2,11 @@
 //!
 //! **Invariant:** the chunks of a stream add up to the text of the plain response to the same events.
 
-use serde::Serialize;
 use weir_sandbox::adapter::bindings::chat::{Block, Event, FinishReason};
 
 use crate::dialect::Preferences;
 use crate::openai_chat::{ChatUsage, data_event, json};
+use crate::schema::{Described as _, Schemas, written};
 use crate::{AnswerHead, BilledUsage};
 
 /// A plain response under construction.
@@ -133,15 +133,28 @@ impl OpenTexts {
     }
 }
 
-#[derive(Serialize)]
-struct CompletionBody<'a> {
-    id: String,
-    object: &'static str,
-    created: i64,
-    model: &'a str,
-    choices: &'a [CompletionChoice<'a>],
-    #[serde(skip_serializing_if = "Option::is_none")]
-    usage: Option<ChatUsage>,
+written! {
+    /// A model's response in Completions, or a chunk of a stream; `[DONE]` follows the last chunk.
+    struct CompletionBody<'a> as "TextCompletion" {
+        /// The response's id.
+        id: String,
+        /// The kind of the object.
+        object: &'static str = [OneOf(&["text_completion"])],
+        /// The time of the response, in seconds since 1970.
+        created: i64,
+        /// The requested model.
+        model: &'a str,
+        /// The response, as one choice; empty in a last chunk with the token usage alone.
+        choices: &'a [CompletionChoice<'a>],
+        /// The token usage; in a stream, of the last chunk.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        usage: Option<ChatUsage>,
+    }
+}
+
+/// Adds the schema of a response, which is also that of a chunk.
+pub(super) fn describe(schemas: &mut Schemas) {
+    CompletionBody::schema(schemas);
 }
 
 impl<'a> CompletionBody<'a> {
@@ -161,13 +174,18 @@ impl<'a> CompletionBody<'a> {
     }
 }
 
-#[derive(Serialize)]
-struct CompletionChoice<'a> {
-    text: &'a str,
-    index: u32,
-    /// Always null: weir refuses the field of a request.
-    logprobs: (),
-    finish_reason: Option<&'static str>,
+written! {
+    /// The response.
+    struct CompletionChoice<'a> as "TextCompletionChoice" {
+        /// The text.
+        text: &'a str,
+        /// 0.
+        index: u32,
+        /// Null: log probabilities are not supported.
+        logprobs: (),
+        /// The reason for the end; null in earlier chunks.
+        finish_reason: Option<&'static str> = [OneOf(&["stop", "length", "content_filter"])],
+    }
 }
 
 impl<'a> CompletionChoice<'a> {

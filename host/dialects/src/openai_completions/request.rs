@@ -10,31 +10,60 @@ use crate::json::{
     check_length, object, required,
 };
 use crate::openai::{
-    MAX_MODEL_CHARS, Stop, StreamOptions, client, preferences, says_nothing, stop,
+    MAX_MODEL_CHARS, Stop, StreamOptions, client, preferences, says_nothing, stop, stop_schema,
 };
+use crate::schema::KnownFields;
 use crate::{ChatCall, Dialect, MessageOrigin};
 
+/// Fields of OpenAI's servers (openai 3.57.0, `types/completion_create_params.py`).
+const PASSED_ON: KnownFields = &[
+    (
+        "logit_bias",
+        "An object that makes tokens more or less likely.",
+    ),
+    (
+        "user",
+        "The id of the end user, as a text of at most 512 characters.",
+    ),
+];
+
 object! {
-    struct CompletionRequestBody<'de> {
-        "model": model: Text<'de>,
+    /// A request in OpenAI's Completions. Fields that weir does not know go on to the provider.
+    struct CompletionRequestBody<'de> as "CompletionRequest" {
+        /// The id of a model, as `GET /models` lists them.
+        "model": model: Text<'de> = [Required, Chars(1, MAX_MODEL_CHARS)],
+        /// The text before the completion, alone or in a list. It may be empty only with a `suffix`.
         // A client that completes several prompts at once sends a list, which has one prompt here.
-        "prompt": prompt: TextOr<String, 1>,
+        "prompt": prompt: TextOr<String, 1> = [Required, Items(1)],
+        /// The text after the completion, for models that fill text in.
         "suffix": suffix: String,
-        "max_tokens": max_tokens: u32,
-        "temperature": temperature: f64,
-        "top_p": top_p: f64,
-        "presence_penalty": presence_penalty: f64,
-        "frequency_penalty": frequency_penalty: f64,
+        /// The maximum tokens of the response; default: the model's maximum.
+        "max_tokens": max_tokens: u32 = [AtLeast(1)],
+        /// The sampling temperature: a low one makes the response more predictable.
+        "temperature": temperature: f64 = [Between(0.0, 2.0)],
+        /// The share of probability from which tokens are sampled.
+        "top_p": top_p: f64 = [Between(0.0, 1.0)],
+        /// A positive number makes tokens that have occurred less likely.
+        "presence_penalty": presence_penalty: f64 = [Between(-2.0, 2.0)],
+        /// A positive number makes tokens less likely the more often they have occurred.
+        "frequency_penalty": frequency_penalty: f64 = [Between(-2.0, 2.0)],
+        /// A number that makes repeated responses more alike.
         "seed": seed: i64,
-        "stop": stop: Stop,
+        /// A text, or a list of texts, before which the response ends.
+        "stop": stop: Stop = [Is(stop_schema)],
+        /// Whether weir streams the response as server-sent events.
         "stream": stream: bool,
+        /// The settings of a stream.
         "stream_options": stream_options: StreamOptions<'de>,
-        "n": n: u32,
-        "best_of": best_of: u32,
-        "echo": echo: bool,
+        /// The number of choices: 1.
+        "n": n: u32 = [Only(1)],
+        /// The number of attempts: 1.
+        "best_of": best_of: u32 = [Only(1)],
+        /// Whether the response repeats the prompt, which is not supported: `false`.
+        "echo": echo: bool = [Always(false)],
         "logprobs": logprobs: UnsupportedField,
         "session_id": session_id: UnsupportedField,
-        others: ExtraFields<'de, MAX_EXTRA>,
+        others: ExtraFields<'de, MAX_EXTRA> = PASSED_ON,
     }
 }
 

@@ -1,13 +1,14 @@
 //! The response: one object with a list of vectors.
 
-use serde::Serialize;
 use serde_json::value::RawValue;
+use serde_json::{Value, json};
 use weir_ledger::Credits;
 use weir_sandbox::adapter::bindings::chat::Event;
 
 use super::EmbeddingForm;
 use super::vector::Vector;
-use crate::openai_chat::json;
+use crate::openai_chat::json as write;
+use crate::schema::{Described as _, Schemas, written};
 use crate::{AnswerHead, BilledUsage, DataFault};
 
 /// A plain response under construction.
@@ -19,27 +20,51 @@ pub struct EmbeddingList {
     fault: Option<DataFault>,
 }
 
-#[derive(Serialize)]
-struct EmbeddingListBody<'a> {
-    object: &'static str,
-    data: Vec<EmbeddingItem<'a>>,
-    model: &'a str,
-    usage: EmbeddingUsage,
+written! {
+    /// The vectors of a request's texts.
+    struct EmbeddingListBody<'a> as "EmbeddingList" {
+        /// The kind of the object.
+        object: &'static str = [OneOf(&["list"])],
+        /// The vectors, in the order of the texts.
+        data: Vec<EmbeddingItem<'a>>,
+        /// The requested model.
+        model: &'a str,
+        /// The token usage.
+        usage: EmbeddingUsage,
+    }
 }
 
-#[derive(Serialize)]
-struct EmbeddingItem<'a> {
-    object: &'static str,
-    index: usize,
-    embedding: &'a RawValue,
+written! {
+    /// The vector of a text.
+    struct EmbeddingItem<'a> as "Embedding" {
+        /// The kind of the object.
+        object: &'static str = [OneOf(&["embedding"])],
+        /// The position of the text.
+        index: usize,
+        /// The vector: numbers, or base64 of 32-bit floats.
+        embedding: &'a RawValue = [Is(vector)],
+    }
 }
 
-#[derive(Serialize)]
-struct EmbeddingUsage {
-    prompt_tokens: u64,
-    total_tokens: u64,
-    /// weir's own field: the charge of the request.
-    credits: Credits,
+fn vector(_: &mut Schemas) -> Value {
+    json!({ "anyOf": [{ "type": "array", "items": { "type": "number" } }, { "type": "string" }] })
+}
+
+written! {
+    /// The token usage and its charge.
+    struct EmbeddingUsage as "EmbeddingUsage" {
+        /// The tokens of the texts.
+        prompt_tokens: u64,
+        /// The same.
+        total_tokens: u64,
+        /// The charge of the request, in credits. It is a field of weir.
+        credits: Credits,
+    }
+}
+
+/// Adds the schema of a response.
+pub(super) fn describe(schemas: &mut Schemas) {
+    EmbeddingListBody::schema(schemas);
 }
 
 impl EmbeddingList {
@@ -126,7 +151,7 @@ impl EmbeddingList {
             .iter()
             .map(|vector| vector.json.get().len() + 64);
         let mut out = Vec::with_capacity(bytes.sum::<usize>() + 256);
-        json(&body, &mut out);
+        write(&body, &mut out);
         out
     }
 }

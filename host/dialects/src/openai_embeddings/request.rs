@@ -3,6 +3,7 @@
 use std::fmt;
 
 use serde::de::{self, Deserialize, Deserializer, SeqAccess, Visitor};
+use serde_json::{Value, json};
 use weir_errors::ApiError;
 use weir_sandbox::adapter::bindings::embeddings::{EmbeddingRequest, Input};
 
@@ -12,6 +13,7 @@ use crate::json::{
     object, required,
 };
 use crate::openai::{MAX_MODEL_CHARS, client};
+use crate::schema::{Described, KnownFields, Schemas};
 use crate::{Dialect, RetrievalCall, RetrievalTask};
 
 /// The maximum inputs of a request, as with OpenAI.
@@ -21,14 +23,37 @@ const MAX_DIMENSIONS: u32 = 65_536;
 /// The maximum characters of an input type.
 const MAX_WORD_CHARS: usize = 64;
 
+/// Fields of OpenAI's servers (openai 3.57.0, `types/embedding_create_params.py`).
+const PASSED_ON: KnownFields = &[(
+    "user",
+    "The id of the end user, as a text of at most 512 characters.",
+)];
+
 object! {
-    struct EmbeddingRequestBody<'de> {
-        "model": model: Text<'de>,
-        "input": input: Inputs,
-        "dimensions": dimensions: u32,
-        "encoding_format": encoding_format: Text<'de>,
-        "input_type": input_type: String,
-        others: ExtraFields<'de, MAX_EXTRA>,
+    /// A request in OpenAI's Embeddings. Fields that weir does not know go on to the provider.
+    struct EmbeddingRequestBody<'de> as "EmbeddingRequest" {
+        /// The id of a model of the kind `embeddings`, as `GET /models` lists them.
+        "model": model: Text<'de> = [Required, Chars(1, MAX_MODEL_CHARS)],
+        /// A text, the tokens of a text, or a list of texts or of lists of tokens.
+        "input": input: Inputs = [Required],
+        /// The number of dimensions; default: the model's.
+        "dimensions": dimensions: u32 = [Between(1.0, MAX_DIMENSIONS as f64)],
+        /// The form of the vectors: numbers, or base64 of 32-bit floats; default: `float`.
+        "encoding_format": encoding_format: Text<'de> = [OneOf(&["float", "base64"])],
+        /// The use of the vectors, such as `query` or `document`, for providers that distinguish them.
+        "input_type": input_type: String = [Chars(1, MAX_WORD_CHARS)],
+        others: ExtraFields<'de, MAX_EXTRA> = PASSED_ON,
+    }
+}
+
+impl Described for Inputs {
+    fn schema(_: &mut Schemas) -> Value {
+        let text = json!({ "type": "string", "minLength": 1 });
+        let tokens = json!({
+            "type": "array", "items": { "type": "integer", "minimum": 0, "maximum": u32::MAX }, "minItems": 1,
+        });
+        let list = |items: &Value| json!({ "type": "array", "items": items, "minItems": 1, "maxItems": MAX_INPUTS });
+        json!({ "anyOf": [text, list(&text), tokens, list(&tokens)] })
     }
 }
 

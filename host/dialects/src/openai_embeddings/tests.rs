@@ -6,6 +6,7 @@ use weir_sandbox::adapter::bindings::chat::{Event, Media};
 use weir_sandbox::adapter::bindings::embeddings::Input;
 
 use super::{EmbeddingForm, EmbeddingList, read};
+use crate::schema_tests::checked;
 use crate::{AnswerHead, BilledUsage, DataFault, RetrievalTask};
 
 fn asked(fields: &Value) -> Result<Vec<Input>, ApiError> {
@@ -83,7 +84,7 @@ fn vectors(form: EmbeddingForm, vectors: &[&str]) -> Result<Value, DataFault> {
     }
     list.check()?;
     let body = list.into_body(&BilledUsage::default());
-    let body: Value = serde_json::from_slice(&body).expect("JSON");
+    let body = checked("EmbeddingList", &body);
     let data = body["data"].as_array().expect("a list");
     for (index, item) in data.iter().enumerate() {
         assert_eq!(item["index"], json!(index));

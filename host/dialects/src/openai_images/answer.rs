@@ -7,6 +7,7 @@ use weir_ledger::Credits;
 use weir_sandbox::adapter::bindings::chat::{Event, Media, Usage};
 
 use super::ImageOperation;
+use crate::schema::{Described as _, Schemas, written};
 use crate::{AnswerHead, BilledUsage};
 
 /// A plain response under construction.
@@ -34,54 +35,97 @@ struct Images {
     input_image_tokens: u64,
 }
 
-#[derive(Debug, Clone, Serialize)]
-struct ImageItem {
-    #[serde(skip_serializing_if = "Option::is_none")]
-    b64_json: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    url: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    revised_prompt: Option<String>,
+written! {
+    /// An image that the model has made.
+    #[derive(Debug, Clone)]
+    struct ImageItem as "GeneratedImage" {
+        /// The image in base64.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        b64_json: Option<String>,
+        /// The URL of the image.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        url: Option<String>,
+        /// The description that the model has used.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        revised_prompt: Option<String>,
+    }
 }
 
-#[derive(Serialize)]
-struct ImagesBody<'a> {
-    created: i64,
-    data: &'a [ImageItem],
-    #[serde(skip_serializing_if = "Option::is_none")]
-    output_format: Option<&'a str>,
-    usage: ImagesUsage,
+written! {
+    /// Images that the model has made.
+    struct ImagesBody<'a> as "ImagesAnswer" {
+        /// The time of the response, in seconds since 1970.
+        created: i64,
+        /// The images.
+        data: &'a [ImageItem],
+        /// The format of the images.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        output_format: Option<&'a str>,
+        /// The token usage.
+        usage: ImagesUsage,
+    }
 }
 
-#[derive(Serialize)]
-struct ImageEvent<'a> {
-    #[serde(rename = "type")]
-    kind: &'a str,
-    #[serde(flatten)]
-    item: &'a ImageItem,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    partial_image_index: Option<u32>,
-    created_at: i64,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    output_format: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    usage: Option<ImagesUsage>,
+written! {
+    /// An event of a stream in Images: a preview, or the image.
+    struct ImageEvent<'a> as "ImageEvent" {
+        /// The kind of the event.
+        #[serde(rename = "type")]
+        kind: &'a str = [OneOf(&KINDS)],
+        #[serde(flatten)]
+        item: &'a ImageItem,
+        /// The number of the preview, from 0.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        partial_image_index: Option<u32>,
+        /// The time of the response, in seconds since 1970.
+        created_at: i64,
+        /// The format of the image.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        output_format: Option<&'a str>,
+        /// With the image: the token usage.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        usage: Option<ImagesUsage>,
+    }
 }
 
-#[derive(Serialize)]
-struct ImagesUsage {
-    input_tokens: u64,
-    output_tokens: u64,
-    total_tokens: u64,
-    input_tokens_details: InputTokensDetails,
-    /// weir's own field: the charge of the request.
-    credits: Credits,
+written! {
+    /// The token usage and its charge.
+    struct ImagesUsage as "ImagesUsage" {
+        /// The tokens of the input.
+        input_tokens: u64,
+        /// The tokens of the images.
+        output_tokens: u64,
+        /// The tokens of both.
+        total_tokens: u64,
+        /// The tokens of the input, by kind.
+        input_tokens_details: InputTokensDetails,
+        /// The charge of the request, in credits. It is a field of weir.
+        credits: Credits,
+    }
 }
 
-#[derive(Serialize)]
-struct InputTokensDetails {
-    text_tokens: u64,
-    image_tokens: u64,
+written! {
+    /// The tokens of the input, by kind.
+    struct InputTokensDetails as "ImagesInputTokens" {
+        /// The tokens of texts.
+        text_tokens: u64,
+        /// The tokens of images.
+        image_tokens: u64,
+    }
+}
+
+/// The kinds of events.
+const KINDS: [&str; 4] = [
+    "image_generation.partial_image",
+    "image_generation.completed",
+    "image_edit.partial_image",
+    "image_edit.completed",
+];
+
+/// Adds the schemas of a response and of an event.
+pub(super) fn describe(schemas: &mut Schemas) {
+    ImagesBody::schema(schemas);
+    ImageEvent::schema(schemas);
 }
 
 impl ImagesResponse {

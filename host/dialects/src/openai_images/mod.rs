@@ -17,6 +17,13 @@ pub use answer::{ImageStream, ImagesResponse};
 pub use request::read;
 
 pub use crate::dialect::ImageOperation;
+use crate::schema::{Described as _, Schemas};
 
 /// The dialect's name in the contract.
 const NAME: &str = "openai-images";
+
+/// Adds the schemas of the dialect.
+pub(crate) fn describe(schemas: &mut Schemas) {
+    wire::ImageRequestBody::schema(schemas);
+    answer::describe(schemas);
+}

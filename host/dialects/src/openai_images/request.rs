@@ -5,23 +5,14 @@ use weir_errors::ApiError;
 use weir_sandbox::adapter::bindings::adapter::Client;
 use weir_sandbox::adapter::bindings::chat::{Image, ImageRequest, Source};
 
+use super::wire::{MAX_COUNT, MAX_PREVIEWS, MAX_PROMPT_CHARS, MAX_WORD_CHARS};
 use super::{ImageOperation, NAME, wire};
 use crate::json::{
     self, FieldFault, Text, check_at_most, check_https_url, check_id, check_length, data_url, each,
     items, required,
 };
+use crate::openai::{MAX_MODEL_CHARS, MAX_USER_CHARS};
 use crate::{Attachments, Dialect, ImageCall};
-
-const MAX_MODEL_CHARS: usize = 256;
-/// The maximum characters of a prompt, as with OpenAI; some models accept fewer.
-const MAX_PROMPT_CHARS: usize = 32_000;
-/// The maximum images of one request.
-const MAX_COUNT: u32 = 10;
-const MAX_PREVIEWS: u32 = 3;
-/// The maximum characters of a size, a quality or a similar word.
-const MAX_WORD_CHARS: usize = 32;
-/// The maximum characters of an end user's id.
-const MAX_USER_CHARS: usize = 512;
 
 /// The images of a form, besides its fields.
 #[derive(Debug, Default)]

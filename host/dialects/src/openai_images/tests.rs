@@ -9,6 +9,7 @@ use weir_sandbox::adapter::bindings::chat::{
 };
 
 use super::{ImageOperation, ImageStream, ImagesResponse, form, read};
+use crate::schema_tests::{check_events, checked};
 use crate::{AnswerHead, BilledUsage, ImageCall};
 
 fn of_json(body: &Value, made: ImageOperation) -> Result<ImageCall, ApiError> {
@@ -382,7 +383,7 @@ fn an_answer_lists_its_images() {
     ] {
         answer.push(&event);
     }
-    let body: Value = serde_json::from_slice(&answer.into_body(&billed())).expect("JSON");
+    let body: Value = checked("ImagesAnswer", &answer.into_body(&billed()));
     assert_eq!(
         body,
         json!({
@@ -413,6 +414,7 @@ fn a_stream_keeps_the_image_back_until_it_is_paid_for() {
         }
         let before = out.len();
         chunks.finish(&billed(), &mut out);
+        check_events("ImageEvent", &out);
         let read = |bytes: &[u8]| -> Vec<(String, Value)> {
             let text = std::str::from_utf8(bytes).expect("UTF-8");
             let events = text.split_terminator("\n\n").map(|event| {

@@ -1,11 +1,13 @@
 //! The response: one object with a list of verdicts.
 
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use serde_json::value::RawValue;
+use serde_json::{Value, json};
 use weir_ledger::Credits;
 use weir_sandbox::adapter::bindings::chat::Event;
 
-use crate::openai_chat::json;
+use crate::openai_chat::json as write;
+use crate::schema::{Described as _, Schemas, written};
 use crate::{AnswerHead, BilledUsage, DataFault};
 
 /// A plain response under construction.
@@ -24,19 +26,48 @@ struct Verdict {
     flagged: bool,
 }
 
-#[derive(Serialize)]
-struct VerdictsBody<'a> {
-    id: String,
-    model: &'a str,
-    results: &'a [Box<RawValue>],
-    usage: VerdictsUsage,
+written! {
+    /// The verdicts on a request's texts.
+    struct VerdictsBody<'a> as "ModerationAnswer" {
+        /// The response's id.
+        id: String,
+        /// The requested model.
+        model: &'a str,
+        /// The verdicts, in the order of the texts.
+        results: &'a [Box<RawValue>] = [Is(verdicts)],
+        /// The token usage.
+        usage: VerdictsUsage,
+    }
 }
 
-/// weir's own field: OpenAI's API has none.
-#[derive(Serialize)]
-struct VerdictsUsage {
-    input_tokens: u64,
-    credits: Credits,
+/// The schema of verdicts, which weir passes on: it checks only whether each has `flagged`.
+fn verdicts(schemas: &mut Schemas) -> Value {
+    schemas.add("ModerationVerdict", json!({
+        "type": "object",
+        "description": "A verdict on a text. Further fields are the provider's.",
+        "properties": {
+            "flagged": { "type": "boolean", "description": "Whether the text is harmful." },
+            "categories": { "type": "object", "additionalProperties": { "type": "boolean" }, "description": "The kinds of harm, and whether the text has each." },
+            "category_scores": { "type": "object", "additionalProperties": { "type": "number" }, "description": "The kinds of harm, and the probability of each." },
+        },
+        "required": ["flagged"],
+    }));
+    json!({ "type": "array", "items": { "$ref": "#/components/schemas/ModerationVerdict" } })
+}
+
+written! {
+    /// The token usage and its charge.
+    struct VerdictsUsage as "ModerationUsage" {
+        /// The tokens of the texts.
+        input_tokens: u64,
+        /// The charge of the request, in credits. It is a field of weir.
+        credits: Credits,
+    }
+}
+
+/// Adds the schema of a response.
+pub(super) fn describe(schemas: &mut Schemas) {
+    VerdictsBody::schema(schemas);
 }
 
 impl Verdicts {
@@ -99,7 +130,7 @@ impl Verdicts {
             },
         };
         let mut out = Vec::new();
-        json(&body, &mut out);
+        write(&body, &mut out);
         out
     }
 }

@@ -1,5 +1,6 @@
 //! The JSON of a request, and its translation to the plugins' vocabulary.
 
+use serde_json::{Value, json};
 use weir_errors::ApiError;
 use weir_sandbox::adapter::bindings::moderation::ModerationRequest;
 
@@ -9,6 +10,7 @@ use crate::json::{
     check_not_empty, object, required,
 };
 use crate::openai::{MAX_MODEL_CHARS, client};
+use crate::schema::Schemas;
 use crate::{Dialect, RetrievalCall, RetrievalTask};
 
 /// The model of a request that names none, as with OpenAI.
@@ -17,11 +19,19 @@ const DEFAULT_MODEL: &str = "omni-moderation-latest";
 const MAX_INPUTS: usize = 1_024;
 
 object! {
-    struct ModerationRequestBody<'de> {
-        "model": model: Text<'de>,
-        "input": input: TextOr<String, MAX_INPUTS>,
+    /// A request in OpenAI's Moderations. Fields that weir does not know go on to the provider.
+    struct ModerationRequestBody<'de> as "ModerationRequest" {
+        /// The id of a model of the kind `moderation`, as `GET /models` lists them; default: `omni-moderation-latest`.
+        "model": model: Text<'de> = [Chars(1, MAX_MODEL_CHARS)],
+        /// A text, or a list of texts.
+        "input": input: TextOr<String, MAX_INPUTS> = [Required, Is(input_schema)],
         others: ExtraFields<'de, MAX_EXTRA>,
     }
+}
+
+fn input_schema(_: &mut Schemas) -> Value {
+    let text = json!({ "type": "string", "minLength": 1 });
+    json!({ "anyOf": [text, { "type": "array", "items": text, "minItems": 1, "maxItems": MAX_INPUTS }] })
 }
 
 /// Reads a Moderations request.

@@ -7,6 +7,7 @@ use weir_ledger::{Credits, TokenCounts};
 use weir_sandbox::adapter::bindings::chat::{Event, Media};
 
 use super::{Verdicts, read};
+use crate::schema_tests::checked;
 use crate::{AnswerHead, BilledUsage, DataFault, RetrievalTask};
 
 fn asked(fields: &Value) -> Result<(String, Vec<String>), Option<String>> {
@@ -78,7 +79,7 @@ fn verdicts_pass_on_as_they_are() {
         by_unit: false,
         credits: Credits::from_micro(1_000_000),
     };
-    let body: Value = serde_json::from_slice(&verdicts.into_body(&billed)).unwrap();
+    let body = checked("ModerationAnswer", &verdicts.into_body(&billed));
     let harmful: Value = serde_json::from_str(harmful).unwrap();
     assert_eq!(body["results"], json!([harmful, {"flagged": false}]));
     assert_eq!(body["model"], "m");

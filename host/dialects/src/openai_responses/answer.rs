@@ -1,13 +1,14 @@
 //! The response as one object, and the parts that streams share with it.
 
-use serde::Serialize;
-use serde_json::Value;
+use serde_json::{Value, json};
 use weir_ledger::Credits;
 use weir_sandbox::adapter::bindings::chat::Event;
 
 use super::items::{ItemChange, ItemStatus, OutputItem};
 use super::output::{Output, OutputWriter, ResponseEnd};
+use super::wire::ResponsesRequestBody;
 use super::{EchoedFields, ID_PREFIX};
+use crate::schema::{Described as _, Schemas, nullable, written};
 use crate::{AnswerHead, BilledUsage};
 
 /// A plain response under construction.
@@ -111,53 +112,135 @@ pub(super) fn object(
     json
 }
 
-#[derive(Debug, Serialize)]
-struct ResponseBody<'a> {
-    id: String,
-    object: &'static str,
-    created_at: i64,
-    /// weir does not record the time of the end.
-    completed_at: Option<i64>,
-    status: ItemStatus,
-    background: bool,
-    error: Option<AnswerError<'a>>,
-    incomplete_details: Option<IncompleteDetails>,
-    model: &'a str,
-    output: &'a [OutputItem],
-    usage: Option<ResponseUsage>,
+written! {
+    #[derive(Debug)]
+    struct ResponseBody<'a> as "ResponsesBody" {
+        /// The response's id, for `previous_response_id` in a later request.
+        id: String,
+        /// The kind of the object.
+        object: &'static str = [OneOf(&["response"])],
+        /// The time of the response, in seconds since 1970.
+        created_at: i64,
+        /// Null: weir does not record the time of the end.
+        completed_at: Option<i64>,
+        /// The state of the response.
+        status: ItemStatus,
+        /// Whether the response was made in the background: never.
+        background: bool,
+        /// The error of a failed response in a stream.
+        error: Option<AnswerError<'a>>,
+        /// The reason for which the response is incomplete.
+        incomplete_details: Option<IncompleteDetails>,
+        /// The requested model.
+        model: &'a str,
+        /// The response's items. To continue the conversation, send them back unchanged, or send the response's id.
+        output: &'a [OutputItem],
+        /// The token usage, at the end of the response.
+        usage: Option<ResponseUsage>,
+    }
 }
 
-#[derive(Debug, Serialize)]
-struct AnswerError<'a> {
-    code: &'a str,
-    message: &'a str,
+written! {
+    /// The error of a failed response.
+    #[derive(Debug)]
+    struct AnswerError<'a> as "ResponsesError" {
+        /// OpenAI's code of the error.
+        code: &'a str,
+        /// The message, for people.
+        message: &'a str,
+    }
 }
 
-#[derive(Debug, Serialize)]
-struct IncompleteDetails {
-    reason: &'static str,
+written! {
+    /// The reason for which a response is incomplete.
+    #[derive(Debug)]
+    struct IncompleteDetails as "ResponsesIncompleteDetails" {
+        /// The reason.
+        reason: &'static str = [OneOf(&["max_output_tokens", "content_filter"])],
+    }
 }
 
-#[derive(Debug, Serialize)]
-struct ResponseUsage {
-    input_tokens: u64,
-    input_tokens_details: InputDetails,
-    output_tokens: u64,
-    output_tokens_details: ResponseOutputDetails,
-    total_tokens: u64,
-    /// weir's own field: the charge of the request.
-    credits: Credits,
+written! {
+    /// The token usage and its charge.
+    #[derive(Debug)]
+    struct ResponseUsage as "ResponsesUsage" {
+        /// The tokens of the input.
+        input_tokens: u64,
+        /// A part of the tokens of the input.
+        input_tokens_details: InputDetails,
+        /// The tokens of the response, reasoning included.
+        output_tokens: u64,
+        /// A part of the tokens of the response.
+        output_tokens_details: ResponseOutputDetails,
+        /// The tokens of both.
+        total_tokens: u64,
+        /// The charge of the request, in credits. It is a field of weir.
+        credits: Credits,
+    }
 }
 
-#[derive(Debug, Serialize)]
-struct InputDetails {
-    cached_tokens: u64,
-    cache_write_tokens: u64,
+written! {
+    /// A part of the tokens of the input.
+    #[derive(Debug)]
+    struct InputDetails as "ResponsesInputTokens" {
+        /// The tokens that the provider's cache had.
+        cached_tokens: u64,
+        /// The tokens that the provider's cache has taken.
+        cache_write_tokens: u64,
+    }
 }
 
-#[derive(Debug, Serialize)]
-struct ResponseOutputDetails {
-    reasoning_tokens: u64,
+written! {
+    /// A part of the tokens of the response.
+    #[derive(Debug)]
+    struct ResponseOutputDetails as "ResponsesOutputTokens" {
+        /// The tokens of the reasoning.
+        reasoning_tokens: u64,
+    }
+}
+
+/// The fields of a request that its response repeats.
+const ECHOED: [&str; 21] = [
+    "instructions",
+    "previous_response_id",
+    "tools",
+    "tool_choice",
+    "parallel_tool_calls",
+    "max_tool_calls",
+    "text",
+    "reasoning",
+    "max_output_tokens",
+    "temperature",
+    "top_p",
+    "presence_penalty",
+    "frequency_penalty",
+    "top_logprobs",
+    "truncation",
+    "metadata",
+    "store",
+    "service_tier",
+    "prompt_cache_key",
+    "safety_identifier",
+    "user",
+];
+
+/// The schema of a response: its own fields, and those of the request, which it repeats.
+pub(super) fn describe(schemas: &mut Schemas) {
+    let own = ResponseBody::schema(schemas);
+    let mut schema = json!({
+        "type": "object",
+        "description": "A model's response in Responses. The fields of the request have the values of the request, or OpenAI's defaults.",
+        "properties": {},
+        "required": ECHOED,
+    });
+    let request = ResponsesRequestBody::schema(schemas);
+    for field in ECHOED {
+        let mut echoed = schemas.field(&request, field);
+        echoed["description"] = "The value of the request.".into();
+        schema["properties"][field] = nullable(echoed);
+    }
+    schemas.flatten(&mut schema, &own);
+    schemas.add("ResponsesAnswer", schema);
 }
 
 impl From<&BilledUsage> for ResponseUsage {

@@ -4,14 +4,15 @@
 
 use bytes::Bytes;
 use serde::Serialize;
-use serde_json::Value;
 use serde_json::value::RawValue;
+use serde_json::{Map, Value, json};
 use weir_sandbox::adapter::bindings::chat::Event;
 
 use super::EchoedFields;
 use super::answer::{ResponseStage, object};
 use super::items::ItemChange;
 use super::output::{Output, OutputWriter, ResponseEnd};
+use crate::schema::{Described as _, Schemas, choice};
 use crate::{AnswerHead, BilledUsage};
 
 /// A comment, which readers of server-sent events skip.
@@ -156,6 +157,106 @@ impl OutputWriter for ResponseEvents<'_> {
     fn write(&mut self, kind: &'static str, change: &ItemChange<'_>) {
         self.event(kind, change);
     }
+}
+
+/// The events with the response.
+const OF_RESPONSE: [&str; 5] = [
+    "response.created",
+    "response.in_progress",
+    "response.completed",
+    "response.incomplete",
+    "response.failed",
+];
+
+/// The events about a change.
+const OF_CHANGE: [&str; 17] = [
+    "response.output_item.added",
+    "response.output_item.done",
+    "response.content_part.added",
+    "response.content_part.done",
+    "response.output_text.delta",
+    "response.output_text.done",
+    "response.output_text.annotation.added",
+    "response.refusal.delta",
+    "response.refusal.done",
+    "response.reasoning_summary_part.added",
+    "response.reasoning_summary_part.done",
+    "response.reasoning_summary_text.delta",
+    "response.reasoning_summary_text.done",
+    "response.function_call_arguments.delta",
+    "response.function_call_arguments.done",
+    "response.custom_tool_call_input.delta",
+    "response.custom_tool_call_input.done",
+];
+
+/// The schema of an event.
+pub(super) fn describe(schemas: &mut Schemas) {
+    let change = ItemChange::schema(schemas);
+    let event = |types: &[&str], meaning: &str| {
+        json!({
+            "type": "object",
+            "description": meaning,
+            "properties": {
+                "type": { "type": "string", "enum": types, "description": "The kind of the event." },
+                "sequence_number": { "type": "integer", "description": "The number of the event, from 0." },
+            },
+            "required": ["type", "sequence_number"],
+        })
+    };
+    let mut of_response = event(
+        &OF_RESPONSE,
+        "An event with the response: at its beginning without output, at its end complete.",
+    );
+    of_response["properties"]["response"] =
+        json!({ "$ref": "#/components/schemas/ResponsesAnswer", "description": "The response." });
+    of_response["required"] = json!(["type", "sequence_number", "response"]);
+    schemas.add("ResponsesResponseEvent", of_response);
+    let mut of_change = event(
+        &OF_CHANGE,
+        "An event about a change of an item. Its type determines its fields.",
+    );
+    schemas.flatten(&mut of_change, &change);
+    schemas.add("ResponsesItemEvent", of_change);
+    let mut of_error = event(
+        &["error"],
+        "The error that ends a stream; `response.failed` follows.",
+    );
+    let nullable = |meaning: &str| json!({ "type": ["string", "null"], "description": meaning });
+    of_error["properties"]["code"] = nullable("OpenAI's code of the error, if it has one.");
+    of_error["properties"]["message"] =
+        json!({ "type": "string", "description": "The message, for people." });
+    of_error["properties"]["param"] = nullable("The path of the invalid field.");
+    of_error["properties"]["error"] =
+        json!({ "type": "object", "description": "The error, as outside of a stream." });
+    of_error["required"] = json!([
+        "type",
+        "sequence_number",
+        "code",
+        "message",
+        "param",
+        "error"
+    ]);
+    schemas.add("ResponsesErrorEvent", of_error);
+    let mut mapping = Map::new();
+    let mut choices = Vec::new();
+    for (name, types) in [
+        ("ResponsesResponseEvent", OF_RESPONSE.as_slice()),
+        ("ResponsesItemEvent", OF_CHANGE.as_slice()),
+        ("ResponsesErrorEvent", &["error"]),
+    ] {
+        let place = format!("#/components/schemas/{name}");
+        choices.push(json!({ "$ref": place }));
+        mapping.extend(
+            types
+                .iter()
+                .map(|one| ((*one).to_owned(), place.clone().into())),
+        );
+    }
+    let docs = ["An event of a stream in Responses."];
+    schemas.add(
+        "ResponsesEvent",
+        choice(&docs, "type", (choices, mapping), &[]),
+    );
 }
 
 #[derive(Debug, Serialize)]

@@ -38,6 +38,7 @@ pub(crate) use request::read_for_chat;
 
 pub use crate::dialect::EchoedFields;
 use crate::json::renamed;
+use crate::schema::{Described as _, Schemas};
 
 /// The dialect's name in the contract.
 const NAME: &str = "openai-responses";
@@ -56,4 +57,11 @@ pub(super) fn field(name: &str) -> Cow<'_, str> {
         ("session_id", "previous_response_id"),
     ];
     renamed(name, &NAMES)
+}
+
+/// Adds the schemas of the dialect.
+pub(crate) fn describe(schemas: &mut Schemas) {
+    wire::ResponsesRequestBody::schema(schemas);
+    answer::describe(schemas);
+    chunks::describe(schemas);
 }

@@ -13,33 +13,15 @@ use weir_sandbox::adapter::bindings::chat::{
 use super::input::{additional_tools, message, messages};
 use super::tool_list;
 use super::tools::{self, tool, tool_choice};
+use super::wire::{INCLUDED, MAX_SCHEMA_NAME_CHARS, MAX_SUMMARY_CHARS};
 use super::{EchoedFields, ID_PREFIX, NAME, wire};
 use crate::dialect::Preferences;
 use crate::json::{
     self, FieldFault, Text, between, check_at_most, check_is_object, check_length, each, items,
     required, reread,
 };
-use crate::openai::{effort, says_nothing};
+use crate::openai::{MAX_MODEL_CHARS, MAX_USER_CHARS, effort, says_nothing};
 use crate::{Attachments, Chain, ChatCall, Dialect, MessageOrigin, plain};
-
-const MAX_MODEL_CHARS: usize = 256;
-/// The maximum characters of a schema's name.
-const MAX_SCHEMA_NAME_CHARS: usize = 256;
-/// The maximum characters of an end user's id.
-const MAX_USER_CHARS: usize = 512;
-/// The maximum characters of the word for the display of reasoning.
-const MAX_SUMMARY_CHARS: usize = 64;
-
-/// The accepted values of `include`. Reasoning always has its sealed form; the other values belong to tools that no
-/// upstream has.
-const INCLUDED: [&str; 6] = [
-    "reasoning.encrypted_content",
-    "file_search_call.results",
-    "web_search_call.results",
-    "web_search_call.action.sources",
-    "computer_call_output.output.image_url",
-    "code_interpreter_call.outputs",
-];
 
 /// Reads a Responses request.
 ///

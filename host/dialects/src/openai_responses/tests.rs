@@ -11,6 +11,7 @@ use weir_sandbox::adapter::bindings::chat::{
 };
 
 use super::{EchoedFields, ResponseObject, ResponseStream, read};
+use crate::schema_tests::{check_events, checked};
 use crate::{AnswerHead, BilledUsage, ChatCall, Dialect};
 
 /// Fields that invalidate a good request, and the expected complete message; its first word is the path.
@@ -353,11 +354,12 @@ fn whole(events: &[Event]) -> Value {
     let mut answer = ResponseObject::new(head(), echo(&json!({})));
     answer.answered_by("p");
     events.iter().for_each(|event| answer.push(event));
-    serde_json::from_slice(&answer.into_body(&billed())).unwrap()
+    checked("ResponsesAnswer", &answer.into_body(&billed()))
 }
 
 /// The data of a stream's events, checked for types and numbers.
 fn parsed(out: &[u8]) -> Vec<Value> {
+    check_events("ResponsesEvent", out);
     let text = std::str::from_utf8(out).unwrap();
     let events = text.split_terminator("\n\n").enumerate();
     events
@@ -780,7 +782,7 @@ fn an_answer_repeats_what_was_asked() {
         "reasoning": { "effort": "low" }, "previous_response_id": "resp_0", "user": "u",
     });
     let answer = ResponseObject::new(head(), echo(&fields)).into_body(&billed());
-    let answer: Value = serde_json::from_slice(&answer).unwrap();
+    let answer = checked("ResponsesAnswer", &answer);
     for name in [
         "instructions",
         "temperature",
@@ -919,7 +921,7 @@ fn a_call_of_a_tool_in_a_namespace_has_both_names() {
     let echo = || echo(&namespaced());
     let mut answer = ResponseObject::new(head(), echo());
     events.iter().for_each(|event| answer.push(event));
-    let plain: Value = serde_json::from_slice(&answer.into_body(&billed())).unwrap();
+    let plain: Value = checked("ResponsesAnswer", &answer.into_body(&billed()));
     let called = plain["output"].as_array().unwrap().iter();
     let called: Vec<_> = called
         .map(|item| (item["namespace"].as_str(), item["name"].as_str().unwrap()))

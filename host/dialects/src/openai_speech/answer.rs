@@ -2,7 +2,6 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use serde::Serialize;
 use serde_json::Value;
 use weir_ledger::Credits;
 use weir_sandbox::adapter::bindings::chat::Event;
@@ -10,6 +9,7 @@ use weir_sandbox::adapter::bindings::chat::Event;
 use super::SpeechForm;
 use crate::BilledUsage;
 use crate::openai_chat::{CompletionStream, data_event};
+use crate::schema::{Described as _, Schemas, written};
 
 /// A writer of the response.
 #[derive(Debug)]
@@ -17,23 +17,38 @@ pub struct SpeechStream {
     form: SpeechForm,
 }
 
-#[derive(Serialize)]
-struct SpeechEvent<'a> {
-    #[serde(rename = "type")]
-    kind: &'static str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    audio: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    usage: Option<SpeechUsage>,
+written! {
+    /// An event of a stream in Speech: a piece of the recording, or its end.
+    struct SpeechEvent<'a> as "SpeechEvent" {
+        /// The kind of the event.
+        #[serde(rename = "type")]
+        kind: &'static str = [OneOf(&["speech.audio.delta", "speech.audio.done"])],
+        /// The next piece of the recording, in base64.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        audio: Option<&'a str>,
+        /// At the end: the token usage.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        usage: Option<SpeechUsage>,
+    }
 }
 
-#[derive(Serialize)]
-struct SpeechUsage {
-    input_tokens: u64,
-    output_tokens: u64,
-    total_tokens: u64,
-    /// weir's own field: the charge of the request.
-    credits: Credits,
+written! {
+    /// The token usage and its charge.
+    struct SpeechUsage as "SpeechUsage" {
+        /// The tokens of the text.
+        input_tokens: u64,
+        /// The tokens of the recording.
+        output_tokens: u64,
+        /// The tokens of both.
+        total_tokens: u64,
+        /// The charge of the request, in credits. It is a field of weir.
+        credits: Credits,
+    }
+}
+
+/// Adds the schema of an event.
+pub(super) fn describe(schemas: &mut Schemas) {
+    SpeechEvent::schema(schemas);
 }
 
 impl SpeechStream {

@@ -12,6 +12,7 @@ pub use answer::SpeechStream;
 pub use request::read;
 
 pub use crate::dialect::SpeechForm;
+use crate::schema::{Described as _, Schemas};
 
 /// The dialect's name in the contract.
 const NAME: &str = "openai-speech";
@@ -25,3 +26,9 @@ const FORMATS: [(&str, &str); 6] = [
     ("wav", "audio/wav"),
     ("pcm", "audio/pcm"),
 ];
+
+/// Adds the schemas of the dialect.
+pub(crate) fn describe(schemas: &mut Schemas) {
+    request::SpeechRequestBody::schema(schemas);
+    answer::describe(schemas);
+}

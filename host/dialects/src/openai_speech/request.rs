@@ -4,6 +4,7 @@ use std::fmt;
 use std::ops::RangeInclusive;
 
 use serde::de::{self, Deserialize, Deserializer, MapAccess, Visitor};
+use serde_json::{Value, json};
 use weir_errors::ApiError;
 use weir_sandbox::adapter::bindings::speech::{SpeechRequest, Voice};
 
@@ -13,6 +14,7 @@ use crate::json::{
     check_not_empty, object, required,
 };
 use crate::openai::{MAX_MODEL_CHARS, client};
+use crate::schema::{Described, Schemas};
 use crate::{AudioCall, AudioTask, Dialect};
 
 /// The maximum characters of a text; the limit of the model is usually much lower.
@@ -25,22 +27,39 @@ const MAX_VOICE_CHARS: usize = 256;
 const SPEEDS: RangeInclusive<f64> = 0.25..=4.0;
 
 object! {
-    struct SpeechRequestBody<'de> {
-        "model": model: Text<'de>,
-        "input": input: String,
-        "voice": voice: BodyVoice,
-        "instructions": instructions: String,
-        "response_format": response_format: Text<'de>,
-        "speed": speed: f64,
-        "stream_format": stream_format: Text<'de>,
+    /// A request in OpenAI's Speech. Fields that weir does not know go on to the provider.
+    struct SpeechRequestBody<'de> as "SpeechRequest" {
+        /// The id of a model of the kind `speech`, as `GET /models` lists them.
+        "model": model: Text<'de> = [Required, Chars(1, MAX_MODEL_CHARS)],
+        /// The text.
+        "input": input: String = [Required, Chars(1, MAX_INPUT_CHARS)],
+        /// The name of a voice, or an object with the id of a custom voice.
+        "voice": voice: BodyVoice = [Required],
+        /// The manner of speaking, in words.
+        "instructions": instructions: String = [Chars(0, MAX_INSTRUCTION_CHARS)],
+        /// The format of the recording; default: `mp3`.
+        "response_format": response_format: Text<'de> = [OneOf(&["mp3", "opus", "aac", "flac", "wav", "pcm"])],
+        /// The speed; default: 1.
+        "speed": speed: f64 = [Between(*SPEEDS.start(), *SPEEDS.end())],
+        /// `audio` for bytes, or `sse` for events; default: `audio`.
+        "stream_format": stream_format: Text<'de> = [OneOf(&["audio", "sse"])],
         others: ExtraFields<'de, MAX_EXTRA>,
     }
 }
 
 object! {
-    struct VoiceObject<'de> {
-        "id": id: String,
+    /// A custom voice.
+    struct VoiceObject<'de> as "SpeechVoice" {
+        /// The id of the voice.
+        "id": id: String = [Required, Chars(1, MAX_VOICE_CHARS)],
         others: RefusedFields,
+    }
+}
+
+impl Described for BodyVoice {
+    fn schema(schemas: &mut Schemas) -> Value {
+        let name = json!({ "type": "string", "minLength": 1, "maxLength": MAX_VOICE_CHARS });
+        json!({ "anyOf": [name, VoiceObject::schema(schemas)] })
     }
 }
 

@@ -8,6 +8,7 @@ use weir_sandbox::adapter::bindings::chat::{Event, FinishReason, Media, MediaByt
 use weir_sandbox::adapter::bindings::speech::{SpeechRequest, Voice};
 
 use super::{SpeechForm, SpeechStream, read};
+use crate::schema_tests::check_events;
 use crate::{AudioTask, BilledUsage, Dialect};
 
 fn asked(fields: &Value) -> Result<(SpeechRequest, SpeechForm), Option<String>> {
@@ -94,6 +95,9 @@ fn written(has_events: bool) -> String {
         credits: Credits::from_micro(1_500_000),
     };
     stream.finish(&billed, &mut out);
+    if has_events {
+        check_events("SpeechEvent", &out);
+    }
     String::from_utf8(out).unwrap()
 }
 

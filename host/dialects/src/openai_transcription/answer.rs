@@ -1,12 +1,13 @@
 //! The response: JSON, text, or events.
 
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use serde_json::value::RawValue;
 use weir_ledger::Credits;
 use weir_sandbox::adapter::bindings::chat::Event;
 
 use super::{TranscriptFormat, TranscriptionForm};
 use crate::openai_chat::{data_event, json};
+use crate::schema::{Described as _, Schemas, written};
 use crate::{BilledUsage, DataFault};
 
 /// A plain response under construction.
@@ -24,65 +25,102 @@ pub struct TranscriptStream {
     text: String,
 }
 
-/// The data beside the text, in the upstream's words.
-#[derive(Debug, Clone, Default, Deserialize, Serialize)]
-struct Timings {
-    #[serde(skip_serializing_if = "Option::is_none")]
-    language: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    duration: Option<f64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    segments: Option<Vec<Box<RawValue>>>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    words: Option<Vec<Box<RawValue>>>,
+written! {
+    /// The parts and the words of a recording.
+    #[derive(Debug, Clone, Default, Deserialize)]
+    struct Timings as "TranscriptTimings" {
+        /// In `verbose_json`: the language of the recording.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        language: Option<String>,
+        /// In `verbose_json`: the length of the recording in seconds.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        duration: Option<f64>,
+        /// In `verbose_json`: the parts with their times, in the provider's form.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        segments: Option<Vec<Box<RawValue>>>,
+        /// In `verbose_json`: the words with their times, in the provider's form.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        words: Option<Vec<Box<RawValue>>>,
+    }
 }
 
-#[derive(Serialize)]
-struct TranscriptBody<'a> {
-    #[serde(skip_serializing_if = "Option::is_none")]
-    task: Option<&'static str>,
-    text: &'a str,
-    #[serde(flatten)]
-    timings: Option<&'a Timings>,
-    usage: TranscriptUsage,
+written! {
+    /// The words of a recording.
+    struct TranscriptBody<'a> as "TranscriptAnswer" {
+        /// In `verbose_json`: the kind of the work.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        task: Option<&'static str> = [OneOf(&["transcribe", "translate"])],
+        /// The words.
+        text: &'a str,
+        #[serde(flatten)]
+        timings: Option<&'a Timings>,
+        /// The usage.
+        usage: TranscriptUsage,
+    }
 }
 
-#[derive(Serialize)]
-struct TranscriptEvent<'a> {
-    #[serde(rename = "type")]
-    kind: &'static str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    delta: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    text: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    usage: Option<TranscriptUsage>,
+written! {
+    /// An event of a stream in Transcriptions: the next piece of the text, or its end.
+    struct TranscriptEvent<'a> as "TranscriptEvent" {
+        /// The kind of the event.
+        #[serde(rename = "type")]
+        kind: &'static str = [OneOf(&["transcript.text.delta", "transcript.text.done"])],
+        /// The next piece of the text.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        delta: Option<&'a str>,
+        /// At the end: the whole text.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        text: Option<&'a str>,
+        /// At the end: the usage.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        usage: Option<TranscriptUsage>,
+    }
 }
 
-#[derive(Serialize)]
-struct TranscriptUsage {
-    #[serde(rename = "type")]
-    kind: &'static str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    seconds: Option<u64>,
-    #[serde(flatten)]
-    tokens: Option<UsedTokens>,
-    /// weir's own field: the charge of the request.
-    credits: Credits,
+written! {
+    /// The usage and its charge.
+    struct TranscriptUsage as "TranscriptUsage" {
+        /// The unit of the usage, which determines the other fields.
+        #[serde(rename = "type")]
+        kind: &'static str = [OneOf(&["duration", "tokens"])],
+        /// With `duration`: the length of the recording.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        seconds: Option<u64>,
+        #[serde(flatten)]
+        tokens: Option<UsedTokens>,
+        /// The charge of the request, in credits. It is a field of weir.
+        credits: Credits,
+    }
 }
 
-#[derive(Serialize)]
-struct UsedTokens {
-    input_tokens: u64,
-    output_tokens: u64,
-    total_tokens: u64,
-    input_token_details: InputDetails,
+written! {
+    /// The used tokens.
+    struct UsedTokens as "TranscriptTokens" {
+        /// With `tokens`: the tokens of the recording and the prompt.
+        input_tokens: u64,
+        /// With `tokens`: the tokens of the text.
+        output_tokens: u64,
+        /// With `tokens`: the tokens of both.
+        total_tokens: u64,
+        /// With `tokens`: the tokens of the input, by kind.
+        input_token_details: InputDetails,
+    }
 }
 
-#[derive(Serialize)]
-struct InputDetails {
-    text_tokens: u64,
-    audio_tokens: u64,
+written! {
+    /// The tokens of the input, by kind.
+    struct InputDetails as "TranscriptInputTokens" {
+        /// The tokens of the prompt.
+        text_tokens: u64,
+        /// The tokens of the recording.
+        audio_tokens: u64,
+    }
+}
+
+/// Adds the schemas of a response and of an event.
+pub(super) fn describe(schemas: &mut Schemas) {
+    TranscriptBody::schema(schemas);
+    TranscriptEvent::schema(schemas);
 }
 
 impl TranscriptUsage {

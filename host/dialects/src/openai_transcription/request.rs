@@ -12,6 +12,7 @@ use crate::json::{
     check_length, is_media_type_name, object, required,
 };
 use crate::openai::{MAX_MODEL_CHARS, client};
+use crate::schema::KnownFields;
 use crate::{Attachment, AudioCall, AudioTask, Dialect};
 
 /// The maximum characters of a prompt.
@@ -44,16 +45,40 @@ pub enum TranscriptionKind {
     Translation,
 }
 
+/// Fields of OpenAI's servers (openai 3.57.0, `types/audio/transcription_create_params.py`).
+const PASSED_ON: KnownFields = &[
+    (
+        "chunking_strategy",
+        "The provider's way to cut the recording into pieces.",
+    ),
+    ("include", "Further fields of the response."),
+    ("keywords", "Words that the recording may have."),
+    (
+        "known_speaker_names",
+        "The names of people in the recording.",
+    ),
+    ("known_speaker_references", "Recordings of these people."),
+    ("languages", "The languages that the recording may have."),
+];
+
 object! {
-    struct TranscriptionFields<'de> {
-        "model": model: Text<'de>,
-        "language": language: String,
-        "prompt": prompt: String,
-        "temperature": temperature: f64,
-        "response_format": response_format: Text<'de>,
-        "timestamp_granularities": timings: BoundedList<String, 2>,
+    /// A request for the words of a recording, as a form. Fields that weir does not know go on to the provider.
+    struct TranscriptionFields<'de> as "TranscriptionForm" {
+        /// The id of a model of the kind `transcription`, as `GET /models` lists them.
+        "model": model: Text<'de> = [Required, Chars(1, MAX_MODEL_CHARS)],
+        /// The language of the recording, such as `en`.
+        "language": language: String = [Chars(0, MAX_LANGUAGE_CHARS)],
+        /// A text that goes before the recording's, or names words of it.
+        "prompt": prompt: String = [Chars(0, MAX_PROMPT_CHARS)],
+        /// The sampling temperature.
+        "temperature": temperature: f64 = [Between(0.0, 1.0)],
+        /// The form of the response; default: `json`.
+        "response_format": response_format: Text<'de> = [OneOf(&["json", "text", "verbose_json", "srt", "vtt"])],
+        /// The timings of `verbose_json`.
+        "timestamp_granularities": timings: BoundedList<String, 2> = [EachOf(&TIMINGS)],
+        /// Whether the response is a stream of events, with the form `json` or `text`.
         "stream": stream: bool,
-        others: ExtraFields<'de, MAX_EXTRA>,
+        others: ExtraFields<'de, MAX_EXTRA> = PASSED_ON,
     }
 }
 

@@ -11,6 +11,7 @@ use weir_sandbox::adapter::bindings::transcription::{TranscriptForm, Transcripti
 use super::{
     Transcript, TranscriptFormat, TranscriptStream, TranscriptionForm, TranscriptionKind, read,
 };
+use crate::schema_tests::{check_events, checked};
 use crate::{Attachment, AudioTask, BilledUsage, DataFault};
 
 const BOUNDARY: &str = "b";
@@ -196,7 +197,7 @@ fn transcript(format: TranscriptFormat) -> Transcript {
 #[test]
 fn a_transcript_is_json_or_text() {
     let body = |transcript: Transcript, billed: &BilledUsage| -> Value {
-        serde_json::from_slice(&transcript.into_body(billed)).unwrap()
+        checked("TranscriptAnswer", &transcript.into_body(billed))
     };
     assert_eq!(
         body(transcript(TranscriptFormat::Json), &BILLED),
@@ -236,6 +237,7 @@ fn a_stream_adds_up_to_the_text() {
         stream.event(&event, &mut out);
     }
     stream.finish(&BILLED, &mut out);
+    check_events("TranscriptEvent", &out);
     let out = String::from_utf8(out).unwrap();
     let events: Vec<Value> = out
         .lines()

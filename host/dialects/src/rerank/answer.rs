@@ -1,11 +1,12 @@
 //! The response: one object with the documents' positions and scores.
 
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use weir_ledger::Credits;
 use weir_sandbox::adapter::bindings::chat::Event;
 
 use super::RankingForm;
 use crate::openai_chat::json;
+use crate::schema::{Described as _, Schemas, written};
 use crate::{AnswerHead, BilledUsage, DataFault};
 
 /// A plain response under construction.
@@ -24,32 +25,54 @@ struct RankedDocument {
     relevance_score: f64,
 }
 
-#[derive(Serialize)]
-struct RankingBody<'a> {
-    id: &'a str,
-    model: &'a str,
-    results: Vec<ResultItem<'a>>,
-    usage: RankingUsage,
+written! {
+    /// Documents in the order of their relevance.
+    struct RankingBody<'a> as "RankingAnswer" {
+        /// The response's id.
+        id: &'a str,
+        /// The requested model.
+        model: &'a str,
+        /// The documents, the most relevant first.
+        results: Vec<ResultItem<'a>>,
+        /// The token usage.
+        usage: RankingUsage,
+    }
 }
 
-#[derive(Serialize)]
-struct ResultItem<'a> {
-    index: usize,
-    relevance_score: f64,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    document: Option<DocumentItem<'a>>,
+written! {
+    /// A document and its relevance.
+    struct ResultItem<'a> as "RankedDocument" {
+        /// The position of the document in the request.
+        index: usize,
+        /// The relevance to the query: a higher number is more relevant.
+        relevance_score: f64,
+        /// The document, with `return_documents`.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        document: Option<DocumentItem<'a>>,
+    }
 }
 
-#[derive(Serialize)]
-struct DocumentItem<'a> {
-    text: &'a str,
+written! {
+    /// A document of the request.
+    struct DocumentItem<'a> as "RankedText" {
+        /// The text of the document.
+        text: &'a str,
+    }
 }
 
-#[derive(Serialize)]
-struct RankingUsage {
-    total_tokens: u64,
-    /// weir's own field: the charge of the request.
-    credits: Credits,
+written! {
+    /// The token usage and its charge.
+    struct RankingUsage as "RankingUsage" {
+        /// The tokens of the query and the documents.
+        total_tokens: u64,
+        /// The charge of the request, in credits. It is a field of weir.
+        credits: Credits,
+    }
+}
+
+/// Adds the schema of a response.
+pub(super) fn describe(schemas: &mut Schemas) {
+    RankingBody::schema(schemas);
 }
 
 impl Ranking {

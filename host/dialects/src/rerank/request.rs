@@ -3,6 +3,7 @@
 use std::fmt;
 
 use serde::de::{self, Deserialize, Deserializer, MapAccess, Visitor};
+use serde_json::{Value, json};
 use weir_errors::ApiError;
 use weir_sandbox::adapter::bindings::rerank::RerankRequest;
 
@@ -12,26 +13,57 @@ use crate::json::{
     check_not_empty, object, required,
 };
 use crate::openai::{MAX_MODEL_CHARS, client};
+use crate::schema::{Described, KnownFields, Schemas};
 use crate::{Dialect, RetrievalCall, RetrievalTask};
 
 /// The maximum documents of a request; Cohere accepts as many.
 const MAX_DOCUMENTS: usize = 10_000;
 
+/// Fields of Cohere's servers (cohere 7.3.1, `v2/client.py`).
+const PASSED_ON: KnownFields = &[
+    (
+        "max_tokens_per_doc",
+        "The tokens after which the provider cuts a document off.",
+    ),
+    (
+        "priority",
+        "The priority of the request: a lower number goes first.",
+    ),
+    (
+        "relevant_spans",
+        "The settings of the relevant parts of documents.",
+    ),
+];
+
 object! {
-    struct RerankRequestBody<'de> {
-        "model": model: Text<'de>,
-        "query": query: String,
-        "documents": documents: BoundedList<Document, MAX_DOCUMENTS>,
-        "top_n": top_n: u32,
+    /// A request in Cohere's Rerank. Fields that weir does not know go on to the provider.
+    struct RerankRequestBody<'de> as "RerankRequest" {
+        /// The id of a model of the kind `rerank`, as `GET /models` lists them.
+        "model": model: Text<'de> = [Required, Chars(1, MAX_MODEL_CHARS)],
+        /// The query.
+        "query": query: String = [Required, Chars(1, usize::MAX)],
+        /// The documents: texts, or objects with a text.
+        "documents": documents: BoundedList<Document, MAX_DOCUMENTS> = [Required, Items(1)],
+        /// The maximum documents in the response; default: all.
+        "top_n": top_n: u32 = [AtLeast(1)],
+        /// Whether the response repeats the documents.
         "return_documents": return_documents: bool,
-        others: ExtraFields<'de, MAX_EXTRA>,
+        others: ExtraFields<'de, MAX_EXTRA> = PASSED_ON,
     }
 }
 
 object! {
-    struct DocumentObject<'de> {
-        "text": text: String,
+    /// A document.
+    struct DocumentObject<'de> as "RerankDocument" {
+        /// The text of the document.
+        "text": text: String = [Required, Chars(1, usize::MAX)],
         others: RefusedFields,
+    }
+}
+
+impl Described for Document {
+    fn schema(schemas: &mut Schemas) -> Value {
+        json!({ "anyOf": [{ "type": "string", "minLength": 1 }, DocumentObject::schema(schemas)] })
     }
 }
 

@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 use weir_sandbox::adapter::bindings::chat::{Event, Media};
 
 use super::{Ranking, RankingForm, read};
+use crate::schema_tests::checked;
 use crate::{AnswerHead, BilledUsage, DataFault, Dialect, RetrievalTask};
 
 fn asked(fields: &Value) -> Result<(RetrievalTask, RankingForm), Option<String>> {
@@ -77,7 +78,7 @@ fn ranked(form: RankingForm, rankings: &[Value]) -> Result<Value, DataFault> {
     }
     answer.check()?;
     let body = answer.into_body(&BilledUsage::default());
-    Ok(serde_json::from_slice(&body).expect("JSON"))
+    Ok(checked("RankingAnswer", &body))
 }
 
 #[test]

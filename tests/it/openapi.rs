@@ -229,6 +229,322 @@ async fn bodies_that_are_checked_are_described_as_strictly() {
     }
 }
 
+/// Calls a function with each value of a document and its place.
+fn walk(value: &Value, place: &str, see: &mut impl FnMut(&str, &Value)) {
+    see(place, value);
+    match value {
+        Value::Object(fields) => {
+            for (name, field) in fields {
+                walk(field, &format!("{place}/{name}"), see);
+            }
+        }
+        Value::Array(items) => {
+            for (index, item) in items.iter().enumerate() {
+                walk(item, &format!("{place}/{index}"), see);
+            }
+        }
+        _ => {}
+    }
+}
+
+/// Words of the source in a text for users of the API.
+fn leak(text: &str) -> Option<&str> {
+    let words = [
+        "[`",
+        "](",
+        "::",
+        "Option<",
+        "Vec<",
+        "`None`",
+        "`Some",
+        " struct ",
+        " enum ",
+        "this type",
+        "this module",
+        "rustdoc",
+        "serde",
+        "handler",
+        "impl ",
+        "()`",
+        ".rs`",
+    ];
+    words.into_iter().find(|word| text.contains(word))
+}
+
+#[tokio::test]
+async fn the_document_is_written_for_users_of_the_api() {
+    let gateway = Gateway::builder().swarms().start().await;
+    for client in [gateway.stranger(), gateway.internal()] {
+        let mut texts = 0;
+        walk(&document(&client).await, "", &mut |place, value| {
+            let is_text = ["/description", "/summary", "/title"];
+            if let Some(text) = value
+                .as_str()
+                .filter(|_| is_text.iter().any(|end| place.ends_with(end)))
+            {
+                texts += 1;
+                assert_eq!(leak(text), None, "{place}: {text}");
+            }
+        });
+        assert!(texts > 100, "only {texts}");
+    }
+}
+
+/// Says what is wrong with a value, in a schema of a document.
+fn fault(document: &Value, schema: &Value, value: &Value, place: &str) -> Option<String> {
+    if let Some(reference) = schema["$ref"].as_str() {
+        let schema = document.pointer(reference.trim_start_matches('#'));
+        return fault(document, schema.expect("a schema"), value, place);
+    }
+    for choices in ["oneOf", "anyOf"]
+        .iter()
+        .filter_map(|name| schema[*name].as_array())
+    {
+        let faults: Vec<_> = choices
+            .iter()
+            .map(|one| fault(document, one, value, place))
+            .collect();
+        if faults.iter().all(Option::is_some) {
+            return Some(format!("{place}: {faults:?}"));
+        }
+    }
+    let parts = schema["allOf"].as_array().into_iter().flatten();
+    if let Some(fault) = parts
+        .filter_map(|part| fault(document, part, value, place))
+        .next()
+    {
+        return Some(fault);
+    }
+    let kinds = match &schema["type"] {
+        Value::Null => Vec::new(),
+        Value::Array(kinds) => kinds.iter().filter_map(Value::as_str).collect(),
+        kind => kind.as_str().into_iter().collect(),
+    };
+    let is = |kind: &&str| match *kind {
+        "null" => value.is_null(),
+        "boolean" => value.is_boolean(),
+        "integer" => value.is_i64() || value.is_u64(),
+        "number" => value.is_number(),
+        "string" => value.is_string(),
+        "array" => value.is_array(),
+        _ => value.is_object(),
+    };
+    if !kinds.is_empty() && !kinds.iter().any(is) {
+        return Some(format!("{place} is {value}, not of {kinds:?}"));
+    }
+    if schema["enum"]
+        .as_array()
+        .is_some_and(|words| !words.contains(value))
+    {
+        return Some(format!("{place} is {value}, not one of {}", schema["enum"]));
+    }
+    let number = value.as_f64();
+    let is_beyond = |limit: &str, beyond: fn(f64, f64) -> bool| {
+        number
+            .zip(schema[limit].as_f64())
+            .is_some_and(|(number, limit)| beyond(number, limit))
+    };
+    if is_beyond("minimum", |a, b| a < b) || is_beyond("maximum", |a, b| a > b) {
+        return Some(format!("{place} is {value}, beyond its limits"));
+    }
+    for (index, item) in value.as_array().into_iter().flatten().enumerate() {
+        let fault = fault(
+            document,
+            &schema["items"],
+            item,
+            &format!("{place}[{index}]"),
+        );
+        if fault.is_some() {
+            return fault;
+        }
+    }
+    let fields = value.as_object().into_iter().flatten();
+    for (name, field) in fields {
+        let fault = match schema["properties"].get(name) {
+            Some(schema) => fault(document, schema, field, &format!("{place}.{name}")),
+            None if schema["additionalProperties"] == false => {
+                Some(format!("{place}.{name} is unknown"))
+            }
+            None => None,
+        };
+        if fault.is_some() {
+            return fault;
+        }
+    }
+    let required = schema["required"].as_array().into_iter().flatten();
+    let mut missing = required
+        .filter_map(Value::as_str)
+        .filter(|name| value.get(name).is_none());
+    missing
+        .next()
+        .map(|name| format!("{place}.{name} is missing"))
+}
+
+#[tokio::test]
+async fn each_operation_has_examples_that_fit_its_schemas() {
+    let gateway = Gateway::builder().swarms().start().await;
+    for client in [gateway.stranger(), gateway.internal()] {
+        let document = document(&client).await;
+        for (endpoint, operation) in operations(&document) {
+            let name = endpoint.name();
+            let bodies = operation["requestBody"]["content"]
+                .as_object()
+                .into_iter()
+                .flatten();
+            let responses = operation["responses"].as_object().expect("responses");
+            let successes = responses
+                .iter()
+                .filter(|(status, _)| status.starts_with('2'));
+            let content = successes.filter_map(|(_, success)| success["content"].as_object());
+            for (kind, media) in bodies.chain(content.flatten()) {
+                let example = media.get("example");
+                let example = example.unwrap_or_else(|| panic!("{name} has no example in {kind}"));
+                let fault = fault(&document, &media["schema"], example, &name);
+                assert_eq!(fault, None, "{kind}: {example}");
+            }
+        }
+    }
+}
+
+/// Writes a form with an example's fields. Those whose schema is binary are files.
+fn form(example: &Value, schema: &Value) -> Bytes {
+    let recording = b"RIFF\x24\0\0\0WAVEfmt \x10\0\0\0\x01\0\x01\0\x40\x1f\0\0\x40\x1f\0\0\x01\0\x08\0data\x40\0\0\0";
+    let mut form = Vec::new();
+    for (name, value) in example.as_object().into_iter().flatten() {
+        let is_file = schema["properties"][name]["format"] == "binary";
+        let (file, data) = match (is_file, &**name) {
+            (true, "file") => (
+                "; filename=\"weir.wav\"",
+                [recording.as_slice(), &[128; 64]].concat(),
+            ),
+            (true, _) => ("; filename=\"weir.png\"", b"\x89PNG\r\n".to_vec()),
+            (false, _) => ("", value.as_str().expect("a text").into()),
+        };
+        let head = format!("--b\r\nContent-Disposition: form-data; name=\"{name}\"{file}\r\n");
+        form.extend_from_slice(head.as_bytes());
+        if name == "image" {
+            form.extend_from_slice(b"Content-Type: image/png\r\n");
+        }
+        form.extend_from_slice(b"\r\n");
+        form.extend_from_slice(&data);
+        form.extend_from_slice(b"\r\n");
+    }
+    form.extend_from_slice(b"--b--\r\n");
+    form.into()
+}
+
+/// The demo provider answers each example, and its responses fit the schemas.
+#[tokio::test]
+async fn the_examples_of_requests_to_models_work() {
+    let gateway = Gateway::start().await;
+    let document = document(&gateway.stranger()).await;
+    let mut sent = 0;
+    for (endpoint, operation) in operations(&document) {
+        if operation["tags"][0] != "models" {
+            continue;
+        }
+        let bodies = operation["requestBody"]["content"]
+            .as_object()
+            .into_iter()
+            .flatten();
+        for (kind, media) in bodies {
+            let path = fill(&endpoint.path, "demo:generateContent");
+            let schema = media["schema"]["$ref"]
+                .as_str()
+                .expect("a schema")
+                .trim_start_matches('#');
+            let schema = document.pointer(schema).expect("a schema");
+            let (kind, body) = match kind.starts_with("multipart/") {
+                true => (
+                    "multipart/form-data; boundary=b",
+                    form(&media["example"], schema),
+                ),
+                false => ("application/json", media["example"].to_string().into()),
+            };
+            let answer = gateway
+                .client()
+                .send(Method::POST, &path, Some(kind), body)
+                .await;
+            assert_eq!(answer.status, 200, "{}: {}", endpoint.name(), answer.text());
+            sent += 1;
+            let is_json = answer.headers["content-type"] == "application/json";
+            if is_json {
+                let success =
+                    &operation["responses"]["200"]["content"]["application/json"]["schema"];
+                assert_eq!(
+                    fault(&document, success, &answer.json(), &endpoint.name()),
+                    None
+                );
+            }
+        }
+    }
+    assert!(sent > 15, "only {sent}");
+}
+
+/// Each field of the vendors' requests is described, and the data of streams.
+#[tokio::test]
+async fn the_schemas_of_dialects_have_the_fields_of_their_readers() {
+    let gateway = Gateway::start().await;
+    let document = document(&gateway.stranger()).await;
+    let schemas = &document["components"]["schemas"];
+    for (schema, fields) in [
+        (
+            "ChatCompletionRequest",
+            ["tools", "response_format", "service_tier", "session_id"],
+        ),
+        ("ChatCompletionChunk", ["id", "choices", "usage", "created"]),
+        (
+            "ResponsesRequest",
+            ["previous_response_id", "reasoning", "text", "metadata"],
+        ),
+        (
+            "ResponsesAnswer",
+            ["output", "usage", "incomplete_details", "store"],
+        ),
+        (
+            "MessagesRequest",
+            ["thinking", "system", "output_config", "container"],
+        ),
+        (
+            "MessagesAnswer",
+            ["content", "stop_reason", "usage", "stop_sequence"],
+        ),
+        (
+            "GeminiRequest",
+            [
+                "contents",
+                "systemInstruction",
+                "generationConfig",
+                "safetySettings",
+            ],
+        ),
+        ("ImageRequest", ["size", "quality", "output_format", "user"]),
+        ("ImageEditForm", ["image", "mask", "size", "n"]),
+        (
+            "TranscriptionForm",
+            ["file", "language", "stream", "timestamp_granularities[]"],
+        ),
+        ("TranscriptAnswer", ["text", "duration", "words", "usage"]),
+    ] {
+        for field in fields {
+            let text = &schemas[schema]["properties"][field]["description"];
+            assert!(
+                text.as_str().is_some_and(|text| text.ends_with('.')),
+                "{schema}.{field}: {text}"
+            );
+        }
+    }
+    for (stream, data) in [
+        ("ChatStreamEvent", "ChatCompletionChunk"),
+        ("ResponsesStreamEvent", "ResponsesEvent"),
+        ("MessagesStreamEvent", "MessagesEvent"),
+    ] {
+        let content = &schemas[stream]["properties"]["data"]["contentSchema"]["$ref"];
+        assert_eq!(*content, format!("#/components/schemas/{data}"), "{stream}");
+    }
+    assert!(schemas["ImageRequest"]["properties"]["images"].is_null());
+}
+
 /// The endpoints that a text names in backticks, each with its method.
 fn named_endpoints(text: &str) -> impl Iterator<Item = (&str, &str)> {
     let named = text.split('`').filter_map(|words| words.split_once(' '));

@@ -12,7 +12,7 @@ pub struct SlotItem {
     pub slot: String,
     /// Its kind: `adapter`, `tool` or `filter`.
     pub kind: String,
-    /// The digest that all nodes should serve with; `None` if the slot refuses requests.
+    /// The digest that all nodes should serve with; null if the slot refuses requests.
     pub active: Option<String>,
     /// The digest that the responding node serves with. It differs from `active` for a moment after a change, or if
     /// `active` does not load there.

@@ -93,7 +93,7 @@ pub struct PlatformUsage {
     pub top_models: Vec<TopModel>,
 }
 
-/// A day of [`PlatformUsage`].
+/// The usage of a day.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
 #[schema(as = DayUsage)]
 pub struct PlatformDay {
@@ -105,7 +105,7 @@ pub struct PlatformDay {
     pub credits: i64,
 }
 
-/// A model of [`PlatformUsage`].
+/// The usage of a model.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
 pub struct TopModel {
     /// The model's id.
@@ -135,7 +135,7 @@ pub struct ModelEconomics {
     pub revenue_credits: i64,
     /// The revenue in USD: credits / 1000, from the exact credits, not the rounded ones.
     pub revenue_usd: f64,
-    /// (revenue − cost) / revenue × 100; `None` without revenue.
+    /// (revenue − cost) / revenue × 100; null without revenue.
     pub margin_pct: Option<f64>,
 }
 

@@ -17,7 +17,7 @@ use crate::context::RequestContext;
 use crate::identity::Caller;
 use crate::request::JsonBody;
 use crate::schemas::parameters::{CacheControl, Idempotency};
-use crate::schemas::vendors::{ChatCompletion, ChatCompletionRequest, ServerSentEvent};
+use crate::schemas::vendors::{ChatCompletion, ChatCompletionRequest, ChatStreamEvent};
 
 /// The check that a permit or a place in the queue is free, before weir reads or authenticates a request. Under
 /// overload, most requests end here, so it must be cheap. It also marks the request as one that calls a model.
@@ -46,7 +46,7 @@ where
     params(Idempotency, CacheControl),
     request_body = ChatCompletionRequest,
     responses(
-        (status = 200, content((ChatCompletion = "application/json"), (ServerSentEvent = "text/event-stream"))),
+        (status = 200, content((ChatCompletion = "application/json"), (ChatStreamEvent = "text/event-stream"))),
     ),
 )]
 pub async fn create_chat_completion(
@@ -66,7 +66,7 @@ pub async fn create_chat_completion(
     params(Idempotency, CacheControl),
     request_body = ChatCompletionRequest,
     responses(
-        (status = 200, content((ChatCompletion = "application/json"), (ServerSentEvent = "text/event-stream"))),
+        (status = 200, content((ChatCompletion = "application/json"), (ChatStreamEvent = "text/event-stream"))),
     ),
 )]
 pub async fn create_code_completion(

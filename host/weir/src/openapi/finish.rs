@@ -1,10 +1,16 @@
 //! Parts that all operations share, added to the document once: security requirements, errors of authentication, of
 //! bodies and of parameters, and the headers of every response. An operation itself documents only its own parts.
 
+use std::collections::BTreeSet;
+
 use serde_json::{Map, Value, json};
 
+use super::examples;
 use super::links::LINKS;
 use super::listener::ApiListener;
+
+/// The beginning of a reference to a schema.
+const SCHEMAS: &str = "#/components/schemas/";
 
 /// Errors of every authentication, by status.
 const OF_PROOFS: [(&str, &str); 4] = [
@@ -74,6 +80,7 @@ const OF_MODELS: [(&str, &str); 7] = [
 
 /// Returns the document of a listener's routes.
 pub(super) fn finish(mut document: Value, surface: ApiListener) -> Value {
+    let schemas = document["components"]["schemas"].clone();
     let Some(Value::Object(paths)) = document.get_mut("paths") else {
         return document;
     };
@@ -98,16 +105,36 @@ pub(super) fn finish(mut document: Value, surface: ApiListener) -> Value {
         keys["post"]["requestBody"]["required"] = false.into();
     }
     paths.retain(|path, _| surface.serves(path));
+    let examples = serde_json::from_str(include_str!("examples.json")).unwrap_or_default();
     for (path, item) in paths.iter_mut() {
         let Some(item) = item.as_object_mut() else {
             continue;
         };
         for (method, operation) in item.iter_mut() {
             finish_operation(operation, &method.to_uppercase(), path);
+            examples::add(operation, &examples, &schemas);
         }
     }
     link(paths);
+    remove_unused(&mut document);
     document
+}
+
+/// Removes the schemas to which no operation of the listener refers.
+fn remove_unused(document: &mut Value) {
+    let mut used = BTreeSet::new();
+    let mut texts = vec![document["paths"].to_string()];
+    while let Some(text) = texts.pop() {
+        for rest in text.split(SCHEMAS).skip(1) {
+            let name = rest.split('"').next().unwrap_or_default();
+            if used.insert(name.to_owned()) {
+                texts.push(document["components"]["schemas"][name].to_string());
+            }
+        }
+    }
+    if let Some(Value::Object(schemas)) = document.pointer_mut("/components/schemas") {
+        schemas.retain(|name, _| used.contains(name));
+    }
 }
 
 fn finish_operation(operation: &mut Value, method: &str, path: &str) {

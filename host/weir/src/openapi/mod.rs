@@ -1,9 +1,9 @@
 //! The API's document in OpenAPI 3.1, at `GET /openapi.json` of each listener, with exactly this listener's routes.
 //!
 //! weir generates the document from annotations in the code: each handler describes its path, parameters, body and
-//! responses, and types describe their schemas. [`finish`] adds the parts that all operations share, and [`links`] the
-//! links between operations. Validated bodies are described as strictly as the code validates them; vendors' dialects
-//! loosely, in [`vendors`].
+//! responses, and types describe their schemas. [`dialects`] adds the schemas of the clients' dialects, [`finish`] the parts
+//! that all operations share, [`links`] the links between operations, and [`examples`] an example of each. Bodies are
+//! described as strictly as the code validates them.
 //!
 //! The router does not register routes from these annotations, because it lists every route on one page:
 //! `tests/it/openapi.rs` compares both, and `tests/run --api` validates responses against the document.
@@ -12,7 +12,9 @@
 //!
 //! To describe an endpoint, put `#[utoipa::path]` on its handler, and the handler into the list below.
 
+mod dialects;
 mod document;
+mod examples;
 mod finish;
 mod links;
 mod listener;
@@ -55,6 +57,9 @@ fn generate(surface: ApiListener) -> OpenApiDocument {
     let mut whole = serde_json::to_value(Api::openapi()).unwrap_or_default();
     whole["components"]["securitySchemes"] = security_schemes();
     whole["components"]["headers"] = headers();
+    if let Some(Value::Object(schemas)) = whole.pointer_mut("/components/schemas") {
+        dialects::add(schemas);
+    }
     OpenApiDocument::new(&finish::finish(whole, surface))
 }
 
@@ -297,6 +302,7 @@ fn headers() -> Value {
         vendors::AnthropicError,
         vendors::GoogleError,
         vendors::McpError,
+        vendors::GeminiTokenCount,
     )),
     tags(
         (name = "models", description = "Models, and requests to them"),

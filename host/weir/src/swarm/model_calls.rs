@@ -22,7 +22,7 @@ use crate::inference::idempotency::{IdempotencyHeader, IdempotentRequest};
 use crate::inference::{self, Customer};
 use crate::request::JsonBody;
 use crate::schemas::parameters::Idempotency;
-use crate::schemas::vendors::{AgentCompletionRequest, ChatCompletion, ServerSentEvent};
+use crate::schemas::vendors::{AgentCompletionRequest, ChatCompletion, ChatStreamEvent};
 
 /// The maximum bytes of an id in a service's request.
 const MAX_ID_BYTES: usize = 256;
@@ -34,7 +34,7 @@ const MAX_ID_BYTES: usize = 256;
     params(Idempotency),
     request_body = AgentCompletionRequest,
     responses(
-        (status = 200, content((ChatCompletion = "application/json"), (ServerSentEvent = "text/event-stream"))),
+        (status = 200, content((ChatCompletion = "application/json"), (ChatStreamEvent = "text/event-stream"))),
     ),
 )]
 pub async fn create_agent_completion(

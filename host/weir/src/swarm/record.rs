@@ -86,7 +86,7 @@ pub struct SwarmRecord {
     pub agents_completed: i64,
     /// Number of agents.
     pub agents_total: i64,
-    /// Output of the last agent, up to [`CONTENT_CHARS`] characters.
+    /// Output of the last agent, up to 10,000 characters.
     pub content: String,
     /// Price of all calls so far.
     #[schema(value_type = f64)]

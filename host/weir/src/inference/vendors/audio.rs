@@ -17,8 +17,8 @@ use crate::inference::routes::{CapacityCheck, take_turn};
 use crate::request::{FormBody, JsonBody};
 use crate::schemas::parameters::Idempotency;
 use crate::schemas::vendors::{
-    Recording, ServerSentEvent, SpeechRequest, TranscriptAnswer, TranscriptText, TranscriptionForm,
-    TranslationForm,
+    Recording, SpeechRequest, SpeechStreamEvent, TranscriptAnswer, TranscriptStreamEvent,
+    TranscriptText, TranscriptionForm, TranslationForm,
 };
 
 /// `POST /v1/audio/speech`: speaks a text. The response is the bytes of a recording, as they arrive, or a stream of events.
@@ -27,7 +27,7 @@ use crate::schemas::vendors::{
     params(Idempotency),
     request_body = SpeechRequest,
     responses(
-        (status = 200, content((Recording = "audio/*"), (ServerSentEvent = "text/event-stream"))),
+        (status = 200, content((Recording = "audio/*"), (SpeechStreamEvent = "text/event-stream"))),
     ),
 )]
 pub async fn create_speech(
@@ -52,7 +52,7 @@ pub async fn create_speech(
     responses(
         (status = 200, content(
             (TranscriptAnswer = "application/json"), (TranscriptText = "text/plain"),
-            (ServerSentEvent = "text/event-stream"),
+            (TranscriptStreamEvent = "text/event-stream"),
         )),
     ),
 )]

@@ -14,7 +14,7 @@ use crate::inference::idempotency::IdempotencyHeader;
 use crate::inference::routes::{self, CapacityCheck};
 use crate::request::JsonBody;
 use crate::schemas::parameters::{CacheControl, Idempotency};
-use crate::schemas::vendors::{CompletionRequest, ServerSentEvent, TextCompletion};
+use crate::schemas::vendors::{CompletionRequest, TextCompletion, TextStreamEvent};
 
 /// `POST /v1/completions`: completes a prompt in the format of OpenAI's Completions, as JSON or as a stream.
 #[utoipa::path(
@@ -22,7 +22,7 @@ use crate::schemas::vendors::{CompletionRequest, ServerSentEvent, TextCompletion
     params(Idempotency, CacheControl),
     request_body = CompletionRequest,
     responses(
-        (status = 200, content((TextCompletion = "application/json"), (ServerSentEvent = "text/event-stream"))),
+        (status = 200, content((TextCompletion = "application/json"), (TextStreamEvent = "text/event-stream"))),
     ),
 )]
 pub async fn create_completion(

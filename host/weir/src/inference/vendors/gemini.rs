@@ -24,7 +24,7 @@ use crate::inference::routes::{self, CapacityCheck, take_turn};
 use crate::request::JsonBody;
 use crate::schemas::parameters::{CacheControl, Idempotency};
 use crate::schemas::vendors::{
-    GeminiAnswer, GeminiModel, GeminiModelList, GeminiRequest, ServerSentEvent,
+    GeminiModel, GeminiModelList, GeminiRequest, GeminiResult, GeminiStreamEvent,
 };
 
 /// The maximum models of a page, as with Google.
@@ -57,7 +57,7 @@ pub struct ModelPageQuery {
     ),
     request_body = GeminiRequest,
     responses(
-        (status = 200, content((GeminiAnswer = "application/json"), (ServerSentEvent = "text/event-stream"))),
+        (status = 200, content((GeminiResult = "application/json"), (GeminiStreamEvent = "text/event-stream"))),
     ),
 )]
 #[expect(

@@ -16,7 +16,7 @@ use crate::inference::routes::{CapacityCheck, take_turn};
 use crate::request::{FormOrJsonBody, JsonBody};
 use crate::schemas::parameters::Idempotency;
 use crate::schemas::vendors::{
-    ImageEditForm, ImageEditRequest, ImageRequest, ImagesAnswer, ServerSentEvent,
+    ImageEditForm, ImageEditRequest, ImageRequest, ImageStreamEvent, ImagesAnswer,
 };
 
 /// `POST /v1/images/generations`: makes images from a prompt.
@@ -25,7 +25,7 @@ use crate::schemas::vendors::{
     params(Idempotency),
     request_body = ImageRequest,
     responses(
-        (status = 200, content((ImagesAnswer = "application/json"), (ServerSentEvent = "text/event-stream"))),
+        (status = 200, content((ImagesAnswer = "application/json"), (ImageStreamEvent = "text/event-stream"))),
     ),
 )]
 pub async fn create_image(
@@ -48,7 +48,7 @@ pub async fn create_image(
     params(Idempotency),
     request_body(content((ImageEditRequest = "application/json"), (ImageEditForm = "multipart/form-data"))),
     responses(
-        (status = 200, content((ImagesAnswer = "application/json"), (ServerSentEvent = "text/event-stream"))),
+        (status = 200, content((ImagesAnswer = "application/json"), (ImageStreamEvent = "text/event-stream"))),
     ),
 )]
 pub async fn create_image_edit(

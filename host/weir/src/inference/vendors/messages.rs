@@ -19,7 +19,7 @@ use crate::inference::routes::{self, CapacityCheck, take_turn};
 use crate::request::JsonBody;
 use crate::schemas::parameters::{CacheControl, Idempotency};
 use crate::schemas::vendors::{
-    CountTokensRequest, MessagesAnswer, MessagesRequest, ServerSentEvent, TokenCount,
+    CountTokensRequest, MessagesAnswer, MessagesRequest, MessagesStreamEvent, TokenCount,
 };
 
 /// `POST /v1/messages`: responds in the format of Anthropic's Messages, as JSON or as a stream.
@@ -28,7 +28,7 @@ use crate::schemas::vendors::{
     params(Idempotency, CacheControl),
     request_body = MessagesRequest,
     responses(
-        (status = 200, content((MessagesAnswer = "application/json"), (ServerSentEvent = "text/event-stream"))),
+        (status = 200, content((MessagesAnswer = "application/json"), (MessagesStreamEvent = "text/event-stream"))),
     ),
 )]
 pub async fn create_message(

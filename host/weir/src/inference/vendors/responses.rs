@@ -14,7 +14,7 @@ use crate::inference::idempotency::IdempotencyHeader;
 use crate::inference::routes::{self, CapacityCheck};
 use crate::request::JsonBody;
 use crate::schemas::parameters::{CacheControl, Idempotency};
-use crate::schemas::vendors::{ResponsesAnswer, ResponsesRequest, ServerSentEvent};
+use crate::schemas::vendors::{ResponsesAnswer, ResponsesRequest, ResponsesStreamEvent};
 
 /// `POST /v1/responses`: responds in the format of OpenAI's Responses, as JSON or as a stream.
 #[utoipa::path(
@@ -22,7 +22,7 @@ use crate::schemas::vendors::{ResponsesAnswer, ResponsesRequest, ServerSentEvent
     params(Idempotency, CacheControl),
     request_body = ResponsesRequest,
     responses(
-        (status = 200, content((ResponsesAnswer = "application/json"), (ServerSentEvent = "text/event-stream"))),
+        (status = 200, content((ResponsesAnswer = "application/json"), (ResponsesStreamEvent = "text/event-stream"))),
     ),
 )]
 pub async fn create_response(

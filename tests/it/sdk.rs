@@ -563,6 +563,19 @@ async fn litellm_is_served_by_each_of_its_providers() {
     run_clients("litellm/litellm_client.py").await;
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "takes more SDKs: tests/run --sdks"]
+async fn clients_that_are_generated_from_the_document_are_served() {
+    let gateway = Gateway::start().await;
+    let origin = format!("http://{}", gateway.address());
+    let now = gateway.app().clock.now();
+    let tokens = gateway.issuer().web_tokens("generated", now);
+    let tokens = tokens.expect("tokens can be minted");
+    let (identity, attestation) = (tokens.identity.expose(), tokens.attestation.expose());
+    let arguments = [&*origin, gateway.key(), identity, attestation];
+    run("clients/generated_clients.py", &arguments).await;
+}
+
 /// Runs a script of `tests/sdk`, which fails if a response is wrong.
 pub(crate) async fn run(script: &str, arguments: &[&str]) {
     let python = |packages: &str| format!("target/{packages}/bin/python");

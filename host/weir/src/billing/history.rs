@@ -65,19 +65,42 @@ pub struct UsageReport {
     pub omitted: usize,
 }
 
-/// A part of a [`UsageReport`].
+/// The usage of a day, a model, a key or another part.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct UsageItem {
     /// The part's label.
     #[serde(flatten)]
+    #[schema(value_type = UsageLabelFields)]
     pub part: UsageLabel,
     /// The part's figures.
     #[serde(flatten)]
     pub figures: UsageFigures,
 }
 
+/// The label of a part: of a key, a model or a day. Generated clients cannot combine a choice with other fields, so
+/// this is one object with the fields of all labels.
+#[derive(ToSchema)]
+#[schema(description = "The label of a part: of a key, a model or a day.")]
+#[expect(dead_code, reason = "it is a schema")]
+pub(super) struct UsageLabelFields {
+    /// Of a key: `api_key`, `web` or `agent`.
+    source: Option<String>,
+    /// Of a key: the key's id; null without a key.
+    key_id: Option<String>,
+    /// Of a key: the key's name.
+    name: Option<String>,
+    /// Of a key: the key's first characters.
+    prefix: Option<String>,
+    /// Of a model: its id, as requested.
+    #[schema(nullable = false)]
+    model: Option<String>,
+    /// Of a day: the day in UTC, as `YYYY-MM-DD`.
+    #[schema(nullable = false)]
+    date: Option<String>,
+}
+
 /// The label of a part.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, ToSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(untagged)]
 pub enum UsageLabel {
     /// The source of requests, and their key.

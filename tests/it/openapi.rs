@@ -408,7 +408,7 @@ async fn each_operation_has_examples_that_fit_its_schemas() {
 
 /// Writes a form with an example's fields. Those whose schema is binary are files.
 fn form(example: &Value, schema: &Value) -> Bytes {
-    let recording = b"RIFF\x24\0\0\0WAVEfmt \x10\0\0\0\x01\0\x01\0\x40\x1f\0\0\x40\x1f\0\0\x01\0\x08\0data\x40\0\0\0";
+    let recording = b"RIFF\x64\0\0\0WAVEfmt \x10\0\0\0\x01\0\x01\0\x40\x1f\0\0\x40\x1f\0\0\x01\0\x08\0data\x40\0\0\0";
     let mut form = Vec::new();
     for (name, value) in example.as_object().into_iter().flatten() {
         let is_file = schema["properties"][name]["format"] == "binary";

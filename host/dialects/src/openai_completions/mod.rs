@@ -18,9 +18,6 @@ use crate::schema::{Described as _, Schemas};
 pub use answer::{TextCompletion, TextCompletionStream};
 pub use request::read;
 
-/// The dialect's name in the contract.
-const NAME: &str = "openai-completions";
-
 /// Adds the schemas of the dialect.
 pub(crate) fn describe(schemas: &mut Schemas) {
     request::CompletionRequestBody::schema(schemas);

@@ -4,7 +4,6 @@ use weir_errors::ApiError;
 use weir_sandbox::adapter::bindings::chat::ChatRequest;
 use weir_sandbox::adapter::text_chat;
 
-use super::NAME;
 use crate::json::{
     self, ExtraFields, FieldFault, MAX_EXTRA, Text, TextOr, UnsupportedField, between,
     check_length, object, required,
@@ -14,6 +13,9 @@ use crate::openai::{
 };
 use crate::schema::KnownFields;
 use crate::{ChatCall, Dialect, MessageOrigin};
+
+/// The dialect's name in the contract.
+const NAME: &str = "openai-completions";
 
 /// Fields of OpenAI's servers (openai 3.57.0, `types/completion_create_params.py`).
 const PASSED_ON: KnownFields = &[

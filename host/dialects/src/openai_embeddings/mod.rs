@@ -15,9 +15,6 @@ pub use request::read;
 pub use crate::dialect::EmbeddingForm;
 use crate::schema::{Described as _, Schemas};
 
-/// The dialect's name in the contract.
-const NAME: &str = "openai-embeddings";
-
 /// Adds the schemas of the dialect.
 pub(crate) fn describe(schemas: &mut Schemas) {
     request::EmbeddingRequestBody::schema(schemas);

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use weir_errors::ApiError;
 use weir_sandbox::adapter::bindings::embeddings::{EmbeddingRequest, Input};
 
-use super::{EmbeddingForm, NAME};
+use super::EmbeddingForm;
 use crate::json::{
     self, BoundedList, ExtraFields, FieldFault, MAX_EXTRA, Text, check_length, check_not_empty,
     object, required,
@@ -16,6 +16,8 @@ use crate::openai::{MAX_MODEL_CHARS, client};
 use crate::schema::{Described, KnownFields, Schemas};
 use crate::{Dialect, RetrievalCall, RetrievalTask};
 
+/// The dialect's name in the contract.
+const NAME: &str = "openai-embeddings";
 /// The maximum inputs of a request, as with OpenAI.
 const MAX_INPUTS: usize = 2_048;
 /// The maximum dimensions of a vector; the largest models have a tenth.

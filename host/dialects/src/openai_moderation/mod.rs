@@ -11,9 +11,6 @@ use crate::schema::{Described as _, Schemas};
 pub use answer::Verdicts;
 pub use request::read;
 
-/// The dialect's name in the contract.
-const NAME: &str = "openai-moderation";
-
 /// Adds the schemas of the dialect.
 pub(crate) fn describe(schemas: &mut Schemas) {
     request::ModerationRequestBody::schema(schemas);

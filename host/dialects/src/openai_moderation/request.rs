@@ -4,7 +4,6 @@ use serde_json::{Value, json};
 use weir_errors::ApiError;
 use weir_sandbox::adapter::bindings::moderation::ModerationRequest;
 
-use super::NAME;
 use crate::json::{
     self, BoundedList, ExtraFields, FieldFault, MAX_EXTRA, Text, TextOr, check_length,
     check_not_empty, object, required,
@@ -13,6 +12,8 @@ use crate::openai::{MAX_MODEL_CHARS, client};
 use crate::schema::Schemas;
 use crate::{Dialect, RetrievalCall, RetrievalTask};
 
+/// The dialect's name in the contract.
+const NAME: &str = "openai-moderation";
 /// The model of a request that names none, as with OpenAI.
 const DEFAULT_MODEL: &str = "omni-moderation-latest";
 /// The maximum inputs of a request.

@@ -4,10 +4,10 @@ use serde_json::{Value, json};
 use weir_ledger::Credits;
 use weir_sandbox::adapter::bindings::chat::Event;
 
+use super::EchoedFields;
 use super::items::{ItemChange, ItemStatus, OutputItem};
 use super::output::{Output, OutputWriter, ResponseEnd};
-use super::wire::ResponsesRequestBody;
-use super::{EchoedFields, ID_PREFIX};
+use super::wire::{ID_PREFIX, ResponsesRequestBody};
 use crate::schema::{Described as _, Schemas, nullable, written};
 use crate::{AnswerHead, BilledUsage};
 

@@ -11,7 +11,7 @@ use weir_sandbox::adapter::bindings::chat::{
 };
 
 use super::tools::{DefinedTool, tool};
-use super::{ID_PREFIX, wire};
+use super::wire::{self, ID_PREFIX};
 use crate::json::{
     FieldFault, Text, base64_data, check_at_most, check_https_url, check_id, check_length, each,
     is_media_type_name, items, presentable, required,

@@ -43,9 +43,6 @@ use crate::schema::{Described as _, Schemas};
 /// The dialect's name in the contract.
 const NAME: &str = "openai-responses";
 
-/// The prefix of a response's id.
-const ID_PREFIX: &str = "resp_";
-
 /// Returns the dialect's name of a field; other code uses its name in Chat Completions.
 pub(super) fn field(name: &str) -> Cow<'_, str> {
     const NAMES: [(&str, &str); 6] = [

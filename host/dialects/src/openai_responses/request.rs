@@ -13,8 +13,9 @@ use weir_sandbox::adapter::bindings::chat::{
 use super::input::{additional_tools, message, messages};
 use super::tool_list;
 use super::tools::{self, tool, tool_choice};
+use super::wire::{self, ID_PREFIX};
 use super::wire::{INCLUDED, MAX_SCHEMA_NAME_CHARS, MAX_SUMMARY_CHARS};
-use super::{EchoedFields, ID_PREFIX, NAME, wire};
+use super::{EchoedFields, NAME};
 use crate::dialect::Preferences;
 use crate::json::{
     self, FieldFault, Text, between, check_at_most, check_is_object, check_length, each, items,

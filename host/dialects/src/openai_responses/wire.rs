@@ -15,6 +15,8 @@ use crate::openai_tools::MAX_TYPE_CHARS;
 use crate::schema::{Described as _, KnownFields, Schemas};
 use crate::tool_names::MAX_NAMESPACE_CHARS;
 
+/// The prefix of a response's id.
+pub(super) const ID_PREFIX: &str = "resp_";
 /// The maximum values of `include`; OpenAI knows seven.
 const MAX_INCLUDE: usize = 32;
 

@@ -14,19 +14,6 @@ pub use request::read;
 pub use crate::dialect::SpeechForm;
 use crate::schema::{Described as _, Schemas};
 
-/// The dialect's name in the contract.
-const NAME: &str = "openai-speech";
-
-/// The formats of a recording, with their media types. The first is the default.
-const FORMATS: [(&str, &str); 6] = [
-    ("mp3", "audio/mpeg"),
-    ("opus", "audio/ogg"),
-    ("aac", "audio/aac"),
-    ("flac", "audio/flac"),
-    ("wav", "audio/wav"),
-    ("pcm", "audio/pcm"),
-];
-
 /// Adds the schemas of the dialect.
 pub(crate) fn describe(schemas: &mut Schemas) {
     request::SpeechRequestBody::schema(schemas);

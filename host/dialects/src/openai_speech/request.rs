@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use weir_errors::ApiError;
 use weir_sandbox::adapter::bindings::speech::{SpeechRequest, Voice};
 
-use super::{FORMATS, NAME, SpeechForm};
+use super::SpeechForm;
 use crate::json::{
     self, ExtraFields, FieldFault, MAX_EXTRA, RefusedFields, Text, check_at_most, check_length,
     check_not_empty, object, required,
@@ -17,6 +17,17 @@ use crate::openai::{MAX_MODEL_CHARS, client};
 use crate::schema::{Described, Schemas};
 use crate::{AudioCall, AudioTask, Dialect};
 
+/// The dialect's name in the contract.
+const NAME: &str = "openai-speech";
+/// The formats of a recording, with their media types. The first is the default.
+const FORMATS: [(&str, &str); 6] = [
+    ("mp3", "audio/mpeg"),
+    ("opus", "audio/ogg"),
+    ("aac", "audio/aac"),
+    ("flac", "audio/flac"),
+    ("wav", "audio/wav"),
+    ("pcm", "audio/pcm"),
+];
 /// The maximum characters of a text; the limit of the model is usually much lower.
 const MAX_INPUT_CHARS: usize = 1 << 20;
 /// The maximum characters of instructions.

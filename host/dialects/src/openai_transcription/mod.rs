@@ -14,9 +14,6 @@ pub use request::{TranscriptionKind, read};
 pub use crate::dialect::{TranscriptFormat, TranscriptionForm};
 use crate::schema::{Described as _, Schemas};
 
-/// The dialect's name in the contract.
-const NAME: &str = "openai-transcription";
-
 /// Adds the schemas of the dialect.
 pub(crate) fn describe(schemas: &mut Schemas) {
     request::TranscriptionFields::schema(schemas);

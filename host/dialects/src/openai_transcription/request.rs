@@ -5,7 +5,7 @@ use serde_json::{Map, Value};
 use weir_errors::ApiError;
 use weir_sandbox::adapter::bindings::transcription::{TranscriptForm, TranscriptionRequest};
 
-use super::{NAME, TranscriptFormat, TranscriptionForm};
+use super::{TranscriptFormat, TranscriptionForm};
 use crate::form::{self, FormPart};
 use crate::json::{
     self, BoundedList, ExtraFields, FieldFault, MAX_EXTRA, Text, between, check_at_most,
@@ -15,6 +15,8 @@ use crate::openai::{MAX_MODEL_CHARS, client};
 use crate::schema::KnownFields;
 use crate::{Attachment, AudioCall, AudioTask, Dialect};
 
+/// The dialect's name in the contract.
+const NAME: &str = "openai-transcription";
 /// The maximum characters of a prompt.
 const MAX_PROMPT_CHARS: usize = 1 << 14;
 /// The maximum characters of a language.

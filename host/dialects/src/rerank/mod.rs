@@ -14,9 +14,6 @@ pub use request::read;
 pub use crate::dialect::RankingForm;
 use crate::schema::{Described as _, Schemas};
 
-/// The dialect's name in the contract.
-const NAME: &str = "cohere-rerank";
-
 /// Adds the schemas of the dialect.
 pub(crate) fn describe(schemas: &mut Schemas) {
     request::RerankRequestBody::schema(schemas);

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use weir_errors::ApiError;
 use weir_sandbox::adapter::bindings::rerank::RerankRequest;
 
-use super::{NAME, RankingForm};
+use super::RankingForm;
 use crate::json::{
     self, BoundedList, ExtraFields, FieldFault, MAX_EXTRA, RefusedFields, Text, check_length,
     check_not_empty, object, required,
@@ -16,6 +16,8 @@ use crate::openai::{MAX_MODEL_CHARS, client};
 use crate::schema::{Described, KnownFields, Schemas};
 use crate::{Dialect, RetrievalCall, RetrievalTask};
 
+/// The dialect's name in the contract.
+const NAME: &str = "cohere-rerank";
 /// The maximum documents of a request; Cohere accepts as many.
 const MAX_DOCUMENTS: usize = 10_000;
 

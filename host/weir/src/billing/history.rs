@@ -83,18 +83,18 @@ pub struct UsageItem {
 #[schema(description = "The label of a part: of a key, a model or a day.")]
 #[expect(dead_code, reason = "it is a schema")]
 pub(super) struct UsageLabelFields {
-    /// Of a key: `api_key`, `web` or `agent`.
+    /// The source of a key's requests: `api_key`, `web` or `agent`.
     source: Option<String>,
-    /// Of a key: the key's id; null without a key.
+    /// The key's id; null without a key.
     key_id: Option<String>,
-    /// Of a key: the key's name.
+    /// The key's name.
     name: Option<String>,
-    /// Of a key: the key's first characters.
+    /// The key's first characters.
     prefix: Option<String>,
-    /// Of a model: its id, as requested.
+    /// The model's id, as requested.
     #[schema(nullable = false)]
     model: Option<String>,
-    /// Of a day: the day in UTC, as `YYYY-MM-DD`.
+    /// The day in UTC, as `YYYY-MM-DD`.
     #[schema(nullable = false)]
     date: Option<String>,
 }

@@ -52,6 +52,8 @@ const REFUSALS: &str = r##"
     messages[0].content[0].cache_control.type must be ephemeral.
 {"tools": [{"name": "f"}]}
     tools[0].input_schema is required.
+{"tools": [{"name": "f", "type": "bash_20250124", "input_schema": []}]}
+    tools[0].input_schema must be an object.
 {"tool_choice": {"type": "any"}}
     tool_choice.type must not be any without tools.
 {"tool_choice": {"type": "tool", "name": "f"}}

@@ -16,6 +16,10 @@ pub(super) fn tool(tool: wire::AnthropicTool<'_>) -> Result<Tool, FieldFault> {
     check_length(&name, MAX_TOOL_CHARS, "name")?;
     let mut others = tool.others.into_fields();
     let cache = cache_mark(tool.cache_control, &mut others)?;
+    let schema = tool.input_schema.map(|json| json.0);
+    if let Some(schema) = schema {
+        check_is_object(schema, "input_schema")?;
+    }
     if kind != "custom" {
         let mut fields = others;
         let known = [
@@ -24,10 +28,7 @@ pub(super) fn tool(tool: wire::AnthropicTool<'_>) -> Result<Tool, FieldFault> {
                 tool.description
                     .map(|text| serde_json::Value::from(text).to_string()),
             ),
-            (
-                "input_schema",
-                tool.input_schema.map(|json| json.0.to_owned()),
-            ),
+            ("input_schema", schema.map(str::to_owned)),
             ("strict", tool.strict.map(|flag| flag.to_string())),
         ];
         fields.extend(
@@ -45,8 +46,7 @@ pub(super) fn tool(tool: wire::AnthropicTool<'_>) -> Result<Tool, FieldFault> {
             extra: Vec::new(),
         });
     }
-    let schema = required(tool.input_schema, "input_schema")?.0;
-    check_is_object(schema, "input_schema")?;
+    let schema = required(schema, "input_schema")?;
     Ok(Tool {
         kind: ToolKind::Function(FunctionTool {
             name,

@@ -398,6 +398,10 @@ async fn each_operation_has_examples_that_fit_its_schemas() {
             let content = successes.filter_map(|(_, success)| success["content"].as_object());
             for (kind, media) in bodies.chain(content.flatten()) {
                 let example = media.get("example");
+                if kind == "application/wasm" {
+                    assert_eq!(example, None, "JSON has no bytes: {name}");
+                    continue;
+                }
                 let example = example.unwrap_or_else(|| panic!("{name} has no example in {kind}"));
                 let fault = fault(&document, &media["schema"], example, &name);
                 assert_eq!(fault, None, "{kind}: {example}");

@@ -17,6 +17,10 @@ pub(super) fn add(operation: &mut Value, known: &Value, schemas: &Value) {
     let own = &known[&id];
     let bodies = operation.pointer_mut("/requestBody/content");
     for (kind, media) in bodies.and_then(Value::as_object_mut).into_iter().flatten() {
+        // An example is JSON, which has no bytes.
+        if kind == "application/wasm" {
+            continue;
+        }
         let name = match kind.starts_with("multipart/") {
             true => "form",
             false => "request",

@@ -160,7 +160,7 @@ pub struct QueueState {
     pub waiting: u32,
 }
 
-/// A model of [`Overview::ending_models`].
+/// A model that has ended or ends within 60 days.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct EndingModel {
     /// The model's id.

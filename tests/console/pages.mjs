@@ -75,7 +75,7 @@ async function start() {
   throw new Error("the gateway is not ready after ten minutes");
 }
 
-/** Gives the pages something to show. */
+/** Gives the pages something to show, and returns the API key for it. */
 async function use() {
   const key = command("key", "create", "--user", "alice").split(/\s+/).find((word) => word.startsWith("inf_"));
   const headers = { "x-api-key": key, "content-type": "application/json" };
@@ -88,6 +88,7 @@ async function use() {
   const messages = [{ role: "user", content: "Hello" }];
   for (let turn = 0; turn < 8; turn += 1) await ask({ model, messages, stream: turn % 2 === 0 });
   for (let turn = 0; turn < 3; turn += 1) await ask({ model: "no-such-model", messages });
+  return key;
 }
 
 /** Presses Tab until the focus is back at the page's start, and returns the elements that it has not reached. */
@@ -111,6 +112,28 @@ async function unreached(page) {
     if (left === 0) return [];
   }
   return page.evaluate(() => [...window.unreached].map((element) => element.outerHTML.slice(0, 120)));
+}
+
+/** Searches the documentation, and sends a request with a key from it. */
+async function tryOut(page, key, where, suffix) {
+  await page.goto(`${base}/docs`);
+  await page.fill("#words", "prompt_tokens temperature");
+  const found = await page.textContent("#found");
+  if (!/^[1-9]\d* operations? and \d+ schemas?$/.test(found)) complain(where, `the search has found: ${found}`);
+  await page.screenshot({ path: join(screenshots, `docs-search-${suffix}.png`) });
+  await page.fill("#words", "create_chat_completion");
+  await page.click("#hits a");
+  await page.fill("#words", "");
+  await page.fill("#proof-apiKey", key);
+  const operation = page.locator("#create_chat_completion");
+  await operation.locator("[data-try] > summary").click();
+  await operation.locator("[data-try] button.main").click();
+  const status = operation.locator("[data-status]");
+  await status.filter({ hasText: "Status" }).waitFor({ timeout: 30000 });
+  if (!(await status.textContent()).startsWith("Status 200")) complain(where, await status.textContent());
+  const shown = await operation.locator("[data-result] pre").textContent();
+  if (JSON.parse(shown).object !== "chat.completion") complain(where, shown);
+  await operation.screenshot({ path: join(screenshots, `docs-try-${suffix}.png`) });
 }
 
 async function visit(page, path, where) {
@@ -141,7 +164,7 @@ async function visit(page, path, where) {
 const gateway = await start();
 const browser = await chromium.launch({ executablePath: CHROMIUM, args: ["--no-sandbox"] });
 try {
-  await use();
+  const key = await use();
   for (const scheme of SCHEMES) {
     for (const width of WIDTHS) {
       const context = await browser.newContext({ colorScheme: scheme, viewport: { width, height: 844 } });
@@ -174,6 +197,8 @@ try {
         .catch(() => complain(where, "the charts are gone"));
       const isOpen = await page.evaluate(() => document.getElementById("table-requests").open);
       if (!isOpen) complain(where, "the open table has closed");
+      where = `a search and a request in the documentation at ${width} px, ${scheme}`;
+      await tryOut(page, key, where, `${width}-${scheme}`);
       await context.close();
     }
   }

@@ -374,6 +374,33 @@ async fn lockouts_are_cleared_and_events_of_payments_retried_there() {
 }
 
 #[tokio::test]
+async fn the_documentation_begins_with_base_urls_a_key_and_examples_that_work() {
+    let gateway = Gateway::start().await;
+    let html = Browser::new(&gateway).get("/docs").await;
+    let html = page(&html).replace("&#34;", "\"").replace("&#39;", "'");
+    let (start, _) = html
+        .split_once("aria-label=\"Operations\"")
+        .expect("the reference");
+    let base = format!("http://{}", gateway.stranger().address());
+    for text in [
+        format!("<code>{base}/v1</code>"),
+        format!("<code>{base}</code>"),
+        "href=\"/console/keys\"".to_owned(),
+        format!("curl {base}/v1/chat/completions"),
+        format!("OpenAI(base_url=\"{base}/v1\", api_key=\"inf_YOUR_KEY\")"),
+        format!("Anthropic(base_url=\"{base}\", api_key=\"inf_YOUR_KEY\")"),
+    ] {
+        assert!(start.contains(&text), "{text}");
+    }
+    // The example of curl is a request that the gateway serves.
+    let (_, body) = start.split_once("-d '").expect("the body of the example");
+    let (body, _) = body.split_once('\'').expect("the end of the body");
+    let body: Value = serde_json::from_str(body).expect("JSON");
+    let answer = gateway.client().post("/v1/chat/completions", &body).await;
+    assert_eq!(answer.status, 200, "{}", answer.text());
+}
+
+#[tokio::test]
 async fn the_documentation_is_a_page_that_names_every_operation() {
     let gateway = Gateway::start().await;
     let document = gateway.stranger().get("/openapi.json").await.json();

@@ -96,7 +96,7 @@ pub struct OverviewFigures {
     pub total_p95_ms: Option<i64>,
 }
 
-/// A step of [`Overview::series`].
+/// A step of the time series.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct OverviewStep {
     /// The first moment of the step, in ISO 8601.
@@ -106,7 +106,7 @@ pub struct OverviewStep {
     pub figures: OverviewFigures,
 }
 
-/// A group of [`Overview::groups`].
+/// The requests of one model, provider, key or organisation.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct OverviewGroup {
     /// The provider, the model, or the id of the key or organisation; empty for requests without one.
@@ -118,7 +118,7 @@ pub struct OverviewGroup {
     pub figures: OverviewFigures,
 }
 
-/// A provider of [`Overview::providers`].
+/// A provider and its health.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct ProviderHealth {
     /// The provider's name.

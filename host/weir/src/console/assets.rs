@@ -14,6 +14,7 @@ use weir_storage::ids::Hex;
 
 const STYLE: &str = include_str!("assets/console.css");
 const SCRIPT: &str = include_str!("assets/console.js");
+const DOCS: &str = include_str!("assets/docs.js");
 const PLAYGROUND: &str = include_str!("assets/playground.js");
 /// htmx 2.0.11, unchanged; its licence is beside it.
 const HTMX: &str = include_str!("assets/htmx.min.js");
@@ -25,6 +26,7 @@ const PLOT_STYLE: &str = include_str!("assets/uplot.min.css");
 static ASSETS: LazyLock<Assets> = LazyLock::new(|| Assets {
     style: Asset::new("console", "css", STYLE),
     script: Asset::new("console", "js", SCRIPT),
+    docs: Asset::new("docs", "js", DOCS),
     playground: Asset::new("playground", "js", PLAYGROUND),
     htmx: Asset::new("htmx", "js", HTMX),
     plots: Asset::new("plots", "js", PLOTS),
@@ -36,6 +38,7 @@ static ASSETS: LazyLock<Assets> = LazyLock::new(|| Assets {
 pub(super) struct Assets {
     pub(super) style: Asset,
     pub(super) script: Asset,
+    pub(super) docs: Asset,
     pub(super) playground: Asset,
     pub(super) htmx: Asset,
     /// Draws charts.
@@ -81,15 +84,18 @@ pub(super) async fn get_asset(Path(name): Path<String>) -> Result<Response, ApiE
     let Assets {
         style,
         script,
+        docs,
         playground,
         htmx,
         plots,
         uplot,
         plot_style,
     } = all();
-    let found = [style, script, playground, htmx, plots, uplot, plot_style]
-        .into_iter()
-        .find(|asset| asset.name == name);
+    let found = [
+        style, script, docs, playground, htmx, plots, uplot, plot_style,
+    ]
+    .into_iter()
+    .find(|asset| asset.name == name);
     let asset = found.ok_or_else(|| {
         let what = "This file does not exist; it may belong to another version of weir.";
         ApiError::new(ErrorCode::NotFound, what)

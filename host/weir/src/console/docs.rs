@@ -1,26 +1,42 @@
 //! `/docs`: the API's document as a page for people.
 //!
 //! The page is generated from the OpenAPI document ([`crate::openapi`]). Existing viewers load a megabyte of script,
-//! and most of them use inline styles, which a strict policy forbids. This page works without either.
+//! and most of them use inline styles, which a strict policy forbids. This page can be read without either; a small
+//! script searches it and sends a reader's requests.
 
 use std::sync::LazyLock;
 
 use askama::Template;
 use axum::extract::State;
-use axum::response::{Html, IntoResponse, Response};
+use axum::response::Response;
+use http::{HeaderMap, StatusCode};
 use serde_json::{Map, Value};
 use weir_errors::ApiError;
 
 use super::format;
 use super::frame::Frame;
+use super::respond::page;
+use super::snippets::{self, Snippet};
 use crate::app::App;
 use crate::openapi::{self, ApiListener};
 
+/// The examples at the beginning: curl, and the libraries of OpenAI and Anthropic.
+const EXAMPLES: usize = 3;
+
 #[derive(Template)]
 #[template(path = "console/docs.html")]
-struct Docs {
+struct DocsPage<'a> {
     frame: Frame,
-    intro: String,
+    /// The gateway's address, as the browser knows it.
+    base: &'a str,
+    snippets: Vec<Snippet>,
+    reference: &'static str,
+}
+
+/// The part of the page that is equal for all requests.
+#[derive(Template)]
+#[template(path = "console/docs_reference.html")]
+struct Reference {
     proofs: Vec<DocsProof>,
     groups: Vec<Group>,
     schemas: Vec<DocsSchema>,
@@ -29,8 +45,13 @@ struct Docs {
 /// An authentication method.
 struct DocsProof {
     name: String,
-    sent_in: String,
+    /// The header that carries it.
+    header: String,
+    /// The beginning of the header's value.
+    prefix: &'static str,
     text: String,
+    /// Whether a reader can have one to try requests.
+    is_held: bool,
 }
 
 /// The operations of a tag.
@@ -45,6 +66,8 @@ struct DocsOperation {
     path: String,
     text: String,
     proofs: Vec<String>,
+    /// The names of all authentication methods, separated by spaces.
+    proof_names: String,
     parameters: Vec<Field>,
     bodies: Vec<Media>,
     answers: Vec<DocsResponse>,
@@ -55,12 +78,23 @@ struct Media {
     kind: String,
     shape: Shape,
     example: Option<String>,
+    /// The fields of a form.
+    fields: Vec<FormField>,
+}
+
+/// A field of a form with several parts.
+struct FormField {
+    name: String,
+    is_file: bool,
+    is_required: bool,
+    value: String,
 }
 
 struct DocsResponse {
     status: String,
     text: String,
     shape: Option<Shape>,
+    example: Option<String>,
     next: Vec<String>,
 }
 
@@ -90,21 +124,33 @@ struct DocsPiece {
 }
 
 /// `GET /docs`
-pub(super) async fn show_docs(State(app): State<App>) -> Result<Response, ApiError> {
-    static PAGES: [LazyLock<Option<String>>; 2] = [
+pub(super) async fn show_docs(
+    State(app): State<App>,
+    headers: HeaderMap,
+) -> Result<Response, ApiError> {
+    static REFERENCES: [LazyLock<Option<String>>; 2] = [
         LazyLock::new(|| render(ApiListener::Only)),
         LazyLock::new(|| render(ApiListener::Public)),
     ];
-    let page = PAGES[usize::from(app.config.internal_listen.is_some())].as_deref();
-    Ok(Html(page.ok_or_else(ApiError::internal)?).into_response())
+    let reference = REFERENCES[usize::from(app.config.internal_listen.is_some())].as_deref();
+    let base = snippets::base(&app, snippets::host(&headers));
+    let model = snippets::model(&app.catalog.load());
+    let snippets = snippets::of(&base, "inf_YOUR_KEY", &model);
+    let shown = DocsPage {
+        frame: Frame::bare("Documentation of the API"),
+        base: &base,
+        snippets: snippets.into_iter().take(EXAMPLES).collect(),
+        reference: reference.ok_or_else(ApiError::internal)?,
+    };
+    page(StatusCode::OK, &shown)
 }
 
 fn render(surface: ApiListener) -> Option<String> {
     let document = serde_json::from_slice(&openapi::document(surface).text).ok()?;
-    Docs::of(&document).render().ok()
+    Reference::of(&document).render().ok()
 }
 
-impl Docs {
+impl Reference {
     fn of(document: &Value) -> Self {
         let tags = document["tags"].as_array().into_iter().flatten();
         let groups = tags.map(|tag| Group {
@@ -114,8 +160,6 @@ impl Docs {
         let schemas = entries(&document["components"]["schemas"]);
         let proofs = entries(&document["components"]["securitySchemes"]);
         Self {
-            frame: Frame::bare("Documentation of the API"),
-            intro: text(&document["info"]["description"]),
             proofs: proofs
                 .map(|(name, proof)| DocsProof::of(name, proof))
                 .collect(),
@@ -129,14 +173,17 @@ impl Docs {
 
 impl DocsProof {
     fn of(name: &str, proof: &Value) -> Self {
-        let sent_in = match proof["type"].as_str() {
-            Some("http") => "Authorization: Bearer …".to_owned(),
-            _ => format!("{}: …", text(&proof["name"])),
+        let (header, prefix) = match proof["type"].as_str() {
+            Some("http") => ("Authorization".to_owned(), "Bearer "),
+            _ => (text(&proof["name"]), ""),
         };
         Self {
             name: name.to_owned(),
-            sent_in,
+            header,
+            prefix,
             text: text(&proof["description"]),
+            // A payment processor signs each body, and a key is sent in one way.
+            is_held: !["paymentSignature", "bearerKey"].contains(&name),
         }
     }
 }
@@ -147,17 +194,17 @@ fn operations(document: &Value, tag: &Value) -> Vec<DocsOperation> {
         entries(methods).map(move |(method, operation)| (path, method, operation))
     });
     all.filter(|(_, _, operation)| operation["tags"][0] == *tag)
-        .map(|(path, method, operation)| DocsOperation::of(path, method, operation))
+        .map(|(path, method, operation)| DocsOperation::of(path, method, operation, document))
         .collect()
 }
 
 impl DocsOperation {
-    fn of(path: &str, method: &str, operation: &Value) -> Self {
+    fn of(path: &str, method: &str, operation: &Value, document: &Value) -> Self {
         let ways = operation["security"].as_array().into_iter().flatten();
-        let proofs = ways.map(|way| {
-            let names: Vec<_> = entries(way).map(|(name, _)| name).collect();
-            names.join(" with ")
-        });
+        let ways: Vec<Vec<_>> = ways
+            .map(|way| entries(way).map(|(name, _)| name).collect())
+            .collect();
+        let proofs = ways.iter().map(|names| names.join(" with "));
         let parameters = operation["parameters"].as_array().into_iter().flatten();
         let bodies = entries(&operation["requestBody"]["content"]);
         Self {
@@ -166,6 +213,7 @@ impl DocsOperation {
             path: path.to_owned(),
             text: text(&operation["description"]),
             proofs: proofs.filter(|proof| !proof.is_empty()).collect(),
+            proof_names: ways.concat().join(" "),
             parameters: parameters
                 .map(|parameter| Field {
                     name: text(&parameter["name"]),
@@ -175,7 +223,9 @@ impl DocsOperation {
                     text: text(&parameter["description"]),
                 })
                 .collect(),
-            bodies: bodies.map(|(kind, media)| Media::of(kind, media)).collect(),
+            bodies: bodies
+                .map(|(kind, media)| Media::of(kind, media, document))
+                .collect(),
             answers: entries(&operation["responses"])
                 .map(|(status, answer)| DocsResponse::of(status, answer))
                 .collect(),
@@ -184,32 +234,86 @@ impl DocsOperation {
 }
 
 impl Media {
-    fn of(kind: &str, media: &Value) -> Self {
-        let first = entries(&media["examples"]).next();
-        let example = match &media["example"] {
-            Value::Null => first.map(|(_, example)| &example["value"]),
-            example => Some(example),
-        };
+    fn of(kind: &str, media: &Value, document: &Value) -> Self {
+        let is_form = kind.starts_with("multipart/");
         Self {
             kind: kind.to_owned(),
             shape: Shape::of(&media["schema"]),
-            example: example.and_then(|example| serde_json::to_string_pretty(example).ok()),
+            // A form's fields have their examples themselves.
+            example: example(media).filter(|_| !is_form),
+            fields: match is_form {
+                true => FormField::all(media, document),
+                false => Vec::new(),
+            },
         }
+    }
+
+    fn is_json(&self) -> bool {
+        self.kind == "application/json"
+    }
+}
+
+impl FormField {
+    /// Reads the fields of a form's schema.
+    fn all(media: &Value, document: &Value) -> Vec<Self> {
+        let schema = &media["schema"];
+        let schema = match schema["$ref"]
+            .as_str()
+            .and_then(|path| path.strip_prefix('#'))
+        {
+            Some(path) => document.pointer(path).unwrap_or(schema),
+            None => schema,
+        };
+        let required = schema["required"].as_array();
+        let is_required =
+            |name: &str| required.is_some_and(|names| names.iter().any(|one| one == name));
+        let fields = entries(&schema["properties"]).map(|(name, field)| {
+            let holder = match &field["items"] {
+                Value::Null => field,
+                items => items,
+            };
+            let is_file = holder["format"] == "binary";
+            let value = match &media["example"][name] {
+                Value::String(text) if !is_file => text.clone(),
+                _ => String::new(),
+            };
+            Self {
+                name: name.to_owned(),
+                is_file,
+                is_required: is_required(name),
+                value,
+            }
+        });
+        fields.collect()
     }
 }
 
 impl DocsResponse {
     fn of(status: &str, answer: &Value) -> Self {
-        let content = entries(&answer["content"]).next();
+        let media = entries(&answer["content"]).next();
+        let is_json = media.is_some_and(|(kind, _)| kind == "application/json");
+        let media = media.map(|(_, media)| media);
         Self {
             status: status.to_owned(),
             text: text(&answer["description"]),
-            shape: content.map(|(_, media)| Shape::of(&media["schema"])),
+            shape: media.map(|media| Shape::of(&media["schema"])),
+            example: media.filter(|_| is_json).and_then(example),
             next: entries(&answer["links"])
                 .map(|(_, link)| text(&link["operationId"]))
                 .collect(),
         }
     }
+}
+
+/// Returns the example of a body.
+fn example(media: &Value) -> Option<String> {
+    let example = match &media["example"] {
+        Value::Null => entries(&media["examples"])
+            .next()
+            .map(|(_, one)| &one["value"]),
+        example => Some(example),
+    };
+    example.and_then(|example| serde_json::to_string_pretty(example).ok())
 }
 
 impl DocsSchema {

@@ -170,8 +170,7 @@ pub(super) async fn show_made_key(
     let shown = user.take_once(&headers, |made: CreatedKeySecret| {
         let base = snippets::base(&app, snippets::host(&headers));
         let catalog = app.catalog.load();
-        let any = || catalog.models().next().map(|model| model.id.to_string());
-        let model = made.model.or_else(any).unwrap_or_default();
+        let model = made.model.unwrap_or_else(|| snippets::model(&catalog));
         let page = CreatedKeyPage {
             frame: user.frame("Your new key", KEYS),
             name: made.name,

@@ -3,6 +3,8 @@
 use http::{HeaderMap, header};
 
 use crate::app::App;
+use crate::catalog::config::ModelKind;
+use crate::catalog::{Catalog, Model};
 
 /// A program or a library, and its configuration.
 pub(super) struct Snippet {
@@ -24,6 +26,16 @@ pub(super) fn base(app: &App, host: Option<&str>) -> String {
         false => "https",
     };
     format!("{scheme}://{}", host.unwrap_or("localhost"))
+}
+
+/// Returns a model for examples: the first one for chats, or any.
+pub(super) fn model(catalog: &Catalog) -> String {
+    let chats = |model: &&Model| model.kind == ModelKind::Chat && !model.makes_images();
+    let model = catalog
+        .models()
+        .find(chats)
+        .or_else(|| catalog.models().next());
+    model.map(|model| model.id.to_string()).unwrap_or_default()
 }
 
 /// Returns all snippets for a gateway's address, a key and a model.

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::schema::Schemas;
+use crate::schema::{Schemas, nullable};
 use crate::{
     anthropic_messages, gemini_generate, openai_chat, openai_completions, openai_embeddings,
     openai_images, openai_moderation, openai_responses, openai_speech, openai_transcription,
@@ -35,7 +35,9 @@ pub fn schemas() -> Map<String, Value> {
 /// Adds the variants of requests that have a reader in common.
 fn add_variants(schemas: &mut Map<String, Value>) {
     let count = &schemas["MessagesRequest"];
-    let count = without(count, &["max_tokens"], &[]);
+    let mut count = without(count, &["max_tokens"], &[]);
+    let limit = count["properties"]["max_tokens"].take();
+    count["properties"]["max_tokens"] = nullable(limit);
     let count = described(count, "A request in Anthropic's Messages to count tokens.");
     let edit = &schemas["ImageEditRequest"];
     let made = without(edit, &["images"], &["images", "mask"]);

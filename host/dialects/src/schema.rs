@@ -325,7 +325,8 @@ fn apply(schema: &mut Value, rules: &[Rule]) {
             }
             Rule::AtLeast(least) => schema["minimum"] = least.into(),
             Rule::Only(number) => *schema = json!({ "type": "integer", "enum": [number] }),
-            Rule::Always(value) => *schema = json!({ "type": "boolean", "enum": [value] }),
+            // Generators of clients know no enumeration of booleans.
+            Rule::Always(value) => *schema = json!({ "const": value }),
             Rule::Items(least) => on(schema, "array", |schema| schema["minItems"] = least.into()),
             Rule::OneOf(words) => on(schema, "string", |schema| {
                 let null = schema["type"].is_array().then_some(Value::Null);
@@ -384,7 +385,11 @@ pub(crate) fn nullable(mut schema: Value) -> Value {
         if !choices.contains(&nothing) {
             choices.push(nothing);
         }
-    } else if !has_null && schema.get("$ref").or(schema.get("oneOf")).is_some() {
+    } else if !has_null
+        && ["$ref", "oneOf", "const"]
+            .iter()
+            .any(|one| schema.get(one).is_some())
+    {
         let description = schema
             .as_object_mut()
             .and_then(|fields| fields.remove("description"));
@@ -677,9 +682,10 @@ impl Described for usize {
     }
 }
 
+/// A value that weir does not have and another server may: generators of clients know no type that has only null.
 impl Described for () {
     fn schema(_: &mut Schemas) -> Value {
-        json!({ "type": "null" })
+        json!({ "type": ["object", "null"] })
     }
 }
 

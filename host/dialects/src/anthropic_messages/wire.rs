@@ -6,9 +6,8 @@
 use serde_json::{Value, json};
 
 use crate::json::{
-    BoundedList, ExtraFields, IgnoredField, ListItem, MAX_EXTRA, MAX_EXTRA_WITHIN, MAX_ID_CHARS,
-    MAX_MESSAGES, MAX_PARTS, MAX_STOPS, MAX_TOOLS, Raw, RefusedFields, Text, TextOr,
-    UnsupportedField, object,
+    BoundedList, ExtraFields, IgnoredField, ListItem, MAX_EXTRA, MAX_EXTRA_WITHIN, MAX_MESSAGES,
+    MAX_PARTS, MAX_STOPS, MAX_TOOLS, Raw, RefusedFields, Text, TextOr, UnsupportedField, object,
 };
 use crate::schema::{Described as _, KnownFields, Schemas};
 
@@ -125,7 +124,7 @@ object! {
         /// The file of `image` or `document`.
         "source": source: Raw<'de> = [Is(source_schema)],
         /// The title of a `document`.
-        "title": title: String = [Chars(0, MAX_TITLE_CHARS)],
+        "title": title: String,
         /// Facts about a `document`, for the model.
         "context": context: String,
         /// In a `document`: an object whose `enabled` turns on citations. In a `text`: its sources.
@@ -137,19 +136,19 @@ object! {
         /// The sealed form of `redacted_thinking`.
         "data": data: String,
         /// The id of a `tool_use`.
-        "id": id: String = [Chars(1, MAX_ID_CHARS)],
+        "id": id: String,
         /// The name of the tool in a `tool_use`.
-        "name": name: String = [Chars(1, MAX_ID_CHARS)],
-        /// The input of a `tool_use`.
-        "input": input: Raw<'de> = [Object],
+        "name": name: String,
+        /// The input of a `tool_use`: an object.
+        "input": input: Raw<'de>,
         /// In a `tool_result`: the id of the `tool_use`.
-        "tool_use_id": tool_use_id: String = [Chars(1, MAX_ID_CHARS)],
+        "tool_use_id": tool_use_id: String,
         /// The content of a `tool_result`: a text, or a list of blocks.
-        "content": content: Raw<'de> = [Is(content_schema)],
+        "content": content: Raw<'de> = [Is(result_schema)],
         /// Whether a `tool_result` is an error.
         "is_error": is_error: bool,
         /// The end of a beginning that the provider's cache may keep.
-        "cache_control": cache_control: Raw<'de> = [Is(AnthropicCacheControl::schema)],
+        "cache_control": cache_control: Raw<'de> = [Is(cache_schema)],
         /// The provider that can read a proof. It is a field of weir.
         "provider": provider: String = [Chars(1, MAX_NAME_CHARS)],
         others: ExtraFields<'de, MAX_EXTRA_WITHIN>,
@@ -168,7 +167,7 @@ object! {
         /// With `url`: an `https` URL.
         "url": url: Text<'de>,
         /// With `file`: the id of a file that the provider keeps.
-        "file_id": file_id: String = [Chars(1, MAX_ID_CHARS)],
+        "file_id": file_id: String,
         others: RefusedFields,
     }
 }
@@ -282,8 +281,22 @@ fn content_schema(schemas: &mut Schemas) -> Value {
     TextOr::<Block<'_>, MAX_PARTS>::schema(schemas)
 }
 
+fn result_schema(schemas: &mut Schemas) -> Value {
+    json!({ "anyOf": [content_schema(schemas), any_of_unknown_kinds()] })
+}
+
 fn source_schema(schemas: &mut Schemas) -> Value {
-    json!({ "anyOf": [Source::schema(schemas), DocumentSource::schema(schemas)] })
+    let known = [Source::schema(schemas), DocumentSource::schema(schemas)];
+    json!({ "anyOf": [known[0], known[1], any_of_unknown_kinds()] })
+}
+
+fn cache_schema(schemas: &mut Schemas) -> Value {
+    json!({ "anyOf": [AnthropicCacheControl::schema(schemas), any_of_unknown_kinds()] })
+}
+
+/// A block of a kind that weir does not know has the fields of its provider.
+fn any_of_unknown_kinds() -> Value {
+    json!({ "description": "In a block of a kind that weir does not know: any JSON." })
 }
 
 /// Plain text, or a list of blocks.

@@ -836,14 +836,21 @@ async fn credits_are_bought_from_the_console() {
         ("/console/money/top-up", ("tier", "small")),
         ("/console/money/plan", ("plan", "guru")),
     ] {
-        let answer = alice.post(path, &[field]).await;
-        assert_eq!(answer.status, 200);
-        let html = page(&answer);
-        let (_, rest) = html.split_once("content=\"0;url=").expect("a way on");
-        let url = rest.split('"').next().expect("a URL");
-        let pay = url.strip_prefix(&alice.origin).expect("its own page");
+        let pay = pay_page(&mut alice, path, field).await;
+        let left = alice.post_bare(&format!("{pay}/cancel"), &[]).await;
+        let back = way_back(&alice, &left);
+        assert!(
+            alice.page(&back).await.contains("You have not paid"),
+            "{back}"
+        );
+        let pay = pay_page(&mut alice, path, field).await;
         let paid = alice.post_bare(&format!("{pay}/pay"), &[]).await;
-        assert_eq!(paid.status, 303, "{}", paid.text());
+        let back = way_back(&alice, &paid);
+        let html = alice.page(&back).await;
+        assert!(
+            html.contains("Thank you") && html.contains("hx-get=\"/console/money"),
+            "{html}"
+        );
     }
     let html = alice.page("/console/money").await;
     assert!(
@@ -861,6 +868,52 @@ async fn credits_are_bought_from_the_console() {
         (&wish["enabled"], &wish["threshold"]),
         (&json!(true), &json!(100))
     );
+}
+
+/// Returns the path of the payment page to which a form of the console leads.
+async fn pay_page(browser: &mut Browser, path: &str, field: (&str, &str)) -> String {
+    let answer = browser.post(path, &[field]).await;
+    assert_eq!(answer.status, 200);
+    let html = page(&answer);
+    let (_, rest) = html.split_once("content=\"0;url=").expect("a way on");
+    let url = rest.split('"').next().expect("a URL");
+    let pay = url.strip_prefix(&browser.origin).expect("its own page");
+    pay.to_owned()
+}
+
+/// Returns the path of the console to which a payment page leads back.
+fn way_back(browser: &Browser, answer: &Answer) -> String {
+    assert_eq!(answer.status, 303, "{}", answer.text());
+    let back = location(answer);
+    let path = back.strip_prefix(&browser.origin);
+    path.unwrap_or_else(|| panic!("it leads to {back}"))
+        .to_owned()
+}
+
+#[tokio::test]
+async fn a_payment_page_leads_back_to_the_place_that_has_asked_for_it_last() {
+    let gateway = Gateway::start().await;
+    let mut alice = Browser::of(&gateway, "alice").await;
+    let web = gateway.web("alice");
+    let tier = json!({ "tier": "small" });
+    let asked = async || {
+        let answer = web.post("/billing/topup", &tier).await.json();
+        answer["checkout_url"].as_str().expect("a URL").to_owned()
+    };
+    let top_up = ("/console/money/top-up", ("tier", "small"));
+    let of_api = asked().await;
+    assert_eq!(asked().await, of_api);
+    let of_console = pay_page(&mut alice, top_up.0, top_up.1).await;
+    assert_eq!(pay_page(&mut alice, top_up.0, top_up.1).await, of_console);
+    let (_, of_api) = of_api.split_once(&alice.origin).expect("its own page");
+    assert_ne!(of_api, of_console);
+    // Nobody can pay on the replaced page.
+    let late = alice.post_bare(&format!("{of_api}/pay"), &[]).await;
+    assert!(!location(&late).contains("paid"), "{}", late.text());
+    let paid = alice.post_bare(&format!("{of_console}/pay"), &[]).await;
+    assert_eq!(way_back(&alice, &paid), "/console/money?came=paid");
+    let usage = gateway.web("alice").get("/usage/me").await.json();
+    assert_eq!(usage["topup_balance"], 5000);
 }
 
 #[tokio::test]

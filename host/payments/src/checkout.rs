@@ -1,5 +1,8 @@
 //! Checkout pages: each user has one open page per purpose, and repeated requests return it.
 //!
+//! A page leads back to the configured pages, or to the console's own ([`ReturnPages`]); a request for another way back
+//! replaces the page.
+//!
 //! weir stores the row of a page before it asks the processor, with the id of the row as idempotency key. Concurrent
 //! requests, and requests after a crash, therefore get the same page.
 //!
@@ -54,21 +57,40 @@ pub enum CheckoutError {
     Database(#[from] sqlx::Error),
 }
 
+/// Pages to which the processor leads a user back, instead of the configured ones.
+#[derive(Debug, Clone)]
+pub struct ReturnPages {
+    /// The page after a payment.
+    pub paid: String,
+    /// The page of a user who has not paid.
+    pub cancelled: String,
+}
+
 impl Payments {
     /// URL of the page on which a user pays for the plan of this name.
-    pub async fn plan_url(&self, user_id: &str, name: &str) -> Result<String, ApiError> {
+    pub async fn plan_url(
+        &self,
+        user_id: &str,
+        name: &str,
+        back: Option<ReturnPages>,
+    ) -> Result<String, ApiError> {
         let item = name.parse().ok().map(PurchaseItem::Plan);
         let message = "The plan is `guru` or `pro`.";
         let not_sold = ApiError::new(ErrorCode::InvalidPlan, message).with_param("plan");
-        self.send_to_pay(user_id, item, not_sold).await
+        self.send_to_pay(user_id, item, not_sold, back).await
     }
 
     /// URL of the page on which a user pays for the credits of the tier of this name.
-    pub async fn tier_url(&self, user_id: &str, name: &str) -> Result<String, ApiError> {
+    pub async fn tier_url(
+        &self,
+        user_id: &str,
+        name: &str,
+        back: Option<ReturnPages>,
+    ) -> Result<String, ApiError> {
         let item = name.parse().ok().map(PurchaseItem::TopUp);
         let message = "The tier is `small`, `medium` or `large`.";
         let not_sold = ApiError::new(ErrorCode::InvalidTier, message).with_param("tier");
-        self.send_to_pay(user_id, item, not_sold).await
+        self.send_to_pay(user_id, item, not_sold, back).await
     }
 
     async fn send_to_pay(
@@ -76,11 +98,12 @@ impl Payments {
         user_id: &str,
         item: Option<PurchaseItem>,
         not_sold: ApiError,
+        back: Option<ReturnPages>,
     ) -> Result<String, ApiError> {
         let offer = item.and_then(|item| Some((item, self.settings.offer(item)?)));
         let (item, offer) = offer.ok_or(not_sold)?;
         let now = self.ledger.now();
-        Ok(self.checkout(user_id, item, &offer, now).await?)
+        Ok(self.checkout(user_id, item, &offer, back, now).await?)
     }
 
     /// URL of the page on which a user pays for an item.
@@ -89,6 +112,7 @@ impl Payments {
         user_id: &str,
         item: PurchaseItem,
         offer: &ItemPrice,
+        back: Option<ReturnPages>,
         now: Millis,
     ) -> Result<String, CheckoutError> {
         let is_plan = matches!(item, PurchaseItem::Plan(_));
@@ -96,6 +120,13 @@ impl Payments {
             return Err(CheckoutError::AlreadySubscribed);
         }
         let customer = self.customer(user_id, now).await?;
+        let back = match back {
+            Some(back) => back,
+            None => ReturnPages {
+                paid: self.page(self.settings.success_url.as_ref(), "paid")?,
+                cancelled: self.page(self.settings.cancel_url.as_ref(), "cancelled")?,
+            },
+        };
         let purpose = match item {
             PurchaseItem::Plan(_) => "plan".to_owned(),
             PurchaseItem::TopUp(tier) => format!("topup:{tier}"),
@@ -108,11 +139,13 @@ impl Payments {
                 item: item.name(),
                 created_at: now,
                 expires_at: Millis(now.0 + LIFE_MS),
+                success_url: &back.paid,
             };
             let Some(checkout) = self.store.open_checkout(&new).await? else {
                 continue;
             };
             let is_good = checkout.item == item.name()
+                && checkout.success_url.as_ref() == Some(&back.paid)
                 && checkout.expires_at.0 - now.0 >= MIN_LEFT_MS
                 && (checkout.session.is_some() || now.0 - checkout.created_at.0 <= MAX_ANSWER_MS);
             let state = match &checkout.session {
@@ -123,8 +156,8 @@ impl Payments {
                         item,
                         offer,
                         expires_at: checkout.expires_at,
-                        success_url: self.page(self.settings.success_url.as_ref(), "paid")?,
-                        cancel_url: self.page(self.settings.cancel_url.as_ref(), "cancelled")?,
+                        success_url: back.paid.clone(),
+                        cancel_url: back.cancelled.clone(),
                     };
                     match self.make(&order, &checkout.id).await {
                         Ok(url) => return Ok(url),
@@ -155,11 +188,18 @@ impl Payments {
         Err(CheckoutError::Replaced)
     }
 
-    /// URL of the page on which a user manages the plan.
-    pub async fn portal(&self, user_id: &str) -> Result<String, CheckoutError> {
+    /// URL of the page on which a user manages the plan. It leads to `back`, or else to the configured page.
+    pub async fn portal(
+        &self,
+        user_id: &str,
+        back: Option<String>,
+    ) -> Result<String, CheckoutError> {
         let customer = self.store.customer_of(user_id).await?;
         let customer = customer.ok_or(CheckoutError::NoCustomer)?;
-        let back = self.page(self.settings.return_url.as_ref(), "done")?;
+        let back = match back {
+            Some(back) => back,
+            None => self.page(self.settings.return_url.as_ref(), "done")?,
+        };
         Ok(self.processor.create_portal(&customer, &back).await?)
     }
 

@@ -26,6 +26,8 @@ pub struct OpenCheckout {
     pub created_at: Millis,
     /// The end of its lifetime.
     pub expires_at: Millis,
+    /// The page after the payment; `None` for a page of an older version.
+    pub success_url: Option<String>,
 }
 
 /// A checkout page to request.
@@ -43,6 +45,8 @@ pub struct NewCheckout<'a> {
     pub created_at: Millis,
     /// The end of its lifetime.
     pub expires_at: Millis,
+    /// The page after the payment.
+    pub success_url: &'a str,
 }
 
 impl PaymentStore {
@@ -87,8 +91,8 @@ impl PaymentStore {
     /// The user's open page for a purpose, or else this new one. `None` if the open page was closed in the meantime.
     pub async fn open_checkout(&self, new: &NewCheckout<'_>) -> sqlx::Result<Option<OpenCheckout>> {
         sqlx::query(
-            "INSERT INTO payment_checkouts (id, user_id, purpose, item, created_at, expires_at) \
-             VALUES ($1, $2, $3, $4, $5, $6) ON CONFLICT DO NOTHING",
+            "INSERT INTO payment_checkouts (id, user_id, purpose, item, created_at, expires_at, success_url) \
+             VALUES ($1, $2, $3, $4, $5, $6, $7) ON CONFLICT DO NOTHING",
         )
         .bind(new.id)
         .bind(new.user_id)
@@ -96,10 +100,11 @@ impl PaymentStore {
         .bind(new.item)
         .bind(new.created_at.0)
         .bind(new.expires_at.0)
+        .bind(new.success_url)
         .execute(self.database.writer())
         .await?;
         let row = sqlx::query(
-            "SELECT id, item, session_id, url, created_at, expires_at FROM payment_checkouts \
+            "SELECT id, item, session_id, url, created_at, expires_at, success_url FROM payment_checkouts \
              WHERE user_id = $1 AND purpose = $2 AND closed_at IS NULL",
         )
         .bind(new.user_id)
@@ -195,5 +200,6 @@ fn read(row: &AnyRow) -> sqlx::Result<OpenCheckout> {
         session: session_id.zip(url),
         created_at: Millis(row.try_get("created_at")?),
         expires_at: Millis(row.try_get("expires_at")?),
+        success_url: row.try_get("success_url")?,
     })
 }

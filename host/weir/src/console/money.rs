@@ -3,9 +3,11 @@
 use askama::Template;
 use axum::extract::{FromRef as _, State};
 use axum::response::Response;
+use http::HeaderMap;
 use weir_errors::ApiError;
 use weir_ledger::{Credits, Plan};
 use weir_payments::auto_top_up::preferences::{self, AutoTopUp, PreferenceChange};
+use weir_payments::checkout::ReturnPages;
 use weir_payments::offers::{PurchaseItem, TopUpTier};
 use weir_storage::clock::Millis;
 
@@ -13,7 +15,7 @@ use super::form::{ConsoleForm, FormError};
 use super::format::{self, DisplayTime};
 use super::frame::{Flash, Frame, MONEY};
 use super::respond;
-use super::session::ConsoleUser;
+use super::session::{self, ConsoleUser};
 use crate::app::App;
 use crate::billing::BillingParts;
 use crate::billing::history::UsageQuery;
@@ -40,6 +42,8 @@ struct MoneyPage {
     transactions: Vec<TransactionItem>,
     next: Option<String>,
     refused: FormError,
+    /// The outcome with which the payment page has led back, as the browser says: `paid` or `cancelled`.
+    came: Option<String>,
     now: Millis,
 }
 
@@ -65,19 +69,23 @@ pub(super) async fn show_money(
     mut query: ListQuery,
 ) -> Result<Response, ApiError> {
     let before = query.text("before")?.unwrap_or_default();
+    let came = query.text("came")?;
     query.finish()?;
-    let page = page(&app, &user, before, FormError::default()).await?;
+    let mut page = page(&app, &user, before, FormError::default()).await?;
+    page.came = came;
     user.show(&page)
 }
 
 /// `POST /console/money/plan`: redirects the browser to the payment page of a plan.
 pub(super) async fn buy_plan(
     State(app): State<App>,
+    headers: HeaderMap,
     ConsoleForm { user, fields }: ConsoleForm,
 ) -> Result<Response, ApiError> {
+    let back = Some(back(&app, &headers)?);
     let url = app
         .payments
-        .plan_url(&user.caller.account.0, fields.text("plan"))
+        .plan_url(&user.caller.account.0, fields.text("plan"), back)
         .await;
     leave_to(&app, &user, url).await
 }
@@ -85,11 +93,13 @@ pub(super) async fn buy_plan(
 /// `POST /console/money/top-up`: redirects the browser to the payment page for credits.
 pub(super) async fn buy_credits(
     State(app): State<App>,
+    headers: HeaderMap,
     ConsoleForm { user, fields }: ConsoleForm,
 ) -> Result<Response, ApiError> {
+    let back = Some(back(&app, &headers)?);
     let url = app
         .payments
-        .tier_url(&user.caller.account.0, fields.text("tier"))
+        .tier_url(&user.caller.account.0, fields.text("tier"), back)
         .await;
     leave_to(&app, &user, url).await
 }
@@ -97,10 +107,24 @@ pub(super) async fn buy_credits(
 /// `POST /console/money/portal`: redirects the browser to the page that manages plan, cards and invoices.
 pub(super) async fn open_portal(
     State(app): State<App>,
+    headers: HeaderMap,
     ConsoleForm { user, .. }: ConsoleForm,
 ) -> Result<Response, ApiError> {
-    let url = app.payments.portal(&user.caller.account.0).await;
+    let back = session::own_url(&headers, &app, MONEY.path)?;
+    let url = app
+        .payments
+        .portal(&user.caller.account.0, Some(back))
+        .await;
     leave_to(&app, &user, url.map_err(ApiError::from)).await
+}
+
+/// Returns the pages to which the payment page leads back.
+fn back(app: &App, headers: &HeaderMap) -> Result<ReturnPages, ApiError> {
+    let page = |came: &str| session::own_url(headers, app, &format!("{}?came={came}", MONEY.path));
+    Ok(ReturnPages {
+        paid: page("paid")?,
+        cancelled: page("cancelled")?,
+    })
 }
 
 /// `POST /console/money/auto-top-up`
@@ -223,6 +247,7 @@ async fn page(
         transactions: list.transactions,
         next: list.next,
         refused,
+        came: None,
         now,
     })
 }

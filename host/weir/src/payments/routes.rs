@@ -63,7 +63,7 @@ pub async fn create_checkout(
 ) -> Result<Json<Value>, ApiError> {
     let asked: PlanRequest = from_json(&body.bytes)?;
     let plan = asked.plan.as_str().unwrap_or_default();
-    let url = payments.plan_url(&caller.account.0, plan).await?;
+    let url = payments.plan_url(&caller.account.0, plan, None).await?;
     Ok(Json(json!(CheckoutPage { checkout_url: url })))
 }
 
@@ -85,7 +85,7 @@ pub async fn create_top_up(
 ) -> Result<Json<Value>, ApiError> {
     let asked: TierRequest = from_json(&body.bytes)?;
     let tier = asked.tier.as_str().unwrap_or_default();
-    let url = payments.tier_url(&caller.account.0, tier).await?;
+    let url = payments.tier_url(&caller.account.0, tier, None).await?;
     Ok(Json(json!(CheckoutPage { checkout_url: url })))
 }
 
@@ -102,6 +102,6 @@ pub async fn create_portal(
     State(payments): State<Payments>,
     caller: WebCaller,
 ) -> Result<Json<Value>, ApiError> {
-    let portal_url = payments.portal(&caller.account.0).await?;
+    let portal_url = payments.portal(&caller.account.0, None).await?;
     Ok(Json(json!(PortalPage { portal_url })))
 }

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use tests::gateway::{at, on_each_database};
 use tests::stores::Postgres;
 use tests::{Answer, Client, Gateway, Reply, Upstream, chat, patiently};
-use weir::audit::retention;
+use weir::audit::retention::{self, RetentionDays};
 use weir_ledger::Credits;
 use weir_storage::clock::ManualClock;
 
@@ -357,7 +357,10 @@ async fn errors_are_stored_for_thirty_days() {
             let refused = gateway.chat("no-model", "x").await;
             refused.error(400, "UNKNOWN_MODEL");
             gateway.app().failed_requests.flush().await;
-            let days = NonZeroU32::new(400).expect("a number");
+            let days = RetentionDays {
+                audit: NonZeroU32::new(400).expect("a number"),
+                content_log: 0,
+            };
             let kept = async |passed: u64| {
                 clock.set(at(NOON));
                 clock.advance(Duration::from_secs(passed * 86_400));

@@ -34,6 +34,7 @@ mod console;
 mod console_acts;
 mod console_admin;
 mod console_playground;
+mod content_log;
 mod contract;
 mod credential_pools;
 mod cross;

@@ -11,7 +11,7 @@ use tempfile::TempDir;
 use tests::gateway::{at, on_each_database, top_up};
 use tests::stores::Postgres;
 use tests::{Client, Gateway, Reply, Upstream, chat, patiently};
-use weir::audit::retention;
+use weir::audit::retention::{self, RetentionDays};
 use weir_ledger::Credits;
 use weir_storage::clock::ManualClock;
 
@@ -268,7 +268,10 @@ async fn sums_survive_a_failing_database_and_are_stored_for_thirty_five_days() {
                 let rows = sqlx::query_scalar(rows).fetch_one(database.reader());
                 rows.await.expect("it answers")
             };
-            let days = NonZeroU32::new(400).expect("a number");
+            let days = RetentionDays {
+                audit: NonZeroU32::new(400).expect("a number"),
+                content_log: 0,
+            };
             for (passed, is_kept) in [(34, true), (36, false)] {
                 clock.set(at(NOON));
                 clock.advance(Duration::from_secs(passed * 86_400));

@@ -109,6 +109,7 @@ const LAYERS: [&[&str]; 5] = [
     &[
         "admission",
         "audit",
+        "content_log",
         "context",
         "cors",
         "csv_export",
@@ -126,6 +127,7 @@ const LAYERS: [&[&str]; 5] = [
         "small_body",
         "tls",
         "traffic",
+        "write_behind",
     ],
     // Features.
     &[

@@ -59,6 +59,11 @@ pub fn service_account_id() -> String {
     prefixed("svc_")
 }
 
+/// Returns whether a user's id is a service account's.
+pub fn is_service_account(user_id: &str) -> bool {
+    user_id.starts_with("svc_")
+}
+
 /// An id for one project.
 pub fn project_id() -> String {
     prefixed("prj_")

@@ -44,6 +44,8 @@ impl Purpose {
     pub const TASK_CREDENTIAL: Self = Self("task credential");
     /// A recorded exchange.
     pub const RECORDING: Self = Self("recorded exchange");
+    /// The prompt and the response of a request.
+    pub const CONTENT_LOG: Self = Self("content log");
     /// A tag that tells one tool call from another for its receivers.
     pub const TOOL_CALL: Self = Self("tool call");
     /// The console's sign-in cookie.

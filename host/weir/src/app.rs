@@ -30,6 +30,7 @@ use crate::catalog::listing::{CatalogDifference, CatalogListing};
 use crate::catalog::live::LiveCatalog;
 use crate::catalog::{self, Catalog, MissingPart, OmittedProvider, Problem};
 use crate::config::Config;
+use crate::content_log::ContentLog;
 use crate::failed_requests::FailedRequests;
 use crate::identity::IdentityParts;
 use crate::inference::InferenceParts;
@@ -78,6 +79,8 @@ pub struct AppState {
     pub metrics: Arc<Metrics>,
     /// The queue of failed model requests.
     pub failed_requests: Arc<FailedRequests>,
+    /// The log of prompts and responses, if the configuration allows one.
+    pub content_log: Option<Arc<ContentLog>>,
     /// The sums of model requests.
     pub traffic: Arc<Traffic>,
     /// The tracer, if a collector is configured.

@@ -30,6 +30,7 @@ use crate::catalog::CatalogSettings;
 use crate::catalog::config::{ModelConfig, ProviderConfig};
 use crate::catalog::filters::FilterConfig;
 use crate::catalog::plans::PlanTerms;
+use crate::content_log::settings::ContentLogSettings;
 use crate::cors::Origin;
 use crate::identity::dev_issuer::DevIssuer;
 use crate::identity::pepper::PepperSettings;
@@ -143,6 +144,9 @@ pub struct Config {
     /// The export of the facts of requests.
     #[serde(default)]
     pub log_export: LogExportSettings,
+    /// The log of prompts and responses.
+    #[serde(default)]
+    pub content_log: ContentLogSettings,
     /// Without a Redis response, `reject` returns 503, and `allow` (development mode only) serves without rate limits.
     /// Default: `reject`.
     #[serde(default)]
@@ -326,6 +330,7 @@ impl Config {
         problems.extend(self.payments.problems(self.is_dev()));
         problems.extend(self.telemetry.problems());
         problems.extend(self.log_export.problems());
+        problems.extend(self.content_log.problems());
         anyhow::ensure!(
             problems.is_empty(),
             "the configuration is invalid:\n  {}",

@@ -27,6 +27,8 @@ use weir_telemetry::request_ids::RequestIds;
 use weir_telemetry::request_line::RequestLine;
 use weir_telemetry::spans::{Span as TraceSpan, TracedRequest, Tracer};
 
+use crate::content_log::content::{LoggedContent, LoggedResponse};
+use crate::content_log::{ContentLog, ContentLogChoice, EndedContent, LoggedError, LoggedRequest};
 use crate::failed_requests::{FailedRequest, FailedRequests};
 use crate::limits::data::{DataLimits, MAX_RETENTION_DAYS, REGIONS};
 use crate::log_export::{LogExport, RequestRow};
@@ -126,6 +128,8 @@ pub struct RequestObservers {
     pub log_export: Option<Arc<LogExport>>,
     /// The store of failed model requests.
     pub failures: Option<Arc<FailedRequests>>,
+    /// The log of prompts and responses, if there is one.
+    pub content_log: Option<Arc<ContentLog>>,
     /// The sums of model requests.
     pub traffic: Option<Arc<Traffic>>,
 }
@@ -158,12 +162,20 @@ struct Facts {
     /// `None` if the response cache is off, or the endpoint has none.
     cache: Option<CacheStatus>,
     charged: Option<(TokenCounts, Credits)>,
+    /// The content so far; `None` if nobody chose to store it.
+    content: Option<Box<ContentDraft>>,
     /// The time from the request to the first output of a stream.
     first_token: Option<Duration>,
     /// `None` if the request is not recorded.
     span: Option<Box<TraceSpan>>,
     /// The last attempt's span, until its charge is known.
     attempt_span: Option<Box<TraceSpan>>,
+}
+
+/// The content of a request so far.
+struct ContentDraft {
+    for_organisation: bool,
+    content: LoggedContent,
 }
 
 impl RequestContext {
@@ -258,6 +270,40 @@ impl RequestContext {
             facts.account = Some(account.to_owned());
             facts.key = key.map(str::to_owned);
             facts.project = project.map(str::to_owned);
+        }
+    }
+
+    /// Begins the content of a model request whose key or organisation chose to store it.
+    pub fn log_content(&self, choice: ContentLogChoice) {
+        let mut facts = self.facts();
+        if facts.is_model_call && choice.is_on() && self.0.observers.content_log.is_some() {
+            facts.content = Some(Box::new(ContentDraft {
+                for_organisation: choice.organisation,
+                content: LoggedContent::default(),
+            }));
+        }
+    }
+
+    /// Returns whether the content of the request is stored.
+    pub fn logs_content(&self) -> bool {
+        self.facts().content.is_some()
+    }
+
+    /// Records the request as its provider gets it, if its content is stored.
+    pub fn log_request(&self, read: impl FnOnce() -> LoggedRequest) {
+        if !self.logs_content() {
+            return;
+        }
+        let request = read();
+        if let Some(draft) = &mut self.facts().content {
+            draft.content.request = Some(request);
+        }
+    }
+
+    /// Records the response as its client gets it, if its content is stored.
+    pub fn log_response(&self, response: LoggedResponse) {
+        if let Some(draft) = &mut self.facts().content {
+            draft.content.response = response;
         }
     }
 
@@ -453,6 +499,7 @@ impl RequestContext {
         let mut facts = self.facts();
         facts.code = Some(error.code());
         facts.failed = error.status().is_server_error();
+        facts.log_error(error);
     }
 
     /// Records the head of the response.
@@ -461,10 +508,24 @@ impl RequestContext {
         facts.status = Some(status);
         facts.failed |= status.is_server_error();
         facts.code = error.map(ApiError::code).or(facts.code);
+        if let Some(error) = error {
+            facts.log_error(error);
+        }
     }
 
     fn facts(&self) -> MutexGuard<'_, Facts> {
         self.0.facts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Facts {
+    fn log_error(&mut self, error: &ApiError) {
+        if let Some(draft) = &mut self.content {
+            draft.content.error = Some(LoggedError {
+                code: error.code().to_owned(),
+                message: error.message().to_owned(),
+            });
+        }
     }
 }
 
@@ -505,6 +566,7 @@ impl Drop for ContextState {
             });
         }
         self.store_failure(&facts);
+        self.store_content(&mut facts);
         self.add_to_sums(&facts, took);
         let is_error = facts.code.is_some() || facts.status.is_some_and(|s| s.is_client_error());
         let costs_nothing = is_error
@@ -612,6 +674,25 @@ impl ContextState {
             latency_ms: i64::try_from(self.started.elapsed().as_millis()).unwrap_or(i64::MAX),
             attempts: facts.attempts.into(),
             trace_id: self.trace.as_ref().map(|trace| trace.trace_id.to_string()),
+        });
+    }
+
+    /// Stores the content of a request whose key or organisation chose it.
+    fn store_content(&self, facts: &mut Facts) {
+        let (Some(log), Some(draft)) = (&self.observers.content_log, facts.content.take()) else {
+            return;
+        };
+        let Some(user) = &facts.user else {
+            return;
+        };
+        log.record(|at| EndedContent {
+            request_id: self.id.to_string(),
+            at,
+            account_id: facts.account.as_ref().unwrap_or(user).clone(),
+            user_id: user.clone(),
+            key_id: facts.key.clone(),
+            for_organisation: draft.for_organisation,
+            content: draft.content,
         });
     }
 

@@ -6,7 +6,8 @@
 //! - [`server`]: connections. [`router`]: all routes. [`request_layer`] and [`cors`]: the layer around every route. [`context`],
 //!   [`request`] and [`weir_errors`]: the inputs of handlers, and their error.
 //! - [`identity`]: authentication and rate limits. [`audit`]: security events.
-//! - [`failed_requests`]: failed model requests, for operators. [`traffic`]: sums of all of them by hour.
+//! - [`failed_requests`]: failed model requests, for operators. [`content_log`]: prompts and responses of those who chose it.
+//!   [`traffic`]: sums of all requests by hour. [`write_behind`]: their queues.
 //! - [`catalog`]: models, upstreams and prices.
 //! - [`inference`]: a model request from start to finish, with [`weir_dialects`], [`weir_plugins`] and [`weir_upstream`].
 //! - [`billing`]: balances, usage and exports of the [ledger](weir_ledger).
@@ -28,6 +29,7 @@ pub mod catalog;
 pub mod cli;
 pub mod config;
 pub mod console;
+pub mod content_log;
 pub mod context;
 
 pub mod cors;
@@ -66,3 +68,4 @@ pub mod tls;
 pub mod tools;
 pub mod traffic;
 pub mod vouchers;
+pub mod write_behind;

@@ -47,6 +47,7 @@ pub async fn request_layer(State(app): State<App>, mut request: Request, next: N
         metrics: Some(app.metrics.requests.clone()),
         log_export: app.log_export.clone(),
         failures: Some(app.failed_requests.clone()),
+        content_log: app.content_log.clone(),
         traffic: Some(app.traffic.clone()),
     };
     let context = RequestContext::new(method, path, headers, route, observers, &app.tracer);

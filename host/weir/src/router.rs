@@ -68,6 +68,10 @@ pub fn public(app: App) -> Router {
             "/api-keys/{key_id}/data-limits",
             put(keys::routes::set_key_data_limits),
         )
+        .route(
+            "/api-keys/{key_id}/content-log",
+            put(keys::routes::set_key_content_log),
+        )
         .route("/webhooks/secret", get(tools::routes::get_webhook_secret))
         .route("/usage/me", get(billing::routes::get_usage))
         .route("/usage/export", get(billing::routes::export_usage))
@@ -75,6 +79,10 @@ pub fn public(app: App) -> Router {
         .route(
             "/usage/requests/{request_id}",
             get(billing::routes::get_request),
+        )
+        .route(
+            "/usage/requests/{request_id}/content",
+            get(billing::routes::get_request_content),
         )
         .route(
             "/billing/transactions",
@@ -289,6 +297,10 @@ fn organisation_routes() -> Router<App> {
             "/organisations/{organisation_id}/data-limits",
             put(organisations::routes::set_organisation_data_limits),
         )
+        .route(
+            "/organisations/{organisation_id}/content-log",
+            put(organisations::routes::set_organisation_content_log),
+        )
 }
 
 /// Returns the users' routes of their own data.
@@ -360,6 +372,10 @@ fn admin_routes() -> Router<App> {
         .route("/admin/usage", get(admin::routes::get_platform_usage))
         .route("/admin/overview", get(admin::overview::get_overview))
         .route("/admin/requests", get(admin::requests::list_requests))
+        .route(
+            "/admin/requests/{request_id}/content",
+            get(admin::requests::get_request_content),
+        )
         .route("/admin/usage/export", get(admin::user_usage::export_usage))
         .route(
             "/admin/model-economics",

@@ -12,6 +12,7 @@ use weir_storage::clock::Millis;
 use crate::app::App;
 use crate::billing::budgets::{self, BudgetItem, RequestedBudgets};
 use crate::catalog::Catalog;
+use crate::content_log::ContentLogChoice;
 use crate::identity::admin::AdminCaller;
 use crate::identity::directory::{self, KeyFilter};
 use crate::identity::store::KeyItem;
@@ -49,6 +50,8 @@ pub struct AdminKeyItem {
     /// The limits on the providers of the key's requests.
     #[serde(default)]
     pub data_limits: DataLimits,
+    /// Whether weir stores the prompts and responses of the key's requests, if the configuration allows it.
+    pub content_log: ContentLogChoice,
     /// The key's budgets.
     #[serde(default)]
     pub budgets: Vec<BudgetItem>,
@@ -236,6 +239,7 @@ fn item(user_id: String, key: KeyItem, now: Millis) -> AdminKeyItem {
         budgets: budgets::items(key.standings(now)),
         models: Some(key.models).filter(|models| !models.is_empty()),
         data_limits: key.data_limits,
+        content_log: key.content_log,
         key_id: key.id,
         user_id,
         name: key.name,

@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
 use axum::Json;
-use axum::extract::State;
+use axum::extract::{Path, State};
 use axum::response::{IntoResponse, Response};
 use futures_util::stream;
 use http::HeaderMap;
@@ -21,6 +21,7 @@ use weir_storage::clock::Millis;
 use weir_storage::ids;
 
 use crate::app::App;
+use crate::billing::content::{self, RequestContent};
 use crate::billing::history::{DAY_MS, check_span, moment};
 use crate::csv_export::{self, CsvLines};
 use crate::failed_requests::FailedRequest;
@@ -156,6 +157,27 @@ pub async fn list_requests(
     });
     let headings = CsvLines::of(HEADINGS);
     csv_export::attachment(place, "requests.csv", headings, lines).await
+}
+
+/// `GET /admin/requests/{request_id}/content`: the prompt and the response of a request whose key or organisation chose to
+/// store them. weir records who sees them.
+#[utoipa::path(
+    get, path = "/admin/requests/{request_id}/content", tag = "administration", security(("admin" = [])),
+    operation_id = "get_any_request_content",
+    params(("request_id" = String, Path, description = "The request's id.")),
+    responses(
+        (status = 200, body = RequestContent),
+        (status = 404, description = "`UNKNOWN_REQUEST`: weir stores no prompt and response of a request with this id."),
+    ),
+)]
+pub async fn get_request_content(
+    State(app): State<App>,
+    admin: AdminCaller,
+    Path(request_id): Path<String>,
+) -> Result<Json<RequestContent>, ApiError> {
+    let log = app.content_log.as_deref();
+    let stored = content::find_any(log, &request_id).await?;
+    content::view(log, &app.audit, &admin.actor, stored).map(Json)
 }
 
 /// Returns a page of the requests of everybody.

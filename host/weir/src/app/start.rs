@@ -29,10 +29,12 @@ use weir_upstream::client::HttpClient;
 use super::prepared::Exporters;
 use super::{App, AppState, PreparedParts, build_catalog, report_left_out};
 use crate::admission::Admission;
-use crate::audit::{Audit, retention};
+use crate::audit::Audit;
+use crate::audit::retention::{self, RetentionDays};
 use crate::billing::summary_cache::drop_summary;
 use crate::catalog::live::LiveCatalog;
 use crate::config::Config;
+use crate::content_log::ContentLog;
 use crate::csv_export::Exports;
 use crate::failed_requests::FailedRequests;
 use crate::identity::IdentityParts;
@@ -175,6 +177,7 @@ impl App {
             plugins: base.plugins,
             metrics: base.metrics,
             failed_requests: base.failed_requests,
+            content_log: base.content_log,
             traffic: base.traffic,
             tracer: base.tracer,
             log_export: base.log_export,
@@ -229,6 +232,7 @@ struct BaseParts {
     routing: Routing,
     metrics: Arc<Metrics>,
     failed_requests: Arc<FailedRequests>,
+    content_log: Option<Arc<ContentLog>>,
     traffic: Arc<Traffic>,
     tracer: Tracer,
     log_export: Option<Arc<LogExport>>,
@@ -263,6 +267,11 @@ impl BaseParts {
             core.clock.clone(),
             metrics.failed_requests_dropped.clone(),
         );
+        let content_log = config.content_log.days.map(|days| {
+            let dropped = metrics.content_log_dropped.clone();
+            let (database, keys) = (core.database.clone(), sealing_keys.clone());
+            ContentLog::start(database, keys, core.clock.clone(), days, dropped)
+        });
         let traffic = Traffic::start(
             core.database.clone(),
             core.clock.clone(),
@@ -270,6 +279,7 @@ impl BaseParts {
         );
         Self {
             failed_requests,
+            content_log,
             traffic,
             admission: Arc::new(Admission::new(&config.limits.admission)),
             metrics: Arc::new(metrics),
@@ -458,7 +468,10 @@ impl BaseParts {
         tokio::spawn(retention::prune_for_ever(
             core.database.clone(),
             core.clock.clone(),
-            self.config.audit_days,
+            RetentionDays {
+                audit: self.config.audit_days,
+                content_log: self.config.content_log.days.unwrap_or_default(),
+            },
         ));
         tokio::spawn(privacy::erase::finish_for_ever(core.clone()));
         tokio::spawn(inference.sessions.clone().prune_for_ever());

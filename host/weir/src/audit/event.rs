@@ -35,6 +35,22 @@ pub enum AuditEvent {
         /// The key's id.
         key_id: String,
     },
+    /// A user decided whether weir stores the content of a key's requests.
+    KeyContentLogSet {
+        /// The key's owner.
+        user_id: String,
+        /// The key's id.
+        key_id: String,
+        /// `on` or `off`.
+        choice: &'static str,
+    },
+    /// Another person than its user has seen the prompt and the response of a request.
+    ContentViewed {
+        /// The request's user.
+        user_id: String,
+        /// The request's id.
+        request_id: String,
+    },
     /// An operator, or the issuer's directory, disabled a user.
     UserDisabled {
         /// The user's id.
@@ -214,6 +230,22 @@ impl AuditEvent {
             Self::KeyRevoked { user_id, key_id } => EventColumns {
                 key_id: Some(key_id),
                 ..of("api_key.revoked", Some(user_id))
+            },
+            Self::KeyContentLogSet {
+                user_id,
+                key_id,
+                choice,
+            } => EventColumns {
+                key_id: Some(key_id),
+                reason: Some(choice),
+                ..of("api_key.content_log_set", Some(user_id))
+            },
+            Self::ContentViewed {
+                user_id,
+                request_id,
+            } => EventColumns {
+                reason: Some(request_id),
+                ..of("request.content_viewed", Some(user_id))
             },
             Self::UserDisabled { user_id } => of("user.disabled", Some(user_id)),
             Self::UserEnabled { user_id } => of("user.enabled", Some(user_id)),

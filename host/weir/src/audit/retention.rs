@@ -1,5 +1,5 @@
-//! Retention of events: `audit_days`, of failed requests, and of the sums of requests. A background task deletes older ones in small batches, so
-//! that it does not delay writes.
+//! Retention of events, failed requests, prompts and responses, and of the sums of requests. A background task deletes
+//! older ones in small batches, so that it does not delay writes.
 
 use std::num::NonZeroU32;
 use std::time::Duration;
@@ -17,8 +17,17 @@ const FIRST_AFTER: Duration = Duration::from_secs(60);
 const BATCH: i64 = 500;
 const PAUSE: Duration = Duration::from_millis(200);
 
-/// Deletes events older than `days`, old failed requests and old sums, for ever.
-pub async fn prune_for_ever(database: Database, clock: Clock, days: NonZeroU32) {
+/// The days for which rows are kept.
+#[derive(Debug, Clone, Copy)]
+pub struct RetentionDays {
+    /// `audit_days`.
+    pub audit: NonZeroU32,
+    /// `content_log.days`; 0 without a content log.
+    pub content_log: u8,
+}
+
+/// Deletes old events, failed requests, prompts, responses and sums, for ever.
+pub async fn prune_for_ever(database: Database, clock: Clock, days: RetentionDays) {
     tokio::time::sleep(FIRST_AFTER).await;
     loop {
         prune_old(&database, clock.now(), days).await;
@@ -26,9 +35,9 @@ pub async fn prune_for_ever(database: Database, clock: Clock, days: NonZeroU32) 
     }
 }
 
-/// Deletes events older than `days`, and failed requests and sums beyond their days.
-pub async fn prune_old(database: &Database, now: Millis, days: NonZeroU32) {
-    match prune(database, now.plus_days(-i64::from(days.get()))).await {
+/// Deletes events, failed requests, prompts, responses and sums beyond their days.
+pub async fn prune_old(database: &Database, now: Millis, days: RetentionDays) {
+    match prune(database, now.plus_days(-i64::from(days.audit.get()))).await {
         Ok(0) => {}
         Ok(events) => {
             tracing::info!(events, "deleted events older than `audit_days`")
@@ -37,6 +46,10 @@ pub async fn prune_old(database: &Database, now: Millis, days: NonZeroU32) {
     }
     if let Err(error) = prune_failures(database, now.plus_days(-failed_requests::KEPT_DAYS)).await {
         tracing::warn!(%error, "cannot delete old failed requests");
+    }
+    if let Err(error) = prune_contents(database, now.plus_days(-i64::from(days.content_log))).await
+    {
+        tracing::warn!(%error, "cannot delete old prompts and responses");
     }
     if let Err(error) = prune_traffic(database, now.plus_days(-traffic::KEPT_DAYS)).await {
         tracing::warn!(%error, "cannot delete old sums of requests");
@@ -66,6 +79,17 @@ pub async fn prune_failures(database: &Database, before: Millis) -> sqlx::Result
         database,
         "DELETE FROM failed_requests WHERE request_id IN \
          (SELECT request_id FROM failed_requests WHERE at < $1 ORDER BY at LIMIT $2)",
+        before,
+    )
+    .await
+}
+
+/// Deletes the prompts and responses of requests that ended before a moment, and returns their number.
+pub async fn prune_contents(database: &Database, before: Millis) -> sqlx::Result<u64> {
+    prune_batches(
+        database,
+        "DELETE FROM content_logs WHERE request_id IN \
+         (SELECT request_id FROM content_logs WHERE at < $1 ORDER BY at LIMIT $2)",
         before,
     )
     .await

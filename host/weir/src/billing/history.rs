@@ -1,8 +1,8 @@
 //! A user's usage over some days, by key, model or day, and their requests one by one: for the user and for
 //! administrators.
 //!
-//! All figures are exact at the time of the request, and not cached. They contain no prompts and responses, because
-//! weir keeps none.
+//! All figures are exact at the time of the request, and not cached. They contain no prompts and responses: those that
+//! weir stores are in [`super::content`].
 //!
 //! **Invariant:** the user comes from the caller's credential, or from an administrator's path: never from a query.
 

@@ -12,6 +12,7 @@
 //! To add a figure of the account, edit [`usage`]; of its usage, [`history`]; of its credits' changes, [`statement`].
 
 pub mod budgets;
+pub mod content;
 pub mod export;
 pub mod history;
 pub mod routes;
@@ -19,9 +20,13 @@ pub mod statement;
 pub mod summary_cache;
 pub mod usage;
 
+use std::sync::Arc;
+
 use weir_ledger::Ledger;
 use weir_storage::{Cache, Database};
 
+use crate::audit::Audit;
+use crate::content_log::ContentLog;
 use crate::csv_export::Exports;
 
 /// The parts of a gateway that account pages and exports use. Cheap to clone.
@@ -35,4 +40,8 @@ pub struct BillingParts {
     pub ledger: Ledger,
     /// CSV exports in progress.
     pub exports: Exports,
+    /// The queue of security events.
+    pub audit: Audit,
+    /// The log of prompts and responses, if the configuration allows one.
+    pub content_log: Option<Arc<ContentLog>>,
 }

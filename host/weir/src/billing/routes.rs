@@ -9,12 +9,14 @@ use utoipa::ToSchema;
 use weir_errors::ApiError;
 
 use super::BillingParts;
+use super::content::{self, ContentViewer, RequestContent};
 use super::export::Export;
 use super::history::UsageReport;
 use super::history::{RequestItem, RequestList, UsageQuery};
 use super::statement::TransactionList;
 use super::usage::UsageSummary;
 use super::usage::{self, Balances, UsageError};
+use crate::audit::Actor;
 use crate::identity::Caller;
 use crate::query::ListQuery;
 use crate::schemas::parameters::{CalendarMonth, Days, Limit};
@@ -104,6 +106,33 @@ pub async fn get_request(
     Path(request_id): Path<String>,
 ) -> Result<Json<RequestItem>, ApiError> {
     asked(&billing, caller).request(&request_id).await.map(Json)
+}
+
+/// `GET /usage/requests/{request_id}/content`: the prompt and the response of a request whose key or organisation chose to
+/// store them: for the request's user, for a key of its own requests, and for administrators of the organisation.
+#[utoipa::path(
+    get, path = "/usage/requests/{request_id}/content", tag = "usage", security(("user" = [])),
+    params(("request_id" = String, Path, description = "The request's id.")),
+    responses(
+        (status = 200, body = RequestContent),
+        (status = 404, description = "`UNKNOWN_REQUEST`: weir stores no prompt and response with this id for the caller."),
+    ),
+)]
+pub async fn get_request_content(
+    State(billing): State<BillingParts>,
+    caller: Caller,
+    Path(request_id): Path<String>,
+) -> Result<Json<RequestContent>, ApiError> {
+    let log = billing.content_log.as_deref();
+    let viewer = ContentViewer {
+        user_id: &caller.user_id,
+        account_id: &caller.account.0,
+        role: caller.role,
+        key_id: caller.key_id(),
+    };
+    let stored = content::find(log, &viewer, &request_id).await?;
+    let actor = Actor::user(&caller.user_id);
+    content::view(log, &billing.audit, &actor, stored).map(Json)
 }
 
 /// `GET /billing/transactions`: the changes of the caller's credits, the last one first, as JSON or CSV.

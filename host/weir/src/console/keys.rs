@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use weir_errors::ApiError;
 use weir_ledger::BudgetWindow;
 use weir_storage::clock::Millis;
+use weir_storage::ids;
 
 use super::form::{ConsoleForm, FormError, FormFields};
 use super::format::{self, DisplayTime};
@@ -17,10 +18,11 @@ use super::session::ConsoleUser;
 use super::snippets::{self, Snippet};
 use crate::app::App;
 use crate::billing::budgets::{self, BudgetItem};
+use crate::content_log::ContentLogChoice;
 use crate::identity::store::KeyItem;
 use crate::keys::KeyParts;
 use crate::keys::limits::KeyLimits;
-use crate::keys::routes::{KeyPlace, make_key, own_keys, revoke};
+use crate::keys::routes::{KeyPlace, make_key, own_keys, revoke, set_content_log};
 use crate::organisations::{ProjectItem, list_projects};
 
 /// The page that shows a new key.
@@ -43,6 +45,8 @@ const FIELDS: &[&str] = &[
 struct KeysPage {
     frame: Frame,
     keys: Vec<ConsoleKey>,
+    /// The days for which weir stores prompts and responses; `None` if the operator does not allow it.
+    content_days: Option<i64>,
     models: Vec<String>,
     /// The organisation's projects; empty for a personal account.
     projects: Vec<ProjectItem>,
@@ -65,6 +69,10 @@ struct ConsoleKey {
     models: Vec<String>,
     /// Limits on providers, in words.
     data_limits: Vec<String>,
+    /// Whether the prompts and responses of its requests are stored.
+    content_log: ContentLogChoice,
+    /// Whether the user may turn that on.
+    can_log: bool,
     /// Names and values.
     filter_options: Vec<(String, String)>,
     budgets: Vec<BudgetItem>,
@@ -198,6 +206,27 @@ pub(super) async fn revoke_key(
     Ok(user.go(KEYS.path, Flash::good(done)))
 }
 
+/// `POST /console/keys/{key_id}/content-log`
+pub(super) async fn set_key_content_log(
+    State(app): State<App>,
+    Path(key_id): Path<String>,
+    ConsoleForm { user, fields }: ConsoleForm,
+) -> Result<Response, ApiError> {
+    let enabled = fields.text("enabled") == "true";
+    set_content_log(
+        &KeyParts::from_ref(&app),
+        &user.web_caller(),
+        &key_id,
+        enabled,
+    )
+    .await?;
+    let done = match enabled {
+        true => "weir stores the prompts and responses of the key’s requests from now on.",
+        false => "weir stores no further prompts and responses because of this key.",
+    };
+    Ok(user.go(KEYS.path, Flash::good(done)))
+}
+
 fn read_limits(app: &App, fields: &FormFields) -> Result<KeyLimits, ApiError> {
     let days = fields.filled("expires_in_days").map(|days| {
         let what = "Enter a whole number of days.";
@@ -240,6 +269,11 @@ async fn page(
         filter_options: key.filter_options.pairs(),
         models: key.models,
         data_limits: key.data_limits.shown(),
+        content_log: key.content_log,
+        can_log: key
+            .holder_id
+            .as_ref()
+            .is_none_or(|holder| *holder == user.caller.user_id || ids::is_service_account(holder)),
         project: key.project_id.map(name_of),
         id: key.id,
         name: key.name,
@@ -249,6 +283,7 @@ async fn page(
     Ok(KeysPage {
         frame: user.frame("Keys", KEYS),
         keys: keys.into_iter().map(key).collect(),
+        content_days: app.content_log.as_ref().map(|log| log.days()),
         projects,
         models: catalog.models().map(|model| model.id.to_string()).collect(),
         windows: BudgetWindow::ALL,

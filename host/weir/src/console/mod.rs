@@ -29,6 +29,7 @@
 mod admin;
 mod assets;
 mod chart;
+mod content;
 mod docs;
 mod form;
 mod format;

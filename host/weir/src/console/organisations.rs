@@ -20,7 +20,7 @@ use crate::identity::roles::{Permission, Role};
 use crate::organisations::budgets::{PartBudgetsItem, PartKind, list, read_part, set};
 use crate::organisations::invitations::{DAYS, accept, invite};
 use crate::organisations::projects::{archive, create as create_project};
-use crate::organisations::routes::{create, set_data_limits};
+use crate::organisations::routes::{create, set_content_log, set_data_limits};
 use crate::organisations::{
     InvitationItem, MemberCaller, MemberItem, OrganisationItem, OrganisationParts, ProjectItem,
     find_invitations, list_members, list_of_user, list_projects, members,
@@ -40,6 +40,8 @@ struct OrganisationsPage {
     /// The organisation for which the user acts, if any.
     current: Option<CurrentOrganisation>,
     current_id: String,
+    /// The days for which weir stores prompts and responses; `None` if the operator does not allow it.
+    content_days: Option<i64>,
     roles: [Role; 4],
     windows: [BudgetWindow; 5],
     refused: FormError,
@@ -286,6 +288,19 @@ pub(super) async fn set_limits(
     finish(&app, &user, changed.await, "The limits are changed.").await
 }
 
+/// `POST /console/organisations/content-log`: decides whether weir stores the organisation's prompts and responses.
+pub(super) async fn set_organisation_content_log(
+    State(app): State<App>,
+    ConsoleForm { user, fields }: ConsoleForm,
+) -> Result<Response, ApiError> {
+    let changed = async {
+        let (parts, member) = managing(&app, &user)?;
+        set_content_log(&parts, &member, fields.text("enabled") == "true").await
+    };
+    let what = "The storage of prompts and responses is changed.";
+    finish(&app, &user, changed.await, what).await
+}
+
 fn read_role(fields: &FormFields) -> Result<Role, ApiError> {
     let role = fields.text("role").parse();
     role.map_err(|wanted| ApiError::invalid_request("role", format!("Choose {wanted}.")))
@@ -365,6 +380,7 @@ async fn page(
     Ok(OrganisationsPage {
         frame: user.frame("Organisations", ORGANISATIONS),
         current_id: id.clone(),
+        content_days: app.content_log.as_ref().map(|log| log.days()),
         organisations,
         current,
         roles: [Role::Member, Role::Viewer, Role::Billing, Role::Admin],

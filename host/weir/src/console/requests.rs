@@ -1,4 +1,4 @@
-//! Completed requests: a list, and the details of one. weir keeps no prompts and responses, so the pages show none.
+//! Completed requests: a list, and the details of one, with its prompt and response if weir stores them.
 
 use askama::Template;
 use axum::extract::{FromRef as _, Path, State};
@@ -6,10 +6,13 @@ use axum::response::Response;
 use weir_errors::ApiError;
 use weir_storage::clock::Millis;
 
+use super::content::{self, ContentPanel};
 use super::format::{self, DisplayTime};
 use super::frame::{Frame, REQUESTS};
 use super::session::ConsoleUser;
 use crate::app::App;
+use crate::audit::Actor;
+use crate::billing::content::{ContentViewer, find as find_content};
 use crate::billing::history::{RequestItem, UsageQuery};
 use crate::identity::store::KeyItem;
 use crate::keys::KeyParts;
@@ -44,6 +47,7 @@ struct RequestDetailPage {
     frame: Frame,
     request: RequestItem,
     at: DisplayTime,
+    panel: ContentPanel,
 }
 
 /// `GET /console/requests`
@@ -113,11 +117,23 @@ pub(super) async fn show_request(
     State(app): State<App>,
     user: ConsoleUser,
     Path(request_id): Path<String>,
+    query: ListQuery,
 ) -> Result<Response, ApiError> {
+    let is_wanted = content::is_wanted(query)?;
     let request = history(&app, &user).request(&request_id).await?;
+    let viewer = ContentViewer {
+        user_id: &user.caller.user_id,
+        account_id: &user.caller.account.0,
+        role: user.caller.role,
+        key_id: None,
+    };
+    let stored = find_content(app.content_log.as_deref(), &viewer, &request_id).await?;
+    let actor = Actor::user(&user.caller.user_id);
+    let path = format!("/console/requests/{request_id}");
     user.show(&RequestDetailPage {
         frame: user.frame("Request", REQUESTS),
         at: DisplayTime::read(&request.at, app.ledger.now()),
+        panel: ContentPanel::of(&app, &actor, stored, is_wanted, &path),
         request,
     })
 }

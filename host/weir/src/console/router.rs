@@ -30,6 +30,10 @@ pub fn routes() -> Router<App> {
         .merge(organisation_routes())
         .route("/console/keys/made", get(keys::show_made_key))
         .route("/console/keys/{key_id}/revoke", post(keys::revoke_key))
+        .route(
+            "/console/keys/{key_id}/content-log",
+            post(keys::set_key_content_log),
+        )
         .route("/console/money", get(money::show_money))
         .route("/console/money/plan", post(money::buy_plan))
         .route("/console/money/top-up", post(money::buy_credits))
@@ -129,5 +133,9 @@ fn organisation_routes() -> Router<App> {
         .route(
             "/console/organisations/data-limits",
             post(organisations::set_limits),
+        )
+        .route(
+            "/console/organisations/content-log",
+            post(organisations::set_organisation_content_log),
         )
 }

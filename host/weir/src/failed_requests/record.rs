@@ -8,8 +8,6 @@ pub const KEPT_DAYS: i64 = 30;
 /// Stored failures of an account and hour.
 pub(super) const MOST_AN_HOUR: u32 = 600;
 
-pub(super) const HOUR_MS: i64 = 3_600_000;
-
 /// A model request of a known account that ended in an error.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FailedRequest {
@@ -41,9 +39,4 @@ pub struct FailedRequest {
     pub attempts: i64,
     /// The trace.
     pub trace_id: Option<String>,
-}
-
-/// Returns the first moment of the hour of a moment, in milliseconds.
-pub(super) fn hour_of(moment: Millis) -> i64 {
-    moment.0 - moment.0.rem_euclid(HOUR_MS)
 }

@@ -11,7 +11,8 @@ use weir_storage::Database;
 use weir_storage::clock::Millis;
 use weir_storage::database::SqlDialect;
 
-use super::record::{FailedRequest, HOUR_MS, MOST_AN_HOUR, hour_of};
+use super::record::{FailedRequest, MOST_AN_HOUR};
+use crate::write_behind::{HOUR_MS, hour_of};
 
 /// Maximum rows of a page's statement.
 const WINDOW: u32 = 500;

@@ -14,6 +14,7 @@ use super::filter_options::CallerFilterOptions;
 use super::part_rates::PartRates;
 use super::pepper::{Pepper, Peppers};
 use super::roles::Role;
+use crate::content_log::ContentLogChoice;
 use crate::limits::data::CallerDataLimits;
 use weir_storage::clock::Millis;
 use weir_storage::secrets::{SecretKey, random_bytes};
@@ -141,6 +142,8 @@ pub struct StoredKey {
     pub filter_options: CallerFilterOptions,
     /// The limits of the key and its organisation on providers.
     pub data_limits: CallerDataLimits,
+    /// Whether the content of the key's requests is stored.
+    pub content_log: ContentLogChoice,
 }
 
 /// The result of checking a presented key against the record with its id.
@@ -247,6 +250,7 @@ mod tests {
             models: Vec::new(),
             filter_options: CallerFilterOptions::default(),
             data_limits: CallerDataLimits::default(),
+            content_log: ContentLogChoice::default(),
         };
         let judge = |stored: &StoredKey, at| stored.judge(&key, &peppers, Millis(at));
         assert_eq!(judge(&stored, 999), KeyVerdict::Good);

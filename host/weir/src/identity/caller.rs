@@ -29,6 +29,7 @@ use super::roles::Role;
 use super::store::{self, plan_named};
 use super::{lockout, members};
 use crate::audit::AuditEvent;
+use crate::content_log::ContentLogChoice;
 use crate::context::RequestContext;
 use crate::limits::data::{CallerDataLimits, DataLimits};
 
@@ -53,6 +54,8 @@ pub struct Caller {
     pub filter_options: CallerFilterOptions,
     /// The limits of the key and the organisation on providers.
     pub data_limits: CallerDataLimits,
+    /// Whether the content of the caller's requests is stored.
+    pub content_log: ContentLogChoice,
     /// The kind of credentials.
     pub proof: Proof,
 }
@@ -164,6 +167,7 @@ impl Caller {
                 Proof::Web { .. } => None,
             };
             context.note_payer(&self.account.0, self.key_id(), project);
+            context.log_content(self.content_log);
         }
         self.require_named_account(parts)?;
         if !self.is_personal() {
@@ -250,6 +254,8 @@ struct CachedKey {
     filter_options: CallerFilterOptions,
     /// The limits on providers. Records of older versions lack the field and do not count.
     data_limits: CallerDataLimits,
+    /// The choices of the content log. Records of older versions lack the field and do not count.
+    content_log: ContentLogChoice,
     /// The cache's epoch in which weir read the record. In another epoch, weir reads the database, because a tombstone
     /// may be lost.
     #[serde(default)]
@@ -269,6 +275,7 @@ impl CachedKey {
             models: stored.models.clone(),
             filter_options: stored.filter_options.clone(),
             data_limits: stored.data_limits.clone(),
+            content_log: stored.content_log,
             epoch,
         }
     }
@@ -389,6 +396,7 @@ impl Identification<'_> {
                 rates: cached.rates.clone(),
                 filter_options: cached.filter_options.clone(),
                 data_limits: cached.data_limits.clone(),
+                content_log: cached.content_log,
                 proof: Proof::ApiKey {
                     hash: asked.record_key.secret.to_owned(),
                     id: asked.key.id().to_owned(),
@@ -557,7 +565,7 @@ impl Identification<'_> {
         if user.disabled_at.is_some() {
             return Err(self.user_is_disabled("web"));
         }
-        let (account, role, plan, rates, options, data_limits) =
+        let (account, role, plan, rates, options, data_limits, of_organisation) =
             match account.filter(|account| *account != user.id) {
                 None => (
                     user.id.clone(),
@@ -566,6 +574,7 @@ impl Identification<'_> {
                     user.rates,
                     user.filter_options,
                     DataLimits::default(),
+                    false,
                 ),
                 Some(id) => {
                     let membership = members::require(&self.identity.core, id, &user.id).await?;
@@ -576,6 +585,7 @@ impl Identification<'_> {
                         membership.rates,
                         membership.filter_options,
                         membership.data_limits,
+                        membership.content_log,
                     )
                 }
             };
@@ -592,6 +602,10 @@ impl Identification<'_> {
             data_limits: CallerDataLimits {
                 key: DataLimits::default(),
                 organisation: data_limits,
+            },
+            content_log: ContentLogChoice {
+                key: false,
+                organisation: of_organisation,
             },
             proof: Proof::Web {
                 admin: user.admin_since.is_some(),

@@ -12,7 +12,7 @@ use weir_storage::clock::Millis;
 use weir_storage::database::SqlDialect;
 
 use super::filter_options::FilterOptions;
-use super::store::{BUDGETS_OF_KEY, KeyItem, read_item};
+use super::store::{KeyItem, PARTS_OF_KEY, read_item};
 
 /// A user.
 #[derive(Debug, Clone)]
@@ -162,7 +162,7 @@ pub async fn list_keys(
     // PostgreSQL uses no index for a condition with an optional parameter. The parameters are bound in any case.
     let sql = format!(
         "SELECT id, user_id, name, prefix, created_at, last_used_at, expires_at, disabled_at, models, filter_options, data_limits, \
-         holder_id, project_id, {BUDGETS_OF_KEY} FROM api_keys \
+         holder_id, project_id, {PARTS_OF_KEY} FROM api_keys \
          WHERE {} AND {} AND (user_id, created_at, id) > ($3, $4, $5) ORDER BY user_id, created_at, id LIMIT $6",
         match filter.user_id {
             Some(_) => "user_id = $1",

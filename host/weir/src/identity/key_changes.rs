@@ -12,6 +12,7 @@ use super::key_records::KEY_TTL;
 use super::parts::IdentityParts;
 use super::{directory, store};
 use crate::audit::{Actor, AuditEvent};
+use crate::content_log;
 use crate::node::Core;
 
 /// The user of the key that development mode prints.
@@ -20,7 +21,8 @@ pub const DEVELOPMENT_USER: &str = "dev";
 /// The file in the data folder with the secret of development mode's API key.
 const DEVELOPMENT_KEY: &str = "keys/development-api-key";
 
-/// Revokes a user's key; every node rejects it immediately, even if it is cached.
+/// Revokes a user's key; every node rejects it immediately, even if it is cached. weir deletes the prompts and responses
+/// that the key's user chose to store.
 pub async fn revoke(core: &Core, user_id: &str, key_id: &str, by: &Actor) -> Result<(), ApiError> {
     let exists = RawKey::is_id(key_id)
         && store::has_key(&core.database, user_id, key_id)
@@ -42,7 +44,9 @@ pub async fn revoke(core: &Core, user_id: &str, key_id: &str, by: &Actor) -> Res
         key_id: key_id.to_owned(),
     };
     core.audit.record_by(by, revoked);
-    Ok(())
+    content_log::store::delete_of_key(&core.database, key_id)
+        .await
+        .map_err(store_failed)
 }
 
 /// Revokes a key without naming its user.

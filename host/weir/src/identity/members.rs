@@ -32,6 +32,8 @@ pub struct Membership {
     pub filter_options: FilterOptions,
     /// The organisation's limits on providers.
     pub data_limits: DataLimits,
+    /// Whether the organisation stores the content of its requests.
+    pub content_log: bool,
 }
 
 /// Returns a user's membership in an organisation.
@@ -45,7 +47,7 @@ pub async fn require(
     user_id: &str,
 ) -> Result<Membership, ApiError> {
     let row = sqlx::query(
-        "SELECT m.role, u.plan, u.rates, u.filter_options, u.data_limits, NULLIF(u.disabled_at, 0) AS disabled_at \
+        "SELECT m.role, u.plan, u.rates, u.filter_options, u.data_limits, u.content_log, NULLIF(u.disabled_at, 0) AS disabled_at \
          FROM members m JOIN users u ON u.id = m.organisation_id \
          WHERE m.organisation_id = $1 AND m.user_id = $2 AND u.deleted_at IS NULL",
     )
@@ -64,6 +66,7 @@ pub async fn require(
             rates: PartRates::read(row.try_get("rates")?)?,
             filter_options: FilterOptions::read(row.try_get("filter_options")?)?,
             data_limits: DataLimits::read(row.try_get("data_limits")?)?,
+            content_log: row.try_get::<i64, _>("content_log")? == 1,
         };
         Ok::<_, sqlx::Error>((membership, is_disabled))
     };

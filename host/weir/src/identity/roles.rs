@@ -54,7 +54,7 @@ pub enum Permission {
 use Permission::{Belong, Manage, Own, Pay, ReadUsage, ReadWork, UseModels};
 
 /// The permission of each endpoint that acts for an account.
-pub const ENDPOINTS: [(&str, Permission); 80] = [
+pub const ENDPOINTS: [(&str, Permission); 83] = [
     ("POST /chat", UseModels),
     ("POST /code", UseModels),
     ("POST /v1/chat/completions", UseModels),
@@ -88,11 +88,14 @@ pub const ENDPOINTS: [(&str, Permission); 80] = [
     ("PUT /api-keys/{key_id}/rates", UseModels),
     ("PUT /api-keys/{key_id}/filter-options", UseModels),
     ("PUT /api-keys/{key_id}/data-limits", UseModels),
+    ("PUT /api-keys/{key_id}/content-log", UseModels),
     ("GET /webhooks/secret", Manage),
     ("GET /usage/me", Belong),
     ("GET /usage/export", ReadUsage),
     ("GET /usage/requests", ReadUsage),
     ("GET /usage/requests/{request_id}", ReadUsage),
+    // The handler shows own requests, and those of others with `Manage`.
+    ("GET /usage/requests/{request_id}/content", Belong),
     ("GET /billing/transactions", ReadUsage),
     ("GET /billing/notices", ReadUsage),
     ("GET /billing/auto-topup", ReadUsage),
@@ -156,6 +159,7 @@ pub const ENDPOINTS: [(&str, Permission); 80] = [
     ("GET /organisations/{organisation_id}/rates", Belong),
     ("PUT /organisations/{organisation_id}/rates", Manage),
     ("PUT /organisations/{organisation_id}/data-limits", Manage),
+    ("PUT /organisations/{organisation_id}/content-log", Manage),
 ];
 
 impl Role {

@@ -10,6 +10,7 @@ use super::filter_options::{CallerFilterOptions, FilterOptions};
 use super::part_rates::{PartRate, PartRates, parts_of};
 use super::pepper::{Pepper, Peppers};
 use super::roles::Role;
+use crate::content_log::ContentLogChoice;
 use crate::limits::data::{CallerDataLimits, DataLimits};
 use weir_ledger::{BudgetPart, BudgetState, Budgets, Credits, Plan};
 use weir_storage::Database;
@@ -304,6 +305,7 @@ pub async fn find_keys(
             models: read_models(row)?,
             filter_options: read_filter_options(row)?,
             data_limits: read_data_limits(row)?,
+            content_log: read_content_log(row)?,
         };
         Ok((id, key))
     };
@@ -431,16 +433,57 @@ pub async fn set_organisation_data_limits(
         .map(drop)
 }
 
-/// The columns of [`read_filter_options`] and [`read_data_limits`], of a key `k` and its account `u`.
-const OPTIONS: &str = "k.filter_options AS key_options, u.filter_options AS account_options, \
-    k.data_limits AS key_limits, u.data_limits AS account_limits";
+/// Sets whether weir stores the content of a key's requests.
+pub async fn set_key_content_log(
+    database: &Database,
+    account_id: &str,
+    key_id: &str,
+    is_on: bool,
+) -> sqlx::Result<()> {
+    sqlx::query("UPDATE api_keys SET content_log = $1 WHERE id = $2 AND user_id = $3")
+        .bind(i64::from(is_on))
+        .bind(key_id)
+        .bind(account_id)
+        .execute(database.writer())
+        .await
+        .map(drop)
+}
 
-/// Returns the options of an account and of one of its keys for filters, and their limits on providers.
+/// Sets whether weir stores the content of an organisation's requests.
+pub async fn set_organisation_content_log(
+    database: &Database,
+    organisation_id: &str,
+    is_on: bool,
+) -> sqlx::Result<()> {
+    sqlx::query("UPDATE users SET content_log = $1 WHERE id = $2")
+        .bind(i64::from(is_on))
+        .bind(organisation_id)
+        .execute(database.writer())
+        .await
+        .map(drop)
+}
+
+/// The options of a key and its account for their requests.
+#[derive(Debug, Default)]
+pub struct StoredOptions {
+    /// The options for filters.
+    pub filter_options: CallerFilterOptions,
+    /// The limits on providers.
+    pub data_limits: CallerDataLimits,
+    /// Whether the content of requests is stored.
+    pub content_log: ContentLogChoice,
+}
+
+/// The columns of [`StoredOptions`], of a key `k` and its account `u`.
+const OPTIONS: &str = "k.filter_options AS key_options, u.filter_options AS account_options, \
+    k.data_limits AS key_limits, u.data_limits AS account_limits, k.content_log AS key_log, u.content_log AS account_log";
+
+/// Returns the options of an account and of one of its keys.
 pub async fn find_options(
     database: &Database,
     account_id: &str,
     key_id: Option<&str>,
-) -> sqlx::Result<(CallerFilterOptions, CallerDataLimits)> {
+) -> sqlx::Result<StoredOptions> {
     let text = format!(
         "SELECT {OPTIONS} FROM users u LEFT JOIN api_keys k ON k.user_id = u.id AND k.id = $2 WHERE u.id = $1"
     );
@@ -450,8 +493,12 @@ pub async fn find_options(
         .fetch_optional(database.reader())
         .await?;
     match row {
-        Some(row) => Ok((read_filter_options(&row)?, read_data_limits(&row)?)),
-        None => Ok(Default::default()),
+        Some(row) => Ok(StoredOptions {
+            filter_options: read_filter_options(&row)?,
+            data_limits: read_data_limits(&row)?,
+            content_log: read_content_log(&row)?,
+        }),
+        None => Ok(StoredOptions::default()),
     }
 }
 
@@ -466,6 +513,18 @@ fn read_data_limits(row: &AnyRow) -> sqlx::Result<CallerDataLimits> {
     Ok(CallerDataLimits {
         key: DataLimits::read(row.try_get("key_limits")?)?,
         organisation: DataLimits::read(row.try_get("account_limits")?)?,
+    })
+}
+
+fn read_content_log(row: &AnyRow) -> sqlx::Result<ContentLogChoice> {
+    // Without a key, its column is null.
+    let is_on = |column| {
+        let column: Option<i64> = row.try_get(column)?;
+        Ok::<_, sqlx::Error>(column == Some(1))
+    };
+    Ok(ContentLogChoice {
+        key: is_on("key_log")?,
+        organisation: is_on("account_log")?,
     })
 }
 
@@ -559,6 +618,8 @@ pub struct KeyItem {
     pub filter_options: FilterOptions,
     /// The key's limits on providers.
     pub data_limits: DataLimits,
+    /// Whether the content of the key's requests is stored.
+    pub content_log: ContentLogChoice,
     /// The person or the service account that uses the key; `None` for keys of a personal account.
     pub holder_id: Option<String>,
     /// The project that the key belongs to.
@@ -601,8 +662,7 @@ pub async fn list_keys(
 ) -> sqlx::Result<Vec<KeyItem>> {
     let sql = format!(
         "SELECT id, name, prefix, created_at, last_used_at, expires_at, disabled_at, models, filter_options, data_limits, \
-         holder_id, project_id, \
-         {BUDGETS_OF_KEY} FROM api_keys WHERE user_id = $1 AND {} \
+         holder_id, project_id, {PARTS_OF_KEY} FROM api_keys WHERE user_id = $1 AND {} \
          ORDER BY CASE WHEN disabled_at IS NULL THEN 0 ELSE 1 END, created_at DESC, id LIMIT $3",
         match holder_id {
             Some(_) => "holder_id = $2",
@@ -618,14 +678,15 @@ pub async fn list_keys(
     rows.iter().map(read_item).collect()
 }
 
-/// The columns for the budgets of a key in a query of `api_keys`: its account's budgets, and the credits in blocks for
-/// the key. A block's parts are lines.
-pub(super) const BUDGETS_OF_KEY: &str = "(SELECT budgets FROM accounts WHERE accounts.id = api_keys.user_id) AS budgets, \
+/// Further columns of a key in a query of `api_keys`: the choices of the content log, its account's budgets, and the
+/// credits in blocks for the key. A block's parts are lines.
+pub(super) const PARTS_OF_KEY: &str = "content_log AS key_log, \
+    (SELECT content_log FROM users WHERE users.id = api_keys.user_id) AS account_log, (SELECT budgets FROM accounts WHERE accounts.id = api_keys.user_id) AS budgets, \
     (SELECT CAST(COALESCE(SUM(plan_reserved + top_up_reserved), 0) AS BIGINT) FROM blocks \
     WHERE blocks.account_id = api_keys.user_id \
     AND '\n' || blocks.parts || '\n' LIKE '%\n' || api_keys.id || '\n%') AS blocked";
 
-/// Reads a key from a row with its columns and [`BUDGETS_OF_KEY`].
+/// Reads a key from a row with its columns and [`PARTS_OF_KEY`].
 pub(super) fn read_item(row: &AnyRow) -> sqlx::Result<KeyItem> {
     let time = |column| row.try_get::<Option<i64>, _>(column);
     let budgets: Option<String> = row.try_get("budgets")?;
@@ -648,6 +709,7 @@ pub(super) fn read_item(row: &AnyRow) -> sqlx::Result<KeyItem> {
         models: read_models(row)?,
         filter_options: FilterOptions::read(row.try_get("filter_options")?)?,
         data_limits: DataLimits::read(row.try_get("data_limits")?)?,
+        content_log: read_content_log(row)?,
         holder_id: row.try_get("holder_id")?,
         project_id: row.try_get("project_id")?,
         budgets,

@@ -70,6 +70,7 @@ use self::resolve::{ProviderChoice, ResolvedRequest, ResolvedTask};
 use self::response_cache::{CacheLookup, CacheableRequest, CachedResponse, ResponseRecorder};
 use self::routing::Route;
 use crate::catalog::Catalog;
+use crate::content_log::LoggedRequest;
 use crate::context::RequestContext;
 use crate::identity::filter_options::CallerFilterOptions;
 use crate::identity::part_rates::{PartRates, RequestRates};
@@ -187,6 +188,7 @@ pub async fn chat(
     let choice = ProviderChoice::of(&customer.data_limits, &context)?;
     let asker = customer.asker(&context, &choice);
     let (call, passed) = filters::screen_chat(parts, &catalog, asker, call).await?;
+    context.log_request(|| LoggedRequest::of_chat(&call));
     customer.require(&catalog, &call.request.model)?;
     let resolved = resolve::resolve(&catalog, call, &choice)?;
     let terms = PriceTerms::of(&catalog, customer.plan, &resolved.model.id);
@@ -211,6 +213,7 @@ pub async fn images(
     let choice = ProviderChoice::of(&customer.data_limits, &context)?;
     let asker = customer.asker(&context, &choice);
     let (call, passed) = filters::screen_images(parts, &catalog, asker, call).await?;
+    context.log_request(|| LoggedRequest::of_images(&call));
     customer.require(&catalog, &call.request.model)?;
     let resolved = resolve::resolve_images(&catalog, call, &choice)?;
     let terms = PriceTerms::of(&catalog, customer.plan, &resolved.model.id);
@@ -238,6 +241,7 @@ pub async fn retrieve(
     let choice = ProviderChoice::of(&customer.data_limits, &context)?;
     let asker = customer.asker(&context, &choice);
     let (call, passed) = filters::screen_retrieval(parts, &catalog, asker, call).await?;
+    context.log_request(|| LoggedRequest::of_retrieval(&call));
     customer.require(&catalog, call.task.model())?;
     let resolved = resolve::resolve_retrieval(&catalog, call, &choice)?;
     let terms = PriceTerms::of(&catalog, customer.plan, &resolved.model.id);
@@ -268,6 +272,7 @@ pub async fn audio(
     let choice = ProviderChoice::of(&customer.data_limits, &context)?;
     let asker = customer.asker(&context, &choice);
     let (call, passed) = filters::screen_audio(parts, &catalog, asker, call, seconds).await?;
+    context.log_request(|| LoggedRequest::of_audio(&call));
     let resolved = resolve::resolve_audio(&catalog, call, seconds, &choice)?;
     let terms = PriceTerms::of(&catalog, customer.plan, &resolved.model.id);
     let asked = ResponseTerms { passed, ..asked };

@@ -31,6 +31,7 @@ use super::meter::{LimitReached, Meter};
 use super::reply::{Reply, ResponseStart, StreamPiece, StreamReply};
 use super::response_cache::ResponseRecorder;
 use super::spans;
+use crate::content_log::ResponseContent;
 use crate::context::RequestContext;
 use crate::inference::deltas::DeltaPublisher;
 use crate::sessions::SessionTurn;
@@ -82,6 +83,8 @@ pub struct Relay {
     screen: Option<AnswerScreen>,
     /// The recorder of the response before its filters, for the cache.
     recorder: Option<Box<ResponseRecorder>>,
+    /// The response behind its filters, if its content is stored.
+    content: Option<Box<ResponseLog>>,
     /// Whether weir sent the request to an upstream, which may charge from then on.
     asked: bool,
     /// The HTTP status of the attempt's latest response.
@@ -103,6 +106,19 @@ pub struct Relay {
     context: RequestContext,
     /// The request's resources, such as its permit.
     held: Option<Box<dyn Send>>,
+}
+
+/// The content of a response under construction. Whatever ends the response, the context gets what there was.
+struct ResponseLog {
+    content: ResponseContent,
+    context: RequestContext,
+}
+
+impl Drop for ResponseLog {
+    fn drop(&mut self) {
+        let content = std::mem::take(&mut self.content);
+        self.context.log_response(content.finish());
+    }
 }
 
 enum Client {
@@ -179,6 +195,12 @@ impl Relay {
         bounds: RequestBounds,
         context: RequestContext,
     ) -> Self {
+        let content = context.logs_content().then(|| {
+            Box::new(ResponseLog {
+                content: ResponseContent::default(),
+                context: context.clone(),
+            })
+        });
         Self {
             sequence: sequence(&bounds, &dialect),
             media: MediaPieces::default(),
@@ -188,6 +210,7 @@ impl Relay {
             publisher: None,
             screen: None,
             recorder: None,
+            content,
             asked: false,
             status: None,
             ignored: Vec::new(),
@@ -381,6 +404,9 @@ impl Relay {
         if let Some(screen) = &mut self.screen {
             screen.restart();
         }
+        if let Some(log) = &mut self.content {
+            log.content = ResponseContent::default();
+        }
         if let Client::Plain { answer, .. } = &mut self.client {
             answer.clear();
         }
@@ -415,6 +441,9 @@ impl Relay {
             Some(screen) => screen.events(events).await?,
             None => events,
         };
+        if let Some(log) = &mut self.content {
+            log.content.events(&events);
+        }
         if let Some(session) = &mut self.session {
             for event in &events {
                 session.event(event);
@@ -634,6 +663,9 @@ impl Relay {
     /// Sends the stored response of an identical earlier request.
     pub fn replay(mut self, answer: StoredAnswer) {
         self.held = None;
+        if let Some(log) = &mut self.content {
+            log.content.replayed();
+        }
         // Only plain responses are stored, so the identical request is plain, too.
         if let Client::Plain { reply, .. } = self.client {
             let _ = reply.send(Ok(ResponseStart {

@@ -15,6 +15,7 @@ use weir_storage::clock::Millis;
 use self::limits::KeyLimits;
 use crate::audit::{Actor, AuditEvent};
 use crate::catalog::live::LiveCatalog;
+use crate::content_log::ContentLog;
 use crate::identity::api_key::RawKey;
 use crate::identity::pepper::Peppers;
 use crate::identity::{store, store_failed};
@@ -29,6 +30,8 @@ pub struct KeyParts {
     pub ledger: Ledger,
     /// The catalog, for the models of a key.
     pub catalog: Arc<LiveCatalog>,
+    /// The log of prompts and responses, if the configuration allows one.
+    pub content_log: Option<Arc<ContentLog>>,
     /// The peppers of keys.
     pub key_peppers: Peppers,
 }

@@ -12,8 +12,10 @@ use weir_errors::{ApiError, ErrorCode};
 
 use super::limits::{self, KeyLimits};
 use super::{KeyParts, finish_key};
-use crate::audit::Actor;
+use crate::audit::{Actor, AuditEvent};
 use crate::billing::budgets::{self, BudgetItem, RequestedBudgets};
+use crate::content_log::ContentLogChoice;
+use crate::content_log::settings::{ContentLogSwitch, require_allowed};
 use crate::identity::api_key::RawKey;
 use crate::identity::filter_options::FilterOptions;
 use crate::identity::part_rates::PartRate;
@@ -27,6 +29,7 @@ use crate::request::JsonBody;
 use crate::schemas;
 use weir_ledger::{Budget, BudgetPart, BudgetWindow, Credits};
 use weir_storage::clock::Millis;
+use weir_storage::ids;
 
 /// The body of `POST /api-keys`.
 #[derive(Default, Deserialize, ToSchema)]
@@ -116,6 +119,8 @@ struct OwnKeyItem {
     filter_options: BTreeMap<String, String>,
     /// Limits on the providers of the key's requests.
     data_limits: DataLimits,
+    /// Whether weir stores the prompts and responses of the key's requests, if the operator allows it.
+    content_log: ContentLogChoice,
     /// User or service account that uses the key, in an organisation.
     holder_id: Option<String>,
     /// Project that the key belongs to.
@@ -425,6 +430,69 @@ pub async fn set_key_data_limits(
     Ok(Json(limits))
 }
 
+/// `PUT /api-keys/{key_id}/content-log`: decides whether weir stores the prompts and responses of a key's requests. Only
+/// the key's user turns it on; an administrator of the organisation does for service accounts, and may turn it off.
+#[utoipa::path(
+    put, path = "/api-keys/{key_id}/content-log", tag = "keys", security(("web" = [])),
+    params(("key_id" = String, Path, description = "The key's id.")),
+    request_body = ContentLogSwitch,
+    responses(
+        (status = 200, body = ContentLogSwitch),
+        (status = 403, description = "`FORBIDDEN`: another user of the organisation uses the key."),
+        (status = 404, description = "`NOT_FOUND`: you have no active key with this id."),
+        (status = 409, description = "`NOT_POSSIBLE`: the operator does not allow it."),
+    ),
+)]
+pub async fn set_key_content_log(
+    State(parts): State<KeyParts>,
+    caller: WebCaller,
+    Path(key_id): Path<String>,
+    body: JsonBody,
+) -> Result<Json<ContentLogSwitch>, ApiError> {
+    require_own(&parts, &caller, &key_id).await?;
+    limits::expiry_of(&parts, &caller.account.0, &key_id, parts.ledger.now()).await?;
+    let switch: ContentLogSwitch = from_json(&body.bytes)?;
+    set_content_log(&parts, &caller, &key_id, switch.enabled).await?;
+    Ok(Json(switch))
+}
+
+/// Decides whether weir stores the content of a key's requests, on all nodes at once.
+///
+/// # Errors
+///
+/// 403 if another person uses the key, 404 if the caller may not manage such a key, 409 if the operator does not allow it.
+pub async fn set_content_log(
+    parts: &KeyParts,
+    caller: &WebCaller,
+    key_id: &str,
+    enabled: bool,
+) -> Result<(), ApiError> {
+    require_own(parts, caller, key_id).await?;
+    require_allowed(enabled, parts.content_log.is_some())?;
+    let account = &caller.account.0;
+    let holder = store::find_holder(&parts.database, account, key_id).await;
+    let holder = holder
+        .map_err(store_failed)?
+        .ok_or_else(identity::no_such_key)?;
+    if enabled && holder != caller.user_id && !ids::is_service_account(&holder) {
+        let what = "Only the user of a key decides that weir stores its prompts and responses.";
+        return Err(ApiError::new(ErrorCode::Forbidden, what).with_no_retry());
+    }
+    users::change_plan(parts, account, async {
+        store::set_key_content_log(&parts.database, account, key_id, enabled)
+            .await
+            .map_err(store_failed)
+    })
+    .await?;
+    let event = AuditEvent::KeyContentLogSet {
+        user_id: account.clone(),
+        key_id: key_id.to_owned(),
+        choice: if enabled { "on" } else { "off" },
+    };
+    parts.audit.record_by(&Actor::user(&caller.user_id), event);
+    Ok(())
+}
+
 /// `DELETE /api-keys/{key_id}`: revokes a key immediately on every node.
 #[utoipa::path(
     delete, path = "/api-keys/{key_id}", tag = "keys", security(("web" = [])),
@@ -461,6 +529,7 @@ fn item(key: KeyItem, now: Millis) -> OwnKeyItem {
         models: models(key.models),
         filter_options: key.filter_options.filter_options,
         data_limits: key.data_limits,
+        content_log: key.content_log,
         holder_id: key.holder_id,
         project_id: key.project_id,
     }

@@ -53,6 +53,8 @@ pub struct Metrics {
     pub key_lookups: Counter,
     /// Failed requests that are not stored.
     pub failed_requests_dropped: Counter,
+    /// Prompts and responses that are not stored.
+    pub content_log_dropped: Counter,
     /// Sums of requests that are not stored.
     pub traffic_dropped: Counter,
 }
@@ -80,6 +82,12 @@ impl Metrics {
             "Failed requests that operators do not see: above an account's limit, or lost",
             failed_requests_dropped.clone(),
         );
+        let content_log_dropped = Counter::default();
+        registry.register(
+            "content_log_dropped",
+            "Prompts and responses that the content log does not have: above an account's limit, or lost",
+            content_log_dropped.clone(),
+        );
         let traffic_dropped = Counter::default();
         registry.register(
             "traffic_dropped",
@@ -96,6 +104,7 @@ impl Metrics {
             response_cache: ResponseCacheMetrics::register(&mut registry),
             key_lookups,
             failed_requests_dropped,
+            content_log_dropped,
             traffic_dropped,
             registry,
         }

@@ -33,6 +33,7 @@ pub use self::store::{
     list_of_user, list_projects,
 };
 use crate::audit::{Actor, AuditEvent};
+use crate::content_log::ContentLog;
 use crate::identity::members::{require, unknown};
 use crate::identity::roles::Role;
 use crate::identity::{IdentityParts, WebCaller};
@@ -46,6 +47,8 @@ pub struct OrganisationParts {
     pub core: Core,
     /// The ledger, for balances and budgets.
     pub ledger: Ledger,
+    /// The log of prompts and responses, if the configuration allows one.
+    pub content_log: Option<Arc<ContentLog>>,
 }
 
 /// A member who manages the organisation in the path of a request. The extractor enforces the permission of the endpoint.

@@ -12,6 +12,8 @@ use weir_ledger::{AccountId, Credits, Plan};
 use super::members::change_failed;
 use super::store::{self, MAX_OWNED, OrganisationItem};
 use super::{MemberCaller, OrganisationParts, failed, read_name, too_many};
+use crate::content_log;
+use crate::content_log::settings::{ContentLogSwitch, require_allowed};
 use crate::identity::key_records::drop_plan;
 use crate::identity::members::{drop_cached_keys, unknown};
 use crate::identity::roles::Role;
@@ -92,6 +94,7 @@ pub async fn create(
         plan: Plan::Free.name().to_owned(),
         role: Role::Owner,
         data_limits: DataLimits::default(),
+        content_log: false,
         created_at: now.iso(),
     })
 }
@@ -184,6 +187,45 @@ pub async fn set_data_limits(
     Ok(())
 }
 
+/// `PUT /organisations/{organisation_id}/content-log`: decides whether weir stores the prompts and responses of the
+/// organisation's requests. Their users and the organisation's administrators see them.
+#[utoipa::path(
+    put, path = "/organisations/{organisation_id}/content-log", tag = "organisations", security(("web" = [])),
+    params(("organisation_id" = String, Path, description = "The organisation's id.")),
+    request_body = ContentLogSwitch,
+    responses(
+        (status = 200, body = OrganisationItem),
+        (status = 404, description = "`NOT_FOUND`: you are not a member."),
+        (status = 409, description = "`NOT_POSSIBLE`: the operator does not allow it."),
+    ),
+)]
+pub async fn set_organisation_content_log(
+    State(parts): State<OrganisationParts>,
+    caller: MemberCaller,
+    SmallBody(switch): SmallBody<ContentLogSwitch>,
+) -> Result<Json<Value>, ApiError> {
+    set_content_log(&parts, &caller, switch.enabled).await?;
+    show(&parts, &caller).await
+}
+
+/// Decides whether weir stores the content of an organisation's requests, on all nodes at once.
+pub async fn set_content_log(
+    parts: &OrganisationParts,
+    caller: &MemberCaller,
+    enabled: bool,
+) -> Result<(), ApiError> {
+    require_allowed(enabled, parts.content_log.is_some())?;
+    let (core, id) = (&parts.core, &caller.organisation_id);
+    let changed = change_plan(core, id, async {
+        let set = identity::store::set_organisation_content_log(&core.database, id, enabled);
+        set.await.map_err(failed)
+    });
+    changed.await?;
+    let choice = if enabled { "on" } else { "off" };
+    caller.record(core, "organisation.content_log_set", choice);
+    Ok(())
+}
+
 /// `DELETE /organisations/{organisation_id}`: deletes an organisation, and revokes its keys. Remaining credits are lost.
 #[utoipa::path(
     delete, path = "/organisations/{organisation_id}", tag = "organisations", security(("web" = [])),
@@ -215,6 +257,9 @@ pub async fn delete_organisation(
         .await
         .map_err(failed)?;
     caller.record(&parts.core, "organisation.deleted", "");
+    content_log::store::delete_of_account(&parts.core.database, id)
+        .await
+        .map_err(failed)?;
     Ok(StatusCode::NO_CONTENT)
 }
 

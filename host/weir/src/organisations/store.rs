@@ -39,6 +39,9 @@ pub struct OrganisationItem {
     pub role: Role,
     /// Limits on the providers of the organisation's requests.
     pub data_limits: DataLimits,
+    /// Whether weir stores the prompts and responses of the organisation's requests, if the operator allows it. Their users
+    /// and the organisation's administrators see them.
+    pub content_log: bool,
     /// Time of creation.
     pub created_at: String,
 }
@@ -172,7 +175,7 @@ pub async fn list_of_user(
     user_id: &str,
 ) -> sqlx::Result<Vec<OrganisationItem>> {
     let rows = sqlx::query(
-        "SELECT u.id, u.name, u.plan, u.created_at, u.data_limits, m.role FROM members m \
+        "SELECT u.id, u.name, u.plan, u.created_at, u.data_limits, u.content_log, m.role FROM members m \
          JOIN users u ON u.id = m.organisation_id \
          WHERE m.user_id = $1 AND u.deleted_at IS NULL ORDER BY m.organisation_id",
     )
@@ -189,7 +192,7 @@ pub(super) async fn find(
     user_id: &str,
 ) -> sqlx::Result<Option<OrganisationItem>> {
     let row = sqlx::query(
-        "SELECT u.id, u.name, u.plan, u.created_at, u.data_limits, m.role FROM members m \
+        "SELECT u.id, u.name, u.plan, u.created_at, u.data_limits, u.content_log, m.role FROM members m \
          JOIN users u ON u.id = m.organisation_id \
          WHERE m.organisation_id = $1 AND m.user_id = $2 AND u.deleted_at IS NULL",
     )
@@ -209,6 +212,7 @@ fn read_organisation(row: &AnyRow) -> sqlx::Result<OrganisationItem> {
         plan: row.try_get("plan")?,
         role: read_role(&row.try_get::<String, _>("role")?)?,
         data_limits: DataLimits::read(row.try_get("data_limits")?)?,
+        content_log: row.try_get::<i64, _>("content_log")? == 1,
         created_at: Millis(row.try_get("created_at")?).iso(),
     })
 }

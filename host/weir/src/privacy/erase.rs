@@ -134,6 +134,7 @@ async fn clean_up(core: &Core, request: &ErasureRequest<'_>, person: &Person) {
 async fn finish(core: &Core, user_id: &str) -> sqlx::Result<()> {
     store::clear(&core.database, user_id, core.clock.now()).await?;
     store::delete_swarms(&core.database, user_id).await?;
+    store::delete_contents(&core.database, user_id).await?;
     let account = AccountId(user_id.to_owned());
     let ledger = LedgerStore::new(core.database.clone());
     ledger.forget_keys_of(&account).await

@@ -1,6 +1,7 @@
 //! The export of a person's data: one JSON document, written while it is read.
 //!
-//! The document has an object of the user and one of their account, and then a list for each table. Ledger entries are in
+//! The document has an object of the user and one of their account, and then a list for each table, of tasks, and of prompts
+//! and responses. Ledger entries are in
 //! `/usage/export` and `/billing/transactions`; the account has their totals.
 
 use axum::response::Response;
@@ -20,11 +21,14 @@ const ROWS: u32 = 500;
 /// Tasks in one piece: a definition has up to 256 KiB.
 const TASKS: u32 = 10;
 
+/// Prompts and responses in one piece: each has up to half a MiB.
+const CONTENTS: i64 = 10;
+
 /// The place in a document of its next piece.
 struct Progress {
     parts: PrivacyParts,
     user_id: String,
-    /// The number of the table; the tasks follow the last table.
+    /// The number of the table; the tasks, and then the prompts and responses, follow the last table.
     table: usize,
     /// The last row of the previous piece; `None` at the start of the table.
     after: Option<String>,
@@ -111,6 +115,7 @@ impl Progress {
         let name = match TABLES.get(self.table) {
             Some(table) => table.name,
             None if self.table == TABLES.len() => "tasks",
+            None if self.table == TABLES.len() + 1 => "request_contents",
             None => return Ok(None),
         };
         let page = self.page().await?;
@@ -126,7 +131,7 @@ impl Progress {
         if self.after.is_none() {
             text += "]";
             self.table += 1;
-            if self.table > TABLES.len() {
+            if self.table > TABLES.len() + 1 {
                 text += "}\n";
             }
         }
@@ -135,7 +140,10 @@ impl Progress {
 
     async fn page(&self) -> sqlx::Result<Page> {
         let Some(table) = TABLES.get(self.table) else {
-            return self.tasks().await;
+            return match self.table == TABLES.len() {
+                true => self.tasks().await,
+                false => self.contents().await,
+            };
         };
         let after = self.after.as_deref();
         let database = &self.parts.core.database;
@@ -146,6 +154,34 @@ impl Progress {
         };
         let rows = rows.drain(..).map(|(_, row)| row).collect();
         Ok(Page { rows, next })
+    }
+
+    /// Returns stored prompts and responses.
+    async fn contents(&self) -> sqlx::Result<Page> {
+        let Some(log) = &self.parts.content_log else {
+            return Ok(Page {
+                rows: Vec::new(),
+                next: None,
+            });
+        };
+        let after = self.after.as_deref().unwrap_or_default();
+        let found = log.list_of_user(&self.user_id, after, CONTENTS).await?;
+        let rows = found.iter().map(|stored| {
+            json!({
+                "request_id": stored.request_id,
+                "at": stored.at.iso(),
+                "account_id": stored.account_id,
+                "key_id": stored.key_id,
+                "content": log.open(stored),
+            })
+        });
+        Ok(Page {
+            rows: rows.collect(),
+            next: match found.len() < CONTENTS as usize {
+                true => None,
+                false => found.last().map(|stored| stored.request_id.clone()),
+            },
+        })
     }
 
     /// Returns tasks, with the names and targets of their credentials.

@@ -83,7 +83,7 @@ pub(super) const TABLES: [Table; 15] = [
     Table {
         name: "api_keys",
         sql: "SELECT id AS place, id AS key_id, user_id AS account_id, project_id, name, prefix, created_at, expires_at, \
-              disabled_at AS revoked_at, last_used_at, models, filter_options, data_limits FROM api_keys \
+              disabled_at AS revoked_at, last_used_at, models, filter_options, data_limits, content_log FROM api_keys \
               WHERE ((user_id = $1 AND holder_id IS NULL) OR holder_id = $1) AND id > $2 ORDER BY id LIMIT $3",
         first: "",
         columns: &[
@@ -99,6 +99,7 @@ pub(super) const TABLES: [Table; 15] = [
             ("models", Json),
             ("filter_options", Json),
             ("data_limits", Json),
+            ("content_log", Number),
         ],
     },
     Table {
@@ -537,6 +538,29 @@ pub(super) async fn delete_swarms(database: &Database, user_id: &str) -> sqlx::R
         commit(database, transaction).await?;
     }
     Ok(())
+}
+
+/// Prompts and responses that one transaction deletes: each may have half a MiB.
+const CONTENTS: u64 = 100;
+
+/// Deletes the prompts and responses of a user's requests, in all accounts.
+pub(super) async fn delete_contents(database: &Database, user_id: &str) -> sqlx::Result<()> {
+    loop {
+        let mut transaction = database.begin().await?;
+        overwrite(database, &mut transaction).await?;
+        let deleted = sqlx::query(
+            "DELETE FROM content_logs WHERE request_id IN \
+             (SELECT request_id FROM content_logs WHERE user_id = $1 LIMIT $2)",
+        )
+        .bind(user_id)
+        .bind(CONTENTS as i64)
+        .execute(&mut transaction)
+        .await?;
+        commit(database, transaction).await?;
+        if deleted.rows_affected() < CONTENTS {
+            return Ok(());
+        }
+    }
 }
 
 /// Returns the users that were erased after a time.

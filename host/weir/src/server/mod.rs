@@ -201,6 +201,9 @@ pub async fn close(app: &App) {
     }
     app.audit.flush().await;
     app.failed_requests.flush().await;
+    if let Some(log) = &app.content_log {
+        log.flush().await;
+    }
     app.traffic.flush().await;
     if let Err(error) = app.plugins.write_counts(&app.database).await {
         tracing::warn!(%error, "the statistics of plugins since their last write are lost");

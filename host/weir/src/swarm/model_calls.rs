@@ -7,7 +7,7 @@ use axum::response::Response;
 use http::HeaderMap;
 use weir_dialects::{self as dialect, ChatCall};
 use weir_errors::{ApiError, ErrorCode};
-use weir_ledger::{AccountId, Payer, RequestSource};
+use weir_ledger::{AccountId, BudgetPart, Payer, RequestSource};
 
 use super::Swarms;
 use super::model::FENCE;
@@ -64,12 +64,17 @@ pub async fn create_agent_completion(
         None => take_payer(&mut call)?,
     };
     let plan = users::require(&swarms.inference, &payer.account.0).await?;
-    context.note_user(&payer.account.0);
+    let member = payer.parts.iter().find_map(|part| match part {
+        BudgetPart::Member(user_id) => Some(&**user_id),
+        _ => None,
+    });
+    context.note_user(member.unwrap_or(&payer.account.0));
     let (database, key_id) = (&swarms.inference.database, key_among(&payer.parts));
     context.note_payer(&payer.account.0, key_id, None);
     let found = store::find_options(database, &payer.account.0, key_id).await;
-    let (filter_options, data_limits) =
+    let options =
         found.map_err(|error| ApiError::of_database(&error, "about a key and its account"))?;
+    context.log_content(options.content_log);
     // The account is known only after the body.
     let inference = &swarms.inference;
     let turn = inference.admission.enter(&payer.account, plan).await?;
@@ -77,8 +82,8 @@ pub async fn create_agent_completion(
     let customer = Customer {
         session_owner: payer.account.clone(),
         rates: PartRates::default(),
-        filter_options,
-        data_limits,
+        filter_options: options.filter_options,
+        data_limits: options.data_limits,
         payer,
         plan,
         models,

@@ -12,6 +12,8 @@ impl FromRef<App> for BillingParts {
             cache: app.cache.clone(),
             ledger: app.ledger.clone(),
             exports: app.exports.clone(),
+            audit: app.audit.clone(),
+            content_log: app.content_log.clone(),
         }
     }
 }

@@ -11,6 +11,7 @@ impl FromRef<App> for KeyParts {
             core: app.core.clone(),
             ledger: app.ledger.clone(),
             catalog: app.catalog.clone(),
+            content_log: app.content_log.clone(),
             key_peppers: app.identity.key_peppers.clone(),
         }
     }

@@ -10,6 +10,7 @@ impl FromRef<App> for OrganisationParts {
         Self {
             core: app.core.clone(),
             ledger: app.ledger.clone(),
+            content_log: app.content_log.clone(),
         }
     }
 }

@@ -10,6 +10,8 @@ use weir_storage::clock::Millis;
 use super::ListRequest;
 use crate::admin::requests::{self, AdminRequestItem};
 use crate::app::App;
+use crate::billing::content::find_any;
+use crate::console::content::{self, ContentPanel};
 use crate::console::form::FormError;
 use crate::console::format::{self, DisplayTime};
 use crate::console::frame::{ALL_REQUESTS, Frame};
@@ -48,6 +50,7 @@ struct AnyRequestPage {
     frame: Frame,
     request: AdminRequestItem,
     at: DisplayTime,
+    panel: ContentPanel,
 }
 
 /// `GET /console/admin/requests`
@@ -98,11 +101,16 @@ pub(super) async fn show_request(
     State(app): State<App>,
     admin: ConsoleAdmin,
     Path(request_id): Path<String>,
+    query: ListQuery,
 ) -> Result<Response, ApiError> {
+    let is_wanted = content::is_wanted(query)?;
     let request = requests::find(&app, &request_id).await?;
+    let stored = find_any(app.content_log.as_deref(), &request_id).await?;
+    let path = format!("{}/{}", ALL_REQUESTS.path, format::segment(&request_id));
     admin.user.show(&AnyRequestPage {
         frame: admin.user.frame("Request", ALL_REQUESTS),
         at: DisplayTime::read(&request.at, app.clock.now()),
+        panel: ContentPanel::of(&app, &admin.actor, stored, is_wanted, &path),
         request,
     })
 }

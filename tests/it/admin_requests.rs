@@ -141,6 +141,11 @@ async fn requests_of_everybody_are_found_by_each_filter_and_page_by_page() {
         ] {
             assert_eq!(with_attempts[field], value, "{field} of {with_attempts}");
         }
+        for (request, slot) in [(with_attempts, "openai"), (success, "demo")] {
+            let slot = admin.get(&format!("/admin/plugins/{slot}")).await.json();
+            assert_eq!(request["adapter_digest"], slot["active"], "{request}");
+        }
+        assert_eq!(without_model["adapter_digest"], Value::Null);
         assert!(
             with_attempts["held_credits"].as_f64() > Some(0.0),
             "{with_attempts}"

@@ -8,7 +8,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use sqlx::Executor as _;
 use tempfile::TempDir;
-use tests::gateway::{at, on_each_database, top_up};
+use tests::gateway::{USER, at, on_each_database, top_up};
 use tests::stores::Postgres;
 use tests::{Client, Gateway, Reply, Upstream, chat, patiently};
 use weir::audit::retention::{self, RetentionDays};
@@ -171,12 +171,17 @@ async fn requests_are_filtered_and_grouped_by_provider_model_key_and_organisatio
                 (groups(&models), &models["total"]["requests"]),
                 (vec![("m".to_owned(), 3)], &json!(3))
             );
+            let accounts = overview(&admin, "?group=account").await;
+            let own = USER.to_owned();
+            assert_eq!(groups(&accounts), [(acme.clone(), 4), (own.clone(), 3)]);
+            let of_own = overview(&admin, &format!("?group=model&account={own}")).await;
+            assert_eq!(groups(&of_own), [("n".to_owned(), 3)]);
             let organisations = overview(&admin, "?group=organisation").await;
             assert_eq!(groups(&organisations), [(acme.clone(), 4)]);
             assert_eq!(organisations["groups"][0]["name"], "Acme");
             // The figures above the groups are those of all requests.
             assert_eq!(organisations["total"]["requests"], 7);
-            let keys = overview(&admin, &format!("?group=key&organisation={acme}")).await;
+            let keys = overview(&admin, &format!("?group=key&account={acme}")).await;
             assert_eq!(groups(&keys), [(key_id.clone(), 3)]);
             assert_eq!(
                 (&keys["groups"][0]["name"], &keys["total"]["requests"]),
@@ -187,7 +192,7 @@ async fn requests_are_filtered_and_grouped_by_provider_model_key_and_organisatio
                 (groups(&of_key), &of_key["total"]["requests"]),
                 (vec![("n".to_owned(), 1)], &json!(1))
             );
-            for none in ["?model=none", "?organisation=org_none", "?key=%00"] {
+            for none in ["?model=none", "?account=org_none", "?key=%00"] {
                 let none = overview(&admin, none).await;
                 assert_eq!(
                     (groups(&none), &none["total"]["requests"]),

@@ -87,6 +87,7 @@ impl Paula {
             refused.error(400, "UNKNOWN_MODEL");
         }
         gateway.app().failed_requests.flush().await;
+        gateway.app().traffic.flush().await;
         // Two full pages of tasks.
         let mut task = String::new();
         for number in 0..20 {
@@ -183,6 +184,7 @@ impl Paula {
             "SELECT CAST(COUNT(*) AS BIGINT) FROM voucher_guesses WHERE user_id = $1",
             "SELECT CAST(COUNT(*) AS BIGINT) FROM idempotency_keys WHERE account_id = $1",
             "SELECT CAST(COUNT(*) AS BIGINT) FROM failed_requests WHERE user_id = $1",
+            "SELECT CAST(COUNT(*) AS BIGINT) FROM traffic_hours WHERE organisation_id = $1",
             "SELECT CAST(COUNT(url) AS BIGINT) FROM payment_checkouts WHERE user_id = $1",
         ] {
             let mut query = sqlx::query_scalar::<_, i64>(text);

@@ -21,6 +21,7 @@ use serde_json::Value;
 use tracing::Level;
 use weir_dialects::ErrorFormat;
 use weir_errors::ApiError;
+use weir_sandbox::Digest;
 use weir_telemetry::LineLimit;
 use weir_telemetry::propagation::TraceContext;
 use weir_telemetry::request_ids::RequestIds;
@@ -147,6 +148,8 @@ struct Facts {
     project: Option<String>,
     model: Option<String>,
     upstream: Option<String>,
+    /// The component of the last attempt.
+    adapter: Option<Digest>,
     /// The providers of earlier attempts.
     earlier_upstreams: Vec<String>,
     attempts: u32,
@@ -395,10 +398,11 @@ impl RequestContext {
         self.facts().dropped.clone()
     }
 
-    /// Records an attempt and its provider, by its name in the configuration.
-    pub fn note_attempt(&self, provider: &str) {
+    /// Records an attempt: its provider, by its name in the configuration, and its component.
+    pub fn note_attempt(&self, provider: &str, adapter: Digest) {
         let mut facts = self.facts();
         facts.attempts += 1;
+        facts.adapter = Some(adapter);
         if facts.upstream.as_deref() != Some(provider) {
             let earlier = facts.upstream.replace(provider.to_owned());
             facts.earlier_upstreams.extend(earlier);
@@ -668,6 +672,7 @@ impl ContextState {
             project_id: facts.project.clone(),
             model: facts.model.clone(),
             provider: facts.upstream.clone(),
+            adapter_digest: facts.adapter.map(|digest| digest.to_string()),
             earlier_providers: facts.earlier_upstreams.clone(),
             code: code.to_owned(),
             status: facts.status.map(|status| status.as_u16().into()),
@@ -703,12 +708,10 @@ impl ContextState {
         else {
             return;
         };
-        // Only organisations have accounts of other ids than their users'.
-        let account = facts.account.as_deref();
         traffic.record(&EndedCall {
             provider: facts.upstream.as_deref(),
             model: facts.model.as_deref(),
-            organisation: account.filter(|account| account != user),
+            account: facts.account.as_ref().unwrap_or(user),
             key: facts.key.as_deref(),
             fault: facts.code.map(|code| Fault::of(code, facts.failed)),
             charged: facts.charged,

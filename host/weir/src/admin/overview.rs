@@ -33,10 +33,11 @@ const PERIODS: [(&str, Step, i64); 3] = [
 ];
 
 /// The dimensions of groups.
-const DIMENSIONS: [(&str, Dimension); 4] = [
+const DIMENSIONS: [(&str, Dimension); 5] = [
     ("provider", Dimension::Provider),
     ("model", Dimension::Model),
     ("key", Dimension::Key),
+    ("account", Dimension::Account),
     ("organisation", Dimension::Organisation),
 ];
 
@@ -52,13 +53,13 @@ pub struct Overview {
     pub to: String,
     /// `hour` or `day`; days are in UTC.
     pub step: &'static str,
-    /// The dimension of `groups`: `provider`, `model`, `key` or `organisation`.
+    /// The dimension of `groups`: `provider`, `model`, `key`, `account` or `organisation`.
     pub group: &'static str,
     /// The figures of the period.
     pub total: OverviewFigures,
     /// The figures of each step, the first one first.
     pub series: Vec<OverviewStep>,
-    /// The figures of the groups with the most requests, 20 at most.
+    /// The figures of at most 20 groups: the providers or models with the most requests, or the others with the most spend.
     pub groups: Vec<OverviewGroup>,
     /// The providers of the catalog, by name, as this node sees them.
     pub providers: Vec<ProviderHealth>,
@@ -106,12 +107,12 @@ pub struct OverviewStep {
     pub figures: OverviewFigures,
 }
 
-/// The requests of one model, provider, key or organisation.
+/// The requests of one model, provider, key, account or organisation.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct OverviewGroup {
-    /// The provider, the model, or the id of the key or organisation; empty for requests without one.
+    /// The provider, the model, or the id of the key, account or organisation; empty for requests without one.
     pub id: String,
-    /// The name of the key or organisation, if it exists.
+    /// The name of the key or account, if it has one.
     pub name: Option<String>,
     /// The figures.
     #[serde(flatten)]
@@ -178,11 +179,11 @@ pub struct EndingModel {
     get, path = "/admin/overview", tag = "administration", security(("admin" = [])),
     params(
         ("period" = Option<String>, Query, description = "The last 24 hours by hour, or the last 7 or 30 days by day. Default: `24h`.", pattern = "^(24h|7d|30d)$", nullable = false),
-        ("group" = Option<String>, Query, description = "The dimension of `groups`: `provider`, `model`, `key` or `organisation`. Default: `provider`.", pattern = "^(provider|model|key|organisation)$", nullable = false),
+        ("group" = Option<String>, Query, description = "The dimension of `groups`: `provider`, `model`, `key`, `account` or `organisation`. Default: `provider`.", pattern = "^(provider|model|key|account|organisation)$", nullable = false),
         ("provider" = Option<String>, Query, description = "Only requests whose last attempt was at this provider.", nullable = false),
         ("model" = Option<String>, Query, description = "Only requests of this model, by its id.", nullable = false),
         ("key" = Option<String>, Query, description = "Only requests with this key, by its id.", nullable = false),
-        ("organisation" = Option<String>, Query, description = "Only requests of this organisation, by its id.", nullable = false),
+        ("account" = Option<String>, Query, description = "Only requests of this account, by its id: a user's personal one, or an organisation.", nullable = false),
     ),
     responses((status = 200, body = Overview)),
 )]
@@ -208,7 +209,7 @@ pub(crate) async fn overview(app: &App, mut query: ListQuery) -> Result<Overview
         provider: query.text("provider")?,
         model: query.text("model")?,
         key: query.text("key")?,
-        organisation: query.text("organisation")?,
+        account: query.text("account")?,
     };
     query.finish()?;
     let now = app.clock.now();
@@ -268,7 +269,7 @@ fn named<T>(
     };
     let what = match name {
         "period" => "The period must be 24h, 7d or 30d.",
-        _ => "The group must be provider, model, key or organisation.",
+        _ => "The group must be provider, model, key, account or organisation.",
     };
     let found = find(&text).ok_or_else(|| ApiError::invalid_request(name, what))?;
     Ok(Some(found))
@@ -282,7 +283,9 @@ async fn with_names(
     let ids: Vec<_> = groups.iter().map(|(id, _)| &**id).collect();
     let mut names = match by {
         Dimension::Key => store::key_names(&app.database, &ids).await?,
-        Dimension::Organisation => store::organisation_names(&app.database, &ids).await?,
+        Dimension::Account | Dimension::Organisation => {
+            store::account_names(&app.database, &ids).await?
+        }
         Dimension::Provider | Dimension::Model => HashMap::new(),
     };
     let groups = groups.into_iter().map(|(id, sums)| OverviewGroup {

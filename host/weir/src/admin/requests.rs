@@ -42,7 +42,7 @@ const READ_AT_ONCE: usize = 500;
 const END: i64 = 999_999_999_999_999_999;
 
 const HEADINGS: &str = "id,at,status,code,http_status,account_id,user_id,key_id,project_id,task_id,source,model,provider,\
-                        earlier_providers,latency_ms,attempts,tokens_input,tokens_cache_read,tokens_cache_write,\
+                        adapter_digest,earlier_providers,latency_ms,attempts,tokens_input,tokens_cache_read,tokens_cache_write,\
                         tokens_output,images,held_credits,credits,trace_id";
 
 /// A completed request of an account.
@@ -74,6 +74,8 @@ pub struct AdminRequestItem {
     pub model: Option<String>,
     /// The provider that served the request, or that was working when it failed; null without one.
     pub provider: Option<String>,
+    /// The digest of the component that served the request, or that was working when it failed; null without one.
+    pub adapter_digest: Option<String>,
     /// The providers of earlier attempts of a failed request.
     pub earlier_providers: Vec<String>,
     /// Milliseconds from the request to its end.
@@ -623,6 +625,7 @@ fn item(
         source: source.map(RequestSource::name),
         model: None,
         provider: None,
+        adapter_digest: None,
         earlier_providers: Vec::new(),
         latency_ms: None,
         attempts: None,
@@ -648,6 +651,7 @@ fn item(
             project_id: failure.project_id,
             model: failure.model,
             provider: failure.provider,
+            adapter_digest: failure.adapter_digest,
             earlier_providers: failure.earlier_providers,
             latency_ms: Some(failure.latency_ms),
             attempts: Some(failure.attempts),
@@ -660,6 +664,7 @@ fn item(
             account_id: ended.account.0,
             model: Some(ended.model),
             provider: ended.provider,
+            adapter_digest: ended.adapter_digest.filter(|digest| !digest.is_empty()),
             latency_ms: ended.latency_ms,
             attempts: ended.attempts,
             ..of_ledger
@@ -678,7 +683,7 @@ impl AdminRequestItem {
     }
 
     /// Returns the request's cells in a table, in the order of [`HEADINGS`].
-    fn cells(&self) -> [String; 24] {
+    fn cells(&self) -> [String; 25] {
         let text = |text: &Option<String>| text.clone().unwrap_or_default();
         let number =
             |number: Option<i64>| number.map_or(String::new(), |number| number.to_string());
@@ -696,6 +701,7 @@ impl AdminRequestItem {
             self.source.unwrap_or_default().to_owned(),
             text(&self.model),
             text(&self.provider),
+            text(&self.adapter_digest),
             self.earlier_providers.join(" "),
             number(self.latency_ms),
             number(self.attempts),

@@ -57,13 +57,15 @@ pub(super) async fn key_names(
     names(database, "SELECT id, name FROM api_keys", ids).await
 }
 
-/// Returns the names of organisations, by their ids.
-pub(super) async fn organisation_names(
+/// Returns the names or addresses of accounts that have one, by their ids.
+pub(super) async fn account_names(
     database: &Database,
     ids: &[&str],
 ) -> sqlx::Result<HashMap<String, String>> {
-    let all = "SELECT id, COALESCE(name, id) AS name FROM users";
-    names(database, all, ids).await
+    let all = "SELECT id, COALESCE(name, email, id) AS name FROM users";
+    let mut names = names(database, all, ids).await?;
+    names.retain(|id, name| id != name);
+    Ok(names)
 }
 
 async fn names(

@@ -27,6 +27,8 @@ pub struct FailedRequest {
     pub model: Option<String>,
     /// The provider of the last attempt.
     pub provider: Option<String>,
+    /// The digest of the component of the last attempt.
+    pub adapter_digest: Option<String>,
     /// The providers of earlier attempts.
     pub earlier_providers: Vec<String>,
     /// The error's code.

@@ -18,7 +18,7 @@ use crate::write_behind::{HOUR_MS, hour_of};
 const WINDOW: u32 = 500;
 
 /// The columns and their types.
-const COLUMNS: [(&str, &str); 14] = [
+const COLUMNS: [(&str, &str); 15] = [
     ("request_id", "TEXT"),
     ("at", "BIGINT"),
     ("account_id", "TEXT"),
@@ -27,6 +27,7 @@ const COLUMNS: [(&str, &str); 14] = [
     ("project_id", "TEXT"),
     ("model", "TEXT"),
     ("provider", "TEXT"),
+    ("adapter_digest", "TEXT"),
     ("earlier", "TEXT"),
     ("code", "TEXT"),
     ("status", "BIGINT"),
@@ -132,6 +133,7 @@ fn row(failure: &FailedRequest, hour: i64, place: u32) -> Value {
         "project_id": failure.project_id,
         "model": failure.model,
         "provider": failure.provider,
+        "adapter_digest": failure.adapter_digest,
         "earlier": (!earlier.is_empty()).then_some(earlier),
         "code": failure.code,
         "status": failure.status,
@@ -258,6 +260,7 @@ fn read(row: &AnyRow) -> sqlx::Result<FailedRequest> {
         key_id: row.try_get("key_id")?,
         project_id: row.try_get("project_id")?,
         model: row.try_get("model")?,
+        adapter_digest: row.try_get("adapter_digest")?,
         provider: row.try_get("provider")?,
         earlier_providers: earlier.map(str::to_owned).collect(),
         code: row.try_get("code")?,

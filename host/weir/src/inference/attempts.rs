@@ -288,7 +288,7 @@ impl Attempts<'_> {
     ) -> Result<(), ExchangeError> {
         let (upstream, adapter) = (&*member.upstream, &chosen.component);
         self.made += 1;
-        relay.begin_attempt(&upstream.name, &candidate.model);
+        relay.begin_attempt(&upstream.name, &candidate.model, adapter.code().digest);
         let attempted = spans::AttemptData {
             candidate,
             adapter,

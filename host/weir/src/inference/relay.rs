@@ -36,6 +36,7 @@ use crate::context::RequestContext;
 use crate::inference::deltas::DeltaPublisher;
 use crate::sessions::SessionTurn;
 use weir_ledger::idempotency::ClaimedKey;
+use weir_sandbox::Digest;
 use weir_sandbox::adapter::bindings::chat::{Event, FinishReason};
 
 /// The maximum unread pieces of a stream. A piece is the output of one adapter call: some hundred KiB, which every
@@ -293,10 +294,10 @@ impl Relay {
         }
     }
 
-    /// Begins an attempt on a provider, which has this name of the model.
-    pub fn begin_attempt(&mut self, provider: &str, model: &str) {
+    /// Begins an attempt on a provider with a component; the provider has this name of the model.
+    pub fn begin_attempt(&mut self, provider: &str, model: &str, adapter: Digest) {
         self.status = None;
-        self.context.note_attempt(provider);
+        self.context.note_attempt(provider, adapter);
         self.meter.count_attempt();
         if let Some(recorder) = &mut self.recorder {
             recorder.begin_attempt(provider, model);

@@ -460,7 +460,7 @@ async fn owned(
 }
 
 /// Statements that delete or blank personal data. Parameter: the user.
-const CLEARING: [&str; 11] = [
+const CLEARING: [&str; 12] = [
     "DELETE FROM task_credentials WHERE task_id IN (SELECT id FROM tasks WHERE user_id = $1)",
     "DELETE FROM task_starts WHERE task_id IN (SELECT id FROM tasks WHERE user_id = $1)",
     "DELETE FROM tasks WHERE user_id = $1",
@@ -468,6 +468,7 @@ const CLEARING: [&str; 11] = [
     "DELETE FROM auto_top_ups WHERE user_id = $1",
     "DELETE FROM voucher_guesses WHERE user_id = $1",
     "DELETE FROM failed_requests WHERE user_id = $1",
+    "DELETE FROM traffic_hours WHERE organisation_id = $1",
     "DELETE FROM members WHERE user_id = $1",
     "DELETE FROM directory_members WHERE user_id = $1",
     "DELETE FROM directory_resources WHERE id = $1",

@@ -4,11 +4,11 @@
 //! A request adds its figures in memory when it ends ([`Traffic`]). Each node adds its sums to the database every 10 s
 //! and when it stops ([`store`]); several nodes add to the same rows. weir deletes sums after 35 days.
 //!
-//! Each request counts in up to three rows ([`Scope`]): its provider and model, its organisation, and its key. A list of
+//! Each request counts in up to three rows ([`Scope`]): its provider and model, its account, and its key. A list of
 //! one kind therefore reads no rows of another.
 //!
 //! **Invariant:** no request waits for the database. **Invariant:** the sums contain ids, names from the catalog and
-//! figures: no user, no prompt and no secret.
+//! figures: no prompt and no secret. An erased user's rows are deleted.
 //! **Invariant:** the figures are statistics. The ledger alone knows balances and charges.
 
 mod histogram;

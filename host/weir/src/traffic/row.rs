@@ -13,8 +13,8 @@ pub(super) const HOUR_MS: i64 = 3_600_000;
 pub enum Scope {
     /// Each request, by its provider and model.
     Upstream,
-    /// Requests of organisations.
-    Organisation,
+    /// Each request, by the account that pays.
+    Account,
     /// Requests with an API key.
     Key,
 }
@@ -23,7 +23,8 @@ impl Scope {
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Upstream => "upstream",
-            Self::Organisation => "organisation",
+            // The name is from a version that counted only organisations.
+            Self::Account => "organisation",
             Self::Key => "key",
         }
     }
@@ -57,8 +58,8 @@ pub struct EndedCall<'a> {
     pub provider: Option<&'a str>,
     /// The model, by its id in the catalog.
     pub model: Option<&'a str>,
-    /// The organisation that pays.
-    pub organisation: Option<&'a str>,
+    /// The account that pays: a user's personal one, or an organisation.
+    pub account: &'a str,
     /// The API key, by its id.
     pub key: Option<&'a str>,
     /// The side that caused the error, if there is one.
@@ -76,7 +77,7 @@ pub struct EndedCall<'a> {
 pub(super) struct RowPlace {
     pub(super) scope: Scope,
     pub(super) hour: i64,
-    pub(super) organisation: String,
+    pub(super) account: String,
     pub(super) key: String,
     pub(super) provider: String,
     pub(super) model: String,

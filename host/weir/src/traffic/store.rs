@@ -13,7 +13,8 @@ use weir_storage::database::SqlDialect;
 use super::histogram::{BUCKETS, Histogram};
 use super::row::{HOUR_MS, RowPlace, Scope, TrafficSums};
 
-/// The columns of a row's place.
+/// The columns of a row's place. `organisation_id` is the account: its name is from a version that counted only
+/// organisations.
 const PLACE: [&str; 6] = [
     "scope",
     "hour",
@@ -46,7 +47,9 @@ pub enum Dimension {
     Model,
     /// The API key.
     Key,
-    /// The organisation.
+    /// The account that pays.
+    Account,
+    /// The account that pays, if it is an organisation.
     Organisation,
 }
 
@@ -56,7 +59,23 @@ impl Dimension {
             Self::Provider => "provider",
             Self::Model => "model",
             Self::Key => "key_id",
-            Self::Organisation => "organisation_id",
+            Self::Account | Self::Organisation => "organisation_id",
+        }
+    }
+
+    /// Returns the column that orders the groups, with the most first: the spend of payers, or the requests.
+    fn order(self) -> &'static str {
+        match self {
+            Self::Provider | Self::Model => "requests",
+            Self::Key | Self::Account | Self::Organisation => "credits",
+        }
+    }
+
+    /// Returns the condition of rows that have the dimension.
+    fn condition(self) -> &'static str {
+        match self {
+            Self::Organisation => " AND organisation_id LIKE 'org\\_%' ESCAPE '\\'",
+            _ => "",
         }
     }
 }
@@ -89,8 +108,8 @@ pub struct TrafficFilter {
     pub model: Option<String>,
     /// The key's id.
     pub key: Option<String>,
-    /// The organisation's id.
-    pub organisation: Option<String>,
+    /// The account's id.
+    pub account: Option<String>,
 }
 
 impl TrafficFilter {
@@ -98,8 +117,10 @@ impl TrafficFilter {
     fn scope(&self, and: Option<Dimension>) -> Scope {
         if self.key.is_some() || and == Some(Dimension::Key) {
             Scope::Key
-        } else if self.organisation.is_some() || and == Some(Dimension::Organisation) {
-            Scope::Organisation
+        } else if self.account.is_some()
+            || matches!(and, Some(Dimension::Account | Dimension::Organisation))
+        {
+            Scope::Account
         } else {
             Scope::Upstream
         }
@@ -107,7 +128,7 @@ impl TrafficFilter {
 
     /// Whether a text of the filter has a character that no stored text has. PostgreSQL would reject some.
     fn has_odd_text(&self) -> bool {
-        let texts = [&self.provider, &self.model, &self.key, &self.organisation];
+        let texts = [&self.provider, &self.model, &self.key, &self.account];
         let mut texts = texts.into_iter().flatten();
         texts.any(|text| text.contains(char::is_control))
     }
@@ -130,7 +151,7 @@ impl TrafficFilter {
             ("provider", self.provider.as_deref()),
             ("model", self.model.as_deref()),
             ("key_id", self.key.as_deref()),
-            ("organisation_id", self.organisation.as_deref()),
+            ("organisation_id", self.account.as_deref()),
         ]
     }
 }
@@ -149,7 +170,7 @@ pub async fn series(
         filter.scope(None),
         from,
         &format!("hour - hour % {ms}"),
-        "",
+        " GROUP BY 1",
     )
     .await?;
     rows.iter()
@@ -157,7 +178,7 @@ pub async fn series(
         .collect()
 }
 
-/// Returns the sums of the groups with the most requests, from a moment on.
+/// Returns the sums of the groups with the most spend or requests, from a moment on.
 pub async fn groups(
     database: &Database,
     filter: &TrafficFilter,
@@ -165,9 +186,13 @@ pub async fn groups(
     by: Dimension,
     limit: u32,
 ) -> sqlx::Result<Vec<(String, TrafficSums)>> {
-    let order = format!("ORDER BY SUM(requests) DESC, {} LIMIT {limit}", by.column());
+    let (column, figure) = (by.column(), by.order());
+    let rest = format!(
+        "{} GROUP BY 1 ORDER BY SUM({figure}) DESC, {column} LIMIT {limit}",
+        by.condition()
+    );
     let scope = filter.scope(Some(by));
-    let rows = select(database, filter, scope, from, by.column(), &order).await?;
+    let rows = select(database, filter, scope, from, column, &rest).await?;
     rows.iter()
         .map(|row| Ok((row.try_get("part")?, read(row)?)))
         .collect()
@@ -179,7 +204,7 @@ async fn select(
     scope: Scope,
     from: Millis,
     part: &str,
-    order: &str,
+    rest: &str,
 ) -> sqlx::Result<Vec<AnyRow>> {
     if filter.has_odd_text() {
         return Ok(Vec::new());
@@ -190,7 +215,7 @@ async fn select(
         let _ = write!(columns, ", CAST(SUM({column}) AS BIGINT) AS {column}");
     }
     let statement = format!(
-        "SELECT {part} AS part{columns} FROM traffic_hours WHERE scope = $1 AND hour >= $2{} GROUP BY 1 {order}",
+        "SELECT {part} AS part{columns} FROM traffic_hours WHERE scope = $1 AND hour >= $2{}{rest}",
         filter.conditions()
     );
     let mut query = sqlx::query(AssertSqlSafe(statement))
@@ -238,7 +263,7 @@ fn row(place: &RowPlace, sums: &TrafficSums) -> Value {
     let places = [
         json!(place.scope.name()),
         json!(place.hour),
-        json!(place.organisation),
+        json!(place.account),
         json!(place.key),
         json!(place.provider),
         json!(place.model),

@@ -17,7 +17,7 @@ pub const KEPT_DAYS: i64 = 35;
 /// Time between two writes.
 const WRITE_EVERY: Duration = Duration::from_secs(10);
 
-/// Rows in memory. Further rows of keys and organisations are dropped; the catalog bounds the others.
+/// Rows in memory. Further rows of keys and accounts are dropped; the catalog bounds the others.
 const MOST_ROWS: usize = 10_000;
 
 /// Rows of one statement.
@@ -62,11 +62,11 @@ impl Traffic {
         let sums = TrafficSums::of(call);
         let text = |text: Option<&str>| text.unwrap_or_default().to_owned();
         let mut rows = self.rows();
-        let mut add = |scope, organisation, key| {
+        let mut add = |scope, account: &str, key| {
             let place = RowPlace {
                 scope,
                 hour,
-                organisation: text(organisation),
+                account: account.to_owned(),
                 key: text(key),
                 provider: text(call.provider),
                 model: text(call.model),
@@ -75,12 +75,10 @@ impl Traffic {
                 self.dropped.inc();
             }
         };
-        add(Scope::Upstream, None, None);
-        if call.organisation.is_some() {
-            add(Scope::Organisation, call.organisation, None);
-        }
+        add(Scope::Upstream, "", None);
+        add(Scope::Account, call.account, None);
         if call.key.is_some() {
-            add(Scope::Key, call.organisation, call.key);
+            add(Scope::Key, call.account, call.key);
         }
     }
 
@@ -142,7 +140,7 @@ mod tests {
         RowPlace {
             scope,
             hour: 0,
-            organisation: String::new(),
+            account: String::new(),
             key: format!("key_{key}"),
             provider: "p".to_owned(),
             model: "m".to_owned(),

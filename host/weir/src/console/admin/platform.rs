@@ -21,14 +21,7 @@ use crate::console::session::ConsoleAdmin;
 use crate::query::ListQuery;
 
 /// The fields of the form.
-const FIELDS: [&str; 6] = [
-    "period",
-    "group",
-    "provider",
-    "model",
-    "key",
-    "organisation",
-];
+const FIELDS: [&str; 6] = ["period", "group", "provider", "model", "key", "account"];
 
 #[derive(Template)]
 #[template(path = "console/admin/platform.html")]
@@ -166,6 +159,7 @@ impl OverviewView {
         match self.overview.group {
             "model" => "Model",
             "key" => "Key",
+            "account" => "Account",
             "organisation" => "Organisation",
             _ => "Provider",
         }
@@ -173,7 +167,11 @@ impl OverviewView {
 
     /// Returns the page's query with the requests of a group only.
     fn query_of(&self, group: &OverviewGroup) -> String {
-        self.asked.query_with(self.overview.group, &group.id)
+        let field = match self.overview.group {
+            "organisation" => "account",
+            field => field,
+        };
+        self.asked.query_with(field, &group.id)
     }
 }
 

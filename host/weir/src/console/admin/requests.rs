@@ -1,10 +1,12 @@
 //! Requests of all accounts: a list with filters, and one request with the explanation of its failure.
 
 use askama::Template;
+use axum::Json;
 use axum::extract::{Path, State};
 use axum::response::Response;
 use http::{HeaderMap, HeaderValue, header};
 use weir_errors::{ApiError, ErrorCode};
+use weir_plugins::items::PluginItem;
 use weir_storage::clock::Millis;
 
 use super::ListRequest;
@@ -16,6 +18,8 @@ use crate::console::form::FormError;
 use crate::console::format::{self, DisplayTime};
 use crate::console::frame::{ALL_REQUESTS, Frame};
 use crate::console::session::ConsoleAdmin;
+use crate::plugins::PluginParts;
+use crate::plugins::routes::list_plugins;
 use crate::query::ListQuery;
 
 /// The fields of the filter.
@@ -49,6 +53,8 @@ struct AllRequestsPage {
 struct AnyRequestPage {
     frame: Frame,
     request: AdminRequestItem,
+    /// The component's slot, name and version, if it is still there.
+    component: Option<(String, PluginItem)>,
     at: DisplayTime,
     panel: ContentPanel,
 }
@@ -99,6 +105,7 @@ pub(super) async fn download_requests(
 /// `GET /console/admin/requests/{request_id}`
 pub(super) async fn show_request(
     State(app): State<App>,
+    State(plugins): State<PluginParts>,
     admin: ConsoleAdmin,
     Path(request_id): Path<String>,
     query: ListQuery,
@@ -107,7 +114,20 @@ pub(super) async fn show_request(
     let request = requests::find(&app, &request_id).await?;
     let stored = find_any(app.content_log.as_deref(), &request_id).await?;
     let path = format!("{}/{}", ALL_REQUESTS.path, format::segment(&request_id));
+    let component = match &request.adapter_digest {
+        None => None,
+        Some(digest) => {
+            let by = admin.caller().into();
+            let Json(list) = list_plugins(State(plugins), by).await?;
+            let all = list.slots.into_iter().flat_map(|slot| {
+                let plugins = slot.plugins.into_iter();
+                plugins.map(move |plugin| (slot.slot.clone(), plugin))
+            });
+            all.into_iter().find(|(_, plugin)| plugin.digest == *digest)
+        }
+    };
     admin.user.show(&AnyRequestPage {
+        component,
         frame: admin.user.frame("Request", ALL_REQUESTS),
         at: DisplayTime::read(&request.at, app.clock.now()),
         panel: ContentPanel::of(&app, &admin.actor, stored, is_wanted, &path),

@@ -437,3 +437,61 @@ async fn the_list_of_all_requests_is_downloaded_from_its_page() {
     let mut alice = Browser::of(&gateway, "alice").await;
     assert_eq!(alice.get(path).await.status, 403);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn budgets_that_are_nearly_used_are_listed_with_their_accounts() {
+    let upstream = Upstream::start().await;
+    on_each_database(
+        NOON,
+        |builder| builder.upstream("m", &upstream),
+        async |gateway, clock| {
+            let admin = gateway.admin("root").await;
+            let charge = async || {
+                upstream.will(Reply::chat_with_usage("fine", 10, 1_000));
+                let mut asked = chat("m", "x");
+                asked["max_tokens"] = json!(1_000);
+                let answer = gateway.client().post("/chat", &asked).await;
+                assert_eq!(answer.status, 200, "{}", answer.text());
+                answer.json()["usage"]["credits"].as_f64().expect("a number")
+            };
+            let tight = async || overview(&admin, "").await["tight_budgets"].clone();
+            let price = charge().await;
+            let limit = (price * 1_200_000.0).ceil() / 1_000_000.0;
+            let budgets = json!({ "budgets": [
+                { "credits": limit, "window": "day" }, { "credits": limit * 10.0, "window": "month" },
+            ] });
+            let path = format!("/admin/users/{USER}/budgets");
+            let set = admin.post(&path, &budgets).await;
+            assert_eq!(set.status, 200, "{}", set.text());
+            assert_eq!(tight().await, json!([]));
+            charge().await;
+            let found = patiently(async {
+                loop {
+                    let found = tight().await;
+                    if found[0].is_object() {
+                        return found;
+                    }
+                    tokio::time::sleep(Duration::from_millis(20)).await;
+                }
+            })
+            .await;
+            assert_eq!(found.as_array().map(Vec::len), Some(1), "{found}");
+            let found = &found[0];
+            assert_eq!(
+                (&found["account_id"], &found["of"], &found["id"], &found["percent"]),
+                (&json!(USER), &json!("account"), &Value::Null, &json!(83))
+            );
+            assert_eq!(
+                (&found["budget"]["window"], &found["budget"]["resets_at"]),
+                (&json!("day"), &json!("2026-02-01T00:00:00Z")),
+                "{found}"
+            );
+            // A higher budget, or the next window, has room again.
+            clock.set(at("2026-02-01T00:00:00Z"));
+            let admin = gateway.admin("root").await;
+            let later = overview(&admin, "").await;
+            assert_eq!(later["tight_budgets"], json!([]));
+        },
+    )
+    .await;
+}

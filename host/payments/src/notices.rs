@@ -143,6 +143,23 @@ pub async fn list(
     notices.map(Some)
 }
 
+/// Returns the users of the latest notices of a kind since a moment, newest first. A user with several notices is there
+/// several times.
+pub async fn users_of(
+    database: &Database,
+    kind: NoticeKind,
+    since: Millis,
+    limit: u32,
+) -> sqlx::Result<Vec<String>> {
+    let text = "SELECT user_id FROM notices WHERE kind = $1 AND created_at >= $2 ORDER BY created_at DESC LIMIT $3";
+    sqlx::query_scalar(text)
+        .bind(kind.name())
+        .bind(since.0)
+        .bind(i64::from(limit))
+        .fetch_all(database.reader())
+        .await
+}
+
 /// Delivers notices until the future is dropped. The future can be dropped at any time, like a crash.
 pub async fn run(payments: &Payments) {
     let client = match outgoing::client(CONNECT_TIMEOUT) {

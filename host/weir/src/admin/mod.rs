@@ -29,5 +29,6 @@ pub mod report;
 pub mod requests;
 pub mod routes;
 mod store;
+pub mod tight_budgets;
 pub mod user_usage;
 pub mod users;

@@ -14,6 +14,7 @@ use weir_storage::clock::Millis;
 use weir_upstream::breaker::{BreakerReading, BreakerStatus};
 
 use super::store;
+use super::tight_budgets::{self, TightBudget};
 use crate::app::App;
 use crate::catalog::Catalog;
 use crate::catalog::end_date::EndDate;
@@ -67,6 +68,8 @@ pub struct Overview {
     pub queue: QueueState,
     /// Models that have ended or end within 60 days, the first to end first.
     pub ending_models: Vec<EndingModel>,
+    /// At most 20 budgets with at most a fifth left, the most used ones first. Their accounts had an alert within 35 days.
+    pub tight_budgets: Vec<TightBudget>,
 }
 
 /// Figures of model requests of known accounts. Requests that fail before weir knows their account do not count.
@@ -225,6 +228,7 @@ pub(crate) async fn overview(app: &App, mut query: ListQuery) -> Result<Overview
     })
     .await
     .map_err(|error| ApiError::of_database(&error, "asked for the overview"))?;
+    let tight_budgets = tight_budgets::list(app, now).await?;
     let mut total = TrafficSums::default();
     for (_, sums) in &series {
         total.add(sums);
@@ -255,6 +259,7 @@ pub(crate) async fn overview(app: &App, mut query: ListQuery) -> Result<Overview
             waiting: app.admission.queued(),
         },
         ending_models: ending_models(&catalog, now),
+        tight_budgets,
     })
 }
 

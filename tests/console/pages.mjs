@@ -50,7 +50,7 @@ const folder = mkdtempSync(join(tmpdir(), "weir-console-"));
 const config = join(folder, "weir.toml");
 const port = await freePort();
 const base = `http://127.0.0.1:${port}`;
-writeFileSync(config, `dev = true\nlisten = "127.0.0.1:${port}"\ndata_dir = "${folder}/data"\n[rate_limits]\nfree = 100000\naddress = 100000\n`);
+writeFileSync(config, `dev = true\nlisten = "127.0.0.1:${port}"\ndata_dir = "${folder}/data"\n[content_log]\ndays = 7\n[rate_limits]\nfree = 100000\naddress = 100000\n`);
 
 function command(...words) {
   const ran = spawnSync(weir, ["--config", config, ...words], { encoding: "utf8" });
@@ -89,6 +89,36 @@ async function use() {
   for (let turn = 0; turn < 8; turn += 1) await ask({ model, messages, stream: turn % 2 === 0 });
   for (let turn = 0; turn < 3; turn += 1) await ask({ model: "no-such-model", messages });
   return key;
+}
+
+/** Makes a key whose prompts and responses are stored, uses it, and returns the pages of its request. */
+async function talk(page) {
+  await page.goto(`${base}/console/keys`);
+  await page.click("form[action='/console/keys'] button.main");
+  await page.waitForURL(`${base}/console/keys/made`);
+  const [key] = (await page.content()).match(/inf_[\w-]{40,}/);
+  await page.goto(`${base}/console/keys`);
+  await page.click("details:has(form[action$='/content-log']) summary");
+  await page.click("form[action$='/content-log'] button");
+  await page.waitForSelector("text=Stop storing");
+  const messages = [
+    { role: "system", content: "Answer kindly, and briefly." },
+    { role: "user", content: `What is a weir?\n${"It is a low dam across a river. ".repeat(20)}` },
+  ];
+  const headers = { "x-api-key": key, "content-type": "application/json" };
+  const body = JSON.stringify({ model: "demo", messages, temperature: 0.5 });
+  const answer = await fetch(`${base}/chat`, { method: "POST", headers, body });
+  await answer.text();
+  const id = answer.headers.get("x-request-id");
+  const path = `/console/requests/${id}`;
+  for (let tries = 0; tries < 100; tries += 1) {
+    const shown = await page.goto(base + path);
+    if (shown.ok() && (await page.content()).includes("What is a weir?")) {
+      return [path, `/console/admin/requests/${id}`, `/console/admin/requests/${id}?content=show`];
+    }
+    await pause(100);
+  }
+  throw new Error("the content of a request is not there");
 }
 
 /** Presses Tab until the focus is back at the page's start, and returns the elements that it has not reached. */
@@ -163,6 +193,7 @@ async function visit(page, path, where) {
 
 const gateway = await start();
 const browser = await chromium.launch({ executablePath: CHROMIUM, args: ["--no-sandbox"] });
+let talked;
 try {
   const key = await use();
   for (const scheme of SCHEMES) {
@@ -178,10 +209,11 @@ try {
       where = "the link";
       await page.goto(command("console", "--url", base).trim());
       await page.waitForURL(`${base}/console`);
-      for (const path of PAGES) {
+      talked ??= await talk(page);
+      for (const path of [...PAGES, ...talked]) {
         where = `${path} at ${width} px, ${scheme}`;
         await visit(page, path, where);
-        const name = path.replace(/^\//, "").replace(/[^a-z0-9]+/g, "-") || "welcome";
+        const name = path.replace(/req_[0-9a-f]+/, "one").replace(/^\//, "").replace(/[^a-z0-9]+/g, "-") || "welcome";
         await page.screenshot({ path: join(screenshots, `${name}-${width}-${scheme}.png`), fullPage: path !== "/docs" });
         if (scheme === "light" && path !== "/docs") {
           const missed = await unreached(page);

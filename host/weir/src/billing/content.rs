@@ -36,7 +36,7 @@ pub struct RequestContent {
     pub error: Option<LoggedError>,
 }
 
-/// Who wants to see a content.
+/// A user, or a key, that asks for a content.
 pub struct ContentViewer<'a> {
     /// The user.
     pub user_id: &'a str,

@@ -109,7 +109,7 @@ pub struct Relay {
     held: Option<Box<dyn Send>>,
 }
 
-/// The content of a response under construction. Whatever ends the response, the context gets what there was.
+/// The content of a response under construction. Its end, of any kind, passes it to the context.
 struct ResponseLog {
     content: ResponseContent,
     context: RequestContext,

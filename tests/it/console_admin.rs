@@ -6,7 +6,7 @@ use http::Method;
 use serde_json::{Value, json};
 use tests::guests::{bundled, with_custom_section};
 use tests::payments::{Payer, Processor};
-use tests::{Client, Gateway, patiently};
+use tests::{Client, Gateway, Reply, Upstream, patiently};
 use weir::identity::lockout::LOCKOUT;
 
 use crate::console::{Browser, location, page};
@@ -286,6 +286,57 @@ async fn a_slot_is_swapped_by_way_of_a_canary_and_rolled_back() {
     for said in ["canary started", "canary promoted", "rolled back", &root_id] {
         assert!(html.contains(said), "{said} in {html}");
     }
+}
+
+#[tokio::test]
+async fn exchanges_of_a_slot_are_recorded_until_an_administrator_stops() {
+    let upstream = Upstream::start().await;
+    upstream.always(Reply::chat("fine"));
+    let gateway = Gateway::with_upstream(&upstream).await;
+    let mut root = administrator(&gateway).await;
+    let path = "/console/admin/plugins/openai";
+    let record = format!("{path}/record");
+    assert!(root.page(path).await.contains("This slot has no recording"));
+    for (percent, minutes, why) in [("some", "1", "number of percent"), ("1", "2000", "seconds")] {
+        let fields = [("percent", percent), ("minutes", minutes), ("MiB", "1")];
+        assert_eq!(location(&root.post(&record, &fields).await), path);
+        let html = root.page(path).await;
+        assert!(html.contains("notice bad") && html.contains(why), "{html}");
+    }
+    let fields = [("percent", "100"), ("minutes", "5"), ("MiB", "1")];
+    assert_eq!(location(&root.post(&record, &fields).await), path);
+    let html = root.page(path).await;
+    assert!(
+        html.contains("100.00 %") && html.contains("0 of at most 1,048,576"),
+        "{html}"
+    );
+    assert_eq!(gateway.chat("scripted", "hello").await.status, 200);
+    let operator = gateway.admin("root").await;
+    patiently(async {
+        let exchanges = async || {
+            let shown = operator.get("/admin/recordings/openai").await.json();
+            shown["exchanges"].clone()
+        };
+        while exchanges().await != 1 {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    })
+    .await;
+    assert_eq!(
+        location(&root.post(&format!("{record}/stop"), &[]).await),
+        path
+    );
+    let html = root.page(path).await;
+    assert!(html.contains("The recording has ended"), "{html}");
+    assert_eq!(
+        audited(&gateway, "recording.stopped").await["reason"],
+        "openai"
+    );
+    assert_eq!(
+        location(&root.post(&format!("{record}/forget"), &[]).await),
+        path
+    );
+    assert!(root.page(path).await.contains("This slot has no recording"));
 }
 
 #[tokio::test]

@@ -33,20 +33,19 @@ const LOOK_AT_NODES_EVERY: Duration = Duration::from_millis(50);
 /// A GiB.
 const MOST_BYTES: i64 = 1 << 30;
 
-/// The body of the request.
+/// The body that starts a recording.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-#[schema(as = RecordingStart)]
-struct Begin {
+pub struct RecordingStart {
     /// Share of exchanges, such as 0.01.
     #[schema(minimum = 0.0001, maximum = 1)]
-    share: f64,
+    pub share: f64,
     /// Duration in seconds.
     #[schema(minimum = 1, maximum = 86_400)]
-    seconds: u64,
+    pub seconds: u64,
     /// Maximum bytes.
     #[schema(minimum = 1, maximum = 1_073_741_824)]
-    most_bytes: i64,
+    pub most_bytes: i64,
 }
 
 /// A recording of a slot.
@@ -146,7 +145,7 @@ pub async fn get_recording(
 #[utoipa::path(
     put, path = "/admin/recordings/{slot}", tag = "plugins", security(("admin" = [])),
     params(("slot" = String, Path, description = "The slot's name.")),
-    request_body = Begin,
+    request_body = RecordingStart,
     responses(
         (status = 200, body = RecordingItem),
         (status = 404, description = "`NOT_FOUND`: the slot has no active component."),
@@ -159,7 +158,17 @@ pub async fn begin_recording(
     Path(slot): Path<String>,
     body: JsonBody,
 ) -> Result<Json<RecordingItem>, ApiError> {
-    let begin: Begin = from_json(&body.bytes)?;
+    let start = from_json(&body.bytes)?;
+    begin(&parts, &actor, slot, &start).await.map(Json)
+}
+
+/// Starts a recording.
+pub async fn begin(
+    parts: &RecordingParts,
+    actor: &Actor,
+    slot: String,
+    begin: &RecordingStart,
+) -> Result<RecordingItem, ApiError> {
     let share = (begin.share * f64::from(WHOLE)).round();
     if !(1.0..=f64::from(WHOLE)).contains(&share) {
         return Err(ApiError::invalid_request(
@@ -200,19 +209,19 @@ pub async fn begin_recording(
         exchanges: 0,
         actor: actor.as_str().to_owned(),
     };
-    if !store(&parts).begin(&recording).await.map_err(failed)? {
+    if !store(parts).begin(&recording).await.map_err(failed)? {
         return Err(ApiError::new(
             ErrorCode::Recording,
             "The slot is already being recorded: stop that recording first.",
         ));
     }
-    note(&parts, &actor, "recording.started", &recording.slot);
+    note(parts, actor, "recording.started", &recording.slot);
     parts.recorder.look_now();
     let until = Instant::now() + NODES_PATIENCE;
     loop {
-        let item = item(&parts, &recording).await?;
+        let item = item(parts, &recording).await?;
         if item.nodes_missing.unwrap_or(0) == 0 || Instant::now() >= until {
-            return Ok(Json(item));
+            return Ok(item);
         }
         tokio::time::sleep(LOOK_AT_NODES_EVERY).await;
     }

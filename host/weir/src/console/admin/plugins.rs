@@ -1,9 +1,10 @@
-//! Slots: their active and installed components, the statistics of each, and activation.
+//! Slots: their active and installed components, the statistics of each, activation, and recordings.
 
 use askama::Template;
 use axum::Json;
 use axum::extract::{Path, Query, State};
 use axum::response::Response;
+use http::StatusCode;
 use weir_errors::ApiError;
 use weir_plugins::items::{EventItem, PluginItem, SlotItem};
 use weir_storage::clock::Millis;
@@ -14,6 +15,10 @@ use crate::console::frame::{Frame, PLUGINS};
 use crate::console::session::ConsoleAdmin;
 use crate::plugins::PluginParts;
 use crate::plugins::routes::{self, Activation, EventsQuery};
+use crate::recordings::RecordingParts;
+use crate::recordings::routes::{
+    self as recordings, RecordingItem, RecordingStart, begin, get_recording,
+};
 
 /// Events on a slot's page.
 const EVENTS: u32 = 20;
@@ -39,7 +44,16 @@ struct SlotPage {
     frame: Frame,
     slot: SlotItem,
     events: Vec<EventItem>,
+    /// The latest recording, if it is not deleted.
+    recording: Option<RecordingItem>,
     now: Millis,
+}
+
+impl SlotPage {
+    fn can_begin_recording(&self) -> bool {
+        let recording = self.recording.as_ref();
+        recording.is_none_or(|recording| recording.state != "recording")
+    }
 }
 
 /// `GET /console/admin/plugins`
@@ -58,9 +72,16 @@ pub(super) async fn show_slots(
 /// `GET /console/admin/plugins/{slot}`
 pub(super) async fn show_slot(
     State(parts): State<PluginParts>,
+    State(recorded): State<RecordingParts>,
     admin: ConsoleAdmin,
     Path(name): Path<String>,
 ) -> Result<Response, ApiError> {
+    let recording = get_recording(State(recorded), admin.caller(), Path(name.clone())).await;
+    let recording = match recording {
+        Ok(Json(recording)) => Some(recording),
+        Err(error) if error.status() == StatusCode::NOT_FOUND => None,
+        Err(error) => return Err(error),
+    };
     let by = || admin.caller().into();
     let Json(slot) = routes::get_slot(State(parts.clone()), by(), Path(name.clone())).await?;
     let limit = EventsQuery {
@@ -72,6 +93,7 @@ pub(super) async fn show_slot(
         frame: admin.user.frame(slot.slot.clone(), PLUGINS),
         slot,
         events: list.events,
+        recording,
         now: parts.clock.now(),
     };
     admin.user.show(&page)
@@ -118,6 +140,60 @@ pub(super) async fn roll_back(
     let back = routes::take_back(&parts, admin.caller().into(), name, from).await;
     let done = "The slot is rolled back to its previous component.";
     admin.done(&path, back, done)
+}
+
+/// `POST /console/admin/plugins/{slot}/record`: records exchanges of the slot's adapter.
+pub(super) async fn record(
+    State(parts): State<RecordingParts>,
+    Path(name): Path<String>,
+    AdminForm { admin, fields }: AdminForm,
+) -> Result<Response, ApiError> {
+    let path = path_of(&name);
+    let number = |field: &'static str| {
+        let number = fields.text(field).trim().parse::<f64>();
+        let number = number.ok().filter(|number| number.is_finite());
+        number
+            .ok_or_else(|| ApiError::invalid_request(field, format!("Enter a number of {field}.")))
+    };
+    let begun = async {
+        let start = RecordingStart {
+            share: number("percent")? / 100.0,
+            seconds: (number("minutes")? * 60.0) as u64,
+            most_bytes: (number("MiB")? * f64::from(1 << 20)) as i64,
+        };
+        begin(&parts, &admin.actor, name, &start).await
+    };
+    let begun = begun.await;
+    let done = match &begun {
+        Ok(RecordingItem {
+            nodes_missing: Some(missing @ 1..),
+            ..
+        }) => format!("weir records. {missing} nodes do not record yet."),
+        _ => "weir records.".to_owned(),
+    };
+    admin.done(&path, begun, done)
+}
+
+/// `POST /console/admin/plugins/{slot}/record/stop`
+pub(super) async fn stop_recording(
+    State(parts): State<RecordingParts>,
+    Path(name): Path<String>,
+    AdminForm { admin, .. }: AdminForm,
+) -> Result<Response, ApiError> {
+    let path = path_of(&name);
+    let stopped = recordings::stop_recording(State(parts), admin.caller(), Path(name));
+    admin.done(&path, stopped.await, "The recording has ended.")
+}
+
+/// `POST /console/admin/plugins/{slot}/record/forget`
+pub(super) async fn forget_recording(
+    State(parts): State<RecordingParts>,
+    Path(name): Path<String>,
+    AdminForm { admin, .. }: AdminForm,
+) -> Result<Response, ApiError> {
+    let path = path_of(&name);
+    let gone = recordings::forget_recording(State(parts), admin.caller(), Path(name));
+    admin.done(&path, gone.await, "The recording is deleted.")
 }
 
 fn path_of(slot: &str) -> String {

@@ -81,6 +81,18 @@ pub(in crate::console) fn routes() -> Router<App> {
             "/console/admin/plugins/{slot}/rollback",
             post(plugins::roll_back),
         )
+        .route(
+            "/console/admin/plugins/{slot}/record",
+            post(plugins::record),
+        )
+        .route(
+            "/console/admin/plugins/{slot}/record/stop",
+            post(plugins::stop_recording),
+        )
+        .route(
+            "/console/admin/plugins/{slot}/record/forget",
+            post(plugins::forget_recording),
+        )
         .route("/console/admin/lockouts", get(lockouts::show_lockouts))
         .route(
             "/console/admin/lockouts/{address}/clear",

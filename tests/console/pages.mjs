@@ -24,6 +24,7 @@ const SCHEMES = ["light", "dark"];
 const USER_PAGES = ["", "/playground", "/usage", "/requests", "/keys", "/money", "/swarms", "/organisations"];
 const ADMIN_PAGES = [
   "", "?period=7d&group=key", "?model=none", "/requests", "/requests?status=failed", "/requests?model=none", "/models",
+  "/models/demo", "/models/demo-image", "/providers/demo", "/catalog", "/catalog/history",
   "/users", "/vouchers", "/swarms", "/tools", "/plugins", "/plugins/demo", "/lockouts", "/webhooks", "/audit",
 ];
 const PAGES = [
@@ -88,6 +89,12 @@ async function use() {
   const messages = [{ role: "user", content: "Hello" }];
   for (let turn = 0; turn < 8; turn += 1) await ask({ model, messages, stream: turn % 2 === 0 });
   for (let turn = 0; turn < 3; turn += 1) await ask({ model: "no-such-model", messages });
+  const tokens = command("token", "web", "--user", "root", "--admin").split("'").filter((part) => part.includes(": "));
+  const admin = Object.fromEntries([...tokens.map((header) => header.split(": ")), ["content-type", "application/json"]]);
+  const contents = { models: { [model]: { price: { input: 3 } } } };
+  const body = JSON.stringify({ base_version: 0, contents });
+  const changed = await fetch(`${base}/admin/catalog/layer`, { method: "PUT", headers: admin, body });
+  if (!changed.ok) throw new Error(`the catalog does not change: ${await changed.text()}`);
   return key;
 }
 
@@ -169,6 +176,10 @@ async function tryOut(page, key, where, suffix) {
 async function visit(page, path, where) {
   const answer = await page.goto(base + path, { waitUntil: "load" });
   if (answer.status() !== 200 && path !== "/console/nothing") complain(where, `status ${answer.status()}`);
+  await inspect(page, where);
+}
+
+async function inspect(page, where) {
   await page.evaluate(axe.source);
   const { violations } = await page.evaluate(() => axe.run(document, { resultTypes: ["violations"] }));
   for (const { id, nodes } of violations) complain(where, `axe ${id}: ${nodes.map((node) => node.html.slice(0, 160)).join(" | ")}`);
@@ -220,6 +231,13 @@ try {
           if (missed.length) complain(where, `Tab does not reach ${missed.join(" | ")}`);
         }
       }
+      where = `the review at ${width} px, ${scheme}`;
+      await page.goto(`${base}/console/admin/models/demo`);
+      await page.fill("#price_model_input", "7");
+      await page.click("text=Review the price");
+      await page.waitForSelector("text=Confirm");
+      await inspect(page, where);
+      await page.screenshot({ path: join(screenshots, `review-${width}-${scheme}.png`), fullPage: true });
       where = `the refresh at ${width} px, ${scheme}`;
       await page.goto(`${base}/console/admin`);
       await page.click("#summary-requests");

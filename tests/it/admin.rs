@@ -15,7 +15,7 @@ use crate::usage::fold;
 const REPORTS: [&str; 2] = ["/admin/usage", "/admin/model-economics"];
 
 /// Endpoints for administrators only, besides reports.
-const OPERATED: [(&str, &str); 14] = [
+const OPERATED: [(&str, &str); 19] = [
     ("GET", "/admin/users"),
     ("GET", "/admin/users/alice"),
     ("POST", "/admin/users/alice/disable"),
@@ -30,6 +30,11 @@ const OPERATED: [(&str, &str); 14] = [
     ("GET", "/admin/audit"),
     ("GET", "/admin/requests"),
     ("GET", "/admin/overview"),
+    ("GET", "/admin/catalog/layer"),
+    ("PUT", "/admin/catalog/layer"),
+    ("POST", "/admin/catalog/layer/check"),
+    ("POST", "/admin/catalog/layer/restore"),
+    ("GET", "/admin/catalog/layers"),
 ];
 
 const LARGE: Served<'static> = Served {

@@ -155,6 +155,103 @@ async fn a_catalog_that_does_not_fit_leaves_the_one_before_in_force() {
     assert!(!served.log().contains(TAKEN_UP));
 }
 
+/// A client of an administrator, with tokens of the local issuer.
+fn administrator(served: &Served) -> tests::Client {
+    let arguments = ["token", "web", "--user", "root", "--admin"];
+    let headers = succeed(served.folder(), &arguments);
+    let mut values = headers
+        .split('\'')
+        .filter_map(|header| header.split_once(": "));
+    let mut next = || values.next().expect("a header").1.to_owned();
+    let (bearer, attestation) = (next(), next());
+    let bearer = bearer.strip_prefix("Bearer ").expect("a bearer token");
+    let client = tests::Client::new(served.client().address());
+    client
+        .with_key(bearer)
+        .with_header("x-identity-appcheck", &attestation)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_reload_keeps_the_layer_and_the_commands_know_it() {
+    let upstream = Upstream::start().await;
+    upstream.always(Reply::chat_with_usage("hi", 10, 10));
+    let served = Served::configured(&toml(&upstream, &[("m", CHEAP)], ""));
+    let client = served.client();
+    let charge = async || {
+        let answer = client.post("/chat", &chat("m", "hello")).await;
+        let credits = answer.json()["usage"]["credits"].as_f64();
+        credits.unwrap_or_else(|| panic!("{}", answer.text()))
+    };
+    let cheap = charge().await;
+    let contents = json!({ "models": {
+        "m": { "price": { "input": 10, "output": 20 } },
+        "added": {
+            "context_window": 1000, "max_output_tokens": 100, "default_output_tokens": 10,
+            "upstreams": [{ "provider": "p" }], "price": { "input": 1, "output": 2 },
+        },
+    } });
+    let body = json!({ "base_version": 0, "contents": contents, "summary": "dearer" }).to_string();
+    let admin = administrator(&served);
+    let (path, kind) = ("/admin/catalog/layer", Some("application/json"));
+    let put = admin.send(http::Method::PUT, path, kind, body.into()).await;
+    assert_eq!(put.status, 200, "{}", put.text());
+    let is_dear = |charge: f64| (charge - 10.0 * cheap).abs() < 1e-6;
+    assert!(is_dear(charge().await));
+    assert_eq!(ids(&listing(served.folder())), ["added", "m"]);
+    let check = || text(&run(served.folder(), &["check"]).stdout);
+    assert!(
+        check().contains("The running gateway's catalog has these models"),
+        "{}",
+        check()
+    );
+
+    configure(
+        &served,
+        &toml(&upstream, &[("m", CHEAP), ("new", CHEAP)], ""),
+    );
+    let checked = check();
+    assert!(checked.contains("  add: new\n"), "{checked}");
+    assert!(
+        !checked.contains("remove") && !checked.contains("change:"),
+        "{checked}"
+    );
+    reload(&served, TAKEN_UP, 1).await;
+    assert!(is_dear(charge().await));
+    assert_eq!(ids(&listing(served.folder())), ["added", "m", "new"]);
+
+    // A file that the layer does not fit.
+    configure(&served, &toml(&upstream, &[("new", CHEAP)], ""));
+    let checked = check();
+    assert!(
+        checked.contains("Version 1 of the catalog layer does not fit this configuration"),
+        "{checked}"
+    );
+    assert!(
+        checked.contains("models.\"m\".context_window: is missing"),
+        "{checked}"
+    );
+    reload(&served, NOT_TAKEN_UP, 1).await;
+    assert!(is_dear(charge().await));
+
+    // The admin socket removes the layer without the console.
+    let restored = succeed(served.folder(), &["catalog", "restore", "0"]);
+    assert!(
+        restored.contains("Version 2 of the catalog layer is active"),
+        "{restored}"
+    );
+    assert!((charge().await - cheap).abs() < 1e-6);
+    let audit = succeed(served.folder(), &["audit", "--kind", "catalog.changed"]);
+    for said in [
+        "version 1: dearer",
+        "version 2: removes the whole layer",
+        "local:",
+    ] {
+        assert!(audit.contains(said), "{audit}");
+    }
+    let (_, well) = served.stop();
+    assert!(well);
+}
+
 /// The same agent requests the same page: refused, permitted, and refused again.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_tools_may_do_is_taken_up_too() {

@@ -11,10 +11,12 @@ use weir::identity::lockout::LOCKOUT;
 
 use crate::console::{Browser, location, page};
 
-const PAGES: [&str; 11] = [
+const PAGES: [&str; 13] = [
     "/console/admin",
     "/console/admin/requests",
     "/console/admin/models",
+    "/console/admin/catalog",
+    "/console/admin/catalog/history",
     "/console/admin/swarms",
     "/console/admin/tools",
     "/console/admin/vouchers",
@@ -64,6 +66,8 @@ async fn administrators_pages_are_theirs_alone() {
     let one = [
         format!("/console/admin/users/{alice_id}"),
         "/console/admin/plugins/demo".to_owned(),
+        "/console/admin/models/demo".to_owned(),
+        "/console/admin/providers/demo".to_owned(),
     ];
     let all = || PAGES.into_iter().chain(one.iter().map(String::as_str));
     let mut alice = Browser::of(&gateway, "alice").await;
@@ -102,6 +106,11 @@ async fn administrators_pages_are_theirs_alone() {
         "/console/admin/plugins/demo/rollback".to_owned(),
         format!("/console/admin/lockouts/{address}/clear"),
         "/console/admin/webhooks/evt_0/retry".to_owned(),
+        "/console/admin/models/demo".to_owned(),
+        "/console/admin/providers/demo".to_owned(),
+        "/console/admin/catalog".to_owned(),
+        "/console/admin/catalog/apply".to_owned(),
+        "/console/admin/catalog/restore".to_owned(),
     ];
     let standing = async || {
         let (slot, lockouts) = ("/admin/plugins/demo", "/admin/lockouts");
@@ -134,7 +143,10 @@ async fn administrators_pages_are_theirs_alone() {
     assert_eq!(standing().await, before);
     let unknown = root.get("/console/admin/users/usr_nobody").await;
     assert_eq!(unknown.status, 404);
-    assert_eq!(root.get("/console/admin/plugins/none").await.status, 404);
+    for nothing in ["plugins/none", "models/none", "providers/none"] {
+        let answer = root.get(&format!("/console/admin/{nothing}")).await;
+        assert_eq!(answer.status, 404, "{nothing}");
+    }
     let mistyped = root.get("/console/admin/users?plann=pro").await;
     assert_eq!(mistyped.status, 400);
 }

@@ -98,6 +98,8 @@ const FILL: &[(&str, &str, &str)] = &[
     ("audit_events", "actor", "'user:' || i"),
     ("account_entries", "number", "-i"),
     ("auto_top_up_charges", "ended_at", "$NOW"),
+    ("catalog_layers", "contents", "'{}'"),
+    ("catalog_layers", "changes", "'{}'"),
     ("auto_top_up_charges", "outcome", "'succeeded'"),
     ("blocks", "boot_id", "'node_with_blocks'"),
     ("entries", "number", "-i"),

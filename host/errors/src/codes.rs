@@ -60,6 +60,9 @@ codes! {
     CacheUnavailable, SERVICE_UNAVAILABLE, "CACHE_UNAVAILABLE",
         "The cache (Redis) does not respond.",
         "Retry after `Retry-After`.";
+    CatalogLayerChanged, CONFLICT, "CATALOG_LAYER_CHANGED",
+        "Another administrator has changed the catalog layer in the meantime.",
+        "Read the active version, and apply the change to it.";
     CheckoutReplaced, CONFLICT, "CHECKOUT_REPLACED",
         "A newer request for another plan replaced this checkout.",
         "Use the newer page, or request a new one.";
@@ -367,7 +370,7 @@ codes! {
         "The provider took too long.",
         "Retry, or send a smaller request.";
     UpstreamUnavailable, SERVICE_UNAVAILABLE, "UPSTREAM_UNAVAILABLE",
-        "The provider is unreachable, limits requests, or failed repeatedly.",
+        "The provider is unreachable or disabled, limits requests, or failed repeatedly.",
         "Retry after `Retry-After`.";
     UserDisabled, FORBIDDEN, "USER_DISABLED",
         "The operator disabled the user.",

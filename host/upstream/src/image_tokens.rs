@@ -10,12 +10,12 @@
 //! - Google, <https://ai.google.dev/gemini-api/docs/tokens> and `media-resolution`: tiles of 256 to 768 pixels with 258
 //!   tokens each, and since Gemini 3 a fixed number.
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use crate::image_size::ImageSize;
 
 /// A family of models that count images in the same way.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize)]
 pub enum ImageFamily {
     /// GPT-4o and GPT-4.1.
     #[serde(rename = "gpt-4o")]

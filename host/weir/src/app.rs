@@ -3,6 +3,8 @@
 //! [`App`] is composition only. [`start`] makes each feature with its parts, and [`parts`] hands them to handlers.
 //! Features do not depend on `App`.
 
+pub mod build;
+pub mod layers;
 mod parts;
 mod prepared;
 mod start;
@@ -11,7 +13,7 @@ use std::net::SocketAddr;
 use std::ops::Deref;
 use std::sync::{Arc, OnceLock};
 
-use anyhow::{Context, anyhow};
+use anyhow::anyhow;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use weir_ledger::Ledger;
@@ -22,13 +24,13 @@ use weir_storage::sealing::KeyRing;
 use weir_storage::secrets::environment;
 use weir_telemetry::spans::Tracer;
 
+pub use self::build::build_catalog;
+use self::layers::CatalogLayers;
 pub use self::prepared::PreparedParts;
 pub use self::start::open_core;
 use crate::admission::Admission;
-use crate::catalog::filters::check_filters;
-use crate::catalog::listing::{CatalogDifference, CatalogListing};
+use crate::catalog::listing::CatalogDifference;
 use crate::catalog::live::LiveCatalog;
-use crate::catalog::{self, Catalog, MissingPart, OmittedProvider, Problem};
 use crate::config::Config;
 use crate::content_log::ContentLog;
 use crate::failed_requests::FailedRequests;
@@ -73,6 +75,8 @@ pub struct AppState {
     pub ledger: Ledger,
     /// The active catalog.
     pub catalog: Arc<LiveCatalog>,
+    /// The administrators' changes of the catalog.
+    pub layers: CatalogLayers,
     /// The loaded adapters and tools.
     pub plugins: Plugins,
     /// The metrics of `GET /metrics`.
@@ -123,7 +127,7 @@ impl Deref for AppState {
 impl App {
     /// Applies the providers, models, filters, price factors, tool rules and MCP servers of a new configuration, or
     /// none of them if they are invalid. Requests and tool calls in progress complete with the old ones. Returns the
-    /// differences of the catalog.
+    /// differences of the catalog. The catalog layer stays.
     pub async fn take_up(&self, config: Config) -> anyhow::Result<CatalogDifference> {
         let config = Config {
             timeouts: self.config.timeouts.clone(),
@@ -148,32 +152,10 @@ impl App {
         let rules = rules.map_err(|problems| unfit("tools", problems))?;
         let mcp_servers = mcp_settings::read(&config.mcp, environment);
         let mcp_servers = mcp_servers.map_err(|problems| unfit("MCP servers", problems))?;
-        let catalog = build_catalog(&config, &self.plugins).await?;
-        report_left_out(&catalog);
+        let catalog = self.layers.build(&config).await?;
         self.tools.take_up(rules);
         self.remotes.take_up(mcp_servers);
-        let listing = CatalogListing::of(&catalog);
-        let before = self.catalog.replace(catalog);
-        Ok(listing.since(&CatalogListing::of(&before)))
-    }
-}
-
-fn report_left_out(catalog: &Catalog) {
-    for OmittedProvider {
-        provider,
-        why,
-        models,
-    } in &catalog.left_out
-    {
-        let models = models.join(", ");
-        match why {
-            MissingPart::Credential(_) => {
-                tracing::info!(provider, models, "provider left out: {why}");
-            }
-            MissingPart::Adapter(_) => {
-                tracing::error!(provider, models, "provider left out: {why}");
-            }
-        }
+        Ok(catalog.activate())
     }
 }
 
@@ -185,25 +167,4 @@ impl AppState {
         let scheme = if self.tls.is_some() { "https" } else { "http" };
         Some(format!("{scheme}://{address}"))
     }
-}
-
-/// Builds the catalog; the error lists all its problems.
-pub async fn build_catalog(config: &Config, plugins: &Plugins) -> anyhow::Result<Catalog> {
-    let environment = |name: &str| std::env::var(name).ok();
-    let (providers, models) = (&config.providers, &config.models);
-    let mut refused = catalog::check_options(providers, models, plugins, environment).await;
-    refused.extend(check_filters(&config.filters, plugins).await);
-    let built = Catalog::build(config.catalog(), plugins, environment);
-    let problems = match built {
-        Ok(catalog) if refused.is_empty() => return Ok(catalog),
-        Ok(_) => refused,
-        Err(mut problems) => {
-            problems.extend(refused);
-            problems
-        }
-    };
-    let lines = problems
-        .iter()
-        .map(|Problem { setting, what }| format!("\n  {setting}: {what}"));
-    Err(anyhow!("{}", lines.collect::<String>())).context("the catalog's configuration is invalid")
 }

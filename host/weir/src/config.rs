@@ -4,6 +4,8 @@
 //! `WEIR_LISTEN`, and `__` between the levels, as in `WEIR_LIMITS__BODY_BYTES`. weir ignores variables that name no
 //! setting, with a warning: for a Service called `weir`, Kubernetes sets `WEIR_PORT` and `WEIR_SERVICE_HOST` in every
 //! container. Without any configuration, weir is a working gateway for one machine.
+//!
+//! A catalog layer comes last ([`Config::with_layer`]).
 
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -20,16 +22,18 @@ use figment::value::{Dict, Value};
 use ipnet::IpNet;
 use serde::de::{self, DeserializeOwned};
 use serde::{Deserialize, Deserializer};
+use serde_json::{Map, Value as JsonValue, json};
 use weir_plugins::settings::PluginSettings;
 use weir_plugins::trust::Trust;
 use weir_telemetry::LogFormat;
 use weir_telemetry::settings::TelemetrySettings;
 
 use crate::admission::AdmissionLimits;
-use crate::catalog::CatalogSettings;
 use crate::catalog::config::{ModelConfig, ProviderConfig};
 use crate::catalog::filters::FilterConfig;
+use crate::catalog::layer::{self, Layer};
 use crate::catalog::plans::PlanTerms;
+use crate::catalog::{CatalogSettings, Problem};
 use crate::content_log::settings::ContentLogSettings;
 use crate::cors::Origin;
 use crate::identity::dev_issuer::DevIssuer;
@@ -199,6 +203,9 @@ pub struct Config {
     /// the start.
     #[serde(default)]
     pub filters: Vec<FilterConfig>,
+    /// The models of the file and the environment as their settings, over which layers are merged.
+    #[serde(skip)]
+    pub own_models: Map<String, JsonValue>,
 }
 
 /// `[limits]`: limits of requests and of concurrency. The features that enforce them declare them.
@@ -286,6 +293,8 @@ impl Config {
             || DEMO_MODELS
                 .iter()
                 .any(|model| settings.contains(&format!("models.{model}")));
+        // The complete configuration reports settings with a wrong type.
+        let own_models = settings.extract_inner("models").unwrap_or_default();
         let all = if settings
             .extract_inner::<bool>("default_catalog")
             .unwrap_or(true)
@@ -307,8 +316,58 @@ impl Config {
                 config.models.remove(model);
             }
         }
+        config.own_models = own_models;
         config.check()?;
         Ok(config)
+    }
+
+    /// Returns the configuration with a layer over its catalog. weir ignores disabled providers that do not exist: the
+    /// file's owner may have removed them since.
+    ///
+    /// # Errors
+    ///
+    /// The first invalid field of each model.
+    pub fn with_layer(&self, layer: &Layer) -> Result<Self, Vec<Problem>> {
+        let mut config = self.clone();
+        for name in layer.disabled_providers() {
+            if let Some(provider) = config.providers.get_mut(name) {
+                provider.enabled = false;
+            }
+        }
+        if layer.models().next().is_some() {
+            config.models = layer::read_models(self.models_with(layer))?;
+        }
+        Ok(config)
+    }
+
+    /// Returns the settings of all models, with a layer over them.
+    pub fn models_with(&self, layer: &Layer) -> Map<String, JsonValue> {
+        let own = || JsonValue::Object(self.own_models.clone());
+        let layers = JsonValue::Object(
+            layer
+                .models()
+                .map(|(id, model)| (id.clone(), model.clone()))
+                .collect(),
+        );
+        let mut models = Map::new();
+        if self.default_catalog {
+            // Built-in models have no aliases that the file or the layer uses for its own models.
+            let names = Figment::from(Serialized::defaults(json!({ "models": own() })))
+                .merge(Serialized::defaults(json!({ "models": layers })));
+            let built_in =
+                default_catalog(&names).and_then(|built_in| Ok(built_in.extract_inner("models")?));
+            models = built_in.unwrap_or_default();
+            if !self.providers.contains_key("demo") {
+                models.retain(|id, _| !DEMO_MODELS.contains(&&**id));
+            }
+        }
+        let mut models = JsonValue::Object(models);
+        layer::merge(&mut models, own());
+        let JsonValue::Object(mut models) = models else {
+            return Map::new();
+        };
+        layer.merge_over(&mut models);
+        models
     }
 
     /// Validates rules that types cannot express; the error names every invalid setting.

@@ -399,6 +399,23 @@ fn admin_routes() -> Router<App> {
         )
         .route("/admin/catalog", get(catalog::routes::get_catalog))
         .route(
+            "/admin/catalog/layer",
+            get(admin::catalog_layer::get_catalog_layer)
+                .put(admin::catalog_layer::replace_catalog_layer),
+        )
+        .route(
+            "/admin/catalog/layer/check",
+            post(admin::catalog_layer::check_catalog_layer),
+        )
+        .route(
+            "/admin/catalog/layer/restore",
+            post(admin::catalog_layer::restore_catalog_layer),
+        )
+        .route(
+            "/admin/catalog/layers",
+            get(admin::catalog_layer::list_catalog_layers),
+        )
+        .route(
             "/admin/users/{user_id}/export",
             get(privacy::routes::export_user),
         )

@@ -11,6 +11,7 @@
 //! its settlement.
 //!
 //! - [`gateway`]: endpoints at the admin socket only: the gateway's address, and links to the console.
+//! - [`catalog_layer`]: changes of the catalog.
 //! - [`user_usage`]: a user's usage, as [`crate::billing::history`] returns it to the user.
 //! - [`overview`]: requests, errors, times, tokens and spend by hour or day, and the state of providers.
 //! - [`requests`]: the requests of all accounts, with the errors of failed ones.
@@ -20,6 +21,7 @@
 //!
 //! To add a figure, add it to [`report`], and its sums to [`store`].
 
+pub mod catalog_layer;
 pub mod events;
 pub mod gateway;
 pub mod keys;

@@ -26,8 +26,9 @@ use weir_telemetry::export::ExportFigures;
 use weir_telemetry::spans::Tracer;
 use weir_upstream::client::HttpClient;
 
+use super::layers::CatalogLayers;
 use super::prepared::Exporters;
-use super::{App, AppState, PreparedParts, build_catalog, report_left_out};
+use super::{App, AppState, PreparedParts};
 use crate::admission::Admission;
 use crate::audit::Audit;
 use crate::audit::retention::{self, RetentionDays};
@@ -115,7 +116,7 @@ impl App {
             PreparedParts::of(&config, bundled, &clock, compiler, progress),
             open_stores(&config, clock.clone()),
         )?;
-        let catalog = compare_with_stores(&config, &prepared, &core).await?;
+        let layers = compare_with_stores(&config, &prepared, &core).await?;
         let ledger = start_ledger(&config, &core).await?;
         let PreparedParts {
             plugins,
@@ -136,7 +137,7 @@ impl App {
         let base = BaseParts::new(
             config,
             core,
-            catalog,
+            layers.catalog(),
             ledger,
             plugins,
             sealing_keys,
@@ -162,6 +163,7 @@ impl App {
         let inference = base.inference(http, filter_guard, oversight, payments.clone());
         let swarms = base.swarms(inference.clone(), tools.clone(), service_tokens);
         base.start_housekeeping(&identity, &inference);
+        layers.follow();
         Ok(Self(Arc::new(AppState {
             task_store: TaskStore::new(base.core.database.clone(), base.sealing_keys.clone()),
             identity,
@@ -174,6 +176,7 @@ impl App {
             admission: base.admission,
             ledger: base.ledger,
             catalog: base.catalog,
+            layers,
             plugins: base.plugins,
             metrics: base.metrics,
             failed_requests: base.failed_requests,
@@ -193,21 +196,19 @@ impl App {
     }
 }
 
-/// Refuses keys that do not fit the database, and reads the installed plugins. Returns the catalog.
+/// Refuses keys that do not fit the database, and reads the installed plugins. Builds the catalog with its layer.
 async fn compare_with_stores(
     config: &Config,
     prepared: &PreparedParts,
     core: &Core,
-) -> anyhow::Result<Arc<LiveCatalog>> {
+) -> anyhow::Result<CatalogLayers> {
     let database = &core.database;
     prepared.key_peppers.compare(database).await?;
     prepared.sealing_keys.compare(database).await?;
     database::at_start(|| prepared.plugins.sync(database))
         .await
         .context("cannot read the installed plugins")?;
-    let catalog = build_catalog(config, &prepared.plugins).await?;
-    report_left_out(&catalog);
-    Ok(Arc::new(LiveCatalog::new(catalog)))
+    CatalogLayers::start(config, &prepared.plugins, core).await
 }
 
 async fn start_ledger(config: &Config, core: &Core) -> anyhow::Result<Ledger> {

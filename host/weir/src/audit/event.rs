@@ -85,6 +85,11 @@ pub enum AuditEvent {
     },
     /// An operator created a one-time link to the console.
     ConsoleLinkCreated,
+    /// An administrator changed the catalog.
+    CatalogChanged {
+        /// The layer's version, and its summary.
+        reason: String,
+    },
     /// A component failed to load into a slot.
     PluginRefused {
         /// The slot and the load step that it failed.
@@ -260,6 +265,10 @@ impl AuditEvent {
             Self::PluginPolicySet { reason } => EventColumns {
                 reason: Some(reason),
                 ..of("plugin.policy_set", None)
+            },
+            Self::CatalogChanged { reason } => EventColumns {
+                reason: Some(reason),
+                ..of("catalog.changed", None)
             },
             Self::PluginRefused { reason } => EventColumns {
                 reason: Some(reason),

@@ -15,11 +15,11 @@ pub(super) fn is_name(text: &str) -> bool {
 
 /// Returns the ids of models by alias, with the aliases' problems.
 pub(super) fn by_alias(
-    models: &BTreeMap<String, ModelConfig>,
+    models: &BTreeMap<&String, &ModelConfig>,
 ) -> (BTreeMap<String, String>, Vec<Problem>) {
     let mut ids: BTreeMap<String, String> = BTreeMap::new();
     let mut problems = Vec::new();
-    for (id, model) in models {
+    for (&id, model) in models {
         for (index, alias) in model.aliases.iter().enumerate() {
             let what = if !is_name(alias) {
                 format!("an alias has 1 to {MAX_NAME_BYTES} bytes and no control characters")

@@ -19,6 +19,10 @@ use weir_upstream::image_tokens::ImageFamily;
 pub struct ProviderConfig {
     /// Slot of the adapter: `openai`, `anthropic`, `gemini`, `bedrock`, `ollama` or an installed one. Required.
     pub adapter: String,
+    /// Whether requests may go to the provider. Without it, models that only it serves respond with
+    /// `UPSTREAM_UNAVAILABLE`. Default: `true`.
+    #[serde(default = "yes")]
+    pub enabled: bool,
     /// URL to which the adapter's paths are appended, such as `https://api.openai.com/v1`. Default: none.
     #[serde(default)]
     pub base_url: Option<String>,
@@ -78,6 +82,9 @@ pub struct TimeoutOverrides {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ModelConfig {
+    /// Whether clients can request the model. Default: `true`.
+    #[serde(default = "yes")]
+    pub enabled: bool,
     /// Name in lists. Default: the id.
     #[serde(default)]
     pub name: Option<String>,
@@ -157,7 +164,7 @@ pub enum ModelKind {
 }
 
 /// The unit of a model's input, which its price counts.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, ToSchema)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum InputUnit {
     /// A token.
@@ -170,7 +177,7 @@ pub enum InputUnit {
 }
 
 /// The order of a model's upstreams for a new conversation.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum RouteBy {
     /// By weight, then as in the catalog.
@@ -260,6 +267,10 @@ pub struct AboveConfig {
     pub input_tokens: u64,
     /// The prices for such inputs.
     pub price: PriceConfig,
+}
+
+fn yes() -> bool {
+    true
 }
 
 impl SlotConfig {

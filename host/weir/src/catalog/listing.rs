@@ -7,7 +7,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use utoipa::ToSchema;
 use weir_ledger::price::{NanoUsd, Price, TokenPrices};
+use weir_upstream::image_tokens::ImageFamily;
 
+use super::config::{InputUnit, ModelKind, RouteBy};
 use super::end_date::EndDate;
 use super::{Catalog, MissingPart, Model, OmittedProvider, is_served};
 use crate::limits::data::Regions;
@@ -41,6 +43,15 @@ pub struct ListedModel {
     pub ends_on: Option<EndDate>,
     /// Whether its adapter exists.
     pub served: bool,
+    /// The kind of its requests.
+    #[serde(default)]
+    pub kind: ModelKind,
+    /// The unit of its input, which the price counts.
+    #[serde(default)]
+    pub input_unit: InputUnit,
+    /// The order of its upstreams.
+    #[serde(default)]
+    pub route: RouteBy,
     /// Tokens of input and output together.
     pub context_window: u32,
     /// The largest output limit, in tokens.
@@ -49,6 +60,10 @@ pub struct ListedModel {
     pub default_output_tokens: u32,
     /// Maximum tokens of one input image.
     pub max_image_tokens: u32,
+    /// The family whose formula counts an image by its size.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, nullable = false)]
+    pub image_family: Option<ImageFamily>,
     /// Whether the model can call tools.
     pub supports_tools: bool,
     /// Whether the model accepts images.
@@ -77,6 +92,9 @@ pub struct ListedUpstream {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<u32>, minimum = 1)]
     pub weight: Option<NonZeroU32>,
+    /// Whether weir streams from the upstream even for plain requests.
+    #[serde(default)]
+    pub stream_plain: bool,
 }
 
 /// A provider.
@@ -86,6 +104,9 @@ pub struct ListedProvider {
     pub name: String,
     /// The slot of its adapter.
     pub adapter: String,
+    /// Whether requests may go to it.
+    #[serde(default = "yes")]
+    pub enabled: bool,
     /// The provider's URL; null for an adapter that needs none.
     pub base_url: Option<String>,
     /// Options of the adapter.
@@ -137,7 +158,7 @@ impl CatalogListing {
         let slots = catalog.plugins.serving();
         // An adapter that was installed since is not missing any more.
         let is_missing = |left_out: &&OmittedProvider| match &left_out.why {
-            MissingPart::Credential(_) => true,
+            MissingPart::Credential(_) | MissingPart::Enabled => true,
             MissingPart::Adapter(slot) => !slots.contains_key(slot.as_str()),
         };
         let left_out = catalog.left_out.iter().filter(is_missing);
@@ -153,6 +174,7 @@ impl CatalogListing {
                 .map(|(name, provider)| ListedProvider {
                     name: name.clone(),
                     adapter: provider.adapter.clone(),
+                    enabled: provider.enabled,
                     base_url: provider.base_url.clone(),
                     options: provider.options.clone(),
                     regions: provider.regions.clone(),
@@ -230,10 +252,14 @@ fn listed(model: &Model, served: bool) -> ListedModel {
         aliases: model.aliases.clone(),
         ends_on: model.ends_on,
         served,
+        kind: model.kind,
+        input_unit: model.unit,
+        route: model.route,
         context_window: model.context_window,
         max_output_tokens: model.max_output_tokens,
         default_output_tokens: model.default_output_tokens,
         max_image_tokens: model.max_image_tokens,
+        image_family: model.image_family,
         supports_tools: model.supports_tools,
         supports_vision: model.supports_vision,
         supports_chat: model.supports_chat,
@@ -247,6 +273,7 @@ fn listed(model: &Model, served: bool) -> ListedModel {
                 model: candidate.model.clone(),
                 price: price(&candidate.price),
                 weight: candidate.weight,
+                stream_plain: candidate.stream_plain,
             })
             .collect(),
     }
@@ -270,6 +297,10 @@ fn price(price: &Price) -> Value {
 fn tokens(prices: &TokenPrices) -> Value {
     let named = prices.named().into_iter();
     named.map(|(name, price)| (name, usd(price))).collect()
+}
+
+fn yes() -> bool {
+    true
 }
 
 fn usd(NanoUsd(nano): NanoUsd) -> f64 {

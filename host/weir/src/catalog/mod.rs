@@ -8,6 +8,8 @@
 //! **Invariant:** weir can serve each model of the catalog: its upstreams have their credentials, and the active
 //! components in their adapters' slots accept their settings and serve the kind of the model
 //! ([`check_adapter`] verifies this before a component is activated).
+//!
+//! Administrators change the catalog by a [`layer`] over the configuration.
 
 mod aliases;
 pub mod config;
@@ -16,6 +18,7 @@ pub mod end_date;
 pub mod filter_service;
 pub mod filters;
 pub mod import;
+pub mod layer;
 pub mod listing;
 pub mod live;
 pub mod permitted;
@@ -124,6 +127,9 @@ pub enum MissingPart {
     /// A valid credential, e.g. `the environment variable OPENAI_API_KEY is not set`.
     #[error("{0}")]
     Credential(String),
+    /// The permission to use it: `enabled` is `false`.
+    #[error("it is disabled")]
+    Enabled,
     /// The adapter in its slot. An operator may install it while the gateway runs: the provider then becomes available.
     #[error(
         "the adapter {0:?} is not installed; the provider becomes available after: weir plugin install FILE --slot {0} \
@@ -241,6 +247,11 @@ impl Catalog {
             environment,
             problems: Vec::new(),
         };
+        let served: BTreeMap<_, _> = settings
+            .models
+            .iter()
+            .filter(|(_, model)| model.enabled)
+            .collect();
         let mut upstreams = BTreeMap::new();
         let mut left_out = Vec::new();
         for (name, provider) in settings.providers {
@@ -249,6 +260,7 @@ impl Catalog {
             builder.name_origin(problems_before, "providers", name);
             let missing = match upstream {
                 None => None,
+                Some(Ok(_)) if !provider.enabled => Some(MissingPart::Enabled),
                 Some(Err(why)) => Some(MissingPart::Credential(why)),
                 Some(Ok(pool)) => {
                     let slot = &provider.adapter;
@@ -265,7 +277,7 @@ impl Catalog {
             }));
         }
         let mut models = BTreeMap::new();
-        for (id, model) in settings.models {
+        for (&id, &model) in &served {
             let problems_before = builder.problems.len();
             let model = builder.model(id, model, &upstreams);
             builder.name_origin(problems_before, "models", id);
@@ -283,7 +295,7 @@ impl Catalog {
                 models.insert(id.clone(), Arc::new(model));
             }
         }
-        let (aliases, ambiguous) = aliases::by_alias(settings.models);
+        let (aliases, ambiguous) = aliases::by_alias(&served);
         builder.problems.extend(ambiguous);
         let missing = filters::problems(settings.filters, settings.models);
         builder.problems.extend(missing);
@@ -361,6 +373,17 @@ impl Catalog {
         ))
     }
 
+    /// Returns whether a model that is not served has a disabled provider.
+    pub fn is_disabled_at_providers(&self, name: &str) -> bool {
+        let configured = self.configured.get(self.id_of(name));
+        let upstreams = configured.filter(|model| model.enabled);
+        let mut upstreams = upstreams.iter().flat_map(|model| &model.upstreams);
+        upstreams.any(|upstream| {
+            let provider = self.providers.get(&upstream.provider);
+            provider.is_some_and(|provider| !provider.enabled)
+        })
+    }
+
     /// Returns the id of the model with this alias, or the name itself if it is no alias.
     pub fn id_of<'a>(&'a self, name: &'a str) -> &'a str {
         self.aliases.get(name).map_or(name, String::as_str)
@@ -376,6 +399,11 @@ impl Catalog {
     pub fn models(&self) -> impl Iterator<Item = &Model> {
         let models = self.models.values().map(|model| &**model);
         models.filter(|model| is_served(model, &self.plugins))
+    }
+
+    /// Returns the names of all configured providers.
+    pub fn provider_names(&self) -> impl Iterator<Item = &str> {
+        self.providers.keys().map(String::as_str)
     }
 
     /// Returns each model at each of its upstreams.

@@ -1,13 +1,14 @@
-//! `weir catalog`: the models that clients can request, and their prices.
+//! `weir catalog`: the models that clients can request, their prices, and the versions of the catalog layer.
 
 mod import;
 
 use std::path::PathBuf;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
-use super::connection::{OfflineArgument, RequiredParts, operate, path};
+use super::connection::{AdminConnection, OfflineArgument, RequiredParts, operate, path};
 use super::table::TextTable;
+use crate::admin::catalog_layer::LayerItem;
 use crate::catalog::listing::{CatalogListing, ListedGap, ListedModel};
 use crate::config::Config;
 
@@ -31,12 +32,18 @@ enum CatalogCommand {
     /// exact: an entry whose price has more than 9 decimals in USD per million tokens is left out. With --write, add the
     /// written sections to your configuration file, and run `weir check`.
     Import(import::ImportArguments),
+    /// Make the contents of an earlier version of the catalog layer active again, as a new version.
+    Restore {
+        /// The version's number; 0 removes all changes of administrators.
+        #[arg(value_name = "VERSION")]
+        version: u32,
+    },
 }
 
 impl CatalogArguments {
     /// Returns whether the command contacts a gateway.
     pub(super) fn asks_gateway(&self) -> bool {
-        self.command.is_none()
+        !matches!(self.command, Some(CatalogCommand::Import(_)))
     }
 }
 
@@ -53,12 +60,28 @@ pub(super) async fn run(
         RequiredParts::Plugins,
         arguments.offline,
         async |connection| {
+            if let Some(CatalogCommand::Restore { version }) = arguments.command {
+                return restore(connection, version).await;
+            }
             let listing = connection.get(&path(&["admin", "catalog"], &[])).await?;
             listing.show(arguments.json, print);
             Ok(())
         },
     );
     operated.await
+}
+
+async fn restore(connection: &AdminConnection, version: u32) -> anyhow::Result<()> {
+    let active = connection.get::<LayerItem>("/admin/catalog/layer").await?;
+    let body = json!({ "base_version": active.parsed.version, "version": version });
+    let restored = connection
+        .post::<LayerItem>("/admin/catalog/layer/restore", &body)
+        .await?;
+    println!(
+        "Version {} of the catalog layer is active, with the contents of version {version}.",
+        restored.parsed.version
+    );
+    Ok(())
 }
 
 fn print(listing: &CatalogListing) {

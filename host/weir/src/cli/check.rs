@@ -10,7 +10,9 @@ use anyhow::ensure;
 use weir_plugins::items::SlotList;
 
 use super::connection::{AdminConnection, path, progress};
+use crate::admin::catalog_layer::LayerItem;
 use crate::app::{self, PreparedParts};
+use crate::catalog::layer::Layer;
 use crate::catalog::listing::{CatalogDifference, CatalogListing};
 use crate::catalog::{Catalog, MissingPart, OmittedProvider};
 use crate::cli::bundle::bundle;
@@ -55,6 +57,7 @@ pub(super) async fn run(
     .await?;
     let catalog = app::build_catalog(&config, &prepared.plugins).await?;
     let running = RunningGateway::ask(&config).await;
+    let layered = running.layered(&config, &prepared).await;
     let (installed, left_out): (Vec<_>, Vec<_>) = catalog.left_out.iter().partition(
         |left_out| matches!(&left_out.why, MissingPart::Adapter(slot) if running.serves(slot)),
     );
@@ -114,7 +117,7 @@ pub(super) async fn run(
     if config.payments.processor(config.is_dev()) == ProcessorName::Stripe && !arguments.probe {
         println!("Payments: {PORTAL_ADVICE}. `weir check --probe` checks this.");
     }
-    running.compare(&catalog);
+    running.compare(layered.as_ref().unwrap_or(&catalog));
     if arguments.probe {
         probe::run(&config, &prepared, &catalog).await?;
     }
@@ -125,6 +128,8 @@ pub(super) async fn run(
 struct RunningGateway {
     /// The running gateway's catalog; `None` if no gateway runs or the gateway does not report it.
     listing: Option<CatalogListing>,
+    /// The running gateway's catalog layer.
+    layer: Option<LayerItem>,
     /// Slots with an active plugin.
     slots: BTreeSet<String>,
 }
@@ -138,20 +143,22 @@ impl RunningGateway {
             };
             let path = path(&["admin", "catalog"], &[]);
             let listing = connection.get::<CatalogListing>(&path).await?;
+            let layer = connection.get::<LayerItem>("/admin/catalog/layer").await?;
             let slots = connection.get::<SlotList>("/admin/plugins").await?;
-            Ok(Some((listing.parsed, slots.parsed.slots)))
+            Ok(Some((listing.parsed, layer.parsed, slots.parsed.slots)))
         };
-        let (listing, slots) = match asked.await {
-            Ok(None) => (None, Vec::new()),
-            Ok(Some((listing, slots))) => (Some(listing), slots),
+        let (listing, layer, slots) = match asked.await {
+            Ok(None) => (None, None, Vec::new()),
+            Ok(Some((listing, layer, slots))) => (Some(listing), Some(layer), slots),
             Err(error) => {
                 println!("The running gateway does not report its catalog and plugins: {error:#}");
-                (None, Vec::new())
+                (None, None, Vec::new())
             }
         };
         let serving = slots.into_iter().filter(|slot| slot.serving.is_some());
         Self {
             listing,
+            layer,
             slots: serving.map(|slot| slot.slot).collect(),
         }
     }
@@ -161,11 +168,44 @@ impl RunningGateway {
         self.slots.contains(slot)
     }
 
+    /// Returns the catalog of a configuration with the running gateway's layer; `None` without a layer, or if the layer
+    /// does not fit.
+    async fn layered(&self, config: &Config, prepared: &PreparedParts) -> Option<Catalog> {
+        let item = self.layer.as_ref()?;
+        if let Some(problem) = &item.problem {
+            println!("The running gateway's catalog lacks the newest changes: {problem}");
+        }
+        if item.running_version != item.version || item.version == 0 {
+            return None;
+        }
+        let version = item.version;
+        let layered = match Layer::read(item.contents.clone()) {
+            Ok(layer) => config.with_layer(&layer),
+            Err(problems) => Err(problems),
+        };
+        let built = match layered {
+            Ok(config) => app::build_catalog(&config, &prepared.plugins).await,
+            Err(problems) => Err(anyhow::anyhow!("{}", app::build::lines(&problems))),
+        };
+        built
+            .map_err(|error| {
+                println!(
+                    "Version {version} of the catalog layer does not fit this configuration: {error:#}"
+                );
+            })
+            .ok()
+    }
+
     /// Prints the changes that a reload would make to the running gateway's catalog.
     fn compare(&self, catalog: &Catalog) {
         let Some(running) = &self.listing else {
             return;
         };
+        let is_earlier = |layer: &LayerItem| ![0, layer.version].contains(&layer.running_version);
+        if self.layer.as_ref().is_some_and(is_earlier) {
+            println!("The running gateway's catalog has an earlier layer: it is not compared.");
+            return;
+        }
         let difference = CatalogListing::of(catalog).since(running);
         if difference.is_none() {
             println!("The running gateway's catalog has these models and providers.");

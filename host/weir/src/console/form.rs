@@ -125,9 +125,14 @@ impl FormFields {
         DataLimits::parse(field("regions"), field("max_retention_days"))
     }
 
+    /// Returns whether the form has a field, even if it is empty.
+    pub(super) fn has(&self, name: &str) -> bool {
+        self.0.contains_key(name)
+    }
+
     /// Returns whether a box is checked.
     pub(super) fn is_checked(&self, name: &str) -> bool {
-        self.0.contains_key(name)
+        self.has(name)
     }
 
     /// Returns all chosen values of a field.

@@ -11,6 +11,8 @@ pub struct GaugeReadings {
     pub in_progress: usize,
     /// Requests in the queue.
     pub queued: u32,
+    /// Whether this node's catalog lacks the newest layer.
+    pub is_layer_unfit: bool,
     /// Whether the database and the cache respond.
     pub stores: [(&'static str, bool); 2],
     /// This node's open holds; `None` if the database does not respond.
@@ -25,6 +27,7 @@ pub(super) struct Gauges {
     requests_queued: Gauge,
     store_up: Family<StoreLabels, Gauge>,
     ledger_open_holds: Gauge,
+    catalog_layer_unfit: Gauge,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -53,6 +56,10 @@ impl Gauges {
                 "ledger_open_holds",
                 "Open holds of this node, at the last read of its database",
             ),
+            catalog_layer_unfit: gauge(
+                "catalog_layer_unfit",
+                "1 if the newest catalog layer does not fit this node, which keeps its catalog",
+            ),
             store_up,
         }
     }
@@ -61,6 +68,7 @@ impl Gauges {
         self.requests_in_progress
             .set(i64::try_from(readings.in_progress).unwrap_or(i64::MAX));
         self.requests_queued.set(readings.queued.into());
+        self.catalog_layer_unfit.set(readings.is_layer_unfit.into());
         for (store, is_up) in readings.stores {
             self.store_up
                 .get_or_create(&StoreLabels { store })

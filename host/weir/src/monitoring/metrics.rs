@@ -30,6 +30,7 @@ pub(crate) async fn text(app: &App) -> Result<String, ApiError> {
     app.metrics.set(&GaugeReadings {
         in_progress: app.admission.in_progress(),
         queued: app.admission.queued(),
+        is_layer_unfit: app.layers.is_unfit().await,
         stores: [
             ("database", app.database.is_reachable().await),
             ("cache", app.cache.ping().await.is_ok()),

@@ -4,10 +4,13 @@
 //! disclosure that describes their effect.
 
 mod audit;
+mod catalog;
 mod lockouts;
+mod model;
 mod models;
 mod platform;
 mod plugins;
+mod providers;
 mod requests;
 pub(super) mod router;
 mod swarms;

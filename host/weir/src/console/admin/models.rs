@@ -3,13 +3,13 @@
 use askama::Template;
 use axum::extract::State;
 use axum::response::Response;
-use serde_json::Value;
+use serde_json::{Map, Value};
 use weir_errors::ApiError;
 
 use crate::admin::report::{ModelEconomics, Month};
 use crate::admin::routes;
 use crate::app::App;
-use crate::catalog::listing::{CatalogListing, ListedGap, ListedUpstream};
+use crate::catalog::listing::{CatalogListing, ListedGap, ListedProvider, ListedUpstream};
 use crate::console::format;
 use crate::console::frame::{Frame, MODELS};
 use crate::console::session::ConsoleAdmin;
@@ -23,6 +23,10 @@ struct ModelsPage {
     /// Warnings about models that have ended or end soon.
     ends: Vec<String>,
     left_out: Vec<ListedGap>,
+    providers: Vec<ListedProvider>,
+    /// Models that are disabled or without a provider.
+    others: Vec<String>,
+    problem: Option<String>,
     text_factor: f64,
     image_factor: f64,
 }
@@ -51,6 +55,10 @@ pub(super) async fn show_models(
     let now = app.clock.now();
     let ends = catalog.models().filter_map(|model| model.end_warning(now));
     let economics = routes::model_economics(&app, &Month::of(now)).await?;
+    let status = app.layers.status().await;
+    let is_listed = |id: &str| listing.models.iter().any(|model| model.id == id);
+    let others = status.models.keys().filter(|id| !is_listed(id));
+    let others = others.cloned().collect();
     let models = listing.models.into_iter().map(|model| ConsoleModel {
         id: model.id,
         served: model.served,
@@ -64,10 +72,25 @@ pub(super) async fn show_models(
         economics,
         ends: ends.collect(),
         left_out: listing.left_out,
+        providers: listing.providers,
+        others,
+        problem: status.problem,
         text_factor: listing.price_factors.text,
         image_factor: listing.price_factors.image,
     };
     admin.user.show(&page)
+}
+
+/// Returns a table of a layer, and makes it if it is missing.
+pub(super) fn table_of<'a>(
+    contents: &'a mut Map<String, Value>,
+    name: &str,
+) -> &'a mut Map<String, Value> {
+    let table = contents.entry(name).or_insert_with(|| Map::new().into());
+    if !table.is_object() {
+        *table = Map::new().into();
+    }
+    table.as_object_mut().expect("it is a table")
 }
 
 fn served(upstream: ListedUpstream) -> ServedUpstream {

@@ -4,7 +4,8 @@ use axum::Router;
 use axum::routing::{get, post};
 
 use super::{
-    audit, lockouts, models, platform, plugins, requests, swarms, tools, users, vouchers, webhooks,
+    audit, catalog, lockouts, model, models, platform, plugins, providers, requests, swarms, tools,
+    users, vouchers, webhooks,
 };
 use crate::app::App;
 
@@ -22,6 +23,7 @@ pub(in crate::console) fn routes() -> Router<App> {
             get(requests::show_request),
         )
         .route("/console/admin/models", get(models::show_models))
+        .merge(catalog_routes())
         .route("/console/admin/users", get(users::show_users))
         .route("/console/admin/users/{user_id}", get(users::show_user))
         .route(
@@ -104,4 +106,27 @@ pub(in crate::console) fn routes() -> Router<App> {
             post(webhooks::retry_webhook),
         )
         .route("/console/admin/audit", get(audit::show_audit))
+}
+
+/// Returns the routes of the pages that change the catalog.
+fn catalog_routes() -> Router<App> {
+    Router::new()
+        .route(
+            "/console/admin/models/{model}",
+            get(model::show_model).post(model::edit_model),
+        )
+        .route(
+            "/console/admin/providers/{provider}",
+            get(providers::show_provider).post(providers::edit_provider),
+        )
+        .route(
+            "/console/admin/catalog",
+            get(catalog::show_layer).post(catalog::review_layer),
+        )
+        .route("/console/admin/catalog/apply", post(catalog::apply_layer))
+        .route(
+            "/console/admin/catalog/restore",
+            post(catalog::restore_layer),
+        )
+        .route("/console/admin/catalog/history", get(catalog::show_history))
 }

@@ -1,6 +1,7 @@
 //! The model of a request, and the upstreams that may serve it.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use http::StatusCode;
 use weir_errors::{ApiError, ErrorCode};
@@ -15,14 +16,26 @@ use crate::limits::data::CallerDataLimits;
 /// The maximum bytes of a model's name in an error.
 const MAX_NAME_BYTES: usize = 256;
 
+/// The time after which a client may retry a model whose providers are disabled.
+const DISABLED_RETRY: Duration = Duration::from_secs(60);
+
 /// Returns the model with this name, which must serve requests of this kind.
 pub(super) fn model<'a>(
     catalog: &'a Catalog,
     name: &str,
     kind: ModelKind,
 ) -> Result<&'a Arc<Model>, ApiError> {
-    let unknown = || unknown_model(catalog, StatusCode::BAD_REQUEST, name).with_param("model");
-    let model = catalog.model(name).ok_or_else(unknown)?;
+    let Some(model) = catalog.model(name) else {
+        let error = match catalog.is_disabled_at_providers(name) {
+            true => {
+                let message = "No provider of this model is enabled at the moment.";
+                ApiError::new(ErrorCode::UpstreamUnavailable, message)
+                    .with_retry_after(DISABLED_RETRY)
+            }
+            false => unknown_model(catalog, StatusCode::BAD_REQUEST, name),
+        };
+        return Err(error.with_param("model"));
+    };
     if model.kind == kind {
         return Ok(model);
     }

@@ -1,0 +1,60 @@
+//! Builds the catalog of a configuration.
+
+use anyhow::{Context, anyhow};
+use weir_plugins::Plugins;
+
+use crate::catalog::filters::check_filters;
+use crate::catalog::{self, Catalog, MissingPart, OmittedProvider, Problem};
+use crate::config::Config;
+
+/// Builds the catalog; the error lists all its problems.
+pub async fn build_catalog(config: &Config, plugins: &Plugins) -> anyhow::Result<Catalog> {
+    let built = try_build(config, plugins).await;
+    built
+        .map_err(|problems| anyhow!("{}", lines(&problems)))
+        .context("the catalog's configuration is invalid")
+}
+
+/// Builds the catalog, or returns all its problems.
+pub(super) async fn try_build(config: &Config, plugins: &Plugins) -> Result<Catalog, Vec<Problem>> {
+    let environment = |name: &str| std::env::var(name).ok();
+    let (providers, models) = (&config.providers, &config.models);
+    let mut refused = catalog::check_options(providers, models, plugins, environment).await;
+    refused.extend(check_filters(&config.filters, plugins).await);
+    match Catalog::build(config.catalog(), plugins, environment) {
+        Ok(catalog) if refused.is_empty() => Ok(catalog),
+        Ok(_) => Err(refused),
+        Err(mut problems) => {
+            problems.extend(refused);
+            Err(problems)
+        }
+    }
+}
+
+/// Returns problems, each on a line of its own.
+pub fn lines(problems: &[Problem]) -> String {
+    let lines = problems
+        .iter()
+        .map(|Problem { setting, what }| format!("\n  {setting}: {what}"));
+    lines.collect()
+}
+
+/// Logs the providers that are left out.
+pub(super) fn report_left_out(catalog: &Catalog) {
+    for OmittedProvider {
+        provider,
+        why,
+        models,
+    } in &catalog.left_out
+    {
+        let models = models.join(", ");
+        match why {
+            MissingPart::Credential(_) | MissingPart::Enabled => {
+                tracing::info!(provider, models, "provider left out: {why}");
+            }
+            MissingPart::Adapter(_) => {
+                tracing::error!(provider, models, "provider left out: {why}");
+            }
+        }
+    }
+}

@@ -464,11 +464,23 @@ async fn budgets_that_are_nearly_used_are_listed_with_their_accounts() {
             let set = admin.post(&path, &budgets).await;
             assert_eq!(set.status, 200, "{}", set.text());
             assert_eq!(tight().await, json!([]));
+            // A budget that rejects a large request is there, too.
+            let mut large = chat("m", "x");
+            large["max_tokens"] = json!(4_000);
+            let rejected = gateway.client().post("/chat", &large).await;
+            rejected.error(429, "BUDGET_EXCEEDED");
+            gateway.app().failed_requests.flush().await;
+            let found = tight().await;
+            assert_eq!(found.as_array().map(Vec::len), Some(1), "{found}");
+            assert_eq!(
+                (&found[0]["rejected_requests"], &found[0]["percent"], &found[0]["budget"]["window"]),
+                (&json!(1), &json!(0), &json!("day"))
+            );
             charge().await;
             let found = patiently(async {
                 loop {
                     let found = tight().await;
-                    if found[0].is_object() {
+                    if found[0]["percent"] != 0 {
                         return found;
                     }
                     tokio::time::sleep(Duration::from_millis(20)).await;
@@ -486,8 +498,8 @@ async fn budgets_that_are_nearly_used_are_listed_with_their_accounts() {
                 (&json!("day"), &json!("2026-02-01T00:00:00Z")),
                 "{found}"
             );
-            // A higher budget, or the next window, has room again.
-            clock.set(at("2026-02-01T00:00:00Z"));
+            // The next window has room again.
+            clock.set(at("2026-02-01T12:00:01Z"));
             let admin = gateway.admin("root").await;
             let later = overview(&admin, "").await;
             assert_eq!(later["tight_budgets"], json!([]));

@@ -26,6 +26,9 @@ use crate::traffic::store::{self as traffic, Dimension, Step, TrafficFilter};
 /// Maximum number of groups.
 const GROUPS: u32 = 20;
 
+/// The failures in a row from which a provider is failing.
+const FAILING: u32 = 3;
+
 /// The periods: name, step and number of steps.
 const PERIODS: [(&str, Step, i64); 3] = [
     ("24h", Step::Hour, 24),
@@ -68,7 +71,8 @@ pub struct Overview {
     pub queue: QueueState,
     /// Models that have ended or end within 60 days, the first to end first.
     pub ending_models: Vec<EndingModel>,
-    /// At most 20 budgets with at most a fifth left, the most used ones first. Their accounts had an alert within 35 days.
+    /// At most 20 budgets with at most a fifth left, and budgets of accounts whose requests they rejected within 24 hours; the
+    /// most used ones first.
     pub tight_budgets: Vec<TightBudget>,
 }
 
@@ -131,7 +135,8 @@ pub struct ProviderHealth {
     pub adapter: String,
     /// The number of its credentials.
     pub credentials: usize,
-    /// `working`, `degraded` if some of its breakers are not closed, or `unavailable` if all are open.
+    /// `working`; `failing` if a model's last three attempts failed; `degraded` if some of its breakers are not closed;
+    /// `unavailable` if all are open.
     pub state: &'static str,
     /// The breakers of each model with each credential.
     pub breakers: Vec<BreakerItem>,
@@ -354,10 +359,13 @@ impl ProviderHealth {
             .sort_by(|a, b| (&a.model, a.credential).cmp(&(&b.model, b.credential)));
         let is_closed = |breaker: &BreakerItem| breaker.state == "closed";
         let is_open = |breaker: &BreakerItem| breaker.state == "open";
-        self.state = if self.breakers.iter().all(is_closed) {
-            "working"
-        } else if self.breakers.iter().all(is_open) {
+        let fails = |breaker: &BreakerItem| breaker.failures >= FAILING;
+        self.state = if !self.breakers.is_empty() && self.breakers.iter().all(is_open) {
             "unavailable"
+        } else if self.breakers.iter().any(fails) {
+            "failing"
+        } else if self.breakers.iter().all(is_closed) {
+            "working"
         } else {
             "degraded"
         };

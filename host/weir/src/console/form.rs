@@ -148,6 +148,10 @@ impl FormError {
         Self(Some(error.clone()))
     }
 
+    pub(super) fn is_some(&self) -> bool {
+        self.0.is_some()
+    }
+
     /// Returns the error message beside a field.
     pub(super) fn at(&self, field: &str) -> Option<&str> {
         let error = self.0.as_ref()?;

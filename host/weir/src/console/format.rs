@@ -84,6 +84,12 @@ pub(super) fn day(iso: &str) -> String {
     iso.split('T').next().unwrap_or_default().to_owned()
 }
 
+/// Returns the minute of a time in the API's format, such as `2026-01-31 12:00`.
+pub(super) fn minute(iso: &str) -> String {
+    let until_minute = iso.get(.."2026-01-31T12:00".len());
+    until_minute.unwrap_or(iso).replace('T', " ")
+}
+
 /// Returns credits with a thousands separator and without trailing zeros: all decimals below one credit, else at most
 /// four.
 pub(super) fn credits(credits: impl fmt::Display) -> String {

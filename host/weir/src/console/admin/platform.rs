@@ -295,6 +295,7 @@ fn time(ms: Option<i64>) -> String {
 fn health_badge(provider: &ProviderHealth) -> (&'static str, &'static str) {
     match provider.state {
         "working" => ("good", "working"),
+        "failing" => ("bad", "failing"),
         "degraded" => ("warn", "degraded"),
         _ => ("bad", "unavailable"),
     }

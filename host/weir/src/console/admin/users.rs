@@ -6,14 +6,17 @@ use axum::extract::{Path, State};
 use axum::response::Response;
 use weir_errors::ApiError;
 use weir_ledger::plans::Plan;
-use weir_ledger::{BudgetWindow, Pool};
+use weir_ledger::{AccountId, BudgetWindow, Credits, Pool};
 use weir_storage::clock::Millis;
 use weir_storage::ids;
 
 use super::{ListRequest, core};
 use crate::admin::keys::{self, AdminKeyItem};
-use crate::admin::users::{self, BudgetChange, CreditAdjustment, PlanChange, UserItem};
+use crate::admin::users::{
+    self, AccountItem, BudgetChange, CreditAdjustment, PlanChange, UserItem,
+};
 use crate::app::App;
+use crate::billing::budgets::BudgetItem;
 use crate::console::form::AdminForm;
 use crate::console::format::{self, DisplayTime};
 use crate::console::frame::{Frame, PEOPLE};
@@ -27,9 +30,18 @@ use crate::small_body::SmallBody;
 struct UsersPage {
     frame: Frame,
     asked: ListRequest<3>,
-    users: Vec<UserItem>,
+    users: Vec<ListedUser>,
     next: Option<String>,
     now: Millis,
+}
+
+/// A user in a list.
+struct ListedUser {
+    user: UserItem,
+    /// Credits that no open request holds.
+    available: Option<Credits>,
+    /// The budget of the account with the least left.
+    budget: Option<BudgetItem>,
 }
 
 #[derive(Template)]
@@ -48,6 +60,16 @@ struct UserPage {
     now: Millis,
 }
 
+impl UserPage {
+    /// Returns the window in which the form shows a budget.
+    fn budget_window(&self, account: &AccountItem) -> &'static str {
+        let first = account.budgets.first();
+        first
+            .map_or(BudgetWindow::Month, |budget| budget.window)
+            .name()
+    }
+}
+
 /// `GET /console/admin/users`
 pub(super) async fn show_users(
     State(app): State<App>,
@@ -57,10 +79,26 @@ pub(super) async fn show_users(
     let asked = ListRequest::take(query, ["subject", "plan", "disabled"], "after")?;
     let listed = users::list_users(core(&app), admin.caller(), asked.query());
     let Json(list) = listed.await?;
+    let now = app.ledger.now();
+    let mut listed = Vec::new();
+    for user in list.users {
+        let account = app
+            .ledger
+            .find_account(&AccountId(user.user_id.clone()))
+            .await;
+        let account = account.map_err(|error| ApiError::of_database(&error, "about an account"))?;
+        let budgets = account.as_ref().map(|account| account.standings(None, now));
+        let budgets = budgets.into_iter().flatten();
+        listed.push(ListedUser {
+            user,
+            available: account.as_ref().map(|account| account.available().total()),
+            budget: budgets.min_by_key(|state| state.left).map(BudgetItem::from),
+        });
+    }
     let page = UsersPage {
         frame: admin.user.frame("Users", PEOPLE),
         next: asked.next(PEOPLE.path, list.next),
-        users: list.users,
+        users: listed,
         now: app.clock.now(),
         asked,
     };

@@ -223,7 +223,10 @@ fn fields(model: &ListedModel) -> Vec<Field> {
 }
 
 fn prices(setting: &str, price: &Value, unit: InputUnit, fields: &mut Vec<Field>) {
-    for (name, value) in price.as_object().into_iter().flatten() {
+    let mut named: Vec<_> = price.as_object().into_iter().flatten().collect();
+    // A summary names the first fields only.
+    named.sort_by_key(|(name, _)| !["input", "output"].contains(&name.as_str()));
+    for (name, value) in named {
         let setting = format!("{setting}.{name}");
         if value.is_object() {
             prices(&setting, value, unit, fields);

@@ -338,10 +338,11 @@ async fn operators_see_models_providers_and_prices_and_what_is_left_out() {
     assert_eq!(
         listing["models"][1],
         json!({
-            "id": "long", "name": "long", "served": true, "context_window": 1000, "max_output_tokens": 100,
+            "id": "long", "name": "long", "served": true, "kind": "chat", "input_unit": "token", "route": "weight",
+            "context_window": 1000, "max_output_tokens": 100,
             "default_output_tokens": 50, "max_image_tokens": 0, "supports_tools": true, "supports_vision": false,
             "supports_chat": false, "image_sizes": [], "image_qualities": [],
-            "upstreams": [{ "provider": "local", "model": "theirs", "price": price }],
+            "upstreams": [{ "provider": "local", "model": "theirs", "price": price, "stream_plain": false }],
         })
     );
     let left_out = listing["left_out"].as_array().expect("a list");

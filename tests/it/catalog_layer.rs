@@ -500,8 +500,8 @@ async fn all_nodes_follow_a_change_and_a_node_that_it_does_not_fit_keeps_its_cat
 async fn a_restart_and_a_reload_keep_the_layer_and_an_invalid_one_prevents_no_start() {
     let upstream = Upstream::start().await;
     upstream.always(Reply::chat_with_usage("hi", 10, 10));
-    let node = || Gateway::builder().upstream("scripted", &upstream);
-    let gateway = node()
+    let node = |builder: Builder| builder.upstream("scripted", &upstream);
+    let gateway = node(Gateway::builder())
         .provider("more", "openai", Some(&upstream))
         .start()
         .await;
@@ -517,7 +517,7 @@ async fn a_restart_and_a_reload_keep_the_layer_and_an_invalid_one_prevents_no_st
     let changed = gateway.app().take_up(config).await.expect("it is valid");
     assert!(changed.is_none(), "{changed:?}");
     assert!(is_times(charge(&gateway, "scripted").await, 10.0, cheap));
-    let without_more = node().config();
+    let without_more = node(Gateway::builder()).config();
     let refused = gateway.app().take_up(without_more).await;
     let refused = format!("{:#}", refused.expect_err("the layer needs the provider"));
     assert!(
@@ -527,14 +527,13 @@ async fn a_restart_and_a_reload_keep_the_layer_and_an_invalid_one_prevents_no_st
     assert!(refused.contains("\"more\" does not exist"), "{refused}");
     let folder = gateway.stop().await;
 
-    let restarted = node()
-        .provider("more", "openai", Some(&upstream))
-        .folder(folder);
+    let builder = Gateway::builder().folder(folder);
+    let restarted = node(builder).provider("more", "openai", Some(&upstream));
     let gateway = restarted.start().await;
     assert!(is_times(charge(&gateway, "scripted").await, 10.0, cheap));
     let folder = gateway.stop().await;
 
-    let gateway = node().folder(folder).start().await;
+    let gateway = node(Gateway::builder().folder(folder)).start().await;
     let admin = gateway.admin("root").await;
     assert!(is_times(charge(&gateway, "scripted").await, 1.0, cheap));
     let item = layer(&admin).await;
@@ -561,12 +560,12 @@ async fn a_restart_and_a_reload_keep_the_layer_and_an_invalid_one_prevents_no_st
     let folder = gateway.stop().await;
 
     // Even contents that no version of weir has written prevent no start.
-    let gateway = node().folder(folder).start().await;
+    let gateway = node(Gateway::builder().folder(folder)).start().await;
     let stored = sqlx::query("UPDATE catalog_layers SET contents = 'x'");
     let stored = stored.execute(gateway.app().database.writer()).await;
     stored.expect("the database answers");
     let folder = gateway.stop().await;
-    let gateway = node().folder(folder).start().await;
+    let gateway = node(Gateway::builder().folder(folder)).start().await;
     let item = layer(&gateway.admin("root").await).await;
     assert!(
         item["problem"]

@@ -345,7 +345,7 @@ async fn a_model_is_edited_taken_away_and_put_back_and_the_layer_is_a_text() {
             .await;
         assert_eq!(answer.status, 400);
         let html = page(&answer);
-        assert!(html.contains(said) && html.contains(&text[..8]), "{html}");
+        assert!(html.contains(said) && html.contains(&text[..7]), "{html}");
     }
     let text = "[models.both]\r\nmax_output_tokens = 4000\r\n";
     let answer = root

@@ -93,7 +93,7 @@ const FILL: &[(&str, &str, &str)] = &[
     ("api_keys", "disabled_at", "i"),
     ("api_keys", "expires_at", "2"),
     ("audit_events", "at", "$NOW"),
-    ("audit_events", "number", "-i"),
+    ("audit_events", "number", "1000000 + i"),
     ("audit_events", "user_id", "'usr_' || lpad(i::text, 6, '0')"),
     ("audit_events", "actor", "'user:' || i"),
     ("account_entries", "number", "-i"),
@@ -113,6 +113,7 @@ const FILL: &[(&str, &str, &str)] = &[
         "hold_id",
         "CASE WHEN i % 2 = 0 THEN 'hld_' || i END",
     ),
+    ("content_logs", "at", "$NOW"),
     ("failed_requests", "at", "$NOW"),
     ("traffic_hours", "hour", "i * 3600000"),
     ("holds", "expired_at", "$NOW"),
@@ -143,7 +144,7 @@ const FILL: &[(&str, &str, &str)] = &[
 ];
 
 /// A part of each sweep's text that runs by itself: the test waits until each was seen.
-const SWEEPS: [&str; 16] = [
+const SWEEPS: [&str; 17] = [
     // Open holds of runs that are over, and of this one.
     "WITH RECURSIVE runs",
     "boot_id = $1 AND opened_at < $2",
@@ -160,6 +161,7 @@ const SWEEPS: [&str; 16] = [
     "FROM payment_events WHERE attempts > 0",
     "FROM audit_events WHERE at <",
     "FROM failed_requests WHERE at <",
+    "FROM content_logs WHERE at <",
     "FROM traffic_hours WHERE hour <",
     // Swarms and tasks.
     "WITH RECURSIVE open_users",
@@ -180,7 +182,12 @@ async fn no_list_page_and_no_sweep_reads_a_whole_table_that_grows() {
     let growing = fill(&url).await;
     explain_all(&url).await;
 
-    let gateway = Gateway::builder().postgres(&url).swarms().start().await;
+    let gateway = Gateway::builder()
+        .postgres(&url)
+        .swarms()
+        .tables("[content_log]\ndays = 30\n")
+        .start()
+        .await;
     ask_for_everything(&gateway).await;
     sweep(&gateway).await;
     let mut log = ServerLog::open(&server);
@@ -541,6 +548,8 @@ async fn sweep(gateway: &Gateway) {
     let pruned = retention::prune(&app.database, before).await;
     assert_eq!(pruned.expect("it answers"), 0);
     let pruned = retention::prune_failures(&app.database, before).await;
+    assert_eq!(pruned.expect("it answers"), 0);
+    let pruned = retention::prune_contents(&app.database, before).await;
     assert_eq!(pruned.expect("it answers"), 0);
     let pruned = retention::prune_traffic(&app.database, before).await;
     assert_eq!(pruned.expect("it answers"), 0);

@@ -4,6 +4,7 @@ use sqlx::Row as _;
 use sqlx::any::AnyRow;
 use weir_storage::Database;
 use weir_storage::clock::Millis;
+use weir_storage::database::Transaction;
 use weir_storage::sealing::{KeyRing, Purpose};
 
 use super::content::LoggedContent;
@@ -140,6 +141,37 @@ pub async fn delete_of_key(database: &Database, key_id: &str) -> sqlx::Result<()
         key_id,
     )
     .await
+}
+
+/// Deletes the contents that a member of an organisation chose to store.
+pub async fn delete_of_member(
+    transaction: &mut Transaction,
+    organisation_id: &str,
+    user_id: &str,
+) -> sqlx::Result<()> {
+    sqlx::query(
+        "DELETE FROM content_logs WHERE account_id = $1 AND user_id = $2 AND for_organisation = 0",
+    )
+    .bind(organisation_id)
+    .bind(user_id)
+    .execute(transaction)
+    .await
+    .map(drop)
+}
+
+/// Deletes the contents that the users of a project's keys chose to store.
+pub async fn delete_of_project(
+    transaction: &mut Transaction,
+    project_id: &str,
+) -> sqlx::Result<()> {
+    sqlx::query(
+        "DELETE FROM content_logs WHERE for_organisation = 0 AND key_id IN \
+         (SELECT id FROM api_keys WHERE project_id = $1)",
+    )
+    .bind(project_id)
+    .execute(transaction)
+    .await
+    .map(drop)
 }
 
 /// Deletes the contents of an account.

@@ -16,6 +16,7 @@ use super::key_records::KEY_TTL;
 use super::part_rates::PartRates;
 use super::roles::Role;
 use super::store::read_role;
+use crate::content_log;
 use crate::limits::data::DataLimits;
 use crate::node::Core;
 
@@ -153,9 +154,9 @@ pub async fn revoke_keys(
     .bind(now.0)
     .bind(organisation_id)
     .bind(user_id)
-    .execute(transaction)
-    .await
-    .map(drop)
+    .execute(&mut *transaction)
+    .await?;
+    content_log::store::delete_of_member(transaction, organisation_id, user_id).await
 }
 
 /// Makes all nodes read the keys of a member anew, before their role or membership changes.

@@ -9,6 +9,7 @@ use weir_storage::clock::Millis;
 use weir_storage::database::Transaction;
 use weir_storage::ids;
 
+use crate::content_log;
 use crate::identity::members::{has_owner, revoke_keys};
 use crate::identity::roles::Role;
 use crate::identity::store::{lock_account, read_role};
@@ -641,6 +642,7 @@ pub(super) async fn archive_project(
     .bind(project_id)
     .execute(&mut transaction)
     .await?;
+    content_log::store::delete_of_project(&mut transaction, project_id).await?;
     transaction.commit().await?;
     Ok(true)
 }

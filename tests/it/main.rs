@@ -40,6 +40,7 @@ mod content_log;
 mod contract;
 mod credential_pools;
 mod cross;
+mod csv_tables;
 mod data_limits;
 mod deployment;
 mod destination;

@@ -5,15 +5,21 @@
 //! **Invariant:** only a complete export ends normally. If the database fails midway, weir aborts the connection.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use axum::Json;
 use axum::body::Body;
 use axum::response::{IntoResponse, Response};
+use futures_util::future::BoxFuture;
 use futures_util::{Stream, StreamExt as _, stream};
-use http::{HeaderMap, header};
+use http::{HeaderMap, HeaderValue, header};
+use serde::Serialize;
+use serde_json::value::RawValue;
 use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore};
 use weir_errors::ApiError;
 
+use crate::query::ListQuery;
 use crate::shares::{Share, Shares};
 
 /// Maximum concurrent exports of a node; each waits for its turn to read.
@@ -77,6 +83,129 @@ pub fn is_wanted(headers: &HeaderMap) -> bool {
         .iter()
         .filter_map(|accept| accept.to_str().ok())
         .any(|accept| accept.contains("text/csv"))
+}
+
+/// Returns the headers of a request that prefers CSV.
+pub fn preferring_csv() -> HeaderMap {
+    HeaderMap::from_iter([(header::ACCEPT, HeaderValue::from_static("text/csv"))])
+}
+
+/// Items per read of a complete list.
+const ITEMS_AT_ONCE: u32 = 250;
+
+/// The table of a list.
+pub struct CsvTable {
+    /// The name of the file.
+    pub file: &'static str,
+    /// The fields of an item in JSON that are columns, separated by commas.
+    pub columns: &'static str,
+    /// The parameter with the position of a page, such as `before`.
+    pub position: &'static str,
+}
+
+/// A page of a list.
+pub trait ListPage: Serialize {
+    /// An item of the list.
+    type Item: Serialize + Send;
+
+    /// Returns the items, and the position of the next page.
+    fn into_items(self) -> (Vec<Self::Item>, Option<String>);
+}
+
+/// Reads the page of a query.
+type ReadPage<P> = Box<dyn Fn(ListQuery) -> BoxFuture<'static, Result<P, ApiError>> + Send + Sync>;
+
+impl CsvTable {
+    /// Returns a list in the format of the request's headers: the page of a query as JSON, or all items as CSV.
+    ///
+    /// # Errors
+    ///
+    /// The error of the first page. 400 if a table has the parameters of a page.
+    pub async fn respond<P: ListPage + 'static>(
+        &'static self,
+        exports: &Exports,
+        account: &str,
+        headers: &HeaderMap,
+        query: ListQuery,
+        read: ReadPage<P>,
+    ) -> Result<Response, ApiError> {
+        if !is_wanted(headers) {
+            return Ok(Json(read(query).await?).into_response());
+        }
+        for name in ["limit", self.position] {
+            if query.has_any(&[name]) {
+                let what = "A table has no pages.";
+                return Err(ApiError::invalid_request(name, what));
+            }
+        }
+        let place = exports.begin(account)?;
+        let mut query = query;
+        query.set("limit", ITEMS_AT_ONCE.to_string());
+        // An invalid filter gets an error response.
+        let first = read(query.clone()).await?.into_items();
+        let read = Arc::new(read);
+        let pieces = stream::try_unfold(TablePart::Page(first), move |part| {
+            let (read, mut query) = (read.clone(), query.clone());
+            async move {
+                let (items, next) = match part {
+                    TablePart::Page(page) => page,
+                    TablePart::Next(position) => {
+                        query.set(self.position, position);
+                        let page = read(query).await.map_err(|error| {
+                            sqlx::Error::Decode(error.message().to_owned().into())
+                        })?;
+                        page.into_items()
+                    }
+                    TablePart::End => return Ok(None),
+                };
+                let next = next.map_or(TablePart::End, TablePart::Next);
+                Ok(Some((self.lines(&items).finish(), next)))
+            }
+        });
+        attachment(place, self.file, CsvLines::of(self.columns), pieces).await
+    }
+
+    /// Returns a complete list as a file attachment.
+    pub fn whole(&self, items: &[impl Serialize]) -> Response {
+        let lines = CsvLines::of(self.columns).finish() + &self.lines(items).finish();
+        file_of(self.file, "text/csv; charset=utf-8", Body::from(lines))
+    }
+
+    fn lines(&self, items: &[impl Serialize]) -> CsvLines {
+        let mut lines = CsvLines::default();
+        for item in items {
+            let json = serde_json::to_string(item).unwrap_or_default();
+            let fields: BTreeMap<&str, &RawValue> = serde_json::from_str(&json).unwrap_or_default();
+            let cells = self.columns.split(',');
+            let cells = cells.map(|name| fields.get(name).map_or(String::new(), |raw| cell(raw)));
+            let cells: Vec<_> = cells.collect();
+            lines.add(cells.iter().map(String::as_str));
+        }
+        lines
+    }
+}
+
+/// The rest of a table.
+enum TablePart<T> {
+    Page((Vec<T>, Option<String>)),
+    /// The position of the next page.
+    Next(String),
+    End,
+}
+
+/// Returns the cell of a JSON value: numbers as written, so that no credits are rounded, and texts of a list with spaces
+/// between them.
+fn cell(json: &RawValue) -> String {
+    let json = json.get();
+    match json.as_bytes().first() {
+        Some(b'"') => serde_json::from_str(json).unwrap_or_default(),
+        Some(b'n') | None => String::new(),
+        Some(b'[') => match serde_json::from_str::<Vec<String>>(json) {
+            Ok(texts) => texts.join(" "),
+            Err(_) => json.to_owned(),
+        },
+        Some(_) => json.to_owned(),
+    }
 }
 
 /// Returns a table as a file attachment, in pieces of complete lines as they are read. The place is returned after the

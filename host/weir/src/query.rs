@@ -13,6 +13,7 @@ const ITEMS: u32 = 100;
 const MOST_ITEMS: u32 = 1_000;
 
 /// A list's query. Handlers take parameters one by one; [`Self::finish`] rejects the rest.
+#[derive(Clone)]
 pub struct ListQuery(BTreeMap<String, Vec<String>>);
 
 impl<S: Sync> FromRequestParts<S> for ListQuery {

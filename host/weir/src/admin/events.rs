@@ -1,12 +1,15 @@
 //! `/admin/audit`: security events, newest first.
 
-use axum::Json;
 use axum::extract::State;
+use axum::response::Response;
+use futures_util::FutureExt as _;
+use http::HeaderMap;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use weir_errors::ApiError;
 
 use crate::audit::log::{self, AuditEventFilter, StoredAuditEvent};
+use crate::csv_export::{CsvTable, ListPage};
 use crate::identity::admin::AdminCaller;
 use crate::node::Core;
 use crate::query::{ListQuery, cut};
@@ -55,13 +58,40 @@ pub struct AuditList {
         ("user_id" = Option<String>, Query, description = "Only events about this user.", nullable = false),
         ("actor" = Option<String>, Query, description = "Only events by this actor.", nullable = false),
     ),
-    responses((status = 200, body = AuditList)),
+    responses((status = 200, content((AuditList = "application/json"), (String = "text/csv")))),
 )]
 pub async fn list_events(
     State(core): State<Core>,
-    _: AdminCaller,
-    mut query: ListQuery,
-) -> Result<Json<AuditList>, ApiError> {
+    admin: AdminCaller,
+    headers: HeaderMap,
+    query: ListQuery,
+) -> Result<Response, ApiError> {
+    let exports = core.exports.clone();
+    let read = Box::new(move |query| {
+        let core = core.clone();
+        async move { list(&core, query).await }.boxed()
+    });
+    TABLE
+        .respond(&exports, admin.actor.as_str(), &headers, query, read)
+        .await
+}
+
+const TABLE: CsvTable = CsvTable {
+    file: "audit.csv",
+    columns: "number,at,count,kind,actor,method,reason,user_id,key_id",
+    position: "before",
+};
+
+impl ListPage for AuditList {
+    type Item = AuditItem;
+
+    fn into_items(self) -> (Vec<AuditItem>, Option<String>) {
+        (self.events, self.next)
+    }
+}
+
+/// Returns the page of a query.
+pub(crate) async fn list(core: &Core, mut query: ListQuery) -> Result<AuditList, ApiError> {
     let limit = query.limit()?;
     let filter = AuditEventFilter {
         kind: query.text("kind")?,
@@ -77,7 +107,7 @@ pub async fn list_events(
         .map_err(|error| ApiError::of_database(&error, "asked for security events"))?;
     let next = cut(&mut events, limit, |event| event.number.to_string());
     let events = events.into_iter().map(item).collect();
-    Ok(Json(AuditList { events, next }))
+    Ok(AuditList { events, next })
 }
 
 fn item(event: StoredAuditEvent) -> AuditItem {

@@ -2,7 +2,9 @@
 
 use axum::Json;
 use axum::extract::{Path, State};
-use http::StatusCode;
+use axum::response::Response;
+use futures_util::FutureExt as _;
+use http::{HeaderMap, StatusCode};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use weir_errors::ApiError;
@@ -13,6 +15,7 @@ use crate::app::App;
 use crate::billing::budgets::{self, BudgetItem, RequestedBudgets};
 use crate::catalog::Catalog;
 use crate::content_log::ContentLogChoice;
+use crate::csv_export::{CsvTable, ListPage};
 use crate::identity::admin::AdminCaller;
 use crate::identity::directory::{self, KeyFilter};
 use crate::identity::store::KeyItem;
@@ -51,6 +54,7 @@ pub struct AdminKeyItem {
     #[serde(default)]
     pub data_limits: DataLimits,
     /// Whether weir stores the prompts and responses of the key's requests, if the configuration allows it.
+    #[serde(default)]
     pub content_log: ContentLogChoice,
     /// The key's budgets.
     #[serde(default)]
@@ -151,13 +155,40 @@ pub struct AdminCreatedKey {
         ("user_id" = Option<String>, Query, description = "Only this user's keys.", nullable = false),
         ("active" = Option<bool>, Query, description = "Only active keys, or only expired and revoked ones.", nullable = false),
     ),
-    responses((status = 200, body = AdminKeyList)),
+    responses((status = 200, content((AdminKeyList = "application/json"), (String = "text/csv")))),
 )]
 pub async fn list_keys(
     State(core): State<Core>,
-    _: AdminCaller,
-    mut query: ListQuery,
-) -> Result<Json<AdminKeyList>, ApiError> {
+    admin: AdminCaller,
+    headers: HeaderMap,
+    query: ListQuery,
+) -> Result<Response, ApiError> {
+    let exports = core.exports.clone();
+    let read = Box::new(move |query| {
+        let core = core.clone();
+        async move { list(&core, query).await }.boxed()
+    });
+    TABLE
+        .respond(&exports, admin.actor.as_str(), &headers, query, read)
+        .await
+}
+
+const TABLE: CsvTable = CsvTable {
+    file: "keys.csv",
+    columns: "key_id,user_id,name,prefix,created_at,last_used_at,expires_at,state,models",
+    position: "after",
+};
+
+impl ListPage for AdminKeyList {
+    type Item = AdminKeyItem;
+
+    fn into_items(self) -> (Vec<AdminKeyItem>, Option<String>) {
+        (self.keys, self.next)
+    }
+}
+
+/// Returns the page of a query.
+pub(crate) async fn list(core: &Core, mut query: ListQuery) -> Result<AdminKeyList, ApiError> {
     let limit = query.limit()?;
     let filter = KeyFilter {
         user_id: query.text("user_id")?,
@@ -173,10 +204,10 @@ pub async fn list_keys(
     let keys = keys
         .into_iter()
         .map(|(user_id, key)| item(user_id, key, now));
-    Ok(Json(AdminKeyList {
+    Ok(AdminKeyList {
         keys: keys.collect(),
         next,
-    }))
+    })
 }
 
 /// `POST /admin/keys`: creates a key for a user, without a limit on their number, and creates the user if the id is

@@ -3,12 +3,15 @@
 use axum::Json;
 use axum::extract::rejection::QueryRejection;
 use axum::extract::{Query, State};
+use axum::response::{IntoResponse, Response};
+use http::HeaderMap;
 use serde::Deserialize;
 use weir_errors::ApiError;
 
 use super::report::{self, ModelEconomics, Month, PlatformUsage};
 use super::store;
 use crate::app::App;
+use crate::csv_export::{self, CsvTable};
 use crate::identity::admin::AdminCaller;
 use crate::schemas::parameters::CalendarMonth;
 
@@ -52,15 +55,31 @@ pub(crate) async fn platform_month(
 #[utoipa::path(
     get, path = "/admin/model-economics", tag = "administration", security(("admin" = [])),
     params(CalendarMonth),
-    responses((status = 200, body = Vec<ModelEconomics>)),
+    responses((status = 200, content((Vec<ModelEconomics> = "application/json"), (String = "text/csv")))),
 )]
 pub async fn list_model_economics(
     State(app): State<App>,
     _: AdminCaller,
+    headers: HeaderMap,
     query: PeriodParameter,
-) -> Result<Json<Vec<ModelEconomics>>, ApiError> {
+) -> Result<Response, ApiError> {
     let month = month(&app, query)?;
-    Ok(Json(model_economics(&app, &month).await?))
+    let economics = model_economics(&app, &month).await?;
+    Ok(match csv_export::is_wanted(&headers) {
+        true => economics_table(&economics),
+        false => Json(economics).into_response(),
+    })
+}
+
+/// Returns the cost and revenue of each model as a file.
+pub(crate) fn economics_table(economics: &[ModelEconomics]) -> Response {
+    const TABLE: CsvTable = CsvTable {
+        file: "models.csv",
+        columns: "model,provider,total_requests,total_input_tokens,total_output_tokens,provider_cost_usd,revenue_credits,\
+                  revenue_usd,margin_pct",
+        position: "",
+    };
+    TABLE.whole(economics)
 }
 
 /// Returns the cost and revenue of each model in a month.

@@ -6,6 +6,9 @@ use std::str::FromStr;
 
 use axum::Json;
 use axum::extract::{Path, State};
+use axum::response::Response;
+use futures_util::FutureExt as _;
+use http::HeaderMap;
 use serde::de::Error as _;
 use serde::ser::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -24,6 +27,7 @@ use weir_storage::ids;
 use crate::audit::AuditEvent;
 use crate::billing;
 use crate::billing::budgets::{self, BudgetItem, RequestedBudgets};
+use crate::csv_export::{CsvTable, ListPage};
 use crate::identity::admin::AdminCaller;
 use crate::identity::directory::{self, UserFilter, UserRecord};
 use crate::identity::filter_options::FilterOptions;
@@ -241,13 +245,40 @@ impl Serialize for SignedCredits {
         ("admin" = Option<bool>, Query, description = "Only administrators, or only ordinary users.", nullable = false),
         ("disabled" = Option<bool>, Query, description = "Only disabled users, or only enabled ones.", nullable = false),
     ),
-    responses((status = 200, body = UserList)),
+    responses((status = 200, content((UserList = "application/json"), (String = "text/csv")))),
 )]
 pub async fn list_users(
     State(core): State<Core>,
-    _: AdminCaller,
-    mut query: ListQuery,
-) -> Result<Json<UserList>, ApiError> {
+    admin: AdminCaller,
+    headers: HeaderMap,
+    query: ListQuery,
+) -> Result<Response, ApiError> {
+    let exports = core.exports.clone();
+    let read = Box::new(move |query| {
+        let core = core.clone();
+        async move { list(&core, query).await }.boxed()
+    });
+    TABLE
+        .respond(&exports, admin.actor.as_str(), &headers, query, read)
+        .await
+}
+
+const TABLE: CsvTable = CsvTable {
+    file: "users.csv",
+    columns: "user_id,kind,name,email,issuer,subject,plan,admin_since,disabled_at,erased_at,created_at",
+    position: "after",
+};
+
+impl ListPage for UserList {
+    type Item = UserItem;
+
+    fn into_items(self) -> (Vec<UserItem>, Option<String>) {
+        (self.users, self.next)
+    }
+}
+
+/// Returns the page of a query.
+pub(crate) async fn list(core: &Core, mut query: ListQuery) -> Result<UserList, ApiError> {
     let limit = query.limit()?;
     let filter = UserFilter {
         subject: query.text("subject")?,
@@ -266,7 +297,7 @@ pub async fn list_users(
         .map_err(|error| ApiError::of_database(&error, "asked for users"))?;
     let next = cut(&mut users, limit, |user| user.id.clone());
     let users = users.into_iter().map(item).collect();
-    Ok(Json(UserList { users, next }))
+    Ok(UserList { users, next })
 }
 
 /// `GET /admin/users/{user_id}`: one user, with their credits.

@@ -21,6 +21,7 @@ use crate::billing::BillingParts;
 use crate::billing::history::UsageQuery;
 use crate::billing::statement::TransactionItem;
 use crate::billing::usage::{self, Balances};
+use crate::csv_export::preferring_csv;
 use crate::payments::notices::{self, NoticeItem};
 use crate::query::ListQuery;
 use crate::vouchers::{self, VoucherParts};
@@ -74,6 +75,22 @@ pub(super) async fn show_money(
     let mut page = page(&app, &user, before, FormError::default()).await?;
     page.came = came;
     user.show(&page)
+}
+
+/// `GET /console/money/statement.csv`: returns the complete statement as a file.
+pub(super) async fn download_statement(
+    State(app): State<App>,
+    user: ConsoleUser,
+    query: ListQuery,
+) -> Result<Response, ApiError> {
+    let asked = UsageQuery {
+        database: &app.database,
+        account: user.account(),
+        now: app.ledger.now(),
+    };
+    asked
+        .transactions(&app.exports, &preferring_csv(), query)
+        .await
 }
 
 /// `POST /console/money/plan`: redirects the browser to the payment page of a plan.

@@ -14,6 +14,7 @@ use crate::app::App;
 use crate::audit::Actor;
 use crate::billing::content::{ContentViewer, find as find_content};
 use crate::billing::history::{RequestItem, UsageQuery};
+use crate::csv_export::preferring_csv;
 use crate::identity::store::KeyItem;
 use crate::keys::KeyParts;
 use crate::keys::routes::own_keys;
@@ -36,6 +37,8 @@ struct RequestsListPage {
     to: String,
     /// The address of the next page, if one exists.
     next: Option<String>,
+    /// The address of the complete table.
+    table: String,
     archived_before: Option<String>,
     refused: super::form::FormError,
     now: Millis,
@@ -48,6 +51,25 @@ struct RequestDetailPage {
     request: RequestItem,
     at: DisplayTime,
     panel: ContentPanel,
+}
+
+impl RequestsListPage {
+    /// Returns the address of the requests of this filter, before a position.
+    fn address(&self, path: &str, before: &str) -> String {
+        let mut query = url::form_urlencoded::Serializer::new(String::new());
+        for (name, value) in [
+            ("model", &*self.model),
+            ("key", &*self.key),
+            ("from", &*self.from),
+            ("to", &*self.to),
+            ("before", before),
+        ] {
+            if !value.is_empty() {
+                query.append_pair(name, value);
+            }
+        }
+        format!("{path}?{}", query.finish())
+    }
 }
 
 /// `GET /console/requests`
@@ -75,6 +97,7 @@ pub(super) async fn show_requests(
         requests: Vec::new(),
         keys: own_keys(&KeyParts::from_ref(&app), &user.web_caller()).await?,
         next: None,
+        table: String::new(),
         archived_before: None,
         refused: super::form::FormError::default(),
         now,
@@ -85,21 +108,10 @@ pub(super) async fn show_requests(
     };
     match list {
         Ok(list) => {
-            page.next = list.next.map(|next| {
-                let mut query = url::form_urlencoded::Serializer::new(String::new());
-                for (name, value) in [
-                    ("model", &page.model),
-                    ("key", &page.key),
-                    ("from", &page.from),
-                    ("to", &page.to),
-                    ("before", &next),
-                ] {
-                    if !value.is_empty() {
-                        query.append_pair(name, value);
-                    }
-                }
-                format!("/console/requests?{}", query.finish())
-            });
+            page.next = list
+                .next
+                .map(|next| page.address("/console/requests", &next));
+            page.table = page.address("/console/requests/table.csv", "");
             page.archived_before = list.archived_before.as_deref().map(format::day);
             page.requests = list.requests;
             user.show(&page)
@@ -110,6 +122,29 @@ pub(super) async fn show_requests(
         }
         Err(error) => Err(error),
     }
+}
+
+/// `GET /console/requests/table.csv`: returns all requests of a filter as a file.
+pub(super) async fn download_requests(
+    State(app): State<App>,
+    user: ConsoleUser,
+    mut query: ListQuery,
+) -> Result<Response, ApiError> {
+    let mut filled = |name| {
+        query
+            .text(name)
+            .map(|text| (name, text.unwrap_or_default()))
+    };
+    let asked = [
+        filled("model")?,
+        filled("key")?,
+        filled("from")?,
+        filled("to")?,
+    ];
+    query.finish()?;
+    history(&app, &user)
+        .requests(&app.exports, &preferring_csv(), ListQuery::filled(asked))
+        .await
 }
 
 /// `GET /console/requests/{request_id}`

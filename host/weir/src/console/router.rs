@@ -20,6 +20,10 @@ pub fn routes() -> Router<App> {
         .route("/console/usage", get(usage::show_usage))
         .route("/console/requests", get(requests::show_requests))
         .route(
+            "/console/requests/table.csv",
+            get(requests::download_requests),
+        )
+        .route(
             "/console/requests/{request_id}",
             get(requests::show_request),
         )
@@ -35,6 +39,10 @@ pub fn routes() -> Router<App> {
             post(keys::set_key_content_log),
         )
         .route("/console/money", get(money::show_money))
+        .route(
+            "/console/money/statement.csv",
+            get(money::download_statement),
+        )
         .route("/console/money/plan", post(money::buy_plan))
         .route("/console/money/top-up", post(money::buy_credits))
         .route("/console/money/portal", post(money::open_portal))

@@ -2,6 +2,9 @@
 
 use axum::Json;
 use axum::extract::{Path, State};
+use axum::response::Response;
+use futures_util::FutureExt as _;
+use http::HeaderMap;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use weir_errors::{ApiError, ErrorCode};
@@ -10,6 +13,7 @@ use weir_storage::clock::Millis;
 use weir_storage::database::DatabaseClock;
 
 use crate::audit::AuditEvent;
+use crate::csv_export::{CsvTable, ListPage};
 use crate::identity::admin::AdminCaller;
 use crate::node::Core;
 use crate::query::{ListQuery, cut};
@@ -65,13 +69,40 @@ pub struct PaymentEventList {
         ("state" = Option<String>, Query, description = "Those of this state.", nullable = false, pattern = "^(waiting|failed|applied|ignored)$"),
         ("user_id" = Option<String>, Query, description = "About this user.", nullable = false),
     ),
-    responses((status = 200, body = PaymentEventList)),
+    responses((status = 200, content((PaymentEventList = "application/json"), (String = "text/csv")))),
 )]
 pub async fn list_events(
     State(core): State<Core>,
-    _: AdminCaller,
-    mut query: ListQuery,
-) -> Result<Json<PaymentEventList>, ApiError> {
+    admin: AdminCaller,
+    headers: HeaderMap,
+    query: ListQuery,
+) -> Result<Response, ApiError> {
+    let exports = core.exports.clone();
+    let read = Box::new(move |query| {
+        let core = core.clone();
+        async move { list(&core, query).await }.boxed()
+    });
+    TABLE
+        .respond(&exports, admin.actor.as_str(), &headers, query, read)
+        .await
+}
+
+const TABLE: CsvTable = CsvTable {
+    file: "webhooks.csv",
+    columns: "event_id,type,state,user_id,customer_id,subject,created_at,received_at,attempts,next_attempt_at,error,applied_at,outcome",
+    position: "before",
+};
+
+impl ListPage for PaymentEventList {
+    type Item = PaymentEventItem;
+
+    fn into_items(self) -> (Vec<PaymentEventItem>, Option<String>) {
+        (self.events, self.next)
+    }
+}
+
+/// Returns the page of a query.
+pub(crate) async fn list(core: &Core, mut query: ListQuery) -> Result<PaymentEventList, ApiError> {
     let limit = query.limit()?;
     let state = query.text("state")?.map(|name| {
         let what = "It is waiting, failed, applied or ignored.";
@@ -97,7 +128,7 @@ pub async fn list_events(
         .map_err(failed)?;
     let next = cut(&mut events, limit, |event| event.id.clone());
     let events = events.into_iter().map(item).collect();
-    Ok(Json(PaymentEventList { events, next }))
+    Ok(PaymentEventList { events, next })
 }
 
 /// `POST /admin/payments/events/{event_id}/retry`: applies an event now, or once more. An effect that it already had

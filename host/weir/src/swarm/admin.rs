@@ -2,6 +2,9 @@
 
 use axum::Json;
 use axum::extract::{Path, State};
+use axum::response::Response;
+use futures_util::FutureExt as _;
+use http::HeaderMap;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use weir_errors::{ApiError, ErrorCode};
@@ -10,6 +13,7 @@ use weir_storage::clock::Millis;
 
 use super::store::outline::{self, RunFilter, RunOutline};
 use crate::audit::AuditEvent;
+use crate::csv_export::{CsvTable, ListPage};
 use crate::identity::admin::AdminCaller;
 use crate::node::Core;
 use crate::query::{ListQuery, cut};
@@ -61,13 +65,40 @@ pub struct SwarmOutlineList {
         ("user_id" = Option<String>, Query, description = "Only swarms of this user.", nullable = false),
         ("open" = Option<bool>, Query, description = "With `true`, only queued or running swarms.", nullable = false),
     ),
-    responses((status = 200, body = SwarmOutlineList)),
+    responses((status = 200, content((SwarmOutlineList = "application/json"), (String = "text/csv")))),
 )]
 pub async fn list_swarms(
     State(core): State<Core>,
-    _: AdminCaller,
-    mut query: ListQuery,
-) -> Result<Json<SwarmOutlineList>, ApiError> {
+    admin: AdminCaller,
+    headers: HeaderMap,
+    query: ListQuery,
+) -> Result<Response, ApiError> {
+    let exports = core.exports.clone();
+    let read = Box::new(move |query| {
+        let core = core.clone();
+        async move { list(&core, query).await }.boxed()
+    });
+    TABLE
+        .respond(&exports, admin.actor.as_str(), &headers, query, read)
+        .await
+}
+
+const TABLE: CsvTable = CsvTable {
+    file: "swarms.csv",
+    columns: "execution_id,user_id,swarm_id,task_id,status,agents_completed,agents_total,total_credits,created_at,cancel_requested_at,ended_at",
+    position: "before",
+};
+
+impl ListPage for SwarmOutlineList {
+    type Item = SwarmOutline;
+
+    fn into_items(self) -> (Vec<SwarmOutline>, Option<String>) {
+        (self.swarms, self.next)
+    }
+}
+
+/// Returns the page of a query.
+pub(crate) async fn list(core: &Core, mut query: ListQuery) -> Result<SwarmOutlineList, ApiError> {
     let limit = query.limit()?;
     let filter = RunFilter {
         user_id: query.text("user_id")?,
@@ -80,7 +111,7 @@ pub async fn list_swarms(
         .map_err(failed)?;
     let next = cut(&mut swarms, limit, |swarm| swarm.id.clone());
     let swarms = swarms.into_iter().map(item).collect();
-    Ok(Json(SwarmOutlineList { swarms, next }))
+    Ok(SwarmOutlineList { swarms, next })
 }
 
 /// `POST /admin/swarms/{execution_id}/cancel`: cancels a user's swarm before its next step.

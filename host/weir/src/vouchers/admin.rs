@@ -2,7 +2,9 @@
 
 use axum::Json;
 use axum::extract::{Path, State};
-use http::StatusCode;
+use axum::response::Response;
+use futures_util::FutureExt as _;
+use http::{HeaderMap, StatusCode};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use weir_errors::ApiError;
@@ -14,6 +16,7 @@ use super::VoucherParts;
 use super::code::VoucherCode;
 use super::store::{self, Voucher};
 use super::{NewVoucher, create, revoke};
+use crate::csv_export::{CsvTable, ListPage};
 use crate::identity::admin::AdminCaller;
 use crate::node::Core;
 use crate::query::{ListQuery, cut};
@@ -186,13 +189,40 @@ pub async fn create_voucher(
         Limit,
         ("before" = Option<String>, Query, description = "The `next` of the previous page; this page has older items.", nullable = false),
     ),
-    responses((status = 200, body = VoucherList)),
+    responses((status = 200, content((VoucherList = "application/json"), (String = "text/csv")))),
 )]
 pub async fn list_vouchers(
     State(core): State<Core>,
-    _: AdminCaller,
-    mut query: ListQuery,
-) -> Result<Json<VoucherList>, ApiError> {
+    admin: AdminCaller,
+    headers: HeaderMap,
+    query: ListQuery,
+) -> Result<Response, ApiError> {
+    let exports = core.exports.clone();
+    let read = Box::new(move |query| {
+        let core = core.clone();
+        async move { list(&core, query).await }.boxed()
+    });
+    TABLE
+        .respond(&exports, admin.actor.as_str(), &headers, query, read)
+        .await
+}
+
+const TABLE: CsvTable = CsvTable {
+    file: "vouchers.csv",
+    columns: "voucher_id,name,credits,uses,redeemed,state,created_at,created_by,expires_at",
+    position: "before",
+};
+
+impl ListPage for VoucherList {
+    type Item = VoucherItem;
+
+    fn into_items(self) -> (Vec<VoucherItem>, Option<String>) {
+        (self.vouchers, self.next)
+    }
+}
+
+/// Returns the page of a query.
+pub(crate) async fn list(core: &Core, mut query: ListQuery) -> Result<VoucherList, ApiError> {
     let limit = query.limit()?;
     let before = query.text("before")?;
     query.finish()?;
@@ -200,16 +230,16 @@ pub async fn list_vouchers(
         let what = "The value must be the `next` of the previous page.";
         return Err(ApiError::invalid_request("before", what));
     }
-    let now = now(&core).await?;
+    let now = now(core).await?;
     let mut vouchers = store::list(&core.database, before.as_deref(), limit + 1)
         .await
         .map_err(|error| ApiError::of_database(&error, "asked for vouchers"))?;
     let next = cut(&mut vouchers, limit, |voucher| voucher.id.clone());
     let vouchers = vouchers.into_iter().map(|voucher| item(voucher, now));
-    Ok(Json(VoucherList {
+    Ok(VoucherList {
         vouchers: vouchers.collect(),
         next,
-    }))
+    })
 }
 
 /// `DELETE /admin/vouchers/{voucher_id}`: revokes a voucher. Redeemed credits stay.

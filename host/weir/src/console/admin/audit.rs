@@ -1,7 +1,6 @@
 //! Security events: the actor, the action and the user.
 
 use askama::Template;
-use axum::Json;
 use axum::extract::State;
 use axum::response::Response;
 use weir_errors::ApiError;
@@ -13,7 +12,11 @@ use crate::app::App;
 use crate::console::format::DisplayTime;
 use crate::console::frame::{AUDIT, Frame};
 use crate::console::session::ConsoleAdmin;
+use crate::csv_export::preferring_csv;
 use crate::query::ListQuery;
+
+/// The fields of the filter.
+const FIELDS: [&str; 3] = ["kind", "user_id", "actor"];
 
 #[derive(Template)]
 #[template(path = "console/admin/audit.html")]
@@ -31,9 +34,8 @@ pub(super) async fn show_audit(
     admin: ConsoleAdmin,
     query: ListQuery,
 ) -> Result<Response, ApiError> {
-    let asked = ListRequest::take(query, ["kind", "user_id", "actor"], "before")?;
-    let listed = events::list_events(core(&app), admin.caller(), asked.query());
-    let Json(list) = listed.await?;
+    let asked = ListRequest::take(query, FIELDS, "before")?;
+    let list = events::list(&core(&app), asked.query()).await?;
     let page = AuditPage {
         frame: admin.user.frame("Audit", AUDIT),
         next: asked.next(AUDIT.path, list.next),
@@ -42,4 +44,15 @@ pub(super) async fn show_audit(
         asked,
     };
     admin.user.show(&page)
+}
+
+/// `GET /console/admin/audit.csv`: returns all events of a filter as a file.
+pub(super) async fn download_events(
+    State(app): State<App>,
+    admin: ConsoleAdmin,
+    query: ListQuery,
+) -> Result<Response, ApiError> {
+    let asked = ListRequest::take(query, FIELDS, "before")?;
+    let (caller, headers) = (admin.caller(), preferring_csv());
+    events::list_events(core(&app), caller, headers, asked.query_of_all()).await
 }

@@ -93,6 +93,16 @@ pub(super) fn table_of<'a>(
     table.as_object_mut().expect("it is a table")
 }
 
+/// `GET /console/admin/models.csv`: returns this month's cost and revenue of each model as a file.
+pub(super) async fn download_economics(
+    State(app): State<App>,
+    _: ConsoleAdmin,
+) -> Result<Response, ApiError> {
+    let month = Month::of(app.clock.now());
+    let economics = routes::model_economics(&app, &month).await?;
+    Ok(routes::economics_table(&economics))
+}
+
 fn served(upstream: ListedUpstream) -> ServedUpstream {
     let of = |name: &str| match &upstream.price[name] {
         Value::Null => None,

@@ -4,7 +4,6 @@ use askama::Template;
 use axum::Json;
 use axum::extract::{Path, State};
 use axum::response::Response;
-use http::{HeaderMap, HeaderValue, header};
 use weir_errors::{ApiError, ErrorCode};
 use weir_plugins::items::PluginItem;
 use weir_storage::clock::Millis;
@@ -18,6 +17,7 @@ use crate::console::form::FormError;
 use crate::console::format::{self, DisplayTime};
 use crate::console::frame::{ALL_REQUESTS, Frame};
 use crate::console::session::ConsoleAdmin;
+use crate::csv_export::preferring_csv;
 use crate::plugins::PluginParts;
 use crate::plugins::routes::list_plugins;
 use crate::query::ListQuery;
@@ -97,9 +97,8 @@ pub(super) async fn download_requests(
     query: ListQuery,
 ) -> Result<Response, ApiError> {
     let asked = ListRequest::take(query, FIELDS, "before")?;
-    let accepts_csv = [(header::ACCEPT, HeaderValue::from_static("text/csv"))];
-    let headers = HeaderMap::from_iter(accepts_csv);
-    requests::list_requests(State(app), admin.caller(), headers, asked.query_of_all()).await
+    let (caller, headers) = (admin.caller(), preferring_csv());
+    requests::list_requests(State(app), caller, headers, asked.query_of_all()).await
 }
 
 /// `GET /console/admin/requests/{request_id}`

@@ -23,8 +23,14 @@ pub(in crate::console) fn routes() -> Router<App> {
             get(requests::show_request),
         )
         .route("/console/admin/models", get(models::show_models))
+        .route("/console/admin/models.csv", get(models::download_economics))
         .merge(catalog_routes())
         .route("/console/admin/users", get(users::show_users))
+        .route("/console/admin/users.csv", get(users::download_users))
+        .route(
+            "/console/admin/users/{user_id}/keys.csv",
+            get(users::download_keys),
+        )
         .route("/console/admin/users/{user_id}", get(users::show_user))
         .route(
             "/console/admin/users/{user_id}/disable",
@@ -56,6 +62,10 @@ pub(in crate::console) fn routes() -> Router<App> {
             get(vouchers::show_vouchers).post(vouchers::create_voucher),
         )
         .route(
+            "/console/admin/vouchers.csv",
+            get(vouchers::download_vouchers),
+        )
+        .route(
             "/console/admin/vouchers/made",
             get(vouchers::show_made_voucher),
         )
@@ -64,6 +74,7 @@ pub(in crate::console) fn routes() -> Router<App> {
             post(vouchers::revoke_voucher),
         )
         .route("/console/admin/swarms", get(swarms::show_swarms))
+        .route("/console/admin/swarms.csv", get(swarms::download_swarms))
         .route(
             "/console/admin/swarms/{execution_id}/cancel",
             post(swarms::cancel_swarm),
@@ -102,10 +113,15 @@ pub(in crate::console) fn routes() -> Router<App> {
         )
         .route("/console/admin/webhooks", get(webhooks::show_webhooks))
         .route(
+            "/console/admin/webhooks.csv",
+            get(webhooks::download_webhooks),
+        )
+        .route(
             "/console/admin/webhooks/{event_id}/retry",
             post(webhooks::retry_webhook),
         )
         .route("/console/admin/audit", get(audit::show_audit))
+        .route("/console/admin/audit.csv", get(audit::download_events))
 }
 
 /// Returns the routes of the pages that change the catalog.

@@ -1,7 +1,6 @@
 //! The swarms of all users, and their cancellation.
 
 use askama::Template;
-use axum::Json;
 use axum::extract::{Path, State};
 use axum::response::Response;
 use weir_errors::ApiError;
@@ -13,8 +12,12 @@ use crate::console::form::AdminForm;
 use crate::console::format::{self, DisplayTime};
 use crate::console::frame::{ALL_SWARMS, Frame};
 use crate::console::session::ConsoleAdmin;
+use crate::csv_export::preferring_csv;
 use crate::query::ListQuery;
 use crate::swarm::admin::{self as swarms, SwarmOutline};
+
+/// The fields of the filter.
+const FIELDS: [&str; 2] = ["user_id", "open"];
 
 #[derive(Template)]
 #[template(path = "console/admin/swarms.html")]
@@ -32,9 +35,8 @@ pub(super) async fn show_swarms(
     admin: ConsoleAdmin,
     query: ListQuery,
 ) -> Result<Response, ApiError> {
-    let asked = ListRequest::take(query, ["user_id", "open"], "before")?;
-    let listed = swarms::list_swarms(core(&app), admin.caller(), asked.query());
-    let Json(list) = listed.await?;
+    let asked = ListRequest::take(query, FIELDS, "before")?;
+    let list = swarms::list(&core(&app), asked.query()).await?;
     let page = SwarmsPage {
         frame: admin.user.frame("All swarms", ALL_SWARMS),
         next: asked.next(ALL_SWARMS.path, list.next),
@@ -43,6 +45,17 @@ pub(super) async fn show_swarms(
         asked,
     };
     admin.user.show(&page)
+}
+
+/// `GET /console/admin/swarms.csv`: returns all swarms of a filter as a file.
+pub(super) async fn download_swarms(
+    State(app): State<App>,
+    admin: ConsoleAdmin,
+    query: ListQuery,
+) -> Result<Response, ApiError> {
+    let asked = ListRequest::take(query, FIELDS, "before")?;
+    let (caller, headers) = (admin.caller(), preferring_csv());
+    swarms::list_swarms(core(&app), caller, headers, asked.query_of_all()).await
 }
 
 /// `POST /console/admin/swarms/{execution_id}/cancel`

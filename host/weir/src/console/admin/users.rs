@@ -21,9 +21,13 @@ use crate::console::form::AdminForm;
 use crate::console::format::{self, DisplayTime};
 use crate::console::frame::{Frame, PEOPLE};
 use crate::console::session::ConsoleAdmin;
+use crate::csv_export::preferring_csv;
 use crate::identity;
 use crate::query::ListQuery;
 use crate::small_body::SmallBody;
+
+/// The fields of the filter.
+const FIELDS: [&str; 3] = ["subject", "plan", "disabled"];
 
 #[derive(Template)]
 #[template(path = "console/admin/users.html")]
@@ -76,9 +80,8 @@ pub(super) async fn show_users(
     admin: ConsoleAdmin,
     query: ListQuery,
 ) -> Result<Response, ApiError> {
-    let asked = ListRequest::take(query, ["subject", "plan", "disabled"], "after")?;
-    let listed = users::list_users(core(&app), admin.caller(), asked.query());
-    let Json(list) = listed.await?;
+    let asked = ListRequest::take(query, FIELDS, "after")?;
+    let list = users::list(&core(&app), asked.query()).await?;
     let now = app.ledger.now();
     let mut listed = Vec::new();
     for user in list.users {
@@ -105,6 +108,17 @@ pub(super) async fn show_users(
     admin.user.show(&page)
 }
 
+/// `GET /console/admin/users.csv`: returns all users of a filter as a file.
+pub(super) async fn download_users(
+    State(app): State<App>,
+    admin: ConsoleAdmin,
+    query: ListQuery,
+) -> Result<Response, ApiError> {
+    let asked = ListRequest::take(query, FIELDS, "after")?;
+    let (caller, headers) = (admin.caller(), preferring_csv());
+    users::list_users(core(&app), caller, headers, asked.query_of_all()).await
+}
+
 /// `GET /console/admin/users/{user_id}`
 pub(super) async fn show_user(
     State(app): State<App>,
@@ -116,7 +130,7 @@ pub(super) async fn show_user(
     let found = users::get_user(core(&app), admin.caller(), Path(user_id.clone())).await?;
     let mut of_user = asked.query();
     of_user.set("user_id", user_id.clone());
-    let Json(keys) = keys::list_keys(core(&app), admin.caller(), of_user).await?;
+    let keys = keys::list(&core(&app), of_user).await?;
     let Json(user) = found;
     let page = UserPage {
         next: asked.next(&path_of(&user_id), keys.next),
@@ -131,6 +145,19 @@ pub(super) async fn show_user(
         user,
     };
     admin.user.show(&page)
+}
+
+/// `GET /console/admin/users/{user_id}/keys.csv`: returns all keys of a user and a filter as a file.
+pub(super) async fn download_keys(
+    State(app): State<App>,
+    admin: ConsoleAdmin,
+    Path(user_id): Path<String>,
+    query: ListQuery,
+) -> Result<Response, ApiError> {
+    let asked = ListRequest::take(query, ["active"], "after")?;
+    let mut of_user = asked.query_of_all();
+    of_user.set("user_id", user_id);
+    keys::list_keys(core(&app), admin.caller(), preferring_csv(), of_user).await
 }
 
 /// `POST /console/admin/users/{user_id}/disable`

@@ -16,6 +16,7 @@ use crate::console::format::{self, DisplayTime};
 use crate::console::frame::{Flash, Frame, VOUCHERS};
 use crate::console::respond;
 use crate::console::session::ConsoleAdmin;
+use crate::csv_export::preferring_csv;
 use crate::query::ListQuery;
 use crate::small_body::SmallBody;
 use crate::vouchers::VoucherParts;
@@ -49,8 +50,7 @@ pub(super) async fn show_vouchers(
     query: ListQuery,
 ) -> Result<Response, ApiError> {
     let asked = ListRequest::take(query, [], "before")?;
-    let listed = vouchers::list_vouchers(core(&app), admin.caller(), asked.query());
-    let Json(list) = listed.await?;
+    let list = vouchers::list(&core(&app), asked.query()).await?;
     admin.user.show(&VouchersPage {
         frame: admin.user.frame("Vouchers", VOUCHERS),
         next: asked.next(VOUCHERS.path, list.next),
@@ -58,6 +58,17 @@ pub(super) async fn show_vouchers(
         days: DAYS,
         now: app.clock.now(),
     })
+}
+
+/// `GET /console/admin/vouchers.csv`: returns all vouchers as a file.
+pub(super) async fn download_vouchers(
+    State(app): State<App>,
+    admin: ConsoleAdmin,
+    query: ListQuery,
+) -> Result<Response, ApiError> {
+    query.finish()?;
+    let (caller, headers) = (admin.caller(), preferring_csv());
+    vouchers::list_vouchers(core(&app), caller, headers, ListQuery::from([])).await
 }
 
 /// `POST /console/admin/vouchers`: creates a voucher, and redirects the browser to the page that shows its code.

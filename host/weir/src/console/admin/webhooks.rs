@@ -1,7 +1,6 @@
 //! The payment processor's webhooks: their results, and retries.
 
 use askama::Template;
-use axum::Json;
 use axum::extract::{Path, State};
 use axum::response::Response;
 use weir_errors::ApiError;
@@ -13,10 +12,14 @@ use crate::console::form::AdminForm;
 use crate::console::format::{self, DisplayTime};
 use crate::console::frame::{Frame, WEBHOOKS};
 use crate::console::session::ConsoleAdmin;
+use crate::csv_export::preferring_csv;
 use crate::payments::admin::{self as payments, PaymentEventItem};
 use crate::query::ListQuery;
 
 const STATES: [&str; 4] = ["waiting", "failed", "applied", "ignored"];
+
+/// The fields of the filter.
+const FIELDS: [&str; 2] = ["state", "user_id"];
 
 #[derive(Template)]
 #[template(path = "console/admin/webhooks.html")]
@@ -35,9 +38,8 @@ pub(super) async fn show_webhooks(
     admin: ConsoleAdmin,
     query: ListQuery,
 ) -> Result<Response, ApiError> {
-    let asked = ListRequest::take(query, ["state", "user_id"], "before")?;
-    let listed = payments::list_events(core(&app), admin.caller(), asked.query());
-    let Json(list) = listed.await?;
+    let asked = ListRequest::take(query, FIELDS, "before")?;
+    let list = payments::list(&core(&app), asked.query()).await?;
     let page = WebhooksPage {
         frame: admin.user.frame("Webhooks", WEBHOOKS),
         states: STATES,
@@ -47,6 +49,17 @@ pub(super) async fn show_webhooks(
         asked,
     };
     admin.user.show(&page)
+}
+
+/// `GET /console/admin/webhooks.csv`: returns all events of a filter as a file.
+pub(super) async fn download_webhooks(
+    State(app): State<App>,
+    admin: ConsoleAdmin,
+    query: ListQuery,
+) -> Result<Response, ApiError> {
+    let asked = ListRequest::take(query, FIELDS, "before")?;
+    let (caller, headers) = (admin.caller(), preferring_csv());
+    payments::list_events(core(&app), caller, headers, asked.query_of_all()).await
 }
 
 /// `POST /console/admin/webhooks/{event_id}/retry`

@@ -9,6 +9,7 @@ use utoipa::ToSchema;
 use weir_errors::ApiError;
 
 use crate::audit::log::{self, AuditEventFilter, StoredAuditEvent};
+use crate::billing::history::{DAY_MS, check_span, moment};
 use crate::csv_export::{CsvTable, ListPage};
 use crate::identity::admin::AdminCaller;
 use crate::node::Core;
@@ -48,7 +49,7 @@ pub struct AuditList {
     pub next: Option<String>,
 }
 
-/// `GET /admin/audit`: security events, optionally filtered by `kind`, `user_id` and `actor`.
+/// `GET /admin/audit`: security events, optionally filtered by `kind`, `user_id`, `actor` and time.
 #[utoipa::path(
     get, path = "/admin/audit", tag = "administration", security(("admin" = [])), operation_id = "list_audit_events",
     params(
@@ -57,6 +58,8 @@ pub struct AuditList {
         ("kind" = Option<String>, Query, description = "Only events of this kind, such as `api_key.revoked`.", nullable = false),
         ("user_id" = Option<String>, Query, description = "Only events about this user.", nullable = false),
         ("actor" = Option<String>, Query, description = "Only events by this actor.", nullable = false),
+        ("from" = Option<String>, Query, description = "First day in UTC, or first moment, such as `2026-01-31T12:00:00Z`.", format = Date, nullable = false),
+        ("to" = Option<String>, Query, description = "Last day in UTC, or last moment.", format = Date, nullable = false),
     ),
     responses((status = 200, content((AuditList = "application/json"), (String = "text/csv")))),
 )]
@@ -97,9 +100,12 @@ pub(crate) async fn list(core: &Core, mut query: ListQuery) -> Result<AuditList,
         kind: query.text("kind")?,
         user_id: query.text("user_id")?,
         actor: query.text("actor")?,
+        from: moment(&mut query, "from", 0)?,
+        to: moment(&mut query, "to", DAY_MS)?,
         before: query.number("before")?,
     };
     query.finish()?;
+    check_span(filter.from, filter.to)?;
     // The list includes events that are not written yet.
     core.audit.flush().await;
     let mut events = log::list(&core.database, &filter, limit + 1)

@@ -34,3 +34,5 @@ mod store;
 pub mod tight_budgets;
 pub mod user_usage;
 pub mod users;
+
+pub(crate) use self::store::account_names;

@@ -58,7 +58,7 @@ pub(super) async fn key_names(
 }
 
 /// Returns the names or addresses of accounts that have one, by their ids.
-pub(super) async fn account_names(
+pub(crate) async fn account_names(
     database: &Database,
     ids: &[&str],
 ) -> sqlx::Result<HashMap<String, String>> {

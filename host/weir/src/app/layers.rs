@@ -283,12 +283,21 @@ impl CatalogLayers {
         let request = LayerRequest {
             base_version,
             layer,
-            summary: Some(match version {
-                0 => "removes the whole layer".to_owned(),
-                version => format!("restores version {version}"),
-            }),
+            summary: Some(self.summary_of_restore(version).await),
         };
         self.change(actor, request).await
+    }
+
+    /// Returns the summary of a version that restores an earlier one.
+    async fn summary_of_restore(&self, version: i64) -> String {
+        let newest = self.0.state.lock().await.newest.clone();
+        let undone = newest.filter(|newest| newest.version == version + 1);
+        let summary = match (undone, version) {
+            (Some(undone), _) => format!("undoes version {}: {}", undone.version, undone.summary),
+            (None, 0) => "removes the whole layer".to_owned(),
+            (None, version) => format!("restores version {version}"),
+        };
+        summary.chars().take(SUMMARY_CHARACTERS).collect()
     }
 }
 

@@ -36,6 +36,10 @@ pub struct AuditEventFilter {
     pub user_id: Option<String>,
     /// The actor.
     pub actor: Option<String>,
+    /// Only events at this moment or later.
+    pub from: Option<Millis>,
+    /// Only events before this moment.
+    pub to: Option<Millis>,
     /// Only events with a lower number.
     pub before: Option<i64>,
 }
@@ -62,10 +66,16 @@ pub async fn list(
     let Some(before) = before else {
         return Ok(Vec::new());
     };
+    let number = filter.before.unwrap_or(i64::MAX);
+    // No event has a negative number: with the end of the time, the position is before all events at that moment.
+    let (before, number) = match filter.to {
+        Some(to) if to.0 <= before => (to.0, -1),
+        _ => (before, number),
+    };
     // A condition on an absent filter would use no index. Each parameter appears in either case.
     let sql = format!(
         "SELECT number, at, count, kind, actor, method, reason, user_id, key_id FROM audit_events \
-         WHERE (at, number) < ($6, $1) AND {} AND {} AND {} \
+         WHERE (at, number) < ($6, $1) AND at >= $7 AND {} AND {} AND {} \
          ORDER BY at DESC, number DESC LIMIT $5",
         match filter.kind {
             Some(_) => "kind = $2",
@@ -81,12 +91,13 @@ pub async fn list(
         }
     );
     let rows = sqlx::query(AssertSqlSafe(sql))
-        .bind(filter.before.unwrap_or(i64::MAX))
+        .bind(number)
         .bind(filter.kind.as_deref())
         .bind(filter.user_id.as_deref())
         .bind(filter.actor.as_deref())
         .bind(i64::from(limit))
         .bind(before)
+        .bind(filter.from.map_or(i64::MIN, |from| from.0))
         .fetch_all(&mut *snapshot)
         .await?;
     rows.iter()

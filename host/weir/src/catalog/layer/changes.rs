@@ -167,9 +167,16 @@ fn differences(before: &[Field], after: &[Field]) -> Vec<FieldChange> {
         let found = fields.iter().find(|(found, ..)| found == name);
         found.map_or(Value::Null, |(_, value, _)| value.clone())
     };
+    // The list of upstreams says that one is gone; its prices would look like deleted ones.
+    let is_of_gone_upstream = |name: &str| {
+        let upstream = name.split_inclusive(']').next().unwrap_or_default();
+        upstream.starts_with("upstreams[")
+            && !after.iter().any(|(other, ..)| other.starts_with(upstream))
+    };
     let gone = before
         .iter()
-        .filter(|(name, ..)| after.iter().all(|(other, ..)| other != name));
+        .filter(|(name, ..)| after.iter().all(|(other, ..)| other != name))
+        .filter(|(name, ..)| !is_of_gone_upstream(name));
     for (name, _, unit) in after.iter().chain(gone) {
         let (old, new) = (value(before, name), value(after, name));
         if old != new {

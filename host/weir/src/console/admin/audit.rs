@@ -6,25 +6,29 @@ use axum::response::Response;
 use weir_errors::ApiError;
 use weir_storage::clock::Millis;
 
+use super::people::People;
 use super::{ListRequest, core};
-use crate::admin::events::{self, AuditItem};
+use crate::admin::events::{self, AuditItem, AuditList};
 use crate::app::App;
-use crate::console::format::DisplayTime;
+use crate::console::form::FormError;
+use crate::console::format::{self, DisplayTime};
 use crate::console::frame::{AUDIT, Frame};
 use crate::console::session::ConsoleAdmin;
 use crate::csv_export::preferring_csv;
 use crate::query::ListQuery;
 
 /// The fields of the filter.
-const FIELDS: [&str; 3] = ["kind", "user_id", "actor"];
+const FIELDS: [&str; 5] = ["kind", "user_id", "actor", "from", "to"];
 
 #[derive(Template)]
 #[template(path = "console/admin/audit.html")]
 struct AuditPage {
     frame: Frame,
-    asked: ListRequest<3>,
+    asked: ListRequest<5>,
     events: Vec<AuditItem>,
+    people: People,
     next: Option<String>,
+    refused: FormError,
     now: Millis,
 }
 
@@ -35,8 +39,23 @@ pub(super) async fn show_audit(
     query: ListQuery,
 ) -> Result<Response, ApiError> {
     let asked = ListRequest::take(query, FIELDS, "before")?;
-    let list = events::list(&core(&app), asked.query()).await?;
+    let listed = events::list(&core(&app), asked.query()).await;
+    let (list, refused) = match listed {
+        Ok(list) => (list, FormError::default()),
+        Err(error) if error.status().is_client_error() => {
+            let nothing = AuditList {
+                events: Vec::new(),
+                next: None,
+            };
+            (nothing, FormError::by(&error))
+        }
+        Err(error) => return Err(error),
+    };
+    let actors = list.events.iter().flat_map(|event| [&event.actor, &event.user_id]);
+    let people = People::of(&app, actors.flatten().map(String::as_str)).await?;
     let page = AuditPage {
+        people,
+        refused,
         frame: admin.user.frame("Audit", AUDIT),
         next: asked.next(AUDIT.path, list.next),
         events: list.events,

@@ -9,6 +9,7 @@ use weir_errors::ApiError;
 use weir_storage::clock::Millis;
 
 use super::ListRequest;
+use super::people::People;
 use crate::admin::catalog_layer::{self, LayerVersion};
 use crate::app::App;
 use crate::app::layers::{LayerError, LayerRequest, LayerStatus, invalid, read_summary};
@@ -17,7 +18,7 @@ use crate::catalog::layer::changes::{
     CatalogChanges, FieldChange, ModelChange, SUMMARY_CHARACTERS, shown,
 };
 use crate::console::form::{AdminForm, FormFields};
-use crate::console::format::DisplayTime;
+use crate::console::format::{self, DisplayTime};
 use crate::console::frame::{Flash, Frame, MODELS};
 use crate::console::session::ConsoleAdmin;
 use crate::query::ListQuery;
@@ -55,6 +56,7 @@ struct ReviewPage {
 struct HistoryPage {
     frame: Frame,
     versions: Vec<LayerVersion>,
+    people: People,
     active: i64,
     problem: Option<String>,
     next: Option<String>,
@@ -184,7 +186,10 @@ pub(super) async fn show_history(
     let listed = catalog_layer::list_catalog_layers(state, caller, asked.query());
     let Json(list) = listed.await?;
     let status = app.layers.status().await;
+    let actors = list.layers.iter().map(|version| &*version.created_by);
+    let people = People::of(&app, actors).await?;
     admin.user.show(&HistoryPage {
+        people,
         frame: admin.user.frame("Catalog history", MODELS),
         versions: list.layers,
         active: version_of(&status),

@@ -8,6 +8,7 @@ mod catalog;
 mod lockouts;
 mod model;
 mod models;
+mod people;
 mod platform;
 mod plugins;
 mod providers;

@@ -36,6 +36,7 @@ pub struct LayerContents {
 #[serde(deny_unknown_fields)]
 pub struct LayerProvider {
     /// Must be `false`: without the field, the configuration file decides.
+    #[serde(default)]
     pub enabled: bool,
 }
 

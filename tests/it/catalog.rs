@@ -243,7 +243,7 @@ async fn a_reload_keeps_the_layer_and_the_commands_know_it() {
     let audit = succeed(served.folder(), &["audit", "--kind", "catalog.changed"]);
     for said in [
         "version 1: dearer",
-        "version 2: removes the whole layer",
+        "version 2: undoes version 1: dearer",
         "local:",
     ] {
         assert!(audit.contains(said), "{audit}");

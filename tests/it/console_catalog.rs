@@ -119,7 +119,7 @@ async fn a_price_is_edited_reviewed_confirmed_and_undone() {
     let root_id = gateway.web_user_id("root").await;
     for said in [
         "Version 1 is active",
-        &*format!("user:{root_id}"),
+        &*format!("/console/admin/users/{root_id}"),
         "changes scripted: ",
         "Undo",
         "20.0 USD per million tokens",
@@ -156,7 +156,7 @@ async fn a_price_is_edited_reviewed_confirmed_and_undone() {
     assert!(history.contains("Version 2 is active"), "{history}");
     assert!(is_times(charge(&gateway, "scripted").await, 1.0, cheap));
     let history = undo(&mut root, "1").await;
-    assert!(history.contains("restores version 1"), "{history}");
+    assert!(history.contains("undoes version 2: "), "{history}");
     assert!(is_times(charge(&gateway, "scripted").await, 10.0, cheap));
 
     // A price that an upstream has of its own, with a price that the form removes.

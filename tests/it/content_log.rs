@@ -833,7 +833,13 @@ async fn an_account_has_a_number_of_stored_contents_an_hour() {
         for _ in 0..times {
             key.client.post("/chat", &chat(model, "x")).await;
         }
-        is_settled(&gateway).await;
+        // The node has not renewed its lease since the clock moved, so the ledger is not verified here.
+        patiently(async {
+            while !gateway.app().tasks.is_empty() {
+                tokio::task::yield_now().await;
+            }
+        })
+        .await;
     };
     ask("demo", 303).await;
     patiently(async { while rows(&gateway).await < 300 {} }).await;

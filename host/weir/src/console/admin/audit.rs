@@ -51,8 +51,11 @@ pub(super) async fn show_audit(
         }
         Err(error) => return Err(error),
     };
-    let actors = list.events.iter().flat_map(|event| [&event.actor, &event.user_id]);
-    let people = People::of(&app, actors.flatten().map(String::as_str)).await?;
+    let mut actors = Vec::new();
+    for AuditItem { actor, user_id, .. } in &list.events {
+        actors.extend([actor, user_id].into_iter().flatten().map(String::as_str));
+    }
+    let people = People::of(&app, actors).await?;
     let page = AuditPage {
         people,
         refused,

@@ -112,8 +112,8 @@ pub trait ListPage: Serialize {
     fn into_items(self) -> (Vec<Self::Item>, Option<String>);
 }
 
-/// Reads the page of a query.
-type ReadPage<P> = Box<dyn Fn(ListQuery) -> BoxFuture<'static, Result<P, ApiError>> + Send + Sync>;
+/// Reads the page of a query from the stores.
+type ReadPage<S, P> = for<'a> fn(&'a S, ListQuery) -> BoxFuture<'a, Result<P, ApiError>>;
 
 impl CsvTable {
     /// Returns a list in the format of the request's headers: the page of a query as JSON, or all items as CSV.
@@ -121,16 +121,17 @@ impl CsvTable {
     /// # Errors
     ///
     /// The error of the first page. 400 if a table has the parameters of a page.
-    pub async fn respond<P: ListPage + 'static>(
+    pub async fn respond<S: Clone + Send + Sync + 'static, P: ListPage + 'static>(
         &'static self,
         exports: &Exports,
         account: &str,
         headers: &HeaderMap,
         query: ListQuery,
-        read: ReadPage<P>,
+        stores: S,
+        read: ReadPage<S, P>,
     ) -> Result<Response, ApiError> {
         if !is_wanted(headers) {
-            return Ok(Json(read(query).await?).into_response());
+            return Ok(Json(read(&stores, query).await?).into_response());
         }
         for name in ["limit", self.position] {
             if query.has_any(&[name]) {
@@ -142,16 +143,15 @@ impl CsvTable {
         let mut query = query;
         query.set("limit", ITEMS_AT_ONCE.to_string());
         // An invalid filter gets an error response.
-        let first = read(query.clone()).await?.into_items();
-        let read = Arc::new(read);
+        let first = read(&stores, query.clone()).await?.into_items();
         let pieces = stream::try_unfold(TablePart::Page(first), move |part| {
-            let (read, mut query) = (read.clone(), query.clone());
+            let (stores, mut query) = (stores.clone(), query.clone());
             async move {
                 let (items, next) = match part {
                     TablePart::Page(page) => page,
                     TablePart::Next(position) => {
                         query.set(self.position, position);
-                        let page = read(query).await.map_err(|error| {
+                        let page = read(&stores, query).await.map_err(|error| {
                             sqlx::Error::Decode(error.message().to_owned().into())
                         })?;
                         page.into_items()

@@ -253,13 +253,16 @@ pub async fn list_users(
     headers: HeaderMap,
     query: ListQuery,
 ) -> Result<Response, ApiError> {
-    let exports = core.exports.clone();
-    let read = Box::new(move |query| {
-        let core = core.clone();
-        async move { list(&core, query).await }.boxed()
-    });
+    let (reader, account) = (core.clone(), admin.actor.as_str());
     TABLE
-        .respond(&exports, admin.actor.as_str(), &headers, query, read)
+        .respond(
+            &core.exports,
+            account,
+            &headers,
+            query,
+            reader,
+            |core, query| list(core, query).boxed(),
+        )
         .await
 }
 

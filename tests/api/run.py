@@ -118,12 +118,12 @@ def ask_all(schemathesis, folder, command, ports, is_long, more):
         command("user", "top-up", "--user", user, "--credits", "1000000")
     scopes = [argument for scope in ("model:call", "plugins:write") for argument in ("--scope", scope)]
     service = shlex.split(command("token", "service", *scopes))
-    # The administrator who may revoke keys and rights of the other callers comes last.
+    # The administrator who may end the rights and providers of the other callers comes last.
     asked = [
         ("with a key", public, ["-H", f"X-Api-Key: {key}"], keyed()),
         ("as a service", internal, service, []),
         ("as an administrator", public, admin, exclude(ENDS)),
-        ("as an administrator who may end themselves", public, another, include(ENDS)),
+        ("as an administrator who may end what others need", public, another, include(ENDS)),
     ]
     failed = []
     for name, port, proof, selection in asked:
@@ -144,8 +144,8 @@ def ask_all(schemathesis, folder, command, ports, is_long, more):
     return failed
 
 
-# Administrators could lock themselves out with these operations. weir would then reject all later requests.
-ENDS = ("disable_user", "revoke_admin")
+# With these operations, administrators could lock themselves out, or disable providers. weir would then reject later requests.
+ENDS = ("disable_user", "revoke_admin", "replace_catalog_layer", "restore_catalog_layer")
 
 
 def include(operations):

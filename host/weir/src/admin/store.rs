@@ -57,12 +57,12 @@ pub(super) async fn key_names(
     names(database, "SELECT id, name FROM api_keys", ids).await
 }
 
-/// Returns the names or addresses of accounts that have one, by their ids.
+/// Returns the names of accounts that have one, by their ids: a display name, an e-mail address, or the issuer's name.
 pub(crate) async fn account_names(
     database: &Database,
     ids: &[&str],
 ) -> sqlx::Result<HashMap<String, String>> {
-    let all = "SELECT id, COALESCE(name, email, id) AS name FROM users";
+    let all = "SELECT id, COALESCE(name, email, subject, id) AS name FROM users";
     let mut names = names(database, all, ids).await?;
     names.retain(|id, name| id != name);
     Ok(names)

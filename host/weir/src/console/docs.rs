@@ -264,9 +264,6 @@ impl FormField {
             Some(path) => document.pointer(path).unwrap_or(schema),
             None => schema,
         };
-        let required = schema["required"].as_array();
-        let is_required =
-            |name: &str| required.is_some_and(|names| names.iter().any(|one| one == name));
         let fields = entries(&schema["properties"]).map(|(name, field)| {
             let holder = match &field["items"] {
                 Value::Null => field,
@@ -280,7 +277,7 @@ impl FormField {
             Self {
                 name: name.to_owned(),
                 is_file,
-                is_required: is_required(name),
+                is_required: is_required(schema, name),
                 value,
             }
         });
@@ -318,12 +315,11 @@ fn example(media: &Value) -> Option<String> {
 
 impl DocsSchema {
     fn of(name: &str, schema: &Value) -> Self {
-        let required = schema["required"].as_array();
         let fields = entries(&schema["properties"]).map(|(name, field)| Field {
             name: name.to_owned(),
             place: String::new(),
             shape: Shape::of(field),
-            is_required: required.is_some_and(|names| names.iter().any(|one| one == name)),
+            is_required: is_required(schema, name),
             text: text(&field["description"]),
         });
         Self {
@@ -417,6 +413,12 @@ impl Shape {
             self.push(part);
         }
     }
+}
+
+/// Returns whether an object must have a field.
+fn is_required(schema: &Value, name: &str) -> bool {
+    let names = schema["required"].as_array();
+    names.is_some_and(|names| names.iter().any(|one| one == name))
 }
 
 fn text(value: &Value) -> String {

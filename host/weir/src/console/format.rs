@@ -86,8 +86,16 @@ pub(super) fn day(iso: &str) -> String {
 
 /// Returns the minute of a time in the API's format, such as `2026-01-31 12:00`.
 pub(super) fn minute(iso: &str) -> String {
-    let until_minute = iso.get(.."2026-01-31T12:00".len());
-    until_minute.unwrap_or(iso).replace('T', " ")
+    beginning(iso, "2026-01-31T12:00".len())
+}
+
+/// Returns the second of a time in the API's format, such as `2026-01-31 12:00:00`.
+pub(super) fn second(iso: &str) -> String {
+    beginning(iso, "2026-01-31T12:00:00".len())
+}
+
+fn beginning(iso: &str, length: usize) -> String {
+    iso.get(..length).unwrap_or(iso).replace('T', " ")
 }
 
 /// Returns credits with a thousands separator and without trailing zeros: all decimals below one credit, else at most

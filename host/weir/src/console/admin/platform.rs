@@ -149,7 +149,7 @@ impl OverviewView {
                 "30d" => "the last 30 days",
                 _ => "the last 24 hours",
             },
-            updated: to_the_second(&overview.to),
+            updated: format::second(&overview.to),
             asked,
             overview,
         })
@@ -270,12 +270,6 @@ fn failures(figures: &OverviewFigures) -> i64 {
 fn failure_share(figures: &OverviewFigures) -> String {
     let share = failures(figures) as f64 / figures.requests.max(1) as f64;
     format!("{:.2}", share * 100.0)
-}
-
-/// Returns a moment in ISO 8601 without the parts of a second.
-fn to_the_second(iso: &str) -> String {
-    let until_seconds = iso.get(.."2026-01-31T12:00:00".len());
-    until_seconds.unwrap_or(iso).replace('T', " ")
 }
 
 /// Returns a time with its unit. Templates pass references.
